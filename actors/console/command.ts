@@ -1,0 +1,76 @@
+/**
+ * What every command shares: exit codes, and Ctrl-C.
+ *
+ * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 130 ended
+ * by Ctrl-C.
+ *
+ * @module
+ */
+
+/** What a command gets. */
+export interface CommandContext {
+  /**
+   * Called once the input is checked: what fails from now on is a failed run, not bad input.
+   *
+   * @param finishing what the command brings to its end after Ctrl-C, in words; where there is no
+   * such thing, Ctrl-C ends it at once.
+   */
+  readonly begin: (finishing?: string) => void;
+  /** Aborted by the first Ctrl-C: end in good order. */
+  readonly signal: AbortSignal;
+}
+
+/** Signals that come within this time are one: a terminal and a parent process may both send. */
+const SAME_SIGNAL_MS = 1000;
+
+/**
+ * Runs a command and ends the process with its exit code.
+ *
+ * @param command returns the exit code.
+ */
+export async function runCommand(
+  command: (context: CommandContext) => Promise<number>,
+): Promise<never> {
+  const controller = new AbortController();
+  let hasBegun = false, inGoodOrder: string | undefined, firstSignal: number | undefined;
+  const interrupt = () => {
+    firstSignal ??= performance.now();
+    if (!inGoodOrder || performance.now() - firstSignal > SAME_SIGNAL_MS) Deno.exit(130);
+    if (controller.signal.aborted) return;
+    controller.abort();
+    printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end at once.`);
+  };
+  const begin = (finishing?: string) => {
+    hasBegun = true;
+    inGoodOrder = finishing;
+  };
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    if (Deno.build.os !== "windows" || signal === "SIGINT") {
+      Deno.addSignalListener(signal, interrupt);
+    }
+  }
+  let code;
+  try {
+    code = await command({ begin, signal: controller.signal });
+  } catch (error) {
+    printError(error instanceof Error ? error.message : String(error));
+    code = hasBegun ? 1 : 2;
+  }
+  Deno.exit(code);
+}
+
+/** Writes a line to standard error. */
+export function printError(line: string): void {
+  writeAll(Deno.stderr, line + "\n");
+}
+
+/** Writes a line to standard output. */
+export function print(line: string): void {
+  writeAll(Deno.stdout, line + "\n");
+}
+
+/** Writes text without a line's end. */
+export function writeAll(to: { writeSync(data: Uint8Array): number }, text: string): void {
+  const bytes = new TextEncoder().encode(text);
+  for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
+}

@@ -1,0 +1,137 @@
+/**
+ * What a `troupe train` command asks for: its flags, with what a resumed run inherits.
+ *
+ * @module
+ */
+
+import { basename, dirname } from "node:path";
+import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import { type Checkpoint, readCheckpoint, STEP_FOLDER } from "../checkpoint.ts";
+import type { TrainOptions } from "../train_options.ts";
+import { parseFlags, withDefaults } from "./flags.ts";
+import {
+  type GivenTrainFlags,
+  LEARNING_FLAGS,
+  MODEL_FLAGS,
+  TRAIN_FLAGS,
+  type TrainFlags,
+} from "./train_flags.ts";
+
+/** What the flags of a run say. */
+export interface TrainRequest {
+  /** All flags, with inherited and default values. */
+  readonly flags: TrainFlags;
+  /** The flags that a checkpoint remembers. */
+  readonly remembered: GivenTrainFlags;
+  /** The checkpoint from which the run goes on. */
+  readonly checkpoint: Checkpoint | undefined;
+  /** Where a run with `--resume` starts, in words. */
+  readonly start: string | undefined;
+  /** Where checkpoints go. */
+  readonly out: string | undefined;
+}
+
+/** Where the data comes from; a file of one's own takes the place of a built-in text. */
+const SOURCES = ["data", "text", "tokens"] as const;
+
+/**
+ * Reads the flags of `troupe train`, and the checkpoint that `--resume` names.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function readTrainFlags(args: readonly string[]): Promise<TrainRequest> {
+  const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
+  const sources = SOURCES.filter((name) => given[name] !== undefined);
+  if (given.text !== undefined && given.tokens !== undefined) {
+    throw new TypeError(
+      "Cannot train: the data must come from one file, received --text and --tokens",
+    );
+  }
+  const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume);
+  const inherited: GivenTrainFlags = { ...checkpoint?.config.flags as GivenTrainFlags };
+  // Other data than the checkpoint's takes its place.
+  if (sources.length > 0) { for (const name of SOURCES) delete (inherited as Flags)[name]; }
+  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given });
+  if (checkpoint) checkResumable(checkpoint, given, flags.steps);
+  for (const name of ["text", "tokens", "weights"] as const) {
+    const isUsed = flags[name] !== undefined && !(name === "weights" && checkpoint);
+    if (isUsed) await checkFile(name, flags[name]!);
+  }
+  const remembered = Object.fromEntries(
+    Object.entries(flags).filter(([name]) => name in MODEL_FLAGS || name in LEARNING_FLAGS),
+  );
+  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
+    (flags.json ? undefined : `runs/${flags.model}`);
+  const start = checkpoint
+    ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
+    : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
+  return { flags, remembered, checkpoint, start, out };
+}
+
+type Flags = Record<string, unknown>;
+
+/** The folder of a run: a checkpoint's own folder stands in it. */
+const runFolder = (path: string) => STEP_FOLDER.test(basename(path)) ? dirname(path) : path;
+
+/** Refuses another model than the checkpoint's, and a run that would have to go back. */
+function checkResumable({ path, step, config }: Checkpoint, given: Flags, steps: number): void {
+  const kept: Flags = { ...config.flags as Flags, ...config };
+  for (const name of Object.keys(MODEL_FLAGS)) {
+    if (given[name] === undefined || given[name] === kept[name]) continue;
+    throw new RangeError(
+      `Cannot resume from ${path}: --${name} must be ${
+        kept[name] ?? "left out"
+      }, as in this checkpoint, received ${given[name]}`,
+    );
+  }
+  if (steps < step) {
+    throw new RangeError(
+      `Cannot resume from ${path}: --steps must be at least ${step}, the steps of this checkpoint, received ${steps}`,
+    );
+  }
+}
+
+/** Refuses a file that cannot be read. */
+async function checkFile(name: string, path: string): Promise<void> {
+  let problem: string | undefined;
+  try {
+    if ((await Deno.stat(path)).isDirectory) problem = "a folder";
+  } catch (error) {
+    problem = error instanceof Deno.errors.NotFound ? "no such file" : (error as Error).message;
+  }
+  if (problem === undefined) return;
+  throw new TypeError(
+    `Cannot use --${name}: it must name a file that can be read, received "${path}" (${problem})`,
+  );
+}
+
+/** The part of a run's options that the flags decide alone: all but the model and its data. */
+export function runOptions(
+  { flags, checkpoint }: TrainRequest,
+): Omit<TrainOptions, "model" | "data"> {
+  return {
+    steps: flags.steps,
+    microBatches: flags["micro-batches"],
+    workers: flags.workers,
+    schedule: flags.schedule,
+    scheduleOptions: {
+      pipelineLimit: flags["pipeline-limit"],
+      order: flags.order,
+      chunks: flags.chunks,
+      waves: flags.waves,
+    },
+    device: flags.device,
+    runtime: flags.runtime,
+    recompute: flags.recompute,
+    optimizer: {
+      ...ADAMW_DEFAULTS,
+      beta1: flags.beta1,
+      beta2: flags.beta2,
+      weightDecay: flags["weight-decay"],
+    },
+    learningRate: { rate: flags.lr, schedule: flags["lr-schedule"], warmup: flags.warmup },
+    seed: flags.seed,
+    weights: flags.weights,
+    resume: checkpoint,
+  };
+}

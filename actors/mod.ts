@@ -1,0 +1,23 @@
+/**
+ * The actors that train, and the actor runtime beneath them.
+ *
+ * @module
+ */
+
+export * from "./checkpoint.ts";
+export * from "./console/command.ts";
+export * from "./console/flags.ts";
+export * from "./console/generate_command.ts";
+export * from "./console/report.ts";
+export * from "./console/task.ts";
+export * from "./console/train_flags.ts";
+export * from "./console/train_request.ts";
+export * from "./engine.ts";
+export * from "./plan.ts";
+export * from "./protocol.ts";
+export * from "./runtime/mod.ts";
+export * from "./train.ts";
+export * from "./train_event.ts";
+export * from "./train_options.ts";
+export * from "./trainable.ts";
+export * from "./weights.ts";

@@ -1,0 +1,127 @@
+/**
+ * An actor as its isolate keeps it.
+ *
+ * @module
+ */
+
+import type { Reason } from "./failure.ts";
+import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "./mailbox.ts";
+import { Ring } from "./ring.ts";
+import type { ActorRef, Message } from "./types.ts";
+
+/** Handlers by message type, whatever the protocol. */
+export type AnyHandlers = Readonly<Record<string, (message: Message) => void | Promise<void>>>;
+
+/** A step under way. */
+export interface Step {
+  readonly envelope: Envelope;
+  /** Questions asked in this step whose answers have not been handed to it. */
+  readonly asks: Set<number>;
+  /** The handler has ended. */
+  isSettled: boolean;
+  /** The actor stopped meanwhile, so how the handler ends no longer matters. */
+  isAbandoned: boolean;
+  /** The question that this step has to answer. */
+  replyTo: ReplyTo | undefined;
+  /** Tells the loop that it need not wait for this step any longer: it ended or it asked. */
+  wake: (() => void) | undefined;
+}
+
+/** A child, and how to call off the kill of one that does not stop in time. */
+export interface Child {
+  readonly ref: ActorRef;
+  cancelKill?: () => void;
+}
+
+/** A timer that runs, or has fired and whose message waits. */
+export interface Timer {
+  cancel: () => void;
+  envelope?: Envelope;
+}
+
+/** An actor as its isolate keeps it. */
+export interface Actor {
+  readonly ref: ActorRef;
+  /** Absent for the system itself. */
+  readonly parent: ActorRef | undefined;
+  readonly capacity: number;
+  readonly mailbox: Mailbox;
+  /** What the runtime makes it do, before and between messages: start, resume, finish. */
+  readonly agenda: Ring<Envelope>;
+  /** In order of spawning, by {@linkcode keyOf}. */
+  readonly children: Map<string, Child>;
+  /** Isolates where somebody watches this actor. */
+  readonly watchers: Set<number>;
+  /** Keys of the actors that this one watches. */
+  readonly watching: Set<string>;
+  /** Questions whose answers it owes. */
+  readonly owed: Set<ReplyTo>;
+  readonly timers: Map<string | symbol, Timer>;
+  readonly cleanups: (() => void | Promise<void>)[];
+  readonly streams: Map<string, () => number>;
+  handlers: AnyHandlers;
+  state: "starting" | "ready" | "stopping";
+  reason: Reason;
+  step: Step | undefined;
+  isFinishing: boolean;
+  doing: string;
+  /** The envelope that the picker holds for this actor. */
+  offered: Envelope | undefined;
+}
+
+/** A new actor that has not started. */
+export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacity: number): Actor {
+  return {
+    ref,
+    parent,
+    capacity,
+    mailbox: new Mailbox(),
+    agenda: new Ring(),
+    children: new Map(),
+    watchers: new Set(),
+    watching: new Set(),
+    owed: new Set(),
+    timers: new Map(),
+    cleanups: [],
+    streams: new Map(),
+    handlers: {},
+    state: "starting",
+    reason: "stopped",
+    step: undefined,
+    isFinishing: false,
+    doing: "",
+    offered: undefined,
+  };
+}
+
+/** Tells one actor from all others, in any isolate and at any time. */
+export function keyOf({ isolate, serial }: ActorRef): string {
+  return `${isolate}/${serial}`;
+}
+
+/** A step waits for answers, so other actors may run. */
+function isSuspended(actor: Actor): boolean {
+  return actor.step !== undefined && actor.step.asks.size > 0;
+}
+
+/** What the actor does next in plain order, if it can do anything now. */
+export function headOf(actor: Actor): Envelope | undefined {
+  if (actor.step && !isSuspended(actor)) return undefined;
+  if (actor.step || actor.state !== "ready") return actor.agenda.at(0);
+  return actor.mailbox.head();
+}
+
+/** All that the actor may do next. */
+export function headsOf(actor: Actor): Envelope[] {
+  if (actor.step && !isSuspended(actor)) return [];
+  if (actor.step || actor.state !== "ready") {
+    return oldestOfEachSender(actor.agenda);
+  }
+  return actor.mailbox.heads();
+}
+
+/** What the actor is doing, for a report. */
+export function describeStep(actor: Actor): string | undefined {
+  const type = actor.step?.envelope.message.type;
+  return type === undefined || actor.doing === "" ? type : `${type} (${actor.doing})`;
+}

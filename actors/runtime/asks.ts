@@ -1,0 +1,150 @@
+/**
+ * Questions: who waits for whose answer, and how each ends.
+ *
+ * @module
+ */
+
+import type { Actor, Step } from "./actor.ts";
+import { ASK_TIMEOUT_MS, type AskOptions } from "./context_api.ts";
+import { ActorFailedError, AskTimeoutError, goneFailure } from "./failure.ts";
+import { type Isolate, offer, post, schedule } from "./isolate.ts";
+import type { ReplyTo } from "./mailbox.ts";
+import { sendMessage } from "./sending.ts";
+import type { Outcome } from "./transports/wire.ts";
+import type { ActorRef, Message } from "./types.ts";
+
+/** A question that is not answered yet. */
+export interface PendingAsk {
+  readonly from: ActorRef;
+  readonly to: ActorRef;
+  readonly type: string;
+  readonly timeoutMs: number;
+  /** Who waits; absent when it is not an actor. */
+  readonly asker?: { readonly actor: Actor; readonly step: Step };
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+  readonly cancelTimeout: () => void;
+}
+
+/** Sends a question and promises the answer. See {@linkcode Context.ask}. */
+export function ask(
+  isolate: Isolate,
+  from: ActorRef,
+  actor: Actor | undefined,
+  to: ActorRef,
+  message: Message,
+  options: AskOptions = {},
+): Promise<unknown> {
+  const refusal = actor && refuse(actor, to, message);
+  if (refusal) return Promise.reject(refusal);
+  const { timeoutMs = ASK_TIMEOUT_MS } = options;
+  const id = isolate.nextAsk++;
+  const step = actor?.step;
+  const answer = new Promise((resolve, reject) => {
+    isolate.asks.set(id, {
+      from,
+      to,
+      type: message.type,
+      timeoutMs,
+      ...(actor && step ? { asker: { actor, step } } : {}),
+      resolve,
+      reject,
+      cancelTimeout: isolate.env.clock.after(
+        timeoutMs,
+        () => settleAsk(isolate, id, { status: "timeout" }),
+      ),
+    });
+  });
+  step?.asks.add(id);
+  step?.wake?.();
+  // From now on the actor may do what was scheduled while it was at work.
+  if (actor) offer(isolate, actor);
+  sendMessage(isolate, from, to, message, options, { isolate: isolate.number, ask: id });
+  return answer;
+}
+
+function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | undefined {
+  const { ref, step } = actor;
+  const cannot = `Cannot ask "${to.id}" for "${type}":`;
+  if (actor.state === "stopping") {
+    return new TypeError(`${cannot} "${ref.id}" must not be stopping`);
+  }
+  if (!step) return new TypeError(`${cannot} "${ref.id}" must be handling a message`);
+  if (to.isolate === ref.isolate && to.serial === ref.serial) {
+    return new TypeError(`${cannot} an actor must not wait for itself`);
+  }
+}
+
+/** Ends a question. An answer to one that has ended already changes nothing. */
+export function settleAsk(isolate: Isolate, id: number, outcome: Outcome): void {
+  const pending = isolate.asks.get(id);
+  if (!pending) return;
+  isolate.asks.delete(id);
+  pending.cancelTimeout();
+  if (!pending.asker) return resolve(pending, outcome);
+  const { actor, step } = pending.asker;
+  // The answer is a step of its own: the order in which answers come is a choice like any other.
+  schedule(isolate, actor, `answer:${pending.type}`, pending.to, () => {
+    step.asks.delete(id);
+    resolve(pending, outcome);
+  });
+}
+
+function resolve(pending: PendingAsk, outcome: Outcome): void {
+  const { from, to, type, timeoutMs } = pending;
+  switch (outcome.status) {
+    case "answered":
+      return pending.resolve(outcome.value);
+    case "gone":
+      return pending.reject(new ActorFailedError(outcome.failure));
+    case "timeout":
+      return pending.reject(new AskTimeoutError(from.id, to.id, type, timeoutMs));
+    case "unsent":
+      return pending.reject(
+        new TypeError(`Cannot ask "${to.id}" for "${type}": ${outcome.why}`),
+      );
+    case "unanswered":
+      return pending.reject(
+        new TypeError(`Cannot answer "${from.id}": "${to.id}" must call ctx.reply for "${type}"`),
+      );
+  }
+}
+
+/** Ends the questions of an actor that stops, so that its handler can unwind. */
+export function abandonAsks(isolate: Isolate, { ref, step, agenda }: Actor): void {
+  if (!step) return;
+  for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
+  for (const id of step.asks) {
+    const pending = isolate.asks.get(id);
+    isolate.asks.delete(id);
+    pending?.cancelTimeout();
+    if (!step.isSettled) pending?.reject(new ActorFailedError(goneFailure(ref.id)));
+  }
+  step.asks.clear();
+}
+
+/** Answers a question with an outcome. @throws {DOMException} when it cannot be cloned. */
+export function answer(
+  isolate: Isolate,
+  { isolate: to, ask }: ReplyTo,
+  outcome: Outcome,
+  transfer?: readonly ArrayBuffer[],
+): void {
+  post(isolate, to, { kind: "answer", ask, outcome }, transfer);
+}
+
+/** Ends every question to actors of an isolate that is gone. */
+export function loseAsks(isolate: Isolate, number: number): void {
+  for (const [id, { to }] of isolate.asks) {
+    if (to.isolate !== number) continue;
+    const failure = goneFailure(to.id, isolate.gone.get(number));
+    settleAsk(isolate, id, { status: "gone", failure });
+  }
+}
+
+/** Ends every question, as nobody will answer any more. */
+export function abandonAll(isolate: Isolate): void {
+  for (const [id, { to }] of isolate.asks) {
+    settleAsk(isolate, id, { status: "gone", failure: goneFailure(to.id) });
+  }
+}

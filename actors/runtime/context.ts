@@ -1,0 +1,94 @@
+/**
+ * The context that an actor gets.
+ *
+ * @module
+ */
+
+import type { Actor } from "./actor.ts";
+import { answer, ask } from "./asks.ts";
+import type { AskOptions, Context, Reply, SpawnOptions } from "./context_api.ts";
+import { describeFailure, type Down } from "./failure.ts";
+import { enqueue, type Isolate } from "./isolate.ts";
+import { fail, stop } from "./lifecycle.ts";
+import type { ReplyTo } from "./mailbox.ts";
+import { substream } from "./random.ts";
+import { sendMessage } from "./sending.ts";
+import { snapshot } from "./snapshot.ts";
+import { cancelTimer, startTimer } from "./timers.ts";
+import type { ActorRef, ActorSpec, Message } from "./types.ts";
+import { watch } from "./watches.ts";
+
+/** Makes a child; passed in, as what spawns needs contexts. */
+type Spawn = <T extends Message>(
+  isolate: Isolate,
+  parent: Actor,
+  spec: ActorSpec,
+  init: unknown,
+  options: SpawnOptions,
+) => ActorRef<T>;
+
+/** The {@linkcode Context} of an actor. */
+export function createContext<M extends Message>(
+  isolate: Isolate,
+  actor: Actor,
+  spawn: Spawn,
+): Context<M> {
+  const ref: ActorRef<M> = actor.ref as ActorRef<Message>;
+  return {
+    self: ref,
+    send: (to, message, options) => sendMessage(isolate, ref, to, message, options),
+    ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: AskOptions) =>
+      ask(isolate, ref, actor, to, message, options) as Promise<R>,
+    reply(value, options) {
+      if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
+    },
+    deferReply: () => deferReply(isolate, actor),
+    spawn: (spec, init, options) => spawn(isolate, actor, spec, init, options),
+    watch: (to, as) => watch(isolate, to, actor, (down) => tell(isolate, actor, down, as)),
+    after: (delayMs, message, key) => startTimer(isolate, actor, delayMs, message, key),
+    cancel: (key) => cancelTimer(isolate, actor, key),
+    now: () => isolate.env.clock.now(),
+    random: (label) => draw(isolate, actor, label),
+    doing(text) {
+      actor.doing = text;
+    },
+    defer: (cleanup) => void actor.cleanups.push(cleanup),
+    stop: () => stop(isolate, actor),
+  };
+}
+
+/** Takes over the answer that this step owes. */
+function deferReply(isolate: Isolate, actor: Actor): Reply {
+  const { step } = actor;
+  if (!step?.envelope.replyTo) return () => {};
+  const replyTo = take(actor, step.replyTo);
+  step.replyTo = undefined;
+  return (value, options) => {
+    if (!actor.owed.has(replyTo)) take(actor, undefined);
+    answer(isolate, replyTo, { status: "answered", value }, options?.transfer);
+    actor.owed.delete(replyTo);
+  };
+}
+
+function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {
+  if (replyTo) return replyTo;
+  throw new TypeError(`Cannot reply: "${actor.ref.id}" must answer a question only once`);
+}
+
+function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Message): void {
+  if (actor.state === "stopping") return;
+  try {
+    enqueue(isolate, actor, { lane: "control", from: down.ref, message: snapshot(as(down)) });
+  } catch (error) {
+    fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, `end of ${down.ref.id}`));
+  }
+}
+
+function draw(isolate: Isolate, actor: Actor, label: string): number {
+  let next = actor.streams.get(label);
+  if (!next) {
+    next = substream(isolate.env.seed, `${actor.ref.id}\0${label}`);
+    actor.streams.set(label, next);
+  }
+  return next();
+}

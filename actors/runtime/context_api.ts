@@ -1,0 +1,155 @@
+/**
+ * What an actor can do: everything it may use that is not its own state and its messages.
+ *
+ * @module
+ */
+
+import type { Down } from "./failure.ts";
+import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
+
+/** How a message travels. */
+export interface SendOptions {
+  /** Default `data`. */
+  readonly lane?: Lane;
+  /** Buffers to move instead of copy; the sender's are detached, also within one isolate. */
+  readonly transfer?: readonly ArrayBuffer[];
+}
+
+/** How a question travels and how long its answer is waited for. */
+export interface AskOptions extends SendOptions {
+  /** Milliseconds to wait for the answer, or Infinity. Default {@linkcode ASK_TIMEOUT_MS}. */
+  readonly timeoutMs?: number;
+}
+
+/** Default of {@linkcode AskOptions.timeoutMs}. */
+export const ASK_TIMEOUT_MS = 60_000;
+
+/** Default of {@linkcode SpawnOptions.capacity}: far above what credits allow, yet a bound. */
+export const MAILBOX_CAPACITY = 1_048_576;
+
+/** Where and under which name an actor lives. */
+export interface SpawnOptions {
+  /** Unique among the living actors of this isolate and those it has spawned into workers. */
+  readonly id: string;
+  /** `local` (default): this isolate. `worker`: a new Deno worker. */
+  readonly isolate?: "local" | "worker";
+  /**
+   * Most data messages that may wait. Flow is by credit, so one more is a broken invariant: the
+   * actor fails. Default {@linkcode MAILBOX_CAPACITY}.
+   */
+  readonly capacity?: number;
+  /** Buffers in `init` to move instead of copy. */
+  readonly transfer?: readonly ArrayBuffer[];
+}
+
+/** Answers a question, once. */
+export type Reply = (value: unknown, options?: { transfer?: readonly ArrayBuffer[] }) => void;
+
+/**
+ * An actor's one way to the world. The clock, chance and the order of messages come from here and
+ * from nowhere else, so a run can be repeated.
+ *
+ * [Note: steps] A step is one message handled to completion, its promise included. Within an
+ * isolate no other actor runs during a step, except while the actor waits in
+ * {@linkcode Context.ask}: that suspends this actor alone. Its own next message still waits until
+ * the step is over and all that it asked is answered. Ticks of promises are not scheduling points.
+ *
+ * @example An actor that calls back when it is told to, and says so when it is gone
+ * ```ts
+ * import { createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const alarm = (ctx, { delayMs }) => {
+ *   let ring;
+ *   return {
+ *     Wait() { ring = ctx.deferReply(); ctx.after(delayMs, { type: "Ring" }); },
+ *     Ring() { ring("awake"); ctx.stop(); },
+ *   };
+ * }`;
+ * type Alarm = { type: "Wait" } | { type: "Ring" };
+ *
+ * await using system = createSystem();
+ * const alarm = system.spawn<{ delayMs: number }, Alarm>(
+ *   { module, export: "alarm" },
+ *   { delayMs: 5 },
+ *   { id: "alarm" },
+ * );
+ * const down = new Promise((resolve) => system.watch(alarm, resolve));
+ * assert.equal(await system.ask(alarm, { type: "Wait" }), "awake");
+ * assert.deepEqual(await down, { ref: alarm, reason: "stopped" });
+ * ```
+ *
+ * @typeParam M messages that the actor handles.
+ */
+export interface Context<M extends Message> {
+  /** The address of this actor. */
+  readonly self: ActorRef<M>;
+
+  /**
+   * Sends a message. Never waits and never throws: what cannot be delivered becomes a dead letter.
+   * The receiver gets a copy as of now. Messages of one sender in one lane arrive in order. Only
+   * what is under way to a worker when that dies is lost without a word; a watch tells of that.
+   */
+  send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
+
+  /**
+   * Sends a message and waits for the answer, while other actors run.
+   *
+   * @throws {AskTimeoutError} (as a rejection) when no answer comes in time.
+   * @throws {ActorFailedError} (as a rejection) when the actor asked is gone.
+   * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself, or when a
+   * handler ends without an answer.
+   */
+  ask<T extends Message, R>(
+    to: ActorRef<T>,
+    message: NoInfer<T>,
+    options?: AskOptions,
+  ): Promise<R>;
+
+  /** Answers the message being handled; does nothing when nobody asked. */
+  reply(value: unknown, options?: { transfer?: readonly ArrayBuffer[] }): void;
+
+  /** Takes the answer out of this step: the function returned may be called in a later one. */
+  deferReply(): Reply;
+
+  /**
+   * Makes an actor, a child of this one: it stops with it, and a failure that nobody watches
+   * becomes a failure of this actor. The reference is good at once.
+   *
+   * @throws {RangeError} when the id is empty or taken, or the capacity is not a positive integer.
+   * @throws {TypeError} when `init` cannot be cloned, or this actor is stopping.
+   */
+  spawn<I, T extends Message>(
+    spec: ActorSpec<I, T>,
+    init: NoInfer<I>,
+    options: SpawnOptions,
+  ): ActorRef<T>;
+
+  /** Asks for exactly one message, in the control lane, when `ref` stops, fails or is gone. */
+  watch(ref: ActorRef, as: (down: Down) => M): void;
+
+  /**
+   * Sends a message to this actor, in the control lane, after `delayMs` milliseconds. A timer with
+   * the same key is replaced; all end with the actor.
+   */
+  after(delayMs: number, message: M, key?: string): void;
+
+  /** Withdraws the timer with this key, even when its message already waits in the mailbox. */
+  cancel(key: string): void;
+
+  /** Milliseconds since the epoch; never goes back. */
+  now(): number;
+
+  /** The next number in [0, 1) of this actor's own sequence named `label`. It depends on the seed,
+   * the actor's id and the label, and on no other draw. */
+  random(label: string): number;
+
+  /** Says what the actor is doing, for the report should it fail: `2F0`. Cleared each step. */
+  doing(text: string): void;
+
+  /** Registers work for when the actor stops; the last registered runs first. */
+  defer(cleanup: () => void | Promise<void>): void;
+
+  /** Stops this actor after this message. What waits in its mailbox becomes dead letters. */
+  stop(): void;
+}

@@ -1,0 +1,62 @@
+/**
+ * What an isolate does with a frame.
+ *
+ * @module
+ */
+
+import { settleAsk } from "./asks.ts";
+import { describeFailure } from "./failure.ts";
+import { noteEnd } from "./gone.ts";
+import { enqueue, type Isolate } from "./isolate.ts";
+import { childEnded, fail, stop } from "./lifecycle.ts";
+import { bury } from "./sending.ts";
+import { launch } from "./spawning.ts";
+import type { Frame, MessageFrame } from "./transports/wire.ts";
+import { addWatcher, announce } from "./watches.ts";
+
+/** Handles a frame for this isolate. */
+export function deliver(isolate: Isolate, frame: Frame): void {
+  switch (frame.kind) {
+    case "message":
+      return deliverMessage(isolate, frame);
+    case "answer":
+      return settleAsk(isolate, frame.ask, frame.outcome);
+    case "launch":
+      return launch(isolate, frame);
+    case "watch":
+      return addWatcher(isolate, frame.ref, frame.by);
+    case "unwatch":
+      return void isolate.actors.get(frame.ref.serial)?.watchers.delete(frame.by);
+    case "down":
+      noteEnd(isolate, frame.ref, frame.reason);
+      return announce(isolate, { ref: frame.ref, reason: frame.reason });
+    case "stop": {
+      const actor = isolate.actors.get(frame.ref.serial);
+      return actor && stop(isolate, actor);
+    }
+    case "ended": {
+      noteEnd(isolate, frame.child, frame.reason);
+      const parent = isolate.actors.get(frame.parent.serial);
+      return parent && childEnded(isolate, parent, frame.child, frame.reason, frame.isWatched);
+    }
+  }
+}
+
+function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
+  const { to, from, lane, message } = frame;
+  const actor = isolate.actors.get(to.serial);
+  if (!actor) {
+    const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
+    return bury(isolate, frame, reason, isolate.failures.get(to.serial));
+  }
+  if (actor.state === "stopping") return bury(isolate, frame, "stopped", actor.reason);
+  if (lane === "data" && actor.mailbox.dataLength >= actor.capacity) {
+    const error = new RangeError(
+      `Cannot enqueue "${message.type}" of "${from.id}": the mailbox of "${to.id}" must hold at ` +
+        `most ${actor.capacity} data messages`,
+    );
+    fail(isolate, actor, describeFailure(to.id, "mailbox-overflow", error));
+    return bury(isolate, frame, "stopped", actor.reason);
+  }
+  enqueue(isolate, actor, frame);
+}

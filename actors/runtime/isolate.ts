@@ -1,0 +1,157 @@
+/**
+ * One isolate of the actor system: its actors, what they wait for, and the world around it.
+ *
+ * @module
+ */
+
+import { type Actor, headOf, keyOf } from "./actor.ts";
+import type { PendingAsk } from "./asks.ts";
+import { type Choose, choosingPicker, fifoPicker, type Picker } from "./choose.ts";
+import type { Clock } from "./clock.ts";
+import type { DeadLetter, Failure, Reason } from "./failure.ts";
+import type { Envelope } from "./mailbox.ts";
+import { snapshot } from "./snapshot.ts";
+import type { Transport } from "./transports/transport.ts";
+import type { Frame } from "./transports/wire.ts";
+import type { ActorRef, Lane, Message } from "./types.ts";
+import type { Watch } from "./watches.ts";
+
+/**
+ * The world around an isolate: all that is not a function of its actors and their messages. A
+ * simulation is another environment under the same actors.
+ */
+export interface Environment {
+  /** The root of all {@linkcode substream}s. */
+  readonly seed: number;
+  readonly clock: Clock;
+  /** Absent: plain order. */
+  readonly choose?: Choose | undefined;
+  /** Asked after each step: a promise when the event loop must have its turn first. */
+  readonly breathe: () => Promise<void> | undefined;
+  /** How other isolates are reached. Absent: every actor lives in this one. */
+  readonly transport?: Transport;
+  /** How long a child in another isolate may take to stop before its isolate is ended. */
+  readonly stopGraceMs: number;
+  readonly onDeadLetter: (letter: DeadLetter) => void;
+  /** A failure reached the top of the tree. */
+  readonly onFailure: (failure: Failure) => void;
+  /** The last actor has ended. */
+  readonly onEmpty: (reason: Reason) => void;
+}
+
+/** One isolate of the actor system. */
+export interface Isolate {
+  readonly number: number;
+  readonly env: Environment;
+  /** By serial. */
+  readonly actors: Map<number, Actor>;
+  /** Ids of the living actors here and of those spawned from here, and whose key each is. */
+  readonly ids: Map<string, string>;
+  /** Failures of actors that were here, by serial: for those who watch too late. */
+  readonly failures: Map<number, Failure>;
+  /** Isolates that are gone, and how their first actor ended. */
+  readonly gone: Map<number, Reason>;
+  /** Who in this isolate watches whom, by key of the watched. */
+  readonly watches: Map<string, Watch[]>;
+  readonly asks: Map<number, PendingAsk>;
+  readonly picker: Picker;
+  /** Handles a frame for this isolate. */
+  readonly deliver: (frame: Frame) => void;
+  /** Starts the loop that handles messages, if it does not run. */
+  readonly wake: () => void;
+  /** The loop runs; it clears this in the turn in which it finds nothing left to do. */
+  isRunning: boolean;
+  /** The actor whose step the loop waits for. */
+  current: Actor | undefined;
+  nextSerial: number;
+  nextSeq: number;
+  nextAsk: number;
+  /** Isolates started from here. */
+  started: number;
+}
+
+/** An isolate without actors. */
+export function createIsolate(
+  number: number,
+  env: Environment,
+  deliver: (isolate: Isolate, frame: Frame) => void,
+  run: (isolate: Isolate) => Promise<void>,
+): Isolate {
+  const actors = new Map<number, Actor>();
+  const isolate: Isolate = {
+    number,
+    env,
+    actors,
+    ids: new Map(),
+    failures: new Map(),
+    gone: new Map(),
+    watches: new Map(),
+    asks: new Map(),
+    picker: env.choose ? choosingPicker(actors, env.choose) : fifoPicker(),
+    deliver: (frame) => deliver(isolate, frame),
+    wake() {
+      if (isolate.isRunning) return;
+      isolate.isRunning = true;
+      queueMicrotask(() => run(isolate));
+    },
+    isRunning: false,
+    current: undefined,
+    nextSerial: 0,
+    nextSeq: 0,
+    nextAsk: 0,
+    started: 0,
+  };
+  return isolate;
+}
+
+/** Sends a frame to an isolate, this one included. @throws {DOMException} when it cannot be cloned. */
+export function post(
+  isolate: Isolate,
+  to: number,
+  frame: Frame,
+  transfer: readonly ArrayBuffer[] = [],
+): void {
+  if (to === isolate.number) isolate.deliver(snapshot(frame, transfer));
+  else if (!isolate.gone.has(to)) isolate.env.transport?.post(to, frame, transfer);
+}
+
+/** What an envelope holds, without its place in the order. */
+export interface Contents {
+  readonly lane: Lane;
+  readonly from: ActorRef;
+  readonly message: Message;
+  readonly replyTo?: Envelope["replyTo"];
+}
+
+/** Puts a message at the end of an actor's lane. */
+export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
+  const { lane, from, message, replyTo } = contents;
+  const envelope: Envelope = { seq: isolate.nextSeq++, lane, from, message, replyTo };
+  actor.mailbox.push(envelope);
+  if (headOf(actor) === envelope) offer(isolate, actor);
+  return envelope;
+}
+
+/** Makes an actor do `run` as soon as it is its turn, before what waits in its mailbox. */
+export function schedule(
+  isolate: Isolate,
+  actor: Actor,
+  type: string,
+  from: ActorRef,
+  run: () => void | Promise<void>,
+): void {
+  const message = { type };
+  actor.agenda.push({ seq: isolate.nextSeq++, lane: "control", from, message, run });
+  offer(isolate, actor);
+}
+
+/** Lets the loop know that an actor may have something to do. */
+export function offer(isolate: Isolate, actor: Actor): void {
+  isolate.picker.changed(actor);
+  isolate.wake();
+}
+
+/** Lets the id of an actor that has ended be given again. */
+export function releaseId(isolate: Isolate, ref: ActorRef): void {
+  if (isolate.ids.get(ref.id) === keyOf(ref)) isolate.ids.delete(ref.id);
+}

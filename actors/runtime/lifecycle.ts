@@ -1,0 +1,133 @@
+/**
+ * How an actor ends.
+ *
+ * It leaves in four moves, and nothing overtakes: it takes no more messages, its children end one
+ * by one (the last spawned first), its cleanups run (the last registered first), and then those
+ * who watch it and its parent are told.
+ *
+ * @module
+ */
+
+import { type Actor, keyOf } from "./actor.ts";
+import { abandonAsks, answer } from "./asks.ts";
+import { describeFailure, type Failure, goneFailure, type Reason } from "./failure.ts";
+import { type Isolate, post, releaseId, schedule } from "./isolate.ts";
+import { bury } from "./sending.ts";
+import { cancelTimers } from "./timers.ts";
+import type { ActorRef } from "./types.ts";
+import { unwatchAll } from "./watches.ts";
+
+/** Failures kept for those who watch an actor after its end. */
+const MAX_FAILURES = 1000;
+
+/** Ends an actor because of a failure; at the top of the tree, reports it. */
+export function fail(isolate: Isolate, actor: Actor, failure: Failure): void {
+  if (!actor.parent) isolate.env.onFailure(failure);
+  else if (actor.state !== "stopping") stop(isolate, actor, failure);
+  else if (actor.reason === "stopped") actor.reason = failure;
+}
+
+/** Makes an actor end, after the step it is in. */
+export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped"): void {
+  if (actor.state === "stopping") return;
+  actor.state = "stopping";
+  actor.reason = reason;
+  cancelTimers(actor);
+  for (const envelope of actor.mailbox.drain()) {
+    bury(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
+  }
+  abandonStep(isolate, actor);
+  while (actor.agenda.shift());
+  goOn(isolate, actor);
+}
+
+/** Ends the waiting of a suspended step; one that is at work goes on to its end. */
+function abandonStep(isolate: Isolate, actor: Actor): void {
+  const { step } = actor;
+  if (!step) return;
+  if (step.asks.size > 0) {
+    step.isAbandoned = true;
+    abandonAsks(isolate, actor);
+  }
+  if (step.isSettled) actor.step = undefined;
+}
+
+/** Does the next thing towards the end of an actor that is to stop. */
+export function goOn(isolate: Isolate, actor: Actor): void {
+  if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
+  const youngest = [...actor.children.values()].at(-1);
+  if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref));
+  actor.isFinishing = true;
+  schedule(isolate, actor, "finish", actor.ref, () => finish(isolate, actor));
+}
+
+function stopChild(isolate: Isolate, parent: Actor, key: string): void {
+  const child = parent.children.get(key)!;
+  const { ref } = child, { env } = isolate;
+  if (ref.isolate !== isolate.number && !child.cancelKill) {
+    const why = `it did not stop within ${env.stopGraceMs} ms`;
+    child.cancelKill = env.clock.after(
+      env.stopGraceMs,
+      () => env.transport?.kill(ref.isolate, why),
+    );
+  }
+  post(isolate, ref.isolate, { kind: "stop", ref });
+}
+
+function finish(isolate: Isolate, actor: Actor): void | Promise<void> {
+  if (actor.cleanups.length === 0) return leave(isolate, actor);
+  return cleanUp(actor).then(() => leave(isolate, actor));
+}
+
+async function cleanUp(actor: Actor): Promise<void> {
+  for (let cleanup = actor.cleanups.pop(); cleanup; cleanup = actor.cleanups.pop()) {
+    try {
+      await cleanup();
+    } catch (error) {
+      const failure = describeFailure(actor.ref.id, "throw", error, "cleanup");
+      if (actor.reason === "stopped") actor.reason = failure;
+    }
+  }
+}
+
+function leave(isolate: Isolate, actor: Actor): void {
+  const { ref, parent, reason, watchers, owed } = actor;
+  isolate.actors.delete(ref.serial);
+  releaseId(isolate, ref);
+  unwatchAll(isolate, actor);
+  if (reason !== "stopped") remember(isolate, ref.serial, reason);
+  const outcome = { status: "gone", failure: goneFailure(ref.id, reason) } as const;
+  for (const replyTo of owed) answer(isolate, replyTo, outcome);
+  for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });
+  if (parent) {
+    const isWatched = watchers.size > 0;
+    post(isolate, parent.isolate, { kind: "ended", parent, child: ref, reason, isWatched });
+  }
+  if (isolate.actors.size === 0) isolate.env.onEmpty(reason);
+}
+
+function remember(isolate: Isolate, serial: number, failure: Failure): void {
+  const { failures } = isolate;
+  failures.set(serial, failure);
+  if (failures.size > MAX_FAILURES) failures.delete(failures.keys().next().value!);
+}
+
+/** A child of `parent` has ended. What nobody watches becomes the parent's own failure. */
+export function childEnded(
+  isolate: Isolate,
+  parent: Actor,
+  ref: ActorRef,
+  reason: Reason,
+  isWatched: boolean,
+): void {
+  const key = keyOf(ref), child = parent.children.get(key);
+  if (!child) return;
+  parent.children.delete(key);
+  child.cancelKill?.();
+  releaseId(isolate, ref);
+  // Here too, as a watch may have been on its way when a child elsewhere failed.
+  if (reason !== "stopped" && !isWatched && !isolate.watches.has(key)) {
+    fail(isolate, parent, reason);
+  }
+  goOn(isolate, parent);
+}

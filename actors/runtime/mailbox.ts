@@ -1,0 +1,83 @@
+/**
+ * The mailbox: two lanes, each in order of arrival.
+ *
+ * [Note: FIFO and float order] A message never overtakes another of the same sender in the same
+ * lane, whatever chooses the order otherwise. Gradients are added in the order they arrive, and
+ * another order of float additions gives other bits, so this is part of the arithmetic.
+ *
+ * @module
+ */
+
+import { Ring } from "./ring.ts";
+import type { ActorRef, Lane, Message } from "./types.ts";
+
+/** Where an answer goes: which question of which isolate. */
+export interface ReplyTo {
+  readonly isolate: number;
+  readonly ask: number;
+}
+
+/** A message in a mailbox. */
+export interface Envelope {
+  /** Counts what was enqueued in this isolate, so a lower one is older. */
+  readonly seq: number;
+  readonly lane: Lane;
+  readonly from: ActorRef;
+  readonly message: Message;
+  /** Set when the sender waits for an answer. */
+  readonly replyTo?: ReplyTo | undefined;
+  /** Set on what the runtime itself makes an actor do (start, resume, finish). */
+  readonly run?: () => void | Promise<void>;
+}
+
+/** Two lanes of envelopes, control before data. */
+export class Mailbox {
+  readonly #control = new Ring<Envelope>();
+  readonly #data = new Ring<Envelope>();
+
+  /** Data messages that wait. */
+  get dataLength(): number {
+    return this.#data.length;
+  }
+
+  /** Adds an envelope at the end of its lane. */
+  push(envelope: Envelope): void {
+    this.#lane(envelope.lane).push(envelope);
+  }
+
+  /** What comes next in plain order: the oldest of the control lane, else of the data lane. */
+  head(): Envelope | undefined {
+    return this.#control.at(0) ?? this.#data.at(0);
+  }
+
+  /** All that may come next: the oldest envelope of each sender in each lane, oldest first. */
+  heads(): Envelope[] {
+    return [...oldestOfEachSender(this.#control), ...oldestOfEachSender(this.#data)];
+  }
+
+  /** Takes an envelope out, and says whether it was there. */
+  remove(envelope: Envelope): boolean {
+    return this.#lane(envelope.lane).remove(envelope);
+  }
+
+  /** Takes everything out. */
+  drain(): Envelope[] {
+    const all = [...this.#control, ...this.#data];
+    while (this.#control.shift());
+    while (this.#data.shift());
+    return all;
+  }
+
+  #lane(lane: Lane): Ring<Envelope> {
+    return lane === "control" ? this.#control : this.#data;
+  }
+}
+
+/** The front envelope of each sender in a queue. */
+export function oldestOfEachSender(lane: Ring<Envelope>): Envelope[] {
+  const seen = new Set<string>();
+  return [...lane].filter(({ from }) => {
+    const sender = `${from.isolate}/${from.serial}`;
+    return !seen.has(sender) && seen.add(sender);
+  });
+}

@@ -1,0 +1,28 @@
+/**
+ * A general actor system: typed messages, two-lane mailboxes, supervision, and isolates in Deno
+ * workers. It knows nothing of training.
+ *
+ * @module
+ */
+
+export type { Candidate, Choose } from "./choose.ts";
+export {
+  ASK_TIMEOUT_MS,
+  type AskOptions,
+  type Context,
+  MAILBOX_CAPACITY,
+  type Reply,
+  type SendOptions,
+  type SpawnOptions,
+} from "./context_api.ts";
+export {
+  ActorFailedError,
+  AskTimeoutError,
+  type DeadLetter,
+  type Down,
+  type Failure,
+  type Reason,
+} from "./failure.ts";
+export { createSystem } from "./system.ts";
+export { MAX_DEAD_LETTERS, type System, type SystemOptions } from "./system_api.ts";
+export type { ActorFactory, ActorRef, ActorSpec, Handlers, Lane, Message } from "./types.ts";

@@ -1,0 +1,109 @@
+/**
+ * The root isolate: the top of the tree of actors, in whatever world it is put.
+ *
+ * @module
+ */
+
+import { createActor, keyOf } from "./actor.ts";
+import { abandonAll, ask } from "./asks.ts";
+import { deliver } from "./deliver.ts";
+import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
+import { isolateGone } from "./gone.ts";
+import { createIsolate, type Environment, type Isolate } from "./isolate.ts";
+import { stop } from "./lifecycle.ts";
+import { sendMessage } from "./sending.ts";
+import { FIRST_SERIAL, spawn } from "./spawning.ts";
+import { run } from "./steps.ts";
+import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
+import { cancelTimers } from "./timers.ts";
+import type { Root, RootTransport } from "./transports/transport.ts";
+import type { ActorRef, Message } from "./types.ts";
+import { watch } from "./watches.ts";
+
+/** The world of a system: its clock, its order, its pace and its other isolates. */
+export interface World
+  extends Pick<Environment, "seed" | "clock" | "choose" | "breathe" | "stopGraceMs"> {
+  /** Makes the way to other isolates. Absent: every actor lives in this one. */
+  readonly connect?: (root: Root) => RootTransport;
+  readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
+}
+
+/** Makes a system in a world. */
+export function openSystem(world: World): System {
+  const { seed, clock, choose, breathe, stopGraceMs } = world;
+  const deadLetters: DeadLetter[] = [];
+  const failed = Promise.withResolvers<never>();
+  const emptied = Promise.withResolvers<void>();
+  const onDeadLetter = (letter: DeadLetter) => {
+    deadLetters.push(letter);
+    if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
+    guard(`dead letter ${letter.type}`, () => world.onDeadLetter?.(letter));
+  };
+  const onFailure = (failure: Failure) => failed.reject(new ActorFailedError(failure));
+  /** Lets what the owner gave throw without harm to the runtime. */
+  const guard = (handling: string, call: () => void) => {
+    try {
+      call();
+    } catch (error) {
+      onFailure(describeFailure("system", "throw", error, handling));
+    }
+  };
+  const transport = world.connect?.({
+    seed,
+    stopGraceMs,
+    onDeadLetter,
+    deliver: (frame) => isolate.deliver(frame),
+    isolateGone: (number, reason) => isolateGone(isolate, number, reason),
+  });
+  const env: Environment = {
+    seed,
+    clock,
+    choose,
+    breathe,
+    stopGraceMs,
+    onDeadLetter,
+    ...(transport ? { transport } : {}),
+    onFailure,
+    onEmpty: () => emptied.resolve(),
+  };
+  const isolate = createIsolate(0, env, deliver, run);
+  const self = createActor({ id: "system", isolate: 0, serial: 0 }, undefined, 1);
+  self.state = "ready";
+  isolate.actors.set(0, self);
+  isolate.ids.set(self.ref.id, keyOf(self.ref));
+  isolate.nextSerial = FIRST_SERIAL;
+
+  const end = async () => {
+    stop(isolate, self);
+    const cancel = clock.after(2 * stopGraceMs, () => {
+      leaveBehind(isolate);
+      emptied.resolve();
+    });
+    await emptied.promise;
+    cancel();
+    await transport?.close();
+  };
+  let ended: Promise<void> | undefined;
+  const system: System = {
+    spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
+    send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
+    ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: object) =>
+      ask(isolate, self.ref, undefined, to, message, options) as Promise<R>,
+    watch: (ref, onDown) =>
+      watch(isolate, ref, undefined, (down) => guard(`end of ${ref.id}`, () => onDown(down))),
+    deadLetters,
+    failed: failed.promise,
+    stop: () => ended ??= end(),
+    [Symbol.asyncDispose]: () => system.stop(),
+  };
+  return system;
+}
+
+/** Frees what holds the program when a handler of this isolate never ends. */
+function leaveBehind(isolate: Isolate): void {
+  for (const actor of isolate.actors.values()) {
+    cancelTimers(actor);
+    for (const { cancelKill } of actor.children.values()) cancelKill?.();
+  }
+  abandonAll(isolate);
+}

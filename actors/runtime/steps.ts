@@ -1,0 +1,126 @@
+/**
+ * The receive-dispatch loop: takes the next message and lets its actor handle it, step by step.
+ *
+ * @module
+ */
+
+import { type Actor, describeStep } from "./actor.ts";
+import { answer } from "./asks.ts";
+import type { Work } from "./choose.ts";
+import { describeFailure, type Failure } from "./failure.ts";
+import { type Isolate, offer } from "./isolate.ts";
+import { fail, goOn } from "./lifecycle.ts";
+
+/** Runs steps until nobody can do anything. */
+export async function run(isolate: Isolate): Promise<void> {
+  const { env, picker } = isolate;
+  try {
+    for (;;) {
+      const work = picker.next();
+      if (work) {
+        const ended = dispatch(isolate, work);
+        if (ended) {
+          isolate.current = work.actor;
+          await ended;
+          isolate.current = undefined;
+        }
+        const breath = env.breathe();
+        if (breath) {
+          await breath;
+          env.transport?.drain();
+        }
+      } else if (!env.clock.advance?.()) break;
+    }
+  } catch (error) {
+    // Handlers cannot get here: this is a choice that is none, or a fault of the runtime.
+    env.onFailure(describeFailure("system", "throw", error));
+  }
+  isolate.isRunning = false;
+}
+
+/** Begins or resumes a step, and promises its end or its next pause if that is not now. */
+function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
+  if (actor.step) {
+    envelope.run!();
+    // Other answers may wait behind this one: nothing else would offer them.
+    if (actor.step.asks.size > 0) offer(isolate, actor);
+    else if (actor.step.isSettled) conclude(isolate, actor);
+  } else begin(isolate, actor, envelope);
+  const { step } = actor;
+  if (!step || step.asks.size > 0) return undefined;
+  return new Promise((resolve) => {
+    step.wake = resolve;
+  });
+}
+
+function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
+  const { message, replyTo } = envelope;
+  const step: Actor["step"] = {
+    envelope,
+    replyTo,
+    asks: new Set(),
+    isSettled: false,
+    isAbandoned: false,
+    wake: undefined,
+  };
+  actor.step = step;
+  actor.doing = "";
+  if (replyTo) actor.owed.add(replyTo);
+  if (!envelope.run && !Object.hasOwn(actor.handlers, message.type)) {
+    return crash(isolate, actor, "unknown-message", unknownMessage(actor, message.type));
+  }
+  const kind = actor.state === "starting" ? "init" : "throw";
+  try {
+    const result = envelope.run ? envelope.run() : actor.handlers[message.type]!(message);
+    if (result === undefined) settle(isolate, actor, step);
+    else {
+      Promise.resolve(result).then(
+        () => settle(isolate, actor, step),
+        (error) => crash(isolate, actor, kind, error, step),
+      );
+    }
+  } catch (error) {
+    crash(isolate, actor, kind, error);
+  }
+}
+
+function unknownMessage({ ref, handlers }: Actor, type: string): TypeError {
+  const known = Object.keys(handlers).join(", ");
+  return new TypeError(
+    `Cannot handle "${type}": its type must be one that "${ref.id}" has a handler for (${known})`,
+  );
+}
+
+/** The handler has ended; the step ends when all it asked is answered. */
+function settle(isolate: Isolate, actor: Actor, step: NonNullable<Actor["step"]>): void {
+  if (actor.step !== step) return;
+  step.isSettled = true;
+  if (step.asks.size === 0) conclude(isolate, actor);
+}
+
+function conclude(isolate: Isolate, actor: Actor): void {
+  const { replyTo, wake } = actor.step!;
+  actor.step = undefined;
+  if (replyTo && actor.owed.delete(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
+  if (actor.state === "stopping") goOn(isolate, actor);
+  else offer(isolate, actor);
+  wake?.();
+}
+
+/** The handler has thrown. */
+function crash(
+  isolate: Isolate,
+  actor: Actor,
+  kind: Failure["kind"],
+  error: unknown,
+  step = actor.step!,
+): void {
+  if (actor.step !== step) return;
+  step.isSettled = true;
+  if (!step.isAbandoned) {
+    fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor)));
+  }
+  actor.step = undefined;
+  goOn(isolate, actor);
+  step.wake?.();
+}

@@ -1,0 +1,53 @@
+/**
+ * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers.
+ *
+ * @module
+ */
+
+import { realClock } from "./clock.ts";
+import { relaxedPace } from "./pace.ts";
+import { openSystem } from "./root.ts";
+import type { System, SystemOptions } from "./system_api.ts";
+import { WorkerTransport } from "./transports/worker.ts";
+
+/** Default of {@linkcode SystemOptions.stopGraceMs}. */
+const STOP_GRACE_MS = 5000;
+
+/**
+ * Makes a system of actors. It costs nothing until actors are spawned, and keeps the program
+ * alive only while workers live or messages wait.
+ *
+ * @example
+ * ```ts
+ * import { createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * // Usually `import.meta.url` and a factory of this very module.
+ * const module = `data:text/javascript,export const counter = (ctx, start) => {
+ *   let count = start;
+ *   return { Add({ by }) { count += by; }, Read() { ctx.reply(count); } };
+ * }`;
+ * type Counter = { type: "Add"; by: number } | { type: "Read" };
+ *
+ * await using system = createSystem();
+ * const counter = system.spawn<number, Counter>(
+ *   { module, export: "counter" },
+ *   40,
+ *   { id: "counter", isolate: "worker" },
+ * );
+ * system.send(counter, { type: "Add", by: 2 });
+ * assert.equal(await system.ask(counter, { type: "Read" }), 42);
+ * ```
+ */
+export function createSystem(options: SystemOptions = {}): System {
+  const { seed = 0, stopGraceMs = STOP_GRACE_MS, choose, now, onDeadLetter } = options;
+  return openSystem({
+    seed,
+    stopGraceMs,
+    choose,
+    onDeadLetter,
+    clock: realClock(now),
+    breathe: relaxedPace(),
+    connect: (root) => new WorkerTransport(root),
+  });
+}

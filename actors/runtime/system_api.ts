@@ -1,0 +1,59 @@
+/**
+ * The system of actors as its owner sees it.
+ *
+ * @module
+ */
+
+import type { Choose } from "./choose.ts";
+import type { AskOptions, SendOptions, SpawnOptions } from "./context_api.ts";
+import type { DeadLetter, Down } from "./failure.ts";
+import type { ActorRef, ActorSpec, Message } from "./types.ts";
+
+/** How a system is made. */
+export interface SystemOptions {
+  /** Root of all that is random. Default 0. */
+  readonly seed?: number;
+  /** Picks the next message among the actors of this isolate. Default: the oldest first. */
+  readonly choose?: Choose;
+  /** The clock of the actors of this isolate, in milliseconds. Default: the wall clock. */
+  readonly now?: () => number;
+  /** Called for every dead letter, from whichever isolate. */
+  readonly onDeadLetter?: (letter: DeadLetter) => void;
+  /** How long an actor in a worker may take to stop before the worker is ended. Default 5,000. */
+  readonly stopGraceMs?: number;
+}
+
+/** Actors, and the isolates they live in; see {@linkcode createSystem}. */
+export interface System extends AsyncDisposable {
+  /** Makes an actor at the top of the tree. See {@linkcode Context.spawn}. */
+  spawn<I, T extends Message>(
+    spec: ActorSpec<I, T>,
+    init: NoInfer<I>,
+    options: SpawnOptions,
+  ): ActorRef<T>;
+  /** Sends a message in the name of "system". See {@linkcode Context.send}. */
+  send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
+  /** Asks in the name of "system". See {@linkcode Context.ask}. */
+  ask<T extends Message, R>(
+    to: ActorRef<T>,
+    message: NoInfer<T>,
+    options?: AskOptions,
+  ): Promise<R>;
+  /** Calls `onDown` exactly once when `ref` stops, fails or is gone. */
+  watch(ref: ActorRef, onDown: (down: Down) => void): void;
+  /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
+  readonly deadLetters: readonly DeadLetter[];
+  /**
+   * Rejects with {@linkcode ActorFailedError} at the first failure that nobody watches. A failure
+   * that nobody waits for here either ends the program, as any rejection does.
+   */
+  readonly failed: Promise<never>;
+  /**
+   * Stops all actors, the last spawned first, and ends their workers. Resolves always: a worker
+   * that does not stop is ended, and a handler that never ends is left behind.
+   */
+  stop(): Promise<void>;
+}
+
+/** Dead letters that {@linkcode System.deadLetters} keeps. */
+export const MAX_DEAD_LETTERS = 1000;

@@ -1,0 +1,112 @@
+/**
+ * The words of the actor system: messages, references to actors, and how an actor is made.
+ *
+ * @module
+ */
+
+import type { Context } from "./context_api.ts";
+
+/**
+ * Everything sent between actors: a structured-cloneable record with a `type`. A protocol is a
+ * union of such records, told apart by `type`.
+ *
+ * @example
+ * ```ts
+ * import type { Handlers } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * type Lamp = { type: "Dim"; level: number } | { type: "Off" };
+ * let level = 1;
+ * // A handler left out, or misspelt, does not compile.
+ * const handlers: Handlers<Lamp> = {
+ *   Dim: (message) => void (level = message.level),
+ *   Off: () => void (level = 0),
+ * };
+ * handlers.Dim({ type: "Dim", level: 0.5 });
+ * assert.equal(level, 0.5);
+ * ```
+ */
+export interface Message {
+  /** Which message of its protocol it is. */
+  readonly type: string;
+}
+
+/** The two lanes of a mailbox. Every waiting control message goes before every data message. */
+export type Lane = "control" | "data";
+
+/**
+ * The address of an actor: plain data, so it can be put in messages.
+ *
+ * A bare `ActorRef` is "some actor": any reference can be stored as one, but nothing can be sent
+ * to it. References are contravariant: one that accepts `A | B` serves where `A` is sent.
+ *
+ * @example
+ * ```ts
+ * import { type ActorRef, createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * await using system = createSystem();
+ * const module = "data:text/javascript,export const idle = () => ({})";
+ * const ref: ActorRef = system.spawn({ module, export: "idle" }, undefined, { id: "a" });
+ * assert.deepEqual(structuredClone(ref), { id: "a", isolate: 0, serial: 1 });
+ * ```
+ *
+ * @typeParam M messages that the actor handles.
+ */
+export interface ActorRef<M extends Message = never> {
+  /** The name given at spawn, as it stands in traces and failures. */
+  readonly id: string;
+  /** Number of the isolate that hosts the actor; 0 is the one that made the system. */
+  readonly isolate: number;
+  /** Which actor of that isolate, in order of spawning. A restarted actor has another serial, so a
+   * message to the dead one never reaches its successor. */
+  readonly serial: number;
+  /** For the type checker; never present. */
+  readonly "~accepts"?: (message: M) => void;
+}
+
+/**
+ * How an actor is made in any isolate: an ES module and the name of the
+ * {@linkcode ActorFactory} that it exports.
+ *
+ * @example In the module of the actor itself
+ * ```ts
+ * import type { ActorFactory, ActorSpec } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * type Counter = { type: "Add"; by: number } | { type: "Read" };
+ * const COUNTER: ActorSpec<number, Counter> = { module: import.meta.url, export: "counter" };
+ * const counter: ActorFactory<number, Counter> = (ctx, start) => {
+ *   let count = start;
+ *   return {
+ *     Add: ({ by }) => void (count += by),
+ *     Read: () => ctx.reply(count),
+ *   };
+ * };
+ * assert.equal(COUNTER.export, "counter");
+ * assert.equal(typeof counter, "function");
+ * ```
+ *
+ * @typeParam Init what the factory is given.
+ * @typeParam M messages that the actor handles.
+ */
+export interface ActorSpec<Init = never, M extends Message = never> {
+  /** Absolute URL of the module; `import.meta.url` in the module itself. */
+  readonly module: string;
+  /** Name of the exported factory. */
+  readonly export: string;
+  /** For the type checker; never present. */
+  readonly "~makes"?: (init: Init, message: M) => void;
+}
+
+/** One handler for each message of a protocol; see {@linkcode Message}. */
+export type Handlers<M extends Message> = {
+  [K in M["type"]]: (message: Extract<M, { readonly type: K }>) => void | Promise<void>;
+};
+
+/** Makes the state of an actor, kept in its closure, and returns its handlers; see
+ * {@linkcode ActorSpec}. */
+export type ActorFactory<Init, M extends Message> = (
+  ctx: Context<M>,
+  init: Init,
+) => Handlers<M> | Promise<Handlers<M>>;

@@ -1,0 +1,77 @@
+/**
+ * What Troupe claims of its speed, measured here and now.
+ *
+ *     deno task bench [kernels] [pipeline] [messages] [peers] [--json]
+ *
+ * Every figure that is compared with another is taken in the same run, interleaved with it. The
+ * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
+ * code, so a person judges them.
+ *
+ * @module
+ */
+
+import { parseArgs } from "@std/cli/parse-args";
+import { print, printError } from "../actors/console/command.ts";
+import { kernelsBench } from "./kernels.ts";
+import { messagesBench } from "./messages.ts";
+import { peersBench } from "./peers.ts";
+import { pipelineBench } from "./pipeline.ts";
+import { isMet, type Row, table } from "./row.ts";
+
+const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
+  kernels: kernelsBench,
+  pipeline: pipelineBench,
+  messages: messagesBench,
+  peers: peersBench,
+};
+
+const MODEL = "GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
+  "4 samples a micro-batch; one thread a device";
+
+/** What the figures are figures of. */
+function machine() {
+  return {
+    system: `${Deno.build.os} ${Deno.build.arch}`,
+    cores: navigator.hardwareConcurrency,
+    deno: Deno.version.deno,
+    load: Deno.loadavg()[0],
+  };
+}
+
+async function run(name: string): Promise<Row[]> {
+  try {
+    return await SECTIONS[name]!();
+  } catch (error) {
+    return [{ name, unit: "", note: error instanceof Error ? error.message : String(error) }];
+  }
+}
+
+/** Runs the sections that the arguments name, or all. */
+async function main(args: string[]): Promise<number> {
+  const { json, _: named, ...unknown } = parseArgs(args, { boolean: ["json"] });
+  const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
+  if (wrong.length > 0) {
+    const known = Object.keys(SECTIONS).join(", ");
+    printError(`Cannot measure: a section must be one of ${known}, received ${wrong[0]}`);
+    return 2;
+  }
+  const before = machine();
+  const sections = new Map<string, Row[]>();
+  for (const name of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
+    printError(`measuring ${name} …`);
+    sections.set(name, await run(name));
+  }
+  if (json) {
+    const rows = [...sections].flatMap(([section, found]) =>
+      found.map((row) => ({ section, ...row, isMet: isMet(row) }))
+    );
+    print(JSON.stringify({ machine: before, model: MODEL, rows }, undefined, 2));
+    return 0;
+  }
+  const { system, cores, deno, load } = before;
+  print(`${system}, ${cores} cores, Deno ${deno}, load ${load} at the start\n${MODEL}\n`);
+  print(table(sections));
+  return 0;
+}
+
+if (import.meta.main) Deno.exit(await main(Deno.args));

@@ -1,0 +1,150 @@
+/**
+ * Two workers against one, and one worker against the serial loop.
+ *
+ * @module
+ */
+
+import type { Engine } from "../actors/engine.ts";
+import { openPipeline } from "../actors/pipeline.ts";
+import { openSerial } from "../actors/serial.ts";
+import { prepareRun } from "../actors/train_options.ts";
+import { ADAMW_DEFAULTS, type DeviceName } from "../kernels/mod.ts";
+import { measureBalance } from "./balance.ts";
+import { benchDevices } from "./devices.ts";
+import type { Row } from "./row.ts";
+import { interleave, type Round, spread, spreadOf } from "./timing.ts";
+import { benchBatches, benchModel, LEARNING_RATE } from "./workload.ts";
+
+/** Micro-batches of a step, N. */
+const MICRO_BATCHES = 8;
+const WORKERS = 2;
+
+/** The share of its time that a worker of 1F1B waits: (D − 1) / (N + D − 1). */
+const BUBBLE_RATIO = (WORKERS - 1) / (MICRO_BATCHES + WORKERS - 1);
+
+/** An engine that takes one optimizer step after the other. */
+interface BenchEngine {
+  readonly engine: Engine;
+  readonly step: () => Promise<void>;
+}
+
+async function openBenchEngine(
+  device: DeviceName,
+  workers: number,
+  runtime: "workers" | "serial",
+): Promise<BenchEngine> {
+  const micro = benchBatches(MICRO_BATCHES);
+  const prepared = await prepareRun({
+    model: benchModel(),
+    data: [],
+    steps: 1,
+    microBatches: MICRO_BATCHES,
+    workers,
+    runtime,
+    schedule: "1f1b",
+    device,
+    optimizer: ADAMW_DEFAULTS,
+  });
+  // As in a worker: what is compared is the runtime, not on which thread kernels run.
+  const blocking = { ...prepared.device, isBlocking: true };
+  const engine = runtime === "serial"
+    ? await openSerial({ ...prepared, device: blocking })
+    : await openPipeline(prepared, "worker");
+  let step = 0;
+  return {
+    engine,
+    async step() {
+      const { isCommitted } = await engine.step(++step, micro, LEARNING_RATE);
+      if (!isCommitted) throw new Error(`Cannot measure step ${step}: it must be finite`);
+    },
+  };
+}
+
+/** The steps that are compared. `twins` is one worker with a second, independent one beside it. */
+type StepRound = Round<"serial" | "one" | "two" | "twins">;
+
+async function timeSteps(device: DeviceName): Promise<StepRound[]> {
+  const opened: BenchEngine[] = [];
+  const open = async (workers: number, runtime: "workers" | "serial" = "workers") => {
+    const engine = await openBenchEngine(device, workers, runtime);
+    opened.push(engine);
+    return engine;
+  };
+  try {
+    const serial = await open(1, "serial"), one = await open(1), twin = await open(1);
+    const two = await open(WORKERS);
+    const twins = async () => void await Promise.all([one.step(), twin.step()]);
+    return await interleave(
+      { serial: serial.step, one: one.step, two: two.step, twins },
+      device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 },
+    );
+  } finally {
+    for (const { engine } of opened) await engine.close();
+  }
+}
+
+/** One worker's time, spread over the workers without loss but for the bubble. */
+const ideal = (oneWorkerMs: number) => oneWorkerMs / WORKERS / (1 - BUBBLE_RATIO);
+
+/**
+ * What uneven stages leave of the ideal. 1F1B fills and drains through every stage once; in between,
+ * the slowest stage sets the pace.
+ */
+function balanceLimit(shares: readonly number[]): number {
+  const makespan = (MICRO_BATCHES - 1) * Math.max(...shares) + 1;
+  return ideal(MICRO_BATCHES) / makespan;
+}
+
+async function measure(device: DeviceName): Promise<Row[]> {
+  const shares = await measureBalance(device, WORKERS);
+  const rounds = await timeSteps(device);
+  const otherCores = rounds.flatMap((round) => round.otherCores ?? []);
+  const row = (name: string, unit: string, measured: Row["measured"], more: Partial<Row> = {}) => ({
+    name: `${device}: ${name}`,
+    unit,
+    ...measured && { measured },
+    ...more,
+  });
+  const percent = (of: number, to: number) => 100 * of / to;
+  const least = (name: "one" | "two") => Math.min(...rounds.map(({ ms }) => ms[name]));
+  const fastest = percent(ideal(least("one")), least("two"));
+  return [
+    row("step, serial loop", "ms", spreadOf(rounds, ({ serial }) => serial)),
+    row("step, one worker", "ms", spreadOf(rounds, ({ one }) => one)),
+    row("step, two workers", "ms", spreadOf(rounds, ({ two }) => two)),
+    row(
+      "one worker ÷ serial loop − 1",
+      "%",
+      spreadOf(rounds, ({ one, serial }) => percent(one, serial) - 100),
+      { target: { atMost: 2 } },
+    ),
+    row(
+      "ideal ÷ two workers",
+      "%",
+      spreadOf(rounds, ({ one, two }) => percent(ideal(one), two)),
+      { target: { atLeast: 85 }, note: `fastest step of each: ${fastest.toFixed(1)} %` },
+    ),
+    row("  at most, by the balance of stages", "%", spread([100 * balanceLimit(shares)]), {
+      note: `work: ${shares.map((share) => `${(100 * share).toFixed(1)} %`).join(" and ")}`,
+    }),
+    row(
+      "  at most, by the machine",
+      "%",
+      spreadOf(rounds, ({ one, twins }) => percent(one, twins)),
+      { note: "a worker alone ÷ beside an independent one" },
+    ),
+    row(
+      "  other programs meanwhile",
+      "cores",
+      otherCores.length > 0 ? spread(otherCores) : undefined,
+    ),
+  ];
+}
+
+/** Measures each device. */
+export async function pipelineBench(): Promise<Row[]> {
+  const { names, missing } = await benchDevices();
+  const rows = [...missing];
+  for (const name of names) rows.push(...await measure(name));
+  return rows;
+}

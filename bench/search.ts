@@ -1,0 +1,135 @@
+/**
+ * `search` against the best schedule by rule: even and uneven stages, slow links, tight memory.
+ *
+ *     deno run -A bench/search.ts
+ */
+
+import {
+  analyze,
+  assertValid,
+  type Costs,
+  createSchedule,
+  makespanLowerBound,
+  scheduleDefinitions,
+  withLists,
+} from "../schedules/mod.ts";
+
+/** Costs, a size and a limit of memory. */
+export interface Contest {
+  readonly label: string;
+  readonly workers: number;
+  readonly microBatches: number;
+  readonly activationLimit: number;
+  readonly costs: Costs;
+}
+
+/** Costs of 2P slices of the model. */
+function slices(workers: number, cost: (slice: number) => number): number[] {
+  return Array.from({ length: 2 * workers }, (_, slice) => cost(slice));
+}
+
+function costsFor(label: string, workers: number): Costs {
+  const even = { forward: 1, input: 1, weight: 1 };
+  switch (label) {
+    case "heavy last slice": {
+      const times = slices(workers, (slice) => slice === 2 * workers - 1 ? 1 : 0.5);
+      return { forward: times, input: times, weight: times };
+    }
+    case "ragged slices": {
+      const times = slices(workers, (slice) => 0.4 + 0.1 * ((slice * 7) % 4));
+      return { forward: times, input: times, weight: times.map((time) => 0.8 * time) };
+    }
+    case "slow links":
+      return { ...even, send: 0.5 };
+    case "very slow links":
+      return { ...even, send: 2 };
+    case "long input parts":
+      return { forward: 1, input: 1.4, weight: 0.7 };
+    default:
+      return even;
+  }
+}
+
+/** All contests. */
+export function contests(): Contest[] {
+  const labels = [
+    "even",
+    "heavy last slice",
+    "ragged slices",
+    "slow links",
+    "very slow links",
+    "long input parts",
+  ];
+  const sizes = [[4, 8, 3], [4, 8, 4], [4, 8, 8], [4, 16, 3], [8, 16, 6]] as const;
+  return sizes.flatMap(([workers, microBatches, activationLimit]) =>
+    labels.map((label) => ({
+      label,
+      workers,
+      microBatches,
+      activationLimit,
+      costs: costsFor(label, workers),
+    }))
+  );
+}
+
+/** The best schedule by rule with one copy of the model and within the limit of activations. */
+function bestByRule({ workers, microBatches, activationLimit, costs }: Contest) {
+  let best = { name: "none", makespan: Infinity };
+  for (const { name, create } of scheduleDefinitions) {
+    if (name === "search") continue;
+    try {
+      const schedule = create({ workers, microBatches });
+      const { makespan, peakActivations, weights } = analyze(schedule, costs);
+      if (schedule.workers !== workers || Math.max(...weights) > 1) continue;
+      if (Math.max(...peakActivations) > activationLimit) continue;
+      if (makespan < best.makespan) best = { name, makespan };
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+    }
+  }
+  return best;
+}
+
+/** How a contest ended. */
+export interface Outcome {
+  /** The contest in words. */
+  readonly where: string;
+  /** The best schedule by rule, and its time. */
+  readonly rule: { readonly name: string; readonly makespan: number };
+  /** The time of the search. */
+  readonly makespan: number;
+  /** The most activations of a worker of the search. */
+  readonly peak: number;
+  /** The time that no order of the search's placement can beat. */
+  readonly bound: number;
+}
+
+/** Holds a contest. @throws if the search's schedule is not valid. */
+export function hold(contest: Contest): Outcome {
+  const { label, workers, microBatches, activationLimit, costs } = contest;
+  const schedule = createSchedule("search", { workers, microBatches, activationLimit, costs });
+  assertValid(withLists(schedule));
+  const { makespan, peakActivations } = analyze(schedule, costs);
+  return {
+    where: `${label}, P = ${workers}, N = ${microBatches}, at most ${activationLimit} activations`,
+    rule: bestByRule(contest),
+    makespan,
+    peak: Math.max(...peakActivations),
+    bound: makespanLowerBound(schedule, costs, activationLimit),
+  };
+}
+
+/** Outcomes as lines: the time of the rule, of the search, of the bound, and the gap to that. */
+export function searchTable(outcomes: readonly Outcome[]): string {
+  return outcomes.map(({ where, rule, makespan, bound }) =>
+    `${where.padEnd(58)} ${rule.name.padEnd(14)} ${rule.makespan.toFixed(2).padStart(7)}  search ` +
+    `${makespan.toFixed(2).padStart(7)}  bound ${bound.toFixed(2).padStart(7)}  gap ` +
+    `${Math.max(0, 100 * (makespan / bound - 1)).toFixed(1).padStart(4)} %` +
+    (makespan < rule.makespan - 1e-6 ? "  better" : "")
+  ).join("\n");
+}
+
+if (import.meta.main) {
+  // deno-lint-ignore no-console -- a benchmark shows what it measured
+  console.log(searchTable(contests().map(hold)));
+}

@@ -1,0 +1,50 @@
+/**
+ * The `troupe` command: `deno task troupe train`, `generate` and the like.
+ *
+ * @module
+ */
+
+import {
+  type CommandContext,
+  generateCommand,
+  print,
+  runCommand,
+  scheduleCommand,
+  writeAll,
+} from "./mod.ts";
+import { main as train } from "./examples/train_gpt.ts";
+
+type Command = (args: string[], context: CommandContext) => Promise<number>;
+
+const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: string }>> = {
+  train: { run: train, help: "trains a model with a pipeline of stage actors" },
+  generate: { run: generateCommand, help: "samples text from a checkpoint" },
+  schedule: { run: schedule, help: "shows, lists and compares schedules" },
+};
+
+/** Prints a schedule, or writes it to the file that `--out` names. */
+async function schedule(args: string[]): Promise<number> {
+  const isTerminal = Deno.stdout.isTerminal();
+  const { output, out } = scheduleCommand(args, {
+    color: isTerminal && !Deno.noColor,
+    columns: isTerminal ? Deno.consoleSize().columns : undefined,
+    readTextFile: Deno.readTextFileSync,
+  });
+  if (out === undefined) writeAll(Deno.stdout, output);
+  else await Deno.writeTextFile(out, output);
+  return 0;
+}
+
+async function troupe([name = "--help", ...args]: string[], context: CommandContext) {
+  if (Object.hasOwn(COMMANDS, name)) return await COMMANDS[name]!.run(args, context);
+  const lines = Object.entries(COMMANDS).map(([known, { help }]) =>
+    `  ${known.padEnd(10)} ${help}`
+  );
+  const usage = ["Usage: deno task troupe COMMAND [flags]", ...lines].join("\n");
+  if (name === "--help" || name === "help") return print(usage), 0;
+  throw new TypeError(
+    `Cannot run "${name}": the command must be one of ${Object.keys(COMMANDS).join(", ")}`,
+  );
+}
+
+if (import.meta.main) await runCommand((context) => troupe(Deno.args, context));

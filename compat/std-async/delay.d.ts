@@ -1,0 +1,5 @@
+export interface DelayOptions {
+  signal?: AbortSignal;
+  persistent?: boolean;
+}
+export declare function delay(ms: number, options?: DelayOptions): Promise<void>;

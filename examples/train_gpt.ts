@@ -1,0 +1,114 @@
+/**
+ * Trains a small GPT on a real English text with a pipeline of stage actors: `deno task train`.
+ *
+ * `--help` lists the flags; `--model mlp` trains on digits instead, as train_mnist.ts says.
+ *
+ * @module
+ */
+
+import {
+  bytesTokenizer,
+  checkTokens,
+  type CommandContext,
+  consoleReport,
+  generateText,
+  gpt2,
+  gpt2Tokenizer,
+  heldOutBatches,
+  jsonReport,
+  loadText,
+  openDevice,
+  print,
+  printError,
+  readTokens,
+  readTrainFlags,
+  rowCount,
+  runCommand,
+  runOptions,
+  shuffledOrder,
+  splitTokens,
+  type Task,
+  tokenBatches,
+  type Tokenizer,
+  train,
+  type TrainFlags,
+  trainHelp,
+} from "../mod.ts";
+import { digitsTask } from "./train_mnist.ts";
+
+/** A GPT, and the text that it learns. */
+async function textTask(flags: TrainFlags): Promise<Task> {
+  const tokenizer = flags.tokenizer === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
+  const { layers, hidden, heads, seq, vocab = tokenizer.vocabularySize } = flags;
+  const config = { layers, hidden, heads, seq, vocab };
+  const microBatch = flags["micro-batch"], microBatches = flags["micro-batches"];
+  const model = gpt2(config, microBatch);
+  const { tokens, order, heldOut } = await readData(flags, tokenizer, vocab);
+  const cut = { seq, vocabularySize: vocab, microBatch, microBatches };
+  return {
+    model,
+    data: tokenBatches({ ...cut, tokens, ...order ? { order } : { steps: flags.steps } }),
+    heldOut: () => heldOutBatches({ ...cut, tokens: heldOut }),
+    config: { architecture: "gpt2", ...config, tokenizer: tokenizer.name },
+    async show(weights, choice) {
+      if (vocab < tokenizer.vocabularySize) return; // the tokens are not those of a text
+      const device = await openDevice(choice.name, choice);
+      const options = { config, weights, prompt: "The ", tokens: 200, seed: flags.seed };
+      print(`\nA sample:\n${await generateText(device, tokenizer, options)}`);
+      device.close();
+    },
+  };
+}
+
+/** What is trained on, in which order, and what is held out. */
+async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number) {
+  if (flags.tokens) { // read in order; what the run does not reach is held out
+    const tokens = await readTokens(flags.tokens);
+    const samples = flags.steps * flags["micro-batches"] * flags["micro-batch"];
+    return { tokens, heldOut: tokens.subarray(samples * flags.seq) };
+  }
+  const text = flags.text
+    ? await Deno.readTextFile(flags.text)
+    : await loadText(flags.data ?? "sotu", printError);
+  const encoded = tokenizer.encode(text);
+  checkTokens(encoded, vocab);
+  const { train: tokens, heldOut } = splitTokens(encoded, flags.seq);
+  return { tokens, heldOut, order: shuffledOrder(rowCount(tokens.length, flags.seq), flags.seed) };
+}
+
+/** Trains as the flags say; returns the exit code. */
+export async function main(args: string[], { begin, signal }: CommandContext): Promise<number> {
+  if (args.includes("--help")) return print(trainHelp()), 0;
+  const request = await readTrainFlags(args), { flags, start, out } = request;
+  const task = await (flags.model === "mlp" ? digitsTask(flags) : textTask(flags));
+  const every = flags["eval-every"] ?? (flags.json || flags.tokens ? undefined : 50);
+  using report = flags.json ? jsonReport() : consoleReport(flags.steps);
+  for await (
+    const event of train({
+      ...runOptions(request),
+      model: task.model,
+      data: task.data,
+      evaluation: every ? { every, batches: task.heldOut(), atStart: !flags.json } : undefined,
+      checkpoint: out === undefined ? undefined : {
+        directory: out,
+        every: flags["checkpoint-every"],
+        config: { ...task.config, flags: request.remembered },
+      },
+      signal,
+      announce: printError,
+    })
+  ) {
+    if (event.type === "plan") {
+      begin("the step under way");
+      if (start) printError(start);
+    }
+    report(event);
+    if (event.type !== "end") continue;
+    if (event.isInterrupted) return 130;
+    begin(); // nothing is left to finish: Ctrl-C ends at once
+    if (!flags.json) await task.show(event.weights, event.choice);
+  }
+  return 0;
+}
+
+if (import.meta.main) await runCommand((context) => main(Deno.args, context));

@@ -1,0 +1,97 @@
+/**
+ * Text to token ids and back.
+ *
+ * @module
+ */
+
+import { type Announce, npmPackageFolder } from "../npm_package.ts";
+import type { Tokens } from "./tokens.ts";
+
+/** Names of the built-in tokenizers, as `--tokenizer` and a checkpoint's config spell them. */
+export type TokenizerName = "bytes" | "gpt2";
+
+/** Turns text into token ids and ids into text. */
+export interface Tokenizer {
+  /** The name that a checkpoint's config holds. */
+  readonly name: TokenizerName;
+  /** Ids are below it. */
+  readonly vocabularySize: number;
+  /** The whole text as ids; text that looks like a special token is text. */
+  encode(text: string): Tokens;
+  /**
+   * Never throws: what a model samples may be cut within a character, or lie beyond the vocabulary
+   * when the model's own is larger. Such ids read as U+FFFD, or as nothing at the end.
+   */
+  decode(ids: Iterable<number>): string;
+}
+
+/** A byte that never occurs in UTF-8: the decoder turns it into one U+FFFD. */
+const NEVER_UTF8 = 0xff;
+
+/**
+ * The tokenizer with nothing to learn or to fetch: one token for each byte of the UTF-8 text.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { bytesTokenizer } from "@troupe/troupe/kernels";
+ *
+ * const { encode, decode } = bytesTokenizer();
+ * const ids = encode("né");
+ * assert.deepEqual([...ids], [0x6e, 0xc3, 0xa9]);
+ * assert.equal(decode(ids), "né");
+ * assert.equal(decode(ids.subarray(0, 2)), "n\uFFFD");
+ * ```
+ */
+export function bytesTokenizer(): Tokenizer {
+  return {
+    name: "bytes",
+    vocabularySize: 256,
+    encode: (text) => new TextEncoder().encode(text),
+    decode: (ids) => {
+      const bytes = Uint8Array.from(ids, (id) => id < 256 ? id : NEVER_UTF8);
+      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+    },
+  };
+}
+
+/** What we use of gpt-tokenizer, which is imported by address and so without its types. */
+interface BytePairEncoding {
+  readonly vocabularySize: number;
+  encode(
+    text: string,
+    options: { allowedSpecial: Set<string>; disallowedSpecial: Set<string> },
+  ): number[];
+  decode(ids: Iterable<number>): string;
+}
+
+/**
+ * GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm when they are first wanted;
+ * `announce` is told so before.
+ *
+ * @throws {Error} when the package is neither cached nor to be had from the registry.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2Tokenizer } from "@troupe/troupe/kernels";
+ *
+ * const { encode, decode } = await gpt2Tokenizer();
+ * assert.deepEqual([...encode("Hello world")], [15496, 995]);
+ * assert.equal(decode(encode("Hello world")), "Hello world");
+ * ```
+ */
+export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
+  const source = { name: "gpt-tokenizer", version: "4.0.0", megabytes: 30 };
+  const module = new URL("esm/encoding/r50k_base.js", await npmPackageFolder(source, announce));
+  const { vocabularySize, encode, decode } = await import(module.href) as BytePairEncoding;
+  // Neither allowed (they would become one id) nor disallowed (they would throw): plain text.
+  const specials = { allowedSpecial: new Set<string>(), disallowedSpecial: new Set<string>() };
+  const unknown = encode("\uFFFD", specials);
+  return {
+    name: "gpt2",
+    vocabularySize,
+    encode: (text) => Uint16Array.from(encode(text, specials)),
+    decode: (ids) => decode(Array.from(ids).flatMap((id) => id < vocabularySize ? [id] : unknown)),
+  };
+}

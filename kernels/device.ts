@@ -1,0 +1,97 @@
+/**
+ * The one interface between Troupe and whatever computes: `alloc`, `compile`, `bind` → run.
+ *
+ * A device owns memory ({@linkcode Tensor}) and compiles ONNX models ({@linkcode Kernel}). A kernel
+ * is *bound* to tensors once and run many times, so a run costs no marshalling. Nothing here
+ * promises that tensor memory is visible to the host: callers use `write` and `read`, which leaves
+ * room for devices with their own memory (WebGPU).
+ *
+ * @module
+ */
+
+/** Element types that cross the device interface. */
+export type DType = "f32" | "f16" | "i32" | "i64" | "bool";
+
+/** Bytes of one element of each {@linkcode DType}. */
+export const DTYPE_BYTES: Readonly<Record<DType, number>> = {
+  f32: 4,
+  f16: 2,
+  i32: 4,
+  i64: 8,
+  bool: 1,
+};
+
+/** Host arrays that tensors are written from and read into. */
+export type HostArray = Float32Array | Float16Array | Int32Array | BigInt64Array | Uint8Array;
+
+/** Memory on a device. Only the device that made it can read its handle. */
+export interface Tensor {
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes; empty for a scalar. */
+  readonly shape: readonly number[];
+}
+
+/** A compiled ONNX model. */
+export interface Kernel {
+  /** Names of the graph's inputs. */
+  readonly inputs: readonly string[];
+  /** Names of the graph's outputs. */
+  readonly outputs: readonly string[];
+  /**
+   * Binds every input and output to memory and returns the run.
+   *
+   * An output may share memory with an input (accumulation and optimizer updates in place). Runs
+   * that touch the same memory must be awaited one after the other.
+   *
+   * @throws {TypeError} when a name is missing or unknown, or a dtype or shape differs.
+   */
+  bind(inputs: Readonly<Record<string, Tensor>>, outputs: Readonly<Record<string, Tensor>>): Run;
+  /** Frees the compiled model. */
+  close(): void;
+}
+
+/** Executes a bound kernel once; resolves when its outputs are complete. */
+export type Run = () => Promise<void>;
+
+/** Everything Troupe asks of a device. */
+export interface Device {
+  /** The name by which users choose it: `native`, `wasm`, `reference`. */
+  readonly name: string;
+  /** Bytes of tensor memory held now, for accounting. */
+  readonly allocatedBytes: number;
+  /** Allocates zeroed, 64-byte aligned memory. */
+  alloc(dtype: DType, shape: readonly number[]): Tensor;
+  /**
+   * A tensor over part of another one's memory.
+   *
+   * @param offset in elements of `tensor`.
+   * @throws {RangeError} when the view leaves the tensor.
+   */
+  view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor;
+  /**
+   * Copies host data into a tensor; runs that start later see it.
+   *
+   * @throws {RangeError} when the number of elements differs.
+   */
+  write(tensor: Tensor, data: HostArray): void;
+  /**
+   * Copies a tensor to the host, into `into` where given, else into a new array that owns its
+   * whole buffer (so that it can be transferred). Runs that were awaited before are seen.
+   *
+   * @throws {RangeError} when `into` has another number of elements.
+   */
+  read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A>;
+  /** Sets every element to zero. */
+  zero(tensor: Tensor): void;
+  /** Frees memory that `alloc` returned (never a view). */
+  free(tensor: Tensor): void;
+  /**
+   * Compiles an ONNX model given as protobuf bytes.
+   *
+   * @throws {Error} with the device's own reason when the model is refused.
+   */
+  compile(model: Uint8Array): Promise<Kernel>;
+  /** Frees everything. Using the device afterwards throws. */
+  close(): void;
+}

@@ -1,0 +1,117 @@
+/**
+ * Chooses a device by name.
+ *
+ * @module
+ */
+
+import type { Device } from "../device.ts";
+import { openNative } from "./native.ts";
+import { nativeLibraryPath } from "./native_library.ts";
+import { openReference } from "./reference.ts";
+import { openWasm } from "./wasm.ts";
+
+/** The devices that exist. */
+export const DEVICE_NAMES = ["native", "wasm", "reference"] as const;
+
+/** The name of a device. */
+export type DeviceName = typeof DEVICE_NAMES[number];
+
+/** Options of {@linkcode openDevice}. */
+export interface DeviceOptions {
+  /** Threads within one operation of the native device, 1 by default. The others have one. */
+  threads?: number;
+  /** Whether runs of the native device take the isolate's own thread; those of the others always do. */
+  isBlocking?: boolean;
+  /** The native ONNX Runtime library; found, and fetched where absent, by default. */
+  library?: string;
+  /** Receives lines for the user: the choice that `auto` makes, a download that starts. */
+  announce?: (line: string) => void;
+}
+
+/** A choice of device that other isolates can repeat without looking again. */
+export interface DeviceChoice {
+  /** The device's name. */
+  readonly name: DeviceName;
+  /** The native ONNX Runtime library. */
+  readonly library?: string;
+}
+
+/**
+ * Decides what a name means on this machine: `auto` is native where its library loads, else wasm.
+ *
+ * Decide once in the main isolate and pass the choice on: each worker then opens the same device
+ * with `openDevice(choice.name, choice)`.
+ *
+ * @param announce receives which device `auto` chose and why, and a line before a download.
+ * @throws {RangeError} when there is no device of this name.
+ * @throws {Error} when native was asked for by name and its library cannot be loaded.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { resolveDevice } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(await resolveDevice("wasm"), { name: "wasm" });
+ * await assert.rejects(resolveDevice("abacus"), RangeError);
+ * ```
+ */
+export async function resolveDevice(
+  name: string,
+  announce: (line: string) => void = () => {},
+): Promise<DeviceChoice> {
+  if (name === "native") return await resolveNative(announce);
+  if (name === "wasm" || name === "reference") return { name };
+  if (name !== "auto") {
+    throw new RangeError(
+      `Cannot open a device: its name must be auto, ${DEVICE_NAMES.join(", ")}, received "${name}"`,
+    );
+  }
+  try {
+    const choice = await resolveNative(announce);
+    announce("device native");
+    return choice;
+  } catch (error) {
+    announce(`device wasm (native is not available: ${(error as Error).message})`);
+    return { name: "wasm" };
+  }
+}
+
+/** Finds the library and opens it once, to learn whether it loads. */
+async function resolveNative(announce: (line: string) => void): Promise<DeviceChoice> {
+  const library = await nativeLibraryPath(announce);
+  (await openNative({ library })).close();
+  return { name: "native", library };
+}
+
+/**
+ * Opens a device by name; see {@linkcode resolveDevice} for `auto`.
+ *
+ * @throws {RangeError} when there is no device of this name, or `threads` is not from 1.
+ * @throws {Error} when the device cannot be loaded.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { openDevice } from "@troupe/troupe/kernels";
+ *
+ * const device = await openDevice("reference");
+ * const tensor = device.alloc("f32", [2]);
+ * device.write(tensor, Float32Array.of(3, 4));
+ * assert.deepEqual(await device.read(tensor), Float32Array.of(3, 4));
+ * device.close();
+ * ```
+ */
+export async function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
+  const { library, announce, ...rest } = options;
+  const choice = name === "native" && library !== undefined
+    ? { name: "native" as const, library }
+    : await resolveDevice(name, announce);
+  switch (choice.name) {
+    case "native":
+      return await openNative({ ...rest, ...choice });
+    case "wasm":
+      return await openWasm();
+    case "reference":
+      return await openReference();
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * The arrays that the reference device computes with.
+ *
+ * @module
+ */
+
+import type { DType, HostArray } from "../../device.ts";
+import { elementCount } from "../../graph.ts";
+import { asHostArray } from "../host_array.ts";
+
+/** Elements as JavaScript numbers. Storing rounds to the dtype; i64 is exact up to 2^53. */
+export type Values = Float32Array | Float16Array | Int32Array | Float64Array | Uint8Array;
+
+/** A dense array in row-major order. */
+export interface NdArray {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly values: Values;
+}
+
+const VALUES = {
+  f32: Float32Array,
+  f16: Float16Array,
+  i32: Int32Array,
+  i64: Float64Array,
+  bool: Uint8Array,
+} as const;
+
+/** A new array of zeros, or of numbers computed in f64 and rounded once. */
+export function ndArray(
+  dtype: DType,
+  shape: readonly number[],
+  numbers?: ArrayLike<number>,
+): NdArray {
+  const values = new VALUES[dtype](elementCount(shape));
+  if (numbers) values.set(numbers);
+  return { dtype, shape, values };
+}
+
+/** The array whose elements `bytes` hold. */
+export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): NdArray {
+  const data = asHostArray(dtype, bytes);
+  const values = data instanceof BigInt64Array ? Float64Array.from(data, Number) : data;
+  return { dtype, shape, values };
+}
+
+/** Stores an array into `bytes`. */
+export function toBytes({ dtype, values }: NdArray, bytes: Uint8Array): void {
+  const target: HostArray = asHostArray(dtype, bytes);
+  if (target instanceof BigInt64Array) target.set(BigInt64Array.from(values, BigInt));
+  else target.set(values);
+}
+
+/** How far apart neighbours along each axis lie. */
+export function stridesOf(shape: readonly number[]): number[] {
+  return shape.map((_, axis) => elementCount(shape.slice(axis + 1)));
+}
+
+/**
+ * Where the elements of an array of `shape` come from, in row-major order: `start` plus each index
+ * times its stride. A stride of 0 repeats an axis, a permutation of strides transposes.
+ */
+export function positions(
+  shape: readonly number[],
+  strides: readonly number[],
+  start = 0,
+): Int32Array {
+  const result = new Int32Array(elementCount(shape)).fill(start);
+  let block = result.length;
+  shape.forEach((size, axis) => {
+    block /= size || 1;
+    const stride = strides[axis]!;
+    if (stride === 0) return;
+    for (let i = 0; i < result.length; i++) result[i]! += Math.floor(i / block) % size * stride;
+  });
+  return result;
+}
+
+/** The elements of `source` at `places`, as an array of `shape`. */
+export function take(source: NdArray, shape: readonly number[], places: Int32Array): NdArray {
+  const result = ndArray(source.dtype, shape);
+  places.forEach((place, i) => result.values[i] = source.values[place]!);
+  return result;
+}
+
+/** Strides that read an array of shape `from` as if it had been broadcast to shape `to`. */
+export function broadcastStrides(from: readonly number[], to: readonly number[]): number[] {
+  const strides = stridesOf(from).map((stride, axis) => from[axis] === 1 ? 0 : stride);
+  return [...Array<number>(to.length - from.length).fill(0), ...strides];
+}
+
+/** `axis` counted from the front. */
+export function fromFront(axis: number, rank: number): number {
+  return axis < 0 ? axis + rank : axis;
+}
+
+/** The first output of an operation that has one. */
+export type Operation = (
+  inputs: readonly NdArray[],
+  attributes: Attributes,
+  outputs: number,
+) => NdArray | NdArray[];
+
+/** The attributes of a node, with the default that ONNX gives each operation. */
+export interface Attributes {
+  number(name: string, otherwise: number): number;
+  string(name: string, otherwise: string): string;
+  numbers(name: string): readonly number[] | undefined;
+}

@@ -1,0 +1,120 @@
+/**
+ * Operations on each element: arithmetic, comparisons, activations, casts.
+ *
+ * @module
+ */
+
+import type { DType } from "../../device.ts";
+import { broadcastShape, ONNX_DTYPE } from "../../graph.ts";
+import { broadcastStrides, type NdArray, ndArray, type Operation, positions } from "./array.ts";
+
+/** `array` with an element for each of `shape`. */
+function broadcast(array: NdArray, shape: readonly number[]): Float64Array {
+  const places = positions(shape, broadcastStrides(array.shape, shape));
+  return Float64Array.from(places, (place) => array.values[place]!);
+}
+
+function unary(compute: (x: number) => number): Operation {
+  return ([x]) => ndArray(x!.dtype, x!.shape, Float64Array.from(x!.values, compute));
+}
+
+function binary(compute: (x: number, y: number) => number, dtype?: DType): Operation {
+  return ([a, b]) => {
+    const shape = broadcastShape(a!.shape, b!.shape);
+    const y = broadcast(b!, shape);
+    const result = broadcast(a!, shape).map((x, i) => compute(x, y[i]!));
+    return ndArray(dtype ?? a!.dtype, shape, result);
+  };
+}
+
+const compare = (compute: (x: number, y: number) => boolean) =>
+  binary((x, y) => +compute(x, y), "bool");
+
+const divide: Operation = (inputs, ...rest) => {
+  const whole = inputs[0]!.dtype === "i32" || inputs[0]!.dtype === "i64";
+  return binary((x, y) => whole ? Math.trunc(x / y) : x / y)(inputs, ...rest);
+};
+
+const where: Operation = ([condition, a, b]) => {
+  const shape = broadcastShape(condition!.shape, broadcastShape(a!.shape, b!.shape));
+  const x = broadcast(a!, shape), y = broadcast(b!, shape);
+  return ndArray(a!.dtype, shape, broadcast(condition!, shape).map((c, i) => c ? x[i]! : y[i]!));
+};
+
+const cast: Operation = ([x], attributes) => {
+  const to = attributes.number("to", 0);
+  const dtype = (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) => ONNX_DTYPE[dtype] === to);
+  if (!dtype) throw new TypeError(`Cannot cast: "to" must be a known dtype, received ${to}`);
+  const convert = dtype === "bool"
+    ? (v: number) => +(v !== 0)
+    : dtype === "i64"
+    ? Math.trunc
+    : null;
+  const values = x!.values;
+  return ndArray(dtype, x!.shape, convert ? Float64Array.from(values, convert) : values);
+};
+
+/**
+ * The error function, by a series whose terms are all positive:
+ * erf x = 2/√π · e^(−x²) · Σ 2^n x^(2n+1) / (1·3·…·(2n+1)).
+ */
+export function erf(x: number): number {
+  if (Math.abs(x) > 6) return Math.sign(x); // 1 − erf 6 is 2e-17.
+  let term = x, sum = x;
+  for (let n = 1; Math.abs(term) > Math.abs(sum) * 1e-17; n++) {
+    term *= 2 * x * x / (2 * n + 1);
+    sum += term;
+  }
+  return 2 / Math.sqrt(Math.PI) * Math.exp(-x * x) * sum;
+}
+
+const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
+const exactGelu = (x: number) => x / 2 * (1 + erf(x / Math.SQRT2));
+const tanhGelu = (x: number) =>
+  x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+
+const gelu: Operation = (inputs, attributes, outputs) => {
+  const compute = attributes.string("approximate", "none") === "tanh" ? tanhGelu : exactGelu;
+  return unary(compute)(inputs, attributes, outputs);
+};
+
+const quickGelu: Operation = (inputs, attributes, outputs) => {
+  const alpha = attributes.number("alpha", 1.702);
+  return unary((x) => x * sigmoid(alpha * x))(inputs, attributes, outputs);
+};
+
+/** `FastGelu` adds an optional bias first. */
+const fastGelu: Operation = ([x, bias], attributes, outputs) => {
+  const sum = bias ? binary((a, b) => a + b)([x!, bias], attributes, outputs) as NdArray : x!;
+  return unary(tanhGelu)([sum], attributes, outputs);
+};
+
+/** Operations on each element by name; Microsoft's carry their domain. */
+export const ELEMENTWISE: Readonly<Record<string, Operation>> = {
+  Identity: unary((x) => x),
+  Neg: unary((x) => -x),
+  Exp: unary(Math.exp),
+  Log: unary(Math.log),
+  Sqrt: unary(Math.sqrt),
+  Reciprocal: unary((x) => 1 / x),
+  Tanh: unary(Math.tanh),
+  Erf: unary(erf),
+  Sigmoid: unary(sigmoid),
+  Relu: unary((x) => x < 0 ? 0 : x),
+  Gelu: gelu,
+  "com.microsoft.FastGelu": fastGelu,
+  "com.microsoft.QuickGelu": quickGelu,
+  Add: binary((x, y) => x + y),
+  Sub: binary((x, y) => x - y),
+  Mul: binary((x, y) => x * y),
+  Div: divide,
+  Pow: binary(Math.pow),
+  Equal: compare((x, y) => x === y),
+  Greater: compare((x, y) => x > y),
+  Less: compare((x, y) => x < y),
+  GreaterOrEqual: compare((x, y) => x >= y),
+  And: compare((x, y) => x !== 0 && y !== 0),
+  Not: unary((x) => +!x),
+  Where: where,
+  Cast: cast,
+};

@@ -1,0 +1,111 @@
+/**
+ * Reads an ONNX model into what the reference device walks: constants, and nodes in order.
+ *
+ * @module
+ */
+
+import onnxProto from "onnx-proto";
+import type { DType } from "../../device.ts";
+import { ONNX_DTYPE } from "../../graph.ts";
+import { type Attributes, fromBytes, type NdArray, ndArray, type Operation } from "./array.ts";
+import { ELEMENTWISE } from "./elementwise.ts";
+import { MOVEMENT } from "./movement.ts";
+import { PRODUCTS } from "./products.ts";
+import { REDUCTIONS } from "./reductions.ts";
+
+const { onnx } = onnxProto;
+
+const OPERATIONS: Readonly<Record<string, Operation>> = {
+  ...ELEMENTWISE,
+  ...MOVEMENT,
+  ...PRODUCTS,
+  ...REDUCTIONS,
+};
+
+/** One operation on named arrays; an empty name is an optional input or output left out. */
+export interface Step {
+  readonly name: string;
+  readonly operation: Operation;
+  readonly attributes: Attributes;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+}
+
+/** A model that can be walked. */
+export interface ReferenceModel {
+  readonly constants: ReadonlyMap<string, NdArray>;
+  readonly steps: readonly Step[];
+}
+
+/**
+ * Decodes a model.
+ *
+ * @throws {Error} when the bytes are no ONNX model or use an operation that is not known.
+ */
+export function readModel(bytes: Uint8Array): ReferenceModel {
+  const { graph } = onnx.ModelProto.decode(bytes);
+  if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
+  return {
+    constants: new Map(graph.initializer?.map((tensor) => [tensor.name!, readConstant(tensor)])),
+    steps: (graph.node ?? []).map(readStep),
+  };
+}
+
+function readStep(node: onnxProto.onnx.INodeProto): Step {
+  const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
+  const operation = OPERATIONS[name];
+  if (!operation) {
+    throw new Error(
+      `Cannot compile the model: its operations must be known to the reference device, received "${name}"`,
+    );
+  }
+  return {
+    name: node.name || name,
+    operation,
+    attributes: readAttributes(node.attribute ?? []),
+    inputs: node.input ?? [],
+    outputs: node.output ?? [],
+  };
+}
+
+function readAttributes(list: readonly onnxProto.onnx.IAttributeProto[]): Attributes {
+  const byName = new Map(list.map((attribute) => [attribute.name, attribute]));
+  const { FLOAT } = onnx.AttributeProto.AttributeType;
+  return {
+    number(name, otherwise) {
+      const attribute = byName.get(name);
+      if (!attribute) return otherwise;
+      return Number(attribute.type === FLOAT ? attribute.f : attribute.i);
+    },
+    string(name, otherwise) {
+      const attribute = byName.get(name);
+      return attribute ? new TextDecoder().decode(attribute.s ?? undefined) : otherwise;
+    },
+    numbers: (name) => byName.get(name)?.ints?.map(Number),
+  };
+}
+
+function readConstant(tensor: onnxProto.onnx.ITensorProto): NdArray {
+  const dtype = (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) =>
+    ONNX_DTYPE[dtype] === tensor.dataType
+  );
+  if (!dtype) {
+    throw new Error(
+      `Cannot compile the model: constant "${tensor.name}" must be of a known dtype, received ONNX type ${tensor.dataType}`,
+    );
+  }
+  const shape = (tensor.dims ?? []).map(Number);
+  if (tensor.rawData?.length) return fromBytes(dtype, shape, new Uint8Array(tensor.rawData));
+  const fields = {
+    f32: "floatData",
+    i64: "int64Data",
+    i32: "int32Data",
+    bool: "int32Data",
+  } as const;
+  if (dtype === "f16") {
+    throw new Error(
+      `Cannot compile the model: f16 constant "${tensor.name}" must be given as raw data`,
+    );
+  }
+  return ndArray(dtype, shape, tensor[fields[dtype]]?.map(Number) ?? []);
+}

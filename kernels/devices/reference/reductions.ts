@@ -1,0 +1,122 @@
+/**
+ * Operations that reduce axes, and those built on such sums: softmax, LayerNorm, cross-entropy.
+ *
+ * @module
+ */
+
+import { elementCount } from "../../graph.ts";
+import { fromFront, type NdArray, ndArray, type Operation, positions, stridesOf } from "./array.ts";
+
+/** The groups of elements that a reduction over `axes` folds into one. */
+interface Groups {
+  /** The shape of the result, with reduced axes of size 1. */
+  readonly shape: readonly number[];
+  /** Elements in each group. */
+  readonly size: number;
+  /** The group of each element. */
+  readonly of: Int32Array;
+}
+
+function groupsOf(shape: readonly number[], axes: readonly number[]): Groups {
+  const kept = shape.map((size, axis) => axes.includes(axis) ? 1 : size);
+  const strides = stridesOf(kept).map((stride, axis) => axes.includes(axis) ? 0 : stride);
+  const size = elementCount(axes.map((axis) => shape[axis]!));
+  return { shape: kept, size, of: positions(shape, strides) };
+}
+
+/** Folds the elements of each group from `initial`, in f64. */
+function fold(
+  groups: Groups,
+  numbers: ArrayLike<number>,
+  initial: number,
+  combine: (folded: number, x: number) => number,
+): Float64Array {
+  const result = new Float64Array(elementCount(groups.shape)).fill(initial);
+  groups.of.forEach((group, i) => result[group] = combine(result[group]!, numbers[i]!));
+  return result;
+}
+
+const sum = (groups: Groups, numbers: ArrayLike<number>) =>
+  fold(groups, numbers, 0, (total, x) => total + x);
+
+function reduction(
+  compute: (groups: Groups, numbers: ArrayLike<number>) => Float64Array,
+): Operation {
+  return ([x, given], attributes) => {
+    const rank = x!.shape.length;
+    const all = attributes.number("noop_with_empty_axes", 0) === 1 ? [] : x!.shape.keys();
+    const axes = [...given?.values.length ? given.values : all].map((axis) =>
+      fromFront(axis, rank)
+    );
+    const groups = groupsOf(x!.shape, axes);
+    const keep = attributes.number("keepdims", 1) === 1;
+    const shape = keep ? groups.shape : x!.shape.filter((_, axis) => !axes.includes(axis));
+    return ndArray(x!.dtype, shape, compute(groups, x!.values));
+  };
+}
+
+/** ln softmax over `axis`, in f64. */
+function logSoftmax(x: NdArray, axis: number): Float64Array {
+  const groups = groupsOf(x.shape, [fromFront(axis, x.shape.length)]);
+  const largest = fold(groups, x.values, -Infinity, Math.max);
+  const shifted = Float64Array.from(x.values, (v, i) => v - largest[groups.of[i]!]!);
+  const total = sum(groups, shifted.map(Math.exp));
+  return shifted.map((v, i) => v - Math.log(total[groups.of[i]!]!));
+}
+
+const layerNormalization: Operation = ([x, scale, bias], attributes) => {
+  const rank = x!.shape.length;
+  const first = fromFront(attributes.number("axis", -1), rank);
+  const axes = [...x!.shape.keys()].slice(first);
+  const groups = groupsOf(x!.shape, axes);
+  const epsilon = attributes.number("epsilon", 1e-5);
+  const mean = sum(groups, x!.values).map((total) => total / groups.size);
+  const centred = Float64Array.from(x!.values, (v, i) => v - mean[groups.of[i]!]!);
+  const inverse = sum(groups, centred.map((v) => v * v))
+    .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+  const y = centred.map((v, i) => {
+    const at = i % groups.size; // Reduced axes are the last ones.
+    return v * inverse[groups.of[i]!]! * scale!.values[at]! + (bias?.values[at] ?? 0);
+  });
+  return [
+    ndArray(x!.dtype, x!.shape, y),
+    ndArray("f32", groups.shape, mean),
+    ndArray("f32", groups.shape, inverse),
+  ];
+};
+
+/** Scores [n, classes, ...rest], labels [n, ...rest]. */
+const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attributes) => {
+  if (weights || attributes.number("ignore_index", NaN) >= 0) {
+    throw new TypeError(
+      "Cannot compute SoftmaxCrossEntropyLoss: it must have neither weights nor ignore_index",
+    );
+  }
+  const logProbabilities = logSoftmax(scores!, 1);
+  const strides = stridesOf(scores!.shape);
+  const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
+  const losses = Float64Array.from(
+    places,
+    (place, i) => -logProbabilities[place + labels!.values[i]! * strides[1]!]!,
+  );
+  const total = losses.reduce((sum, loss) => sum + loss, 0);
+  const how = attributes.string("reduction", "mean");
+  const loss = how === "none"
+    ? ndArray(scores!.dtype, labels!.shape, losses)
+    : ndArray(scores!.dtype, [], [how === "sum" ? total : total / losses.length]);
+  return [loss, ndArray(scores!.dtype, scores!.shape, logProbabilities)];
+};
+
+/** Reductions, and what is built on them, by name. */
+export const REDUCTIONS: Readonly<Record<string, Operation>> = {
+  ReduceSum: reduction(sum),
+  ReduceMean: reduction((groups, x) => sum(groups, x).map((total) => total / groups.size)),
+  ReduceMax: reduction((groups, x) => fold(groups, x, -Infinity, Math.max)),
+  ReduceSumSquare: reduction((groups, x) => fold(groups, x, 0, (total, v) => total + v * v)),
+  Softmax: ([x], attributes) =>
+    ndArray(x!.dtype, x!.shape, logSoftmax(x!, attributes.number("axis", -1)).map(Math.exp)),
+  LogSoftmax: ([x], attributes) =>
+    ndArray(x!.dtype, x!.shape, logSoftmax(x!, attributes.number("axis", -1))),
+  LayerNormalization: layerNormalization,
+  SoftmaxCrossEntropyLoss: softmaxCrossEntropyLoss,
+};

@@ -1,0 +1,201 @@
+/**
+ * The gradient of every op that can be trained through, as ONNX nodes in the same graph.
+ *
+ * A rule gets the node and the cotangents of its outputs (absent where nothing depends on that
+ * output) and returns those of its inputs. Inputs that need no gradient are not computed.
+ *
+ * @module
+ */
+
+import { elementCount, type Graph, type Node, sameShape, type Value } from "./graph.ts";
+
+/** Computes the cotangents of a node's inputs from those of its outputs. */
+export type GradientRule = (
+  g: Graph,
+  node: Node,
+  cotangents: readonly (Value | undefined)[],
+  /** Which inputs need a gradient. */
+  needed: readonly boolean[],
+) => (Value | undefined)[];
+
+/** Sums `gradient` over the axes along which a tensor of shape `shape` was broadcast. */
+function unbroadcast(g: Graph, gradient: Value, shape: readonly number[]): Value {
+  if (sameShape(gradient.shape, shape)) return gradient;
+  const extra = gradient.shape.length - shape.length;
+  const axes = gradient.shape.flatMap((size, i) =>
+    i < extra || (shape[i - extra] === 1 && size !== 1) ? [i] : []
+  );
+  return g.reshape(g.sum(gradient, axes), shape);
+}
+
+/** A rule for ops with one input and one output. */
+function unary(rule: (g: Graph, dy: Value, x: Value, y: Value, node: Node) => Value): GradientRule {
+  return (g, node, [dy]) => [rule(g, dy!, node.inputs[0]!, node.outputs[0]!, node)];
+}
+
+/** A rule for element-wise ops with two inputs, which may have been broadcast. */
+function binary(
+  left: (g: Graph, dy: Value, a: Value, b: Value, y: Value) => Value,
+  right: (g: Graph, dy: Value, a: Value, b: Value, y: Value) => Value,
+): GradientRule {
+  return (g, node, [dy], needed) => {
+    const [a, b] = node.inputs as [Value, Value], y = node.outputs[0]!;
+    return [
+      needed[0] ? unbroadcast(g, left(g, dy!, a, b, y), a.shape) : undefined,
+      needed[1] ? unbroadcast(g, right(g, dy!, a, b, y), b.shape) : undefined,
+    ];
+  };
+}
+
+const flag = (node: Node, name: string) => node.attributes[name] === 1;
+
+const alphaOf = (node: Node) =>
+  (node.attributes.alpha as { float: number } | undefined)?.float ?? 1;
+
+/** y = α·op(a)·op(b): da = α·dy·op(b)ᵀ, db = α·op(a)ᵀ·dy, each transposed back where needed. */
+const product: GradientRule = (g, node, [dy], needed) => {
+  const [a, b] = node.inputs as [Value, Value];
+  const ta = flag(node, "transA"), tb = flag(node, "transB"), alpha = alphaOf(node);
+  const multiply = (x: Value, y: Value, transA: boolean, transB: boolean) =>
+    node.op === "Gemm"
+      ? g.gemm(x, y, undefined, { transA, transB, alpha })
+      : g.matmul(x, y, { transA, transB, alpha });
+  const da = () => ta ? multiply(b, dy!, tb, true) : multiply(dy!, b, false, !tb);
+  const db = () => tb ? multiply(dy!, a, true, ta) : multiply(a, dy!, !ta, false);
+  return [
+    needed[0] ? unbroadcast(g, da(), a.shape) : undefined,
+    needed[1] ? unbroadcast(g, db(), b.shape) : undefined,
+    needed[2] ? unbroadcast(g, dy!, node.inputs[2]!.shape) : undefined,
+  ];
+};
+
+/** With c = √(2/π), u = c(x + 0.044715x³): y = x·h, h = (1 + tanh u)/2, y' = h·(1 + x·2(1−h)·u'). */
+function tanhGelu(g: Graph, dy: Value, x: Value): Value {
+  const c = Math.sqrt(2 / Math.PI), c3 = c * 0.044715;
+  const x2 = g.mul(x, x);
+  const tanh = g.tanh(g.mul(x, g.add(g.mul(x2, g.scalar(c3)), g.scalar(c))));
+  const h = g.add(g.mul(tanh, g.scalar(0.5)), g.scalar(0.5));
+  const slope = g.add(g.mul(x2, g.scalar(3 * c3)), g.scalar(c));
+  const rest = g.mul(g.mul(x, slope), g.sub(g.scalar(2), g.mul(h, g.scalar(2))));
+  return g.mul(dy, g.mul(h, g.add(rest, g.scalar(1))));
+}
+
+/** y' = Φ(x) + x·φ(x). */
+function exactGelu(g: Graph, dy: Value, x: Value): Value {
+  const half = g.scalar(0.5);
+  const cdf = g.add(g.mul(g.erf(g.mul(x, g.scalar(Math.SQRT1_2))), half), half);
+  const pdf = g.mul(
+    g.exp(g.mul(g.mul(x, x), g.scalar(-0.5))),
+    g.scalar(1 / Math.sqrt(2 * Math.PI)),
+  );
+  return g.mul(dy, g.add(cdf, g.mul(x, pdf)));
+}
+
+/** With x̂ = (x − μ)/σ and f = dy·w: dx = (f − mean f − x̂·mean(f·x̂))/σ, dw = Σ dy·x̂, db = Σ dy. */
+const layerNorm: GradientRule = (g, node, [dy], needed) => {
+  const [x, weight, bias] = node.inputs as [Value, Value, Value];
+  const [, mean, inverseDeviation] = node.outputs as [Value, Value, Value];
+  const normal = g.mul(g.sub(x, mean), inverseDeviation);
+  const dx = () => {
+    const f = g.mul(dy!, weight), last = [x.shape.length - 1];
+    const centred = g.sub(f, g.mean(f, last, true));
+    const projected = g.mul(normal, g.mean(g.mul(f, normal), last, true));
+    return g.mul(g.sub(centred, projected), inverseDeviation);
+  };
+  return [
+    needed[0] ? dx() : undefined,
+    needed[1] ? unbroadcast(g, g.mul(dy!, normal), weight.shape) : undefined,
+    needed[2] ? unbroadcast(g, dy!, bias.shape) : undefined,
+  ];
+};
+
+/** Spreads the gradient of a reduction over the axes that it removed. */
+function spread(g: Graph, dy: Value, node: Node): Value {
+  const x = node.inputs[0]!, axes = [...node.inputs[1]!.data as BigInt64Array].map(Number);
+  return g.expand(g.reshape(dy, x.shape.map((size, i) => axes.includes(i) ? 1 : size)), x.shape);
+}
+
+/** d logits = (softmax − onehot(target))·dy, row by row. */
+const crossEntropy: GradientRule = (g, node, [dy]) => {
+  const [, targets] = node.inputs as [Value, Value], logProbabilities = node.outputs[1]!;
+  const column = g.reshape(dy!, [dy!.shape[0]!, 1]);
+  return [g.scatterAddColumns(g.mul(g.exp(logProbabilities), column), targets, g.neg(column))];
+};
+
+/** Gradient rules by ONNX op. */
+export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
+  Add: binary((_, dy) => dy, (_, dy) => dy),
+  Sub: binary((_, dy) => dy, (g, dy) => g.neg(dy)),
+  Mul: binary((g, dy, _, b) => g.mul(dy, b), (g, dy, a) => g.mul(dy, a)),
+  Div: binary((g, dy, _, b) => g.div(dy, b), (g, dy, _, b, y) => g.neg(g.div(g.mul(dy, y), b))),
+  Neg: unary((g, dy) => g.neg(dy)),
+  Exp: unary((g, dy, _, y) => g.mul(dy, y)),
+  Log: unary((g, dy, x) => g.div(dy, x)),
+  Sqrt: unary((g, dy, _, y) => g.div(g.mul(dy, g.scalar(0.5)), y)),
+  Tanh: unary((g, dy, _, y) => g.mul(dy, g.sub(g.scalar(1), g.mul(y, y)))),
+  Erf: unary((g, dy, x) =>
+    g.mul(dy, g.mul(g.scalar(2 / Math.sqrt(Math.PI)), g.exp(g.neg(g.mul(x, x)))))
+  ),
+  Sigmoid: unary((g, dy, _, y) => g.mul(dy, g.mul(y, g.sub(g.scalar(1), y)))),
+  Relu: unary((g, dy, _, y) => g.where(g.greater(y, g.scalar(0)), dy, g.scalar(0))),
+  FastGelu: unary(tanhGelu),
+  Gelu: unary(exactGelu),
+  Cast: unary((g, dy, x) => g.cast(dy, x.dtype)),
+  Reshape: unary((g, dy, x) => g.reshape(dy, x.shape)),
+  Expand: unary((g, dy, x) => unbroadcast(g, dy, x.shape)),
+  Transpose: unary((g, dy, _x, _y, node) => {
+    const permutation = node.attributes.perm as readonly number[];
+    return g.transpose(dy, permutation.map((_, axis) => permutation.indexOf(axis)));
+  }),
+  Split: (g, node, cotangents) => {
+    const part = node.outputs[0]!.shape;
+    const parts = cotangents.map((dy) => dy ?? g.expand(g.scalar(0), part));
+    return [g.concat(parts, node.attributes.axis as number)];
+  },
+  Concat: (g, node, [dy]) => {
+    const axis = node.attributes.axis as number, sizes = node.inputs.map((x) => x.shape[axis]!);
+    if (sizes.some((size) => size !== sizes[0])) {
+      throw new TypeError("Cannot differentiate Concat: its inputs must have equal sizes");
+    }
+    return sizes.length === 1 ? [dy] : g.split(dy!, axis, sizes.length);
+  },
+  Where: (g, node, [dy], needed) => {
+    const [condition, a, b] = node.inputs as [Value, Value, Value], zero = g.scalar(0);
+    return [
+      undefined,
+      needed[1] ? unbroadcast(g, g.where(condition, dy!, zero), a.shape) : undefined,
+      needed[2] ? unbroadcast(g, g.where(condition, zero, dy!), b.shape) : undefined,
+    ];
+  },
+  ReduceSum: unary((g, dy, _x, _y, node) => spread(g, dy, node)),
+  ReduceMean: unary((g, dy, x, y, node) =>
+    spread(g, g.mul(dy, g.scalar(elementCount(y.shape) / elementCount(x.shape))), node)
+  ),
+  ReduceSumSquare: unary((g, dy, x, _, node) => g.mul(spread(g, dy, node), g.mul(x, g.scalar(2)))),
+  MatMul: product,
+  FusedMatMul: product,
+  Gemm: product,
+  Softmax: unary((g, dy, _, y, node) => {
+    const weighted = g.mul(y, dy);
+    return g.sub(weighted, g.mul(y, g.sum(weighted, [node.attributes.axis as number], true)));
+  }),
+  LayerNormalization: layerNorm,
+  Gather: (g, node, [dy]) => {
+    const [table, indices] = node.inputs as [Value, Value];
+    const count = elementCount(indices.shape);
+    const rows = g.reshape(dy!, [count, ...table.shape.slice(1)]);
+    return [g.scatterAdd(zeros(g, table.shape), g.reshape(indices, [count]), rows)];
+  },
+  SoftmaxCrossEntropyLoss: crossEntropy,
+};
+
+/** A tensor of zeros; {@linkcode isZeros} recognises it, so that sums need not start from it. */
+export function zeros(g: Graph, shape: readonly number[]): Value {
+  return g.expand(g.scalar(0), shape);
+}
+
+/** Whether a value was made by {@linkcode zeros}. */
+export function isZeros(value: Value): boolean {
+  const [source] = value.node?.op === "Expand" ? value.node.inputs : [];
+  return source?.data?.length === 1 && source.data[0] === 0;
+}

@@ -1,0 +1,169 @@
+/**
+ * GPT-2 as layers: embedding, transformer blocks, head with softmax cross-entropy.
+ *
+ * The architecture is that of Radford et al. (2019): LayerNorm before each sub-layer and after the
+ * last block, learned positions, GELU in its tanh form. Parameters have the names and layouts of
+ * Hugging Face's GPT-2: linear weights are [in, out], except `lm_head.weight`, [vocabulary, hidden].
+ *
+ * @module
+ */
+
+import type { Value } from "../graph.ts";
+import type { Initializer, Layer, LayerGraph, Model } from "../layer.ts";
+
+/** The sizes of a GPT-2. */
+export interface Gpt2Config {
+  /** Transformer blocks. */
+  readonly layers: number;
+  /** Width of the residual stream. */
+  readonly hidden: number;
+  /** Attention heads; must divide `hidden`. */
+  readonly heads: number;
+  /** Tokens of a sample. */
+  readonly seq: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+}
+
+const ZERO: Initializer = { kind: "constant", value: 0 };
+const ONE: Initializer = { kind: "constant", value: 1 };
+/** Blocks attend to no later token: exp(−1e30) is exactly 0. */
+const MASKED = -1e30;
+
+/** Checks the sizes of a GPT-2 at the door. */
+function check(config: Gpt2Config, microBatchSize: number): void {
+  const { layers, hidden, heads, seq, vocab } = config;
+  const sizes = { layers, hidden, heads, seq, vocab, "micro-batch": microBatchSize };
+  for (const [name, value] of Object.entries(sizes)) {
+    if (!Number.isSafeInteger(value) || value < 1) {
+      throw new RangeError(
+        `Cannot build GPT-2: ${name} must be a positive integer, received ${value}`,
+      );
+    }
+  }
+  if (config.hidden % config.heads !== 0) {
+    throw new RangeError(
+      `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${config.hidden} and heads ${config.heads}`,
+    );
+  }
+}
+
+function layerNorm(g: LayerGraph, x: Value, name: string): Value {
+  const size = x.shape.slice(-1);
+  return g.layerNorm(
+    x,
+    g.parameter(`${name}.weight`, size, ONE),
+    g.parameter(`${name}.bias`, size, ZERO),
+  );
+}
+
+function linear(g: LayerGraph, x: Value, name: string, outputs: number, deviation = 0.02): Value {
+  const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], {
+    kind: "normal",
+    deviation,
+  });
+  return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], ZERO));
+}
+
+/** Token ids [B·seq] to the residual stream [B·seq, hidden]. Reads the field `ids`. */
+function embedding(config: Gpt2Config, microBatchSize: number): Layer {
+  const { hidden, seq, vocab } = config, rows = microBatchSize * seq;
+  return {
+    name: "embedding",
+    prefix: "transformer.",
+    build(g) {
+      const tokens = g.gather(
+        g.parameter("wte.weight", [vocab, hidden]),
+        g.batch("ids", [rows], "i32"),
+      );
+      const positions = g.parameter("wpe.weight", [seq, hidden]);
+      const sum = g.add(g.reshape(tokens, [microBatchSize, seq, hidden]), positions);
+      return g.reshape(sum, [rows, hidden]);
+    },
+  };
+}
+
+/** Causal self-attention and the feed-forward network, each added to the residual stream. */
+function block(config: Gpt2Config, microBatchSize: number, index: number): Layer {
+  const { hidden, heads, seq } = config, rows = microBatchSize * seq, width = hidden / heads;
+  // GPT-2 scales what is added to the residual stream by 1/√(number of additions).
+  const residual = 0.02 / Math.sqrt(2 * config.layers);
+  const mask = new Float32Array(seq * seq);
+  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
+  return {
+    name: `block ${index}`,
+    prefix: `transformer.h.${index}.`,
+    build(g, x) {
+      const qkv = linear(g, layerNorm(g, x!, "ln_1"), "attn.c_attn", 3 * hidden);
+      const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
+        g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
+      ) as [Value, Value, Value];
+      const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
+      const weights = g.softmax(g.add(scores, g.constant(mask, [1, 1, seq, seq])));
+      const mixed = g.reshape(g.transpose(g.matmul(weights, v), [0, 2, 1, 3]), [rows, hidden]);
+      const attended = g.add(x!, linear(g, mixed, "attn.c_proj", hidden, residual));
+      const wide = g.gelu(linear(g, layerNorm(g, attended, "ln_2"), "mlp.c_fc", 4 * hidden));
+      return g.add(attended, linear(g, wide, "mlp.c_proj", hidden, residual));
+    },
+  };
+}
+
+/** The residual stream to logits [rows, vocabulary]. */
+function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
+  const normal = layerNorm(g, x, "transformer.ln_f");
+  return g.gemm(normal, g.parameter("lm_head.weight", [vocab, hidden]), undefined, {
+    transB: true,
+  });
+}
+
+/**
+ * GPT-2 for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq].
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size is not a positive integer or heads do not divide hidden.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 }, 8);
+ * assert.deepEqual(model.layers.map((layer) => layer.name), [
+ *   "embedding", "block 0", "block 1", "head",
+ * ]);
+ * assert.equal(model.predictions, 8 * 32);
+ * assert.throws(() => gpt2({ layers: 2, hidden: 64, heads: 5, seq: 32, vocab: 256 }, 8), RangeError);
+ * ```
+ */
+export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
+  check(config, microBatchSize);
+  const { seq } = config, rows = microBatchSize * seq;
+  const head: Layer = {
+    name: "head",
+    prefix: "",
+    build(g, x) {
+      const losses = g.crossEntropy(logits(g, x!, config), g.batch("targets", [rows], "i32"));
+      return g.sum(g.reshape(losses, [microBatchSize, seq]), [1]);
+    },
+  };
+  return { name: "gpt", layers: [...body(config, microBatchSize), head], predictions: rows };
+}
+
+function body(config: Gpt2Config, microBatchSize: number): Layer[] {
+  const blocks = Array.from({ length: config.layers }, (_, i) => block(config, microBatchSize, i));
+  return [embedding(config, microBatchSize), ...blocks];
+}
+
+/**
+ * GPT-2 for generation: one sample, the last layer returns logits [seq, vocabulary].
+ *
+ * @throws {RangeError} as {@linkcode gpt2}.
+ */
+export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
+  check(config, 1);
+  return [...body(config, 1), {
+    name: "head",
+    prefix: "",
+    build: (g, x) => logits(g, x!, config),
+  }];
+}

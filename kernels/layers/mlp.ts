@@ -1,0 +1,82 @@
+/**
+ * A multilayer perceptron that classifies: linear layers with GELU between, softmax cross-entropy.
+ *
+ * @module
+ */
+
+import type { Layer, Model } from "../layer.ts";
+
+/** The sizes of an MLP. */
+export interface MlpConfig {
+  /** Features of a sample. */
+  readonly inputs: number;
+  /** Width of the hidden layers. */
+  readonly hidden: number;
+  /** Hidden layers. */
+  readonly layers: number;
+  /** Classes. */
+  readonly classes: number;
+}
+
+/**
+ * An MLP classifier: micro-batches have the fields `features`, f32 [B·inputs], and `labels`,
+ * int32 [B]. Parameters are `layers.i.weight` [in, out] and `layers.i.bias`.
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size is not a positive integer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mlp } from "@troupe/troupe/kernels";
+ *
+ * const model = mlp({ inputs: 784, hidden: 128, layers: 2, classes: 10 }, 32);
+ * assert.deepEqual(model.layers.map((layer) => layer.name), ["hidden 0", "hidden 1", "classifier"]);
+ * assert.equal(model.predictions, 32);
+ * ```
+ */
+export function mlp(config: MlpConfig, microBatchSize: number): Model {
+  const layers = linearLayers(config, microBatchSize);
+  const classifier = layers.pop()!;
+  const loss: Layer = {
+    ...classifier,
+    build: (g, x) =>
+      g.crossEntropy(classifier.build(g, x), g.batch("labels", [microBatchSize], "i32")),
+  };
+  return { name: "mlp", layers: [...layers, loss], predictions: microBatchSize };
+}
+
+/**
+ * The MLP for prediction: the last layer returns logits [B, classes].
+ *
+ * @throws {RangeError} as {@linkcode mlp}.
+ */
+export function mlpLogits(config: MlpConfig, microBatchSize: number): readonly Layer[] {
+  return linearLayers(config, microBatchSize);
+}
+
+function linearLayers(config: MlpConfig, microBatchSize: number): Layer[] {
+  for (const [name, value] of Object.entries({ ...config, "micro-batch": microBatchSize })) {
+    if (!Number.isSafeInteger(value) || value < 1) {
+      throw new RangeError(
+        `Cannot build MLP: ${name} must be a positive integer, received ${value}`,
+      );
+    }
+  }
+  const { inputs, hidden, layers, classes } = config;
+  return Array.from({ length: layers + 1 }, (_, i): Layer => {
+    const from = i === 0 ? inputs : hidden, to = i < layers ? hidden : classes;
+    return {
+      name: i < layers ? `hidden ${i}` : "classifier",
+      prefix: `layers.${i}.`,
+      build(g, x) {
+        // He et al. (2015): this deviation keeps the variance of the activations.
+        const deviation = Math.sqrt(2 / from);
+        const weight = g.parameter("weight", [from, to], { kind: "normal", deviation });
+        const bias = g.parameter("bias", [to], { kind: "constant", value: 0 });
+        const y = g.gemm(x ?? g.batch("features", [microBatchSize, from]), weight, bias);
+        return i < layers ? g.gelu(y) : y;
+      },
+    };
+  });
+}

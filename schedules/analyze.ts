@@ -1,0 +1,160 @@
+/** What a schedule costs: time, idle time and its causes, activations, weights, messages. */
+
+import type { Action } from "./action.ts";
+import { type ActionList, KIND } from "./action_list.ts";
+import type { Costs } from "./costs.ts";
+import { type AwaitedInput, execute, type Execution, type ListedSchedule } from "./execute.ts";
+import { hostTable, pipelineWorkers, type Schedule } from "./schedule.ts";
+import { withLists } from "./simulate.ts";
+
+/** The measures of a schedule under given costs. */
+export interface Analysis {
+  /** The schedule with the lists that were executed. */
+  readonly schedule: ListedSchedule;
+  /** The execution that was measured. */
+  readonly execution: Execution;
+  /** The end of the last action. */
+  readonly makespan: number;
+  /** The idle time of all workers over workers times makespan. */
+  readonly bubbleRatio: number;
+  /** For each worker, makespan minus busy time. */
+  readonly idle: readonly number[];
+  /** For each worker, idle time between its own first and last action. */
+  readonly idleLocal: readonly number[];
+  /** For each worker, the most activations at a time, in micro-batches of 1/P of the model. */
+  readonly peakActivations: readonly number[];
+  /** For each worker, the most weights at a time, in 1/P of the model. */
+  readonly weights: readonly number[];
+  /** The messages between workers that one micro-batch needs in one direction. */
+  readonly hops: number;
+}
+
+/**
+ * Executes a schedule on paper and measures it.
+ *
+ * @throws {RangeError} if the schedule deadlocks (`validate` says why), or a cost is not usable.
+ *
+ * @example The bubbles of 1F1B
+ * ```ts
+ * import { deepStrictEqual, strictEqual } from "node:assert/strict";
+ * import { analyze, createSchedule } from "@troupe/troupe/schedules";
+ *
+ * const analysis = analyze(createSchedule("1f1b", { workers: 4, microBatches: 8 }));
+ * strictEqual(analysis.makespan, 33);
+ * deepStrictEqual(analysis.idle, [9, 9, 9, 9]);
+ * deepStrictEqual(analysis.peakActivations, [4, 3, 2, 1]);
+ * ```
+ */
+export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
+  const listed = withLists(schedule, costs);
+  const execution = execute(listed, costs);
+  const { timeline: { starts, ends, makespan }, ran } = execution;
+  const stuck = listed.lists.findIndex((list, worker) => (ran[worker] as number) < list.length);
+  if (stuck >= 0) {
+    throw new RangeError(
+      `Cannot analyze the schedule ${schedule.name}: every action must be able to run, ` +
+        `received a deadlock at action ${ran[stuck]} of worker ${stuck}`,
+    );
+  }
+  const busy = starts.map((own, worker) => busyTime(own, ends[worker] as Float64Array));
+  const idle = busy.map((time) => makespan - time);
+  const span = (worker: number) => (ends[worker]?.at(-1) ?? 0) - (starts[worker]?.[0] ?? 0);
+  const total = idle.reduce((a, b) => a + b, 0);
+  return {
+    schedule: listed,
+    execution,
+    makespan,
+    bubbleRatio: makespan === 0 ? 0 : total / (listed.workers * makespan),
+    idle,
+    idleLocal: busy.map((time, worker) => span(worker) - time),
+    peakActivations: listed.lists.map((list) => peakActivations(list) * stageShare(listed)),
+    weights: listed.placement.map((held, worker) =>
+      held.length * stageShare(listed) * (listed.weightVersions[worker] ?? 1)
+    ),
+    hops: hops(listed),
+  };
+}
+
+function busyTime(starts: Float64Array, ends: Float64Array): number {
+  let busy = 0;
+  for (let i = 0; i < starts.length; i++) busy += (ends[i] as number) - (starts[i] as number);
+  return busy;
+}
+
+/** What a stage is of 1/P of the model. */
+function stageShare(schedule: Schedule): number {
+  return pipelineWorkers(schedule) / schedule.stages;
+}
+
+/** The most (stage, micro-batch) activations at a time: from F to B, or to W where B is split. */
+function peakActivations(list: ActionList): number {
+  let live = 0;
+  let peak = 0;
+  for (let part = 0; part < list.partCount; part++) {
+    const kind = list.kindAt(part);
+    if (kind === KIND.F) peak = Math.max(peak, ++live);
+    else if (kind !== KIND.I) live -= list.halfAt(part) === 0 ? 1 : 0.5;
+  }
+  return peak;
+}
+
+function hops(schedule: Schedule): number {
+  const hosts = hostTable(schedule);
+  let count = 0;
+  for (let stage = 1; stage < schedule.stages; stage++) {
+    if (hosts[stage] !== hosts[stage - 1]) count++;
+  }
+  return count;
+}
+
+/** A time in which a worker had nothing to do, and why. */
+export interface Bubble {
+  /** The worker. */
+  readonly worker: number;
+  /** When it begins. */
+  readonly start: number;
+  /** When it ends. */
+  readonly end: number;
+  /** The action that the worker could not start; undefined after its last. */
+  readonly before?: Action;
+  /** The input that this action waited for. */
+  readonly waitsFor?: AwaitedInput;
+}
+
+/**
+ * The bubbles of one worker in order of time, each with its cause; the last one, from the last
+ * action of the worker to the end of the step, has none.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { analyze, bubbles, createSchedule, formatAction } from "@troupe/troupe/schedules";
+ *
+ * const analysis = analyze(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
+ * const causes = [...bubbles(analysis, 0)].map(({ start, end, waitsFor }) =>
+ *   `${start}-${end} ${waitsFor && formatAction(waitsFor)}`
+ * );
+ * deepStrictEqual(causes, ["2-4 1B0", "6-7 1B1"]);
+ * ```
+ */
+export function* bubbles(analysis: Analysis, worker: number): IterableIterator<Bubble> {
+  const { schedule, execution: { timeline, lastInput } } = analysis;
+  const list = schedule.lists[worker];
+  if (list === undefined) {
+    throw new RangeError(
+      `Cannot list bubbles: the worker must be from 0 to ${schedule.workers - 1}, ` +
+        `received ${worker}`,
+    );
+  }
+  let end = 0;
+  for (let index = 0; index < list.length; index++) {
+    const start = timeline.starts[worker]?.[index] as number;
+    if (start > end) {
+      const before = list.at(index) as Action;
+      const waitsFor = lastInput(worker, index);
+      yield { worker, start: end, end: start, before, ...(waitsFor && { waitsFor }) };
+    }
+    end = timeline.ends[worker]?.[index] as number;
+  }
+  if (end < timeline.makespan) yield { worker, start: end, end: timeline.makespan };
+}

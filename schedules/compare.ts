@@ -1,0 +1,49 @@
+/** Compares all schedules that serve the same options. */
+
+import { type Analysis, analyze } from "./analyze.ts";
+import type { Costs } from "./costs.ts";
+import { scheduleDefinitions } from "./registry.ts";
+import type { ScheduleOptions } from "./schedule.ts";
+
+/** The schedules that serve some options, and those that do not. */
+export interface Comparison {
+  /** The measures of those that do: fewest bubbles first, then fewest activations and weights. */
+  readonly analyses: readonly Analysis[];
+  /** Those that do not, and why. */
+  readonly refused: readonly { readonly name: string; readonly reason: string }[];
+}
+
+/**
+ * Makes every schedule that serves the options and measures it under the costs.
+ *
+ * @example
+ * ```ts
+ * import { ok } from "node:assert/strict";
+ * import { compareSchedules } from "@troupe/troupe/schedules";
+ *
+ * const { analyses, refused } = compareSchedules({ workers: 3, microBatches: 6 });
+ * ok(analyses.some(({ schedule }) => schedule.name === "1f1b"));
+ * ok(refused.some(({ name }) => name === "chimera")); // it wants an even number of workers
+ * ```
+ */
+export function compareSchedules(options: ScheduleOptions, costs: Costs = {}): Comparison {
+  const analyses: Analysis[] = [];
+  const refused: { name: string; reason: string }[] = [];
+  for (const { name, create } of scheduleDefinitions) {
+    try {
+      analyses.push(analyze(create({ ...options, costs }), costs));
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      refused.push({ name, reason: error.message });
+    }
+  }
+  analyses.sort((a, b) =>
+    a.bubbleRatio - b.bubbleRatio || most(a.peakActivations) - most(b.peakActivations) ||
+    most(a.weights) - most(b.weights)
+  );
+  return { analyses, refused };
+}
+
+function most(values: readonly number[]): number {
+  return values.reduce((a, b) => Math.max(a, b), 0);
+}

@@ -1,0 +1,31 @@
+/** Chimera's pipes scheduled greedily: fewer bubbles than the paper's units at large N. */
+
+import type { ScheduleDefinition } from "../define_schedule.ts";
+import { withOrders } from "../from_lists.ts";
+import type { ScheduleOptions } from "../schedule.ts";
+import { greedyOrder, workloadOf } from "../search/greedy.ts";
+import { chimera } from "./chimera.ts";
+
+/**
+ * Chimera's placement with the order of a list scheduler: backwards first, of forwards the deepest
+ * stage, at most `pipelineLimit` micro-batches in flight in each pipe (D/f unless given; with D/2f
+ * or fewer the pipes run dry). Where the units of the paper leave K·(D/f - 2) gaps between them,
+ * this leaves few: with tB = 2tF, D = 8 and N = 64 idle time 21 instead of 54, for 14 activations
+ * instead of 8.
+ */
+export const chimeraGreedy: ScheduleDefinition = {
+  name: "chimera-greedy",
+  summary: "Chimera's pipes in greedy order: fewer bubbles at large N for more activations",
+  create(options: ScheduleOptions) {
+    const { workers, pipelines = 1, pipelineLimit = workers / pipelines, costs } = options;
+    const base = chimera.create({ ...options, scale: "direct" });
+    const orders = greedyOrder(workloadOf(base, costs), {
+      isSplit: false,
+      isForwardFirst: false,
+      limits: new Array(workers).fill(Infinity),
+      pipeLimit: pipelineLimit,
+      patience: 0,
+    });
+    return withOrders(base, "chimera-greedy", orders);
+  },
+};

@@ -1,0 +1,143 @@
+/** A timeline for the terminal: a row for each worker, time to the right. */
+
+import { type Action, formatAction } from "../action.ts";
+import type { Analysis } from "../analyze.ts";
+import { shortNumber, ticks } from "./ticks.ts";
+
+/** How a timeline is drawn. */
+export interface GridOptions {
+  /** The columns of the terminal; 120 unless given. A longer timeline goes on below. */
+  readonly columns?: number | undefined;
+  /** Whether to colour the cells with ANSI codes; false unless given. */
+  readonly color?: boolean | undefined;
+}
+
+/** The fewest columns in which a timeline can be read. */
+export const COLUMNS_MIN = 40;
+const SCALE_MAX = 64;
+
+/** Colours (of 256) that differ in lightness, too: blue, orange, green, purple, yellow. */
+const BACKGROUNDS = { F: 117, B: 214, I: 78, W: 176, overlap: 229 } as const;
+
+/**
+ * Draws the timeline of an analysis. Each action has its name, without the stage where a worker
+ * holds only one; a longer one is filled up with `─`, idle time with `·`.
+ *
+ * @throws {RangeError} if there are fewer than 40 columns.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { analyze, createSchedule, formatGrid } from "@troupe/troupe/schedules";
+ *
+ * const analysis = analyze(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
+ * const rows = formatGrid(analysis).split("\n");
+ * strictEqual(rows[1], "worker 0  F0F1····B0──··B1──  idle 3, peak 2");
+ * strictEqual(rows[2], "worker 1  ··F0B0──F1B1──····  idle 3, peak 1");
+ * ```
+ */
+export function formatGrid(analysis: Analysis, options: GridOptions = {}): string {
+  const { columns = 120, color = false } = options;
+  if (!(columns >= COLUMNS_MIN)) {
+    throw new RangeError(
+      `Cannot draw a timeline: the columns must be at least ${COLUMNS_MIN}, received ${columns}`,
+    );
+  }
+  const { schedule: { workers }, makespan } = analysis;
+  const names = Array.from({ length: workers }, (_, w) => `worker ${w}`.padEnd(nameWidth(workers)));
+  const scale = columnsPerTime(analysis);
+  const total = Math.max(1, Math.round(makespan * scale));
+  const sums = names.map((_, worker) => {
+    const idle = shortNumber(analysis.idle[worker] ?? 0);
+    return `  idle ${idle}, peak ${shortNumber(analysis.peakActivations[worker] ?? 0)}`;
+  });
+  const sumWidth = sums.reduce((most, sum) => Math.max(most, sum.length), 0);
+  const perBlock = Math.max(10, columns - nameWidth(workers) - sumWidth);
+  const rows = names.map((_, worker) => cellsOf(analysis, worker, scale));
+  const lines: string[] = [];
+  for (let from = 0; from < total; from += perBlock) {
+    const to = Math.min(total, from + perBlock);
+    const isLast = to === total;
+    lines.push("time".padEnd(nameWidth(workers)) + ruler(makespan, scale, from, to));
+    rows.forEach((cells, worker) => {
+      const row = drawRow(cells, from, to, color);
+      lines.push(names[worker] + row + (isLast ? sums[worker] : ""));
+    });
+    if (!isLast) lines.push("");
+  }
+  return lines.join("\n") + "\n";
+}
+
+/** An action on its row: from one column to another. */
+interface Cell {
+  readonly from: number;
+  readonly to: number;
+  readonly label: string;
+  readonly background: number;
+}
+
+function nameWidth(workers: number): number {
+  return `worker ${workers - 1}`.length + 2;
+}
+
+function labelOf(action: Action, withStage: boolean): string {
+  const name = formatAction(action);
+  return withStage ? name : name.replace(/^\d+/, "");
+}
+
+/** The least columns for a unit of time in which every label fits. */
+function columnsPerTime({ schedule, execution, makespan }: Analysis): number {
+  let scale = 0;
+  schedule.lists.forEach((list, worker) => {
+    const withStage = (schedule.placement[worker]?.length ?? 0) > 1;
+    let index = 0;
+    for (const action of list) {
+      const { starts, ends } = execution.timeline;
+      const duration = (ends[worker]?.[index] ?? 0) - (starts[worker]?.[index] ?? 0);
+      // A name that begins with a digit needs something between it and the one before.
+      const width = labelOf(action, withStage).length + (withStage ? 1 : 0);
+      if (duration > 0) scale = Math.max(scale, width / duration);
+      index++;
+    }
+  });
+  // One action of next to no time must not make all others as wide as the screen.
+  const actions = schedule.lists.reduce((most, list) => Math.max(most, list.length), 1);
+  return Math.min(scale, SCALE_MAX * actions / makespan);
+}
+
+function cellsOf({ schedule, execution }: Analysis, worker: number, scale: number): Cell[] {
+  const { starts, ends } = execution.timeline;
+  const withStage = (schedule.placement[worker]?.length ?? 0) > 1;
+  return Array.from(schedule.lists[worker] ?? [], (action, index) => ({
+    from: Math.round((starts[worker]?.[index] ?? 0) * scale),
+    to: Math.round((ends[worker]?.[index] ?? 0) * scale),
+    label: labelOf(action, withStage),
+    background: BACKGROUNDS[action.overlap === undefined ? action.kind : "overlap"],
+  }));
+}
+
+function drawRow(cells: readonly Cell[], from: number, to: number, color: boolean): string {
+  let row = "";
+  let column = from;
+  for (const { from: start, to: end, label, background } of cells) {
+    if (end <= from || start >= to) continue;
+    const [first, last] = [Math.max(from, start), Math.min(to, end)];
+    const text = label.padEnd(end - start, "─").slice(first - start, last - start);
+    row += (color ? " " : "·").repeat(first - column);
+    row += color ? `\x1b[30;48;5;${background}m${text}\x1b[0m` : text;
+    column = last;
+  }
+  return row + (color ? " " : "·").repeat(to - column);
+}
+
+/** Times above their columns, as many as fit. */
+function ruler(makespan: number, scale: number, from: number, to: number): string {
+  const row = new Array<string>(to - from).fill(" ");
+  for (const time of ticks(makespan, makespan * scale / 10)) {
+    const column = Math.round(time * scale) - from;
+    const label = shortNumber(time);
+    if (column < 0 || column + label.length > row.length) continue;
+    row.splice(column, label.length, ...label);
+  }
+  return row.join("").trimEnd();
+}

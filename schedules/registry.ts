@@ -1,0 +1,105 @@
+/** The schedules of this package by name. */
+
+import type { ScheduleDefinition } from "./define_schedule.ts";
+import { chimeraGreedy } from "./generators/chimera_greedy.ts";
+import { chimera } from "./generators/chimera.ts";
+import { vHalf, vMin } from "./generators/controllable_memory.ts";
+import { dualPipe, dualPipeV } from "./generators/dual_pipe.ts";
+import { gems } from "./generators/gems.ts";
+import { gpipe } from "./generators/gpipe.ts";
+import { chimeraWave, hanayo } from "./generators/hanayo.ts";
+import { interleaved } from "./generators/interleaved.ts";
+import { loopedBfs } from "./generators/looped_bfs.ts";
+import { messageDriven } from "./generators/message_driven.ts";
+import { dapple, oneFOneB } from "./generators/one_f_one_b.ts";
+import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
+import { zeroBubbleH1, zeroBubbleH2 } from "./generators/zero_bubble.ts";
+import { zeroBubbleV } from "./generators/zero_bubble_v.ts";
+import { defineSearch } from "./search/search.ts";
+import type { Schedule, ScheduleOptions } from "./schedule.ts";
+
+const byRule: readonly ScheduleDefinition[] = [
+  gpipe,
+  oneFOneB,
+  dapple,
+  interleaved,
+  loopedBfs,
+  gems,
+  pipeDream,
+  pipeDream2bw,
+  chimera,
+  chimeraWave,
+  hanayo,
+  messageDriven,
+  zeroBubbleH1,
+  zeroBubbleH2,
+  zeroBubbleV,
+  vHalf,
+  vMin,
+  dualPipe,
+  dualPipeV,
+  chimeraGreedy,
+];
+
+/**
+ * Every schedule, in the order in which they are listed to a user.
+ *
+ * @example What theory says of 1F1B
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { scheduleDefinitions } from "@troupe/troupe/schedules";
+ *
+ * const oneFOneB = scheduleDefinitions.find(({ name }) => name === "1f1b");
+ * const costs = { forward: 1, backward: 2, input: 1, weight: 1, overlap: 3 };
+ * deepStrictEqual(oneFOneB?.closedForm?.({ workers: 4, microBatches: 8 }, costs), {
+ *   idle: 9,
+ *   peakActivations: [4, 3, 2, 1],
+ *   weights: [1, 1, 1, 1],
+ * });
+ * ```
+ */
+export const scheduleDefinitions: readonly ScheduleDefinition[] = [
+  ...byRule,
+  defineSearch(byRule),
+];
+
+/**
+ * The names that {@linkcode createSchedule} knows.
+ *
+ * @example
+ * ```ts
+ * import { ok } from "node:assert/strict";
+ * import { scheduleNames } from "@troupe/troupe/schedules";
+ *
+ * ok(scheduleNames().includes("1f1b"));
+ * ```
+ */
+export function scheduleNames(): readonly string[] {
+  return scheduleDefinitions.map(({ name }) => name);
+}
+
+/**
+ * Makes a schedule by its name.
+ *
+ * @throws {RangeError} if no schedule has the name, or if it cannot serve the options; the text
+ * says which it can.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { createSchedule } from "@troupe/troupe/schedules";
+ *
+ * const { lists } = createSchedule("1f1b", { workers: 2, microBatches: 3 });
+ * strictEqual(String(lists?.[0]), "0F0,0F1,0B0,0F2,0B1,0B2");
+ * ```
+ */
+export function createSchedule(name: string, options: ScheduleOptions): Schedule {
+  const definition = scheduleDefinitions.find((candidate) => candidate.name === name);
+  if (definition === undefined) {
+    throw new RangeError(
+      `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
+        `received "${name}"`,
+    );
+  }
+  return definition.create(options);
+}

@@ -1,0 +1,259 @@
+/** A list scheduler: whenever a worker is free, it takes the best action that it can run. */
+
+import type { Action } from "../action.ts";
+import { type Costs, type StageTimes, stageTimes } from "../costs.ts";
+import { hostTable, type Schedule } from "../schedule.ts";
+import { TimeQueue } from "../time_queue.ts";
+
+/** What is to be scheduled. */
+export interface Workload {
+  /** The number of workers. */
+  readonly workers: number;
+  /** The number of stages of one copy of the model. */
+  readonly stages: number;
+  /** The micro-batches of the step. */
+  readonly microBatches: number;
+  /** The worker of each stage of each replica, at index `replica * stages + stage`. */
+  readonly hosts: Int32Array;
+  /** For each micro-batch, the replica that computes it. */
+  readonly replicaOf: readonly number[];
+  /** What the stages cost. */
+  readonly times: StageTimes;
+}
+
+/** What a schedule does, without its order. */
+export function workloadOf(schedule: Schedule, costs: Costs = {}): Workload {
+  const { workers, stages, microBatches, replicaOf } = schedule;
+  const times = stageTimes(schedule, costs);
+  return { workers, stages, microBatches, replicaOf, hosts: hostTable(schedule), times };
+}
+
+/** How the list scheduler chooses. */
+export interface Strategy {
+  /** Whether backwards are split, so that their weight parts can wait. */
+  readonly isSplit: boolean;
+  /** Whether a forward goes before a backward while there is room for its activation. */
+  readonly isForwardFirst: boolean;
+  /** The most live (stage, micro-batch) activations on each worker. */
+  readonly limits: readonly number[];
+  /** The most micro-batches in flight in each replica of the pipeline. */
+  readonly pipeLimit: number;
+  /**
+   * How far the next input of a worker must be away, in durations of the weight part, before the
+   * worker starts one.
+   */
+  readonly patience: number;
+}
+
+/** An action that could run as far as its inputs go. */
+interface Candidate {
+  readonly stage: number;
+  readonly microBatch: number;
+}
+
+/** Whether the first of two candidates is the better one. */
+type Preference = (a: Candidate, b: Candidate) => boolean;
+
+type Event =
+  | { readonly freed: number }
+  | { readonly worker: number; readonly isForward: boolean; readonly candidate: Candidate };
+
+/**
+ * Schedules a workload: backwards before forwards (or the other way), of backwards the one that
+ * came first into its pipe, of forwards the deepest stage, weight parts where nothing else can run.
+ *
+ * [Note: room for the deeper stages] A worker with several stages may not fill its memory with
+ * activations of the first: their backwards need the later stages, which need room as well. A
+ * forward of a stage is therefore admitted only while one activation of each deeper stage of the
+ * same worker still fits beside it. Nothing can then get stuck: the deepest forward that waits for
+ * room shares its worker with live activations of shallower stages only, and they left room for it.
+ *
+ * @throws {RangeError} if the limit of a worker is below the number of its stages.
+ */
+export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] {
+  return new Greedy(workload, strategy).run();
+}
+
+class Greedy {
+  readonly #load: Workload;
+  readonly #strategy: Strategy;
+  readonly #queue = new TimeQueue<Event>();
+  readonly #forwards: Candidate[][];
+  readonly #backwards: Candidate[][];
+  readonly #weights: Candidate[][];
+  readonly #orders: Action[][];
+  readonly #isBusy: boolean[];
+  readonly #live: number[];
+  readonly #inFlight: number[];
+  /** For each micro-batch, how many of its replica come before it. */
+  readonly #rank: number[];
+  /** For each copy of a stage, the number of deeper ones on its worker. */
+  readonly #deeper: number[];
+  /** For each worker, when the inputs arrive that are on their way, in order. */
+  readonly #arrivals: number[][];
+
+  constructor(load: Workload, strategy: Strategy) {
+    const { workers, stages, hosts, microBatches, replicaOf } = load;
+    const lists = <T>() => Array.from({ length: workers }, (): T[] => []);
+    this.#load = load;
+    this.#strategy = strategy;
+    this.#forwards = lists();
+    this.#backwards = lists();
+    this.#weights = lists();
+    this.#orders = lists();
+    this.#arrivals = lists();
+    this.#isBusy = new Array(workers).fill(false);
+    this.#live = new Array(workers).fill(0);
+    this.#inFlight = new Array(hosts.length / stages).fill(0);
+    const counts = new Array<number>(this.#inFlight.length).fill(0);
+    this.#rank = replicaOf.map((replica) => {
+      const rank = counts[replica] as number;
+      counts[replica] = rank + 1;
+      return rank;
+    });
+    this.#deeper = Array.from(hosts, (worker, copy) => {
+      const isDeeper = (other: number, i: number) => other === worker && i % stages > copy % stages;
+      return hosts.filter(isDeeper).length;
+    });
+    hosts.forEach((worker, copy) => {
+      const room = (this.#deeper[copy] as number) + 1;
+      const limit = strategy.limits[worker] as number;
+      if (limit >= room) return;
+      throw new RangeError(
+        `Cannot schedule worker ${worker}: its limit of activations must be at least ${room}, ` +
+          `one for each of its stages, received ${limit}`,
+      );
+    });
+    for (let m = 0; m < microBatches; m++) {
+      this.#forwards[this.#host(0, m, replicaOf)]?.push({ stage: 0, microBatch: m });
+    }
+  }
+
+  run(): Action[][] {
+    this.#chooseAll(0);
+    while (this.#queue.size > 0) {
+      const { time, items } = this.#queue.take();
+      for (const item of items) {
+        if ("freed" in item) this.#isBusy[item.freed] = false;
+        else {
+          this.#arrivals[item.worker]?.shift();
+          (item.isForward ? this.#forwards : this.#backwards)[item.worker]?.push(item.candidate);
+        }
+      }
+      if (this.#queue.nextTime !== time) this.#chooseAll(time);
+    }
+    return this.#orders;
+  }
+
+  #host(stage: number, microBatch: number, replicaOf = this.#load.replicaOf): number {
+    return this.#load.hosts[
+      (replicaOf[microBatch] as number) * this.#load.stages + stage
+    ] as number;
+  }
+
+  #chooseAll(time: number): void {
+    for (let worker = 0; worker < this.#load.workers; worker++) {
+      if (!this.#isBusy[worker]) this.#choose(worker, time);
+    }
+  }
+
+  #choose(worker: number, time: number): void {
+    const rank = ({ microBatch }: Candidate) => this.#rank[microBatch] as number;
+    const backward = best(
+      this.#backwards[worker] as Candidate[],
+      (a, b) => (rank(a) - rank(b) || a.stage - b.stage || a.microBatch - b.microBatch) < 0,
+    );
+    const forward = best(
+      this.#forwards[worker] as Candidate[],
+      (a, b) => (b.stage - a.stage || rank(a) - rank(b) || a.microBatch - b.microBatch) < 0,
+      (candidate) => this.#isAdmitted(worker, candidate),
+    );
+    const { isForwardFirst } = this.#strategy;
+    if (forward !== undefined && (isForwardFirst || backward === undefined)) {
+      this.#forward(worker, forward, time);
+    } else if (backward !== undefined) this.#backward(worker, backward, time);
+    else this.#weight(worker, time);
+  }
+
+  #isAdmitted(worker: number, { stage, microBatch }: Candidate): boolean {
+    const replica = this.#load.replicaOf[microBatch] as number;
+    const { limits, pipeLimit } = this.#strategy;
+    if (stage === 0 && (this.#inFlight[replica] as number) >= pipeLimit) return false;
+    const reserved = this.#deeper[replica * this.#load.stages + stage] as number;
+    return (this.#live[worker] as number) + 1 + reserved <= (limits[worker] as number);
+  }
+
+  #forward(worker: number, candidate: Candidate, time: number): void {
+    const { stage, microBatch } = candidate;
+    const replica = this.#load.replicaOf[microBatch] as number;
+    remove(this.#forwards[worker] as Candidate[], candidate);
+    if (stage === 0) this.#inFlight[replica] = (this.#inFlight[replica] as number) + 1;
+    this.#live[worker] = (this.#live[worker] as number) + 1;
+    const end = this.#start(worker, { kind: "F", stage, microBatch }, time, 0);
+    const isLast = stage === this.#load.stages - 1;
+    this.#deliver(worker, end, { stage: isLast ? stage : stage + 1, microBatch }, !isLast);
+  }
+
+  #backward(worker: number, candidate: Candidate, time: number): void {
+    const { stage, microBatch } = candidate;
+    const replica = this.#load.replicaOf[microBatch] as number;
+    remove(this.#backwards[worker] as Candidate[], candidate);
+    const { isSplit } = this.#strategy;
+    const kind = isSplit ? "I" : "B";
+    const end = this.#start(worker, { kind, stage, microBatch }, time, isSplit ? 2 : 1);
+    if (isSplit) this.#weights[worker]?.push(candidate);
+    else this.#live[worker] = (this.#live[worker] as number) - 1;
+    if (stage > 0) this.#deliver(worker, end, { stage: stage - 1, microBatch }, false);
+    else this.#inFlight[replica] = (this.#inFlight[replica] as number) - 1;
+  }
+
+  #weight(worker: number, time: number): void {
+    const [candidate] = this.#weights[worker] as Candidate[];
+    if (candidate === undefined) return;
+    const { stage, microBatch } = candidate;
+    const duration = this.#load.times.durations[3]?.[stage] ?? 0;
+    const next = this.#arrivals[worker]?.[0] ?? Infinity;
+    // Better idle for a moment than late for what others wait for.
+    if (next - time < duration * this.#strategy.patience) return;
+    this.#weights[worker]?.shift();
+    this.#live[worker] = (this.#live[worker] as number) - 1;
+    this.#start(worker, { kind: "W", stage, microBatch }, time, 3);
+  }
+
+  #start(worker: number, action: Action, time: number, kind: number): number {
+    const end = time + (this.#load.times.durations[kind]?.[action.stage] ?? 0);
+    this.#orders[worker]?.push(action);
+    this.#isBusy[worker] = true;
+    this.#queue.add(end, { freed: worker });
+    return end;
+  }
+
+  #deliver(from: number, end: number, candidate: Candidate, isForward: boolean): void {
+    const { stage, microBatch } = candidate;
+    const worker = this.#host(stage, microBatch);
+    const edge = isForward ? stage - 1 : stage;
+    const arrival = worker === from ? end : end + (this.#load.times.send[edge] ?? 0);
+    const arrivals = this.#arrivals[worker] as number[];
+    const after = arrivals.findIndex((other) => other > arrival);
+    arrivals.splice(after < 0 ? arrivals.length : after, 0, arrival);
+    this.#queue.add(arrival, { worker, isForward, candidate });
+  }
+}
+
+function best(
+  candidates: readonly Candidate[],
+  isBetter: Preference,
+  isAdmitted: (candidate: Candidate) => boolean = () => true,
+): Candidate | undefined {
+  let found: Candidate | undefined;
+  for (const candidate of candidates) {
+    if ((found === undefined || isBetter(candidate, found)) && isAdmitted(candidate)) {
+      found = candidate;
+    }
+  }
+  return found;
+}
+
+function remove(candidates: Candidate[], candidate: Candidate): void {
+  candidates.splice(candidates.indexOf(candidate), 1);
+}

@@ -1,0 +1,116 @@
+/** Action lists as text: PyTorch's notation, one CSV row for each worker. */
+
+import { type Action, type ActionKind, formatAction } from "./action.ts";
+import { ActionList } from "./action_list.ts";
+
+const PLAIN = /^(\d+)([FBIW])(\d+)(?:\+(\d+)|\.([01]))?$/;
+/** How PyTorch writes an overlap. */
+const TORCH_OVERLAP = /^\(([^;()]+);([^;()]+)\)OVERLAP_F_B$/;
+/** What PyTorch's lowered files have beside computation; it follows from the rest. */
+const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$/;
+
+/**
+ * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, or an overlap, as
+ * this package writes it (`0F1&7B0`) or as PyTorch does (`(0F1;7B0)OVERLAP_F_B`).
+ *
+ * @throws {SyntaxError} if the text is none of these.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { B, F, overlap, parseAction } from "@troupe/troupe/schedules";
+ *
+ * deepStrictEqual(parseAction("(0F1;7B0)OVERLAP_F_B"), overlap(F(0, 1), B(7, 0)));
+ * ```
+ */
+export function parseAction(text: string): Action {
+  const trimmed = text.trim();
+  const torch = TORCH_OVERLAP.exec(trimmed);
+  const [first = "", second, ...more] = torch === null ? trimmed.split("&") : torch.slice(1);
+  const action = parsePlain(first);
+  if (action !== undefined && second === undefined) return action;
+  const other = second === undefined ? undefined : parsePlain(second);
+  if (action !== undefined && other !== undefined && more.length === 0) {
+    return { ...action, overlap: other };
+  }
+  throw new SyntaxError(
+    `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 0F1&7B0 or ` +
+      `(0F1;7B0)OVERLAP_F_B, received "${text}"`,
+  );
+}
+
+function parsePlain(text: string): Action | undefined {
+  const match = PLAIN.exec(text.trim());
+  if (match === null) return undefined;
+  const [, stage, kind, microBatch, second, half] = match;
+  if ((second !== undefined && kind !== "F") || (half !== undefined && kind !== "B")) {
+    return undefined;
+  }
+  return {
+    kind: kind as ActionKind,
+    stage: Number(stage),
+    microBatch: Number(microBatch),
+    ...(second === undefined ? {} : { second: Number(second) }),
+    ...(half === undefined ? {} : { half: Number(half) as 0 | 1 }),
+  };
+}
+
+/**
+ * Writes action lists as CSV: a row for each worker, a cell for each action, no empty cells.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { createSchedule, formatCsv, withLists } from "@troupe/troupe/schedules";
+ *
+ * const { lists } = withLists(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
+ * strictEqual(formatCsv(lists), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+ * ```
+ */
+export function formatCsv(lists: Iterable<Iterable<Action>>): string {
+  let text = "";
+  for (const list of lists) text += Array.from(list, formatAction).join(",") + "\n";
+  return text;
+}
+
+/**
+ * Reads action lists from CSV. Empty cells, which PyTorch writes for time in which a worker waits,
+ * and PyTorch's sends, receives and collectives, which follow from the computation, are left out.
+ *
+ * @throws {SyntaxError} if a cell is no action (the text says which), or if there is no row.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { formatCsv, parseCsv } from "@troupe/troupe/schedules";
+ *
+ * const lists = parseCsv("0F0,0SEND_F0,,0B0\n1RECV_F0,1F0,1B0\n");
+ * strictEqual(formatCsv(lists), "0F0,0B0\n1F0,1B0\n");
+ * ```
+ */
+export function parseCsv(text: string): ActionList[] {
+  const rows = text.replace(/^\uFEFF/, "").replace(/(\r?\n)+$/, "").split(/\r?\n/);
+  if (rows.length === 1 && rows[0]?.trim() === "") {
+    throw new SyntaxError(
+      "Cannot parse action lists: the CSV must have a row for each worker, received no row",
+    );
+  }
+  return rows.map((row, worker) => ActionList.from(parseRow(row, worker)));
+}
+
+function* parseRow(row: string, worker: number): Iterable<Action> {
+  const cells = row.split(",");
+  for (const [index, cell] of cells.entries()) {
+    const text = cell.trim().replace(/^"(.*)"$/, "$1").trim();
+    if (text === "" || TORCH_OTHER.test(text)) continue;
+    try {
+      yield parseAction(text);
+    } catch (cause) {
+      if (!(cause instanceof SyntaxError)) throw cause;
+      throw new SyntaxError(
+        `${cause.message} in row ${worker + 1}, cell ${index + 1}`,
+        { cause },
+      );
+    }
+  }
+}

@@ -1,0 +1,232 @@
+/** Checks a schedule before anything runs, and says what is wrong with it. */
+
+import { type Action, formatAction } from "./action.ts";
+import { type ActionList, KIND, KINDS } from "./action_list.ts";
+import { findDeadlock } from "./deadlock.ts";
+import type { ListedSchedule } from "./execute.ts";
+import { hostTable } from "./schedule.ts";
+
+/** What can be wrong with a schedule. */
+export type ViolationReason =
+  | "unknown" // a stage or micro-batch that the schedule does not have
+  | "misplaced" // an action on a worker that does not hold the stage
+  | "repeated" // an action that has been done before
+  | "missing" // an action that nobody does
+  | "order" // a backward before its forward, or a W before its I, on one worker
+  | "descending" // micro-batches out of order in the sum of a stage's gradients
+  | "unmatched" // a message that is sent and not received, or the other way round
+  | "in-flight" // more activations on a worker than allowed
+  | "deadlock"; // a circle of workers that wait for each other
+
+/** One thing that is wrong with a schedule. */
+export interface Violation {
+  /** What kind of wrong it is. */
+  readonly reason: ViolationReason;
+  /** The worker on whose list it is. */
+  readonly worker: number;
+  /** What is wrong, for a person. */
+  readonly message: string;
+}
+
+/** What a schedule is held to beside its own consistency. */
+export interface ValidationLimits {
+  /**
+   * The most (stage, micro-batch) activations that a worker may hold at a time; every stage that
+   * it holds times `injectionLimit` unless given.
+   */
+  readonly activations?: number | undefined;
+}
+
+/**
+ * Finds what is wrong with a schedule, in time linear in the number of its actions: every stage
+ * of every micro-batch computed once and on the worker that holds it, forward before backward,
+ * the sums of gradients in ascending order of micro-batches, live activations within their bound,
+ * and no deadlock. Every message is matched where nothing is missing and nothing is repeated, as
+ * messages follow from the actions. An empty result means that it can run.
+ *
+ * @example Two actions the wrong way round
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { B, defineSchedule, F, validate, withLists } from "@troupe/troupe/schedules";
+ *
+ * const wrong = defineSchedule({
+ *   name: "wrong",
+ *   summary: "a backward before its forward",
+ *   place: () => ({ stages: 1, workerOf: () => 0 }),
+ *   order: () => [B(0, 0), F(0, 0)],
+ * });
+ * const [violation] = validate(withLists(wrong.create({ workers: 1, microBatches: 1 })));
+ * strictEqual(violation?.message, "worker 0 runs 0B0 before 0F0");
+ * ```
+ */
+export function validate(schedule: ListedSchedule, limits: ValidationLimits = {}): Violation[] {
+  const check = new Check(schedule, limits);
+  schedule.lists.forEach((list, worker) => check.list(worker, list));
+  const violations = check.finish();
+  // Lists that lack an action stop there; that is no deadlock.
+  const isComplete = violations.every(({ reason }) =>
+    reason === "descending" || reason === "in-flight"
+  );
+  return isComplete ? [...violations, ...findDeadlock(schedule)] : violations;
+}
+
+/**
+ * Refuses a schedule that cannot run.
+ *
+ * @throws {RangeError} if anything is wrong; the text names the first five things.
+ *
+ * @example
+ * ```ts
+ * import { assertValid, createSchedule, withLists } from "@troupe/troupe/schedules";
+ *
+ * // no-assert: it throws where the schedule is not valid
+ * assertValid(withLists(createSchedule("1f1b", { workers: 4, microBatches: 8 })));
+ * ```
+ */
+export function assertValid(schedule: ListedSchedule, limits: ValidationLimits = {}): void {
+  const violations = validate(schedule, limits);
+  if (violations.length > 0) throw violationError(schedule, violations);
+}
+
+/** The error that names the first five things that are wrong. */
+export function violationError(
+  { name }: ListedSchedule,
+  violations: readonly Violation[],
+): RangeError {
+  const more = violations.length > 5 ? `; and ${violations.length - 5} more` : "";
+  return new RangeError(
+    `Cannot run the schedule ${name}: its lists must be complete and in order, received ` +
+      violations.slice(0, 5).map(({ message }) => message).join("; ") + more,
+  );
+}
+
+/** What has been done of a (stage, micro-batch), as bits. */
+const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16 } as const;
+const BACKWARD = DONE.firstHalf | DONE.secondHalf;
+const VIOLATIONS_MAX = 1000;
+
+class Check {
+  readonly #schedule: ListedSchedule;
+  readonly #hosts: Int32Array;
+  readonly #done: Uint8Array;
+  /** For each stage of each replica, the last (micro-batch, half) added to its gradients. */
+  readonly #lastAdded: Int32Array;
+  readonly #limits: ValidationLimits;
+  readonly #violations: Violation[] = [];
+
+  constructor(schedule: ListedSchedule, limits: ValidationLimits) {
+    this.#schedule = schedule;
+    this.#limits = limits;
+    this.#hosts = hostTable(schedule);
+    this.#done = new Uint8Array(schedule.stages * schedule.microBatches);
+    this.#lastAdded = new Int32Array(this.#hosts.length).fill(-1);
+  }
+
+  list(worker: number, list: ActionList): void {
+    const held = this.#schedule.placement[worker]?.length ?? 0;
+    const bound = this.#limits.activations ?? held * this.#schedule.injectionLimit;
+    let live = 0;
+    let over = false;
+    for (let part = 0; part < list.partCount; part++) {
+      const kind = list.kindAt(part);
+      const half = list.halfAt(part);
+      this.#part(worker, kind, list.stageAt(part), list.microBatchAt(part), half);
+      if (kind === KIND.F) live++;
+      else if (kind !== KIND.I) live -= half === 0 ? 1 : 0.5;
+      if (live <= bound || over) continue;
+      over = true;
+      this.#add("in-flight", worker, `worker ${worker} holds more than ${bound} activations`);
+    }
+  }
+
+  #part(worker: number, kind: number, stage: number, microBatch: number, half: number): void {
+    const { stages, microBatches, replicaOf } = this.#schedule;
+    const name = () => nameOf(kind, stage, microBatch, half);
+    if (stage >= stages || microBatch >= microBatches) {
+      const has = `${stages} stages and ${microBatches} micro-batches`;
+      this.#add("unknown", worker, `worker ${worker} runs ${name()} of a schedule of ${has}`);
+      return;
+    }
+    const copy = (replicaOf[microBatch] as number) * stages + stage;
+    const host = this.#hosts[copy] as number;
+    if (host !== worker) {
+      this.#add(
+        "misplaced",
+        worker,
+        `worker ${worker} runs ${name()}, whose stage sits on worker ${host}`,
+      );
+      return;
+    }
+    const here = stage * microBatches + microBatch;
+    const done = this.#done[here] as number;
+    const bits = bitsOf(kind, half);
+    // A full backward and one in parts exclude each other.
+    const excluded = kind === KIND.B ? DONE.I | DONE.W : kind === KIND.F ? 0 : BACKWARD;
+    if ((done & (bits | excluded)) !== 0) {
+      this.#add("repeated", worker, `worker ${worker} runs ${name()} again`);
+      return;
+    }
+    const needed = kind === KIND.F ? 0 : kind === KIND.W ? DONE.I : DONE.F;
+    if ((done & needed) !== needed) {
+      const before = nameOf(kind === KIND.W ? KIND.I : KIND.F, stage, microBatch, 0);
+      this.#add("order", worker, `worker ${worker} runs ${name()} before ${before}`);
+    }
+    this.#done[here] = done | bits;
+    if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, microBatch, half, name);
+  }
+
+  #sum(worker: number, copy: number, microBatch: number, half: number, name: () => string): void {
+    const added = microBatch * 2 + (half === 2 ? 1 : 0);
+    const last = this.#lastAdded[copy] as number;
+    if (added < last) {
+      this.#add("descending", worker, `worker ${worker} runs ${name()} after a later micro-batch`);
+    }
+    this.#lastAdded[copy] = Math.max(added, last);
+  }
+
+  finish(): Violation[] {
+    const { stages, microBatches, replicaOf } = this.#schedule;
+    for (let stage = 0; stage < stages; stage++) {
+      for (let microBatch = 0; microBatch < microBatches; microBatch++) {
+        const done = this.#done[stage * microBatches + microBatch] as number;
+        const worker = this.#hosts[(replicaOf[microBatch] as number) * stages + stage] as number;
+        for (const [kind, half] of lacking(done)) {
+          const name = nameOf(kind, stage, microBatch, half);
+          this.#add("missing", worker, `worker ${worker} never runs ${name}`);
+        }
+      }
+    }
+    return this.#violations;
+  }
+
+  #add(reason: ViolationReason, worker: number, message: string): void {
+    if (this.#violations.length < VIOLATIONS_MAX) {
+      this.#violations.push({ reason, worker, message });
+    }
+  }
+}
+
+function bitsOf(kind: number, half: number): number {
+  if (kind === KIND.F) return DONE.F;
+  if (kind === KIND.I) return DONE.I;
+  if (kind === KIND.W) return DONE.W;
+  return half === 0 ? BACKWARD : half === 1 ? DONE.firstHalf : DONE.secondHalf;
+}
+
+/** The (kind, half) of what is still to be done of a stage of a micro-batch. */
+function lacking(done: number): [number, number][] {
+  const all: [number, number][] = [];
+  if ((done & DONE.F) === 0) all.push([KIND.F, 0]);
+  const backward = done & BACKWARD;
+  if ((done & (DONE.I | DONE.W)) !== 0) {
+    if ((done & DONE.I) === 0) all.push([KIND.I, 0]);
+    if ((done & DONE.W) === 0) all.push([KIND.W, 0]);
+  } else if (backward === 0) all.push([KIND.B, 0]);
+  else if (backward !== BACKWARD) all.push([KIND.B, backward === DONE.firstHalf ? 2 : 1]);
+  return all;
+}
+
+function nameOf(kind: number, stage: number, microBatch: number, half: number): string {
+  const action: Action = { kind: KINDS[kind] ?? "F", stage, microBatch };
+  return formatAction(half === 0 ? action : { ...action, half: half === 1 ? 0 : 1 });
+}

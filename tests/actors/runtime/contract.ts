@@ -1,0 +1,18 @@
+/**
+ * What holds for an actor wherever it lives: one suite, run for every kind of isolate.
+ *
+ * @module
+ */
+
+import { askContract } from "./contract/asks.ts";
+import { endContract } from "./contract/ends.ts";
+import { familyContract } from "./contract/families.ts";
+import { messageContract } from "./contract/messages.ts";
+import { timeContract } from "./contract/time.ts";
+
+/** Registers the suite for actors that live in `isolate`. */
+export function runContract(isolate: "local" | "worker"): void {
+  for (const part of [messageContract, askContract, endContract, familyContract, timeContract]) {
+    part(isolate);
+  }
+}

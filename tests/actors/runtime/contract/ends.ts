@@ -1,0 +1,212 @@
+/**
+ * How actors end, and who hears of it.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { ActorFailedError, type ActorSpec, type Failure } from "../../../../actors/runtime/mod.ts";
+import { downOf, failureOf, thrownBy, until, withSystem } from "../harness.ts";
+import { RECORDER, SERVER, SLOVEN } from "../players.ts";
+
+const PLAYERS = new URL("../players.ts", import.meta.url).href;
+
+export function endContract(isolate: "local" | "worker"): void {
+  const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
+    Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
+
+  test("a handler that throws: who, what and where", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    system.send(ref, { type: "Throw" });
+    const { error, ...rest } = await failureOf(system, ref);
+    assert.deepEqual(rest, { actor: "server", kind: "throw", handling: "Throw (2F0, step 3)" });
+    assert.equal(error.name, "RangeError");
+    assert.equal(error.message, "out of luck");
+    assert.match(error.stack, /players\.ts/);
+  });
+
+  test("a handler that rejects fails its actor", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    system.send(ref, { type: "Reject" });
+    const { kind, handling } = await failureOf(system, ref);
+    assert.deepEqual({ kind, handling }, { kind: "throw", handling: "Reject" });
+  });
+
+  test("a factory that throws fails its actor", async (system) => {
+    const spec: ActorSpec<undefined> = { module: PLAYERS, export: "broken" };
+    const failure = await failureOf(system, system.spawn(spec, undefined, { id: "b", isolate }));
+    assert.equal(failure.kind, "init");
+    assert.equal(failure.handling, "init (opening the device)");
+    assert.equal(failure.error.message, "out of luck");
+  });
+
+  for (
+    const [what, module, name, text] of [
+      ["a module that is not there", "file:///nowhere.ts", "a", /nowhere/],
+      ["a module that throws", "data:text/javascript,throw new Error('no luck')", "a", /no luck/],
+      ["an export that is not there", PLAYERS, "nobody", /must export a function "nobody"/],
+    ] as const
+  ) {
+    test(`${what} fails the actor`, async (system) => {
+      const spec: ActorSpec<undefined> = { module, export: name };
+      const failure = await failureOf(system, system.spawn(spec, undefined, { id: "b", isolate }));
+      assert.equal(failure.kind, "init");
+      assert.match(failure.error.message, text);
+    });
+  }
+
+  test("a message that has no handler fails the actor", async (system) => {
+    const ref = system.spawn(
+      SERVER as ActorSpec as ActorSpec<undefined, { type: "toString" }>,
+      undefined,
+      {
+        id: "server",
+        isolate,
+      },
+    );
+    system.send(ref, { type: "toString" });
+    const failure = await failureOf(system, ref);
+    assert.equal(failure.kind, "unknown-message");
+    assert.match(failure.error.message, /Cannot handle "toString": .*"server".*\(Double, Bytes/);
+  });
+
+  test("more data messages than the capacity fail the actor", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate, capacity: 2 });
+    const down = failureOf(system, ref);
+    system.send(ref, { type: "Wedge", ms: 30 });
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    for (let n = 0; n < 4; n++) system.send(ref, { type: "Double", n });
+    const { kind, error } = await down;
+    assert.equal(kind, "mailbox-overflow");
+    assert.equal(
+      error.message,
+      'Cannot enqueue "Double" of "system": the mailbox of "server" must hold at most 2 data messages',
+    );
+  });
+
+  test("control messages do not count for the capacity", async (system) => {
+    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate, capacity: 1 });
+    for (const what of [1, 2, 3]) system.send(ref, { type: "Note", what }, { lane: "control" });
+    assert.deepEqual(await system.ask(ref, { type: "Read" }), [1, 2, 3]);
+  });
+
+  test("one who watches is told once, however often the actor ends", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const reasons: unknown[] = [];
+    system.watch(ref, ({ reason }) => reasons.push(reason));
+    system.send(ref, { type: "Stop" });
+    system.send(ref, { type: "Throw" });
+    assert.deepEqual(await downOf(system, ref), { ref, reason: "stopped" });
+    assert.deepEqual(await downOf(system, ref), { ref, reason: "stopped" });
+    assert.deepEqual(reasons, ["stopped"]);
+  });
+
+  test("one who watches too late is told why", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const first = failureOf(system, ref);
+    system.send(ref, { type: "Throw" });
+    assert.deepEqual(await failureOf(system, ref), await first);
+  });
+
+  test("an actor can watch another", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    system.send(recorder, { type: "Watch", ref });
+    await system.ask(recorder, { type: "Read" });
+    system.send(ref, { type: "Throw" });
+    const told = () => system.ask(recorder, { type: "Read" });
+    await until(async () => (await told() as string[]).length > 0);
+    system.send(recorder, { type: "Watch", ref });
+    await until(async () => (await told() as string[]).length > 1);
+    assert.deepEqual(await told(), ["server throw", "server throw"]);
+  });
+
+  test("an owner's callback that throws is a failure of the system", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    system.watch(ref, () => {
+      throw new RangeError("out of luck");
+    });
+    system.send(ref, { type: "Stop" });
+    const { failure } = await thrownBy(system.failed) as ActorFailedError;
+    assert.deepEqual([failure.actor, failure.handling], ["system", "end of server"]);
+  });
+
+  test("a failure that nobody watches reaches the system", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    system.send(ref, { type: "Throw" });
+    const error = await thrownBy(system.failed);
+    assert.ok(error instanceof ActorFailedError);
+    assert.equal(
+      error.message,
+      'Actor "server" failed while handling Throw (2F0, step 3): RangeError: out of luck',
+    );
+  });
+
+  test("a failure whose watcher has stopped reaches the system", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const watcher = system.spawn(SERVER, undefined, { id: "watcher", isolate });
+    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    system.send(recorder, { type: "Watch", ref });
+    system.send(recorder, { type: "Watch", ref: watcher });
+    await system.ask(recorder, { type: "Read" });
+    const down = downOf(system, recorder);
+    system.send(recorder as never, { type: "Nothing" } as never);
+    await down;
+    system.send(ref, { type: "Throw" });
+    const error = await thrownBy(system.failed);
+    assert.equal((error as ActorFailedError).failure.actor, "server");
+  });
+
+  test("a cleanup that throws is a failure", async (system) => {
+    const ref = system.spawn(SLOVEN, undefined, { id: "sloven", isolate });
+    const down = failureOf(system, ref);
+    system.send(ref, { type: "Stop" });
+    const { kind, handling } = await down;
+    assert.deepEqual({ kind, handling }, { kind: "throw", handling: "cleanup" });
+  });
+
+  test("ids are unique among the living", async (system) => {
+    const options = { id: "server", isolate } as const;
+    const ref = system.spawn(SERVER, undefined, options);
+    assert.throws(() => system.spawn(SERVER, undefined, options), {
+      name: "RangeError",
+      message: 'Cannot spawn "server": id must be unique, received that of a living actor',
+    });
+    const down = downOf(system, ref);
+    system.send(ref, { type: "Stop" });
+    await down;
+    const next = system.spawn(SERVER, undefined, options);
+    assert.equal(await system.ask(next, { type: "Double", n: 1 }), 2);
+    system.send(ref, { type: "Throw" });
+    assert.equal(await system.ask(next, { type: "Double", n: 2 }), 4, "it is not its predecessor");
+  });
+
+  test("what cannot be spawned is refused at once", async (system) => {
+    const refused = (over: object, error: RegExp, init: unknown = undefined) =>
+      assert.throws(
+        () => system.spawn(SERVER as ActorSpec<unknown>, init, { id: "x", isolate, ...over }),
+        error,
+      );
+    refused({ id: "" }, /RangeError: Cannot spawn "": id must be/);
+    refused({ id: "system" }, /RangeError: Cannot spawn "system": id must be unique/);
+    refused({ capacity: 0 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/);
+    refused({}, /TypeError: Cannot spawn "x": init must be structured-cloneable/, () => {});
+    assert.throws(
+      () => system.spawn({ module: "./here.ts", export: "a" }, undefined as never, { id: "x" }),
+      /TypeError: Cannot spawn "x": module must be an absolute URL, received \.\/here\.ts/,
+    );
+    const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
+    assert.equal(await system.ask(ref, { type: "Double", n: 1 }), 2);
+  });
+
+  test("after stop, nothing goes any more and nothing hangs", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const waiting = thrownBy(system.ask(ref, { type: "Never" }));
+    const down = downOf(system, ref);
+    await Promise.all([system.stop(), system.stop()]);
+    assert.equal((await down).reason, "stopped");
+    assert.equal(((await waiting) as ActorFailedError).failure.kind, "exit" as Failure["kind"]);
+    assert.throws(() => system.spawn(SERVER, undefined, { id: "a" }), /must not be stopping/);
+    assert.ok(await thrownBy(system.ask(ref, { type: "Never" })) instanceof ActorFailedError);
+  });
+}

@@ -1,0 +1,4 @@
+import { runContract } from "./contract.ts";
+
+runContract("local");
+runContract("worker");

@@ -1,0 +1,68 @@
+/**
+ * Runs a test with a system of its own, and sees to it that nothing of it is left.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { createSystem, type Down, type System } from "../../../actors/runtime/mod.ts";
+import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
+import { locks } from "../../../actors/runtime/transports/locks.ts";
+
+/** A test that takes longer hangs. */
+const LIMIT_MS = 20_000;
+
+/** Gives a test a system, and stops it after. */
+export async function withSystem(
+  options: SystemOptions,
+  test: (system: System) => Promise<void>,
+): Promise<void> {
+  const system = createSystem(options);
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const limit = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`the test hangs: ${LIMIT_MS} ms`)), LIMIT_MS);
+  });
+  try {
+    await Promise.race([test(system), limit]);
+  } finally {
+    clearTimeout(timer);
+    await system.stop();
+  }
+  assert.deepEqual(await liveWorkers(), []);
+}
+
+/** Names of the workers that live, by the locks they hold. */
+export async function liveWorkers(): Promise<string[]> {
+  const manager = locks as unknown as {
+    query(): Promise<{ held: { name: string }[]; pending: { name: string }[] }>;
+  };
+  const { held, pending } = await manager.query();
+  return [...held, ...pending].map(({ name }) => name).filter((name) => name.startsWith("troupe"));
+}
+
+/** The end of an actor, as a promise. */
+export function downOf(system: System, ref: ActorRef): Promise<Down> {
+  return new Promise((resolve) => system.watch(ref, resolve));
+}
+
+/** The reason of an actor's end, which must be a failure. */
+export async function failureOf(system: System, ref: ActorRef) {
+  const { reason } = await downOf(system, ref);
+  assert.notEqual(reason, "stopped");
+  return reason as Exclude<typeof reason, "stopped">;
+}
+
+/** Waits for what a promise throws. */
+export async function thrownBy(promise: Promise<unknown>): Promise<Error> {
+  try {
+    await promise;
+  } catch (error) {
+    return error as Error;
+  }
+  throw new assert.AssertionError({ message: "must throw" });
+}
+
+/** Waits until `isDone`, looking again and again. */
+export async function until(isDone: () => Promise<boolean> | boolean): Promise<void> {
+  while (!await isDone()) await new Promise((resolve) => setTimeout(resolve, 2));
+}

@@ -1,0 +1,120 @@
+/** Runs the commands as their users do, on models so small that a run takes a fraction of a second. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { main } from "../../examples/train_gpt.ts";
+
+/** The repository. */
+export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+
+/** Flags of the smallest GPT, on the device that every machine has. */
+export const TINY = [
+  ...["--layers", "1", "--hidden", "16", "--heads", "2", "--seq", "8"],
+  ...["--micro-batch", "2", "--micro-batches", "2", "--device", "reference"],
+];
+
+/** A run that does not end by itself is a failure. */
+export const TIMEOUT_MS = 60_000;
+
+/** No colours, and nothing printed by Deno itself. */
+export const ENVIRONMENT = { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
+
+/** How a command ended. */
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs a command in a process of its own. */
+async function run(script: string, args: readonly string[]): Promise<Outcome> {
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", script, ...args],
+    cwd: ROOT,
+    env: ENVIRONMENT,
+    stdin: "null",
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  }).output();
+  const decoder = new TextDecoder();
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+/** Runs `deno task train`. */
+export const runTrain = (args: readonly string[]) => run("examples/train_gpt.ts", args);
+
+/** Runs `deno task generate`. */
+export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);
+
+/** One line of `--json`. */
+export type Line = Readonly<Record<string, unknown>>;
+
+/** The lines of text that ends with a line's end. */
+export function jsonLines(text: string): Line[] {
+  assert.ok(text.endsWith("\n"), "the last line must be whole");
+  return text.slice(0, -1).split("\n").map((line) => JSON.parse(line));
+}
+
+/** Trains with `--json` to a good end. */
+export async function trainJson(args: readonly string[]): Promise<{ lines: Line[]; last: Line }> {
+  const { code, stdout, stderr } = await runTrain([...args, "--json"]);
+  assert.equal(code, 0, stderr);
+  const lines = jsonLines(stdout);
+  return { lines, last: lines.at(-1)! };
+}
+
+/** What must be the same in two runs of the same training: losses, norms and weights. */
+export function bitsOf(lines: readonly Line[], fromStep = 1): unknown[] {
+  return [
+    ...lines.filter(({ loss, step }) => loss !== undefined && (step as number) >= fromStep)
+      .map(({ step, loss, gradNorm }) => [step, loss, gradNorm]),
+    lines.at(-1)!.weightsHash,
+  ];
+}
+
+/**
+ * Trains in this process and expects a refusal: bad input, told in one sentence before the run
+ * begins.
+ *
+ * @returns the sentence.
+ */
+export async function refusal(args: readonly string[]): Promise<string> {
+  const context = {
+    begin: () => assert.fail("a run with bad input must not begin"),
+    signal: new AbortController().signal,
+  };
+  const error = await main([...args], context).then(
+    () => assert.fail("bad input must be refused"),
+    (error) => error,
+  );
+  if (error instanceof assert.AssertionError) throw error;
+  assert.match(error.message, /^Cannot [^\n]+$/);
+  return error.message;
+}
+
+/** Makes a folder for a test and removes it afterwards. */
+export async function inFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Writes tokens as `--tokens` reads them: little-endian, 16 bits each. */
+export async function writeTokens(
+  folder: string,
+  tokens: Iterable<number>,
+  name = "tokens.bin",
+): Promise<string> {
+  const ids = [...tokens], view = new DataView(new ArrayBuffer(2 * ids.length));
+  ids.forEach((id, i) => view.setUint16(2 * i, id, true));
+  const path = join(folder, name);
+  await Deno.writeFile(path, new Uint8Array(view.buffer));
+  return path;
+}
+
+/** Ids that look random and are the same each time. */
+export const someTokens = (count: number, vocabulary = 256): number[] =>
+  Array.from({ length: count }, (_, i) => (i * i * 31 + i * 7) % 65521 % vocabulary);

@@ -1,0 +1,118 @@
+/** Runs that fail on their way: exit code 1, and the last good checkpoint stays. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint } from "../../mod.ts";
+import {
+  bitsOf,
+  ENVIRONMENT,
+  inFolder,
+  jsonLines,
+  ROOT,
+  runTrain,
+  someTokens,
+  TIMEOUT_MS,
+  TINY,
+  trainJson,
+  writeTokens,
+} from "./command.ts";
+
+const names = async (folder: string) =>
+  (await Array.fromAsync(Deno.readDir(folder), ({ name }) => name)).sort();
+
+Deno.test("a loss that is not finite ends the run with code 1; the checkpoint before it stays", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const { code, stdout, stderr } = await runTrain([
+      ...[...TINY, "--tokens", tokens, "--steps", "9", "--lr", "1e30", "--json"],
+      ...["--out", out, "--checkpoint-every", "1"],
+    ]);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^Cannot take step 2: loss and gradient must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/,
+    );
+    assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [1]);
+    assert.deepEqual(await names(out), ["step-00000001"]);
+    assert.equal((await readCheckpoint(out))!.step, 1);
+  }));
+
+Deno.test("weights that are not finite are never saved", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const { code, stderr } = await runTrain([
+      ...[...TINY, "--tokens", tokens, "--steps", "1", "--lr", "1e300", "--json", "--out", out],
+    ]);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^Cannot keep step 1: weights and moments must be finite, received [^\n]+\n$/,
+    );
+    await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
+  }));
+
+Deno.test("a run that is killed leaves whole checkpoints, and goes on from the newest", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const data = [...TINY, "--tokens", tokens, "--runtime", "local", "--json"];
+    for (const last of [3, 6, 9]) {
+      const child = new Deno.Command(Deno.execPath(), {
+        args: ["run", "-A", "examples/train_gpt.ts", ...data, ...[
+          ...["--resume", out, "--steps", "60", "--checkpoint-every", "1"],
+        ]],
+        cwd: ROOT,
+        env: ENVIRONMENT,
+        stdout: "piped",
+        stderr: "null",
+        signal: AbortSignal.timeout(TIMEOUT_MS),
+      }).spawn();
+      let printed = 0;
+      for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
+        printed = Math.max(
+          printed,
+          ...[...text.matchAll(/"step":(\d+)/g)].map(([, n]) => Number(n)),
+        );
+        if (printed >= last) break;
+      }
+      child.kill("SIGKILL");
+      await child.status;
+      // A step's line is written before its checkpoint, and after the one before.
+      const { step } = (await readCheckpoint(out))!;
+      assert.ok(
+        step >= printed - 1,
+        `step ${printed} was printed, but ${step} is the newest whole`,
+      );
+    }
+    const { step } = (await readCheckpoint(out))!, to = ["--steps", `${step + 1}`];
+    const resumed = await trainJson(["--resume", out, "--device", "reference", ...to]);
+    const whole = await trainJson([...data, ...to]);
+    assert.deepEqual(bitsOf(resumed.lines), bitsOf(whole.lines, step + 1));
+  }));
+
+Deno.test({
+  name: "a disk without room ends the run with code 1; the checkpoint before it stays whole",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+      await trainJson([...TINY, "--tokens", tokens, "--steps", "2", "--out", out]);
+      // No file may grow beyond 64 KiB: the moments need 96 KiB, the weights 48. The signal that
+      // the kernel sends by default is ignored, so that writing fails as on a full disk.
+      const limited = `trap '' XFSZ; ulimit -f 128; exec "$0" run -A examples/train_gpt.ts "$@"`;
+      const resume = ["--resume", out, "--steps", "4", "--device", "reference", "--json"];
+      const { code, stdout, stderr } = await new Deno.Command("sh", {
+        args: ["-c", limited, Deno.execPath(), ...resume],
+        cwd: ROOT,
+        signal: AbortSignal.timeout(60_000),
+      }).output();
+      const [lines, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
+      assert.equal(code, 1, errors);
+      assert.match(
+        errors!,
+        /\nCannot write the checkpoint .*step-00000004: its disk must have room .*, received File too large .*; the checkpoints before it stay\n$/,
+      );
+      assert.deepEqual(jsonLines(lines!).map(({ step }) => step), [3, 4]);
+      assert.deepEqual(await names(out), ["step-00000002"]);
+      assert.equal((await readCheckpoint(out))!.step, 2);
+    }),
+});

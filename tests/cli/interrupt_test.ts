@@ -1,0 +1,172 @@
+/** Ctrl-C: the step is finished, the checkpoint written, exit code 130, and nothing is left. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint } from "../../mod.ts";
+import {
+  bitsOf,
+  ENVIRONMENT,
+  inFolder,
+  jsonLines,
+  type Outcome,
+  ROOT,
+  someTokens,
+  TIMEOUT_MS,
+  TINY,
+  trainJson,
+  writeTokens,
+} from "./command.ts";
+
+/** A command that runs in a process group of its own, as a terminal starts it. */
+class Running {
+  readonly #child: Deno.ChildProcess;
+  readonly #texts = { stdout: "", stderr: "" };
+  readonly #read: Promise<unknown>;
+  #wake = () => {};
+
+  constructor(args: readonly string[]) {
+    this.#child = new Deno.Command(Deno.execPath(), {
+      args: [...args],
+      cwd: ROOT,
+      env: ENVIRONMENT,
+      stdin: "null",
+      stdout: "piped",
+      stderr: "piped",
+      detached: true,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    }).spawn();
+    this.#read = Promise.all((["stdout", "stderr"] as const).map(async (name) => {
+      for await (const text of this.#child[name].pipeThrough(new TextDecoderStream())) {
+        this.#texts[name] += text;
+        this.#wake();
+      }
+      this.#wake();
+    }));
+  }
+
+  /** Waits until a pattern has been printed. */
+  async printed(stream: "stdout" | "stderr", pattern: RegExp): Promise<void> {
+    let isOver = false;
+    const over = this.#read.then(() => isOver = true);
+    while (!pattern.test(this.#texts[stream])) {
+      assert.ok(!isOver, `${pattern} was never printed: ${JSON.stringify(this.#texts)}`);
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#wake = resolve;
+      await Promise.race([promise, over]);
+    }
+  }
+
+  /** Sends Ctrl-C to the command alone, or as a terminal does, to its whole group. */
+  interrupt(to: "process" | "group"): void {
+    Deno.kill(to === "group" ? -this.#child.pid : this.#child.pid, "SIGINT");
+  }
+
+  /** Waits for the end, and makes sure that no process of the group outlives it. */
+  async end(): Promise<Outcome> {
+    const { code } = await this.#child.status;
+    await this.#read;
+    assert.throws(() => Deno.kill(-this.#child.pid, "SIGCONT"), "no process may be left");
+    return { code, ...this.#texts };
+  }
+}
+
+const TRAIN = ["run", "-A", "examples/train_gpt.ts"];
+/** More steps than a test waits for. */
+const LONG = ["--steps", "2000", "--json"];
+
+/** Checks that a run ended in good order after a few steps, and returns how many. */
+async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): Promise<number> {
+  assert.equal(code, 130, stderr);
+  const lines = jsonLines(stdout), last = lines.at(-1)!, step = last.steps as number;
+  assert.ok(step < 2000);
+  assert.deepEqual(lines.map((line) => line.step), [
+    ...Array.from({ length: step }, (_, i) => i + 1),
+    undefined,
+  ]);
+  assert.equal(last.interrupted, true);
+  const { path, step: saved } = (await readCheckpoint(out))!;
+  assert.deepEqual([last.checkpoint, saved], [path, step]);
+  const told = stderr.split("\n").filter((line) => !line.startsWith("Task train"));
+  assert.equal(told[0], "Finishing the step under way; press Ctrl-C again to end at once.");
+  assert.match(
+    told[1]!,
+    new RegExp(
+      `^Interrupted after step ${step}; go on with: deno task train --resume ${
+        RegExp.escape(path)
+      } `,
+    ),
+  );
+  assert.deepEqual(told.slice(2), [""]);
+  return step;
+}
+
+/** Tests with signals to groups, which Windows does not have. */
+function test(name: string, fn: (folder: string) => Promise<void>): void {
+  Deno.test({ name, ignore: Deno.build.os === "windows", fn: () => inFolder(fn) });
+}
+
+const flags = async (folder: string) => [
+  ...TINY,
+  ...["--tokens", await writeTokens(folder, someTokens(64_001)), "--out", join(folder, "out")],
+];
+
+test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with the same bits", async (folder) => {
+  const train = await flags(folder), out = join(folder, "out");
+  const run = new Running([...TRAIN, ...train, ...LONG]);
+  await run.printed("stdout", /"step":2,/);
+  run.interrupt("process");
+  const outcome = await run.end();
+  const step = await assertGoodOrder(outcome, out), steps = ["--steps", `${step + 1}`];
+
+  const resumed = await trainJson(["--resume", out, "--device", "reference", ...steps]);
+  const whole = await trainJson([...train, ...steps, "--out", join(folder, "whole")]);
+  assert.deepEqual(
+    [...bitsOf(jsonLines(outcome.stdout)).slice(0, -1), ...bitsOf(resumed.lines)],
+    bitsOf(whole.lines),
+  );
+});
+
+test("signals within a second count as one", async (folder) => {
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("process");
+  run.interrupt("process");
+  await assertGoodOrder(await run.end(), join(folder, "out"));
+});
+
+test("Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal", async (folder) => {
+  const run = new Running(["task", "train", ...await flags(folder), ...LONG]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group");
+  await assertGoodOrder(await run.end(), join(folder, "out"));
+});
+
+for (const runtime of ["local", "serial"]) {
+  test(`Ctrl-C is heard where the ${runtime} runtime computes without pause`, async (folder) => {
+    const run = new Running([...TRAIN, ...await flags(folder), ...LONG, "--runtime", runtime]);
+    await run.printed("stdout", /"step":1,/);
+    run.interrupt("process");
+    await assertGoodOrder(await run.end(), join(folder, "out"));
+  });
+}
+
+const ENDLESS = ["run", "-A", "tests/cli/endless_command.ts"];
+
+test("a second Ctrl-C after more than a second ends the run at once", async () => {
+  const run = new Running([...ENDLESS, "what never ends"]);
+  await run.printed("stdout", /running/);
+  run.interrupt("process");
+  await run.printed("stderr", /Finishing what never ends; press Ctrl-C again to end at once/);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  run.interrupt("process");
+  await new Promise((resolve) => setTimeout(resolve, 600));
+  run.interrupt("process");
+  assert.equal((await run.end()).code, 130);
+});
+
+test("Ctrl-C ends a command at once that has nothing to finish", async () => {
+  const run = new Running(ENDLESS);
+  await run.printed("stdout", /running/);
+  run.interrupt("process");
+  assert.deepEqual(await run.end(), { code: 130, stdout: "running\n", stderr: "" });
+});

@@ -1,0 +1,324 @@
+/** What every device promises. Each device's test file runs the whole of it. */
+
+import assert from "node:assert/strict";
+import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/device.ts";
+import { Graph } from "../../../kernels/graph.ts";
+import { hostArray, modelOf, numbersOf, pseudoRandom, square, tensorOf } from "./models.ts";
+
+type Check = (device: Device) => Promise<void> | void;
+
+const DTYPES = Object.keys(DTYPE_BYTES) as DType[];
+
+/** The checks of tensors. */
+const MEMORY: Record<string, Check> = {
+  async "gives zeroed tensors and counts their bytes"(device) {
+    for (const dtype of DTYPES) {
+      const tensor = device.alloc(dtype, [3, 5]);
+      assert.deepEqual(tensor.shape, [3, 5]);
+      assert.equal(device.allocatedBytes, 15 * DTYPE_BYTES[dtype]);
+      assert.deepEqual(await numbersOf(device, tensor), Array(15).fill(0));
+      device.write(tensor, hostArray(dtype, Array(15).fill(1)));
+      device.free(tensor);
+      assert.equal(device.allocatedBytes, 0);
+    }
+  },
+
+  async "gives zeroed memory again after dirty memory was freed"(device) {
+    for (let round = 0; round < 3; round++) {
+      const tensor = device.alloc("f32", [1000]);
+      assert.ok((await numbersOf(device, tensor)).every((x) => x === 0));
+      device.write(tensor, new Float32Array(1000).fill(7));
+      device.free(tensor);
+    }
+  },
+
+  async "reads back what was written, in every dtype"(device) {
+    for (const dtype of DTYPES) {
+      const data = hostArray(dtype, [1, 0, 1]);
+      const tensor = device.alloc(dtype, [3]);
+      device.write(tensor, data);
+      assert.deepEqual(await device.read(tensor), data);
+      const into = hostArray(dtype, [0, 0, 0]);
+      assert.equal(await device.read(tensor, into), into);
+      assert.deepEqual(into, data);
+    }
+  },
+
+  async "reads into arrays that can be transferred"(device) {
+    const array = await device.read(tensorOf(device, [2], [3, 4]));
+    assert.ok(array.buffer instanceof ArrayBuffer);
+    assert.equal(array.buffer.byteLength, array.byteLength);
+    assert.equal(structuredClone(array, { transfer: [array.buffer] })[1], 4);
+  },
+
+  async "holds scalars and empty tensors"(device) {
+    assert.deepEqual(await numbersOf(device, tensorOf(device, [], [5])), [5]);
+    assert.deepEqual(await numbersOf(device, device.alloc("f32", [0, 4])), []);
+  },
+
+  async "lets views share the memory of their tensor"(device) {
+    const whole = tensorOf(device, [6], [0, 1, 2, 3, 4, 5]);
+    const rows = device.view(whole, 2, [2, 2]);
+    assert.deepEqual(await numbersOf(device, rows), [2, 3, 4, 5]);
+    const last = device.view(rows, 3, []);
+    device.write(last, Float32Array.of(9));
+    device.zero(device.view(whole, 0, [2]));
+    assert.deepEqual(await numbersOf(device, whole), [0, 0, 2, 3, 4, 9]);
+    assert.equal(device.allocatedBytes, 24);
+  },
+
+  "refuses views that leave their tensor"(device) {
+    const whole = device.alloc("f32", [6]);
+    const rows = device.view(whole, 2, [2, 2]);
+    assert.throws(() => device.view(whole, 4, [3]), RangeError);
+    assert.throws(() => device.view(whole, -1, [1]), RangeError);
+    assert.throws(() => device.view(whole, 0.5, [1]), RangeError);
+    assert.throws(() => device.view(rows, 1, [4]), RangeError);
+  },
+
+  async "refuses host arrays of another length or dtype"(device) {
+    const tensor = device.alloc("f32", [2]);
+    assert.throws(() => device.write(tensor, new Float32Array(3)), RangeError);
+    assert.throws(() => device.write(tensor, new Int32Array(2)), TypeError);
+    await assert.rejects(device.read(tensor, new Float32Array(1)), RangeError);
+  },
+
+  async "refuses tensors that were freed, views of them, and views to free"(device) {
+    const tensor = device.alloc("f32", [2]);
+    const view = device.view(tensor, 0, [1]);
+    assert.throws(() => device.free(view), /view/);
+    device.free(tensor);
+    assert.throws(() => device.free(tensor), TypeError);
+    assert.throws(() => device.zero(view), TypeError);
+    await assert.rejects(device.read(tensor), TypeError);
+  },
+};
+
+/** The checks of kernels. */
+const KERNELS: Record<string, Check> = {
+  async "names the inputs and outputs of a kernel"(device) {
+    const g = new Graph();
+    const a = g.input("a", [2]), b = g.input("b", [2]);
+    const kernel = await device.compile(modelOf(g, { sum: g.add(a, b), product: g.mul(a, b) }));
+    assert.deepEqual(kernel.inputs, ["a", "b"]);
+    assert.deepEqual(kernel.outputs, ["sum", "product"]);
+  },
+
+  async "computes the outputs of a kernel each time it runs"(device) {
+    const kernel = await device.compile(square([3]));
+    const x = tensorOf(device, [3], [1, 2, 3]), y = device.alloc("f32", [3]);
+    const run = kernel.bind({ x }, { y });
+    await run();
+    assert.deepEqual(await numbersOf(device, y), [1, 4, 9]);
+    device.write(x, Float32Array.of(4, 5, 6));
+    await run();
+    assert.deepEqual(await numbersOf(device, y), [16, 25, 36]);
+  },
+
+  async "runs on views at any offset"(device) {
+    const kernel = await device.compile(square([2]));
+    const whole = tensorOf(device, [7], [0, 0, 0, 5, 6, 0, 0]);
+    await kernel.bind({ x: device.view(whole, 3, [2]) }, { y: device.view(whole, 5, [2]) })();
+    assert.deepEqual(await numbersOf(device, whole), [0, 0, 0, 5, 6, 25, 36]);
+  },
+
+  async "binds one kernel to the memory of many layers"(device) {
+    const kernel = await device.compile(square([1]));
+    const tensors = [2, 3, 4].map((number) => tensorOf(device, [1], [number]));
+    const runs = tensors.map((tensor) => kernel.bind({ x: tensor }, { y: tensor }));
+    for (const run of [...runs, runs[0]!]) await run();
+    const results = await Promise.all(tensors.map((tensor) => numbersOf(device, tensor)));
+    assert.deepEqual(results.flat(), [16, 9, 16]);
+  },
+
+  async "lets an output share the memory of an input"(device) {
+    const kernel = await device.compile(square([3]));
+    const x = tensorOf(device, [3], [1, 2, 3]);
+    const run = kernel.bind({ x }, { y: x });
+    await run();
+    await run();
+    assert.deepEqual(await numbersOf(device, x), [1, 16, 81]);
+  },
+
+  async "accumulates a product in place through the third operand of Gemm"(device) {
+    const g = new Graph();
+    const x = g.input("x", [5, 3]), dy = g.input("dy", [5, 4]), sum = g.input("sum", [3, 4]);
+    const model = modelOf(g, { total: g.gemm(x, dy, sum, { transA: true }) });
+    const kernel = await device.compile(model);
+    const left = pseudoRandom(1, 15), right = pseudoRandom(2, 20);
+    const total = device.alloc("f32", [3, 4]);
+    const run = kernel.bind({
+      x: tensorOf(device, [5, 3], left),
+      dy: tensorOf(device, [5, 4], right),
+      sum: total,
+    }, { total });
+    for (let i = 0; i < 3; i++) await run();
+    (await numbersOf(device, total)).forEach((got, i) => {
+      const [row, column] = [Math.floor(i / 4), i % 4];
+      let want = 0;
+      for (let k = 0; k < 5; k++) want += 3 * left[k * 3 + row]! * right[k * 4 + column]!;
+      assert.ok(Math.abs(got - want) < 1e-5, `${got} must be ${want}`);
+    });
+  },
+
+  async "steps a parameter and its moments in place"(device) {
+    const n = 1000;
+    const g = new Graph();
+    const [p, m, v, d] = ["p", "m", "v", "d"].map((name) => g.input(name, [n])) as [
+      never,
+      never,
+      never,
+      never,
+    ];
+    const rate = g.input("rate", []);
+    const m2 = g.add(m, g.mul(g.sub(d, m), g.scalar(0.1)));
+    const v2 = g.add(v, g.mul(g.sub(g.mul(d, d), v), g.scalar(0.05)));
+    const p2 = g.sub(p, g.mul(rate, g.div(m2, g.add(g.sqrt(v2), g.scalar(1e-8)))));
+    const kernel = await device.compile(modelOf(g, { p2, m2, v2 }));
+    const start = [pseudoRandom(3, n), pseudoRandom(4, n), pseudoRandom(5, n).map(Math.abs)];
+    const gradient = pseudoRandom(6, n);
+    const [tp, tm, tv] = start.map((numbers) => tensorOf(device, [n], numbers));
+    const inputs = {
+      p: tp!,
+      m: tm!,
+      v: tv!,
+      d: tensorOf(device, [n], gradient),
+      rate: tensorOf(device, [], [0.01]),
+    };
+    await kernel.bind(inputs, { p2: tp!, m2: tm!, v2: tv! })();
+    const got = await Promise.all([tp!, tm!, tv!].map((tensor) => numbersOf(device, tensor)));
+    for (let i = 0; i < n; i++) {
+      const mi = start[1]![i]! + (gradient[i]! - start[1]![i]!) * 0.1;
+      const vi = start[2]![i]! + (gradient[i]! ** 2 - start[2]![i]!) * 0.05;
+      const pi = start[0]![i]! - 0.01 * mi / (Math.sqrt(vi) + 1e-8);
+      [pi, mi, vi].forEach((want, which) => {
+        const value = got[which]![i]!;
+        assert.ok(Math.abs(value - want) < 1e-6, `element ${i}: ${value} must be ${want}`);
+      });
+    }
+  },
+
+  async "gives the same bits for the same inputs"(device) {
+    const g = new Graph();
+    const x = g.input("x", [64, 48]), w = g.input("w", [48, 32]);
+    const kernel = await device.compile(modelOf(g, { y: g.softmax(g.gelu(g.gemm(x, w))) }));
+    const y = device.alloc("f32", [64, 32]);
+    const run = kernel.bind({
+      x: tensorOf(device, [64, 48], pseudoRandom(7, 64 * 48)),
+      w: tensorOf(device, [48, 32], pseudoRandom(8, 48 * 32)),
+    }, { y });
+    await run();
+    const first = await device.read(y);
+    device.zero(y);
+    await run();
+    assert.deepEqual(await device.read(y), first);
+  },
+
+  async "refuses to bind other names, dtypes, shapes and dead tensors"(device) {
+    const kernel = await device.compile(square([2]));
+    const x = device.alloc("f32", [2]), y = device.alloc("f32", [2]);
+    assert.throws(() => kernel.bind({}, { y }), /input "x" must be given/);
+    assert.throws(() => kernel.bind({ x }, {}), /output "y" must be given/);
+    assert.throws(() => kernel.bind({ x, z: x }, { y }), /"z"/);
+    assert.throws(() => kernel.bind({ x }, { y: device.alloc("f32", [1, 2]) }), TypeError);
+    assert.throws(() => kernel.bind({ x: device.alloc("i32", [2]) }, { y }), /f32 \[2\].*i32/);
+    device.free(x);
+    assert.throws(() => kernel.bind({ x }, { y }), TypeError);
+  },
+
+  async "refuses to run after a bound tensor was freed"(device) {
+    const kernel = await device.compile(square([2]));
+    const x = device.alloc("f32", [2]), y = device.alloc("f32", [2]);
+    const run = kernel.bind({ x }, { y });
+    device.free(y);
+    await assert.rejects(run(), TypeError);
+  },
+
+  async "keeps memory that is freed during a run until the run is over"(device) {
+    const n = 100_000;
+    const kernel = await device.compile(square([n]));
+    const x = device.alloc("f32", [n]), y = device.alloc("f32", [n]);
+    device.write(x, new Float32Array(n).fill(3));
+    const run = kernel.bind({ x }, { y });
+    const running = run();
+    device.free(x);
+    // Memory given out now must not be what the run still reads.
+    device.write(device.alloc("f32", [n]), new Float32Array(n).fill(9));
+    await running;
+    assert.ok((await numbersOf(device, y)).every((value) => value === 9));
+    assert.equal(device.allocatedBytes, 8 * n);
+  },
+
+  async "refuses what is no model, and a model of unknown operations"(device) {
+    await assert.rejects(device.compile(Uint8Array.of(1, 2, 3)), Error);
+    const g = new Graph();
+    const [y] = g.node("Frobnicate", [g.input("x", [1])], [[1]]);
+    await assert.rejects(device.compile(modelOf(g, { y: y! })), /Frobnicate/);
+  },
+};
+
+/** The checks of endings. */
+const CLOSE: Record<string, Check> = {
+  async "refuses every use after close"(device) {
+    const kernel = await device.compile(square([2]));
+    const x = device.alloc("f32", [2]);
+    const run = kernel.bind({ x }, { y: x });
+    device.close();
+    device.close();
+    assert.equal(device.allocatedBytes, 0);
+    assert.throws(() => device.alloc("f32", [1]), /closed/);
+    assert.throws(() => device.zero(x), /closed/);
+    assert.throws(() => kernel.bind({ x }, { y: x }), /closed/);
+    await assert.rejects(device.read(x), /closed/);
+    await assert.rejects(device.compile(square([2])), /closed/);
+    await assert.rejects(run(), /closed/);
+  },
+
+  async "refuses to run a closed kernel and keeps the others"(device) {
+    const first = await device.compile(square([1])), second = await device.compile(square([1]));
+    const x = tensorOf(device, [1], [3]);
+    const runs = [first, second].map((kernel) => kernel.bind({ x }, { y: x }));
+    first.close();
+    await assert.rejects(runs[0]!(), /closed/);
+    await runs[1]!();
+    assert.deepEqual(await numbersOf(device, x), [9]);
+  },
+
+  async "finishes compiling and running what was begun before close"(device) {
+    const kernel = await device.compile(square([1000]));
+    const x = device.alloc("f32", [1000]);
+    const running = kernel.bind({ x }, { y: x })();
+    const compiling = device.compile(square([2]));
+    device.close();
+    await running;
+    await assert.rejects(async () => (await compiling).bind({ x }, { y: x }), /closed/);
+  },
+};
+
+/** Registers the tests of a device. */
+export function testContract(name: string, open: () => Promise<Device>): void {
+  for (const [sentence, check] of Object.entries({ ...MEMORY, ...KERNELS, ...CLOSE })) {
+    Deno.test(`the ${name} device ${sentence}`, async () => {
+      const device = await open();
+      try {
+        assert.equal(device.name, name);
+        await check(device);
+      } finally {
+        device.close();
+      }
+    });
+  }
+
+  Deno.test(`the ${name} device refuses tensors of another device`, async () => {
+    const [one, other] = [await open(), await open()];
+    try {
+      const tensor = other.alloc("f32", [2]);
+      assert.throws(() => one.zero(tensor), TypeError);
+      const kernel = await one.compile(square([2]));
+      assert.throws(() => kernel.bind({ x: tensor }, { y: one.alloc("f32", [2]) }), TypeError);
+    } finally {
+      one.close();
+      other.close();
+    }
+  });
+}

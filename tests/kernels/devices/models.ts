@@ -1,0 +1,62 @@
+/** Small models for the tests of devices. */
+
+import { Graph, type Value } from "../../../kernels/graph.ts";
+import { encodeModel } from "../../../kernels/onnx.ts";
+import {
+  type Device,
+  type DType,
+  DTYPE_BYTES,
+  type HostArray,
+  type Tensor,
+} from "../../../kernels/device.ts";
+import { asHostArray } from "../../../kernels/devices/host_array.ts";
+
+/** The model that computes named outputs from every input of `graph`. */
+export function modelOf(graph: Graph, outputs: Record<string, Value>): Uint8Array {
+  return encodeModel(
+    graph,
+    graph.inputs.map((value) => ({ name: value.name, value })),
+    Object.entries(outputs).map(([name, value]) => ({ name, value })),
+  );
+}
+
+/** The model y = x · x. */
+export function square(shape: readonly number[]): Uint8Array {
+  const g = new Graph();
+  const x = g.input("x", shape);
+  return modelOf(g, { y: g.mul(x, x) });
+}
+
+/** A host array of `dtype` that holds `numbers`. */
+export function hostArray(dtype: DType, numbers: readonly number[]): HostArray {
+  const array = asHostArray(dtype, new Uint8Array(numbers.length * DTYPE_BYTES[dtype]));
+  numbers.forEach((number, i) => array[i] = dtype === "i64" ? BigInt(number) : number);
+  return array;
+}
+
+/** A tensor on `device` that holds `numbers`. */
+export function tensorOf(
+  device: Device,
+  shape: readonly number[],
+  numbers: readonly number[],
+  dtype: DType = "f32",
+): Tensor {
+  const tensor = device.alloc(dtype, shape);
+  device.write(tensor, hostArray(dtype, numbers));
+  return tensor;
+}
+
+/** The elements of a tensor as numbers. */
+export async function numbersOf(device: Device, tensor: Tensor): Promise<number[]> {
+  return Array.from(await device.read(tensor), Number);
+}
+
+/** Numbers in [-1, 1) that depend on nothing but the seed (a Weyl sequence, mixed). */
+export function pseudoRandom(seed: number, count: number): number[] {
+  return Array.from({ length: count }, (_, i) => {
+    let bits = Math.imul(seed + i + 1, 0x9e3779b9);
+    bits = Math.imul(bits ^ (bits >>> 16), 0x85ebca6b);
+    bits = Math.imul(bits ^ (bits >>> 13), 0xc2b2ae35);
+    return (bits ^ (bits >>> 16)) / 2 ** 31;
+  });
+}

@@ -1,0 +1,53 @@
+import assert from "node:assert/strict";
+import { nativeLibraryPath } from "../../../kernels/devices/native_library.ts";
+import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+
+Deno.test("auto is native where its library loads, and says so", async () => {
+  const lines: string[] = [];
+  const choice = await resolveDevice("auto", (line) => lines.push(line));
+  assert.deepEqual(choice, { name: "native", library: await nativeLibraryPath() });
+  assert.equal(lines.at(-1), "device native");
+});
+
+Deno.test("a choice opens the same device without looking again", async () => {
+  for (const name of ["native", "wasm", "reference"]) {
+    const choice = await resolveDevice(name);
+    const device = await openDevice(choice.name, choice);
+    assert.equal(device.name, name);
+    device.close();
+  }
+});
+
+Deno.test("a device of an unknown name is refused", async () => {
+  await assert.rejects(openDevice("abacus"), {
+    name: "RangeError",
+    message:
+      'Cannot open a device: its name must be auto, native, wasm, reference, received "abacus"',
+  });
+});
+
+Deno.test("an absent library is announced before it is fetched, and a failed fetch says why", async () => {
+  const cache = await Deno.makeTempDir();
+  try {
+    const module = new URL("../../../kernels/devices/native_library.ts", import.meta.url);
+    const { stdout } = await new Deno.Command(Deno.execPath(), {
+      args: [
+        "eval",
+        "--no-lock",
+        "--no-config",
+        `import { nativeLibraryPath } from "${module}";
+        await nativeLibraryPath((line) => console.log(line)).catch((e) => console.log(e.message));`,
+      ],
+      // An empty cache, and a registry that nobody serves.
+      env: { DENO_DIR: cache, NPM_CONFIG_REGISTRY: "http://127.0.0.1:9/", NO_COLOR: "1" },
+    }).output();
+    const [announced, reason] = new TextDecoder().decode(stdout).split("\n");
+    assert.equal(
+      announced,
+      "Fetching npm:onnxruntime-node@1.30.0 (290 MB, once)",
+    );
+    assert.match(reason!, /^Cannot load npm:onnxruntime-node@1\.30\.0: ./);
+  } finally {
+    await Deno.remove(cache, { recursive: true });
+  }
+});

@@ -1,0 +1,354 @@
+/** One model for each operation that Troupe uses, of any size, to compare devices with. */
+
+import type { DType } from "../../../kernels/device.ts";
+import { type Attribute, MICROSOFT, ONNX_DTYPE } from "../../../kernels/graph.ts";
+
+/** An operand: random numbers in a range, or given ones that become a constant of the model. */
+export interface Operand {
+  readonly shape: readonly number[];
+  readonly dtype: DType;
+  /** Random numbers lie in low .. high; whole ones for integer dtypes. */
+  readonly range?: readonly [low: number, high: number];
+  readonly constant?: readonly number[];
+}
+
+/** One operation on operands of some shapes. */
+export interface OperatorCase {
+  readonly op: string;
+  readonly domain?: string;
+  readonly inputs: readonly Operand[];
+  readonly outputs: readonly { shape: readonly number[]; dtype: DType }[];
+  readonly attributes?: Record<string, Attribute>;
+}
+
+/** Random sizes of the axes of a case. */
+export interface Sizes {
+  readonly b: number;
+  readonly n: number;
+  readonly m: number;
+  readonly k: number;
+}
+
+type Shape = readonly number[];
+
+const of = (shape: Shape, dtype: DType, low: number, high: number): Operand => ({
+  shape,
+  dtype,
+  range: [low, high],
+});
+const f32 = (...shape: Shape) => of(shape, "f32", -2, 2);
+const positive = (...shape: Shape) => of(shape, "f32", 0.5, 3);
+const f16 = (...shape: Shape) => of(shape, "f16", -2, 2);
+const i32 = (...shape: Shape) => of(shape, "i32", -5, 5);
+const bool = (...shape: Shape) => of(shape, "bool", 0, 1);
+/** Indices of an axis of `size`. */
+const index = (size: number, dtype: "i32" | "i64", ...shape: Shape) =>
+  of(shape, dtype, 0, size - 1);
+/** Constant int64 numbers: shapes, axes. */
+const ints = (...constant: number[]): Operand => ({
+  shape: [constant.length],
+  dtype: "i64",
+  constant,
+});
+const out = (shape: Shape, dtype: DType = "f32") => ({ shape, dtype });
+
+type Cases = Record<string, (sizes: Sizes) => OperatorCase>;
+
+function elementwise(): Cases {
+  const cases: Cases = {};
+  for (const op of ["Identity", "Neg", "Exp", "Tanh", "Erf", "Sigmoid", "Relu"]) {
+    cases[op] = ({ n, m }) => ({ op, inputs: [f32(n, m)], outputs: [out([n, m])] });
+  }
+  for (const op of ["Log", "Sqrt", "Reciprocal"]) {
+    cases[op] = ({ n, m }) => ({ op, inputs: [positive(n, m)], outputs: [out([n, m])] });
+  }
+  for (const op of ["Add", "Sub", "Mul", "Div", "Pow"]) {
+    cases[op] = ({ b, n, m }) => ({
+      op,
+      inputs: [positive(b, n, m), positive(n, 1)],
+      outputs: [out([b, n, m])],
+    });
+    if (op === "Pow") continue;
+    cases[`${op} of i32`] = ({ n, m }) => ({
+      op,
+      inputs: [i32(n, m), of([m], "i32", 1, 9)],
+      outputs: [out([n, m], "i32")],
+    });
+  }
+  cases["Add of f16"] = ({ n, m }) => ({
+    op: "Add",
+    inputs: [f16(n, m), f16()],
+    outputs: [out([n, m], "f16")],
+  });
+  cases["Add of i64"] = ({ n }) => ({
+    op: "Add",
+    inputs: [index(1000, "i64", n), index(1000, "i64", n)],
+    outputs: [out([n], "i64")],
+  });
+  for (const op of ["Equal", "Greater", "Less", "GreaterOrEqual"]) {
+    cases[op] = ({ n, m }) => ({
+      op,
+      inputs: [i32(n, m), i32(n, 1)],
+      outputs: [out([n, m], "bool")],
+    });
+  }
+  cases["And"] = ({ n, m }) => ({
+    op: "And",
+    inputs: [bool(n, m), bool(m)],
+    outputs: [out([n, m], "bool")],
+  });
+  cases["Not"] = ({ n }) => ({ op: "Not", inputs: [bool(n)], outputs: [out([n], "bool")] });
+  cases["Where"] = ({ n, m }) => ({
+    op: "Where",
+    inputs: [bool(n, m), f32(n, m), f32()],
+    outputs: [out([n, m])],
+  });
+  return cases;
+}
+
+function activations(): Cases {
+  const cases: Cases = {};
+  for (const approximate of ["none", "tanh"]) {
+    cases[`Gelu ${approximate}`] = ({ n, m }) => ({
+      op: "Gelu",
+      inputs: [f32(n, m)],
+      outputs: [out([n, m])],
+      attributes: { approximate },
+    });
+  }
+  cases["FastGelu"] = ({ n, m }) => ({
+    op: "FastGelu",
+    domain: MICROSOFT,
+    inputs: [f32(n, m), f32(m)],
+    outputs: [out([n, m])],
+  });
+  cases["QuickGelu"] = ({ n, m }) => ({
+    op: "QuickGelu",
+    domain: MICROSOFT,
+    inputs: [f32(n, m)],
+    outputs: [out([n, m])],
+    attributes: { alpha: { float: 1.5 } },
+  });
+  for (
+    const [from, to] of [
+      ["f32", "f16"],
+      ["f16", "f32"],
+      ["f32", "i32"],
+      ["f32", "i64"],
+      ["i32", "f32"],
+      ["i64", "i32"],
+      ["i32", "i64"],
+      ["i32", "bool"],
+      ["bool", "f32"],
+    ] as const
+  ) {
+    cases[`Cast of ${from} to ${to}`] = ({ n, m }) => ({
+      op: "Cast",
+      inputs: [from === "bool" ? bool(n, m) : of([n, m], from, -3, 3)],
+      outputs: [out([n, m], to)],
+      attributes: { to: ONNX_DTYPE[to] },
+    });
+  }
+  return cases;
+}
+
+function movement(): Cases {
+  return {
+    Reshape: ({ n, m, k }) => ({
+      op: "Reshape",
+      inputs: [f32(n, m, k), ints(0, -1)],
+      outputs: [out([n, m * k])],
+    }),
+    Transpose: ({ b, n, m, k }) => ({
+      op: "Transpose",
+      inputs: [f32(b, n, m, k)],
+      outputs: [out([b, m, n, k])],
+      attributes: { perm: [0, 2, 1, 3] },
+    }),
+    Expand: ({ b, n, m }) => ({
+      op: "Expand",
+      inputs: [f32(n, 1), ints(b, n, m)],
+      outputs: [out([b, n, m])],
+    }),
+    "Split into equal parts": ({ n, m }) => ({
+      op: "Split",
+      inputs: [f32(n, 3 * m)],
+      outputs: [out([n, m]), out([n, m]), out([n, m])],
+      attributes: { axis: 1, num_outputs: 3 },
+    }),
+    "Split into given parts": ({ n, m, k }) => ({
+      op: "Split",
+      inputs: [f32(n + k, m), ints(n, k)],
+      outputs: [out([n, m]), out([k, m])],
+      attributes: { axis: 0 },
+    }),
+    Concat: ({ b, n, m, k }) => ({
+      op: "Concat",
+      inputs: [f32(b, n, k), f32(b, m, k)],
+      outputs: [out([b, n + m, k])],
+      attributes: { axis: -2 },
+    }),
+    Slice: ({ n, m }) => ({
+      op: "Slice",
+      inputs: [f32(n, m + 2), ints(1), ints(-1), ints(1), ints(1)],
+      outputs: [out([n, m])],
+    }),
+    "Slice backwards": ({ n, m }) => ({
+      op: "Slice",
+      inputs: [f32(n, 2 * m), ints(-1), ints(-1000), ints(1), ints(-2)],
+      outputs: [out([n, m])],
+    }),
+  };
+}
+
+function gathers(): Cases {
+  const cases: Cases = {};
+  for (const dtype of ["i32", "i64"] as const) {
+    cases[`Gather by ${dtype}`] = ({ b, n, m, k }) => ({
+      op: "Gather",
+      inputs: [f32(n, m), index(n, dtype, b, k)],
+      outputs: [out([b, k, m])],
+    });
+    cases[`Gather along the last axis by ${dtype}`] = ({ b, n, m, k }) => ({
+      op: "Gather",
+      inputs: [f32(b, n, m), index(m, dtype, k)],
+      outputs: [out([b, n, k])],
+      attributes: { axis: -1 },
+    });
+    cases[`GatherElements by ${dtype}`] = ({ n, m }) => ({
+      op: "GatherElements",
+      inputs: [f32(n, m), index(m, dtype, n, 1)],
+      outputs: [out([n, 1])],
+      attributes: { axis: 1 },
+    });
+    cases[`ScatterElements by ${dtype}`] = ({ n, m }) => ({
+      op: "ScatterElements",
+      inputs: [f32(n, m), index(m, dtype, n, 1), f32(n, 1)],
+      outputs: [out([n, m])],
+      attributes: { axis: 1 },
+    });
+    cases[`ScatterElements with add by ${dtype}`] = ({ n, m, k }) => ({
+      op: "ScatterElements",
+      inputs: [f32(n, m), index(n, dtype, k, m), f32(k, m)],
+      outputs: [out([n, m])],
+      attributes: { axis: 0, reduction: "add" },
+    });
+  }
+  cases["ScatterND"] = ({ n, m }) => ({
+    op: "ScatterND",
+    inputs: [f32(n, m), index(n, "i64", 1, 1), f32(1, m)],
+    outputs: [out([n, m])],
+  });
+  cases["ScatterND with add"] = ({ b, n, m, k }) => ({
+    op: "ScatterND",
+    inputs: [f32(n, m), index(n, "i64", b, k, 1), f32(b, k, m)],
+    outputs: [out([n, m])],
+    attributes: { reduction: "add" },
+  });
+  return cases;
+}
+
+function reductions(): Cases {
+  const cases: Cases = {};
+  for (const op of ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceSumSquare"]) {
+    cases[op] = ({ b, n, m }) => ({
+      op,
+      inputs: [f32(b, n, m), ints(0, -1)],
+      outputs: [out([n])],
+      attributes: { keepdims: 0 },
+    });
+    cases[`${op} of one axis, kept`] = ({ b, n, m }) => ({
+      op,
+      inputs: [f32(b, n, m), ints(1)],
+      outputs: [out([b, 1, m])],
+    });
+    cases[`${op} of all axes`] = ({ n, m }) => ({
+      op,
+      inputs: [f32(n, m)],
+      outputs: [out([])],
+      attributes: { keepdims: 0 },
+    });
+  }
+  for (const op of ["Softmax", "LogSoftmax"]) {
+    cases[op] = ({ b, n, m }) => ({ op, inputs: [f32(b, n, m)], outputs: [out([b, n, m])] });
+    cases[`${op} of an inner axis`] = ({ b, n, m }) => ({
+      op,
+      inputs: [f32(b, n, m)],
+      outputs: [out([b, n, m])],
+      attributes: { axis: 1 },
+    });
+  }
+  cases["LayerNormalization"] = ({ b, n, m }) => ({
+    op: "LayerNormalization",
+    inputs: [f32(b, n, m + 1), f32(m + 1), f32(m + 1)],
+    outputs: [out([b, n, m + 1]), out([b, n, 1]), out([b, n, 1])],
+    attributes: { axis: -1, epsilon: { float: 1e-3 } },
+  });
+  for (const dtype of ["i32", "i64"] as const) {
+    for (const reduction of ["none", "sum", "mean"]) {
+      cases[`SoftmaxCrossEntropyLoss ${reduction} by ${dtype}`] = ({ n, m }) => ({
+        op: "SoftmaxCrossEntropyLoss",
+        inputs: [f32(n, m), index(m, dtype, n)],
+        outputs: [out(reduction === "none" ? [n] : []), out([n, m])],
+        attributes: { reduction },
+      });
+    }
+  }
+  return cases;
+}
+
+function products(): Cases {
+  const cases: Cases = {
+    MatMul: ({ n, m, k }) => ({
+      op: "MatMul",
+      inputs: [f32(n, k), f32(k, m)],
+      outputs: [out([n, m])],
+    }),
+    "MatMul of batches": ({ b, n, m, k }) => ({
+      op: "MatMul",
+      inputs: [f32(b, 2, n, k), f32(2, k, m)],
+      outputs: [out([b, 2, n, m])],
+    }),
+    "MatMul of f16": ({ n, m, k }) => ({
+      op: "MatMul",
+      inputs: [f16(n, k), f16(k, m)],
+      outputs: [out([n, m], "f16")],
+    }),
+    "Gemm with a bias": ({ n, m, k }) => ({
+      op: "Gemm",
+      inputs: [f32(n, k), f32(k, m), f32(m)],
+      outputs: [out([n, m])],
+    }),
+  };
+  for (const transA of [0, 1]) {
+    for (const transB of [0, 1]) {
+      const name = `transA ${transA}, transB ${transB}`;
+      const left = (n: number, k: number) => transA ? [k, n] : [n, k];
+      const right = (k: number, m: number) => transB ? [m, k] : [k, m];
+      cases[`FusedMatMul ${name}`] = ({ b, n, m, k }) => ({
+        op: "FusedMatMul",
+        domain: MICROSOFT,
+        inputs: [f32(b, ...left(n, k)), f32(b, ...right(k, m))],
+        outputs: [out([b, n, m])],
+        attributes: { transA, transB, alpha: { float: 0.5 } },
+      });
+      cases[`Gemm ${name}`] = ({ n, m, k }) => ({
+        op: "Gemm",
+        inputs: [f32(...left(n, k)), f32(...right(k, m)), f32(n, m)],
+        outputs: [out([n, m])],
+        attributes: { transA, transB, alpha: { float: 0.5 }, beta: { float: 2 } },
+      });
+    }
+  }
+  return cases;
+}
+
+/** The cases by name; a name begins with its operation. */
+export const OPERATOR_CASES: Cases = {
+  ...elementwise(),
+  ...activations(),
+  ...movement(),
+  ...gathers(),
+  ...reductions(),
+  ...products(),
+};

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../fast_check.ts";
 import { compileModel, cutIntoStages, gpt2, partition } from "../../kernels/mod.ts";
 
 /** The lowest possible maximum, by trying every cut. */

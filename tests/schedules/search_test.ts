@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../fast_check.ts";
 import { contests, hold, searchTable } from "../../bench/search.ts";
 import { createSchedule, validate, withOrders } from "../../schedules/mod.ts";
 import { greedyOrder, workloadOf } from "../../schedules/search/greedy.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../../fast_check.ts";
 import { type Envelope, Mailbox } from "../../../actors/runtime/mailbox.ts";
 import type { Lane } from "../../../actors/runtime/mod.ts";
 

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../../fast_check.ts";
 import { Ring } from "../../../actors/runtime/ring.ts";
 
 Deno.test("a ring does what an array does, whatever is pushed, shifted and removed", () => {

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../../fast_check.ts";
 import { shuffledOrder } from "../../../kernels/data/order.ts";
 
 const rows = fc.integer({ min: 1, max: 50 });

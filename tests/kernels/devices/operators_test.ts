@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import fc from "fast-check";
+import fc from "../../fast_check.ts";
 import type { Device, Tensor } from "../../../kernels/device.ts";
 import { openNative } from "../../../kernels/devices/native.ts";
 import { openReference } from "../../../kernels/devices/reference.ts";

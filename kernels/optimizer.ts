@@ -53,8 +53,12 @@ export const MOMENTS = {
 
 /** A bound optimizer: every bucket can be stepped by itself, in any order. */
 export interface Optimizer {
-  /** Sets what the buckets' steps of optimizer step `step` (from 1) share. */
-  begin(step: number, learningRate: number): void;
+  /**
+   * Sets what the buckets' steps of optimizer step `step` (from 1) share.
+   *
+   * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
+   */
+  begin(step: number, learningRate: number, gradientScale: number): void;
   /** Steps one bucket. */
   stepBucket(index: number): Promise<void>;
 }
@@ -65,10 +69,13 @@ export interface Optimizer {
  */
 function adamw(length: number, { beta1, beta2 }: AdamWOptions): Uint8Array {
   const g = new Graph();
-  const [w, d, m, v] = ["w", "d", "m0", "m1"].map((name) => g.input(name, [length]));
-  const [decay, rate, epsilon] = ["decay", "rate", "epsilon"].map((name) => g.input(name, []));
-  const first = g.add(g.mul(m!, g.scalar(beta1)), g.mul(d!, g.scalar(1 - beta1)));
-  const second = g.add(g.mul(v!, g.scalar(beta2)), g.mul(g.mul(d!, d!), g.scalar(1 - beta2)));
+  const [w, sum, m, v] = ["w", "d", "m0", "m1"].map((name) => g.input(name, [length]));
+  const [scale, decay, rate, epsilon] = ["scale", "decay", "rate", "epsilon"].map((name) =>
+    g.input(name, [])
+  );
+  const d = g.mul(sum!, scale!);
+  const first = g.add(g.mul(m!, g.scalar(beta1)), g.mul(d, g.scalar(1 - beta1)));
+  const second = g.add(g.mul(v!, g.scalar(beta2)), g.mul(g.mul(d, d), g.scalar(1 - beta2)));
   const step = g.div(g.mul(first, rate!), g.add(g.sqrt(second), epsilon!));
   const weight = g.sub(g.mul(w!, decay!), step);
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
@@ -81,8 +88,8 @@ function adamw(length: number, { beta1, beta2 }: AdamWOptions): Uint8Array {
 function sgd(length: number, { momentum }: SgdOptions): Uint8Array {
   const g = new Graph();
   const [w, d, v] = ["w", "d", "m0"].map((name) => g.input(name, [length]));
-  const [decay, rate] = ["decay", "rate"].map((name) => g.input(name, []));
-  const gradient = g.add(d!, g.mul(w!, decay!));
+  const [scale, decay, rate] = ["scale", "decay", "rate"].map((name) => g.input(name, []));
+  const gradient = g.add(g.mul(d!, scale!), g.mul(w!, decay!));
   const velocity = g.add(g.mul(v!, g.scalar(momentum)), gradient);
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
     { name: "w'", value: g.sub(w!, g.mul(velocity, rate!)) },
@@ -95,12 +102,14 @@ function scalarValues(
   options: OptimizerOptions,
   step: number,
   learningRate: number,
+  gradientScale: number,
   isDecayed: boolean,
 ): Record<string, number> {
-  const decay = isDecayed ? options.weightDecay : 0;
-  if (options.kind === "sgd") return { decay, rate: learningRate };
+  const decay = isDecayed ? options.weightDecay : 0, scale = gradientScale;
+  if (options.kind === "sgd") return { scale, decay, rate: learningRate };
   const correction = Math.sqrt(1 - options.beta2 ** step);
   return {
+    scale,
     decay: 1 - learningRate * decay,
     rate: learningRate * correction / (1 - options.beta1 ** step),
     epsilon: options.epsilon * correction,
@@ -119,7 +128,7 @@ function scalarValues(
  * const store = createParameters(device, [{ name: "b", shape: [16] }], { moments: 1 });
  * device.write(store.gradients, new Float32Array(16).fill(2));
  * const optimizer = await openOptimizer(device, store, { kind: "sgd", momentum: 0, weightDecay: 0 });
- * optimizer.begin(1, 0.5);
+ * optimizer.begin(1, 0.5, 1);
  * await optimizer.stepBucket(0);
  * assert.equal((await device.read<Float32Array>(store.weights))[0], -1);
  * device.close();
@@ -139,7 +148,7 @@ export async function openOptimizer(
   );
   const scalars = new Map<boolean, Record<string, Tensor>>();
   for (const isDecayed of [true, false]) {
-    const names = Object.keys(scalarValues(options, 1, 0, isDecayed));
+    const names = Object.keys(scalarValues(options, 1, 0, 1, isDecayed));
     scalars.set(
       isDecayed,
       Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
@@ -156,9 +165,9 @@ export async function openOptimizer(
     );
   });
   return {
-    begin(step, learningRate) {
+    begin(step, learningRate, gradientScale) {
       for (const [isDecayed, tensors] of scalars) {
-        const values = scalarValues(options, step, learningRate, isDecayed);
+        const values = scalarValues(options, step, learningRate, gradientScale, isDecayed);
         for (const [name, value] of Object.entries(values)) {
           device.write(tensors[name]!, Float32Array.of(value));
         }

@@ -38,6 +38,8 @@ export interface Bucket {
 export interface ParameterStore {
   /** The parameters in the order of their places. */
   readonly parameters: readonly Parameter[];
+  /** Where each parameter lies in the flat arrays, in elements, by full name. */
+  readonly ranges: ReadonlyMap<string, { readonly offset: number; readonly length: number }>;
   /** The buckets in order; together they cover the arrays. */
   readonly buckets: readonly Bucket[];
   /** All weights. */
@@ -97,6 +99,7 @@ export function createParameters(
   const weights = flat(), gradients = flat();
   const moments = Array.from({ length: momentCount }, flat);
   let offset = 0;
+  const ranges = new Map<string, { offset: number; length: number }>();
   const parameters = [...decayed, ...rest].map(({ name, shape }) => {
     const view = (tensor: Tensor) => device.view(tensor, offset, shape);
     const parameter = {
@@ -106,6 +109,7 @@ export function createParameters(
       gradient: view(gradients),
       moments: moments.map(view),
     };
+    ranges.set(name, { offset, length: elementCount(shape) });
     offset += aligned(elementCount(shape));
     return parameter;
   });
@@ -113,7 +117,7 @@ export function createParameters(
     ...bucketsOf(0, border, bucketSize, true),
     ...bucketsOf(border, total, bucketSize, false),
   ];
-  return { parameters, buckets, weights, gradients, moments };
+  return { parameters, ranges, buckets, weights, gradients, moments };
 }
 
 function bucketsOf(from: number, to: number, size: number, isDecayed: boolean): Bucket[] {

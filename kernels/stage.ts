@@ -16,7 +16,7 @@ import {
   type Optimizer,
   type OptimizerOptions,
 } from "./optimizer.ts";
-import { createParameters, type ParameterStore } from "./parameters.ts";
+import { type Bucket, createParameters, type ParameterStore } from "./parameters.ts";
 import { type LayerProgram, PORTS } from "./program.ts";
 import {
   allocateGradients,
@@ -164,9 +164,16 @@ export class Stage {
     return this.#live.size;
   }
 
-  /** Number of buckets of the optimizer. */
-  get bucketCount(): number {
-    return this.#store.buckets.length;
+  /** The buckets of the optimizer: ranges of the flat gradients, in elements. */
+  get buckets(): readonly Bucket[] {
+    return this.#store.buckets;
+  }
+
+  /** Where the gradient of a parameter lies in the flat gradients, in elements. */
+  rangeOf(parameter: string): { readonly offset: number; readonly length: number } {
+    const range = this.#store.ranges.get(parameter);
+    if (range) return range;
+    throw new RangeError(`Cannot find "${parameter}": it must be a parameter of the stage`);
   }
 
   /**
@@ -264,10 +271,34 @@ export class Stage {
     return this.#squares();
   }
 
-  /** Steps the optimizer: every bucket, at optimizer step `step` counted from 1. */
-  async optimize(step: number, learningRate: number): Promise<void> {
-    this.#optimizer.begin(step, learningRate);
-    for (let i = 0; i < this.bucketCount; i++) await this.#optimizer.stepBucket(i);
+  /** Copies a range of the flat gradients to the host, in an array that owns its buffer. */
+  readGradients(offset: number, length: number): Promise<Float32Array<ArrayBuffer>> {
+    return this.#device.read(this.#device.view(this.#store.gradients, offset, [length]));
+  }
+
+  /** Sets a range of the flat gradients, such as the sum of all copies of the stage. */
+  writeGradients(offset: number, values: Float32Array): void {
+    this.#device.write(this.#device.view(this.#store.gradients, offset, [values.length]), values);
+  }
+
+  /**
+   * Begins optimizer step `step`, counted from 1, before the first {@linkcode stepBucket}.
+   *
+   * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
+   */
+  beginStep(step: number, learningRate: number, gradientScale: number): void {
+    this.#optimizer.begin(step, learningRate, gradientScale);
+  }
+
+  /** A whole optimizer step: every bucket. */
+  async optimize(step: number, learningRate: number, gradientScale = 1): Promise<void> {
+    this.beginStep(step, learningRate, gradientScale);
+    for (let i = 0; i < this.buckets.length; i++) await this.stepBucket(i);
+  }
+
+  /** Steps the optimizer on one bucket of {@linkcode buckets}. */
+  stepBucket(index: number): Promise<void> {
+    return this.#optimizer.stepBucket(index);
   }
 
   /**

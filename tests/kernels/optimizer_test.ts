@@ -55,7 +55,7 @@ for (const name of DEVICE_NAMES) {
             const { values, moments } = expected[i]!;
             gradients.forEach((g, k) => values[k] = rule(values[k]!, g, moments[k]!));
           });
-          optimizer.begin(step, 0.01);
+          optimizer.begin(step, 0.01, 1);
           for (let b = 0; b < store.buckets.length; b++) await optimizer.stepBucket(b);
         }
         for (const [i, { name: parameter, weight }] of store.parameters.entries()) {

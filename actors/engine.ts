@@ -8,16 +8,29 @@ import type {
   Batch,
   DeviceChoice,
   ModelProgram,
-  OptimizerOptions,
+  StageOptions,
   StageState,
+  Tie,
 } from "../kernels/mod.ts";
 import type { Schedule, ScheduleOptions } from "../schedules/mod.ts";
-import type { StepOutcome } from "./protocol.ts";
+import { dealMicroBatches } from "./layout.ts";
+import type { LinkOptions } from "./link.ts";
+import { policyData } from "./policy_data.ts";
+import type { Deal, StepOutcome, StepRequest } from "./protocol.ts";
+import { smallerSchedule } from "../schedules/mod.ts";
 
-/** Takes optimizer steps. Calls must be awaited one after the other. */
+/**
+ * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
+ * runs ahead.
+ */
 export interface Engine {
-  /** Trains on the micro-batches of one step, counted from 1. */
-  step(step: number, microBatches: readonly Batch[], learningRate: number): Promise<StepOutcome>;
+  /** Steps that should begin before the oldest one has ended, to keep the pipe full; none unless
+   * given. */
+  readonly ahead?: number;
+  /** Lets the steps that have begun end, without which the last of them need not end. */
+  drain?(): Promise<void>;
+  /** Trains on the micro-batches of one step. */
+  step(request: StepRequest): Promise<StepOutcome>;
   /** The losses of micro-batches, without training on them. */
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
   /** Weights and moments of the whole model. */
@@ -26,35 +39,83 @@ export interface Engine {
   close(): Promise<void>;
 }
 
+/**
+ * When the all-reduce of a stage starts (Chimera, section 3.2): after the last backward of all
+ * stages, after the last backward of this stage, or the latter only where the workers have idle
+ * time before their own end, so that it does not keep them from computing.
+ */
+export type SyncStrategy = "end" | "eager" | "eager-opt";
+
 /** What an engine is made from. */
 export interface EngineOptions {
-  /** The compiled model. */
+  /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
   /** First weights by name, and moments where a run is resumed. */
   readonly state: StageState;
-  /** Who computes what, when. */
+  /** Who computes what, when, in each data-parallel replica. */
   readonly schedule: Schedule;
   /** The options that the schedule was made with. */
   readonly scheduleOptions: ScheduleOptions;
+  /** Data-parallel replicas, W. */
+  readonly replicas: number;
+  /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
+  readonly halves: 1 | 2;
+  /** Predictions of a micro-batch. */
+  readonly predictionsOf: (batch: Batch) => number;
   /** What computes. */
   readonly device: DeviceChoice;
-  /** The optimizer and its settings. */
-  readonly optimizer: OptimizerOptions;
+  /** How stages store and step their weights. */
+  readonly stage: StageOptions;
+  /** When the all-reduce of a stage starts. */
+  readonly sync: SyncStrategy;
+  /** In copy order with one result for any chunks, or by ring and Rabenseifner's algorithm. */
+  readonly reduce: "deterministic" | "fast";
+  /** Buckets of a chunk of the all-reduce, k. */
+  readonly coarsening: number;
+  /** The most that the norm of all gradients may be; more is scaled down. */
+  readonly clip?: number | undefined;
+  /** Delays messages between workers as such a link would. */
+  readonly link?: LinkOptions | undefined;
+  /** Whether to report when each action ran. */
+  readonly isTraced: boolean;
+  /** Seed of the runtime's own draws. */
+  readonly seed: number;
 }
 
-/** The factor of the loss: one over the predictions of a step. */
-export function lossScaleOf({ model, schedule }: EngineOptions): number {
-  return 1 / (model.predictions * schedule.microBatches);
+/** Who computes which micro-batches of a step of `count` micro-batches. */
+export function dealOf(
+  { schedule, scheduleOptions, replicas }: EngineOptions,
+  count: number,
+): Deal {
+  const counts = dealMicroBatches(count, replicas);
+  const schedules = counts.map((n) =>
+    n === schedule.microBatches ? schedule : smallerSchedule(schedule, scheduleOptions, n)
+  );
+  let first = 0;
+  const shares = schedules.map(({ replicaOf }, r) => {
+    const share = { first, pipeOf: replicaOf };
+    first += counts[r]!;
+    return share;
+  });
+  if (schedules.every((one) => one === schedule)) return { shares };
+  const policies = schedules.flatMap((one) =>
+    Array.from(
+      { length: one.workers },
+      (_, worker) =>
+        policyData(one, { ...scheduleOptions, microBatches: one.microBatches }, worker),
+    )
+  );
+  return { shares, policies };
 }
 
 /**
  * The loss of a step or an evaluation: the samples' losses added in f64 in the order of the
- * micro-batches, divided by the number of predictions.
+ * micro-batches, divided by the number of predictions of all of them.
  */
 export function meanLoss(losses: readonly Float32Array[], predictions: number): number {
   let sum = 0;
   for (const samples of losses) for (const loss of samples) sum += loss;
-  return sum / (predictions * losses.length);
+  return sum / predictions;
 }
 
 /** The norm of all gradients: sums of squares added in f64 in the order of parameter names. */
@@ -62,4 +123,37 @@ export function gradientNorm(squares: ReadonlyMap<string, number>): number {
   let sum = 0;
   for (const name of [...squares.keys()].sort()) sum += squares.get(name)!;
   return Math.sqrt(sum);
+}
+
+/** The norm of all gradients of a step: the mean of those of its updates. */
+export function meanNorm(updates: StepOutcome["updates"]): number {
+  return updates.reduce((sum, squares) => sum + gradientNorm(squares), 0) / updates.length;
+}
+
+/** Whether a step without a commit may count as taken. */
+export function areFinite(
+  losses: StepOutcome["losses"],
+  updates: StepOutcome["updates"],
+): boolean {
+  return losses.every((samples) => samples.every(Number.isFinite)) &&
+    updates.every((squares) => squares.values().every(Number.isFinite));
+}
+
+/** The ties whose parameters are trained: the gradients of both ends are added. */
+export function trainedTies({ ties, parameters }: ModelProgram): readonly Tie[] {
+  const frozen = new Set(parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name));
+  return ties.filter(([canonical]) => !frozen.has(canonical));
+}
+
+/** Keeps the clip factor finite where the norm is zero, as in PyTorch. */
+const CLIP_EPSILON = 1e-6;
+
+/** What clipping multiplies all gradients by, as PyTorch's `clip_grad_norm_` does. */
+export function clipFactor(
+  clip: number | undefined,
+  squares: ReadonlyMap<string, number>,
+  lossScale: number,
+): number {
+  if (clip === undefined) return 1;
+  return Math.min(1, clip / (gradientNorm(squares) / lossScale + CLIP_EPSILON));
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+export * from "./all_reduce/mod.ts";
 export * from "./checkpoint.ts";
 export * from "./console/command.ts";
 export * from "./console/flags.ts";
@@ -13,8 +14,13 @@ export * from "./console/task.ts";
 export * from "./console/train_flags.ts";
 export * from "./console/train_request.ts";
 export * from "./engine.ts";
+export * from "./layout.ts";
+export * from "./link.ts";
+export * from "./loss_scale.ts";
+export * from "./memory_plan.ts";
 export * from "./plan.ts";
 export * from "./protocol.ts";
+export * from "./recovery.ts";
 export * from "./runtime/mod.ts";
 export * from "./train.ts";
 export * from "./train_event.ts";

@@ -4,27 +4,101 @@
  * @module
  */
 
-import { cutIntoStages, type StageProgram, type StageState } from "../kernels/mod.ts";
-import { type Engine, type EngineOptions, lossScaleOf } from "./engine.ts";
+import {
+  cutIntoStages,
+  flatLength,
+  type ModelProgram,
+  type StageProgram,
+  type StageState,
+  withAliases,
+} from "../kernels/mod.ts";
+import { pipelineWorkers } from "../schedules/mod.ts";
+import type { TieEnd } from "./closing.ts";
+import { eagerStages } from "./eager_stages.ts";
+import { dealOf, type Engine, type EngineOptions, trainedTies } from "./engine.ts";
+import { copiesOf } from "./layout.ts";
 import { policyData } from "./policy_data.ts";
-import type { StepOutcome, SupervisorMessage } from "./protocol.ts";
-import { ActorFailedError, createSystem } from "./runtime/mod.ts";
-import { SUPERVISOR } from "./supervisor.ts";
+import type { Answer, StepOutcome, SupervisorMessage } from "./protocol.ts";
+import { WorkerLostError } from "./recovery.ts";
+import { createSystem } from "./runtime/mod.ts";
+import { SUPERVISOR, type SupervisorInit } from "./supervisor.ts";
 import type { WorkerInit } from "./worker.ts";
 
-/** The part of a model's state that belongs to a stage. */
-function stateOf(program: StageProgram, state: StageState): StageState {
-  const names = program.layers.flatMap(({ prefix, program: index }) =>
-    program.programs[index]!.parameters.map(({ name }) => prefix + name)
+/** Full names of a stage's parameters. */
+const namesOf = (program: StageProgram) => parametersOf(program).map(({ name }) => name);
+
+const parametersOf = ({ layers, programs }: StageProgram) =>
+  layers.flatMap(({ prefix, program }) =>
+    programs[program]!.parameters.map(({ name, ...spec }) => ({ ...spec, name: prefix + name }))
   );
-  const weights = new Map(names.flatMap((name) => {
-    const values = state.weights.get(name);
-    return values ? [[name, values] as const] : [];
-  }));
+
+/** The part of a model's state that belongs to a stage. */
+export function stateOf(program: StageProgram, state: StageState): StageState {
+  const weights = new Map(
+    namesOf(program).flatMap((name) => {
+      const values = state.weights.get(name);
+      return values ? [[name, values] as const] : [];
+    }),
+  );
   const moments = new Map(
     [...state.moments].filter(([key]) => weights.has(key.slice(0, key.lastIndexOf(".")))),
   );
   return { weights, moments };
+}
+
+/** What every worker of every data-parallel replica is made from. */
+function workerInits(options: EngineOptions): WorkerInit[] {
+  const { model, schedule, scheduleOptions, replicas, device, halves, reduce, link } = options;
+  const programs = cutIntoStages(model, schedule.stages);
+  const states = withAliases(options.state, model.ties);
+  const { stage } = options;
+  const copies = copiesOf(schedule, replicas);
+  const ties = tieEnds(programs, trainedTies(model));
+  // Workers of one process share memory; over an emulated link, gradients travel.
+  const isShared = reduce === "deterministic" && !link && copies[0]!.length > 1;
+  const elementBytes = options.stage.precision === "fp16" ? 2 : 4;
+  const shared = programs.map((program) => {
+    if (!isShared) return undefined;
+    const trained = parametersOf(program).filter(({ frozen }) => !frozen);
+    const rowBytes = flatLength(trained) * elementBytes;
+    return new SharedArrayBuffer(copies[0]!.length * rowBytes);
+  });
+  return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
+    worker,
+    replica: Math.floor(worker / schedule.workers),
+    device,
+    held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
+      const program = programs[copy.stage]!;
+      return { copy, program, state: stateOf(program, states) };
+    }),
+    copies,
+    pipelineWorkers: pipelineWorkers(schedule),
+    policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
+    stage,
+    halves,
+    reduce: {
+      algorithm: reduce === "fast" ? "fast" : "direct",
+      coarsening: options.coarsening,
+      shared,
+    },
+    ties,
+    link,
+    isTraced: options.isTraced,
+  }));
+}
+
+/** Both ends of every tie, by the stage that holds them. */
+function tieEnds(programs: readonly StageProgram[], ties: ModelProgram["ties"]): TieEnd[][] {
+  const stageOf = (name: string) =>
+    programs.findIndex((program) => namesOf(program).includes(name));
+  const ends = ties.flatMap(([canonical, alias]) => {
+    const [first, second] = [canonical, alias].map((name) => ({ name, stage: stageOf(name) }));
+    return [
+      { ...first!, isAlias: false, other: second! },
+      { ...second!, isAlias: true, other: first! },
+    ];
+  });
+  return programs.map((_, stage) => ends.filter((end) => end.stage === stage));
 }
 
 /**
@@ -37,38 +111,24 @@ export async function openPipeline(
   options: EngineOptions,
   isolate: "local" | "worker",
 ): Promise<Engine> {
-  const { model, schedule, scheduleOptions, device, optimizer } = options;
-  const programs = cutIntoStages(model, schedule.stages);
-  const isSplit = schedule.lists?.some((list) => [...list].some(({ kind }) => kind === "W"));
-  const backward = isSplit ? "split" : "whole";
-  const workers = schedule.placement.map((held, worker): WorkerInit => ({
-    worker,
-    device,
-    stages: held.map(({ stage }) => {
-      const program = programs[stage]!;
-      return { program, state: stateOf(program, options.state) };
-    }),
-    placement: schedule.placement,
-    policy: policyData(schedule, scheduleOptions, worker),
-    optimizer,
-    backward,
-    lossScale: lossScaleOf(options),
-  }));
-  const system = createSystem();
-  const { injectionLimit } = schedule;
-  const supervisor = system.spawn(SUPERVISOR, { workers, isolate, injectionLimit }, {
-    id: "supervisor",
-  });
+  const { schedule, replicas, sync, clip } = options;
+  const supervised: SupervisorInit = {
+    workers: workerInits(options),
+    isolate,
+    injectionLimit: schedule.injectionLimit,
+    eagerStages: eagerStages(schedule, sync),
+    clip,
+  };
+  const system = createSystem({ seed: options.seed });
+  const supervisor = system.spawn(SUPERVISOR, supervised, { id: "supervisor" });
   /** An answer, or the failure that keeps it from coming. */
-  const ask = async <R>(message: SupervisorMessage): Promise<R> => {
-    try {
-      const answer = system.ask<SupervisorMessage, R>(supervisor, message, { timeoutMs: Infinity });
-      return await Promise.race([answer, system.failed]);
-    } catch (error) {
-      if (!(error instanceof ActorFailedError)) throw error;
-      // The supervisor's own words say which worker failed, and at what.
-      throw new Error(error.failure.error.message, { cause: error });
-    }
+  const ask = async <T>(message: SupervisorMessage): Promise<T> => {
+    const asked = system.ask<SupervisorMessage, Answer<T>>(supervisor, message, {
+      timeoutMs: Infinity,
+    });
+    const answer = await Promise.race([asked, system.failed]);
+    if ("lost" in answer) throw new WorkerLostError(answer.lost);
+    return answer.value;
   };
   try {
     await ask({ type: "Start" });
@@ -77,8 +137,12 @@ export async function openPipeline(
     throw error;
   }
   return {
-    step: (step, microBatches, learningRate) =>
-      ask<StepOutcome>({ type: "RunStep", step, microBatches, learningRate }),
+    step: (request) =>
+      ask<StepOutcome>({
+        type: "RunStep",
+        request,
+        deal: dealOf(options, request.microBatches.length),
+      }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: () => ask<StageState>({ type: "Save" }),
     close: () => system.stop(),

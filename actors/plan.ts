@@ -9,8 +9,10 @@ import {
   cutIntoStages,
   elementCount,
   type ModelProgram,
+  type StageOptions,
   type StageProgram,
 } from "../kernels/mod.ts";
+import type { WorkerMemory } from "./memory_plan.ts";
 import type { Schedule } from "../schedules/mod.ts";
 
 /** One stage of the plan. */
@@ -41,8 +43,12 @@ export interface Plan {
   readonly runtime: string;
   /** What computes. */
   readonly device: string;
-  /** Micro-batches of a step. */
+  /** Data-parallel replicas, each with workers of its own. */
+  readonly replicas: number;
+  /** Micro-batches of a step in each data-parallel replica. */
   readonly microBatches: number;
+  /** Bytes that each worker of a data-parallel replica will hold at its peak. */
+  readonly memory: readonly WorkerMemory[];
   /** The stages in order. */
   readonly stages: readonly StagePlan[];
 }
@@ -55,7 +61,13 @@ export interface Plan {
 export function describePlan(
   model: ModelProgram,
   schedule: Schedule,
-  { runtime, device }: { runtime: string; device: string },
+  { runtime, device, replicas, stage: options, memory }: {
+    runtime: string;
+    device: string;
+    replicas: number;
+    stage: StageOptions;
+    memory: readonly WorkerMemory[];
+  },
 ): Plan {
   const total = model.costs.reduce((sum, cost) => sum + cost, 0);
   const costOf = ({ programs, layers }: StageProgram) =>
@@ -79,7 +91,7 @@ export function describePlan(
       0,
     ),
     costShare: costOf(program) / total,
-    activationBytes: activationBytes(program),
+    activationBytes: activationBytes(program, options).perMicroBatch,
   }));
   return {
     model: model.name,
@@ -87,7 +99,9 @@ export function describePlan(
     schedule: schedule.name,
     runtime,
     device,
+    replicas,
     microBatches: schedule.microBatches,
+    memory,
     stages,
   };
 }

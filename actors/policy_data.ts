@@ -8,15 +8,16 @@ import {
   type Action,
   ActionList,
   createSchedule,
-  listPolicy,
+  followList,
+  type ListPolicy,
   type Schedule,
   type ScheduleOptions,
   type StepPolicy,
 } from "../schedules/mod.ts";
 
-/** A worker's list of actions, or the name under which every isolate finds the policy. */
+/** A worker's actions and how they are followed, or the name by which every isolate finds them. */
 export type PolicyData =
-  | { readonly actions: readonly Action[] }
+  | { readonly actions: readonly Action[]; readonly policy: ListPolicy }
   | { readonly name: string; readonly options: ScheduleOptions; readonly worker: number };
 
 /** The policy of one worker of a schedule as plain data. */
@@ -26,12 +27,14 @@ export function policyData(
   worker: number,
 ): PolicyData {
   const list = schedule.lists?.[worker];
-  return list ? { actions: [...list] } : { name: schedule.name, options, worker };
+  return list
+    ? { actions: [...list], policy: schedule.listPolicy ?? { name: "list" } }
+    : { name: schedule.name, options, worker };
 }
 
 /** A new policy, good for one step. */
 export function restorePolicy(data: PolicyData): StepPolicy {
   return "actions" in data
-    ? listPolicy(ActionList.from(data.actions))
+    ? followList(ActionList.from(data.actions), data.policy)
     : createSchedule(data.name, data.options).policy(data.worker);
 }

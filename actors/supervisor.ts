@@ -1,21 +1,39 @@
 /**
- * The supervisor: an actor that injects micro-batches, enforces `pipeline_limit` and closes the
- * step.
+ * The supervisor: an actor that injects micro-batches, enforces `pipeline_limit`, triggers the
+ * all-reduce and closes the step.
  *
  * [Note: credits] A micro-batch in flight holds activations on every worker, so only the number in
  * flight bounds memory (AxoNN, section 4.1). The supervisor starts a step with as many Inject as
  * the schedule allows and sends one more for each Credit that comes back. Nothing else ever waits:
  * a send never blocks, so no cycle of full mailboxes can form.
  *
- * [Note: the commit of a step] No worker touches a weight before every worker has all its
- * gradients and all of them, and all losses, are finite. So a step is taken by all or by none.
+ * [Note: the commit of a step] No worker touches a weight before every copy of every stage has
+ * voted: "my gradients are finite, and so small that no sum of copies can overflow". So a step is
+ * taken in all buckets of all workers or in none, and nothing is ever undone. (AxoNN's own code
+ * looks for an overflow bucket by bucket, when earlier buckets have been stepped.)
  *
  * @module
  */
 
-import type { Batch, StageState } from "../kernels/mod.ts";
-import type { StepOutcome, SupervisorMessage, WorkerMessage } from "./protocol.ts";
-import type { ActorFactory, ActorRef, ActorSpec } from "./runtime/mod.ts";
+import type { Batch, StageMemory, StageState } from "../kernels/mod.ts";
+import { clipFactor } from "./engine.ts";
+import type {
+  Deal,
+  StepOutcome,
+  StepRequest,
+  SupervisorMessage,
+  TracedAction,
+  WorkerLost,
+  WorkerMessage,
+} from "./protocol.ts";
+import {
+  type ActorFactory,
+  ActorFailedError,
+  type ActorRef,
+  type ActorSpec,
+  type Failure,
+  type Reply,
+} from "./runtime/mod.ts";
 import { WORKER, type WorkerInit } from "./worker.ts";
 
 /** What the supervisor is made from. */
@@ -23,8 +41,12 @@ export interface SupervisorInit {
   readonly workers: readonly WorkerInit[];
   /** Where the workers run: beside the supervisor, or each in a Deno worker of its own. */
   readonly isolate: "local" | "worker";
-  /** Micro-batches that may be in flight. */
+  /** Micro-batches that may be in flight in each data-parallel replica. */
   readonly injectionLimit: number;
+  /** Stages whose all-reduce starts while other stages still run backward. */
+  readonly eagerStages: readonly number[];
+  /** The most that the norm of all gradients may be; more is scaled down. */
+  readonly clip?: number | undefined;
 }
 
 /** How the supervisor is made. */
@@ -36,27 +58,33 @@ export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
 /** A worker that has not compiled its stages, or copied its weights, by then will not. */
 const ANSWER_TIMEOUT_MS = 300_000;
 
-/**
- * The most messages that can wait for a worker: for each of its stages and micro-batches in flight
- * an Inject, an Activation and a Gradient, and beside them one Dispatch and one Connect.
- */
-function mailboxBound({ stages }: WorkerInit, injectionLimit: number): number {
-  return 3 * stages.length * injectionLimit + 2;
-}
-
-/** The step or evaluation under way. */
-interface Round {
-  readonly microBatches: readonly Batch[];
-  readonly isEvaluation: boolean;
-  readonly step: number;
-  readonly learningRate: number;
-  readonly reply: (value: unknown) => void;
+/** The step under way. */
+interface Step {
+  readonly request: StepRequest;
+  readonly deal: Deal;
+  readonly reply: Reply;
   readonly losses: Float32Array[];
   readonly squares: Map<string, number>;
-  injected: number;
+  /** Micro-batches that have entered, by data-parallel replica. */
+  readonly injected: number[];
+  /** Copies that have not voted, by stage. */
+  readonly votesMissing: number[];
+  readonly reducing: Set<number>;
+  isSafe: boolean;
+  isDecided: boolean;
+  isCommitted: boolean;
   lossesMissing: number;
-  gradientsMissing: number;
-  stepsMissing: number;
+  sumsMissing: number;
+  endsMissing: number;
+}
+
+/** The evaluation under way. */
+interface Evaluation {
+  readonly microBatches: readonly Batch[];
+  readonly reply: Reply;
+  readonly losses: Float32Array[];
+  injected: number;
+  missing: number;
 }
 
 /** Makes the supervisor and its workers. Handled messages: {@linkcode SupervisorMessage}. */
@@ -68,126 +96,235 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       capacity: mailboxBound(worker, init.injectionLimit),
     })
   );
-  const entry =
-    workers[init.workers[0]!.placement.findIndex((held) => held.some(({ stage }) => stage === 0))]!;
   for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
-  const peakActivations = workers.map(() => 0);
-  let round: Round | undefined;
+  const { copies } = init.workers[0]!;
+  const peakActivations = workers.map(() => 0), weights = workers.map(() => 0);
+  const memory: StageMemory[] = [];
+  const traces: (readonly TracedAction[])[] = workers.map(() => []);
+  let step: Step | undefined, evaluation: Evaluation | undefined, round = 0;
 
-  const begin = (
-    kind: Pick<Round, "microBatches" | "isEvaluation" | "step" | "learningRate">,
-    workersInRound: number,
-  ) => {
-    if (round) {
-      throw new Error(`Cannot begin step ${kind.step}: step ${round.step} must have ended`);
-    }
-    round = {
-      ...kind,
-      reply: ctx.deferReply(),
+  const entryOf = (replica: number, pipe: number) =>
+    workers[copies[0]!.find((copy) => copy.replica === replica && copy.pipe === pipe)!.worker]!;
+
+  const inject = (current: Step, replica: number) => {
+    const { first, pipeOf } = current.deal.shares[replica]!;
+    const microBatch = current.injected[replica]!;
+    if (microBatch === pipeOf.length) return;
+    current.injected[replica]!++;
+    const fields = current.request.microBatches[first + microBatch]!;
+    const message = { type: "Inject", microBatch, fields, isEvaluation: false } as const;
+    ctx.send(entryOf(replica, pipeOf[microBatch]!), message);
+  };
+
+  const injectEvaluation = (current: Evaluation) => {
+    const microBatch = current.injected++, fields = current.microBatches[microBatch]!;
+    ctx.send(entryOf(0, 0), { type: "Inject", microBatch, fields, isEvaluation: true });
+  };
+
+  const begin = (request: StepRequest, deal: Deal) => {
+    round++;
+    step = {
+      request,
+      deal,
+      reply: owe(),
       losses: [],
       squares: new Map(),
-      injected: 0,
-      lossesMissing: kind.microBatches.length,
-      gradientsMissing: workersInRound,
-      stepsMissing: workersInRound,
+      injected: deal.shares.map(() => 0),
+      votesMissing: copies.map(({ length }) => length),
+      reducing: new Set(),
+      isSafe: true,
+      isDecided: false,
+      isCommitted: false,
+      lossesMissing: request.microBatches.length,
+      sumsMissing: workers.length,
+      endsMissing: workers.length,
     };
-    const limit = Math.min(init.injectionLimit, kind.microBatches.length);
-    while (round.injected < limit) inject(round);
-  };
-
-  const inject = (current: Round) => {
-    const microBatch = current.injected++;
-    const fields = current.microBatches[microBatch]!, { isEvaluation } = current;
-    ctx.send(entry, { type: "Inject", microBatch, fields, isEvaluation });
-  };
-
-  const end = (current: Round, value: unknown) => {
-    round = undefined;
-    current.reply(value);
-  };
-
-  const outcome = (current: Round, isCommitted: boolean): StepOutcome => ({
-    losses: current.losses,
-    squares: current.squares,
-    isCommitted,
-    peakActivations,
-  });
-
-  const commitWhenComplete = (current: Round) => {
-    if (current.lossesMissing > 0 || current.gradientsMissing > 0) return;
-    const numbers = [
-      ...current.losses.flatMap((losses) => [...losses]),
-      ...current.squares.values(),
-    ];
-    if (!numbers.every(Number.isFinite)) return end(current, outcome(current, false));
-    const { step, learningRate } = current;
-    for (const worker of workers) {
-      ctx.send(worker, { type: "Optimize", step, learningRate }, { lane: "control" });
+    const lossScale = request.lossScale / request.predictions;
+    for (const [w, worker] of workers.entries()) {
+      const share = deal.shares[init.workers[w]!.replica]!, policy = deal.policies?.[w];
+      const message = { type: "Begin", round, share, policy, lossScale } as const;
+      ctx.send(worker, message, { lane: "control" });
+    }
+    for (const replica of deal.shares.keys()) {
+      for (let i = 0; i < init.injectionLimit; i++) inject(step, replica);
     }
   };
 
-  const running = (): Round => {
-    if (!round) throw new Error("Cannot handle a worker's message: a step must be under way");
-    return round;
+  const tellAll = (message: WorkerMessage) => {
+    for (const worker of workers) ctx.send(worker, message, { lane: "control" });
+  };
+
+  /** Starts the all-reduce of those stages whose time has come. */
+  const reduceWhatIsReady = (current: Step) => {
+    const isEnd = current.votesMissing.every((missing) => missing === 0);
+    const stages = [...copies.keys()].filter((stage) =>
+      current.votesMissing[stage] === 0 && !current.reducing.has(stage) &&
+      (isEnd || init.eagerStages.includes(stage))
+    );
+    if (stages.length === 0) return;
+    for (const stage of stages) current.reducing.add(stage);
+    tellAll({ type: "Reduce", stages });
+  };
+
+  /** Commits or aborts, once, when all that this depends on is known. */
+  const decide = (current: Step) => {
+    const { request: { lossScale, update, learningRate } } = current;
+    if (current.isDecided || current.lossesMissing > 0) return;
+    if (current.votesMissing.some((missing) => missing > 0)) return;
+    const areFinite = current.losses.every((losses) => losses.every(Number.isFinite));
+    if (!current.isSafe || !areFinite) {
+      current.isDecided = true;
+      return tellAll({ type: "Abort" });
+    }
+    reduceWhatIsReady(current);
+    if (init.clip !== undefined && current.sumsMissing > 0) return;
+    current.isDecided = true;
+    current.isCommitted = true;
+    const gradientScale = clipFactor(init.clip, current.squares, lossScale) / lossScale;
+    tellAll({ type: "Commit", update, learningRate, gradientScale });
+  };
+
+  const end = (current: Step) => {
+    const { losses, squares, isCommitted, request: { lossScale } } = current;
+    step = undefined;
+    const unscaled = [...squares].map(([name, sum]) => [name, sum / lossScale ** 2] as const);
+    const outcome: StepOutcome = {
+      losses,
+      updates: isCommitted ? [new Map(unscaled)] : [],
+      isCommitted,
+      peakActivations,
+      weights,
+      memory,
+      traces,
+    };
+    current.reply(outcome);
+  };
+
+  let lost: WorkerLost | undefined;
+  /** A worker is gone: whoever waits for an answer, now or later, gets this one. */
+  const lose = ({ actor, handling, error, kind }: Failure) => {
+    const when = step ? ` in step ${step.request.step}` : "";
+    const doing = handling ? ` while handling ${handling}` : "";
+    lost ??= { worker: actor, kind, message: `${actor} failed${when}${doing}: ${error.message}` };
+    for (const reply of waiting) reply({ lost });
+    waiting.clear();
+  };
+  const waiting = new Set<Reply>();
+  /** Takes over the answer to the message being handled. */
+  const owe = (): Reply => {
+    const reply = ctx.deferReply();
+    if (lost) reply({ lost });
+    else waiting.add(reply);
+    return (value, options) => {
+      if (waiting.delete(reply)) reply({ value }, options);
+    };
+  };
+
+  const running = (): Step => {
+    if (!step) throw new Error("Cannot handle a worker's message: a step must be under way");
+    return step;
+  };
+  /** What a worker answers; nothing when it is gone. */
+  const askWorker = async <T>(to: ActorRef<WorkerMessage>, message: WorkerMessage) => {
+    try {
+      const options = { lane: "control", timeoutMs: ANSWER_TIMEOUT_MS } as const;
+      return await ctx.ask<WorkerMessage, T>(to, message, options);
+    } catch (error) {
+      if (!(error instanceof ActorFailedError)) throw error;
+      lose(error.failure);
+    }
+  };
+  const assertIdle = (what: string) => {
+    if (!step && !evaluation) return;
+    throw new Error(`Cannot begin ${what}: the step or evaluation under way must have ended`);
   };
 
   return {
     async Start() {
+      const reply = owe();
       const message = { type: "Connect", supervisor: ctx.self, workers } as const;
-      const options = { timeoutMs: ANSWER_TIMEOUT_MS };
-      await Promise.all(workers.map((worker) => ctx.ask(worker, message, options)));
-      ctx.reply(undefined);
+      await Promise.all(workers.map((worker) => askWorker(worker, message)));
+      reply(undefined);
     },
-    RunStep({ step, microBatches, learningRate }) {
-      begin({ step, microBatches, learningRate, isEvaluation: false }, workers.length);
+    RunStep({ request, deal }) {
+      assertIdle(`step ${request.step}`);
+      begin(request, deal);
     },
     Evaluate({ microBatches }) {
-      begin({ step: 0, microBatches, learningRate: 0, isEvaluation: true }, 0);
+      assertIdle("an evaluation");
+      const reply = owe(), missing = microBatches.length;
+      evaluation = { microBatches, reply, losses: [], injected: 0, missing };
+      const limit = Math.min(init.injectionLimit, missing);
+      while (evaluation.injected < limit) injectEvaluation(evaluation);
     },
     async Save() {
+      const reply = owe();
       const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
-      for (const worker of workers) {
-        const part = await ctx.ask<WorkerMessage, StageState>(worker, {
-          type: "Save",
-        }, { lane: "control", timeoutMs: ANSWER_TIMEOUT_MS });
+      // Copies of a stage are equal: the first of each has it all.
+      const first = new Set(copies.map(([copy]) => copy!.worker));
+      for (const worker of [...first].sort((a, b) => a - b)) {
+        const part = await askWorker<StageState>(workers[worker]!, { type: "Save" });
+        if (!part) return;
         for (const [name, values] of part.weights) weights.set(name, values);
         for (const [name, values] of part.moments) moments.set(name, values);
       }
       const arrays = [...weights.values(), ...moments.values()];
-      ctx.reply({ weights, moments } satisfies StageState, {
-        transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer),
-      });
+      const transfer = arrays.map(({ buffer }) => buffer as ArrayBuffer);
+      reply({ weights, moments } satisfies StageState, { transfer });
     },
     Loss({ microBatch, losses }) {
+      if (evaluation) {
+        evaluation.losses[microBatch] = losses;
+        if (evaluation.injected < evaluation.microBatches.length) injectEvaluation(evaluation);
+        if (--evaluation.missing > 0) return;
+        evaluation.reply(evaluation.losses);
+        return void (evaluation = undefined);
+      }
       const current = running();
       current.losses[microBatch] = losses;
       current.lossesMissing--;
-      if (!current.isEvaluation) return commitWhenComplete(current);
-      if (current.injected < current.microBatches.length) inject(current);
-      if (current.lossesMissing === 0) end(current, current.losses);
+      decide(current);
     },
-    Credit() {
+    Credit({ replica }) {
+      inject(running(), replica);
+    },
+    GradientsReady({ stage, isSafe }) {
       const current = running();
-      if (current.injected < current.microBatches.length) inject(current);
+      current.votesMissing[stage]!--;
+      current.isSafe &&= isSafe;
+      if (init.eagerStages.includes(stage) && current.isSafe) reduceWhatIsReady(current);
+      decide(current);
     },
-    GradientsReady({ squares }) {
+    Reduced({ squares }) {
       const current = running();
       for (const [name, sum] of squares) current.squares.set(name, sum);
-      current.gradientsMissing--;
-      commitWhenComplete(current);
+      current.sumsMissing--;
+      decide(current);
     },
-    StepDone({ worker, peakActivations: peak }) {
+    StepDone({ worker, peakActivations: peak, weights: held, memory: bytes, trace }) {
       const current = running();
+      traces[worker] = trace;
+      memory[worker] = bytes;
       peakActivations[worker] = peak;
-      if (--current.stepsMissing === 0) end(current, outcome(current, true));
+      weights[worker] = held;
+      if (--current.endsMissing === 0) end(current);
     },
     WorkerDown({ down: { ref, reason } }) {
-      const when = round && !round.isEvaluation ? ` in step ${round.step}` : "";
-      if (reason === "stopped") {
-        throw new Error(`${ref.id} stopped${when}, but must run to the end`);
-      }
-      const doing = reason.handling ? ` while handling ${reason.handling}` : "";
-      throw new Error(`${reason.actor} failed${when}${doing}: ${reason.error.message}`);
+      const error = { name: "Error", message: "it must run to the end, and stopped", stack: "" };
+      lose(reason === "stopped" ? { actor: ref.id, kind: "exit", error } : reason);
     },
   };
 };
+
+/** Messages that a copy may have waiting from each other copy: two phases of the chunks under way
+ * and of the one after. */
+const PARTS_PER_COPY = 8;
+
+/**
+ * The most messages that can wait for a worker: for each of its stages and micro-batches in flight
+ * an Inject, an Activation and the two halves of a Gradient, the parts of the all-reduce, and
+ * those that it sends to itself.
+ */
+function mailboxBound({ held, copies }: WorkerInit, injectionLimit: number): number {
+  return held.length * (4 * injectionLimit + PARTS_PER_COPY * copies[0]!.length + 2) + 8;
+}

@@ -6,10 +6,17 @@
 
 import { delay } from "@std/async/delay";
 import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
+import type { Schedule } from "../schedules/mod.ts";
+import { openAsyncPipeline } from "./async_pipeline.ts";
 import { writeCheckpoint } from "./checkpoint.ts";
-import { type Engine, gradientNorm, meanLoss } from "./engine.ts";
+import { type Engine, meanLoss, meanNorm } from "./engine.ts";
+import { firstLossScale, type LossScaleState, nextLossScale, SKIPS_MAX } from "./loss_scale.ts";
 import { openPipeline } from "./pipeline.ts";
+import type { StepOutcome, StepRequest } from "./protocol.ts";
+import { openRecovering } from "./recovery.ts";
+import { runAhead } from "./run_ahead.ts";
 import { openSerial } from "./serial.ts";
+import { openSerialAsync } from "./serial_async.ts";
 import type { TrainEvent } from "./train_event.ts";
 import { type PreparedRun, prepareRun, type TrainOptions } from "./train_options.ts";
 import { hashWeights } from "./weights.ts";
@@ -26,9 +33,14 @@ export class NonFiniteError extends Error {
  * Nothing runs before the first event is asked for; leaving the loop early ends the run and frees
  * everything.
  *
+ * With `pipedream` and `pipedream-2bw` the pipe runs empty before every evaluation and checkpoint,
+ * and what follows is computed with the newest weights alone. So a run that goes on from a checkpoint
+ * has the bits of the run that wrote it, but a run with other pauses has others.
+ *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
  * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
- * stay; or when a weight that would be saved is not: the checkpoints before it stay.
+ * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
+ * it stay.
  * @throws {RangeError} when the data ends before the run.
  *
  * @example A model of one's own, split over two workers
@@ -74,14 +86,15 @@ export class NonFiniteError extends Error {
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
-  const { steps, microBatches, runtime, model, rate } = prepared;
+  const { steps, runtime, model, rate, predictionsOf } = prepared;
   yield { type: "plan", plan: prepared.plan };
   const started = performance.now();
-  const first = (options.resume?.step ?? 0) + 1;
-  const batches = takeSteps(options.data, microBatches, first);
+  let { step, update, lossScale } = progressOf(options.resume, prepared.lossScaling);
+  const batches = takeSteps(options.data, prepared.microBatches, step, options.dropLast ?? false);
   const engine = await openEngine(prepared);
-  let checkpoint: string | null = null, peakActivations: readonly number[] = [];
-  let step = first - 1;
+  let checkpoint: string | null = null;
+  let peakActivations: readonly number[] = [], weights: readonly number[] = [];
+  let memory: StepOutcome["memory"];
   const stateNow = async (): Promise<StageState> => {
     const state = await engine.save();
     assertFinite(state, step);
@@ -89,37 +102,56 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   };
   const save = async (state: StageState): Promise<TrainEvent> => {
     const { directory, config } = to!, { parameters } = model;
-    checkpoint = await writeCheckpoint(directory, { step, state, parameters, config });
+    const progress: Progress = { step, update, lossScale };
+    const content = { step, state, parameters, config: { ...config, progress } };
+    checkpoint = await writeCheckpoint(directory, content);
     return { type: "checkpoint", step, path: checkpoint };
   };
   const { evaluation, checkpoint: to } = options;
+  const countPredictions = (micro: readonly Batch[]) =>
+    micro.reduce((sum, batch) => sum + predictionsOf(batch), 0);
   const evaluate = async (): Promise<TrainEvent> => {
-    const losses = await engine.evaluate(evaluation!.batches);
-    return { type: "evaluation", step, loss: meanLoss(losses, model.predictions) };
+    const { batches } = evaluation!, losses = await engine.evaluate(batches);
+    return { type: "evaluation", step, loss: meanLoss(losses, countPredictions(batches)) };
   };
+  const evaluatesAfter = (step: number) => evaluation && step % evaluation.every === 0;
+  const savesAfter = (step: number) => to?.every && step % to.every === 0 && step < steps;
+  const pausesAfter = (step: number) => Boolean(evaluatesAfter(step) || savesAfter(step));
+  async function* requests(): AsyncGenerator<StepRequest, void> {
+    for (let next = step + 1; next <= steps && !options.signal?.aborted; next++) {
+      const microBatches = await nextStep(batches, next);
+      if (!microBatches) return;
+      const predictions = countPredictions(microBatches), learningRate = learningRateAt(rate, next);
+      const request = { step: next, update: update + next - step, microBatches, predictions };
+      yield { ...request, learningRate, lossScale: lossScale.scale };
+    }
+  }
   try {
     if (evaluation?.atStart) yield await evaluate();
-    while (step < steps && !options.signal?.aborted) {
-      const micro = await nextStep(batches, step + 1);
-      const begun = performance.now();
-      const outcome = await engine.step(step + 1, micro, learningRateAt(rate, step + 1));
-      const loss = meanLoss(outcome.losses, model.predictions);
-      const gradNorm = gradientNorm(outcome.squares);
-      if (!outcome.isCommitted) throw notTaken(step + 1, loss, gradNorm);
+    for await (const { request, outcome, seconds } of runAhead(engine, requests(), pausesAfter)) {
+      const { predictions, lossScale: scale } = request, isTaken = outcome.isCommitted;
+      const loss = meanLoss(outcome.losses, predictions);
+      if (!isTaken) {
+        assertScaled(prepared.schedule, prepared.lossScaling, lossScale, step + 1, loss);
+      }
+      lossScale = nextLossScale(prepared.lossScaling ?? 1, lossScale, isTaken);
       step++;
-      peakActivations = outcome.peakActivations;
-      const seconds = (performance.now() - begun) / 1000;
-      const tokensPerSecond = model.predictions * microBatches / seconds;
-      yield { type: "step", step, loss, gradNorm, tokensPerSecond };
-      if (evaluation && step % evaluation.every === 0) yield await evaluate();
-      if (to?.every && step % to.every === 0 && step < steps) yield await save(await stateNow());
+      ({ peakActivations, weights, memory } = outcome);
+      if (isTaken) {
+        update++;
+        const tokensPerSecond = predictions / seconds;
+        const gradNorm = meanNorm(outcome.updates);
+        yield { type: "step", step, loss, gradNorm, tokensPerSecond, traces: outcome.traces };
+      } else yield { type: "skip", step, loss, lossScale: scale, nextLossScale: lossScale.scale };
+      if (evaluatesAfter(step)) yield await evaluate();
+      if (savesAfter(step)) yield await save(await stateNow());
       if (options.signal && runtime !== "workers") await letSignalsIn();
     }
     const state = await stateNow();
     if (to) yield await save(state);
     yield {
       type: "end",
-      isInterrupted: step < steps,
+      isInterrupted: options.signal?.aborted === true && step < steps,
       device: prepared.device.name,
       choice: prepared.device,
       runtime,
@@ -128,6 +160,8 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       steps: step,
       seconds: (performance.now() - started) / 1000,
       peakActivations,
+      weightsHeld: weights,
+      memory,
       weightsHash: hashWeights(state.weights),
       checkpoint,
       weights: state.weights,
@@ -136,6 +170,25 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
     await batches.return?.();
     await engine.close();
   }
+}
+
+/** Where a run stands, as a checkpoint keeps it. */
+interface Progress {
+  /** Steps of the data that are done. */
+  readonly step: number;
+  /** Steps of the optimizer that were taken. */
+  readonly update: number;
+  readonly lossScale: LossScaleState;
+}
+
+function progressOf(
+  resume: TrainOptions["resume"],
+  lossScale: PreparedRun["lossScaling"] = 1,
+): Progress {
+  const step = resume?.step ?? 0;
+  const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
+  const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
+  return { step, update: kept?.update ?? step, lossScale: state ?? firstLossScale(lossScale) };
 }
 
 /**
@@ -147,10 +200,24 @@ const letSignalsIn = () => delay(0);
 /** What helps a run whose numbers have left the floats. */
 const REMEDY = "lower the learning rate, or resume from the last checkpoint";
 
-const notTaken = (step: number, loss: number, gradNorm: number) =>
-  new NonFiniteError(
-    `Cannot take step ${step}: loss and gradient must be finite, received loss ${loss} and gradient norm ${gradNorm}; ${REMEDY}`,
+/** The same, where the numbers have reached the weights before anybody could see them. */
+const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint";
+
+/** A step that was not taken is an error, unless a loss scale may have been too high. */
+function assertScaled(
+  { updates }: Schedule,
+  lossScale: PreparedRun["lossScaling"],
+  { skipped }: LossScaleState,
+  step: number,
+  loss: number,
+): void {
+  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX) return;
+  const remedy = updates === "flush" ? REMEDY : REMEDY_WHEN_LOST;
+  const before = skipped === 0 ? "" : ` after ${skipped} skipped steps`;
+  throw new NonFiniteError(
+    `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
   );
+}
 
 function assertFinite({ weights, moments }: StageState, step: number): void {
   for (const [name, values] of [...weights, ...moments]) {
@@ -163,18 +230,25 @@ function assertFinite({ weights, moments }: StageState, step: number): void {
 }
 
 async function openEngine(prepared: PreparedRun): Promise<Engine> {
-  const { runtime } = prepared;
+  const { runtime, schedule } = prepared, isolate = runtime === "workers" ? "worker" : "local";
+  if (schedule.updates !== "flush") {
+    if (runtime === "serial") return await openSerialAsync(prepared);
+    // No step is ever committed by all workers, so there is none to go on from when one is lost.
+    return await openAsyncPipeline(prepared, isolate);
+  }
   if (runtime === "serial") return await openSerial(prepared);
-  return await openPipeline(prepared, runtime === "workers" ? "worker" : "local");
+  const open = (state: StageState) => openPipeline({ ...prepared, state }, isolate);
+  return await openRecovering(open, prepared);
 }
 
-/** The micro-batches of each step from step `first` on. */
+/** The micro-batches of each step after `done`; the last step may have fewer. */
 async function* takeSteps(
   data: TrainOptions["data"],
   microBatches: number,
-  first: number,
+  done: number,
+  dropLast: boolean,
 ): AsyncGenerator<Batch[], void> {
-  let skip = (first - 1) * microBatches, step: Batch[] = [];
+  let skip = done * microBatches, step: Batch[] = [];
   for await (const batch of data) {
     if (skip-- > 0) continue;
     step.push(batch);
@@ -182,11 +256,18 @@ async function* takeSteps(
     yield step;
     step = [];
   }
+  if (step.length === 0) return;
+  // An empty step says that what was left was dropped.
+  yield dropLast ? [] : step;
 }
 
-async function nextStep(batches: AsyncGenerator<Batch[], void>, step: number): Promise<Batch[]> {
+/** The micro-batches of a step; none where the last, smaller step was dropped. */
+async function nextStep(
+  batches: AsyncGenerator<Batch[], void>,
+  step: number,
+): Promise<Batch[] | undefined> {
   const { value, done } = await batches.next();
-  if (!done) return value;
+  if (!done) return value.length > 0 ? value : undefined;
   throw new RangeError(
     `Cannot run step ${step}: the data must have micro-batches for every step, received too few`,
   );

@@ -4,8 +4,9 @@
  * @module
  */
 
-import type { DeviceChoice, DeviceName } from "../kernels/mod.ts";
+import type { DeviceChoice, DeviceName, StageMemory } from "../kernels/mod.ts";
 import type { Plan } from "./plan.ts";
+import type { TracedAction } from "./protocol.ts";
 import type { RuntimeName } from "./train_options.ts";
 
 /** What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. */
@@ -17,6 +18,16 @@ export type TrainEvent =
     readonly loss: number;
     readonly gradNorm: number;
     readonly tokensPerSecond: number;
+    /** For each worker what it did in this step, when; empty unless the run is traced. */
+    readonly traces: readonly (readonly TracedAction[])[];
+  }
+  | {
+    /** A step whose gradients overflowed under the loss scale: no weight has changed. */
+    readonly type: "skip";
+    readonly step: number;
+    readonly loss: number;
+    readonly lossScale: number;
+    readonly nextLossScale: number;
   }
   | { readonly type: "evaluation"; readonly step: number; readonly loss: number }
   | { readonly type: "checkpoint"; readonly step: number; readonly path: string }
@@ -34,6 +45,10 @@ export type TrainEvent =
     readonly seconds: number;
     /** The most activations that each worker held, in units of Ma. */
     readonly peakActivations: readonly number[];
+    /** The most weights that each worker held, in units of Mθ, one P-th of the model. */
+    readonly weightsHeld: readonly number[];
+    /** Bytes that each worker held, where they were counted. */
+    readonly memory: readonly StageMemory[] | undefined;
     /** SHA-256 of all parameters' F32 bytes in the order of their names. */
     readonly weightsHash: string;
     /** The last checkpoint's folder. */

@@ -7,8 +7,6 @@
 import {
   ADAMW_DEFAULTS,
   type Batch,
-  compileModel,
-  cutIntoStages,
   type DeviceName,
   elementCount,
   initialValues,
@@ -16,15 +14,26 @@ import {
   type Model,
   type ModelProgram,
   type OptimizerOptions,
+  type Precision,
   type Recompute,
   resolveDevice,
   type StageState,
 } from "../kernels/mod.ts";
-import { createSchedule, type Schedule, type ScheduleOptions } from "../schedules/mod.ts";
+import {
+  createSchedule,
+  type ListPolicy,
+  type Schedule,
+  type ScheduleOptions,
+  withPolicy,
+} from "../schedules/mod.ts";
 import { checkWritable } from "./checkpoint.ts";
-import type { EngineOptions } from "./engine.ts";
+import { compileRun } from "./compile_run.ts";
+import type { EngineOptions, SyncStrategy } from "./engine.ts";
+import type { LinkOptions } from "./link.ts";
+import type { LossScale } from "./loss_scale.ts";
+import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
-import { assertTrainable } from "./trainable.ts";
+import { assertServable, assertTrainable } from "./trainable.ts";
 import { readWeights } from "./weights.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
@@ -49,6 +58,37 @@ export interface TrainOptions {
   readonly schedule?: string | Schedule;
   /** Options of a schedule that is given by name: `pipelineLimit`, `order` and the like. */
   readonly scheduleOptions?: Partial<ScheduleOptions>;
+  /**
+   * How a schedule's lists are followed: `elastic` runs a later action where the next is not ready,
+   * within what the lists need or `scheduleOptions.activationLimit`. Default: the schedule's own.
+   */
+  readonly policy?: ListPolicy["name"] | undefined;
+  /** Data-parallel replicas of the pipeline, W; each runs `microBatches` a step. Default 1. */
+  readonly replicas?: number;
+  /** When the all-reduce of a stage starts. Default `end`. */
+  readonly sync?: SyncStrategy;
+  /** How gradients are added: in copy order, or with fewer bytes moved. Default `deterministic`. */
+  readonly reduce?: "deterministic" | "fast";
+  /** Elements of an optimizer bucket. Default: those of the device. */
+  readonly bucketSize?: number | undefined;
+  /** Buckets of a chunk of the all-reduce, k. Default 4. */
+  readonly coarsening?: number | undefined;
+  /** Delays messages between workers as such a link would. */
+  readonly link?: LinkOptions | undefined;
+  /** What weights, activations and gradients are stored in. Default `fp32`. */
+  readonly precision?: Precision;
+  /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, else 1. */
+  readonly lossScale?: number | "dynamic" | undefined;
+  /** The most that the norm of all gradients may be; more is scaled down. Default: any. */
+  readonly clip?: number | undefined;
+  /** Leaves out a last step that has fewer micro-batches than the others. Default false. */
+  readonly dropLast?: boolean | undefined;
+  /** Keeps only the input of every so many layers for the backward, ac. Default: `recompute` says. */
+  readonly recomputeInterval?: number | undefined;
+  /** Keeps master weights and moments in host memory, by buckets on the device. Default false. */
+  readonly offload?: boolean | undefined;
+  /** Refuses a run that needs more bytes than this on a worker. */
+  readonly memoryLimitBytes?: number | undefined;
   /** Default `auto`: native where it loads, else wasm. */
   readonly device?: DeviceName | "auto";
   /** Default `workers`. */
@@ -64,7 +104,11 @@ export interface TrainOptions {
   /** First weights in place of drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
   /** Where a run goes on: the steps done, weights and moments, as a checkpoint gives them. */
-  readonly resume?: { readonly step: number; readonly state: StageState } | undefined;
+  readonly resume?: {
+    readonly step: number;
+    readonly state: StageState;
+    readonly config?: Readonly<Record<string, unknown>>;
+  } | undefined;
   /** Held-out micro-batches and after how many steps they are evaluated. */
   readonly evaluation?: {
     readonly every: number;
@@ -79,8 +123,14 @@ export interface TrainOptions {
     readonly every?: number | undefined;
     readonly config: Readonly<Record<string, unknown>>;
   } | undefined;
-  /** Ends the run after the step under way, with a checkpoint. */
+  /** Ends the run after the step under way, or the steps where more than one is, with a checkpoint. */
   readonly signal?: AbortSignal;
+  /** Parameters that keep their first values. */
+  readonly frozen?: (name: string) => boolean;
+  /** How often each worker may fail before the run ends. Default 3; without flushes always 0. */
+  readonly retries?: number;
+  /** Whether step events say when each action ran, on which worker. */
+  readonly trace?: boolean;
   /** Told in words: which device is used and why, and what is fetched. */
   readonly announce?: (line: string) => void;
 }
@@ -89,8 +139,14 @@ export interface TrainOptions {
 export interface PreparedRun extends EngineOptions {
   /** Optimizer steps of the whole run. */
   readonly steps: number;
-  /** Micro-batches of one step. */
+  /** Micro-batches of one step, all data-parallel replicas together. */
   readonly microBatches: number;
+  /** How the loss is scaled; undefined where a step that overflows ends the run. */
+  readonly lossScaling: LossScale | undefined;
+  /** How often each worker may fail before the run ends. */
+  readonly retries: number;
+  /** Told in words what the user should know. */
+  readonly announce: (line: string) => void;
   /** Where actors run. */
   readonly runtime: RuntimeName;
   /** The learning rate of each step. */
@@ -99,56 +155,92 @@ export interface PreparedRun extends EngineOptions {
   readonly plan: Plan;
 }
 
+/** Failures of a worker that a run outlives unless asked otherwise. */
+const RETRIES = 3;
+
+/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section 5.2). */
+const COARSENING = 4;
+
 /**
  * Checks the options of a run and fills in its defaults; fetches the device where needed.
  *
  * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
-  const { steps, microBatches = 4, workers = 1, runtime = "workers" } = options;
-  for (const [name, value] of Object.entries({ steps, microBatches, workers })) {
-    if (!Number.isSafeInteger(value) || value < 1) {
-      throw new RangeError(`Cannot train: ${name} must be a positive integer, received ${value}`);
-    }
+  const { steps, microBatches = 4, workers = 1, replicas = 1, runtime = "workers" } = options;
+  const { coarsening = COARSENING, bucketSize, recomputeInterval, clip, link } = options;
+  for (
+    const [name, value] of Object.entries({
+      steps,
+      microBatches,
+      workers,
+      replicas,
+      coarsening,
+      bucketSize,
+      recomputeInterval,
+    })
+  ) {
+    if (value === undefined || (Number.isSafeInteger(value) && value >= 1)) continue;
+    throw new RangeError(`Cannot train: ${name} must be a positive integer, received ${value}`);
+  }
+  if (clip !== undefined && !(clip > 0)) {
+    throw new RangeError(`Cannot train: clip must be a positive number, received ${clip}`);
   }
   const { schedule: named = "1f1b" } = options;
   const scheduleOptions: ScheduleOptions = { ...options.scheduleOptions, workers, microBatches };
-  const schedule = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;
-  if (schedule.microBatches !== microBatches) {
+  const made = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;
+  const schedule = options.policy
+    ? withPolicy(made, options.policy, scheduleOptions.activationLimit)
+    : made;
+  if (typeof named !== "string" && schedule.microBatches !== microBatches) {
     throw new RangeError(
       `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${schedule.microBatches}`,
     );
   }
   assertTrainable(schedule);
-  const model = compileModel(options.model, options.recompute ?? "none");
+  const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
+  const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
+  assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
   const state = await firstState(model, options);
   const { learningRate = 1e-3 } = options;
   const rate: LearningRate = typeof learningRate === "number"
     ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
     : { ...learningRate, steps };
-  cutIntoStages(model, schedule.stages); // refuses too many stages before a device is fetched
   if (options.checkpoint) await checkWritable(options.checkpoint.directory);
   const device = await resolveDevice(options.device ?? "auto", options.announce);
-  const plan = describePlan(model, schedule, { runtime, device: device.name });
-  const optimizer = options.optimizer ?? ADAMW_DEFAULTS;
+  assertMemory(options, schedule, compiled, device.name);
+  const { predictions } = options.model;
   return {
     steps,
-    microBatches,
+    microBatches: replicas * schedule.microBatches,
+    predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
     runtime,
     schedule,
     scheduleOptions,
+    replicas,
+    halves: compiled.halves,
     model,
     state,
     rate,
-    plan,
+    plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
     device,
-    optimizer,
+    stage,
+    sync,
+    reduce: options.reduce ?? "deterministic",
+    coarsening,
+    clip,
+    link,
+    lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
+    retries: options.retries ?? RETRIES,
+    announce: options.announce ?? (() => {}),
+    isTraced: options.trace ?? false,
+    seed: options.seed ?? 1,
   };
 }
 
 /** Weights and moments before the first step: resumed, given or drawn. */
 async function firstState(
-  { parameters }: ModelProgram,
+  { parameters, ties }: ModelProgram,
   { resume, weights, seed = 1 }: TrainOptions,
 ): Promise<StageState> {
   if (resume) {
@@ -157,7 +249,7 @@ async function firstState(
   }
   const moments = new Map();
   if (typeof weights === "string") {
-    return { weights: await readWeights(weights, parameters), moments };
+    return { weights: await readWeights(weights, parameters, ties), moments };
   }
   if (weights) {
     checkWeights(parameters, weights);

@@ -5,7 +5,12 @@
  */
 
 import { createHash } from "node:crypto";
-import { type LoadedTensor, type ModelParameter, readSafetensors } from "../kernels/mod.ts";
+import {
+  type LoadedTensor,
+  type ModelParameter,
+  readSafetensors,
+  type Tie,
+} from "../kernels/mod.ts";
 
 /**
  * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal.
@@ -51,7 +56,7 @@ const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
 /**
  * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2: names with or
  * without `transformer.`, `attn.bias` buffers ignored, tables with more rows than the model has
- * (positions) cut to its rows.
+ * (positions) cut to its rows, aliases of ties passed over.
  *
  * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is not F32.
  * @throws {RangeError} when a shape differs.
@@ -60,12 +65,14 @@ const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
 export async function readWeights(
   path: string,
   parameters: readonly Pick<ModelParameter, "name" | "shape">[],
+  ties: readonly Tie[] = [],
 ): Promise<Map<string, Float32Array>> {
+  const aliases = new Set(ties.map(([, alias]) => alias));
   const { tensors } = await readSafetensors(path);
   const weights = new Map<string, Float32Array>();
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
   for (const [name, tensor] of tensors) {
-    if (IGNORED.test(name)) continue;
+    if (IGNORED.test(name) || aliases.has(name)) continue;
     const parameter = byName.get(name) ?? byName.get(`transformer.${name}`);
     if (!parameter) {
       throw new TypeError(
@@ -77,7 +84,7 @@ export async function readWeights(
   for (const { name } of parameters) {
     if (weights.has(name)) continue;
     const tied = name === "lm_head.weight"
-      ? "; tied embeddings are not supported: add a copy of wte.weight under this name"
+      ? "; is it of a model with tied embeddings (--tie)?"
       : "";
     throw new TypeError(`Cannot read weights from ${path}: it must hold "${name}"${tied}`);
   }

@@ -24,37 +24,45 @@
 import {
   type Batch,
   type DeviceChoice,
+  type MessageArray,
   openDevice,
-  openStage,
-  type OptimizerOptions,
-  type Stage,
-  type StageProgram,
+  type StageOptions,
   type StageState,
 } from "../kernels/mod.ts";
-import {
-  type Action,
-  formatAction,
-  parts,
-  type PlacedStage,
-  takeOffers,
-} from "../schedules/mod.ts";
+import { type Action, formatAction, parts, takeOffers } from "../schedules/mod.ts";
+import { openArrivals } from "./arrivals.ts";
+import { type Closing, openClosing, type ReduceOptions, type TieEnd } from "./closing.ts";
+import type { Share, StageCopy } from "./layout.ts";
+import { type LinkOptions, openLink } from "./link.ts";
+import { sumMemory } from "./memory_plan.ts";
 import { type PolicyData, restorePolicy } from "./policy_data.ts";
-import type { SupervisorMessage, WorkerMessage } from "./protocol.ts";
-import type { ActorFactory, ActorRef, ActorSpec } from "./runtime/mod.ts";
+import type { PeerMessage, SupervisorMessage, TracedAction, WorkerMessage } from "./protocol.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "./runtime/mod.ts";
+import { type CopyInit, openCopies, type OpenCopy } from "./stage_copies.ts";
 
 /** Everything a worker is made from, as plain data. */
 export interface WorkerInit {
+  /** Its number over all data-parallel replicas. */
   readonly worker: number;
+  /** Its data-parallel replica. */
+  readonly replica: number;
   readonly device: DeviceChoice;
-  readonly stages: readonly { readonly program: StageProgram; readonly state: StageState }[];
-  /** For each worker the stages that it holds. */
-  readonly placement: readonly (readonly PlacedStage[])[];
+  /** The copies of stages that it holds. */
+  readonly held: readonly CopyInit[];
+  /** For each stage all its copies. */
+  readonly copies: readonly (readonly StageCopy[])[];
+  /** Workers of a data-parallel replica: the P of "1/P of the model". */
+  readonly pipelineWorkers: number;
   readonly policy: PolicyData;
-  readonly optimizer: OptimizerOptions;
-  /** Whether the policy splits a backward into I and W. */
-  readonly backward: "whole" | "split";
-  /** One over the number of predictions of a step: the factor of the loss. */
-  readonly lossScale: number;
+  readonly stage: StageOptions;
+  /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
+  readonly halves: 1 | 2;
+  readonly reduce: ReduceOptions;
+  /** For each stage the parameters that are tied to others. */
+  readonly ties: readonly (readonly TieEnd[])[];
+  readonly link?: LinkOptions | undefined;
+  /** Whether to report when each action ran. */
+  readonly isTraced: boolean;
 }
 
 /** How a worker is made in any isolate. */
@@ -63,144 +71,213 @@ export const WORKER: ActorSpec<WorkerInit, WorkerMessage> = {
   export: "pipelineWorker",
 };
 
-/** What waits for its F or B. */
-interface Arrival {
-  readonly tensor?: Float32Array<ArrayBuffer>;
-  readonly fields: Batch;
+/** What a step is about, from Begin to StepDone. */
+interface Step {
+  readonly round: number;
+  readonly share: Share;
+  readonly lossScale: number;
+  readonly policy: ReturnType<typeof restorePolicy>;
+  readonly closing: Closing;
+  /** For each copy the backwards that are still to run, in micro-batches. */
+  readonly backwardsMissing: Map<OpenCopy, number>;
 }
 
 /** Makes a worker. Handled messages: {@linkcode WorkerMessage}. */
 export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ctx, init) => {
-  const held = init.placement[init.worker]!;
-  const stageCount = 1 + Math.max(...init.placement.flat().map(({ stage }) => stage));
   // In an isolate of its own the worker has nothing to do while a kernel computes.
   const isBlocking = ctx.self.isolate !== 0;
   const device = await openDevice(init.device.name, { ...init.device, isBlocking });
   ctx.defer(() => device.close());
-  const stages = new Map<number, Stage>();
-  for (const [i, { program, state }] of init.stages.entries()) {
-    const stage = await openStage(device, program, {
-      optimizer: init.optimizer,
-      backward: init.backward,
-    });
-    stage.load(state);
-    stages.set(held[i]!.stage, stage);
-  }
-  /** One stage in units of Ma: the activations of one P-th of the model. */
-  const stageShare = init.placement.length / stageCount;
+  const copies = await openCopies(device, init.held, init.stage, init.halves);
+  /** One stage in units of Ma and Mθ: one P-th of the model. */
+  const stageShare = init.pipelineWorkers / init.copies.length;
+  const link = openLink<PeerMessage>(ctx, init.link);
+  const arrivals = openArrivals();
   let peers: {
     supervisor: ActorRef<SupervisorMessage>;
     workers: readonly ActorRef<WorkerMessage>[];
   };
-  let policy = restorePolicy(init.policy);
+  let step: Step | undefined;
+  /** Parts of all-reduces of a step that has not begun here. */
+  let early: Extract<PeerMessage, { round: number }>[] = [];
   let isDispatching = false;
   let peak = 0;
-  const ready: Action[] = [];
-  const arrivals = new Map<string, Arrival>();
-  /** Emptied arrays by `stage`: for the activations that it sends. */
-  const pool = new Map<number, Float32Array<ArrayBuffer>[]>();
-  /** Emptied arrays by `stage/microBatch`: for the gradient that goes back. */
-  const returns = new Map<string, Float32Array<ArrayBuffer>>();
+  /** What ran in this step, when. */
+  let trace: TracedAction[] = [];
 
-  const workerOf = (stage: number) =>
-    peers.workers[init.placement.findIndex((list) => list.some((one) => one.stage === stage))]!;
+  /** Says what runs now, for the report should it fail, and traces it. */
+  const doing = async (name: string, run: () => void | Promise<void>) => {
+    ctx.doing(name);
+    const start = ctx.now();
+    await run();
+    if (init.isTraced) trace.push({ name, start, end: ctx.now() });
+  };
 
-  const arrive = (action: Action, arrival: Arrival) => {
-    arrivals.set(formatAction(action), arrival);
-    ready.push(action);
-    if (isDispatching) return;
+  const hostOf = (stage: number, pipe: number) =>
+    peers.workers[
+      init.copies[stage]!.find((copy) => copy.replica === init.replica && copy.pipe === pipe)!
+        .worker
+    ]!;
+  const running = (): Step => {
+    if (step) return step;
+    throw new Error("Cannot handle the message: a step must have begun");
+  };
+  const copyOf = ({ stage, microBatch }: Action) =>
+    copies.of(stage, running().share.pipeOf[microBatch]!);
+
+  /** Asks for the next action, once, when a step is under way. */
+  const dispatch = () => {
+    if (isDispatching || !step || arrivals.ready.length === 0) return;
     isDispatching = true;
     ctx.send(ctx.self, { type: "Dispatch" });
   };
-
-  const takeArrival = (action: Action): Arrival => {
-    const key = formatAction(action), arrival = arrivals.get(key);
-    if (!arrival) throw new Error(`Cannot run ${key}: its input must have arrived`);
-    arrivals.delete(key);
-    return arrival;
+  const arrive: typeof arrivals.add = (action, arrival) => {
+    arrivals.add(action, arrival);
+    dispatch();
   };
 
   const sendActivation = (
+    pipe: number,
     stage: number,
     microBatch: number,
-    tensor: Float32Array<ArrayBuffer>,
+    tensor: MessageArray,
     fields: Batch,
     isEvaluation: boolean,
   ) =>
-    ctx.send(
-      workerOf(stage),
+    link.send(
+      hostOf(stage, pipe),
       { type: "Activation", stage, microBatch, tensor, fields, isEvaluation },
       { transfer: [tensor.buffer] },
     );
 
-  const sendLoss = (microBatch: number, losses: Float32Array) =>
-    ctx.send(peers.supervisor, { type: "Loss", microBatch, losses });
-
   const runForward = async (action: Action) => {
-    const { stage: index, microBatch } = action;
-    const { tensor, fields } = takeArrival(action);
-    const stage = stages.get(index)!;
-    const { output, isLoss } = await stage.forward(
-      microBatch,
-      tensor,
-      fields,
-      stage.isLast ? undefined : pool.get(index)?.pop(),
-    );
-    const live = [...stages.values()].reduce((sum, one) => sum + one.liveActivations, 0);
-    peak = Math.max(peak, live * stageShare);
-    if (tensor) returns.set(`${index}/${microBatch}`, tensor);
-    if (!isLoss) return sendActivation(index + 1, microBatch, output, fields, false);
-    sendLoss(microBatch, output);
-    arrive({ kind: "B", stage: index, microBatch }, { fields: {} });
+    const { stage, microBatch } = action, copy = copyOf(action), { share } = running();
+    const { tensor, fields } = arrivals.takeForward(action);
+    const into = copy.kernels.isLast ? undefined : arrivals.takeBuffer(stage);
+    const { output, isLoss } = await copies.forward(copy, microBatch, tensor, fields, into);
+    peak = Math.max(peak, copies.live * stageShare);
+    if (tensor) arrivals.keepReturn(action, tensor);
+    if (!isLoss) return sendActivation(copy.pipe, stage + 1, microBatch, output, fields, false);
+    const losses = output as Float32Array;
+    ctx.send(peers.supervisor, { type: "Loss", microBatch: share.first + microBatch, losses });
+    arrive({ kind: "B", stage, microBatch }, { fields: {} });
   };
 
   /** B; or I, after which W is ready, which nothing waits for but the end of the step. */
-  const runBackward = async ({ kind, stage: index, microBatch }: Action) => {
-    const stage = stages.get(index)!, key = `${index}/${microBatch}`;
-    if (kind === "W") {
-      takeArrival({ kind, stage: index, microBatch });
-      await stage.backward(microBatch, "W", undefined, init.lossScale);
-    } else {
-      const { tensor: gradient } = takeArrival({ kind: "B", stage: index, microBatch });
-      const into = returns.get(key), part = kind === "I" ? "I" : "B";
-      returns.delete(key);
-      const dx = await stage.backward(microBatch, part, gradient, init.lossScale, into);
-      if (gradient) pool.set(index, [...pool.get(index) ?? [], gradient]);
-      if (dx) {
-        const message = { type: "Gradient", stage: index - 1, microBatch, tensor: dx } as const;
-        ctx.send(workerOf(index - 1), message, { transfer: [dx.buffer] });
-      }
-      if (kind === "I") return arrive({ kind: "W", stage: index, microBatch }, { fields: {} });
+  const runBackward = async (action: Action) => {
+    const { kind, stage, microBatch, half } = action, copy = copyOf(action);
+    const { lossScale } = running();
+    const gradient = kind === "W" ? undefined : arrivals.takeGradient(action);
+    if (kind === "W") arrivals.takeForward(action);
+    const into = kind === "W" || half !== undefined ? undefined : arrivals.takeReturn(action);
+    const dx = await copies.backward(copy, action, gradient, lossScale, into);
+    if (gradient && half === undefined) arrivals.keepBuffer(stage, gradient);
+    if (dx) {
+      const message = { type: "Gradient", stage: stage - 1, microBatch, tensor: dx } as const;
+      const whole = half === undefined ? message : { ...message, half };
+      link.send(hostOf(stage - 1, copy.pipe), whole, { transfer: [dx.buffer] });
     }
-    if (index === 0) ctx.send(peers.supervisor, { type: "Credit", microBatch });
+    if (kind === "I") return arrive({ kind: "W", stage, microBatch }, { fields: {} });
+    if (stage === 0 && half !== 0) {
+      ctx.send(peers.supervisor, { type: "Credit", replica: init.replica });
+    }
+    await countBackward(copy, half === undefined ? 1 : 0.5);
   };
 
-  const reportGradients = async () => {
-    const squares = new Map<string, number>();
-    for (const stage of stages.values()) {
-      for (const [name, sum] of await stage.gradientSquares()) squares.set(name, sum);
-    }
-    ctx.send(peers.supervisor, { type: "GradientsReady", squares });
+  const countBackward = async (copy: OpenCopy, done: number) => {
+    const { backwardsMissing } = running(), missing = backwardsMissing.get(copy)! - done;
+    backwardsMissing.set(copy, missing);
+    if (missing > 0) return;
+    const { stage, kernels } = copy, isSafe = await kernels.checkGradients(addends);
+    ctx.send(peers.supervisor, { type: "GradientsReady", stage, isSafe });
   };
+  /** The most gradients that are added to one: those of all copies, and of both ends of a tie. */
+  const addends = init.copies[0]!.length * (init.ties.some((ends) => ends.length > 0) ? 2 : 1);
 
   /** Forward only: runs at once, since no policy orders evaluations. */
   const evaluate = async (
-    index: number,
+    stage: number,
     microBatch: number,
-    tensor: Float32Array<ArrayBuffer> | undefined,
+    tensor: MessageArray | undefined,
     fields: Batch,
   ) => {
-    const stage = stages.get(index)!;
-    const { output, isLoss } = await stage.forward(microBatch, tensor, fields);
-    stage.drop(microBatch);
-    if (isLoss) sendLoss(microBatch, output);
-    else sendActivation(index + 1, microBatch, output, fields, true);
+    const copy = copies.of(stage, 0);
+    const { output, isLoss } = await copies.forward(copy, microBatch, tensor, fields, undefined);
+    copies.drop(copy, microBatch);
+    if (!isLoss) return sendActivation(0, stage + 1, microBatch, output, fields, true);
+    ctx.send(peers.supervisor, { type: "Loss", microBatch, losses: output as Float32Array });
   };
 
-  return {
+  const openStepClosing = (round: number) =>
+    openClosing(round, copies.all, {
+      ...init.reduce,
+      size: init.copies[0]!.length,
+      ties: init.ties,
+      dtype: init.stage.precision === "fp16" ? "f16" : "f32",
+    }, {
+      send(stage, rank, message, values) {
+        const to = peers.workers[init.copies[stage]![rank]!.worker]!;
+        link.send(to, message, values ? { transfer: [values.buffer] } : {});
+      },
+      wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
+      reduced: (squares) => ctx.send(peers.supervisor, { type: "Reduced", squares }),
+      stepped: () => void (isStepped = true),
+    });
+
+  /** Whether every bucket of the step under way has been stepped. */
+  let isStepped = false;
+  const endStep = () => {
+    isStepped = false;
+    for (const { kernels } of copies.all) kernels.zeroGradients();
+    step = undefined;
+    ctx.send(peers.supervisor, {
+      type: "StepDone",
+      worker: init.worker,
+      peakActivations: peak,
+      weights: copies.all.length * stageShare,
+      memory: sumMemory(copies.all.map(({ kernels }) => kernels.memory)),
+      trace,
+    });
+    trace = [];
+  };
+
+  /** Handles what belongs to one step: keeps what is early, drops what is late. */
+  const inStep = async (message: Extract<PeerMessage, { round: number }>) => {
+    const current = step?.round ?? lastRound;
+    if (message.round < current || (message.round === current && !step)) return;
+    if (message.round > current) return void early.push(message);
+    const { closing } = running(), { stage, rank } = message;
+    await doing(
+      `reduce ${stage}`,
+      () =>
+        message.type === "ReducePart"
+          ? closing.receive(stage, rank, message.part)
+          : closing.receiveTie(stage, rank, message.name, message.values),
+    );
+  };
+  let lastRound = 0;
+
+  const handlers: Handlers<WorkerMessage> = {
     Connect({ supervisor, workers }) {
       peers = { supervisor, workers };
       ctx.reply(undefined);
+    },
+    async Begin({ round, share, policy, lossScale }) {
+      const missing = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
+      step = {
+        round,
+        share,
+        lossScale,
+        policy: restorePolicy(policy ?? init.policy),
+        closing: openStepClosing(round),
+        backwardsMissing: new Map(copies.all.map((copy) => [copy, missing(copy)])),
+      };
+      lastRound = round;
+      for (const copy of copies.all) if (missing(copy) === 0) await countBackward(copy, 0);
+      const waiting = early;
+      early = [];
+      for (const message of waiting) await inStep(message);
+      dispatch();
     },
     Inject({ microBatch, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(0, microBatch, undefined, fields);
@@ -210,42 +287,48 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
       if (isEvaluation) return evaluate(stage, microBatch, tensor, fields);
       arrive({ kind: "F", stage, microBatch }, { tensor, fields });
     },
-    Gradient({ stage, microBatch, tensor }) {
-      arrive({ kind: "B", stage, microBatch }, { tensor, fields: {} });
+    Gradient({ stage, microBatch, tensor, half }) {
+      const action = { kind: "B", stage, microBatch } as const;
+      arrive(half === undefined ? action : { ...action, half }, { tensor, fields: {} });
     },
     async Dispatch() {
       isDispatching = false;
-      const action = policy.next(ready);
+      const action = step?.policy.next(arrivals.ready);
       if (!action) return;
-      takeOffers(ready, action);
-      ctx.doing(formatAction(action));
-      // An overlap F&B is one action of the list; on one device its parts run in turn.
-      for (const part of parts(action)) {
-        await (part.kind === "F" ? runForward(part) : runBackward(part));
-      }
-      if (policy.done) await reportGradients();
-      if (ready.length > 0 && !isDispatching) {
-        isDispatching = true;
-        ctx.send(ctx.self, { type: "Dispatch" });
-      }
-    },
-    async Optimize({ step, learningRate }) {
-      ctx.doing(`optimizer of step ${step}`);
-      for (const stage of stages.values()) {
-        await stage.optimize(step, learningRate);
-        stage.zeroGradients();
-      }
-      policy = restorePolicy(init.policy);
-      ctx.send(peers.supervisor, {
-        type: "StepDone",
-        worker: init.worker,
-        peakActivations: peak,
+      takeOffers(arrivals.ready, action);
+      await doing(formatAction(action), async () => {
+        // An overlap F&B is one action of the list; on one device its parts run in turn, and so do
+        // the two forwards of a doubled one.
+        for (const part of parts(action)) {
+          await (part.kind === "F" ? runForward(part) : runBackward(part));
+        }
       });
+      dispatch();
+    },
+    Reduce: ({ stages }) => doing(`reduce ${stages}`, () => running().closing.reduce(stages)),
+    ReducePart: inStep,
+    TieGradient: inStep,
+    Commit({ update, learningRate, gradientScale }) {
+      running().closing.commit(update, learningRate, gradientScale);
+      if (isStepped) endStep();
+    },
+    Abort: endStep,
+    async StepBucket() {
+      await doing("optimizer", () => running().closing.stepBucket());
+      if (isStepped) endStep();
+    },
+    OnLink({ message, arrivesAt }) {
+      link.receive(message, arrivesAt);
+    },
+    async LinkDue() {
+      for (const message of link.arrived()) {
+        await (handlers[message.type] as (message: PeerMessage) => void | Promise<void>)(message);
+      }
     },
     async Save() {
       const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
-      for (const stage of stages.values()) {
-        const part = await stage.save();
+      for (const { kernels } of copies.all) {
+        const part = await kernels.save();
         for (const [name, values] of part.weights) weights.set(name, values);
         for (const [name, values] of part.moments) moments.set(name, values);
       }
@@ -255,4 +338,5 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
       });
     },
   };
+  return handlers;
 };

@@ -12,6 +12,7 @@ import {
   type Device,
   type DeviceName,
   initialValues,
+  type MessageArray,
   openDevice,
   openStage,
   type Stage,
@@ -23,9 +24,9 @@ import { benchBatches, benchModel, TOKENS } from "./workload.ts";
 interface Boundary {
   readonly stage: Stage;
   /** Output of the stage before. */
-  readonly input: Float32Array | undefined;
+  readonly input: MessageArray | undefined;
   /** As long as the gradient that comes back. */
-  readonly gradient: Float32Array;
+  readonly gradient: MessageArray;
 }
 
 /** Opens the stages and passes one micro-batch through them. */
@@ -35,7 +36,7 @@ async function openStages(device: Device, count: number, fields: Batch): Promise
     model.parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)] as const),
   );
   const boundaries: Boundary[] = [];
-  let input: Float32Array | undefined;
+  let input: MessageArray | undefined;
   for (const program of cutIntoStages(model, count)) {
     const stage = await openStage(device, program, {
       optimizer: ADAMW_DEFAULTS,

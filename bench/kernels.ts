@@ -59,7 +59,7 @@ export async function openBenchStage(name: DeviceName): Promise<BenchStage> {
     async forwardBackward() {
       const { output } = await stage.forward(0, undefined, fields!);
       await stage.backward(0, "B", undefined, 1 / TOKENS);
-      return output.reduce((sum, loss) => sum + loss, 0) / TOKENS;
+      return (output as Float32Array).reduce((sum, loss) => sum + loss, 0) / TOKENS;
     },
   };
 }

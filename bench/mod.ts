@@ -1,7 +1,7 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [pipeline] [messages] [peers] [--json]
+ *     deno task bench [kernels] [pipeline] [overlap] [messages] [peers] [--json]
  *
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -14,6 +14,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { print, printError } from "../actors/console/command.ts";
 import { kernelsBench } from "./kernels.ts";
 import { messagesBench } from "./messages.ts";
+import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { isMet, type Row, table } from "./row.ts";
@@ -21,6 +22,7 @@ import { isMet, type Row, table } from "./row.ts";
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
   pipeline: pipelineBench,
+  overlap: overlapBench,
   messages: messagesBench,
   peers: peersBench,
 };

@@ -13,7 +13,7 @@ import { measureBalance } from "./balance.ts";
 import { benchDevices } from "./devices.ts";
 import type { Row } from "./row.ts";
 import { interleave, type Round, spread, spreadOf } from "./timing.ts";
-import { benchBatches, benchModel, LEARNING_RATE } from "./workload.ts";
+import { benchBatches, benchModel, stepRequest } from "./workload.ts";
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;
@@ -54,7 +54,8 @@ async function openBenchEngine(
   return {
     engine,
     async step() {
-      const { isCommitted } = await engine.step(++step, micro, LEARNING_RATE);
+      const request = stepRequest(++step, micro);
+      const { isCommitted } = await engine.step(request);
       if (!isCommitted) throw new Error(`Cannot measure step ${step}: it must be finite`);
     },
   };

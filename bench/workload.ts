@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { StepRequest } from "../actors/protocol.ts";
 import { gpt2, type Model, substream, type TokenBatch } from "../kernels/mod.ts";
 
 /** A small GPT-2. */
@@ -46,3 +47,10 @@ export function benchBatches(count: number, seed = 1): TokenBatch[] {
 
 /** A rate at which nothing diverges, however long it runs. */
 export const LEARNING_RATE = 1e-4;
+
+/** Step `step` on these micro-batches. */
+export function stepRequest(step: number, microBatches: readonly TokenBatch[]): StepRequest {
+  const predictions = microBatches.reduce((sum, { targets }) => sum + targets.length, 0);
+  const rates = { learningRate: LEARNING_RATE, lossScale: 1 };
+  return { step, update: step, microBatches, predictions, ...rates };
+}

@@ -33,21 +33,22 @@ import {
   train,
   type TrainFlags,
   trainHelp,
+  type TrainRequest,
 } from "../mod.ts";
 import { digitsTask } from "./train_mnist.ts";
 
 /** A GPT, and the text that it learns. */
-async function textTask(flags: TrainFlags): Promise<Task> {
+async function textTask({ flags, microBatches }: TrainRequest): Promise<Task> {
   const tokenizer = flags.tokenizer === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
-  const { layers, hidden, heads, seq, vocab = tokenizer.vocabularySize } = flags;
-  const config = { layers, hidden, heads, seq, vocab };
-  const microBatch = flags["micro-batch"], microBatches = flags["micro-batches"];
-  const model = gpt2(config, microBatch);
-  const { tokens, order, heldOut } = await readData(flags, tokenizer, vocab);
-  const cut = { seq, vocabularySize: vocab, microBatch, microBatches };
+  const { layers, hidden, heads, seq, vocab = tokenizer.vocabularySize, tie, replicas } = flags;
+  const config = { layers, hidden, heads, seq, vocab, tie: tie ?? false };
+  const microBatch = flags["micro-batch"], stepRows = replicas * microBatches * microBatch;
+  const { tokens, order, heldOut } = await readData(flags, tokenizer, vocab, stepRows);
+  const cut = { seq, vocabularySize: vocab, microBatch, microBatches, replicas };
+  const reading = order ? { order } : { steps: flags.steps, lastIsSmaller: true };
   return {
-    model,
-    data: tokenBatches({ ...cut, tokens, ...order ? { order } : { steps: flags.steps } }),
+    model: gpt2(config, microBatch),
+    data: tokenBatches({ ...cut, tokens, ...reading }),
     heldOut: () => heldOutBatches({ ...cut, tokens: heldOut }),
     config: { architecture: "gpt2", ...config, tokenizer: tokenizer.name },
     async show(weights, choice) {
@@ -61,11 +62,10 @@ async function textTask(flags: TrainFlags): Promise<Task> {
 }
 
 /** What is trained on, in which order, and what is held out. */
-async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number) {
+async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number, stepRows: number) {
   if (flags.tokens) { // read in order; what the run does not reach is held out
     const tokens = await readTokens(flags.tokens);
-    const samples = flags.steps * flags["micro-batches"] * flags["micro-batch"];
-    return { tokens, heldOut: tokens.subarray(samples * flags.seq) };
+    return { tokens, heldOut: tokens.subarray(flags.steps * stepRows * flags.seq) };
   }
   const text = flags.text
     ? await Deno.readTextFile(flags.text)
@@ -80,9 +80,9 @@ async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number) 
 export async function main(args: string[], { begin, signal }: CommandContext): Promise<number> {
   if (args.includes("--help")) return print(trainHelp()), 0;
   const request = await readTrainFlags(args), { flags, start, out } = request;
-  const task = await (flags.model === "mlp" ? digitsTask(flags) : textTask(flags));
+  const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
   const every = flags["eval-every"] ?? (flags.json || flags.tokens ? undefined : 50);
-  using report = flags.json ? jsonReport() : consoleReport(flags.steps);
+  using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);
   for await (
     const event of train({
       ...runOptions(request),

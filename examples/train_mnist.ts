@@ -18,11 +18,11 @@ import {
   shuffledOrder,
   type Task,
   train,
-  type TrainFlags,
+  type TrainRequest,
 } from "../mod.ts";
 
 /** An MLP, and the digits that it learns. */
-export async function digitsTask(flags: TrainFlags): Promise<Task> {
+export async function digitsTask({ flags, microBatches }: TrainRequest): Promise<Task> {
   const { data = "mnist", text, tokens } = flags;
   if (data !== "mnist" || text || tokens) {
     throw new RangeError(
@@ -31,7 +31,7 @@ export async function digitsTask(flags: TrainFlags): Promise<Task> {
   }
   const { train: digits, heldOut } = await loadDigits(printError);
   const config = { inputs: 784, hidden: flags.hidden, layers: flags.layers, classes: 10 };
-  const cut = { microBatch: flags["micro-batch"], microBatches: flags["micro-batches"] };
+  const cut = { microBatch: flags["micro-batch"], microBatches, replicas: flags.replicas };
   const order = shuffledOrder(digits.labels.length, flags.seed);
   return {
     model: mlp(config, cut.microBatch),

@@ -5,10 +5,13 @@
  */
 
 import { createHash } from "node:crypto";
-import type { Model, TensorSpec } from "./layer.ts";
+import { sameShape } from "./graph.ts";
+import type { Model, TensorSpec, Tie } from "./layer.ts";
+import { MOMENTS } from "./optimizer.ts";
 import { partition } from "./partition.ts";
+import type { Precision } from "./precision.ts";
 import { compileLayer, type LayerProgram, PORTS, type Recompute } from "./program.ts";
-import type { StageProgram } from "./stage.ts";
+import type { StageProgram, StageState } from "./stage.ts";
 
 /** A parameter of a model: its full name and how it starts. */
 export interface ModelParameter {
@@ -18,6 +21,8 @@ export interface ModelParameter {
   readonly shape: readonly number[];
   /** What its layer says of it. */
   readonly spec: LayerProgram["parameters"][number];
+  /** Whether it is not trained. */
+  readonly isFrozen: boolean;
 }
 
 /** A compiled model. */
@@ -25,17 +30,33 @@ export interface ModelProgram extends StageProgram {
   /** The model's name. */
   readonly name: string;
   /** Predictions of one micro-batch. */
-  readonly predictions: number;
-  /** The parameters of all layers, in order. */
+  readonly predictions: Model["predictions"];
+  /** The parameters of all layers in order, frozen ones among them, aliases of ties not. */
   readonly parameters: readonly ModelParameter[];
+  /** Parameters that are held twice but are one. */
+  readonly ties: readonly Tie[];
   /** Estimated cost of each layer's forward and backward, in floating-point operations. */
   readonly costs: readonly number[];
+}
+
+/** Options of {@linkcode compileModel}. */
+export interface CompileOptions {
+  /** Whether the last layer returns the loss; true unless told otherwise. */
+  readonly endsWithLoss?: boolean;
+  /**
+   * Which parameters are not trained, by full name. An alias is as frozen as what it is tied to.
+   */
+  readonly frozen?: ((name: string) => boolean) | undefined;
+  /** In which type stages store weights, gradients and activations; fp32 unless told otherwise. */
+  readonly precision?: Precision | undefined;
 }
 
 /**
  * Compiles a model's layers; equal layers share one program.
  *
- * @throws {TypeError} when two parameters have the same name, or as {@linkcode compileLayer}.
+ * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
+ * is tied already, or as {@linkcode compileLayer}.
+ * @throws {RangeError} when tied parameters differ in shape.
  *
  * @example
  * ```ts
@@ -49,20 +70,27 @@ export interface ModelProgram extends StageProgram {
  * ```
  */
 export function compileModel(
-  model: Pick<Model, "name" | "layers" | "predictions">,
+  model: Pick<Model, "name" | "layers" | "predictions" | "ties">,
   recompute: Recompute,
-  options: { endsWithLoss: boolean } = { endsWithLoss: true },
+  options: CompileOptions = {},
 ): ModelProgram {
+  const { name, predictions, ties = [] } = model;
+  const { endsWithLoss = true, frozen, precision } = options;
+  const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
   let input: TensorSpec | undefined;
   for (const [i, layer] of model.layers.entries()) {
-    const isLoss = options.endsWithLoss && i === model.layers.length - 1;
-    const program = compileLayer(layer, input, { isLoss, recompute });
+    const prefix = layer.prefix ?? `${layer.name}.`;
+    const program = compileLayer(layer, input, {
+      isLoss: endsWithLoss && i === model.layers.length - 1,
+      recompute,
+      precision,
+      ...frozen && { frozen: (own) => frozen(canonicalOf.get(prefix + own) ?? prefix + own) },
+    });
     const key = fingerprint(program);
     if (!indexOf.has(key)) indexOf.set(key, programs.push(program) - 1);
-    const prefix = layer.prefix ?? `${layer.name}.`;
     layers.push({ name: layer.name, prefix, program: indexOf.get(key)! });
     for (const spec of program.parameters) {
       const name = prefix + spec.name;
@@ -71,7 +99,7 @@ export function compileModel(
           `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
         );
       }
-      parameters.set(name, { name, shape: spec.shape, spec });
+      parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
     input = { ...program.output, name: PORTS.input };
   }
@@ -79,8 +107,64 @@ export function compileModel(
     const { forward, backward } = programs[program]!.cost;
     return forward + backward;
   });
-  const { name, predictions } = model;
-  return { name, predictions, programs, layers, parameters: [...parameters.values()], costs };
+  checkTies(ties, parameters);
+  for (const [, alias] of ties) parameters.delete(alias);
+  const listed = [...parameters.values()];
+  return { name, predictions, programs, layers, parameters: listed, ties, costs };
+}
+
+function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, ModelParameter>): void {
+  const aliases = new Set<string>();
+  for (const [canonical, alias] of ties) {
+    const [first, second] = [canonical, alias].map((name) => {
+      const parameter = parameters.get(name);
+      if (parameter) return parameter;
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": both must be parameters of the model, received no "${name}"`,
+      );
+    }) as [ModelParameter, ModelParameter];
+    if (canonical === alias || aliases.has(alias)) {
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": an alias must be tied once, to another parameter`,
+      );
+    }
+    if (!sameShape(first.shape, second.shape)) {
+      throw new RangeError(
+        `Cannot tie "${canonical}" and "${alias}": their shapes must be equal, received [${first.shape}] and [${second.shape}]`,
+      );
+    }
+    aliases.add(alias);
+  }
+  const chained = ties.find(([canonical]) => aliases.has(canonical));
+  if (!chained) return;
+  throw new TypeError(
+    `Cannot tie "${chained[0]}" and "${chained[1]}": the first must not be an alias itself`,
+  );
+}
+
+/**
+ * A state with the weights and moments of aliases added, for stages to load: an alias has those of
+ * the parameter that it is tied to, in the same memory.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { withAliases } from "@troupe/troupe/kernels";
+ *
+ * const state = { weights: new Map([["table", Float32Array.of(1)]]), moments: new Map() };
+ * const { weights } = withAliases(state, [["table", "head"]]);
+ * assert.deepEqual(weights.get("head"), Float32Array.of(1));
+ * ```
+ */
+export function withAliases({ weights, moments }: StageState, ties: readonly Tie[]): StageState {
+  const suffixes = Object.values(MOMENTS).flat().map((moment) => `.${moment}`);
+  const added = (values: ReadonlyMap<string, Float32Array>, endings: readonly string[]) => {
+    const pairs = ties.flatMap(([canonical, alias]) =>
+      endings.map((ending) => [alias + ending, values.get(canonical + ending)] as const)
+    );
+    return new Map([...values, ...pairs.filter((pair) => pair[1]) as [string, Float32Array][]]);
+  };
+  return { weights: added(weights, [""]), moments: added(moments, suffixes) };
 }
 
 /** Equal for layers that are computed and initialised alike. */

@@ -24,6 +24,9 @@ export const DTYPE_BYTES: Readonly<Record<DType, number>> = {
 /** Host arrays that tensors are written from and read into. */
 export type HostArray = Float32Array | Float16Array | Int32Array | BigInt64Array | Uint8Array;
 
+/** Activations and gradients as they travel; each owns its buffer, so it can be transferred. */
+export type MessageArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;
+
 /** Memory on a device. Only the device that made it can read its handle. */
 export interface Tensor {
   /** The type of its elements. */

@@ -6,7 +6,7 @@
 
 import type { Tokenizer } from "./data/tokenizer.ts";
 import type { Device } from "./device.ts";
-import { type Gpt2Config, gpt2Logits } from "./layers/gpt2.ts";
+import { type Gpt2Config, gpt2Logits, gpt2Ties } from "./layers/gpt2.ts";
 import { openPredictor } from "./predict.ts";
 import { substream } from "./random.ts";
 
@@ -61,7 +61,7 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   if (!(temperature >= 0)) {
     throw new RangeError(`Cannot generate: temperature must be 0 or more, received ${temperature}`);
   }
-  const predict = await openPredictor(device, gpt2Logits(config), weights);
+  const predict = await openPredictor(device, gpt2Logits(config), weights, gpt2Ties(config));
   const generator = substream(seed, "generate");
   const context = [...prompt], ids = new Int32Array(seq);
   for (let i = 0; i < tokens; i++) {

@@ -115,10 +115,14 @@ function spread(g: Graph, dy: Value, node: Node): Value {
   return g.expand(g.reshape(dy, x.shape.map((size, i) => axes.includes(i) ? 1 : size)), x.shape);
 }
 
-/** d logits = (softmax − onehot(target))·dy, row by row. */
+/**
+ * d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1, which
+ * the scatter takes for the last class.
+ */
 const crossEntropy: GradientRule = (g, node, [dy]) => {
   const [, targets] = node.inputs as [Value, Value], logProbabilities = node.outputs[1]!;
-  const column = g.reshape(dy!, [dy!.shape[0]!, 1]);
+  const isPredicted = g.greater(targets, g.constant(Int32Array.of(-1), [], "i32"));
+  const column = g.reshape(g.where(isPredicted, dy!, g.scalar(0)), [dy!.shape[0]!, 1]);
   return [g.scatterAddColumns(g.mul(g.exp(logProbabilities), column), targets, g.neg(column))];
 };
 

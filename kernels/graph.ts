@@ -417,6 +417,7 @@ export class Graph {
   }
   /**
    * −ln softmax(logits)[target] of each row: logits [n, classes], targets [n] int32, result [n].
+   * A row with target −1 has loss 0 and no gradient.
    */
   crossEntropy(logits: Value, targets: Value): Value {
     if (logits.shape.length !== 2 || !sameShape(targets.shape, logits.shape.slice(0, 1))) {
@@ -426,6 +427,7 @@ export class Graph {
     }
     return this.node("SoftmaxCrossEntropyLoss", [logits, targets], [targets.shape, logits.shape], {
       reduction: "none",
+      ignore_index: -1,
     })[0]!;
   }
 }

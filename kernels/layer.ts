@@ -24,6 +24,8 @@ export interface ParameterSpec {
   readonly shape: readonly number[];
   /** Its first values. */
   readonly initializer: Initializer;
+  /** Whether it is not trained: it gets no gradient, no moments and no step. */
+  readonly frozen?: true;
 }
 
 /** The name, dtype and shape of a tensor. */
@@ -101,12 +103,96 @@ export interface Layer {
   build(g: LayerGraph, x: Value | undefined): Value;
 }
 
+/** Two parameters that are one: the full names of that which is trained, and of its alias. */
+export type Tie = readonly [canonical: string, alias: string];
+
 /** What trains: layers in order, and how many predictions one micro-batch has. */
 export interface Model {
   /** The model's name: `gpt`, `mlp`, or one's own. */
   readonly name: string;
   /** The layers; the first reads the micro-batch, the last returns the loss. */
   readonly layers: readonly Layer[];
-  /** Predicted tokens (or labels) of one micro-batch: the loss is divided by their number. */
-  readonly predictions: number;
+  /**
+   * Predicted tokens (or labels) of one micro-batch, by which the loss is divided; a function where
+   * micro-batches differ.
+   */
+  readonly predictions: number | ((batch: Batch) => number);
+  /** Parameters that share one value, such as the tables of the embedding and the head. */
+  readonly ties?: readonly Tie[];
+  /** Samples of a micro-batch, B. */
+  readonly samples?: number;
+  /** The same model, parameters included, for micro-batches of another size. */
+  readonly withSamples?: (samples: number) => Model;
+}
+
+/**
+ * Targets of a micro-batch that are not −1: those are predicted, and have a loss.
+ *
+ * @param field that holds the targets.
+ * @throws {TypeError} when the micro-batch has no such field.
+ * @throws {RangeError} when a target is below −1: devices would read outside the logits.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { countTargets } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(countTargets({ targets: Int32Array.of(7, 0, -1, -1) }, "targets"), 2);
+ * ```
+ */
+export function countTargets(batch: Batch, field: string): number {
+  const targets = batch[field];
+  if (!targets) {
+    throw new TypeError(
+      `Cannot count predictions: the micro-batch must have the field "${field}", received [${
+        Object.keys(batch).join(", ")
+      }]`,
+    );
+  }
+  let count = 0;
+  for (let i = 0; i < targets.length; i++) {
+    if (targets[i]! >= 0) count++;
+    else if (Number(targets[i]) !== -1) throw badTarget(field, i, targets[i]!);
+  }
+  return count;
+}
+
+const badTarget = (field: string, i: number, value: number | bigint) =>
+  new RangeError(
+    `Cannot count predictions: "${field}" must hold classes, or −1 where nothing is predicted, received ${value} at position ${i}`,
+  );
+
+/**
+ * Cuts a micro-batch into parts of as many samples: each field's leading elements, evenly. The parts
+ * share the memory of the whole.
+ *
+ * @throws {RangeError} when the elements of a field cannot be divided so.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { splitBatch } from "@troupe/troupe/kernels";
+ *
+ * const batch = { ids: Int32Array.of(1, 2, 3, 4), label: Float32Array.of(5, 6) };
+ * assert.deepEqual(splitBatch(batch, 2), [
+ *   { ids: Int32Array.of(1, 2), label: Float32Array.of(5) },
+ *   { ids: Int32Array.of(3, 4), label: Float32Array.of(6) },
+ * ]);
+ * assert.throws(() => splitBatch(batch, 3), /"ids".*divisible by 3, received 4 elements/);
+ * ```
+ */
+export function splitBatch(batch: Batch, parts: number): Batch[] {
+  for (const [name, { length }] of Object.entries(batch)) {
+    if (Number.isInteger(length / parts)) continue;
+    throw new RangeError(
+      `Cannot split the micro-batch: the field "${name}" must be divisible by ${parts}, received ${length} elements`,
+    );
+  }
+  return Array.from({ length: parts }, (_, i) =>
+    Object.fromEntries(
+      Object.entries(batch).map(([name, values]) => {
+        const size = values.length / parts;
+        return [name, values.subarray(i * size, (i + 1) * size)];
+      }),
+    ));
 }

@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { Device, Run, Tensor } from "./device.ts";
-import { elementCount, Graph } from "./graph.ts";
+import type { Device, Kernel, Run, Tensor } from "./device.ts";
+import { Graph, type Value } from "./graph.ts";
 import { encodeModel } from "./onnx.ts";
-import type { ParameterStore } from "./parameters.ts";
+import type { Bucket, ParameterStore } from "./parameters.ts";
 
 /** AdamW (Loshchilov and Hutter, 2019), as in PyTorch but that one-dimensional tensors do not decay. */
 export interface AdamWOptions {
@@ -57,43 +57,66 @@ export interface Optimizer {
    * Sets what the buckets' steps of optimizer step `step` (from 1) share.
    *
    * @param gradientScale factor of every gradient: below 1 where the norm is clipped.
+   * @param versions which weights are stepped, and which are overwritten; both 0 where not given.
    */
-  begin(step: number, learningRate: number, gradientScale: number): void;
+  begin(
+    step: number,
+    learningRate: number,
+    gradientScale: number,
+    versions?: { readonly from: number; readonly to: number },
+  ): void;
   /** Steps one bucket. */
   stepBucket(index: number): Promise<void>;
 }
+
+/** What a step starts from: weights, scaled gradients and moments of a bucket, and scalars. */
+interface StepInputs {
+  readonly w: Value;
+  readonly d: Value;
+  readonly moments: readonly Value[];
+  readonly scalar: (name: string) => Value;
+}
+
+/** The weights and moments after a step. */
+type StepRule = (g: Graph, inputs: StepInputs) => { weight: Value; moments: readonly Value[] };
 
 /**
  * p ← p·decay − lrT·m/(√v + epsT), with the corrections of the moments' bias folded into the
  * scalars: lrT = η·√(1−β₂ᵗ)/(1−β₁ᵗ), epsT = ε·√(1−β₂ᵗ), decay = 1 − η·λ.
  */
-function adamw(length: number, { beta1, beta2 }: AdamWOptions): Uint8Array {
-  const g = new Graph();
-  const [w, sum, m, v] = ["w", "d", "m0", "m1"].map((name) => g.input(name, [length]));
-  const [scale, decay, rate, epsilon] = ["scale", "decay", "rate", "epsilon"].map((name) =>
-    g.input(name, [])
+const adamw = ({ beta1, beta2 }: AdamWOptions): StepRule => (g, { w, d, moments, scalar }) => {
+  const [m, v] = moments as [Value, Value];
+  const first = g.add(g.mul(m, g.scalar(beta1)), g.mul(d, g.scalar(1 - beta1)));
+  const second = g.add(g.mul(v, g.scalar(beta2)), g.mul(g.mul(d, d), g.scalar(1 - beta2)));
+  const step = g.div(g.mul(first, scalar("rate")), g.add(g.sqrt(second), scalar("epsilon")));
+  return { weight: g.sub(g.mul(w, scalar("decay")), step), moments: [first, second] };
+};
+
+const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, moments: [v], scalar }) => {
+  const gradient = g.add(d, g.mul(w, scalar("decay")));
+  const velocity = g.add(g.mul(v!, g.scalar(momentum)), gradient);
+  return { weight: g.sub(w, g.mul(velocity, scalar("rate"))), moments: [velocity] };
+};
+
+/**
+ * The step of a bucket. With FP16 gradients it also returns the FP16 weights, and the gradients
+ * widened and scaled: so these lie in memory of ours, where they are counted.
+ */
+function stepModel(length: number, options: OptimizerOptions, isMixed: boolean): Uint8Array {
+  const g = new Graph(), rule = options.kind === "adamw" ? adamw(options) : sgd(options);
+  const w = g.input("w", [length]);
+  const sum = g.input("d", [length], isMixed ? "f16" : "f32");
+  const states = MOMENTS[options.kind].map((_, i) => g.input(`m${i}`, [length]));
+  const scalars = new Map(
+    Object.keys(scalarValues(options, 1, 0, 1, true)).map((name) => [name, g.input(name, [])]),
   );
-  const d = g.mul(sum!, scale!);
-  const first = g.add(g.mul(m!, g.scalar(beta1)), g.mul(d, g.scalar(1 - beta1)));
-  const second = g.add(g.mul(v!, g.scalar(beta2)), g.mul(g.mul(d, d), g.scalar(1 - beta2)));
-  const step = g.div(g.mul(first, rate!), g.add(g.sqrt(second), epsilon!));
-  const weight = g.sub(g.mul(w!, decay!), step);
+  const scalar = (name: string) => scalars.get(name)!;
+  const d = g.mul(g.cast(sum, "f32"), scalar("scale"));
+  const { weight, moments } = rule(g, { w, d, moments: states, scalar });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
     { name: "w'", value: weight },
-    { name: "m0'", value: first },
-    { name: "m1'", value: second },
-  ]);
-}
-
-function sgd(length: number, { momentum }: SgdOptions): Uint8Array {
-  const g = new Graph();
-  const [w, d, v] = ["w", "d", "m0"].map((name) => g.input(name, [length]));
-  const [scale, decay, rate] = ["scale", "decay", "rate"].map((name) => g.input(name, []));
-  const gradient = g.add(g.mul(d!, scale!), g.mul(w!, decay!));
-  const velocity = g.add(g.mul(v!, g.scalar(momentum)), gradient);
-  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
-    { name: "w'", value: g.sub(w!, g.mul(velocity, rate!)) },
-    { name: "m0'", value: velocity },
+    ...moments.map((value, i) => ({ name: `m${i}'`, value })),
+    ...isMixed ? [{ name: "d'", value: d }, { name: "h'", value: g.cast(weight, "f16") }] : [],
   ]);
 }
 
@@ -116,8 +139,44 @@ function scalarValues(
   };
 }
 
+/** The memory of an optimizer beside the flat arrays. */
+export interface OptimizerMemory {
+  /** Scalars of a step, for buckets that decay and for those that do not. */
+  readonly scalars: ReadonlyMap<boolean, Readonly<Record<string, Tensor>>>;
+  /** Where the states of a bucket visit, when they are offloaded. */
+  readonly visitors: readonly Tensor[];
+  /** FP16 gradients of a bucket, widened and scaled. */
+  readonly gradient?: Tensor;
+}
+
+/** The arrays of which the optimizer has a value for each weight: first the master, if any. */
+const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments">) =>
+  master ? [master, ...moments] : moments;
+
+/** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
+export function allocateOptimizer(
+  device: Pick<Device, "alloc">,
+  store: ParameterStore,
+  options: OptimizerOptions,
+): OptimizerMemory {
+  const names = Object.keys(scalarValues(options, 1, 0, 1, true));
+  const scalars = new Map([true, false].map((isDecayed) => [
+    isDecayed,
+    Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
+  ]));
+  const longest = store.buckets.reduce((most, { length }) => Math.max(most, length), 0);
+  const bucket = () => device.alloc("f32", [longest]);
+  return {
+    scalars,
+    visitors: statesOf(store).filter((state) => "values" in state).map(bucket),
+    ...store.master && { gradient: bucket() },
+  };
+}
+
 /**
  * Binds an optimizer to the buckets of a stage.
+ *
+ * @param memory by default allocated for it.
  *
  * @example One step of SGD
  * ```ts
@@ -138,34 +197,34 @@ export async function openOptimizer(
   device: Device,
   store: ParameterStore,
   options: OptimizerOptions,
+  memory: OptimizerMemory = allocateOptimizer(
+    device,
+    store,
+    options,
+  ),
 ): Promise<Optimizer> {
   const lengths = [...new Set(store.buckets.map(({ length }) => length))];
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
-      const model = options.kind === "adamw" ? adamw(length, options) : sgd(length, options);
+      const model = stepModel(length, options, store.master !== undefined);
       return [length, await device.compile(model)] as const;
     })),
   );
-  const scalars = new Map<boolean, Record<string, Tensor>>();
-  for (const isDecayed of [true, false]) {
-    const names = Object.keys(scalarValues(options, 1, 0, 1, isDecayed));
-    scalars.set(
-      isDecayed,
-      Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
+  const { scalars } = memory;
+  const bindSteps = (from: number, to: number) =>
+    store.buckets.map((bucket) =>
+      bindStep(device, store, memory, bucket, kernels.get(bucket.length)!, {
+        from: store.versions[from]!,
+        to: store.versions[to]!,
+      })
     );
-  }
-  const runs = store.buckets.map(({ offset, length, isDecayed }): Run => {
-    const view = (tensor: Tensor) => device.view(tensor, offset, [length]);
-    const moments = store.moments.map(view), weight = view(store.weights);
-    const named = (suffix: string) =>
-      Object.fromEntries(moments.map((moment, i) => [`m${i}${suffix}`, moment]));
-    return kernels.get(length)!.bind(
-      { w: weight, d: view(store.gradients), ...named(""), ...scalars.get(isDecayed) },
-      { "w'": weight, ...named("'") },
-    );
-  });
+  let steps = bindSteps(0, 0);
+  const bound = new Map([["0 0", steps]]);
   return {
-    begin(step, learningRate, gradientScale) {
+    begin(step, learningRate, gradientScale, { from, to } = { from: 0, to: 0 }) {
+      const key = `${from} ${to}`;
+      steps = bound.get(key) ?? bindSteps(from, to);
+      bound.set(key, steps);
       for (const [isDecayed, tensors] of scalars) {
         const values = scalarValues(options, step, learningRate, gradientScale, isDecayed);
         for (const [name, value] of Object.entries(values)) {
@@ -173,35 +232,45 @@ export async function openOptimizer(
         }
       }
     },
-    stepBucket: (index) => runs[index]!(),
+    stepBucket: (index) => steps[index]!(),
   };
 }
 
-/** Sums of squares of each parameter's gradient, each in one fixed order. */
-export async function openGradientSquares(
+/** Binds the step of one bucket; offloaded states visit the device for it. */
+function bindStep(
   device: Device,
   store: ParameterStore,
-): Promise<() => Promise<Map<string, number>>> {
-  const counts = [...new Set(store.parameters.map(({ shape }) => elementCount(shape)))];
-  const kernels = new Map(
-    await Promise.all(counts.map(async (count) => {
-      const g = new Graph(), d = g.input("d", [count]);
-      const outputs = [{ name: "sum", value: g.sumOfSquares(d) }];
-      const model = encodeModel(g, [{ name: "d", value: d }], outputs);
-      return [count, await device.compile(model)] as const;
-    })),
-  );
-  const sums = device.alloc("f32", [store.parameters.length]);
-  const runs = store.parameters.map(({ shape, gradient }, i) => {
-    const count = elementCount(shape);
-    return kernels.get(count)!.bind(
-      { d: device.view(gradient, 0, [count]) },
-      { sum: device.view(sums, i, []) },
-    );
+  { scalars, visitors, gradient }: OptimizerMemory,
+  { offset, length, isDecayed }: Bucket,
+  kernel: Kernel,
+  weights: { readonly from: Tensor; readonly to: Tensor },
+): Run {
+  const { master, gradients } = store;
+  const visits: { rest: Float32Array; visitor: Tensor }[] = [];
+  const states = statesOf(store).map((state, i) => {
+    if (!("values" in state)) return device.view(state, offset, [length]);
+    const rest = state.values.subarray(offset, offset + length);
+    const visitor = device.view(visitors[i]!, 0, [length]);
+    visits.push({ rest, visitor });
+    return visitor;
   });
+  const stored = device.view(weights.to, offset, [length]);
+  const w = master ? states[0]! : device.view(weights.from, offset, [length]);
+  const own = master ? states.slice(1) : states;
+  const named = (suffix: string) =>
+    Object.fromEntries(own.map((moment, i) => [`m${i}${suffix}`, moment]));
+  const run = kernel.bind(
+    { w, d: device.view(gradients, offset, [length]), ...named(""), ...scalars.get(isDecayed) },
+    {
+      "w'": master ? w : stored,
+      ...named("'"),
+      ...gradient && { "d'": device.view(gradient, 0, [length]), "h'": stored },
+    },
+  );
+  if (visits.length === 0) return run;
   return async () => {
-    for (const run of runs) await run();
-    const values = await device.read<Float32Array>(sums);
-    return new Map(store.parameters.map(({ name }, i) => [name, values[i]!]));
+    for (const { rest, visitor } of visits) device.write(visitor, rest);
+    await run();
+    for (const { rest, visitor } of visits) await device.read(visitor, rest);
   };
 }

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { compileModel } from "./compile_model.ts";
+import { compileModel, withAliases } from "./compile_model.ts";
 import type { Device } from "./device.ts";
-import type { Batch, Layer } from "./layer.ts";
+import type { Batch, Layer, Tie } from "./layer.ts";
 import { openStage } from "./stage.ts";
 
 /** Computes the output of the last layer for one micro-batch. */
@@ -17,6 +17,7 @@ export type Predictor = (fields: Batch) => Promise<Float32Array>;
  *
  * @param layers as for training, but the last returns what is asked for instead of a loss:
  * {@linkcode gpt2Logits}, {@linkcode mlpLogits}.
+ * @param ties of the layers' parameters: `weights` need not hold the aliases.
  * @throws {TypeError} when a weight is missing.
  *
  * @example
@@ -39,19 +40,20 @@ export async function openPredictor(
   device: Device,
   layers: readonly Layer[],
   weights: ReadonlyMap<string, Float32Array>,
+  ties: readonly Tie[] = [],
 ): Promise<Predictor> {
   // With full recomputation a forward saves no activations.
-  const model = compileModel({ name: "predictor", layers, predictions: 1 }, "full", {
+  const model = compileModel({ name: "predictor", layers, predictions: 1, ties }, "full", {
     endsWithLoss: false,
   });
   const stage = await openStage(device, model, {
     optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
     backward: "never",
   });
-  stage.load({ weights, moments: new Map() });
+  stage.load(withAliases({ weights, moments: new Map() }, ties));
   return async (fields) => {
     const { output } = await stage.forward(0, undefined, fields);
     stage.drop(0);
-    return output;
+    return output as Float32Array; // The program is fp32.
   };
 }

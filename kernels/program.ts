@@ -13,6 +13,7 @@ import { isZeros, zeros } from "./gradients.ts";
 import { elementCount, type Graph, type Node, type Value } from "./graph.ts";
 import { type Layer, LayerGraph, type ParameterSpec, type TensorSpec } from "./layer.ts";
 import { encodeModel, type Port, sliceNodes } from "./onnx.ts";
+import { checkPrecision, type Precision } from "./precision.ts";
 
 /** Which activations are computed again in the backward pass instead of being saved. */
 export type Recompute = "none" | "cheap" | "full";
@@ -35,16 +36,21 @@ export interface LayerProgram {
   readonly output: TensorSpec;
   /** Whether the output is the loss of each sample. */
   readonly isLoss: boolean;
+  /** In which type its models take and give weights, gradients and activations. */
+  readonly precision: Precision;
   /** Activations that live from F to B (to W when the backward is split). */
   readonly saved: readonly TensorSpec[];
   /** Values that I hands to W. */
   readonly carried: readonly TensorSpec[];
-  /** ONNX models. `input` is absent for the first layer, whose W is its whole backward. */
+  /**
+   * ONNX models. `input` is absent for the first layer, whose W is its whole backward, `weight`
+   * where no parameter is trained, `backward` where both are.
+   */
   readonly models: {
     readonly forward: Uint8Array;
-    readonly backward: Uint8Array;
+    readonly backward?: Uint8Array;
     readonly input?: Uint8Array;
-    readonly weight: Uint8Array;
+    readonly weight?: Uint8Array;
   };
   /** Estimated work of a forward and a whole backward, in floating-point operations. */
   readonly cost: { readonly forward: number; readonly backward: number };
@@ -64,41 +70,39 @@ export const PORTS = {
   gradient: (name: string) => `d.${name}`,
 } as const;
 
+/** Options of {@linkcode compileLayer}. */
+export interface LayerOptions {
+  /** Whether it is the last layer, which returns the loss of each sample. */
+  readonly isLoss: boolean;
+  /** Which activations its backward computes again. */
+  readonly recompute: Recompute;
+  /** Says of a parameter's name within the layer whether it is not trained. */
+  readonly frozen?: (parameter: string) => boolean;
+  /** In which type it stores; fp32 where not given. */
+  readonly precision?: Precision | undefined;
+}
+
 /**
  * Compiles one layer.
  *
  * @param layer its last use in a model decides `isLoss`.
  * @param input the output of the layer before; absent for the first layer.
  * @throws {TypeError} when an op has no gradient, or a parameter does not reach the output.
- * @throws {RangeError} when a loss is not one f32 number for each sample.
+ * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision unknown.
  */
 export function compileLayer(
   layer: Layer,
   input: TensorSpec | undefined,
-  options: { isLoss: boolean; recompute: Recompute },
+  options: LayerOptions,
 ): LayerProgram {
-  const g = new LayerGraph();
-  const x = input && g.input(PORTS.input, input.shape, input.dtype);
-  const y = layer.build(g, x);
-  if (options.isLoss && (y.shape.length !== 1 || y.dtype !== "f32")) {
-    throw new RangeError(
-      `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${y.dtype} [${y.shape}]`,
-    );
-  }
-  const forwardNodes = new Set(g.nodes);
-  const seed = options.isLoss
-    ? g.input(PORTS.lossScale, [])
-    : g.input(PORTS.outputGradient, y.shape);
-  const { gradients, dx } = differentiate(
-    g,
-    layer,
-    y,
-    options.isLoss ? g.expand(seed, y.shape) : seed,
-    x,
-  );
+  const { isLoss, recompute, precision = "fp32" } = options;
+  checkPrecision(precision);
+  const { g, y, parameters, seed, forwardNodes, gradients, dx } = buildGraph(layer, input, options);
+  const trained = parameters.filter(({ spec }) => !spec.frozen);
   const outputs = dx ? [...gradients, dx] : gradients;
-  const saved = savedValues(outputs.map((port) => port.value), forwardNodes, options.recompute);
-  const accumulators = g.parameters.map(({ spec }): Port => ({
+  const ends = outputs.map((port) => port.value);
+  const saved = savedValues(ends, forwardNodes, recompute);
+  const accumulators = trained.map(({ spec }): Port => ({
     name: PORTS.accumulator(spec.name),
     value: g.inputs.find((value) => value.name === PORTS.accumulator(spec.name))!,
   }));
@@ -109,19 +113,29 @@ export function compileLayer(
   const carried = dx ? carriedValues(g, known, dx, gradients) : [];
   const carriedPorts = carried.map((value, i) => ({ name: `carried.${i}`, value }));
   const outputPort = { name: PORTS.output, value: y };
+  const borders = isLoss ? ends : [...ends, y, seed];
+  const stored = precision === "fp16" ? storedValues(g, borders, forwardNodes) : new Set<Value>();
+  const specOf = ({ name, value }: Port): TensorSpec => ({
+    name,
+    dtype: stored.has(value) ? "f16" : value.dtype,
+    shape: value.shape,
+  });
+  const encode = (inputs: readonly Port[], outputs: readonly Port[]) =>
+    encodeModel(g, inputs, outputs, stored);
   return {
-    parameters: g.parameters.map(({ spec }) => spec),
+    parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
     ...input && { input },
-    output: { name: PORTS.output, dtype: y.dtype, shape: y.shape },
-    isLoss: options.isLoss,
+    output: specOf(outputPort),
+    isLoss,
+    precision,
     saved: savedPorts.map(specOf),
     carried: carriedPorts.map(specOf),
     models: {
-      forward: encodeModel(g, given, [outputPort, ...savedPorts]),
-      backward: encodeModel(g, known, outputs),
-      ...dx && { input: encodeModel(g, known, [dx, ...carriedPorts]) },
-      weight: encodeModel(g, [...carriedPorts, ...known], gradients),
+      forward: encode(given, [outputPort, ...savedPorts]),
+      ...outputs.length > 0 && { backward: encode(known, outputs) },
+      ...dx && { input: encode(known, [dx, ...carriedPorts]) },
+      ...trained.length > 0 && { weight: encode([...carriedPorts, ...known], gradients) },
     },
     cost: {
       forward: workOf(sliceNodes(g, given.map((port) => port.value), [y])),
@@ -130,27 +144,86 @@ export function compileLayer(
   };
 }
 
-const specOf = ({ name, value }: Port): TensorSpec => ({
-  name,
-  dtype: value.dtype,
-  shape: value.shape,
-});
+/** The graph of a layer's forward and backward. */
+interface JointGraph {
+  readonly g: LayerGraph;
+  readonly y: Value;
+  readonly parameters: LayerGraph["parameters"];
+  /** The gradient of the output, or the factor of the loss. */
+  readonly seed: Value;
+  readonly forwardNodes: ReadonlySet<Node>;
+  readonly gradients: readonly Port[];
+  readonly dx?: Port;
+}
+
+function buildGraph(
+  layer: Layer,
+  input: TensorSpec | undefined,
+  { isLoss, frozen, precision }: LayerOptions,
+): JointGraph {
+  const g = new LayerGraph();
+  const isStored = precision === "fp16" && input?.dtype === "f16";
+  const x = input && g.input(PORTS.input, input.shape, isStored ? "f32" : input.dtype);
+  const y = layer.build(g, x);
+  if (isLoss && (y.shape.length !== 1 || y.dtype !== "f32")) {
+    throw new RangeError(
+      `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${y.dtype} [${y.shape}]`,
+    );
+  }
+  const parameters = g.parameters.map(({ spec, value }) => ({
+    spec: frozen?.(spec.name) ? { ...spec, frozen: true as const } : spec,
+    value,
+  }));
+  const trained = parameters.filter(({ spec }) => !spec.frozen);
+  const forwardNodes = new Set(g.nodes);
+  const seed = isLoss ? g.input(PORTS.lossScale, []) : g.input(PORTS.outputGradient, y.shape);
+  const { gradients, dx } = differentiate(
+    g,
+    layer.name,
+    trained,
+    [y, isLoss ? g.expand(seed, y.shape) : seed],
+    x,
+  );
+  return { g, y, parameters, seed, forwardNodes, gradients, ...dx && { dx } };
+}
+
+/**
+ * What is stored in FP16: parameters and their accumulators, the input, what the layer hands to
+ * others, and whatever a recomputation policy may save.
+ */
+function storedValues(
+  g: LayerGraph,
+  borders: readonly Value[],
+  forwardNodes: ReadonlySet<Node>,
+): Set<Value> {
+  const isStatistic = (value: Value) =>
+    value.node?.op === "LayerNormalization" && value !== value.node.outputs[0];
+  const isOwn = (input: Value) =>
+    input.name !== PORTS.lossScale && !g.fields.some(({ value }) => value === input);
+  const values = [
+    ...g.inputs.filter(isOwn),
+    ...borders,
+    ...savedValues(borders, forwardNodes, "none"),
+    ...savedValues(borders, forwardNodes, "cheap"),
+  ];
+  return new Set(values.filter((value) => value.dtype === "f32" && !isStatistic(value)));
+}
 
 /** Adds the gradients of the parameters, each summed onto its accumulator, and of the input. */
 function differentiate(
   g: LayerGraph,
-  layer: Layer,
-  y: Value,
-  dy: Value,
+  layer: string,
+  parameters: LayerGraph["parameters"],
+  output: readonly [y: Value, dy: Value],
   x: Value | undefined,
 ): { gradients: Port[]; dx?: Port } {
-  const wanted = g.parameters.map(({ value }) => value);
-  const found = addGradients(g, [[y, dy]], x ? [...wanted, x] : wanted);
-  const gradients = g.parameters.map(({ spec }, i) => {
+  const wanted = parameters.map(({ value }) => value);
+  const found = addGradients(g, [output], x ? [...wanted, x] : wanted);
+  const gradients = parameters.map(({ spec }, i) => {
     const gradient = found[i];
     if (!gradient) {
       throw new TypeError(
-        `Cannot train layer "${layer.name}": its output must depend on every parameter, received "${spec.name}" unused`,
+        `Cannot train layer "${layer}": its output must depend on every parameter, received "${spec.name}" unused`,
       );
     }
     const accumulator = g.input(PORTS.accumulator(spec.name), spec.shape);

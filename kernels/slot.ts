@@ -1,12 +1,13 @@
 /**
- * The memory of one micro-batch in flight on a stage, with every run bound to it.
+ * One micro-batch in flight on a stage: its activations, with every run bound to them.
  *
  * @module
  */
 
-import type { Device, Kernel, Run, Tensor } from "./device.ts";
-import type { TensorSpec } from "./layer.ts";
+import type { ActivationOptions, Activations } from "./activations.ts";
+import type { Kernel, Run, Tensor } from "./device.ts";
 import { type LayerProgram, PORTS } from "./program.ts";
+import { segmentsOf } from "./recompute_interval.ts";
 
 /** The parts of the backward pass: B whole, I for the input, W for the weights. */
 export type BackwardKind = "B" | "I" | "W";
@@ -17,90 +18,74 @@ export interface StageLayer {
   readonly prefix: string;
   /** What it computes. */
   readonly program: LayerProgram;
-  /** Its models, as far as they will be asked for. */
+  /** Its models, as far as they exist and will be asked for. */
   readonly kernels: { readonly forward: Kernel } & Partial<Record<BackwardKind, Kernel>>;
 }
 
-/** The gradient of each layer's input, and last that of the stage's output. */
-export type BoundaryGradients = readonly (Tensor | undefined)[];
+/** The backward of a segment of layers. */
+export interface SegmentBackward {
+  /** Forwards that compute its activations again; one array for all kinds of backward. */
+  readonly again: readonly Run[];
+  /** Last layer first. */
+  readonly runs: readonly Run[];
+}
 
-/** The memory and the bound runs of one micro-batch in flight. */
-export interface Slot {
-  /** What the stage before sent; absent on the first stage. */
-  readonly input?: Tensor;
-  /** The fields of the micro-batch that the layers read. */
-  readonly fields: Readonly<Record<string, Tensor>>;
-  /** What the last layer returns. */
-  readonly output: Tensor;
-  /** Where gradients pass between layers. */
-  readonly gradients: BoundaryGradients;
+/** A micro-batch in flight. */
+export interface Slot extends Activations {
   /** First layer first. */
   readonly forward: readonly Run[];
-  /** Last layer first. */
-  readonly backward: Readonly<Record<BackwardKind, readonly Run[]>>;
+  /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves behind. */
+  readonly fresh: readonly Run[];
+  /** Last segment first. */
+  readonly backward: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
 }
 
-/**
- * Allocates the gradients between layers. A whole backward needs two buffers for each size, as one
- * is read while the other is written; W reads what I left, so a split backward needs all of them.
- */
-export function allocateGradients(
-  device: Device,
+/** Binds the runs of one micro-batch. */
+export function bindSlot(
   layers: readonly StageLayer[],
-  isSplit: boolean,
-): BoundaryGradients {
-  const pool = new Map<string, Tensor>();
-  const allocate = (spec: TensorSpec | undefined, i: number) => {
-    if (!spec) return undefined;
-    const key = isSplit ? `${i}` : `${i % 2} ${spec.shape}`;
-    if (!pool.has(key)) pool.set(key, device.alloc("f32", spec.shape));
-    return pool.get(key)!;
-  };
-  const last = layers.at(-1)!.program;
-  const inputs = layers.map(({ program }, i) => allocate(program.input, i));
-  return [...inputs, last.isLoss ? undefined : allocate(last.output, layers.length)];
-}
-
-/** Allocates a slot and binds its runs. What a stage shares between slots is given. */
-export function createSlot(
-  device: Device,
-  layers: readonly StageLayer[],
+  activations: Activations,
+  options: ActivationOptions,
   shared: {
     /** For each layer its parameters and their gradients, by port. */
     readonly parameters: readonly Readonly<Record<string, Tensor>>[];
     readonly lossScale: Tensor;
-    readonly gradients: BoundaryGradients;
   },
 ): Slot {
-  const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
-  const allocateAll = (specs: readonly TensorSpec[]) =>
-    Object.fromEntries(specs.map((spec) => [spec.name, allocate(spec)]));
-  const { gradients } = shared;
-  const first = layers[0]!.program.input;
-  const input = first && allocate(first);
-  const fields: Record<string, Tensor> = {};
-  const forward: Run[] = [];
-  const backward: Record<BackwardKind, Run[]> = { B: [], I: [], W: [] };
-  let x = input;
-  layers.forEach(({ program, kernels }, i) => {
-    const tensors: Record<string, Tensor> = { ...shared.parameters[i] };
-    for (const field of program.fields) {
-      fields[field.name] ??= allocate(field);
-      tensors[PORTS.field(field.name)] = fields[field.name]!;
-    }
-    if (x) tensors[PORTS.input] = x;
-    x = tensors[PORTS.output] = allocate(program.output);
-    Object.assign(tensors, allocateAll(program.saved), kernels.I && allocateAll(program.carried));
-    tensors[PORTS.lossScale] = shared.lossScale;
-    if (gradients[i]) tensors[PORTS.inputGradient] = gradients[i];
-    if (gradients[i + 1]) tensors[PORTS.outputGradient] = gradients[i + 1]!;
-    forward.push(bind(kernels.forward, tensors));
-    for (const kind of ["B", "I", "W"] as const) {
-      const kernel = kernels[kind];
-      if (kernel) backward[kind].unshift(bind(kernel, tensors));
-    }
+  const isAgain = options.recomputeInterval !== undefined;
+  const bound = layers.map(({ kernels }, i) => {
+    const lossScale = { [PORTS.lossScale]: shared.lossScale };
+    const tensors = { ...shared.parameters[i], ...activations.ports[i], ...lossScale };
+    const runOf = (kernel: Kernel | undefined) => kernel && bind(kernel, tensors);
+    // With an interval, W cannot read what I has left: it is B again.
+    const { forward, B, I, W } = kernels;
+    return {
+      forward: bind(forward, tensors),
+      B: runOf(B),
+      I: runOf(I),
+      W: isAgain ? undefined : runOf(W),
+    };
   });
-  return { ...input && { input }, fields, output: x!, gradients, forward, backward };
+  const forward = bound.map((runs) => runs.forward);
+  const segments = segmentsOf(layers.length, options.recomputeInterval).map(({ from, to }) => {
+    // The output of a segment is kept, or nothing reads it: a last layer that saves nothing rests.
+    const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
+    return { from, to, again: isAgain ? forward.slice(from, end) : [] };
+  });
+  const firstTrained = layers.findIndex(({ program }) => program.models.weight);
+  const backward = (kind: BackwardKind) =>
+    segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
+      if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
+      const runs = bound.slice(from, to).reverse().map((one) =>
+        kind === "W" && isAgain ? one.B : one[kind]
+      );
+      return [{ again, runs: runs.filter((run) => run !== undefined) }];
+    });
+  return {
+    ...activations,
+    forward,
+    fresh: segments.at(-1)!.again,
+    backward: { B: backward("B"), I: backward("I"), W: backward("W") },
+  };
 }
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */

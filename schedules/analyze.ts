@@ -1,7 +1,7 @@
 /** What a schedule costs: time, idle time and its causes, activations, weights, messages. */
 
 import type { Action } from "./action.ts";
-import { type ActionList, KIND } from "./action_list.ts";
+import { peakOf } from "./activations.ts";
 import type { Costs } from "./costs.ts";
 import { type AwaitedInput, execute, type Execution, type ListedSchedule } from "./execute.ts";
 import { hostTable, pipelineWorkers, type Schedule } from "./schedule.ts";
@@ -67,7 +67,7 @@ export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
     bubbleRatio: makespan === 0 ? 0 : total / (listed.workers * makespan),
     idle,
     idleLocal: busy.map((time, worker) => span(worker) - time),
-    peakActivations: listed.lists.map((list) => peakActivations(list) * stageShare(listed)),
+    peakActivations: listed.lists.map((list) => peakOf(list) * stageShare(listed)),
     weights: listed.placement.map((held, worker) =>
       held.length * stageShare(listed) * (listed.weightVersions[worker] ?? 1)
     ),
@@ -84,18 +84,6 @@ function busyTime(starts: Float64Array, ends: Float64Array): number {
 /** What a stage is of 1/P of the model. */
 function stageShare(schedule: Schedule): number {
   return pipelineWorkers(schedule) / schedule.stages;
-}
-
-/** The most (stage, micro-batch) activations at a time: from F to B, or to W where B is split. */
-function peakActivations(list: ActionList): number {
-  let live = 0;
-  let peak = 0;
-  for (let part = 0; part < list.partCount; part++) {
-    const kind = list.kindAt(part);
-    if (kind === KIND.F) peak = Math.max(peak, ++live);
-    else if (kind !== KIND.I) live -= list.halfAt(part) === 0 ? 1 : 0.5;
-  }
-  return peak;
 }
 
 function hops(schedule: Schedule): number {

@@ -3,7 +3,8 @@
 import type { Action } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import type { ClosedForm, UniformCosts } from "./closed_form.ts";
-import { listPolicies, type StepPolicy } from "./policy.ts";
+import { listPolicies } from "./list_policies.ts";
+import type { StepPolicy } from "./policy.ts";
 import type { PlacedStage, Schedule, ScheduleOptions, WeightUpdates } from "./schedule.ts";
 
 /** Where the stages of each replica of the pipeline sit. */

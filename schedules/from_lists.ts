@@ -2,7 +2,7 @@
 
 import type { Action } from "./action.ts";
 import { ActionList, KIND } from "./action_list.ts";
-import { listPolicies } from "./policy.ts";
+import { listPolicies } from "./list_policies.ts";
 import type { ListedSchedule } from "./execute.ts";
 import type { PlacedStage, Schedule } from "./schedule.ts";
 
@@ -88,7 +88,7 @@ export function withOrders(
     name,
     lists,
     injectionLimit: base.microBatches,
-    policy: listPolicies(lists),
+    policy: listPolicies(lists, base.listPolicy),
   });
 }
 

@@ -45,8 +45,7 @@ export function listPolicy(list: ActionList): StepPolicy {
   return {
     next(ready) {
       const head = list.at(index);
-      if (head === undefined) return undefined;
-      if (!parts(head).every((part) => offersFor(ready, part).length > 0)) return undefined;
+      if (head === undefined || !isOffered(ready, head)) return undefined;
       index++;
       return head;
     },
@@ -60,25 +59,19 @@ export function listPolicy(list: ActionList): StepPolicy {
 }
 
 /**
- * The policies of lists: for a worker, a new one that follows its list.
+ * Whether all that an action needs is among the offers.
  *
  * @example
  * ```ts
- * import { throws } from "node:assert/strict";
- * import { ActionList, listPolicies } from "@troupe/troupe/schedules";
+ * import { strictEqual } from "node:assert/strict";
+ * import { B, F, I, isOffered, overlap } from "@troupe/troupe/schedules";
  *
- * const policyOf = listPolicies([ActionList.from([])]);
- * throws(() => policyOf(1), RangeError);
+ * strictEqual(isOffered([F(0, 1), B(7, 0)], overlap(F(0, 1), I(7, 0))), true);
+ * strictEqual(isOffered([F(0, 1)], F(0, 1, 2)), false);
  * ```
  */
-export function listPolicies(lists: readonly ActionList[]): (worker: number) => StepPolicy {
-  return (worker) => {
-    const list = lists[worker];
-    if (list !== undefined) return listPolicy(list);
-    throw new RangeError(
-      `Cannot make a policy: the worker must be from 0 to ${lists.length - 1}, received ${worker}`,
-    );
-  };
+export function isOffered(ready: readonly Action[], action: Action): boolean {
+  return parts(action).every((part) => offersFor(ready, part).length > 0);
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import type { ActionList } from "./action_list.ts";
 import type { Costs } from "./costs.ts";
+import type { ListPolicy } from "./list_policies.ts";
 import type { MailboxOrder, StepPolicy } from "./policy.ts";
 
 /** One stage of one replica of the pipeline, as a worker holds it. */
@@ -38,6 +39,8 @@ export interface Schedule {
   readonly replicaOf: readonly number[];
   /** For each worker, what it does in order; absent where messages decide. */
   readonly lists?: readonly ActionList[];
+  /** How the lists are followed: to the letter unless given. */
+  readonly listPolicy?: ListPolicy;
   /** The micro-batches that the supervisor may have in flight at a time. */
   readonly injectionLimit: number;
   /** When the weights change. */
@@ -71,7 +74,10 @@ export interface ScheduleOptions {
   readonly scale?: ChimeraScale | undefined;
   /** Search: what to plan for; tF = tI = tW = 1 and no time for messages unless given. */
   readonly costs?: Costs | undefined;
-  /** Search: the most activations of a worker, in 1/P of a micro-batch's; P unless given. */
+  /**
+   * The most activations of a worker, in 1/P of a micro-batch's. Search: P unless given. The elastic
+   * policy: what the list itself needs unless given.
+   */
   readonly activationLimit?: number | undefined;
   /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
   readonly weightLimit?: number | undefined;
@@ -90,6 +96,24 @@ export interface ScheduleOptions {
  */
 export function pipelineWorkers(schedule: Schedule): number {
   return schedule.placement.filter((held) => held.some(({ replica }) => replica === 0)).length;
+}
+
+/**
+ * A number of activations in micro-batches of 1/P of the model as whole ones of (stage,
+ * micro-batch).
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { activationParts, createSchedule } from "@troupe/troupe/schedules";
+ *
+ * const schedule = createSchedule("interleaved", { workers: 2, microBatches: 2, chunks: 2 });
+ * strictEqual(activationParts(schedule, 1.5), 3);
+ * ```
+ */
+export function activationParts(schedule: Schedule, activations: number): number {
+  const share = pipelineWorkers(schedule) / schedule.stages;
+  return Math.floor(activations / share + 1e-9); // shares such as 1/3 are not exact
 }
 
 /**

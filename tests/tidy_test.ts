@@ -11,9 +11,12 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "kernels": [],
   "schedules": [],
   "actors/runtime": [],
+  "actors/simulation": ["actors/runtime", "deno.json"],
   "actors": ["actors/runtime", "schedules", "kernels"],
   "examples": ["mod.ts"],
   "mod.ts": ["actors", "schedules", "kernels"],
+  "testing.ts": ["actors/simulation"],
+  "lint": ["actors/simulation"],
   "cli.ts": ["mod.ts", "examples"],
 };
 
@@ -23,7 +26,9 @@ const EXAMPLE_LINES_MAX = 120;
 
 /** The room of a path from the root. */
 function roomOf(path: string): string {
-  if (path.startsWith("actors/runtime/")) return "actors/runtime";
+  for (const room of ["actors/runtime", "actors/simulation"]) {
+    if (path.startsWith(`${room}/`)) return room;
+  }
   return path.includes("/") ? path.slice(0, path.indexOf("/")) : path;
 }
 

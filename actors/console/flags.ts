@@ -9,13 +9,17 @@ import { parseArgs } from "@std/cli/parse-args";
 /** One flag. */
 export interface Flag {
   /** What its values are. */
-  readonly kind: "integer" | "number" | "text" | "choice" | "switch";
+  readonly kind: "integer" | "number" | "text" | "choice" | "switch" | "own";
   /** What stands for the value in the help: `N`, `FILE`. */
   readonly value?: string;
   /** What it does, in a few words. */
   readonly help: string;
   /** Values of a choice. */
   readonly choices?: readonly string[];
+  /** Reads a value of its own kind; undefined for what is none. */
+  readonly read?: (text: string) => unknown;
+  /** What a value of its own kind must be, in words. */
+  readonly must?: string;
   /** Lowest value of a number; integers start at 1 unless said otherwise. */
   readonly minimum?: number;
   /** A number must stay below this. */
@@ -31,6 +35,7 @@ export type Flags = Readonly<Record<string, Flag>>;
 export type ValueOf<F extends Flag> = F extends { kind: "integer" | "number" } ? number
   : F extends { kind: "switch" } ? boolean
   : F extends { kind: "choice"; choices: readonly (infer C)[] } ? C
+  : F extends { kind: "own"; read: (text: string) => infer V } ? Exclude<V, undefined>
   : string;
 
 /** The values of the flags that were given, by name. */
@@ -103,7 +108,7 @@ export function parseFlags<const T extends Flags>(
       );
     },
   });
-  const values: Record<string, number | boolean | string> = {};
+  const values: Record<string, unknown> = {};
   for (const name of names) {
     const raw: unknown = parsed[name], flag = flags[name]!;
     if (raw === undefined || raw === false) continue;
@@ -124,13 +129,18 @@ function joinValues(args: readonly string[], valued: readonly string[]): string[
   return joined;
 }
 
-function convert(name: string, flag: Flag, raw: string): number | string {
-  const { kind, choices = [] } = flag;
+function convert(name: string, flag: Flag, raw: string): unknown {
+  const { kind, choices = [], read, must } = flag;
   if (raw === "") throw new TypeError(`Cannot read flags: --${name} must have a value`);
   if (kind === "choice" && !choices.includes(raw)) {
     throw new RangeError(
       `Cannot use --${name}: it must be one of ${choices.join(", ")}, received "${raw}"`,
     );
+  }
+  if (read !== undefined) {
+    const value = read(raw);
+    if (value !== undefined) return value;
+    throw new RangeError(`Cannot use --${name}: it must be ${must}, received "${raw}"`);
   }
   if (kind !== "integer" && kind !== "number") return raw;
   const value = Number(raw), { minimum = kind === "integer" ? 1 : 0, below = Infinity } = flag;

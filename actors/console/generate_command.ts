@@ -69,7 +69,7 @@ export async function generateCommand(
   begin();
   print(
     await generateText(device, tokenizer, {
-      config: { layers, hidden, heads, seq, vocab },
+      config: { layers, hidden, heads, seq, vocab, tie: config.tie === true },
       weights,
       prompt,
       tokens,

@@ -5,25 +5,48 @@
  */
 
 import { MultiBar, Presets } from "cli-progress";
+import type { StageMemory } from "../../kernels/mod.ts";
 import type { Plan } from "../plan.ts";
 import type { TrainEvent } from "../train_event.ts";
 import { print, printError } from "./command.ts";
+import { memoryLines, memoryTable } from "./memory_table.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
 
-/** One JSON object a line on standard output, and nothing else there. */
-export function jsonReport(): Report {
+/**
+ * One JSON object a line on standard output, and nothing else there.
+ *
+ * @param withMemory whether a line at the end says what each worker held.
+ */
+export function jsonReport(withMemory = false): Report {
+  let plan: Plan | undefined;
   return disposable((event) => {
     switch (event.type) {
+      case "plan":
+        plan = event.plan;
+        return;
       case "step": {
         const { step, loss, gradNorm, tokensPerSecond } = event;
         return printJson({ step, loss, gradNorm, tokensPerSecond });
       }
+      case "skip": {
+        const { step, loss, lossScale, nextLossScale } = event;
+        return printJson({ step, loss, skipped: true, lossScale, nextLossScale });
+      }
       case "evaluation":
         return printJson({ step: event.step, evalLoss: event.loss });
       case "end": {
-        const { type: _type, weights: _weights, choice: _choice, isInterrupted, ...line } = event;
+        const {
+          type: _type,
+          weights: _weights,
+          weightsHeld: _held,
+          memory: _memory,
+          choice: _choice,
+          isInterrupted,
+          ...line
+        } = event;
+        if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
         printJson({ done: true, ...line, ...isInterrupted && { interrupted: true } });
         return sayHowToResume(event);
       }
@@ -36,8 +59,17 @@ const printJson = (line: unknown) => print(JSON.stringify(line));
 const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Report =>
   Object.assign(report, { [Symbol.dispose]: dispose });
 
-/** Words and a progress bar on standard error where that is a terminal, else a line now and then. */
-export function consoleReport(steps: number): Report {
+/**
+ * Words and a progress bar on standard error where that is a terminal, else a line now and then.
+ *
+ * @param withMemory whether tables say what each worker will hold, and what it held.
+ */
+export function consoleReport(steps: number, withMemory = false): Report {
+  let plan: Plan | undefined;
+  const tellMemory = (used?: readonly StageMemory[]) => {
+    if (!withMemory) return;
+    memoryTable(memoryLines(plan!.memory, used)).forEach((line) => print(line));
+  };
   const isTerminal = Deno.stderr.isTerminal();
   const bars = new MultiBar({
     format: "step {value}/{total} {bar} loss {loss} · {speed} tokens/s · {eta_formatted} left",
@@ -60,7 +92,9 @@ export function consoleReport(steps: number): Report {
   return disposable((event) => {
     switch (event.type) {
       case "plan":
-        return planLines(event.plan).forEach((line) => print(line));
+        plan = event.plan;
+        planLines(plan).forEach((line) => print(line));
+        return tellMemory();
       case "step": {
         const loss = event.loss.toFixed(3), speed = Math.round(event.tokensPerSecond);
         if (isTerminal) {
@@ -73,6 +107,10 @@ export function consoleReport(steps: number): Report {
         }
         return;
       }
+      case "skip":
+        return say(
+          `step ${event.step} skipped: gradients overflowed at loss scale ${event.lossScale}; the next scale is ${event.nextLossScale}`,
+        );
       case "evaluation":
         return say(`after step ${event.step}: held-out loss ${event.loss.toFixed(3)}`);
       case "checkpoint":
@@ -82,6 +120,7 @@ export function consoleReport(steps: number): Report {
         stop();
         const seconds = event.seconds.toFixed(1);
         print(`${event.steps} steps in ${seconds} s on ${event.device}`);
+        tellMemory(event.memory);
         if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
         return sayHowToResume(event);
       }

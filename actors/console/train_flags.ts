@@ -5,8 +5,9 @@
  */
 
 import { RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
-import { scheduleNames } from "../../schedules/mod.ts";
 import { type FlagValues, type GivenFlags, helpLines } from "./flags.ts";
+import { readLink, readLossScale, readPositive, readSize } from "./quantities.ts";
+import { SCHEDULE_FLAGS } from "./schedule_flags.ts";
 
 /** The model and its sizes: these cannot change when a run goes on. */
 export const MODEL_FLAGS = {
@@ -22,15 +23,26 @@ export const MODEL_FLAGS = {
     default: "bytes",
     help: "what the tokens of a text are",
   },
+  tie: { kind: "switch", help: "gpt: the head's weight is that of the token embedding" },
 } as const;
 
-/** Data and optimizer: a run that goes on inherits these. */
+/**
+ * Data and optimizer, and all else that the numbers of a step depend on: a run that goes on
+ * inherits these.
+ */
 export const LEARNING_FLAGS = {
   data: { kind: "text", value: "TEXT|mnist", help: "sotu or moby-dick (sotu); mnist for the mlp" },
   text: { kind: "text", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
   tokens: { kind: "text", value: "FILE", help: "token ids as little-endian uint16, read in order" },
   "micro-batch": { kind: "integer", value: "B", default: 8, help: "samples of a micro-batch" },
-  "micro-batches": { kind: "integer", value: "N", default: 4, help: "micro-batches of a step" },
+  "micro-batches": {
+    kind: "integer",
+    value: "N",
+    default: 4,
+    help: "micro-batches of a step and a replica",
+  },
+  replicas: { kind: "integer", value: "W", default: 1, help: "data-parallel replicas" },
+  "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
   lr: { kind: "number", default: 0.002, help: "learning rate" },
   "lr-schedule": {
     kind: "choice",
@@ -42,33 +54,38 @@ export const LEARNING_FLAGS = {
   "weight-decay": { kind: "number", default: 0.01, help: "AdamW's weight decay" },
   beta1: { kind: "number", below: 1, default: 0.9, help: "AdamW's first beta" },
   beta2: { kind: "number", below: 1, default: 0.999, help: "AdamW's second beta" },
+  clip: {
+    kind: "own",
+    value: "NORM",
+    read: readPositive,
+    must: "a number above 0",
+    help: "most that the norm of all gradients may be",
+  },
+  precision: {
+    kind: "choice",
+    choices: ["fp32", "fp16"],
+    default: "fp32",
+    help: "how weights, activations and gradients are stored",
+  },
+  "loss-scale": {
+    kind: "own",
+    value: "N|dynamic",
+    read: readLossScale,
+    must: "a number above 0, or dynamic",
+    help: "fp16: factor of the loss (dynamic)",
+  },
+  reduce: {
+    kind: "choice",
+    choices: ["deterministic", "fast"],
+    default: "deterministic",
+    help: "all-reduce in copy order, or by ring and halving",
+  },
   seed: { kind: "integer", minimum: 0, default: 1, help: "of the weights and the order of a text" },
 } as const;
 
 /** How it runs: these may change when a run goes on. */
 const RUNNING_FLAGS = {
   steps: { kind: "integer", default: 600, help: "optimizer steps of the whole run" },
-  workers: { kind: "integer", value: "D", default: 2, help: "actors of the pipeline" },
-  schedule: {
-    kind: "choice",
-    value: "NAME",
-    choices: scheduleNames(),
-    default: "message-driven",
-    help: "which action a worker runs next; see troupe schedule list",
-  },
-  "pipeline-limit": {
-    kind: "integer",
-    value: "L",
-    help: "message-driven: micro-batches in flight (D)",
-  },
-  chunks: { kind: "integer", value: "V", help: "interleaved, looped-bfs: stages on a worker (2)" },
-  waves: { kind: "integer", value: "W", help: "hanayo: waves (1)" },
-  order: {
-    kind: "choice",
-    choices: ["fifo", "backward-first"],
-    default: "fifo",
-    help: "message-driven: which message goes first",
-  },
   device: {
     kind: "choice",
     choices: ["auto", "native", "wasm", "reference"],
@@ -87,6 +104,35 @@ const RUNNING_FLAGS = {
     default: "none",
     help: "activations computed again in the backward",
   },
+  "recompute-interval": {
+    kind: "integer",
+    value: "AC",
+    help: "keep only the input of every AC layers",
+  },
+  offload: { kind: "switch", help: "master weights and moments stay in host memory" },
+  memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+  "memory-limit": {
+    kind: "own",
+    value: "SIZE",
+    read: readSize,
+    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    help: "refuse a run that needs more on a worker",
+  },
+  sync: {
+    kind: "choice",
+    choices: ["end", "eager", "eager-opt"],
+    default: "end",
+    help: "when the all-reduce of a stage starts",
+  },
+  "bucket-size": { kind: "integer", value: "E", help: "elements of an optimizer bucket" },
+  coarsening: { kind: "integer", value: "K", help: "buckets of a chunk of the all-reduce (4)" },
+  "emulate-link": {
+    kind: "own",
+    value: "ALPHA_US,GBPS",
+    read: readLink,
+    must: "a latency in µs from 0, a comma and GB/s above 0, such as 50,1.25",
+    help: "delay messages as such a link would: µs, GB/s",
+  },
   weights: { kind: "text", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
   resume: { kind: "text", value: "DIR", help: "go on from the newest checkpoint in DIR" },
   out: { kind: "text", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
@@ -97,7 +143,12 @@ const RUNNING_FLAGS = {
 } as const;
 
 /** Every flag of `troupe train`. */
-export const TRAIN_FLAGS = { ...MODEL_FLAGS, ...LEARNING_FLAGS, ...RUNNING_FLAGS } as const;
+export const TRAIN_FLAGS = {
+  ...MODEL_FLAGS,
+  ...LEARNING_FLAGS,
+  ...SCHEDULE_FLAGS,
+  ...RUNNING_FLAGS,
+} as const;
 
 /** The values of the flags of `troupe train`. */
 export type TrainFlags = FlagValues<typeof TRAIN_FLAGS>;
@@ -115,6 +166,9 @@ export function trainHelp(): string {
     "",
     "What it learns from, and how (a resumed run inherits these):",
     ...helpLines(LEARNING_FLAGS),
+    "",
+    "Its schedule:",
+    ...helpLines(SCHEDULE_FLAGS),
     "",
     "How it runs:",
     ...helpLines(RUNNING_FLAGS),

@@ -6,9 +6,11 @@
 
 import { basename, dirname } from "node:path";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import { createSchedule, type Schedule } from "../../schedules/mod.ts";
 import { type Checkpoint, readCheckpoint, STEP_FOLDER } from "../checkpoint.ts";
 import type { TrainOptions } from "../train_options.ts";
 import { parseFlags, withDefaults } from "./flags.ts";
+import { readScheduleFile, scheduleOptionsOf } from "./schedule_flags.ts";
 import {
   type GivenTrainFlags,
   LEARNING_FLAGS,
@@ -23,6 +25,10 @@ export interface TrainRequest {
   readonly flags: TrainFlags;
   /** The flags that a checkpoint remembers. */
   readonly remembered: GivenTrainFlags;
+  /** The schedule: that of `--schedule-file`, or the one that is named. */
+  readonly schedule: Schedule;
+  /** Micro-batches of a step of each data-parallel replica. */
+  readonly microBatches: number;
   /** The checkpoint from which the run goes on. */
   readonly checkpoint: Checkpoint | undefined;
   /** Where a run with `--resume` starts, in words. */
@@ -47,11 +53,16 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
       "Cannot train: the data must come from one file, received --text and --tokens",
     );
   }
+  const file = given["schedule-file"];
+  if (file !== undefined) await checkFile("schedule-file", file);
+  const fromFile = file === undefined ? undefined : await readScheduleFile(file, given);
+  const sizes = fromFile &&
+    { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
   const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume);
   const inherited: GivenTrainFlags = { ...checkpoint?.config.flags as GivenTrainFlags };
   // Other data than the checkpoint's takes its place.
   if (sources.length > 0) { for (const name of SOURCES) delete (inherited as Flags)[name]; }
-  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given });
+  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
   if (checkpoint) checkResumable(checkpoint, given, flags.steps);
   for (const name of ["text", "tokens", "weights"] as const) {
     const isUsed = flags[name] !== undefined && !(name === "weights" && checkpoint);
@@ -65,7 +76,18 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
-  return { flags, remembered, checkpoint, start, out };
+  const { workers, "micro-batches": microBatches } = flags;
+  const schedule = fromFile ??
+    createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
+  return {
+    flags,
+    remembered,
+    schedule,
+    microBatches: schedule.microBatches,
+    checkpoint,
+    start,
+    out,
+  };
 }
 
 type Flags = Record<string, unknown>;
@@ -107,22 +129,31 @@ async function checkFile(name: string, path: string): Promise<void> {
 
 /** The part of a run's options that the flags decide alone: all but the model and its data. */
 export function runOptions(
-  { flags, checkpoint }: TrainRequest,
+  { flags, schedule, microBatches, checkpoint }: TrainRequest,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
     steps: flags.steps,
-    microBatches: flags["micro-batches"],
+    microBatches,
     workers: flags.workers,
-    schedule: flags.schedule,
-    scheduleOptions: {
-      pipelineLimit: flags["pipeline-limit"],
-      order: flags.order,
-      chunks: flags.chunks,
-      waves: flags.waves,
-    },
+    schedule,
+    scheduleOptions: scheduleOptionsOf(flags),
+    policy: flags.policy,
+    replicas: flags.replicas,
+    sync: flags.sync,
+    reduce: flags.reduce,
+    bucketSize: flags["bucket-size"],
+    coarsening: flags.coarsening,
+    link: flags["emulate-link"],
+    precision: flags.precision,
+    lossScale: flags["loss-scale"],
+    clip: flags.clip,
+    dropLast: flags["drop-last"],
     device: flags.device,
     runtime: flags.runtime,
     recompute: flags.recompute,
+    recomputeInterval: flags["recompute-interval"],
+    offload: flags.offload,
+    memoryLimitBytes: flags["memory-limit"],
     optimizer: {
       ...ADAMW_DEFAULTS,
       beta1: flags.beta1,

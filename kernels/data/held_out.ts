@@ -43,5 +43,6 @@ export function heldOutBatches(options: {
   }
   const used = Math.min(count, Math.floor(rows / microBatch)) * microBatch;
   const order = (row: number) => Math.floor(row * rows / used);
-  return [...tokenBatches({ ...options, microBatches: 1, steps: used / microBatch, order })];
+  const plan = { microBatches: 1, replicas: 1, steps: used / microBatch, order };
+  return [...tokenBatches({ ...options, ...plan })];
 }

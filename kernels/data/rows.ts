@@ -23,6 +23,8 @@ export interface BatchPlan {
   readonly fromStep?: number | undefined;
   /** Steps to read for; by default as many as there are rows for, without end under `order`. */
   readonly steps?: number | undefined;
+  /** Whether the last step may have fewer micro-batches than the others (default no). */
+  readonly lastIsSmaller?: boolean | undefined;
   /** Where each row of the run comes from; by default the data is read in order, once. */
   readonly order?: RowOrder | undefined;
 }
@@ -51,10 +53,10 @@ export function batchRows(rows: number, plan: BatchPlan): Generator<number[], vo
       `Cannot make micro-batches: the data must have at least ${needed} rows, received ${rows}`,
     );
   }
-  const { microBatch, fromStep = 1, steps = Infinity, order } = plan;
-  const stepRows = rowsOfStep(plan);
-  const lastStep = fromStep - 1 + steps;
-  const end = Math.min(lastStep, order ? Infinity : Math.floor(rows / stepRows)) * stepRows;
+  const { microBatch, fromStep = 1, steps = Infinity, order, lastIsSmaller } = plan;
+  const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
+  const there = order ? Infinity : Math.floor(rows / unit) * unit;
+  const end = Math.min((fromStep - 1 + steps) * stepRows, there);
   return generateRows((fromStep - 1) * stepRows, end, microBatch, order ?? ((row) => row));
 }
 
@@ -78,7 +80,9 @@ export function rowsNeeded(plan: BatchPlan): number {
   const { microBatch, microBatches, replicas = 1, fromStep = 1, steps = 1, order } = plan;
   checkCounts({ microBatch, microBatches, replicas, fromStep });
   checkCounts({ steps }, 0);
-  return order ? 1 : rowsOfStep(plan) * (fromStep - 1 + steps);
+  if (order) return 1;
+  const missing = plan.lastIsSmaller && steps > 0 ? rowsOfStep(plan) - microBatch : 0;
+  return rowsOfStep(plan) * (fromStep - 1 + steps) - missing;
 }
 
 function rowsOfStep({ microBatch, microBatches, replicas = 1 }: BatchPlan): number {

@@ -9,7 +9,14 @@
  */
 
 import type { Value } from "../graph.ts";
-import type { Initializer, Layer, LayerGraph, Model } from "../layer.ts";
+import {
+  countTargets,
+  type Initializer,
+  type Layer,
+  type LayerGraph,
+  type Model,
+  type Tie,
+} from "../layer.ts";
 
 /** The sizes of a GPT-2. */
 export interface Gpt2Config {
@@ -23,6 +30,24 @@ export interface Gpt2Config {
   readonly seq: number;
   /** Number of token ids. */
   readonly vocab: number;
+  /** Whether the head's table is that of the embedding, as in the published GPT-2. */
+  readonly tie?: boolean;
+}
+
+/**
+ * The ties of a GPT-2's parameters: none unless `tie` is true.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { gpt2Ties } from "@troupe/troupe/kernels";
+ *
+ * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16, tie: true };
+ * assert.deepEqual(gpt2Ties(config), [["transformer.wte.weight", "lm_head.weight"]]);
+ * ```
+ */
+export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
+  return tie ? [["transformer.wte.weight", "lm_head.weight"]] : [];
 }
 
 const ZERO: Initializer = { kind: "constant", value: 0 };
@@ -119,19 +144,23 @@ function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
 /**
  * GPT-2 for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq].
  *
+ * A target of −1 is not predicted: it has no loss and no gradient. So a sample shorter than `seq` is
+ * padded at its end with any ids, and with targets of −1; no token attends to a later one.
+ *
  * @param microBatchSize samples of a micro-batch, B.
  * @throws {RangeError} when a size is not a positive integer or heads do not divide hidden.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { gpt2 } from "@troupe/troupe/kernels";
+ * import { type Batch, gpt2 } from "@troupe/troupe/kernels";
  *
  * const model = gpt2({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 }, 8);
  * assert.deepEqual(model.layers.map((layer) => layer.name), [
  *   "embedding", "block 0", "block 1", "head",
  * ]);
- * assert.equal(model.predictions, 8 * 32);
+ * const fields = { ids: new Int32Array(8 * 32), targets: new Int32Array(8 * 32).fill(-1, 32) };
+ * assert.equal((model.predictions as (batch: Batch) => number)(fields), 32);
  * assert.throws(() => gpt2({ layers: 2, hidden: 64, heads: 5, seq: 32, vocab: 256 }, 8), RangeError);
  * ```
  */
@@ -146,7 +175,14 @@ export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
       return g.sum(g.reshape(losses, [microBatchSize, seq]), [1]);
     },
   };
-  return { name: "gpt", layers: [...body(config, microBatchSize), head], predictions: rows };
+  return {
+    name: "gpt",
+    layers: [...body(config, microBatchSize), head],
+    predictions: (batch) => countTargets(batch, "targets"),
+    ties: gpt2Ties(config),
+    samples: microBatchSize,
+    withSamples: (samples) => gpt2(config, samples),
+  };
 }
 
 function body(config: Gpt2Config, microBatchSize: number): Layer[] {

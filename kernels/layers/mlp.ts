@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Layer, Model } from "../layer.ts";
+import { countTargets, type Layer, type Model } from "../layer.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {
@@ -20,7 +20,8 @@ export interface MlpConfig {
 
 /**
  * An MLP classifier: micro-batches have the fields `features`, f32 [B·inputs], and `labels`,
- * int32 [B]. Parameters are `layers.i.weight` [in, out] and `layers.i.bias`.
+ * int32 [B]. Parameters are `layers.i.weight` [in, out] and `layers.i.bias`. A sample with label −1
+ * has no loss and no gradient.
  *
  * @param microBatchSize samples of a micro-batch, B.
  * @throws {RangeError} when a size is not a positive integer.
@@ -32,7 +33,7 @@ export interface MlpConfig {
  *
  * const model = mlp({ inputs: 784, hidden: 128, layers: 2, classes: 10 }, 32);
  * assert.deepEqual(model.layers.map((layer) => layer.name), ["hidden 0", "hidden 1", "classifier"]);
- * assert.equal(model.predictions, 32);
+ * assert.equal(model.samples, 32);
  * ```
  */
 export function mlp(config: MlpConfig, microBatchSize: number): Model {
@@ -43,7 +44,13 @@ export function mlp(config: MlpConfig, microBatchSize: number): Model {
     build: (g, x) =>
       g.crossEntropy(classifier.build(g, x), g.batch("labels", [microBatchSize], "i32")),
   };
-  return { name: "mlp", layers: [...layers, loss], predictions: microBatchSize };
+  return {
+    name: "mlp",
+    layers: [...layers, loss],
+    predictions: (batch) => countTargets(batch, "labels"),
+    samples: microBatchSize,
+    withSamples: (samples) => mlp(config, samples),
+  };
 }
 
 /**

@@ -7,7 +7,7 @@ import { defineSchedule, type Place, type ScheduleDefinition } from "../define_s
 import { withOrders } from "../from_lists.ts";
 import { bidirectional, linear, looped, wave } from "../placements.ts";
 import type { ListedSchedule } from "../execute.ts";
-import { pipelineWorkers, type Schedule, type ScheduleOptions } from "../schedule.ts";
+import { activationParts, type Schedule, type ScheduleOptions } from "../schedule.ts";
 import { greedyOrder, type Strategy, type Workload, workloadOf } from "./greedy.ts";
 import { improveOrder } from "./improve.ts";
 import { lowerBound } from "./lower_bound.ts";
@@ -94,8 +94,7 @@ export function makespanLowerBound(
 
 /** For each worker, a limit in micro-batches of 1/P of the model as one of (stage, micro-batch). */
 function partLimits(schedule: Schedule, activations: number): number[] {
-  const share = pipelineWorkers(schedule) / schedule.stages;
-  return new Array(schedule.workers).fill(Math.floor(activations / share + 1e-9));
+  return new Array(schedule.workers).fill(activationParts(schedule, activations));
 }
 
 function keepsLimits(schedule: Schedule, limits: Limits): Found[] {

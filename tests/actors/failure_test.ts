@@ -108,9 +108,9 @@ for (const device of ["reference", "native", "wasm"] as const) {
 
 for (const schedule of ["1f1b", "gpipe", "message-driven"]) {
   for (const workers of [2, 4]) {
-    Deno.test(`a worker that dies in the middle ends the run: ${schedule}, ${workers} workers`, async () => {
+    Deno.test(`a worker that dies in the middle ends a run without retries: ${schedule}, ${workers} workers`, async () => {
       using doomed = dyingWorkers(workers - 2, 12);
-      const { error } = await failure({ schedule, workers, runtime: "workers", steps: 1000 });
+      const { error } = await failure({ ...AT_ONCE, schedule, workers, steps: 1000 });
       assert.equal(doomed.started, workers);
       assert.match(
         error.message,
@@ -122,11 +122,14 @@ for (const schedule of ["1f1b", "gpipe", "message-driven"]) {
   }
 }
 
-Deno.test("a worker that dies as it starts ends the run", async () => {
+Deno.test("a worker that dies as it starts ends a run without retries", async () => {
   using _ = dyingWorkers(1, 0);
-  const { error } = await failure({ runtime: "workers" });
+  const { error } = await failure(AT_ONCE);
   assert.match(error.message, /the worker of "worker-1" has ended/);
 });
+
+/** A run that does not go on when a worker dies. */
+const AT_ONCE = { runtime: "workers", retries: 0 } as const;
 
 /** Until disposed of, the worker that is started as number `which` dies after some messages. */
 function dyingWorkers(which: number, messages: number): Disposable & { readonly started: number } {
@@ -155,11 +158,13 @@ Deno.test("data that throws ends the run with its own error, and data that ends 
     throw thrown;
   };
   assert.equal((await failure({ data: failing() })).error, thrown);
-  const { error } = await failure({ data: [batch(0), batch(1), batch(2)] });
+  // The second step is smaller; for the third nothing is left.
+  const { error, steps } = await failure({ data: [batch(0), batch(1), batch(2)] });
+  assert.equal(steps, 2);
   assert.ok(error instanceof RangeError);
   assert.match(
     error.message,
-    /^Cannot run step 2: the data must have micro-batches for every step/,
+    /^Cannot run step 3: the data must have micro-batches for every step/,
   );
 });
 

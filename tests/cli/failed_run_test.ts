@@ -30,7 +30,7 @@ Deno.test("a loss that is not finite ends the run with code 1; the checkpoint be
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /^Cannot take step 2: loss and gradient must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/,
+      /^Cannot take step 2: loss and gradients must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/,
     );
     assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [1]);
     assert.deepEqual(await names(out), ["step-00000001"]);

@@ -129,6 +129,9 @@ Deno.test("--help lists every flag", async () => {
   const flags =
     "model data layers hidden heads seq vocab steps micro-batch micro-batches workers " +
     "schedule pipeline-limit order device runtime lr weight-decay beta1 beta2 warmup lr-schedule " +
-    "seed recompute tokenizer text eval-every weights tokens json out resume";
+    "seed recompute tokenizer text eval-every weights tokens json out resume chunks waves " +
+    "pipelines scale schedule-file policy activation-limit weight-limit replicas sync reduce " +
+    "bucket-size coarsening precision loss-scale clip tie recompute-interval memory " +
+    "memory-limit offload drop-last emulate-link";
   for (const flag of flags.split(" ")) assert.match(stdout, new RegExp(`^ +--${flag} .`, "m"));
 });

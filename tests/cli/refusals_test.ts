@@ -9,6 +9,7 @@ import {
   runTrain,
   someTokens,
   TINY,
+  TINY_MODEL,
   writeTokens,
 } from "./command.ts";
 
@@ -31,10 +32,43 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--device gpu", /--device: it must be one of auto, native, wasm, reference, received "gpu"/],
   ["--model bert", /--model: it must be one of gpt, mlp, received "bert"/],
   ["--schedule pipedreams", /--schedule: it must be one of gpipe, 1f1b, .*received "pipedreams"/],
+  ["--schedule-file none.csv", /--schedule-file: it must name a file .* \(no such file\)/],
+  ["--policy fast", /--policy: it must be one of list, elastic, received "fast"/],
+  ["--pipelines 0", /--pipelines: it must be a whole number from 1, received "0"/],
+  ["--scale halved", /--scale: it must be one of direct, doubling, halving, received "halved"/],
+  ["--activation-limit -1", /--activation-limit: it must be a number from 0, received "-1"/],
+  ["--weight-limit all", /--weight-limit: it must be a number from 0, received "all"/],
+  ["--overlap x", /--overlap: it must be a number from 0, received "x"/],
+  ["--forward 1,", /--forward: it must be a number from 0, or several .*, received "1,"/],
+  ["--backward -2", /--backward: it must be a number from 0, or several .*, received "-2"/],
+  ["--input 1,x", /--input: it must be a number from 0, or several .*, received "1,x"/],
+  ["--weight model", /--weight: it must be a number from 0, or several .*, received "model"/],
+  ["--send 1;2", /--send: it must be a number from 0, or several .*, received "1;2"/],
+  ["--replicas 0", /--replicas: it must be a whole number from 1, received "0"/],
+  ["--sync soon", /--sync: it must be one of end, eager, eager-opt, received "soon"/],
+  ["--reduce ring", /--reduce: it must be one of deterministic, fast, received "ring"/],
+  ["--bucket-size 64KiB", /--bucket-size: it must be a whole number from 1, received "64KiB"/],
+  ["--coarsening 0.5", /--coarsening: it must be a whole number from 1, received "0.5"/],
+  ["--precision bf16", /--precision: it must be one of fp32, fp16, received "bf16"/],
+  ["--loss-scale 0", /--loss-scale: it must be a number above 0, or dynamic, received "0"/],
+  ["--loss-scale static", /--loss-scale: it must be a number above 0, or dynamic, received "sta/],
+  ["--clip 0", /--clip: it must be a number above 0, received "0"/],
+  ["--clip Infinity", /--clip: it must be a number above 0, received "Infinity"/],
+  ["--recompute-interval 0", /--recompute-interval: it must be a whole number from 1/],
+  ["--memory-limit 2GB", /--memory-limit: it must be a size .* such as 512MiB,.*received "2GB"/],
+  ["--memory-limit 0.1", /--memory-limit: it must be a size of at least one byte/],
+  ["--memory-limit GiB", /--memory-limit: it must be a size/],
+  ["--emulate-link 50", /--emulate-link: it must be a latency in µs .*, received "50"/],
+  ["--emulate-link 50,0", /--emulate-link: .* GB\/s above 0, such as 50,1.25, received "50,0"/],
+  ["--emulate-link -1,1", /--emulate-link: it must be a latency in µs from 0/],
+  ["--emulate-link 1,2,3", /--emulate-link: it must be a latency in µs from 0/],
+  ["--tie yes", /every argument must be a flag, received "yes"/],
+  ["--offload --memory --drop-last 1", /every argument must be a flag, received "1"/],
   ["--order lifo", /--order: it must be one of fifo, backward-first, received "lifo"/],
   ["--heads 3", /hidden must be divisible by heads, received hidden 16 and heads 3/],
   ["--workers 4", /into 4 stages: .*between 1 and its 3 layers/],
-  ["--schedule chimera", /the schedule chimera: .*try gpipe, 1f1b or message-driven/],
+  ["--schedule chimera --workers 3", /the schedule chimera: workers must be even, received 3/],
+  ["--schedule hanayo --micro-batches 3", /microBatches must be a multiple of the 2 workers/],
   ["--text a.txt", /the data must come from one file, received --text and --tokens/],
   ["--model mlp", /--data must be mnist, received ".*tokens.bin"/],
 ];
@@ -78,6 +112,42 @@ Deno.test("files that cannot be read or written are refused by the name of their
       await refusal([...TINY, "--text", empty]),
       /must have at least 17 tokens.* received 0/,
     );
+  }));
+
+/** Files of action lists, and what the refusal says of each. */
+const LISTS: readonly [string, RegExp][] = [
+  ["", /the CSV must have a row for each worker, received no row/],
+  ["0F0,0X0\n", /an action: it must be like 2F0, .*received "0X0" in row 1, cell 2$/],
+  [
+    "0F0,0B0\n0F1,0B1\n1F0,1B0\n",
+    /each of 2 micro-batches must have a forward of each of 2 stages/,
+  ],
+  ["0F0,0B0,0F1\n1F0,1B0,1F1,1B1\n", /must be complete and in order, .*worker 0 never runs 0B1/],
+  ["0B0,0F0\n1F0,1B0\n", /worker 0 runs 0B0 before 0F0/],
+  ["0F0,0F1,0B1,0B0\n1F0,1F1,1B0,1B1\n", /worker 0 runs 0B0 after a later micro-batch/],
+  ["0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", /worker 0 waits at 0B0 for 1B0, which worker 1 runs/],
+];
+
+Deno.test("action lists that cannot run are refused, and flags that say something else", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
+    const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
+    for (const [lists, reason] of LISTS) {
+      await Deno.writeTextFile(file, lists);
+      assert.match(await refusal(train), reason, lists);
+    }
+    await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+    const other =
+      `Cannot use --schedule-file: --FLAG must be 2, as in "${file}", or left out, received 3`;
+    for (const flag of ["workers", "micro-batches"]) {
+      assert.equal(await refusal([...train, `--${flag}`, "3"]), other.replace("FLAG", flag));
+    }
+    assert.match(
+      await refusal([...train, "--schedule", "1f1b"]),
+      /the schedule must come from one place, received --schedule and --schedule-file/,
+    );
+    const { code, stderr } = await runTrain([...train, "--workers", "3"]);
+    assert.deepEqual([code, stderr], [2, other.replace("FLAG", "workers") + "\n"]);
   }));
 
 Deno.test("evaluations that were asked for need data; those that nobody asked for do not", () =>

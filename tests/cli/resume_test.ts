@@ -138,7 +138,7 @@ Deno.test("a checkpoint of another model, of more steps, or torn, is refused", (
     assert.match(await refusal([...HOW, "--resume", tokens]), /it must be a folder, received /);
     assert.match(
       await refusal([...resume, "--steps", "9"]),
-      /needs at least 289 tokens, received 100/,
+      /needs at least 273 tokens, received 100/,
     );
     await Deno.remove(join(step, "manifest.json"));
     const torn = /manifest.json: a whole checkpoint must have this file, received No such file/;

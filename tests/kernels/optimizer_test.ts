@@ -4,7 +4,7 @@ import {
   DEVICE_NAMES,
   learningRateAt,
   openDevice,
-  openGradientSquares,
+  openGradientNorms,
   openOptimizer,
   type OptimizerOptions,
   substream,
@@ -42,9 +42,9 @@ for (const name of DEVICE_NAMES) {
         const generator = substream(3, name);
         const draw = (length: number) =>
           Float32Array.from({ length }, () => (generator.next() | 0) / 2 ** 31);
-        const expected = store.parameters.map(({ shape, weight }) => {
+        const expected = store.parameters.map(({ shape, weights }) => {
           const values = draw(shape.reduce((a, b) => a * b, 1));
-          device.write(weight, values);
+          device.write(weights[0]!, values);
           return { values: [...values], moments: [...values].map(() => [0, 0]) };
         });
         for (let step = 1; step <= 5; step++) {
@@ -58,8 +58,8 @@ for (const name of DEVICE_NAMES) {
           optimizer.begin(step, 0.01, 1);
           for (let b = 0; b < store.buckets.length; b++) await optimizer.stepBucket(b);
         }
-        for (const [i, { name: parameter, weight }] of store.parameters.entries()) {
-          const received = await device.read<Float32Array>(weight);
+        for (const [i, { name: parameter, weights }] of store.parameters.entries()) {
+          const received = await device.read<Float32Array>(weights[0]!);
           received.forEach((value, k) => {
             const wanted = expected[i]!.values[k]!;
             assert.ok(
@@ -78,7 +78,7 @@ for (const name of DEVICE_NAMES) {
     const device = await openDevice(name);
     try {
       const store = createParameters(device, SPECS, { moments: 1 });
-      const squares = await openGradientSquares(device, store);
+      const { squares } = await openGradientNorms(device, store);
       device.write(store.parameters[0]!.gradient, new Float32Array(2000).fill(0.5));
       device.write(store.parameters[1]!.gradient, new Float32Array(50).fill(2));
       assert.deepEqual(await squares(), new Map([["weight", 500], ["bias", 200]]));

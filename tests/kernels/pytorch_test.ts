@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import {
   ADAMW_DEFAULTS,
   compileModel,
+  countTargets,
   type Device,
   DEVICE_NAMES,
   type DeviceName,
@@ -92,7 +93,8 @@ async function gptProgram(recompute: Recompute) {
 /** The gradients that one step of the fixture accumulates. */
 async function gptGradients(name: DeviceName, recompute: Recompute, kind: "whole" | "split") {
   const program = await gptProgram(recompute);
-  const batches = await gptBatches(1), scale = 1 / (batches.length * program.predictions);
+  const batches = await gptBatches(1);
+  const scale = 1 / batches.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
   let gradients = new Map<string, Float32Array>();
   await withStage(
     name,
@@ -136,7 +138,7 @@ for (const name of DEVICE_NAMES) {
   Deno.test(`30 steps of AdamW on ${name} have PyTorch's losses within 1e-5`, async () => {
     const { config, float32: expected } = await readJson("gpt2/expected.json");
     const program = await gptProgram("cheap"), batches = await gptBatches(config.steps);
-    const predictions = program.predictions * config.microBatches;
+    const predictions = config.microBatches * config.microBatch * config.seq;
     const weights = await readFloats("gpt2/weights.safetensors");
     await withStage(name, program, weights, "whole", async (stage) => {
       for (let step = 1; step <= config.steps; step++) {

@@ -87,23 +87,23 @@ const layerNormalization: Operation = ([x, scale, bias], attributes) => {
 
 /** Scores [n, classes, ...rest], labels [n, ...rest]. */
 const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attributes) => {
-  if (weights || attributes.number("ignore_index", NaN) >= 0) {
-    throw new TypeError(
-      "Cannot compute SoftmaxCrossEntropyLoss: it must have neither weights nor ignore_index",
-    );
+  if (weights) {
+    throw new TypeError("Cannot compute SoftmaxCrossEntropyLoss: it must have no weights");
   }
+  const ignored = attributes.number("ignore_index", NaN);
   const logProbabilities = logSoftmax(scores!, 1);
   const strides = stridesOf(scores!.shape);
   const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
-  const losses = Float64Array.from(
-    places,
-    (place, i) => -logProbabilities[place + labels!.values[i]! * strides[1]!]!,
-  );
+  const losses = Float64Array.from(places, (place, i) => {
+    const label = labels!.values[i]!;
+    return label === ignored ? 0 : -logProbabilities[place + label * strides[1]!]!;
+  });
   const total = losses.reduce((sum, loss) => sum + loss, 0);
+  const counted = labels!.values.filter((label) => label !== ignored).length;
   const how = attributes.string("reduction", "mean");
   const loss = how === "none"
     ? ndArray(scores!.dtype, labels!.shape, losses)
-    : ndArray(scores!.dtype, [], [how === "sum" ? total : total / losses.length]);
+    : ndArray(scores!.dtype, [], [how === "sum" ? total : total / counted]);
   return [loss, ndArray(scores!.dtype, scores!.shape, logProbabilities)];
 };
 

@@ -1,0 +1,91 @@
+/**
+ * What has arrived at a worker and waits for its action, and the arrays that go to and fro.
+ *
+ * @module
+ */
+
+import type { Batch, MessageArray } from "../kernels/mod.ts";
+import { type Action, formatAction } from "../schedules/mod.ts";
+
+/** What waits for its F or B. */
+export interface Arrival {
+  readonly tensor?: MessageArray;
+  readonly fields: Batch;
+}
+
+/** The inputs of a worker's next actions. */
+export interface Arrivals {
+  /** The actions whose inputs are here, in the order of their arrival: what a policy picks from. */
+  readonly ready: Action[];
+  /** The input of an action arrives. */
+  add(action: Action, arrival: Arrival): void;
+  /** The input of an F or W, which leaves. */
+  takeForward(action: Action): Arrival;
+  /** The gradient for a B or I, or for one half of a B, which leaves; none on the last stage. */
+  takeGradient(action: Action): MessageArray | undefined;
+  /** Keeps the array that brought an activation, for the gradient that goes back. */
+  keepReturn(action: Action, array: MessageArray): void;
+  takeReturn(action: Action): MessageArray | undefined;
+  /** Keeps the array that brought a gradient of a stage, for an activation that it sends. */
+  keepBuffer(stage: number, array: MessageArray): void;
+  takeBuffer(stage: number): MessageArray | undefined;
+}
+
+/** Nothing has arrived. */
+export function openArrivals(): Arrivals {
+  const ready: Action[] = [];
+  const waiting = new Map<string, Arrival>();
+  const buffers = new Map<number, MessageArray[]>(), returns = new Map<string, MessageArray>();
+  const keyOf = ({ stage, microBatch }: Action) => `${stage}/${microBatch}`;
+
+  const take = (action: Action): Arrival | undefined => {
+    const key = formatAction(action), arrival = waiting.get(key);
+    waiting.delete(key);
+    return arrival;
+  };
+  const wanted = (action: Action): Arrival => {
+    const arrival = take(action);
+    if (arrival) return arrival;
+    throw new Error(`Cannot run ${formatAction(action)}: its input must have arrived`);
+  };
+
+  return {
+    ready,
+    add(action, arrival) {
+      waiting.set(formatAction(action), arrival);
+      ready.push(action);
+    },
+    takeForward: wanted,
+    takeGradient({ stage, microBatch, half }) {
+      const whole: Action = { kind: "B", stage, microBatch };
+      if (half === undefined) {
+        const arrival = take(whole);
+        if (arrival) return arrival.tensor;
+        // A whole backward whose gradient came in halves.
+        const halves = ([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!);
+        const [first, second] = halves as [MessageArray, MessageArray];
+        const joined = first instanceof Float32Array
+          ? new Float32Array(first.length + second.length)
+          : new Float16Array(first.length + second.length);
+        joined.set(first);
+        joined.set(second, first.length);
+        return joined;
+      }
+      const own = take({ ...whole, half });
+      if (own) return own.tensor;
+      // A half backward whose gradient came whole stays until its second half runs.
+      const arrival = wanted(whole), { tensor } = arrival;
+      if (half === 0) waiting.set(formatAction(whole), arrival);
+      const middle = (tensor?.length ?? 0) / 2;
+      return half === 0 ? tensor?.subarray(0, middle) : tensor?.subarray(middle);
+    },
+    keepReturn: (action, array) => void returns.set(keyOf(action), array),
+    takeReturn(action) {
+      const key = keyOf(action), array = returns.get(key);
+      returns.delete(key);
+      return array;
+    },
+    keepBuffer: (stage, array) => void buffers.set(stage, [...buffers.get(stage) ?? [], array]),
+    takeBuffer: (stage) => buffers.get(stage)?.pop(),
+  };
+}

@@ -1,0 +1,215 @@
+/**
+ * The supervisor of a run without flushes: it keeps the pipe full over the ends of steps, and lets
+ * it run empty when asked to.
+ *
+ * [Note: no commit] Stages step their optimizers one by one while others still compute, so there is
+ * no moment at which they could agree on a step. A loss or gradient that is not finite is told in
+ * the outcome of its step, when it has reached weights already.
+ *
+ * @module
+ */
+
+import type { Batch, StageMemory, StageState } from "../kernels/mod.ts";
+import type { AsyncSupervisorMessage, AsyncWorkerMessage, UpdateTerms } from "./async_protocol.ts";
+import { ASYNC_WORKER, type AsyncWorkerInit } from "./async_worker.ts";
+import { areFinite } from "./engine.ts";
+import type { StepOutcome, TracedAction } from "./protocol.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Reply } from "./runtime/mod.ts";
+
+/** What the supervisor is made from. */
+export interface AsyncSupervisorInit {
+  readonly workers: readonly AsyncWorkerInit[];
+  /** Where the workers run: beside the supervisor, or each in a Deno worker of its own. */
+  readonly isolate: "local" | "worker";
+}
+
+/** How the supervisor is made. */
+export const ASYNC_SUPERVISOR: ActorSpec<AsyncSupervisorInit, AsyncSupervisorMessage> = {
+  module: import.meta.url,
+  export: "asyncSupervisor",
+};
+
+/** A worker that has not compiled its stage, or copied its weights, by then will not. */
+const ANSWER_TIMEOUT_MS = 300_000;
+
+/** A step under way. */
+interface Step {
+  readonly step: number;
+  readonly microBatches: readonly Batch[];
+  readonly terms: readonly UpdateTerms[];
+  readonly reply: Reply;
+  /** Its first micro-batch, counted since the pipe was empty. */
+  readonly first: number;
+  readonly losses: Float32Array[];
+  /** Sums of squares after each micro-batch that an update follows, of all stages. */
+  readonly squares: Map<number, Map<string, number>>;
+  readonly traces: TracedAction[][];
+  lossesMissing: number;
+  updatesMissing: number;
+}
+
+/** The evaluation under way. */
+interface Evaluation {
+  readonly microBatches: readonly Batch[];
+  readonly reply: Reply;
+  readonly losses: Float32Array[];
+  injected: number;
+  missing: number;
+}
+
+/** Makes the supervisor and its workers. Handled messages: {@linkcode AsyncSupervisorMessage}. */
+export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorMessage> = (
+  ctx,
+  init,
+) => {
+  // Worker 0 holds D micro-batches; one more waits there, so that it need not wait for its credit.
+  const limit = init.workers.length + 1;
+  const workers: ActorRef<AsyncWorkerMessage>[] = init.workers.map((worker) =>
+    ctx.spawn(ASYNC_WORKER, worker, {
+      id: `worker-${worker.worker}`,
+      isolate: init.isolate,
+      // An Inject, an Activation, a Gradient for each micro-batch in flight; two to itself.
+      capacity: 3 * limit + 2,
+    })
+  );
+  for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
+  const peakActivations = workers.map(() => 0), weights = workers.map(() => 1);
+  const memory: StageMemory[] = [];
+  /** The steps under way, the oldest first. */
+  let steps: Step[] = [];
+  /** Micro-batches since the pipe was empty: how many there are, have entered, have left. */
+  let known = 0, injected = 0, left = 0;
+  let drain: { readonly reply: Reply; missing: number } | undefined;
+  let evaluation: Evaluation | undefined;
+
+  const stepOf = (microBatch: number): Step => {
+    const step = steps.findLast(({ first }) => first <= microBatch);
+    if (step) return step;
+    throw new Error(`Cannot find micro-batch ${microBatch}: its step must be under way`);
+  };
+  const inject = () => {
+    while (injected < known && injected - left < limit) {
+      const microBatch = injected++, { first, microBatches, terms } = stepOf(microBatch);
+      const fields = microBatches[microBatch - first]!;
+      const message = { type: "Inject", microBatch, fields, terms: terms[microBatch - first]! };
+      ctx.send(workers[0]!, message as AsyncWorkerMessage);
+    }
+  };
+  const injectEvaluation = ({ microBatches }: Evaluation, microBatch: number) =>
+    ctx.send(workers[0]!, { type: "Inject", microBatch, fields: microBatches[microBatch]! });
+
+  /** Answers for a step that has all its losses and updates. */
+  const settle = (step: Step) => {
+    if (step.lossesMissing > 0 || step.updatesMissing > 0) return;
+    const { losses, squares, traces } = step;
+    steps = steps.filter((one) => one !== step);
+    const updates = [...squares].sort(([a], [b]) => a - b).map(([, sums]) => sums);
+    const isCommitted = areFinite(losses, updates), held = { peakActivations, weights, memory };
+    step.reply({ losses, updates, isCommitted, ...held, traces } satisfies StepOutcome);
+  };
+  const assertEmpty = (what: string) => {
+    if (known === 0 && !evaluation) return;
+    throw new Error(`Cannot begin ${what}: the pipe must be empty`);
+  };
+
+  return {
+    async Start() {
+      const message = { type: "Connect", supervisor: ctx.self, workers } as const;
+      const options = { timeoutMs: ANSWER_TIMEOUT_MS };
+      await Promise.all(workers.map((worker) => ctx.ask(worker, message, options)));
+      ctx.reply(undefined);
+    },
+    RunStep({ step, microBatches, terms }) {
+      steps.push({
+        step,
+        microBatches,
+        terms,
+        reply: ctx.deferReply(),
+        first: known,
+        losses: [],
+        squares: new Map(),
+        traces: workers.map(() => []),
+        lossesMissing: microBatches.length,
+        updatesMissing: workers.length * terms.filter(({ update }) => update).length,
+      });
+      known += microBatches.length;
+      inject();
+    },
+    Drain() {
+      if (known === 0) return ctx.reply(undefined);
+      drain = { reply: ctx.deferReply(), missing: workers.length };
+      for (const worker of workers) {
+        ctx.send(worker, { type: "Drain", end: known }, { lane: "control" });
+      }
+    },
+    Evaluate({ microBatches }) {
+      assertEmpty("an evaluation");
+      const missing = microBatches.length, injected = Math.min(limit, missing);
+      evaluation = { microBatches, reply: ctx.deferReply(), losses: [], injected, missing };
+      for (let microBatch = 0; microBatch < injected; microBatch++) {
+        injectEvaluation(evaluation, microBatch);
+      }
+    },
+    async Save() {
+      assertEmpty("to save");
+      const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
+      for (const worker of workers) {
+        const part = await ctx.ask<AsyncWorkerMessage, StageState>(worker, { type: "Save" }, {
+          lane: "control",
+          timeoutMs: ANSWER_TIMEOUT_MS,
+        });
+        for (const [name, values] of part.weights) weights.set(name, values);
+        for (const [name, values] of part.moments) moments.set(name, values);
+      }
+      const arrays = [...weights.values(), ...moments.values()];
+      ctx.reply({ weights, moments } satisfies StageState, {
+        transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer),
+      });
+    },
+    Loss({ microBatch, losses }) {
+      if (evaluation) {
+        const { microBatches, reply } = evaluation;
+        evaluation.losses[microBatch] = losses;
+        if (evaluation.injected < microBatches.length) {
+          injectEvaluation(evaluation, evaluation.injected++);
+        }
+        if (--evaluation.missing > 0) return;
+        reply(evaluation.losses);
+        return void (evaluation = undefined);
+      }
+      const step = stepOf(microBatch);
+      step.losses[microBatch - step.first] = losses;
+      step.lossesMissing--;
+      settle(step);
+    },
+    Credit() {
+      left++;
+      inject();
+    },
+    Updated({ worker, microBatch, squares, trace, ...held }) {
+      const step = stepOf(microBatch), sums = step.squares.get(microBatch) ?? new Map();
+      step.squares.set(microBatch, sums);
+      for (const [name, sum] of squares) sums.set(name, sum);
+      step.traces[worker]!.push(...trace);
+      peakActivations[worker] = held.peakActivations;
+      weights[worker] = held.weights;
+      memory[worker] = held.memory;
+      step.updatesMissing--;
+      settle(step);
+    },
+    Drained() {
+      if (--drain!.missing > 0) return;
+      known = injected = left = 0;
+      drain!.reply(undefined);
+      drain = undefined;
+    },
+    WorkerDown({ down: { ref, reason } }) {
+      const when = steps.length > 0 ? ` in step ${steps[0]!.step}` : "";
+      if (reason === "stopped") {
+        throw new Error(`${ref.id} stopped${when}, but must run to the end`);
+      }
+      const doing = reason.handling ? ` while handling ${reason.handling}` : "";
+      throw new Error(`${reason.actor} failed${when}${doing}: ${reason.error.message}`);
+    },
+  };
+};

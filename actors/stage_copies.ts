@@ -1,0 +1,147 @@
+/**
+ * The stage copies of one worker, and the kernels of their actions.
+ *
+ * [Note: halves] Where a schedule runs backwards in halves (Chimera, section 3.5), everything is
+ * compiled for half a micro-batch: a forward is two runs, a backward one or two. So a half backward
+ * is no other kernel than a whole one, and its bits do not depend on which of them is asked for.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  type Device,
+  type MessageArray,
+  openStage,
+  splitBatch,
+  type Stage,
+  type StageOptions,
+  type StageProgram,
+  type StageState,
+} from "../kernels/mod.ts";
+import type { Action } from "../schedules/mod.ts";
+import type { StageCopy } from "./layout.ts";
+
+/** A copy of a stage that is open on this worker. */
+export interface OpenCopy extends StageCopy {
+  readonly kernels: Stage;
+}
+
+/** The kernels of a worker's actions. */
+export interface StageCopies {
+  /** The copies that the worker holds. */
+  readonly all: readonly OpenCopy[];
+  /** The copy of a stage in a replica of the pipeline. */
+  of(stage: number, pipe: number): OpenCopy;
+  /** (stage, micro-batch) activations held now. */
+  readonly live: number;
+  /** F of one micro-batch. */
+  forward(
+    copy: OpenCopy,
+    microBatch: number,
+    input: MessageArray | undefined,
+    fields: Batch,
+    into: MessageArray | undefined,
+  ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
+  /** Drops what a forward without backward has left. */
+  drop(copy: OpenCopy, microBatch: number): void;
+  /** B, I or W of one micro-batch or of one half of it. */
+  backward(
+    copy: OpenCopy,
+    action: Action,
+    gradient: MessageArray | undefined,
+    lossScale: number,
+    into: MessageArray | undefined,
+  ): Promise<MessageArray | undefined>;
+}
+
+/** What a worker's copies are made from. */
+export interface CopyInit {
+  readonly copy: StageCopy;
+  readonly program: StageProgram;
+  readonly state: StageState;
+}
+
+/** Compiles and loads the copies of a worker. Copies of equal programs share no memory. */
+export async function openCopies(
+  device: Device,
+  inits: readonly CopyInit[],
+  options: StageOptions,
+  halves: 1 | 2,
+): Promise<StageCopies> {
+  const all: OpenCopy[] = [];
+  for (const { copy, program, state } of inits) {
+    const kernels = await openStage(device, program, options);
+    kernels.load(state);
+    all.push({ ...copy, kernels });
+  }
+  /** The keys under which the kernels know a micro-batch, or a half of it. */
+  const keysOf = (microBatch: number, half?: 0 | 1) =>
+    halves === 1
+      ? [microBatch]
+      : (half === undefined ? [0, 1] : [half]).map((index) => 2 * microBatch + index);
+  return {
+    all,
+    of(stage, pipe) {
+      const copy = all.find((one) => one.stage === stage && one.pipe === pipe);
+      if (copy) return copy;
+      throw new RangeError(`Cannot run stage ${stage} of pipe ${pipe}: it must be held here`);
+    },
+    get live() {
+      return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / halves;
+    },
+    async forward({ kernels }, microBatch, input, fields, into) {
+      const keys = keysOf(microBatch);
+      const pieces = halves === 1 ? [fields] : splitBatch(fields, halves);
+      const outputs: MessageArray[] = [];
+      for (const [i, key] of keys.entries()) {
+        const { output } = await kernels.forward(
+          key,
+          input && pieceOf(input, i, halves),
+          pieces[i]!,
+          halves === 1 ? into : undefined,
+        );
+        outputs.push(output);
+      }
+      return { output: joined(outputs), isLoss: kernels.isLast };
+    },
+    drop({ kernels }, microBatch) {
+      for (const key of keysOf(microBatch)) kernels.drop(key);
+    },
+    async backward({ kernels }, { kind, microBatch, half }, gradient, lossScale, into) {
+      const keys = keysOf(microBatch, half), outputs: MessageArray[] = [];
+      for (const [i, key] of keys.entries()) {
+        const piece = gradient && pieceOf(gradient, i, keys.length);
+        const part = kind as "B" | "I" | "W";
+        const dx = await kernels.backward(
+          key,
+          part,
+          piece,
+          lossScale,
+          keys.length > 1 ? undefined : into,
+        );
+        if (dx) outputs.push(dx);
+      }
+      return outputs.length > 0 ? joined(outputs) : undefined;
+    },
+  };
+}
+
+function pieceOf(array: MessageArray, index: number, count: number): MessageArray {
+  if (count === 1) return array;
+  const length = array.length / count;
+  return array.subarray(index * length, (index + 1) * length);
+}
+
+function joined(pieces: readonly MessageArray[]): MessageArray {
+  const [first] = pieces as [MessageArray];
+  if (pieces.length === 1) return first;
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const whole = first instanceof Float32Array ? new Float32Array(length) : new Float16Array(length);
+  let offset = 0;
+  for (const piece of pieces) {
+    whole.set(piece, offset);
+    offset += piece.length;
+  }
+  return whole;
+}

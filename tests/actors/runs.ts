@@ -1,0 +1,81 @@
+/** Small training runs for the tests: what a run leaves, as bits to compare. */
+
+import {
+  gpt2,
+  type Gpt2Config,
+  substream,
+  type TokenBatch,
+  tokenBatches,
+  train,
+  type TrainOptions,
+} from "../../mod.ts";
+
+/** A model and the data of a run. */
+export interface Sizes extends Gpt2Config {
+  readonly microBatch: number;
+  readonly microBatches: number;
+  readonly steps: number;
+}
+
+/** Two blocks: as small as a GPT can be. */
+export const SMALL: Sizes = {
+  layers: 2,
+  hidden: 32,
+  heads: 4,
+  seq: 16,
+  vocab: 64,
+  microBatch: 2,
+  microBatches: 6,
+  steps: 2,
+};
+
+/** 512 rows a micro-batch: sums so long that another order of addition shows in the bits. */
+export const LARGE: Sizes = {
+  ...SMALL,
+  hidden: 256,
+  seq: 128,
+  vocab: 256,
+  microBatch: 4,
+  microBatches: 3,
+};
+
+/** Tokens drawn from seed 1. */
+export function batchesOf(sizes: Sizes, count = sizes.microBatches * sizes.steps): TokenBatch[] {
+  const { seq, vocab, microBatch } = sizes, generator = substream(1, "tokens");
+  const length = seq * microBatch * count + 1;
+  const tokens = Int32Array.from({ length }, () => (generator.next() >>> 0) % vocab);
+  const cut = { seq, microBatch, microBatches: 1, steps: count };
+  return [...tokenBatches({ ...cut, tokens, vocabularySize: vocab })];
+}
+
+/** What a run leaves. */
+export interface Outcome {
+  /** Losses, norms and the hash of the weights: equal for equal runs, bit for bit. */
+  readonly bits: { readonly losses: number[]; readonly norms: number[]; readonly hash: string };
+  readonly peakActivations: readonly number[];
+  readonly weightsHeld: readonly number[];
+}
+
+/** Trains to the end. */
+export async function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<Outcome> {
+  const { microBatches, steps } = sizes, { replicas = 1 } = options;
+  const losses: number[] = [], norms: number[] = [];
+  // Chimera in waves has twice the micro-batches of its options.
+  const count = 2 * replicas * microBatches * steps;
+  for await (
+    const event of train({
+      model: gpt2(sizes, sizes.microBatch),
+      data: batchesOf(sizes, count),
+      steps,
+      microBatches,
+      ...options,
+    })
+  ) {
+    if (event.type === "step") losses.push(event.loss), norms.push(event.gradNorm);
+    if (event.type === "end") {
+      const { weightsHash: hash, peakActivations, weightsHeld } = event;
+      return { bits: { losses, norms, hash }, peakActivations, weightsHeld };
+    }
+  }
+  throw new Error("a run must end with an end event");
+}

@@ -13,6 +13,7 @@ import type { Engine, EngineOptions } from "./engine.ts";
 import { stateOf } from "./pipeline.ts";
 import type { StepOutcome } from "./protocol.ts";
 import { ActorFailedError, createSystem } from "./runtime/mod.ts";
+import type { Isolation } from "./supervisor.ts";
 import { openTerms } from "./update_terms.ts";
 
 /** What every worker is made from: worker s holds stage s. */
@@ -38,7 +39,7 @@ function workerInits(options: EngineOptions): AsyncWorkerInit[] {
  */
 export async function openAsyncPipeline(
   options: EngineOptions,
-  isolate: "local" | "worker",
+  isolate: Isolation,
 ): Promise<Engine> {
   const { workers, microBatches } = options.schedule;
   const init: AsyncSupervisorInit = { workers: workerInits(options), isolate };

@@ -14,13 +14,14 @@ import type { AsyncSupervisorMessage, AsyncWorkerMessage, UpdateTerms } from "./
 import { ASYNC_WORKER, type AsyncWorkerInit } from "./async_worker.ts";
 import { areFinite } from "./engine.ts";
 import type { StepOutcome, TracedAction } from "./protocol.ts";
+import type { Isolation } from "./supervisor.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "./runtime/mod.ts";
 
 /** What the supervisor is made from. */
 export interface AsyncSupervisorInit {
   readonly workers: readonly AsyncWorkerInit[];
   /** Where the workers run: beside the supervisor, or each in a Deno worker of its own. */
-  readonly isolate: "local" | "worker";
+  readonly isolate: Isolation;
 }
 
 /** How the supervisor is made. */

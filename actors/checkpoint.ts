@@ -12,6 +12,14 @@
 import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
 import { layoutSafetensors, type ModelParameter, type StageState } from "../kernels/mod.ts";
+import {
+  folderEntries,
+  replacedName,
+  stepFolder,
+  stepFolders,
+  stepName,
+  unfinishedName,
+} from "./checkpoint_folders.ts";
 import { bytesOf, readFloats } from "./weights.ts";
 
 /** Version of the folder's layout. */
@@ -19,9 +27,6 @@ const FORMAT = 1;
 
 /** What a checkpoint's folder holds beside its manifest. */
 const FILES = ["model.safetensors", "optimizer.safetensors", "config.json"] as const;
-
-/** The name of a checkpoint's folder. */
-export const STEP_FOLDER = /^step-(\d{8,})$/;
 
 /** What `manifest.json` holds. */
 interface Manifest {
@@ -60,9 +65,8 @@ export async function writeCheckpoint(
   },
 ): Promise<string> {
   const { step, state, parameters, config } = checkpoint;
-  const name = `step-${String(step).padStart(8, "0")}`;
-  const target = join(directory, name);
-  const temporary = join(directory, `.${name}-${crypto.randomUUID()}`);
+  const target = join(directory, stepName(step));
+  const temporary = join(directory, unfinishedName(step));
   try {
     await Deno.mkdir(temporary, { recursive: true });
     const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
@@ -130,7 +134,7 @@ async function existingFolder(path: string): Promise<string> {
 
 /** Renames a folder over another; the other leaves the way first and is removed last. */
 async function replaceFolder(from: string, to: string): Promise<void> {
-  const old = `${from}-old`;
+  const old = replacedName(from);
   const isReplaced = await Deno.rename(to, old).then(() => true, () => false);
   await Deno.rename(from, to);
   if (isReplaced) await Deno.remove(old, { recursive: true });
@@ -162,14 +166,20 @@ async function writeTensors(
 const writeJson = (path: string, value: unknown) =>
   writeFile(path, [new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n")]);
 
+/** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
+const PIECE_BYTES = 1 << 18;
+
 async function writeFile(path: string, parts: Iterable<Uint8Array>) {
   const hash = createHash("sha256");
   let bytes = 0;
   using file = await Deno.open(path, { write: true, createNew: true });
   for (const part of parts) {
-    hash.update(part);
     bytes += part.length;
-    for (let done = 0; done < part.length;) done += await file.write(part.subarray(done));
+    for (let from = 0; from < part.length; from += PIECE_BYTES) {
+      const piece = part.subarray(from, from + PIECE_BYTES);
+      hash.update(piece);
+      for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
+    }
   }
   await file.syncData();
   return { bytes, sha256: hash.digest("hex") };
@@ -179,43 +189,62 @@ async function writeFile(path: string, parts: Iterable<Uint8Array>) {
  * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
  * the directory holds, such as what a crash left of a checkpoint, is passed over.
  *
+ * @param announce told in words which checkpoints, newer than the one that is read, are not whole.
  * @returns `undefined` when the path does not exist or holds no checkpoint.
  * @throws {RangeError} when the path is no folder.
  * @throws {SyntaxError} when a step's folder is named, or the directory holds some, and none is whole.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * const directory = await Deno.makeTempDir();
+ * const state = { weights: new Map([["bias", Float32Array.of(1, 2)]]), moments: new Map() };
+ * const parameters = [{ name: "bias", shape: [2] }];
+ * for (const step of [1, 2]) {
+ *   await writeCheckpoint(directory, { step, state, parameters, config: {} });
+ * }
+ * await Deno.truncate(`${directory}/step-00000002/model.safetensors`, 9);
+ *
+ * const told: string[] = [];
+ * const checkpoint = await readCheckpoint(directory, (line) => told.push(line));
+ * assert.equal(checkpoint?.step, 1);
+ * assert.match(told[0]!, /step-00000002: model.safetensors .* it is passed over$/);
+ * await Deno.remove(directory, { recursive: true });
+ * ```
  */
-export async function readCheckpoint(path: string): Promise<Checkpoint | undefined> {
-  const names = await folderEntries(path);
+export async function readCheckpoint(
+  path: string,
+  announce: (line: string) => void = () => {},
+): Promise<Checkpoint | undefined> {
+  const names = await folderEntries(path).catch((cause) => {
+    throw new RangeError(
+      `Cannot read a checkpoint from ${path}: it must be a folder, received ${cause.message}`,
+      { cause },
+    );
+  });
   if (names.length === 0) return undefined;
-  if (STEP_FOLDER.test(basename(path)) || names.includes("manifest.json")) {
+  if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
     return await readStep(path);
   }
-  const folders = names.filter((name) => STEP_FOLDER.test(name))
-    .sort((a, b) => Number(b.slice(5)) - Number(a.slice(5)));
   const problems: unknown[] = [];
-  for (const folder of folders) {
+  for (const { name, kind } of stepFolders(names)) {
+    const folder = join(path, name);
+    if (kind === "unfinished") {
+      announce(
+        `Cannot read the checkpoint ${folder}: it must have been written to its end, received a part; it is passed over`,
+      );
+      continue;
+    }
     try {
-      return await readStep(join(path, folder));
+      return await readStep(folder);
     } catch (error) {
       problems.push(error);
+      announce(`${(error as Error).message}; it is passed over`);
     }
   }
   if (problems.length > 0) throw problems[0];
   return undefined;
-}
-
-/** The names in a folder; none where there is no folder. */
-async function folderEntries(path: string): Promise<string[]> {
-  try {
-    return await Array.fromAsync(Deno.readDir(path), ({ name }) => name);
-  } catch (cause) {
-    if (cause instanceof Deno.errors.NotFound) return [];
-    throw new RangeError(
-      `Cannot read a checkpoint from ${path}: it must be a folder, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
-  }
 }
 
 async function readStep(path: string): Promise<Checkpoint> {
@@ -225,10 +254,17 @@ async function readStep(path: string): Promise<Checkpoint> {
       `Cannot read the checkpoint ${path}: its manifest must have format ${FORMAT}, received ${manifest.format}`,
     );
   }
+  const named = stepFolder(basename(resolve(path)))?.step ?? manifest.step;
+  if (named !== manifest.step) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: its manifest must have step ${named}, received ${manifest.step}; it is torn or was changed`,
+    );
+  }
   for (const name of FILES) {
-    const hash = createHash("sha256").update(await readWhole(join(path, name))).digest("hex");
-    const expected = manifest.files?.[name].sha256;
-    if (hash === expected) continue;
+    const content = await readWhole(join(path, name));
+    const hash = createHash("sha256").update(content).digest("hex");
+    const { sha256: expected, bytes } = manifest.files?.[name] ?? {};
+    if (hash === expected && content.length === bytes) continue;
     throw new SyntaxError(
       `Cannot read the checkpoint ${path}: ${name} must have the hash ${expected} of its manifest, received ${hash}; it is torn or was changed`,
     );

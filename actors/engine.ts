@@ -17,6 +17,7 @@ import { dealMicroBatches } from "./layout.ts";
 import type { LinkOptions } from "./link.ts";
 import { policyData } from "./policy_data.ts";
 import type { Deal, StepOutcome, StepRequest } from "./protocol.ts";
+import type { ObserverSpec } from "./runtime/mod.ts";
 import { smallerSchedule } from "../schedules/mod.ts";
 
 /**
@@ -64,6 +65,8 @@ export interface EngineOptions {
   readonly predictionsOf: (batch: Batch) => number;
   /** What computes. */
   readonly device: DeviceChoice;
+  /** Whether stand-ins take the place of kernels, and no device is opened. */
+  readonly isRehearsed?: boolean | undefined;
   /** How stages store and step their weights. */
   readonly stage: StageOptions;
   /** When the all-reduce of a stage starts. */
@@ -76,8 +79,14 @@ export interface EngineOptions {
   readonly clip?: number | undefined;
   /** Delays messages between workers as such a link would. */
   readonly link?: LinkOptions | undefined;
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
+  readonly heapLimitMb?: number | undefined;
+  /** How long a step may go without a message from any worker before it counts as stalled. */
+  readonly stallMs: number;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;
+  /** Writes the journal of the run. */
+  readonly observer?: ObserverSpec | undefined;
   /** Seed of the runtime's own draws. */
   readonly seed: number;
 }
@@ -143,6 +152,21 @@ export function areFinite(
 export function trainedTies({ ties, parameters }: ModelProgram): readonly Tie[] {
   const frozen = new Set(parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name));
   return ties.filter(([canonical]) => !frozen.has(canonical));
+}
+
+/** A state without the weights and moments of aliases, as checkpoints keep it. */
+export function withoutAliases(
+  { weights, moments }: StageState,
+  ties: ModelProgram["ties"],
+): StageState {
+  const aliases = ties.map(([, alias]) => alias);
+  const keep = (values: ReadonlyMap<string, Float32Array>) =>
+    new Map(
+      [...values].filter(([key]) =>
+        !aliases.some((alias) => key === alias || key.startsWith(`${alias}.`))
+      ),
+    );
+  return { weights: keep(weights), moments: keep(moments) };
 }
 
 /** Keeps the clip factor finite where the norm is zero, as in PyTorch. */

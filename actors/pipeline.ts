@@ -15,14 +15,18 @@ import {
 import { pipelineWorkers } from "../schedules/mod.ts";
 import type { TieEnd } from "./closing.ts";
 import { eagerStages } from "./eager_stages.ts";
-import { dealOf, type Engine, type EngineOptions, trainedTies } from "./engine.ts";
+import { dealOf, type Engine, type EngineOptions, trainedTies, withoutAliases } from "./engine.ts";
+import type { WorkerFault } from "./faults.ts";
 import { copiesOf } from "./layout.ts";
 import { policyData } from "./policy_data.ts";
 import type { Answer, StepOutcome, SupervisorMessage } from "./protocol.ts";
 import { WorkerLostError } from "./recovery.ts";
-import { createSystem } from "./runtime/mod.ts";
-import { SUPERVISOR, type SupervisorInit } from "./supervisor.ts";
+import { createSystem, type System } from "./runtime/mod.ts";
+import { type Isolation, SUPERVISOR, type SupervisorInit } from "./supervisor.ts";
 import type { WorkerInit } from "./worker.ts";
+
+/** A worker that is to stop has nothing to finish, and one that is given up has nothing to lose. */
+const STOP_GRACE_MS = 1000;
 
 /** Full names of a stage's parameters. */
 const namesOf = (program: StageProgram) => parametersOf(program).map(({ name }) => name);
@@ -47,15 +51,21 @@ export function stateOf(program: StageProgram, state: StageState): StageState {
 }
 
 /** What every worker of every data-parallel replica is made from. */
-function workerInits(options: EngineOptions): WorkerInit[] {
+function workerInits(
+  options: EngineOptions,
+  isolate: Isolation,
+  fault: WorkerFault | undefined,
+): WorkerInit[] {
   const { model, schedule, scheduleOptions, replicas, device, halves, reduce, link } = options;
   const programs = cutIntoStages(model, schedule.stages);
   const states = withAliases(options.state, model.ties);
   const { stage } = options;
   const copies = copiesOf(schedule, replicas);
   const ties = tieEnds(programs, trainedTies(model));
-  // Workers of one process share memory; over an emulated link, gradients travel.
-  const isShared = reduce === "deterministic" && !link && copies[0]!.length > 1;
+  // Workers of one process share memory; over an emulated link, gradients travel, and so they do
+  // where messages must tell all that happened.
+  const isShared = reduce === "deterministic" && !link && copies[0]!.length > 1 &&
+    isolate !== "process" && !options.isRehearsed && !options.observer;
   const elementBytes = options.stage.precision === "fp16" ? 2 : 4;
   const shared = programs.map((program) => {
     if (!isShared) return undefined;
@@ -84,6 +94,8 @@ function workerInits(options: EngineOptions): WorkerInit[] {
     ties,
     link,
     isTraced: options.isTraced,
+    isRehearsed: options.isRehearsed,
+    fault,
   }));
 }
 
@@ -105,21 +117,37 @@ function tieEnds(programs: readonly StageProgram[], ties: ModelProgram["ties"]):
  * Starts the pipeline.
  *
  * @param isolate where the workers run.
+ * @param fault what one of them is asked to suffer.
  * @throws {RangeError} when the model has fewer layers than the schedule has stages.
  */
 export async function openPipeline(
   options: EngineOptions,
-  isolate: "local" | "worker",
+  isolate: Isolation,
+  fault?: WorkerFault,
 ): Promise<Engine> {
-  const { schedule, replicas, sync, clip } = options;
+  const { seed, observer } = options;
+  const stopGraceMs = STOP_GRACE_MS;
+  const system = createSystem({ seed, stopGraceMs, ...observer && { observer } });
+  return await openPipelineIn(system, options, isolate, fault);
+}
+
+/** Starts the pipeline in a system, real or simulated, which ends with it. */
+export async function openPipelineIn(
+  system: System,
+  options: EngineOptions,
+  isolate: Isolation,
+  fault?: WorkerFault,
+): Promise<Engine> {
+  const { schedule, sync, clip } = options;
   const supervised: SupervisorInit = {
-    workers: workerInits(options),
+    workers: workerInits(options, isolate, fault),
+    stallMs: options.stallMs,
+    heapLimitMb: options.heapLimitMb,
     isolate,
     injectionLimit: schedule.injectionLimit,
     eagerStages: eagerStages(schedule, sync),
     clip,
   };
-  const system = createSystem({ seed: options.seed });
   const supervisor = system.spawn(SUPERVISOR, supervised, { id: "supervisor" });
   /** An answer, or the failure that keeps it from coming. */
   const ask = async <T>(message: SupervisorMessage): Promise<T> => {
@@ -144,7 +172,7 @@ export async function openPipeline(
         deal: dealOf(options, request.microBatches.length),
       }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
-    save: () => ask<StageState>({ type: "Save" }),
+    save: async () => withoutAliases(await ask<StageState>({ type: "Save" }), options.model.ties),
     close: () => system.stop(),
   };
 }

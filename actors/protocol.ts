@@ -102,8 +102,18 @@ export type WorkerMessage =
   /** To itself: step one bucket. */
   | { readonly type: "StepBucket" }
   | LinkMessage<PeerMessage>
+  /** Asks what the worker waits for; the reply is a {@linkcode WorkerReport}. */
+  | { readonly type: "Report" }
   /** Asks for weights and moments; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" };
+
+/** What a worker waits for, when nothing moves. */
+export interface WorkerReport {
+  /** The action that its policy would run next, such as `1B3`. */
+  readonly waitsFor: string;
+  /** The actions whose inputs have arrived. */
+  readonly ready: readonly string[];
+}
 
 /** What the supervisor understands; it answers with an {@linkcode Answer}. */
 export type SupervisorMessage =
@@ -132,6 +142,8 @@ export type SupervisorMessage =
     readonly memory: StageMemory;
     readonly trace: readonly TracedAction[];
   }
+  /** To itself: has anything moved since? */
+  | { readonly type: "LookForStall"; readonly messages: number }
   /** A worker is gone. */
   | { readonly type: "WorkerDown"; readonly down: Down };
 
@@ -198,6 +210,8 @@ export interface WorkerLost {
   readonly message: string;
   /** How it failed. */
   readonly kind: Failure["kind"];
+  /** Whether it is there but does not answer: only a process of its own can then be ended. */
+  readonly isWedged: boolean;
 }
 
 /** An answer of the supervisor. */

@@ -31,6 +31,30 @@ export class WorkerLostError extends Error {
   }
 }
 
+/**
+ * A worker does not answer and cannot be ended, since it is a thread of this program: only the end of
+ * the program ends it.
+ */
+export class WedgedError extends Error {
+  /** Tells it from other errors, also where the class is another. */
+  override readonly name = "WedgedError";
+  /** What the program should end with: the next try may go well (EX_TEMPFAIL of sysexits.h). */
+  readonly exitCode = 75;
+
+  /**
+   * Says who waits for whom, and how to go on.
+   *
+   * @param message who waits for whom.
+   * @param checkpoint the last one.
+   */
+  constructor(message: string, checkpoint: string | null) {
+    const how = checkpoint
+      ? `go on with: deno task train --resume ${checkpoint}`
+      : "nothing was saved, since no checkpoint was asked for";
+    super(`${message}; the program must end, as only a process can be ended: ${how}`);
+  }
+}
+
 /** Steps from one snapshot to the next: a tenth of a second of copying in a minute of training. */
 const SNAPSHOT_STEPS = 10;
 
@@ -38,6 +62,8 @@ const SNAPSHOT_STEPS = 10;
 export interface RecoveryOptions {
   /** How often each worker may fail. */
   readonly retries: number;
+  /** Whether a worker that does not answer can be ended: it has a process of its own. */
+  readonly canKill: boolean;
   /** Weights and moments before the first step. */
   readonly state: StageState;
   /** Told when the run goes on after a failure. */
@@ -53,7 +79,7 @@ export interface RecoveryOptions {
  */
 export async function openRecovering(
   open: (state: StageState) => Promise<Engine>,
-  { retries, state, announce }: RecoveryOptions,
+  { retries, canKill, state, announce }: RecoveryOptions,
 ): Promise<Engine> {
   let snapshot = state, engine = await open(snapshot);
   /** The steps taken since the snapshot. */
@@ -64,12 +90,13 @@ export async function openRecovering(
   /** Counts a failure; throws it when there have been enough. */
   const count = (error: unknown): void => {
     if (!(error instanceof WorkerLostError)) throw error;
-    const { worker, message, kind } = error.lost, failed = (failures.get(worker) ?? 0) + 1;
+    const { worker, message, kind, isWedged } = error.lost,
+      failed = (failures.get(worker) ?? 0) + 1;
     failures.set(worker, failed);
     // What a handler throws twice at the same action, it would throw a third time.
     const isSame = kind !== "exit" && message === lastMessage;
     lastMessage = message;
-    if (retries === 0 || isSame) throw error;
+    if (retries === 0 || isSame || (isWedged && !canKill)) throw error;
     if (failed <= retries) return announce(`${message}; going on from the last committed step`);
     throw new WorkerLostError({
       ...error.lost,

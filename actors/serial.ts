@@ -9,7 +9,14 @@
  */
 
 import { type MessageArray, type ModelProgram, openDevice, withAliases } from "../kernels/mod.ts";
-import { clipFactor, dealOf, type Engine, type EngineOptions, trainedTies } from "./engine.ts";
+import {
+  clipFactor,
+  dealOf,
+  type Engine,
+  type EngineOptions,
+  trainedTies,
+  withoutAliases,
+} from "./engine.ts";
 import { pipesOf } from "./layout.ts";
 import type { Deal, StepRequest } from "./protocol.ts";
 import { openCopies, type OpenCopy, type StageCopies } from "./stage_copies.ts";
@@ -17,7 +24,7 @@ import { openCopies, type OpenCopy, type StageCopies } from "./stage_copies.ts";
 /** Opens the serial engine. */
 export async function openSerial(options: EngineOptions): Promise<Engine> {
   const { model, device: choice, halves } = options;
-  const device = await openDevice(choice.name, choice);
+  const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
   const stage = { ...options.stage, backward: "whole" as const };
@@ -51,15 +58,8 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
       }
       return losses;
     },
-    async save() {
-      const { weights, moments } = await kernels.save();
-      const isAlias = (key: string) =>
-        model.ties.some(([, alias]) => key === alias || key.startsWith(`${alias}.`));
-      const keep = (values: ReadonlyMap<string, Float32Array>) =>
-        new Map([...values].filter(([key]) => !isAlias(key)));
-      return { weights: keep(weights), moments: keep(moments) };
-    },
-    close: () => Promise.resolve(device.close()),
+    save: async () => withoutAliases(await kernels.save(), model.ties),
+    close: () => Promise.resolve(device?.close()),
   };
 }
 

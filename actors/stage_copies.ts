@@ -14,17 +14,17 @@ import {
   type MessageArray,
   openStage,
   splitBatch,
-  type Stage,
   type StageOptions,
   type StageProgram,
   type StageState,
 } from "../kernels/mod.ts";
 import type { Action } from "../schedules/mod.ts";
 import type { StageCopy } from "./layout.ts";
+import { openStandIn, type StageKernels } from "./stand_in.ts";
 
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
-  readonly kernels: Stage;
+  readonly kernels: StageKernels;
 }
 
 /** The kernels of a worker's actions. */
@@ -62,16 +62,22 @@ export interface CopyInit {
   readonly state: StageState;
 }
 
-/** Compiles and loads the copies of a worker. Copies of equal programs share no memory. */
+/**
+ * Compiles and loads the copies of a worker. Copies of equal programs share no memory.
+ *
+ * @param device where; undefined in a rehearsal, whose kernels are stand-ins.
+ */
 export async function openCopies(
-  device: Device,
+  device: Device | undefined,
   inits: readonly CopyInit[],
   options: StageOptions,
   halves: 1 | 2,
 ): Promise<StageCopies> {
   const all: OpenCopy[] = [];
   for (const { copy, program, state } of inits) {
-    const kernels = await openStage(device, program, options);
+    const kernels = device
+      ? await openStage(device, program, options)
+      : openStandIn(program, options);
     kernels.load(state);
     all.push({ ...copy, kernels });
   }

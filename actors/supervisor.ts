@@ -25,6 +25,7 @@ import type {
   TracedAction,
   WorkerLost,
   WorkerMessage,
+  WorkerReport,
 } from "./protocol.ts";
 import {
   type ActorFactory,
@@ -36,11 +37,18 @@ import {
 } from "./runtime/mod.ts";
 import { WORKER, type WorkerInit } from "./worker.ts";
 
+/** Where workers run: beside the supervisor, each in a Deno worker, or each in a process. */
+export type Isolation = "local" | "worker" | "process";
+
 /** What the supervisor is made from. */
 export interface SupervisorInit {
   readonly workers: readonly WorkerInit[];
-  /** Where the workers run: beside the supervisor, or each in a Deno worker of its own. */
-  readonly isolate: "local" | "worker";
+  /** Where the workers run: beside the supervisor, or each in a worker or process of its own. */
+  readonly isolate: Isolation;
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
+  readonly heapLimitMb?: number | undefined;
+  /** How long a step may go without a message from any worker before it counts as stalled. */
+  readonly stallMs: number;
   /** Micro-batches that may be in flight in each data-parallel replica. */
   readonly injectionLimit: number;
   /** Stages whose all-reduce starts while other stages still run backward. */
@@ -54,6 +62,9 @@ export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
   module: import.meta.url,
   export: "pipelineSupervisor",
 };
+
+/** A worker that says nothing for so long, in the control lane, is not coming back. */
+const REPORT_TIMEOUT_MS = 1000;
 
 /** A worker that has not compiled its stages, or copied its weights, by then will not. */
 const ANSWER_TIMEOUT_MS = 300_000;
@@ -87,12 +98,23 @@ interface Evaluation {
   missing: number;
 }
 
+/** What the supervisor lets tests and journals see of its state. */
+export interface SupervisorView {
+  /** Steps tried. */
+  readonly round: number;
+  readonly isInStep: boolean;
+  /** Micro-batches of the step that have entered, by data-parallel replica. */
+  readonly injected: readonly number[];
+  readonly isCommitted: boolean;
+}
+
 /** Makes the supervisor and its workers. Handled messages: {@linkcode SupervisorMessage}. */
 export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage> = (ctx, init) => {
   const workers: ActorRef<WorkerMessage>[] = init.workers.map((worker) =>
     ctx.spawn(WORKER, worker, {
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
+      ...init.isolate === "process" && init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
       capacity: mailboxBound(worker, init.injectionLimit),
     })
   );
@@ -139,6 +161,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       sumsMissing: workers.length,
       endsMissing: workers.length,
     };
+    lookLater();
     const lossScale = request.lossScale / request.predictions;
     for (const [w, worker] of workers.entries()) {
       const share = deal.shares[init.workers[w]!.replica]!, policy = deal.policies?.[w];
@@ -187,6 +210,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   const end = (current: Step) => {
     const { losses, squares, isCommitted, request: { lossScale } } = current;
     step = undefined;
+    ctx.cancel("stall");
     const unscaled = [...squares].map(([name, sum]) => [name, sum / lossScale ** 2] as const);
     const outcome: StepOutcome = {
       losses,
@@ -205,7 +229,11 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   const lose = ({ actor, handling, error, kind }: Failure) => {
     const when = step ? ` in step ${step.request.step}` : "";
     const doing = handling ? ` while handling ${handling}` : "";
-    lost ??= { worker: actor, kind, message: `${actor} failed${when}${doing}: ${error.message}` };
+    const message = `${actor} failed${when}${doing}: ${error.message}`;
+    giveUp({ worker: actor, kind, message, isWedged: false });
+  };
+  const giveUp = (first: WorkerLost) => {
+    lost ??= first;
     for (const reply of waiting) reply({ lost });
     waiting.clear();
   };
@@ -220,7 +248,31 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     };
   };
 
+  /** Messages from workers so far: while it grows, nothing is stalled. */
+  let messages = 0;
+  const lookLater = () => ctx.after(init.stallMs, { type: "LookForStall", messages }, "stall");
+
+  /** Asks every worker what it waits for, and gives the step up. */
+  const reportStall = async () => {
+    const reports = await Promise.all(workers.map(async (worker) => {
+      const timeoutMs = Math.min(REPORT_TIMEOUT_MS, init.stallMs);
+      const options = { lane: "control", timeoutMs } as const;
+      return await ctx.ask<WorkerMessage, WorkerReport>(worker, { type: "Report" }, options)
+        .catch(() => undefined);
+    }));
+    const lines = reports.map((report, w) =>
+      !report
+        ? `${workers[w]!.id} does not answer`
+        : `${workers[w]!.id} waits for ${report.waitsFor}, with [${report.ready}] ready`
+    );
+    const wedged = reports.findIndex((report) => !report), isWedged = wedged >= 0;
+    const when = step ? `step ${step.request.step}` : "an evaluation";
+    const message = `${when} stalled for ${init.stallMs} ms: ${lines.join("; ")}`;
+    giveUp({ worker: workers[Math.max(0, wedged)]!.id, kind: "exit", message, isWedged });
+  };
+
   const running = (): Step => {
+    messages++;
     if (!step) throw new Error("Cannot handle a worker's message: a step must be under way");
     return step;
   };
@@ -239,6 +291,12 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     throw new Error(`Cannot begin ${what}: the step or evaluation under way must have ended`);
   };
 
+  ctx.expose((): SupervisorView => ({
+    round,
+    isInStep: step !== undefined,
+    injected: step?.injected ?? [],
+    isCommitted: step?.isCommitted ?? false,
+  }));
   return {
     async Start() {
       const reply = owe();
@@ -308,6 +366,11 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       peakActivations[worker] = peak;
       weights[worker] = held;
       if (--current.endsMissing === 0) end(current);
+    },
+    async LookForStall({ messages: before }) {
+      if (!step || lost) return;
+      if (messages > before) return lookLater();
+      await reportStall();
     },
     WorkerDown({ down: { ref, reason } }) {
       const error = { name: "Error", message: "it must run to the end, and stopped", stack: "" };

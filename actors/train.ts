@@ -6,26 +6,19 @@
 
 import { delay } from "@std/async/delay";
 import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
-import type { Schedule } from "../schedules/mod.ts";
-import { openAsyncPipeline } from "./async_pipeline.ts";
-import { writeCheckpoint } from "./checkpoint.ts";
-import { type Engine, meanLoss, meanNorm } from "./engine.ts";
-import { firstLossScale, type LossScaleState, nextLossScale, SKIPS_MAX } from "./loss_scale.ts";
-import { openPipeline } from "./pipeline.ts";
+import { openCheckpointWriter } from "./checkpoint_writer.ts";
+import { meanLoss, meanNorm } from "./engine.ts";
+import { firstLossScale, type LossScaleState, nextLossScale } from "./loss_scale.ts";
+import { assertScaled } from "./non_finite.ts";
+import { openEngine } from "./open_engine.ts";
 import type { StepOutcome, StepRequest } from "./protocol.ts";
-import { openRecovering } from "./recovery.ts";
+import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { runAhead } from "./run_ahead.ts";
-import { openSerial } from "./serial.ts";
-import { openSerialAsync } from "./serial_async.ts";
 import type { TrainEvent } from "./train_event.ts";
 import { type PreparedRun, prepareRun, type TrainOptions } from "./train_options.ts";
 import { hashWeights } from "./weights.ts";
 
-/** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
-export class NonFiniteError extends Error {
-  /** `NonFiniteError`. */
-  override name = "NonFiniteError";
-}
+export { NonFiniteError } from "./non_finite.ts";
 
 /**
  * Trains a model with a pipeline of stage actors.
@@ -92,22 +85,18 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   let { step, update, lossScale } = progressOf(options.resume, prepared.lossScaling);
   const batches = takeSteps(options.data, prepared.microBatches, step, options.dropLast ?? false);
   const engine = await openEngine(prepared);
-  let checkpoint: string | null = null;
   let peakActivations: readonly number[] = [], weights: readonly number[] = [];
   let memory: StepOutcome["memory"];
-  const stateNow = async (): Promise<StageState> => {
-    const state = await engine.save();
-    assertFinite(state, step);
+  const { evaluation, checkpoint: to } = options;
+  const writer = openCheckpointWriter(to, model.parameters, prepared.announce);
+  const written = () => writer.ended().catch(() => {});
+  const save = async (): Promise<StageState> => {
+    const state = await engine.save(), isDynamic = prepared.lossScaling === "dynamic";
+    // A scale that was given is an option of this run, no progress for the next.
+    const progress: Partial<Progress> = { step, update, ...isDynamic && { lossScale } };
+    writer.begin({ step, state, config: { ...to?.config, progress } });
     return state;
   };
-  const save = async (state: StageState): Promise<TrainEvent> => {
-    const { directory, config } = to!, { parameters } = model;
-    const progress: Progress = { step, update, lossScale };
-    const content = { step, state, parameters, config: { ...config, progress } };
-    checkpoint = await writeCheckpoint(directory, content);
-    return { type: "checkpoint", step, path: checkpoint };
-  };
-  const { evaluation, checkpoint: to } = options;
   const countPredictions = (micro: readonly Batch[]) =>
     micro.reduce((sum, batch) => sum + predictionsOf(batch), 0);
   const evaluate = async (): Promise<TrainEvent> => {
@@ -143,12 +132,17 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
         const gradNorm = meanNorm(outcome.updates);
         yield { type: "step", step, loss, gradNorm, tokensPerSecond, traces: outcome.traces };
       } else yield { type: "skip", step, loss, lossScale: scale, nextLossScale: lossScale.scale };
+      yield* await writer.soFar();
       if (evaluatesAfter(step)) yield await evaluate();
-      if (savesAfter(step)) yield await save(await stateNow());
+      if (savesAfter(step)) {
+        yield* await writer.ended();
+        await save();
+      }
       if (options.signal && runtime !== "workers") await letSignalsIn();
     }
-    const state = await stateNow();
-    if (to) yield await save(state);
+    yield* await writer.ended();
+    const state = await save();
+    yield* await writer.ended();
     yield {
       type: "end",
       isInterrupted: options.signal?.aborted === true && step < steps,
@@ -163,10 +157,18 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       weightsHeld: weights,
       memory,
       weightsHash: hashWeights(state.weights),
-      checkpoint,
+      checkpoint: writer.newest,
       weights: state.weights,
     };
+  } catch (error) {
+    if (error instanceof WorkerLostError && error.lost.isWedged) {
+      await written();
+      throw new WedgedError(error.message, writer.newest);
+    }
+    throw error;
   } finally {
+    // A checkpoint that has begun becomes whole, however the run ends.
+    await written();
     await batches.return?.();
     await engine.close();
   }
@@ -196,50 +198,6 @@ function progressOf(
  * `setImmediate` can go by for a second before a signal is heard.
  */
 const letSignalsIn = () => delay(0);
-
-/** What helps a run whose numbers have left the floats. */
-const REMEDY = "lower the learning rate, or resume from the last checkpoint";
-
-/** The same, where the numbers have reached the weights before anybody could see them. */
-const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint";
-
-/** A step that was not taken is an error, unless a loss scale may have been too high. */
-function assertScaled(
-  { updates }: Schedule,
-  lossScale: PreparedRun["lossScaling"],
-  { skipped }: LossScaleState,
-  step: number,
-  loss: number,
-): void {
-  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX) return;
-  const remedy = updates === "flush" ? REMEDY : REMEDY_WHEN_LOST;
-  const before = skipped === 0 ? "" : ` after ${skipped} skipped steps`;
-  throw new NonFiniteError(
-    `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
-  );
-}
-
-function assertFinite({ weights, moments }: StageState, step: number): void {
-  for (const [name, values] of [...weights, ...moments]) {
-    const wrong = values.find((value) => !Number.isFinite(value));
-    if (wrong === undefined) continue;
-    throw new NonFiniteError(
-      `Cannot keep step ${step}: weights and moments must be finite, received ${wrong} in "${name}"; ${REMEDY}`,
-    );
-  }
-}
-
-async function openEngine(prepared: PreparedRun): Promise<Engine> {
-  const { runtime, schedule } = prepared, isolate = runtime === "workers" ? "worker" : "local";
-  if (schedule.updates !== "flush") {
-    if (runtime === "serial") return await openSerialAsync(prepared);
-    // No step is ever committed by all workers, so there is none to go on from when one is lost.
-    return await openAsyncPipeline(prepared, isolate);
-  }
-  if (runtime === "serial") return await openSerial(prepared);
-  const open = (state: StageState) => openPipeline({ ...prepared, state }, isolate);
-  return await openRecovering(open, prepared);
-}
 
 /** The micro-batches of each step after `done`; the last step may have fewer. */
 async function* takeSteps(

@@ -30,7 +30,12 @@ export type TrainEvent =
     readonly nextLossScale: number;
   }
   | { readonly type: "evaluation"; readonly step: number; readonly loss: number }
-  | { readonly type: "checkpoint"; readonly step: number; readonly path: string }
+  | {
+    /** A checkpoint has become whole; steps may have been taken since its own. */
+    readonly type: "checkpoint";
+    readonly step: number;
+    readonly path: string;
+  }
   | {
     readonly type: "end";
     /** Whether `signal` ended the run before its last step. */

@@ -5,7 +5,6 @@
  */
 
 import {
-  ADAMW_DEFAULTS,
   type Batch,
   type DeviceName,
   elementCount,
@@ -30,6 +29,7 @@ import { checkWritable } from "./checkpoint.ts";
 import { compileRun } from "./compile_run.ts";
 import type { EngineOptions, SyncStrategy } from "./engine.ts";
 import type { LinkOptions } from "./link.ts";
+import type { WorkerFault } from "./faults.ts";
 import type { LossScale } from "./loss_scale.ts";
 import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
@@ -116,11 +116,19 @@ export interface TrainOptions {
     /** Whether to evaluate before the first step too. */
     readonly atStart?: boolean;
   } | undefined;
-  /** Where checkpoints go, after how many steps, and what their `config.json` says. */
+  /**
+   * Where checkpoints go, after how many steps, and what their `config.json` says. They are written
+   * while the next steps run.
+   */
   readonly checkpoint?: {
     readonly directory: string;
     /** Default: at the end only. */
     readonly every?: number | undefined;
+    /**
+     * How many of the newest stay, counted by their names; older ones in the directory are removed
+     * when a newer one is whole. Default: all.
+     */
+    readonly keep?: number | undefined;
     readonly config: Readonly<Record<string, unknown>>;
   } | undefined;
   /** Ends the run after the step under way, or the steps where more than one is, with a checkpoint. */
@@ -129,6 +137,14 @@ export interface TrainOptions {
   readonly frozen?: (name: string) => boolean;
   /** How often each worker may fail before the run ends. Default 3; without flushes always 0. */
   readonly retries?: number;
+  /** Whether each worker is a Deno worker (default), or a process that can be killed. */
+  readonly isolation?: "worker" | "process";
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
+  readonly heapLimitMb?: number | undefined;
+  /** How long a step may go without a message from any worker, in milliseconds. Default 60,000. */
+  readonly stallMs?: number;
+  /** What workers are asked to suffer, the first in the first attempt: for tests of recovery. */
+  readonly faults?: readonly WorkerFault[];
   /** Whether step events say when each action ran, on which worker. */
   readonly trace?: boolean;
   /** Told in words: which device is used and why, and what is fetched. */
@@ -143,6 +159,10 @@ export interface PreparedRun extends EngineOptions {
   readonly microBatches: number;
   /** How the loss is scaled; undefined where a step that overflows ends the run. */
   readonly lossScaling: LossScale | undefined;
+  /** How each worker is kept apart from the others. */
+  readonly isolation: "worker" | "process";
+  /** What workers are asked to suffer. */
+  readonly faults: readonly WorkerFault[];
   /** How often each worker may fail before the run ends. */
   readonly retries: number;
   /** Told in words what the user should know. */
@@ -157,6 +177,9 @@ export interface PreparedRun extends EngineOptions {
 
 /** Failures of a worker that a run outlives unless asked otherwise. */
 const RETRIES = 3;
+
+/** A step without a message for so long has stalled, unless asked otherwise. */
+const STALL_MS = 60_000;
 
 /** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section 5.2). */
 const COARSENING = 4;
@@ -178,6 +201,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
       coarsening,
       bucketSize,
       recomputeInterval,
+      "checkpoint.every": options.checkpoint?.every,
+      "checkpoint.keep": options.checkpoint?.keep,
     })
   ) {
     if (value === undefined || (Number.isSafeInteger(value) && value >= 1)) continue;
@@ -231,6 +256,10 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     clip,
     link,
     lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
+    isolation: options.isolation ?? "worker",
+    faults: options.faults ?? [],
+    heapLimitMb: options.heapLimitMb,
+    stallMs: options.stallMs ?? STALL_MS,
     retries: options.retries ?? RETRIES,
     announce: options.announce ?? (() => {}),
     isTraced: options.trace ?? false,

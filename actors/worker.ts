@@ -32,11 +32,18 @@ import {
 import { type Action, formatAction, parts, takeOffers } from "../schedules/mod.ts";
 import { openArrivals } from "./arrivals.ts";
 import { type Closing, openClosing, type ReduceOptions, type TieEnd } from "./closing.ts";
+import { openFault, type WorkerFault } from "./faults.ts";
 import type { Share, StageCopy } from "./layout.ts";
 import { type LinkOptions, openLink } from "./link.ts";
 import { sumMemory } from "./memory_plan.ts";
 import { type PolicyData, restorePolicy } from "./policy_data.ts";
-import type { PeerMessage, SupervisorMessage, TracedAction, WorkerMessage } from "./protocol.ts";
+import type {
+  PeerMessage,
+  SupervisorMessage,
+  TracedAction,
+  WorkerMessage,
+  WorkerReport,
+} from "./protocol.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "./runtime/mod.ts";
 import { type CopyInit, openCopies, type OpenCopy } from "./stage_copies.ts";
 
@@ -47,6 +54,8 @@ export interface WorkerInit {
   /** Its data-parallel replica. */
   readonly replica: number;
   readonly device: DeviceChoice;
+  /** Whether stand-ins take the place of kernels, and no device is opened. */
+  readonly isRehearsed?: boolean | undefined;
   /** The copies of stages that it holds. */
   readonly held: readonly CopyInit[];
   /** For each stage all its copies. */
@@ -63,6 +72,8 @@ export interface WorkerInit {
   readonly link?: LinkOptions | undefined;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;
+  /** How the worker fails, where a run is asked to suffer that. */
+  readonly fault?: WorkerFault | undefined;
 }
 
 /** How a worker is made in any isolate. */
@@ -82,12 +93,24 @@ interface Step {
   readonly backwardsMissing: Map<OpenCopy, number>;
 }
 
+/** What a worker lets tests and journals see of its state. */
+export interface WorkerView {
+  readonly isInStep: boolean;
+  /** (stage, micro-batch) activations held. */
+  readonly stash: number;
+  /** Actions whose inputs have arrived. */
+  readonly ready: number;
+  readonly copies: readonly OpenCopy[];
+}
+
 /** Makes a worker. Handled messages: {@linkcode WorkerMessage}. */
 export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ctx, init) => {
   // In an isolate of its own the worker has nothing to do while a kernel computes.
   const isBlocking = ctx.self.isolate !== 0;
-  const device = await openDevice(init.device.name, { ...init.device, isBlocking });
-  ctx.defer(() => device.close());
+  const device = init.isRehearsed
+    ? undefined
+    : await openDevice(init.device.name, { ...init.device, isBlocking });
+  ctx.defer(() => device?.close());
   const copies = await openCopies(device, init.held, init.stage, init.halves);
   /** One stage in units of Ma and Mθ: one P-th of the model. */
   const stageShare = init.pipelineWorkers / init.copies.length;
@@ -105,9 +128,12 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
   /** What ran in this step, when. */
   let trace: TracedAction[] = [];
 
+  const failWhenDue = openFault(init.fault, init.worker);
+
   /** Says what runs now, for the report should it fail, and traces it. */
   const doing = async (name: string, run: () => void | Promise<void>) => {
     ctx.doing(name);
+    failWhenDue();
     const start = ctx.now();
     await run();
     if (init.isTraced) trace.push({ name, start, end: ctx.now() });
@@ -325,6 +351,12 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
         await (handlers[message.type] as (message: PeerMessage) => void | Promise<void>)(message);
       }
     },
+    Report() {
+      const next = step?.policy.waitsFor;
+      const waitsFor = !step ? "the next step" : next ? formatAction(next) : "messages";
+      const ready = arrivals.ready.map(formatAction);
+      ctx.reply({ waitsFor, ready } satisfies WorkerReport);
+    },
     async Save() {
       const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
       for (const { kernels } of copies.all) {
@@ -338,5 +370,11 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
       });
     },
   };
+  ctx.expose((): WorkerView => ({
+    isInStep: step !== undefined,
+    stash: copies.live,
+    ready: arrivals.ready.length,
+    copies: copies.all,
+  }));
   return handlers;
 };

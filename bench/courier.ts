@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file determinism/no-ambient -- it measures real time
+
 import type { ActorFactory, ActorRef, ActorSpec } from "../actors/mod.ts";
 
 /** What a courier understands. */

@@ -1,7 +1,7 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [pipeline] [overlap] [messages] [peers] [--json]
+ *     deno task bench [kernels] [pipeline] [overlap] [messages] [peers] [simulation] [--json]
  *
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -18,6 +18,7 @@ import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { isMet, type Row, table } from "./row.ts";
+import { simulationBench } from "./simulation.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
@@ -25,6 +26,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   overlap: overlapBench,
   messages: messagesBench,
   peers: peersBench,
+  simulation: simulationBench,
 };
 
 const MODEL = "GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +

@@ -92,6 +92,7 @@ export async function main(args: string[], { begin, signal }: CommandContext): P
       checkpoint: out === undefined ? undefined : {
         directory: out,
         every: flags["checkpoint-every"],
+        keep: flags.keep,
         config: { ...task.config, flags: request.remembered },
       },
       signal,

@@ -12,7 +12,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "schedules": [],
   "actors/runtime": [],
   "actors/simulation": ["actors/runtime", "deno.json"],
-  "actors": ["actors/runtime", "schedules", "kernels"],
+  "actors": ["actors/runtime", "actors/simulation", "schedules", "kernels"],
   "examples": ["mod.ts"],
   "mod.ts": ["actors", "schedules", "kernels"],
   "testing.ts": ["actors/simulation"],

@@ -1,8 +1,8 @@
 /**
  * What every command shares: exit codes, and Ctrl-C.
  *
- * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 130 ended
- * by Ctrl-C.
+ * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 75 a run
+ * that hangs where only a new one can go on; 130 ended by Ctrl-C.
  *
  * @module
  */
@@ -54,7 +54,7 @@ export async function runCommand(
     code = await command({ begin, signal: controller.signal });
   } catch (error) {
     printError(error instanceof Error ? error.message : String(error));
-    code = hasBegun ? 1 : 2;
+    code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);
   }
   Deno.exit(code);
 }

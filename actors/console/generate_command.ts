@@ -48,7 +48,7 @@ export async function generateCommand(
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
   }
-  const checkpoint = await readCheckpoint(from);
+  const checkpoint = await readCheckpoint(from, printError);
   if (!checkpoint) {
     throw new RangeError(`Cannot generate: --from must hold a checkpoint, received "${from}"`);
   }

@@ -98,6 +98,24 @@ const RUNNING_FLAGS = {
     default: "workers",
     help: "where actors run",
   },
+  isolation: {
+    kind: "choice",
+    choices: ["worker", "process"],
+    default: "worker",
+    help: "what keeps workers apart: threads, or processes that can be killed",
+  },
+  retries: {
+    kind: "integer",
+    minimum: 0,
+    default: 3,
+    help: "failures of each worker that the run outlives",
+  },
+  "stall-timeout": {
+    kind: "integer",
+    value: "SECONDS",
+    default: 60,
+    help: "time without a message after which a step counts as stalled",
+  },
   recompute: {
     kind: "choice",
     choices: RECOMPUTE_POLICIES,
@@ -137,6 +155,7 @@ const RUNNING_FLAGS = {
   resume: { kind: "text", value: "DIR", help: "go on from the newest checkpoint in DIR" },
   out: { kind: "text", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
   "checkpoint-every": { kind: "integer", value: "K", help: "steps (one checkpoint, at the end)" },
+  keep: { kind: "integer", value: "M", help: "newest checkpoints that stay (all)" },
   "eval-every": { kind: "integer", value: "K", help: "steps (50; not with --json or --tokens)" },
   json: { kind: "switch", help: "one JSON object a line instead of words" },
   help: { kind: "switch", help: "show this" },

@@ -7,7 +7,8 @@
 import { basename, dirname } from "node:path";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
 import { createSchedule, type Schedule } from "../../schedules/mod.ts";
-import { type Checkpoint, readCheckpoint, STEP_FOLDER } from "../checkpoint.ts";
+import { type Checkpoint, readCheckpoint } from "../checkpoint.ts";
+import { stepFolder } from "../checkpoint_folders.ts";
 import type { TrainOptions } from "../train_options.ts";
 import { parseFlags, withDefaults } from "./flags.ts";
 import { readScheduleFile, scheduleOptionsOf } from "./schedule_flags.ts";
@@ -31,7 +32,7 @@ export interface TrainRequest {
   readonly microBatches: number;
   /** The checkpoint from which the run goes on. */
   readonly checkpoint: Checkpoint | undefined;
-  /** Where a run with `--resume` starts, in words. */
+  /** Where a run with `--resume` starts, and which torn checkpoints it passes over, in words. */
   readonly start: string | undefined;
   /** Where checkpoints go. */
   readonly out: string | undefined;
@@ -58,7 +59,10 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
   const fromFile = file === undefined ? undefined : await readScheduleFile(file, given);
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
-  const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume);
+  const passedOver: string[] = [];
+  const checkpoint = resume === undefined
+    ? undefined
+    : await readCheckpoint(resume, (line) => passedOver.push(line));
   const inherited: GivenTrainFlags = { ...checkpoint?.config.flags as GivenTrainFlags };
   // Other data than the checkpoint's takes its place.
   if (sources.length > 0) { for (const name of SOURCES) delete (inherited as Flags)[name]; }
@@ -73,9 +77,10 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
   );
   const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
     (flags.json ? undefined : `runs/${flags.model}`);
-  const start = checkpoint
+  const from = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
+  const start = from && [...passedOver, from].join("\n");
   const { workers, "micro-batches": microBatches } = flags;
   const schedule = fromFile ??
     createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
@@ -93,7 +98,7 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
 type Flags = Record<string, unknown>;
 
 /** The folder of a run: a checkpoint's own folder stands in it. */
-const runFolder = (path: string) => STEP_FOLDER.test(basename(path)) ? dirname(path) : path;
+const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
 
 /** Refuses another model than the checkpoint's, and a run that would have to go back. */
 function checkResumable({ path, step, config }: Checkpoint, given: Flags, steps: number): void {
@@ -150,6 +155,9 @@ export function runOptions(
     dropLast: flags["drop-last"],
     device: flags.device,
     runtime: flags.runtime,
+    isolation: flags.isolation,
+    retries: flags.retries,
+    stallMs: 1000 * flags["stall-timeout"],
     recompute: flags.recompute,
     recomputeInterval: flags["recompute-interval"],
     offload: flags.offload,

@@ -59,6 +59,12 @@ export interface Actor {
   readonly timers: Map<string | symbol, Timer>;
   readonly cleanups: (() => void | Promise<void>)[];
   readonly streams: Map<string, () => number>;
+  /** How many messages came, by id of the sender. */
+  readonly received: Map<string, number>;
+  /** Questions that it has asked. */
+  asked: number;
+  /** Gives its state to those who look: see {@linkcode Context.expose}. */
+  expose: (() => unknown) | undefined;
   handlers: AnyHandlers;
   state: "starting" | "ready" | "stopping";
   reason: Reason;
@@ -84,6 +90,9 @@ export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacit
     timers: new Map(),
     cleanups: [],
     streams: new Map(),
+    received: new Map(),
+    asked: 0,
+    expose: undefined,
     handlers: {},
     state: "starting",
     reason: "stopped",

@@ -13,12 +13,21 @@ import { sendMessage } from "./sending.ts";
 import type { Outcome } from "./transports/wire.ts";
 import type { ActorRef, Message } from "./types.ts";
 
+/** The message by which an actor gets an answer. */
+export interface Answer extends Message {
+  /** Which of the questions of this actor it answers, from 0. */
+  readonly ask: number;
+  readonly outcome: Outcome;
+}
+
 /** A question that is not answered yet. */
 export interface PendingAsk {
   readonly from: ActorRef;
   readonly to: ActorRef;
   readonly type: string;
   readonly timeoutMs: number;
+  /** How many questions the asker had asked before. */
+  readonly nth: number;
   /** Who waits; absent when it is not an actor. */
   readonly asker?: { readonly actor: Actor; readonly step: Step };
   readonly resolve: (value: unknown) => void;
@@ -46,6 +55,7 @@ export function ask(
       to,
       type: message.type,
       timeoutMs,
+      nth: actor ? actor.asked++ : 0,
       ...(actor && step ? { asker: { actor, step } } : {}),
       resolve,
       reject,
@@ -84,7 +94,8 @@ export function settleAsk(isolate: Isolate, id: number, outcome: Outcome): void 
   if (!pending.asker) return resolve(pending, outcome);
   const { actor, step } = pending.asker;
   // The answer is a step of its own: the order in which answers come is a choice like any other.
-  schedule(isolate, actor, `answer:${pending.type}`, pending.to, () => {
+  const message: Answer = { type: `answer:${pending.type}`, ask: pending.nth, outcome };
+  schedule(isolate, actor, message, pending.to, () => {
     step.asks.delete(id);
     resolve(pending, outcome);
   });

@@ -20,6 +20,8 @@ export interface Candidate {
   readonly type: string;
   /** Counts what was enqueued in the isolate: a lower one is older. */
   readonly seq: number;
+  /** How many messages came from this sender to this actor before. */
+  readonly nth: number;
 }
 
 /**
@@ -119,35 +121,74 @@ export function fifoPicker(): Picker {
   };
 }
 
+/** What an actor offers: the oldest of each sender in each lane, or (as by arrival) only the one
+ * that plain order would take. */
+export type Offers = "by-sender" | "by-arrival";
+
+/** A candidate and what it stands for. */
+interface Offer extends Candidate {
+  readonly rank: number;
+  readonly work: Work;
+}
+
 /**
- * The order that `choose` picks.
+ * The order that `choose` picks. Candidates are kept from step to step; only those of actors that
+ * changed are made again.
  *
- * @param actors the actors of the isolate.
  * @throws {RangeError} (from `next`) when the choice is not the index of a candidate.
  */
-export function choosingPicker(actors: ReadonlyMap<number, Actor>, choose: Choose): Picker {
+export function choosingPicker(choose: Choose, offers: Offers = "by-sender"): Picker {
+  const changed = new Set<Actor>();
+  let candidates: readonly Offer[] = [];
+
+  function update(): void {
+    if (changed.size === 0) return;
+    const next = candidates.filter(({ work }) => !changed.has(work.actor));
+    for (const actor of changed) {
+      for (const envelope of offered(actor, offers)) insert(next, offerOf(actor, envelope));
+    }
+    changed.clear();
+    candidates = next;
+  }
+
   return {
-    changed() {},
+    changed: (actor) => void changed.add(actor),
     next() {
-      const work = [...actors.values()]
-        .flatMap((actor) => headsOf(actor).map((envelope) => ({ actor, envelope })))
-        .sort((a, b) => rank(a.envelope) - rank(b.envelope));
-      if (work.length === 0) return undefined;
-      const index = choose(work.map(({ actor, envelope: { lane, from, message, seq } }) => ({
-        actor: actor.ref.id,
-        lane,
-        from: from.id,
-        type: message.type,
-        seq,
-      })));
-      const chosen = work[index];
-      if (!chosen) {
+      update();
+      if (candidates.length === 0) return undefined;
+      const index = choose(candidates);
+      if (index === NONE_YET) return undefined;
+      const work = candidates[index]?.work;
+      if (!work) {
         throw new RangeError(
-          `Cannot pick a message: the choice must be an integer from 0 to ${work.length - 1}, ` +
-            `received ${index}`,
+          `Cannot pick a message: the choice must be an integer from 0 to ` +
+            `${candidates.length - 1}, received ${index}`,
         );
       }
-      return take(chosen.actor, chosen.envelope);
+      changed.add(work.actor);
+      return take(work.actor, work.envelope);
     },
   };
+}
+
+/** A choice that leaves all candidates where they are, as if there were none. */
+export const NONE_YET = -1;
+
+function offered(actor: Actor, offers: Offers): readonly Envelope[] {
+  if (offers === "by-sender") return headsOf(actor);
+  const head = headOf(actor);
+  return head ? [head] : [];
+}
+
+function offerOf(actor: Actor, envelope: Envelope): Offer {
+  const { lane, from, message: { type }, seq, nth } = envelope;
+  const work = { actor, envelope };
+  return { actor: actor.ref.id, lane, from: from.id, type, seq, nth, rank: rank(envelope), work };
+}
+
+/** Puts an offer in its place; a new one belongs near the end. */
+function insert(offers: Offer[], offer: Offer): void {
+  let index = offers.length;
+  while (index > 0 && offers[index - 1]!.rank > offer.rank) index--;
+  offers.splice(index, 0, offer);
 }

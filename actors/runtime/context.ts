@@ -34,26 +34,56 @@ export function createContext<M extends Message>(
   spawn: Spawn,
 ): Context<M> {
   const ref: ActorRef<M> = actor.ref as ActorRef<Message>;
+  const { observer } = isolate;
   return {
     self: ref,
-    send: (to, message, options) => sendMessage(isolate, ref, to, message, options),
-    ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: AskOptions) =>
-      ask(isolate, ref, actor, to, message, options) as Promise<R>,
+    send(to, message, options) {
+      observer?.did(actor, { kind: "send", to, value: message });
+      sendMessage(isolate, ref, to, message, options);
+    },
+    ask<T extends Message, R>(to: ActorRef<T>, message: T, options?: AskOptions) {
+      observer?.did(actor, { kind: "ask", to, value: message });
+      return ask(isolate, ref, actor, to, message, options) as Promise<R>;
+    },
     reply(value, options) {
       if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
     },
     deferReply: () => deferReply(isolate, actor),
-    spawn: (spec, init, options) => spawn(isolate, actor, spec, init, options),
-    watch: (to, as) => watch(isolate, to, actor, (down) => tell(isolate, actor, down, as)),
-    after: (delayMs, message, key) => startTimer(isolate, actor, delayMs, message, key),
-    cancel: (key) => cancelTimer(isolate, actor, key),
-    now: () => isolate.env.clock.now(),
+    spawn(spec, init, options) {
+      observer?.did(actor, { kind: "spawn", value: { made: spec.export, init, id: options.id } });
+      const child = spawn<Message>(isolate, actor, spec, init, options);
+      observer?.did(actor, { kind: "spawned", to: child });
+      return child;
+    },
+    watch(to, as) {
+      observer?.did(actor, { kind: "watch", to });
+      watch(isolate, to, actor, (down) => tell(isolate, actor, down, as));
+    },
+    after(delayMs, message, key) {
+      observer?.did(actor, { kind: "after", value: { delayMs, message, key } });
+      startTimer(isolate, actor, delayMs, message, key);
+    },
+    cancel(key) {
+      observer?.did(actor, { kind: "cancel", value: key });
+      cancelTimer(isolate, actor, key);
+    },
+    now() {
+      const now = isolate.env.clock.now();
+      observer?.did(actor, { kind: "now", value: now });
+      return now;
+    },
     random: (label) => draw(isolate, actor, label),
     doing(text) {
       actor.doing = text;
     },
+    expose(read) {
+      actor.expose = read;
+    },
     defer: (cleanup) => void actor.cleanups.push(cleanup),
-    stop: () => stop(isolate, actor),
+    stop() {
+      observer?.did(actor, { kind: "stop" });
+      stop(isolate, actor);
+    },
   };
 }
 
@@ -61,9 +91,10 @@ export function createContext<M extends Message>(
 function deferReply(isolate: Isolate, actor: Actor): Reply {
   const { step } = actor;
   if (!step?.envelope.replyTo) return () => {};
-  const replyTo = take(actor, step.replyTo);
+  const replyTo = take(actor, step.replyTo), asker = step.envelope.from;
   step.replyTo = undefined;
   return (value, options) => {
+    isolate.observer?.did(actor, { kind: "reply", to: asker, value });
     if (!actor.owed.has(replyTo)) take(actor, undefined);
     answer(isolate, replyTo, { status: "answered", value }, options?.transfer);
     actor.owed.delete(replyTo);

@@ -29,10 +29,16 @@ export const MAILBOX_CAPACITY = 1_048_576;
 
 /** Where and under which name an actor lives. */
 export interface SpawnOptions {
-  /** Unique among the living actors of this isolate and those it has spawned into workers. */
+  /** Unique among the living actors of this isolate and those it has spawned elsewhere. */
   readonly id: string;
-  /** `local` (default): this isolate. `worker`: a new Deno worker. */
-  readonly isolate?: "local" | "worker";
+  /**
+   * `local` (default): this isolate. `worker`: a new Deno worker. `process`: a new process, whose
+   * death by whatever cause nothing but its actors suffers; it needs the permissions to run, read,
+   * write and net, and lacks those that this program has only a part of.
+   */
+  readonly isolate?: "local" | "worker" | "process";
+  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
+  readonly memoryLimitMb?: number;
   /**
    * Most data messages that may wait. Flow is by credit, so one more is a broken invariant: the
    * actor fails. Default {@linkcode MAILBOX_CAPACITY}.
@@ -88,7 +94,8 @@ export interface Context<M extends Message> {
   /**
    * Sends a message. Never waits and never throws: what cannot be delivered becomes a dead letter.
    * The receiver gets a copy as of now. Messages of one sender in one lane arrive in order. Only
-   * what is under way to a worker when that dies is lost without a word; a watch tells of that.
+   * what is under way to or from an isolate when that dies is lost without a word; a watch tells of
+   * that.
    */
   send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
 
@@ -116,8 +123,11 @@ export interface Context<M extends Message> {
    * Makes an actor, a child of this one: it stops with it, and a failure that nobody watches
    * becomes a failure of this actor. The reference is good at once.
    *
-   * @throws {RangeError} when the id is empty or taken, or the capacity is not a positive integer.
-   * @throws {TypeError} when `init` cannot be cloned, or this actor is stopping.
+   * @throws {RangeError} when the id is empty or taken, or the capacity or the memory limit is not
+   * a positive integer.
+   * @throws {TypeError} when `init` cannot be cloned, this actor is stopping, or an actor that does
+   * not get a process has a memory limit.
+   * @throws {Deno.errors.NotCapable} when a process needs a permission that is lacking.
    */
   spawn<I, T extends Message>(
     spec: ActorSpec<I, T>,
@@ -146,6 +156,12 @@ export interface Context<M extends Message> {
 
   /** Says what the actor is doing, for the report should it fail: `2F0`. Cleared each step. */
   doing(text: string): void;
+
+  /**
+   * Lets tools look at the state: `read` is called between steps, by invariants, journals and
+   * state counts, and must change nothing. What it returns should be small, plain and complete.
+   */
+  expose(read: () => unknown): void;
 
   /** Registers work for when the actor stops; the last registered runs first. */
   defer(cleanup: () => void | Promise<void>): void;

@@ -4,12 +4,13 @@
  * @module
  */
 
-import { type Actor, headOf, keyOf } from "./actor.ts";
+import { type Actor, keyOf } from "./actor.ts";
 import type { PendingAsk } from "./asks.ts";
-import { type Choose, choosingPicker, fifoPicker, type Picker } from "./choose.ts";
+import { type Choose, choosingPicker, fifoPicker, type Offers, type Picker } from "./choose.ts";
 import type { Clock } from "./clock.ts";
-import type { DeadLetter, Failure, Reason } from "./failure.ts";
+import { type DeadLetter, describeFailure, type Failure, type Reason } from "./failure.ts";
 import type { Envelope } from "./mailbox.ts";
+import { type Observer, type ObserverSpec, openObserver } from "./observer.ts";
 import { snapshot } from "./snapshot.ts";
 import type { Transport } from "./transports/transport.ts";
 import type { Frame } from "./transports/wire.ts";
@@ -26,6 +27,12 @@ export interface Environment {
   readonly clock: Clock;
   /** Absent: plain order. */
   readonly choose?: Choose | undefined;
+  /** What an actor offers to `choose`. Default: the oldest message of each sender. */
+  readonly offers?: Offers | undefined;
+  /** Sees what happens, or how to make what does. */
+  readonly observer?: Observer | ObserverSpec | undefined;
+  /** Loads the module of an actor. Default: `import`. */
+  readonly load?: ((module: string) => Promise<Record<string, unknown>>) | undefined;
   /** Asked after each step: a promise when the event loop must have its turn first. */
   readonly breathe: () => Promise<void> | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
@@ -55,6 +62,8 @@ export interface Isolate {
   readonly watches: Map<string, Watch[]>;
   readonly asks: Map<number, PendingAsk>;
   readonly picker: Picker;
+  /** Sees what happens; no step begins before it does. */
+  observer: Observer | undefined;
   /** Handles a frame for this isolate. */
   readonly deliver: (frame: Frame) => void;
   /** Starts the loop that handles messages, if it does not run. */
@@ -78,6 +87,8 @@ export function createIsolate(
   run: (isolate: Isolate) => Promise<void>,
 ): Isolate {
   const actors = new Map<number, Actor>();
+  const { observer } = env;
+  let ready: Promise<void> | undefined;
   const isolate: Isolate = {
     number,
     env,
@@ -87,13 +98,14 @@ export function createIsolate(
     gone: new Map(),
     watches: new Map(),
     asks: new Map(),
-    picker: env.choose ? choosingPicker(actors, env.choose) : fifoPicker(),
+    picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
     deliver: (frame) => deliver(isolate, frame),
     wake() {
       if (isolate.isRunning) return;
       isolate.isRunning = true;
-      queueMicrotask(() => run(isolate));
+      queueMicrotask(() => ready ? ready.then(() => run(isolate)) : run(isolate));
     },
+    observer: observer && "begins" in observer ? observer : undefined,
     isRunning: false,
     current: undefined,
     nextSerial: 0,
@@ -101,6 +113,12 @@ export function createIsolate(
     nextAsk: 0,
     started: 0,
   };
+  if (observer && !isolate.observer) {
+    ready = openObserver(observer as ObserverSpec, number).then(
+      (observer) => void (isolate.observer = observer),
+      (error) => env.onFailure(describeFailure("system", "init", error, "observer")),
+    );
+  }
   return isolate;
 }
 
@@ -111,8 +129,15 @@ export function post(
   frame: Frame,
   transfer: readonly ArrayBuffer[] = [],
 ): void {
-  if (to === isolate.number) isolate.deliver(snapshot(frame, transfer));
+  if (to === isolate.number) isolate.deliver(copyOf(frame, transfer));
   else if (!isolate.gone.has(to)) isolate.env.transport?.post(to, frame, transfer);
+}
+
+/** What arrives of a frame. Addresses are never changed, so of most frames only the message is
+ * copied, which is half of the work. */
+function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
+  if (frame.kind !== "message") return snapshot(frame, transfer);
+  return { ...frame, message: snapshot(frame.message, transfer) };
 }
 
 /** What an envelope holds, without its place in the order. */
@@ -126,22 +151,32 @@ export interface Contents {
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
   const { lane, from, message, replyTo } = contents;
-  const envelope: Envelope = { seq: isolate.nextSeq++, lane, from, message, replyTo };
+  const nth = count(isolate, actor, from);
+  const envelope: Envelope = { seq: isolate.nextSeq++, nth, lane, from, message, replyTo };
   actor.mailbox.push(envelope);
-  if (headOf(actor) === envelope) offer(isolate, actor);
+  offer(isolate, actor);
   return envelope;
+}
+
+/** The number of the next message of a sender to an actor, if anybody wants to know. */
+function count({ env }: Isolate, { received }: Actor, { id }: ActorRef): number {
+  // A long run may have any number of senders, so they are not counted for nothing.
+  if (!env.choose && !env.observer) return 0;
+  const nth = received.get(id) ?? 0;
+  received.set(id, nth + 1);
+  return nth;
 }
 
 /** Makes an actor do `run` as soon as it is its turn, before what waits in its mailbox. */
 export function schedule(
   isolate: Isolate,
   actor: Actor,
-  type: string,
+  message: Message,
   from: ActorRef,
   run: () => void | Promise<void>,
 ): void {
-  const message = { type };
-  actor.agenda.push({ seq: isolate.nextSeq++, lane: "control", from, message, run });
+  const nth = count(isolate, actor, from);
+  actor.agenda.push({ seq: isolate.nextSeq++, nth, lane: "control", from, message, run });
   offer(isolate, actor);
 }
 

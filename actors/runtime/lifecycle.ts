@@ -38,6 +38,7 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   }
   abandonStep(isolate, actor);
   while (actor.agenda.shift());
+  isolate.picker.changed(actor);
   goOn(isolate, actor);
 }
 
@@ -58,7 +59,7 @@ export function goOn(isolate: Isolate, actor: Actor): void {
   const youngest = [...actor.children.values()].at(-1);
   if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref));
   actor.isFinishing = true;
-  schedule(isolate, actor, "finish", actor.ref, () => finish(isolate, actor));
+  schedule(isolate, actor, { type: "finish" }, actor.ref, () => finish(isolate, actor));
 }
 
 function stopChild(isolate: Isolate, parent: Actor, key: string): void {
@@ -93,11 +94,19 @@ async function cleanUp(actor: Actor): Promise<void> {
 function leave(isolate: Isolate, actor: Actor): void {
   const { ref, parent, reason, watchers, owed } = actor;
   isolate.actors.delete(ref.serial);
+  if (isolate.actors.size === 0) {
+    // Who hears of the end may end the isolate at once, so what is observed must be whole before.
+    isolate.observer?.ends(actor);
+    isolate.observer?.closes();
+    isolate.observer = undefined;
+  }
   releaseId(isolate, ref);
   unwatchAll(isolate, actor);
   if (reason !== "stopped") remember(isolate, ref.serial, reason);
-  const outcome = { status: "gone", failure: goneFailure(ref.id, reason) } as const;
-  for (const replyTo of owed) answer(isolate, replyTo, outcome);
+  // An error with its stack costs more than all else here, so it is made only when needed.
+  for (const replyTo of owed) {
+    answer(isolate, replyTo, { status: "gone", failure: goneFailure(ref.id, reason) });
+  }
   for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });
   if (parent) {
     const isWatched = watchers.size > 0;

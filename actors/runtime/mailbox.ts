@@ -21,6 +21,9 @@ export interface ReplyTo {
 export interface Envelope {
   /** Counts what was enqueued in this isolate, so a lower one is older. */
   readonly seq: number;
+  /** How many came from this sender to this actor before: the same in every run in which the
+   * sender does the same, whatever the others do. 0 where nobody chooses or observes. */
+  readonly nth: number;
   readonly lane: Lane;
   readonly from: ActorRef;
   readonly message: Message;
@@ -52,7 +55,14 @@ export class Mailbox {
 
   /** All that may come next: the oldest envelope of each sender in each lane, oldest first. */
   heads(): Envelope[] {
+    if (this.#control.length === 0) return oldestOfEachSender(this.#data);
     return [...oldestOfEachSender(this.#control), ...oldestOfEachSender(this.#data)];
+  }
+
+  /** All that waits: control, then data, each in order of arrival. */
+  *[Symbol.iterator](): IterableIterator<Envelope> {
+    yield* this.#control;
+    yield* this.#data;
   }
 
   /** Takes an envelope out, and says whether it was there. */
@@ -62,7 +72,7 @@ export class Mailbox {
 
   /** Takes everything out. */
   drain(): Envelope[] {
-    const all = [...this.#control, ...this.#data];
+    const all = [...this];
     while (this.#control.shift());
     while (this.#data.shift());
     return all;
@@ -75,9 +85,13 @@ export class Mailbox {
 
 /** The front envelope of each sender in a queue. */
 export function oldestOfEachSender(lane: Ring<Envelope>): Envelope[] {
-  const seen = new Set<string>();
-  return [...lane].filter(({ from }) => {
-    const sender = `${from.isolate}/${from.serial}`;
-    return !seen.has(sender) && seen.add(sender);
-  });
+  const heads: Envelope[] = [];
+  for (let index = 0; index < lane.length; index++) {
+    const envelope = lane.at(index)!, { isolate, serial } = envelope.from;
+    // Few senders: a search of those found is faster than a set of their keys.
+    if (heads.every(({ from }) => from.serial !== serial || from.isolate !== isolate)) {
+      heads.push(envelope);
+    }
+  }
+  return heads;
 }

@@ -1,6 +1,6 @@
 /**
  * A general actor system: typed messages, two-lane mailboxes, supervision, and isolates in Deno
- * workers. It knows nothing of training.
+ * workers and processes. It knows nothing of training.
  *
  * @module
  */
@@ -23,6 +23,8 @@ export {
   type Failure,
   type Reason,
 } from "./failure.ts";
+export { shouldFail } from "./fault_sites.ts";
+export type { Effect, Observer, ObserverFactory, ObserverSpec } from "./observer.ts";
 export { createSystem } from "./system.ts";
 export { MAX_DEAD_LETTERS, type System, type SystemOptions } from "./system_api.ts";
 export type { ActorFactory, ActorRef, ActorSpec, Handlers, Lane, Message } from "./types.ts";

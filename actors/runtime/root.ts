@@ -21,8 +21,17 @@ import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./watches.ts";
 
 /** The world of a system: its clock, its order, its pace and its other isolates. */
-export interface World
-  extends Pick<Environment, "seed" | "clock" | "choose" | "breathe" | "stopGraceMs"> {
+export interface World extends
+  Pick<
+    Environment,
+    "seed" | "clock" | "choose" | "offers" | "observer" | "load" | "breathe" | "stopGraceMs"
+  > {
+  /** The loop that handles messages. Default: {@linkcode run}. */
+  readonly run?: (isolate: Isolate) => Promise<void>;
+  /** Gets the isolate before anything happens in it. */
+  readonly attach?: (isolate: Isolate) => void;
+  /** Called at once when a failure reaches the top, before `failed` rejects. */
+  readonly onFailure?: (failure: Failure) => void;
   /** Makes the way to other isolates. Absent: every actor lives in this one. */
   readonly connect?: (root: Root) => RootTransport;
   readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
@@ -30,7 +39,7 @@ export interface World
 
 /** Makes a system in a world. */
 export function openSystem(world: World): System {
-  const { seed, clock, choose, breathe, stopGraceMs } = world;
+  const { seed, clock, stopGraceMs } = world;
   const deadLetters: DeadLetter[] = [];
   const failed = Promise.withResolvers<never>();
   const emptied = Promise.withResolvers<void>();
@@ -39,7 +48,10 @@ export function openSystem(world: World): System {
     if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
     guard(`dead letter ${letter.type}`, () => world.onDeadLetter?.(letter));
   };
-  const onFailure = (failure: Failure) => failed.reject(new ActorFailedError(failure));
+  const onFailure = (failure: Failure) => {
+    world.onFailure?.(failure);
+    failed.reject(new ActorFailedError(failure));
+  };
   /** Lets what the owner gave throw without harm to the runtime. */
   const guard = (handling: string, call: () => void) => {
     try {
@@ -51,6 +63,7 @@ export function openSystem(world: World): System {
   const transport = world.connect?.({
     seed,
     stopGraceMs,
+    observer: world.observer && "module" in world.observer ? world.observer : undefined,
     onDeadLetter,
     deliver: (frame) => isolate.deliver(frame),
     isolateGone: (number, reason) => isolateGone(isolate, number, reason),
@@ -58,20 +71,24 @@ export function openSystem(world: World): System {
   const env: Environment = {
     seed,
     clock,
-    choose,
-    breathe,
     stopGraceMs,
+    choose: world.choose,
+    offers: world.offers,
+    observer: world.observer,
+    load: world.load,
+    breathe: world.breathe,
     onDeadLetter,
     ...(transport ? { transport } : {}),
     onFailure,
     onEmpty: () => emptied.resolve(),
   };
-  const isolate = createIsolate(0, env, deliver, run);
+  const isolate = createIsolate(0, env, deliver, world.run ?? run);
   const self = createActor({ id: "system", isolate: 0, serial: 0 }, undefined, 1);
   self.state = "ready";
   isolate.actors.set(0, self);
   isolate.ids.set(self.ref.id, keyOf(self.ref));
   isolate.nextSerial = FIRST_SERIAL;
+  world.attach?.(isolate);
 
   const end = async () => {
     stop(isolate, self);

@@ -44,8 +44,10 @@ export function bury(
   { from, to, message, replyTo }: Omit<MessageFrame, "kind" | "lane">,
   reason: DeadLetter["reason"],
   end?: Reason,
-  outcome: Outcome = { status: "gone", failure: goneFailure(to.id, end) },
+  unsent?: Outcome,
 ): void {
   isolate.env.onDeadLetter({ from: from.id, to: to.id, type: message.type, reason });
-  if (replyTo) post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });
+  if (!replyTo) return;
+  const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
+  post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });
 }

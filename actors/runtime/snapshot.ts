@@ -9,7 +9,14 @@ const MAX_DEPTH = 6;
 
 const NOT_PLAIN = Symbol("not plain");
 
-/** Copies primitives, arrays and plain objects, and gives up at anything else. */
+/** Arrays of numbers that messages are made of. */
+const NUMBERS: ReadonlySet<object> = new Set(
+  [Float32Array, Float16Array, Float64Array, Int32Array, Uint8Array].map(({ prototype }) =>
+    prototype
+  ),
+);
+
+/** Copies primitives, arrays, plain objects, maps and numbers, and gives up at anything else. */
 function copyPlain(value: unknown, depth: number): unknown {
   if (typeof value !== "object" || value === null) {
     return typeof value === "function" || typeof value === "symbol" ? NOT_PLAIN : value;
@@ -24,7 +31,11 @@ function copyPlain(value: unknown, depth: number): unknown {
     }
     return copy;
   }
-  if (Object.getPrototypeOf(value) !== Object.prototype) return NOT_PLAIN;
+  const prototype = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype) {
+    if (NUMBERS.has(prototype)) return copyNumbers(value as Float32Array);
+    return prototype === Map.prototype ? copyMap(value as Map<unknown, unknown>, depth) : NOT_PLAIN;
+  }
   const copy: Record<string, unknown> = {};
   for (const key of Object.keys(value)) {
     const item = copyPlain((value as Record<string, unknown>)[key], depth - 1);
@@ -34,17 +45,48 @@ function copyPlain(value: unknown, depth: number): unknown {
   return copy;
 }
 
+/** Copies what has its memory to itself: of a part of a buffer, the platform copies the whole. */
+function copyNumbers(values: Float32Array): unknown {
+  const { buffer, byteLength } = values;
+  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  return isWhole && !buffer.detached && !buffer.resizable ? values.slice() : NOT_PLAIN;
+}
+
+function copyMap(map: Map<unknown, unknown>, depth: number): unknown {
+  const copy = new Map();
+  for (const [key, value] of map) {
+    const ownKey = copyPlain(key, depth - 1), own = copyPlain(value, depth - 1);
+    if (ownKey === NOT_PLAIN || own === NOT_PLAIN) return NOT_PLAIN;
+    copy.set(ownKey, own);
+  }
+  return copy;
+}
+
+/** Bytes up to which a copy costs less than asking the platform to move a buffer. */
+const SMALL_BYTES = 4096;
+
+/** Whether these can be copied and then taken away by hand. */
+function areSmall(transfer: readonly Transferable[]): transfer is readonly ArrayBuffer[] {
+  return transfer.every((one, index) =>
+    one instanceof ArrayBuffer && !one.detached && one.byteLength <= SMALL_BYTES &&
+    transfer.indexOf(one) === index
+  );
+}
+
 /**
  * A copy that shares nothing with `value`, and takes over the buffers in `transfer`: what a
  * message between isolates goes through. Small plain records, most messages of an actor system,
- * are copied by hand, which is fifteen times as fast.
+ * are copied by hand, which is many times as fast.
  *
  * @throws {DOMException} `DataCloneError` when the platform cannot clone the value.
  */
 export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T {
-  if (transfer.length === 0) {
+  if (areSmall(transfer)) {
     const copy = copyPlain(value, MAX_DEPTH);
-    if (copy !== NOT_PLAIN) return copy as T;
+    if (copy !== NOT_PLAIN) {
+      for (const buffer of transfer) buffer.transfer(0);
+      return copy as T;
+    }
   }
   return structuredClone(value, { transfer: [...transfer] });
 }

@@ -10,7 +10,7 @@ import { MAILBOX_CAPACITY, type SpawnOptions } from "./context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
 import { isCloneError } from "./sending.ts";
 import { snapshot } from "./snapshot.ts";
-import type { LaunchFrame } from "./transports/wire.ts";
+import type { LaunchFrame, Place } from "./transports/wire.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** Serial of the first actor of an isolate; 0 is the system itself. */
@@ -32,13 +32,21 @@ export function spawn<T extends Message>(
 ): ActorRef<T> {
   const { id, capacity = MAILBOX_CAPACITY, transfer = [] } = options;
   check(isolate, parent, module, id, capacity);
-  const { transport } = isolate.env;
-  const elsewhere = options.isolate === "worker" ? transport : undefined;
+  const { transport } = isolate.env, place = placeOf(options);
+  const elsewhere = place.isolate === "local" ? undefined : transport;
   const ref: ActorRef<T> = elsewhere
     ? { id, isolate: nextIsolate(isolate, id), serial: FIRST_SERIAL }
     : { id, isolate: isolate.number, serial: isolate.nextSerial++ };
   const spec = { module, export: name };
-  const frame: LaunchFrame = { kind: "launch", ref, parent: parent.ref, spec, init, capacity };
+  const frame: LaunchFrame = {
+    kind: "launch",
+    ref,
+    parent: parent.ref,
+    spec,
+    init,
+    capacity,
+    place,
+  };
   try {
     if (elsewhere) elsewhere.start(ref.isolate, frame, transfer);
     else isolate.deliver(snapshot(frame, transfer));
@@ -72,12 +80,25 @@ function check(isolate: Isolate, parent: Actor, module: string, id: string, capa
   }
 }
 
+function placeOf({ id, isolate = "local", memoryLimitMb }: SpawnOptions): Place {
+  if (memoryLimitMb === undefined) return { isolate };
+  if (isolate !== "process") {
+    throw new TypeError(`Cannot spawn "${id}": only a process must have a memoryLimitMb`);
+  }
+  if (!Number.isSafeInteger(memoryLimitMb) || memoryLimitMb < 1) {
+    throw new RangeError(
+      `Cannot spawn "${id}": memoryLimitMb must be a positive integer, received ${memoryLimitMb}`,
+    );
+  }
+  return { isolate, memoryLimitMb };
+}
+
 function nextIsolate(isolate: Isolate, id: string): number {
   const number = isolate.number * (MAX_ISOLATES + 1) + isolate.started + 1;
   if (isolate.started === MAX_ISOLATES || !Number.isSafeInteger(number)) {
     throw new RangeError(
       `Cannot spawn "${id}": an isolate must start at most ${MAX_ISOLATES} others, ` +
-        `and workers must nest at most 3 deep`,
+        `and isolates must nest at most 3 deep`,
     );
   }
   isolate.started++;
@@ -90,11 +111,13 @@ export function launch(isolate: Isolate, frame: LaunchFrame): void {
   const actor = createActor(ref, parent, capacity);
   isolate.actors.set(ref.serial, actor);
   isolate.nextSerial = Math.max(isolate.nextSerial, ref.serial + 1);
-  schedule(isolate, actor, "init", parent, () => start(isolate, actor, frame));
+  const message = { type: "init", self: ref, made: frame.spec.export, init: frame.init };
+  schedule(isolate, actor, message, parent, () => start(isolate, actor, frame));
 }
 
 async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
-  const exports: Record<string, unknown> = await import(spec.module);
+  const load = isolate.env.load ?? ((module) => import(module));
+  const exports = await load(spec.module);
   const factory = exports[spec.export];
   if (typeof factory !== "function") {
     throw new TypeError(

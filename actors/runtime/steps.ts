@@ -18,16 +18,19 @@ export async function run(isolate: Isolate): Promise<void> {
     for (;;) {
       const work = picker.next();
       if (work) {
+        const { actor, envelope } = work;
+        isolate.observer?.begins(actor, envelope, env.clock.now());
         const ended = dispatch(isolate, work);
         if (ended) {
-          isolate.current = work.actor;
+          isolate.current = actor;
           await ended;
           isolate.current = undefined;
         }
+        isolate.observer?.ends(actor);
         const breath = env.breathe();
         if (breath) {
           await breath;
-          env.transport?.drain();
+          await env.transport?.drain();
         }
       } else if (!env.clock.advance?.()) break;
     }
@@ -39,7 +42,7 @@ export async function run(isolate: Isolate): Promise<void> {
 }
 
 /** Begins or resumes a step, and promises its end or its next pause if that is not now. */
-function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
+export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
   if (actor.step) {
     envelope.run!();
     // Other answers may wait behind this one: nothing else would offer them.

@@ -1,5 +1,6 @@
 /**
- * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers.
+ * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers
+ * and processes.
  *
  * @module
  */
@@ -8,7 +9,7 @@ import { realClock } from "./clock.ts";
 import { relaxedPace } from "./pace.ts";
 import { openSystem } from "./root.ts";
 import type { System, SystemOptions } from "./system_api.ts";
-import { WorkerTransport } from "./transports/worker.ts";
+import { Hub } from "./transports/hub.ts";
 
 /** Default of {@linkcode SystemOptions.stopGraceMs}. */
 const STOP_GRACE_MS = 5000;
@@ -40,14 +41,15 @@ const STOP_GRACE_MS = 5000;
  * ```
  */
 export function createSystem(options: SystemOptions = {}): System {
-  const { seed = 0, stopGraceMs = STOP_GRACE_MS, choose, now, onDeadLetter } = options;
+  const { seed = 0, stopGraceMs = STOP_GRACE_MS, choose, now, observer, onDeadLetter } = options;
   return openSystem({
     seed,
     stopGraceMs,
     choose,
+    observer,
     onDeadLetter,
     clock: realClock(now),
     breathe: relaxedPace(),
-    connect: (root) => new WorkerTransport(root),
+    connect: (root) => new Hub(root),
   });
 }

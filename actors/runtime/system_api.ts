@@ -7,6 +7,7 @@
 import type { Choose } from "./choose.ts";
 import type { AskOptions, SendOptions, SpawnOptions } from "./context_api.ts";
 import type { DeadLetter, Down } from "./failure.ts";
+import type { ObserverSpec } from "./observer.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** How a system is made. */
@@ -17,9 +18,12 @@ export interface SystemOptions {
   readonly choose?: Choose;
   /** The clock of the actors of this isolate, in milliseconds. Default: the wall clock. */
   readonly now?: () => number;
+  /** How every isolate makes what observes it: a journal. Default: nothing does. */
+  readonly observer?: ObserverSpec;
   /** Called for every dead letter, from whichever isolate. */
   readonly onDeadLetter?: (letter: DeadLetter) => void;
-  /** How long an actor in a worker may take to stop before the worker is ended. Default 5,000. */
+  /** How long an actor in a worker or process may take to stop before that is ended. Default
+   * 5,000. */
   readonly stopGraceMs?: number;
 }
 
@@ -49,8 +53,9 @@ export interface System extends AsyncDisposable {
    */
   readonly failed: Promise<never>;
   /**
-   * Stops all actors, the last spawned first, and ends their workers. Resolves always: a worker
-   * that does not stop is ended, and a handler that never ends is left behind.
+   * Stops all actors, the last spawned first, and ends their workers and processes. Resolves
+   * always: a worker or process that does not stop is ended, and a handler of this isolate, or a
+   * loop of a worker, that never ends is left behind.
    */
   stop(): Promise<void>;
 }

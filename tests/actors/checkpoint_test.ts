@@ -12,6 +12,7 @@ import {
   readSafetensors,
   writeCheckpoint,
 } from "../../mod.ts";
+import fc from "../fast_check.ts";
 
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
@@ -143,11 +144,46 @@ test("the newest whole checkpoint is taken, however a newer one was torn", async
     await write(folder, 6);
     assert.equal((await readCheckpoint(folder))!.step, 6, "whole before it is torn");
     await tear();
-    assert.equal((await readCheckpoint(folder))!.step, 5, name);
+    const told: string[] = [];
+    assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 5, name);
+    assert.equal(told.length, 1, name);
+    assert.match(told[0]!, /^Cannot read .*step-00000006.*, received .*; it is passed over$/, name);
     await assert.rejects(readCheckpoint(torn), SyntaxError, name);
   }
   await Deno.remove(join(folder, "step-00000005"), { recursive: true });
   await assert.rejects(readCheckpoint(folder), SyntaxError, "none is left that is whole");
+});
+
+test("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
+  await write(folder, 1);
+  const path = await write(folder, 2);
+  const contents = new Map(
+    await Promise.all(
+      FILES.map(async (name) => [name, await Deno.readFile(join(path, name))] as const),
+    ),
+  );
+  const harm = fc.record({
+    file: fc.constantFrom(...FILES),
+    at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
+    bit: fc.option(fc.nat(7), { nil: undefined }),
+  });
+  await fc.assert(
+    fc.asyncProperty(harm, async ({ file, at, bit }) => {
+      const whole = contents.get(file)!, position = Math.floor(at * whole.length);
+      const torn = bit === undefined ? whole.slice(0, position) : whole.slice();
+      if (bit !== undefined) torn[position]! ^= 1 << bit;
+      // The last byte of a JSON file is the end of its last line.
+      fc.pre(bit !== undefined || !file.endsWith(".json") || position < whole.length - 1);
+      await Deno.writeFile(join(path, file), torn);
+      try {
+        assert.equal((await readCheckpoint(folder))!.step, 1);
+      } finally {
+        await Deno.writeFile(join(path, file), whole);
+      }
+    }),
+    { numRuns: 400 },
+  );
+  assert.equal((await readCheckpoint(folder))!.step, 2, "whole again");
 });
 
 test("a checkpoint of the same step is replaced whole", async (folder) => {
@@ -176,6 +212,23 @@ test("what a crash leaves behind, and what others put there, does not matter", a
   assert.equal((await readCheckpoint(folder))!.path, whole);
   await write(folder, 3);
   assert.equal((await readCheckpoint(folder))!.step, 3);
+});
+
+test("what was half written is passed over and named; what was just replaced is read", async (folder) => {
+  await write(folder, 2);
+  const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
+  await Deno.mkdir(half);
+  await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
+  const told: string[] = [];
+  assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
+  assert.deepEqual(told, [
+    `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
+  ]);
+  // A crash between the two renames of a replacement.
+  await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
+  assert.equal((await readCheckpoint(folder))!.step, 4);
+  await write(folder, 4, 7);
+  assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
 });
 
 test("steps are compared as numbers, beyond eight digits too", async (folder) => {

@@ -22,6 +22,7 @@ async function trained(options: Partial<TrainOptions>) {
   const tokens = await readTokens(fileOf("tokens.bin"));
   const cut = { seq, vocabularySize: vocab, microBatch, microBatches, steps };
   const losses: number[] = [], norms: number[] = [];
+  let names: string[] = [];
   for await (
     const event of train({
       model: gpt2({ ...config, tie: true }, microBatch),
@@ -38,8 +39,9 @@ async function trained(options: Partial<TrainOptions>) {
     })
   ) {
     if (event.type === "step") losses.push(event.loss), norms.push(event.gradNorm);
+    if (event.type === "end") names = [...event.weights.keys()];
   }
-  return { losses, norms };
+  return { losses, norms, names };
 }
 
 function assertClose(what: string, got: number[], wanted: number[], tolerance: number): void {
@@ -60,7 +62,8 @@ const RUNS: readonly Partial<TrainOptions>[] = [
 
 for (const options of RUNS) {
   Deno.test(`30 steps of ${JSON.stringify(options)} have PyTorch's losses within 1e-5 and its norms within 1e-4`, async () => {
-    const { losses, norms } = await trained(options);
+    const { losses, norms, names } = await trained(options);
+    assert.ok(names.includes("transformer.wte.weight") && !names.includes("lm_head.weight"));
     assertClose("loss", losses, float32.losses, 1e-5);
     assertClose("norm", norms, float32.gradNorms, 1e-4);
   });

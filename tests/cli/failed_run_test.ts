@@ -4,14 +4,11 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../mod.ts";
 import {
-  bitsOf,
-  ENVIRONMENT,
   inFolder,
   jsonLines,
   ROOT,
   runTrain,
   someTokens,
-  TIMEOUT_MS,
   TINY,
   trainJson,
   writeTokens,
@@ -49,44 +46,6 @@ Deno.test("weights that are not finite are never saved", () =>
       /^Cannot keep step 1: weights and moments must be finite, received [^\n]+\n$/,
     );
     await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
-  }));
-
-Deno.test("a run that is killed leaves whole checkpoints, and goes on from the newest", () =>
-  inFolder(async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
-    const data = [...TINY, "--tokens", tokens, "--runtime", "local", "--json"];
-    for (const last of [3, 6, 9]) {
-      const child = new Deno.Command(Deno.execPath(), {
-        args: ["run", "-A", "examples/train_gpt.ts", ...data, ...[
-          ...["--resume", out, "--steps", "60", "--checkpoint-every", "1"],
-        ]],
-        cwd: ROOT,
-        env: ENVIRONMENT,
-        stdout: "piped",
-        stderr: "null",
-        signal: AbortSignal.timeout(TIMEOUT_MS),
-      }).spawn();
-      let printed = 0;
-      for await (const text of child.stdout.pipeThrough(new TextDecoderStream())) {
-        printed = Math.max(
-          printed,
-          ...[...text.matchAll(/"step":(\d+)/g)].map(([, n]) => Number(n)),
-        );
-        if (printed >= last) break;
-      }
-      child.kill("SIGKILL");
-      await child.status;
-      // A step's line is written before its checkpoint, and after the one before.
-      const { step } = (await readCheckpoint(out))!;
-      assert.ok(
-        step >= printed - 1,
-        `step ${printed} was printed, but ${step} is the newest whole`,
-      );
-    }
-    const { step } = (await readCheckpoint(out))!, to = ["--steps", `${step + 1}`];
-    const resumed = await trainJson(["--resume", out, "--device", "reference", ...to]);
-    const whole = await trainJson([...data, ...to]);
-    assert.deepEqual(bitsOf(resumed.lines), bitsOf(whole.lines, step + 1));
   }));
 
 Deno.test({

@@ -101,6 +101,31 @@ Deno.test("--resume overrides --weights, and says from where it goes on", () =>
     assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [2, undefined]);
   }));
 
+Deno.test("a torn checkpoint is passed over for the newest whole one, and named", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
+    const train = [...TINY, "--tokens", tokens, "--out", out, "--checkpoint-every", "1"];
+    const whole = await trainJson([...train, "--steps", "3"]);
+    const [torn, half] = [join(out, "step-00000003"), `.step-00000004-${crypto.randomUUID()}`];
+    await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
+    await Deno.mkdir(join(out, half));
+    const { code, stdout, stderr } = await runTrain([
+      ...[...HOW, "--resume", out, "--steps", "3", "--keep", "2", "--json"],
+    ]);
+    assert.equal(code, 0, stderr);
+    const told = stderr.trimEnd().split("\n");
+    assert.deepEqual(told.map((line) => line.replace(/must have the hash .*;/, "...")), [
+      `Cannot read the checkpoint ${
+        join(out, half)
+      }: it must have been written to its end, received a part; it is passed over`,
+      `Cannot read the checkpoint ${torn}: optimizer.safetensors ... it is passed over`,
+      `Going on from ${join(out, "step-00000002")}, after step 2.`,
+    ]);
+    assert.deepEqual(bitsOf(jsonLines(stdout)), bitsOf(whole.lines, 3));
+    const left = (await Array.fromAsync(Deno.readDir(out), ({ name }) => name)).sort();
+    assert.deepEqual(left, ["step-00000002", "step-00000003"]);
+  }));
+
 Deno.test("a run that has all its steps is done at once, with the same weights", () =>
   inFolder(async (folder) => {
     const tokens = await writeTokens(folder, someTokens(100));

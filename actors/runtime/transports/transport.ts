@@ -1,11 +1,13 @@
 /**
- * The seam between an isolate and the others: Deno workers today, processes or hosts alike.
+ * The seam between an isolate and the others: Deno workers and processes alike.
  *
  * @module
  */
 
 import type { DeadLetter, Reason } from "../failure.ts";
-import type { Frame, LaunchFrame } from "./wire.ts";
+import type { ObserverSpec } from "../observer.ts";
+import type { Lines } from "./lines.ts";
+import type { Frame, LaunchFrame, Line, SwitchFrame } from "./wire.ts";
 
 /**
  * Reaches other isolates. It keeps the order of the frames from one isolate to another, and tells
@@ -18,7 +20,7 @@ export interface Transport {
   /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
   post(isolate: number, frame: Frame, transfer: readonly ArrayBuffer[]): void;
   /** Receives what has come by now; called whenever the event loop has had its turn. */
-  drain(): void;
+  drain(): Promise<void> | undefined;
   /** Ends an isolate that does not stop by itself. */
   kill(isolate: number, why: string): void;
 }
@@ -27,6 +29,8 @@ export interface Transport {
 export interface Root {
   readonly seed: number;
   readonly stopGraceMs: number;
+  /** What every isolate is observed by. */
+  readonly observer: ObserverSpec | undefined;
   deliver(frame: Frame): void;
   isolateGone(isolate: number, reason: Reason): void;
   onDeadLetter(letter: DeadLetter): void;
@@ -36,4 +40,22 @@ export interface Root {
 export interface RootTransport extends Transport {
   /** Ends every isolate that still lives, and waits until they have ended or the grace is over. */
   close(): Promise<void>;
+}
+
+/** An isolate that the root owns, as the root sees it. It tells the {@linkcode Hub} of its end. */
+export interface Host {
+  /** Sends a frame from the root. @throws {DOMException} when it cannot be cloned. */
+  post(frame: Frame, transfer: readonly ArrayBuffer[]): void;
+  /** Sends a frame that comes from a process, whose lines to workers are `lines`. */
+  relay(lines: Lines, frame: Frame | SwitchFrame, transfer: readonly ArrayBuffer[]): void;
+  /** Has the isolate listen to the line from isolate `from`. */
+  accept(from: number, line: Line): void;
+  /** Tells that another isolate is gone, after all that came from there. */
+  isolateGone(isolate: number, reason: Reason): void;
+  /** Ends it, however busy it is. */
+  kill(why: string): void;
+  /** Lets it end, and waits until all it has sent is received. */
+  leave(): Promise<void>;
+  /** Settles when it has ended, and at the latest when the hub gives up waiting. */
+  ended(giveUp: AbortSignal): Promise<void>;
 }

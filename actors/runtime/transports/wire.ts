@@ -8,6 +8,8 @@
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
 import type { ReplyTo } from "../mailbox.ts";
+import type { ObserverSpec } from "../observer.ts";
+import type { Address } from "./station.ts";
 
 /** Makes an actor in the isolate that gets this. */
 export interface LaunchFrame {
@@ -17,6 +19,14 @@ export interface LaunchFrame {
   readonly spec: ActorSpec;
   readonly init: unknown;
   readonly capacity: number;
+  readonly place: Place;
+}
+
+/** The kind of isolate that an actor is put in. */
+export interface Place {
+  readonly isolate: "local" | "worker" | "process";
+  /** Of the JavaScript heap of a process. */
+  readonly memoryLimitMb?: number;
 }
 
 /** A message for an actor. */
@@ -59,10 +69,13 @@ export type Frame =
     readonly isWatched: boolean;
   };
 
-/** What a Deno worker tells the root, which owns all of them. */
+/** The receiving end of a line from a worker, or where a process waits to be called for a link. */
+export type Line = MessagePort | Address;
+
+/** What an isolate that is not the root tells the root, which owns all of them. */
 export type UpFrame =
-  /** Hand `port` to isolate `to`: it carries frames from the sender. */
-  | { readonly kind: "introduce"; readonly to: number; readonly port: MessagePort }
+  /** Hand `line` to isolate `to`: it carries frames from the sender. */
+  | { readonly kind: "introduce"; readonly to: number; readonly line: Line }
   /** Start isolate `isolate` with a first actor. `transfer` lists the buffers of its init. */
   | {
     readonly kind: "start";
@@ -76,16 +89,33 @@ export type UpFrame =
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
   | { readonly kind: "dead-letter"; readonly letter: DeadLetter };
 
-/** What the root tells a Deno worker. */
+/** What a process that has no link to isolate `to` tells the root: pass this on. */
+export interface ForwardFrame {
+  readonly kind: "forward";
+  readonly to: number;
+  readonly frame: Frame | SwitchFrame;
+  readonly transfer: readonly ArrayBuffer[];
+}
+
+/** To a process: from now on what isolate `from` sends comes over the link. */
+export interface SwitchFrame {
+  readonly kind: "switch";
+  readonly from: number;
+}
+
+/** The first frame from the root: who the isolate is, and its first actor. */
+export interface BootFrame {
+  readonly kind: "boot";
+  readonly isolate: number;
+  readonly seed: number;
+  readonly stopGraceMs: number;
+  readonly observer: ObserverSpec | undefined;
+  readonly launch: LaunchFrame;
+}
+
+/** What the root tells another isolate. */
 export type DownFrame =
-  /** The first frame: who it is, and its first actor. */
-  | {
-    readonly kind: "boot";
-    readonly isolate: number;
-    readonly seed: number;
-    readonly stopGraceMs: number;
-    readonly launch: LaunchFrame;
-  }
-  /** Listen to `port`, the line from isolate `from`. */
-  | { readonly kind: "accept"; readonly from: number; readonly port: MessagePort }
+  | BootFrame
+  /** Listen to `line`, that from isolate `from`. */
+  | { readonly kind: "accept"; readonly from: number; readonly line: Line }
   | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason };

@@ -7,6 +7,10 @@ import {
   createSystem,
   type Lane,
 } from "../../../actors/runtime/mod.ts";
+import { headsOf } from "../../../actors/runtime/actor.ts";
+import { realClock } from "../../../actors/runtime/clock.ts";
+import type { Isolate } from "../../../actors/runtime/isolate.ts";
+import { openSystem } from "../../../actors/runtime/root.ts";
 import { substream } from "../../../actors/runtime/random.ts";
 import { thrownBy, until } from "./harness.ts";
 import { RECORDER, type RecorderMessage, SENDER } from "./players.ts";
@@ -67,6 +71,33 @@ Deno.test("another choice gives another order, and the same choices the same", a
   assert.notDeepEqual(await play(lanes, last), await play(lanes));
   assert.deepEqual(await play(lanes, last), await play(lanes, last));
 });
+
+Deno.test("the candidates kept from step to step are those that a look at every actor finds", () =>
+  fc.assert(
+    fc.asyncProperty(lanes, fc.integer(), async (lanes, seed) => {
+      const next = substream(seed, "choose");
+      let isolate!: Isolate, checked = 0;
+      const choose: Choose = (candidates) => {
+        const all = [...isolate.actors.values()].flatMap(headsOf);
+        const rank = ({ lane, seq }: { lane: Lane; seq: number }) =>
+          (lane === "control" ? 0 : 2 ** 52) + seq;
+        const expected = all.toSorted((a, b) => rank(a) - rank(b)).map(({ seq }) => seq);
+        assert.deepEqual(candidates.map(({ seq }) => seq), expected);
+        checked++;
+        return Math.floor(next() * candidates.length);
+      };
+      const world = { seed: 0, clock: realClock(), breathe: () => undefined, stopGraceMs: 1000 };
+      await using system = openSystem({ ...world, choose, attach: (it) => void (isolate = it) });
+      const to = system.spawn(RECORDER, undefined, { id: "recorder" });
+      const senders = ["a", "b", "c"].map((id) => system.spawn(SENDER, { to, lanes }, { id }));
+      for (const sender of senders) system.send(sender, { type: "Go" });
+      await system.ask(senders[0]!, { type: "Go" });
+      system.send<RecorderMessage>(to, { type: "Watch", ref: senders[1]! });
+      await system.stop();
+      assert.ok(checked > 8);
+    }),
+    { numRuns: 30 },
+  ));
 
 Deno.test("candidates are in canonical order, and say who, from whom and what", async () => {
   const seen: (readonly Candidate[])[] = [];

@@ -11,7 +11,7 @@ import { messageContract } from "./contract/messages.ts";
 import { timeContract } from "./contract/time.ts";
 
 /** Registers the suite for actors that live in `isolate`. */
-export function runContract(isolate: "local" | "worker"): void {
+export function runContract(isolate: "local" | "worker" | "process"): void {
   for (const part of [messageContract, askContract, endContract, familyContract, timeContract]) {
     part(isolate);
   }

@@ -2,3 +2,4 @@ import { runContract } from "./contract.ts";
 
 runContract("local");
 runContract("worker");
+runContract("process");

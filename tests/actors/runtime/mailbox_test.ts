@@ -11,7 +11,7 @@ const contents = fc.array(
 function fill(mailbox: Mailbox, list: readonly { sender: number; lane: Lane }[]): Envelope[] {
   return list.map(({ sender, lane }, seq) => {
     const from = { id: `sender-${sender}`, isolate: 0, serial: sender };
-    const envelope: Envelope = { seq, lane, from, message: { type: "Note" } };
+    const envelope: Envelope = { seq, nth: 0, lane, from, message: { type: "Note" } };
     mailbox.push(envelope);
     return envelope;
   });

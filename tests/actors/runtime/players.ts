@@ -4,6 +4,8 @@
  * @module
  */
 
+// deno-lint-ignore-file determinism/no-ambient -- they play with real time
+
 import type {
   ActorFactory,
   ActorRef,
@@ -246,7 +248,7 @@ export type ParentMessage =
 
 export interface ParentInit {
   readonly children: readonly string[];
-  readonly isolate: "local" | "worker";
+  readonly isolate: "local" | "worker" | "process";
   /** Path of a file: the order of its lines is the order of events, whatever the isolate. */
   readonly diary: string;
 }

@@ -46,6 +46,14 @@ Deno.test("a snapshot takes the buffers it is told to", () => {
   assert.equal(bytes.length, 0);
 });
 
+Deno.test("a buffer that two arrays share, or that is gone, is the platform's", () => {
+  const both = new Float32Array([1, 2]), halves = { left: both.subarray(0, 1), both };
+  const copy = snapshot(halves, [both.buffer]);
+  assert.equal(copy.left.buffer, copy.both.buffer);
+  assert.equal(both.length, 0);
+  assert.throws(() => snapshot(both), { name: "DataCloneError" });
+});
+
 for (const value of [() => {}, Symbol("a"), { deep: [{ f() {} }] }, new WeakMap()]) {
   Deno.test(`what cannot be cloned is refused: ${String(value)}`, () => {
     assert.throws(() => snapshot(value), { name: "DataCloneError" });

@@ -14,7 +14,7 @@ import {
 import { downOf, thrownBy, until, withSystem } from "../harness.ts";
 import { CLIENT, type ClientMessage, SERVER, type ServerMessage } from "../players.ts";
 
-export function askContract(isolate: "local" | "worker"): void {
+export function askContract(isolate: "local" | "worker" | "process"): void {
   const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
     Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
 

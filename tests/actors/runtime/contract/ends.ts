@@ -11,7 +11,7 @@ import { RECORDER, SERVER, SLOVEN } from "../players.ts";
 
 const PLAYERS = new URL("../players.ts", import.meta.url).href;
 
-export function endContract(isolate: "local" | "worker"): void {
+export function endContract(isolate: "local" | "worker" | "process"): void {
   const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
     Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
 

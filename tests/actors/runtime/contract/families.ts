@@ -10,7 +10,7 @@ import { downOf, failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import { PARENT, type ParentMessage, type ServerMessage } from "../players.ts";
 
 /** A parent `p` of children `a`, `b` and `c` who write a diary. */
-async function family(system: System, isolate: "local" | "worker", diary: string) {
+async function family(system: System, isolate: "local" | "worker" | "process", diary: string) {
   const init = { children: ["a", "b", "c"], isolate, diary };
   const parent = system.spawn(PARENT, init, { id: "p", isolate });
   const refs = await system.ask<ParentMessage, ActorRef<ServerMessage>[]>(parent, { type: "Refs" });
@@ -20,7 +20,7 @@ async function family(system: System, isolate: "local" | "worker", diary: string
 
 const FAREWELL = ["c cleanup", "b cleanup", "a cleanup", "p last cleanup", "p first cleanup"];
 
-export function familyContract(isolate: "local" | "worker"): void {
+export function familyContract(isolate: "local" | "worker" | "process"): void {
   const test = (
     name: string,
     body: (system: System, members: Awaited<ReturnType<typeof family>>) => Promise<void>,

@@ -9,7 +9,7 @@ import type { ActorRef, Lane } from "../../../../actors/runtime/mod.ts";
 import { downOf, until, withSystem } from "../harness.ts";
 import { HOLDER, RECORDER, type RecorderMessage, SENDER, SERVER } from "../players.ts";
 
-export function messageContract(isolate: "local" | "worker"): void {
+export function messageContract(isolate: "local" | "worker" | "process"): void {
   const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
     Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
   const id = "recorder";

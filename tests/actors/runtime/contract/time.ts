@@ -9,7 +9,7 @@ import type { System } from "../../../../actors/runtime/mod.ts";
 import { until, withSystem } from "../harness.ts";
 import { CLOCKWORK, type ClockworkMessage } from "../players.ts";
 
-export function timeContract(isolate: "local" | "worker"): void {
+export function timeContract(isolate: "local" | "worker" | "process"): void {
   const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
     Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
   const spawn = (system: System, id = "clock") => {

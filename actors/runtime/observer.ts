@@ -1,0 +1,76 @@
+/**
+ * What a journal sees of an isolate: each step as it begins and ends, and all that its actor does
+ * that others can notice.
+ *
+ * @module
+ */
+
+import type { Actor } from "./actor.ts";
+import type { Envelope } from "./mailbox.ts";
+import type { ActorRef } from "./types.ts";
+
+/** What an actor does that others notice, and what it takes from the world. */
+export interface Effect {
+  readonly kind:
+    | "send"
+    | "ask"
+    | "reply"
+    | "spawn"
+    | "spawned"
+    | "watch"
+    | "after"
+    | "cancel"
+    | "stop"
+    | "now";
+  /** The other actor, if there is one. */
+  readonly to?: ActorRef;
+  /** The message, answer, first state or key: as it is before anything in it is transferred. */
+  readonly value?: unknown;
+}
+
+/**
+ * Sees the steps of an isolate and changes nothing. Steps of an isolate do not overlap: what
+ * {@linkcode Observer.did} tells belongs to the step begun last.
+ */
+export interface Observer {
+  /** A message was taken out of its queue and is handled now. */
+  begins(actor: Actor, envelope: Envelope, now: number): void;
+  /** The actor did something. All but `spawned` are told before they take effect. */
+  did(actor: Actor, effect: Effect): void;
+  /** The step is over, or waits for answers. */
+  ends(actor: Actor): void;
+  /** The last actor ends; its step has been told. */
+  closes(): void;
+}
+
+/** How an isolate that cannot be handed functions makes its observer: an ES module, the name of
+ * the function that it exports, and what that is given besides the number of the isolate. */
+export interface ObserverSpec {
+  /** Absolute URL of the module. */
+  readonly module: string;
+  /** Name of the exported {@linkcode ObserverFactory}. */
+  readonly export: string;
+  /** Structured-cloneable. */
+  readonly init: unknown;
+}
+
+/** Makes an observer in the isolate that it observes. */
+export type ObserverFactory = (isolate: number, init: unknown) => Observer;
+
+/** Makes the observer of an isolate. */
+export async function openObserver(spec: ObserverSpec, isolate: number): Promise<Observer> {
+  const exports: Record<string, unknown> = await import(spec.module);
+  const factory = exports[spec.export];
+  if (typeof factory !== "function") {
+    throw new TypeError(
+      `Cannot observe: ${spec.module} must export a function "${spec.export}", ` +
+        `received ${typeof factory}`,
+    );
+  }
+  return (factory as ObserverFactory)(isolate, spec.init);
+}
+
+/** An observed message, told apart from any other of a run: who sent it to whom as which. */
+export function messageName(from: ActorRef, nth: number): string {
+  return `${from.id}#${nth}`;
+}

@@ -1,0 +1,100 @@
+/**
+ * Where processes meet: a private directory with a socket for each, and a token that those who
+ * call must know.
+ *
+ * The sockets are of the Unix domain, in a directory that only this user can enter. On Windows,
+ * where Deno has none, they are of TCP on the loopback interface, where the token is what keeps
+ * others out; that is untested.
+ *
+ * @module
+ */
+
+/** Where a process listens. */
+export type Address = Deno.UnixAddr | Deno.NetAddr;
+
+/** What two processes must share to meet. */
+export interface Station {
+  readonly directory: string;
+  readonly token: string;
+}
+
+/** A place where one isolate can be called. */
+export interface Door {
+  readonly address: Address;
+  close(): void;
+}
+
+const ENCODER = new TextEncoder();
+
+/** Length of a UUID. */
+const TOKEN_BYTES = 36;
+
+/** The number of the isolate that calls. */
+const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
+
+/** Makes the directory. */
+export function openStation(): Station {
+  return { directory: Deno.makeTempDirSync({ prefix: "troupe-" }), token: crypto.randomUUID() };
+}
+
+/** Removes the directory and what is in it. */
+export function closeStation({ directory }: Station): void {
+  try {
+    Deno.removeSync(directory, { recursive: true });
+  } catch (error) {
+    // What tidies temporary directories may have been faster.
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+
+/** Listens for calls. @param name that of the socket in its directory. */
+export function openDoor(
+  { directory, token }: Station,
+  name: string,
+  welcome: (conn: Deno.Conn, caller: number) => void,
+): Door {
+  const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
+    ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
+    : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });
+  const hear = async () => {
+    for await (const conn of listener) {
+      admit(conn, token).then((caller) => {
+        if (caller === undefined) conn.close();
+        else welcome(conn, caller);
+      });
+    }
+  };
+  // It ends when the door is closed.
+  hear().catch(() => {});
+  return { address: listener.addr, close: () => listener.close() };
+}
+
+/** Who calls, or undefined for one that does not know the token. */
+async function admit(conn: Deno.Conn, token: string): Promise<number | undefined> {
+  const greeting = new Uint8Array(TOKEN_BYTES + CALLER_BYTES);
+  for (let filled = 0; filled < greeting.length;) {
+    const count = await conn.read(greeting.subarray(filled)).catch(() => null);
+    if (count === null) return undefined;
+    filled += count;
+  }
+  const known = ENCODER.encode(token);
+  if (!known.every((byte, n) => byte === greeting[n])) return undefined;
+  return new DataView(greeting.buffer).getFloat64(TOKEN_BYTES);
+}
+
+/** Calls the isolate at `address` in the name of another. */
+export async function call(
+  { token }: Station,
+  address: Address,
+  caller: number,
+): Promise<Deno.Conn> {
+  const conn: Deno.Conn = "path" in address
+    ? await Deno.connect({ transport: "unix", path: address.path })
+    : await Deno.connect({ hostname: address.hostname, port: address.port });
+  const greeting = new Uint8Array(TOKEN_BYTES + CALLER_BYTES);
+  ENCODER.encodeInto(token, greeting);
+  new DataView(greeting.buffer).setFloat64(TOKEN_BYTES, caller);
+  // So few bytes always go at once into a socket that is new.
+  await conn.write(greeting);
+  return conn;
+}

@@ -1,0 +1,159 @@
+/**
+ * A stream of frames over a socket: an outbox that never blocks and a loop that receives.
+ *
+ * @module
+ */
+
+import { Ring } from "../ring.ts";
+import { decode, encode, HEAD_BYTES, lengthsBytes, readNumbers } from "./codec.ts";
+import { keepSpare, takeSpare } from "./spares.ts";
+
+/** Pieces below this many bytes are written together: a write costs as much as copying them. */
+const JOIN_BYTES = 65_536;
+
+/** What is to be sent over a socket, also before there is one. */
+export class Outbox {
+  readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  readonly #empty = Promise.withResolvers<void>();
+  #conn: Deno.Conn | undefined;
+  #waitingBytes = 0;
+  /** Settles when all there was has been sent, or never will be. */
+  #idle = Promise.withResolvers<void>();
+  #isWriting = false;
+  #isFinishing = false;
+
+  /** Bytes that the system has not taken yet. */
+  get waitingBytes(): number {
+    return this.#waitingBytes;
+  }
+
+  /** Settles when the system has taken all, or never will. */
+  get idle(): Promise<void> {
+    return this.#idle.promise;
+  }
+
+  /** Sends as soon as it can. @throws {DOMException} when the value cannot be cloned. */
+  post(value: unknown, transfer: readonly ArrayBuffer[] = []): void {
+    for (const piece of encode(value, transfer)) {
+      this.#pieces.push(piece);
+      this.#waitingBytes += piece.length;
+    }
+    this.#write();
+  }
+
+  /** Sends over `conn` from now on. */
+  attach(conn: Deno.Conn): void {
+    this.#conn = conn;
+    this.#write();
+  }
+
+  /** Sends the rest, then the end of the stream; the promise settles when that is done. */
+  finish(): Promise<void> {
+    this.#isFinishing = true;
+    this.#write();
+    return this.#empty.promise;
+  }
+
+  /** Ends at once; what is not sent is lost. */
+  close(): void {
+    this.#conn?.close();
+    this.#drop();
+  }
+
+  #drop(): void {
+    while (this.#pieces.shift());
+    this.#waitingBytes = 0;
+  }
+
+  async #write(): Promise<void> {
+    const conn = this.#conn;
+    if (!conn || this.#isWriting) return;
+    this.#isWriting = true;
+    this.#idle = Promise.withResolvers();
+    try {
+      for (let bytes = this.#take(); bytes; bytes = this.#take()) {
+        for (let sent = 0; sent < bytes.length;) {
+          const count = await conn.write(bytes.subarray(sent));
+          sent += count;
+          this.#waitingBytes -= count;
+        }
+        keepSpare(bytes.buffer);
+      }
+      if (this.#isFinishing) await conn.closeWrite();
+    } catch {
+      // The far end is gone, which is noticed elsewhere: what was for it is lost with it.
+      this.#drop();
+    }
+    this.#isWriting = false;
+    this.#idle.resolve();
+    if (this.#isFinishing) this.#empty.resolve();
+  }
+
+  /** The next bytes to write: a large piece as it is, or several small ones together. */
+  #take(): Uint8Array<ArrayBuffer> | undefined {
+    const first = this.#pieces.shift();
+    if (!first || first.length >= JOIN_BYTES || this.#pieces.length === 0) return first;
+    const small = [first];
+    let bytes = first.length;
+    for (let next = this.#pieces.at(0); next; next = this.#pieces.at(0)) {
+      if (bytes + next.length > JOIN_BYTES) break;
+      bytes += next.length;
+      small.push(this.#pieces.shift()!);
+    }
+    const joined = new Uint8Array(bytes);
+    let offset = 0;
+    for (const piece of small) {
+      joined.set(piece, offset);
+      offset += piece.length;
+    }
+    return joined;
+  }
+}
+
+/**
+ * Receives until the far end ends or dies, which settles the promise. A frame that did not come
+ * whole is dropped. All frames that came together are handled in one turn, so that a control
+ * message among them is not left behind.
+ */
+export async function receive(conn: Deno.Conn, handle: (value: unknown) => void): Promise<void> {
+  const frames = readFrames(handle), chunk = new Uint8Array(JOIN_BYTES);
+  let wanted = new Uint8Array(frames.next().value), filled = 0;
+  const goOn = () => {
+    while (filled === wanted.length) {
+      wanted = new Uint8Array(takeSpare(frames.next(wanted).value));
+      filled = 0;
+    }
+  };
+  for (;;) {
+    // What is large goes straight to its place.
+    const isLarge = wanted.length - filled >= JOIN_BYTES;
+    const into = isLarge ? wanted.subarray(filled) : chunk;
+    const count = await conn.read(into).catch(() => null);
+    if (count === null) return;
+    if (isLarge) {
+      filled += count;
+      goOn();
+      continue;
+    }
+    for (let rest = chunk.subarray(0, count); rest.length > 0;) {
+      const part = rest.subarray(0, wanted.length - filled);
+      wanted.set(part, filled);
+      filled += part.length;
+      rest = rest.subarray(part.length);
+      goOn();
+    }
+  }
+}
+
+/** Yields how many bytes it wants next, and gets them. */
+function* readFrames(
+  handle: (value: unknown) => void,
+): Generator<number, never, Uint8Array<ArrayBuffer>> {
+  for (;;) {
+    const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
+    const lengths = readNumbers(yield lengthsBytes(count));
+    const body = yield bodyBytes, buffers: ArrayBuffer[] = [];
+    for (const length of lengths) buffers.push((yield length).buffer);
+    handle(decode(body, buffers));
+  }
+}

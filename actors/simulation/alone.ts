@@ -1,0 +1,244 @@
+/**
+ * An actor without others: what it would have from the world comes from a journal, and what it
+ * does is compared with that.
+ *
+ * @module
+ */
+
+import { ActorFailedError, AskTimeoutError } from "../runtime/failure.ts";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  Context,
+  Message,
+  SpawnOptions,
+} from "../runtime/mod.ts";
+import { turn } from "../runtime/pace.ts";
+import { substream } from "../runtime/random.ts";
+import type { Outcome } from "../runtime/transports/wire.ts";
+import { digestOf } from "./digest.ts";
+import { type Journal, payloadOf } from "./journal.ts";
+import { describeEffect, type StepRecord } from "./recorder.ts";
+import { ReplayError } from "./strategies/replay.ts";
+import { setActorAtWork } from "./traps.ts";
+
+/** The first message of an actor, as the runtime sends it. */
+export interface Init {
+  readonly self: ActorRef<Message>;
+  /** Name of the export that made it. */
+  readonly made: string;
+  readonly init: unknown;
+}
+
+/** A question that the actor waits for. */
+interface Question {
+  readonly to: ActorRef;
+  readonly type: string;
+  readonly timeoutMs: number;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** A factory, whatever it makes. */
+export type AnyFactory = ActorFactory<unknown, Message>;
+
+/** An actor without others. */
+export class Alone {
+  compared = 0;
+  states = 0;
+  readonly #journal: Journal;
+  readonly #factory: AnyFactory;
+  readonly #hangMs: number;
+  readonly #self: ActorRef<Message>;
+  readonly #questions = new Map<number, Question>();
+  readonly #streams = new Map<string, () => number>();
+  readonly #cleanups: (() => void | Promise<void>)[] = [];
+  #handlers: Record<string, (message: Message) => unknown> = {};
+  #expose: (() => unknown) | undefined;
+  #asked = 0;
+  /** What was recorded of the step. */
+  #step!: StepRecord;
+  #did = 0;
+  #read = 0;
+  #doing = "";
+  /** Id of who asked, while the step's message is a question that is not answered. */
+  #asker: string | undefined;
+  #isWorking = false;
+  #thrown: { readonly error: unknown } | undefined;
+  #mismatch: ReplayError | undefined;
+
+  constructor(
+    journal: Journal,
+    factory: AnyFactory,
+    first: StepRecord,
+    hangMs: number,
+  ) {
+    this.#journal = journal;
+    this.#factory = factory;
+    this.#hangMs = hangMs;
+    this.#self = (payloadOf(journal, first) as Init).self;
+  }
+
+  /** Handles the message of a step and compares what comes of it. */
+  async play(step: StepRecord): Promise<void> {
+    this.#step = step;
+    this.#did = this.#read = 0;
+    const message = payloadOf(this.#journal, step);
+    if (digestOf(message) !== step.payload) {
+      throw new ReplayError(step.n, `message ${step.payload}`, `message ${digestOf(message)}`);
+    }
+    setActorAtWork(step.actor);
+    if (step.type.startsWith("answer:")) this.#answer(message as Message);
+    else this.#begin(step, message as Message);
+    await this.#rest();
+    setActorAtWork(undefined);
+    this.#compare();
+  }
+
+  #begin(step: StepRecord, message: Message): void {
+    this.#doing = "";
+    this.#asker = step.isQuestion && step.from.slice(0, step.from.lastIndexOf("#"));
+    this.#isWorking = true;
+    const work = async () => {
+      if (step.type === "init") {
+        const { init } = message as unknown as Init;
+        this.#handlers = await this.#factory(this.#context(), init) as Record<
+          string,
+          (message: Message) => unknown
+        >;
+      } else if (step.type === "finish") {
+        for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
+      } else await this.#handlers[step.type]?.(message);
+    };
+    work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
+  }
+
+  /** Waits until the step is over or waits for an answer. */
+  async #rest(): Promise<void> {
+    const limit = realNow() + this.#hangMs;
+    do {
+      await turn();
+      if (realNow() > limit) {
+        throw new ReplayError(this.#step.n, "a handler that ends", "one that does not");
+      }
+    } while (this.#isWorking && this.#questions.size === 0 && !this.#mismatch);
+  }
+
+  #compare(): void {
+    const { n, did, name = "", state } = this.#step;
+    if (this.#mismatch) throw this.#mismatch;
+    if (this.#did < did.length) {
+      const { error } = this.#thrown ?? {};
+      const received = error ? `${error}` : "nothing more";
+      throw new ReplayError(n, quote(did[this.#did]!), received);
+    }
+    if (this.#doing !== name) throw new ReplayError(n, quote(name), quote(this.#doing));
+    if (state === undefined || !this.#expose) return;
+    this.states++;
+    const received = digestOf(this.#expose());
+    if (received !== state) throw new ReplayError(n, `state ${state}`, `state ${received}`);
+  }
+
+  /** The actor does something: it must be what it did then. */
+  #does(...effect: Parameters<typeof describeEffect>): void {
+    const received = describeEffect(...effect), expected = this.#step.did[this.#did++];
+    if (received === expected) this.compared++;
+    else {
+      const wanted = expected === undefined ? "nothing more" : quote(expected);
+      this.#mismatch ??= new ReplayError(this.#step.n, wanted, quote(received));
+    }
+  }
+
+  #answer(message: Message): void {
+    const { ask, outcome } = message as Message & { ask: number; outcome: Outcome };
+    const question = this.#questions.get(ask);
+    if (!question) {
+      throw new ReplayError(this.#step.n, `an answer to question ${ask}`, "no such question");
+    }
+    this.#questions.delete(ask);
+    const { to, type, timeoutMs, resolve, reject } = question;
+    if (outcome.status === "answered") resolve(outcome.value);
+    else if (outcome.status === "gone") reject(new ActorFailedError(outcome.failure));
+    else if (outcome.status === "timeout") {
+      reject(new AskTimeoutError(this.#self.id, to.id, type, timeoutMs));
+    } else reject(new TypeError(`Cannot ask "${to.id}" for "${type}": ${outcome.status}`));
+  }
+
+  #takeReply(): (value: unknown) => void {
+    if (this.#asker === undefined) return () => {};
+    const to = { id: this.#asker, isolate: 0, serial: 0 };
+    this.#asker = undefined;
+    return (value) => this.#does({ kind: "reply", to, value });
+  }
+
+  #nextReading(): number {
+    const reading = this.#step.reads?.[this.#read++];
+    if (reading !== undefined) return reading;
+    throw this.#mismatch ??= new ReplayError(
+      this.#step.n,
+      `${this.#step.reads?.length ?? 0} readings of the clock`,
+      "one more",
+    );
+  }
+
+  #draw(label: string): number {
+    let next = this.#streams.get(label);
+    if (!next) {
+      next = substream(this.#journal.header.seed, `${this.#self.id}\0${label}`);
+      this.#streams.set(label, next);
+    }
+    return next();
+  }
+
+  /** The address that a child was given then. */
+  #nextChild(): ActorRef {
+    const [kind, id = "", place = ""] = this.#step.did[this.#did]?.split(" ") ?? [];
+    const [isolate, serial] = place.split("/").map(Number);
+    if (kind !== "spawned" || isolate === undefined || serial === undefined) {
+      throw this.#mismatch ??= new ReplayError(this.#step.n, "no child", "a child");
+    }
+    const to = { id, isolate, serial };
+    this.#does({ kind: "spawned", to });
+    return to;
+  }
+
+  #context(): Context<Message> {
+    const ask = (to: ActorRef, value: Message, timeoutMs: number) => {
+      this.#does({ kind: "ask", to, value });
+      const number = this.#asked++;
+      return new Promise((resolve, reject) => {
+        this.#questions.set(number, { to, type: value.type, timeoutMs, resolve, reject });
+      });
+    };
+    return {
+      self: this.#self,
+      send: (to, value) => this.#does({ kind: "send", to, value }),
+      ask: <T extends Message, R>(to: ActorRef<T>, value: T, options?: { timeoutMs?: number }) =>
+        ask(to as ActorRef, value, options?.timeoutMs ?? 0) as Promise<R>,
+      reply: (value) => this.#takeReply()(value),
+      deferReply: () => this.#takeReply(),
+      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
+        this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
+        return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
+      },
+      watch: (to) => this.#does({ kind: "watch", to }),
+      after: (delayMs, message, key) =>
+        this.#does({ kind: "after", value: { delayMs, message, key } }),
+      cancel: (key) => this.#does({ kind: "cancel", value: key }),
+      now: () => this.#nextReading(),
+      random: (label) => this.#draw(label),
+      doing: (text) => void (this.#doing = text),
+      expose: (read) => void (this.#expose = read),
+      defer: (cleanup) => void this.#cleanups.push(cleanup),
+      stop: () => this.#does({ kind: "stop" }),
+    };
+  }
+}
+
+/** Taken before a trap can be set. */
+const realNow = performance.now.bind(performance);
+
+function quote(text: string): string {
+  return `"${text}"`;
+}

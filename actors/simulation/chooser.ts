@@ -1,0 +1,108 @@
+/**
+ * Who decides in a simulated run: the strategy says what is next, the faults say what goes wrong.
+ *
+ * @module
+ */
+
+import { NONE_YET } from "../runtime/choose.ts";
+import type { Candidate } from "../runtime/mod.ts";
+import { drawnFaults, type Fault, type Faults, knownFaults, NO_FAULTS } from "./faults.ts";
+import type { Decision } from "./recorder.ts";
+import type { SimulateOptions } from "./simulate.ts";
+import { fifo } from "./strategies/fifo.ts";
+import { deviate } from "./strategies/replay.ts";
+import { type Deviation, PRUNE, type Strategy, WAIT } from "./strategies/strategy.ts";
+import type { VirtualClock } from "./virtual_clock.ts";
+
+/** The rest of the run is known. */
+export const PRUNED = -3;
+
+/** Decides, and remembers what it decided. */
+export class Chooser {
+  readonly strategy: Strategy;
+  readonly faults: Faults;
+  /** Of the step that comes or runs. */
+  readonly decision: Decision = { choice: 0, arity: 0, faults: [] };
+  readonly #clock: VirtualClock;
+  readonly #choices: Deviation[] = [];
+  /** Actors and edges whose messages have to wait. */
+  readonly #held = new Set<string>();
+  /** How often each site has asked in this step. */
+  readonly #asked = new Map<string, number>();
+
+  /**
+   * @param options seed, strategy and faults of the run.
+   * @param clock times how long actors and edges are held.
+   */
+  constructor(options: SimulateOptions<never> | SimulateOptions<unknown>, clock: VirtualClock) {
+    const { seed = 0, deviations, strategy, faults } = options;
+    this.#clock = clock;
+    this.strategy = deviations ? deviate(deviations) : strategy ?? fifo();
+    if (!faults) this.faults = NO_FAULTS;
+    else this.faults = "kinds" in faults ? drawnFaults(seed, faults) : knownFaults(faults);
+  }
+
+  /** Where the order was not plain. */
+  get deviations(): readonly Deviation[] {
+    return this.strategy.deviations ?? this.#choices;
+  }
+
+  /** Forgets the decisions of a step that is over. */
+  clear(): void {
+    const { decision } = this;
+    decision.choice = decision.arity = 0;
+    if (decision.faults.length > 0) decision.faults = [];
+    if (this.#asked.size > 0) this.#asked.clear();
+  }
+
+  /** The index of the candidate that is next, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
+  choose(candidates: readonly Candidate[], step: number, state: () => number): number {
+    let open = this.#open(candidates);
+    const hold = open.length > 0 ? this.faults.holds(open, step) : undefined;
+    if (hold) {
+      this.#hold(hold);
+      open = this.#open(candidates);
+    }
+    if (open.length === 0) return NONE_YET;
+    const choice = this.strategy.choose(open, step, state);
+    if (choice === WAIT) return NONE_YET;
+    if (choice === PRUNE) return PRUNED;
+    this.decision.choice = choice;
+    this.decision.arity = open.length;
+    if (choice > 0) this.#choices.push({ step, choice });
+    return open === candidates ? choice : candidates.indexOf(open[choice]!);
+  }
+
+  /** The crash of a step, if it has one. */
+  crashOf(actor: string, step: number): Fault | undefined {
+    const crash = this.faults.crashes(actor, step);
+    if (crash) this.#note(crash);
+    return crash;
+  }
+
+  /** Whether a site fails. */
+  failsAt(site: string, step: number): boolean {
+    const nth = this.#asked.get(site) ?? 0, target = `${site}#${nth}`;
+    this.#asked.set(site, nth + 1);
+    const fails = this.faults.failsAt(target, step);
+    if (fails) this.#note({ step, kind: "site", target });
+    return fails;
+  }
+
+  #open(candidates: readonly Candidate[]): readonly Candidate[] {
+    if (this.#held.size === 0) return candidates;
+    return candidates.filter(({ actor, from }) =>
+      !this.#held.has(actor) && !this.#held.has(`${from}>${actor}`)
+    );
+  }
+
+  #hold(fault: Fault): void {
+    this.#note(fault);
+    this.#held.add(fault.target);
+    this.#clock.after(fault.forMs ?? 0, () => void this.#held.delete(fault.target));
+  }
+
+  #note({ kind, target }: Fault): void {
+    this.decision.faults.push(`${kind} ${target}`);
+  }
+}

@@ -1,0 +1,96 @@
+/**
+ * How a simulated run fails, as data.
+ *
+ * @module
+ */
+
+import { ActorFailedError } from "../runtime/failure.ts";
+
+/** What went wrong in a run. */
+export interface SimulationFailure {
+  /**
+   * `actor`: an actor failed and nobody watched it. `invariant`: an invariant did not hold.
+   * `determinism`: an actor used a clock or chance of its own. `diverged`: two runs of one schedule
+   * differed. `deadlock`: nobody can do anything and somebody waits. `livelock`: no end after
+   * {@linkcode SimulateOptions.maxSteps}. `scenario`: the scenario itself threw. `replay`: the run
+   * is not the one that was recorded.
+   */
+  readonly kind:
+    | "actor"
+    | "invariant"
+    | "determinism"
+    | "diverged"
+    | "deadlock"
+    | "livelock"
+    | "scenario"
+    | "replay";
+  /** Name of the error or of the invariant. */
+  readonly name: string;
+  /** What happened. */
+  readonly message: string;
+  /** Steps before. */
+  readonly step: number;
+  /** Who waits for whom, when somebody does. */
+  readonly waits: readonly string[];
+}
+
+/**
+ * The class of a failure: two of one class are the same bug, as far as a machine can tell.
+ *
+ * @example
+ * ```ts
+ * import { classOf } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const failure = { kind: "invariant", name: "stash", message: "", step: 3, waits: [] } as const;
+ * assert.equal(classOf(failure), "invariant: stash");
+ * ```
+ */
+export function classOf({ kind, name }: SimulationFailure): string {
+  return `${kind}: ${name}`;
+}
+
+/** The failure that stands for an error. */
+export function failureOf(
+  kind: SimulationFailure["kind"],
+  thrown: unknown,
+  step: number,
+  waits: readonly string[] = [],
+): SimulationFailure {
+  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
+  const { name } = error instanceof ActorFailedError ? error.failure.error : error;
+  return { kind, name, message: error.message, step, waits };
+}
+
+/**
+ * A simulated run failed; thrown by {@linkcode simulationTest} and {@linkcode checkScenario}.
+ *
+ * @example
+ * ```ts
+ * import { checkScenario, SimulationError } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const error = await checkScenario("never", {}, ({ atEnd }) => {
+ *   atEnd("something happened", ({ steps }) => steps === 0 ? "nothing did" : undefined);
+ * }).catch((error) => error);
+ * assert.ok(error instanceof SimulationError);
+ * assert.equal(error.failure.name, "something happened");
+ * ```
+ */
+export class SimulationError extends Error {
+  /** Tells it from other errors, also where the class is another. */
+  override readonly name = "SimulationError";
+  /** What went wrong. */
+  readonly failure: SimulationFailure;
+
+  /**
+   * Carries the failure.
+   *
+   * @param failure what went wrong.
+   * @param message all that a reader needs to see it again.
+   */
+  constructor(failure: SimulationFailure, message: string) {
+    super(message);
+    this.failure = failure;
+  }
+}

@@ -1,0 +1,364 @@
+/**
+ * The machine of a simulated run: the loop that handles messages, and who decides in it.
+ *
+ * [Note: standing still] The scenario's code must never run beside the loop, or the ticks of its
+ * promises would decide what is sent when. So the loop begins a turn of the event loop after it is
+ * woken, and lets one pass after every step that ended something the scenario may wait for.
+ *
+ * @module
+ */
+
+import { type Candidate, NONE_YET, type Work } from "../runtime/choose.ts";
+import { describeFailure } from "../runtime/failure.ts";
+import { setFaultSites } from "../runtime/fault_sites.ts";
+import type { Isolate } from "../runtime/isolate.ts";
+import { fail as failActor } from "../runtime/lifecycle.ts";
+import { ActorFailedError, type System } from "../runtime/mod.ts";
+import { turn } from "../runtime/pace.ts";
+import { openSystem } from "../runtime/root.ts";
+import { dispatch } from "../runtime/steps.ts";
+import type { ActorRef, Message } from "../runtime/types.ts";
+import { failureOf, type SimulationFailure } from "./failure.ts";
+import { Chooser, PRUNED } from "./chooser.ts";
+import type { Fault } from "./faults.ts";
+import { Recorder } from "./recorder.ts";
+import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "./simulate.ts";
+import { describeWaits, stateOf } from "./state.ts";
+import { ReplayError } from "./strategies/replay.ts";
+import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
+import { exempt, isActorAtWork, setActorAtWork, setTraps } from "./traps.ts";
+import { createVirtualClock } from "./virtual_clock.ts";
+import { type Check, type View, viewOf, type World } from "./world.ts";
+
+/** How long an actor in the simulation may take to stop, in virtual milliseconds. */
+const STOP_GRACE_MS = 5000;
+
+/** Modules of actors that were loaded; an import that waits for nothing is still a turn. */
+const modules = new Map<string, Record<string, unknown>>();
+
+async function load(module: string): Promise<Record<string, unknown>> {
+  const known = modules.get(module);
+  if (known) return known;
+  // What a module does when it is first loaded is not part of any run.
+  const exports: Record<string, unknown> = await exempt(() => import(module));
+  modules.set(module, exports);
+  return exports;
+}
+
+interface NamedCheck {
+  readonly name: string;
+  readonly check: Check;
+}
+
+/** One simulated run. */
+export class Machine {
+  readonly chooser: Chooser;
+  failure: SimulationFailure | undefined;
+
+  readonly #options: SimulateOptions<unknown>;
+  readonly #clock = createVirtualClock();
+  readonly #recorder: Recorder;
+  readonly #last = { actor: "", type: "", name: "" };
+  readonly #invariants: NamedCheck[] = [];
+  readonly #endings: NamedCheck[] = [];
+  readonly #over = Promise.withResolvers<void>();
+  readonly #removeTraps: () => void;
+  readonly #system: System;
+  readonly #view: View;
+  #isolate!: Isolate;
+  /** Handles what comes in plain order and writes nothing down, except as it says. */
+  #mode: "explore" | "settle" | "close" = "explore";
+  #isOver = false;
+  #isPruned = false;
+  /** Something ended that the scenario may wait for. */
+  #isVisible = false;
+  readonly #openAsks = new Set<number>();
+  #idlers: (() => void)[] = [];
+  /** Number of steps after which the settling ends. */
+  #settleUntil = Infinity;
+  #waits: readonly string[] = [];
+  #isHanging = false;
+  /** An error of a strategy, a check or the machine itself: not of the run. */
+  #crash: { readonly error: unknown } | undefined;
+
+  constructor(options: SimulateOptions<never> | SimulateOptions<unknown>) {
+    const { seed = 0, faults, trusted = [], digests } = options;
+    this.#options = options as SimulateOptions<unknown>;
+    this.chooser = new Chooser(options, this.#clock);
+    this.#recorder = new Recorder(0, {
+      sink: options.onStep,
+      keep: options.onMessage,
+      decision: this.chooser.decision,
+      digests,
+    });
+    this.#removeTraps = setTraps(trusted, (error) => this.#fail("determinism", error));
+    if (faults) {
+      setFaultSites((site) =>
+        this.#mode === "explore" && isActorAtWork() && this.chooser.failsAt(site, this.steps)
+      );
+    }
+    const system = openSystem({
+      seed,
+      clock: this.#clock,
+      choose: (candidates) => this.#choose(candidates),
+      offers: options.offers,
+      // Only a record needs to know what actors do.
+      observer: options.onStep ? this.#recorder : undefined,
+      load,
+      breathe: () => undefined,
+      stopGraceMs: STOP_GRACE_MS,
+      run: () => this.#run(),
+      attach: (isolate) => void (this.#isolate = isolate),
+      onFailure: (failure) => this.#fail("actor", new ActorFailedError(failure)),
+    });
+    // The run fails by it already.
+    system.failed.catch(() => {});
+    this.#system = this.#watched(system);
+    this.#view = viewOf(this.#isolate, this.#last, () => this.steps, system.deadLetters);
+  }
+
+  /** Steps so far. */
+  get steps(): number {
+    return this.#recorder.steps;
+  }
+
+  /** The running hash. */
+  get hash(): string {
+    return this.#recorder.hash;
+  }
+
+  /** Plays a scenario to its end, or to the first failure. */
+  async play<T, C>(scenario: Scenario<T, C>): Promise<{ readonly is: T } | undefined> {
+    const { seed = 0, start = { run: 0, expectedSteps: FIRST_EXPECTED_STEPS } } = this.#options;
+    const alarm = setInterval(this.#watchdog(), this.#options.hangMs ?? HANG_MS);
+    let value: { readonly is: T } | undefined;
+    try {
+      const { strategy } = this.chooser;
+      strategy.begin({ seed, ...start });
+      const ending = (async () => {
+        value = { is: await scenario(this.#world<C>()) };
+        await this.#idle();
+        this.#check(this.#endings);
+      })().catch((error) => this.#fail("scenario", error));
+      await Promise.race([ending, this.#over.promise]);
+      if (!this.#isPruned && !this.#crash) strategy.end?.(() => this.#state());
+    } finally {
+      clearInterval(alarm);
+    }
+    if (this.#crash) throw this.#crash.error;
+    return this.failure || this.#isPruned ? undefined : value;
+  }
+
+  /** Stops the actors, so that nothing of them is left. */
+  async close(): Promise<void> {
+    this.#mode = "close";
+    setActorAtWork(undefined);
+    // The loop may be about to see that the run is over; or a handler may still be at work.
+    const limit = performance.now() + (this.#options.hangMs ?? HANG_MS);
+    while (this.#isolate.isRunning && !this.#isHanging) {
+      await turn();
+      this.#isHanging = performance.now() > limit;
+    }
+    // What was left to do when the run was over has nobody else to wake the loop for it.
+    this.#isolate.wake();
+    if (!this.#isHanging) await this.#system.stop();
+    setFaultSites(undefined);
+    this.#removeTraps();
+  }
+
+  #world<C>(): World<C> {
+    return {
+      system: this.#system,
+      configuration: this.#options.configuration as C,
+      settle: (steps = Infinity) => this.#settle(steps),
+      idle: () => this.#idle(),
+      invariant: (name, check) => void this.#invariants.push({ name, check }),
+      atEnd: (name, check) => void this.#endings.push({ name, check }),
+    };
+  }
+
+  /** The system as the scenario gets it: tells the loop what it waits for. */
+  #watched(system: System): System {
+    return {
+      ...system,
+      ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: object) => {
+        this.#openAsks.add(this.#isolate.nextAsk);
+        return system.ask<T, R>(to, message as NoInfer<T>, options);
+      },
+      watch: (ref, onDown) =>
+        system.watch(ref, (down) => {
+          this.#isVisible = true;
+          onDown(down);
+        }),
+    };
+  }
+
+  #idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#idlers.push(resolve);
+      this.#isolate.wake();
+    });
+  }
+
+  /** Handles messages in plain order until there are none or `steps` are done. */
+  async #settle(steps: number): Promise<void> {
+    this.#mode = "settle";
+    this.#settleUntil = this.steps + steps;
+    await this.#idle();
+    this.#mode = "explore";
+  }
+
+  async #run(): Promise<void> {
+    await turn();
+    try {
+      await this.#loop();
+    } catch (error) {
+      if (error instanceof ReplayError) this.#fail("replay", error);
+      else this.#crash = { error };
+      this.#end();
+    }
+    this.#isolate.isRunning = false;
+    if (this.#isOver) return;
+    const waits = describeWaits(this.#isolate);
+    if (waits.length > 0 && this.#mode !== "close") {
+      this.#fail("deadlock", named("Deadlock", "nobody can do anything"), waits);
+    }
+    this.#wakeIdlers();
+  }
+
+  #wakeIdlers(): void {
+    for (const resolve of this.#idlers.splice(0)) resolve();
+  }
+
+  async #loop(): Promise<void> {
+    const { picker, asks } = this.#isolate, { maxSteps = MAX_STEPS } = this.#options;
+    while (!this.#isOver || this.#mode === "close") {
+      const work = picker.next();
+      if (this.#isOver && this.#mode !== "close") return;
+      if (work) {
+        const ended = this.#mode === "close" ? dispatch(this.#isolate, work) : this.#step(work);
+        if (ended) await ended;
+        if (this.steps >= maxSteps) {
+          this.#fail("livelock", named("Livelock", `no end after ${maxSteps} steps`));
+        }
+      } else {
+        if (asks.size > 0) this.#waits = describeWaits(this.#isolate);
+        if (!this.#clock.advance()) return;
+      }
+      for (const id of this.#openAsks) {
+        if (asks.has(id)) continue;
+        this.#openAsks.delete(id);
+        this.#isVisible = true;
+      }
+      if (this.#mode === "settle" && this.steps >= this.#settleUntil) {
+        this.#mode = "explore";
+        this.#isVisible = true;
+        this.#wakeIdlers();
+      }
+      if (this.#isVisible) {
+        this.#isVisible = false;
+        await turn();
+      }
+    }
+  }
+
+  /** Handles a message, and promises the end of that if it is not now. */
+  #step(work: Work): Promise<void> | undefined {
+    const { actor, envelope } = work;
+    const crash = this.#mode === "explore" && actor.state !== "stopping"
+      ? this.chooser.crashOf(actor.ref.id, this.steps)
+      : undefined;
+    this.#recorder.begins(actor, envelope, this.#clock.now());
+    let ended: Promise<void> | undefined;
+    if (crash?.kind === "crash-before") {
+      // It has not begun, so what it did last is not what it does.
+      actor.doing = "";
+      this.#kill(work);
+    } else {
+      setActorAtWork(actor.ref.id);
+      ended = dispatch(this.#isolate, work);
+      if (ended) return ended.then(() => this.#ended(work, crash));
+    }
+    this.#ended(work, crash);
+    return undefined;
+  }
+
+  #ended(work: Work, crash: Fault | undefined): void {
+    const { actor, envelope } = work;
+    setActorAtWork(undefined);
+    this.#recorder.ends(actor);
+    if (crash?.kind === "crash-after") this.#kill(work);
+    this.chooser.clear();
+    this.#last.actor = actor.ref.id;
+    this.#last.type = envelope.message.type;
+    this.#last.name = actor.doing;
+    if (!this.#isOver) this.#check(this.#invariants);
+  }
+
+  /** Ends an actor as if what it lives in had died. */
+  #kill({ actor, envelope }: Work): void {
+    if (actor.state === "stopping") return;
+    if (!actor.step && envelope.replyTo) actor.owed.add(envelope.replyTo);
+    const error = named("InjectedCrash", `"${actor.ref.id}" was made to crash`);
+    failActor(this.#isolate, actor, describeFailure(actor.ref.id, "exit", error));
+  }
+
+  #choose(candidates: readonly Candidate[]): number {
+    if (this.#mode !== "explore") return 0;
+    const choice = this.chooser.choose(candidates, this.steps, () => this.#state());
+    if (choice !== PRUNED) return choice;
+    this.#isPruned = true;
+    this.#end();
+    return NONE_YET;
+  }
+
+  #state(): number {
+    return stateOf(this.#isolate, this.#clock, this.#options.offers ?? "by-sender");
+  }
+
+  #check(checks: readonly NamedCheck[]): void {
+    for (const { name, check } of checks) {
+      try {
+        const problem = check(this.#view);
+        if (problem) this.#fail("invariant", named(name, problem));
+      } catch (error) {
+        this.#fail("invariant", named(name, error instanceof Error ? error.message : `${error}`));
+      }
+    }
+  }
+
+  /** The run has failed; what comes after the first failure says nothing more. */
+  #fail(kind: SimulationFailure["kind"], error: unknown, waits: readonly string[] = []): void {
+    if (this.#isOver) return;
+    const failure = failureOf(kind, error, this.steps, waits);
+    // When a question times out, who waited for whom is what one wants to know.
+    const isTimeout = failure.name === "AskTimeoutError";
+    this.failure = isTimeout ? { ...failure, waits: this.#waits } : failure;
+    this.#end();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#over.resolve();
+  }
+
+  /** Looks now and then, by the real clock, whether the run still goes on. */
+  #watchdog(): () => void {
+    let steps = -1;
+    return () => {
+      if (this.#isOver) return;
+      if (this.steps === steps) {
+        this.#isHanging = true;
+        const waits = describeWaits(this.#isolate);
+        this.#fail("deadlock", named("Hang", "a handler or the scenario does not end"), waits);
+      }
+      steps = this.steps;
+    };
+  }
+}
+
+function named(name: string, message: string): Error {
+  const error = new Error(message);
+  error.name = name;
+  return error;
+}

@@ -1,0 +1,43 @@
+/**
+ * Deterministic simulation of any actors: explore, replay, shrink, record.
+ *
+ * @module
+ */
+
+export { ddmin } from "./ddmin.ts";
+export { Digest, digestOf } from "./digest.ts";
+export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./explore.ts";
+export { classOf, SimulationError, type SimulationFailure } from "./failure.ts";
+export type { Fault, FaultKind, FaultOptions } from "./faults.ts";
+export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
+export {
+  beginJournal,
+  FLUSH_MS,
+  type JournalOptions,
+  type Pen,
+  writeJournal,
+} from "./journal_writer.ts";
+export type { StepRecord } from "./recorder.ts";
+export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_inbox.ts";
+export { replayJournal, type ReplayOptions } from "./replay_journal.ts";
+export { describeFailedRun, describeStep } from "./report.ts";
+export {
+  type FailedRun,
+  shrink,
+  SHRINK_MS,
+  SHRINK_RUNS,
+  type ShrinkOptions,
+  type Shrunk,
+} from "./shrink.ts";
+export {
+  HANG_MS,
+  MAX_STEPS,
+  type Run,
+  type Scenario,
+  simulate,
+  type SimulateOptions,
+} from "./simulate.ts";
+export { checkScenario, simulationTest } from "./simulation_test_case.ts";
+export * from "./strategies/mod.ts";
+export { DeterminismError, exempt, TRAPPED, type Trapped } from "./traps.ts";
+export type { Check, View, World } from "./world.ts";

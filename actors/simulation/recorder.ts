@@ -1,0 +1,215 @@
+/**
+ * The recorder: writes down each step of an isolate, simulated or real.
+ *
+ * @module
+ */
+
+import { type Actor, keyOf } from "../runtime/actor.ts";
+import type { Envelope } from "../runtime/mailbox.ts";
+import { type Effect, messageName, type Observer } from "../runtime/observer.ts";
+import { Digest, digestOf } from "./digest.ts";
+
+/** One step, as it stands in a trace and, as a line, in a journal. */
+export interface StepRecord {
+  /** Counts the steps of the isolate. */
+  readonly n: number;
+  /** Number of the isolate; 0 is the one that made the system. */
+  readonly isolate: number;
+  /** Milliseconds of the isolate's clock when the step began. */
+  readonly t: number;
+  /** Id of the actor. */
+  readonly actor: string;
+  /** The message: id of its sender, and how many came from there to this actor before. */
+  readonly from: string;
+  /** Type of the message. */
+  readonly type: string;
+  /** What the actor said it does: `2F0`. */
+  readonly name?: string;
+  /** The sender waits for an answer. */
+  readonly isQuestion?: true;
+  /** Digest of the message. */
+  readonly payload: string;
+  /** Index of the candidate that was chosen, and among how many; absent where nobody chooses. */
+  readonly choice?: number;
+  /** See `choice`. */
+  readonly arity?: number;
+  /** Faults that were injected in this step, as `kind target`. */
+  readonly faults?: readonly string[];
+  /** What the actor did, in order: `send stage-1 Activation 0123456789abcdef`. */
+  readonly did: readonly string[];
+  /** What it read from the clock. */
+  readonly reads?: readonly number[];
+  /** Digest of the state that the actor exposes, after the step. */
+  readonly state?: string;
+  /** Running hash of this actor's steps: the same on every runtime if the actor got and sent the
+   * same, in the same order. */
+  readonly chain: string;
+  /** Running hash of the isolate's steps. */
+  readonly hash: string;
+}
+
+/** How a step was chosen; see {@linkcode StepRecord}. */
+export interface Decision {
+  choice: number;
+  arity: number;
+  faults: string[];
+}
+
+/** What a recorder keeps. */
+export interface RecorderOptions {
+  /** Gets each step when it is over. Without it only the running hash is kept. */
+  readonly sink?: ((step: StepRecord) => void) | undefined;
+  /** Gets each message before it is handled. */
+  readonly keep?: ((digest: string, message: unknown) => void) | undefined;
+  /** How the step was chosen, if somebody chooses. */
+  readonly decision?: Decision | undefined;
+  /** Whether messages have digests. Default true; without, the hash says less and costs less. */
+  readonly digests?: boolean | undefined;
+}
+
+/** The parts of a step that count in a running hash. */
+export interface HashedStep {
+  readonly t: number;
+  readonly actor: string;
+  readonly from: string;
+  readonly nth: number;
+  readonly type: string;
+  readonly name: string;
+  readonly payload: readonly [number, number];
+  readonly choice: number;
+  readonly arity: number;
+}
+
+/** Stands for the choice where nobody chooses. */
+export const UNCHOSEN = -1;
+
+/** Adds a step to the running hash of an isolate. */
+export function addStep(hash: Digest, step: HashedStep): void {
+  hash.number(step.t).word(step.choice).word(step.arity);
+  addDeed(hash, step);
+}
+
+/** Adds a step to the running hash of its actor, which knows neither time nor others. */
+export function addDeed(hash: Digest, { actor, from, nth, type, name, payload }: HashedStep): void {
+  hash.text(actor).text(from).word(nth).text(type).text(name).word(payload[0]).word(payload[1]);
+}
+
+const NO_PAYLOAD: readonly [number, number] = [0, 0];
+
+/** Observes an isolate and writes down what it does. */
+export class Recorder implements Observer {
+  readonly #options: RecorderOptions;
+  readonly #isolate: number;
+  readonly #hash = new Digest();
+  readonly #payload = new Digest();
+  readonly #chains = new Map<string, Digest>();
+  #steps = 0;
+  #now = 0;
+  #envelope: Envelope | undefined;
+  #lanes = NO_PAYLOAD;
+  /** By actor, as a handler that waits may go on within the step of another. */
+  readonly #done = new Map<Actor, { did: string[]; reads: number[] }>();
+
+  /**
+   * @param isolate number of the isolate.
+   * @param options what it keeps.
+   */
+  constructor(isolate: number, options: RecorderOptions = {}) {
+    this.#isolate = isolate;
+    this.#options = options;
+  }
+
+  /** Steps recorded. */
+  get steps(): number {
+    return this.#steps;
+  }
+
+  /** Running hash of the steps, 16 hexadecimal digits. */
+  get hash(): string {
+    return this.#hash.toString();
+  }
+
+  begins(_actor: Actor, envelope: Envelope, now: number): void {
+    const { digests = true, keep } = this.#options;
+    this.#envelope = envelope;
+    this.#now = now;
+    this.#lanes = digests ? this.#payload.reset().value(envelope.message).lanes() : NO_PAYLOAD;
+    keep?.(this.#payload.toString(), envelope.message);
+  }
+
+  did(actor: Actor, effect: Effect): void {
+    if (!this.#options.sink) return;
+    let done = this.#done.get(actor);
+    if (!done) this.#done.set(actor, done = { did: [], reads: [] });
+    if (effect.kind === "now") done.reads.push(effect.value as number);
+    else done.did.push(describeEffect(effect));
+  }
+
+  ends(actor: Actor): void {
+    // The last step of an isolate is told before its loop comes to it.
+    if (!this.#envelope) return;
+    const { from, nth, message: { type } } = this.#envelope;
+    const { choice, arity } = this.#options.decision ?? { choice: UNCHOSEN, arity: 0 };
+    const step: HashedStep = {
+      t: this.#now,
+      actor: actor.ref.id,
+      from: from.id,
+      nth,
+      type,
+      name: actor.doing,
+      payload: this.#lanes,
+      choice,
+      arity,
+    };
+    addStep(this.#hash, step);
+    if (this.#options.sink) this.#options.sink(this.#record(actor, step));
+    this.#steps++;
+    this.#envelope = undefined;
+  }
+
+  closes(): void {}
+
+  #record(actor: Actor, step: HashedStep): StepRecord {
+    const { decision } = this.#options, envelope = this.#envelope!;
+    const { t, type, name, choice, arity } = step;
+    const { did, reads } = this.#done.get(actor) ?? { did: [], reads: [] };
+    this.#done.delete(actor);
+    return {
+      n: this.#steps,
+      isolate: this.#isolate,
+      t,
+      actor: step.actor,
+      from: messageName(envelope.from, envelope.nth),
+      type,
+      ...(name === "" ? {} : { name }),
+      ...(envelope.replyTo ? { isQuestion: true } : {}),
+      payload: this.#payload.toString(),
+      ...(decision ? { choice, arity } : {}),
+      ...(decision && decision.faults.length > 0 ? { faults: [...decision.faults] } : {}),
+      did,
+      ...(reads.length > 0 ? { reads } : {}),
+      ...(actor.expose ? { state: digestOf(actor.expose()) } : {}),
+      chain: this.#chain(actor, step),
+      hash: this.hash,
+    };
+  }
+
+  #chain(actor: Actor, step: HashedStep): string {
+    const key = keyOf(actor.ref);
+    let chain = this.#chains.get(key);
+    if (!chain) this.#chains.set(key, chain = new Digest());
+    addDeed(chain, step);
+    return chain.toString();
+  }
+}
+
+/** What an actor did, as a line of words that is the same whenever it does the same. */
+export function describeEffect({ kind, to, value }: Effect): string {
+  const words: string[] = [kind];
+  if (to) words.push(to.id);
+  if (kind === "spawned") words.push(`${to!.isolate}/${to!.serial}`);
+  const type = (value as { type?: unknown } | undefined)?.type;
+  if (typeof type === "string") words.push(type);
+  if (value !== undefined) words.push(digestOf(value));
+  return words.join(" ");
+}

@@ -1,0 +1,236 @@
+/**
+ * A recorded run made again, in strict mode.
+ *
+ * @module
+ */
+
+import type { Candidate } from "../runtime/mod.ts";
+import { type Journal, readJournal } from "./journal.ts";
+import { hashModule, nameOf, packageVersion } from "./journal_writer.ts";
+import type { StepRecord } from "./recorder.ts";
+import { type Run, type Scenario, simulate, type SimulateOptions } from "./simulate.ts";
+import { describeCandidate, ReplayError, replayOf } from "./strategies/replay.ts";
+import { type Strategy, WAIT } from "./strategies/strategy.ts";
+
+/** How a journal is replayed. */
+export interface ReplayOptions<C = undefined>
+  extends Omit<SimulateOptions<C>, "seed" | "strategy" | "deviations" | "onMessage"> {
+  /** Absolute URLs of the modules of the actors: they must be the ones that were recorded. */
+  readonly actors?: readonly string[];
+  /** Whether another package version and changed modules are let through, up to the first step
+   * that differs. Default false. */
+  readonly mayHaveChanged?: boolean;
+}
+
+/**
+ * Plays a scenario in the very order of a journal. A journal of a simulation is followed choice by
+ * choice; one of real workers, where each isolate went its own way, actor by actor: each gets its
+ * messages in the order in which it got them then, and the running hash of each must be the same.
+ *
+ * @param journal a journal or its path.
+ * @param scenario what was recorded: the same actors and the same messages from outside.
+ * @param options what the scenario is configured with, and what may have changed since.
+ * @returns the run.
+ * @throws {ReplayError} (as a rejection) at the first difference: the step, what was recorded, what
+ * came, who was runnable.
+ *
+ * @example
+ * ```ts
+ * import {
+ *   random,
+ *   ReplayError,
+ *   replayJournal,
+ *   type Scenario,
+ *   simulate,
+ *   writeJournal,
+ * } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const module = "data:text/javascript,export const mute = () => ({ Note() {} })";
+ * type Note = { type: "Note"; n: number };
+ * const scenario = (notes: number[]): Scenario => async ({ system, idle }) => {
+ *   for (const id of ["a", "b", "c"]) {
+ *     const mute = system.spawn<undefined, Note>({ module, export: "mute" }, undefined, { id });
+ *     for (const n of notes) system.send(mute, { type: "Note", n });
+ *   }
+ *   await idle();
+ * };
+ * const path = await Deno.makeTempFile();
+ * const { onStep, close } = await writeJournal({ path, seed: 7, strategy: "random" });
+ * const run = await simulate({ seed: 7, strategy: random(), onStep }, scenario([1, 2]));
+ * close();
+ * assert.equal((await replayJournal(path, scenario([1, 2]))).hash, run.hash);
+ * await assert.rejects(replayJournal(path, scenario([1, 3])), ReplayError);
+ * await Deno.remove(path);
+ * ```
+ */
+export async function replayJournal<T, C = undefined>(
+  journal: Journal | string,
+  scenario: Scenario<T, C>,
+  options: ReplayOptions<C> = {},
+): Promise<Run<T>> {
+  const read = typeof journal === "string" ? await readJournal(journal) : journal;
+  const changes = await changesSince(read, options.actors ?? []);
+  if (changes.length > 0 && !options.mayHaveChanged) throw new ReplayError(0, ...changes[0]!);
+  const { seed } = read.header;
+  const isChosen = read.steps.every(({ choice }) => choice !== undefined);
+  const guide = isChosen ? choiceByChoice(read.steps) : actorByActor(read.steps);
+  let mismatch: ReplayError | undefined;
+  const onStep = (step: StepRecord) => {
+    options.onStep?.(step);
+    mismatch ??= guide.check(step);
+    if (mismatch) throw mismatch;
+  };
+  const run = await simulate<T, C>(
+    { ...options, seed, strategy: guide.strategy, onStep } as SimulateOptions<C>,
+    scenario,
+  );
+  mismatch ??= run.failure?.kind === "replay" ? guide.mismatch?.() : guide.rest();
+  if (mismatch) throw mismatch;
+  return run;
+}
+
+/** What is not as it was when the journal was written, as what was expected and received. */
+async function changesSince(
+  { header }: Journal,
+  actors: readonly string[],
+): Promise<[expected: string, received: string][]> {
+  const changes: [string, string][] = [];
+  if (header.package !== packageVersion) {
+    changes.push([`package version ${header.package}`, `version ${packageVersion}`]);
+  }
+  for (const module of actors) {
+    const name = nameOf(module), recorded = header.actors[name], hash = await hashModule(module);
+    if (recorded && recorded !== hash) {
+      changes.push([`module ${name} with hash ${recorded}`, `hash ${hash}`]);
+    }
+  }
+  return changes;
+}
+
+/** Leads a run along a journal. */
+interface Guide {
+  readonly strategy: Strategy;
+  /** What is not as recorded in a step. */
+  check(step: StepRecord): ReplayError | undefined;
+  /** What kept the strategy from going on. */
+  mismatch?(): ReplayError | undefined;
+  /** What was recorded and did not come. */
+  rest(): ReplayError | undefined;
+}
+
+function differs(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
+  const parts = ["actor", "from", "type", "name", "payload", "state", "t", "hash"] as const;
+  for (const part of parts) {
+    if (step[part] === recorded[part]) continue;
+    return differenceOf(step, part, recorded[part], step[part]);
+  }
+  return didOtherwise(step, recorded);
+}
+
+function differenceOf(step: StepRecord, part: string, expected: unknown, received: unknown) {
+  const who = `${step.actor} < ${step.from} ${step.type}`;
+  return new ReplayError(step.n, `${part} ${expected} (${who})`, `${received}`);
+}
+
+function didOtherwise(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
+  const length = Math.max(step.did.length, recorded.did.length);
+  for (let index = 0; index < length; index++) {
+    const expected = recorded.did[index], received = step.did[index];
+    if (expected === received) continue;
+    return new ReplayError(
+      step.n,
+      `"${expected ?? "nothing more"}" (${step.actor} < ${step.from} ${step.type})`,
+      `"${received ?? "nothing more"}"`,
+    );
+  }
+  return undefined;
+}
+
+/** The journal of a simulation says which candidate was chosen. */
+function choiceByChoice(steps: readonly StepRecord[]): Guide {
+  const inner = replayOf(steps);
+  let mismatch: ReplayError | undefined, done = 0;
+  return {
+    strategy: {
+      ...inner,
+      choose(candidates, step, state) {
+        try {
+          return inner.choose(candidates, step, state);
+        } catch (error) {
+          mismatch = error as ReplayError;
+          throw error;
+        }
+      },
+    },
+    check(step) {
+      done = step.n + 1;
+      const recorded = steps[step.n];
+      // The run may have been stopped before its end.
+      return recorded && differs(step, recorded);
+    },
+    mismatch: () => mismatch,
+    rest() {
+      const next = steps[done];
+      if (!next) return undefined;
+      return new ReplayError(
+        done,
+        `${next.actor} < ${next.from} ${next.type}`,
+        "the end of the run",
+      );
+    },
+  };
+}
+
+/** The journals of real isolates say in which order each actor got its messages. */
+function actorByActor(steps: readonly StepRecord[]): Guide {
+  const queues = new Map<string, StepRecord[]>();
+  // What the runtime does when the system stops is not part of the scenario.
+  for (const step of steps) {
+    if (step.type === "finish") continue;
+    const queue = queues.get(step.actor);
+    if (queue) queue.push(step);
+    else queues.set(step.actor, [step]);
+  }
+  let runnable: readonly Candidate[] = [], n = 0;
+  const nextOf = (actor: string) => queues.get(actor)?.[0];
+  const isNext = ({ actor, from, nth, type }: Candidate) => {
+    const next = nextOf(actor);
+    return next?.from === `${from}#${nth}` && next.type === type;
+  };
+  return {
+    strategy: {
+      name: "replay",
+      begin: () => true,
+      choose(candidates) {
+        runnable = candidates;
+        const index = candidates.findIndex(isNext);
+        // A timer of then may be what comes next.
+        return index < 0 ? WAIT : index;
+      },
+    },
+    check(step) {
+      n = step.n + 1;
+      const recorded = queues.get(step.actor)?.shift();
+      if (!recorded) {
+        return new ReplayError(step.n, "nothing more", `${step.actor} < ${step.from} ${step.type}`);
+      }
+      for (const part of ["from", "type", "name", "payload", "state", "chain"] as const) {
+        if (step[part] === recorded[part]) continue;
+        return differenceOf(step, part, recorded[part], step[part]);
+      }
+      return didOtherwise(step, recorded);
+    },
+    rest() {
+      const [next] = [...queues.values()].flatMap((queue) => queue.slice(0, 1));
+      if (!next) return undefined;
+      const waiting = runnable.map(describeCandidate);
+      return new ReplayError(
+        n,
+        `${next.actor} < ${next.from} ${next.type}`,
+        "the end of the run",
+        waiting,
+      );
+    },
+  };
+}

@@ -1,0 +1,78 @@
+/**
+ * What a person needs to see a failure again.
+ *
+ * @module
+ */
+
+import type { StepRecord } from "./recorder.ts";
+import type { Shrunk } from "./shrink.ts";
+
+/** Steps printed before the failure. */
+const MAX_STEPS_SHOWN = 30;
+
+/**
+ * A step as a line: number, time, actor, message, name, and where the order was not plain.
+ *
+ * @example
+ * ```ts
+ * import { describeStep } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const step = { n: 7, isolate: 0, t: 20, actor: "stage-1", from: "stage-0#3", type: "Activation",
+ *   name: "1F3", payload: "", choice: 2, arity: 4, did: [], chain: "", hash: "" };
+ * assert.equal(
+ *   describeStep(step),
+ *   "     7       20 ms  stage-1 < stage-0#3 Activation (1F3)  <- choice 2 of 4",
+ * );
+ * ```
+ */
+export function describeStep(step: StepRecord): string {
+  const { n, t, actor, from, type, name, choice = 0, arity = 0, faults = [] } = step;
+  const order = choice > 0 ? `  <- choice ${choice} of ${arity}` : "";
+  const faulty = faults.map((fault) => `  <- ${fault}`).join("");
+  const text = `${String(n).padStart(6)} ${String(t).padStart(8)} ms  ${actor} < ${from} ${type}`;
+  return `${text}${name ? ` (${name})` : ""}${order}${faulty}`;
+}
+
+/**
+ * The report of a failing run: what failed, the last steps, and the test to paste.
+ *
+ * @param name name of the test.
+ * @param shrunk the run, made small.
+ *
+ * @example
+ * ```ts
+ * import { describeFailedRun, explore, type Scenario, shrink } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const scenario: Scenario = () => { throw new RangeError("out of luck"); };
+ * const { failed } = await explore({}, scenario);
+ * const report = describeFailedRun("unlucky", await shrink({}, scenario, failed!));
+ * assert.match(report, /^scenario "RangeError" at step 0: out of luck\nFound with seed 0 by fifo/);
+ * assert.match(report, /simulationTest\("unlucky", \{ seed: 0, deviations: \[\] \}, scenario\);$/);
+ * ```
+ */
+export function describeFailedRun<C>(
+  name: string,
+  { run, configuration, steps, isReplayed }: Shrunk<C>,
+): string {
+  const { failure, seed, strategy, deviations, faults } = run;
+  const shown = steps.slice(-MAX_STEPS_SHOWN);
+  const plan = [
+    `seed: ${seed}`,
+    ...(configuration === undefined ? [] : [`configuration: ${JSON.stringify(configuration)}`]),
+    `deviations: ${JSON.stringify(deviations)}`,
+    ...(faults.length === 0 ? [] : [`faults: ${JSON.stringify(faults)}`]),
+  ];
+  return [
+    `${failure.kind} "${failure.name}" at step ${failure.step}: ${failure.message}`,
+    ...failure.waits.map((wait) => `  ${wait}`),
+    `Found with seed ${seed} by ${strategy}; ${deviations.length} deviations from plain order.`,
+    ...(isReplayed ? [] : ["It did not replay step for step: something in it is not determined."]),
+    ...(steps.length > shown.length ? [`  ... ${steps.length - shown.length} steps before`] : []),
+    ...shown.map(describeStep),
+    "       <-- ERROR HERE",
+    "To see it again:",
+    `simulationTest(${JSON.stringify(name)}, { ${plan.join(", ")} }, scenario);`,
+  ].join("\n");
+}

@@ -1,0 +1,221 @@
+/**
+ * Makes a failing run small: a smaller configuration, fewer faults, a shorter run, fewer
+ * deviations from plain order.
+ *
+ * @module
+ */
+
+import { ddmin } from "./ddmin.ts";
+import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "./explore.ts";
+import { classOf, type SimulationFailure } from "./failure.ts";
+import type { Fault } from "./faults.ts";
+import type { StepRecord } from "./recorder.ts";
+import { type Run, type Scenario, simulate } from "./simulate.ts";
+import { portfolio } from "./strategies/portfolio.ts";
+import { replayOf } from "./strategies/replay.ts";
+import { delay } from "./strategies/delay.ts";
+import type { Deviation } from "./strategies/strategy.ts";
+
+/** How a failing run is made smaller. */
+export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {
+  /** Smaller configurations to try, the smallest first. */
+  readonly smaller?: (configuration: C) => readonly C[];
+  /** Most runs. Default {@linkcode SHRINK_RUNS}. */
+  readonly shrinkRuns?: number;
+  /** Most real milliseconds. Default {@linkcode SHRINK_MS}. */
+  readonly shrinkMs?: number;
+}
+
+/** Default of {@linkcode ShrinkOptions.shrinkRuns}. */
+export const SHRINK_RUNS = 20_000;
+
+/** Default of {@linkcode ShrinkOptions.shrinkMs}. */
+export const SHRINK_MS = 50_000;
+
+/** Runs in which a smaller configuration must show the failure. */
+const CONFIGURATION_RUNS = 50;
+
+/** Most messages that are late, and runs for each number of them, in the search for a failure
+ * close to plain order. */
+const MAX_DELAYS = 3, DELAY_RUNS = 200;
+
+/** A run that failed. */
+export type FailedRun = Run & { readonly failure: SimulationFailure };
+
+/** A failing run made small. */
+export interface Shrunk<C = undefined> {
+  /** The small run, of the same class of failure. */
+  readonly run: FailedRun;
+  /** Its configuration. */
+  readonly configuration: C;
+  /** Its steps. */
+  readonly steps: readonly StepRecord[];
+  /** Runs that it took. */
+  readonly tries: number;
+  /** Whether it failed in the same way, step for step, when it was replayed in strict mode. */
+  readonly isReplayed: boolean;
+}
+
+/**
+ * Shrinks a failing run and keeps the class of its failure. Any part of a list of deviations is a
+ * legal order, so this is delta debugging over that list; then each choice that is left is made as
+ * small as it can be.
+ *
+ * @param options those of the exploration that found it.
+ * @param scenario what happens.
+ * @param failed the failing run.
+ *
+ * @example
+ * ```ts
+ * import { explore, random, type Scenario, shrink } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const log = (ctx) => {
+ *   const log = [];
+ *   ctx.expose(() => log);
+ *   return { Note({ n }) { log.push(n); } };
+ * };
+ * export const sender = (ctx, { to, n }) => ({ Go() { ctx.send(to, { type: "Note", n }); } });`;
+ * type Go = { type: "Go" };
+ * const scenario: Scenario = async ({ system, settle, idle, invariant }) => {
+ *   const to = system.spawn({ module, export: "log" }, undefined, { id: "log" });
+ *   const senders = Array.from({ length: 8 }, (_, n) =>
+ *     system.spawn<object, Go>(
+ *       { module, export: "sender" },
+ *       { to, n },
+ *       { id: `sender-${n}` },
+ *     )
+ *   );
+ *   await settle();
+ *   invariant("7 comes last", ({ state }) => {
+ *     const log = state<number[]>("log") ?? [];
+ *     if (log.includes(7) && log.length < 8) return `7 was number ${log.length}`;
+ *   });
+ *   for (const sender of senders) system.send(sender, { type: "Go" });
+ *   await idle();
+ * };
+ * const options = { strategy: random() };
+ * const { failed } = await explore(options, scenario);
+ * const { run, isReplayed } = await shrink(options, scenario, failed!);
+ * assert.equal(run.failure.name, "7 comes last");
+ * assert.equal(run.deviations.length, 1);
+ * assert.ok(isReplayed);
+ * ```
+ */
+export async function shrink<T, C = undefined>(
+  options: ShrinkOptions<C>,
+  scenario: Scenario<T, C>,
+  failed: FailedRun,
+): Promise<Shrunk<C>> {
+  const { shrinkRuns = SHRINK_RUNS, shrinkMs = SHRINK_MS } = options;
+  const limit = performance.now() + shrinkMs, wanted = classOf(failed.failure);
+  // A failure that two runs of one order differ by shows only in two runs.
+  const once = { ...options, isRepeated: failed.failure.kind === "diverged" };
+  let tries = 0, best = failed, configuration = options.configuration as C;
+  let judge = await judgeOf(once, scenario, options.mustAgree ?? false);
+
+  const attempt = async (by: Judge, change: object): Promise<boolean | undefined> => {
+    if (tries >= shrinkRuns || performance.now() > limit) return undefined;
+    tries++;
+    const run = await by({ seed: best.seed, ...change });
+    const { failure } = run;
+    if (!failure || classOf(failure) !== wanted) return false;
+    best = { ...run, strategy: failed.strategy, failure };
+    return true;
+  };
+  const tryPlan = (deviations: readonly Deviation[], faults: readonly Fault[]) =>
+    attempt(judge, { strategy: undefined, deviations, faults });
+
+  for (let isSmaller = true; isSmaller;) {
+    isSmaller = false;
+    for (const smaller of options.smaller?.(configuration) ?? []) {
+      const other = await judgeOf(
+        { ...once, configuration: smaller },
+        scenario,
+        options.mustAgree ?? false,
+      );
+      if (!await showsIn(options, (change) => attempt(other, change))) continue;
+      [configuration, judge, isSmaller] = [smaller, other, true];
+      break;
+    }
+  }
+  await ddmin(best.faults, (faults) => tryPlan(best.deviations, faults));
+  // A fault that waits for nothing needs no deviation to come true.
+  for (const [index, fault] of best.faults.entries()) {
+    await tryPlan(best.deviations, best.faults.with(index, { ...fault, step: 0 }));
+  }
+  await ddmin(best.deviations, (deviations) => tryPlan(deviations, best.faults));
+  await searchByDelays(() => best, (change) => attempt(judge, change));
+  // What is lower may need less beside it, so both go on until nothing changes.
+  for (let before = ""; before !== JSON.stringify(best.deviations);) {
+    before = JSON.stringify(best.deviations);
+    await ddmin(best.deviations, (deviations) => tryPlan(deviations, best.faults));
+    await lowerChoices(() => best, tryPlan);
+  }
+  const confirmed = await confirm({ ...options, configuration }, scenario, best);
+  return { run: best, configuration, tries, ...confirmed };
+}
+
+/** Whether the failure shows in some of the runs of a configuration. */
+async function showsIn<C>(
+  { seed = 0, strategy = portfolio(), faults }: ShrinkOptions<C>,
+  attempt: (change: object) => Promise<boolean | undefined>,
+): Promise<boolean> {
+  for (let run = 0; run < CONFIGURATION_RUNS; run++) {
+    const start = { run, expectedSteps: CONFIGURATION_RUNS };
+    if (await attempt({ seed: seed + run, strategy, deviations: undefined, faults, start })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/** Looks for the failure close to plain order: one message that is late says in one deviation what
+ * takes many choices to say. */
+async function searchByDelays(
+  best: () => FailedRun,
+  attempt: (change: object) => Promise<boolean | undefined>,
+): Promise<void> {
+  for (let delays = 1; delays <= MAX_DELAYS && delays < best().deviations.length; delays++) {
+    const strategy = delay(delays), { seed, steps, faults } = best();
+    for (let run = 0; run < DELAY_RUNS; run++) {
+      strategy.begin({ seed: seed + run, run, expectedSteps: steps });
+      const begun = begunAlready(strategy);
+      if (await attempt({ strategy: begun, deviations: undefined, faults })) return;
+    }
+  }
+}
+
+/** Tries smaller choices where the order is still not plain. */
+async function lowerChoices(
+  best: () => FailedRun,
+  tryPlan: (
+    deviations: readonly Deviation[],
+    faults: readonly Fault[],
+  ) => Promise<boolean | undefined>,
+): Promise<void> {
+  for (let index = 0; index < best().deviations.length; index++) {
+    const { deviations, faults } = best(), deviation = deviations[index]!;
+    if ("late" in deviation) continue;
+    const { step, choice } = deviation;
+    for (let lower = 1; lower < choice; lower++) {
+      if (await tryPlan(deviations.with(index, { step, choice: lower }), faults)) break;
+    }
+  }
+}
+
+/** Records the run once more and replays it in strict mode. */
+async function confirm<T, C>(
+  options: ExploreOptions<C>,
+  scenario: Scenario<T, C>,
+  { seed, deviations, faults, hash }: FailedRun,
+): Promise<{ steps: StepRecord[]; isReplayed: boolean }> {
+  const steps: StepRecord[] = [];
+  const { strategy: _, deviations: __, ...rest } = options;
+  await simulate(
+    { ...rest, seed, deviations, faults, onStep: (step) => void steps.push(step) },
+    scenario,
+  );
+  const again = await simulate({ ...rest, seed, strategy: replayOf(steps), faults }, scenario);
+  return { steps, isReplayed: again.hash === hash && again.failure?.kind !== "replay" };
+}

@@ -1,0 +1,146 @@
+/**
+ * One simulated run: real actors under a virtual clock, every choice made in one place.
+ *
+ * @module
+ */
+
+import type { Offers } from "../runtime/choose.ts";
+import type { Fault, FaultOptions } from "./faults.ts";
+import type { SimulationFailure } from "./failure.ts";
+import { Machine } from "./machine.ts";
+import type { StepRecord } from "./recorder.ts";
+import type { Deviation, RunStart, Strategy } from "./strategies/strategy.ts";
+import type { World } from "./world.ts";
+
+/**
+ * How a run goes.
+ *
+ * @typeParam C what the scenario is configured with.
+ */
+export interface SimulateOptions<C = undefined> {
+  /** Root of all that is random, for actors and strategy alike. Default 0. */
+  readonly seed?: number;
+  /** Who chooses. Default: {@linkcode fifo}. */
+  readonly strategy?: Strategy;
+  /** Instead of a strategy: plain order but for these steps, as a failure report prints them. */
+  readonly deviations?: readonly Deviation[];
+  /** What the scenario is given. */
+  readonly configuration?: C;
+  /** Faults to draw, or the very faults of another run. Default: none. */
+  readonly faults?: FaultOptions | readonly Fault[];
+  /**
+   * What may be handled next: the oldest message of each sender (default: every order that real
+   * lines can give), or the oldest that arrived, control before data.
+   */
+  readonly offers?: Offers;
+  /** Steps after which a run counts as endless. Default {@linkcode MAX_STEPS}. */
+  readonly maxSteps?: number;
+  /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
+  readonly hangMs?: number;
+  /**
+   * URLs, or parts of URLs, of modules that may use clocks and chance, and have others use them:
+   * devices. What they load while an actor is at work is a module of its own.
+   */
+  readonly trusted?: readonly string[];
+  /** Whether messages have digests, so that the running hash tells payloads apart. Default true. */
+  readonly digests?: boolean;
+  /** Gets each step; the run is then several times as slow. */
+  readonly onStep?: (step: StepRecord) => void;
+  /** Gets each message before it is handled, with its digest. */
+  readonly onMessage?: (digest: string, message: unknown) => void;
+  /** What the strategy is told of the run, where it is one of many. */
+  readonly start?: Omit<RunStart, "seed">;
+}
+
+/** Default of {@linkcode SimulateOptions.maxSteps}. */
+export const MAX_STEPS = 1_000_000;
+
+/** Default of {@linkcode SimulateOptions.hangMs}. */
+export const HANG_MS = 5000;
+
+/**
+ * What a run was.
+ *
+ * @typeParam T what the scenario returned.
+ */
+export interface Run<T = unknown> {
+  /** See {@linkcode SimulateOptions.seed}. */
+  readonly seed: number;
+  /** Name of the strategy. */
+  readonly strategy: string;
+  /** Messages handled. */
+  readonly steps: number;
+  /** Running hash over all steps, 16 hexadecimal digits. */
+  readonly hash: string;
+  /** Where the order was not plain: with these alone the run can be repeated. */
+  readonly deviations: readonly Deviation[];
+  /** Faults that happened. */
+  readonly faults: readonly Fault[];
+  /** Set when the run failed. */
+  readonly failure?: SimulationFailure;
+  /** What the scenario returned, if it came to its end. */
+  readonly value?: T;
+}
+
+/** What happens in a simulated system: spawns actors, sends, waits, and says what must hold. */
+export type Scenario<T = unknown, C = undefined> = (world: World<C>) => Promise<T> | T;
+
+/**
+ * Runs a scenario under a virtual clock in this isolate. A step is one message handled to its end
+ * or to its next `ctx.ask`; which one is next is the strategy's to choose, and nothing else is
+ * left to chance, so the same seed gives the same running hash. Simulations run one at a time.
+ *
+ * @param options seed, strategy, faults and limits.
+ * @param scenario what happens.
+ * @returns what the run was; a failure is part of that and not thrown.
+ * @throws {TypeError} (as a rejection) when another simulation runs.
+ *
+ * @example
+ * ```ts
+ * import { random, simulate } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const log = (ctx) => {
+ *   const log = [];
+ *   return { Note({ n }) { log.push(n); }, Read() { ctx.reply(log); } };
+ * };
+ * export const sender = (ctx, { to, n }) => { ctx.send(to, { type: "Note", n }); return {}; };`;
+ * type Log = { type: "Note"; n: number } | { type: "Read" };
+ * const play = (seed: number) =>
+ *   simulate({ seed, strategy: random() }, async ({ system, idle }) => {
+ *     const to = system.spawn<undefined, Log>({ module, export: "log" }, undefined, { id: "log" });
+ *     for (const n of [1, 2, 3]) {
+ *       system.spawn<object, Log>({ module, export: "sender" }, { to, n }, { id: "sender-" + n });
+ *     }
+ *     await idle();
+ *     return await system.ask(to, { type: "Read" });
+ *   });
+ * const first = await play(5), second = await play(5);
+ * assert.equal(first.failure, undefined);
+ * assert.equal(first.hash, second.hash);
+ * assert.deepEqual(first.value, second.value);
+ * ```
+ */
+export async function simulate<T, C = undefined>(
+  options: SimulateOptions<C>,
+  scenario: Scenario<T, C>,
+): Promise<Run<T>> {
+  const machine = new Machine(options);
+  let value: { readonly is: T } | undefined;
+  try {
+    value = await machine.play(scenario);
+  } finally {
+    await machine.close();
+  }
+  const { failure, chooser } = machine;
+  return {
+    seed: options.seed ?? 0,
+    strategy: chooser.strategy.name,
+    steps: machine.steps,
+    hash: machine.hash,
+    deviations: chooser.deviations,
+    faults: chooser.faults.done,
+    ...(failure ? { failure } : {}),
+    ...(value ? { value: value.is } : {}),
+  };
+}

@@ -1,0 +1,65 @@
+/**
+ * Delay-bounded scheduling.
+ *
+ * @module
+ */
+
+import { substream } from "../../runtime/random.ts";
+import { createLateOrder } from "./late.ts";
+import type { Deviation, Strategy } from "./strategy.ts";
+
+/**
+ * Plain order but for `delays` moments: there the message whose turn it is goes behind all others.
+ * Few delays find most bugs, and what they find is close to plain order, so easy to read.
+ *
+ * Emmi, Qadeer, Rakamarić: Delay-Bounded Scheduling, POPL 2011, section 2. The moments are drawn
+ * here, where the paper tries all.
+ *
+ * @param delays how many times a message is put back, 1 or more.
+ * @throws {RangeError} when `delays` is not a positive integer.
+ *
+ * @example
+ * ```ts
+ * import { delay } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const strategy = delay(1);
+ * strategy.begin({ seed: 1, run: 0, expectedSteps: 1 });
+ * const message = { actor: "a", lane: "data", type: "Note", nth: 0 } as const;
+ * const both = [{ ...message, from: "b", seq: 0 }, { ...message, from: "c", seq: 1 }];
+ * assert.equal(strategy.choose(both, 0, () => 0), 1);
+ * assert.equal(strategy.choose(both, 1, () => 0), 1);
+ * assert.equal(strategy.choose([both[0]!], 2, () => 0), 0);
+ * ```
+ */
+export function delay(delays: number): Strategy {
+  if (!Number.isSafeInteger(delays) || delays < 1) {
+    throw new RangeError(
+      `Cannot explore by delay: delays must be a positive integer, received ${delays}`,
+    );
+  }
+  const order = createLateOrder();
+  let moments: number[], deviations: Deviation[] = [];
+  return {
+    name: `delay(${delays})`,
+    get deviations() {
+      return deviations;
+    },
+    begin({ seed, expectedSteps }) {
+      const next = substream(seed, "delay");
+      order.clear();
+      deviations = [];
+      moments = Array.from({ length: delays }, () => Math.floor(next() * expectedSteps));
+      return true;
+    },
+    choose(candidates, step) {
+      for (const moment of moments) {
+        if (moment !== step) continue;
+        const late = order.first(candidates);
+        order.put(candidates[late]!);
+        deviations.push({ step, late });
+      }
+      return order.first(candidates);
+    },
+  };
+}

@@ -1,0 +1,75 @@
+/**
+ * Exhaustive search.
+ *
+ * @module
+ */
+
+import { PRUNE, type Strategy } from "./strategy.ts";
+
+/** {@linkcode dfs}, and what it has found. */
+export interface Dfs extends Strategy {
+  /** Distinct states met so far, those at the end of a run included. */
+  readonly states: number;
+}
+
+/** A choice on the path of the run. */
+interface Turn {
+  choice: number;
+  readonly arity: number;
+}
+
+/**
+ * Every order, depth first, but for states met before: from there on everything is known. It needs
+ * actors that expose all of their state ({@linkcode Context.expose}); the queues, timers and
+ * questions are the system's own and always count. A run repeats the path to where it
+ * branches off, as an actor's state cannot be copied. It explores orders and no faults.
+ *
+ * @param limit most states.
+ * @throws {RangeError} (from `choose`) when there are more.
+ *
+ * @example
+ * ```ts
+ * import { dfs } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * assert.equal(dfs().states, 0);
+ * ```
+ */
+export function dfs(limit = 1_000_000): Dfs {
+  const known = new Set<number>(), path: Turn[] = [];
+  let depth = 0, isWalked = false;
+
+  /** Whether it was new. */
+  const meet = (state: number) => {
+    if (known.has(state)) return false;
+    if (known.size >= limit) {
+      throw new RangeError(`Cannot explore by dfs: there must be at most ${limit} states`);
+    }
+    known.add(state);
+    return true;
+  };
+  return {
+    name: "dfs",
+    get states() {
+      return known.size;
+    },
+    begin() {
+      depth = 0;
+      while (isWalked && path.length > 0 && ++path.at(-1)!.choice >= path.at(-1)!.arity) path.pop();
+      if (isWalked && path.length === 0) return false;
+      isWalked = true;
+      return true;
+    },
+    choose({ length: arity }, _step, state) {
+      const turn = path[depth++];
+      if (turn) return turn.choice;
+      if (!meet(state())) {
+        depth--;
+        return PRUNE;
+      }
+      path.push({ choice: 0, arity });
+      return 0;
+    },
+    end: (state) => void meet(state()),
+  };
+}

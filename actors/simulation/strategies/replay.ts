@@ -1,0 +1,152 @@
+/**
+ * Orders that are known: those of a run before, or what is left of them.
+ *
+ * @module
+ */
+
+import type { Candidate } from "../../runtime/mod.ts";
+import type { StepRecord } from "../recorder.ts";
+import { createLateOrder } from "./late.ts";
+import type { Deviation, Strategy } from "./strategy.ts";
+
+/**
+ * Plain order but for some steps. An index that is out of range counts for nothing, so any part of a
+ * list of deviations is a legal order: that is what makes runs easy to shrink.
+ *
+ * @param deviations where the order is another, in any order.
+ *
+ * @example
+ * ```ts
+ * import { deviate } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const message = { actor: "a", lane: "data", type: "Note", nth: 0 } as const;
+ * const both = [{ ...message, from: "b", seq: 0 }, { ...message, from: "c", seq: 1 }];
+ * const strategy = deviate([{ step: 7, choice: 1 }]);
+ * assert.equal(strategy.choose(both, 6, () => 0), 0);
+ * assert.equal(strategy.choose(both, 7, () => 0), 1);
+ * assert.equal(strategy.choose([both[0]!], 7, () => 0), 0);
+ * ```
+ */
+export function deviate(deviations: readonly Deviation[]): Strategy {
+  const order = createLateOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
+  let applied: Deviation[] = [];
+  return {
+    name: "deviate",
+    get deviations() {
+      return applied;
+    },
+    begin() {
+      order.clear();
+      applied = [];
+      return true;
+    },
+    choose(candidates, step) {
+      let choice: number | undefined;
+      for (const deviation of byStep.get(step) ?? []) {
+        const index = "late" in deviation ? deviation.late : deviation.choice;
+        if (index >= candidates.length) continue;
+        applied.push(deviation);
+        if ("late" in deviation) order.put(candidates[index]!);
+        else choice = index;
+      }
+      return choice ?? order.first(candidates);
+    },
+  };
+}
+
+/**
+ * A run is not the one that was recorded.
+ *
+ * @example
+ * ```ts
+ * import { ReplayError } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const error = new ReplayError(7, "2 candidates", "1 candidate", ["a < b#0 Note"]);
+ * assert.equal(
+ *   error.message,
+ *   "Cannot replay step 7: it must be 2 candidates, received 1 candidate; runnable: a < b#0 Note",
+ * );
+ * ```
+ */
+export class ReplayError extends Error {
+  /** Tells it from other errors, also where the class is another. */
+  override readonly name = "ReplayError";
+  /** The step at which the run first differs. */
+  readonly step: number;
+  /** What was recorded. */
+  readonly expected: string;
+  /** What came. */
+  readonly received: string;
+  /** Who could have gone on. */
+  readonly runnable: readonly string[];
+
+  /**
+   * Says where and how the run differs first.
+   *
+   * @param step where.
+   * @param expected what was recorded.
+   * @param received what came.
+   * @param runnable who could have gone on.
+   */
+  constructor(step: number, expected: string, received: string, runnable: readonly string[] = []) {
+    const who = runnable.length > 0 ? `; runnable: ${runnable.join(", ")}` : "";
+    super(`Cannot replay step ${step}: it must be ${expected}, received ${received}${who}`);
+    this.step = step;
+    this.expected = expected;
+    this.received = received;
+    this.runnable = runnable;
+  }
+}
+
+/** A candidate or a record as one line: who would handle which message. */
+export function describeCandidate(
+  { actor, from, nth, type }: Pick<Candidate, "actor" | "from" | "nth" | "type">,
+): string {
+  return `${actor} < ${from}#${nth} ${type}`;
+}
+
+/**
+ * The very choices of a recorded run, in strict mode: the first step at which the candidates are
+ * not those of then ends the replay.
+ *
+ * @param steps the run; it may end before the replay does, which then goes on in plain order.
+ *
+ * @example
+ * ```ts
+ * import { ReplayError, replayOf } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const message = { actor: "a", lane: "data", type: "Note", seq: 0, nth: 0 } as const;
+ * const step = { n: 0, isolate: 0, t: 0, actor: "a", from: "b#0", type: "Note", payload: "",
+ *   choice: 0, arity: 1, did: [], chain: "", hash: "" };
+ * const strategy = replayOf([step]);
+ * assert.equal(strategy.choose([{ ...message, from: "b" }], 0, () => 0), 0);
+ * assert.throws(() => strategy.choose([{ ...message, from: "c" }], 0, () => 0), ReplayError);
+ * ```
+ */
+export function replayOf(steps: readonly StepRecord[]): Strategy {
+  return {
+    name: "replay",
+    begin: () => true,
+    choose(candidates, step) {
+      const record = steps[step];
+      if (!record) return 0;
+      const { choice = 0, arity = 0, actor, from, type } = record;
+      const runnable = candidates.map(describeCandidate);
+      const expected = `${actor} < ${from} ${type}`;
+      const received = runnable[choice] ?? "nobody";
+      if (received !== expected) throw new ReplayError(step, expected, received, runnable);
+      if (candidates.length !== arity) {
+        throw new ReplayError(
+          step,
+          `one of ${arity} candidates`,
+          `one of ${candidates.length}`,
+          runnable,
+        );
+      }
+      return choice;
+    },
+  };
+}

@@ -1,0 +1,111 @@
+/**
+ * A lint plugin: actors must do the same in every run.
+ *
+ * A file that makes actors (it names `ActorFactory`) must not use clocks, chance, timers and what
+ * else a simulation traps. What has to stay is allowed by a comment with a reason, or else the
+ * comment itself is reported:
+ *
+ * `// deno-lint-ignore determinism/no-ambient -- measures the kernel and nothing depends on it`
+ *
+ * @module
+ */
+
+import { TRAPPED, type Trapped } from "../actors/simulation/traps.ts";
+
+const WORLD = new Map(TRAPPED.map((trapped) => [trapped.token, trapped]));
+
+/** Objects whose members are trapped: `Temporal.Now`, `performance`. */
+const OWNERS = new Set(
+  TRAPPED.map(({ token }) => token.slice(0, token.lastIndexOf("."))).filter((owner) => owner),
+);
+
+/** Names of the global object; `globalThis.fetch` is `fetch`. */
+const GLOBALS = /^(globalThis|self|window)\./;
+
+const MAKES_ACTORS = /\bActorFactory\b/;
+
+/** An ignore comment of this plugin's rules, and what comes after it. */
+const IGNORE = /^\s*deno-lint-ignore(-file)?\s[^-]*\bdeterminism\/[\w-]+(?<rest>.*)$/s;
+
+/** The dotted name of an expression, if it is one: `Temporal.Now.instant`. */
+function nameOf(node: Deno.lint.Node): string | undefined {
+  if (node.type === "Identifier") return node.name;
+  if (node.type !== "MemberExpression") return undefined;
+  const owner = nameOf(node.object);
+  if (owner === undefined) return undefined;
+  const { property } = node;
+  if (!node.computed && property.type === "Identifier") return `${owner}.${property.name}`;
+  return property.type === "Literal" && typeof property.value === "string"
+    ? `${owner}.${property.value}`
+    : undefined;
+}
+
+/** Names that a file declares itself or imports: they hide the global ones. */
+function declaredIn(text: string): (name: string) => boolean {
+  return (name) =>
+    new RegExp(
+      `\\b(?:const|let|var|function|class)\\s+${name}\\b|import[^;]*[{,\\s]${name}\\s*[,}\\s][^;]*from`,
+    ).test(text);
+}
+
+const noAmbient: Deno.lint.Rule = {
+  create(context) {
+    const text = context.sourceCode.text;
+    if (!MAKES_ACTORS.test(text)) return {};
+    const isDeclared = declaredIn(text);
+    const report = (node: Deno.lint.Node, { token, instead }: Trapped) => {
+      context.report({
+        node,
+        message: `\`${token}\` is not the same in every run of an actor: ${instead}`,
+      });
+    };
+    const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
+      const name = nameOf(node)?.replace(GLOBALS, "");
+      const trapped = name === undefined ? undefined : WORLD.get(name);
+      if (!trapped || isDeclared(name!.split(".")[0]!)) return;
+      // A date of something given is a plain value.
+      if (trapped.kind === "date" && isConstructed && count > 0) return;
+      report(node, trapped);
+    };
+    return {
+      NewExpression: (node) => look(node.callee, true, node.arguments.length),
+      CallExpression: (node) => look(node.callee),
+      // `const { now } = performance` takes the function where no trap sees it.
+      VariableDeclarator(node) {
+        if (!node.init) return;
+        const owner = nameOf(node.init)?.replace(GLOBALS, "");
+        if (node.id.type !== "ObjectPattern") return look(node.init);
+        if (!owner || !OWNERS.has(owner) || isDeclared(owner.split(".")[0]!)) return;
+        for (const property of node.id.properties) {
+          if (property.type !== "Property" || property.key.type !== "Identifier") continue;
+          const trapped = WORLD.get(`${owner}.${property.key.name}`);
+          if (trapped) report(property, trapped);
+        }
+      },
+    };
+  },
+};
+
+const reasonedIgnore: Deno.lint.Rule = {
+  create: (context) => ({
+    Program() {
+      for (const comment of context.sourceCode.getAllComments()) {
+        const rest = IGNORE.exec(comment.value)?.groups?.["rest"];
+        if (rest === undefined || /--\s*\S+/.test(rest)) continue;
+        context.report({
+          range: comment.range,
+          message:
+            "An exception from determinism must give its reason: `-- why nothing depends on it`",
+        });
+      }
+    },
+  }),
+};
+
+const plugin: Deno.lint.Plugin = {
+  name: "determinism",
+  rules: { "no-ambient": noAmbient, "reasoned-ignore": reasonedIgnore },
+};
+
+// The linter takes a plugin as the default export and in no other way.
+export default plugin;

@@ -1,0 +1,65 @@
+/** A command that is met while it runs: by Ctrl-C, or by something worse. */
+
+import assert from "node:assert/strict";
+import { ENVIRONMENT, type Outcome, ROOT, TIMEOUT_MS } from "./command.ts";
+
+/** The arguments of Deno that train. */
+export const TRAIN = ["run", "-A", "examples/train_gpt.ts"];
+
+/** A command that runs in a process group of its own, as a terminal starts it. */
+export class Running {
+  readonly #child: Deno.ChildProcess;
+  readonly #texts = { stdout: "", stderr: "" };
+  readonly #read: Promise<unknown>;
+  #wake = () => {};
+
+  constructor(args: readonly string[]) {
+    this.#child = new Deno.Command(Deno.execPath(), {
+      args: [...args],
+      cwd: ROOT,
+      env: ENVIRONMENT,
+      stdin: "null",
+      stdout: "piped",
+      stderr: "piped",
+      detached: true,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    }).spawn();
+    this.#read = Promise.all((["stdout", "stderr"] as const).map(async (name) => {
+      for await (const text of this.#child[name].pipeThrough(new TextDecoderStream())) {
+        this.#texts[name] += text;
+        this.#wake();
+      }
+      this.#wake();
+    }));
+  }
+
+  /** Waits until a pattern has been printed. */
+  async printed(stream: "stdout" | "stderr", pattern: RegExp): Promise<void> {
+    let isOver = false;
+    const over = this.#read.then(() => isOver = true);
+    while (!pattern.test(this.#texts[stream])) {
+      assert.ok(!isOver, `${pattern} was never printed: ${JSON.stringify(this.#texts)}`);
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#wake = resolve;
+      await Promise.race([promise, over]);
+    }
+  }
+
+  /** Sends Ctrl-C to the command alone, or as a terminal does, to its whole group. */
+  interrupt(to: "process" | "group"): void {
+    Deno.kill(to === "group" ? -this.#child.pid : this.#child.pid, "SIGINT");
+  }
+
+  /** `kill -9`: the command alone, and nothing that it may do about it. */
+  kill(): void {
+    this.#child.kill("SIGKILL");
+  }
+
+  /** Waits for the end, and makes sure that no process of the group outlives it. */
+  async end(): Promise<Outcome> {
+    const { code } = await this.#child.status;
+    await this.#read;
+    assert.throws(() => Deno.kill(-this.#child.pid, "SIGCONT"), "no process may be left");
+    return { code, ...this.#texts };
+  }
+}

@@ -109,16 +109,25 @@ async function coarseningRows(): Promise<Row[]> {
       print(`  one step, ${name} (r all-reduce, o optimizer, · waiting):`);
       print(picture(await runs.get(name)!.step(), 88));
     }
-    return names.map((name): Row => ({
-      name: `step, ${name}`,
-      unit: "ms",
-      measured: spreadOf(rounds, (ms) => ms[name]!),
-      note: name === "no overlap"
-        ? `waits for the all-reduce ${percent(apart.waits)}, optimizer ${percent(apart.optimizer)}`
-        : `${
-          (100 * spreadOf(rounds, (ms) => ms[name]! / ms["no overlap"]!).median).toFixed(1)
-        } % of no overlap`,
-    }));
+    const ratio = (name: string) => spreadOf(rounds, (ms) => 100 * ms[name]! / ms["no overlap"]!);
+    return [
+      ...names.map((name): Row => ({
+        name: `step, ${name}`,
+        unit: "ms",
+        measured: spreadOf(rounds, (ms) => ms[name]!),
+        ...name === "no overlap" && {
+          note: `waits for the all-reduce ${percent(apart.waits)}, optimizer ${
+            percent(apart.optimizer)
+          }`,
+        },
+      })),
+      ...COARSENINGS.map((k): Row => ({
+        name: `  k = ${k} ÷ no overlap`,
+        unit: "%",
+        measured: ratio(`k = ${k}`),
+        ...k >= 2 && k <= 4 && { target: { atMost: 100 } },
+      })),
+    ];
   } finally {
     for (const { engine } of runs.values()) await engine.close();
   }

@@ -6,7 +6,10 @@
 import assert from "node:assert/strict";
 import {
   analyze,
+  B,
   createSchedule,
+  defineSchedule,
+  F,
   type Schedule,
   scheduleNames,
   type ScheduleOptions,
@@ -114,4 +117,28 @@ Deno.test("ring and Rabenseifner's sums stay within 1e-6 of the deterministic on
   for (const [i, loss] of fast.bits.losses.entries()) {
     assert.ok(Math.abs(loss / exact.bits.losses[i]! - 1) <= 1e-6, `step ${i + 1}`);
   }
+});
+
+Deno.test("a schedule that a user has defined trains like those that come with the package", async () => {
+  const { microBatches } = DEEP, workers = 2;
+  const mine = defineSchedule({
+    name: "mine",
+    summary: "two pipes in opposite directions, each GPipe",
+    place: () => ({
+      stages: workers,
+      replicas: 2,
+      workerOf: (stage, replica) => replica === 0 ? stage : workers - 1 - stage,
+      replicaOf: (microBatch) => microBatch % 2,
+    }),
+    *order(worker) {
+      const stageOf = (m: number) => m % 2 === 0 ? worker : workers - 1 - worker;
+      for (let m = 0; m < microBatches; m++) yield F(stageOf(m), m);
+      for (let m = 0; m < microBatches; m++) yield B(stageOf(m), m);
+    },
+  }).create({ workers, microBatches });
+  const options = { device: "native", workers, schedule: mine } as const;
+  const serial = await outcome(DEEP, { ...options, runtime: "serial" });
+  const run = await outcome(DEEP, { ...options, runtime: "workers" });
+  assert.deepEqual(run.bits, serial.bits);
+  assertHeld(mine, 1, run, "mine");
 });

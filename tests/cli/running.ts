@@ -1,6 +1,7 @@
 /** A command that is met while it runs: by Ctrl-C, or by something worse. */
 
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
 import { ENVIRONMENT, type Outcome, ROOT, TIMEOUT_MS } from "./command.ts";
 
 /** The arguments of Deno that train. */
@@ -55,11 +56,27 @@ export class Running {
     this.#child.kill("SIGKILL");
   }
 
-  /** Waits for the end, and makes sure that no process of the group outlives it. */
-  async end(): Promise<Outcome> {
-    const { code } = await this.#child.status;
+  /**
+   * Waits for the end, and makes sure that no process of the group outlives it.
+   *
+   * @param graceMs how long the others may take to notice that the command is gone.
+   */
+  async end(graceMs = 0): Promise<Outcome> {
+    const { code } = await this.#child.status, killed = performance.now();
     await this.#read;
-    assert.throws(() => Deno.kill(-this.#child.pid, "SIGCONT"), "no process may be left");
+    while (this.#isGroupAlive()) {
+      assert.ok(performance.now() - killed < graceMs, "no process may be left");
+      await delay(50);
+    }
     return { code, ...this.#texts };
+  }
+
+  #isGroupAlive(): boolean {
+    try {
+      Deno.kill(-this.#child.pid, "SIGCONT");
+      return true;
+    } catch {
+      return false;
+    }
   }
 }

@@ -6,8 +6,11 @@
 
 import {
   type CommandContext,
+  exploreCommand,
   generateCommand,
+  journalCommand,
   print,
+  replayCommand,
   runCommand,
   scheduleCommand,
   writeAll,
@@ -20,7 +23,12 @@ const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: 
   train: { run: train, help: "trains a model with a pipeline of stage actors" },
   generate: { run: generateCommand, help: "samples text from a checkpoint" },
   schedule: { run: schedule, help: "shows, lists and compares schedules" },
+  explore: { run: exploreCommand, help: "plays a scenario in many orders of its messages" },
+  replay: { run: replay, help: "makes a recorded run again and compares every step" },
+  journal: { run: journalCommand, help: "shows a journal, or where two of them part" },
 };
+
+const replay: Command = (args, context) => replayCommand(args, context, train);
 
 /** Prints a schedule, or writes it to the file that `--out` names. */
 async function schedule(args: string[]): Promise<number> {

@@ -43,7 +43,9 @@ export async function openAsyncPipeline(
 ): Promise<Engine> {
   const { workers, microBatches } = options.schedule;
   const init: AsyncSupervisorInit = { workers: workerInits(options), isolate };
-  const system = createSystem({ seed: options.seed });
+  const { seed, observer } = options;
+  const system = options.system ?? createSystem({ seed, ...observer && { observer } });
+  const close = () => options.system ? Promise.resolve() : system.stop();
   const supervisor = system.spawn(ASYNC_SUPERVISOR, init, { id: "supervisor" });
   const terms = openTerms(options);
   /** An answer, or the failure that keeps it from coming. */
@@ -62,7 +64,7 @@ export async function openAsyncPipeline(
   try {
     await ask({ type: "Start" });
   } catch (error) {
-    await system.stop();
+    await close();
     throw error;
   }
   return {
@@ -79,6 +81,6 @@ export async function openAsyncPipeline(
     },
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: () => ask<StageState>({ type: "Save" }),
-    close: () => system.stop(),
+    close,
   };
 }

@@ -17,7 +17,7 @@ import { dealMicroBatches } from "./layout.ts";
 import type { LinkOptions } from "./link.ts";
 import { policyData } from "./policy_data.ts";
 import type { Deal, StepOutcome, StepRequest } from "./protocol.ts";
-import type { ObserverSpec } from "./runtime/mod.ts";
+import type { ObserverSpec, System } from "./runtime/mod.ts";
 import { smallerSchedule } from "../schedules/mod.ts";
 
 /**
@@ -87,6 +87,8 @@ export interface EngineOptions {
   readonly isTraced: boolean;
   /** Writes the journal of the run. */
   readonly observer?: ObserverSpec | undefined;
+  /** The actor system that the run lives in and does not end. Default: one of its own. */
+  readonly system?: System | undefined;
   /** Seed of the runtime's own draws. */
   readonly seed: number;
 }

@@ -12,6 +12,7 @@ import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 import { openSerialAsync } from "./serial_async.ts";
+import { beginRunJournal } from "./run_journal.ts";
 import type { PreparedRun } from "./train_options.ts";
 
 /** Opens the engine of a run. */
@@ -21,11 +22,20 @@ export async function openEngine(prepared: PreparedRun): Promise<Engine> {
   if (schedule.updates !== "flush") {
     if (runtime === "serial") return await openSerialAsync(prepared);
     // No step is ever committed by all workers, so there is none to go on from when one is lost.
-    return await openAsyncPipeline(prepared, isolate);
+    return await openAsyncPipeline(await journaled(prepared, 0), isolate);
   }
   if (runtime === "serial") return await openSerial(prepared);
   let opened = 0;
-  const open = (state: StageState) =>
-    openPipeline({ ...prepared, state }, isolate, prepared.faults[opened++]);
+  const open = async (state: StageState) => {
+    const nth = opened++, fault = prepared.faults[nth];
+    return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
+  };
   return await openRecovering(open, { ...prepared, canKill: isolate === "process" });
+}
+
+/** A run with the journal of the `nth` time that its workers start. */
+async function journaled(prepared: PreparedRun, nth: number): Promise<PreparedRun> {
+  // Whoever made the system has a journal of it, or none.
+  if (prepared.system) return prepared;
+  return { ...prepared, observer: await beginRunJournal(prepared, nth) };
 }

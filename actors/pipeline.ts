@@ -65,7 +65,7 @@ function workerInits(
   // Workers of one process share memory; over an emulated link, gradients travel, and so they do
   // where messages must tell all that happened.
   const isShared = reduce === "deterministic" && !link && copies[0]!.length > 1 &&
-    isolate !== "process" && !options.isRehearsed && !options.observer;
+    isolate !== "process" && !options.observer && !options.system;
   const elementBytes = options.stage.precision === "fp16" ? 2 : 4;
   const shared = programs.map((program) => {
     if (!isShared) return undefined;
@@ -126,13 +126,20 @@ export async function openPipeline(
   fault?: WorkerFault,
 ): Promise<Engine> {
   const { seed, observer } = options;
+  if (options.system) return await openIn(options.system, options, isolate, fault);
   const stopGraceMs = STOP_GRACE_MS;
   const system = createSystem({ seed, stopGraceMs, ...observer && { observer } });
-  return await openPipelineIn(system, options, isolate, fault);
+  try {
+    const engine = await openIn(system, options, isolate, fault);
+    return { ...engine, close: () => system.stop() };
+  } catch (error) {
+    await system.stop();
+    throw error;
+  }
 }
 
-/** Starts the pipeline in a system, real or simulated, which ends with it. */
-export async function openPipelineIn(
+/** Starts the pipeline in a system, which outlives it. */
+async function openIn(
   system: System,
   options: EngineOptions,
   isolate: Isolation,
@@ -158,12 +165,7 @@ export async function openPipelineIn(
     if ("lost" in answer) throw new WorkerLostError(answer.lost);
     return answer.value;
   };
-  try {
-    await ask({ type: "Start" });
-  } catch (error) {
-    await system.stop();
-    throw error;
-  }
+  await ask({ type: "Start" });
   return {
     step: (request) =>
       ask<StepOutcome>({
@@ -173,6 +175,6 @@ export async function openPipelineIn(
       }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: async () => withoutAliases(await ask<StageState>({ type: "Save" }), options.model.ties),
-    close: () => system.stop(),
+    close: () => Promise.resolve(),
   };
 }

@@ -34,6 +34,8 @@ import type { LossScale } from "./loss_scale.ts";
 import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
+import type { RunJournal } from "./run_journal.ts";
+import type { System } from "./runtime/mod.ts";
 import { readWeights } from "./weights.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
@@ -147,6 +149,10 @@ export interface TrainOptions {
   readonly faults?: readonly WorkerFault[];
   /** Whether step events say when each action ran, on which worker. */
   readonly trace?: boolean;
+  /** Writes down every message and step of the actors. */
+  readonly journal?: RunJournal | undefined;
+  /** The actor system that the run lives in, such as a simulated one. Default: one of its own. */
+  readonly system?: System | undefined;
   /** Told in words: which device is used and why, and what is fetched. */
   readonly announce?: (line: string) => void;
 }
@@ -159,6 +165,8 @@ export interface PreparedRun extends EngineOptions {
   readonly microBatches: number;
   /** How the loss is scaled; undefined where a step that overflows ends the run. */
   readonly lossScaling: LossScale | undefined;
+  /** Where the journal goes. */
+  readonly journal: RunJournal | undefined;
   /** How each worker is kept apart from the others. */
   readonly isolation: "worker" | "process";
   /** What workers are asked to suffer. */
@@ -223,6 +231,11 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     );
   }
   assertTrainable(schedule);
+  if (options.journal && runtime === "serial") {
+    throw new RangeError(
+      "Cannot keep a journal: the runtime must have actors, workers or local, received serial",
+    );
+  }
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
@@ -257,6 +270,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     link,
     lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
     isolation: options.isolation ?? "worker",
+    journal: options.journal,
+    system: options.system,
     faults: options.faults ?? [],
     heapLimitMb: options.heapLimitMb,
     stallMs: options.stallMs ?? STALL_MS,

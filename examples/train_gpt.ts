@@ -77,7 +77,8 @@ async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number, 
 }
 
 /** Trains as the flags say; returns the exit code. */
-export async function main(args: string[], { begin, signal }: CommandContext): Promise<number> {
+export async function main(args: string[], context: CommandContext): Promise<number> {
+  const { begin, signal, system } = context;
   if (args.includes("--help")) return print(trainHelp()), 0;
   const request = await readTrainFlags(args), { flags, start, out } = request;
   const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
@@ -96,6 +97,7 @@ export async function main(args: string[], { begin, signal }: CommandContext): P
         config: { ...task.config, flags: request.remembered },
       },
       signal,
+      system,
       announce: printError,
     })
   ) {

@@ -7,6 +7,8 @@
  * @module
  */
 
+import type { System } from "../runtime/mod.ts";
+
 /** What a command gets. */
 export interface CommandContext {
   /**
@@ -18,6 +20,8 @@ export interface CommandContext {
   readonly begin: (finishing?: string) => void;
   /** Aborted by the first Ctrl-C: end in good order. */
   readonly signal: AbortSignal;
+  /** The actor system that training lives in, when a recorded run is made again. */
+  readonly system?: System;
 }
 
 /** Signals that come within this time are one: a terminal and a parent process may both send. */

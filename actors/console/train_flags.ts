@@ -116,6 +116,8 @@ const RUNNING_FLAGS = {
     default: 60,
     help: "time without a message after which a step counts as stalled",
   },
+  journal: { kind: "text", value: "FILE", help: "write down every message and step of the actors" },
+  "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
   recompute: {
     kind: "choice",
     choices: RECOMPUTE_POLICIES,

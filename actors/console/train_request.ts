@@ -22,6 +22,8 @@ import {
 
 /** What the flags of a run say. */
 export interface TrainRequest {
+  /** The flags as they were given. */
+  readonly args: readonly string[];
   /** All flags, with inherited and default values. */
   readonly flags: TrainFlags;
   /** The flags that a checkpoint remembers. */
@@ -85,6 +87,7 @@ export async function readTrainFlags(args: readonly string[]): Promise<TrainRequ
   const schedule = fromFile ??
     createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
   return {
+    args,
     flags,
     remembered,
     schedule,
@@ -134,7 +137,7 @@ async function checkFile(name: string, path: string): Promise<void> {
 
 /** The part of a run's options that the flags decide alone: all but the model and its data. */
 export function runOptions(
-  { flags, schedule, microBatches, checkpoint }: TrainRequest,
+  { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
     steps: flags.steps,
@@ -156,6 +159,11 @@ export function runOptions(
     device: flags.device,
     runtime: flags.runtime,
     isolation: flags.isolation,
+    journal: flags.journal === undefined ? undefined : {
+      path: flags.journal,
+      payloads: flags["journal-messages"],
+      configuration: { train: args },
+    },
     retries: flags.retries,
     stallMs: 1000 * flags["stall-timeout"],
     recompute: flags.recompute,

@@ -1,0 +1,189 @@
+/**
+ * `troupe replay`: makes a recorded run again, whole or one actor of it, and compares every step.
+ *
+ * @module
+ */
+
+import { findExample } from "../rehearsal/examples.ts";
+import { TRAINING_ACTORS } from "../run_journal.ts";
+import type { ActorSpec, Message } from "../runtime/mod.ts";
+import {
+  describeStep,
+  type Fault,
+  type Journal,
+  readJournal,
+  replayInbox,
+  replayJournal,
+  type Run,
+  type StepRecord,
+} from "../simulation/mod.ts";
+import { SUPERVISOR } from "../supervisor.ts";
+import { WORKER } from "../worker.ts";
+import { type CommandContext, print } from "./command.ts";
+import type { ExploredRun } from "./explore_command.ts";
+import { type GivenFlags, helpLines, parseFlags } from "./flags.ts";
+
+const REPLAY_FLAGS = {
+  actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },
+  module: { kind: "text", value: "FILE#NAME", help: "what makes that actor, if not this package" },
+  until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step, and show it" },
+  help: { kind: "switch", help: "show this" },
+} as const;
+
+type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
+
+/** Steps shown when a replay stops on the way. */
+const STEPS_SHOWN = 20;
+
+/** A handler that compiles a model takes its time. */
+const HANG_MS = 300_000;
+
+/** Devices may look at the clock. */
+const TRUSTED = [new URL("../../kernels/", import.meta.url).href];
+
+function help(): string {
+  return [
+    "Makes a recorded run again and compares every message, state and hash with the journal.",
+    "",
+    "Usage: deno task troupe replay JOURNAL [flags]",
+    "",
+    ...helpLines(REPLAY_FLAGS),
+    "",
+    "Exit codes: 0 it came out as recorded; 1 it did not; 2 bad input.",
+  ].join("\n");
+}
+
+/** The program that trains, as it is run by its flags. */
+export type TrainProgram = (args: string[], context: CommandContext) => Promise<number>;
+
+/**
+ * Runs `troupe replay`; returns the exit code.
+ *
+ * @param train makes a recorded training run again, in the system of its context.
+ */
+export async function replayCommand(
+  args: readonly string[],
+  context: CommandContext,
+  train: TrainProgram,
+): Promise<number> {
+  const [path, ...rest] = args;
+  if (args.length === 0 || args.includes("--help")) return print(help()), 0;
+  if (path!.startsWith("-")) {
+    throw new TypeError(`Cannot replay: the first argument must be a JOURNAL, received ${path}`);
+  }
+  const flags = parseFlags(rest, REPLAY_FLAGS), journal = await readJournal(path!);
+  const replay = flags.actor === undefined
+    ? wholeRun(journal, context, train)
+    : oneActor(journal, flags.actor, flags.module);
+  context.begin();
+  const shown: StepRecord[] = [];
+  try {
+    print(
+      await replay((step) => {
+        shown.push(step);
+        if (step.n === flags.until) throw new Reached();
+      }),
+    );
+  } catch (error) {
+    if (error instanceof Reached) print(stopped(shown, flags));
+    else throw error;
+  }
+  return 0;
+}
+
+/** A replay has come as far as was asked for. */
+class Reached extends Error {}
+
+function stopped(steps: readonly StepRecord[], { until }: ReplayFlags): string {
+  return [...steps.slice(-STEPS_SHOWN).map(describeStep), `As recorded up to step ${until}.`]
+    .join("\n");
+}
+
+/** Makes a replay; it calls back after each step and returns what to say at its end. */
+type Replay = (onStep: (step: StepRecord) => void) => Promise<string>;
+
+/** The training actors by the export that makes them. */
+const KNOWN: Readonly<Record<string, ActorSpec>> = {
+  [SUPERVISOR.export]: SUPERVISOR,
+  [WORKER.export]: WORKER,
+};
+
+function oneActor(journal: Journal, id: string, module: string | undefined): Replay {
+  const spec = module === undefined ? knownActor(journal, id) : readSpec(module);
+  return async (onStep) => {
+    const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
+    const { steps, compared, states } = await replayInbox<unknown, Message>(spec, journal, options);
+    return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded.`;
+  };
+}
+
+function readSpec(text: string): ActorSpec {
+  const [file, name] = text.split("#");
+  if (!file || !name) {
+    throw new TypeError(`Cannot replay: --module must be like actors.ts#counter, received ${text}`);
+  }
+  return { module: new URL(file, `file://${Deno.cwd()}/`).href, export: name };
+}
+
+/** Workers and supervisor of training are known by their ids. */
+function knownActor({ steps }: Journal, id: string): ActorSpec {
+  if (!steps.some(({ actor }) => actor === id)) {
+    const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
+    throw new RangeError(`Cannot replay: --actor must be one of ${ids}, received ${id}`);
+  }
+  if (id === "supervisor") return KNOWN[SUPERVISOR.export]!;
+  if (/^worker-\d+$/.test(id)) return KNOWN[WORKER.export]!;
+  throw new TypeError(`Cannot replay ${id}: --module must say what makes it`);
+}
+
+/** A recorded run, made again as its configuration says. */
+function wholeRun(journal: Journal, context: CommandContext, train: TrainProgram): Replay {
+  const configuration = journal.header.configuration as
+    | Partial<ExploredRun & { train: string[] }>
+    | null;
+  const { explore, faults = [] } = configuration ?? {}, args = configuration?.train;
+  if (args) return (onStep) => replayTraining(journal, args, context, train, onStep);
+  if (explore === undefined) {
+    throw new TypeError(
+      "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
+        "replayJournal in a program of your own",
+    );
+  }
+  return async (onStep) => {
+    const { scenario } = await findExample(explore, faults.length > 0);
+    const run = await replayJournal(journal, scenario, {
+      configuration: configuration!.configuration,
+      faults: faults as readonly Fault[],
+      onStep,
+    });
+    return describeRun(run);
+  };
+}
+
+/** The same program with the same flags, in a simulated system. */
+async function replayTraining(
+  journal: Journal,
+  args: readonly string[],
+  { signal }: CommandContext,
+  train: TrainProgram,
+  onStep: (step: StepRecord) => void,
+): Promise<string> {
+  const out = await Deno.makeTempDir();
+  try {
+    const run = await replayJournal(
+      journal,
+      async ({ system }) => {
+        await train([...args, "--out", out], { begin: () => {}, signal, system });
+      },
+      { actors: TRAINING_ACTORS, trusted: TRUSTED, hangMs: HANG_MS, onStep },
+    );
+    return describeRun(run);
+  } finally {
+    await Deno.remove(out, { recursive: true });
+  }
+}
+
+function describeRun({ steps, hash, failure }: Run): string {
+  const end = failure ? `; it failed as then: ${failure.message}` : "";
+  return `${steps} steps as recorded, hash ${hash}${end}`;
+}

@@ -1,0 +1,49 @@
+/**
+ * The journal of a training run: every message and step of its actors.
+ *
+ * @module
+ */
+
+import { ASYNC_SUPERVISOR } from "./async_supervisor.ts";
+import { ASYNC_WORKER } from "./async_worker.ts";
+import type { ObserverSpec } from "./runtime/mod.ts";
+import { beginJournal } from "./simulation/mod.ts";
+import { SUPERVISOR } from "./supervisor.ts";
+import type { PreparedRun } from "./train_options.ts";
+import { WORKER } from "./worker.ts";
+
+/** What is asked of a journal. */
+export interface RunJournal {
+  /** The file. A run that has to start its workers again goes on in `FILE.2`, and so on. */
+  readonly path: string;
+  /** Whether messages are kept too, so that one worker can be replayed alone. Default false. */
+  readonly payloads?: boolean | undefined;
+  /** What makes the run again, as JSON can say it. */
+  readonly configuration?: unknown;
+}
+
+/** Modules of the actors of training. */
+export const TRAINING_ACTORS: readonly string[] = [
+  SUPERVISOR,
+  WORKER,
+  ASYNC_SUPERVISOR,
+  ASYNC_WORKER,
+].map(({ module }) => module);
+
+/** Begins the journal of the `nth` time, from 0, that a run starts its workers. */
+export async function beginRunJournal(
+  { journal, seed, runtime, device }: PreparedRun,
+  nth: number,
+): Promise<ObserverSpec | undefined> {
+  if (!journal) return undefined;
+  const { path, payloads = false, configuration } = journal;
+  return await beginJournal({
+    path: nth === 0 ? path : `${path}.${nth + 1}`,
+    seed,
+    strategy: runtime,
+    configuration,
+    actors: TRAINING_ACTORS,
+    device: device.name,
+    payloads,
+  });
+}

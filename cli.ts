@@ -24,11 +24,12 @@ const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: 
   generate: { run: generateCommand, help: "samples text from a checkpoint" },
   schedule: { run: schedule, help: "shows, lists and compares schedules" },
   explore: { run: exploreCommand, help: "plays a scenario in many orders of its messages" },
-  replay: { run: replay, help: "makes a recorded run again and compares every step" },
+  replay: {
+    run: (args, context) => replayCommand(args, context, train),
+    help: "makes a recorded run again and compares every step",
+  },
   journal: { run: journalCommand, help: "shows a journal, or where two of them part" },
 };
-
-const replay: Command = (args, context) => replayCommand(args, context, train);
 
 /** Prints a schedule, or writes it to the file that `--out` names. */
 async function schedule(args: string[]): Promise<number> {

@@ -13,7 +13,9 @@ import type { Batch, StageMemory, StageState } from "../kernels/mod.ts";
 import type { AsyncSupervisorMessage, AsyncWorkerMessage, UpdateTerms } from "./async_protocol.ts";
 import { ASYNC_WORKER, type AsyncWorkerInit } from "./async_worker.ts";
 import { areFinite } from "./engine.ts";
+import { openEvaluations } from "./evaluation.ts";
 import type { StepOutcome, TracedAction } from "./protocol.ts";
+import { joinStates, moved } from "./states.ts";
 import type { Isolation } from "./supervisor.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "./runtime/mod.ts";
 
@@ -49,15 +51,6 @@ interface Step {
   updatesMissing: number;
 }
 
-/** The evaluation under way. */
-interface Evaluation {
-  readonly microBatches: readonly Batch[];
-  readonly reply: Reply;
-  readonly losses: Float32Array[];
-  injected: number;
-  missing: number;
-}
-
 /** Makes the supervisor and its workers. Handled messages: {@linkcode AsyncSupervisorMessage}. */
 export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorMessage> = (
   ctx,
@@ -81,7 +74,6 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
   /** Micro-batches since the pipe was empty: how many there are, have entered, have left. */
   let known = 0, injected = 0, left = 0;
   let drain: { readonly reply: Reply; missing: number } | undefined;
-  let evaluation: Evaluation | undefined;
 
   const stepOf = (microBatch: number): Step => {
     const step = steps.findLast(({ first }) => first <= microBatch);
@@ -96,8 +88,10 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
       ctx.send(workers[0]!, message as AsyncWorkerMessage);
     }
   };
-  const injectEvaluation = ({ microBatches }: Evaluation, microBatch: number) =>
-    ctx.send(workers[0]!, { type: "Inject", microBatch, fields: microBatches[microBatch]! });
+  const evaluations = openEvaluations(
+    limit,
+    (microBatch, fields) => ctx.send(workers[0]!, { type: "Inject", microBatch, fields }),
+  );
 
   /** Answers for a step that has all its losses and updates. */
   const settle = (step: Step) => {
@@ -109,7 +103,7 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
     step.reply({ losses, updates, isCommitted, ...held, traces } satisfies StepOutcome);
   };
   const assertEmpty = (what: string) => {
-    if (known === 0 && !evaluation) return;
+    if (known === 0 && !evaluations.isRunning) return;
     throw new Error(`Cannot begin ${what}: the pipe must be empty`);
   };
 
@@ -145,39 +139,22 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
     },
     Evaluate({ microBatches }) {
       assertEmpty("an evaluation");
-      const missing = microBatches.length, injected = Math.min(limit, missing);
-      evaluation = { microBatches, reply: ctx.deferReply(), losses: [], injected, missing };
-      for (let microBatch = 0; microBatch < injected; microBatch++) {
-        injectEvaluation(evaluation, microBatch);
-      }
+      evaluations.begin(microBatches, ctx.deferReply());
     },
     async Save() {
       assertEmpty("to save");
-      const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
+      const parts: StageState[] = [];
       for (const worker of workers) {
-        const part = await ctx.ask<AsyncWorkerMessage, StageState>(worker, { type: "Save" }, {
-          lane: "control",
-          timeoutMs: ANSWER_TIMEOUT_MS,
-        });
-        for (const [name, values] of part.weights) weights.set(name, values);
-        for (const [name, values] of part.moments) moments.set(name, values);
+        const options = { lane: "control", timeoutMs: ANSWER_TIMEOUT_MS } as const;
+        parts.push(
+          await ctx.ask<AsyncWorkerMessage, StageState>(worker, { type: "Save" }, options),
+        );
       }
-      const arrays = [...weights.values(), ...moments.values()];
-      ctx.reply({ weights, moments } satisfies StageState, {
-        transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer),
-      });
+      const state = joinStates(parts);
+      ctx.reply(state, moved(state));
     },
     Loss({ microBatch, losses }) {
-      if (evaluation) {
-        const { microBatches, reply } = evaluation;
-        evaluation.losses[microBatch] = losses;
-        if (evaluation.injected < microBatches.length) {
-          injectEvaluation(evaluation, evaluation.injected++);
-        }
-        if (--evaluation.missing > 0) return;
-        reply(evaluation.losses);
-        return void (evaluation = undefined);
-      }
+      if (evaluations.isRunning) return evaluations.add(microBatch, losses);
       const step = stepOf(microBatch);
       step.losses[microBatch - step.first] = losses;
       step.lossesMissing--;

@@ -31,6 +31,7 @@ import type {
 import { type LinkOptions, openLink } from "./link.ts";
 import type { TracedAction } from "./protocol.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "./runtime/mod.ts";
+import { moved } from "./states.ts";
 
 /** Everything a worker is made from, as plain data. */
 export interface AsyncWorkerInit {
@@ -226,8 +227,7 @@ export const asyncWorker: ActorFactory<AsyncWorkerInit, AsyncWorkerMessage> = as
     },
     async Save() {
       const state = await kernels.save();
-      const arrays = [...state.weights.values(), ...state.moments.values()];
-      ctx.reply(state, { transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer) });
+      ctx.reply(state, moved(state));
     },
   };
   return handlers;

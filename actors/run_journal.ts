@@ -22,6 +22,24 @@ export interface RunJournal {
   readonly configuration?: unknown;
 }
 
+/**
+ * Makes sure that a journal can be written, and makes its file.
+ *
+ * @throws {RangeError} saying what is in the way.
+ */
+export async function checkJournal({ path }: RunJournal): Promise<void> {
+  try {
+    await Deno.writeTextFile(path, "", { append: true });
+  } catch (cause) {
+    throw new RangeError(
+      `Cannot write a journal to ${path}: it must be a file that can be written, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+}
+
 /** Modules of the actors of training. */
 export const TRAINING_ACTORS: readonly string[] = [
   SUPERVISOR,

@@ -15,17 +15,17 @@
  * @module
  */
 
-import type { Batch, StageMemory, StageState } from "../kernels/mod.ts";
+import type { StageMemory, StageState } from "../kernels/mod.ts";
+import { openAnswers } from "./answers.ts";
 import { clipFactor } from "./engine.ts";
+import { openEvaluations } from "./evaluation.ts";
 import type {
   Deal,
   StepOutcome,
   StepRequest,
   SupervisorMessage,
   TracedAction,
-  WorkerLost,
   WorkerMessage,
-  WorkerReport,
 } from "./protocol.ts";
 import {
   type ActorFactory,
@@ -35,6 +35,8 @@ import {
   type Failure,
   type Reply,
 } from "./runtime/mod.ts";
+import { reportStall } from "./stall_report.ts";
+import { joinStates, moved } from "./states.ts";
 import { WORKER, type WorkerInit } from "./worker.ts";
 
 /** Where workers run: beside the supervisor, each in a Deno worker, or each in a process. */
@@ -63,9 +65,6 @@ export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
   export: "pipelineSupervisor",
 };
 
-/** A worker that says nothing for so long, in the control lane, is not coming back. */
-const REPORT_TIMEOUT_MS = 1000;
-
 /** A worker that has not compiled its stages, or copied its weights, by then will not. */
 const ANSWER_TIMEOUT_MS = 300_000;
 
@@ -87,15 +86,6 @@ interface Step {
   lossesMissing: number;
   sumsMissing: number;
   endsMissing: number;
-}
-
-/** The evaluation under way. */
-interface Evaluation {
-  readonly microBatches: readonly Batch[];
-  readonly reply: Reply;
-  readonly losses: Float32Array[];
-  injected: number;
-  missing: number;
 }
 
 /** What the supervisor lets tests and journals see of its state. */
@@ -123,7 +113,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   const peakActivations = workers.map(() => 0), weights = workers.map(() => 0);
   const memory: StageMemory[] = [];
   const traces: (readonly TracedAction[])[] = workers.map(() => []);
-  let step: Step | undefined, evaluation: Evaluation | undefined, round = 0;
+  let step: Step | undefined, round = 0;
 
   const entryOf = (replica: number, pipe: number) =>
     workers[copies[0]!.find((copy) => copy.replica === replica && copy.pipe === pipe)!.worker]!;
@@ -138,17 +128,18 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     ctx.send(entryOf(replica, pipeOf[microBatch]!), message);
   };
 
-  const injectEvaluation = (current: Evaluation) => {
-    const microBatch = current.injected++, fields = current.microBatches[microBatch]!;
-    ctx.send(entryOf(0, 0), { type: "Inject", microBatch, fields, isEvaluation: true });
-  };
+  const evaluations = openEvaluations(
+    init.injectionLimit,
+    (microBatch, fields) =>
+      ctx.send(entryOf(0, 0), { type: "Inject", microBatch, fields, isEvaluation: true }),
+  );
 
   const begin = (request: StepRequest, deal: Deal) => {
     round++;
     step = {
       request,
       deal,
-      reply: owe(),
+      reply: answers.owe(),
       losses: [],
       squares: new Map(),
       injected: deal.shares.map(() => 0),
@@ -161,7 +152,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       sumsMissing: workers.length,
       endsMissing: workers.length,
     };
-    lookLater();
+    lookForStall();
     const lossScale = request.lossScale / request.predictions;
     for (const [w, worker] of workers.entries()) {
       const share = deal.shares[init.workers[w]!.replica]!, policy = deal.policies?.[w];
@@ -224,52 +215,17 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     current.reply(outcome);
   };
 
-  let lost: WorkerLost | undefined;
-  /** A worker is gone: whoever waits for an answer, now or later, gets this one. */
+  const answers = openAnswers(ctx);
   const lose = ({ actor, handling, error, kind }: Failure) => {
     const when = step ? ` in step ${step.request.step}` : "";
     const doing = handling ? ` while handling ${handling}` : "";
     const message = `${actor} failed${when}${doing}: ${error.message}`;
-    giveUp({ worker: actor, kind, message, isWedged: false });
-  };
-  const giveUp = (first: WorkerLost) => {
-    lost ??= first;
-    for (const reply of waiting) reply({ lost });
-    waiting.clear();
-  };
-  const waiting = new Set<Reply>();
-  /** Takes over the answer to the message being handled. */
-  const owe = (): Reply => {
-    const reply = ctx.deferReply();
-    if (lost) reply({ lost });
-    else waiting.add(reply);
-    return (value, options) => {
-      if (waiting.delete(reply)) reply({ value }, options);
-    };
+    answers.giveUp({ worker: actor, kind, message, isWedged: false });
   };
 
   /** Messages from workers so far: while it grows, nothing is stalled. */
   let messages = 0;
-  const lookLater = () => ctx.after(init.stallMs, { type: "LookForStall", messages }, "stall");
-
-  /** Asks every worker what it waits for, and gives the step up. */
-  const reportStall = async () => {
-    const reports = await Promise.all(workers.map(async (worker) => {
-      const timeoutMs = Math.min(REPORT_TIMEOUT_MS, init.stallMs);
-      const options = { lane: "control", timeoutMs } as const;
-      return await ctx.ask<WorkerMessage, WorkerReport>(worker, { type: "Report" }, options)
-        .catch(() => undefined);
-    }));
-    const lines = reports.map((report, w) =>
-      !report
-        ? `${workers[w]!.id} does not answer`
-        : `${workers[w]!.id} waits for ${report.waitsFor}, with [${report.ready}] ready`
-    );
-    const wedged = reports.findIndex((report) => !report), isWedged = wedged >= 0;
-    const when = step ? `step ${step.request.step}` : "an evaluation";
-    const message = `${when} stalled for ${init.stallMs} ms: ${lines.join("; ")}`;
-    giveUp({ worker: workers[Math.max(0, wedged)]!.id, kind: "exit", message, isWedged });
-  };
+  const lookForStall = () => ctx.after(init.stallMs, { type: "LookForStall", messages }, "stall");
 
   const running = (): Step => {
     messages++;
@@ -287,7 +243,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     }
   };
   const assertIdle = (what: string) => {
-    if (!step && !evaluation) return;
+    if (!step && !evaluations.isRunning) return;
     throw new Error(`Cannot begin ${what}: the step or evaluation under way must have ended`);
   };
 
@@ -299,7 +255,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   }));
   return {
     async Start() {
-      const reply = owe();
+      const reply = answers.owe();
       const message = { type: "Connect", supervisor: ctx.self, workers } as const;
       await Promise.all(workers.map((worker) => askWorker(worker, message)));
       reply(undefined);
@@ -310,33 +266,25 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     },
     Evaluate({ microBatches }) {
       assertIdle("an evaluation");
-      const reply = owe(), missing = microBatches.length;
-      evaluation = { microBatches, reply, losses: [], injected: 0, missing };
-      const limit = Math.min(init.injectionLimit, missing);
-      while (evaluation.injected < limit) injectEvaluation(evaluation);
+      evaluations.begin(microBatches, answers.owe());
+      lookForStall();
     },
     async Save() {
-      const reply = owe();
-      const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
+      const reply = answers.owe();
       // Copies of a stage are equal: the first of each has it all.
-      const first = new Set(copies.map(([copy]) => copy!.worker));
+      const first = new Set(copies.map(([copy]) => copy!.worker)), parts: StageState[] = [];
       for (const worker of [...first].sort((a, b) => a - b)) {
         const part = await askWorker<StageState>(workers[worker]!, { type: "Save" });
         if (!part) return;
-        for (const [name, values] of part.weights) weights.set(name, values);
-        for (const [name, values] of part.moments) moments.set(name, values);
+        parts.push(part);
       }
-      const arrays = [...weights.values(), ...moments.values()];
-      const transfer = arrays.map(({ buffer }) => buffer as ArrayBuffer);
-      reply({ weights, moments } satisfies StageState, { transfer });
+      const state = joinStates(parts);
+      reply(state, moved(state));
     },
     Loss({ microBatch, losses }) {
-      if (evaluation) {
-        evaluation.losses[microBatch] = losses;
-        if (evaluation.injected < evaluation.microBatches.length) injectEvaluation(evaluation);
-        if (--evaluation.missing > 0) return;
-        evaluation.reply(evaluation.losses);
-        return void (evaluation = undefined);
+      if (evaluations.isRunning) {
+        messages++;
+        return evaluations.add(microBatch, losses);
       }
       const current = running();
       current.losses[microBatch] = losses;
@@ -368,9 +316,10 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       if (--current.endsMissing === 0) end(current);
     },
     async LookForStall({ messages: before }) {
-      if (!step || lost) return;
-      if (messages > before) return lookLater();
-      await reportStall();
+      if (answers.isLost || (!step && !evaluations.isRunning)) return;
+      if (messages > before) return lookForStall();
+      const when = step ? `step ${step.request.step}` : "an evaluation";
+      answers.giveUp(await reportStall(ctx, workers, when, init.stallMs));
     },
     WorkerDown({ down: { ref, reason } }) {
       const error = { name: "Error", message: "it must run to the end, and stopped", stack: "" };

@@ -34,7 +34,7 @@ import type { LossScale } from "./loss_scale.ts";
 import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
-import type { RunJournal } from "./run_journal.ts";
+import { checkJournal, type RunJournal } from "./run_journal.ts";
 import type { System } from "./runtime/mod.ts";
 import { readWeights } from "./weights.ts";
 
@@ -233,7 +233,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   assertTrainable(schedule);
   if (options.journal && runtime === "serial") {
     throw new RangeError(
-      "Cannot keep a journal: the runtime must have actors, workers or local, received serial",
+      "Cannot write a journal: the runtime must have actors, workers or local, received serial",
     );
   }
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
@@ -245,6 +245,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
     : { ...learningRate, steps };
   if (options.checkpoint) await checkWritable(options.checkpoint.directory);
+  if (options.journal) await checkJournal(options.journal);
   const device = await resolveDevice(options.device ?? "auto", options.announce);
   assertMemory(options, schedule, compiled, device.name);
   const { predictions } = options.model;

@@ -45,6 +45,7 @@ import type {
   WorkerReport,
 } from "./protocol.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "./runtime/mod.ts";
+import { joinStates, moved } from "./states.ts";
 import { type CopyInit, openCopies, type OpenCopy } from "./stage_copies.ts";
 
 /** Everything a worker is made from, as plain data. */
@@ -358,16 +359,10 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
       ctx.reply({ waitsFor, ready } satisfies WorkerReport);
     },
     async Save() {
-      const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
-      for (const { kernels } of copies.all) {
-        const part = await kernels.save();
-        for (const [name, values] of part.weights) weights.set(name, values);
-        for (const [name, values] of part.moments) moments.set(name, values);
-      }
-      const arrays = [...weights.values(), ...moments.values()];
-      ctx.reply({ weights, moments } satisfies StageState, {
-        transfer: arrays.map(({ buffer }) => buffer as ArrayBuffer),
-      });
+      const parts: StageState[] = [];
+      for (const { kernels } of copies.all) parts.push(await kernels.save());
+      const state = joinStates(parts);
+      ctx.reply(state, moved(state));
     },
   };
   ctx.expose((): WorkerView => ({

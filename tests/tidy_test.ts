@@ -13,7 +13,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "actors/runtime": [],
   "actors/simulation": ["actors/runtime", "deno.json"],
   "actors": ["actors/runtime", "actors/simulation", "schedules", "kernels"],
-  "examples": ["mod.ts"],
+  "examples": ["mod.ts", "testing.ts"],
   "mod.ts": ["actors", "schedules", "kernels"],
   "testing.ts": ["actors/simulation"],
   "lint": ["actors/simulation"],

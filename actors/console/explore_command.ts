@@ -114,7 +114,9 @@ export async function exploreCommand(
     seed: flags.seed,
     runs: flags.seeds,
     isRepeated: !flags.once,
-    ...flags.faults && { faults: { kinds: flags.faults } },
+    ...flags.faults && {
+      faults: { kinds: flags.faults, ...example.mayHit && { actors: example.mayHit } },
+    },
   };
   const progress = openProgress(flags.seeds, flags.once ? 1 : 2);
   const explored = await explore(options, async (world) => {

@@ -14,7 +14,6 @@ import {
   readJournal,
   replayInbox,
   replayJournal,
-  type Run,
   type StepRecord,
 } from "../simulation/mod.ts";
 import { SUPERVISOR } from "../supervisor.ts";
@@ -38,8 +37,10 @@ const STEPS_SHOWN = 20;
 /** A handler that compiles a model takes its time. */
 const HANG_MS = 300_000;
 
-/** Devices may look at the clock. */
-const TRUSTED = [new URL("../../kernels/", import.meta.url).href];
+/** No actors: devices, which may look at the clock, and what writes checkpoints meanwhile. */
+const TRUSTED = ["../../kernels/", "../checkpoint"].map((url) =>
+  new URL(url, import.meta.url).href
+);
 
 function help(): string {
   return [
@@ -102,22 +103,19 @@ function stopped(steps: readonly StepRecord[], { until }: ReplayFlags): string {
 /** Makes a replay; it calls back after each step and returns what to say at its end. */
 type Replay = (onStep: (step: StepRecord) => void) => Promise<string>;
 
-/** The training actors by the export that makes them. */
-const KNOWN: Readonly<Record<string, ActorSpec>> = {
-  [SUPERVISOR.export]: SUPERVISOR,
-  [WORKER.export]: WORKER,
-};
+/** What makes an actor, whatever it is. */
+type AnySpec = ActorSpec<unknown, Message>;
 
 function oneActor(journal: Journal, id: string, module: string | undefined): Replay {
   const spec = module === undefined ? knownActor(journal, id) : readSpec(module);
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
-    const { steps, compared, states } = await replayInbox<unknown, Message>(spec, journal, options);
+    const { steps, compared, states } = await replayInbox(spec, journal, options);
     return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded.`;
   };
 }
 
-function readSpec(text: string): ActorSpec {
+function readSpec(text: string): AnySpec {
   const [file, name] = text.split("#");
   if (!file || !name) {
     throw new TypeError(`Cannot replay: --module must be like actors.ts#counter, received ${text}`);
@@ -126,13 +124,13 @@ function readSpec(text: string): ActorSpec {
 }
 
 /** Workers and supervisor of training are known by their ids. */
-function knownActor({ steps }: Journal, id: string): ActorSpec {
+function knownActor({ steps }: Journal, id: string): AnySpec {
   if (!steps.some(({ actor }) => actor === id)) {
     const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
     throw new RangeError(`Cannot replay: --actor must be one of ${ids}, received ${id}`);
   }
-  if (id === "supervisor") return KNOWN[SUPERVISOR.export]!;
-  if (/^worker-\d+$/.test(id)) return KNOWN[WORKER.export]!;
+  if (id === "supervisor") return SUPERVISOR as AnySpec;
+  if (/^worker-\d+$/.test(id)) return WORKER as AnySpec;
   throw new TypeError(`Cannot replay ${id}: --module must say what makes it`);
 }
 
@@ -156,7 +154,9 @@ function wholeRun(journal: Journal, context: CommandContext, train: TrainProgram
       faults: faults as readonly Fault[],
       onStep,
     });
-    return describeRun(run);
+    const { steps, hash, failure } = run;
+    const end = failure ? `; it failed as then: ${failure.message}` : "";
+    return `${steps} steps as recorded, hash ${hash}${end}`;
   };
 }
 
@@ -177,13 +177,11 @@ async function replayTraining(
       },
       { actors: TRAINING_ACTORS, trusted: TRUSTED, hangMs: HANG_MS, onStep },
     );
-    return describeRun(run);
+    const { steps, hash, failure } = run;
+    return failure?.kind === "deadlock"
+      ? `${steps} steps as recorded; there the journal ends, as its program was killed.`
+      : `${steps} steps as recorded, hash ${hash}`;
   } finally {
     await Deno.remove(out, { recursive: true });
   }
-}
-
-function describeRun({ steps, hash, failure }: Run): string {
-  const end = failure ? `; it failed as then: ${failure.message}` : "";
-  return `${steps} steps as recorded, hash ${hash}${end}`;
 }

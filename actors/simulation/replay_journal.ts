@@ -26,6 +26,7 @@ export interface ReplayOptions<C = undefined>
  * Plays a scenario in the very order of a journal. A journal of a simulation is followed choice by
  * choice; one of real workers, where each isolate went its own way, actor by actor: each gets its
  * messages in the order in which it got them then, and the running hash of each must be the same.
+ * Where the program was killed, the run is followed as far as the journal goes.
  *
  * @param journal a journal or its path.
  * @param scenario what was recorded: the same actors and the same messages from outside.
@@ -85,7 +86,10 @@ export async function replayJournal<T, C = undefined>(
     { ...options, seed, strategy: guide.strategy, onStep } as SimulateOptions<C>,
     scenario,
   );
-  mismatch ??= run.failure?.kind === "replay" ? guide.mismatch?.() : guide.rest();
+  const { failure } = run, end = "the end of the run";
+  mismatch ??= failure?.kind === "replay"
+    ? guide.mismatch?.()
+    : guide.rest(failure ? `${end}: ${failure.message}` : end);
   if (mismatch) throw mismatch;
   return run;
 }
@@ -115,8 +119,8 @@ interface Guide {
   check(step: StepRecord): ReplayError | undefined;
   /** What kept the strategy from going on. */
   mismatch?(): ReplayError | undefined;
-  /** What was recorded and did not come. */
-  rest(): ReplayError | undefined;
+  /** What was recorded and did not come, but `end`. */
+  rest(end: string): ReplayError | undefined;
 }
 
 function differs(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
@@ -147,6 +151,12 @@ function didOtherwise(step: StepRecord, recorded: StepRecord): ReplayError | und
   return undefined;
 }
 
+/** A step without the isolates of the actors it spawned: those differ from runtime to runtime. */
+function placeless(step: StepRecord): StepRecord {
+  const did = step.did.map((deed) => deed.replace(/^(spawned .*) \d+\/\d+$/, "$1"));
+  return { ...step, did };
+}
+
 /** The journal of a simulation says which candidate was chosen. */
 function choiceByChoice(steps: readonly StepRecord[]): Guide {
   const inner = replayOf(steps);
@@ -170,13 +180,13 @@ function choiceByChoice(steps: readonly StepRecord[]): Guide {
       return recorded && differs(step, recorded);
     },
     mismatch: () => mismatch,
-    rest() {
+    rest(end) {
       const next = steps[done];
       if (!next) return undefined;
       return new ReplayError(
         done,
         `${next.actor} < ${next.from} ${next.type}`,
-        "the end of the run",
+        end,
       );
     },
   };
@@ -192,6 +202,8 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
     if (queue) queue.push(step);
     else queues.set(step.actor, [step]);
   }
+  // Of a program that was killed, each isolate wrote down what it did up to its own last flush.
+  const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
   let runnable: readonly Candidate[] = [], n = 0;
   const nextOf = (actor: string) => queues.get(actor)?.[0];
   const isNext = ({ actor, from, nth, type }: Candidate) => {
@@ -219,16 +231,16 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
         if (step[part] === recorded[part]) continue;
         return differenceOf(step, part, recorded[part], step[part]);
       }
-      return didOtherwise(step, recorded);
+      return didOtherwise(placeless(step), placeless(recorded));
     },
-    rest() {
+    rest(end) {
       const [next] = [...queues.values()].flatMap((queue) => queue.slice(0, 1));
-      if (!next) return undefined;
+      if (!next || !isWhole) return undefined;
       const waiting = runnable.map(describeCandidate);
       return new ReplayError(
         n,
         `${next.actor} < ${next.from} ${next.type}`,
-        "the end of the run",
+        end,
         waiting,
       );
     },

@@ -49,6 +49,9 @@ export const runTrain = (args: readonly string[]) => run("examples/train_gpt.ts"
 /** Runs `deno task generate`. */
 export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);
 
+/** Runs any command of `deno task troupe`. */
+export const runTroupe = (args: readonly string[]) => run("cli.ts", args);
+
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;
 

@@ -1,0 +1,8 @@
+/**
+ * Rehearsals: training under simulation, with stand-ins for the kernels.
+ *
+ * @module
+ */
+
+export type { RehearsalPlan } from "./plan.ts";
+export * from "./rehearsal.ts";

@@ -1,0 +1,168 @@
+/**
+ * What is rehearsed: a training run so small that its stand-ins for kernels cost next to nothing.
+ *
+ * @module
+ */
+
+import type { Batch, LayerProgram, ModelProgram, TensorSpec } from "../../kernels/mod.ts";
+import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import { createSchedule, parts, type Schedule, type ScheduleOptions } from "../../schedules/mod.ts";
+import type { EngineOptions, SyncStrategy } from "../engine.ts";
+import type { StepRequest } from "../protocol.ts";
+import { assertTrainable } from "../trainable.ts";
+
+/** A rehearsal as plain data. */
+export interface RehearsalPlan {
+  /** Name of the schedule. */
+  readonly schedule: string;
+  /** Workers of the pipeline, D. Default 4. */
+  readonly workers?: number;
+  /** Micro-batches of a step and a replica, N. Default 8. */
+  readonly microBatches?: number;
+  /** Data-parallel replicas, W. Default 2. */
+  readonly replicas?: number;
+  /** Optimizer steps. Default 1. */
+  readonly steps?: number;
+  /** Options of the schedule. */
+  readonly options?: Partial<ScheduleOptions>;
+  /** When the all-reduce of a stage starts. Default `end`. */
+  readonly sync?: SyncStrategy;
+  /** The most that the norm of all gradients may be. */
+  readonly clip?: number;
+  /** Whether a worker may be lost, as where faults are injected. Default false. */
+  readonly mayLose?: boolean;
+}
+
+/** Values of a sample between layers, which is also how many weights a layer has. */
+const WIDTH = 12;
+
+/** Elements of a bucket: three of them a layer, so that the second chunk waits for the first. */
+const BUCKET_SIZE = 4;
+
+/** Samples of a micro-batch; two, as some schedules halve it. */
+const SAMPLES = 2;
+
+/** So high that the last bit of a gradient shows in the weights. */
+const LEARNING_RATE = 1;
+
+/** A step in which nobody says anything for so long, in virtual time, has stalled. */
+const STALL_MS = 60_000;
+
+/** A plan, ready to be rehearsed any number of times. */
+export interface PreparedRehearsal {
+  readonly options: EngineOptions;
+  readonly requests: readonly StepRequest[];
+}
+
+/** Prepares a plan. @throws {RangeError} when the plan cannot train. */
+export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
+  const options = optionsOf(plan);
+  return { options, requests: requestsOf(plan, options) };
+}
+
+function optionsOf(plan: RehearsalPlan): EngineOptions {
+  const { workers = 4, microBatches = 8, replicas = 2, sync = "end", clip } = plan;
+  const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
+  const schedule = createSchedule(plan.schedule, scheduleOptions);
+  assertTrainable(schedule);
+  if (schedule.updates !== "flush") {
+    throw new RangeError(
+      `Cannot rehearse ${plan.schedule}: its steps must end with a flush, received ${schedule.updates}`,
+    );
+  }
+  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
+  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const model = modelOf(schedule, SAMPLES / halves);
+  return {
+    model,
+    state: {
+      weights: new Map(model.parameters.map(({ name }, n) => [name, valuesOf(WIDTH, n)])),
+      moments: new Map(),
+    },
+    schedule,
+    scheduleOptions,
+    replicas,
+    halves,
+    predictionsOf: () => SAMPLES,
+    device: { name: "reference" },
+    isRehearsed: true,
+    stage: {
+      optimizer: ADAMW_DEFAULTS,
+      backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+      bucketSize: BUCKET_SIZE,
+    },
+    sync,
+    reduce: "deterministic",
+    coarsening: 1,
+    clip,
+    stallMs: STALL_MS,
+    isTraced: false,
+    seed: 0,
+  };
+}
+
+function requestsOf(
+  { steps = 1 }: RehearsalPlan,
+  { schedule, replicas }: EngineOptions,
+): StepRequest[] {
+  const count = replicas * schedule.microBatches;
+  return Array.from({ length: steps }, (_, t): StepRequest => ({
+    step: t + 1,
+    update: t + 1,
+    microBatches: Array.from({ length: count }, (_, g): Batch => ({
+      rows: valuesOf(SAMPLES * WIDTH, t * count + g),
+    })),
+    predictions: count * SAMPLES,
+    learningRate: LEARNING_RATE,
+    lossScale: 1,
+  }));
+}
+
+/** Values from −1 to 1 with so many bits that f32 sums of them depend on their order. */
+function valuesOf(length: number, nth: number): Float32Array {
+  return Float32Array.from(
+    { length },
+    (_, i) => 2 * ((i * 7919 + nth * 104_729 + 1) % 10_007) / 10_007 - 1,
+  );
+}
+
+/** A layer for each stage. */
+function modelOf(schedule: Schedule, samples: number): ModelProgram {
+  const { stages } = schedule;
+  const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
+  const weight = {
+    name: "weight",
+    shape: [WIDTH],
+    initializer: { kind: "constant", value: 0 },
+  } as const;
+  const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
+    parameters: [weight],
+    fields: layer === 0 ? [tensor("rows", samples, WIDTH)] : [],
+    ...layer > 0 && { input: tensor("x", samples, WIDTH) },
+    output: layer < stages - 1 ? tensor("y", samples, WIDTH) : tensor("y", samples),
+    isLoss: layer === stages - 1,
+    precision: "fp32",
+    saved: [],
+    carried: [],
+    models: { forward: new Uint8Array() },
+    cost: { forward: 1, backward: 2 },
+  }));
+  const layers = programs.map((_, layer) => {
+    const name = `layer.${layer}`;
+    return { name, prefix: `${name}.`, program: layer };
+  });
+  return {
+    name: "rehearsal",
+    predictions: SAMPLES,
+    programs,
+    layers,
+    parameters: layers.map(({ prefix }) => ({
+      name: `${prefix}weight`,
+      shape: weight.shape,
+      spec: weight,
+      isFrozen: false,
+    })),
+    ties: [],
+    costs: programs.map(({ cost }) => cost.forward + cost.backward),
+  };
+}

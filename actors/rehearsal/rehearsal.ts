@@ -1,0 +1,105 @@
+/**
+ * Training under simulation: the real supervisor and workers, with stand-ins for the kernels.
+ *
+ * @module
+ */
+
+import type { Engine } from "../engine.ts";
+import { openPipeline } from "../pipeline.ts";
+import type { StepRequest } from "../protocol.ts";
+import { WorkerLostError } from "../recovery.ts";
+import { openSerial } from "../serial.ts";
+import type { Scenario } from "../simulation/mod.ts";
+import { hashWeights } from "../weights.ts";
+import { addInvariants } from "./invariants.ts";
+import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
+
+/** How a rehearsal ended. */
+export interface Rehearsed {
+  /** Hash of all weights after the last step. */
+  readonly weightsHash?: string;
+  /** Why there are none: which worker was lost, at what. */
+  readonly lost?: string;
+}
+
+/** Takes steps, and tells which were committed. */
+async function perform(requests: readonly StepRequest[], engine: Engine) {
+  const taken: StepRequest[] = [];
+  for (const request of requests) {
+    if ((await engine.step(request)).isCommitted) taken.push(request);
+  }
+  const { weights } = await engine.save();
+  return { taken, weightsHash: hashWeights(weights) };
+}
+
+/** What every order must come to: the hash of all weights after the serial loop. */
+export async function rehearseSerially(plan: RehearsalPlan): Promise<string> {
+  const { options, requests } = recall(plan);
+  return (await perform(requests, await openSerial(options))).weightsHash;
+}
+
+/** A plan that is ready, and what the serial loop makes of the steps that were taken. */
+interface Recalled extends PreparedRehearsal {
+  readonly expected: Map<string, string>;
+}
+
+/** Nearly every run is of the plan of the one before. */
+const recalled = new WeakMap<RehearsalPlan, Recalled>();
+
+function recall(plan: RehearsalPlan): Recalled {
+  let found = recalled.get(plan);
+  if (!found) {
+    recalled.set(plan, found = { ...prepareRehearsal(plan), expected: new Map() });
+  }
+  return found;
+}
+
+async function expectedHash(
+  { options, expected }: Recalled,
+  taken: readonly StepRequest[],
+): Promise<string> {
+  const key = taken.map(({ step }) => step).join();
+  let hash = expected.get(key);
+  if (hash === undefined) {
+    hash = (await perform(taken, await openSerial(options))).weightsHash;
+    expected.set(key, hash);
+  }
+  return hash;
+}
+
+/**
+ * The scenario of a rehearsal, whose configuration is its plan: makes the workers in plain order,
+ * then takes the steps, watched by {@linkcode addInvariants}. The weights must come out as those of
+ * the serial loop, bit for bit.
+ *
+ * @throws {WorkerLostError} (and so fails the run) when a worker is lost, unless the plan allows it.
+ *
+ * @example Any order of messages gives the weights of the serial loop
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { pos, simulate } from "@troupe/troupe/testing";
+ * import { rehearsal, rehearseSerially } from "@troupe/troupe/actors";
+ *
+ * const plan = { schedule: "chimera", workers: 2, microBatches: 4 };
+ * const { value } = await simulate({ seed: 1, strategy: pos(), configuration: plan }, rehearsal);
+ * assert.equal(value?.weightsHash, await rehearseSerially(plan));
+ * ```
+ */
+export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (world) => {
+  const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
+  try {
+    const opening = openPipeline({ ...options, system: world.system }, "local");
+    await world.settle();
+    const engine = await opening;
+    addInvariants(world, options);
+    const { taken, weightsHash } = await perform(requests, engine);
+    const expected = await expectedHash(prepared, taken);
+    if (weightsHash === expected) return { weightsHash };
+    throw new Error(
+      `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
+    );
+  } catch (error) {
+    if (plan.mayLose && error instanceof WorkerLostError) return { lost: error.message };
+    throw error;
+  }
+};

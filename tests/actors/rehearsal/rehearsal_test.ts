@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import {
+  type Exploration,
+  explore,
+  type FaultKind,
+  pct,
+  pos,
+  random,
+  simulate,
+  simulationTest,
+  type Strategy,
+} from "../../../testing.ts";
+import { type RehearsalPlan, scheduleNames } from "../../../mod.ts";
+import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
+import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
+
+/** 4 stages, 8 micro-batches and 2 replicas are what a plan has unless it says otherwise. */
+const PLANS: readonly RehearsalPlan[] = [
+  { schedule: "1f1b" },
+  { schedule: "1f1b", steps: 2, sync: "eager" },
+  { schedule: "chimera" },
+  { schedule: "chimera", sync: "eager-opt", clip: 0.5 },
+  { schedule: "hanayo", options: { waves: 2 } },
+  { schedule: "message-driven", steps: 2 },
+  { schedule: "message-driven", options: { order: "backward-first", pipelineLimit: 3 } },
+  { schedule: "zb-h1" },
+];
+
+const STRATEGIES: readonly (() => Strategy)[] = [random, () => pct(3), pos];
+
+/** Runs of each plan and strategy: 2,000 of all, and some more. */
+const RUNS = Math.ceil(2000 / (PLANS.length * STRATEGIES.length));
+
+for (const plan of PLANS) {
+  for (const make of STRATEGIES) {
+    const strategy = make();
+    simulationTest(
+      `${RUNS} orders by ${strategy.name} of ${JSON.stringify(plan)} end with the serial weights`,
+      { strategy, runs: RUNS, configuration: plan, smaller: smallerPlans },
+      rehearsal,
+    );
+  }
+}
+
+Deno.test("schedules that add in another order have other weights, so a wrong order shows", async () => {
+  const hashes = await Promise.all(
+    ["1f1b", "chimera"].map((schedule) => rehearseSerially({ schedule })),
+  );
+  assert.notEqual(hashes[0], hashes[1]);
+  assert.equal(hashes[0], await rehearseSerially({ schedule: "gpipe" }));
+});
+
+Deno.test("every schedule with a flush ends with the serial weights", async () => {
+  for (const schedule of scheduleNames()) {
+    if (schedule.startsWith("pipedream")) continue;
+    const configuration = { schedule, steps: 2 };
+    const { failed } = await explore({ configuration, runs: 4 }, rehearsal);
+    assert.equal(failed, undefined, `${schedule}: ${JSON.stringify(failed?.failure)}`);
+  }
+});
+
+/** Runs of each kind of fault. */
+const FAULTY_RUNS = 100;
+
+for (const kind of ["crash-before", "crash-after", "stall", "slow-edge", "site"] as const) {
+  Deno.test(`a fault (${kind}) ends with the serial weights or a clear report, never in a hang`, async () => {
+    const ends = { weights: 0, lost: 0, crashed: 0 };
+    for (let seed = 0; seed < FAULTY_RUNS; seed++) {
+      const run = await rehearseWith(kind, seed);
+      if (run.value?.weightsHash) ends.weights++;
+      else if (run.value?.lost) {
+        assert.match(run.value.lost, /^worker-\d( failed|.* stalled)/);
+        ends.lost++;
+      } else {
+        // Nobody watches the supervisor but whoever made the system, and learns of its end.
+        assert.equal(run.failure?.kind, "actor", JSON.stringify(run));
+        assert.deepEqual(run.faults.map(({ target }) => target), ["supervisor"]);
+        ends.crashed++;
+      }
+    }
+    const isCrash = kind.startsWith("crash");
+    assert.ok(ends.weights > 0, JSON.stringify(ends));
+    assert.equal(ends.crashed > 0, isCrash, JSON.stringify(ends));
+    assert.equal(ends.lost > 0, isCrash || kind === "site", JSON.stringify(ends));
+  });
+}
+
+function rehearseWith(kind: FaultKind, seed: number) {
+  return simulate({
+    seed,
+    strategy: random(),
+    configuration: FAULTY,
+    faults: { kinds: [kind], rate: 0.005 },
+  }, rehearsal);
+}
+
+/** One object: what it prepares is kept for the next run. */
+const FAULTY: RehearsalPlan = { schedule: "1f1b", steps: 2, mayLose: true };
+
+Deno.test("faults that are explored run twice alike", async () => {
+  const explored: Exploration = await explore({
+    configuration: FAULTY,
+    faults: { kinds: ["stall", "slow-edge", "site"], max: 3 },
+    runs: 50,
+  }, rehearsal);
+  assert.equal(explored.failed, undefined, JSON.stringify(explored.failed?.failure));
+});

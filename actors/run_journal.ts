@@ -40,13 +40,11 @@ export async function checkJournal({ path }: RunJournal): Promise<void> {
   }
 }
 
-/** Modules of the actors of training. */
-export const TRAINING_ACTORS: readonly string[] = [
-  SUPERVISOR,
-  WORKER,
-  ASYNC_SUPERVISOR,
-  ASYNC_WORKER,
-].map(({ module }) => module);
+/** How the actors of training are made. */
+export const TRAINING_SPECS = [SUPERVISOR, WORKER, ASYNC_SUPERVISOR, ASYNC_WORKER] as const;
+
+/** Their modules. */
+export const TRAINING_ACTORS: readonly string[] = TRAINING_SPECS.map(({ module }) => module);
 
 /** Begins the journal of the `nth` time, from 0, that a run starts its workers. */
 export async function beginRunJournal(

@@ -5,7 +5,7 @@
  */
 
 import { findExample } from "../rehearsal/examples.ts";
-import { TRAINING_ACTORS } from "../run_journal.ts";
+import { TRAINING_ACTORS, TRAINING_SPECS } from "../run_journal.ts";
 import type { ActorSpec, Message } from "../runtime/mod.ts";
 import {
   describeStep,
@@ -16,8 +16,6 @@ import {
   replayJournal,
   type StepRecord,
 } from "../simulation/mod.ts";
-import { SUPERVISOR } from "../supervisor.ts";
-import { WORKER } from "../worker.ts";
 import { type CommandContext, print } from "./command.ts";
 import type { ExploredRun } from "./explore_command.ts";
 import { type GivenFlags, helpLines, parseFlags } from "./flags.ts";
@@ -123,15 +121,22 @@ function readSpec(text: string): AnySpec {
   return { module: new URL(file, `file://${Deno.cwd()}/`).href, export: name };
 }
 
-/** Workers and supervisor of training are known by their ids. */
-function knownActor({ steps }: Journal, id: string): AnySpec {
-  if (!steps.some(({ actor }) => actor === id)) {
+/** The actors of training are known by the export that makes them. */
+function knownActor({ steps, payloads }: Journal, id: string): AnySpec {
+  const first = steps.find(({ actor }) => actor === id);
+  if (!first) {
     const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
     throw new RangeError(`Cannot replay: --actor must be one of ${ids}, received ${id}`);
   }
-  if (id === "supervisor") return SUPERVISOR as AnySpec;
-  if (/^worker-\d+$/.test(id)) return WORKER as AnySpec;
-  throw new TypeError(`Cannot replay ${id}: --module must say what makes it`);
+  if (payloads.size === 0) {
+    throw new RangeError(
+      `Cannot replay ${id} alone: the journal must keep messages, as with --journal-messages`,
+    );
+  }
+  const { made } = payloads.get(first.payload) as { made?: string };
+  const spec = TRAINING_SPECS.find((one) => one.export === made);
+  if (spec) return spec as AnySpec;
+  throw new TypeError(`Cannot replay ${id}: --module must say what makes it, received none`);
 }
 
 /** A recorded run, made again as its configuration says. */
@@ -178,9 +183,11 @@ async function replayTraining(
       { actors: TRAINING_ACTORS, trusted: TRUSTED, hangMs: HANG_MS, onStep },
     );
     const { steps, hash, failure } = run;
-    return failure?.kind === "deadlock"
-      ? `${steps} steps as recorded; there the journal ends, as its program was killed.`
-      : `${steps} steps as recorded, hash ${hash}`;
+    if (!failure) return `${steps} steps as recorded, hash ${hash}`;
+    if (failure.kind !== "deadlock") {
+      throw new Error(`${steps} steps are as recorded; then the run failed: ${failure.message}`);
+    }
+    return `${steps} steps as recorded; there the journal ends, as its program was killed.`;
   } finally {
     await Deno.remove(out, { recursive: true });
   }

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { readJournal, ReplayError, replayInbox, replayJournal } from "../../../testing.ts";
+import { rehearsal } from "../../../mod.ts";
+import { SUPERVISOR } from "../../../actors/supervisor.ts";
+import { WORKER } from "../../../actors/worker.ts";
+import { RECORDED_PLAN } from "./recorded_plan.ts";
+
+const FOLDER = new URL("../../fixtures/journals/", import.meta.url);
+
+const names = [...Deno.readDirSync(FOLDER)].map(({ name }) => name)
+  .filter((name) => name.endsWith("_rehearsal.jsonl")).sort();
+
+Deno.test("there is a journal of training actors to replay", () => {
+  assert.ok(names.includes("0.1.0_rehearsal.jsonl"), `${names}`);
+});
+
+for (const name of names) {
+  Deno.test(`the journal ${name} replays, whole and actor by actor`, async () => {
+    const journal = await readJournal(new URL(name, FOLDER).pathname);
+    const options = { configuration: RECORDED_PLAN, mayHaveChanged: true };
+    const { value, failure } = await replayJournal(journal, rehearsal, options);
+    assert.equal(failure, undefined);
+    assert.match(value!.weightsHash!, /^[0-9a-f]{64}$/);
+    for (const id of ["worker-0", "worker-1"]) {
+      const { steps, states } = await replayInbox(WORKER, journal, { id });
+      assert.equal(states, steps);
+    }
+    assert.ok((await replayInbox(SUPERVISOR, journal)).compared > 20);
+  });
+
+  Deno.test(`the journal ${name} does not replay to a worker that computes something else`, async () => {
+    const journal = await readJournal(new URL(name, FOLDER).pathname);
+    const at = journal.steps.findIndex(({ actor, did }) =>
+      actor === "worker-1" && did.some((deed) => deed.startsWith("send worker-0 Activation"))
+    );
+    const step = journal.steps[at]!;
+    const did = step.did.map((deed) => deed.replace(/[0-9a-f]{16}$/, "0".repeat(16)));
+    const steps = journal.steps.with(at, { ...step, did });
+    await assert.rejects(
+      replayInbox(WORKER, { ...journal, steps }, { id: "worker-1" }),
+      ReplayError,
+    );
+  });
+}

@@ -1,6 +1,6 @@
 /**
  * The end of a step on one worker: the all-reduce of its gradients in chunks, overlapped with the
- * optimizer in buckets (AxoNN, section 5.2).
+ * optimizer in buckets (AxoNN, section V-C).
  *
  * [Note: overlap] A chunk is k buckets. Two chunks are under way at a time: as one completes, the
  * next is sent, and then the buckets of the completed one are stepped, one for each message that

@@ -3,7 +3,7 @@
  * all-reduce and closes the step.
  *
  * [Note: credits] A micro-batch in flight holds activations on every worker, so only the number in
- * flight bounds memory (AxoNN, section 4.1). The supervisor starts a step with as many Inject as
+ * flight bounds memory (AxoNN, section III-C). The supervisor starts a step with as many Inject as
  * the schedule allows and sends one more for each Credit that comes back. Nothing else ever waits:
  * a send never blocks, so no cycle of full mailboxes can form.
  *

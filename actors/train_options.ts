@@ -189,7 +189,7 @@ const RETRIES = 3;
 /** A step without a message for so long has stalled, unless asked otherwise. */
 const STALL_MS = 60_000;
 
-/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section 5.2). */
+/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */
 const COARSENING = 4;
 
 /**

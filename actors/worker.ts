@@ -1,7 +1,7 @@
 /**
  * The worker: an actor that owns one device and one or more stages.
  *
- * Its mailbox is the receive-dispatch loop of AxoNN (section 4.1, Algorithm 2). What arrives makes
+ * Its mailbox is the receive-dispatch loop of AxoNN (section III-C, Algorithm 2). What arrives makes
  * an action ready; a Dispatch that the worker sends to itself lets the policy pick one of them.
  *
  * [Note: one action for each Dispatch] The Dispatch stands in the mailbox behind everything that

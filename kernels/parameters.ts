@@ -3,7 +3,7 @@
  *
  * In mixed precision, weights and gradients are FP16, and the optimizer has FP32 weights of its own,
  * the *master*. What only the optimizer uses, master and moments, may be *offloaded*: then it rests
- * on the host and visits the device bucket by bucket (AxoNN, section 5.1).
+ * on the host and visits the device bucket by bucket (AxoNN, section V-B).
  *
  * Tensors with two or more dimensions come first: they alone are subject to weight decay. The flat
  * arrays are cut into *buckets*, the units of the optimizer; no bucket holds tensors of both sorts.

@@ -1,7 +1,7 @@
 /**
  * Mixed precision: what is stored in FP16, and what stays FP32.
  *
- * [Note: mixed precision] As in NVIDIA's AMP O2 and AxoNN (section 2.7): weights, gradients,
+ * [Note: mixed precision] As in NVIDIA's AMP O2 and AxoNN (section II-B7): weights, gradients,
  * activations from F to B and what travels between stages are FP16; the optimizer has FP32 weights
  * ("master") and moments. CPU devices compute in FP32: models widen what they read and round what
  * they write. An activation is rounded where it is made, for the layer's own forward too, whether

@@ -9,7 +9,7 @@
  * | fp16 | 2φ + 2φ + 4φ + 8φ + 4b = 16φ + 4b | 2φ + 2φ + 16b |
  *
  * for weights, gradients, master weights, moments, and buckets: those of the offloaded states, and in
- * FP16 one of widened gradients. AxoNN (section 5.1) counts 20φ where we need 16φ + 4b: it widens all
+ * FP16 one of widened gradients. AxoNN (section V-B) counts 20φ where we need 16φ + 4b: it widens all
  * gradients at once. On the native and the reference device, whose memory is the host's, an offload
  * moves bytes from one column to the other and saves none. What ONNX Runtime takes while a model
  * runs is not counted.

@@ -123,7 +123,7 @@ function offersFor(ready: readonly Action[], wanted: Action): readonly Action[] 
 export type MailboxOrder = "fifo" | "backward-first";
 
 /**
- * AxoNN's policy (section 4.1, Algorithm 2): handle messages as they come.
+ * AxoNN's policy (section III-C, Algorithm 2): handle messages as they come.
  *
  * `fifo` takes what arrived first; `backward-first` prefers a backward, then the lower
  * micro-batch. Both hold the one rule that keeps sums reproducible: within a stage and a kind,

@@ -15,7 +15,7 @@ await runCommand(async ({ begin }) => {
     workers: 2,
     schedule: "1f1b",
     device: "reference",
-    stallMs: 500,
+    stallMs: 2000,
     // F and B of two micro-batches, a Reduce and the buckets of three steps, and one action more.
     faults: [{ worker: 1, afterActions: 3 * (4 + 1 + 2) + 1, kind: "loop" }],
     checkpoint: { directory, every: 1, config: {} },

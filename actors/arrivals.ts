@@ -6,6 +6,7 @@
 
 import type { Batch, MessageArray } from "../kernels/mod.ts";
 import { type Action, formatAction } from "../schedules/mod.ts";
+import { joinPieces, pieceOf } from "./pieces.ts";
 
 /** What waits for its F or B. */
 export interface Arrival {
@@ -62,22 +63,14 @@ export function openArrivals(): Arrivals {
         const arrival = take(whole);
         if (arrival) return arrival.tensor;
         // A whole backward whose gradient came in halves.
-        const halves = ([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!);
-        const [first, second] = halves as [MessageArray, MessageArray];
-        const joined = first instanceof Float32Array
-          ? new Float32Array(first.length + second.length)
-          : new Float16Array(first.length + second.length);
-        joined.set(first);
-        joined.set(second, first.length);
-        return joined;
+        return joinPieces(([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!));
       }
       const own = take({ ...whole, half });
       if (own) return own.tensor;
       // A half backward whose gradient came whole stays until its second half runs.
       const arrival = wanted(whole), { tensor } = arrival;
       if (half === 0) waiting.set(formatAction(whole), arrival);
-      const middle = (tensor?.length ?? 0) / 2;
-      return half === 0 ? tensor?.subarray(0, middle) : tensor?.subarray(middle);
+      return tensor && pieceOf(tensor, half, 2);
     },
     keepReturn: (action, array) => void returns.set(keyOf(action), array),
     takeReturn(action) {

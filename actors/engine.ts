@@ -141,7 +141,7 @@ export function meanNorm(updates: StepOutcome["updates"]): number {
   return updates.reduce((sum, squares) => sum + gradientNorm(squares), 0) / updates.length;
 }
 
-/** Whether a step without a commit may count as taken. */
+/** Whether all losses, and the sums of squares of all updates, are finite. */
 export function areFinite(
   losses: StepOutcome["losses"],
   updates: StepOutcome["updates"],

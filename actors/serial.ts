@@ -10,6 +10,7 @@
 
 import { type MessageArray, type ModelProgram, openDevice, withAliases } from "../kernels/mod.ts";
 import {
+  areFinite,
   clipFactor,
   dealOf,
   type Engine,
@@ -37,7 +38,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
       const deal = dealOf(options, request.microBatches.length);
       const { losses, isSafe } = await sumGradients(copies, request, deal, pipes, ties.length > 0);
       const outcome = { losses, peakActivations: [1], weights: [1], traces: [] };
-      if (!isSafe || !losses.every((one) => one.every(Number.isFinite))) {
+      if (!isSafe || !areFinite(losses, [])) {
         return { ...outcome, updates: [], isCommitted: false };
       }
       await addTies(whole, ties);

@@ -20,6 +20,7 @@ import {
 } from "../kernels/mod.ts";
 import type { Action } from "../schedules/mod.ts";
 import type { StageCopy } from "./layout.ts";
+import { joinPieces, pieceOf } from "./pieces.ts";
 import { openStandIn, type StageKernels } from "./stand_in.ts";
 
 /** A copy of a stage that is open on this worker. */
@@ -109,7 +110,7 @@ export async function openCopies(
         );
         outputs.push(output);
       }
-      return { output: joined(outputs), isLoss: kernels.isLast };
+      return { output: joinPieces(outputs), isLoss: kernels.isLast };
     },
     drop({ kernels }, microBatch) {
       for (const key of keysOf(microBatch)) kernels.drop(key);
@@ -128,26 +129,7 @@ export async function openCopies(
         );
         if (dx) outputs.push(dx);
       }
-      return outputs.length > 0 ? joined(outputs) : undefined;
+      return outputs.length > 0 ? joinPieces(outputs) : undefined;
     },
   };
-}
-
-function pieceOf(array: MessageArray, index: number, count: number): MessageArray {
-  if (count === 1) return array;
-  const length = array.length / count;
-  return array.subarray(index * length, (index + 1) * length);
-}
-
-function joined(pieces: readonly MessageArray[]): MessageArray {
-  const [first] = pieces as [MessageArray];
-  if (pieces.length === 1) return first;
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-  const whole = first instanceof Float32Array ? new Float32Array(length) : new Float16Array(length);
-  let offset = 0;
-  for (const piece of pieces) {
-    whole.set(piece, offset);
-    offset += piece.length;
-  }
-  return whole;
 }

@@ -17,7 +17,7 @@
 
 import type { StageMemory, StageState } from "../kernels/mod.ts";
 import { openAnswers } from "./answers.ts";
-import { clipFactor } from "./engine.ts";
+import { areFinite, clipFactor } from "./engine.ts";
 import { openEvaluations } from "./evaluation.ts";
 import type {
   Deal,
@@ -185,8 +185,7 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     const { request: { lossScale, update, learningRate } } = current;
     if (current.isDecided || current.lossesMissing > 0) return;
     if (current.votesMissing.some((missing) => missing > 0)) return;
-    const areFinite = current.losses.every((losses) => losses.every(Number.isFinite));
-    if (!current.isSafe || !areFinite) {
+    if (!current.isSafe || !areFinite(current.losses, [])) {
       current.isDecided = true;
       return tellAll({ type: "Abort" });
     }

@@ -1,0 +1,62 @@
+/**
+ * Long campaigns against the promises of the README, too long for the test suite:
+ *
+ *     deno task campaign [NAME ...] [--cases N] [--seed N]
+ *
+ * All of them run, one after another, where no name is given. A campaign is a program of its own in
+ * this folder: it prints what it does, ends with a line `NAME: N cases, N survived`, and exits with 0
+ * only when all survived. `--cases` scales it and `--seed` repeats it.
+ *
+ * @module
+ */
+
+import { parseArgs } from "@std/cli/parse-args";
+import { printError } from "../../actors/console/command.ts";
+
+const FOLDER = new URL("./", import.meta.url);
+/** Files of this folder that are no campaigns end so or are this one. */
+const HELPERS = /^(mod|.*_(entry|helper))\.ts$/;
+
+async function campaigns(): Promise<string[]> {
+  const names = [];
+  for await (const { name, isFile } of Deno.readDir(FOLDER)) {
+    if (isFile && name.endsWith(".ts") && !HELPERS.test(name)) names.push(name.slice(0, -3));
+  }
+  return names.sort();
+}
+
+/** Runs one campaign; answers whether all its cases survived. */
+async function run(name: string, flags: readonly string[]): Promise<boolean> {
+  const file = new URL(`${name}.ts`, FOLDER).href;
+  const command = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", file, ...flags],
+    stdin: "null",
+    stdout: "inherit",
+    stderr: "inherit",
+  });
+  return (await command.output()).success;
+}
+
+if (import.meta.main) {
+  const { _: asked, cases, seed } = parseArgs(Deno.args, { string: ["cases", "seed"] });
+  const known = await campaigns();
+  const unknown = asked.map(String).filter((name) => !known.includes(name));
+  if (unknown.length > 0) {
+    printError(
+      `Cannot run the campaign "${unknown[0]}": the campaigns are ${known.join(", ")}`,
+    );
+    Deno.exit(2);
+  }
+  const flags = [
+    ...(cases === undefined ? [] : ["--cases", cases]),
+    ...(seed === undefined ? [] : ["--seed", seed]),
+  ];
+  const failed = [];
+  for (const name of asked.length > 0 ? asked.map(String) : known) {
+    if (!await run(name, flags)) failed.push(name);
+  }
+  if (failed.length > 0) {
+    printError(`failed: ${failed.join(", ")}`);
+    Deno.exit(1);
+  }
+}

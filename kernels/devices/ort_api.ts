@@ -15,6 +15,7 @@
 import { type FunctionTable, functionTable, type Handle } from "./function_table.ts";
 import { keepLoaded } from "./keep_loaded.ts";
 import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "./onnx_runtime.ts";
+import { switchOffTelemetry } from "./telemetry.ts";
 
 const API_VERSION = 20;
 const ARENA_ALLOCATOR = 1;
@@ -98,6 +99,7 @@ export interface OrtOptions {
  * @throws {Error} when the library cannot be loaded or is too old.
  */
 export function openOrt(path: string, options: OrtOptions): Ort {
+  switchOffTelemetry();
   const library = Deno.dlopen(path, { OrtGetApiBase: { parameters: [], result: "pointer" } });
   try {
     keepLoaded(path);

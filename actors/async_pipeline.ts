@@ -10,6 +10,7 @@ import type { AsyncSupervisorMessage } from "./async_protocol.ts";
 import { ASYNC_SUPERVISOR, type AsyncSupervisorInit } from "./async_supervisor.ts";
 import type { AsyncWorkerInit } from "./async_worker.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { askUnlessFailed } from "./failing_ask.ts";
 import { stateOf } from "./pipeline.ts";
 import type { StepOutcome } from "./protocol.ts";
 import { ActorFailedError, createSystem } from "./runtime/mod.ts";
@@ -51,10 +52,7 @@ export async function openAsyncPipeline(
   /** An answer, or the failure that keeps it from coming. */
   const ask = async <R>(message: AsyncSupervisorMessage): Promise<R> => {
     try {
-      const answer = system.ask<AsyncSupervisorMessage, R>(supervisor, message, {
-        timeoutMs: Infinity,
-      });
-      return await Promise.race([answer, system.failed]);
+      return await askUnlessFailed<AsyncSupervisorMessage, R>(system, supervisor, message);
     } catch (error) {
       if (!(error instanceof ActorFailedError)) throw error;
       // The supervisor's own words say which worker failed, and at what.

@@ -16,6 +16,7 @@ import { pipelineWorkers } from "../schedules/mod.ts";
 import type { TieEnd } from "./closing.ts";
 import { eagerStages } from "./eager_stages.ts";
 import { dealOf, type Engine, type EngineOptions, trainedTies, withoutAliases } from "./engine.ts";
+import { askUnlessFailed } from "./failing_ask.ts";
 import type { WorkerFault } from "./faults.ts";
 import { copiesOf } from "./layout.ts";
 import { policyData } from "./policy_data.ts";
@@ -158,10 +159,7 @@ async function openIn(
   const supervisor = system.spawn(SUPERVISOR, supervised, { id: "supervisor" });
   /** An answer, or the failure that keeps it from coming. */
   const ask = async <T>(message: SupervisorMessage): Promise<T> => {
-    const asked = system.ask<SupervisorMessage, Answer<T>>(supervisor, message, {
-      timeoutMs: Infinity,
-    });
-    const answer = await Promise.race([asked, system.failed]);
+    const answer = await askUnlessFailed<SupervisorMessage, Answer<T>>(system, supervisor, message);
     if ("lost" in answer) throw new WorkerLostError(answer.lost);
     return answer.value;
   };

@@ -8,10 +8,8 @@ import {
   type TrainEvent,
   type TrainOptions,
 } from "../../mod.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { B, batch, batches, LOOKUP, RINGS } from "./own_layers.ts";
-
-/** Longer than any of these runs takes; a run that hangs is told from one that fails. */
-const PATIENCE_MS = 20_000;
 
 /** Runs to the end and returns what it threw, with the number of steps taken before. */
 async function failure(
@@ -34,7 +32,7 @@ async function failure(
     }
   };
   const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error("the run hangs")), PATIENCE_MS);
+  const timer = setTimeout(() => reject(new Error("the run hangs")), HANG_LIMIT_MS);
   const error = await Promise.race([run(), late]).then(
     () => assert.fail("the run must fail"),
     (error) => error,

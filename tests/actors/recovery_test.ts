@@ -5,6 +5,7 @@
 
 import assert from "node:assert/strict";
 import { substream, type TrainOptions, type WorkerFault } from "../../mod.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "./runs.ts";
 
 const SEED = 11;
@@ -163,7 +164,7 @@ Deno.test("a thread that hangs ends the program with code 75, says who waits for
   const { code, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", program.href, folder],
     env: { NO_COLOR: "1" },
-    signal: AbortSignal.timeout(60_000),
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
   }).output();
   const text = new TextDecoder().decode(stderr);
   assert.equal(code, 75, text);

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { main } from "../../examples/train_gpt.ts";
 
 /** The repository. */
@@ -16,9 +17,6 @@ export const TINY_MODEL = [
 
 /** The same with two micro-batches a step. */
 export const TINY = [...TINY_MODEL, "--micro-batches", "2"];
-
-/** A run that does not end by itself is a failure. */
-export const TIMEOUT_MS = 60_000;
 
 /** No colours, and nothing printed by Deno itself. */
 export const ENVIRONMENT = { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" };
@@ -37,7 +35,7 @@ async function run(script: string, args: readonly string[]): Promise<Outcome> {
     cwd: ROOT,
     env: ENVIRONMENT,
     stdin: "null",
-    signal: AbortSignal.timeout(TIMEOUT_MS),
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
   }).output();
   const decoder = new TextDecoder();
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };

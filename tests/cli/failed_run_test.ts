@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../mod.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import {
   inFolder,
   jsonLines,
@@ -62,7 +63,7 @@ Deno.test({
       const { code, stdout, stderr } = await new Deno.Command("sh", {
         args: ["-c", limited, Deno.execPath(), ...resume],
         cwd: ROOT,
-        signal: AbortSignal.timeout(60_000),
+        signal: AbortSignal.timeout(HANG_LIMIT_MS),
       }).output();
       const [lines, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
       assert.equal(code, 1, errors);

@@ -4,11 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { readJournal } from "../../testing.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { inFolder, type Outcome, ROOT, runTroupe, TINY, trainJson } from "./command.ts";
 import { Running, TRAIN } from "./running.ts";
-
-/** A program that was killed ends within this time. */
-const GRACE_MS = 10_000;
 
 /** Two workers that are real threads, and two replicas of them, so that there is an all-reduce. */
 const RUN = [...TINY, "--workers", "2", "--replicas", "2", "--steps", "3"];
@@ -81,7 +79,7 @@ Deno.test("a journal survives kill -9 up to the last flush, and replays as far a
     await run.printed("stdout", /"step":20,.*\n/);
     await delay(200);
     run.kill();
-    await run.end(GRACE_MS);
+    await run.end(HANG_LIMIT_MS);
     const { steps } = await readJournal(journal);
     const begun = steps.filter(({ actor, type }) => actor === "worker-0" && type === "Begin");
     assert.ok(begun.length >= 20, `${begun.length} steps of training are in the journal`);

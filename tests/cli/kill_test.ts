@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { readCheckpoint, substream } from "../../mod.ts";
 import { bitsOf, inFolder, jsonLines, type Line, TINY_MODEL, trainJson } from "./command.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { Running, TRAIN } from "./running.ts";
 
 /** Kills for each of the ways to keep workers apart. */
@@ -13,9 +14,6 @@ const KILLS = { worker: 20, process: 4 };
 /** Every fourth kill comes while the program starts, the others after the first step. */
 const STARTING_MS = 600;
 const TRAINING_MS = 300;
-
-/** A worker's process learns of its program's end within a second; a busy machine may be slower. */
-const GRACE_MS = 10_000;
 
 /** Of the moments; `TROUPE_SEED` takes another one. */
 const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
@@ -41,7 +39,7 @@ async function killAgainAndAgain(train: readonly string[], out: string, kills: n
     if (!isStarting) await run.printed("stdout", /"step":\d+,.*\n/);
     await delay(afterMs);
     run.kill();
-    const { stdout, stderr } = await run.end(GRACE_MS), lines = linesOf(stdout);
+    const { stdout, stderr } = await run.end(HANG_LIMIT_MS), lines = linesOf(stdout);
     moments.push(`${afterMs.toFixed(1)} ms after the ${isStarting ? "start" : "first step"}`);
     const what = `seed ${SEED}, kill ${i + 1}, ${moments.at(-1)}: ${stderr}`;
     const step = (await readCheckpoint(out))?.step ?? 0;

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { ENVIRONMENT, type Outcome, ROOT, TIMEOUT_MS } from "./command.ts";
+import { HANG_LIMIT_MS } from "../hang_limit.ts";
+import { ENVIRONMENT, type Outcome, ROOT } from "./command.ts";
 
 /** The arguments of Deno that train. */
 export const TRAIN = ["run", "-A", "examples/train_gpt.ts"];
@@ -23,7 +24,7 @@ export class Running {
       stdout: "piped",
       stderr: "piped",
       detached: true,
-      signal: AbortSignal.timeout(TIMEOUT_MS),
+      signal: AbortSignal.timeout(HANG_LIMIT_MS),
     }).spawn();
     this.#read = Promise.all((["stdout", "stderr"] as const).map(async (name) => {
       for await (const text of this.#child[name].pipeThrough(new TextDecoderStream())) {

@@ -8,9 +8,8 @@ import assert from "node:assert/strict";
 import { createSystem, type Down, type System } from "../../../actors/runtime/mod.ts";
 import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
 import { locks } from "../../../actors/runtime/transports/locks.ts";
-
-/** A test that takes longer hangs. */
-const LIMIT_MS = 20_000;
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { RECORDER, type RecorderMessage } from "./players.ts";
 
 /** Gives a test a system, and stops it after. */
 export async function withSystem(
@@ -20,7 +19,10 @@ export async function withSystem(
   const system = createSystem(options);
   let timer: ReturnType<typeof setTimeout> | undefined;
   const limit = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`the test hangs: ${LIMIT_MS} ms`)), LIMIT_MS);
+    timer = setTimeout(
+      () => reject(new Error(`the test hangs: ${HANG_LIMIT_MS} ms`)),
+      HANG_LIMIT_MS,
+    );
   });
   try {
     await Promise.race([test(system), limit]);
@@ -60,6 +62,24 @@ export async function thrownBy(promise: Promise<unknown>): Promise<Error> {
     return error as Error;
   }
   throw new assert.AssertionError({ message: "must throw" });
+}
+
+/**
+ * Whether a control message is handled before data messages that came before it. An isolate that
+ * the machine lets wait may have done all of them, so one try in ten is enough.
+ */
+export async function overtakes(system: System, isolate: "worker" | "process"): Promise<boolean> {
+  const steps = 20;
+  for (let attempt = 0; attempt < 10; attempt++) {
+    const ref = system.spawn(RECORDER, undefined, { id: `recorder ${attempt}`, isolate });
+    await system.ask(ref, { type: "Read" });
+    for (let n = 0; n < steps; n++) system.send(ref, { type: "Busy", ms: 10 });
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    system.send(ref, { type: "Note", what: "urgent" }, { lane: "control" });
+    const notes = await system.ask<RecorderMessage, unknown[]>(ref, { type: "Read" });
+    if (notes.indexOf("urgent") < steps) return true;
+  }
+  return false;
 }
 
 /** Waits until `isDone`, looking again and again. */

@@ -148,6 +148,7 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
       }, 0),
     RejectLater: () => void Promise.reject(new RangeError("out of luck")),
     Wedge({ ms }) {
+      ctx.reply("wedged");
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
     },
     Hang: () => new Promise(() => {}),
@@ -313,48 +314,3 @@ export const HOLDER = specOf<Float32Array, HolderMessage>("holder");
 export const holder: ActorFactory<Float32Array, HolderMessage> = (ctx, init) => ({
   Read: () => ctx.reply([...init]),
 });
-
-/** Passes buffers to and fro. */
-export type CourierMessage =
-  | {
-    readonly type: "Start";
-    readonly to: ActorRef<CourierMessage>;
-    readonly buffers: number;
-    readonly hops: number;
-  }
-  | {
-    readonly type: "Pass";
-    readonly bytes: ArrayBuffer;
-    readonly back: ActorRef<CourierMessage>;
-    readonly hops: number;
-  }
-  | { readonly type: "Arrived" };
-
-export const COURIER = specOf<{ readonly bytes: number }, CourierMessage>("courier");
-
-export const courier: ActorFactory<{ readonly bytes: number }, CourierMessage> = (ctx, init) => {
-  let missing = 0;
-  let reply: (elapsedMs: number) => void;
-  let start: number;
-  return {
-    Start({ to, buffers, hops }) {
-      missing = buffers;
-      reply = ctx.deferReply();
-      start = ctx.now();
-      for (let n = 0; n < buffers; n++) {
-        const bytes = new ArrayBuffer(init.bytes);
-        const message = { type: "Pass", bytes, back: ctx.self, hops: hops / buffers } as const;
-        ctx.send(to, message, { transfer: [bytes] });
-      }
-    },
-    Pass({ bytes, back, hops }) {
-      if (hops <= 1) return ctx.send(back, { type: "Arrived" });
-      ctx.send(back, { type: "Pass", bytes, back: ctx.self, hops: hops - 1 }, {
-        transfer: [bytes],
-      });
-    },
-    Arrived() {
-      if (--missing === 0) reply(ctx.now() - start);
-    },
-  };
-};

@@ -35,7 +35,6 @@ Deno.test("the same actors run under a virtual clock: an hour takes no time", as
   await using system = openVirtual();
   const clock = system.spawn(CLOCKWORK, undefined, { id: "clock", isolate: "worker" });
   assert.equal(clock.isolate, 0, "without a transport all actors live in this isolate");
-  const start = performance.now();
   for (const [delayMs, what] of [[3_600_000, "late"], [10, "soon"], [1000, "then"]] as const) {
     system.send(clock, { type: "Set", delayMs, what });
   }
@@ -47,5 +46,4 @@ Deno.test("the same actors run under a virtual clock: an hour takes no time", as
   assert.deepEqual(await system.ask(clock, read), ["soon", "then", "late"]);
   const elapsedMs = await system.ask<ClockworkMessage, number>(clock, { type: "Elapsed" });
   assert.equal(elapsedMs, timeoutMs);
-  assert.ok(performance.now() - start < 5000);
 });

@@ -154,11 +154,9 @@ Deno.test("a failure after 500 steps shrinks to at most 5 deviations, and replay
   const options = { strategy: random() };
   const { failed } = await explore(options, scenario);
   assert.ok(failed!.failure.step > 500 && failed!.deviations.length > 200);
-  const start = performance.now();
   const { run, tries, isReplayed } = await shrink(options, scenario, failed!);
-  const elapsedMs = performance.now() - start;
   assert.ok(run.deviations.length <= 5, `${run.deviations.length} deviations`);
-  assert.ok(elapsedMs < 60_000, `${elapsedMs} ms, ${tries} tries`);
+  assert.ok(tries < 200, `${tries} tries`);
   assert.equal(run.failure.name, "AssertionError");
   assert.ok(isReplayed);
 });

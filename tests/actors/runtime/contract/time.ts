@@ -24,18 +24,18 @@ export function timeContract(isolate: "local" | "worker" | "process"): void {
 
   test("timers ring in the order of their delays", async (system) => {
     const { read, after } = spawn(system);
-    after(60, "late");
+    after(800, "late");
     after(0, "soon");
-    after(30, "then");
+    after(400, "then");
     await until(async () => (await read()).length === 3);
     assert.deepEqual(await read(), ["soon", "then", "late"]);
   });
 
   test("a timer replaces the one with its key", async (system) => {
     const { read, after } = spawn(system);
-    after(10, "old", "key");
+    after(400, "old", "key");
     after(20, "new", "key");
-    after(60, "end");
+    after(500, "end");
     await until(async () => (await read()).includes("end"));
     assert.deepEqual(await read(), ["new", "end"]);
   });
@@ -65,11 +65,11 @@ export function timeContract(isolate: "local" | "worker" | "process"): void {
   });
 
   test("the clock goes on", async (system) => {
-    const { ref, read, after } = spawn(system);
+    const start = performance.now(), { ref, read, after } = spawn(system);
     after(20, "end");
     await until(async () => (await read()).includes("end"));
     const elapsed = await system.ask<ClockworkMessage, number>(ref, { type: "Elapsed" });
-    assert.ok(elapsed >= 19 && elapsed < 20_000, `${elapsed} ms`);
+    assert.ok(elapsed >= 19 && elapsed <= performance.now() - start + 1, `${elapsed} ms`);
   });
 
   test("chance depends on seed, actor and label, not on who draws first", async () => {

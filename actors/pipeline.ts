@@ -22,7 +22,7 @@ import { copiesOf } from "./layout.ts";
 import { policyData } from "./policy_data.ts";
 import type { Answer, StepOutcome, SupervisorMessage } from "./protocol.ts";
 import { WorkerLostError } from "./recovery.ts";
-import { createSystem, type System } from "./runtime/mod.ts";
+import { createSystem } from "./runtime/mod.ts";
 import { type Isolation, SUPERVISOR, type SupervisorInit } from "./supervisor.ts";
 import type { WorkerInit } from "./worker.ts";
 
@@ -126,27 +126,7 @@ export async function openPipeline(
   isolate: Isolation,
   fault?: WorkerFault,
 ): Promise<Engine> {
-  const { seed, observer } = options;
-  if (options.system) return await openIn(options.system, options, isolate, fault);
-  const stopGraceMs = STOP_GRACE_MS;
-  const system = createSystem({ seed, stopGraceMs, ...observer && { observer } });
-  try {
-    const engine = await openIn(system, options, isolate, fault);
-    return { ...engine, close: () => system.stop() };
-  } catch (error) {
-    await system.stop();
-    throw error;
-  }
-}
-
-/** Starts the pipeline in a system, which outlives it. */
-async function openIn(
-  system: System,
-  options: EngineOptions,
-  isolate: Isolation,
-  fault?: WorkerFault,
-): Promise<Engine> {
-  const { schedule, sync, clip } = options;
+  const { schedule, sync, clip, seed, observer } = options;
   const supervised: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
     stallMs: options.stallMs,
@@ -156,6 +136,8 @@ async function openIn(
     eagerStages: eagerStages(schedule, sync),
     clip,
   };
+  const stopGraceMs = STOP_GRACE_MS;
+  const system = options.system ?? createSystem({ seed, stopGraceMs, ...observer && { observer } });
   const supervisor = system.spawn(SUPERVISOR, supervised, { id: "supervisor" });
   /** An answer, or the failure that keeps it from coming. */
   const ask = async <T>(message: SupervisorMessage): Promise<T> => {
@@ -163,7 +145,14 @@ async function openIn(
     if ("lost" in answer) throw new WorkerLostError(answer.lost);
     return answer.value;
   };
-  await ask({ type: "Start" });
+  // A system that was given outlives the pipeline.
+  const close = () => options.system ? system.stop(supervisor) : system.stop();
+  try {
+    await ask({ type: "Start" });
+  } catch (error) {
+    await close();
+    throw error;
+  }
   return {
     step: (request) =>
       ask<StepOutcome>({
@@ -173,6 +162,6 @@ async function openIn(
       }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: async () => withoutAliases(await ask<StageState>({ type: "Save" }), options.model.ties),
-    close: () => Promise.resolve(),
+    close,
   };
 }

@@ -151,7 +151,10 @@ export interface TrainOptions {
   readonly trace?: boolean;
   /** Writes down every message and step of the actors. */
   readonly journal?: RunJournal | undefined;
-  /** The actor system that the run lives in, such as a simulated one. Default: one of its own. */
+  /**
+   * The actor system that the run lives in, such as a simulated one; one run at a time. Default: one
+   * of its own.
+   */
   readonly system?: System | undefined;
   /** Told in words: which device is used and why, and what is fetched. */
   readonly announce?: (line: string) => void;

@@ -27,10 +27,13 @@ export interface Step {
   wake: (() => void) | undefined;
 }
 
-/** A child, and how to call off the kill of one that does not stop in time. */
+/** A child. */
 export interface Child {
   readonly ref: ActorRef;
+  /** Calls off the kill of one that does not stop in time. */
   cancelKill?: () => void;
+  /** Resolved when it has ended and its id is free; absent while nobody waits for that. */
+  ended?: PromiseWithResolvers<void>;
 }
 
 /** A timer that runs, or has fired and whose message waits. */

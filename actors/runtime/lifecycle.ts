@@ -75,6 +75,15 @@ function stopChild(isolate: Isolate, parent: Actor, key: string): void {
   post(isolate, ref.isolate, { kind: "stop", ref });
 }
 
+/** Ends a child of an actor that goes on; resolves when its id may be given again. */
+export async function endChild(isolate: Isolate, parent: Actor, ref: ActorRef): Promise<void> {
+  const key = keyOf(ref), child = parent.children.get(key);
+  if (!child) return;
+  child.ended ??= Promise.withResolvers();
+  stopChild(isolate, parent, key);
+  await child.ended.promise;
+}
+
 function finish(isolate: Isolate, actor: Actor): void | Promise<void> {
   if (actor.cleanups.length === 0) return leave(isolate, actor);
   return cleanUp(actor).then(() => leave(isolate, actor));
@@ -134,6 +143,7 @@ export function childEnded(
   parent.children.delete(key);
   child.cancelKill?.();
   releaseId(isolate, ref);
+  child.ended?.resolve();
   // Here too, as a watch may have been on its way when a child elsewhere failed.
   if (reason !== "stopped" && !isWatched && !isolate.watches.has(key)) {
     fail(isolate, parent, reason);

@@ -10,7 +10,7 @@ import { deliver } from "./deliver.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
 import { isolateGone } from "./gone.ts";
 import { createIsolate, type Environment, type Isolate } from "./isolate.ts";
-import { stop } from "./lifecycle.ts";
+import { endChild, stop } from "./lifecycle.ts";
 import { sendMessage } from "./sending.ts";
 import { FIRST_SERIAL, spawn } from "./spawning.ts";
 import { run } from "./steps.ts";
@@ -100,6 +100,12 @@ export function openSystem(world: World): System {
     cancel();
     await transport?.close();
   };
+  const endOne = async (ref: ActorRef) => {
+    const late = Promise.withResolvers<void>();
+    const cancel = clock.after(2 * stopGraceMs, late.resolve);
+    await Promise.race([endChild(isolate, self, ref), late.promise]);
+    cancel();
+  };
   let ended: Promise<void> | undefined;
   const system: System = {
     spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
@@ -110,7 +116,7 @@ export function openSystem(world: World): System {
       watch(isolate, ref, undefined, (down) => guard(`end of ${ref.id}`, () => onDown(down))),
     deadLetters,
     failed: failed.promise,
-    stop: () => ended ??= end(),
+    stop: (ref?: ActorRef) => ref ? endOne(ref) : ended ??= end(),
     [Symbol.asyncDispose]: () => system.stop(),
   };
   return system;

@@ -58,6 +58,11 @@ export interface System extends AsyncDisposable {
    * loop of a worker, that never ends is left behind.
    */
   stop(): Promise<void>;
+  /**
+   * Stops one actor that this system has spawned, and all below it; the others go on. Resolves
+   * always, as above, and at once when it has ended; from then on its id may be given again.
+   */
+  stop(ref: ActorRef): Promise<void>;
 }
 
 /** Dead letters that {@linkcode System.deadLetters} keeps. */

@@ -195,7 +195,7 @@ function choiceByChoice(steps: readonly StepRecord[]): Guide {
 /** The journals of real isolates say in which order each actor got its messages. */
 function actorByActor(steps: readonly StepRecord[]): Guide {
   const queues = new Map<string, StepRecord[]>();
-  // What the runtime does when the system stops is not part of the scenario.
+  // What the runtime does when actors stop is not part of the scenario.
   for (const step of steps) {
     if (step.type === "finish") continue;
     const queue = queues.get(step.actor);
@@ -216,13 +216,16 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       begin: () => true,
       choose(candidates) {
         runnable = candidates;
-        const index = candidates.findIndex(isNext);
+        const isFree = ({ type }: Candidate) => type === "finish";
+        const next = candidates.findIndex(isNext);
+        const index = next < 0 ? candidates.findIndex(isFree) : next;
         // A timer of then may be what comes next.
         return index < 0 ? WAIT : index;
       },
     },
     check(step) {
       n = step.n + 1;
+      if (step.type === "finish") return undefined;
       const recorded = queues.get(step.actor)?.shift();
       if (!recorded) {
         return new ReplayError(step.n, "nothing more", `${step.actor} < ${step.from} ${step.type}`);

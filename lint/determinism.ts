@@ -10,7 +10,7 @@
  * @module
  */
 
-import { TRAPPED, type Trapped } from "../actors/simulation/traps.ts";
+import { TRAPPED, type Trapped, TRAPPED_MODULES } from "../actors/simulation/trapped.ts";
 
 const WORLD = new Map(TRAPPED.map((trapped) => [trapped.token, trapped]));
 
@@ -21,6 +21,11 @@ const OWNERS = new Set(
 
 /** Names of the global object; `globalThis.fetch` is `fetch`. */
 const GLOBALS = /^(globalThis|self|window)\./;
+
+/** Names that say enough wherever they stand, as nobody knows here what an object is: the property
+ * `timeStamp`, and `format()` where dates are formatted. */
+const TIME_STAMP = WORLD.get("Event.timeStamp")!, FORMAT = /^format(ToParts)?$/;
+const FORMATS_DATES = /\bDateTimeFormat\b/;
 
 const MAKES_ACTORS = /\bActorFactory\b/;
 
@@ -48,28 +53,73 @@ function declaredIn(text: string): (name: string) => boolean {
     ).test(text);
 }
 
+/** A test beside actors is none. */
+function isTest(node: Deno.lint.Node): boolean {
+  return node.type === "CallExpression" && nameOf(node.callee) === "Deno.test";
+}
+
+/** What a file imports from Node.js that is trapped, by name or as a whole. */
+function* trappedImports({ source, importKind, specifiers }: Deno.lint.ImportDeclaration) {
+  const trapped = TRAPPED_MODULES.get(source.value);
+  if (!trapped || importKind === "type") return;
+  const { instead, names } = trapped;
+  for (const specifier of specifiers) {
+    const isNamed = specifier.type === "ImportSpecifier";
+    if (isNamed && specifier.importKind === "type") continue;
+    const name = isNamed && "name" in specifier.imported ? specifier.imported.name : "";
+    if (names && !names.includes(name)) continue;
+    yield { specifier, token: name === "" ? source.value : `${source.value}.${name}`, instead };
+  }
+}
+
 const noAmbient: Deno.lint.Rule = {
   create(context) {
     const text = context.sourceCode.text;
     if (!MAKES_ACTORS.test(text)) return {};
     const isDeclared = declaredIn(text);
-    const report = (node: Deno.lint.Node, { token, instead }: Trapped) => {
+    const report = (node: Deno.lint.Node, { token, instead }: Omit<Trapped, "kind">) => {
+      if (context.sourceCode.getAncestors(node).some(isTest)) return;
       context.report({
         node,
         message: `\`${token}\` is not the same in every run of an actor: ${instead}`,
       });
     };
-    const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
+    const find = (node: Deno.lint.Node) => {
       const name = nameOf(node)?.replace(GLOBALS, "");
       const trapped = name === undefined ? undefined : WORLD.get(name);
-      if (!trapped || isDeclared(name!.split(".")[0]!)) return;
+      return trapped && !isDeclared(name!.split(".")[0]!) ? trapped : undefined;
+    };
+    const look = (node: Deno.lint.Node, isConstructed = false, count = 0) => {
+      const trapped = find(node);
+      // Properties are reported wherever they are read.
+      if (!trapped || trapped.kind === "get") return;
       // A date of something given is a plain value.
       if (trapped.kind === "date" && isConstructed && count > 0) return;
       report(node, trapped);
     };
+    const lookAtFormat = (node: Deno.lint.CallExpression) => {
+      const { callee, arguments: { length } } = node;
+      if (length > 0 || callee.type !== "MemberExpression" || !FORMATS_DATES.test(text)) return;
+      if (callee.property.type !== "Identifier" || !FORMAT.test(callee.property.name)) return;
+      report(node, WORLD.get(`Intl.DateTimeFormat.${callee.property.name}`)!);
+    };
     return {
       NewExpression: (node) => look(node.callee, true, node.arguments.length),
-      CallExpression: (node) => look(node.callee),
+      CallExpression(node) {
+        look(node.callee);
+        lookAtFormat(node);
+      },
+      MemberExpression(node) {
+        const { object, property } = node;
+        const trapped = find(object.type === "Identifier" ? object : node) ?? find(node);
+        if (trapped?.kind === "get") report(node, trapped);
+        else if (property.type === "Identifier" && property.name === "timeStamp") {
+          report(node, TIME_STAMP);
+        }
+      },
+      ImportDeclaration(node) {
+        for (const { specifier, ...trapped } of trappedImports(node)) report(specifier, trapped);
+      },
       // `const { now } = performance` takes the function where no trap sees it.
       VariableDeclarator(node) {
         if (!node.init) return;

@@ -21,7 +21,7 @@ import { digestOf } from "./digest.ts";
 import { type Journal, payloadOf } from "./journal.ts";
 import { describeEffect, type StepRecord } from "./recorder.ts";
 import { ReplayError } from "./strategies/replay.ts";
-import { setActorAtWork } from "./traps.ts";
+import { exempt, setActorAtWork } from "./traps.ts";
 
 /** The first message of an actor, as the runtime sends it. */
 export interface Init {
@@ -118,7 +118,9 @@ export class Alone {
   async #rest(): Promise<void> {
     const limit = realNow() + this.#hangMs;
     do {
-      await turn();
+      // Only the timer is exempt, not what the actor does until it fires.
+      const [over] = exempt(() => [turn()]);
+      await over;
       if (realNow() > limit) {
         throw new ReplayError(this.#step.n, "a handler that ends", "one that does not");
       }

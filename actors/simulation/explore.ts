@@ -19,7 +19,8 @@ import { FIRST_EXPECTED_STEPS, type Strategy } from "./strategies/strategy.ts";
 export interface ExploreOptions<C = undefined> extends Omit<SimulateOptions<C>, "start"> {
   /** Most runs; run r has the seed `seed + r`. Default {@linkcode DEFAULT_RUNS}. */
   readonly runs?: number;
-  /** Whether each run is made twice and must have the same running hash. Default true. */
+  /** Whether each run is made twice, and must have the same running hash and return the same.
+   * Default true. */
   readonly isRepeated?: boolean;
   /** Whether all runs must return the same as the one in plain order without faults. Default
    * false. */
@@ -163,7 +164,7 @@ async function compare(
   const { deviations, faults } = first;
   const same = { ...change, strategy: undefined, deviations, faults };
   const second = await play(same);
-  if (second.hash === first.hash) return undefined;
+  if (second.hash === first.hash) return compareValues(first, second);
   const [one, other] = [await record(play, same), await record(play, same)];
   const step = one.findIndex(({ hash }, n) => hash !== other[n]?.hash);
   const [a, b] = [one[step], other[step]];
@@ -171,6 +172,19 @@ async function compare(
     ? `two runs of the same order differ first at step ${step}: ${describe(a)}, then ${describe(b)}`
     : "two runs of the same order differ";
   return { kind: "diverged", name: "Diverged", message, step: Math.max(0, step), waits: [] };
+}
+
+/** The same steps must come to the same end: what the scenario returned or how it failed. */
+function compareValues(first: Run, second: Run): SimulationFailure | undefined {
+  // A run that was cut short returned nothing.
+  if (!("value" in first)) return undefined;
+  const ends = [first, second].map(({ value, failure }) => failure ? { failure } : { value });
+  if (digestOf(ends[0]) === digestOf(ends[1])) return undefined;
+  const [one, other] = [first, second].map(({ value, failure }) =>
+    failure ? failure.message : Deno.inspect(value)
+  );
+  const message = `two runs of the same order return ${one}, then ${other}`;
+  return { kind: "diverged", name: "Diverged", message, step: first.steps, waits: [] };
 }
 
 async function record(play: (change: object) => Promise<Run>, change: object) {

@@ -39,5 +39,6 @@ export {
 } from "./simulate.ts";
 export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
-export { DeterminismError, exempt, TRAPPED, type Trapped } from "./traps.ts";
+export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./trapped.ts";
+export { DeterminismError, exempt } from "./traps.ts";
 export type { Check, View, World } from "./world.ts";

@@ -9,6 +9,8 @@
  * @module
  */
 
+import { TIMER, TRAPPED, type Trapped } from "./trapped.ts";
+
 /**
  * An actor has used what makes a run differ from the next.
  *
@@ -45,41 +47,6 @@ export class DeterminismError extends Error {
     this.token = token;
   }
 }
-
-/** A global that is trapped: where it is, and what to use instead. */
-export interface Trapped {
-  /** As it is written in a program: `Date.now`. */
-  readonly token: string;
-  /** What an actor should do. */
-  readonly instead: string;
-  /** `call`: a function. `new`: a class. `date`: a class that is harmless with arguments. */
-  readonly kind: "call" | "new" | "date";
-}
-
-const CLOCK = "use ctx.now()";
-const CHANCE = "use ctx.random(label)";
-const TIMER = "use ctx.after()";
-const OUTSIDE = "let what is outside send it messages";
-const COLLECTOR = "nobody knows when garbage is collected";
-
-function all(kind: Trapped["kind"], instead: string, tokens: string): Trapped[] {
-  return tokens.split(" ").map((token) => ({ token, instead, kind }));
-}
-
-/** All that is trapped. The lint plugin reports the same. */
-export const TRAPPED: readonly Trapped[] = [
-  ...all("date", CLOCK, "Date"),
-  ...all("call", CLOCK, "Date.now performance.now"),
-  ...all("call", CLOCK, "Temporal.Now.instant Temporal.Now.plainDateISO Temporal.Now.timeZoneId"),
-  ...all("call", CLOCK, "Temporal.Now.plainDateTimeISO Temporal.Now.plainTimeISO"),
-  ...all("call", CLOCK, "Temporal.Now.zonedDateTimeISO"),
-  ...all("call", CHANCE, "Math.random crypto.getRandomValues crypto.randomUUID"),
-  ...all("call", TIMER, "setTimeout setInterval setImmediate AbortSignal.timeout"),
-  ...all("call", "send a message to ctx.self", "queueMicrotask"),
-  ...all("call", OUTSIDE, "fetch Atomics.waitAsync"),
-  ...all("new", OUTSIDE, "Worker WebSocket BroadcastChannel"),
-  ...all("new", COLLECTOR, "WeakRef FinalizationRegistry"),
-];
 
 /** Id of the actor at work. */
 let atWork: string | undefined;
@@ -153,32 +120,128 @@ function guard({ token, instead }: Trapped): void {
   throw error;
 }
 
-/** Finds the object that holds a token, and the name by which it does. */
-function holderOf(token: string): { holder: Record<string, unknown>; name: string } | undefined {
-  const path = token.split("."), name = path.pop()!;
-  let holder: unknown = globalThis;
-  for (const part of path) holder = (holder as Record<string, unknown> | undefined)?.[part];
-  if (holder === undefined || !(name in (holder as object))) return undefined;
-  return { holder: holder as Record<string, unknown>, name };
+/** Where a trap sits. */
+interface Place {
+  readonly trapped: Trapped;
+  readonly holder: object;
+  readonly name: PropertyKey;
+  /** The trap of the run before, and what was there before it. */
+  set?: { readonly before: PropertyDescriptor | undefined; readonly by: PropertyDescriptor };
 }
 
-function trap(trapped: Trapped, real: unknown): unknown {
-  if (trapped.kind === "call") {
-    return function (this: unknown, ...args: unknown[]) {
-      guard(trapped);
-      return (real as (...args: unknown[]) => unknown).apply(this, args);
-    };
+/** Finds the object that holds a token, and the name by which it does. */
+function placeOf(trapped: Trapped): Place[] {
+  const path = trapped.token.split("."), name = path.pop()!;
+  let holder: unknown = globalThis;
+  for (const part of trapped.holder?.split(".") ?? path) {
+    holder = (holder as Record<string, unknown> | undefined)?.[part];
   }
-  return new Proxy(real as new (...args: unknown[]) => object, {
+  if (holder === undefined || !(name in (holder as object))) return [];
+  return [{ trapped, holder: holder as object, name }];
+}
+
+/** A property as it was, wherever on the way to the root of all prototypes it is. */
+function describe(holder: object, name: PropertyKey): PropertyDescriptor | undefined {
+  for (let object: object | null = holder; object; object = Object.getPrototypeOf(object)) {
+    const found = Object.getOwnPropertyDescriptor(object, name);
+    if (found) return found;
+  }
+}
+
+type Callable = (...args: unknown[]) => unknown;
+
+/** A function or class that looks who calls. It is a proxy, so that what hangs on it stays there. */
+function trap(trapped: Trapped, real: unknown): unknown {
+  const { kind } = trapped, isHarmless = kind === "date" || kind === "format";
+  return new Proxy(real as Callable, {
     construct(target, args, newTarget) {
-      if (trapped.kind === "new" || args.length === 0) guard(trapped);
+      if (!isHarmless || args.length === 0) guard(trapped);
       return Reflect.construct(target, args, newTarget);
     },
     apply(target, self, args) {
-      guard(trapped);
-      return Reflect.apply(target as unknown as () => unknown, self, args);
+      if (kind !== "format" || args[0] === undefined) guard(trapped);
+      return Reflect.apply(target, self, args);
     },
   });
+}
+
+/** The property that takes the place of a trapped one. */
+function trapProperty({ trapped, holder, name }: Omit<Place, "set">): PropertyDescriptor {
+  const before = describe(holder, name)!;
+  const { get = () => before.value as unknown, set } = before;
+  if (trapped.kind === "get") {
+    const look = function (this: unknown) {
+      guard(trapped);
+      return get.call(this);
+    };
+    return { get: look, ...set && { set }, configurable: true };
+  }
+  if (!before.get) {
+    return { value: trap(trapped, before.value), configurable: true, writable: true };
+  }
+  // Some are made when they are first asked for, and that may be slow; some for each object anew.
+  const find = function (this: unknown) {
+    return trap(trapped, get.call(this));
+  };
+  return { get: find, ...set && { set }, configurable: true };
+}
+
+/** A member of `Deno` itself. */
+const DENO_MEMBER = /^Deno\.\w+$/;
+
+/** `Deno` with traps: they are many, so they are set once, and all of it takes the place of `Deno`
+ * while a simulation runs. */
+const denoWithTraps: () => object = once(() => {
+  const real = Deno as unknown as Record<string, unknown>, traps = Object.create(real);
+  for (const trapped of TRAPPED) {
+    const name = trapped.token.slice("Deno.".length);
+    if (!DENO_MEMBER.test(trapped.token) || !(name in real)) continue;
+    Object.defineProperty(traps, name, trapProperty({ trapped, holder: real, name }));
+  }
+  return traps;
+});
+
+function once<T>(make: () => T): () => T {
+  let made: { readonly is: T } | undefined;
+  return () => (made ??= { is: make() }).is;
+}
+
+/** Timers of `node:timers`, which programs import by their names, so that the traps have to sit
+ * where timers are made. */
+function nodeTimers(): Place[] {
+  const timeout = setTimeout(() => {}) as unknown, immediate = setImmediate(() => {}) as unknown;
+  clearTimeout(timeout as number);
+  clearImmediate(immediate as Parameters<typeof clearImmediate>[0]);
+  const wanted: [unknown, (name: PropertyKey) => boolean, string][] = [
+    [timeout, (name) => (name as symbol).description === "createTimer", "setTimeout"],
+    [immediate, (name) => name === "ref", "setImmediate"],
+  ];
+  return wanted.flatMap(([timer, isIt, token]): Place[] => {
+    const holder = Object.getPrototypeOf(timer), name = Reflect.ownKeys(holder).find(isIt);
+    if (name === undefined) return [];
+    const trapped: Trapped = { token: `node:timers.${token}`, instead: TIMER, kind: "call" };
+    return [{ trapped, holder, name }];
+  });
+}
+
+/** Where the traps sit that are not members of `Deno`. */
+const places: () => readonly Place[] = once(() => [
+  ...nodeTimers(),
+  ...TRAPPED.filter(({ token }) => !DENO_MEMBER.test(token)).flatMap(placeOf),
+]);
+
+/** Sets a trap; returns what takes it away again. */
+function set(place: Place): () => void {
+  const { holder, name } = place, before = Object.getOwnPropertyDescriptor(holder, name);
+  // In nearly every run it is what it was in the run before.
+  const isKnown = place.set && place.set.before?.value === before?.value &&
+    place.set.before?.get === before?.get;
+  if (!isKnown) place.set = { before, by: trapProperty(place) };
+  Object.defineProperty(holder, name, place.set!.by);
+  return () => {
+    if (before) Object.defineProperty(holder, name, before);
+    else Reflect.deleteProperty(holder, name);
+  };
 }
 
 /** Takes the traps away again. */
@@ -197,19 +260,9 @@ export function setTraps(
   report: (error: DeterminismError) => void,
 ): () => void {
   if (remove) throw new TypeError("Cannot simulate: simulations must come one after the other");
-  const restores: (() => void)[] = [];
-  for (const trapped of TRAPPED) {
-    const found = holderOf(trapped.token);
-    if (!found) continue;
-    const { holder, name } = found;
-    const before = Object.getOwnPropertyDescriptor(holder, name);
-    const value = trap(trapped, holder[name]);
-    Object.defineProperty(holder, name, { value, configurable: true, writable: true });
-    restores.push(() => {
-      if (before) Object.defineProperty(holder, name, before);
-      else delete holder[name];
-    });
-  }
+  const restores = places().map(set), deno = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
+  Object.defineProperty(globalThis, "Deno", { value: denoWithTraps(), configurable: true });
+  restores.push(() => void Object.defineProperty(globalThis, "Deno", deno));
   trusted = modules;
   onViolation = report;
   exemptions = 0;

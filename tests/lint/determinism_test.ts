@@ -9,8 +9,11 @@ function lint(code: string, head = MAKES_ACTORS) {
 }
 
 for (const { token, kind, instead } of TRAPPED) {
+  if (kind === "format") continue;
   Deno.test(`lint reports ${token} in a file that makes actors`, () => {
-    const code = kind === "call" ? `${token}();` : `new ${token}();`;
+    const code = { call: `${token}();`, get: `${token}.value;`, new: `new ${token}();` }[
+      kind === "date" ? "new" : kind
+    ];
     const [found, ...more] = lint(code);
     assert.equal(found?.id, "determinism/no-ambient");
     assert.ok(found.message.includes(token) && found.message.includes(instead), found.message);
@@ -22,6 +25,33 @@ for (const { token, kind, instead } of TRAPPED) {
 Deno.test("lint lets other files, dates of something given, and ctx be", () => {
   assert.deepEqual(lint("Date.now(); Math.random();", ""), []);
   assert.deepEqual(lint("new Date(0); ctx.now(); ctx.random('a'); Math.max(1, 2);"), []);
+});
+
+Deno.test("lint reports times that events and formats of dates tell", () => {
+  const ids = (code: string) => lint(code).map(({ message }) => message.split("`")[1]);
+  assert.deepEqual(ids("const f = (event) => event.timeStamp;"), ["Event.timeStamp"]);
+  assert.deepEqual(ids("new Intl.DateTimeFormat().format();"), ["Intl.DateTimeFormat.format"]);
+  assert.deepEqual(ids("new Intl.DateTimeFormat().format(date); other.format();"), [
+    "Intl.DateTimeFormat.format",
+  ]);
+  assert.deepEqual(ids("table.format();"), []);
+});
+
+Deno.test("lint reports what is imported from Node.js that no actor may use", () => {
+  const ids = (code: string) => lint(code).map(({ message }) => message.split("`")[1]);
+  assert.deepEqual(ids('import { setTimeout } from "node:timers";'), ["node:timers.setTimeout"]);
+  assert.deepEqual(ids('import fs, { type Stats } from "node:fs";'), ["node:fs"]);
+  assert.deepEqual(ids('import { createHash, randomBytes } from "node:crypto";'), [
+    "node:crypto.randomBytes",
+  ]);
+  assert.deepEqual(
+    ids('import type { Stats } from "node:fs"; import { join } from "node:path";'),
+    [],
+  );
+});
+
+Deno.test("lint lets tests beside actors be", () => {
+  assert.deepEqual(lint('Deno.test("a", () => { Deno.readTextFileSync("b"); });'), []);
 });
 
 Deno.test("lint knows a name that the file declares itself", () => {

@@ -11,7 +11,7 @@ import {
   shouldFail,
 } from "../../../actors/runtime/mod.ts";
 import type { Context, Message, System } from "../../../actors/runtime/mod.ts";
-import type { World } from "../../../actors/simulation/mod.ts";
+import { TRAPPED, type World } from "../../../actors/simulation/mod.ts";
 
 function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
   return { module: import.meta.url, export: name };
@@ -129,17 +129,28 @@ export type RogueMessage =
 
 export const ROGUE = specOf<undefined, RogueMessage>("rogue");
 
-/** Uses a global as a program would. */
+/** Uses what is trapped as a program would. */
 export function use(token: string): unknown {
-  const path = token.split(".");
-  const owner = path.slice(0, -1).reduce<unknown>(
+  const { kind, holder } = TRAPPED.find((trapped) => trapped.token === token)!;
+  const path = token.split("."), name = path.pop()!;
+  const owner = holder ? MADE[holder]!() : path.reduce<unknown>(
     (object, name) => (object as Record<string, unknown>)[name],
     globalThis,
-  ) as Record<string, unknown>;
-  const value = owner[path.at(-1)!] as new (...args: unknown[]) => unknown;
-  if (/^[A-Z]/.test(path.at(-1)!)) return new value(...(token === "Date" ? [] : [{}]));
-  return (value as unknown as (...args: unknown[]) => unknown).call(owner, new Uint8Array(1));
+  );
+  const value = (owner as Record<string, unknown>)[name];
+  if (kind === "get") return value;
+  if (kind === "new") return new (value as new (...args: unknown[]) => unknown)({});
+  if (kind === "date") return new (value as new () => unknown)();
+  const args = kind === "format" ? [] : [new Uint8Array(1)];
+  return (value as (...args: unknown[]) => unknown).apply(owner, args);
 }
+
+/** Makes what has a trap on its prototype. */
+const MADE: Readonly<Record<string, () => object>> = {
+  "Event.prototype": () => new Event("late"),
+  "Intl.DateTimeFormat.prototype": () => new Intl.DateTimeFormat("en"),
+  "Deno.FsFile.prototype": () => Object.create(Deno.FsFile.prototype),
+};
 
 export const rogue: ActorFactory<undefined, RogueMessage> = (ctx) => {
   const self: ActorRef<RogueMessage> = ctx.self;

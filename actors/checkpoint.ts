@@ -20,6 +20,7 @@ import {
   stepName,
   unfinishedName,
 } from "./checkpoint_folders.ts";
+import type { Disk } from "./disk.ts";
 import { bytesOf, readFloats } from "./weights.ts";
 
 /** Version of the folder's layout. */
@@ -52,6 +53,7 @@ export interface Checkpoint {
 /**
  * Writes a checkpoint; one of the same step is replaced.
  *
+ * @param disk where files are.
  * @returns the path of its folder.
  * @throws {Error} saying what is in the way, such as a full disk; what was there before stays.
  */
@@ -63,34 +65,37 @@ export async function writeCheckpoint(
     readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
     readonly config: Readonly<Record<string, unknown>>;
   },
+  disk: Disk = Deno,
 ): Promise<string> {
   const { step, state, parameters, config } = checkpoint;
   const target = join(directory, stepName(step));
   const temporary = join(directory, unfinishedName(step));
   try {
-    await Deno.mkdir(temporary, { recursive: true });
+    await disk.mkdir(temporary, { recursive: true });
     const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
     const momentShape = (key: string) => shapes.get(key.slice(0, key.lastIndexOf(".")))!;
     const files = {
       "model.safetensors": await writeTensors(
+        disk,
         join(temporary, "model.safetensors"),
         state.weights,
         (key) => shapes.get(key)!,
       ),
       "optimizer.safetensors": await writeTensors(
+        disk,
         join(temporary, "optimizer.safetensors"),
         state.moments,
         momentShape,
       ),
-      "config.json": await writeJson(join(temporary, "config.json"), config),
+      "config.json": await writeJson(disk, join(temporary, "config.json"), config),
     };
     const manifest: Manifest = { format: FORMAT, step, files };
-    await writeJson(join(temporary, "manifest.json"), manifest);
-    await syncFolder(temporary);
-    await replaceFolder(temporary, target);
-    await syncFolder(directory);
+    await writeJson(disk, join(temporary, "manifest.json"), manifest);
+    await syncFolder(disk, temporary);
+    await replaceFolder(disk, temporary, target);
+    await syncFolder(disk, directory);
   } catch (cause) {
-    await Deno.remove(temporary, { recursive: true }).catch(() => {});
+    await disk.remove(temporary, { recursive: true }).catch(() => {});
     throw new Error(
       `Cannot write the checkpoint ${target}: its disk must have room and let itself be written to, received ${
         (cause as Error).message
@@ -133,21 +138,22 @@ async function existingFolder(path: string): Promise<string> {
 }
 
 /** Renames a folder over another; the other leaves the way first and is removed last. */
-async function replaceFolder(from: string, to: string): Promise<void> {
+async function replaceFolder(disk: Disk, from: string, to: string): Promise<void> {
   const old = replacedName(from);
-  const isReplaced = await Deno.rename(to, old).then(() => true, () => false);
-  await Deno.rename(from, to);
-  if (isReplaced) await Deno.remove(old, { recursive: true });
+  const isReplaced = await disk.rename(to, old).then(() => true, () => false);
+  await disk.rename(from, to);
+  if (isReplaced) await disk.remove(old, { recursive: true });
 }
 
 /** Makes renames inside a folder durable. Windows cannot open folders and needs no such call. */
-async function syncFolder(path: string): Promise<void> {
+async function syncFolder(disk: Disk, path: string): Promise<void> {
   if (Deno.build.os === "windows") return;
-  using folder = await Deno.open(path);
+  using folder = await disk.open(path);
   await folder.sync();
 }
 
 async function writeTensors(
+  disk: Disk,
   path: string,
   tensors: ReadonlyMap<string, Float32Array>,
   shapeOf: (name: string) => readonly number[],
@@ -160,19 +166,19 @@ async function writeTensors(
     yield header;
     for (const name of names) yield bytesOf(tensors.get(name)!);
   }
-  return await writeFile(path, parts());
+  return await writeFile(disk, path, parts());
 }
 
-const writeJson = (path: string, value: unknown) =>
-  writeFile(path, [new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n")]);
+const writeJson = (disk: Disk, path: string, value: unknown) =>
+  writeFile(disk, path, [new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n")]);
 
 /** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
 const PIECE_BYTES = 1 << 18;
 
-async function writeFile(path: string, parts: Iterable<Uint8Array>) {
+async function writeFile(disk: Disk, path: string, parts: Iterable<Uint8Array>) {
   const hash = createHash("sha256");
   let bytes = 0;
-  using file = await Deno.open(path, { write: true, createNew: true });
+  using file = await disk.open(path, { write: true, createNew: true });
   for (const part of parts) {
     bytes += part.length;
     for (let from = 0; from < part.length; from += PIECE_BYTES) {
@@ -190,6 +196,7 @@ async function writeFile(path: string, parts: Iterable<Uint8Array>) {
  * the directory holds, such as what a crash left of a checkpoint, is passed over.
  *
  * @param announce told in words which checkpoints, newer than the one that is read, are not whole.
+ * @param disk where files are.
  * @returns `undefined` when the path does not exist or holds no checkpoint.
  * @throws {RangeError} when the path is no folder.
  * @throws {SyntaxError} when a step's folder is named, or the directory holds some, and none is whole.
@@ -216,8 +223,9 @@ async function writeFile(path: string, parts: Iterable<Uint8Array>) {
 export async function readCheckpoint(
   path: string,
   announce: (line: string) => void = () => {},
+  disk: Disk = Deno,
 ): Promise<Checkpoint | undefined> {
-  const names = await folderEntries(path).catch((cause) => {
+  const names = await folderEntries(path, disk).catch((cause) => {
     throw new RangeError(
       `Cannot read a checkpoint from ${path}: it must be a folder, received ${cause.message}`,
       { cause },
@@ -225,7 +233,7 @@ export async function readCheckpoint(
   });
   if (names.length === 0) return undefined;
   if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
-    return await readStep(path);
+    return await readStep(disk, path);
   }
   const problems: unknown[] = [];
   for (const { name, kind } of stepFolders(names)) {
@@ -237,7 +245,7 @@ export async function readCheckpoint(
       continue;
     }
     try {
-      return await readStep(folder);
+      return await readStep(disk, folder);
     } catch (error) {
       problems.push(error);
       announce(`${(error as Error).message}; it is passed over`);
@@ -247,8 +255,8 @@ export async function readCheckpoint(
   return undefined;
 }
 
-async function readStep(path: string): Promise<Checkpoint> {
-  const manifest = await readJson(join(path, "manifest.json")) as Partial<Manifest>;
+async function readStep(disk: Disk, path: string): Promise<Checkpoint> {
+  const manifest = await readJson(disk, join(path, "manifest.json")) as Partial<Manifest>;
   if (manifest.format !== FORMAT || !Number.isSafeInteger(manifest.step)) {
     throw new SyntaxError(
       `Cannot read the checkpoint ${path}: its manifest must have format ${FORMAT}, received ${manifest.format}`,
@@ -261,7 +269,7 @@ async function readStep(path: string): Promise<Checkpoint> {
     );
   }
   for (const name of FILES) {
-    const content = await readWhole(join(path, name));
+    const content = await readWhole(disk, join(path, name));
     const hash = createHash("sha256").update(content).digest("hex");
     const { sha256: expected, bytes } = manifest.files?.[name] ?? {};
     if (hash === expected && content.length === bytes) continue;
@@ -272,17 +280,17 @@ async function readStep(path: string): Promise<Checkpoint> {
   return {
     step: manifest.step!,
     path,
-    config: await readJson(join(path, "config.json")),
+    config: await readJson(disk, join(path, "config.json")),
     state: {
-      weights: await readFloats(join(path, "model.safetensors")),
-      moments: await readFloats(join(path, "optimizer.safetensors")),
+      weights: await readFloats(join(path, "model.safetensors"), disk),
+      moments: await readFloats(join(path, "optimizer.safetensors"), disk),
     },
   };
 }
 
-async function readWhole(path: string): Promise<Uint8Array> {
+async function readWhole(disk: Disk, path: string): Promise<Uint8Array> {
   try {
-    return await Deno.readFile(path);
+    return await disk.readFile(path);
   } catch (cause) {
     throw new SyntaxError(
       `Cannot read ${path}: a whole checkpoint must have this file, received ${
@@ -293,8 +301,8 @@ async function readWhole(path: string): Promise<Uint8Array> {
   }
 }
 
-async function readJson(path: string): Promise<Record<string, unknown>> {
-  const text = new TextDecoder().decode(await readWhole(path));
+async function readJson(disk: Disk, path: string): Promise<Record<string, unknown>> {
+  const text = new TextDecoder().decode(await readWhole(disk, path));
   try {
     const value: unknown = JSON.parse(text);
     if (typeof value === "object" && value !== null) return value as Record<string, unknown>;

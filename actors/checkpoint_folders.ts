@@ -9,6 +9,7 @@
  */
 
 import { join } from "node:path";
+import type { Disk } from "./disk.ts";
 
 /** What a folder is, the best first. */
 const KINDS = ["whole", "replaced", "unfinished"] as const;
@@ -53,9 +54,9 @@ export function stepFolders(names: readonly string[]): StepFolder[] {
 }
 
 /** The names in a folder; none where there is no folder. */
-export async function folderEntries(path: string): Promise<string[]> {
+export async function folderEntries(path: string, disk: Disk = Deno): Promise<string[]> {
   try {
-    return await Array.fromAsync(Deno.readDir(path), ({ name }) => name);
+    return await Array.fromAsync(disk.readDir(path), ({ name }) => name);
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return [];
     throw error;
@@ -63,22 +64,31 @@ export async function folderEntries(path: string): Promise<string[]> {
 }
 
 /** Removes what crashes have left half written. A directory belongs to one run at a time. */
-export async function removeUnfinished(directory: string): Promise<void> {
-  const folders = stepFolders(await folderEntries(directory));
-  await remove(directory, folders.filter(({ kind }) => kind === "unfinished"));
+export async function removeUnfinished(directory: string, disk: Disk = Deno): Promise<void> {
+  const folders = stepFolders(await folderEntries(directory, disk));
+  await remove(disk, directory, folders.filter(({ kind }) => kind === "unfinished"));
 }
 
 /**
  * Removes what the checkpoint of a step, now whole, has made needless: what was replaced, and older
  * steps beyond the newest `keep`. Nothing else is touched, nor are later steps.
  */
-export async function removeOld(directory: string, step: number, keep = Infinity): Promise<void> {
-  const folders = stepFolders(await folderEntries(directory));
+export async function removeOld(
+  directory: string,
+  step: number,
+  keep = Infinity,
+  disk: Disk = Deno,
+): Promise<void> {
+  const folders = stepFolders(await folderEntries(directory, disk));
   const older = folders.filter((folder) => folder.kind === "whole" && folder.step < step);
   const replaced = folders.filter(({ kind }) => kind === "replaced");
-  await remove(directory, [...replaced, ...older.slice(keep - 1)]);
+  await remove(disk, directory, [...replaced, ...older.slice(keep - 1)]);
 }
 
-async function remove(directory: string, folders: readonly StepFolder[]): Promise<void> {
-  for (const { name } of folders) await Deno.remove(join(directory, name), { recursive: true });
+async function remove(
+  disk: Disk,
+  directory: string,
+  folders: readonly StepFolder[],
+): Promise<void> {
+  for (const { name } of folders) await disk.remove(join(directory, name), { recursive: true });
 }

@@ -7,6 +7,7 @@
 import type { ModelParameter, StageState } from "../kernels/mod.ts";
 import { writeCheckpoint } from "./checkpoint.ts";
 import { removeOld, removeUnfinished } from "./checkpoint_folders.ts";
+import type { Disk } from "./disk.ts";
 import { assertFinite } from "./non_finite.ts";
 import type { TrainEvent } from "./train_event.ts";
 import type { TrainOptions } from "./train_options.ts";
@@ -40,11 +41,13 @@ export interface CheckpointWriter {
  *
  * @param to where checkpoints go; without it, snapshots are only checked.
  * @param announce told in words which old checkpoints could not be removed.
+ * @param disk where files are.
  */
 export function openCheckpointWriter(
   to: TrainOptions["checkpoint"],
   parameters: readonly Pick<ModelParameter, "name" | "shape">[],
   announce: (line: string) => void,
+  disk: Disk = Deno,
 ): CheckpointWriter {
   let writing: Promise<TrainEvent[]> | undefined, isOver = false, newest: string | null = null;
 
@@ -55,9 +58,9 @@ export function openCheckpointWriter(
     // What cannot be removed is no reason to end: should the disk be full, writing will tell.
     const tell = ({ message }: Error) =>
       announce(`Cannot remove old checkpoints from ${directory}: ${message}; training goes on`);
-    await removeUnfinished(directory).catch(tell);
-    newest = await writeCheckpoint(directory, { step, state, parameters, config });
-    await removeOld(directory, step, keep).catch(tell);
+    await removeUnfinished(directory, disk).catch(tell);
+    newest = await writeCheckpoint(directory, { step, state, parameters, config }, disk);
+    await removeOld(directory, step, keep, disk).catch(tell);
     return [{ type: "checkpoint", step, path: newest }];
   };
   const ended = async () => {

@@ -16,6 +16,7 @@ export * from "./console/report.ts";
 export * from "./console/task.ts";
 export * from "./console/train_flags.ts";
 export * from "./console/train_request.ts";
+export type { Disk, DiskFile } from "./disk.ts";
 export * from "./engine.ts";
 export type { WorkerFault } from "./faults.ts";
 export * from "./layout.ts";

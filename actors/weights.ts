@@ -11,6 +11,7 @@ import {
   readSafetensors,
   type Tie,
 } from "../kernels/mod.ts";
+import type { Disk } from "./disk.ts";
 
 /**
  * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal.
@@ -36,8 +37,11 @@ export function bytesOf(values: Float32Array): Uint8Array {
 }
 
 /** Reads a file whose tensors are all F32. */
-export async function readFloats(path: string): Promise<Map<string, Float32Array>> {
-  const { tensors } = await readSafetensors(path);
+export async function readFloats(
+  path: string,
+  disk: Pick<Disk, "open"> = Deno,
+): Promise<Map<string, Float32Array>> {
+  const { tensors } = await readSafetensors(path, undefined, disk);
   return new Map([...tensors].map(([name, tensor]) => [name, floatsOf(path, name, tensor)]));
 }
 

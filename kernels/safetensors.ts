@@ -63,6 +63,12 @@ export interface SafetensorsLayout {
 /** Text that a file carries beside its tensors. */
 export type SafetensorsMetadata = Readonly<Record<string, string>>;
 
+/** An open file that tensors are read from; that of Deno is one. */
+export interface SafetensorsFile extends Disposable, Pick<Deno.FsFile, "read" | "seek"> {
+  /** Its size in bytes. */
+  stat(): Promise<Pick<Deno.FileInfo, "size">>;
+}
+
 /** The reference implementation's own limit; a longer header is a corrupt or hostile file. */
 const MAX_HEADER_BYTES = 100_000_000;
 
@@ -197,8 +203,9 @@ export async function readSafetensors(
     _info,
     bytes,
   ) => new Uint8Array(bytes),
+  disk: { open(path: string): Promise<SafetensorsFile> } = Deno,
 ): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
-  using file = await Deno.open(path);
+  using file = await disk.open(path);
   const { dataStart, entries, metadata } = await readHeader(file, path);
   const tensors = new Map<string, LoadedTensor>();
   for (const { name, dtype, shape, begin, end } of entries) {
@@ -229,7 +236,7 @@ interface Entry extends SafetensorsInfo {
   readonly end: number;
 }
 
-async function readHeader(file: Deno.FsFile, path: string) {
+async function readHeader(file: SafetensorsFile, path: string) {
   const fileBytes = (await file.stat()).size;
   const prefix = new Uint8Array(8);
   if (!await readFull(file, prefix)) {
@@ -341,7 +348,7 @@ function checkCoverage(entries: Entry[], dataBytes: number, path: string): void 
   }
 }
 
-async function readFull(file: Deno.FsFile, into: Uint8Array): Promise<boolean> {
+async function readFull(file: Pick<SafetensorsFile, "read">, into: Uint8Array): Promise<boolean> {
   let filled = 0;
   while (filled < into.length) {
     const read = await file.read(into.subarray(filled));

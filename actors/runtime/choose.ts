@@ -59,6 +59,8 @@ export interface Work {
 export interface Picker {
   /** Must be called when the head of an actor's queue may have become another. */
   changed(actor: Actor): void;
+  /** Whether anything has changed since the last call of `next`. */
+  readonly hasChanged: boolean;
   /** Takes the next message out of its queue. */
   next(): Work | undefined;
 }
@@ -110,6 +112,9 @@ export function fifoPicker(): Picker {
       actor.offered = envelope;
       push({ rank: rank(envelope), actor, envelope });
     },
+    get hasChanged() {
+      return heap.length > 0;
+    },
     next() {
       for (let top = pop(); top; top = pop()) {
         const { actor, envelope } = top;
@@ -153,6 +158,9 @@ export function choosingPicker(choose: Choose, offers: Offers = "by-sender"): Pi
 
   return {
     changed: (actor) => void changed.add(actor),
+    get hasChanged() {
+      return changed.size > 0;
+    },
     next() {
       update();
       if (candidates.length === 0) return undefined;

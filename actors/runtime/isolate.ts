@@ -70,6 +70,8 @@ export interface Isolate {
   readonly wake: () => void;
   /** The loop runs; it clears this in the turn in which it finds nothing left to do. */
   isRunning: boolean;
+  /** Actors that stop while their handlers, whose questions have been given up, still unwind. */
+  readonly unwinding: Set<Actor>;
   /** The actor whose step the loop waits for. */
   current: Actor | undefined;
   nextSerial: number;
@@ -98,6 +100,7 @@ export function createIsolate(
     gone: new Map(),
     watches: new Map(),
     asks: new Map(),
+    unwinding: new Set(),
     picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
     deliver: (frame) => deliver(isolate, frame),
     wake() {

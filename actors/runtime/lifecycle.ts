@@ -51,6 +51,7 @@ function abandonStep(isolate: Isolate, actor: Actor): void {
     abandonAsks(isolate, actor);
   }
   if (step.isSettled) actor.step = undefined;
+  else if (step.isAbandoned) isolate.unwinding.add(actor);
 }
 
 /** Does the next thing towards the end of an actor that is to stop. */

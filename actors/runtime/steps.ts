@@ -103,7 +103,7 @@ function settle(isolate: Isolate, actor: Actor, step: NonNullable<Actor["step"]>
 
 function conclude(isolate: Isolate, actor: Actor): void {
   const { replyTo, wake } = actor.step!;
-  actor.step = undefined;
+  leaveStep(isolate, actor);
   if (replyTo && actor.owed.delete(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") goOn(isolate, actor);
   else offer(isolate, actor);
@@ -123,7 +123,12 @@ function crash(
   if (!step.isAbandoned) {
     fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor)));
   }
-  actor.step = undefined;
+  leaveStep(isolate, actor);
   goOn(isolate, actor);
   step.wake?.();
+}
+
+function leaveStep(isolate: Isolate, actor: Actor): void {
+  if (actor.step?.isAbandoned) isolate.unwinding.delete(actor);
+  actor.step = undefined;
 }

@@ -9,10 +9,8 @@
  */
 
 import { type Candidate, NONE_YET, type Work } from "../runtime/choose.ts";
-import { describeFailure } from "../runtime/failure.ts";
 import { setFaultSites } from "../runtime/fault_sites.ts";
 import type { Isolate } from "../runtime/isolate.ts";
-import { fail as failActor } from "../runtime/lifecycle.ts";
 import { ActorFailedError, type System } from "../runtime/mod.ts";
 import { turn } from "../runtime/pace.ts";
 import { openSystem } from "../runtime/root.ts";
@@ -20,6 +18,7 @@ import { dispatch } from "../runtime/steps.ts";
 import type { ActorRef, Message } from "../runtime/types.ts";
 import { failureOf, type SimulationFailure } from "./failure.ts";
 import { Chooser, PRUNED } from "./chooser.ts";
+import { kill } from "./crash.ts";
 import type { Fault } from "./faults.ts";
 import { Recorder } from "./recorder.ts";
 import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "./simulate.ts";
@@ -161,9 +160,17 @@ export class Machine {
     }
     // What was left to do when the run was over has nobody else to wake the loop for it.
     this.#isolate.wake();
-    if (!this.#isHanging) await this.#system.stop();
+    if (!this.#isHanging) await this.#stop();
     setFaultSites(undefined);
     this.#removeTraps();
+  }
+
+  /** Stops the system, but waits for no handler that never ends. */
+  async #stop(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, this.#options.hangMs ?? HANG_MS);
+    await Promise.race([this.#system.stop(), promise]);
+    clearTimeout(timer);
   }
 
   #world<C>(): World<C> {
@@ -231,8 +238,9 @@ export class Machine {
   }
 
   async #loop(): Promise<void> {
-    const { picker, asks } = this.#isolate, { maxSteps = MAX_STEPS } = this.#options;
+    const { picker, asks, unwinding } = this.#isolate, { maxSteps = MAX_STEPS } = this.#options;
     while (!this.#isOver || this.#mode === "close") {
+      if (unwinding.size > 0) await this.#unwind();
       const work = picker.next();
       if (this.#isOver && this.#mode !== "close") return;
       if (work) {
@@ -241,10 +249,7 @@ export class Machine {
         if (this.steps >= maxSteps) {
           this.#fail("livelock", named("Livelock", `no end after ${maxSteps} steps`));
         }
-      } else {
-        if (asks.size > 0) this.#waits = describeWaits(this.#isolate);
-        if (!this.#clock.advance()) return;
-      }
+      } else if (!await this.#rest()) return;
       for (const id of this.#openAsks) {
         if (asks.has(id)) continue;
         this.#openAsks.delete(id);
@@ -262,6 +267,26 @@ export class Machine {
     }
   }
 
+  /** Nobody can do anything: lets time pass, and says whether that changed anything. */
+  async #rest(): Promise<boolean> {
+    const { picker, asks } = this.#isolate;
+    // A handler that waits for something other than an answer may be about to go on.
+    await turn();
+    if (picker.hasChanged) return true;
+    if (asks.size > 0) this.#waits = describeWaits(this.#isolate);
+    return this.#clock.advance();
+  }
+
+  /** Lets the handlers of actors that stop come to their ends before anything else happens: on
+   * their way they may still send. */
+  async #unwind(): Promise<void> {
+    for (const actor of this.#isolate.unwinding) {
+      setActorAtWork(actor.ref.id);
+      await new Promise<void>((resolve) => actor.step!.wake = resolve);
+    }
+    setActorAtWork(undefined);
+  }
+
   /** Handles a message, and promises the end of that if it is not now. */
   #step(work: Work): Promise<void> | undefined {
     const { actor, envelope } = work;
@@ -273,7 +298,7 @@ export class Machine {
     if (crash?.kind === "crash-before") {
       // It has not begun, so what it did last is not what it does.
       actor.doing = "";
-      this.#kill(work);
+      kill(this.#isolate, work);
     } else {
       setActorAtWork(actor.ref.id);
       ended = dispatch(this.#isolate, work);
@@ -287,20 +312,12 @@ export class Machine {
     const { actor, envelope } = work;
     setActorAtWork(undefined);
     this.#recorder.ends(actor);
-    if (crash?.kind === "crash-after") this.#kill(work);
+    if (crash?.kind === "crash-after") kill(this.#isolate, work);
     this.chooser.clear();
     this.#last.actor = actor.ref.id;
     this.#last.type = envelope.message.type;
     this.#last.name = actor.doing;
     if (!this.#isOver) this.#check(this.#invariants);
-  }
-
-  /** Ends an actor as if what it lives in had died. */
-  #kill({ actor, envelope }: Work): void {
-    if (actor.state === "stopping") return;
-    if (!actor.step && envelope.replyTo) actor.owed.add(envelope.replyTo);
-    const error = named("InjectedCrash", `"${actor.ref.id}" was made to crash`);
-    failActor(this.#isolate, actor, describeFailure(actor.ref.id, "exit", error));
   }
 
   #choose(candidates: readonly Candidate[]): number {

@@ -85,6 +85,30 @@ for (const kind of ["crash-before", "crash-after", "stall", "slow-edge", "site"]
   });
 }
 
+Deno.test("the supervisor crashed before any step, also while it waits, is no deadlock", async () => {
+  const configuration: RehearsalPlan = {
+    schedule: "1f1b",
+    workers: 2,
+    microBatches: 2,
+    replicas: 1,
+    mayLose: true,
+  };
+  const ends = { weights: 0, crashed: 0 };
+  for (let step = 0; step < 150; step++) {
+    const faults = [{ step, kind: "crash-before", target: "supervisor" }] as const;
+    const run = await simulate(
+      { seed: step, strategy: random(), configuration, faults },
+      rehearsal,
+    );
+    if (run.failure) {
+      assert.deepEqual([run.failure.kind, run.failure.name], ["actor", "InjectedCrash"], `${step}`);
+      ends.crashed++;
+    } else ends.weights++;
+  }
+  // The run is over before the later of these steps.
+  assert.deepEqual(ends, { weights: 100, crashed: 50 });
+});
+
 function rehearseWith(kind: FaultKind, seed: number) {
   return simulate({
     seed,

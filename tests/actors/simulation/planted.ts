@@ -19,6 +19,7 @@ import {
   type Toy,
   type ToyBug,
 } from "./toy_actors.ts";
+import { CRASHES, playCommit } from "./two_phase_commit.ts";
 
 /** Small enough to be fast, large enough for the sums to depend on the order of their parts. */
 const TOY: Toy = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
@@ -54,6 +55,11 @@ export const PLANTED: readonly Planted[] = [
     name: "blocking send at capacity 1",
     options: {},
     scenario: (isPlanted) => (world) => playBlocking(world, isPlanted ? 1 : 2),
+  },
+  {
+    name: "two-phase commit that forgets its vote",
+    options: { faults: CRASHES },
+    scenario: (isPlanted) => (world) => playCommit(world, isPlanted),
   },
   toyBug("Date.now() in a handler"),
   toyBug("iteration over a Map keyed by arrival"),

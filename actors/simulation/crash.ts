@@ -1,0 +1,29 @@
+/**
+ * How an actor crashes in a simulation: as if what it lives in had died.
+ *
+ * @module
+ */
+
+import type { Work } from "../runtime/choose.ts";
+import { describeFailure } from "../runtime/failure.ts";
+import type { Isolate } from "../runtime/isolate.ts";
+import { fail } from "../runtime/lifecycle.ts";
+
+/**
+ * Ends an actor at once. A handler that waits for answers never goes on: it could send from beyond
+ * the grave. Who asked the actor learns that it is gone, its children stop, and what it had
+ * deferred is cleaned up, as that belongs to the test as well.
+ */
+export function kill(isolate: Isolate, { actor, envelope }: Work): void {
+  if (actor.state === "stopping") return;
+  const { step } = actor;
+  for (const id of step?.asks ?? []) {
+    isolate.asks.get(id)?.cancelTimeout();
+    isolate.asks.delete(id);
+  }
+  actor.step = undefined;
+  if (!step && envelope.replyTo) actor.owed.add(envelope.replyTo);
+  const error = new Error(`"${actor.ref.id}" was made to crash`);
+  error.name = "InjectedCrash";
+  fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));
+}

@@ -72,6 +72,12 @@ export class ActionList implements Iterable<Action> {
     return this.#words.length / WORDS_PER_PART;
   }
 
+  /** Whether a backward of it computes one half of a micro-batch. */
+  get hasHalves(): boolean {
+    for (let part = 0; part < this.partCount; part++) if (this.halfAt(part) !== 0) return true;
+    return false;
+  }
+
   /** The kind of a part as its number in {@linkcode KINDS}. */
   kindAt(part: number): number {
     return this.#word(part) & 3;

@@ -13,8 +13,11 @@ import { formatComparison, longestBubbles, scheduleRecord } from "./report.ts";
 import type { Schedule, ScheduleOptions } from "./schedule.ts";
 import { makespanLowerBound } from "./search/search.ts";
 import { withLists } from "./simulate.ts";
-import { formatCsv, parseCsv } from "./text.ts";
+import { formatCsv, formatTorchCsv, parseCsv } from "./text.ts";
 import { validate, violationError } from "./validate.ts";
+
+/** The workers whose stages are named where a bound holds for a placement. */
+const PLACES_SHOWN = 8;
 
 /** What the command needs of the world around it. */
 export interface ScheduleCommandContext {
@@ -120,6 +123,8 @@ function show(
   switch (flags.format) {
     case "csv":
       return formatCsv(analysis.schedule.lists);
+    case "pytorch":
+      return formatTorchCsv(analysis.schedule.lists);
     case "json": {
       const record = scheduleRecord(analysis);
       return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
@@ -141,14 +146,23 @@ function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): num
   return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
 }
 
+/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
+function inWords(placement: Schedule["placement"]): string {
+  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
+    held.map(({ stage }) => stage).join("+")
+  );
+  const more = placement.length > PLACES_SHOWN ? " …" : "";
+  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
+}
+
 function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
-  const { name, workers, stages, microBatches } = schedule;
+  const { name, workers, stages, microBatches, placement } = schedule;
   const line = `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches, ` +
     `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
   if (bound === undefined) return `${line}\n`;
-  const gap = shortNumber(Math.max(0, 100 * (makespan / bound - 1)));
-  return `${line}\nno order of this placement takes less than ${shortNumber(bound)}: ` +
-    `the gap is at most ${gap} %\n`;
+  const gap = shortNumber(100 * (makespan / bound - 1));
+  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
+    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
 }
 
 function listing({ format }: ScheduleFlags): string {

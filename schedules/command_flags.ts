@@ -6,7 +6,7 @@ import type { MailboxOrder } from "./policy.ts";
 import type { ChimeraScale, ScheduleOptions } from "./schedule.ts";
 
 /** How a schedule can be shown. */
-export const FORMATS = ["grid", "csv", "json", "svg"] as const;
+export const FORMATS = ["grid", "csv", "pytorch", "json", "svg"] as const;
 
 /** A way to show a schedule. */
 export type Format = typeof FORMATS[number];
@@ -42,7 +42,10 @@ export const FLAG_HELP: readonly (readonly [flag: string, help: string])[] = [
   ["--send T", "time of a message (0)"],
   ["--activation-limit M", "search: most activations of a worker, in 1/P of the model (P)"],
   ["--weight-limit M", "search: most weights of a worker, in 1/P of the model (1)"],
-  ["--format grid|csv|json|svg", "how to show it (grid)"],
+  [
+    "--format grid|csv|pytorch|json|svg",
+    "how to show it (grid); pytorch is CSV that PyTorch reads",
+  ],
   ["--out FILE", "where to write it"],
 ];
 

@@ -113,7 +113,7 @@ class Board {
     this.#isSplit = new Uint8Array(stages * microBatches);
     const gradients = blank();
     // One table serves both halves where no backward is halved.
-    this.#gradients = [gradients, hasHalves(lists) ? blank() : gradients];
+    this.#gradients = [gradients, lists.some(({ hasHalves }) => hasHalves) ? blank() : gradients];
   }
 
   /** When the last input of an action is there; Infinity where one is missing. */
@@ -215,11 +215,4 @@ class Board {
   #gradientKind(stage: number, microBatch: number): "B" | "I" {
     return this.#isSplit[stage * this.#microBatches + microBatch] === 1 ? "I" : "B";
   }
-}
-
-function hasHalves(lists: readonly ActionList[]): boolean {
-  return lists.some((list) => {
-    for (let part = 0; part < list.partCount; part++) if (list.halfAt(part) !== 0) return true;
-    return false;
-  });
 }

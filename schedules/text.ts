@@ -1,6 +1,6 @@
 /** Action lists as text: PyTorch's notation, one CSV row for each worker. */
 
-import { type Action, type ActionKind, formatAction } from "./action.ts";
+import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 
 const PLAIN = /^(\d+)([FBIW])(\d+)(?:\+(\d+)|\.([01]))?$/;
@@ -56,7 +56,16 @@ function parsePlain(text: string): Action | undefined {
 }
 
 /**
- * Writes action lists as CSV: a row for each worker, a cell for each action, no empty cells.
+ * The first row of a file that PyTorch's reader would misread: it takes a cell for the action that
+ * the cell begins with, and refuses a cell that begins with none.
+ */
+const NOT_FOR_TORCH =
+  "# PyTorch would take 0F4+5 for 0F4 and 0F3&3B1 for 0F3: --format pytorch writes what it can read";
+
+/**
+ * Writes action lists as CSV: a row for each worker, a cell for each action, no empty cells. Where an
+ * action is composed, which PyTorch's reader would misread, the first row is a comment, which that
+ * reader refuses; {@linkcode formatTorchCsv} is for PyTorch.
  *
  * @example
  * ```ts
@@ -68,14 +77,57 @@ function parsePlain(text: string): Action | undefined {
  * ```
  */
 export function formatCsv(lists: Iterable<Iterable<Action>>): string {
+  let text = "", isComposed = false;
+  for (const list of lists) {
+    const actions = [...list];
+    text += actions.map(formatAction).join(",") + "\n";
+    isComposed ||= actions.some((action) => !isPlain(action));
+  }
+  return isComposed ? `${NOT_FOR_TORCH}\n${text}` : text;
+}
+
+/**
+ * Writes action lists as CSV that PyTorch reads: an overlap is `(0F1;7B0)OVERLAP_F_B`.
+ *
+ * @throws {RangeError} at an action that PyTorch has no word for: a doubled forward, a half
+ * backward, or an overlap of anything but a forward and a whole backward.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual, throws } from "node:assert/strict";
+ * import { B, F, formatTorchCsv, overlap } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(formatTorchCsv([[F(0, 0), overlap(F(0, 1), B(7, 0))]]), "0F0,(0F1;7B0)OVERLAP_F_B\n");
+ * throws(() => formatTorchCsv([[F(0, 4, 5)]]), /received 0F4\+5/);
+ * ```
+ */
+export function formatTorchCsv(lists: Iterable<Iterable<Action>>): string {
   let text = "";
-  for (const list of lists) text += Array.from(list, formatAction).join(",") + "\n";
+  for (const list of lists) text += Array.from(list, formatTorchAction).join(",") + "\n";
   return text;
+}
+
+function formatTorchAction(action: Action): string {
+  if (isPlain(action)) return formatAction(action);
+  const [first, second, ...more] = parts(action);
+  const kinds = [first, second].map((part) => part?.kind).sort().join("");
+  if (first && second && more.length === 0 && kinds === "BF" && [first, second].every(isPlain)) {
+    return `(${formatAction(first)};${formatAction(second)})OVERLAP_F_B`;
+  }
+  throw new RangeError(
+    `Cannot write lists for PyTorch: each action must be one of a whole micro-batch, or an ` +
+      `overlap of a forward and a backward, received ${formatAction(action)}`,
+  );
+}
+
+function isPlain({ second, half, overlap }: Action): boolean {
+  return second === undefined && half === undefined && overlap === undefined;
 }
 
 /**
  * Reads action lists from CSV. Empty cells, which PyTorch writes for time in which a worker waits,
- * and PyTorch's sends, receives and collectives, which follow from the computation, are left out.
+ * and PyTorch's sends, receives and collectives, which follow from the computation, are left out,
+ * as is a first row that begins with `#`.
  *
  * @throws {SyntaxError} if a cell is no action (the text says which), or if there is no row.
  *
@@ -89,7 +141,7 @@ export function formatCsv(lists: Iterable<Iterable<Action>>): string {
  * ```
  */
 export function parseCsv(text: string): ActionList[] {
-  const rows = text.replace(/^\uFEFF/, "").replace(/(\r?\n)+$/, "").split(/\r?\n/);
+  const rows = text.replace(/^\uFEFF?(#.*\n)?/, "").replace(/(\r?\n)+$/, "").split(/\r?\n/);
   if (rows.length === 1 && rows[0]?.trim() === "") {
     throw new SyntaxError(
       "Cannot parse action lists: the CSV must have a row for each worker, received no row",

@@ -8,71 +8,108 @@ import type { Workload } from "./greedy.ts";
  *
  * - the way of one micro-batch through all stages and back;
  * - for each worker, the way of the first micro-batch to it and its work; or, as its weight parts
- *   may run last, its work without them, the way of the last gradient to stage 0 and the weight
- *   part there;
+ *   may run last, its work without them, the way of the last gradient to stage 0 and its backward
+ *   there;
  * - for each worker with a limit of activations, the way to it, and the time for which all its
  *   activations live at the least, shared by as many as may live at a time.
  *
- * Backwards count as split, which is never slower.
+ * Backwards count as split, which is never slower. Where forwards and backwards may overlap, each
+ * worker's work counts with the best pairs that it could have, and an action that takes longer
+ * alone than in an overlap with the overlap's time.
  *
  * @param limits For each worker, the most live (stage, micro-batch) activations.
+ * @param hasHalves Whether backwards may come in halves: a gradient then travels one half at a time.
  */
-export function lowerBound(load: Workload, limits: readonly number[]): number {
-  const { workers, stages, hosts, replicaOf, times: { durations } } = load;
+export function lowerBound(
+  load: Workload,
+  limits: readonly number[],
+  hasHalves: boolean,
+): number {
+  const { workers, stages, hosts, replicaOf, times: { durations, overlap } } = load;
   const time = (kind: number, stage: number) => durations[kind]?.[stage] ?? 0;
   const counts = new Array<number>(hosts.length / stages).fill(0);
   for (const replica of replicaOf) counts[replica] = (counts[replica] ?? 0) + 1;
-  const work = new Float64Array(workers);
-  const workWithoutWeights = new Float64Array(workers);
+  const lists = () => Array.from({ length: workers }, (): number[] => []);
+  const forwards = lists(), inputs = lists(), backwards = lists();
   const lives = new Float64Array(workers);
   const head = new Float64Array(workers).fill(Infinity);
   const tail = new Float64Array(workers).fill(Infinity);
   let bound = 0;
   counts.forEach((count, replica) => {
     if (count === 0) return;
-    const { toStage, toInput, around } = waysOf(load, replica);
-    bound = Math.max(bound, (around[0] ?? 0) + time(KIND.W, 0));
+    const { toStage, toEnd, away, own, around } = waysOf(load, replica, hasHalves);
+    bound = Math.max(bound, around);
     for (let stage = 0; stage < stages; stage++) {
       const worker = hosts[replica * stages + stage] as number;
-      const step = time(KIND.F, stage) + time(KIND.I, stage);
-      workWithoutWeights[worker] = (workWithoutWeights[worker] as number) + count * step;
-      work[worker] = (work[worker] as number) + count * (step + time(KIND.W, stage));
-      const life = (around[stage] as number) + time(KIND.W, stage);
+      for (let i = 0; i < count; i++) {
+        forwards[worker]?.push(time(KIND.F, stage));
+        inputs[worker]?.push(time(KIND.I, stage));
+        backwards[worker]?.push(time(KIND.B, stage));
+      }
+      const life = (away[stage] as number) + (own[stage] as number);
       lives[worker] = (lives[worker] as number) + count * life;
       head[worker] = Math.min(head[worker] as number, toStage[stage] as number);
-      tail[worker] = Math.min(tail[worker] as number, toInput[stage] as number);
+      tail[worker] = Math.min(tail[worker] as number, toEnd[stage] as number);
     }
   });
   for (let worker = 0; worker < workers; worker++) {
     const start = head[worker] as number;
     if (start === Infinity) continue;
     const shared = (lives[worker] as number) / (limits[worker] as number);
-    const afterLast = (workWithoutWeights[worker] as number) + (tail[worker] as number) +
-      time(KIND.W, 0);
-    bound = Math.max(bound, start + Math.max(work[worker] as number, afterLast, shared));
+    const [mine = [], forInputs = [], whole = []] = [forwards, inputs, backwards].map((all) =>
+      all[worker]
+    );
+    const afterLast = packed(mine, forInputs, overlap) + (tail[worker] as number);
+    bound = Math.max(bound, start + Math.max(packed(mine, whole, overlap), afterLast, shared));
   }
   return bound;
 }
 
-/** For each stage of a replica: the ways from the input to it, back from it, and from it around. */
-function waysOf(load: Workload, replica: number) {
-  const { stages, hosts, times: { durations, send } } = load;
-  const time = (kind: number, stage: number) => durations[kind]?.[stage] ?? 0;
+/** The time of as many forwards as backwards, in the pairs of both that save most. */
+function packed(
+  forwards: readonly number[],
+  backwards: readonly number[],
+  overlap = Infinity,
+): number {
+  const [longest, others] = [forwards, backwards].map((times) => times.toSorted((a, b) => b - a));
+  return longest!.reduce((sum, forward, i) => {
+    const backward = others![i] as number;
+    return sum + Math.min(forward + backward, overlap);
+  }, 0);
+}
+
+/**
+ * The ways of one micro-batch in a replica, at their shortest: from the input to each stage; from
+ * each stage's gradient to the end of the step at stage 0; from each stage's forward until its
+ * gradient comes, and what it does then at the least while its activations live; and from the input
+ * around to the end.
+ */
+function waysOf(load: Workload, replica: number, hasHalves: boolean) {
+  const { stages, hosts, times: { durations, overlap = Infinity, send } } = load;
+  const part = hasHalves ? 2 : 1;
+  const forward = (stage: number) => Math.min(durations[KIND.F]?.[stage] ?? 0, overlap);
+  /** The last part of a backward, which nothing of it may come after. */
+  const last = (stage: number) => Math.min((durations[KIND.B]?.[stage] ?? 0) / part, overlap);
+  const input = (stage: number) => Math.min(durations[KIND.I]?.[stage] ?? 0, last(stage));
   const edge = (stage: number) => {
     const isLocal = hosts[replica * stages + stage] === hosts[replica * stages + stage + 1];
     return isLocal ? 0 : send[stage] as number;
   };
   const toStage = new Float64Array(stages);
-  const toInput = new Float64Array(stages);
+  const toEnd = new Float64Array(stages);
   for (let stage = 1; stage < stages; stage++) {
     const below = stage - 1;
-    toStage[stage] = (toStage[below] as number) + time(KIND.F, below) + edge(below);
-    toInput[stage] = (toInput[below] as number) + time(KIND.I, below) + edge(below);
+    toStage[stage] = (toStage[below] as number) + forward(below) + edge(below);
+    toEnd[stage] = edge(below) + (below === 0 ? last(0) : input(below) + (toEnd[below] as number));
   }
-  const around = new Float64Array(stages);
+  const away = new Float64Array(stages);
   for (let stage = stages - 1; stage >= 0; stage--) {
-    const beyond = stage === stages - 1 ? 0 : (around[stage + 1] as number) + 2 * edge(stage);
-    around[stage] = time(KIND.F, stage) + time(KIND.I, stage) + beyond;
+    const beyond = stage === stages - 1
+      ? 0
+      : (away[stage + 1] as number) + input(stage + 1) + 2 * edge(stage);
+    away[stage] = forward(stage) + beyond;
   }
-  return { toStage, toInput, around };
+  const own = Float64Array.from({ length: stages }, (_, stage) => last(stage));
+  const end = Math.min(durations[KIND.B]?.[0] ?? 0, overlap);
+  return { toStage, toEnd, away, own, around: (away[0] as number) + end };
 }

@@ -70,8 +70,11 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
 }
 
 /**
- * The time that no order of the schedule's actions on its placement can beat, within a limit of
- * activations for each worker.
+ * The time that no order of the schedule's micro-batches can beat on the schedule's own placement
+ * (which worker holds which stage of which replica), within a limit of activations for each worker.
+ * Orders are of forwards and of backwards that are whole or split; in halves as well where the
+ * schedule has such; each forward may overlap with a backward where the costs have a time for that.
+ * On another placement another order may be faster.
  *
  * @param activationLimit In micro-batches of 1/P of the model; none unless given.
  *
@@ -89,7 +92,9 @@ export function makespanLowerBound(
   costs: Costs = {},
   activationLimit = Infinity,
 ): number {
-  return lowerBound(workloadOf(schedule, costs), partLimits(schedule, activationLimit));
+  const limits = partLimits(schedule, activationLimit);
+  const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
+  return lowerBound(workloadOf(schedule, costs), limits, hasHalves);
 }
 
 /** For each worker, a limit in micro-batches of 1/P of the model as one of (stage, micro-batch). */

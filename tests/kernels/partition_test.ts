@@ -29,6 +29,13 @@ Deno.test("no cut into stages has a cheaper most expensive stage", () => {
   ));
 });
 
+Deno.test("of cuts that are equally good it is the earliest, on every machine", () => {
+  assert.deepEqual(partition([1, 1, 1], 2), [0, 1]);
+  assert.deepEqual(partition([2, 1, 1, 2], 3), [0, 1, 3]);
+  assert.deepEqual(partition([1, 1, 1, 1], 3), [0, 1, 2]);
+  assert.deepEqual(partition([4, 1, 1, 1, 1], 3), [0, 1, 2]);
+});
+
 Deno.test("more stages than layers are refused with both numbers", () => {
   assert.throws(() => partition([1, 2, 3], 4), {
     name: "RangeError",

@@ -96,12 +96,19 @@ Deno.test("search prints its lower bound and the gap", () => {
   const grid = run("search --workers 4 --micro-batches 8 --activation-limit 3").output;
   assert.match(
     grid,
-    /no order of this placement takes less than [\d.]+: the gap is at most [\d.]+ %/,
+    /no order of this placement \(stages [\d+, ]+ on workers 0 to 3\) takes less than [\d.]+: the gap is at most [\d.]+ %/,
   );
   const { lowerBound, makespan } = JSON.parse(
     run("search --workers 4 --micro-batches 8 --activation-limit 3 --format json").output,
   );
   assert.ok(lowerBound > 0 && lowerBound <= makespan);
+  // Overlaps make the order shorter than any without them.
+  const overlapping =
+    "search --workers 4 --micro-batches 8 --forward 1 --backward 2 --overlap 1.5 " +
+    "--weight-limit 2 --activation-limit 6 --format json";
+  const record = JSON.parse(run(overlapping).output);
+  assert.equal(record.makespan, 21);
+  assert.ok(record.lowerBound <= 21);
 });
 
 Deno.test("a CSV file in the place of a name is validated and shown", () => {
@@ -155,7 +162,11 @@ const BAD: readonly [string, string, RegExp][] = [
     /--forward: it must be a number/,
   ],
   ["1f1b --workers 2 --micro-batches 2 --forward 1,2,3", "RangeError", /multiple of the 2 stages/],
-  ["1f1b --workers 2 --micro-batches 2 --format png", "RangeError", /one of grid, csv, json, svg/],
+  [
+    "1f1b --workers 2 --micro-batches 2 --format png",
+    "RangeError",
+    /one of grid, csv, pytorch, json, svg/,
+  ],
   [
     "chimera --workers 4 --micro-batches 4 --scale half",
     "RangeError",

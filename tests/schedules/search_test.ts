@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import fc from "../fast_check.ts";
 import { contests, hold, searchTable } from "../../bench/search.ts";
-import { createSchedule, validate, withOrders } from "../../schedules/mod.ts";
+import { analyze, type Costs, createSchedule, validate, withOrders } from "../../schedules/mod.ts";
 import { greedyOrder, workloadOf } from "../../schedules/search/greedy.ts";
 
 Deno.test("search is never worse than the best schedule by rule, and often better", () => {
@@ -46,6 +46,28 @@ Deno.test("whatever the limits and costs, the list scheduler neither gets stuck 
     ),
     { numRuns: 300 },
   );
+});
+
+Deno.test("a local search makes shorter what rules and list scheduling give", () => {
+  const search = (costs: Costs, workers: number, microBatches: number) => {
+    const options = { workers, microBatches, activationLimit: 3, costs };
+    return analyze(createSchedule("search", options), costs).makespan;
+  };
+  // Without the local search they take 28, 17 and 30.75.
+  assert.ok(search({}, 4, 8) <= 27);
+  assert.ok(search({ forward: 1, input: 1.5, weight: 0.5 }, 3, 5) <= 16.75);
+  assert.ok(search({ forward: 1, input: 1.5, weight: 0.5 }, 4, 8) <= 29.25);
+});
+
+Deno.test("a patient worker lets a weight part wait for an input that is about to come", () => {
+  const base = createSchedule("1f1b", { workers: 3, microBatches: 4 });
+  const costs = { forward: 1, input: 0.5, weight: 2, send: 0.5 };
+  const times = [0, 0.5, 1].map((patience) => {
+    const strategy = { isSplit: true, isForwardFirst: false, pipeLimit: Infinity, patience };
+    const orders = greedyOrder(workloadOf(base, costs), { ...strategy, limits: [3, 3, 3] });
+    return analyze(withOrders(base, "patient", orders), costs).makespan;
+  });
+  assert.deepEqual(times, [19.5, 19, 18]);
 });
 
 Deno.test("a limit that does not leave room for every stage of a worker is refused", () => {

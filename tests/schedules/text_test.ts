@@ -8,6 +8,7 @@ import {
   F,
   formatAction,
   formatCsv,
+  formatTorchCsv,
   overlap,
   parseAction,
   parseCsv,
@@ -75,6 +76,31 @@ Deno.test("a DualPipeV file as PyTorch writes it can be loaded, and is this pack
   const own = withLists(createSchedule("dualpipe-v", { workers: 4, microBatches: 10 }));
   assert.equal(formatCsv(loaded.lists), formatCsv(own.lists));
   assert.deepEqual(loaded.placement, own.placement);
+});
+
+Deno.test("what PyTorch's reader would misread stands behind a row that it refuses", () => {
+  /** That reader takes a cell for the action or the overlap that it begins with. */
+  const torch = /^(?:\d+[FBIW]\d+|\(.*\)OVERLAP_F_B)/;
+  const whole = /^(?:\d+[FBIW]\d+|\(\d+[FB]\d+;\d+[FB]\d+\)OVERLAP_F_B)$/;
+  for (
+    const one of allCases().filter(({ options: { workers, microBatches } }) =>
+      workers === 4 && microBatches === 8
+    )
+  ) {
+    const schedule = made(one);
+    if (schedule === undefined) continue;
+    const { lists } = withLists(schedule), csv = formatCsv(lists);
+    const cells = csv.split(/[,\n]/).filter((cell) => cell !== "");
+    const isRefused = !torch.test(cells[0]!);
+    assert.equal(isRefused, cells.some((cell) => !whole.test(cell)), inWords(one));
+    if (/\d\+\d|\.[01]/.test(csv.replace(/^#.*/, ""))) {
+      assert.throws(() => formatTorchCsv(lists), /received \d+(F\d+\+\d+|B\d+\.0)/, inWords(one));
+    } else {
+      const written = formatTorchCsv(lists);
+      assert.ok(written.split(/[,\n]/).every((cell) => cell === "" || whole.test(cell)));
+      assert.deepEqual(parseCsv(written).map(String), lists.map(String), inWords(one));
+    }
+  }
 });
 
 Deno.test("PyTorch's empty cells, messages and collectives are left out", () => {

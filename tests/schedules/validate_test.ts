@@ -145,6 +145,13 @@ Deno.test("a sum out of order is reported even where nothing gets stuck", () => 
   ]);
 });
 
+Deno.test("the second half of a backward before the first is a sum out of order", () => {
+  const schedule = scheduleFromLists("mine", parseCsv("0F0,0F1,0B0.1,0B0.0,0B1.0,0B1.1\n"));
+  assert.deepEqual(validate(schedule).map(({ reason, message }) => [reason, message]), [
+    ["descending", "worker 0 runs 0B0.0 after a later micro-batch"],
+  ]);
+});
+
 Deno.test("a circle of three workers names all three", () => {
   const lists = parseCsv([
     "0F0,0F1,0B0,0B1,0F2,0B2",

@@ -17,6 +17,8 @@ import {
 } from "./mod.ts";
 import { main as train } from "./examples/train_gpt.ts";
 
+const TRAIN_MODULE = new URL("./examples/train_gpt.ts", import.meta.url).href;
+
 type Command = (args: string[], context: CommandContext) => Promise<number>;
 
 const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: string }>> = {
@@ -25,7 +27,7 @@ const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: 
   schedule: { run: schedule, help: "shows, lists and compares schedules" },
   explore: { run: exploreCommand, help: "plays a scenario in many orders of its messages" },
   replay: {
-    run: (args, context) => replayCommand(args, context, train),
+    run: (args, context) => replayCommand(args, context, { run: train, module: TRAIN_MODULE }),
     help: "makes a recorded run again and compares every step",
   },
   journal: { run: journalCommand, help: "shows a journal, or where two of them part" },

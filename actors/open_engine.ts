@@ -12,7 +12,6 @@ import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "./recovery.ts";
 import { openSerial } from "./serial.ts";
 import { openSerialAsync } from "./serial_async.ts";
-import { beginRunJournal } from "./run_journal.ts";
 import type { PreparedRun } from "./train_options.ts";
 
 /** Opens the engine of a run. */
@@ -37,5 +36,5 @@ export async function openEngine(prepared: PreparedRun): Promise<Engine> {
 async function journaled(prepared: PreparedRun, nth: number): Promise<PreparedRun> {
   // Whoever made the system has a journal of it, or none.
   if (prepared.system) return prepared;
-  return { ...prepared, observer: await beginRunJournal(prepared, nth) };
+  return { ...prepared, observer: await prepared.journal?.begin(prepared, nth) };
 }

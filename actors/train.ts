@@ -7,15 +7,14 @@
 import { delay } from "@std/async/delay";
 import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
 import { openCheckpointWriter } from "./checkpoint_writer.ts";
-import { endAll } from "./end_all.ts";
 import { meanLoss, meanNorm } from "./engine.ts";
 import { firstLossScale, type LossScaleState, nextLossScale } from "./loss_scale.ts";
-import { allSkipped, assertScaled } from "./non_finite.ts";
+import { assertScaled } from "./non_finite.ts";
 import { openEngine } from "./open_engine.ts";
 import type { StepOutcome, StepRequest } from "./protocol.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
+import { assertWritten } from "./run_journal.ts";
 import { runAhead } from "./run_ahead.ts";
-import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
 import { type PreparedRun, prepareRun, type TrainOptions } from "./train_options.ts";
 import { hashWeights } from "./weights.ts";
@@ -89,11 +88,8 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   const engine = await openEngine(prepared);
   let peakActivations: readonly number[] = [], weights: readonly number[] = [];
   let memory: StepOutcome["memory"];
-  const { checkpoint: to } = options;
-  const evaluation = options.evaluation && copyEvaluation(options.evaluation);
-  const first = { step, update };
+  const { evaluation, checkpoint: to } = options;
   const writer = openCheckpointWriter(to, model.parameters, prepared.announce);
-  const errors: unknown[] = [];
   const written = () => writer.ended().catch(() => {});
   const save = async (): Promise<StageState> => {
     const state = await engine.save(), isDynamic = prepared.lossScaling === "dynamic";
@@ -111,8 +107,9 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   const evaluatesAfter = (step: number) => evaluation && step % evaluation.every === 0;
   const savesAfter = (step: number) => to?.every && step % to.every === 0 && step < steps;
   const pausesAfter = (step: number) => Boolean(evaluatesAfter(step) || savesAfter(step));
+  const isToEnd = () => options.signal?.aborted || prepared.journal?.ended.aborted;
   async function* requests(): AsyncGenerator<StepRequest, void> {
-    for (let next = step + 1; next <= steps && !options.signal?.aborted; next++) {
+    for (let next = step + 1; next <= steps && !isToEnd(); next++) {
       const microBatches = await nextStep(batches, next);
       if (!microBatches) return;
       const predictions = countPredictions(microBatches), learningRate = learningRateAt(rate, next);
@@ -146,15 +143,12 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       if (options.signal && runtime !== "workers") await letSignalsIn();
     }
     yield* await writer.ended();
-    const isInterrupted = options.signal?.aborted === true && step < steps;
-    if (step > first.step && update === first.update && !isInterrupted) {
-      throw allSkipped(step - first.step, prepared.lossScaling, lossScale);
-    }
     const state = await save();
     yield* await writer.ended();
+    assertWritten(prepared.journal, step, writer.newest);
     yield {
       type: "end",
-      isInterrupted,
+      isInterrupted: options.signal?.aborted === true && step < steps,
       device: prepared.device.name,
       choice: prepared.device,
       runtime,
@@ -170,22 +164,20 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       weights: state.weights,
     };
   } catch (error) {
-    errors.push(error);
     if (error instanceof WorkerLostError && error.lost.isWedged) {
       await written();
-      errors[0] = new WedgedError(error.message, writer.newest);
+      throw new WedgedError(error.message, writer.newest);
     }
+    throw error;
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, engine.close, () => batches.return()]);
+    await written();
+    await batches.return?.();
+    await engine.close();
   }
+  // What was done last is written down last.
+  assertWritten(prepared.journal, step, writer.newest);
 }
-
-/** Held-out micro-batches are copied like others: they may share their buffers with the data. */
-const copyEvaluation = (evaluation: NonNullable<TrainOptions["evaluation"]>) => ({
-  ...evaluation,
-  batches: evaluation.batches.map(copyBatch),
-});
 
 /** Where a run stands, as a checkpoint keeps it. */
 interface Progress {
@@ -211,3 +203,35 @@ function progressOf(
  * `setImmediate` can go by for a second before a signal is heard.
  */
 const letSignalsIn = () => delay(0);
+
+/** The micro-batches of each step after `done`; the last step may have fewer. */
+async function* takeSteps(
+  data: TrainOptions["data"],
+  microBatches: number,
+  done: number,
+  dropLast: boolean,
+): AsyncGenerator<Batch[], void> {
+  let skip = done * microBatches, step: Batch[] = [];
+  for await (const batch of data) {
+    if (skip-- > 0) continue;
+    step.push(batch);
+    if (step.length < microBatches) continue;
+    yield step;
+    step = [];
+  }
+  if (step.length === 0) return;
+  // An empty step says that what was left was dropped.
+  yield dropLast ? [] : step;
+}
+
+/** The micro-batches of a step; none where the last, smaller step was dropped. */
+async function nextStep(
+  batches: AsyncGenerator<Batch[], void>,
+  step: number,
+): Promise<Batch[] | undefined> {
+  const { value, done } = await batches.next();
+  if (!done) return value.length > 0 ? value : undefined;
+  throw new RangeError(
+    `Cannot run step ${step}: the data must have micro-batches for every step, received too few`,
+  );
+}

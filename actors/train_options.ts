@@ -34,8 +34,7 @@ import type { LossScale } from "./loss_scale.ts";
 import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
-import { checkJournal, type RunJournal } from "./run_journal.ts";
-import type { Data } from "./step_data.ts";
+import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
 import type { System } from "./runtime/mod.ts";
 import { readWeights } from "./weights.ts";
 
@@ -48,10 +47,9 @@ export interface TrainOptions {
   readonly model: Model;
   /**
    * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume the
-   * micro-batches of the steps already done are skipped. Each is copied as it comes, so its buffers
-   * may be used again for the next.
+   * micro-batches of the steps already done are skipped.
    */
-  readonly data: Data;
+  readonly data: Iterable<Batch> | AsyncIterable<Batch>;
   /** Optimizer steps of the whole run, those before a resume included. */
   readonly steps: number;
   /** Micro-batches of one step, N. Default 4. */
@@ -171,7 +169,7 @@ export interface PreparedRun extends EngineOptions {
   /** How the loss is scaled; undefined where a step that overflows ends the run. */
   readonly lossScaling: LossScale | undefined;
   /** Where the journal goes. */
-  readonly journal: RunJournal | undefined;
+  readonly journal: OpenJournal | undefined;
   /** How each worker is kept apart from the others. */
   readonly isolation: "worker" | "process";
   /** What workers are asked to suffer. */
@@ -250,7 +248,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
     : { ...learningRate, steps };
   if (options.checkpoint) await checkWritable(options.checkpoint.directory);
-  if (options.journal) await checkJournal(options.journal);
+  const { announce = () => {} } = options;
+  const journal = options.journal && await openRunJournal(options.journal, announce);
   const device = await resolveDevice(options.device ?? "auto", options.announce);
   assertMemory(options, schedule, compiled, device.name);
   const { predictions } = options.model;
@@ -276,13 +275,13 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     link,
     lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
     isolation: options.isolation ?? "worker",
-    journal: options.journal,
+    journal,
     system: options.system,
     faults: options.faults ?? [],
     heapLimitMb: options.heapLimitMb,
     stallMs: options.stallMs ?? STALL_MS,
     retries: options.retries ?? RETRIES,
-    announce: options.announce ?? (() => {}),
+    announce,
     isTraced: options.trace ?? false,
     seed: options.seed ?? 1,
   };

@@ -86,7 +86,7 @@ export async function main(args: string[], context: CommandContext): Promise<num
   using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);
   for await (
     const event of train({
-      ...runOptions(request),
+      ...runOptions(request, import.meta.url),
       model: task.model,
       data: task.data,
       evaluation: every ? { every, batches: task.heldOut(), atStart: !flags.json } : undefined,

@@ -6,6 +6,7 @@
 
 import { describeStep, type Journal, readJournal, type StepRecord } from "../simulation/mod.ts";
 import { type CommandContext, print } from "./command.ts";
+import { describeEnds } from "./replay_command.ts";
 
 const HELP = [
   "Shows what a run was, message by message, or where two runs part.",
@@ -42,14 +43,15 @@ export async function journalCommand(
   return difference === undefined ? 0 : 1;
 }
 
-function describeJournal({ header, steps, payloads, isTorn }: Journal): string {
+function describeJournal(journal: Journal): string {
+  const { header, steps, payloads } = journal;
   const { package: version, seed, strategy, device, deno, configuration, actors } = header;
   const kept = payloads.size > 0 ? `, ${payloads.size} messages kept` : "";
   return [
     `Troupe ${version}, Deno ${deno}, device ${device}, seed ${seed}, ${strategy}`,
     `configuration ${JSON.stringify(configuration)}`,
     ...Object.entries(actors).map(([module, hash]) => `${module} ${hash}`),
-    `${steps.length} steps${kept}${isTorn ? "; its last line is torn" : ""}`,
+    `${steps.length} steps${kept}${describeEnds(journal)}`,
     ...steps.map((step) => `${step.isolate} ${describeStep(step)}  ${step.chain}`),
   ].join("\n");
 }

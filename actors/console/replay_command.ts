@@ -23,6 +23,10 @@ import { type GivenFlags, helpLines, parseFlags } from "./flags.ts";
 const REPLAY_FLAGS = {
   actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },
   module: { kind: "text", value: "FILE#NAME", help: "what makes that actor, if not this package" },
+  "code-changed": {
+    kind: "switch",
+    help: "replay a whole run also where the program is not the one that wrote the journal",
+  },
   until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step, and show it" },
   help: { kind: "switch", help: "show this" },
 } as const;
@@ -52,8 +56,13 @@ function help(): string {
   ].join("\n");
 }
 
-/** The program that trains, as it is run by its flags. */
-export type TrainProgram = (args: string[], context: CommandContext) => Promise<number>;
+/** The program that trains. */
+export interface TrainProgram {
+  /** URL of its module. */
+  readonly module: string;
+  /** Runs it by its flags. */
+  readonly run: (args: string[], context: CommandContext) => Promise<number>;
+}
 
 /**
  * Runs `troupe replay`; returns the exit code.
@@ -71,23 +80,33 @@ export async function replayCommand(
     throw new TypeError(`Cannot replay: the first argument must be a JOURNAL, received ${path}`);
   }
   const flags = parseFlags(rest, REPLAY_FLAGS), journal = await readJournal(path!);
+  const mayHaveChanged = flags["code-changed"] ?? false;
   const replay = flags.actor === undefined
-    ? wholeRun(journal, context, train)
+    ? wholeRun(journal, context, { train, mayHaveChanged })
     : oneActor(journal, flags.actor, flags.module);
   context.begin();
   const shown: StepRecord[] = [];
   try {
-    print(
-      await replay((step) => {
-        shown.push(step);
-        if (step.n === flags.until) throw new Reached();
-      }),
-    );
+    const outcome = await replay((step) => {
+      shown.push(step);
+      if (step.n === flags.until) throw new Reached();
+    });
+    print(`${outcome}${describeEnds(journal)}`);
   } catch (error) {
     if (error instanceof Reached) print(stopped(shown, flags));
     else throw error;
   }
   return 0;
+}
+
+/** What a journal lacks, as the rest of a sentence. */
+export function describeEnds({ isTorn, unfinished }: Journal): string {
+  const ends = unfinished.length === 0 ? [] : [
+    `; the end of isolate ${
+      unfinished.join(", ")
+    } is missing: it was killed, or the journal was cut`,
+  ];
+  return [...(isTorn ? ["; its last line is torn"] : []), ...ends].join("");
 }
 
 /** A replay has come as far as was asked for. */
@@ -139,13 +158,19 @@ function knownActor({ steps, payloads }: Journal, id: string): AnySpec {
   throw new TypeError(`Cannot replay ${id}: --module must say what makes it, received none`);
 }
 
+/** How a whole run is made again. */
+interface WholeRun {
+  readonly train: TrainProgram;
+  readonly mayHaveChanged: boolean;
+}
+
 /** A recorded run, made again as its configuration says. */
-function wholeRun(journal: Journal, context: CommandContext, train: TrainProgram): Replay {
+function wholeRun(journal: Journal, context: CommandContext, how: WholeRun): Replay {
   const configuration = journal.header.configuration as
     | Partial<ExploredRun & { train: string[] }>
     | null;
   const { explore, faults = [] } = configuration ?? {}, args = configuration?.train;
-  if (args) return (onStep) => replayTraining(journal, args, context, train, onStep);
+  if (args) return (onStep) => replayTraining(journal, args, context, how, onStep);
   if (explore === undefined) {
     throw new TypeError(
       "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
@@ -157,6 +182,7 @@ function wholeRun(journal: Journal, context: CommandContext, train: TrainProgram
     const run = await replayJournal(journal, scenario, {
       configuration: configuration!.configuration,
       faults: faults as readonly Fault[],
+      mayHaveChanged: how.mayHaveChanged,
       onStep,
     });
     const { steps, hash, failure } = run;
@@ -170,7 +196,7 @@ async function replayTraining(
   journal: Journal,
   args: readonly string[],
   { signal }: CommandContext,
-  train: TrainProgram,
+  { train, mayHaveChanged }: WholeRun,
   onStep: (step: StepRecord) => void,
 ): Promise<string> {
   const out = await Deno.makeTempDir();
@@ -178,9 +204,15 @@ async function replayTraining(
     const run = await replayJournal(
       journal,
       async ({ system }) => {
-        await train([...args, "--out", out], { begin: () => {}, signal, system });
+        await train.run([...args, "--out", out], { begin: () => {}, signal, system });
       },
-      { actors: TRAINING_ACTORS, trusted: TRUSTED, hangMs: HANG_MS, onStep },
+      {
+        actors: [...TRAINING_ACTORS, train.module],
+        mayHaveChanged,
+        trusted: TRUSTED,
+        hangMs: HANG_MS,
+        onStep,
+      },
     );
     const { steps, hash, failure } = run;
     if (!failure) return `${steps} steps as recorded, hash ${hash}`;

@@ -118,6 +118,12 @@ const RUNNING_FLAGS = {
   },
   journal: { kind: "text", value: "FILE", help: "write down every message and step of the actors" },
   "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
+  "journal-full": {
+    kind: "choice",
+    choices: ["go-on", "stop"],
+    default: "go-on",
+    help: "full disk: no more journal, or a checkpoint and the end",
+  },
   recompute: {
     kind: "choice",
     choices: RECOMPUTE_POLICIES,

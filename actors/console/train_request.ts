@@ -135,9 +135,14 @@ async function checkFile(name: string, path: string): Promise<void> {
   );
 }
 
-/** The part of a run's options that the flags decide alone: all but the model and its data. */
+/**
+ * The part of a run's options that the flags decide alone: all but the model and its data.
+ *
+ * @param program URL of the module that trains, which a journal wants to know.
+ */
 export function runOptions(
   { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
+  program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
     steps: flags.steps,
@@ -163,6 +168,8 @@ export function runOptions(
       path: flags.journal,
       payloads: flags["journal-messages"],
       configuration: { train: args },
+      program: program === undefined ? [] : [program],
+      whenFull: flags["journal-full"],
     },
     retries: flags.retries,
     stallMs: 1000 * flags["stall-timeout"],

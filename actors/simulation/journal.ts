@@ -1,20 +1,44 @@
 /**
  * The journal: a file of JSON lines that says what a run was, step by step.
  *
- * The first line is the header. Then come steps, as {@linkcode StepRecord}s, and payloads, each
- * once and under its digest: `{"payload":"0123…","is":…}`. Isolates append to one file, whole lines
- * at a time, so the steps of each isolate are in order and those of several are mixed.
+ * The first line is the header. Then come steps, as {@linkcode StepRecord}s, messages, each under
+ * its digest: `{"payload":"0123…","isolate":1,"is":…}`, and as the last line of an isolate its end
+ * with the number of its steps: `{"end":7,"isolate":1}`. Isolates append to one file, whole lines
+ * at a time, so the lines of each isolate are in order and those of several are mixed. Every line
+ * ends with a `sum` of itself and of all before it that its isolate wrote, the header first: see
+ * {@linkcode Seal}.
+ *
+ * [Note: version 1] Until 0.1.0 lines had no sums and isolates no ends. Such a journal is read as it
+ * is: its steps' hashes and the digests of its messages are checked, its other fields (header, deeds,
+ * states, readings) are believed, and a tail that is cut between two lines is not noticed.
  *
  * @module
  */
 
-import { Digest } from "./digest.ts";
+import { Digest, digestOf } from "./digest.ts";
+import {
+  checkFields,
+  END_FIELDS,
+  excerpt,
+  hashedOf,
+  HEADER_FIELDS,
+  type Line,
+  MESSAGE_FIELDS,
+  parseLine,
+  STEP_FIELDS,
+  unread,
+} from "./journal_lines.ts";
+import { readLines } from "./journal_text.ts";
 import { decodePayload } from "./payload_codec.ts";
-import { addStep, type HashedStep, type StepRecord, UNCHOSEN } from "./recorder.ts";
+import { addStep, type StepRecord } from "./recorder.ts";
+import { Seal, sumIn } from "./seal.ts";
 
-/** Version of the format that is written and read. A change breaks every committed fixture, so the
- * changelog must say it. */
-export const JOURNAL_VERSION = 1;
+/** Version of the format that is written. A change breaks every committed fixture, so the changelog
+ * must say it. */
+export const JOURNAL_VERSION = 2;
+
+/** Versions that are read. */
+const VERSIONS: readonly unknown[] = [1, JOURNAL_VERSION];
 
 /** What a journal is of. */
 export interface JournalHeader {
@@ -30,7 +54,8 @@ export interface JournalHeader {
   readonly strategy: string;
   /** What the run was configured with. */
   readonly configuration: unknown;
-  /** Modules of the actors, as the run named them, and the SHA-256 of each. */
+  /** Modules of the actors and what they import, as {@linkcode hashModules} names them, and the
+   * SHA-256 of each. */
   readonly actors: Readonly<Record<string, string>>;
   /** Where the numbers were made: the device. */
   readonly device: string;
@@ -48,13 +73,18 @@ export interface Journal {
   readonly payloads: ReadonlyMap<string, unknown>;
   /** The last line was not whole: the program died while it was written. */
   readonly isTorn: boolean;
+  /** Isolates of which the end is missing: they were killed, or the journal was cut. Of version 1
+   * always empty. */
+  readonly unfinished: readonly number[];
 }
 
 /**
- * Reads a journal and checks it: every step's running hash must follow from the steps before it.
+ * Reads a journal and checks it: every line must be what was written, and follow from the lines
+ * before it.
  *
  * @param path the file.
  * @throws {Deno.errors.NotFound} (as a rejection) when there is none.
+ * @throws {TypeError} (as a rejection) when it is no file.
  * @throws {SyntaxError} (as a rejection) when a line is not what it was when it was written, or the
  * format is another one.
  *
@@ -67,33 +97,23 @@ export interface Journal {
  * await Deno.writeTextFile(path, '{"format":"troupe-journal","version":99}\n');
  * await assert.rejects(
  *   readJournal(path),
- *   /Cannot read a journal: its version must be 1, received 99/,
+ *   /Cannot read a journal: its version must be 1 or 2, received 99/,
  * );
  * await Deno.remove(path);
  * ```
  */
 export async function readJournal(path: string): Promise<Journal> {
-  return parseJournal(await Deno.readTextFile(path));
+  const reader = new Reader();
+  const isTorn = await readLines(path, (line) => reader.add(line));
+  return reader.end(isTorn);
 }
 
 /** Reads the text of a journal; see {@linkcode readJournal}. */
 export function parseJournal(text: string): Journal {
-  const lines = text.split("\n");
+  const lines = text.split("\n"), reader = new Reader();
   const isTorn = lines.pop() !== "";
-  const header = parseLine(lines[0] ?? "", 1) as unknown as JournalHeader;
-  checkHeader(header);
-  const steps: StepRecord[] = [], payloads = new Map<string, unknown>();
-  const hashes = new Map<number, Digest>();
-  for (let index = 1; index < lines.length; index++) {
-    const line = parseLine(lines[index]!, index + 1);
-    if ("is" in line) payloads.set(String(line["payload"]), line["is"]);
-    else {
-      const step = line as unknown as StepRecord;
-      checkStep(step, hashes, index + 1);
-      steps.push(step);
-    }
-  }
-  return { header, steps, payloads, isTorn };
+  for (const line of lines) reader.add(line);
+  return reader.end(isTorn);
 }
 
 /** The message of a step, as it was before it was handled. @throws {RangeError} when the journal
@@ -105,51 +125,147 @@ export function payloadOf({ payloads }: Journal, { n, payload }: StepRecord): un
   );
 }
 
-/** The parts of a step record that count in a running hash. */
-export function hashedOf(step: StepRecord): HashedStep {
-  const { t, actor, from, type, name = "", payload, choice = UNCHOSEN, arity = 0 } = step;
-  const end = from.lastIndexOf("#");
-  return {
-    t,
-    actor,
-    from: from.slice(0, end),
-    nth: Number(from.slice(end + 1)),
-    type,
-    name,
-    payload: [parseInt(payload.slice(0, 8), 16) | 0, parseInt(payload.slice(8), 16) | 0],
-    choice,
-    arity,
-  };
+/** What was read of an isolate. */
+interface Written {
+  readonly seal: Seal;
+  readonly hash: Digest;
+  steps: number;
+  isOver: boolean;
 }
 
-function parseLine(text: string, line: number): Record<string, unknown> {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new SyntaxError(`Cannot read a journal: line ${line} must be JSON, received ${text}`);
+/** Takes in a journal line by line. */
+class Reader {
+  #header: JournalHeader | undefined;
+  /** Sum of the header. */
+  #sum = "";
+  #lines = 0;
+  readonly #steps: StepRecord[] = [];
+  readonly #payloads = new Map<string, unknown>();
+  readonly #isolates = new Map<number, Written>();
+
+  /** Checks a line and takes it in. */
+  add(text: string): void {
+    const line = parseLine(text, ++this.#lines);
+    if (!this.#header) this.#begin(line, text);
+    else if ("is" in line) this.#addMessage(line, text);
+    else if ("end" in line) this.#addEnd(line, text);
+    else this.#addStep(line, text);
+  }
+
+  /** All that was read. */
+  end(isTorn: boolean): Journal {
+    if (!this.#header) throw unread(1, "be the header of a journal", undefined);
+    const common = { header: this.#header, steps: this.#steps, payloads: this.#payloads, isTorn };
+    if (!this.#isSealed) return { ...common, unfinished: [] };
+    const isolates = new Set([0, ...this.#isolates.keys(), ...this.#steps.flatMap(spawnedIn)]);
+    const unfinished = [...isolates].filter((one) => !this.#isolates.get(one)?.isOver);
+    return { ...common, unfinished: unfinished.sort((a, b) => a - b) };
+  }
+
+  get #isSealed(): boolean {
+    return this.#header!.version > 1;
+  }
+
+  #begin(line: Line, text: string): void {
+    const { format, version } = line;
+    if (format !== "troupe-journal") {
+      throw new SyntaxError(
+        `Cannot read a journal: its format must be troupe-journal, received ${excerpt(format)}`,
+      );
+    }
+    if (!VERSIONS.includes(version)) {
+      throw new SyntaxError(
+        `Cannot read a journal: its version must be ${VERSIONS.join(" or ")}, received ${
+          excerpt(version)
+        }`,
+      );
+    }
+    checkFields(line, HEADER_FIELDS, 1);
+    this.#header = line as unknown as JournalHeader;
+    if (!this.#isSealed) return;
+    checkSum(new Seal(), text, 1);
+    this.#sum = sumIn(text);
+  }
+
+  #addStep(line: Line, text: string): void {
+    checkFields(line, STEP_FIELDS, this.#lines);
+    const step = line as unknown as StepRecord, isolate = this.#isolateOf(step.isolate);
+    if (step.n !== isolate.steps) {
+      throw unread(this.#lines, `be step ${isolate.steps} of isolate ${step.isolate}`, step.n);
+    }
+    addStep(isolate.hash, hashedOf(step));
+    if (isolate.hash.toString() !== step.hash) {
+      throw new SyntaxError(
+        `Cannot read a journal: the hash of step ${step.n} of isolate ${step.isolate} in line ` +
+          `${this.#lines} must be ${isolate.hash}, received ${step.hash}; it was changed after it ` +
+          "was written",
+      );
+    }
+    this.#checkSum(isolate, text);
+    isolate.steps++;
+    this.#steps.push(step);
+  }
+
+  #addMessage(line: Line, text: string): void {
+    if (this.#isSealed) {
+      checkFields(line, MESSAGE_FIELDS, this.#lines);
+      this.#checkSum(this.#isolateOf(line["isolate"] as number), text);
+    }
+    const digest = digestOfEncoded(line["is"]);
+    if (digest !== line["payload"]) {
+      throw unread(this.#lines, `hold the message ${excerpt(line["payload"])}`, digest);
+    }
+    this.#payloads.set(digest, line["is"]);
+  }
+
+  #addEnd(line: Line, text: string): void {
+    checkFields(line, END_FIELDS, this.#lines);
+    const isolate = this.#isolateOf(line["isolate"] as number);
+    if (line["end"] !== isolate.steps) {
+      throw unread(this.#lines, `be the end after ${isolate.steps} steps`, line["end"]);
+    }
+    this.#checkSum(isolate, text);
+    isolate.isOver = true;
+  }
+
+  /** What was read of an isolate that has not ended. */
+  #isolateOf(number: number): Written {
+    let isolate = this.#isolates.get(number);
+    if (!isolate) {
+      isolate = { seal: new Seal(this.#sum, number), hash: new Digest(), steps: 0, isOver: false };
+      this.#isolates.set(number, isolate);
+    }
+    if (!isolate.isOver) return isolate;
+    throw unread(this.#lines, `be of an isolate that goes on`, `a line of ${number} after its end`);
+  }
+
+  #checkSum({ seal }: Written, text: string): void {
+    if (this.#isSealed) checkSum(seal, text, this.#lines);
   }
 }
 
-function checkHeader({ format, version }: JournalHeader): void {
-  if (format !== "troupe-journal") {
-    throw new SyntaxError(
-      `Cannot read a journal: its format must be troupe-journal, received ${format}`,
-    );
-  }
-  if (version !== JOURNAL_VERSION) {
-    throw new SyntaxError(
-      `Cannot read a journal: its version must be ${JOURNAL_VERSION}, received ${version}`,
-    );
-  }
-}
-
-function checkStep(step: StepRecord, hashes: Map<number, Digest>, line: number): void {
-  let hash = hashes.get(step.isolate);
-  if (!hash) hashes.set(step.isolate, hash = new Digest());
-  addStep(hash, hashedOf(step));
-  if (hash.toString() === step.hash) return;
+function checkSum(seal: Seal, text: string, number: number): void {
+  const expected = seal.sumOf(text), received = sumIn(text);
+  if (received === expected) return;
   throw new SyntaxError(
-    `Cannot read a journal: the hash of step ${step.n} of isolate ${step.isolate} in line ${line} ` +
-      `must be ${hash}, received ${step.hash}; it was changed after it was written`,
+    `Cannot read a journal: the sum of line ${number} must be ${expected}, received ` +
+      `${excerpt(received)}; a line was changed, left out or moved after it was written`,
   );
+}
+
+/** The digest of a message that is kept; of what is none, no digest that a message can have. */
+function digestOfEncoded(encoded: unknown): string {
+  try {
+    return digestOf(decodePayload(encoded));
+  } catch {
+    return "no message";
+  }
+}
+
+/** The isolates that a step says it started. */
+function spawnedIn({ did }: StepRecord): number[] {
+  return did.flatMap((deed) => {
+    const [, isolate] = /^spawned .* (\d+)\/\d+$/.exec(deed) ?? [];
+    return isolate === undefined ? [] : [Number(isolate)];
+  });
 }

@@ -7,8 +7,10 @@
 import about from "../../deno.json" with { type: "json" };
 import type { Observer, ObserverSpec } from "../runtime/observer.ts";
 import { JOURNAL_VERSION, type JournalHeader } from "./journal.ts";
-import { encodePayload } from "./payload_codec.ts";
-import { Recorder, type StepRecord } from "./recorder.ts";
+import { hashModules } from "./module_hashes.ts";
+import { openPen, type Pen, unwritten } from "./pen.ts";
+import { Recorder } from "./recorder.ts";
+import { Seal, sumIn } from "./seal.ts";
 
 /** What a journal says of a run besides its steps; what is left out is found out. */
 export interface JournalOptions {
@@ -20,7 +22,8 @@ export interface JournalOptions {
   readonly strategy?: string;
   /** What the run is configured with; JSON must be able to say it. */
   readonly configuration?: unknown;
-  /** Absolute URLs of the modules of the actors; their hashes are written down. */
+  /** Absolute URLs of the modules of the actors; the hashes of these and of all that they import
+   * are written down. */
   readonly actors?: readonly string[];
   /** Where the numbers are made. */
   readonly device?: string;
@@ -28,19 +31,23 @@ export interface JournalOptions {
   readonly payloads?: boolean;
   /** Most real milliseconds between two flushes. Default {@linkcode FLUSH_MS}. */
   readonly flushMs?: number;
+  /**
+   * Told once when the file takes no more, as on a full disk; the actors go on, and nothing is
+   * written from then on. Of a system with several isolates the first one tells. Default: a line on
+   * standard error; of {@linkcode writeJournal}: the error is thrown.
+   */
+  readonly onFailure?: (error: Error) => void;
 }
 
 /** Default of {@linkcode JournalOptions.flushMs}. */
 export const FLUSH_MS = 100;
-
-/** Characters that are written at once, at most: memory, not loss, is what this bounds. */
-const BUFFER_LENGTH = 1 << 16;
 
 /**
  * Begins a journal: writes its header.
  *
  * @param options what it says of the run.
  * @throws {TypeError} (as a rejection) when a module cannot be read to be hashed.
+ * @throws {Error} (as a rejection) when the header cannot be written.
  * @returns how isolates get to append to it, {@linkcode SystemOptions.observer}.
  *
  * @example A journal of real actors
@@ -66,10 +73,31 @@ const BUFFER_LENGTH = 1 << 16;
  * ```
  */
 export async function beginJournal(options: JournalOptions): Promise<ObserverSpec> {
-  const { path, payloads = false, flushMs = FLUSH_MS } = options;
-  await Deno.writeTextFile(path, `${JSON.stringify(await headerOf(options))}\n`);
-  const init: AppenderInit = { path, payloads, flushMs };
+  const { path, payloads = false, flushMs = FLUSH_MS, onFailure } = options;
+  const init: AppenderInit = { path, header: await writeHeader(options), payloads, flushMs };
+  // Functions do not travel to other isolates, and need not: all of them write to one disk.
+  if (onFailure) listeners.set(path, onFailure);
   return { module: import.meta.url, export: "openAppender", init };
+}
+
+/** Writes the header, and returns its sum. */
+async function writeHeader(options: JournalOptions): Promise<string> {
+  const header = new Seal().close(JSON.stringify(await headerOf(options)));
+  try {
+    await Deno.writeTextFile(options.path, `${header}\n`);
+  } catch (error) {
+    throw unwritten(options.path, error);
+  }
+  return sumIn(header);
+}
+
+/** Who wants to be told that a journal takes no more, by its path. */
+const listeners = new Map<string, (error: Error) => void>();
+
+/** What is told of a journal that takes no more where nobody wants to be told. */
+function warn(error: Error): void {
+  // deno-lint-ignore no-console -- A library that goes on must say so somewhere.
+  console.warn(error.message);
 }
 
 async function headerOf(options: JournalOptions): Promise<JournalHeader> {
@@ -81,9 +109,7 @@ async function headerOf(options: JournalOptions): Promise<JournalHeader> {
     seed,
     strategy,
     configuration: configuration ?? null,
-    actors: Object.fromEntries(
-      await Promise.all(actors.map(async (module) => [nameOf(module), await hashModule(module)])),
-    ),
+    actors: await hashModules(actors),
     device,
     deno: Deno.version.deno,
   };
@@ -92,25 +118,10 @@ async function headerOf(options: JournalOptions): Promise<JournalHeader> {
 /** The version of this package. */
 export const packageVersion: string = about.version;
 
-/** A module's name in a journal: without the folders of the machine that it was written on. */
-export function nameOf(module: string): string {
-  return module.startsWith("file:") ? module.slice(module.lastIndexOf("/") + 1) : module;
-}
-
-/** SHA-256 of a module's text, in hexadecimal digits. Line ends count alike on all systems. */
-export async function hashModule(module: string): Promise<string> {
-  const response = await fetch(module).catch((error) => error as Error);
-  if (response instanceof Error || !response.ok) {
-    throw new TypeError(`Cannot write a journal: ${module} must be a module that can be read`);
-  }
-  const text = (await response.text()).replaceAll("\r\n", "\n");
-  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return new Uint8Array(hash).toHex();
-}
-
 /** What an isolate needs to append to a journal. */
 interface AppenderInit {
   readonly path: string;
+  readonly header: string;
   readonly payloads: boolean;
   readonly flushMs: number;
 }
@@ -122,8 +133,10 @@ interface AppenderInit {
  * @param init where and what, from {@linkcode beginJournal}.
  */
 export function openAppender(isolate: number, init: unknown): Observer {
-  const { path, payloads, flushMs } = init as AppenderInit;
-  const pen = openPen(path, flushMs);
+  const { path, header, payloads, flushMs } = init as AppenderInit;
+  const onFailure = isolate === 0 ? listeners.get(path) ?? warn : () => {};
+  if (isolate === 0) listeners.delete(path);
+  const pen = openPen({ path, header, isolate, flushMs, onFailure });
   const recorder = new Recorder(isolate, {
     sink: pen.onStep,
     keep: payloads ? pen.onMessage : undefined,
@@ -134,16 +147,6 @@ export function openAppender(isolate: number, init: unknown): Observer {
     ends: (actor) => recorder.ends(actor),
     closes: pen.close,
   };
-}
-
-/** Where steps and messages are written down. */
-export interface Pen {
-  /** Writes a step; see {@linkcode SimulateOptions.onStep}. */
-  readonly onStep: (step: StepRecord) => void;
-  /** Writes a message, once; see {@linkcode SimulateOptions.onMessage}. */
-  readonly onMessage: (digest: string, message: unknown) => void;
-  /** Writes what was not written yet and closes the file. */
-  readonly close: () => void;
 }
 
 /**
@@ -173,39 +176,10 @@ export interface Pen {
  * ```
  */
 export async function writeJournal(options: JournalOptions): Promise<Pen> {
-  await beginJournal(options);
-  return openPen(options.path, options.flushMs ?? FLUSH_MS);
+  const { path, flushMs = FLUSH_MS, onFailure = rethrow } = options;
+  return openPen({ path, header: await writeHeader(options), isolate: 0, flushMs, onFailure });
 }
 
-/** Opens a journal to append whole lines to it, some at a time. */
-function openPen(path: string, flushMs: number): Pen {
-  // One call of the system appends whole lines, so isolates do not mix within a line.
-  const file = Deno.openSync(path, { append: true }), encoder = new TextEncoder();
-  const known = new Set<string>();
-  let text = "", last = performance.now();
-  const flush = () => {
-    for (let bytes = encoder.encode(text); bytes.length > 0;) {
-      bytes = bytes.subarray(file.writeSync(bytes));
-    }
-    text = "";
-    last = performance.now();
-  };
-  const close = () => {
-    removeEventListener("unload", flush);
-    flush();
-    file.close();
-  };
-  addEventListener("unload", flush);
-  return {
-    onStep(step) {
-      text += `${JSON.stringify(step)}\n`;
-      if (text.length > BUFFER_LENGTH || performance.now() - last >= flushMs) flush();
-    },
-    onMessage(digest, message) {
-      if (known.has(digest)) return;
-      known.add(digest);
-      text += `${JSON.stringify({ payload: digest, is: encodePayload(message) })}\n`;
-    },
-    close,
-  };
+function rethrow(error: Error): never {
+  throw error;
 }

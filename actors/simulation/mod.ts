@@ -10,13 +10,8 @@ export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./
 export { classOf, SimulationError, type SimulationFailure } from "./failure.ts";
 export type { Fault, FaultKind, FaultOptions } from "./faults.ts";
 export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
-export {
-  beginJournal,
-  FLUSH_MS,
-  type JournalOptions,
-  type Pen,
-  writeJournal,
-} from "./journal_writer.ts";
+export { beginJournal, FLUSH_MS, type JournalOptions, writeJournal } from "./journal_writer.ts";
+export { type Pen } from "./pen.ts";
 export type { StepRecord } from "./recorder.ts";
 export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_inbox.ts";
 export { replayJournal, type ReplayOptions } from "./replay_journal.ts";

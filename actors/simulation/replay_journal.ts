@@ -6,7 +6,8 @@
 
 import type { Candidate } from "../runtime/mod.ts";
 import { type Journal, readJournal } from "./journal.ts";
-import { hashModule, nameOf, packageVersion } from "./journal_writer.ts";
+import { packageVersion } from "./journal_writer.ts";
+import { hashModules } from "./module_hashes.ts";
 import type { StepRecord } from "./recorder.ts";
 import { type Run, type Scenario, simulate, type SimulateOptions } from "./simulate.ts";
 import { describeCandidate, ReplayError, replayOf } from "./strategies/replay.ts";
@@ -103,11 +104,15 @@ async function changesSince(
   if (header.package !== packageVersion) {
     changes.push([`package version ${header.package}`, `version ${packageVersion}`]);
   }
-  for (const module of actors) {
-    const name = nameOf(module), recorded = header.actors[name], hash = await hashModule(module);
-    if (recorded && recorded !== hash) {
-      changes.push([`module ${name} with hash ${recorded}`, `hash ${hash}`]);
-    }
+  if (actors.length === 0) return changes;
+  const now = await hashModules(actors), then = header.actors;
+  // Until version 2 only the modules of the actors were written down, without their folders.
+  const names = header.version === 1
+    ? Object.keys(now).filter((name) => Object.hasOwn(then, name))
+    : new Set([...Object.keys(then), ...Object.keys(now)]);
+  for (const name of names) {
+    const [recorded = "none", hash = "none"] = [then[name], now[name]];
+    if (recorded !== hash) changes.push([`module ${name} with hash ${recorded}`, `hash ${hash}`]);
   }
   return changes;
 }
@@ -124,7 +129,10 @@ interface Guide {
 }
 
 function differs(step: StepRecord, recorded: StepRecord): ReplayError | undefined {
-  const parts = ["actor", "from", "type", "name", "payload", "state", "t", "hash"] as const;
+  const parts = [
+    ...["actor", "from", "type", "name", "isQuestion", "payload", "state"] as const,
+    ...["t", "hash", "chain"] as const,
+  ] as const;
   for (const part of parts) {
     if (step[part] === recorded[part]) continue;
     return differenceOf(step, part, recorded[part], step[part]);
@@ -230,7 +238,9 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
       if (!recorded) {
         return new ReplayError(step.n, "nothing more", `${step.actor} < ${step.from} ${step.type}`);
       }
-      for (const part of ["from", "type", "name", "payload", "state", "chain"] as const) {
+      for (
+        const part of ["from", "type", "name", "isQuestion", "payload", "state", "chain"] as const
+      ) {
         if (step[part] === recorded[part]) continue;
         return differenceOf(step, part, recorded[part], step[part]);
       }

@@ -5,7 +5,17 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { readJournal } from "../../testing.ts";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { inFolder, type Outcome, ROOT, runTroupe, TINY, trainJson } from "./command.ts";
+import { recordsOf, sealed } from "../actors/simulation/forged.ts";
+import {
+  ENVIRONMENT,
+  inFolder,
+  jsonLines,
+  type Outcome,
+  ROOT,
+  runTroupe,
+  TINY,
+  trainJson,
+} from "./command.ts";
 import { Running, TRAIN } from "./running.ts";
 
 /** Two workers that are real threads, and two replicas of them, so that there is an all-reduce. */
@@ -48,17 +58,30 @@ Deno.test("a changed journal, another version or a changed actor is refused at t
       assert.match(text, from);
       await Deno.writeTextFile(changed, text.replace(from, to));
     };
+    /** Changes it as a forger does, who makes all sums and hashes right. */
+    const forge = async (from: RegExp, to: string) => {
+      assert.match(text, from);
+      await Deno.writeTextFile(changed, sealed(recordsOf(text.replace(from, to))));
+    };
     await change(/"name":"0F1"/, '"name":"0F0"');
     const line = await troupe(2, "replay", changed);
     assert.match(line.stderr, /the hash of step \d+ of isolate \d in line \d+ must be/);
-    await change(/"package":"[^"]*"/, '"package":"0.0.1"');
+    for (const [from, to] of [[/"seed":1/, '"seed":2'], [/"did":\["send /, '"did":["Send ']]) {
+      await change(from as RegExp, to as string);
+      const { stderr } = await troupe(2, "replay", changed);
+      assert.match(stderr, /^Cannot read a journal: the sum of line \d+ must be [^\n]+\n$/);
+    }
+    const program = ["--code-changed"];
+    await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
     assert.match((await troupe(1, "replay", changed)).stderr, /must be package version 0\.0\.1/);
-    await change(/"worker\.ts":"[0-9a-f]*"/, '"worker.ts":"00"');
-    assert.match(
-      (await troupe(1, "replay", changed)).stderr,
-      /must be module worker\.ts with hash/,
-    );
-    await change(
+    await troupe(0, "replay", changed, ...program);
+    for (const module of ["worker.ts", "../kernels/stage.ts", "../examples/train_gpt.ts"]) {
+      const name = module.replaceAll(".", "\\.");
+      await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${module}":"00"`);
+      const { stderr } = await troupe(1, "replay", changed);
+      assert.match(stderr, new RegExp(`must be module ${name} with hash`));
+    }
+    await forge(
       /send worker-1 Activation [0-9a-f]{16}/,
       `send worker-1 Activation ${"0".repeat(16)}`,
     );
@@ -87,6 +110,51 @@ Deno.test("a journal survives kill -9 up to the last flush, and replays as far a
     const { stdout } = await troupe(0, "replay", journal);
     assert.match(stdout, /"step":15,[^]*\d+ steps as recorded; there the journal ends/);
   });
+});
+
+/** Runs a command whose files may have so many KiB and no more, as on a disk that is full then. */
+async function trainOnSmallDisk(kibibytes: number, ...args: string[]): Promise<Outcome> {
+  const limits = `trap '' XFSZ; ulimit -f ${kibibytes}; exec "$0" "$@"`;
+  const command = new Deno.Command("bash", {
+    args: ["-c", limits, Deno.execPath(), ...TRAIN, ...args],
+    cwd: ROOT,
+    env: ENVIRONMENT,
+    stdin: "null",
+  });
+  const { code, stdout, stderr } = await command.output(), decoder = new TextDecoder();
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+Deno.test({
+  name: "a disk that fills up ends the journal in one sentence, and the run only if asked to",
+  ignore: Deno.build.os === "windows",
+  async fn() {
+    await inFolder(async (folder) => {
+      const journal = join(folder, "run.jsonl"), out = join(folder, "out");
+      const flags = [...TINY, "--workers", "2", "--json", "--journal", journal];
+      const sentence =
+        /^Cannot write the journal \S+run\.jsonl: its file must take what is written, /;
+      const { code, stdout, stderr } = await trainOnSmallDisk(200, ...flags, "--steps", "30");
+      assert.equal(code, 0, stderr);
+      assert.match(stderr, sentence);
+      assert.match(stderr, /; the run goes on without a journal\n$/);
+      assert.equal(stderr.trimEnd().split("\n").length, 1);
+      const plain = await trainJson([...TINY, "--workers", "2", "--steps", "30"]);
+      assert.equal(jsonLines(stdout).at(-1)!.weightsHash, plain.last.weightsHash);
+      const { steps, unfinished } = await readJournal(journal);
+      assert.ok(steps.length > 100);
+      assert.ok(unfinished.includes(0), `${unfinished}`);
+
+      const stop = ["--steps", "100000", "--journal-full", "stop", "--out", out];
+      const stopped = await trainOnSmallDisk(200, ...flags, ...stop);
+      assert.equal(stopped.code, 1, stopped.stderr);
+      assert.match(stopped.stderr, sentence);
+      const [, step, saved] = /the run ended after step (\d+), with the checkpoint (\S+)\n$/
+        .exec(stopped.stderr) ?? [];
+      assert.ok((await Deno.stat(saved!)).isDirectory);
+      assert.ok(saved!.endsWith(step!));
+    });
+  },
 });
 
 Deno.test("--journal is refused where there are no actors, or no file can be", async () => {

@@ -16,6 +16,7 @@ import {
 } from "../../../testing.ts";
 import { parseJournal } from "../../../actors/simulation/journal.ts";
 import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
+import { recordsOf, sealed } from "./forged.ts";
 import { ASKER, GUARD, playAsker, playRing, playSum, SUM } from "./players.ts";
 
 const MODULE = new URL("./players.ts", import.meta.url).href;
@@ -67,22 +68,27 @@ Deno.test("what a journal keeps of a message is the message, bit for bit", () =>
 Deno.test("a journal says what a run was, in a header and a line for each step", async () => {
   await withFile(async (path) => {
     const run = await recordRing(path, { configuration: { stages: 4 }, device: "reference" });
-    const { header, steps, isTorn } = await readJournal(path);
+    const { header, steps, isTorn, unfinished } = await readJournal(path);
     assert.deepEqual(
-      { ...header, package: "", actors: Object.keys(header.actors), deno: "" },
+      { ...header, package: "", actors: {}, deno: "", sum: "" },
       {
         format: "troupe-journal",
-        version: 1,
+        version: 2,
         package: "",
         seed: 4,
         strategy: "random",
         configuration: { stages: 4 },
-        actors: ["players.ts"],
+        actors: {},
         device: "reference",
         deno: "",
+        sum: "",
       },
     );
-    assert.match(header.actors["players.ts"]!, /^[0-9a-f]{64}$/);
+    // What the actors import counts as they do.
+    for (const name of ["players.ts", "../../../actors/runtime/mod.ts", "../../../deno.json"]) {
+      assert.match(header.actors[name]!, /^[0-9a-f]{64}$/, name);
+    }
+    assert.deepEqual(unfinished, []);
     assert.equal(steps.length, run.steps);
     assert.equal(steps.at(-1)!.hash, run.hash);
     assert.equal(isTorn, false);
@@ -99,11 +105,17 @@ Deno.test("a journal of a simulation replays choice by choice", async () => {
   });
 });
 
-/** Changes a journal's text, and keeps its hashes right if asked to. */
+/** Changes a journal's text. */
 async function change(path: string, from: RegExp, to: string): Promise<void> {
   const text = await Deno.readTextFile(path);
   assert.match(text, from);
   await Deno.writeTextFile(path, text.replace(from, to));
+}
+
+/** Changes a journal's text and makes its sums and hashes right again. */
+async function forge(path: string, from: RegExp, to: string): Promise<void> {
+  await change(path, from, to);
+  await Deno.writeTextFile(path, sealed(recordsOf(await Deno.readTextFile(path))));
 }
 
 Deno.test("a journal whose line was changed is refused, and the line is named", async () => {
@@ -117,10 +129,10 @@ Deno.test("a journal whose line was changed is refused, and the line is named", 
   });
 });
 
-Deno.test("what an actor did counts in replay, though in no hash", async () => {
+Deno.test("what an actor did counts in replay, also where the journal was forged", async () => {
   await withFile(async (path) => {
     await recordRing(path);
-    await change(path, /send node-2 Pass [0-9a-f]{16}/, "send node-3 Pass 0000000000000000");
+    await forge(path, /send node-2 Pass [0-9a-f]{16}/, "send node-3 Pass 0000000000000000");
     await assert.rejects(
       replayJournal(path, ring),
       /Cannot replay step \d+: it must be "send node-3 Pass 0{16}" .*, received "send node-2 Pass/,
@@ -131,11 +143,11 @@ Deno.test("what an actor did counts in replay, though in no hash", async () => {
 Deno.test("another package version or a changed actor is refused before the first step", async () => {
   await withFile(async (path) => {
     await recordRing(path);
-    await change(path, /"package":"[^"]+"/, '"package":"0.0.1"');
+    await forge(path, /"package":"[^"]+"/, '"package":"0.0.1"');
     await assert.rejects(replayJournal(path, ring), /must be package version 0.0.1, received/);
     await replayJournal(path, ring, { mayHaveChanged: true });
     await recordRing(path);
-    await change(path, /"players.ts":"[0-9a-f]{64}"/, `"players.ts":"${"0".repeat(64)}"`);
+    await forge(path, /"players.ts":"[0-9a-f]{64}"/, `"players.ts":"${"0".repeat(64)}"`);
     const actors = [MODULE];
     await assert.rejects(
       replayJournal(path, ring, { actors }),
@@ -174,12 +186,94 @@ Deno.test("a torn last line is tolerated and reported", async () => {
   await withFile(async (path) => {
     await recordRing(path);
     const text = await Deno.readTextFile(path);
-    const whole = parseJournal(text);
+    const whole = parseJournal(text), end = text.trimEnd().lastIndexOf("\n") + 1;
     for (const cut of [1, 2, 50]) {
-      const { steps, isTorn } = parseJournal(text.slice(0, -cut));
+      const { steps, isTorn, unfinished } = parseJournal(text.slice(0, end - cut));
       assert.equal(isTorn, true);
+      assert.deepEqual(unfinished, [0]);
       assert.deepEqual(steps, whole.steps.slice(0, -1));
     }
+  });
+});
+
+Deno.test("a tail that was cut between two lines is told by the end that is missing", async () => {
+  await withFile(async (path) => {
+    await recordRing(path);
+    const lines = (await Deno.readTextFile(path)).split("\n").slice(0, -1);
+    assert.deepEqual(parseJournal(`${lines.join("\n")}\n`).unfinished, []);
+    for (let count = 1; count < lines.length; count++) {
+      const { steps, isTorn, unfinished } = parseJournal(`${lines.slice(0, count).join("\n")}\n`);
+      assert.deepEqual({ isTorn, unfinished }, { isTorn: false, unfinished: [0] });
+      assert.ok(steps.length < count);
+    }
+  });
+});
+
+/** Which line a reader of journals refuses; 0 when it refuses none. */
+function refusedLine(text: string): number {
+  try {
+    parseJournal(text);
+    return 0;
+  } catch (error) {
+    assert.ok(error instanceof SyntaxError, `${error}`);
+    const [, line] = /^Cannot read a journal: .*\bline (\d+)\b[^\n]*$/.exec(error.message) ?? [];
+    assert.ok(line !== undefined || /its (format|version) must be/.test(error.message), `${error}`);
+    return Number(line ?? 1);
+  }
+}
+
+Deno.test("a line that was changed, left out, doubled or moved is refused, whatever was in it", async () => {
+  await withFile(async (path) => {
+    await recordReal(path, "worker");
+    const text = await Deno.readTextFile(path), lines = text.split("\n").slice(0, -1);
+    assert.equal(refusedLine(text), 0);
+    const isolateOf = (line: string) => JSON.parse(line).isolate;
+    for (const [at, line] of lines.entries()) {
+      // One character of the name and of the value of every field, of one line in four.
+      for (const { index } of at % 4 === 0 ? line.matchAll(/"\w+":/g) : []) {
+        for (const changed of [index + 1, line.indexOf(":", index) + 2]) {
+          const other = line[changed] === "7" ? "8" : "7";
+          const wrong = line.slice(0, changed) + other + line.slice(changed + 1);
+          const text = [...lines.slice(0, at), wrong, ""].join("\n");
+          assert.equal(refusedLine(text), at + 1, `${line} at ${changed}`);
+        }
+      }
+      assert.ok(refusedLine(`${lines.toSpliced(at, 0, line).join("\n")}\n`) > 0, `doubled ${line}`);
+      const later = lines.findIndex((other, to) => to > at && isolateOf(other) === isolateOf(line));
+      if (later < 0) continue;
+      assert.ok(refusedLine(`${lines.toSpliced(at, 1).join("\n")}\n`) > 0, `left out ${line}`);
+      const swapped = lines.with(at, lines[later]!).with(later, line);
+      assert.ok(refusedLine(`${swapped.join("\n")}\n`) > 0, `moved ${line}`);
+    }
+    // The header of another journal.
+    const moved = lines.with(0, sealed([{ ...recordsOf(lines[0]!)[0]!, seed: 8 }]).trimEnd());
+    assert.equal(refusedLine(`${moved.join("\n")}\n`), 2);
+  });
+});
+
+Deno.test("a field of another type is refused by its name, also where all sums are right", async () => {
+  await withFile(async (path) => {
+    const { onStep, onMessage, close } = await writeJournal({ path, payloads: true });
+    await simulate({ onStep, onMessage }, (world) => playSum(world, [[1], [2, 3]]));
+    close();
+    const records = recordsOf(await Deno.readTextFile(path));
+    const wrong = [undefined, null, true, -1, 0.5, "", "x", {}, [1], ["x", {}]];
+    let cases = 0;
+    for (const [at, record] of records.entries()) {
+      if (at > 6 && !("end" in record)) continue;
+      for (const name of Object.keys(record)) {
+        for (const value of wrong) {
+          const text = sealed(records.with(at, { ...record, [name]: value }));
+          const refused = refusedLine(text);
+          assert.ok(refused === 0 || refused >= at + 1, `line ${refused} for ${at + 1} ${name}`);
+          if (refused === 0) {
+            const { steps } = parseJournal(text);
+            assert.ok(steps.every(({ did, from }) => Array.isArray(did) && from.includes("#")));
+          } else cases++;
+        }
+      }
+    }
+    assert.ok(cases > 300, `${cases} were refused`);
   });
 });
 
@@ -269,12 +363,11 @@ Deno.test("an inbox shows a changed actor at the first message where it matters"
 Deno.test("an inbox with a changed message is refused", async () => {
   await withFile(async (path) => {
     await recordReal(path, "local");
-    await change(
-      path,
-      /\{"payload":"([0-9a-f]+)","is":\{"type":"Add","by":4\}\}/,
-      '{"payload":"$1","is":{"type":"Add","by":5}}',
-    );
-    await assert.rejects(replayInbox(SUM, path), /must be message [0-9a-f]{16}, received message/);
+    const by = /"is":\{"type":"Add","by":4\}/, other = '"is":{"type":"Add","by":5}';
+    await forge(path, by, other);
+    const refusal = /line \d+ must hold the message "[0-9a-f]{16}", received "[0-9a-f]{16}"/;
+    await assert.rejects(replayInbox(SUM, path), refusal);
+    await assert.rejects(replayJournal(path, real), refusal);
   });
 });
 
@@ -293,7 +386,7 @@ Deno.test("an actor replays with its clock, its chance, its children and its tim
     const { steps, compared } = await replayInbox(GUARD, path);
     assert.ok(steps >= 6 && compared >= 8, `${steps} ${compared}`);
     await assert.rejects(replayInbox(GUARD, path, { id: "nobody" }), /must hold its first message/);
-    await change(path, /"seed":9/, '"seed":8');
+    await forge(path, /"seed":9/, '"seed":8');
     await assert.rejects(replayInbox(GUARD, path), ReplayError);
   });
 });

@@ -1,0 +1,48 @@
+/** Journals as a forger writes them: changed, but with every sum and hash right. */
+
+import { Digest } from "../../../actors/simulation/digest.ts";
+import { hashedOf } from "../../../actors/simulation/journal_lines.ts";
+import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
+import { Seal, sumIn } from "../../../actors/simulation/seal.ts";
+
+/** A line of a journal without its sum. */
+export type Forged = Record<string, unknown>;
+
+/** The lines of a journal, without their sums. */
+export function recordsOf(text: string): Forged[] {
+  return text.trimEnd().split("\n").map((line) => {
+    const { sum: _, ...record } = JSON.parse(line);
+    return record;
+  });
+}
+
+/** The text of a journal of these lines, sealed as if they had been written so. */
+export function sealed(records: readonly Forged[]): string {
+  let header: string | undefined;
+  const isolates = new Map<unknown, { seal: Seal; hash: Digest }>();
+  return records.map((record) => {
+    if (header === undefined) {
+      const line = new Seal().close(JSON.stringify(record));
+      header = sumIn(line);
+      return `${line}\n`;
+    }
+    const { isolate } = record;
+    let one = isolates.get(isolate);
+    if (!one) {
+      one = { seal: new Seal(header, isolate as number), hash: new Digest() };
+      isolates.set(isolate, one);
+    }
+    return `${one.seal.close(JSON.stringify(hashed(record, one.hash)))}\n`;
+  }).join("");
+}
+
+/** A step with the running hash that it would have, if its fields have the types for that. */
+function hashed(record: Forged, hash: Digest): Forged {
+  if (!("hash" in record)) return record;
+  try {
+    addStep(hash, hashedOf(record as unknown as StepRecord));
+  } catch {
+    return record;
+  }
+  return { ...record, hash: hash.toString() };
+}

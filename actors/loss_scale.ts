@@ -22,6 +22,9 @@ export interface LossScaleState {
 const GROWTH_INTERVAL = 2000;
 const FIRST_DYNAMIC_SCALE = 65_536;
 
+/** The lowest dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish too. */
+export const SCALE_MIN = 2 ** -14;
+
 /** Steps in a row that may be skipped: gradients that overflow at any scale are no accident. */
 export const SKIPS_MAX = 20;
 

@@ -7,7 +7,7 @@
 import { delay } from "@std/async/delay";
 import type { StageState } from "../kernels/mod.ts";
 import type { Schedule } from "../schedules/mod.ts";
-import { type LossScale, type LossScaleState, SKIPS_MAX } from "./loss_scale.ts";
+import { type LossScale, type LossScaleState, SCALE_MIN, SKIPS_MAX } from "./loss_scale.ts";
 
 /** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
 export class NonFiniteError extends Error {
@@ -25,15 +25,34 @@ const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint"
 export function assertScaled(
   { updates }: Schedule,
   lossScale: LossScale | undefined,
-  { skipped }: LossScaleState,
+  { scale, skipped }: LossScaleState,
   step: number,
   loss: number,
 ): void {
-  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX) return;
+  const isLowest = lossScale === "dynamic" && scale <= SCALE_MIN;
+  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX && !isLowest) return;
   const remedy = updates === "flush" ? REMEDY : REMEDY_WHEN_LOST;
-  const before = skipped === 0 ? "" : ` after ${skipped} skipped steps`;
+  const before = isLowest
+    ? ` with the lowest loss scale, ${scale}`
+    : skipped === 0
+    ? ""
+    : ` after ${skipped} skipped steps`;
   throw new NonFiniteError(
     `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
+  );
+}
+
+/** A run of which no step was taken: it has trained nothing, and would leave that as its result. */
+export function allSkipped(
+  steps: number,
+  lossScale: LossScale | undefined,
+  { scale }: LossScaleState,
+): NonFiniteError {
+  const remedy = lossScale === "dynamic"
+    ? `let it run for more steps, or begin with a loss scale below ${scale}`
+    : "use a lower loss scale, or a dynamic one";
+  return new NonFiniteError(
+    `Cannot end after ${steps} steps: some must have been taken, received an overflow in each under the loss scale ${lossScale}; ${remedy}`,
   );
 }
 

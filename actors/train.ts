@@ -7,14 +7,16 @@
 import { delay } from "@std/async/delay";
 import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
 import { openCheckpointWriter } from "./checkpoint_writer.ts";
+import { endAll } from "./end_all.ts";
 import { meanLoss, meanNorm } from "./engine.ts";
 import { firstLossScale, type LossScaleState, nextLossScale } from "./loss_scale.ts";
-import { assertScaled } from "./non_finite.ts";
+import { allSkipped, assertScaled } from "./non_finite.ts";
 import { openEngine } from "./open_engine.ts";
 import type { StepOutcome, StepRequest } from "./protocol.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
 import { assertWritten } from "./run_journal.ts";
 import { runAhead } from "./run_ahead.ts";
+import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
 import { type PreparedRun, prepareRun, type TrainOptions } from "./train_options.ts";
 import { hashWeights } from "./weights.ts";
@@ -88,8 +90,11 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   const engine = await openEngine(prepared);
   let peakActivations: readonly number[] = [], weights: readonly number[] = [];
   let memory: StepOutcome["memory"];
-  const { evaluation, checkpoint: to } = options;
+  const { checkpoint: to } = options;
+  const evaluation = options.evaluation && copyEvaluation(options.evaluation);
+  const first = { step, update };
   const writer = openCheckpointWriter(to, model.parameters, prepared.announce);
+  const errors: unknown[] = [];
   const written = () => writer.ended().catch(() => {});
   const save = async (): Promise<StageState> => {
     const state = await engine.save(), isDynamic = prepared.lossScaling === "dynamic";
@@ -143,12 +148,16 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       if (options.signal && runtime !== "workers") await letSignalsIn();
     }
     yield* await writer.ended();
+    const isInterrupted = options.signal?.aborted === true && step < steps;
+    if (step > first.step && update === first.update && !isInterrupted) {
+      throw allSkipped(step - first.step, prepared.lossScaling, lossScale);
+    }
     const state = await save();
     yield* await writer.ended();
     assertWritten(prepared.journal, step, writer.newest);
     yield {
       type: "end",
-      isInterrupted: options.signal?.aborted === true && step < steps,
+      isInterrupted,
       device: prepared.device.name,
       choice: prepared.device,
       runtime,
@@ -164,20 +173,24 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
       weights: state.weights,
     };
   } catch (error) {
+    errors.push(error);
     if (error instanceof WorkerLostError && error.lost.isWedged) {
       await written();
-      throw new WedgedError(error.message, writer.newest);
+      errors[0] = new WedgedError(error.message, writer.newest);
     }
-    throw error;
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await written();
-    await batches.return?.();
-    await engine.close();
+    await endAll(errors, [written, engine.close, () => batches.return()]);
   }
   // What was done last is written down last.
   assertWritten(prepared.journal, step, writer.newest);
 }
+
+/** Held-out micro-batches are copied like others: they may share their buffers with the data. */
+const copyEvaluation = (evaluation: NonNullable<TrainOptions["evaluation"]>) => ({
+  ...evaluation,
+  batches: evaluation.batches.map(copyBatch),
+});
 
 /** Where a run stands, as a checkpoint keeps it. */
 interface Progress {
@@ -203,35 +216,3 @@ function progressOf(
  * `setImmediate` can go by for a second before a signal is heard.
  */
 const letSignalsIn = () => delay(0);
-
-/** The micro-batches of each step after `done`; the last step may have fewer. */
-async function* takeSteps(
-  data: TrainOptions["data"],
-  microBatches: number,
-  done: number,
-  dropLast: boolean,
-): AsyncGenerator<Batch[], void> {
-  let skip = done * microBatches, step: Batch[] = [];
-  for await (const batch of data) {
-    if (skip-- > 0) continue;
-    step.push(batch);
-    if (step.length < microBatches) continue;
-    yield step;
-    step = [];
-  }
-  if (step.length === 0) return;
-  // An empty step says that what was left was dropped.
-  yield dropLast ? [] : step;
-}
-
-/** The micro-batches of a step; none where the last, smaller step was dropped. */
-async function nextStep(
-  batches: AsyncGenerator<Batch[], void>,
-  step: number,
-): Promise<Batch[] | undefined> {
-  const { value, done } = await batches.next();
-  if (!done) return value.length > 0 ? value : undefined;
-  throw new RangeError(
-    `Cannot run step ${step}: the data must have micro-batches for every step, received too few`,
-  );
-}

@@ -35,6 +35,7 @@ import { assertMemory } from "./memory_limit.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
+import type { Data } from "./step_data.ts";
 import type { System } from "./runtime/mod.ts";
 import { readWeights } from "./weights.ts";
 
@@ -47,9 +48,10 @@ export interface TrainOptions {
   readonly model: Model;
   /**
    * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume the
-   * micro-batches of the steps already done are skipped.
+   * micro-batches of the steps already done are skipped. Each is copied as it comes, so its buffers
+   * may be used again for the next.
    */
-  readonly data: Iterable<Batch> | AsyncIterable<Batch>;
+  readonly data: Data;
   /** Optimizer steps of the whole run, those before a resume included. */
   readonly steps: number;
   /** Micro-batches of one step, N. Default 4. */

@@ -37,6 +37,8 @@ import { assertServable, assertTrainable } from "./trainable.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
 import type { Data } from "./step_data.ts";
 import type { System } from "./runtime/mod.ts";
+import { checkProcesses } from "./runtime/transports/process_check.ts";
+import { tidyStationFolders } from "./runtime/transports/station_folder.ts";
 import { readWeights } from "./weights.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
@@ -250,6 +252,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
     : { ...learningRate, steps };
   if (options.checkpoint) await checkWritable(options.checkpoint.directory);
+  if (runtime === "workers" && options.isolation === "process") checkProcesses();
+  tidyStationFolders();
   const { announce = () => {} } = options;
   const journal = options.journal && await openRunJournal(options.journal, announce);
   const device = await resolveDevice(options.device ?? "auto", options.announce);

@@ -62,9 +62,16 @@ async function locate({ name, version }: NpmPackage, flags: string[]) {
   const manifest = JSON.stringify(`npm:${name}@${version}/package.json`);
   const code = `import ${manifest} with { type: "json" };
     console.log(import.meta.resolve(${manifest}));`;
-  const isolated = ["--quiet", "--no-lock", "--no-config", "--node-modules-dir=none"];
+  // And it may do nothing: reading the cache and the registry is Deno's own.
+  const isolated = [
+    "--quiet",
+    "--no-prompt",
+    "--no-lock",
+    "--no-config",
+    "--node-modules-dir=none",
+  ];
   const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["eval", ...isolated, ...flags, code],
+    args: ["run", ...isolated, ...flags, `data:text/javascript,${encodeURIComponent(code)}`],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
   }).output();
   if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };

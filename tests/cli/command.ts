@@ -29,9 +29,13 @@ export interface Outcome {
 }
 
 /** Runs a command in a process of its own. */
-async function run(script: string, args: readonly string[]): Promise<Outcome> {
+async function run(
+  script: string,
+  args: readonly string[],
+  permissions: readonly string[] = [],
+): Promise<Outcome> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", script, ...args],
+    args: ["run", "-A", ...permissions, script, ...args],
     cwd: ROOT,
     env: ENVIRONMENT,
     stdin: "null",
@@ -41,8 +45,9 @@ async function run(script: string, args: readonly string[]): Promise<Outcome> {
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
-/** Runs `deno task train`. */
-export const runTrain = (args: readonly string[]) => run("examples/train_gpt.ts", args);
+/** Runs `deno task train`, with all permissions but what flags of Deno's take away. */
+export const runTrain = (args: readonly string[], permissions?: readonly string[]) =>
+  run("examples/train_gpt.ts", args, permissions);
 
 /** Runs `deno task generate`. */
 export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);

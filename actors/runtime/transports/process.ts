@@ -46,7 +46,8 @@ export class ProcessHost implements Host {
    * Starts a process.
    *
    * @throws {DOMException} when the first actor's init cannot be cloned.
-   * @throws {Deno.errors.NotCapable} when this program lacks a permission that it needs.
+   * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
+   * @throws {RangeError} when the folder for temporary files cannot be used.
    */
   constructor(hub: Hub, boot: BootFrame, transfer: readonly ArrayBuffer[]) {
     const { isolate, launch, stopGraceMs } = boot;
@@ -60,8 +61,9 @@ export class ProcessHost implements Host {
     );
     this.#outbox.post(boot, transfer);
     try {
+      const command = commandOf(launch.place.memoryLimitMb);
       const orders = hub.reception.enter(isolate, (conn) => this.#attach(conn));
-      this.#child = commandOf(launch.place.memoryLimitMb).spawn();
+      this.#child = command.spawn();
       this.#instruct(orders);
     } catch (error) {
       hub.reception.leave(isolate);

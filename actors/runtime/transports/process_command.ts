@@ -6,19 +6,18 @@
 
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-
-const PERMISSIONS = ["run", "read", "write", "net", "env", "sys", "ffi", "import"] as const;
+import { permissionFlags } from "./process_permissions.ts";
 
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
 /**
  * The command that starts a process for an actor.
  *
- * It has the permissions that this program has in full (what a program may read of a list of
- * folders it cannot find out), and the nearest configuration to its main module, so that an import
- * means the same in both.
+ * It has the permissions of this program, and the nearest configuration to its main module, so that
+ * an import means the same in both.
  *
  * @param memoryLimitMb limit of its JavaScript heap; buffers do not count.
+ * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
  */
 export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
   const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissionFlags()];
@@ -26,17 +25,11 @@ export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
   args.push(new URL("./process_entry.ts", import.meta.url).href);
   return new Deno.Command(Deno.execPath(), {
     args,
+    env: { DENO_NO_UPDATE_CHECK: "1" },
     stdin: "piped",
     stdout: "inherit",
     stderr: "inherit",
   });
-}
-
-function permissionFlags(): string[] {
-  const granted = PERMISSIONS.filter((name) =>
-    Deno.permissions.querySync({ name } as Deno.PermissionDescriptor).state === "granted"
-  );
-  return granted.length === PERMISSIONS.length ? ["-A"] : granted.map((name) => `--allow-${name}`);
 }
 
 /** Without a configuration of the program, Deno finds that of this package. */

@@ -9,6 +9,8 @@
  * @module
  */
 
+import { closeStationFolder, openStationFolder } from "./station_folder.ts";
+
 /** Where a process listens. */
 export type Address = Deno.UnixAddr | Deno.NetAddr;
 
@@ -32,19 +34,14 @@ const TOKEN_BYTES = 36;
 /** The number of the isolate that calls. */
 const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
-/** Makes the directory. */
+/** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
 export function openStation(): Station {
-  return { directory: Deno.makeTempDirSync({ prefix: "troupe-" }), token: crypto.randomUUID() };
+  return { directory: openStationFolder(), token: crypto.randomUUID() };
 }
 
 /** Removes the directory and what is in it. */
 export function closeStation({ directory }: Station): void {
-  try {
-    Deno.removeSync(directory, { recursive: true });
-  } catch (error) {
-    // What tidies temporary directories may have been faster.
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  }
+  closeStationFolder(directory);
 }
 
 /** Listens for calls. @param name that of the socket in its directory. */

@@ -8,6 +8,8 @@ import {
   type System,
 } from "../../../actors/runtime/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { checkProcesses } from "../../../actors/runtime/transports/process_check.ts";
+import { tidyStationFolders } from "../../../actors/runtime/transports/station_folder.ts";
 import { downOf, failureOf, overtakes, until, withSystem } from "./harness.ts";
 import {
   CLIENT,
@@ -154,6 +156,59 @@ Deno.test("process: none outlives a program that is killed, however busy, and no
     assert.deepEqual(orphans, []);
     await reader.cancel();
   }));
+
+Deno.test("process: what a program leaves that is killed with all its processes, the next removes", () =>
+  withTemp(async (folder) => {
+    const killed = async () => {
+      const program = new Deno.Command(Deno.execPath(), {
+        args: ["run", "-A", fileURLToPath(new URL("./orphan_program.ts", import.meta.url))],
+        stdout: "piped",
+        stderr: "null",
+        detached: true,
+      }).spawn();
+      const reader = program.stdout.getReader();
+      await reader.read();
+      Deno.kill(-program.pid, "SIGKILL");
+      await program.status;
+      await reader.cancel();
+    };
+    const folders = () =>
+      [...Deno.readDirSync(folder)].map(({ name }) => join(folder, name)).sort();
+    await using system = createSystem();
+    await rogueOf(system);
+    const living = folders();
+    await killed();
+    // What is no program's of this kind is nobody's to remove.
+    const others = ["troupe-empty", "other"].map((name) => join(folder, name));
+    for (const path of others) Deno.mkdirSync(path);
+    assert.equal(folders().length, 4);
+    checkProcesses();
+    assert.deepEqual(folders(), [...living, ...others].sort());
+    await killed();
+    assert.equal(folders().length, 4);
+    tidyStationFolders();
+    assert.deepEqual(folders(), [...living, ...others].sort());
+    for (const path of others) Deno.removeSync(path);
+    // It still works, and what it opens next does as well.
+    await system.ask((await rogueOf(system, "another")).ref, { type: "Pid" });
+  }));
+
+for (
+  const [what, name] of [["missing", "missing"], ["too long", "x".repeat(90)]] as const
+) {
+  Deno.test(`process: a folder for temporary files that is ${what} is told in one sentence`, () =>
+    withTemp((folder) => {
+      const path = join(folder, name);
+      if (what === "too long") Deno.mkdirSync(path);
+      Deno.env.set("TMPDIR", path);
+      assert.throws(checkProcesses, {
+        name: "RangeError",
+        message: /^Cannot start a process: TMPDIR must be a folder .*, received [^\n]+$/,
+      });
+      if (what === "too long") Deno.removeSync(path); // which fails if anything is in it
+      return Promise.resolve();
+    }));
+}
 
 Deno.test("process: what structured clone takes arrives as it was", () =>
   withSystem({}, async (system) => {

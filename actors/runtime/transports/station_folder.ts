@@ -1,0 +1,124 @@
+/**
+ * The private folder in which processes meet, made among temporary folders.
+ *
+ * [Note: whose folder it is] As long as its program lives, it holds a lock on the file `lock` in
+ * its folder, which the system takes away whatever the program dies of. The file gets its name when
+ * it is locked already. So a folder with a lock file that can be locked is one that nobody needs:
+ * when all processes of a program are killed at once, nobody is left to remove it, and the next
+ * program does.
+ *
+ * @module
+ */
+
+import { dirname, join } from "node:path";
+
+const PREFIX = "troupe-", LOCK = "lock";
+
+/** Longest path of a socket in bytes: what fits into `sun_path`. */
+const MAX_PATH_BYTES = Deno.build.os === "linux" ? 107 : 103;
+
+/** Bytes of the longest name of a socket, with the slash before it: ten digits and `.sock`. */
+const NAME_BYTES = 16;
+
+/** The locks of this program's folders, by path. */
+const held = new Map<string, Deno.FsFile>();
+
+/**
+ * Makes a folder, and removes those that killed programs of the same user have left.
+ *
+ * @returns its path, to be given to {@linkcode closeStationFolder}.
+ * @throws {RangeError} when the folder for temporary files is missing, full, or named too long.
+ */
+export function openStationFolder(): string {
+  let path: string | undefined;
+  try {
+    path = Deno.makeTempDirSync({ prefix: PREFIX });
+    const bytes = new TextEncoder().encode(path).length + NAME_BYTES;
+    if (bytes > MAX_PATH_BYTES && Deno.build.os !== "windows") {
+      throw new RangeError(
+        `${path}, where a socket would have ${bytes} of ${MAX_PATH_BYTES} bytes`,
+      );
+    }
+    held.set(path, lockIn(path));
+    removeAbandoned(path);
+    return path;
+  } catch (cause) {
+    if (path !== undefined) Deno.removeSync(path, { recursive: true });
+    if (cause instanceof Deno.errors.NotCapable) throw cause;
+    throw new RangeError(
+      `Cannot start a process: TMPDIR must be a folder that can be written, has room and a short ` +
+        `path, received ${(cause as Error).message}`,
+      { cause },
+    );
+  }
+}
+
+/** Removes the folder and what is in it. */
+export function closeStationFolder(path: string): void {
+  try {
+    Deno.removeSync(path, { recursive: true });
+  } catch (error) {
+    // What tidies temporary directories may have been faster.
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  } finally {
+    held.get(path)?.close();
+    held.delete(path);
+  }
+}
+
+/**
+ * Removes folders that killed programs of this user have left, where this program may do so without
+ * asking.
+ */
+export function tidyStationFolders(): void {
+  const kinds = ["read", "write"] as const;
+  if (kinds.some((name) => Deno.permissions.querySync({ name }).state !== "granted")) return;
+  try {
+    const path = Deno.makeTempDirSync({ prefix: PREFIX });
+    removeAbandoned(path);
+    Deno.removeSync(path);
+  } catch {
+    // To tidy up after others is not worth an error.
+  }
+}
+
+function lockIn(path: string): Deno.FsFile {
+  const unlocked = join(path, `${LOCK}-new`);
+  const file = Deno.openSync(unlocked, { write: true, createNew: true });
+  try {
+    file.lockSync(true);
+    // A full disk may have had room for a folder and an empty file.
+    file.writeSync(new TextEncoder().encode(`pid ${Deno.pid}\n`));
+    Deno.renameSync(unlocked, join(path, LOCK));
+    return file;
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+}
+
+/** Removes what lies abandoned beside a folder of this program. */
+function removeAbandoned(own: string): void {
+  const temporary = dirname(own), { uid } = Deno.lstatSync(own);
+  for (const { name, isDirectory } of Deno.readDirSync(temporary)) {
+    const path = join(temporary, name);
+    if (!isDirectory || !name.startsWith(PREFIX) || !isAbandoned(path, uid)) continue;
+    try {
+      Deno.removeSync(path, { recursive: true });
+    } catch {
+      // Another program tidies up as well.
+    }
+  }
+}
+
+/** Whether the program that made a folder is dead. Other users' folders are not looked into. */
+function isAbandoned(path: string, uid: number | null): boolean {
+  try {
+    const lock = join(path, LOCK);
+    if (Deno.lstatSync(path).uid !== uid || !Deno.lstatSync(lock).isFile) return false;
+    using file = Deno.openSync(lock, { write: true });
+    return file.tryLockSync(true);
+  } catch {
+    return false;
+  }
+}

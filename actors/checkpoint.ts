@@ -11,7 +11,13 @@
 
 import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
-import { layoutSafetensors, type ModelParameter, type StageState } from "../kernels/mod.ts";
+import {
+  checkInputFile,
+  ELEMENTS_MAX,
+  layoutSafetensors,
+  type ModelParameter,
+  type StageState,
+} from "../kernels/mod.ts";
 import {
   folderEntries,
   replacedName,
@@ -20,7 +26,7 @@ import {
   stepName,
   unfinishedName,
 } from "./checkpoint_folders.ts";
-import type { Disk } from "./disk.ts";
+import type { Disk, DiskFile } from "./disk.ts";
 import { bytesOf, readFloats } from "./weights.ts";
 
 /** Version of the folder's layout. */
@@ -28,6 +34,14 @@ const FORMAT = 1;
 
 /** What a checkpoint's folder holds beside its manifest. */
 const FILES = ["model.safetensors", "optimizer.safetensors", "config.json"] as const;
+
+/** The most bytes of each file: two moments of each parameter, and the headers of the tensors. */
+const BYTES_MAX = {
+  "model.safetensors": 4 * ELEMENTS_MAX + 2 ** 27,
+  "optimizer.safetensors": 8 * ELEMENTS_MAX + 2 ** 27,
+  "config.json": 2 ** 24,
+  "manifest.json": 2 ** 16,
+} as const;
 
 /** What `manifest.json` holds. */
 interface Manifest {
@@ -38,12 +52,17 @@ interface Manifest {
   >;
 }
 
+/** The sizes of tensors by name. */
+export type Shapes = ReadonlyMap<string, readonly number[]>;
+
 /** A checkpoint that was read. */
 export interface Checkpoint {
   /** Optimizer steps done. */
   readonly step: number;
   /** Weights and moments. */
   readonly state: StageState;
+  /** The sizes of each of them. */
+  readonly shapes: { readonly weights: Shapes; readonly moments: Shapes };
   /** What `config.json` holds. */
   readonly config: Readonly<Record<string, unknown>>;
   /** Its folder. */
@@ -256,60 +275,110 @@ export async function readCheckpoint(
 }
 
 async function readStep(disk: Disk, path: string): Promise<Checkpoint> {
-  const manifest = await readJson(disk, join(path, "manifest.json")) as Partial<Manifest>;
-  if (manifest.format !== FORMAT || !Number.isSafeInteger(manifest.step)) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must have format ${FORMAT}, received ${manifest.format}`,
-    );
-  }
-  const named = stepFolder(basename(resolve(path)))?.step ?? manifest.step;
-  if (named !== manifest.step) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must have step ${named}, received ${manifest.step}; it is torn or was changed`,
-    );
-  }
-  for (const name of FILES) {
-    const content = await readWhole(disk, join(path, name));
-    const hash = createHash("sha256").update(content).digest("hex");
-    const { sha256: expected, bytes } = manifest.files?.[name] ?? {};
-    if (hash === expected && content.length === bytes) continue;
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: ${name} must have the hash ${expected} of its manifest, received ${hash}; it is torn or was changed`,
-    );
-  }
+  const manifest = await readManifest(disk, path);
+  const config = parseRecord(
+    join(path, "config.json"),
+    await readWhole(disk, path, manifest, "config.json", readBytes),
+  );
+  const weights = await readWhole(disk, path, manifest, "model.safetensors", readFloats);
+  const moments = await readWhole(disk, path, manifest, "optimizer.safetensors", readFloats);
   return {
-    step: manifest.step!,
+    step: manifest.step,
     path,
-    config: await readJson(disk, join(path, "config.json")),
-    state: {
-      weights: await readFloats(join(path, "model.safetensors"), disk),
-      moments: await readFloats(join(path, "optimizer.safetensors"), disk),
-    },
+    config,
+    state: { weights: weights.values, moments: moments.values },
+    shapes: { weights: weights.shapes, moments: moments.shapes },
   };
 }
 
-async function readWhole(disk: Disk, path: string): Promise<Uint8Array> {
-  try {
-    return await disk.readFile(path);
-  } catch (cause) {
+async function readManifest(disk: Disk, path: string): Promise<Manifest> {
+  const name = join(path, "manifest.json");
+  using file = await openInput(disk, name, BYTES_MAX["manifest.json"]);
+  const manifest = parseRecord(name, await readBytes(file)) as unknown as Partial<Manifest>;
+  const { format, step } = manifest;
+  if (format !== FORMAT || !Number.isSafeInteger(step) || step! < 0) {
     throw new SyntaxError(
-      `Cannot read ${path}: a whole checkpoint must have this file, received ${
-        (cause as Error).message
+      `Cannot read the checkpoint ${path}: its manifest must have format ${FORMAT} and a step, received ${
+        JSON.stringify({ format, step }).slice(0, 80)
       }`,
+    );
+  }
+  const named = stepFolder(basename(resolve(path)))?.step ?? step;
+  if (named !== step) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: its manifest must have step ${named}, received ${step}; it is torn or was changed`,
+    );
+  }
+  return manifest as Manifest;
+}
+
+/** Reads a file of a checkpoint when its bytes are those that the manifest tells. */
+async function readWhole<T>(
+  disk: Disk,
+  path: string,
+  manifest: Manifest,
+  name: typeof FILES[number],
+  read: (file: DiskFile, path: string) => Promise<T>,
+): Promise<T> {
+  const full = join(path, name), { bytes, sha256 } = manifest.files?.[name] ?? {};
+  // What was hashed is what is read, whatever takes the path's place meanwhile.
+  using file = await openInput(disk, full, BYTES_MAX[name]);
+  const { size } = await file.stat();
+  const received = size === bytes ? await hashOf(file) : `${size} bytes`;
+  if (received !== sha256) {
+    throw new SyntaxError(
+      `Cannot read the checkpoint ${path}: ${name} must have the hash ${
+        shownHash(sha256)
+      } of its manifest, received ${received}; it is torn or was changed`,
+    );
+  }
+  await file.seek(0, Deno.SeekMode.Start);
+  return await read(file, full);
+}
+
+const shownHash = (hash: unknown) => /^[0-9a-f]{64}$/.test(`${hash}`) ? hash : "of 64 digits";
+
+/** Opens a regular file of a checkpoint. */
+async function openInput(disk: Disk, path: string, bytesMax: number): Promise<DiskFile> {
+  try {
+    // Opening a pipe waits for its other end.
+    if (disk === Deno) checkInputFile(path, bytesMax);
+    return await disk.open(path);
+  } catch (cause) {
+    const { message } = cause as Error;
+    throw new SyntaxError(
+      `Cannot read ${path}: a whole checkpoint must have this file, received ${message}`,
       { cause },
     );
   }
 }
 
-async function readJson(disk: Disk, path: string): Promise<Record<string, unknown>> {
-  const text = new TextDecoder().decode(await readWhole(disk, path));
+async function hashOf(file: DiskFile): Promise<string> {
+  const hash = createHash("sha256"), piece = new Uint8Array(1 << 20);
+  for (let read; (read = await file.read(piece)) !== null;) hash.update(piece.subarray(0, read));
+  return hash.digest("hex");
+}
+
+async function readBytes(file: DiskFile): Promise<Uint8Array> {
+  const bytes = new Uint8Array((await file.stat()).size);
+  for (let done = 0, read; done < bytes.length; done += read) {
+    read = await file.read(bytes.subarray(done));
+    if (read === null) return bytes.subarray(0, done);
+  }
+  return bytes;
+}
+
+function parseRecord(path: string, bytes: Uint8Array): Record<string, unknown> {
   try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
+    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+      return value as Record<string, unknown>;
+    }
     throw new SyntaxError("something that is no object");
   } catch (cause) {
+    const received = JSON.stringify((cause as Error).message).slice(1, -1);
     throw new SyntaxError(
-      `Cannot read ${path}: it must be a JSON object, received ${(cause as Error).message}`,
+      `Cannot read ${path}: it must be a JSON object, received ${received}`,
       { cause },
     );
   }

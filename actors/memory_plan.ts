@@ -30,6 +30,11 @@ export function limitedBytes({ device, host }: StageMemory, name: DeviceName): n
   return totalBytes(device) + (name === "wasm" ? 0 : totalBytes(host));
 }
 
+/** All bytes of a pipeline, wherever they lie. */
+export function totalMemory(memory: readonly WorkerMemory[]): number {
+  return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
+}
+
 /** The sum of several stages. */
 export function sumMemory(stages: readonly StageMemory[]): StageMemory {
   const add = <T extends object>(parts: readonly T[]): T =>

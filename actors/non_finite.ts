@@ -86,6 +86,21 @@ export async function assertFinite({ weights, moments }: StageState, step: numbe
   }
 }
 
+/**
+ * Refuses weights and moments that no run could have kept, all in one go.
+ *
+ * @throws {RangeError} naming the first number that is not finite.
+ */
+export function checkFinite({ weights, moments }: StageState, what: string): void {
+  for (const [name, values] of [...weights, ...moments]) {
+    const wrong = indexOfNonFinite(values, 0, values.length);
+    if (wrong === values.length) continue;
+    throw new RangeError(
+      `${what}: weights and moments must be finite, received ${values[wrong]} in "${name}"`,
+    );
+  }
+}
+
 /** Where the first number of a range stands that is not finite; `to` where all are. */
 function indexOfNonFinite(values: Float32Array, from: number, to: number): number {
   let i = from;

@@ -9,16 +9,17 @@ import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
 import { openCheckpointWriter } from "./checkpoint_writer.ts";
 import { endAll } from "./end_all.ts";
 import { meanLoss, meanNorm } from "./engine.ts";
-import { firstLossScale, type LossScaleState, nextLossScale } from "./loss_scale.ts";
+import { nextLossScale } from "./loss_scale.ts";
 import { allSkipped, assertScaled } from "./non_finite.ts";
 import { openEngine } from "./open_engine.ts";
 import type { StepOutcome, StepRequest } from "./protocol.ts";
 import { WedgedError, WorkerLostError } from "./recovery.ts";
+import { type Progress, progressOf } from "./resumed.ts";
 import { assertWritten } from "./run_journal.ts";
 import { runAhead } from "./run_ahead.ts";
 import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
-import { type PreparedRun, prepareRun, type TrainOptions } from "./train_options.ts";
+import { prepareRun, type TrainOptions } from "./train_options.ts";
 import { hashWeights } from "./weights.ts";
 
 export { NonFiniteError } from "./non_finite.ts";
@@ -191,25 +192,6 @@ const copyEvaluation = (evaluation: NonNullable<TrainOptions["evaluation"]>) => 
   ...evaluation,
   batches: evaluation.batches.map(copyBatch),
 });
-
-/** Where a run stands, as a checkpoint keeps it. */
-interface Progress {
-  /** Steps of the data that are done. */
-  readonly step: number;
-  /** Steps of the optimizer that were taken. */
-  readonly update: number;
-  readonly lossScale: LossScaleState;
-}
-
-function progressOf(
-  resume: TrainOptions["resume"],
-  lossScale: PreparedRun["lossScaling"] = 1,
-): Progress {
-  const step = resume?.step ?? 0;
-  const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
-  const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
-  return { step, update: kept?.update ?? step, lossScale: state ?? firstLossScale(lossScale) };
-}
 
 /**
  * Gives the event loop a whole turn where nothing else waits for it. Only a timer does: turns of

@@ -5,9 +5,10 @@
  */
 
 import {
+  ADAMW_DEFAULTS,
+  assertMachineHolds,
   type Batch,
   type DeviceName,
-  elementCount,
   initialValues,
   type LearningRate,
   type Model,
@@ -25,15 +26,18 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../schedules/mod.ts";
-import { checkWritable } from "./checkpoint.ts";
+import { type Checkpoint, checkWritable } from "./checkpoint.ts";
 import { compileRun } from "./compile_run.ts";
 import type { EngineOptions, SyncStrategy } from "./engine.ts";
 import type { LinkOptions } from "./link.ts";
 import type { WorkerFault } from "./faults.ts";
 import type { LossScale } from "./loss_scale.ts";
 import { assertMemory } from "./memory_limit.ts";
+import { totalMemory } from "./memory_plan.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
+import { checkResume, checkTensors } from "./resumed.ts";
+import { checkCount, checkSizes } from "./sizes.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
 import type { Data } from "./step_data.ts";
 import type { System } from "./runtime/mod.ts";
@@ -113,6 +117,7 @@ export interface TrainOptions {
   readonly resume?: {
     readonly step: number;
     readonly state: StageState;
+    readonly shapes?: Checkpoint["shapes"];
     readonly config?: Readonly<Record<string, unknown>>;
   } | undefined;
   /** Held-out micro-batches and after how many steps they are evaluated. */
@@ -207,22 +212,11 @@ const COARSENING = 4;
 export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const { steps, microBatches = 4, workers = 1, replicas = 1, runtime = "workers" } = options;
   const { coarsening = COARSENING, bucketSize, recomputeInterval, clip, link } = options;
-  for (
-    const [name, value] of Object.entries({
-      steps,
-      microBatches,
-      workers,
-      replicas,
-      coarsening,
-      bucketSize,
-      recomputeInterval,
-      "checkpoint.every": options.checkpoint?.every,
-      "checkpoint.keep": options.checkpoint?.keep,
-    })
-  ) {
-    if (value === undefined || (Number.isSafeInteger(value) && value >= 1)) continue;
-    throw new RangeError(`Cannot train: ${name} must be a positive integer, received ${value}`);
-  }
+  const counts = { steps, microBatches, workers, replicas, coarsening, bucketSize };
+  const { every, keep } = options.checkpoint ?? {};
+  const more = { recomputeInterval, "checkpoint.every": every, "checkpoint.keep": keep };
+  for (const [name, value] of Object.entries({ ...counts, ...more })) checkCount(name, value);
+  checkSizes({ workers, microBatches, replicas });
   if (clip !== undefined && !(clip > 0)) {
     throw new RangeError(`Cannot train: clip must be a positive number, received ${clip}`);
   }
@@ -246,6 +240,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
+  assertMachineHolds("Cannot train", replicas * totalMemory(memory));
   const state = await firstState(model, options);
   const { learningRate = 1e-3 } = options;
   const rate: LearningRate = typeof learningRate === "number"
@@ -296,10 +291,10 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
 /** Weights and moments before the first step: resumed, given or drawn. */
 async function firstState(
   { parameters, ties }: ModelProgram,
-  { resume, weights, seed = 1 }: TrainOptions,
+  { resume, weights, seed = 1, optimizer = ADAMW_DEFAULTS }: TrainOptions,
 ): Promise<StageState> {
   if (resume) {
-    checkWeights(parameters, resume.state.weights);
+    checkResume({ parameters }, optimizer, resume);
     return resume.state;
   }
   const moments = new Map();
@@ -307,34 +302,11 @@ async function firstState(
     return { weights: await readWeights(weights, parameters, ties), moments };
   }
   if (weights) {
-    checkWeights(parameters, weights);
+    checkTensors("weights", parameters, weights);
     return { weights, moments };
   }
   const drawn = parameters.map(({ name, spec }) =>
     [name, initialValues(spec, name, seed)] as const
   );
   return { weights: new Map(drawn), moments };
-}
-
-/** The weights must be those of the model, no fewer and no more. */
-function checkWeights(
-  parameters: ModelProgram["parameters"],
-  weights: ReadonlyMap<string, Float32Array>,
-): void {
-  for (const { name, shape } of parameters) {
-    const received = weights.get(name)?.length ?? "none";
-    if (received === elementCount(shape)) continue;
-    throw new RangeError(
-      `Cannot train from these weights: "${name}" must have ${
-        elementCount(shape)
-      } values, received ${received}; are they of another model?`,
-    );
-  }
-  const known = new Set(parameters.map(({ name }) => name));
-  const unknown = [...weights.keys()].find((name) => !known.has(name));
-  if (unknown !== undefined) {
-    throw new RangeError(
-      `Cannot train from these weights: each must be a parameter of the model, received "${unknown}"; are they of another model?`,
-    );
-  }
 }

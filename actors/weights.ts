@@ -6,12 +6,15 @@
 
 import { createHash } from "node:crypto";
 import {
-  type LoadedTensor,
+  elementCount,
   type ModelParameter,
+  readOpenSafetensors,
   readSafetensors,
+  type SafetensorsFile,
+  type SafetensorsInfo,
+  sameShape,
   type Tie,
 } from "../kernels/mod.ts";
-import type { Disk } from "./disk.ts";
 
 /**
  * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal.
@@ -36,23 +39,37 @@ export function bytesOf(values: Float32Array): Uint8Array {
   return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
 }
 
-/** Reads a file whose tensors are all F32. */
-export async function readFloats(
-  path: string,
-  disk: Pick<Disk, "open"> = Deno,
-): Promise<Map<string, Float32Array>> {
-  const { tensors } = await readSafetensors(path, undefined, disk);
-  return new Map([...tensors].map(([name, tensor]) => [name, floatsOf(path, name, tensor)]));
+/** Tensors of a file by name. */
+export interface Floats {
+  /** Their elements. */
+  readonly values: Map<string, Float32Array>;
+  /** Their sizes. */
+  readonly shapes: Map<string, readonly number[]>;
 }
 
-function floatsOf(path: string, name: string, { dtype, data }: LoadedTensor): Float32Array {
-  if (dtype !== "F32") {
-    throw new TypeError(
-      `Cannot read ${path}: tensor "${name}" must have dtype F32, received ${dtype}; convert the file to F32`,
-    );
-  }
-  return new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+/** Reads an open file whose tensors are all F32. */
+export async function readFloats(file: SafetensorsFile, path: string): Promise<Floats> {
+  const { tensors } = await readOpenSafetensors(file, path, (name, info, bytes) => {
+    checkF32(path, name, info);
+    return new Uint8Array(bytes);
+  });
+  return {
+    values: new Map([...tensors].map(([name, { data }]) => [name, floatsOf(data)])),
+    shapes: new Map([...tensors].map(([name, { shape }]) => [name, shape])),
+  };
 }
+
+function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void {
+  if (dtype === "F32") return;
+  throw new TypeError(
+    `Cannot read ${path}: tensor ${
+      JSON.stringify(name)
+    } must have dtype F32, received ${dtype}; convert the file to F32`,
+  );
+}
+
+const floatsOf = (data: Uint8Array): Float32Array =>
+  new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
 
 /** Buffers that Hugging Face's GPT-2 files carry beside the parameters: causal masks. */
 const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
@@ -72,18 +89,27 @@ export async function readWeights(
   ties: readonly Tie[] = [],
 ): Promise<Map<string, Float32Array>> {
   const aliases = new Set(ties.map(([, alias]) => alias));
-  const { tensors } = await readSafetensors(path);
-  const weights = new Map<string, Float32Array>();
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
-  for (const [name, tensor] of tensors) {
-    if (IGNORED.test(name) || aliases.has(name)) continue;
-    const parameter = byName.get(name) ?? byName.get(`transformer.${name}`);
+  const parameterOf = (name: string) => byName.get(name) ?? byName.get(`transformer.${name}`);
+  // Each tensor is checked before it takes memory.
+  const { tensors } = await readSafetensors(path, (name, info, bytes) => {
+    if (IGNORED.test(name) || aliases.has(name)) return undefined;
+    const parameter = parameterOf(name);
     if (!parameter) {
       throw new TypeError(
-        `Cannot read weights from ${path}: every tensor must be a parameter of the model, received "${name}"; is it a file of another model?`,
+        `Cannot read weights from ${path}: every tensor must be a parameter of the model, received ${
+          JSON.stringify(name)
+        }; is it a file of another model?`,
       );
     }
-    weights.set(parameter.name, fit(path, name, parameter, tensor));
+    checkF32(path, name, info);
+    checkFit(path, name, parameter, info.shape);
+    return new Uint8Array(bytes);
+  });
+  const weights = new Map<string, Float32Array>();
+  for (const [name, { data }] of tensors) {
+    const parameter = parameterOf(name)!;
+    weights.set(parameter.name, floatsOf(data).slice(0, elementCount(parameter.shape)));
   }
   for (const { name } of parameters) {
     if (weights.has(name)) continue;
@@ -95,22 +121,20 @@ export async function readWeights(
   return weights;
 }
 
-/** The rows of a tensor that a parameter needs. */
-function fit(
+/** The rows of positions that a file may have beyond those of the model: GPT-2 has 1,024. */
+const ROWS_MAX = 65_536;
+
+/** A tensor must have the shape of its parameter; positions may have more rows. */
+function checkFit(
   path: string,
   name: string,
   parameter: Pick<ModelParameter, "name" | "shape">,
-  tensor: LoadedTensor,
-): Float32Array {
-  const { shape } = parameter;
-  const [rows = 1, ...rest] = shape;
-  const isCut = parameter.name.endsWith("wpe.weight") && tensor.shape[0]! > rows;
-  const received = isCut ? [rows, ...tensor.shape.slice(1)] : tensor.shape;
-  if (received.length !== shape.length || received.some((size, i) => size !== shape[i])) {
-    throw new RangeError(
-      `Cannot read weights from ${path}: "${name}" must have shape [${shape}], received [${tensor.shape}]`,
-    );
-  }
-  const count = rest.reduce((a, b) => a * b, rows);
-  return floatsOf(path, name, tensor).slice(0, count);
+  received: readonly number[],
+): void {
+  const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;
+  const isCut = parameter.name.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
+  if (sameShape(isCut ? [rows, ...rest] : received, shape)) return;
+  throw new RangeError(
+    `Cannot read weights from ${path}: "${name}" must have shape [${shape}], received [${received}]`,
+  );
 }

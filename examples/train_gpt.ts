@@ -8,9 +8,11 @@
 
 import {
   bytesTokenizer,
+  checkpointConfig,
   checkTokens,
   type CommandContext,
   consoleReport,
+  decodeTokens,
   generateText,
   gpt2,
   gpt2Tokenizer,
@@ -20,7 +22,6 @@ import {
   openDevice,
   print,
   printError,
-  readTokens,
   readTrainFlags,
   rowCount,
   runCommand,
@@ -28,22 +29,23 @@ import {
   shuffledOrder,
   splitTokens,
   type Task,
+  textOf,
   tokenBatches,
   type Tokenizer,
   train,
-  type TrainFlags,
   trainHelp,
   type TrainRequest,
 } from "../mod.ts";
 import { digitsTask } from "./train_mnist.ts";
 
 /** A GPT, and the text that it learns. */
-async function textTask({ flags, microBatches }: TrainRequest): Promise<Task> {
+async function textTask(request: TrainRequest): Promise<Task> {
+  const { flags, microBatches } = request;
   const tokenizer = flags.tokenizer === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
   const { layers, hidden, heads, seq, vocab = tokenizer.vocabularySize, tie, replicas } = flags;
   const config = { layers, hidden, heads, seq, vocab, tie: tie ?? false };
-  const microBatch = flags["micro-batch"], stepRows = replicas * microBatches * microBatch;
-  const { tokens, order, heldOut } = await readData(flags, tokenizer, vocab, stepRows);
+  const microBatch = flags["micro-batch"];
+  const { tokens, order, heldOut } = await readData(request, tokenizer, vocab);
   const cut = { seq, vocabularySize: vocab, microBatch, microBatches, replicas };
   const reading = order ? { order } : { steps: flags.steps, lastIsSmaller: true };
   return {
@@ -62,14 +64,14 @@ async function textTask({ flags, microBatches }: TrainRequest): Promise<Task> {
 }
 
 /** What is trained on, in which order, and what is held out. */
-async function readData(flags: TrainFlags, tokenizer: Tokenizer, vocab: number, stepRows: number) {
-  if (flags.tokens) { // read in order; what the run does not reach is held out
-    const tokens = await readTokens(flags.tokens);
-    return { tokens, heldOut: tokens.subarray(flags.steps * stepRows * flags.seq) };
+async function readData(request: TrainRequest, tokenizer: Tokenizer, vocab: number) {
+  const { flags, files, microBatches } = request;
+  if (files.tokens) { // read in order; what the run does not reach is held out
+    const tokens = decodeTokens(files.tokens.content, files.tokens.path);
+    const used = flags.steps * flags.replicas * microBatches * flags["micro-batch"] * flags.seq;
+    return { tokens, heldOut: tokens.subarray(used) };
   }
-  const text = flags.text
-    ? await Deno.readTextFile(flags.text)
-    : await loadText(flags.data ?? "sotu", printError);
+  const text = files.text ? textOf(files.text) : await loadText(flags.data ?? "sotu", printError);
   const encoded = tokenizer.encode(text);
   checkTokens(encoded, vocab);
   const { train: tokens, heldOut } = splitTokens(encoded, flags.seq);
@@ -82,6 +84,7 @@ export async function main(args: string[], context: CommandContext): Promise<num
   if (args.includes("--help")) return print(trainHelp()), 0;
   const request = await readTrainFlags(args), { flags, start, out } = request;
   const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
+  const config = checkpointConfig(request, task.config);
   const every = flags["eval-every"] ?? (flags.json || flags.tokens ? undefined : 50);
   using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);
   for await (
@@ -94,7 +97,7 @@ export async function main(args: string[], context: CommandContext): Promise<num
         directory: out,
         every: flags["checkpoint-every"],
         keep: flags.keep,
-        config: { ...task.config, flags: request.remembered },
+        config,
       },
       signal,
       system,

@@ -15,6 +15,7 @@ import {
   openPredictor,
   print,
   printError,
+  quoted,
   shuffledOrder,
   type Task,
   train,
@@ -26,7 +27,7 @@ export async function digitsTask({ flags, microBatches }: TrainRequest): Promise
   const { data = "mnist", text, tokens } = flags;
   if (data !== "mnist" || text || tokens) {
     throw new RangeError(
-      `Cannot train the mlp: --data must be mnist, received "${text ?? tokens ?? data}"`,
+      `Cannot train the mlp: --data must be mnist, received ${quoted(text ?? tokens ?? data)}`,
     );
   }
   const { train: digits, heldOut } = await loadDigits(printError);

@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { sameShape } from "./graph.ts";
+import { elementCount, ELEMENTS_MAX, sameShape } from "./graph.ts";
 import type { Model, TensorSpec, Tie } from "./layer.ts";
 import { MOMENTS } from "./optimizer.ts";
 import { partition } from "./partition.ts";
@@ -56,7 +56,7 @@ export interface CompileOptions {
  *
  * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
  * is tied already, or as {@linkcode compileLayer}.
- * @throws {RangeError} when tied parameters differ in shape.
+ * @throws {RangeError} when tied parameters differ in shape, or all together are too large.
  *
  * @example
  * ```ts
@@ -80,7 +80,7 @@ export function compileModel(
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
-  let input: TensorSpec | undefined;
+  let input: TensorSpec | undefined, elements = 0;
   for (const [i, layer] of model.layers.entries()) {
     const prefix = layer.prefix ?? `${layer.name}.`;
     const program = compileLayer(layer, input, {
@@ -97,6 +97,14 @@ export function compileModel(
       if (parameters.has(name)) {
         throw new TypeError(
           `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
+        );
+      }
+      elements += elementCount(spec.shape);
+      if (elements > ELEMENTS_MAX) {
+        throw new RangeError(
+          `Cannot compile model: its parameters must be at most ${ELEMENTS_MAX} numbers, received more in its first ${
+            i + 1
+          } of ${model.layers.length} layers`,
         );
       }
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });

@@ -61,6 +61,17 @@ export function elementCount(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);
 }
 
+/** The most elements of a tensor, and of all parameters of a model: devices count them in int32. */
+export const ELEMENTS_MAX = 2 ** 31 - 1;
+
+/** Refuses a tensor that no device could hold, before anybody allocates it. */
+function checkElements(shape: readonly number[]): void {
+  if (elementCount(shape) <= ELEMENTS_MAX) return;
+  throw new RangeError(
+    `Cannot build a graph: a tensor must have at most ${ELEMENTS_MAX} elements, received shape [${shape}]`,
+  );
+}
+
 /** Whether two shapes are the same. */
 export function sameShape(a: readonly number[], b: readonly number[]): boolean {
   return a.length === b.length && a.every((size, i) => size === b[i]);
@@ -136,6 +147,7 @@ export class Graph {
     if (this.inputs.some((input) => input.name === name)) {
       throw new TypeError(`Cannot add input: its name must be unique, received "${name}" twice`);
     }
+    checkElements(shape);
     const value: Value = { name, shape, dtype };
     this.inputs.push(value);
     return value;
@@ -190,6 +202,7 @@ export class Graph {
       const { shape, dtype } = "shape" in output
         ? output
         : { shape: output, dtype: inputs[0]?.dtype ?? "f32" as const };
+      checkElements(shape);
       values.push({ name: `${op}_${this.#names++}`, shape, dtype, node });
     }
     this.nodes.push(node);

@@ -14,10 +14,12 @@ export * from "./generate.ts";
 export { type GradientNorms, type NormMemory, openGradientNorms } from "./gradient_norms.ts";
 export * from "./gradients.ts";
 export * from "./graph.ts";
+export * from "./input_file.ts";
 export * from "./layer.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";
 export * from "./learning_rate.ts";
+export * from "./machine_memory.ts";
 export * from "./npm_package.ts";
 export * from "./onnx.ts";
 export {

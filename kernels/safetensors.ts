@@ -8,6 +8,9 @@
  * @module
  */
 
+import { checkInputFile } from "./input_file.ts";
+import { repeatedKey } from "./repeated_key.ts";
+
 /** Bytes of one element of each dtype that a safetensors file may hold. */
 export const SAFETENSORS_DTYPE_BYTES = {
   BOOL: 1,
@@ -71,6 +74,12 @@ export interface SafetensorsFile extends Disposable, Pick<Deno.FsFile, "read" | 
 
 /** The reference implementation's own limit; a longer header is a corrupt or hostile file. */
 const MAX_HEADER_BYTES = 100_000_000;
+
+/** The most tensors of a file, a hundred times those of the largest models. */
+const TENSORS_MAX = 100_000;
+
+/** The most sizes of a shape; ONNX and NumPy stop there too. */
+const RANK_MAX = 64;
 
 const METADATA_KEY = "__metadata__";
 
@@ -176,6 +185,7 @@ export function encodeSafetensors(
  *
  * @throws {SyntaxError} when the header is not what the format allows.
  * @throws {RangeError} when sizes or offsets disagree with each other or with the file.
+ * @throws {TypeError} when the path names no regular file.
  * @throws {Deno.errors.NotFound} when there is no such file.
  *
  * @example
@@ -198,14 +208,32 @@ export function encodeSafetensors(
  */
 export async function readSafetensors(
   path: string,
-  place: (name: string, info: SafetensorsInfo, bytes: number) => Uint8Array | undefined = (
-    _name,
-    _info,
-    bytes,
-  ) => new Uint8Array(bytes),
-  disk: { open(path: string): Promise<SafetensorsFile> } = Deno,
+  place: PlaceTensor = (_name, _info, bytes) => new Uint8Array(bytes),
 ): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
-  using file = await disk.open(path);
+  checkInputFile(path);
+  using file = await Deno.open(path);
+  return await readOpenSafetensors(file, path, place);
+}
+
+/** What a reader does with each tensor: gives it memory, or `undefined` to skip it. */
+export type PlaceTensor = (
+  name: string,
+  info: SafetensorsInfo,
+  bytes: number,
+) => Uint8Array | undefined;
+
+/**
+ * Reads a file that is open already, as {@linkcode readSafetensors} does.
+ *
+ * @param path for messages.
+ * @throws as {@linkcode readSafetensors}.
+ */
+export async function readOpenSafetensors(
+  file: SafetensorsFile,
+  path: string,
+  place: PlaceTensor,
+): Promise<{ tensors: Map<string, LoadedTensor>; metadata: SafetensorsMetadata }> {
+  await file.seek(0, Deno.SeekMode.Start);
   const { dataStart, entries, metadata } = await readHeader(file, path);
   const tensors = new Map<string, LoadedTensor>();
   for (const { name, dtype, shape, begin, end } of entries) {
@@ -262,9 +290,10 @@ async function readHeader(file: SafetensorsFile, path: string) {
 }
 
 function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
-  let header: unknown;
+  let header: unknown, text: string;
   try {
-    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json));
+    text = new TextDecoder("utf-8", { fatal: true }).decode(json);
+    header = JSON.parse(text);
   } catch (cause) {
     const start = show(new TextDecoder().decode(json.subarray(0, 40)));
     throw new SyntaxError(`Cannot read ${path}: the header must be JSON, received ${start}`, {
@@ -277,6 +306,19 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
     );
   }
   const { [METADATA_KEY]: metadata = {}, ...tensors } = header;
+  const count = Object.keys(tensors).length;
+  if (count > TENSORS_MAX) {
+    throw new RangeError(
+      `Cannot read ${path}: it must have at most ${TENSORS_MAX} tensors, received ${count}`,
+    );
+  }
+  // JSON lets the last of equal names win: who reads the file otherwise would read another model.
+  const twice = repeatedKey(text);
+  if (twice !== undefined) {
+    throw new SyntaxError(
+      `Cannot read ${path}: the names of its header must be unique, received ${show(twice)} twice`,
+    );
+  }
   if (!isRecord(metadata) || !Object.values(metadata).every((v) => typeof v === "string")) {
     throw new SyntaxError(
       `Cannot read ${path}: ${METADATA_KEY} must map names to strings, received ${show(metadata)}`,
@@ -387,7 +429,8 @@ function isDType(value: unknown): value is SafetensorsDType {
 }
 
 function isSizes(value: unknown): value is number[] {
-  return Array.isArray(value) && value.every((size) => Number.isSafeInteger(size) && size >= 0);
+  return Array.isArray(value) && value.length <= RANK_MAX &&
+    value.every((size) => Number.isSafeInteger(size) && size >= 0);
 }
 
 /** A received value, short enough for one sentence. */

@@ -8,6 +8,7 @@
  */
 
 import type { System } from "../runtime/mod.ts";
+import { escapeControls, inOneLine } from "./escape.ts";
 
 /** What a command gets. */
 export interface CommandContext {
@@ -57,20 +58,21 @@ export async function runCommand(
   try {
     code = await command({ begin, signal: controller.signal });
   } catch (error) {
-    printError(error instanceof Error ? error.message : String(error));
+    const text = error instanceof Error ? error.message : String(error);
+    printError(hasBegun ? text : inOneLine(text)); // bad input is told in one line
     code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);
   }
   Deno.exit(code);
 }
 
-/** Writes a line to standard error. */
+/** Writes a line, or several, to standard error; control characters are shown as numbers. */
 export function printError(line: string): void {
-  writeAll(Deno.stderr, line + "\n");
+  writeAll(Deno.stderr, escapeControls(line) + "\n");
 }
 
-/** Writes a line to standard output. */
+/** Writes a line, or several, to standard output; control characters are shown as numbers. */
 export function print(line: string): void {
-  writeAll(Deno.stdout, line + "\n");
+  writeAll(Deno.stdout, escapeControls(line) + "\n");
 }
 
 /** Writes text without a line's end. */

@@ -5,11 +5,12 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { inOneLine, quoted } from "./escape.ts";
 
 /** One flag. */
 export interface Flag {
-  /** What its values are. */
-  readonly kind: "integer" | "number" | "text" | "choice" | "switch" | "own";
+  /** What its values are; a path is taken from nobody but the user who types it. */
+  readonly kind: "integer" | "number" | "text" | "path" | "choice" | "switch" | "own";
   /** What stands for the value in the help: `N`, `FILE`. */
   readonly value?: string;
   /** What it does, in a few words. */
@@ -22,11 +23,16 @@ export interface Flag {
   readonly must?: string;
   /** Lowest value of a number; integers start at 1 unless said otherwise. */
   readonly minimum?: number;
+  /** Highest value of a number; {@linkcode INTEGER_MAX} for integers unless said otherwise. */
+  readonly maximum?: number;
   /** A number must stay below this. */
   readonly below?: number;
   /** The value where none is given. */
   readonly default?: number | string;
 }
+
+/** No count of anything is higher: beyond it, sizes overflow before they are allocated. */
+export const INTEGER_MAX = 2 ** 31 - 1;
 
 /** Flags by name, without the dashes. */
 export type Flags = Readonly<Record<string, Flag>>;
@@ -103,8 +109,10 @@ export function parseFlags<const T extends Flags>(
     unknown: (argument: string, key?: string) => {
       throw new TypeError(
         key
-          ? `Cannot read flags: ${argument} is not one of them; run with --help to see them all`
-          : `Cannot read flags: every argument must be a flag, received "${argument}"`,
+          ? `Cannot read flags: ${
+            inOneLine(argument)
+          } is not one of them; run with --help to see them all`
+          : `Cannot read flags: every argument must be a flag, received ${quoted(argument)}`,
       );
     },
   });
@@ -129,30 +137,90 @@ function joinValues(args: readonly string[], valued: readonly string[]): string[
   return joined;
 }
 
+/**
+ * Reads what a file remembers of flags, each converted and bounded as if it had been typed.
+ *
+ * @param kept by name, without the dashes; what is none of `flags` is left out.
+ * @param where the file, for messages.
+ * @throws {TypeError} when `kept` is no record, or a value is none that could have been typed.
+ * @throws {RangeError} when a value is not what its flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readKeptFlags } from "@troupe/troupe/actors";
+ *
+ * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
+ * assert.deepEqual(readKeptFlags({ steps: 40, out: "/" }, flags, "run.json"), { steps: 40 });
+ * assert.throws(() => readKeptFlags({ steps: -5 }, flags, "run.json"), {
+ *   message: 'Cannot use --steps of run.json: it must be a whole number from 1, received "-5"',
+ * });
+ * ```
+ */
+export function readKeptFlags<const T extends Flags>(
+  kept: unknown,
+  flags: T,
+  where: string,
+): GivenFlags<T> {
+  if (typeof kept !== "object" || kept === null || Array.isArray(kept)) {
+    throw new TypeError(
+      `Cannot use the flags of ${where}: they must be a record, received ${quoted(kept)}`,
+    );
+  }
+  const values: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(kept)) {
+    if (!Object.hasOwn(flags, name)) continue;
+    const flag = flags[name]!;
+    const isTyped = flag.kind === "switch"
+      ? typeof value === "boolean"
+      : typeof value === "string" || typeof value === "number";
+    if (!isTyped) {
+      const must = flag.kind === "switch" ? "true or false" : "text or a number";
+      throw new TypeError(
+        `Cannot use --${name} of ${where}: it must be ${must}, received ${quoted(value)}`,
+      );
+    }
+    if (value === false) continue;
+    values[name] = value === true ? true : convert(`${name} of ${where}`, flag, String(value));
+  }
+  return values as GivenFlags<T>;
+}
+
 function convert(name: string, flag: Flag, raw: string): unknown {
   const { kind, choices = [], read, must } = flag;
   if (raw === "") throw new TypeError(`Cannot read flags: --${name} must have a value`);
   if (kind === "choice" && !choices.includes(raw)) {
     throw new RangeError(
-      `Cannot use --${name}: it must be one of ${choices.join(", ")}, received "${raw}"`,
+      `Cannot use --${name}: it must be one of ${choices.join(", ")}, received ${quoted(raw)}`,
     );
   }
   if (read !== undefined) {
     const value = read(raw);
     if (value !== undefined) return value;
-    throw new RangeError(`Cannot use --${name}: it must be ${must}, received "${raw}"`);
+    throw new RangeError(`Cannot use --${name}: it must be ${must}, received ${quoted(raw)}`);
   }
-  if (kind !== "integer" && kind !== "number") return raw;
-  const value = Number(raw), { minimum = kind === "integer" ? 1 : 0, below = Infinity } = flag;
-  const isRight = kind === "integer" ? Number.isSafeInteger(value) : Number.isFinite(value);
-  if (raw.trim() === "" || !isRight || value < minimum || value >= below) {
-    const what = kind === "integer" ? "a whole number" : "a number";
-    const limit = below === Infinity ? "" : ` and below ${below}`;
-    throw new RangeError(
-      `Cannot use --${name}: it must be ${what} from ${minimum}${limit}, received "${raw}"`,
-    );
+  return kind === "integer" || kind === "number" ? convertNumber(name, flag, raw) : raw;
+}
+
+/** Decimal, as people write it: no `0x10`, and no `1e3` where things are counted. */
+const DECIMAL = { integer: /^[+-]?\d+$/, number: /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i };
+
+function convertNumber(name: string, flag: Flag, raw: string): number {
+  const kind = flag.kind as "integer" | "number", isInteger = kind === "integer";
+  const { minimum = isInteger ? 1 : 0, maximum = isInteger ? INTEGER_MAX : Number.MAX_VALUE } =
+    flag;
+  const { below = Infinity } = flag;
+  const value = DECIMAL[kind].test(raw) ? Number(raw) : NaN;
+  const received = `received ${quoted(raw)}`;
+  if (value > maximum) {
+    throw new RangeError(`Cannot use --${name}: it must be at most ${maximum}, ${received}`);
   }
-  return value;
+  if (value >= minimum && value < below) return value;
+  const what = isInteger ? "a whole number" : "a number";
+  const limit = below === Infinity ? "" : ` and below ${below}`;
+  throw new RangeError(
+    `Cannot use --${name}: it must be ${what} from ${minimum}${limit}, ${received}`,
+  );
 }
 
 /** The flags as lines of help. */

@@ -13,7 +13,9 @@ import {
   scheduleNames,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
+import { inOneLine, quoted } from "./escape.ts";
 import type { FlagValues, GivenFlags } from "./flags.ts";
+import { WORKERS_MAX } from "../sizes.ts";
 import { readCost } from "./quantities.ts";
 
 const COST = { kind: "own", value: "T", read: readCost } as const;
@@ -21,7 +23,13 @@ const MUST_BE_COST = "a number from 0, or several with commas between them";
 
 /** The schedule and its parameters. */
 export const SCHEDULE_FLAGS = {
-  workers: { kind: "integer", value: "D", default: 2, help: "workers of a pipeline" },
+  workers: {
+    kind: "integer",
+    value: "D",
+    maximum: WORKERS_MAX,
+    default: 2,
+    help: "workers of a pipeline",
+  },
   schedule: {
     kind: "choice",
     value: "NAME",
@@ -29,7 +37,7 @@ export const SCHEDULE_FLAGS = {
     default: "message-driven",
     help: "which action a worker runs next; see troupe schedule list",
   },
-  "schedule-file": { kind: "text", value: "CSV", help: "action lists, a row for each worker" },
+  "schedule-file": { kind: "path", value: "CSV", help: "action lists, a row for each worker" },
   policy: {
     kind: "choice",
     choices: ["list", "elastic"],
@@ -102,27 +110,29 @@ export function scheduleOptionsOf(
 type Given = GivenFlags<typeof SCHEDULE_FLAGS> & { readonly "micro-batches"?: number };
 
 /**
- * Reads the schedule of `--schedule-file`. Its workers and micro-batches are those of the file.
+ * Makes the schedule of `--schedule-file`. Its workers and micro-batches are those of the file.
  *
  * @throws {SyntaxError} if a cell is no action.
  * @throws {RangeError} if the lists cannot run, or if a flag says something else than the file.
  * @throws {TypeError} if a schedule is named as well.
  */
-export async function readScheduleFile(path: string, given: Given): Promise<ListedSchedule> {
+export function readScheduleFile(path: string, text: string, given: Given): ListedSchedule {
   if (given.schedule !== undefined) {
     throw new TypeError(
       "Cannot train: the schedule must come from one place, received --schedule and --schedule-file",
     );
   }
-  const lists = parseCsv(await Deno.readTextFile(path));
-  const schedule = scheduleFromLists(basename(path).replace(/\.csv$/, ""), lists);
+  const name = inOneLine(basename(path).replace(/\.csv$/, ""));
+  const schedule = scheduleFromLists(name, parseCsv(text));
   assertValid(schedule);
   const { workers, microBatches } = schedule;
   for (const [flag, held] of Object.entries({ workers, "micro-batches": microBatches })) {
     const value = given[flag as "workers" | "micro-batches"];
     if (value === undefined || value === held) continue;
     throw new RangeError(
-      `Cannot use --schedule-file: --${flag} must be ${held}, as in "${path}", or left out, received ${value}`,
+      `Cannot use --schedule-file: --${flag} must be ${held}, as in ${
+        quoted(path)
+      }, or left out, received ${value}`,
     );
   }
   return schedule;

@@ -4,19 +4,29 @@
  * @module
  */
 
-import { RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type FlagValues, type GivenFlags, helpLines } from "./flags.ts";
 import { readLink, readLossScale, readPositive, readSize } from "./quantities.ts";
+import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../sizes.ts";
 import { SCHEDULE_FLAGS } from "./schedule_flags.ts";
 
 /** The model and its sizes: these cannot change when a run goes on. */
 export const MODEL_FLAGS = {
   model: { kind: "choice", choices: ["gpt", "mlp"], default: "gpt", help: "what to train" },
-  layers: { kind: "integer", default: 4, help: "transformer blocks, or hidden layers of the mlp" },
-  hidden: { kind: "integer", default: 128, help: "width of the layers" },
-  heads: { kind: "integer", default: 4, help: "attention heads" },
-  seq: { kind: "integer", default: 64, help: "tokens of a sample" },
-  vocab: { kind: "integer", help: "number of token ids (that of the tokenizer)" },
+  layers: {
+    kind: "integer",
+    maximum: GPT2_MAX.layers,
+    default: 4,
+    help: "transformer blocks, or hidden layers of the mlp",
+  },
+  hidden: { kind: "integer", maximum: GPT2_MAX.hidden, default: 128, help: "width of the layers" },
+  heads: { kind: "integer", maximum: GPT2_MAX.heads, default: 4, help: "attention heads" },
+  seq: { kind: "integer", maximum: GPT2_MAX.seq, default: 64, help: "tokens of a sample" },
+  vocab: {
+    kind: "integer",
+    maximum: GPT2_MAX.vocab,
+    help: "number of token ids (that of the tokenizer)",
+  },
   tokenizer: {
     kind: "choice",
     choices: ["bytes", "gpt2"],
@@ -26,22 +36,36 @@ export const MODEL_FLAGS = {
   tie: { kind: "switch", help: "gpt: the head's weight is that of the token embedding" },
 } as const;
 
-/**
- * Data and optimizer, and all else that the numbers of a step depend on: a run that goes on
- * inherits these.
- */
+/** Data of one's own. A run that goes on wants it named again: no file may name another. */
+const DATA_FILE_FLAGS = {
+  text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
+  tokens: { kind: "path", value: "FILE", help: "token ids as little-endian uint16, read in order" },
+} as const;
+
+/** Data, optimizer, and all else that the numbers of a step depend on. */
 export const LEARNING_FLAGS = {
   data: { kind: "text", value: "TEXT|mnist", help: "sotu or moby-dick (sotu); mnist for the mlp" },
-  text: { kind: "text", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
-  tokens: { kind: "text", value: "FILE", help: "token ids as little-endian uint16, read in order" },
-  "micro-batch": { kind: "integer", value: "B", default: 8, help: "samples of a micro-batch" },
+  "micro-batch": {
+    kind: "integer",
+    value: "B",
+    maximum: GPT2_MAX["micro-batch"],
+    default: 8,
+    help: "samples of a micro-batch",
+  },
   "micro-batches": {
     kind: "integer",
     value: "N",
+    maximum: MICRO_BATCHES_MAX,
     default: 4,
     help: "micro-batches of a step and a replica",
   },
-  replicas: { kind: "integer", value: "W", default: 1, help: "data-parallel replicas" },
+  replicas: {
+    kind: "integer",
+    value: "W",
+    maximum: WORKERS_MAX,
+    default: 1,
+    help: "data-parallel replicas",
+  },
   "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
   lr: { kind: "number", default: 0.002, help: "learning rate" },
   "lr-schedule": {
@@ -80,8 +104,20 @@ export const LEARNING_FLAGS = {
     default: "deterministic",
     help: "all-reduce in copy order, or by ring and halving",
   },
-  seed: { kind: "integer", minimum: 0, default: 1, help: "of the weights and the order of a text" },
+  seed: {
+    kind: "integer",
+    minimum: 0,
+    maximum: Number.MAX_SAFE_INTEGER,
+    default: 1,
+    help: "of the weights and the order of a text",
+  },
 } as const;
+
+/**
+ * All that a run takes from a file, be it a checkpoint or a journal, of what it learns and how: no
+ * path is among them, so no file opens or writes another.
+ */
+export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...LEARNING_FLAGS } as const;
 
 /** How it runs: these may change when a run goes on. */
 const RUNNING_FLAGS = {
@@ -113,10 +149,11 @@ const RUNNING_FLAGS = {
   "stall-timeout": {
     kind: "integer",
     value: "SECONDS",
+    maximum: 2_000_000, // a timer counts to 2^31 ms
     default: 60,
     help: "time without a message after which a step counts as stalled",
   },
-  journal: { kind: "text", value: "FILE", help: "write down every message and step of the actors" },
+  journal: { kind: "path", value: "FILE", help: "write down every message and step of the actors" },
   "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
   "journal-full": {
     kind: "choice",
@@ -159,9 +196,9 @@ const RUNNING_FLAGS = {
     must: "a latency in µs from 0, a comma and GB/s above 0, such as 50,1.25",
     help: "delay messages as such a link would: µs, GB/s",
   },
-  weights: { kind: "text", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
-  resume: { kind: "text", value: "DIR", help: "go on from the newest checkpoint in DIR" },
-  out: { kind: "text", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
+  weights: { kind: "path", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
+  resume: { kind: "path", value: "DIR", help: "go on from the newest checkpoint in DIR" },
+  out: { kind: "path", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
   "checkpoint-every": { kind: "integer", value: "K", help: "steps (one checkpoint, at the end)" },
   keep: { kind: "integer", value: "M", help: "newest checkpoints that stay (all)" },
   "eval-every": { kind: "integer", value: "K", help: "steps (50; not with --json or --tokens)" },
@@ -171,8 +208,8 @@ const RUNNING_FLAGS = {
 
 /** Every flag of `troupe train`. */
 export const TRAIN_FLAGS = {
-  ...MODEL_FLAGS,
-  ...LEARNING_FLAGS,
+  ...INHERITED_FLAGS,
+  ...DATA_FILE_FLAGS,
   ...SCHEDULE_FLAGS,
   ...RUNNING_FLAGS,
 } as const;
@@ -193,6 +230,9 @@ export function trainHelp(): string {
     "",
     "What it learns from, and how (a resumed run inherits these):",
     ...helpLines(LEARNING_FLAGS),
+    "",
+    "Data of your own (a resumed run wants the same file named again):",
+    ...helpLines(DATA_FILE_FLAGS),
     "",
     "Its schedule:",
     ...helpLines(SCHEDULE_FLAGS),

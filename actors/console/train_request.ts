@@ -10,12 +10,26 @@ import { createSchedule, type Schedule } from "../../schedules/mod.ts";
 import { type Checkpoint, readCheckpoint } from "../checkpoint.ts";
 import { stepFolder } from "../checkpoint_folders.ts";
 import type { TrainOptions } from "../train_options.ts";
+import { checkSizes } from "../sizes.ts";
+import {
+  checkFile,
+  checkSameFiles,
+  type DataFiles,
+  readDataFiles,
+  rememberFiles,
+  textOf,
+} from "./data_files.ts";
 import { parseFlags, withDefaults } from "./flags.ts";
+import {
+  checkResumable,
+  checkSameModel,
+  describeNotInherited,
+  inheritedFlags,
+} from "./inherited.ts";
 import { readScheduleFile, scheduleOptionsOf } from "./schedule_flags.ts";
 import {
   type GivenTrainFlags,
-  LEARNING_FLAGS,
-  MODEL_FLAGS,
+  INHERITED_FLAGS,
   TRAIN_FLAGS,
   type TrainFlags,
 } from "./train_flags.ts";
@@ -28,6 +42,8 @@ export interface TrainRequest {
   readonly flags: TrainFlags;
   /** The flags that a checkpoint remembers. */
   readonly remembered: GivenTrainFlags;
+  /** The files of one's own that it reads. */
+  readonly files: DataFiles;
   /** The schedule: that of `--schedule-file`, or the one that is named. */
   readonly schedule: Schedule;
   /** Micro-batches of a step of each data-parallel replica. */
@@ -40,100 +56,77 @@ export interface TrainRequest {
   readonly out: string | undefined;
 }
 
-/** Where the data comes from; a file of one's own takes the place of a built-in text. */
-const SOURCES = ["data", "text", "tokens"] as const;
-
 /**
- * Reads the flags of `troupe train`, and the checkpoint that `--resume` names.
+ * Reads the flags of `troupe train`, the files that they name, and the checkpoint that `--resume`
+ * names.
  *
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function readTrainFlags(args: readonly string[]): Promise<TrainRequest> {
   const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
-  const sources = SOURCES.filter((name) => given[name] !== undefined);
   if (given.text !== undefined && given.tokens !== undefined) {
     throw new TypeError(
       "Cannot train: the data must come from one file, received --text and --tokens",
     );
   }
-  const file = given["schedule-file"];
-  if (file !== undefined) await checkFile("schedule-file", file);
-  const fromFile = file === undefined ? undefined : await readScheduleFile(file, given);
+  const files = readDataFiles(given), listed = files["schedule-file"];
+  const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
-  const passedOver: string[] = [];
-  const checkpoint = resume === undefined
-    ? undefined
-    : await readCheckpoint(resume, (line) => passedOver.push(line));
-  const inherited: GivenTrainFlags = { ...checkpoint?.config.flags as GivenTrainFlags };
-  // Other data than the checkpoint's takes its place.
-  if (sources.length > 0) { for (const name of SOURCES) delete (inherited as Flags)[name]; }
+  const told: string[] = [], tell = (line: string) => void told.push(line);
+  const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume, tell);
+  const inherited = checkpoint ? inheritedFlags(checkpoint) : {};
   const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
-  if (checkpoint) checkResumable(checkpoint, given, flags.steps);
-  for (const name of ["text", "tokens", "weights"] as const) {
-    const isUsed = flags[name] !== undefined && !(name === "weights" && checkpoint);
-    if (isUsed) await checkFile(name, flags[name]!);
-  }
-  const remembered = Object.fromEntries(
-    Object.entries(flags).filter(([name]) => name in MODEL_FLAGS || name in LEARNING_FLAGS),
-  );
-  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
-    (flags.json ? undefined : `runs/${flags.model}`);
+  if (checkpoint) {
+    checkResumable(checkpoint, inherited, given, flags.steps);
+    checkSameFiles(checkpoint, given, files, args, tell);
+    const more = describeNotInherited(checkpoint);
+    if (more) tell(more);
+  } else if (flags.weights !== undefined) checkFile("weights", flags.weights);
+  const { workers, "micro-batches": microBatches, replicas } = flags;
+  checkSizes({ workers, microBatches, replicas });
+  const schedule = fromFile ??
+    createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
   const from = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
-  const start = from && [...passedOver, from].join("\n");
-  const { workers, "micro-batches": microBatches } = flags;
-  const schedule = fromFile ??
-    createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
   return {
     args,
     flags,
-    remembered,
+    remembered: rememberedOf(flags),
+    files,
     schedule,
     microBatches: schedule.microBatches,
     checkpoint,
-    start,
-    out,
+    start: from && [...told, from].join("\n"),
+    out: flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
+      (flags.json ? undefined : `runs/${flags.model}`),
   };
 }
 
-type Flags = Record<string, unknown>;
+/** What a checkpoint keeps of the flags: all that a run inherits. */
+function rememberedOf(flags: TrainFlags): GivenTrainFlags {
+  return Object.fromEntries(
+    Object.entries(flags).filter(([name]) => Object.hasOwn(INHERITED_FLAGS, name)),
+  );
+}
+
+/**
+ * What the checkpoints of a run say, so that a run can go on from them.
+ *
+ * @param model what rebuilds the model.
+ * @throws {RangeError} when the run goes on from a checkpoint of another model.
+ */
+export function checkpointConfig(
+  { remembered, files, checkpoint }: TrainRequest,
+  model: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  if (checkpoint) checkSameModel(checkpoint, model);
+  return { ...model, flags: remembered, files: rememberFiles(files) };
+}
 
 /** The folder of a run: a checkpoint's own folder stands in it. */
 const runFolder = (path: string) => stepFolder(basename(path)) ? dirname(path) : path;
-
-/** Refuses another model than the checkpoint's, and a run that would have to go back. */
-function checkResumable({ path, step, config }: Checkpoint, given: Flags, steps: number): void {
-  const kept: Flags = { ...config.flags as Flags, ...config };
-  for (const name of Object.keys(MODEL_FLAGS)) {
-    if (given[name] === undefined || given[name] === kept[name]) continue;
-    throw new RangeError(
-      `Cannot resume from ${path}: --${name} must be ${
-        kept[name] ?? "left out"
-      }, as in this checkpoint, received ${given[name]}`,
-    );
-  }
-  if (steps < step) {
-    throw new RangeError(
-      `Cannot resume from ${path}: --steps must be at least ${step}, the steps of this checkpoint, received ${steps}`,
-    );
-  }
-}
-
-/** Refuses a file that cannot be read. */
-async function checkFile(name: string, path: string): Promise<void> {
-  let problem: string | undefined;
-  try {
-    if ((await Deno.stat(path)).isDirectory) problem = "a folder";
-  } catch (error) {
-    problem = error instanceof Deno.errors.NotFound ? "no such file" : (error as Error).message;
-  }
-  if (problem === undefined) return;
-  throw new TypeError(
-    `Cannot use --${name}: it must name a file that can be read, received "${path}" (${problem})`,
-  );
-}
 
 /**
  * The part of a run's options that the flags decide alone: all but the model and its data.

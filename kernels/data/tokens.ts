@@ -4,6 +4,11 @@
  * @module
  */
 
+import { checkInputFile } from "../input_file.ts";
+
+/** Bytes of a file of tokens: a thousand million of them. */
+export const TOKENS_BYTES_MAX = 2 ** 31;
+
 /** Token ids of a text, in the narrowest array that holds them. */
 export type Tokens = Uint8Array | Uint16Array | Int32Array;
 
@@ -11,6 +16,7 @@ export type Tokens = Uint8Array | Uint16Array | Int32Array;
  * Reads token ids stored as little-endian 16-bit unsigned integers (`--tokens FILE`).
  *
  * @throws {RangeError} when the file does not hold a whole number of them.
+ * @throws {TypeError} when it is no regular file, or too large.
  * @throws {Deno.errors.NotFound} when there is no such file.
  *
  * @example
@@ -25,7 +31,25 @@ export type Tokens = Uint8Array | Uint16Array | Int32Array;
  * ```
  */
 export async function readTokens(path: string): Promise<Uint16Array<ArrayBuffer>> {
-  const bytes = await Deno.readFile(path);
+  checkInputFile(path, TOKENS_BYTES_MAX);
+  return decodeTokens(await Deno.readFile(path), path);
+}
+
+/**
+ * Decodes what a file of tokens holds.
+ *
+ * @param path for messages.
+ * @throws {RangeError} when the bytes are not a whole number of tokens.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { decodeTokens } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(decodeTokens(Uint8Array.of(0x34, 0x12), "a.bin"), Uint16Array.of(0x1234));
+ * ```
+ */
+export function decodeTokens(bytes: Uint8Array, path: string): Uint16Array<ArrayBuffer> {
   if (bytes.length % 2 !== 0) {
     throw new RangeError(
       `Cannot read tokens from ${path}: its size must be even (16-bit tokens), ` +
@@ -33,7 +57,9 @@ export async function readTokens(path: string): Promise<Uint16Array<ArrayBuffer>
     );
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Uint16Array.from({ length: bytes.length / 2 }, (_, i) => view.getUint16(2 * i, true));
+  const tokens = new Uint16Array(bytes.length / 2);
+  for (let i = 0; i < tokens.length; i++) tokens[i] = view.getUint16(2 * i, true);
+  return tokens;
 }
 
 /**

@@ -55,17 +55,47 @@ const ONE: Initializer = { kind: "constant", value: 1 };
 /** Blocks attend to no later token: exp(−1e30) is exactly 0. */
 const MASKED = -1e30;
 
+/**
+ * The largest sizes of a model, each for itself; together, tensors and the sum of all parameters must
+ * stay below {@linkcode ELEMENTS_MAX}.
+ */
+export const GPT2_MAX = {
+  layers: 1024,
+  hidden: 65_536,
+  heads: 65_536,
+  seq: 8192, // the causal mask has seq² elements, and a model file less than 2 GiB
+  vocab: 2 ** 24,
+  "micro-batch": 65_536,
+} as const;
+
+/**
+ * Refuses a size that is no whole number from 1, or larger than models get.
+ *
+ * @throws {RangeError} naming it.
+ */
+export function checkModelSizes(
+  model: string,
+  sizes: { readonly [Name in keyof typeof GPT2_MAX]?: number },
+): void {
+  for (const [name, value] of Object.entries(sizes)) {
+    const most = GPT2_MAX[name as keyof typeof GPT2_MAX];
+    if (Number.isSafeInteger(value) && value >= 1 && value <= most) continue;
+    const must = value > most ? `at most ${most}` : "a positive integer";
+    throw new RangeError(`Cannot build ${model}: ${name} must be ${must}, received ${value}`);
+  }
+}
+
 /** Checks the sizes of a GPT-2 at the door. */
 function check(config: Gpt2Config, microBatchSize: number): void {
   const { layers, hidden, heads, seq, vocab } = config;
-  const sizes = { layers, hidden, heads, seq, vocab, "micro-batch": microBatchSize };
-  for (const [name, value] of Object.entries(sizes)) {
-    if (!Number.isSafeInteger(value) || value < 1) {
-      throw new RangeError(
-        `Cannot build GPT-2: ${name} must be a positive integer, received ${value}`,
-      );
-    }
-  }
+  checkModelSizes("GPT-2", {
+    layers,
+    hidden,
+    heads,
+    seq,
+    vocab,
+    "micro-batch": microBatchSize,
+  });
   if (config.hidden % config.heads !== 0) {
     throw new RangeError(
       `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${config.hidden} and heads ${config.heads}`,
@@ -108,13 +138,18 @@ function embedding(config: Gpt2Config, microBatchSize: number): Layer {
   };
 }
 
+/** Zero where a token may attend to another: itself and those before it. */
+function causalMask(seq: number): Float32Array<ArrayBuffer> {
+  const mask = new Float32Array(seq * seq);
+  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
+  return mask;
+}
+
 /** Causal self-attention and the feed-forward network, each added to the residual stream. */
 function block(config: Gpt2Config, microBatchSize: number, index: number): Layer {
   const { hidden, heads, seq } = config, rows = microBatchSize * seq, width = hidden / heads;
   // GPT-2 scales what is added to the residual stream by 1/√(number of additions).
   const residual = 0.02 / Math.sqrt(2 * config.layers);
-  const mask = new Float32Array(seq * seq);
-  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
   return {
     name: `block ${index}`,
     prefix: `transformer.h.${index}.`,
@@ -124,7 +159,7 @@ function block(config: Gpt2Config, microBatchSize: number, index: number): Layer
         g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
       ) as [Value, Value, Value];
       const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
-      const weights = g.softmax(g.add(scores, g.constant(mask, [1, 1, seq, seq])));
+      const weights = g.softmax(g.add(scores, g.constant(causalMask(seq), [1, 1, seq, seq])));
       const mixed = g.reshape(g.transpose(g.matmul(weights, v), [0, 2, 1, 3]), [rows, hidden]);
       const attended = g.add(x!, linear(g, mixed, "attn.c_proj", hidden, residual));
       const wide = g.gelu(linear(g, layerNorm(g, attended, "ln_2"), "mlp.c_fc", 4 * hidden));

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkModelSizes } from "./gpt2.ts";
 import { countTargets, type Layer, type Model } from "../layer.ts";
 
 /** The sizes of an MLP. */
@@ -62,15 +63,15 @@ export function mlpLogits(config: MlpConfig, microBatchSize: number): readonly L
   return linearLayers(config, microBatchSize);
 }
 
-function linearLayers(config: MlpConfig, microBatchSize: number): Layer[] {
-  for (const [name, value] of Object.entries({ ...config, "micro-batch": microBatchSize })) {
-    if (!Number.isSafeInteger(value) || value < 1) {
-      throw new RangeError(
-        `Cannot build MLP: ${name} must be a positive integer, received ${value}`,
-      );
-    }
-  }
+function linearLayers(config: MlpConfig, microBatch: number): Layer[] {
   const { inputs, hidden, layers, classes } = config;
+  checkModelSizes("MLP", { layers, hidden, "micro-batch": microBatch });
+  for (const [name, value] of Object.entries({ inputs, classes })) {
+    if (Number.isSafeInteger(value) && value >= 1) continue;
+    throw new RangeError(
+      `Cannot build MLP: ${name} must be a positive integer, received ${value}`,
+    );
+  }
   return Array.from({ length: layers + 1 }, (_, i): Layer => {
     const from = i === 0 ? inputs : hidden, to = i < layers ? hidden : classes;
     return {
@@ -81,7 +82,7 @@ function linearLayers(config: MlpConfig, microBatchSize: number): Layer[] {
         const deviation = Math.sqrt(2 / from);
         const weight = g.parameter("weight", [from, to], { kind: "normal", deviation });
         const bias = g.parameter("bias", [to], { kind: "constant", value: 0 });
-        const y = g.gemm(x ?? g.batch("features", [microBatchSize, from]), weight, bias);
+        const y = g.gemm(x ?? g.batch("features", [microBatch, from]), weight, bias);
         return i < layers ? g.gelu(y) : y;
       },
     };

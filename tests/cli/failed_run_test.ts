@@ -59,7 +59,8 @@ Deno.test({
       // No file may grow beyond 64 KiB: the moments need 96 KiB, the weights 48. The signal that
       // the kernel sends by default is ignored, so that writing fails as on a full disk.
       const limited = `trap '' XFSZ; ulimit -f 128; exec "$0" run -A examples/train_gpt.ts "$@"`;
-      const resume = ["--resume", out, "--steps", "4", "--device", "reference", "--json"];
+      const how = ["--steps", "4", "--device", "reference", "--json"];
+      const resume = ["--resume", out, "--tokens", tokens, ...how];
       const { code, stdout, stderr } = await new Deno.Command("sh", {
         args: ["-c", limited, Deno.execPath(), ...resume],
         cwd: ROOT,

@@ -62,7 +62,8 @@ test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with t
   const outcome = await run.end();
   const step = await assertGoodOrder(outcome, out), steps = ["--steps", `${step + 1}`];
 
-  const resumed = await trainJson(["--resume", out, "--device", "reference", ...steps]);
+  const data = ["--tokens", join(folder, "tokens.bin")];
+  const resumed = await trainJson(["--resume", out, ...data, "--device", "reference", ...steps]);
   const whole = await trainJson([...train, ...steps, "--out", join(folder, "whole")]);
   assert.deepEqual(
     [...bitsOf(jsonLines(outcome.stdout)).slice(0, -1), ...bitsOf(resumed.lines)],

@@ -39,7 +39,7 @@ for (const [name, source] of Object.entries(SOURCES)) {
       ]);
       assert.deepEqual(bitsOf(begun.lines).slice(0, 3), bitsOf(uninterrupted.lines).slice(0, 3));
 
-      const expected = bitsOf(uninterrupted.lines, 4), to6 = [...HOW, "--steps", "6"];
+      const expected = bitsOf(uninterrupted.lines, 4), to6 = [...HOW, ...data, "--steps", "6"];
       assert.equal(expected.length, 4);
       const [folderOn, stepOn] = await Promise.all([
         trainJson([...to6, "--resume", half]),
@@ -66,7 +66,7 @@ Deno.test("a learning rate that falls as a cosine goes on where it was", () =>
     const train = [...TINY, "--tokens", tokens, "--lr-schedule", "cosine", "--steps", "4"];
     const whole = await trainJson([...train, "--out", folder, "--checkpoint-every", "2"]);
     const resumed = await trainJson([
-      ...[...HOW, "--resume", join(folder, "step-00000002"), "--steps", "4"],
+      ...[...HOW, "--resume", join(folder, "step-00000002"), "--steps", "4", "--tokens", tokens],
       ...["--out", join(folder, "again")],
     ]);
     assert.deepEqual(bitsOf(resumed.lines), bitsOf(whole.lines, 3));
@@ -93,7 +93,7 @@ Deno.test("--resume overrides --weights, and says from where it goes on", () =>
     const tokens = await writeTokens(folder, someTokens(100));
     await trainJson([...TINY, "--tokens", tokens, "--steps", "1", "--out", folder]);
     const { code, stdout, stderr } = await runTrain([
-      ...[...HOW, "--resume", folder, "--steps", "2", "--json"],
+      ...[...HOW, "--resume", folder, "--steps", "2", "--json", "--tokens", tokens],
       ...["--weights", join(folder, "none.safetensors")],
     ]);
     assert.equal(code, 0, stderr);
@@ -110,7 +110,7 @@ Deno.test("a torn checkpoint is passed over for the newest whole one, and named"
     await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
     await Deno.mkdir(join(out, half));
     const { code, stdout, stderr } = await runTrain([
-      ...[...HOW, "--resume", out, "--steps", "3", "--keep", "2", "--json"],
+      ...[...HOW, "--resume", out, "--steps", "3", "--keep", "2", "--json", "--tokens", tokens],
     ]);
     assert.equal(code, 0, stderr);
     const told = stderr.trimEnd().split("\n");
@@ -130,7 +130,9 @@ Deno.test("a run that has all its steps is done at once, with the same weights",
   inFolder(async (folder) => {
     const tokens = await writeTokens(folder, someTokens(100));
     const run = await trainJson([...TINY, "--tokens", tokens, "--steps", "1", "--out", folder]);
-    const again = await trainJson([...HOW, "--resume", folder, "--steps", "1"]);
+    const again = await trainJson([
+      ...[...HOW, "--resume", folder, "--steps", "1", "--tokens", tokens],
+    ]);
     assert.equal(again.lines.length, 1);
     assert.deepEqual(
       [again.last.steps, again.last.weightsHash, basename(again.last.checkpoint as string)],
@@ -142,7 +144,7 @@ Deno.test("a checkpoint of another model, of more steps, or torn, is refused", (
   inFolder(async (folder) => {
     const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
     await trainJson([...TINY, "--tokens", tokens, "--steps", "2", "--out", run]);
-    const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run];
+    const step = join(run, "step-00000002"), resume = [...HOW, "--resume", run, "--tokens", tokens];
     for (
       const [flag, value, kept] of [
         ["hidden", "32", "16"],
@@ -171,13 +173,18 @@ Deno.test("a checkpoint of another model, of more steps, or torn, is refused", (
     assert.match(await refusal([...HOW, "--resume", step]), torn);
   }));
 
-Deno.test("other data takes the place of the checkpoint's", () =>
+Deno.test("other data takes the place of built-in data, and must then be named again", () =>
   inFolder(async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100)), text = join(folder, "text.txt");
-    await Deno.writeTextFile(text, "It was a dark and stormy night. ".repeat(8));
-    await trainJson([...TINY, "--tokens", tokens, "--steps", "1", "--out", folder]);
-    await trainJson([...HOW, "--resume", folder, "--steps", "2", "--text", text]);
-    const path = join(folder, "step-00000002", "config.json");
-    const { flags } = JSON.parse(await Deno.readTextFile(path));
-    assert.deepEqual([flags.text, flags.tokens], [text, undefined]);
+    const tokens = await writeTokens(folder, someTokens(100));
+    await trainJson([...TINY, "--data", "moby-dick", "--steps", "1", "--out", folder]);
+    await trainJson([...HOW, "--resume", folder, "--steps", "2"]);
+    await trainJson([...HOW, "--resume", folder, "--steps", "3", "--tokens", tokens]);
+    const path = join(folder, "step-00000003", "config.json");
+    const { flags, files } = JSON.parse(await Deno.readTextFile(path));
+    assert.deepEqual([flags.text, flags.tokens, Object.keys(files)], [
+      undefined,
+      undefined,
+      ["tokens"],
+    ]);
+    assert.match(await refusal([...HOW, "--resume", folder, "--steps", "4"]), /--tokens must name/);
   }));

@@ -1,0 +1,72 @@
+/**
+ * The largest sizes of a run. What is beyond them is a slip of the pen or a stranger's file, and is
+ * told before anything is allocated.
+ *
+ * @module
+ */
+
+/** Workers of a run, those of all its replicas together. */
+export const WORKERS_MAX = 1024;
+
+/** Micro-batches of a step, those of all its replicas together. */
+export const MICRO_BATCHES_MAX = 65_536;
+
+/** Micro-batches of a step times workers of a pipeline: the lists of its actions. */
+const COMPUTED_MAX = 2 ** 20;
+
+/** Steps of a run, buckets of a chunk and the like: nothing is allocated for them. */
+const COUNT_MAX = 2 ** 31 - 1;
+
+/** What the size of a run is made of. */
+export interface RunSizes {
+  /** Workers of a pipeline. */
+  readonly workers: number;
+  /** Micro-batches of a step and a replica. */
+  readonly microBatches: number;
+  /** Data-parallel replicas. */
+  readonly replicas: number;
+}
+
+/**
+ * Refuses sizes that are too large, each for itself or together.
+ *
+ * @throws {RangeError} naming them.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ *
+ * checkSizes({ workers: 8, microBatches: 64, replicas: 4 });
+ * assert.throws(() => checkSizes({ workers: 64, microBatches: 64, replicas: 64 }), {
+ *   message: "Cannot train: workers times replicas must be at most 1024, received 64 times 64",
+ * });
+ * ```
+ */
+export function checkSizes({ workers, microBatches, replicas }: RunSizes): void {
+  const products = [
+    ["workers times replicas", workers, replicas, WORKERS_MAX],
+    ["microBatches times replicas", microBatches, replicas, MICRO_BATCHES_MAX],
+    ["workers times microBatches", workers, microBatches, COMPUTED_MAX],
+  ] as const;
+  for (const [what, one, other, most] of products) {
+    if (one * other <= most) continue;
+    throw new RangeError(
+      `Cannot train: ${what} must be at most ${most}, received ${one} times ${other}`,
+    );
+  }
+}
+
+/**
+ * Refuses a count that is given and is no whole number from 1 that a run could have.
+ *
+ * @throws {RangeError} naming it.
+ */
+export function checkCount(name: string, value: number | undefined): void {
+  if (value === undefined || (Number.isSafeInteger(value) && value >= 1 && value <= COUNT_MAX)) {
+    return;
+  }
+  const must = Number.isSafeInteger(value) && value > COUNT_MAX
+    ? `at most ${COUNT_MAX}`
+    : "a positive integer";
+  throw new RangeError(`Cannot train: ${name} must be ${must}, received ${value}`);
+}

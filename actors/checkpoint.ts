@@ -126,6 +126,26 @@ export async function writeCheckpoint(
 }
 
 /**
+ * What a checkpoint will keep of a configuration, so that it is no surprise at the end of a run.
+ *
+ * @throws {TypeError} when JSON cannot say it, or says no object.
+ */
+export function encodeConfig(
+  config: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  const refuse = "Cannot write checkpoints: their config must be an object that JSON can say";
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(config);
+  } catch (cause) {
+    const [why] = (cause as Error).message.split("\n");
+    throw new TypeError(`${refuse}, received one that it cannot (${why})`, { cause });
+  }
+  if (text?.startsWith("{")) return JSON.parse(text);
+  throw new TypeError(`${refuse}, received ${text}`);
+}
+
+/**
  * Makes sure that checkpoints can be written to a directory, before a run spends hours on them, and
  * leaves nothing there: the directory itself is made with its first checkpoint.
  *
@@ -152,6 +172,8 @@ async function existingFolder(path: string): Promise<string> {
     return path;
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
+    // A link to nothing is in the way of a folder, too.
+    if (await Deno.lstat(path).then(() => true, () => false)) throw error;
     return await existingFolder(dirname(resolve(path)));
   }
 }

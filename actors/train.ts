@@ -91,7 +91,7 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   const engine = await openEngine(prepared);
   let peakActivations: readonly number[] = [], weights: readonly number[] = [];
   let memory: StepOutcome["memory"];
-  const { checkpoint: to } = options;
+  const { checkpoint: to } = prepared;
   const evaluation = options.evaluation && copyEvaluation(options.evaluation);
   const first = { step, update };
   const writer = openCheckpointWriter(to, model.parameters, prepared.announce);

@@ -26,7 +26,7 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../schedules/mod.ts";
-import { type Checkpoint, checkWritable } from "./checkpoint.ts";
+import { type Checkpoint, checkWritable, encodeConfig } from "./checkpoint.ts";
 import { compileRun } from "./compile_run.ts";
 import type { EngineOptions, SyncStrategy } from "./engine.ts";
 import type { LinkOptions } from "./link.ts";
@@ -177,6 +177,8 @@ export interface PreparedRun extends EngineOptions {
   readonly microBatches: number;
   /** How the loss is scaled; undefined where a step that overflows ends the run. */
   readonly lossScaling: LossScale | undefined;
+  /** Where checkpoints go; their configuration is as they will keep it. */
+  readonly checkpoint: TrainOptions["checkpoint"];
   /** Where the journal goes. */
   readonly journal: OpenJournal | undefined;
   /** How each worker is kept apart from the others. */
@@ -246,7 +248,9 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const rate: LearningRate = typeof learningRate === "number"
     ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
     : { ...learningRate, steps };
-  if (options.checkpoint) await checkWritable(options.checkpoint.directory);
+  const checkpoint = options.checkpoint &&
+    { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
+  if (checkpoint) await checkWritable(checkpoint.directory);
   if (runtime === "workers" && options.isolation === "process") checkProcesses();
   tidyStationFolders();
   const { announce = () => {} } = options;
@@ -276,6 +280,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     link,
     lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
     isolation: options.isolation ?? "worker",
+    checkpoint,
     journal,
     system: options.system,
     faults: options.faults ?? [],

@@ -1,14 +1,15 @@
 /**
- * What every command shares: exit codes, and Ctrl-C.
+ * What every command shares: exit codes, and the signals that end it: Ctrl-C, SIGTERM and SIGHUP.
  *
  * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 75 a run
- * that hangs where only a new one can go on; 130 ended by Ctrl-C.
+ * that hangs where only a new one can go on; 130 ended by a signal.
  *
  * @module
  */
 
 import type { System } from "../runtime/mod.ts";
 import { escapeControls, inOneLine } from "./escape.ts";
+import { isHangUpIgnored } from "./hang_up.ts";
 
 /** What a command gets. */
 export interface CommandContext {
@@ -49,10 +50,11 @@ export async function runCommand(
     hasBegun = true;
     inGoodOrder = finishing;
   };
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    if (Deno.build.os !== "windows" || signal === "SIGINT") {
-      Deno.addSignalListener(signal, interrupt);
-    }
+  const hangUp = isHangUpIgnored() ? () => {} : interrupt;
+  Deno.addSignalListener("SIGINT", interrupt);
+  if (Deno.build.os !== "windows") {
+    Deno.addSignalListener("SIGTERM", interrupt);
+    Deno.addSignalListener("SIGHUP", hangUp);
   }
   let code;
   try {
@@ -75,8 +77,17 @@ export function print(line: string): void {
   writeAll(Deno.stdout, escapeControls(line) + "\n");
 }
 
-/** Writes text without a line's end. */
-export function writeAll(to: { writeSync(data: Uint8Array): number }, text: string): void {
+/** Where text goes. */
+type Output = { writeSync(data: Uint8Array): number };
+
+const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
+
+/** Writes text without a line's end. What a terminal has hung up on is lost, and no failure. */
+export function writeAll(to: Output, text: string): void {
   const bytes = new TextEncoder().encode(text);
-  for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
+  try {
+    for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
+  } catch (error) {
+    if (!TERMINALS.includes(to) || (error as { code?: string }).code !== "EIO") throw error;
+  }
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+import process from "node:process";
 import { MultiBar, Presets } from "cli-progress";
 import type { StageMemory } from "../../kernels/mod.ts";
 import type { Plan } from "../plan.ts";
@@ -71,6 +72,8 @@ export function consoleReport(steps: number, withMemory = false): Report {
     memoryTable(memoryLines(plan!.memory, used)).forEach((line) => print(line));
   };
   const isTerminal = Deno.stderr.isTerminal();
+  // The bar is written through Node's stream. When the terminal hangs up, training goes to its end.
+  if (isTerminal) process.stderr.on("error", () => {});
   const bars = new MultiBar({
     format: "step {value}/{total} {bar} loss {loss} · {speed} tokens/s · {eta_formatted} left",
     clearOnComplete: true,

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { openCheckpointWriter } from "../../actors/checkpoint_writer.ts";
 import { gpt2, readCheckpoint, train, type TrainEvent, writeCheckpoint } from "../../mod.ts";
+import { batches, RINGS } from "./own_layers.ts";
 import { batchesOf, type Sizes, SMALL } from "./runs.ts";
 
 const SIZES: Sizes = { ...SMALL, layers: 1, microBatches: 1, steps: 8 };
@@ -152,4 +153,38 @@ test("how often and how many is checked at the door", async (directory) => {
       message: `Cannot train: checkpoint.${name} must be a positive integer, received ${value}`,
     });
   }
+});
+
+const circular: Record<string, unknown> = {};
+circular.self = circular;
+
+test("a configuration that no checkpoint can keep is refused before the first step", async (folder) => {
+  const bad = {
+    "a bigint": { size: 1n },
+    "a circle": circular,
+    "a list": [1],
+    "nothing": undefined,
+    "a getter that throws": {
+      get size() {
+        throw new Error("unknown");
+      },
+    },
+  };
+  for (const [name, config] of Object.entries(bad)) {
+    const directory = join(folder, "run");
+    const options = { model: RINGS, data: batches(), steps: 1, device: "reference" } as const;
+    const run = train({ ...options, checkpoint: { directory, config: config as never } });
+    const refused =
+      /^TypeError: Cannot write checkpoints: their config must be an object that JSON can say, received [^\n]+$/;
+    await assert.rejects(run.next(), refused, name);
+    await assert.rejects(Deno.stat(directory), Deno.errors.NotFound);
+  }
+});
+
+test("a checkpoint keeps the configuration that was given, whatever becomes of it", async (directory) => {
+  const config: Record<string, unknown> = { sizes: { hidden: 8 } };
+  const options = { model: RINGS, data: batches(), steps: 1, device: "reference" } as const;
+  const events = train({ ...options, runtime: "local", checkpoint: { directory, config } });
+  for await (const _ of events) config.sizes = 9n;
+  assert.deepEqual((await readCheckpoint(directory))!.config.sizes, { hidden: 8 });
 });

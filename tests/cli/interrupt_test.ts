@@ -18,6 +18,9 @@ import { Running, TRAIN } from "./running.ts";
 /** More steps than a test waits for. */
 const LONG = ["--steps", "2000", "--json"];
 
+/** Worker processes notice within this time that their root is gone. */
+const GRACE_MS = 10_000;
+
 /** Checks that a run ended in good order after a few steps, and returns how many. */
 async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): Promise<number> {
   assert.equal(code, 130, stderr);
@@ -84,6 +87,32 @@ test("Ctrl-C in a terminal, which reaches `deno task` and its child, is one sign
   await run.printed("stdout", /"step":1,/);
   run.interrupt("group");
   await assertGoodOrder(await run.end(), join(folder, "out"));
+});
+
+for (const signal of ["SIGTERM", "SIGHUP"] as const) {
+  test(`${signal} ends a run as Ctrl-C does`, async (folder) => {
+    const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
+    await run.printed("stdout", /"step":1,/);
+    run.interrupt("process", signal);
+    await assertGoodOrder(await run.end(), join(folder, "out"));
+  });
+}
+
+test("a terminal that hangs up on processes ends their run as Ctrl-C does", async (folder) => {
+  const processes = ["--workers", "2", "--isolation", "process"];
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG, ...processes]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group", "SIGHUP");
+  await assertGoodOrder(await run.end(GRACE_MS), join(folder, "out"));
+});
+
+test("under nohup a run goes on when its terminal hangs up", async (folder) => {
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG], true);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group", "SIGHUP");
+  await run.printed("stdout", /"step":40,/);
+  run.interrupt("process");
+  assert.ok(await assertGoodOrder(await run.end(), join(folder, "out")) >= 40);
 });
 
 for (const runtime of ["local", "serial"]) {

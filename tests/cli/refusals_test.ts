@@ -96,7 +96,10 @@ Deno.test("files that cannot be read or written are refused by the name of their
     }
     const train = [...TINY, "--tokens", tokens, "--steps", "1"];
     assert.match(await refusal([...train, "--weights", none]), /--weights: .* \(no such file\)$/);
-    for (const out of [tokens, join(tokens, "below"), join(tokens, "far", "below")]) {
+    const link = join(folder, "link");
+    await Deno.symlink(join(folder, "nowhere"), link);
+    const files = [tokens, join(tokens, "below"), join(tokens, "far", "below")];
+    for (const out of [...files, link, join(link, "below")]) {
       assert.match(
         await refusal([...train, "--out", out]),
         /^Cannot write checkpoints to .*: it must be a folder that can be written, received /,

@@ -15,9 +15,12 @@ export class Running {
   readonly #read: Promise<unknown>;
   #wake = () => {};
 
-  constructor(args: readonly string[]) {
-    this.#child = new Deno.Command(Deno.execPath(), {
-      args: [...args],
+  /** @param isNohup whether it is started as `nohup` does: hang-ups are ignored. */
+  constructor(args: readonly string[], isNohup = false) {
+    const command = [Deno.execPath(), ...args];
+    if (isNohup) command.unshift("sh", "-c", 'trap "" HUP; exec "$0" "$@"');
+    this.#child = new Deno.Command(command[0]!, {
+      args: command.slice(1),
       cwd: ROOT,
       env: ENVIRONMENT,
       stdin: "null",
@@ -47,9 +50,9 @@ export class Running {
     }
   }
 
-  /** Sends Ctrl-C to the command alone, or as a terminal does, to its whole group. */
-  interrupt(to: "process" | "group"): void {
-    Deno.kill(to === "group" ? -this.#child.pid : this.#child.pid, "SIGINT");
+  /** Sends Ctrl-C, or another signal, to the command alone, or as a terminal does to its group. */
+  interrupt(to: "process" | "group", signal: Deno.Signal = "SIGINT"): void {
+    Deno.kill(to === "group" ? -this.#child.pid : this.#child.pid, signal);
   }
 
   /** `kill -9`: the command alone, and nothing that it may do about it. */

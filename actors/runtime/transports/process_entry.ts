@@ -36,8 +36,9 @@ new Worker(new URL("./process_watchdog.ts", import.meta.url), {
   type: "module",
   name: station.directory,
 });
-// Ctrl-C reaches every process of a terminal. What it means is for the root to say.
+// Ctrl-C and the end of a terminal reach all its processes. What they mean is for the root to say.
 Deno.addSignalListener("SIGINT", () => {});
+if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
 
 const control = new Outbox();
 let isDone = false;

@@ -6,6 +6,7 @@
 
 import { delay } from "@std/async/delay";
 import { type Batch, learningRateAt, type StageState } from "../kernels/mod.ts";
+import { lockFolder } from "./checkpoint_lock.ts";
 import { openCheckpointWriter } from "./checkpoint_writer.ts";
 import { endAll } from "./end_all.ts";
 import { meanLoss, meanNorm } from "./engine.ts";
@@ -35,6 +36,7 @@ export { NonFiniteError } from "./non_finite.ts";
  * has the bits of the run that wrote it, but a run with other pauses has others.
  *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
+ * @throws {RangeError} when another run has the folder for checkpoints, before anything runs.
  * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
  * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
  * it stay.
@@ -83,6 +85,7 @@ export { NonFiniteError } from "./non_finite.ts";
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
+  using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
   const { steps, runtime, model, rate, predictionsOf } = prepared;
   yield { type: "plan", plan: prepared.plan };
   const started = performance.now();

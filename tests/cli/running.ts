@@ -50,6 +50,11 @@ export class Running {
     }
   }
 
+  /** Its process. */
+  get pid(): number {
+    return this.#child.pid;
+  }
+
   /** Sends Ctrl-C, or another signal, to the command alone, or as a terminal does to its group. */
   interrupt(to: "process" | "group", signal: Deno.Signal = "SIGINT"): void {
     Deno.kill(to === "group" ? -this.#child.pid : this.#child.pid, signal);

@@ -1,0 +1,157 @@
+/**
+ * A folder of checkpoints is one run's alone: two would delete each other's unfinished work.
+ *
+ * [Note: a lock that dies with its process] The file `.lock` says in words who has the folder, but
+ * what counts is the system's lock on it, which ends however its process ends. Whoever gets the lock
+ * on what was removed meanwhile has nothing, and tries again.
+ *
+ * @module
+ */
+
+import { dirname, join, resolve } from "node:path";
+
+const NAME = ".lock";
+
+/** What the file says; anything else is nobody's name. */
+const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
+
+/** Bytes of a file that are looked at to find out who has it. */
+const MAX_BYTES = 300;
+
+/**
+ * Takes a folder for one run, until it is disposed of; makes the folder where there is none. What
+ * was made here and is still empty at the end is removed.
+ *
+ * @throws {RangeError} when another run has the folder, or it cannot be taken.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { join } from "node:path";
+ *
+ * const directory = await Deno.makeTempDir(), out = join(directory, "runs", "mine");
+ * {
+ *   using _lock = lockFolder(out);
+ *   assert.throws(() => lockFolder(out), new RegExp(`received pid ${Deno.pid} on `));
+ * }
+ * assert.deepEqual([...Deno.readDirSync(directory)], []);
+ * await Deno.remove(directory);
+ * ```
+ */
+export function lockFolder(directory: string): Disposable {
+  const made = missingFolders(directory), path = join(directory, NAME);
+  let file: Deno.FsFile | undefined;
+  try {
+    Deno.mkdirSync(directory, { recursive: true });
+    while (!file) file = tryLock(path);
+    file.truncateSync();
+    file.writeSync(new TextEncoder().encode(`pid ${Deno.pid} on ${hostname()}\n`));
+  } catch (cause) {
+    if (file) giveUp(path, file);
+    removeEmpty(made);
+    if (cause instanceof HeldError) throw inUse(directory, cause.holder);
+    throw new RangeError(
+      `Cannot write checkpoints to ${directory}: it must let itself be locked, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+  return {
+    [Symbol.dispose]() {
+      giveUp(path, file);
+      removeEmpty(made);
+    },
+  };
+}
+
+/** Removes the file before the lock ends, where the system can: nobody else has it then. */
+function giveUp(path: string, file: Deno.FsFile): void {
+  const isOwn = isAt(path, file), isLeft = isOwn && !remove(path);
+  file.close();
+  if (isLeft) remove(path);
+}
+
+/** Whether a path still leads to a file: who tidies up may have removed it, and another run come. */
+function isAt(path: string, file: Deno.FsFile): boolean {
+  const there = lstat(path), here = file.statSync();
+  return there !== undefined && there.ino === here.ino && there.dev === here.dev;
+}
+
+/** Another run has the folder. */
+class HeldError extends Error {
+  constructor(readonly holder: string) {
+    super(holder);
+  }
+}
+
+function inUse(directory: string, holder: string): RangeError {
+  return new RangeError(
+    `Cannot write checkpoints to ${directory}: it must not be in use by another run, received ` +
+      `${holder}; wait for its end, or name another folder`,
+  );
+}
+
+/** The file, locked; undefined when it was removed meanwhile. */
+function tryLock(path: string): Deno.FsFile | undefined {
+  // What is no file was not made here: a link leads elsewhere, a pipe waits for ever.
+  const before = lstat(path);
+  if (before && !before.isFile) throw new TypeError(`something that is no file at ${path}`);
+  const file = Deno.openSync(path, { read: true, write: true, create: true });
+  try {
+    if (!file.tryLockSync(true)) throw new HeldError(holderOf(file));
+    if (isAt(path, file)) return file;
+  } catch (error) {
+    file.close();
+    throw error;
+  }
+  file.close();
+  return undefined;
+}
+
+function holderOf(file: Deno.FsFile): string {
+  const bytes = new Uint8Array(MAX_BYTES);
+  try {
+    const text = new TextDecoder().decode(bytes.subarray(0, file.readSync(bytes) ?? 0));
+    return HOLDER.exec(text)?.[1] ?? "one that has not said who it is";
+  } catch {
+    return "one that cannot be asked"; // on Windows what is locked cannot be read
+  }
+}
+
+function hostname(): string {
+  try {
+    return Deno.hostname();
+  } catch {
+    return "localhost"; // where this program may not know
+  }
+}
+
+function lstat(path: string): Deno.FileInfo | undefined {
+  try {
+    return Deno.lstatSync(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  }
+}
+
+/** The folder and those above it, as far as they are not there: the lowest first. */
+function missingFolders(directory: string): string[] {
+  const missing = [];
+  for (let path = resolve(directory); !lstat(path); path = dirname(path)) missing.push(path);
+  return missing;
+}
+
+function removeEmpty(folders: readonly string[]): void {
+  for (const folder of folders) if (!remove(folder)) return;
+}
+
+function remove(path: string): boolean {
+  try {
+    Deno.removeSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -107,10 +107,16 @@ export async function exploreCommand(
   }
   const flags = withDefaults(EXPLORE_FLAGS, parseFlags(rest, EXPLORE_FLAGS));
   const example = await findExample(name!, flags.faults !== undefined);
+  const strategy = STRATEGIES[flags.strategy]!();
+  if (strategy.isExhaustive && flags.faults) {
+    throw new TypeError(
+      `Cannot explore ${name}: --faults must be left out with --strategy ${strategy.name}`,
+    );
+  }
   begin();
   const options: ExploreOptions<unknown> = {
     configuration: example.configuration,
-    strategy: STRATEGIES[flags.strategy]!(),
+    strategy,
     seed: flags.seed,
     runs: flags.seeds,
     isRepeated: !flags.once,

@@ -8,10 +8,17 @@ import { NONE_YET } from "../runtime/choose.ts";
 import type { Candidate } from "../runtime/mod.ts";
 import { drawnFaults, type Fault, type Faults, knownFaults, NO_FAULTS } from "./faults.ts";
 import type { Decision } from "./recorder.ts";
-import type { SimulateOptions } from "./simulate.ts";
+import { RACE_MS, type SimulateOptions } from "./simulate.ts";
 import { fifo } from "./strategies/fifo.ts";
 import { deviate } from "./strategies/replay.ts";
-import { type Deviation, PRUNE, type Strategy, WAIT } from "./strategies/strategy.ts";
+import {
+  addWait,
+  type Deviation,
+  type NextTimer,
+  PRUNE,
+  type Strategy,
+  WAIT,
+} from "./strategies/strategy.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 
 /** The rest of the run is known. */
@@ -22,11 +29,16 @@ export class Chooser {
   readonly strategy: Strategy;
   readonly faults: Faults;
   /** Of the step that comes or runs. */
-  readonly decision: Decision = { choice: 0, arity: 0, faults: [] };
+  readonly decision: Decision = { choice: 0, arity: 0, waits: 0, faults: [] };
   readonly #clock: VirtualClock;
   readonly #choices: Deviation[] = [];
-  /** Actors and edges whose messages have to wait. */
-  readonly #held = new Set<string>();
+  /** Actors and edges whose messages have to wait, and until when. */
+  readonly #held = new Map<string, number>();
+  readonly #raceMs: number;
+  /** Since when something could be handled, if it can. */
+  #since: number | undefined;
+  /** The step before which faults were last drawn. */
+  #drawn = -1;
   /** How often each site has asked in this step. */
   readonly #asked = new Map<string, number>();
 
@@ -35,8 +47,15 @@ export class Chooser {
    * @param clock times how long actors and edges are held.
    */
   constructor(options: SimulateOptions<never> | SimulateOptions<unknown>, clock: VirtualClock) {
-    const { seed = 0, deviations, strategy, faults } = options;
+    const { seed = 0, deviations, strategy, faults, raceMs = RACE_MS } = options;
+    if (!(raceMs >= 0)) {
+      throw new RangeError(`Cannot simulate: raceMs must be 0 or more, received ${raceMs}`);
+    }
+    if (faults && !deviations && strategy?.isExhaustive) {
+      throw new TypeError(`Cannot explore by ${strategy.name}: it must have no faults to inject`);
+    }
     this.#clock = clock;
+    this.#raceMs = raceMs;
     this.strategy = deviations ? deviate(deviations) : strategy ?? fifo();
     if (!faults) this.faults = NO_FAULTS;
     else this.faults = "kinds" in faults ? drawnFaults(seed, faults) : knownFaults(faults);
@@ -50,7 +69,7 @@ export class Chooser {
   /** Forgets the decisions of a step that is over. */
   clear(): void {
     const { decision } = this;
-    decision.choice = decision.arity = 0;
+    decision.choice = decision.arity = decision.waits = 0;
     if (decision.faults.length > 0) decision.faults = [];
     if (this.#asked.size > 0) this.#asked.clear();
   }
@@ -58,15 +77,27 @@ export class Chooser {
   /** The index of the candidate that is next, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
   choose(candidates: readonly Candidate[], step: number, state: () => number): number {
     let open = this.#open(candidates);
-    const hold = open.length > 0 ? this.faults.holds(open, step) : undefined;
-    if (hold) {
-      this.#hold(hold);
-      open = this.#open(candidates);
+    if (open.length > 0 && this.#drawn < step) {
+      this.#drawn = step;
+      const hold = this.faults.holds(open, step);
+      if (hold) {
+        this.#hold(hold);
+        open = this.#open(candidates);
+      }
     }
-    if (open.length === 0) return NONE_YET;
-    const choice = this.strategy.choose(open, step, state);
-    if (choice === WAIT) return NONE_YET;
+    if (open.length === 0) {
+      this.#since = undefined;
+      return NONE_YET;
+    }
+    this.#since ??= this.#clock.now();
+    const choice = this.strategy.choose(open, step, state, this.#timer(this.#since));
     if (choice === PRUNE) return PRUNED;
+    if (choice === WAIT) {
+      this.decision.waits++;
+      addWait(this.#choices, step);
+      return NONE_YET;
+    }
+    this.#since = undefined;
     this.decision.choice = choice;
     this.decision.arity = open.length;
     if (choice > 0) this.#choices.push({ step, choice });
@@ -89,6 +120,15 @@ export class Chooser {
     return fails;
   }
 
+  /** Whether the next timer may fire before what could be handled `since` then. */
+  #timer(since: number): NextTimer {
+    const next = this.#clock.next();
+    if (next === undefined) return "none";
+    // What was stalled is so for as long as was asked for.
+    for (const until of this.#held.values()) if (until <= next) return "far";
+    return next - since <= this.#raceMs ? "near" : "far";
+  }
+
   #open(candidates: readonly Candidate[]): readonly Candidate[] {
     if (this.#held.size === 0) return candidates;
     return candidates.filter(({ actor, from }) =>
@@ -98,8 +138,9 @@ export class Chooser {
 
   #hold(fault: Fault): void {
     this.#note(fault);
-    this.#held.add(fault.target);
-    this.#clock.after(fault.forMs ?? 0, () => void this.#held.delete(fault.target));
+    const forMs = fault.forMs ?? 0;
+    this.#held.set(fault.target, this.#clock.now() + forMs);
+    this.#clock.after(forMs, () => void this.#held.delete(fault.target));
   }
 
   #note({ kind, target }: Fault): void {

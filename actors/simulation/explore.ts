@@ -17,7 +17,7 @@ import { FIRST_EXPECTED_STEPS, type Strategy } from "./strategies/strategy.ts";
  * @typeParam C what the scenario is configured with.
  */
 export interface ExploreOptions<C = undefined> extends Omit<SimulateOptions<C>, "start"> {
-  /** Most runs; run r has the seed `seed + r`. Default {@linkcode DEFAULT_RUNS}. */
+  /** Most runs; run r has the seed `seed + r`, unless the strategy is exhaustive. Default {@linkcode DEFAULT_RUNS}. */
   readonly runs?: number;
   /** Whether each run is made twice, and must have the same running hash and return the same.
    * Default true. */
@@ -93,11 +93,13 @@ export async function explore<T, C = undefined>(
   let steps = 0, done = 0, expectedSteps = FIRST_EXPECTED_STEPS;
   for (let run = 0; run < runs; run++) {
     // A strategy that has nothing left says so before the run.
-    if (!strategy.begin({ seed: seed + run, run, expectedSteps })) break;
+    const runSeed = strategy.isExhaustive ? seed : seed + run;
+    if (!strategy.begin({ seed: runSeed, run, expectedSteps })) break;
     const begun = begunAlready(strategy);
-    const outcome = await judge({ seed: seed + run, strategy: begun });
+    const outcome = await judge({ seed: runSeed, strategy: begun });
     done++;
-    steps += expectedSteps = outcome.steps;
+    steps += outcome.steps;
+    expectedSteps = begun.choices;
     hashes.add(outcome.hash);
     const { failure } = outcome;
     if (failure) {
@@ -107,17 +109,25 @@ export async function explore<T, C = undefined>(
   return { runs: done, steps, distinct: hashes.size };
 }
 
-/** A strategy whose run has begun. */
-export function begunAlready(strategy: Strategy): Strategy {
+/** A strategy whose run has begun, and the choices that it was asked for since. */
+export function begunAlready(strategy: Strategy): Strategy & { readonly choices: number } {
+  let choices = 0;
   return {
+    ...strategy.isExhaustive && { isExhaustive: true },
     begin: () => true,
+    get choices() {
+      return choices;
+    },
     get name() {
       return strategy.name;
     },
     get deviations() {
       return strategy.deviations;
     },
-    choose: strategy.choose.bind(strategy),
+    choose(candidates, step, state, timer) {
+      choices++;
+      return strategy.choose(candidates, step, state, timer);
+    },
     end: (state: () => number) => strategy.end?.(state),
   };
 }
@@ -161,6 +171,8 @@ async function compare(
   play: (change: object) => Promise<Run>,
   change: object,
 ): Promise<SimulationFailure | undefined> {
+  // A run that was cut short goes on when it is made again.
+  if (!("value" in first)) return undefined;
   const { deviations, faults } = first;
   const same = { ...change, strategy: undefined, deviations, faults };
   const second = await play(same);
@@ -176,8 +188,6 @@ async function compare(
 
 /** The same steps must come to the same end: what the scenario returned or how it failed. */
 function compareValues(first: Run, second: Run): SimulationFailure | undefined {
-  // A run that was cut short returned nothing.
-  if (!("value" in first)) return undefined;
   const ends = [first, second].map(({ value, failure }) => failure ? { failure } : { value });
   if (digestOf(ends[0]) === digestOf(ends[1])) return undefined;
   const [one, other] = [first, second].map(({ value, failure }) =>

@@ -22,12 +22,12 @@ import { kill } from "./crash.ts";
 import type { Fault } from "./faults.ts";
 import { Recorder } from "./recorder.ts";
 import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "./simulate.ts";
-import { describeWaits, stateOf } from "./state.ts";
+import { describeIdle, describeWaits, stateOf } from "./state.ts";
 import { ReplayError } from "./strategies/replay.ts";
 import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
 import { exempt, isActorAtWork, setActorAtWork, setTraps } from "./traps.ts";
 import { createVirtualClock } from "./virtual_clock.ts";
-import { type Check, type View, viewOf, type World } from "./world.ts";
+import { type Check, type Settling, type View, viewOf, type World } from "./world.ts";
 
 /** How long an actor in the simulation may take to stop, in virtual milliseconds. */
 const STOP_GRACE_MS = 5000;
@@ -49,10 +49,18 @@ interface NamedCheck {
   readonly check: Check;
 }
 
+/** A wait of the scenario's, until nobody can do anything or a moment of virtual time is reached. */
+interface Waiter {
+  readonly until: number;
+  readonly resolve: () => void;
+}
+
 /** One simulated run. */
 export class Machine {
   readonly chooser: Chooser;
   failure: SimulationFailure | undefined;
+  /** Who waits for a message when nobody can do anything any more. */
+  waiting: readonly string[] = [];
 
   readonly #options: SimulateOptions<unknown>;
   readonly #clock = createVirtualClock();
@@ -72,7 +80,10 @@ export class Machine {
   /** Something ended that the scenario may wait for. */
   #isVisible = false;
   readonly #openAsks = new Set<number>();
-  #idlers: (() => void)[] = [];
+  /** What the scenario waits for besides answers, and until which moment. */
+  #waiters: Waiter[] = [];
+  /** The scenario says how far time goes. */
+  #isTimed = false;
   /** Number of steps after which the settling ends. */
   #settleUntil = Infinity;
   #waits: readonly string[] = [];
@@ -136,7 +147,7 @@ export class Machine {
       strategy.begin({ seed, ...start });
       const ending = (async () => {
         value = { is: await scenario(this.#world<C>()) };
-        await this.#idle();
+        await this.#idle(this.#isTimed ? this.#clock.now() : Infinity);
         this.#check(this.#endings);
       })().catch((error) => this.#fail("scenario", error));
       await Promise.race([ending, this.#over.promise]);
@@ -151,6 +162,8 @@ export class Machine {
   /** Stops the actors, so that nothing of them is left. */
   async close(): Promise<void> {
     this.#mode = "close";
+    // Timers that start again and again must not keep the loop from its end.
+    this.#clock.limit = this.#clock.now();
     setActorAtWork(undefined);
     // The loop may be about to see that the run is over; or a handler may still be at work.
     const limit = performance.now() + (this.#options.hangMs ?? HANG_MS);
@@ -159,6 +172,7 @@ export class Machine {
       this.#isHanging = performance.now() > limit;
     }
     // What was left to do when the run was over has nobody else to wake the loop for it.
+    this.#clock.limit = Infinity;
     this.#isolate.wake();
     if (!this.#isHanging) await this.#stop();
     setFaultSites(undefined);
@@ -177,8 +191,9 @@ export class Machine {
     return {
       system: this.#system,
       configuration: this.#options.configuration as C,
-      settle: (steps = Infinity) => this.#settle(steps),
-      idle: () => this.#idle(),
+      settle: (until = {}) => this.#settle(typeof until === "number" ? { steps: until } : until),
+      idle: () => this.#idle(Infinity),
+      advance: (ms) => this.#advance(ms),
       invariant: (name, check) => void this.#invariants.push({ name, check }),
       atEnd: (name, check) => void this.#endings.push({ name, check }),
     };
@@ -190,6 +205,7 @@ export class Machine {
       ...system,
       ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: object) => {
         this.#openAsks.add(this.#isolate.nextAsk);
+        this.#setLimit();
         return system.ask<T, R>(to, message as NoInfer<T>, options);
       },
       watch: (ref, onDown) =>
@@ -200,23 +216,43 @@ export class Machine {
     };
   }
 
-  #idle(): Promise<void> {
+  #idle(until: number): Promise<void> {
     return new Promise((resolve) => {
-      this.#idlers.push(resolve);
+      this.#waiters.push({ until, resolve });
+      this.#setLimit();
       this.#isolate.wake();
     });
   }
 
-  /** Handles messages in plain order until there are none or `steps` are done. */
-  async #settle(steps: number): Promise<void> {
+  async #advance(ms: number): Promise<void> {
+    if (!(ms >= 0)) throw new RangeError(`Cannot advance: ms must be 0 or more, received ${ms}`);
+    this.#isTimed = true;
+    await this.#idle(this.#clock.now() + ms);
+  }
+
+  /** Handles messages in plain order until there are none, `steps` are done or `ms` have passed. */
+  async #settle({ steps = Infinity, ms = Infinity }: Settling): Promise<void> {
     this.#mode = "settle";
     this.#settleUntil = this.steps + steps;
-    await this.#idle();
+    this.#isTimed ||= ms < Infinity;
+    await this.#idle(this.#clock.now() + ms);
     this.#mode = "explore";
+  }
+
+  /** Keeps time from passing the moment at which the scenario has to go on. */
+  #setLimit(): void {
+    if (this.#mode === "close") return;
+    const isOpen = !this.#isTimed || this.#openAsks.size > 0;
+    this.#clock.limit = this.#waiters.length > 0
+      ? Math.min(...this.#waiters.map(({ until }) => until))
+      : isOpen
+      ? Infinity
+      : this.#clock.now();
   }
 
   async #run(): Promise<void> {
     await turn();
+    if (this.#mode !== "close") this.waiting = [];
     try {
       await this.#loop();
     } catch (error) {
@@ -226,15 +262,20 @@ export class Machine {
     }
     this.#isolate.isRunning = false;
     if (this.#isOver) return;
+    if (this.#mode !== "close") this.waiting = describeIdle(this.#isolate);
     const waits = describeWaits(this.#isolate);
-    if (waits.length > 0 && this.#mode !== "close") {
+    if (waits.length > 0 && this.#mode !== "close" && this.#clock.remaining().length === 0) {
       this.#fail("deadlock", named("Deadlock", "nobody can do anything"), waits);
     }
-    this.#wakeIdlers();
+    this.#wakeWaiters();
   }
 
-  #wakeIdlers(): void {
-    for (const resolve of this.#idlers.splice(0)) resolve();
+  /** Lets the scenario go on where it waits for no later moment than this. */
+  #wakeWaiters(until = Infinity): void {
+    const reached = this.#waiters.filter((waiter) => waiter.until <= until);
+    this.#waiters = this.#waiters.filter((waiter) => waiter.until > until);
+    this.#setLimit();
+    for (const { resolve } of reached) resolve();
   }
 
   async #loop(): Promise<void> {
@@ -247,18 +288,20 @@ export class Machine {
         const ended = this.#mode === "close" ? dispatch(this.#isolate, work) : this.#step(work);
         if (ended) await ended;
         if (this.steps >= maxSteps) {
-          this.#fail("livelock", named("Livelock", `no end after ${maxSteps} steps`));
+          const hint = this.#clock.next() === undefined ? "" : "; timers run: see world.advance";
+          this.#fail("livelock", named("Livelock", `no end after ${maxSteps} steps${hint}`));
         }
       } else if (!await this.#rest()) return;
       for (const id of this.#openAsks) {
         if (asks.has(id)) continue;
         this.#openAsks.delete(id);
+        this.#setLimit();
         this.#isVisible = true;
       }
       if (this.#mode === "settle" && this.steps >= this.#settleUntil) {
         this.#mode = "explore";
         this.#isVisible = true;
-        this.#wakeIdlers();
+        this.#wakeWaiters();
       }
       if (this.#isVisible) {
         this.#isVisible = false;
@@ -274,7 +317,13 @@ export class Machine {
     await turn();
     if (picker.hasChanged) return true;
     if (asks.size > 0) this.#waits = describeWaits(this.#isolate);
-    return this.#clock.advance();
+    const clock = this.#clock;
+    if (clock.advance()) return true;
+    if (clock.limit === Infinity || this.#waiters.length === 0 || this.#isOver) return false;
+    clock.reachLimit();
+    this.#wakeWaiters(clock.limit);
+    this.#isVisible = true;
+    return true;
   }
 
   /** Lets the handlers of actors that stop come to their ends before anything else happens: on

@@ -27,6 +27,7 @@ export {
 export {
   HANG_MS,
   MAX_STEPS,
+  RACE_MS,
   type Run,
   type Scenario,
   simulate,
@@ -36,4 +37,4 @@ export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
 export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./trapped.ts";
 export { DeterminismError, exempt } from "./traps.ts";
-export type { Check, View, World } from "./world.ts";
+export type { Check, Settling, View, World } from "./world.ts";

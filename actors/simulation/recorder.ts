@@ -33,6 +33,8 @@ export interface StepRecord {
   readonly choice?: number;
   /** See `choice`. */
   readonly arity?: number;
+  /** Timers that fired before, though something could be handled; absent where none did. */
+  readonly waits?: number;
   /** Faults that were injected in this step, as `kind target`. */
   readonly faults?: readonly string[];
   /** What the actor did, in order: `send stage-1 Activation 0123456789abcdef`. */
@@ -52,6 +54,7 @@ export interface StepRecord {
 export interface Decision {
   choice: number;
   arity: number;
+  waits: number;
   faults: string[];
 }
 
@@ -185,6 +188,7 @@ export class Recorder implements Observer {
       ...(envelope.replyTo ? { isQuestion: true } : {}),
       payload: this.#payload.toString(),
       ...(decision ? { choice, arity } : {}),
+      ...(decision && decision.waits > 0 ? { waits: decision.waits } : {}),
       ...(decision && decision.faults.length > 0 ? { faults: [...decision.faults] } : {}),
       did,
       ...(reads.length > 0 ? { reads } : {}),

@@ -197,9 +197,11 @@ async function lowerChoices(
   for (let index = 0; index < best().deviations.length; index++) {
     const { deviations, faults } = best(), deviation = deviations[index]!;
     if ("late" in deviation) continue;
-    const { step, choice } = deviation;
-    for (let lower = 1; lower < choice; lower++) {
-      if (await tryPlan(deviations.with(index, { step, choice: lower }), faults)) break;
+    const { step } = deviation;
+    const high = "wait" in deviation ? deviation.wait : deviation.choice;
+    for (let low = 1; low < high; low++) {
+      const lower = "wait" in deviation ? { step, wait: low } : { step, choice: low };
+      if (await tryPlan(deviations.with(index, lower), faults)) break;
     }
   }
 }

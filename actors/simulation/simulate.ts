@@ -33,6 +33,11 @@ export interface SimulateOptions<C = undefined> {
    * lines can give), or the oldest that arrived, control before data.
    */
   readonly offers?: Offers;
+  /**
+   * How long, in virtual milliseconds, a message may wait though it could be handled: a strategy may
+   * have timers that are due by then fire before it. Default {@linkcode RACE_MS}.
+   */
+  readonly raceMs?: number;
   /** Steps after which a run counts as endless. Default {@linkcode MAX_STEPS}. */
   readonly maxSteps?: number;
   /** Real milliseconds after which a handler counts as hanging. Default {@linkcode HANG_MS}. */
@@ -54,6 +59,9 @@ export interface SimulateOptions<C = undefined> {
 
 /** Default of {@linkcode SimulateOptions.maxSteps}. */
 export const MAX_STEPS = 1_000_000;
+
+/** Default of {@linkcode SimulateOptions.raceMs}: what real machines make a message wait. */
+export const RACE_MS = 1000;
 
 /** Default of {@linkcode SimulateOptions.hangMs}. */
 export const HANG_MS = 5000;
@@ -78,6 +86,9 @@ export interface Run<T = unknown> {
   readonly faults: readonly Fault[];
   /** Set when the run failed. */
   readonly failure?: SimulationFailure;
+  /** Who is left at the end of a run in which nobody can do anything any more, and waits for a
+   * message for ever; the messages that it knows. */
+  readonly waiting: readonly string[];
   /** What the scenario returned, if it came to its end. */
   readonly value?: T;
 }
@@ -87,8 +98,8 @@ export type Scenario<T = unknown, C = undefined> = (world: World<C>) => Promise<
 
 /**
  * Runs a scenario under a virtual clock in this isolate. A step is one message handled to its end
- * or to its next `ctx.ask`; which one is next is the strategy's to choose, and nothing else is
- * left to chance, so the same seed gives the same running hash. Simulations run one at a time.
+ * or to its next `ctx.ask`; which one is next, or whether a timer fires before it, is the
+ * strategy's to choose, and nothing else is left to chance, so the same seed gives the same running hash. Simulations run one at a time.
  *
  * @param options seed, strategy, faults and limits.
  * @param scenario what happens.
@@ -140,6 +151,7 @@ export async function simulate<T, C = undefined>(
     hash: machine.hash,
     deviations: chooser.deviations,
     faults: chooser.faults.done,
+    waiting: machine.waiting,
     ...(failure ? { failure } : {}),
     ...(value ? { value: value.is } : {}),
   };

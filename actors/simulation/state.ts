@@ -47,6 +47,16 @@ function addQueue(digest: Digest, queue: readonly Envelope[], offers: Offers): v
   for (const { lane, from, message } of sorted) digest.text(lane).text(from.id).value(message);
 }
 
+/** Who waits for a message that nobody is about to send, in words; for reports. */
+export function describeIdle(isolate: Isolate): string[] {
+  const idle: string[] = [];
+  for (const { ref, parent, state, step, mailbox, timers, handlers } of isolate.actors.values()) {
+    if (!parent || state !== "ready" || step || mailbox.head() || timers.size > 0) continue;
+    idle.push(`"${ref.id}" waits for a message (${Object.keys(handlers).join(", ")})`);
+  }
+  return idle;
+}
+
 /** Who waits for whom, in words; for reports. */
 export function describeWaits(isolate: Isolate): string[] {
   const waits: string[] = [];

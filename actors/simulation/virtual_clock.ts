@@ -14,7 +14,14 @@ interface Timer {
 
 /** A clock whose time is a function of what the actors do. */
 export interface VirtualClock extends Clock {
+  /** The moment that time must not pass; {@linkcode Infinity} where it may go on. */
+  limit: number;
+  /** Jumps to the next timer, if that fires by the limit, and fires it. */
   advance(): boolean;
+  /** Lets time pass up to the limit, where no timer fires before. */
+  reachLimit(): void;
+  /** When the next timer fires, if it does so by the limit. */
+  next(): number | undefined;
   /** How long the timers still run, in the order in which they will fire, in milliseconds. */
   remaining(): number[];
 }
@@ -25,7 +32,8 @@ export function createVirtualClock(): VirtualClock {
   /** The next to fire last. Few timers run at a time, so a sorted array does. */
   const timers: Timer[] = [];
 
-  return {
+  const clock: VirtualClock = {
+    limit: Infinity,
     now: () => now,
     after(delayMs, fire) {
       if (delayMs === Infinity) return () => {};
@@ -39,12 +47,20 @@ export function createVirtualClock(): VirtualClock {
       };
     },
     advance() {
-      const next = timers.pop();
-      if (!next) return false;
+      if (clock.next() === undefined) return false;
+      const next = timers.pop()!;
       now = next.at;
       next.fire();
       return true;
     },
+    reachLimit() {
+      if (clock.limit < Infinity) now = Math.max(now, clock.limit);
+    },
+    next() {
+      const at = timers.at(-1)?.at;
+      return at !== undefined && at <= clock.limit ? at : undefined;
+    },
     remaining: () => timers.map(({ at }) => at - now).reverse(),
   };
+  return clock;
 }

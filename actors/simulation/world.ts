@@ -33,6 +33,14 @@ export interface View {
 /** Says what is wrong, as a text or by throwing; otherwise nothing. */
 export type Check = (view: View) => string | undefined | void;
 
+/** How long {@linkcode World.settle} goes on. */
+export interface Settling {
+  /** Most messages. Default: any number. */
+  readonly steps?: number;
+  /** Virtual milliseconds. Default: until no timer runs. */
+  readonly ms?: number;
+}
+
 /**
  * The world of a scenario. Time stands still while the scenario's own code runs: the actors go on
  * when it waits for something of this world.
@@ -47,11 +55,21 @@ export interface World<C = undefined> {
   /**
    * Handles what waits in plain order, whatever the strategy: sets the stage.
    *
-   * @param steps most messages. Default: until nobody can do anything.
+   * @param until most messages, or how long that takes. Default: until nobody can do anything.
    */
-  settle(steps?: number): Promise<void>;
-  /** Waits until nobody can do anything and no timer runs. */
+  settle(until?: number | Settling): Promise<void>;
+  /** Waits until nobody can do anything and no timer runs. Where timers start again and again, use
+   * {@linkcode World.advance}. */
   idle(): Promise<void>;
+  /**
+   * Lets virtual time pass, and what happens meanwhile happen. Once a scenario has called it, time
+   * passes only in it, in `settle` and `idle`, and while an answer is awaited; at the end of the
+   * scenario it stands still.
+   *
+   * @param ms how long, in virtual milliseconds.
+   * @throws {RangeError} (as a rejection) when `ms` is not a number from 0 on.
+   */
+  advance(ms: number): Promise<void>;
   /** Has something checked after each step from now on. */
   invariant(name: string, check: Check): void;
   /** Has something checked once, when the scenario is over and nobody can do anything. */

@@ -6,10 +6,11 @@
 
 import { substream } from "../../runtime/random.ts";
 import { createLateOrder } from "./late.ts";
-import type { Deviation, Strategy } from "./strategy.ts";
+import { addWait, type Deviation, type Strategy, WAIT } from "./strategy.ts";
 
 /**
- * Plain order but for `delays` moments: there the message whose turn it is goes behind all others.
+ * Plain order but for `delays` moments: there the message whose turn it is goes behind all others,
+ * and behind the timers that are near.
  * Few delays find most bugs, and what they find is close to plain order, so easy to read.
  *
  * Emmi, Qadeer, Rakamarić: Delay-Bounded Scheduling, POPL 2011, section 2. The moments are drawn
@@ -39,7 +40,7 @@ export function delay(delays: number): Strategy {
     );
   }
   const order = createLateOrder();
-  let moments: number[], deviations: Deviation[] = [];
+  let moments: number[], choices: number, deviations: Deviation[] = [];
   return {
     name: `delay(${delays})`,
     get deviations() {
@@ -49,17 +50,22 @@ export function delay(delays: number): Strategy {
       const next = substream(seed, "delay");
       order.clear();
       deviations = [];
+      choices = 0;
       moments = Array.from({ length: delays }, () => Math.floor(next() * expectedSteps));
       return true;
     },
-    choose(candidates, step) {
+    choose(candidates, step, _state, timer) {
+      const choice = choices++;
       for (const moment of moments) {
-        if (moment !== step) continue;
+        if (moment !== choice) continue;
         const late = order.first(candidates);
         order.put(candidates[late]!);
         deviations.push({ step, late });
       }
-      return order.first(candidates);
+      const first = order.first(candidates);
+      if (timer !== "near" || !order.isLate(candidates[first]!)) return first;
+      addWait(deviations, step);
+      return WAIT;
     },
   };
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { PRUNE, type Strategy } from "./strategy.ts";
+import { PRUNE, type Strategy, WAIT } from "./strategy.ts";
 
 /** {@linkcode dfs}, and what it has found. */
 export interface Dfs extends Strategy {
@@ -15,6 +15,8 @@ export interface Dfs extends Strategy {
 /** A choice on the path of the run. */
 interface Turn {
   choice: number;
+  readonly candidates: number;
+  /** The candidates, and the next timer if that is near. */
   readonly arity: number;
 }
 
@@ -22,7 +24,7 @@ interface Turn {
  * Every order, depth first, but for states met before: from there on everything is known. It needs
  * actors that expose all of their state ({@linkcode Context.expose}); the queues, timers and
  * questions are the system's own and always count. A run repeats the path to where it
- * branches off, as an actor's state cannot be copied. It explores orders and no faults.
+ * branches off, as an actor's state cannot be copied. All runs are of one seed, and without faults.
  *
  * @param limit most states.
  * @throws {RangeError} (from `choose`) when there are more.
@@ -50,6 +52,7 @@ export function dfs(limit = 1_000_000): Dfs {
   };
   return {
     name: "dfs",
+    isExhaustive: true,
     get states() {
       return known.size;
     },
@@ -60,14 +63,14 @@ export function dfs(limit = 1_000_000): Dfs {
       isWalked = true;
       return true;
     },
-    choose({ length: arity }, _step, state) {
+    choose({ length: candidates }, _step, state, timer) {
       const turn = path[depth++];
-      if (turn) return turn.choice;
+      if (turn) return turn.choice < turn.candidates ? turn.choice : WAIT;
       if (!meet(state())) {
         depth--;
         return PRUNE;
       }
-      path.push({ choice: 0, arity });
+      path.push({ choice: 0, candidates, arity: candidates + (timer === "near" ? 1 : 0) });
       return 0;
     },
     end: (state) => void meet(state()),

@@ -14,6 +14,8 @@ export interface LateOrder {
   put(candidate: Candidate): void;
   /** Index of the candidate whose turn it is. */
   first(candidates: readonly Candidate[]): number;
+  /** Whether a message is late. */
+  isLate(candidate: Candidate): boolean;
 }
 
 /** An order in which nobody is late. */
@@ -23,6 +25,7 @@ export function createLateOrder(): LateOrder {
   return {
     clear: () => late.clear(),
     put: ({ seq }) => void late.set(seq, late.size),
+    isLate: ({ seq }) => late.has(seq),
     first(candidates) {
       if (late.size === 0) return 0;
       let best = 0, bestPlace = Infinity;

@@ -15,6 +15,7 @@ export { deviate, ReplayError, replayOf } from "./replay.ts";
 export {
   type Deviation,
   FIRST_EXPECTED_STEPS,
+  type NextTimer,
   PRUNE,
   type RunStart,
   type Strategy,

@@ -6,13 +6,13 @@
 
 import { substream } from "../../runtime/random.ts";
 import type { Candidate } from "../../runtime/mod.ts";
-import type { Strategy } from "./strategy.ts";
+import { type NextTimer, type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * Priorities drawn once, lowered at `depth - 1` random steps: a bug that needs `depth` events in
  * one order is found with probability at least 1/(n·k^(depth-1)) a run, for n threads and k steps.
- * The "threads" here are the edges, sender to actor, each a FIFO of its own; an edge gets its
- * priority when it is first seen.
+ * The "threads" here are the edges, sender to actor, each a FIFO of its own, and the clock; one gets
+ * its priority when it is first seen.
  *
  * Burckhardt, Kothari, Musuvathi, Nagarakatte: A Randomized Scheduler with Probabilistic
  * Guarantees of Finding Bugs, ASPLOS 2010, section 3.
@@ -36,33 +36,43 @@ export function pct(depth: number): Strategy {
     );
   }
   const priorities = new Map<string, number>();
-  let next: () => number, changes: Set<number>, lowest: number;
+  let next: () => number, changes: Set<number>, lowest: number, choices: number;
 
-  const priorityOf = ({ from, actor }: Candidate) => {
-    const edge = `${from}>${actor}`;
-    let priority = priorities.get(edge);
-    if (priority === undefined) priorities.set(edge, priority = next());
+  const priorityOf = (thread: string) => {
+    let priority = priorities.get(thread);
+    if (priority === undefined) priorities.set(thread, priority = next());
     return priority;
+  };
+  const first = (candidates: readonly Candidate[], timer?: NextTimer) => {
+    const index = highest(candidates, (candidate) => priorityOf(edgeOf(candidate)));
+    if (timer !== "near") return index;
+    return priorityOf(CLOCK) > priorityOf(edgeOf(candidates[index]!)) ? WAIT : index;
   };
   return {
     name: `pct(${depth})`,
     begin({ seed, expectedSteps }) {
       next = substream(seed, "pct");
       priorities.clear();
-      lowest = 0;
+      lowest = choices = 0;
       changes = new Set(
         Array.from({ length: depth - 1 }, () => Math.floor(next() * expectedSteps)),
       );
       return true;
     },
-    choose(candidates, step) {
-      const index = highest(candidates, priorityOf);
-      if (!changes.has(step)) return index;
-      const { from, actor } = candidates[index]!;
-      priorities.set(`${from}>${actor}`, --lowest);
-      return highest(candidates, priorityOf);
+    choose(candidates, _step, _state, timer) {
+      const index = first(candidates, timer);
+      if (!changes.has(choices++)) return index;
+      priorities.set(index === WAIT ? CLOCK : edgeOf(candidates[index]!), --lowest);
+      return first(candidates, timer);
     },
   };
+}
+
+/** Stands for the clock among the edges. */
+const CLOCK = "";
+
+function edgeOf({ from, actor }: Candidate): string {
+  return `${from}>${actor}`;
 }
 
 /** The index of the candidate with the highest priority. */

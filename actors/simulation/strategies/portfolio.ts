@@ -41,7 +41,7 @@ export function portfolio(
       current = start.run === 0 ? fifo() : others[(start.run - 1) % others.length]!;
       return current.begin(start);
     },
-    choose: (candidates, step, state) => current.choose(candidates, step, state),
+    choose: (candidates, step, state, timer) => current.choose(candidates, step, state, timer),
     get deviations() {
       return current.deviations;
     },

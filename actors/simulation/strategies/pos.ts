@@ -6,12 +6,13 @@
 
 import { substream } from "../../runtime/random.ts";
 import { highest } from "./pct.ts";
-import type { Strategy } from "./strategy.ts";
+import { type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * A random priority for each waiting message; the highest goes first, and those that race with it
  * (they wait for the same actor, so their order matters) draw again. It samples the partial
- * orders of a run more evenly than a random walk, and needs no parameter.
+ * orders of a run more evenly than a random walk, and needs no parameter. A timer that is near has
+ * a priority of its own, which races with nothing until it fires.
  *
  * Yuan, Yang, Gu: Partial Order Aware Concurrency Sampling, CAV 2018, section 4.
  *
@@ -29,6 +30,11 @@ import type { Strategy } from "./strategy.ts";
 export function pos(): Strategy {
   const priorities = new Map<number, number>();
   let next: () => number;
+  const priorityOf = (seq: number) => {
+    let priority = priorities.get(seq);
+    if (priority === undefined) priorities.set(seq, priority = next());
+    return priority;
+  };
   return {
     name: "pos",
     begin({ seed }) {
@@ -36,15 +42,18 @@ export function pos(): Strategy {
       priorities.clear();
       return true;
     },
-    choose(candidates) {
-      const index = highest(candidates, ({ seq }) => {
-        let priority = priorities.get(seq);
-        if (priority === undefined) priorities.set(seq, priority = next());
-        return priority;
-      });
-      const { actor } = candidates[index]!;
+    choose(candidates, _step, _state, timer) {
+      const index = highest(candidates, ({ seq }) => priorityOf(seq));
+      const { actor, seq } = candidates[index]!;
+      if (timer === "near" && priorityOf(TIMER) > priorityOf(seq)) {
+        priorities.delete(TIMER);
+        return WAIT;
+      }
       for (const other of candidates) if (other.actor === actor) priorities.delete(other.seq);
       return index;
     },
   };
 }
+
+/** Stands for the next timer among the messages. */
+const TIMER = -1;

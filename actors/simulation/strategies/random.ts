@@ -5,10 +5,10 @@
  */
 
 import { substream } from "../../runtime/random.ts";
-import type { Strategy } from "./strategy.ts";
+import { type Strategy, WAIT } from "./strategy.ts";
 
 /**
- * Each candidate with the same probability, at each step.
+ * Each candidate with the same probability, at each step; a timer that is near counts as one.
  *
  * @example
  * ```ts
@@ -35,6 +35,10 @@ export function random(): Strategy {
       next = substream(seed, "random");
       return true;
     },
-    choose: ({ length }) => length === 1 ? 0 : Math.floor(next() * length),
+    choose({ length }, _step, _state, timer) {
+      if (timer !== "near") return length === 1 ? 0 : Math.floor(next() * length);
+      const choice = Math.floor(next() * (length + 1));
+      return choice === length ? WAIT : choice;
+    },
   };
 }

@@ -7,7 +7,7 @@
 import type { Candidate } from "../../runtime/mod.ts";
 import type { StepRecord } from "../recorder.ts";
 import { createLateOrder } from "./late.ts";
-import type { Deviation, Strategy } from "./strategy.ts";
+import { addWait, type Deviation, type NextTimer, type Strategy, WAIT } from "./strategy.ts";
 
 /**
  * Plain order but for some steps. An index that is out of range counts for nothing, so any part of a
@@ -31,6 +31,20 @@ import type { Deviation, Strategy } from "./strategy.ts";
 export function deviate(deviations: readonly Deviation[]): Strategy {
   const order = createLateOrder(), byStep = Map.groupBy(deviations, ({ step }) => step);
   let applied: Deviation[] = [];
+  /** The step that is chosen, and those of its deviations that are still to come. */
+  let current = -1, here: Deviation[] = [], waited = 0;
+
+  const waits = (timer: NextTimer = "none") => {
+    const [first] = here;
+    if (!first || !("wait" in first)) return false;
+    if (timer === "none" || waited === first.wait) {
+      here.shift();
+      waited = 0;
+      return false;
+    }
+    waited++;
+    return true;
+  };
   return {
     name: "deviate",
     get deviations() {
@@ -39,11 +53,17 @@ export function deviate(deviations: readonly Deviation[]): Strategy {
     begin() {
       order.clear();
       applied = [];
+      current = -1;
       return true;
     },
-    choose(candidates, step) {
+    choose(candidates, step, _state, timer) {
+      if (step !== current) [current, here, waited] = [step, [...byStep.get(step) ?? []], 0];
       let choice: number | undefined;
-      for (const deviation of byStep.get(step) ?? []) {
+      while (here.length > 0) {
+        if (waits(timer)) return addWait(applied, step), WAIT;
+        const deviation = here[0];
+        if (!deviation || "wait" in deviation) continue;
+        here.shift();
         const index = "late" in deviation ? deviation.late : deviation.choice;
         if (index >= candidates.length) continue;
         applied.push(deviation);
@@ -127,12 +147,18 @@ export function describeCandidate(
  * ```
  */
 export function replayOf(steps: readonly StepRecord[]): Strategy {
+  let current = -1, waits = 0;
   return {
     name: "replay",
-    begin: () => true,
+    begin() {
+      current = -1;
+      return true;
+    },
     choose(candidates, step) {
       const record = steps[step];
       if (!record) return 0;
+      if (step !== current) [current, waits] = [step, record.waits ?? 0];
+      if (waits-- > 0) return WAIT;
       const { choice = 0, arity = 0, actor, from, type } = record;
       const runnable = candidates.map(describeCandidate);
       const expected = `${actor} < ${from} ${type}`;

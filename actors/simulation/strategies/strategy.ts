@@ -11,7 +11,13 @@ export type Deviation =
   /** The candidate of this index, 1 or more, was chosen. */
   | { readonly step: number; readonly choice: number }
   /** The candidate of this index was put behind all others, and stays there. */
-  | { readonly step: number; readonly late: number };
+  | { readonly step: number; readonly late: number }
+  /** So many timers, 1 or more, fired before, though something could be handled. */
+  | { readonly step: number; readonly wait: number };
+
+/** The timer that fires next: there is none, or it may fire before what can be handled now
+ * (`near`), or that would take longer than a message may wait (`far`). */
+export type NextTimer = "none" | "near" | "far";
 
 /** What a strategy knows of a run when that begins. */
 export interface RunStart {
@@ -19,7 +25,7 @@ export interface RunStart {
   readonly seed: number;
   /** Which run of the exploration it is, from 0. */
   readonly run: number;
-  /** Choices that the run before took, or a guess. */
+  /** Choices that the run before took, settled steps not counted, or a guess. */
   readonly expectedSteps: number;
 }
 
@@ -42,16 +48,26 @@ export interface RunStart {
 export interface Strategy {
   /** As it stands in reports and journals. */
   readonly name: string;
+  /** Goes through all runs there are, so that each must be of one seed and without faults. */
+  readonly isExhaustive?: true;
   /** A run begins. False: there is nothing left to explore. */
   begin(start: RunStart): boolean;
   /**
    * Picks the index of a candidate, or {@linkcode PRUNE} or {@linkcode WAIT}.
    *
    * @param candidates in canonical order: 0 is what happens without a strategy.
-   * @param step counts the choices of this run.
+   * @param step counts the steps of this run, those included that nobody chose. After a
+   * {@linkcode WAIT} it is the same again.
    * @param state the digest of the whole state, made when asked for.
+   * @param timer whether a {@linkcode WAIT} is a fair choice: it should be made only when `near`.
+   * Default `none`.
    */
-  choose(candidates: readonly Candidate[], step: number, state: () => number): number;
+  choose(
+    candidates: readonly Candidate[],
+    step: number,
+    state: () => number,
+    timer?: NextTimer,
+  ): number;
   /** Where the order was not plain, if the strategy can say it in fewer words than one choice for
    * each step. */
   readonly deviations?: readonly Deviation[] | undefined;
@@ -62,8 +78,17 @@ export interface Strategy {
 /** A choice that ends the run, as the rest of it is known. */
 export const PRUNE = -1;
 
-/** A choice to handle nothing before the next timer. */
+/** A choice to handle nothing before the next timer. Where there is no timer, nothing happens any
+ * more. */
 export const WAIT = -2;
 
 /** Guess of {@linkcode RunStart.expectedSteps} for a first run. */
 export const FIRST_EXPECTED_STEPS = 256;
+
+/** Notes that one more timer fires before a step. */
+export function addWait(deviations: Deviation[], step: number): void {
+  const last = deviations.at(-1);
+  if (last && "wait" in last && last.step === step) {
+    deviations[deviations.length - 1] = { step, wait: last.wait + 1 };
+  } else deviations.push({ step, wait: 1 });
+}

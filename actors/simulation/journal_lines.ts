@@ -76,6 +76,7 @@ export const STEP_FIELDS: Fields = {
   payload: DIGEST,
   choice: optional(COUNT),
   arity: optional(COUNT),
+  waits: optional(COUNT),
   faults: optional(TEXTS),
   did: TEXTS,
   reads: optional({ is: isListOf(isNumber), must: "a list of numbers" }),

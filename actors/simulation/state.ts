@@ -51,7 +51,8 @@ function addQueue(digest: Digest, queue: readonly Envelope[], offers: Offers): v
 export function describeIdle(isolate: Isolate): string[] {
   const idle: string[] = [];
   for (const { ref, parent, state, step, mailbox, timers, handlers } of isolate.actors.values()) {
-    if (!parent || state !== "ready" || step || mailbox.head() || timers.size > 0) continue;
+    if (!parent || state !== "ready" || step || mailbox.head()) continue;
+    if ([...timers.values()].some(({ envelope }) => !envelope)) continue;
     idle.push(`"${ref.id}" waits for a message (${Object.keys(handlers).join(", ")})`);
   }
   return idle;

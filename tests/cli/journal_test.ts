@@ -180,7 +180,15 @@ Deno.test("explore tells by its exit code how it ended, and its failure replays"
     const faulty = ["--seeds", "40", "--faults", "crash-before,site"];
     const lost = await troupe(0, "explore", "1f1b", ...faulty);
     assert.match(lost.stdout, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
-    for (const args of [["pipedream"], ["nowhere.ts"], ["1f1b", "--faults", "rain"]]) {
+    for (
+      const args of [["pipedream"], ["nowhere.ts"], ["1f1b", "--faults", "rain"], [
+        "1f1b",
+        "--strategy",
+        "dfs",
+        "--faults",
+        "site",
+      ]]
+    ) {
       assert.match((await troupe(2, "explore", ...args)).stderr, /^Cannot /);
     }
   });

@@ -131,7 +131,8 @@ function lstat(path: string): Deno.FileInfo | undefined {
   try {
     return Deno.lstatSync(path);
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
+    const { NotFound, NotADirectory } = Deno.errors;
+    if (error instanceof NotFound || error instanceof NotADirectory) return undefined;
     throw error;
   }
 }
@@ -144,7 +145,7 @@ function missingFolders(directory: string): string[] {
 }
 
 function removeEmpty(folders: readonly string[]): void {
-  for (const folder of folders) if (!remove(folder)) return;
+  for (const folder of folders) if (!lstat(folder)?.isDirectory || !remove(folder)) return;
 }
 
 function remove(path: string): boolean {

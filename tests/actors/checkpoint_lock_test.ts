@@ -74,6 +74,14 @@ Deno.test({
     }),
 });
 
+test("a folder that has made way for a file is no error, and the file stays", (folder) => {
+  const out = join(folder, "out"), lock = lockFolder(out);
+  Deno.removeSync(out, { recursive: true });
+  Deno.writeTextFileSync(out, "");
+  lock[Symbol.dispose]();
+  assert.deepEqual(namesIn(folder), ["out"]);
+});
+
 test("a run that was not the holder any more leaves the next one's file alone", (folder) => {
   const first = lockFolder(folder);
   Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up

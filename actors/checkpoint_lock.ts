@@ -15,6 +15,9 @@ const NAME = ".lock";
 /** What the file says; anything else is nobody's name. */
 const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
 
+/** Runs that may end just when another wants their folder. */
+const MAX_TRIES = 100;
+
 /** Bytes of a file that are looked at to find out who has it. */
 const MAX_BYTES = 300;
 
@@ -39,11 +42,10 @@ const MAX_BYTES = 300;
  * ```
  */
 export function lockFolder(directory: string): Disposable {
-  const made = missingFolders(directory), path = join(directory, NAME);
+  const made: string[] = [], path = join(directory, NAME);
   let file: Deno.FsFile | undefined;
   try {
-    Deno.mkdirSync(directory, { recursive: true });
-    while (!file) file = tryLock(path);
+    file = take(directory, made);
     file.truncateSync();
     file.writeSync(new TextEncoder().encode(`pid ${Deno.pid} on ${hostname()}\n`));
   } catch (cause) {
@@ -92,6 +94,24 @@ function inUse(directory: string, holder: string): RangeError {
   );
 }
 
+/** Makes the folder where it is missing, and locks it; `made` gets what was made, the lowest first. */
+function take(directory: string, made: string[]): Deno.FsFile {
+  for (let tries = 1;; tries++) {
+    try {
+      for (const folder of missingFolders(directory)) {
+        makeFolder(folder);
+        made.unshift(folder);
+      }
+      const file = tryLock(join(directory, NAME));
+      if (file) return file;
+      if (tries === MAX_TRIES) throw new Error("a file that others remove again and again");
+    } catch (error) {
+      // A run that ended meanwhile may have removed what it had made.
+      if (!(error instanceof Deno.errors.NotFound) || tries === MAX_TRIES) throw error;
+    }
+  }
+}
+
 /** The file, locked; undefined when it was removed meanwhile. */
 function tryLock(path: string): Deno.FsFile | undefined {
   // What is no file was not made here: a link leads elsewhere, a pipe waits for ever.
@@ -137,11 +157,19 @@ function lstat(path: string): Deno.FileInfo | undefined {
   }
 }
 
-/** The folder and those above it, as far as they are not there: the lowest first. */
+/** The folder and those above it, as far as they are not there: the highest first. */
 function missingFolders(directory: string): string[] {
   const missing = [];
-  for (let path = resolve(directory); !lstat(path); path = dirname(path)) missing.push(path);
+  for (let path = resolve(directory); !lstat(path); path = dirname(path)) missing.unshift(path);
   return missing;
+}
+
+/** Makes a folder, and its name durable: a checkpoint in it is no safer than the folder. */
+function makeFolder(path: string): void {
+  Deno.mkdirSync(path, { recursive: true }); // another run may make it too
+  if (Deno.build.os === "windows") return; // which cannot open folders, and needs no such call
+  using above = Deno.openSync(dirname(path));
+  above.syncSync();
 }
 
 function removeEmpty(folders: readonly string[]): void {

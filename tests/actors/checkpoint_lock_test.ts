@@ -34,6 +34,27 @@ test("folders made for a lock are removed as far as they are empty at its end", 
   assert.deepEqual(namesIn(join(folder, "a")), ["other"]);
 });
 
+Deno.test({
+  name: "each folder that is made for a lock is made durable in the one above it",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder((folder) => {
+      const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
+      Deno.FsFile.prototype.syncSync = function () {
+        synced.push(this.statSync().ino);
+        syncSync.call(this);
+      };
+      try {
+        using _lock = lockFolder(join(folder, "a/b"));
+        const above = [folder, join(folder, "a")].map((path) => Deno.statSync(path).ino);
+        assert.deepEqual(synced, above);
+      } finally {
+        Deno.FsFile.prototype.syncSync = syncSync;
+      }
+      return Promise.resolve();
+    }),
+});
+
 test("what a dead run has left in the file is written over", (folder) => {
   Deno.writeTextFileSync(join(folder, ".lock"), "pid 1 on a-host-with-a-long-name\n".repeat(9));
   using _lock = lockFolder(folder);

@@ -15,7 +15,7 @@ export const MICRO_BATCHES_MAX = 65_536;
 const COMPUTED_MAX = 2 ** 20;
 
 /** Steps of a run, buckets of a chunk and the like: nothing is allocated for them. */
-const COUNT_MAX = 2 ** 31 - 1;
+export const COUNT_MAX = 2 ** 31 - 1;
 
 /** What the size of a run is made of. */
 export interface RunSizes {
@@ -54,19 +54,4 @@ export function checkSizes({ workers, microBatches, replicas }: RunSizes): void 
       `Cannot train: ${what} must be at most ${most}, received ${one} times ${other}`,
     );
   }
-}
-
-/**
- * Refuses a count that is given and is no whole number from 1 that a run could have.
- *
- * @throws {RangeError} naming it.
- */
-export function checkCount(name: string, value: number | undefined): void {
-  if (value === undefined || (Number.isSafeInteger(value) && value >= 1 && value <= COUNT_MAX)) {
-    return;
-  }
-  const must = Number.isSafeInteger(value) && value > COUNT_MAX
-    ? `at most ${COUNT_MAX}`
-    : "a positive integer";
-  throw new RangeError(`Cannot train: ${name} must be ${must}, received ${value}`);
 }

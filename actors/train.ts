@@ -107,8 +107,13 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
     writer.begin({ step, state, config: { ...to?.config, progress } });
     return state;
   };
-  const countPredictions = (micro: readonly Batch[]) =>
-    micro.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+  const countPredictions = (micro: readonly Batch[]) => {
+    const count = micro.reduce((sum, batch) => sum + predictionsOf(batch), 0);
+    if (count > 0 && count < Infinity) return count;
+    throw new RangeError(
+      `Cannot train: the model's predictions of a step must be a positive number, received ${count}`,
+    );
+  };
   const evaluate = async (): Promise<TrainEvent> => {
     const { batches } = evaluation!, losses = await engine.evaluate(batches);
     return { type: "evaluation", step, loss: meanLoss(losses, countPredictions(batches)) };

@@ -26,6 +26,7 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../schedules/mod.ts";
+import { checkOptions } from "./check_options.ts";
 import { type Checkpoint, checkWritable, encodeConfig } from "./checkpoint.ts";
 import { compileRun } from "./compile_run.ts";
 import type { EngineOptions, SyncStrategy } from "./engine.ts";
@@ -37,7 +38,7 @@ import { totalMemory } from "./memory_plan.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
 import { checkResume, checkTensors } from "./resumed.ts";
-import { checkCount, checkSizes } from "./sizes.ts";
+import { checkSizes } from "./sizes.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
 import type { Data } from "./step_data.ts";
 import type { System } from "./runtime/mod.ts";
@@ -212,16 +213,10 @@ const COARSENING = 4;
  * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
+  checkOptions(options);
   const { steps, microBatches = 4, workers = 1, replicas = 1, runtime = "workers" } = options;
-  const { coarsening = COARSENING, bucketSize, recomputeInterval, clip, link } = options;
-  const counts = { steps, microBatches, workers, replicas, coarsening, bucketSize };
-  const { every, keep } = options.checkpoint ?? {};
-  const more = { recomputeInterval, "checkpoint.every": every, "checkpoint.keep": keep };
-  for (const [name, value] of Object.entries({ ...counts, ...more })) checkCount(name, value);
+  const { coarsening = COARSENING, clip, link } = options;
   checkSizes({ workers, microBatches, replicas });
-  if (clip !== undefined && !(clip > 0)) {
-    throw new RangeError(`Cannot train: clip must be a positive number, received ${clip}`);
-  }
   const { schedule: named = "1f1b" } = options;
   const scheduleOptions: ScheduleOptions = { ...options.scheduleOptions, workers, microBatches };
   const made = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;

@@ -90,7 +90,8 @@ export async function writeCheckpoint(
   const target = join(directory, stepName(step));
   const temporary = join(directory, unfinishedName(step));
   try {
-    await disk.mkdir(temporary, { recursive: true });
+    await makeFolder(disk, resolve(directory));
+    await disk.mkdir(temporary);
     const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
     const momentShape = (key: string) => shapes.get(key.slice(0, key.lastIndexOf(".")))!;
     const files = {
@@ -112,7 +113,6 @@ export async function writeCheckpoint(
     await writeJson(disk, join(temporary, "manifest.json"), manifest);
     await syncFolder(disk, temporary);
     await replaceFolder(disk, temporary, target);
-    await syncFolder(disk, directory);
   } catch (cause) {
     await disk.remove(temporary, { recursive: true }).catch(() => {});
     throw new Error(
@@ -178,11 +178,38 @@ async function existingFolder(path: string): Promise<string> {
   }
 }
 
-/** Renames a folder over another; the other leaves the way first and is removed last. */
+/** Makes a folder and those above it. Each is durable before anything is put into it. */
+async function makeFolder(disk: Disk, path: string): Promise<void> {
+  try {
+    await disk.mkdir(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.AlreadyExists) return;
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    await makeFolder(disk, dirname(path));
+    await disk.mkdir(path);
+  }
+  try {
+    await syncFolder(disk, dirname(path));
+  } catch (error) {
+    // Else the next checkpoint would find it and take it for durable.
+    await disk.remove(path).catch(() => {});
+    throw error;
+  }
+}
+
+/**
+ * Renames a folder over another; the other leaves the way first and is removed last. Not before the
+ * new names are durable: else the power could fail when the old one is in pieces and the new one
+ * nowhere.
+ */
 async function replaceFolder(disk: Disk, from: string, to: string): Promise<void> {
   const old = replacedName(from);
-  const isReplaced = await disk.rename(to, old).then(() => true, () => false);
+  const isReplaced = await disk.rename(to, old).then(() => true, (error) => {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  });
   await disk.rename(from, to);
+  await syncFolder(disk, dirname(to));
   if (isReplaced) await disk.remove(old, { recursive: true });
 }
 

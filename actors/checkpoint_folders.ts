@@ -70,7 +70,7 @@ export async function removeUnfinished(directory: string, disk: Disk = Deno): Pr
 }
 
 /**
- * Removes what the checkpoint of a step, now whole, has made needless: what was replaced, and older
+ * Removes what the checkpoint of a step, now whole, has made needless: what it replaced, and older
  * steps beyond the newest `keep`. Nothing else is touched, nor are later steps.
  */
 export async function removeOld(
@@ -80,9 +80,14 @@ export async function removeOld(
   disk: Disk = Deno,
 ): Promise<void> {
   const folders = stepFolders(await folderEntries(directory, disk));
-  const older = folders.filter((folder) => folder.kind === "whole" && folder.step < step);
-  const replaced = folders.filter(({ kind }) => kind === "replaced");
-  await remove(disk, directory, [...replaced, ...older.slice(keep - 1)]);
+  const replaced = folders.filter((folder) => folder.kind === "replaced" && folder.step === step);
+  // What was replaced is all that is left of its step where the power failed in between.
+  const older = folders.filter((folder) => folder.kind !== "unfinished" && folder.step < step);
+  const kept = [...new Set(older.map((folder) => folder.step))].slice(0, keep - 1);
+  await remove(disk, directory, [
+    ...replaced,
+    ...older.filter((folder) => !kept.includes(folder.step)),
+  ]);
 }
 
 async function remove(

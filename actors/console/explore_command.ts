@@ -14,6 +14,7 @@ import {
   explore,
   type ExploreOptions,
   type Fault,
+  FAULT_KINDS,
   type FaultKind,
   fifo,
   pct,
@@ -21,6 +22,7 @@ import {
   pos,
   random,
   shrink,
+  type SimulationFailure,
   type Strategy,
   writeJournal,
 } from "../simulation/mod.ts";
@@ -37,11 +39,9 @@ const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   fifo,
 };
 
-const FAULTS: readonly FaultKind[] = ["crash-before", "crash-after", "stall", "slow-edge", "site"];
-
 function readFaults(text: string): readonly FaultKind[] | undefined {
   const kinds = text.split(",");
-  return kinds.every((kind) => (FAULTS as readonly string[]).includes(kind))
+  return kinds.every((kind) => (FAULT_KINDS as readonly string[]).includes(kind))
     ? kinds as FaultKind[]
     : undefined;
 }
@@ -59,8 +59,8 @@ const EXPLORE_FLAGS = {
     kind: "own",
     value: "KIND,...",
     read: readFaults,
-    must: `one or more of ${FAULTS.join(",")}`,
-    help: `faults to inject: ${FAULTS.join(", ")} (none)`,
+    must: `one or more of ${FAULT_KINDS.join(",")}`,
+    help: `faults to inject: ${FAULT_KINDS.join(", ")} (none)`,
   },
   once: { kind: "switch", help: "make each run once; twice shows what is not determined" },
   journal: { kind: "text", value: "FILE", help: "write down the run that fails" },
@@ -79,6 +79,7 @@ export interface ExploredRun {
 
 /** A failure that is one of liveness: nobody could go on, or nobody ever came to an end. */
 const EXIT_FAILURE = 1, EXIT_LIVENESS = 3;
+const LIVENESS: readonly SimulationFailure["kind"][] = ["deadlock", "livelock", "liveness"];
 
 function help(): string {
   return [
@@ -205,5 +206,5 @@ async function reportFailure(
     for (const step of shrunk.steps) pen.onStep(step);
     pen.close();
   }
-  return kind === "deadlock" || kind === "livelock" ? EXIT_LIVENESS : EXIT_FAILURE;
+  return LIVENESS.includes(kind) ? EXIT_LIVENESS : EXIT_FAILURE;
 }

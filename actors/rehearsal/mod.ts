@@ -4,5 +4,6 @@
  * @module
  */
 
+export * from "./checkpoints.ts";
 export type { RehearsalPlan } from "./plan.ts";
 export * from "./rehearsal.ts";

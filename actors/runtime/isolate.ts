@@ -35,6 +35,8 @@ export interface Environment {
   readonly load?: ((module: string) => Promise<Record<string, unknown>>) | undefined;
   /** Asked after each step: a promise when the event loop must have its turn first. */
   readonly breathe: () => Promise<void> | undefined;
+  /** Carries what actors of this isolate send each other. Absent: each frame arrives, once. */
+  readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
   readonly transport?: Transport;
   /** How long a child in another isolate may take to stop before its isolate is ended. */
@@ -132,8 +134,11 @@ export function post(
   frame: Frame,
   transfer: readonly ArrayBuffer[] = [],
 ): void {
-  if (to === isolate.number) isolate.deliver(copyOf(frame, transfer));
-  else if (!isolate.gone.has(to)) isolate.env.transport?.post(to, frame, transfer);
+  if (to === isolate.number) {
+    const { carry } = isolate.env, copy = copyOf(frame, transfer);
+    if (carry) carry(copy, isolate.deliver);
+    else isolate.deliver(copy);
+  } else if (!isolate.gone.has(to)) isolate.env.transport?.post(to, frame, transfer);
 }
 
 /** What arrives of a frame. Addresses are never changed, so of most frames only the message is

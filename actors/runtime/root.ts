@@ -24,7 +24,15 @@ import { watch } from "./watches.ts";
 export interface World extends
   Pick<
     Environment,
-    "seed" | "clock" | "choose" | "offers" | "observer" | "load" | "breathe" | "stopGraceMs"
+    | "seed"
+    | "clock"
+    | "choose"
+    | "offers"
+    | "observer"
+    | "load"
+    | "carry"
+    | "breathe"
+    | "stopGraceMs"
   > {
   /** The loop that handles messages. Default: {@linkcode run}. */
   readonly run?: (isolate: Isolate) => Promise<void>;
@@ -76,6 +84,7 @@ export function openSystem(world: World): System {
     offers: world.offers,
     observer: world.observer,
     load: world.load,
+    carry: world.carry,
     breathe: world.breathe,
     onDeadLetter,
     ...(transport ? { transport } : {}),

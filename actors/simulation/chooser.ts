@@ -6,9 +6,17 @@
 
 import { NONE_YET } from "../runtime/choose.ts";
 import type { Candidate } from "../runtime/mod.ts";
-import { drawnFaults, type Fault, type Faults, knownFaults, NO_FAULTS } from "./faults.ts";
+import {
+  drawnFaults,
+  type Fault,
+  type FaultKind,
+  type Faults,
+  knownFaults,
+  NO_FAULTS,
+} from "./faults.ts";
 import type { Decision } from "./recorder.ts";
 import { RACE_MS, type SimulateOptions } from "./simulate.ts";
+import type { DiskFault } from "./simulated_disk.ts";
 import { fifo } from "./strategies/fifo.ts";
 import { deviate } from "./strategies/replay.ts";
 import {
@@ -20,6 +28,13 @@ import {
   WAIT,
 } from "./strategies/strategy.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
+
+/** What the kinds of faults that hit a disk are to it. */
+const DISK_FAULTS: { readonly [K in FaultKind]?: DiskFault } = {
+  "disk-full": "full",
+  "disk-torn": "torn",
+  "disk-reordered": "reordered",
+};
 
 /** The rest of the run is known. */
 export const PRUNED = -3;
@@ -39,6 +54,10 @@ export class Chooser {
   #since: number | undefined;
   /** The step before which faults were last drawn. */
   #drawn = -1;
+  /** Actors that are cut off from the others. */
+  readonly #cutOff = new Set<ReadonlySet<string>>();
+  /** Messages on each edge so far. */
+  readonly #carried = new Map<string, number>();
   /** How often each site has asked in this step. */
   readonly #asked = new Map<string, number>();
 
@@ -75,11 +94,15 @@ export class Chooser {
   }
 
   /** The index of the candidate that is next, {@linkcode NONE_YET} or {@linkcode PRUNED}. */
-  choose(candidates: readonly Candidate[], step: number, state: () => number): number {
+  choose(
+    candidates: readonly Candidate[],
+    step: number,
+    { state, actors }: { state: () => number; actors: () => readonly string[] },
+  ): number {
     let open = this.#open(candidates);
     if (open.length > 0 && this.#drawn < step) {
       this.#drawn = step;
-      const hold = this.faults.holds(open, step);
+      const hold = this.faults.holds(open, step, actors);
       if (hold) {
         this.#hold(hold);
         open = this.#open(candidates);
@@ -136,11 +159,37 @@ export class Chooser {
     );
   }
 
+  /** What happens to a message from one actor to another on its way, if anything does. */
+  carry(from: string, to: string, step: number): Fault | undefined {
+    const edge = `${from}>${to}`, nth = this.#carried.get(edge) ?? 0;
+    this.#carried.set(edge, nth + 1);
+    for (const side of this.#cutOff) {
+      if (side.has(from) !== side.has(to)) return { step, kind: "loss", target: `${edge}#${nth}` };
+    }
+    const fault = this.faults.carries(`${edge}#${nth}`, to, step);
+    if (fault) this.#note(fault);
+    return fault;
+  }
+
+  /** What happens to the disk in an operation, if anything does. */
+  failDisk(operation: number, needsRoom: boolean, step: number): DiskFault | undefined {
+    const fault = this.faults.failsDisk(operation, needsRoom, step);
+    if (!fault) return undefined;
+    this.#note(fault);
+    return DISK_FAULTS[fault.kind];
+  }
+
   #hold(fault: Fault): void {
     this.#note(fault);
-    const forMs = fault.forMs ?? 0;
-    this.#held.set(fault.target, this.#clock.now() + forMs);
-    this.#clock.after(forMs, () => void this.#held.delete(fault.target));
+    const { kind, target, forMs = 0 } = fault;
+    if (kind !== "partition") {
+      this.#held.set(target, this.#clock.now() + forMs);
+      this.#clock.after(forMs, () => void this.#held.delete(target));
+      return;
+    }
+    const side = new Set(target.split("|"));
+    this.#cutOff.add(side);
+    this.#clock.after(forMs, () => void this.#cutOff.delete(side));
   }
 
   #note({ kind, target }: Fault): void {

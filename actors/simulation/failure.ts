@@ -11,7 +11,7 @@ export interface SimulationFailure {
   /**
    * `actor`: an actor failed and nobody watched it. `invariant`: an invariant did not hold.
    * `determinism`: an actor used a clock or chance of its own. `diverged`: two runs of one schedule
-   * differed. `deadlock`: nobody can do anything and somebody waits. `livelock`: no end after
+   * differed. `liveness`: something did not come true in time. `deadlock`: nobody can do anything and somebody waits. `livelock`: no end after
    * {@linkcode SimulateOptions.maxSteps}. `scenario`: the scenario itself threw. `replay`: the run
    * is not the one that was recorded.
    */
@@ -20,6 +20,7 @@ export interface SimulationFailure {
     | "invariant"
     | "determinism"
     | "diverged"
+    | "liveness"
     | "deadlock"
     | "livelock"
     | "scenario"

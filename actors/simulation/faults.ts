@@ -1,7 +1,8 @@
 /**
- * Faults as choices: an actor crashes or stalls, an edge is slow, a named site fails.
+ * Faults as choices: an actor crashes or stalls, an edge is slow, a named site fails, a message is
+ * lost or comes twice, some actors are cut off, a disk is full or loses its power.
  *
- * Only what the transport within one isolate can do: nothing is lost on the way, nothing overtakes.
+ * No transport here loses or doubles messages: those kinds are for protocols that must stand it.
  *
  * @module
  */
@@ -10,7 +11,14 @@ import { substream } from "../runtime/random.ts";
 import type { Candidate } from "../runtime/mod.ts";
 
 /** What can go wrong. `site` is a place that asks {@linkcode shouldFail}. */
-export type FaultKind = "crash-before" | "crash-after" | "stall" | "slow-edge" | "site";
+export const FAULT_KINDS = [
+  ...["crash-before", "crash-after", "stall", "slow-edge", "site"] as const,
+  ...["loss", "duplication", "partition"] as const,
+  ...["disk-full", "disk-torn", "disk-reordered"] as const,
+] as const;
+
+/** One of {@linkcode FAULT_KINDS}. */
+export type FaultKind = typeof FAULT_KINDS[number];
 
 /** Which faults a run may have. */
 export interface FaultOptions {
@@ -18,9 +26,12 @@ export interface FaultOptions {
   readonly kinds: readonly FaultKind[];
   /** Most faults in a run. Default 1. */
   readonly max?: number;
-  /** Probability of a fault at a step. Default 0.02. */
+  /** Probability of a fault at a step, for `loss` and `duplication` of each message between actors,
+   * for those of disks of each operation. Default 0.02. */
   readonly rate?: number;
-  /** How long a stall or a slow edge lasts, in virtual milliseconds. Default 1,000. */
+  /** Probabilities for single kinds, instead of `rate` for all together. */
+  readonly rates?: Partial<Readonly<Record<FaultKind, number>>>;
+  /** How long a stall, a slow edge or a partition lasts, in virtual milliseconds. Default 1,000. */
   readonly stallMs?: number;
   /** Ids of the actors that may be hit. Default: all. */
   readonly actors?: readonly string[];
@@ -32,15 +43,23 @@ export interface Fault {
   readonly step: number;
   /** What goes wrong. */
   readonly kind: FaultKind;
-  /** Id of the actor, `from>actor` of an edge, or the name of the site. */
+  /**
+   * Id of the actor, `from>actor` of an edge, `from>actor#2` of its third message, `a|b` of actors
+   * that are cut off from the others, `site#2` of a site that asks for the third time in a step,
+   * `disk#2` of the third operation of the disk.
+   */
   readonly target: string;
-  /** How long a stall or a slow edge lasts, in virtual milliseconds. */
+  /** How long a stall, a slow edge or a partition lasts, and how late a copy comes, in virtual
+   * milliseconds. */
   readonly forMs?: number;
 }
 
 /** Probability that a site may fail in a run at all, and that it then does when asked: the figures
  * of FoundationDB's BUGGIFY (flow/Buggify.h). */
 const SITE_ARMED = 0.25, SITE_FIRES = 0.25;
+
+const HOLDS: readonly FaultKind[] = ["stall", "slow-edge", "partition"];
+const CARRIES: readonly FaultKind[] = ["loss", "duplication"];
 
 const DEFAULT_RATE = 0.02;
 const DEFAULT_STALL_MS = 1000;
@@ -49,8 +68,14 @@ const DEFAULT_STALL_MS = 1000;
 export interface Faults {
   /** Faults that happened. */
   readonly done: readonly Fault[];
-  /** The stall or slow edge that begins before this step, if one does. */
-  holds(candidates: readonly Candidate[], step: number): Fault | undefined;
+  /** The stall, slow edge or partition that begins before this step, if one does. */
+  holds(candidates: readonly Candidate[], step: number, actors: () => readonly string[]):
+    | Fault
+    | undefined;
+  /** What happens to a message on its way, if anything does. */
+  carries(message: string, to: string, step: number): Fault | undefined;
+  /** What happens to a disk in an operation, if anything does. */
+  failsDisk(operation: number, needsRoom: boolean, step: number): Fault | undefined;
   /** The crash of this step, if it has one. */
   crashes(actor: string, step: number): Fault | undefined;
   /** Whether a site fails. */
@@ -59,14 +84,16 @@ export interface Faults {
 
 /** Faults drawn by chance: a stream of its own, so that the order of the run stays as it is. */
 export function drawnFaults(seed: number, options: FaultOptions): Faults {
-  const { kinds, max = 1, rate = DEFAULT_RATE, stallMs = DEFAULT_STALL_MS, actors } = options;
+  const { kinds, max = 1, rate = DEFAULT_RATE, rates, stallMs = DEFAULT_STALL_MS } = options;
   const next = substream(seed, "faults"), done: Fault[] = [];
   const armed = new Map<string, boolean>();
-  const mayHit = (id: string) => !actors || actors.includes(id);
+  const mayHit = (id: string) => options.actors?.includes(id) ?? true;
   const draw = (among: readonly FaultKind[]): FaultKind | undefined => {
     const possible = kinds.filter((kind) => among.includes(kind));
-    if (done.length >= max || possible.length === 0 || next() >= rate) return undefined;
-    return possible[Math.floor(next() * possible.length)];
+    if (done.length >= max || possible.length === 0) return undefined;
+    let drawn = next();
+    if (rates) return possible.find((kind) => (drawn -= rates[kind] ?? rate) < 0);
+    return drawn < rate ? possible[Math.floor(next() * possible.length)] : undefined;
   };
   const happen = (fault: Fault) => {
     done.push(fault);
@@ -74,9 +101,13 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
   };
   return {
     done,
-    holds(candidates, step) {
-      const kind = draw(["stall", "slow-edge"]);
+    holds(candidates, step, actors) {
+      const kind = draw(HOLDS);
       if (!kind) return undefined;
+      if (kind === "partition") {
+        const target = sideOf(actors(), mayHit, next);
+        return target === "" ? undefined : happen({ step, kind, target, forMs: stallMs });
+      }
       const { actor, from } = candidates[Math.floor(next() * candidates.length)]!;
       if (!mayHit(actor)) return undefined;
       const target = kind === "stall" ? actor : `${from}>${actor}`;
@@ -87,6 +118,21 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
       const kind = draw(["crash-before", "crash-after"]);
       return kind && happen({ step, kind, target: actor });
     },
+    carries(message, to, step) {
+      if (!mayHit(to)) return undefined;
+      const kind = draw(CARRIES);
+      // A copy comes right behind the message, or when everybody has long forgotten it.
+      const isLate = kind === "duplication" && next() < 0.5;
+      return kind && happen({ step, kind, target: message, ...isLate && { forMs: stallMs } });
+    },
+    failsDisk(operation, needsRoom, step) {
+      const kind = draw([
+        "disk-torn",
+        "disk-reordered",
+        ...needsRoom ? ["disk-full" as const] : [],
+      ]);
+      return kind && happen({ step, kind, target: `disk#${operation}` });
+    },
     failsAt(site, step) {
       if (!kinds.includes("site") || done.length >= max) return false;
       if (!armed.has(site)) armed.set(site, next() < SITE_ARMED);
@@ -95,6 +141,16 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
       return true;
     },
   };
+}
+
+/** Some of the actors, but not all; empty where there are too few. */
+function sideOf(
+  actors: readonly string[],
+  mayHit: (id: string) => boolean,
+  next: () => number,
+): string {
+  const side = actors.filter((id) => mayHit(id) && next() < 0.5);
+  return side.length === actors.length ? side.slice(1).join("|") : side.join("|");
 }
 
 /** Faults that are known: those of a run before, or what is left of them. */
@@ -109,7 +165,11 @@ export function knownFaults(faults: readonly Fault[]): Faults {
   };
   return {
     done,
-    holds: (_, step) => take(step, ({ kind }) => kind === "stall" || kind === "slow-edge"),
+    holds: (_, step) => take(step, ({ kind }) => HOLDS.includes(kind)),
+    carries: (message, _, step) =>
+      take(step, ({ kind, target }) => CARRIES.includes(kind) && target === message),
+    failsDisk: (operation, _, step) =>
+      take(step, ({ kind, target }) => kind.startsWith("disk") && target === `disk#${operation}`),
     crashes: (actor, step) =>
       take(step, ({ kind, target }) => kind.startsWith("crash") && target === actor),
     failsAt: (site, step) =>
@@ -121,6 +181,8 @@ export function knownFaults(faults: readonly Fault[]): Faults {
 export const NO_FAULTS: Faults = {
   done: [],
   holds: () => undefined,
+  carries: () => undefined,
+  failsDisk: () => undefined,
   crashes: () => undefined,
   failsAt: () => false,
 };

@@ -13,15 +13,20 @@ import { setFaultSites } from "../runtime/fault_sites.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import { ActorFailedError, type System } from "../runtime/mod.ts";
 import { turn } from "../runtime/pace.ts";
+import { substream } from "../runtime/random.ts";
 import { openSystem } from "../runtime/root.ts";
 import { dispatch } from "../runtime/steps.ts";
+import type { Frame } from "../runtime/transports/wire.ts";
 import type { ActorRef, Message } from "../runtime/types.ts";
 import { failureOf, type SimulationFailure } from "./failure.ts";
+import { deliverWith, endsOf } from "./carry.ts";
 import { Chooser, PRUNED } from "./chooser.ts";
 import { kill } from "./crash.ts";
+import { Duties, type Unmet } from "./eventually.ts";
 import type { Fault } from "./faults.ts";
 import { Recorder } from "./recorder.ts";
 import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "./simulate.ts";
+import { SimulatedDisk } from "./simulated_disk.ts";
 import { describeIdle, describeWaits, stateOf } from "./state.ts";
 import { ReplayError } from "./strategies/replay.ts";
 import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
@@ -68,6 +73,9 @@ export class Machine {
   readonly #last = { actor: "", type: "", name: "" };
   readonly #invariants: NamedCheck[] = [];
   readonly #endings: NamedCheck[] = [];
+  readonly #duties = new Duties();
+  readonly #disk: SimulatedDisk;
+  readonly #around = { state: () => this.#state(), actors: () => this.#view.actors };
   readonly #over = Promise.withResolvers<void>();
   readonly #removeTraps: () => void;
   readonly #system: System;
@@ -107,6 +115,13 @@ export class Machine {
         this.#mode === "explore" && isActorAtWork() && this.chooser.failsAt(site, this.steps)
       );
     }
+    this.#disk = new SimulatedDisk({
+      fails: (operation, needsRoom) =>
+        this.#mode === "explore"
+          ? this.chooser.failDisk(operation, needsRoom, this.steps)
+          : undefined,
+      random: (operation) => substream(seed, `disk#${operation}`),
+    });
     const system = openSystem({
       seed,
       clock: this.#clock,
@@ -115,6 +130,7 @@ export class Machine {
       // Only a record needs to know what actors do.
       observer: options.onStep ? this.#recorder : undefined,
       load,
+      carry: faults && ((frame, deliver) => this.#carry(frame, deliver)),
       breathe: () => undefined,
       stopGraceMs: STOP_GRACE_MS,
       run: () => this.#run(),
@@ -149,6 +165,7 @@ export class Machine {
         value = { is: await scenario(this.#world<C>()) };
         await this.#idle(this.#isTimed ? this.#clock.now() : Infinity);
         this.#check(this.#endings);
+        this.#judge(this.#duties.end(this.#view));
       })().catch((error) => this.#fail("scenario", error));
       await Promise.race([ending, this.#over.promise]);
       if (!this.#isPruned && !this.#crash) strategy.end?.(() => this.#state());
@@ -195,6 +212,8 @@ export class Machine {
       idle: () => this.#idle(Infinity),
       advance: (ms) => this.#advance(ms),
       invariant: (name, check) => void this.#invariants.push({ name, check }),
+      eventually: (name, check, options = {}) => this.#duties.add(name, check, options, this.#view),
+      disk: this.#disk,
       atEnd: (name, check) => void this.#endings.push({ name, check }),
     };
   }
@@ -318,9 +337,13 @@ export class Machine {
     if (picker.hasChanged) return true;
     if (asks.size > 0) this.#waits = describeWaits(this.#isolate);
     const clock = this.#clock;
-    if (clock.advance()) return true;
+    if (clock.advance()) {
+      this.#judge(this.#duties.look(this.#view));
+      return true;
+    }
     if (clock.limit === Infinity || this.#waiters.length === 0 || this.#isOver) return false;
     clock.reachLimit();
+    this.#judge(this.#duties.look(this.#view));
     this.#wakeWaiters(clock.limit);
     this.#isVisible = true;
     return true;
@@ -366,16 +389,25 @@ export class Machine {
     this.#last.actor = actor.ref.id;
     this.#last.type = envelope.message.type;
     this.#last.name = actor.doing;
-    if (!this.#isOver) this.#check(this.#invariants);
+    if (this.#isOver) return;
+    this.#check(this.#invariants);
+    this.#judge(this.#duties.look(this.#view));
   }
 
   #choose(candidates: readonly Candidate[]): number {
     if (this.#mode !== "explore") return 0;
-    const choice = this.chooser.choose(candidates, this.steps, () => this.#state());
+    const choice = this.chooser.choose(candidates, this.steps, this.#around);
     if (choice !== PRUNED) return choice;
     this.#isPruned = true;
     this.#end();
     return NONE_YET;
+  }
+
+  #carry(frame: Frame, deliver: (frame: Frame) => void): void {
+    const isOpen = this.#mode === "explore" && isActorAtWork();
+    const ends = isOpen ? endsOf(this.#isolate, frame) : undefined;
+    const fault = ends && this.chooser.carry(ends.from.id, ends.to.id, this.steps);
+    deliverWith(fault, frame, deliver, this.#clock.after);
   }
 
   #state(): number {
@@ -391,6 +423,11 @@ export class Machine {
         this.#fail("invariant", named(name, error instanceof Error ? error.message : `${error}`));
       }
     }
+  }
+
+  /** Something that had to come true has not. */
+  #judge(unmet: Unmet | undefined): void {
+    if (unmet) this.#fail("liveness", named(unmet.name, unmet.message));
   }
 
   /** The run has failed; what comes after the first failure says nothing more. */

@@ -8,7 +8,8 @@ export { ddmin } from "./ddmin.ts";
 export { Digest, digestOf } from "./digest.ts";
 export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./explore.ts";
 export { classOf, SimulationError, type SimulationFailure } from "./failure.ts";
-export type { Fault, FaultKind, FaultOptions } from "./faults.ts";
+export type { EventuallyOptions } from "./eventually.ts";
+export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./faults.ts";
 export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
 export { beginJournal, FLUSH_MS, type JournalOptions, writeJournal } from "./journal_writer.ts";
 export { type Pen } from "./pen.ts";
@@ -33,6 +34,13 @@ export {
   simulate,
   type SimulateOptions,
 } from "./simulate.ts";
+export {
+  type DiskFault,
+  PowerFailureError,
+  SimulatedDisk,
+  type SimulatedDiskOptions,
+  SimulatedFile,
+} from "./simulated_disk.ts";
 export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
 export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./trapped.ts";

@@ -7,6 +7,8 @@
 import type { Isolate } from "../runtime/isolate.ts";
 import type { System } from "../runtime/mod.ts";
 import type { DeadLetter } from "../runtime/mod.ts";
+import type { EventuallyOptions } from "./eventually.ts";
+import type { SimulatedDisk } from "./simulated_disk.ts";
 
 /** A simulated system between two steps. */
 export interface View {
@@ -72,6 +74,13 @@ export interface World<C = undefined> {
   advance(ms: number): Promise<void>;
   /** Has something checked after each step from now on. */
   invariant(name: string, check: Check): void;
+  /**
+   * Has something checked that must come true, as the check then says by returning nothing: once
+   * from now on, or each time that `when` holds, in the time that is given, or before the run ends.
+   */
+  eventually(name: string, check: Check, options?: EventuallyOptions): void;
+  /** A disk of this run, empty at first, which fails as the faults of the run say. */
+  readonly disk: SimulatedDisk;
   /** Has something checked once, when the scenario is over and nobody can do anything. */
   atEnd(name: string, check: Check): void;
 }

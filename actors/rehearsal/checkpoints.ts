@@ -1,0 +1,177 @@
+/**
+ * Checkpoints under rehearsal: training that writes them to a disk which fails, and goes on from
+ * what is left there.
+ *
+ * @module
+ */
+
+import { type Checkpoint, readCheckpoint } from "../checkpoint.ts";
+import { openCheckpointWriter } from "../checkpoint_writer.ts";
+import type { Engine } from "../engine.ts";
+import { openPipeline } from "../pipeline.ts";
+import { openSerial } from "../serial.ts";
+import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
+import { hashWeights } from "../weights.ts";
+import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
+
+/** Training with checkpoints as plain data. */
+export interface CheckpointPlan extends RehearsalPlan {
+  /** Steps from one checkpoint to the next. Default 1. */
+  readonly every?: number;
+  /** Checkpoints that are kept. Default: all. */
+  readonly keep?: number;
+  /** How often all of it is trained, into the same folder, where each checkpoint replaces that of the
+   * time before. Default 1. */
+  readonly times?: number;
+}
+
+/** How such training ended. */
+export interface CheckpointsRehearsed {
+  /** Hash of all weights after the last step. */
+  readonly weightsHash: string;
+  /** Steps from which the program was started: 0, then one for each failure. */
+  readonly starts: readonly number[];
+}
+
+/** Where checkpoints are; none of its folders is there at first. */
+const DIRECTORY = "/runs/mine";
+
+/** What must be on the disk, whatever has failed. */
+interface Promised {
+  /** The newest step whose checkpoint was said to be whole. */
+  step: number;
+}
+
+/**
+ * The scenario of a rehearsal with checkpoints: the real supervisor and workers train, the real
+ * writer keeps their weights on the disk of the world, and whenever that fails, the program is
+ * started again with what is left. The newest checkpoint that was said to be whole, or a newer one,
+ * must be there with the weights of its step, bit for bit; and the weights at the end must be those
+ * of training in which nothing failed.
+ *
+ * @throws {Error} (and so fails the run) when a checkpoint is lost, or torn and taken for good.
+ *
+ * @example Whatever the disk forgets, nothing is lost
+ * ```ts
+ * import { checkpointRehearsal } from "@troupe/troupe/actors";
+ * import { explore } from "@troupe/troupe/testing";
+ * import assert from "node:assert/strict";
+ *
+ * const configuration = { schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1, steps: 2 };
+ * const { failed } = await explore({
+ *   configuration,
+ *   faults: { kinds: ["disk-full", "disk-torn", "disk-reordered"], max: 3, rate: 0.05 },
+ *   runs: 20,
+ *   mustAgree: false,
+ * }, checkpointRehearsal);
+ * assert.equal(failed, undefined);
+ * ```
+ */
+export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan> = async (
+  world,
+) => {
+  const { configuration: plan, disk } = world, prepared = await recall(plan);
+  const promised: Promised = { step: 0 }, starts: number[] = [];
+  for (let time = 1, isNew = true;;) {
+    try {
+      const found = await readCheckpoint(DIRECTORY, undefined, disk);
+      verify(found, promised, prepared);
+      const from = isNew ? undefined : found;
+      isNew = false;
+      starts.push(from?.step ?? 0);
+      const weightsHash = await train(world, prepared, from, promised);
+      if (weightsHash !== prepared.hashes.at(-1)) {
+        throw new Error(
+          `Cannot end: the weights must be the serial ${
+            prepared.hashes.at(-1)
+          }, received ${weightsHash}`,
+        );
+      }
+      if (time++ >= (plan.times ?? 1)) return { weightsHash, starts };
+      isNew = true;
+    } catch (error) {
+      if (!isDiskFault(error, disk)) throw error;
+      if (disk.isDown) disk.restart();
+    }
+  }
+};
+
+/** A plan that is ready, and the hash of all weights after each step, from 0. */
+interface Recalled extends PreparedRehearsal {
+  readonly hashes: readonly string[];
+}
+
+/** Nearly every run is of the plan of the one before. */
+const recalled = new WeakMap<RehearsalPlan, Promise<Recalled>>();
+
+function recall(plan: CheckpointPlan): Promise<Recalled> {
+  let found = recalled.get(plan);
+  if (!found) recalled.set(plan, found = prepare(plan));
+  return found;
+}
+
+async function prepare(plan: CheckpointPlan): Promise<Recalled> {
+  const prepared = prepareRehearsal(plan), engine = await openSerial(prepared.options);
+  const hash = async () => hashWeights((await engine.save()).weights);
+  const hashes = [await hash()];
+  for (const request of prepared.requests) {
+    await engine.step(request);
+    hashes.push(await hash());
+  }
+  await engine.close();
+  return { ...prepared, hashes };
+}
+
+/** Takes the steps after a checkpoint, and writes others, as a program does. */
+async function train(
+  { configuration, disk, system }: World<CheckpointPlan>,
+  { options, requests }: Recalled,
+  from: Checkpoint | undefined,
+  promised: Promised,
+): Promise<string> {
+  const { every = 1, keep } = configuration, state = from?.state ?? options.state;
+  const engine: Engine = await openPipeline({ ...options, state, system }, "local");
+  try {
+    const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
+    const writer = openCheckpointWriter(to, options.model.parameters, () => {}, disk);
+    for (const request of requests.slice(from?.step ?? 0)) {
+      const { step } = request;
+      await engine.step(request);
+      if (step % every > 0 && step < requests.length) continue;
+      writer.begin({ step, state: await engine.save(), config: to.config });
+      await writer.ended();
+      promised.step = Math.max(promised.step, step);
+    }
+    return hashWeights((await engine.save()).weights);
+  } finally {
+    await engine.close();
+  }
+}
+
+function verify(
+  found: Checkpoint | undefined,
+  promised: Promised,
+  { hashes }: Recalled,
+): void {
+  const step = found?.step ?? 0;
+  if (step < promised.step) {
+    throw new Error(
+      `Cannot go on: the checkpoint of step ${promised.step} must be there, as it was said to be ` +
+        `whole, received that of step ${step}`,
+    );
+  }
+  const hash = found ? hashWeights(found.state.weights) : hashes[0];
+  if (hash === hashes[step]) return;
+  throw new Error(
+    `Cannot go on: the checkpoint of step ${step} must have the weights ${
+      hashes[step]
+    }, received ` +
+      `${hash}: a torn one was taken for good`,
+  );
+}
+
+/** Whether the disk has failed, not the program. */
+function isDiskFault(error: unknown, disk: SimulatedDisk): boolean {
+  const { cause } = error as { cause?: { code?: string } };
+  return disk.isDown || cause?.code === "ENOSPC";
+}

@@ -238,6 +238,9 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
   assertMachineHolds("Cannot train", replicas * totalMemory(memory));
+  const device = await resolveDevice(options.device ?? "auto", options.announce);
+  // Before the first weights are drawn: they may be too many.
+  assertMemory(options, schedule, compiled, device.name);
   const state = await firstState(model, options);
   const { learningRate = 1e-3 } = options;
   const rate: LearningRate = typeof learningRate === "number"
@@ -250,8 +253,6 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   tidyStationFolders();
   const { announce = () => {} } = options;
   const journal = options.journal && await openRunJournal(options.journal, announce);
-  const device = await resolveDevice(options.device ?? "auto", options.announce);
-  assertMemory(options, schedule, compiled, device.name);
   const { predictions } = options.model;
   return {
     steps,

@@ -162,7 +162,7 @@ function withoutData(args: readonly string[]): string[] {
 }
 
 /** A word of a command as a shell reads it; without control characters, which no shell should. */
-function shellWord(word: string): string {
+export function shellWord(word: string): string {
   const shown = inOneLine(word);
   return /^[\w./:=@%+,-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", `'\\''`)}'`;
 }

@@ -190,7 +190,7 @@ function inspect(value: unknown): string {
 /** Makes the failure small and prints it as a test to paste. */
 async function reportFailure(
   name: string,
-  { scenario, smaller }: Example,
+  { scenario, smaller, modules }: Example,
   options: ExploreOptions<unknown>,
   { failed, runs }: Exploration,
   journal: string | undefined,
@@ -202,7 +202,8 @@ async function reportFailure(
   if (journal !== undefined) {
     const { run: { seed, strategy, faults }, configuration } = shrunk;
     const made: ExploredRun = { explore: name, configuration, faults };
-    const pen = await writeJournal({ path: journal, seed, strategy, configuration: made });
+    const header = { seed, strategy, configuration: made, actors: modules };
+    const pen = await writeJournal({ path: journal, ...header });
     for (const step of shrunk.steps) pen.onStep(step);
     pen.close();
   }

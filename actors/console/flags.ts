@@ -100,6 +100,21 @@ export function parseFlags<const T extends Flags>(
   args: readonly string[],
   flags: T,
 ): GivenFlags<T> {
+  const given = Object.entries(rawFlags(args, flags));
+  return Object.fromEntries(
+    given.map(([name, raw]) => [name, raw === true ? true : convert(name, flags[name]!, raw)]),
+  ) as GivenFlags<T>;
+}
+
+/**
+ * The flags of a command as they were typed, by name: texts, and true for switches.
+ *
+ * @throws {TypeError} when a flag is unknown, or an argument is no flag.
+ */
+export function rawFlags(
+  args: readonly string[],
+  flags: Flags,
+): Readonly<Record<string, string | true>> {
   const names = Object.keys(flags);
   const switches = names.filter((name) => flags[name]!.kind === "switch");
   const valued = names.filter((name) => !switches.includes(name));
@@ -116,13 +131,12 @@ export function parseFlags<const T extends Flags>(
       );
     },
   });
-  const values: Record<string, unknown> = {};
+  const values: Record<string, string | true> = {};
   for (const name of names) {
-    const raw: unknown = parsed[name], flag = flags[name]!;
-    if (raw === undefined || raw === false) continue;
-    values[name] = raw === true ? true : convert(name, flag, String(raw));
+    const raw: unknown = parsed[name];
+    if (raw !== undefined && raw !== false) values[name] = raw === true ? true : String(raw);
   }
-  return values as GivenFlags<T>;
+  return values;
 }
 
 /** `--lr -1` becomes `--lr=-1`: else a value that starts with a dash would be read as a flag. */

@@ -4,25 +4,33 @@
  * @module
  */
 
-import { findExample } from "../rehearsal/examples.ts";
-import { TRAINING_ACTORS, TRAINING_SPECS } from "../run_journal.ts";
+import { loadExample, rehearsalOf } from "../rehearsal/examples.ts";
+import { TRAINING_ACTORS } from "../run_journal.ts";
 import type { ActorSpec, Message } from "../runtime/mod.ts";
+import { payloadOf } from "../simulation/journal.ts";
 import {
   describeStep,
-  type Fault,
   type Journal,
   readJournal,
   replayInbox,
   replayJournal,
+  type ReplayOptions,
   type StepRecord,
 } from "../simulation/mod.ts";
 import { type CommandContext, print } from "./command.ts";
-import type { ExploredRun } from "./explore_command.ts";
 import { type GivenFlags, helpLines, parseFlags } from "./flags.ts";
+import { type AnyFactory, loneFactory } from "./lone_actor.ts";
+import { readRecordedRun } from "./recorded_run.ts";
+import { NAMED_FLAGS, replayedArguments, unnamed } from "./replayed_flags.ts";
 
 const REPLAY_FLAGS = {
   actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },
-  module: { kind: "text", value: "FILE#NAME", help: "what makes that actor, if not this package" },
+  module: {
+    kind: "path",
+    value: "FILE[#NAME]",
+    help: "the module of the scenario, or what makes that actor",
+  },
+  ...NAMED_FLAGS,
   "code-changed": {
     kind: "switch",
     help: "replay a whole run also where the program is not the one that wrote the journal",
@@ -52,6 +60,9 @@ function help(): string {
     "",
     ...helpLines(REPLAY_FLAGS),
     "",
+    "A journal may be a stranger's: what the run read is opened where it is named here, and nothing",
+    "else is; its sizes are bounded.",
+    "",
     "Exit codes: 0 it came out as recorded; 1 it did not; 2 bad input.",
   ].join("\n");
 }
@@ -80,10 +91,9 @@ export async function replayCommand(
     throw new TypeError(`Cannot replay: the first argument must be a JOURNAL, received ${path}`);
   }
   const flags = parseFlags(rest, REPLAY_FLAGS), journal = await readJournal(path!);
-  const mayHaveChanged = flags["code-changed"] ?? false;
   const replay = flags.actor === undefined
-    ? wholeRun(journal, context, { train, mayHaveChanged })
-    : oneActor(journal, flags.actor, flags.module);
+    ? await wholeRun({ journal, path: path!, flags, context, train })
+    : await oneActor(journal, flags.actor, flags.module);
   context.begin();
   const shown: StepRecord[] = [];
   try {
@@ -123,11 +133,11 @@ type Replay = (onStep: (step: StepRecord) => void) => Promise<string>;
 /** What makes an actor, whatever it is. */
 type AnySpec = ActorSpec<unknown, Message>;
 
-function oneActor(journal: Journal, id: string, module: string | undefined): Replay {
-  const spec = module === undefined ? knownActor(journal, id) : readSpec(module);
+async function oneActor(journal: Journal, id: string, module?: string): Promise<Replay> {
+  const actor = module === undefined ? await knownActor(journal, id) : readSpec(module);
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
-    const { steps, compared, states } = await replayInbox(spec, journal, options);
+    const { steps, compared, states } = await replayInbox(actor, journal, options);
     return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded.`;
   };
 }
@@ -141,8 +151,8 @@ function readSpec(text: string): AnySpec {
 }
 
 /** The actors of training are known by the export that makes them. */
-function knownActor({ steps, payloads }: Journal, id: string): AnySpec {
-  const first = steps.find(({ actor }) => actor === id);
+async function knownActor(journal: Journal, id: string): Promise<AnyFactory> {
+  const { steps, payloads } = journal, first = steps.find(({ actor }) => actor === id);
   if (!first) {
     const ids = [...new Set(steps.map(({ actor }) => actor))].join(", ");
     throw new RangeError(`Cannot replay: --actor must be one of ${ids}, received ${id}`);
@@ -152,51 +162,61 @@ function knownActor({ steps, payloads }: Journal, id: string): AnySpec {
       `Cannot replay ${id} alone: the journal must keep messages, as with --journal-messages`,
     );
   }
-  const { made } = payloads.get(first.payload) as { made?: string };
-  const spec = TRAINING_SPECS.find((one) => one.export === made);
-  if (spec) return spec as AnySpec;
+  const factory = await loneFactory(payloadOf(journal, first));
+  if (factory) return factory;
   throw new TypeError(`Cannot replay ${id}: --module must say what makes it, received none`);
 }
 
 /** How a whole run is made again. */
 interface WholeRun {
+  readonly journal: Journal;
+  /** Where the journal is. */
+  readonly path: string;
+  readonly flags: ReplayFlags;
+  readonly context: CommandContext;
   readonly train: TrainProgram;
-  readonly mayHaveChanged: boolean;
 }
 
 /** A recorded run, made again as its configuration says. */
-function wholeRun(journal: Journal, context: CommandContext, how: WholeRun): Replay {
-  const configuration = journal.header.configuration as
-    | Partial<ExploredRun & { train: string[] }>
-    | null;
-  const { explore, faults = [] } = configuration ?? {}, args = configuration?.train;
-  if (args) return (onStep) => replayTraining(journal, args, context, how, onStep);
-  if (explore === undefined) {
-    throw new TypeError(
-      "Cannot replay the whole run: the journal must be one of train or explore; use --actor, or " +
-        "replayJournal in a program of your own",
-    );
+async function wholeRun(whole: WholeRun): Promise<Replay> {
+  const { journal, path, flags } = whole, run = readRecordedRun(journal);
+  const isScenario = run.kind === "scenario";
+  refuseOthers(flags, run.kind === "training" ? NAMED_FLAGS : isScenario ? { module: 0 } : {});
+  if (run.kind === "training") {
+    const args = replayedArguments(run.args, flags, path);
+    return (onStep) => replayTraining(whole, args, onStep);
   }
+  if (isScenario && flags.module === undefined) throw unnamed("module", run.file, path);
+  const { scenario, modules } = isScenario
+    ? await loadExample(flags.module!)
+    : rehearsalOf(run.plan.schedule, run.plan.mayLose!);
+  const options: ReplayOptions<unknown> = {
+    configuration: isScenario ? run.configuration : run.plan,
+    faults: run.faults,
+    actors: modules,
+    mayHaveChanged: flags["code-changed"] ?? false,
+  };
   return async (onStep) => {
-    const { scenario } = await findExample(explore, faults.length > 0);
-    const run = await replayJournal(journal, scenario, {
-      configuration: configuration!.configuration,
-      faults: faults as readonly Fault[],
-      mayHaveChanged: how.mayHaveChanged,
-      onStep,
-    });
-    const { steps, hash, failure } = run;
+    const { steps, hash, failure } = await replayJournal(journal, scenario, { ...options, onStep });
     const end = failure ? `; it failed as then: ${failure.message}` : "";
     return `${steps} steps as recorded, hash ${hash}${end}`;
   };
 }
 
+/** Refuses files that were named for nothing. */
+function refuseOthers(flags: ReplayFlags, used: object): void {
+  for (const name of ["module", ...Object.keys(NAMED_FLAGS)] as (keyof ReplayFlags)[]) {
+    if (flags[name] === undefined || name in used) continue;
+    throw new RangeError(
+      `Cannot replay: --${name} must be left out, as the recorded run used none, received one`,
+    );
+  }
+}
+
 /** The same program with the same flags, in a simulated system. */
 async function replayTraining(
-  journal: Journal,
+  { journal, flags, context: { signal }, train }: WholeRun,
   args: readonly string[],
-  { signal }: CommandContext,
-  { train, mayHaveChanged }: WholeRun,
   onStep: (step: StepRecord) => void,
 ): Promise<string> {
   const out = await Deno.makeTempDir();
@@ -208,7 +228,7 @@ async function replayTraining(
       },
       {
         actors: [...TRAINING_ACTORS, train.module],
-        mayHaveChanged,
+        mayHaveChanged: flags["code-changed"] ?? false,
         trusted: TRUSTED,
         hangMs: HANG_MS,
         onStep,

@@ -6,6 +6,7 @@
 
 import { pathToFileURL } from "node:url";
 import { scheduleNames } from "../../schedules/mod.ts";
+import { TRAINING_ACTORS } from "../run_journal.ts";
 import type { Scenario } from "../simulation/mod.ts";
 import { prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 import { rehearsal } from "./rehearsal.ts";
@@ -15,6 +16,8 @@ export interface Example {
   readonly scenario: Scenario<unknown, unknown>;
   readonly configuration: unknown;
   readonly smaller?: (configuration: unknown) => readonly unknown[];
+  /** Absolute URLs of the modules that it is made of. */
+  readonly modules: readonly string[];
   /** Ids of the actors that may crash. Default: all. */
   readonly mayHit?: readonly string[];
 }
@@ -29,18 +32,24 @@ export interface Example {
  */
 export async function findExample(name: string, mayLose: boolean): Promise<Example> {
   if (!name.includes("/") && !name.endsWith(".ts")) return rehearsalOf(name, mayLose);
-  const { scenario, configuration } = await load(name);
+  return await loadExample(name);
+}
+
+/** Loads the scenario of a module. @throws {TypeError} when there is none. */
+export async function loadExample(path: string): Promise<Example> {
+  const module = URL.canParse(path) ? path : pathToFileURL(path).href;
+  const { scenario, configuration } = await load(path, module);
   if (typeof scenario === "function") {
-    return { scenario: scenario as Example["scenario"], configuration };
+    return { scenario: scenario as Example["scenario"], configuration, modules: [module] };
   }
   throw new TypeError(
-    `Cannot explore ${name}: it must export a function "scenario", received ${typeof scenario}`,
+    `Cannot explore ${path}: it must export a function "scenario", received ${typeof scenario}`,
   );
 }
 
-async function load(path: string): Promise<Record<string, unknown>> {
+async function load(path: string, module: string): Promise<Record<string, unknown>> {
   try {
-    return await import(URL.canParse(path) ? path : pathToFileURL(path).href);
+    return await import(module);
   } catch (error) {
     throw new TypeError(
       `Cannot explore ${path}: it must be a module that can be loaded; ${(error as Error).message}`,
@@ -48,7 +57,8 @@ async function load(path: string): Promise<Record<string, unknown>> {
   }
 }
 
-function rehearsalOf(schedule: string, mayLose: boolean): Example {
+/** The rehearsal of a schedule. @throws {RangeError} when there is none, or it cannot be. */
+export function rehearsalOf(schedule: string, mayLose: boolean): Example {
   if (!scheduleNames().includes(schedule)) {
     throw new RangeError(
       `Cannot explore "${schedule}": it must be the path of a module or one of ${
@@ -64,6 +74,7 @@ function rehearsalOf(schedule: string, mayLose: boolean): Example {
     scenario: rehearsal as Scenario<unknown, unknown>,
     configuration,
     smaller: (plan) => smallerPlans(plan as RehearsalPlan),
+    modules: [import.meta.url, ...TRAINING_ACTORS],
   };
 }
 

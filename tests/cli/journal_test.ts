@@ -173,7 +173,12 @@ Deno.test("explore tells by its exit code how it ended, and its failure replays"
     assert.match(all.stdout, /^20 runs, \d+ of them different, .*\n1 end:\n {2}20 × .*weightsHash/);
     const failed = await troupe(1, "explore", "tests/cli/explored.ts", "--journal", journal);
     assert.match(failed.stdout, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
-    const again = await troupe(0, "replay", journal);
+    const untold = await troupe(2, "replay", journal);
+    assert.match(
+      untold.stderr,
+      /type: deno task troupe replay .* --module tests\/cli\/explored\.ts\n/,
+    );
+    const again = await troupe(0, "replay", journal, "--module", "tests/cli/explored.ts");
     assert.match(again.stdout, /it failed as then: they came as/);
     const stuck = await troupe(3, "explore", "tests/cli/stuck.ts");
     assert.match(stuck.stdout, /"system" waits for "mute" to answer "Why"/);

@@ -5,7 +5,10 @@
  */
 
 import {
+  checkInputFile,
   type CommandContext,
+  CSV_BYTES_MAX,
+  decodeText,
   exploreCommand,
   generateCommand,
   journalCommand,
@@ -39,7 +42,10 @@ async function schedule(args: string[]): Promise<number> {
   const { output, out } = scheduleCommand(args, {
     color: isTerminal && !Deno.noColor,
     columns: isTerminal ? Deno.consoleSize().columns : undefined,
-    readTextFile: Deno.readTextFileSync,
+    readTextFile(path) {
+      checkInputFile(path, CSV_BYTES_MAX);
+      return decodeText(Deno.readFileSync(path), path);
+    },
   });
   if (out === undefined) writeAll(Deno.stdout, output);
   else await Deno.writeTextFile(out, output);

@@ -108,6 +108,8 @@ export function assertWritten(
 
 async function checkWritable(path: string): Promise<void> {
   try {
+    const known = await Deno.stat(path).catch(() => undefined);
+    if (known?.isFifo) throw new TypeError("a pipe"); // to open one waits for its other end
     await Deno.writeTextFile(path, "", { append: true });
   } catch (cause) {
     throw new RangeError(

@@ -6,7 +6,10 @@
  */
 
 /** Workers of a run, those of all its replicas together. */
-export const WORKERS_MAX = 1024;
+export const WORKERS_MAX = 256;
+
+/** What a worker in a thread or process of its own takes beside its stages, at the least. */
+export const ISOLATE_BYTES = 2 ** 25;
 
 /** Micro-batches of a step, those of all its replicas together. */
 export const MICRO_BATCHES_MAX = 65_536;
@@ -38,7 +41,7 @@ export interface RunSizes {
  *
  * checkSizes({ workers: 8, microBatches: 64, replicas: 4 });
  * assert.throws(() => checkSizes({ workers: 64, microBatches: 64, replicas: 64 }), {
- *   message: "Cannot train: workers times replicas must be at most 1024, received 64 times 64",
+ *   message: "Cannot train: workers times replicas must be at most 256, received 64 times 64",
  * });
  * ```
  */

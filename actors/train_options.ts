@@ -38,7 +38,7 @@ import { totalMemory } from "./memory_plan.ts";
 import { describePlan, type Plan } from "./plan.ts";
 import { assertServable, assertTrainable } from "./trainable.ts";
 import { checkResume, checkTensors } from "./resumed.ts";
-import { checkSizes } from "./sizes.ts";
+import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "./run_journal.ts";
 import type { Data } from "./step_data.ts";
 import type { System } from "./runtime/mod.ts";
@@ -237,7 +237,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
-  assertMachineHolds("Cannot train", replicas * totalMemory(memory));
+  const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;
+  assertMachineHolds("Cannot train", replicas * (totalMemory(memory) + isolates));
   const device = await resolveDevice(options.device ?? "auto", options.announce);
   // Before the first weights are drawn: they may be too many.
   assertMemory(options, schedule, compiled, device.name);

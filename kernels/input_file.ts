@@ -54,6 +54,9 @@ export function checkInputFile(path: string | URL, bytesMax?: number): void {
 /** Bytes of a text: V8's strings are not longer. */
 export const TEXT_BYTES_MAX = 500_000_000;
 
+/** Bytes of a file of action lists: ten million actions. */
+export const CSV_BYTES_MAX = 2 ** 27;
+
 /**
  * Decodes a text in UTF-8.
  *

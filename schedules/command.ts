@@ -8,6 +8,7 @@ import type { ListedSchedule } from "./execute.ts";
 import { COLUMNS_MIN, formatGrid } from "./pictures/grid.ts";
 import { formatSvg } from "./pictures/svg.ts";
 import { shortNumber } from "./pictures/ticks.ts";
+import { quoted } from "./quoted.ts";
 import { createSchedule, scheduleDefinitions } from "./registry.ts";
 import { formatComparison, longestBubbles, scheduleRecord } from "./report.ts";
 import type { Schedule, ScheduleOptions } from "./schedule.ts";
@@ -69,7 +70,7 @@ export function scheduleCommand(
   if (name === "" || more.length > 0) {
     throw new TypeError(
       `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
-        `received "${flags.words.join(" ")}"`,
+        `received ${quoted(flags.words.join(" "))}`,
     );
   }
   const { out } = flags;
@@ -110,7 +111,7 @@ function readSchedule(path: string, { readTextFile }: ScheduleCommandContext): S
   if (readTextFile === undefined) {
     throw new TypeError(`Cannot read ${path}: the command must be given a way to read files`);
   }
-  const name = path.replace(/^.*[\\/]/, "").replace(/\.csv$/, "");
+  const name = path.replace(/^.*[\\/]/s, "").replace(/\.csv$/, "").replace(/\p{Cc}/gu, "?");
   return scheduleFromLists(name, parseCsv(readTextFile(path)));
 }
 

@@ -2,6 +2,7 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import type { Cost, Costs } from "./costs.ts";
+import { quoted } from "./quoted.ts";
 import type { MailboxOrder } from "./policy.ts";
 import type { ChimeraScale, ScheduleOptions } from "./schedule.ts";
 
@@ -86,7 +87,7 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
         `Cannot read the flags: each must be one of ${
           NAMES.map((name) => `--${name}`).join(", ")
         }, ` +
-          `received "${argument}"`,
+          `received ${quoted(argument)}`,
       );
     },
   });
@@ -96,7 +97,7 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     if (values.length <= 1 && value !== "") return value;
     const must = values.length > 1 ? "given once" : "followed by its value";
     throw new TypeError(
-      `Cannot read the flags: --${name} must be ${must}, received "${values.join(" ")}"`,
+      `Cannot read the flags: --${name} must be ${must}, received ${quoted(values.join(" "))}`,
     );
   };
   const options: Record<string, number | string> = {};
@@ -125,18 +126,25 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
   };
 }
 
+/** Decimal, as people write it: no `0x10`, and no `1e3` where things are counted. */
+const DECIMAL = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i, WHOLE_DECIMAL = /^[+-]?\d+$/;
+
+/** The largest count of anything. */
+const WHOLE_MAX = 2 ** 31 - 1;
+
 function readNumber(flag: string, text: string): number {
-  const value = Number(text);
-  if (text.trim() !== "" && Number.isFinite(value) && value >= 0) return value;
-  throw new RangeError(`Cannot use --${flag}: it must be a number from 0, received "${text}"`);
+  const value = DECIMAL.test(text) ? Number(text) : NaN;
+  if (Number.isFinite(value) && value >= 0) return value;
+  throw new RangeError(
+    `Cannot use --${flag}: it must be a number from 0, received ${quoted(text)}`,
+  );
 }
 
 function readWhole(flag: string, text: string): number {
-  const value = Number(text);
-  if (text.trim() !== "" && Number.isSafeInteger(value) && value >= 1) return value;
-  throw new RangeError(
-    `Cannot use --${flag}: it must be a whole number from 1, received "${text}"`,
-  );
+  const value = WHOLE_DECIMAL.test(text) ? Number(text) : NaN;
+  if (value >= 1 && value <= WHOLE_MAX) return value;
+  const must = value > WHOLE_MAX ? `at most ${WHOLE_MAX}` : "a whole number from 1";
+  throw new RangeError(`Cannot use --${flag}: it must be ${must}, received ${quoted(text)}`);
 }
 
 function readCost(flag: string, text: string): Cost {
@@ -149,6 +157,6 @@ function readChoice(flag: keyof typeof CHOICES, text: string | undefined): strin
   const choices: readonly string[] = CHOICES[flag];
   if (text === undefined || choices.includes(text)) return text;
   throw new RangeError(
-    `Cannot use --${flag}: it must be one of ${choices.join(", ")}, received "${text}"`,
+    `Cannot use --${flag}: it must be one of ${choices.join(", ")}, received ${quoted(text)}`,
   );
 }

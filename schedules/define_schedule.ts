@@ -99,8 +99,11 @@ export function defineSchedule<O extends ScheduleOptions = ScheduleOptions>(
   return { name, summary, create, ...(closedForm && { closedForm }) };
 }
 
-/** The most (stage, micro-batch) pairs of a schedule: its lists take a gigabyte. */
-const COMPUTED_MAX = 2 ** 26;
+/** The most (stage, micro-batch) pairs of a schedule: to analyze it takes a gigabyte. */
+const COMPUTED_MAX = 2 ** 23;
+
+/** The most copies of stages, all replicas of the pipeline together. */
+const COPIES_MAX = 2 ** 20;
 
 function build<O extends ScheduleOptions>(
   rule: ScheduleRule<O> | PolicyRule<O>,
@@ -122,16 +125,23 @@ function build<O extends ScheduleOptions>(
   const place = rule.place(options);
   const workers = place.workers ?? options.workers;
   const microBatches = place.microBatches ?? options.microBatches;
-  if (place.stages * microBatches > COMPUTED_MAX) {
+  const { stages, replicas = 1 } = place;
+  if (Math.max(workers, stages * replicas) > COPIES_MAX) {
+    throw new RangeError(
+      `Cannot make the schedule ${rule.name}: workers, and stages of all its pipelines, must be at ` +
+        `most ${COPIES_MAX}, received ${workers} and ${stages} times ${replicas}`,
+    );
+  }
+  if (stages * microBatches > COMPUTED_MAX) {
     throw new RangeError(
       `Cannot make the schedule ${rule.name}: stages times micro-batches must be at most ` +
-        `${COMPUTED_MAX}, received ${place.stages} times ${microBatches}`,
+        `${COMPUTED_MAX}, received ${stages} times ${microBatches}`,
     );
   }
   const shared = {
     name: rule.name,
     workers,
-    stages: place.stages,
+    stages,
     microBatches,
     placement: placementTable(rule.name, place, workers),
     replicaOf: Array.from({ length: microBatches }, (_, m) => place.replicaOf?.(m) ?? 0),

@@ -15,6 +15,7 @@ import { dapple, oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
 import { zeroBubbleH1, zeroBubbleH2 } from "./generators/zero_bubble.ts";
 import { zeroBubbleV } from "./generators/zero_bubble_v.ts";
+import { quoted } from "./quoted.ts";
 import { defineSearch } from "./search/search.ts";
 import type { Schedule, ScheduleOptions } from "./schedule.ts";
 
@@ -98,7 +99,7 @@ export function createSchedule(name: string, options: ScheduleOptions): Schedule
   if (definition === undefined) {
     throw new RangeError(
       `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
-        `received "${name}"`,
+        `received ${quoted(name)}`,
     );
   }
   return definition.create(options);

@@ -2,6 +2,7 @@
 
 import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
 import { ActionList } from "./action_list.ts";
+import { quoted } from "./quoted.ts";
 
 const PLAIN = /^(\d+)([FBIW])(\d+)(?:\+(\d+)|\.([01]))?$/;
 /** How PyTorch writes an overlap. */
@@ -35,7 +36,7 @@ export function parseAction(text: string): Action {
   }
   throw new SyntaxError(
     `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 0F1&7B0 or ` +
-      `(0F1;7B0)OVERLAP_F_B, received "${text}"`,
+      `(0F1;7B0)OVERLAP_F_B, received ${quoted(text)}`,
   );
 }
 
@@ -124,12 +125,16 @@ function isPlain({ second, half, overlap }: Action): boolean {
   return second === undefined && half === undefined && overlap === undefined;
 }
 
+/** The most rows of a CSV, one for each worker. */
+const ROWS_MAX = 65_536;
+
 /**
  * Reads action lists from CSV. Empty cells, which PyTorch writes for time in which a worker waits,
  * and PyTorch's sends, receives and collectives, which follow from the computation, are left out,
  * as is a first row that begins with `#`.
  *
  * @throws {SyntaxError} if a cell is no action (the text says which), or if there is no row.
+ * @throws {RangeError} if there are more than 65,536 rows.
  *
  * @example
  * ```ts
@@ -141,8 +146,15 @@ function isPlain({ second, half, overlap }: Action): boolean {
  * ```
  */
 export function parseCsv(text: string): ActionList[] {
-  const rows = text.replace(/^\uFEFF?(#.*\n)?/, "").replace(/(\r?\n)+$/, "").split(/\r?\n/);
-  if (rows.length === 1 && rows[0]?.trim() === "") {
+  const rows = text.replace(/^\uFEFF?(#.*\n)?/, "").split("\n", ROWS_MAX + 1)
+    .map((row) => row.replace(/\r$/, ""));
+  while (rows.at(-1) === "") rows.pop();
+  if (rows.length > ROWS_MAX) {
+    throw new RangeError(
+      `Cannot parse action lists: the CSV must have at most ${ROWS_MAX} rows, received more`,
+    );
+  }
+  if (rows.length === 0 || (rows.length === 1 && rows[0]?.trim() === "")) {
     throw new SyntaxError(
       "Cannot parse action lists: the CSV must have a row for each worker, received no row",
     );

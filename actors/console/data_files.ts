@@ -7,6 +7,7 @@
 
 import { createHash } from "node:crypto";
 import {
+  CSV_BYTES_MAX,
   decodeText,
   inputFileProblem,
   TEXT_BYTES_MAX,
@@ -20,7 +21,7 @@ import type { GivenTrainFlags } from "./train_flags.ts";
 const DATA_FILES = {
   text: TEXT_BYTES_MAX,
   tokens: TOKENS_BYTES_MAX,
-  "schedule-file": TEXT_BYTES_MAX,
+  "schedule-file": CSV_BYTES_MAX,
 } as const;
 
 /** The name of such a flag. */

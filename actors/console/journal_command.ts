@@ -5,7 +5,9 @@
  */
 
 import { describeStep, type Journal, readJournal, type StepRecord } from "../simulation/mod.ts";
+import { checkInputFile } from "../../kernels/mod.ts";
 import { type CommandContext, print } from "./command.ts";
+import { inOneLine } from "./escape.ts";
 import { describeEnds } from "./replay_command.ts";
 
 const HELP = [
@@ -34,6 +36,7 @@ export async function journalCommand(
       `Cannot ${what}: the number of journals must be ${wanted}, received ${paths.length}`,
     );
   }
+  for (const path of paths) checkInputFile(path);
   const journals = await Promise.all(paths.map((path) => readJournal(path)));
   begin();
   const [first, second] = journals;
@@ -53,7 +56,7 @@ function describeJournal(journal: Journal): string {
     ...Object.entries(actors).map(([module, hash]) => `${module} ${hash}`),
     `${steps.length} steps${kept}${describeEnds(journal)}`,
     ...steps.map((step) => `${step.isolate} ${describeStep(step)}  ${step.chain}`),
-  ].join("\n");
+  ].map(inOneLine).join("\n");
 }
 
 /** Where the first actor that differs begins to differ. */
@@ -67,7 +70,7 @@ function differenceOf(one: Journal, other: Journal): string | undefined {
     return [
       `${actor} differs first at its step ${at}:`,
       ...[mine[at], theirs[at]].map((step, n) => `  ${n === 0 ? "-" : "+"} ${describe(step)}`),
-    ].join("\n");
+    ].map(inOneLine).join("\n");
   }
 }
 

@@ -22,11 +22,17 @@ export function readSize(text: string): number | undefined {
   return Number.isSafeInteger(bytes) && bytes >= 1 ? bytes : undefined;
 }
 
+/** Longer than this, a message is not late but lost: a minute. */
+const LATENCY_MAX_US = 60e6;
+
+/** The slowest link, a kilobyte a second: timers count to 2^31 ms. */
+const GIGABYTES_PER_SECOND_MIN = 1e-6;
+
 /** Latency in microseconds and bandwidth in gigabytes a second: `50,1.25`. */
 export function readLink(text: string): LinkOptions | undefined {
   const [latencyUs = NaN, gigabytesPerSecond = NaN, ...more] = text.split(",").map(numberOf);
-  const isLink = more.length === 0 && latencyUs >= 0 && Number.isFinite(latencyUs) &&
-    gigabytesPerSecond > 0 && Number.isFinite(gigabytesPerSecond);
+  const isLink = more.length === 0 && latencyUs >= 0 && latencyUs <= LATENCY_MAX_US &&
+    gigabytesPerSecond >= GIGABYTES_PER_SECOND_MIN && Number.isFinite(gigabytesPerSecond);
   return isLink ? { latencyUs, gigabytesPerSecond } : undefined;
 }
 

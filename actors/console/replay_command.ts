@@ -17,6 +17,7 @@ import {
   type ReplayOptions,
   type StepRecord,
 } from "../simulation/mod.ts";
+import { checkInputFile } from "../../kernels/mod.ts";
 import { type CommandContext, print } from "./command.ts";
 import { type GivenFlags, helpLines, parseFlags } from "./flags.ts";
 import { type AnyFactory, loneFactory } from "./lone_actor.ts";
@@ -90,7 +91,9 @@ export async function replayCommand(
   if (path!.startsWith("-")) {
     throw new TypeError(`Cannot replay: the first argument must be a JOURNAL, received ${path}`);
   }
-  const flags = parseFlags(rest, REPLAY_FLAGS), journal = await readJournal(path!);
+  const flags = parseFlags(rest, REPLAY_FLAGS);
+  checkInputFile(path!);
+  const journal = await readJournal(path!);
   const replay = flags.actor === undefined
     ? await wholeRun({ journal, path: path!, flags, context, train })
     : await oneActor(journal, flags.actor, flags.module);

@@ -193,7 +193,7 @@ const RUNNING_FLAGS = {
     kind: "own",
     value: "ALPHA_US,GBPS",
     read: readLink,
-    must: "a latency in µs from 0, a comma and GB/s above 0, such as 50,1.25",
+    must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
     help: "delay messages as such a link would: µs, GB/s",
   },
   weights: { kind: "path", value: "FILE", help: "first weights: safetensors with GPT-2's names" },

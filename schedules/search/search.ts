@@ -19,6 +19,9 @@ const EXECUTIONS_MAX = 6_000_000;
 const TRIES_MAX = 8_000;
 const SEED = 1;
 
+/** The most workers times micro-batches: beyond, a search takes minutes. */
+const COMPUTED_MAX = 2 ** 16;
+
 /** A schedule that keeps the limits, and how long it takes. */
 interface Found {
   readonly schedule: ListedSchedule;
@@ -49,7 +52,14 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
     name: "search",
     summary: "the shortest order found for your costs and limits of memory",
     create(options) {
-      const { workers, costs = {}, activationLimit = workers, weightLimit = 1 } = options;
+      const { workers, microBatches, costs = {} } = options;
+      const { activationLimit = workers, weightLimit = 1 } = options;
+      if (workers * microBatches > COMPUTED_MAX) {
+        throw new RangeError(
+          `Cannot make the schedule search: workers times microBatches must be at most ` +
+            `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
+        );
+      }
       const limits = { costs, activations: activationLimit, weights: weightLimit };
       const found = [
         ...givenSchedules(given, options, limits),

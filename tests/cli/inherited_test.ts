@@ -67,7 +67,7 @@ Deno.test("flags of how a run runs, and paths, are not inherited: nothing is ope
 const VALUES: readonly [string, unknown, RegExp][] = [
   ["lr", -5, /--lr of .*: it must be a number from 0, received "-5"$/],
   ["lr", null, /--lr of .*: it must be text or a number, received "null"$/],
-  ["replicas", 2 ** 31, /--replicas of .*: it must be at most 1024, received "2147483648"$/],
+  ["replicas", 2 ** 31, /--replicas of .*: it must be at most 256, received "2147483648"$/],
   ["hidden", 2 ** 32, /--hidden of .*: it must be at most 65536, received "4294967296"$/],
   ["vocab", 1e15, /--vocab of .*: it must be at most 16777216, received "1000000000000000"$/],
   ["vocab", 1e300, /--vocab of .*: it must be a whole number from 1, received "1e\+300"$/],

@@ -36,7 +36,9 @@ export interface SimulationFailure {
 }
 
 /**
- * The class of a failure: two of one class are the same bug, as far as a machine can tell.
+ * The class of a failure: two of one class are the same bug, as far as a machine can tell. Invariants
+ * are told apart by their names, deadlocks by who waits for whom, and what was thrown by its first
+ * line, numbers in it aside.
  *
  * @example
  * ```ts
@@ -47,8 +49,30 @@ export interface SimulationFailure {
  * assert.equal(classOf(failure), "invariant: stash");
  * ```
  */
-export function classOf({ kind, name }: SimulationFailure): string {
-  return `${kind}: ${name}`;
+export function classOf({ kind, name, message, waits }: SimulationFailure): string {
+  const head = `${kind}: ${name}`;
+  if (kind === "deadlock") return [head, ...waits.map(withoutQueue).sort()].join("\n  ");
+  if (kind !== "actor" && kind !== "scenario") return head;
+  return `${head}: ${withoutNumbers(message.split("\n", 1)[0]!)}`;
+}
+
+/**
+ * The class of a failure whatever the size of what fails: in a smaller configuration the same bug
+ * may show in fewer actors, and in others of their kind.
+ */
+export function looseClassOf(failure: SimulationFailure): string {
+  return [...new Set(classOf(failure).split("\n  ").map(withoutNumbers))].join("\n  ");
+}
+
+/** Who waits for whom, however many messages wait there. */
+function withoutQueue(wait: string): string {
+  const end = wait.lastIndexOf("; ");
+  return end < 0 ? wait : wait.slice(0, end);
+}
+
+/** Numbers and hashes differ from order to order. */
+function withoutNumbers(text: string): string {
+  return text.replace(/[0-9a-f]{8,}|\d+(\.\d+)?(e[+-]?\d+)?/g, "#");
 }
 
 /** The failure that stands for an error. */

@@ -6,8 +6,9 @@
 
 import type { StepRecord } from "./recorder.ts";
 import type { Shrunk } from "./shrink.ts";
+import type { Deviation } from "./strategies/strategy.ts";
 
-/** Steps printed before the failure. */
+/** Steps printed before the failure, besides those at which the order is not plain. */
 const MAX_STEPS_SHOWN = 30;
 
 /**
@@ -27,8 +28,9 @@ const MAX_STEPS_SHOWN = 30;
  * ```
  */
 export function describeStep(step: StepRecord): string {
-  const { n, t, actor, from, type, name, choice = 0, arity = 0, faults = [] } = step;
-  const order = choice > 0 ? `  <- choice ${choice} of ${arity}` : "";
+  const { n, t, actor, from, type, name, choice = 0, arity = 0, waits = 0, faults = [] } = step;
+  const order = (waits > 0 ? `  <- after ${waits} ${waits > 1 ? "timers" : "timer"}` : "") +
+    (choice > 0 ? `  <- choice ${choice} of ${arity}` : "");
   const faulty = faults.map((fault) => `  <- ${fault}`).join("");
   const text = `${String(n).padStart(6)} ${String(t).padStart(8)} ms  ${actor} < ${from} ${type}`;
   return `${text}${name ? ` (${name})` : ""}${order}${faulty}`;
@@ -54,10 +56,9 @@ export function describeStep(step: StepRecord): string {
  */
 export function describeFailedRun<C>(
   name: string,
-  { run, configuration, steps, isReplayed }: Shrunk<C>,
+  { run, configuration, steps, late, isReplayed }: Shrunk<C>,
 ): string {
-  const { failure, seed, strategy, deviations, faults } = run;
-  const shown = steps.slice(-MAX_STEPS_SHOWN);
+  const { failure, seed, strategy, deviations, faults, waiting } = run;
   const plan = [
     `seed: ${seed}`,
     ...(configuration === undefined ? [] : [`configuration: ${JSON.stringify(configuration)}`]),
@@ -66,13 +67,36 @@ export function describeFailedRun<C>(
   ];
   return [
     `${failure.kind} "${failure.name}" at step ${failure.step}: ${failure.message}`,
-    ...failure.waits.map((wait) => `  ${wait}`),
+    ...[...failure.waits, ...waiting].map((wait) => `  ${wait}`),
     `Found with seed ${seed} by ${strategy}; ${deviations.length} deviations from plain order.`,
     ...(isReplayed ? [] : ["It did not replay step for step: something in it is not determined."]),
-    ...(steps.length > shown.length ? [`  ... ${steps.length - shown.length} steps before`] : []),
-    ...shown.map(describeStep),
+    ...describeSteps(steps, deviations, late),
     "       <-- ERROR HERE",
     "To see it again:",
     `simulationTest(${JSON.stringify(name)}, { ${plan.join(", ")} }, scenario);`,
   ].join("\n");
+}
+
+/** The last steps, and those before at which the run left plain order. */
+function describeSteps(
+  steps: readonly StepRecord[],
+  deviations: readonly Deviation[],
+  late: ReadonlyMap<number, readonly string[]>,
+): string[] {
+  const chosen = new Set(deviations.flatMap((one) => "choice" in one ? [one.step] : []));
+  const lines: string[] = [];
+  let left = 0;
+  for (const [index, step] of steps.entries()) {
+    // While a message is late, the candidates behind it are the plain order.
+    const { choice: _, ...plain } = step;
+    const line = describeStep(chosen.has(step.n) ? step : plain) +
+      (late.get(step.n) ?? []).map((message) => `  <- late from here: ${message}`).join("");
+    if (index < steps.length - MAX_STEPS_SHOWN && !line.includes("  <- ")) left++;
+    else {
+      if (left > 0) lines.push(`  ... ${left} steps`);
+      left = 0;
+      lines.push(line);
+    }
+  }
+  return lines;
 }

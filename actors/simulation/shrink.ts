@@ -7,14 +7,14 @@
 
 import { ddmin } from "./ddmin.ts";
 import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "./explore.ts";
-import { classOf, type SimulationFailure } from "./failure.ts";
+import { classOf, looseClassOf, type SimulationFailure } from "./failure.ts";
 import type { Fault } from "./faults.ts";
 import type { StepRecord } from "./recorder.ts";
 import { type Run, type Scenario, simulate } from "./simulate.ts";
 import { portfolio } from "./strategies/portfolio.ts";
-import { replayOf } from "./strategies/replay.ts";
+import { describeCandidate, deviate, replayOf } from "./strategies/replay.ts";
 import { delay } from "./strategies/delay.ts";
-import type { Deviation } from "./strategies/strategy.ts";
+import type { Deviation, Strategy } from "./strategies/strategy.ts";
 
 /** How a failing run is made smaller. */
 export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {
@@ -50,6 +50,8 @@ export interface Shrunk<C = undefined> {
   readonly configuration: C;
   /** Its steps. */
   readonly steps: readonly StepRecord[];
+  /** The messages that were put behind all others, by the step before which they were. */
+  readonly late: ReadonlyMap<number, readonly string[]>;
   /** Runs that it took. */
   readonly tries: number;
   /** Whether it failed in the same way, step for step, when it was replayed in strict mode. */
@@ -108,18 +110,18 @@ export async function shrink<T, C = undefined>(
   failed: FailedRun,
 ): Promise<Shrunk<C>> {
   const { shrinkRuns = SHRINK_RUNS, shrinkMs = SHRINK_MS } = options;
-  const limit = performance.now() + shrinkMs, wanted = classOf(failed.failure);
+  const limit = performance.now() + shrinkMs;
   // A failure that two runs of one order differ by shows only in two runs.
   const once = { ...options, isRepeated: failed.failure.kind === "diverged" };
   let tries = 0, best = failed, configuration = options.configuration as C;
   let judge = await judgeOf(once, scenario, options.mustAgree ?? false);
 
-  const attempt = async (by: Judge, change: object): Promise<boolean | undefined> => {
+  const attempt = async (by: Judge, change: object, kindOf = classOf) => {
     if (tries >= shrinkRuns || performance.now() > limit) return undefined;
     tries++;
     const run = await by({ seed: best.seed, ...change });
     const { failure } = run;
-    if (!failure || classOf(failure) !== wanted) return false;
+    if (!failure || kindOf(failure) !== kindOf(best.failure)) return false;
     best = { ...run, strategy: failed.strategy, failure };
     return true;
   };
@@ -134,7 +136,7 @@ export async function shrink<T, C = undefined>(
         scenario,
         options.mustAgree ?? false,
       );
-      if (!await showsIn(options, (change) => attempt(other, change))) continue;
+      if (!await showsIn(options, (change) => attempt(other, change, looseClassOf))) continue;
       [configuration, judge, isSmaller] = [smaller, other, true];
       break;
     }
@@ -158,9 +160,11 @@ export async function shrink<T, C = undefined>(
 
 /** Whether the failure shows in some of the runs of a configuration. */
 async function showsIn<C>(
-  { seed = 0, strategy = portfolio(), faults }: ShrinkOptions<C>,
+  { seed = 0, strategy: asked, faults }: ShrinkOptions<C>,
   attempt: (change: object) => Promise<boolean | undefined>,
 ): Promise<boolean> {
+  // An exhaustive search knows the states of the configuration in which it found the failure.
+  const strategy = asked && !asked.isExhaustive ? asked : portfolio();
   for (let run = 0; run < CONFIGURATION_RUNS; run++) {
     const start = { run, expectedSteps: CONFIGURATION_RUNS };
     if (await attempt({ seed: seed + run, strategy, deviations: undefined, faults, start })) {
@@ -171,15 +175,18 @@ async function showsIn<C>(
 }
 
 /** Looks for the failure close to plain order: one message that is late says in one deviation what
- * takes many choices to say. */
+ * takes many choices to say. Steps that were settled before count for nothing. */
 async function searchByDelays(
   best: () => FailedRun,
   attempt: (change: object) => Promise<boolean | undefined>,
 ): Promise<void> {
+  if (best().deviations.length <= 1) return;
+  const known = begunAlready(deviate(best().deviations));
+  await attempt({ strategy: known, deviations: undefined, faults: best().faults });
   for (let delays = 1; delays <= MAX_DELAYS && delays < best().deviations.length; delays++) {
-    const strategy = delay(delays), { seed, steps, faults } = best();
+    const strategy = delay(delays), { seed, faults } = best();
     for (let run = 0; run < DELAY_RUNS; run++) {
-      strategy.begin({ seed: seed + run, run, expectedSteps: steps });
+      strategy.begin({ seed: seed + run, run, expectedSteps: known.choices });
       const begun = begunAlready(strategy);
       if (await attempt({ strategy: begun, deviations: undefined, faults })) return;
     }
@@ -211,13 +218,31 @@ async function confirm<T, C>(
   options: ExploreOptions<C>,
   scenario: Scenario<T, C>,
   { seed, deviations, faults, hash }: FailedRun,
-): Promise<{ steps: StepRecord[]; isReplayed: boolean }> {
-  const steps: StepRecord[] = [];
+): Promise<Pick<Shrunk<C>, "steps" | "late" | "isReplayed">> {
+  const steps: StepRecord[] = [], late = new Map<number, string[]>();
   const { strategy: _, deviations: __, ...rest } = options;
+  const strategy = noteLate(deviate(deviations), late);
   await simulate(
-    { ...rest, seed, deviations, faults, onStep: (step) => void steps.push(step) },
+    { ...rest, seed, strategy, faults, onStep: (step) => void steps.push(step) },
     scenario,
   );
   const again = await simulate({ ...rest, seed, strategy: replayOf(steps), faults }, scenario);
-  return { steps, isReplayed: again.hash === hash && again.failure?.kind !== "replay" };
+  return { steps, late, isReplayed: again.hash === hash && again.failure?.kind !== "replay" };
+}
+
+/** Follows deviations and notes which messages are put behind all others, before which step. */
+function noteLate(strategy: Strategy, late: Map<number, string[]>): Strategy {
+  return {
+    ...strategy,
+    choose(candidates, step, state, timer) {
+      const before = strategy.deviations!.length;
+      const choice = strategy.choose(candidates, step, state, timer);
+      for (const deviation of strategy.deviations!.slice(before)) {
+        if (!("late" in deviation)) continue;
+        const message = describeCandidate(candidates[deviation.late]!);
+        late.set(step, [...late.get(step) ?? [], message]);
+      }
+      return choice;
+    },
+  };
 }

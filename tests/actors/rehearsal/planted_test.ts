@@ -37,6 +37,12 @@ const PLANTED: readonly Planted[] = [
     options: { configuration: { ...CHIMERA, schedule: "message-driven", replicas: 1 } },
     says: /replica 0 has 3 in flight, the limit is 2/,
   },
+  {
+    // What is saved, and compared with the serial loop, are the first copies.
+    bug: "driftingCopy",
+    options: { configuration: CHIMERA },
+    says: /copy \d of stage \d has other weights than the first/,
+  },
 ];
 
 const planted = (bug: Bug): Scenario<Rehearsed, RehearsalPlan> => (world) =>

@@ -5,15 +5,16 @@
  */
 
 import { pipelineSupervisor, SUPERVISOR, type SupervisorInit } from "../../../actors/supervisor.ts";
-import { pipelineWorker, type WorkerInit } from "../../../actors/worker.ts";
+import { pipelineWorker, type WorkerInit, type WorkerView } from "../../../actors/worker.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/protocol.ts";
+import { StandIn } from "../../../actors/stand_in.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;
 type Supervisor = ActorFactory<SupervisorInit, SupervisorMessage>;
 
 /** What can be planted. */
-export type Bug = "arrivalOrder" | "earlyStep" | "doubleStep" | "doubleCredit";
+export type Bug = "arrivalOrder" | "earlyStep" | "doubleStep" | "doubleCredit" | "driftingCopy";
 
 /** Adds the parts of a chunk in the order in which they arrive: the k-th to come stands k-th. */
 export const arrivalOrder: Worker = async (ctx, init) => {
@@ -74,6 +75,25 @@ export const doubleCredit: Worker = sending((message) =>
   message.type === "Credit" ? [message, message] : [message]
 );
 
+/** Takes its steps, but the weights of all copies of a stage but the first drift away. */
+export const driftingCopy: Worker = async (ctx, init) => {
+  let view: () => WorkerView;
+  const expose = (read: () => unknown) => {
+    view = read as typeof view;
+    ctx.expose(read);
+  };
+  const handlers = await pipelineWorker({ ...ctx, expose }, init);
+  return {
+    ...handlers,
+    async StepBucket(message) {
+      await handlers.StepBucket(message);
+      for (const { rank, kernels } of view().copies) {
+        if (rank > 0 && kernels instanceof StandIn) (kernels.weights as Float32Array)[0]! += 1;
+      }
+    },
+  };
+};
+
 /** Makes the supervisor, and workers with a bug. */
 function supervising(bug: Bug): Supervisor {
   return (ctx, init) => {
@@ -87,6 +107,7 @@ export const supervisingArrivalOrder = supervising("arrivalOrder");
 export const supervisingEarlyStep = supervising("earlyStep");
 export const supervisingDoubleStep = supervising("doubleStep");
 export const supervisingDoubleCredit = supervising("doubleCredit");
+export const supervisingDriftingCopy = supervising("driftingCopy");
 
 /** A system whose pipeline has a bug. */
 export function withBug(system: System, bug: Bug): System {

@@ -6,26 +6,28 @@
  */
 
 import type { WorkerLost } from "./protocol.ts";
-import type { Context, Message, Reply } from "./runtime/mod.ts";
+import type { Context, Down, Message, Reply } from "./runtime/mod.ts";
 
 /** What is owed. */
 export interface Answers {
-  /** Whether a worker is gone. */
-  readonly isLost: boolean;
   /** Takes over the answer to the message being handled. */
   owe(): Reply;
   /** A worker is gone: whoever waits for an answer gets this one. */
   giveUp(lost: WorkerLost): void;
+  /** The same for one that has ended. @param when what was under way: `step 4`. */
+  lose(down: Down, when: string | undefined): void;
 }
 
 /** Opens the answers of an actor. */
 export function openAnswers<M extends Message>(ctx: Context<M>): Answers {
   const waiting = new Set<Reply>();
   let lost: WorkerLost | undefined;
+  const giveUp = (first: WorkerLost) => {
+    lost ??= first;
+    for (const reply of waiting) reply({ lost });
+    waiting.clear();
+  };
   return {
-    get isLost() {
-      return lost !== undefined;
-    },
     owe() {
       const reply = ctx.deferReply();
       if (lost) reply({ lost });
@@ -34,10 +36,17 @@ export function openAnswers<M extends Message>(ctx: Context<M>): Answers {
         if (waiting.delete(reply)) reply({ value }, options);
       };
     },
-    giveUp(first) {
-      lost ??= first;
-      for (const reply of waiting) reply({ lost });
-      waiting.clear();
+    giveUp,
+    lose({ ref, reason }, when) {
+      const during = when === undefined ? "" : ` in ${when}`;
+      if (reason === "stopped") {
+        const message = `${ref.id} failed${during}: it must run to the end, and stopped`;
+        return giveUp({ worker: ref.id, kind: "exit", message, isWedged: false });
+      }
+      const { actor, handling, error, kind } = reason;
+      const doing = handling ? ` while handling ${handling}` : "";
+      const message = `${actor} failed${during}${doing}: ${error.message}`;
+      giveUp({ worker: actor, kind, message, isWedged: false });
     },
   };
 }

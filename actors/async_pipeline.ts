@@ -10,15 +10,18 @@ import type { AsyncSupervisorMessage } from "./async_protocol.ts";
 import { ASYNC_SUPERVISOR, type AsyncSupervisorInit } from "./async_supervisor.ts";
 import type { AsyncWorkerInit } from "./async_worker.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
-import { askUnlessFailed } from "./failing_ask.ts";
+import type { WorkerFault } from "./faults.ts";
 import { stateOf } from "./pipeline.ts";
 import type { StepOutcome } from "./protocol.ts";
-import { ActorFailedError, createSystem } from "./runtime/mod.ts";
 import type { Isolation } from "./supervisor.ts";
+import { startSupervisor } from "./supervised.ts";
 import { openTerms } from "./update_terms.ts";
 
 /** What every worker is made from: worker s holds stage s. */
-function workerInits(options: EngineOptions): AsyncWorkerInit[] {
+function workerInits(
+  options: EngineOptions,
+  fault: WorkerFault | undefined,
+): AsyncWorkerInit[] {
   const { model, schedule, state, stage, device, link, isTraced } = options;
   return cutIntoStages(model, schedule.stages).map((program, worker) => ({
     worker,
@@ -29,6 +32,7 @@ function workerInits(options: EngineOptions): AsyncWorkerInit[] {
     stage: { ...stage, versions: schedule.weightVersions[worker]! },
     link,
     isTraced,
+    fault,
   }));
 }
 
@@ -36,40 +40,26 @@ function workerInits(options: EngineOptions): AsyncWorkerInit[] {
  * Starts a pipeline of PipeDream or PipeDream-2BW.
  *
  * @param isolate where the workers run.
+ * @param fault what one of them is asked to suffer.
  * @throws {RangeError} when the model has fewer layers than the schedule has stages.
  */
 export async function openAsyncPipeline(
   options: EngineOptions,
   isolate: Isolation,
+  fault?: WorkerFault,
 ): Promise<Engine> {
-  const { workers, microBatches } = options.schedule;
-  const init: AsyncSupervisorInit = { workers: workerInits(options), isolate };
-  const { seed, observer } = options;
-  const system = options.system ?? createSystem({ seed, ...observer && { observer } });
-  const supervisor = system.spawn(ASYNC_SUPERVISOR, init, { id: "supervisor" });
-  // A system that was given outlives the pipeline.
-  const close = () => options.system ? system.stop(supervisor) : system.stop();
-  const terms = openTerms(options);
-  /** An answer, or the failure that keeps it from coming. */
-  const ask = async <R>(message: AsyncSupervisorMessage): Promise<R> => {
-    try {
-      return await askUnlessFailed<AsyncSupervisorMessage, R>(system, supervisor, message);
-    } catch (error) {
-      if (!(error instanceof ActorFailedError)) throw error;
-      // The supervisor's own words say which worker failed, and at what.
-      throw new Error(error.failure.error.message, { cause: error });
-    }
-  };
-  try {
-    await ask({ type: "Start" });
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const { schedule: { workers, microBatches }, heapLimitMb } = options;
+  // D − 1 micro-batches follow the last one of a step into the pipe; one step more, so that they
+  // are there in time.
+  const ahead = Math.ceil((workers - 1) / microBatches) + 1, terms = openTerms(options);
+  const { ask, close } = await startSupervisor<AsyncSupervisorInit, AsyncSupervisorMessage>(
+    options,
+    ASYNC_SUPERVISOR,
+    { workers: workerInits(options, fault), isolate, heapLimitMb },
+    ahead,
+  );
   return {
-    // D − 1 micro-batches follow the last one of a step into the pipe; one step more, so that they
-    // are there in time.
-    ahead: Math.ceil((workers - 1) / microBatches) + 1,
+    ahead,
     step(request) {
       const { step, microBatches } = request;
       return ask<StepOutcome>({ type: "RunStep", step, microBatches, terms: terms.next(request) });

@@ -10,7 +10,7 @@
 
 import type { Batch, MessageArray, StageMemory } from "../kernels/mod.ts";
 import type { LinkMessage } from "./link.ts";
-import type { TracedAction } from "./protocol.ts";
+import type { FromAnyWorker, Stalled, TracedAction } from "./protocol.ts";
 import type { ActorRef, Down } from "./runtime/mod.ts";
 
 /** An optimizer step: its number, from 1, and its rate. */
@@ -49,7 +49,7 @@ export type AsyncPeerMessage =
 export type AsyncWorkerMessage =
   | AsyncPeerMessage
   | LinkMessage<AsyncPeerMessage>
-  /** Who the others are: asked once, before anything else; the reply says that the worker is ready. */
+  /** Who the others are: sent once, before anything else; Ready says that the worker is. */
   | {
     readonly type: "Connect";
     readonly supervisor: ActorRef<AsyncSupervisorMessage>;
@@ -66,10 +66,12 @@ export type AsyncWorkerMessage =
   | { readonly type: "Drain"; readonly end: number }
   /** To itself: run the next action, after all that has arrived by now. */
   | { readonly type: "Dispatch" }
-  /** Asks for weights and moments; the reply is a `StageState`. */
+  /** Asks what the worker waits for; the reply is a `WorkerReport`. */
+  | { readonly type: "Report" }
+  /** Asks for weights and moments: Saved brings them. */
   | { readonly type: "Save" };
 
-/** What the supervisor understands. */
+/** What the supervisor understands; it answers with an `Answer`. */
 export type AsyncSupervisorMessage =
   /** Asks for the workers to be connected; the reply comes when all are ready. */
   | { readonly type: "Start" }
@@ -86,6 +88,7 @@ export type AsyncSupervisorMessage =
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model, in an empty pipe; the reply is a `StageState`. */
   | { readonly type: "Save" }
+  | FromAnyWorker
   /** The loss of each sample of a micro-batch. */
   | { readonly type: "Loss"; readonly microBatch: number; readonly losses: Float32Array }
   /** A micro-batch has left the pipeline; another may enter. */
@@ -105,5 +108,6 @@ export type AsyncSupervisorMessage =
   }
   /** A worker has run all backwards that were left. */
   | { readonly type: "Drained" }
+  | Stalled
   /** A worker is gone. */
   | { readonly type: "WorkerDown"; readonly down: Down };

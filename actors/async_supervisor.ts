@@ -12,9 +12,12 @@
 import type { Batch, StageMemory, StageState } from "../kernels/mod.ts";
 import type { AsyncSupervisorMessage, AsyncWorkerMessage, UpdateTerms } from "./async_protocol.ts";
 import { ASYNC_WORKER, type AsyncWorkerInit } from "./async_worker.ts";
+import { openAnswers } from "./answers.ts";
 import { areFinite } from "./engine.ts";
 import { openEvaluations } from "./evaluation.ts";
+import { gather, type Take } from "./gather.ts";
 import type { StepOutcome, TracedAction } from "./protocol.ts";
+import { reportStall } from "./stall_report.ts";
 import { joinStates, moved } from "./states.ts";
 import type { Isolation } from "./supervisor.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "./runtime/mod.ts";
@@ -24,6 +27,8 @@ export interface AsyncSupervisorInit {
   readonly workers: readonly AsyncWorkerInit[];
   /** Where the workers run: beside the supervisor, or each in a Deno worker of its own. */
   readonly isolate: Isolation;
+  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
+  readonly heapLimitMb?: number | undefined;
 }
 
 /** How the supervisor is made. */
@@ -31,9 +36,6 @@ export const ASYNC_SUPERVISOR: ActorSpec<AsyncSupervisorInit, AsyncSupervisorMes
   module: import.meta.url,
   export: "asyncSupervisor",
 };
-
-/** A worker that has not compiled its stage, or copied its weights, by then will not. */
-const ANSWER_TIMEOUT_MS = 300_000;
 
 /** A step under way. */
 interface Step {
@@ -62,6 +64,7 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
     ctx.spawn(ASYNC_WORKER, worker, {
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
+      ...init.isolate === "process" && init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
       // An Inject, an Activation, a Gradient for each micro-batch in flight; two to itself.
       capacity: 3 * limit + 2,
     })
@@ -74,6 +77,15 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
   /** Micro-batches since the pipe was empty: how many there are, have entered, have left. */
   let known = 0, injected = 0, left = 0;
   let drain: { readonly reply: Reply; missing: number } | undefined;
+
+  const answers = openAnswers(ctx);
+  const stepUnderWay = () => steps[0] && `step ${steps[0].step}`;
+  /** What is under way where it is no step, and who takes what comes of it. */
+  let pause = "the start", takeReady: Take<undefined> = () => {};
+  let takeState: Take<StageState> = () => {};
+  const tellAll = (message: AsyncWorkerMessage) => {
+    for (const worker of workers) ctx.send(worker, message, { lane: "control" });
+  };
 
   const stepOf = (microBatch: number): Step => {
     const step = steps.findLast(({ first }) => first <= microBatch);
@@ -108,18 +120,18 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
   };
 
   return {
-    async Start() {
-      const message = { type: "Connect", supervisor: ctx.self, workers } as const;
-      const options = { timeoutMs: ANSWER_TIMEOUT_MS };
-      await Promise.all(workers.map((worker) => ctx.ask(worker, message, options)));
-      ctx.reply(undefined);
+    Start() {
+      const reply = answers.owe();
+      takeReady = gather([...workers.keys()], () => reply(undefined));
+      tellAll({ type: "Connect", supervisor: ctx.self, workers });
     },
+    Ready: ({ worker }) => takeReady(worker, undefined),
     RunStep({ step, microBatches, terms }) {
       steps.push({
         step,
         microBatches,
         terms,
-        reply: ctx.deferReply(),
+        reply: answers.owe(),
         first: known,
         losses: [],
         squares: new Map(),
@@ -131,28 +143,25 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
       inject();
     },
     Drain() {
-      if (known === 0) return ctx.reply(undefined);
-      drain = { reply: ctx.deferReply(), missing: workers.length };
-      for (const worker of workers) {
-        ctx.send(worker, { type: "Drain", end: known }, { lane: "control" });
-      }
+      const reply = answers.owe();
+      if (known === 0) return reply(undefined);
+      drain = { reply, missing: workers.length };
+      tellAll({ type: "Drain", end: known });
     },
     Evaluate({ microBatches }) {
-      assertEmpty("an evaluation");
-      evaluations.begin(microBatches, ctx.deferReply());
+      assertEmpty(pause = "an evaluation");
+      evaluations.begin(microBatches, answers.owe());
     },
-    async Save() {
-      assertEmpty("to save");
-      const parts: StageState[] = [];
-      for (const worker of workers) {
-        const options = { lane: "control", timeoutMs: ANSWER_TIMEOUT_MS } as const;
-        parts.push(
-          await ctx.ask<AsyncWorkerMessage, StageState>(worker, { type: "Save" }, options),
-        );
-      }
-      const state = joinStates(parts);
-      ctx.reply(state, moved(state));
+    Save() {
+      assertEmpty(pause = "a save");
+      const reply = answers.owe();
+      takeState = gather([...workers.keys()], (parts) => {
+        const state = joinStates(parts);
+        reply(state, moved(state));
+      });
+      tellAll({ type: "Save" });
     },
+    Saved: ({ worker, state }) => takeState(worker, state),
     Loss({ microBatch, losses }) {
       if (evaluations.isRunning) return evaluations.add(microBatch, losses);
       const step = stepOf(microBatch);
@@ -181,13 +190,9 @@ export const asyncSupervisor: ActorFactory<AsyncSupervisorInit, AsyncSupervisorM
       drain!.reply(undefined);
       drain = undefined;
     },
-    WorkerDown({ down: { ref, reason } }) {
-      const when = steps.length > 0 ? ` in step ${steps[0]!.step}` : "";
-      if (reason === "stopped") {
-        throw new Error(`${ref.id} stopped${when}, but must run to the end`);
-      }
-      const doing = reason.handling ? ` while handling ${reason.handling}` : "";
-      throw new Error(`${reason.actor} failed${when}${doing}: ${reason.error.message}`);
+    async Stalled({ forMs }) {
+      answers.giveUp(await reportStall(ctx, workers, stepUnderWay() ?? pause, forMs));
     },
+    WorkerDown: ({ down }) => answers.lose(down, stepUnderWay()),
   };
 };

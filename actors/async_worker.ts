@@ -28,8 +28,9 @@ import type {
   Update,
   UpdateTerms,
 } from "./async_protocol.ts";
+import { openFault, type WorkerFault } from "./faults.ts";
 import { type LinkOptions, openLink } from "./link.ts";
-import type { TracedAction } from "./protocol.ts";
+import type { TracedAction, WorkerReport } from "./protocol.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "./runtime/mod.ts";
 import { moved } from "./states.ts";
 
@@ -46,6 +47,8 @@ export interface AsyncWorkerInit {
   readonly link?: LinkOptions | undefined;
   /** Whether it tells when each action ran. */
   readonly isTraced: boolean;
+  /** How the worker fails, where a run is asked to suffer that. */
+  readonly fault?: WorkerFault | undefined;
 }
 
 /** How a worker is made in any isolate. */
@@ -108,11 +111,14 @@ export const asyncWorker: ActorFactory<AsyncWorkerInit, AsyncWorkerMessage> = as
     );
   };
 
+  const failWhenDue = openFault(init.fault, init.worker);
+
   /** Says what runs now, for the report should it fail, and traces it. */
   const doing = async (name: string, run: () => Promise<void>) => {
     ctx.doing(name);
+    failWhenDue();
     const start = ctx.now();
-    await run();
+    await ctx.busy(run);
     if (init.isTraced) trace.push({ name, start, end: ctx.now() });
   };
 
@@ -164,7 +170,7 @@ export const asyncWorker: ActorFactory<AsyncWorkerInit, AsyncWorkerMessage> = as
 
   /** Forward only, at once: the pipe is empty. */
   const evaluate = async (microBatch: number, tensor: MessageArray | undefined, fields: Batch) => {
-    const { output, isLoss } = await kernels.forward(microBatch, tensor, fields);
+    const { output, isLoss } = await ctx.busy(() => kernels.forward(microBatch, tensor, fields));
     kernels.drop(microBatch);
     if (isLoss) sendLoss(microBatch, output);
     else sendOn(microBatch, output, { fields });
@@ -180,7 +186,7 @@ export const asyncWorker: ActorFactory<AsyncWorkerInit, AsyncWorkerMessage> = as
   const handlers: Handlers<AsyncWorkerMessage> = {
     Connect({ supervisor, workers }) {
       peers = { supervisor, workers };
-      ctx.reply(undefined);
+      ctx.send(supervisor, { type: "Ready", worker: stage });
     },
     Inject({ microBatch, fields, terms }) {
       if (!terms) return evaluate(microBatch, undefined, fields);
@@ -225,9 +231,15 @@ export const asyncWorker: ActorFactory<AsyncWorkerInit, AsyncWorkerMessage> = as
         );
       }
     },
+    Report() {
+      const next = formatAction(wantsForward() ? F(stage, forwards) : B(stage, backwards));
+      const hasMore = forwards > backwards || forwards < end;
+      const waitsFor = hasMore ? next : "the next step";
+      ctx.reply({ waitsFor, ready: isReady() ? [next] : [] } satisfies WorkerReport);
+    },
     async Save() {
-      const state = await kernels.save();
-      ctx.reply(state, moved(state));
+      const state = await ctx.busy(() => kernels.save());
+      ctx.send(peers.supervisor, { type: "Saved", worker: stage, state }, moved(state));
     },
   };
   return handlers;

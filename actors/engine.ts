@@ -81,7 +81,7 @@ export interface EngineOptions {
   readonly link?: LinkOptions | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
-  /** How long a step may go without a message from any worker before it counts as stalled. */
+  /** How long nobody may be at work before what is waited for counts as stalled, in milliseconds. */
   readonly stallMs: number;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;

@@ -44,7 +44,7 @@ export function openLink<P extends Message>(
 ): Link<P> {
   /** When the link to each worker is free. */
   const freeAt = new Map<string, number>();
-  const underWay: { arrivesAt: number; message: P }[] = [];
+  const underWay: { arrivesAt: number; message: P; land: () => void }[] = [];
   /** When the last message from each worker arrives: a later one never overtakes it. */
   const lastTo = new Map<string, number>();
   const wake = () => {
@@ -65,13 +65,17 @@ export function openLink<P extends Message>(
     },
     receive(message, arrivesAt) {
       const later = underWay.findIndex((one) => one.arrivesAt > arrivesAt);
-      underWay.splice(later < 0 ? underWay.length : later, 0, { arrivesAt, message });
+      const { promise, resolve: land } = Promise.withResolvers<void>();
+      // While it is on its way nobody may have anything else to do.
+      ctx.busy(() => promise);
+      underWay.splice(later < 0 ? underWay.length : later, 0, { arrivesAt, message, land });
       if (underWay[0]!.message === message) wake();
     },
     arrived() {
       const now = ctx.now(), later = underWay.findIndex((one) => one.arrivesAt > now);
       const due = underWay.splice(0, later < 0 ? underWay.length : later);
       if (underWay.length > 0) wake();
+      for (const { land } of due) land();
       return due.map(({ message }) => message);
     },
   };

@@ -18,16 +18,13 @@ import type { PreparedRun } from "./train_options.ts";
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {
   const { runtime, schedule, isolation } = prepared;
   const isolate = runtime === "workers" ? isolation : "local";
-  if (schedule.updates !== "flush") {
-    if (runtime === "serial") return await openSerialAsync(prepared);
-    // No step is ever committed by all workers, so there is none to go on from when one is lost.
-    return await openAsyncPipeline(await journaled(prepared, 0), isolate);
-  }
-  if (runtime === "serial") return await openSerial(prepared);
+  const flushes = schedule.updates === "flush";
+  if (runtime === "serial") return await (flushes ? openSerial : openSerialAsync)(prepared);
+  const openWorkers = flushes ? openPipeline : openAsyncPipeline;
   let opened = 0;
   const open = async (state: StageState) => {
     const nth = opened++, fault = prepared.faults[nth];
-    return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
+    return await openWorkers({ ...await journaled(prepared, nth), state }, isolate, fault);
   };
   return await openRecovering(open, { ...prepared, canKill: isolate === "process" });
 }

@@ -16,18 +16,13 @@ import { pipelineWorkers } from "../schedules/mod.ts";
 import type { TieEnd } from "./closing.ts";
 import { eagerStages } from "./eager_stages.ts";
 import { dealOf, type Engine, type EngineOptions, trainedTies, withoutAliases } from "./engine.ts";
-import { askUnlessFailed } from "./failing_ask.ts";
 import type { WorkerFault } from "./faults.ts";
 import { copiesOf } from "./layout.ts";
 import { policyData } from "./policy_data.ts";
-import type { Answer, StepOutcome, SupervisorMessage } from "./protocol.ts";
-import { WorkerLostError } from "./recovery.ts";
-import { createSystem } from "./runtime/mod.ts";
+import type { StepOutcome, SupervisorMessage } from "./protocol.ts";
+import { startSupervisor } from "./supervised.ts";
 import { type Isolation, SUPERVISOR, type SupervisorInit } from "./supervisor.ts";
 import type { WorkerInit } from "./worker.ts";
-
-/** A worker that is to stop has nothing to finish, and one that is given up has nothing to lose. */
-const STOP_GRACE_MS = 1000;
 
 /** Full names of a stage's parameters. */
 const namesOf = (program: StageProgram) => parametersOf(program).map(({ name }) => name);
@@ -126,33 +121,20 @@ export async function openPipeline(
   isolate: Isolation,
   fault?: WorkerFault,
 ): Promise<Engine> {
-  const { schedule, sync, clip, seed, observer } = options;
+  const { schedule, sync, clip } = options;
   const supervised: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
-    stallMs: options.stallMs,
     heapLimitMb: options.heapLimitMb,
     isolate,
     injectionLimit: schedule.injectionLimit,
     eagerStages: eagerStages(schedule, sync),
     clip,
   };
-  const stopGraceMs = STOP_GRACE_MS;
-  const system = options.system ?? createSystem({ seed, stopGraceMs, ...observer && { observer } });
-  const supervisor = system.spawn(SUPERVISOR, supervised, { id: "supervisor" });
-  /** An answer, or the failure that keeps it from coming. */
-  const ask = async <T>(message: SupervisorMessage): Promise<T> => {
-    const answer = await askUnlessFailed<SupervisorMessage, Answer<T>>(system, supervisor, message);
-    if ("lost" in answer) throw new WorkerLostError(answer.lost);
-    return answer.value;
-  };
-  // A system that was given outlives the pipeline.
-  const close = () => options.system ? system.stop(supervisor) : system.stop();
-  try {
-    await ask({ type: "Start" });
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const { ask, close } = await startSupervisor<SupervisorInit, SupervisorMessage>(
+    options,
+    SUPERVISOR,
+    supervised,
+  );
   return {
     step: (request) =>
       ask<StepOutcome>({

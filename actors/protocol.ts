@@ -18,7 +18,7 @@ import type { PolicyData } from "./policy_data.ts";
 import type { ActorRef, Down, Failure } from "./runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
@@ -60,7 +60,7 @@ export type PeerMessage =
 /** What a worker of the pipeline understands. */
 export type WorkerMessage =
   | PeerMessage
-  /** Who the others are: asked once, before anything else; the reply says that the worker is ready. */
+  /** Who the others are: sent once, before anything else; Ready says that the worker is. */
   | {
     readonly type: "Connect";
     readonly supervisor: ActorRef<SupervisorMessage>;
@@ -104,7 +104,7 @@ export type WorkerMessage =
   | LinkMessage<PeerMessage>
   /** Asks what the worker waits for; the reply is a {@linkcode WorkerReport}. */
   | { readonly type: "Report" }
-  /** Asks for weights and moments; the reply is a {@linkcode StageState}. */
+  /** Asks for weights and moments: Saved brings them. */
   | { readonly type: "Save" };
 
 /** What a worker waits for, when nothing moves. */
@@ -113,6 +113,19 @@ export interface WorkerReport {
   readonly waitsFor: string;
   /** The actions whose inputs have arrived. */
   readonly ready: readonly string[];
+}
+
+/** What a worker of any schedule sends to its supervisor. */
+export type FromAnyWorker =
+  /** It knows the others, and its stages are compiled. */
+  | { readonly type: "Ready"; readonly worker: number }
+  /** Its weights and moments. */
+  | { readonly type: "Saved"; readonly worker: number; readonly state: StageState };
+
+/** Nobody has been at work for so long, in milliseconds, and answers are waited for. */
+export interface Stalled {
+  readonly type: "Stalled";
+  readonly forMs: number;
 }
 
 /** What the supervisor understands; it answers with an {@linkcode Answer}. */
@@ -125,6 +138,7 @@ export type SupervisorMessage =
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
+  | FromAnyWorker
   /** The loss of each sample of a micro-batch, by its global id. */
   | { readonly type: "Loss"; readonly microBatch: number; readonly losses: Float32Array }
   /** A micro-batch of a data-parallel replica has left the pipeline; another may enter. */
@@ -142,8 +156,7 @@ export type SupervisorMessage =
     readonly memory: StageMemory;
     readonly trace: readonly TracedAction[];
   }
-  /** To itself: has anything moved since? */
-  | { readonly type: "LookForStall"; readonly messages: number }
+  | Stalled
   /** A worker is gone. */
   | { readonly type: "WorkerDown"; readonly down: Down };
 

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { SupervisorMessage, WorkerLost, WorkerMessage, WorkerReport } from "./protocol.ts";
-import type { ActorRef, Context } from "./runtime/mod.ts";
+import type { WorkerLost, WorkerReport } from "./protocol.ts";
+import type { ActorRef, Context, Message } from "./runtime/mod.ts";
 
 /** A worker that says nothing for so long, in the control lane, is not coming back. */
 const REPORT_TIMEOUT_MS = 1000;
@@ -16,9 +16,9 @@ const REPORT_TIMEOUT_MS = 1000;
  * @param when what stalled: `step 4`.
  * @param stallMs how long nothing has moved.
  */
-export async function reportStall(
-  ctx: Context<SupervisorMessage>,
-  workers: readonly ActorRef<WorkerMessage>[],
+export async function reportStall<M extends Message>(
+  ctx: Context<M>,
+  workers: readonly ActorRef<{ readonly type: "Report" }>[],
   when: string,
   stallMs: number,
 ): Promise<WorkerLost> {
@@ -26,7 +26,7 @@ export async function reportStall(
   const options = { lane: "control", timeoutMs } as const;
   const reports = await Promise.all(
     workers.map((worker) =>
-      ctx.ask<WorkerMessage, WorkerReport>(worker, { type: "Report" }, options)
+      ctx.ask<{ readonly type: "Report" }, WorkerReport>(worker, { type: "Report" }, options)
         .catch(() => undefined)
     ),
   );

@@ -19,6 +19,7 @@ import type { StageMemory, StageState } from "../kernels/mod.ts";
 import { openAnswers } from "./answers.ts";
 import { areFinite, clipFactor } from "./engine.ts";
 import { openEvaluations } from "./evaluation.ts";
+import { gather, type Take } from "./gather.ts";
 import type {
   Deal,
   StepOutcome,
@@ -27,14 +28,7 @@ import type {
   TracedAction,
   WorkerMessage,
 } from "./protocol.ts";
-import {
-  type ActorFactory,
-  ActorFailedError,
-  type ActorRef,
-  type ActorSpec,
-  type Failure,
-  type Reply,
-} from "./runtime/mod.ts";
+import { type ActorFactory, type ActorRef, type ActorSpec, type Reply } from "./runtime/mod.ts";
 import { reportStall } from "./stall_report.ts";
 import { joinStates, moved } from "./states.ts";
 import { WORKER, type WorkerInit } from "./worker.ts";
@@ -49,8 +43,6 @@ export interface SupervisorInit {
   readonly isolate: Isolation;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
-  /** How long a step may go without a message from any worker before it counts as stalled. */
-  readonly stallMs: number;
   /** Micro-batches that may be in flight in each data-parallel replica. */
   readonly injectionLimit: number;
   /** Stages whose all-reduce starts while other stages still run backward. */
@@ -64,9 +56,6 @@ export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
   module: import.meta.url,
   export: "pipelineSupervisor",
 };
-
-/** A worker that has not compiled its stages, or copied its weights, by then will not. */
-const ANSWER_TIMEOUT_MS = 300_000;
 
 /** The step under way. */
 interface Step {
@@ -152,7 +141,6 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       sumsMissing: workers.length,
       endsMissing: workers.length,
     };
-    lookForStall();
     const lossScale = request.lossScale / request.predictions;
     for (const [w, worker] of workers.entries()) {
       const share = deal.shares[init.workers[w]!.replica]!, policy = deal.policies?.[w];
@@ -200,7 +188,6 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   const end = (current: Step) => {
     const { losses, squares, isCommitted, request: { lossScale } } = current;
     step = undefined;
-    ctx.cancel("stall");
     const unscaled = [...squares].map(([name, sum]) => [name, sum / lossScale ** 2] as const);
     const outcome: StepOutcome = {
       losses,
@@ -215,32 +202,15 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   };
 
   const answers = openAnswers(ctx);
-  const lose = ({ actor, handling, error, kind }: Failure) => {
-    const when = step ? ` in step ${step.request.step}` : "";
-    const doing = handling ? ` while handling ${handling}` : "";
-    const message = `${actor} failed${when}${doing}: ${error.message}`;
-    answers.giveUp({ worker: actor, kind, message, isWedged: false });
-  };
-
-  /** Messages from workers so far: while it grows, nothing is stalled. */
-  let messages = 0;
-  const lookForStall = () => ctx.after(init.stallMs, { type: "LookForStall", messages }, "stall");
+  const stepUnderWay = () => step && `step ${step.request.step}`;
 
   const running = (): Step => {
-    messages++;
     if (!step) throw new Error("Cannot handle a worker's message: a step must be under way");
     return step;
   };
-  /** What a worker answers; nothing when it is gone. */
-  const askWorker = async <T>(to: ActorRef<WorkerMessage>, message: WorkerMessage) => {
-    try {
-      const options = { lane: "control", timeoutMs: ANSWER_TIMEOUT_MS } as const;
-      return await ctx.ask<WorkerMessage, T>(to, message, options);
-    } catch (error) {
-      if (!(error instanceof ActorFailedError)) throw error;
-      lose(error.failure);
-    }
-  };
+  /** What is under way where it is no step, and who takes what comes of it. */
+  let pause = "the start", takeReady: Take<undefined> = () => {};
+  let takeState: Take<StageState> = () => {};
   const assertIdle = (what: string) => {
     if (!step && !evaluations.isRunning) return;
     throw new Error(`Cannot begin ${what}: the step or evaluation under way must have ended`);
@@ -253,38 +223,34 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
     isCommitted: step?.isCommitted ?? false,
   }));
   return {
-    async Start() {
+    Start() {
       const reply = answers.owe();
-      const message = { type: "Connect", supervisor: ctx.self, workers } as const;
-      await Promise.all(workers.map((worker) => askWorker(worker, message)));
-      reply(undefined);
+      takeReady = gather([...workers.keys()], () => reply(undefined));
+      tellAll({ type: "Connect", supervisor: ctx.self, workers });
     },
+    Ready: ({ worker }) => takeReady(worker, undefined),
     RunStep({ request, deal }) {
       assertIdle(`step ${request.step}`);
       begin(request, deal);
     },
     Evaluate({ microBatches }) {
-      assertIdle("an evaluation");
+      assertIdle(pause = "an evaluation");
       evaluations.begin(microBatches, answers.owe());
-      lookForStall();
     },
-    async Save() {
+    Save() {
+      assertIdle(pause = "a save");
       const reply = answers.owe();
       // Copies of a stage are equal: the first of each has it all.
-      const first = new Set(copies.map(([copy]) => copy!.worker)), parts: StageState[] = [];
-      for (const worker of [...first].sort((a, b) => a - b)) {
-        const part = await askWorker<StageState>(workers[worker]!, { type: "Save" });
-        if (!part) return;
-        parts.push(part);
-      }
-      const state = joinStates(parts);
-      reply(state, moved(state));
+      const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
+      takeState = gather(first, (parts) => {
+        const state = joinStates(parts);
+        reply(state, moved(state));
+      });
+      for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
     },
+    Saved: ({ worker, state }) => takeState(worker, state),
     Loss({ microBatch, losses }) {
-      if (evaluations.isRunning) {
-        messages++;
-        return evaluations.add(microBatch, losses);
-      }
+      if (evaluations.isRunning) return evaluations.add(microBatch, losses);
       const current = running();
       current.losses[microBatch] = losses;
       current.lossesMissing--;
@@ -314,16 +280,10 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
       weights[worker] = held;
       if (--current.endsMissing === 0) end(current);
     },
-    async LookForStall({ messages: before }) {
-      if (answers.isLost || (!step && !evaluations.isRunning)) return;
-      if (messages > before) return lookForStall();
-      const when = step ? `step ${step.request.step}` : "an evaluation";
-      answers.giveUp(await reportStall(ctx, workers, when, init.stallMs));
+    async Stalled({ forMs }) {
+      answers.giveUp(await reportStall(ctx, workers, stepUnderWay() ?? pause, forMs));
     },
-    WorkerDown({ down: { ref, reason } }) {
-      const error = { name: "Error", message: "it must run to the end, and stopped", stack: "" };
-      lose(reason === "stopped" ? { actor: ref.id, kind: "exit", error } : reason);
-    },
+    WorkerDown: ({ down }) => answers.lose(down, stepUnderWay()),
   };
 };
 

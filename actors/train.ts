@@ -14,7 +14,7 @@ import { nextLossScale } from "./loss_scale.ts";
 import { allSkipped, assertScaled } from "./non_finite.ts";
 import { openEngine } from "./open_engine.ts";
 import type { StepOutcome, StepRequest } from "./protocol.ts";
-import { WedgedError, WorkerLostError } from "./recovery.ts";
+import { WedgedError, WorkerLostError } from "./retries.ts";
 import { type Progress, progressOf } from "./resumed.ts";
 import { assertWritten } from "./run_journal.ts";
 import { runAhead } from "./run_ahead.ts";

@@ -147,13 +147,16 @@ export interface TrainOptions {
   readonly signal?: AbortSignal;
   /** Parameters that keep their first values. */
   readonly frozen?: (name: string) => boolean;
-  /** How often each worker may fail before the run ends. Default 3; without flushes always 0. */
+  /** How often each worker may fail within ten minutes before the run ends. Default 3. */
   readonly retries?: number;
   /** Whether each worker is a Deno worker (default), or a process that can be killed. */
   readonly isolation?: "worker" | "process";
   /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
-  /** How long a step may go without a message from any worker, in milliseconds. Default 60,000. */
+  /**
+   * How long no worker may be at work, nor a message on a link, while a step, an evaluation or a
+   * save waits for them, in milliseconds. A kernel may take any time. Default 60,000.
+   */
   readonly stallMs?: number;
   /** What workers are asked to suffer, the first in the first attempt: for tests of recovery. */
   readonly faults?: readonly WorkerFault[];
@@ -186,7 +189,7 @@ export interface PreparedRun extends EngineOptions {
   readonly isolation: "worker" | "process";
   /** What workers are asked to suffer. */
   readonly faults: readonly WorkerFault[];
-  /** How often each worker may fail before the run ends. */
+  /** How often each worker may fail within ten minutes before the run ends. */
   readonly retries: number;
   /** Told in words what the user should know. */
   readonly announce: (line: string) => void;
@@ -201,7 +204,7 @@ export interface PreparedRun extends EngineOptions {
 /** Failures of a worker that a run outlives unless asked otherwise. */
 const RETRIES = 3;
 
-/** A step without a message for so long has stalled, unless asked otherwise. */
+/** What nobody works at for so long has stalled, unless asked otherwise. */
 const STALL_MS = 60_000;
 
 /** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */

@@ -136,7 +136,7 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
     ctx.doing(name);
     failWhenDue();
     const start = ctx.now();
-    await run();
+    await ctx.busy(run);
     if (init.isTraced) trace.push({ name, start, end: ctx.now() });
   };
 
@@ -229,7 +229,9 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
     fields: Batch,
   ) => {
     const copy = copies.of(stage, 0);
-    const { output, isLoss } = await copies.forward(copy, microBatch, tensor, fields, undefined);
+    const { output, isLoss } = await ctx.busy(() =>
+      copies.forward(copy, microBatch, tensor, fields, undefined)
+    );
     copies.drop(copy, microBatch);
     if (!isLoss) return sendActivation(0, stage + 1, microBatch, output, fields, true);
     ctx.send(peers.supervisor, { type: "Loss", microBatch, losses: output as Float32Array });
@@ -287,7 +289,7 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
   const handlers: Handlers<WorkerMessage> = {
     Connect({ supervisor, workers }) {
       peers = { supervisor, workers };
-      ctx.reply(undefined);
+      ctx.send(supervisor, { type: "Ready", worker: init.worker });
     },
     async Begin({ round, share, policy, lossScale }) {
       const missing = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
@@ -360,9 +362,9 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
     },
     async Save() {
       const parts: StageState[] = [];
-      for (const { kernels } of copies.all) parts.push(await kernels.save());
+      for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
       const state = joinStates(parts);
-      ctx.reply(state, moved(state));
+      ctx.send(peers.supervisor, { type: "Saved", worker: init.worker, state }, moved(state));
     },
   };
   ctx.expose((): WorkerView => ({

@@ -30,6 +30,7 @@ export type Announce = (message: string) => void;
  * Needs the permission to run `deno` and to read the cache; the network only the first time.
  *
  * @throws {Error} when the package is neither cached nor to be had from the registry.
+ * @throws {Deno.errors.Interrupted} when whoever looks for it is killed again and again.
  *
  * @example
  * ```ts
@@ -57,6 +58,9 @@ export async function npmPackageFolder(
   );
 }
 
+/** Times that a child is started before it is given up. */
+const MAX_STARTS = 5;
+
 async function locate({ name, version }: NpmPackage, flags: string[]) {
   // The import makes Deno look for the package, and fetch it where allowed; it runs nothing.
   const manifest = JSON.stringify(`npm:${name}@${version}/package.json`);
@@ -70,10 +74,18 @@ async function locate({ name, version }: NpmPackage, flags: string[]) {
     "--no-config",
     "--node-modules-dir=none",
   ];
-  const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+  const child = new Deno.Command(Deno.execPath(), {
     args: ["run", ...isolated, ...flags, `data:text/javascript,${encodeURIComponent(code)}`],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
-  }).output();
-  if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };
-  return { problem: new TextDecoder().decode(stderr).trim().split("\n", 1)[0] ?? "no reason" };
+  });
+  for (let starts = 0; starts < MAX_STARTS; starts++) {
+    const { success, signal, stdout, stderr } = await child.output();
+    if (success) return { folder: new URL("./", new TextDecoder().decode(stdout).trim()) };
+    // One that was killed has not said that there is no package.
+    if (signal) continue;
+    return { problem: new TextDecoder().decode(stderr).trim().split("\n", 1)[0] ?? "no reason" };
+  }
+  throw new Deno.errors.Interrupted(
+    `Cannot load npm:${name}@${version}: the process that looks for it must run to its end, received a signal ${MAX_STARTS} times`,
+  );
 }

@@ -144,14 +144,14 @@ const RUNNING_FLAGS = {
     kind: "integer",
     minimum: 0,
     default: 3,
-    help: "failures of each worker that the run outlives",
+    help: "failures of each worker in ten minutes that the run outlives",
   },
   "stall-timeout": {
     kind: "integer",
     value: "SECONDS",
     maximum: 2_000_000, // a timer counts to 2^31 ms
     default: 60,
-    help: "time without a message after which a step counts as stalled",
+    help: "time in which no worker is at work after which the run counts as stalled",
   },
   journal: { kind: "path", value: "FILE", help: "write down every message and step of the actors" },
   "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },

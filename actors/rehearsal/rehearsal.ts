@@ -7,7 +7,7 @@
 import type { Engine } from "../engine.ts";
 import { openPipeline } from "../pipeline.ts";
 import type { StepRequest } from "../protocol.ts";
-import { WorkerLostError } from "../recovery.ts";
+import { WorkerLostError } from "../retries.ts";
 import { openSerial } from "../serial.ts";
 import type { Scenario } from "../simulation/mod.ts";
 import { hashWeights } from "../weights.ts";
@@ -89,6 +89,8 @@ export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (world) => {
   const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
   try {
     const opening = openPipeline({ ...options, system: world.system }, "local");
+    // A failure is met when the engine is wanted.
+    opening.catch(() => {});
     await world.settle();
     const engine = await opening;
     addInvariants(world, options);

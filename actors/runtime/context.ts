@@ -76,6 +76,7 @@ export function createContext<M extends Message>(
     doing(text) {
       actor.doing = text;
     },
+    busy: (run) => isolate.pulse.busy(run),
     expose(read) {
       actor.expose = read;
     },

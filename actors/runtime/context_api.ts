@@ -158,6 +158,12 @@ export interface Context<M extends Message> {
   doing(text: string): void;
 
   /**
+   * Runs what may take its time, such as a kernel: however long that keeps this isolate from
+   * answering, those who look at {@linkcode System.activity} see that it is at work.
+   */
+  busy<T>(run: () => T | Promise<T>): Promise<T>;
+
+  /**
    * Lets tools look at the state: `read` is called between steps, by invariants, journals and
    * state counts, and must change nothing. What it returns should be small, plain and complete.
    */

@@ -11,6 +11,7 @@ import type { Clock } from "./clock.ts";
 import { type DeadLetter, describeFailure, type Failure, type Reason } from "./failure.ts";
 import type { Envelope } from "./mailbox.ts";
 import { type Observer, type ObserverSpec, openObserver } from "./observer.ts";
+import { Pulse } from "./pulse.ts";
 import { snapshot } from "./snapshot.ts";
 import type { Transport } from "./transports/transport.ts";
 import type { Frame } from "./transports/wire.ts";
@@ -39,6 +40,8 @@ export interface Environment {
   readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
   readonly transport?: Transport;
+  /** The pulse of the isolate, where others look at it. */
+  readonly pulse?: Pulse;
   /** How long a child in another isolate may take to stop before its isolate is ended. */
   readonly stopGraceMs: number;
   readonly onDeadLetter: (letter: DeadLetter) => void;
@@ -64,6 +67,7 @@ export interface Isolate {
   readonly watches: Map<string, Watch[]>;
   readonly asks: Map<number, PendingAsk>;
   readonly picker: Picker;
+  readonly pulse: Pulse;
   /** Sees what happens; no step begins before it does. */
   observer: Observer | undefined;
   /** Handles a frame for this isolate. */
@@ -103,6 +107,7 @@ export function createIsolate(
     watches: new Map(),
     asks: new Map(),
     unwinding: new Set(),
+    pulse: env.pulse ?? new Pulse(),
     picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
     deliver: (frame) => deliver(isolate, frame),
     wake() {

@@ -116,6 +116,11 @@ export function openSystem(world: World): System {
     cancel();
   };
   let ended: Promise<void> | undefined;
+  let stirred = 0;
+  const activity = () => {
+    if (isolate.pulse.stirs()) stirred++;
+    return stirred + (transport?.activity() ?? 0);
+  };
   const system: System = {
     spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
     send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
@@ -124,6 +129,7 @@ export function openSystem(world: World): System {
     watch: (ref, onDown) =>
       watch(isolate, ref, undefined, (down) => guard(`end of ${ref.id}`, () => onDown(down))),
     deadLetters,
+    ...clock.advance ? {} : { activity },
     failed: failed.promise,
     stop: (ref?: ActorRef) => ref ? endOne(ref) : ended ??= end(),
     [Symbol.asyncDispose]: () => system.stop(),

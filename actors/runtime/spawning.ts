@@ -117,7 +117,7 @@ export function launch(isolate: Isolate, frame: LaunchFrame): void {
 
 async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame): Promise<void> {
   const load = isolate.env.load ?? ((module) => import(module));
-  const exports = await load(spec.module);
+  const exports = await isolate.pulse.busy(() => load(spec.module));
   const factory = exports[spec.export];
   if (typeof factory !== "function") {
     throw new TypeError(
@@ -126,6 +126,7 @@ async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame
     );
   }
   const ctx = createContext<Message>(isolate, actor, spawn);
-  actor.handlers = await (factory as ActorFactory<unknown, Message>)(ctx, init) as AnyHandlers;
+  const make = factory as ActorFactory<unknown, Message>;
+  actor.handlers = await isolate.pulse.busy(() => make(ctx, init)) as AnyHandlers;
   if (actor.state === "starting") actor.state = "ready";
 }

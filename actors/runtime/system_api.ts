@@ -48,6 +48,11 @@ export interface System extends AsyncDisposable {
   /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
   readonly deadLetters: readonly DeadLetter[];
   /**
+   * A number that grows while any isolate is {@linkcode Context.busy} or has been since this was
+   * called last. Absent where time is virtual.
+   */
+  readonly activity?: () => number;
+  /**
    * Rejects with {@linkcode ActorFailedError} at the first failure that nobody watches. A failure
    * that nobody waits for here either ends the program, as any rejection does.
    */

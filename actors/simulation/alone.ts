@@ -231,6 +231,7 @@ export class Alone {
       now: () => this.#nextReading(),
       random: (label) => this.#draw(label),
       doing: (text) => void (this.#doing = text),
+      busy: async (run) => await run(),
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
       stop: () => this.#does({ kind: "stop" }),

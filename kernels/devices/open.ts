@@ -44,6 +44,8 @@ export interface DeviceChoice {
  *
  * @param announce receives which device `auto` chose and why, and a line before a download.
  * @throws {RangeError} when there is no device of this name.
+ * @throws {Deno.errors.Interrupted} when the process that looks for the native library is killed
+ * again and again.
  * @throws {Error} when native was asked for by name and its library cannot be loaded.
  *
  * @example
@@ -71,6 +73,8 @@ export async function resolveDevice(
     announce("device native");
     return choice;
   } catch (error) {
+    // It may well be there: another device, and with it other bits, must not depend on that.
+    if (error instanceof Deno.errors.Interrupted) throw error;
     announce(`device wasm (native is not available: ${(error as Error).message})`);
     return { name: "wasm" };
   }

@@ -6,6 +6,7 @@
 import assert from "node:assert/strict";
 import { substream, type TrainOptions, type WorkerFault } from "../../mod.ts";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
+import { childProcesses } from "./child_processes.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "./runs.ts";
 
 const SEED = 11;
@@ -57,6 +58,28 @@ async function assertOutlived(kind: string, options: Partial<TrainOptions>): Pro
   assert.deepEqual(run.bits, (await undisturbed).bits, what);
   const failures = told.filter((line) => line.endsWith("going on from the last committed step"));
   assert.ok(failures.length >= FAULTS_A_RUN, `${what}: ${told.join("\n")}`);
+}
+
+for (const schedule of ["pipedream", "pipedream-2bw"]) {
+  Deno.test(`workers of ${schedule} that end change no bit of a run with the same pauses`, async () => {
+    // The pipe runs empty after every seventh step, and what is lost is taken again from there.
+    const evaluation = { every: 7, batches: batchesOf(SIZES, 2) };
+    const pauses = { ...OPTIONS, schedule, evaluation }, told: string[] = [];
+    const { bits } = await outcome(SIZES, pauses);
+    const faults = (["exit", "throw", "close", "exit"] as const).map((kind, n) => ({
+      kind,
+      worker: n % WORKERS,
+      // Before the first step, and in the first, the second and the third stretch without a pause.
+      afterActions: [0, 9, 5 * ACTIONS_A_STEP, 8 * ACTIONS_A_STEP][n]!,
+    }));
+    const announce = (line: string) => void told.push(line);
+    const run = await outcome(SIZES, { ...pauses, retries: 4, faults, announce });
+    assert.deepEqual(run.bits, bits);
+    const { length } = told.filter((line) =>
+      line.endsWith("going on from the last committed step")
+    );
+    assert.equal(length, faults.length, told.join("\n"));
+  });
 }
 
 for (const kind of ["throw", "exit", "close"] as const) {
@@ -142,21 +165,6 @@ Deno.test({
     assert.deepEqual(childProcesses(), []);
   },
 });
-
-/** Ids of the processes that this one has started and that are still there. */
-function childProcesses(): number[] {
-  const ids = [...Deno.readDirSync("/proc")].map(({ name }) => Number(name)).filter(
-    Number.isInteger,
-  );
-  return ids.filter((id) => {
-    try {
-      const fields = Deno.readTextFileSync(`/proc/${id}/stat`).split(") ")[1]!.split(" ");
-      return Number(fields[1]) === Deno.pid && fields[0] !== "Z";
-    } catch {
-      return false; // it has ended meanwhile
-    }
-  });
-}
 
 Deno.test("a thread that hangs ends the program with code 75, says who waits for whom, and how to go on", async () => {
   const folder = await Deno.makeTempDir();

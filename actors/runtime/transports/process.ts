@@ -40,6 +40,8 @@ export class ProcessHost implements Host {
   #heard: Promise<void> | undefined;
   #why = "";
   #isDead = false;
+  /** It has told that it is at work. */
+  #hasStirred = false;
   #killTimer: ReturnType<typeof setTimeout> | undefined;
 
   /**
@@ -62,7 +64,11 @@ export class ProcessHost implements Host {
     this.#outbox.post(boot, transfer);
     try {
       const command = commandOf(launch.place.memoryLimitMb);
-      const orders = hub.reception.enter(isolate, (conn) => this.#attach(conn));
+      const orders = hub.reception.enter(
+        isolate,
+        (conn) => this.#attach(conn),
+        () => this.#hasStirred = true,
+      );
       this.#child = command.spawn();
       this.#instruct(orders);
     } catch (error) {
@@ -99,6 +105,12 @@ export class ProcessHost implements Host {
     await this.#lines.settle(isolate);
     this.#lines.close(isolate);
     this.#tell({ kind: "isolate-gone", isolate, reason });
+  }
+
+  stirs(): boolean {
+    const hasStirred = this.#hasStirred;
+    this.#hasStirred = false;
+    return hasStirred;
   }
 
   kill(why: string): void {

@@ -8,9 +8,11 @@
 import type { Isolate } from "../isolate.ts";
 import { isolateGone } from "../gone.ts";
 import { turn } from "../pace.ts";
+import { Pulse } from "../pulse.ts";
 import { openGuest, type Up } from "./guest.ts";
 import { Links } from "./process_links.ts";
 import type { Orders } from "./reception.ts";
+import type { Heartbeat } from "./process_watchdog.ts";
 import { SocketPoll } from "./socket_poll.ts";
 import { type Address, call } from "./station.ts";
 import { flush } from "./flush.ts";
@@ -32,10 +34,16 @@ async function readOrders(): Promise<Orders> {
 const { isolate: number, station, root } = await readOrders();
 const calling = call(station, root, number);
 // From here on the end of the input is the end of the root, and the watchdog sees it.
-new Worker(new URL("./process_watchdog.ts", import.meta.url), {
+const pulse = new Pulse();
+const watchdog = new Worker(new URL("./process_watchdog.ts", import.meta.url), {
   type: "module",
   name: station.directory,
 });
+const beat: Heartbeat = { pulse: pulse.buffer, station, root, isolate: number };
+// At once, as this thread may soon be at work; and when it says that it listens, as a message to it
+// could be lost before.
+watchdog.postMessage(beat);
+watchdog.onmessage = () => watchdog.postMessage(beat);
 // Ctrl-C and the end of a terminal reach all its processes. What they mean is for the root to say.
 Deno.addSignalListener("SIGINT", () => {});
 if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
@@ -73,7 +81,7 @@ async function forget({ isolate: gone, reason }: Extract<DownFrame, { kind: "iso
 let early: (DownFrame | SwitchFrame | Frame)[] | undefined = [];
 
 function begin(frame: BootFrame): void {
-  isolate = openGuest(frame, up, lines);
+  isolate = openGuest(frame, pulse, up, lines);
   isolate.deliver(frame.launch);
   turn().then(() => {
     const frames = early ?? [];

@@ -1,21 +1,64 @@
 /**
- * The worker in each child process that ends it when the root dies, also when an endless loop
- * keeps the main thread from noticing. The root holds the other end of the process's input.
+ * The worker in each child process that the main thread cannot hold up. It ends the process when
+ * the root dies, also in an endless loop: the root holds the other end of the process's input. And
+ * it tells the root when the process is at work, also in a long kernel.
  *
  * @module
  */
 
+import { Pulse } from "../pulse.ts";
+import { type Address, beatOf, call, type Station } from "./station.ts";
+
+/** What it must know to tell the root. */
+export interface Heartbeat {
+  readonly pulse: SharedArrayBuffer;
+  readonly station: Station;
+  readonly root: Address;
+  /** The number of the isolate. */
+  readonly isolate: number;
+}
+
+/** The global scope of a Deno worker. */
+interface WorkerScope {
+  readonly name: string;
+  onmessage: (event: MessageEvent<Heartbeat>) => void;
+  postMessage(message: "ready"): void;
+}
+
 /** Times that the directory is removed. */
 const MAX_TRIES = 10;
 
-const rest = new Uint8Array(1);
-while (await Deno.stdin.read(rest).catch(() => null) !== null);
-// Nobody else is left to tidy up. When several processes do, each may fail for what another did.
-for (let tries = 0; tries < MAX_TRIES; tries++) {
-  try {
-    Deno.removeSync((globalThis as unknown as { readonly name: string }).name, { recursive: true });
-  } catch {
-    // It is tried again, and is gone in the end.
-  }
+/** Milliseconds from one beat to the next. */
+const BEAT_MS = 100;
+
+/** Sends a byte whenever there is work, or has been since the last one. */
+async function beat({ pulse: buffer, station, root, isolate }: Heartbeat): Promise<void> {
+  const pulse = new Pulse(buffer), byte = new Uint8Array(1);
+  const conn = await call(station, root, beatOf(isolate));
+  setInterval(() => {
+    if (pulse.stirs()) conn.write(byte).catch(() => {});
+  }, BEAT_MS);
 }
-Deno.kill(Deno.pid, "SIGKILL");
+
+/** Ends the process when the root is gone. */
+async function watch(directory: string): Promise<void> {
+  const rest = new Uint8Array(1);
+  while (await Deno.stdin.read(rest).catch(() => null) !== null);
+  // Nobody else is left to tidy up. When several processes do, each may fail for what another did.
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    try {
+      Deno.removeSync(directory, { recursive: true });
+    } catch {
+      // It is tried again, and is gone in the end.
+    }
+  }
+  Deno.kill(Deno.pid, "SIGKILL");
+}
+
+let beating: Promise<void> | undefined;
+const scope = globalThis as unknown as WorkerScope;
+// No message comes before the module has been evaluated, so nothing is awaited here. Where nobody
+// can be told, the root is gone or about to be.
+scope.onmessage = ({ data }) => beating ??= beat(data).catch(() => {});
+watch(scope.name);
+scope.postMessage("ready");

@@ -7,6 +7,7 @@
 import { SocketPoll } from "./socket_poll.ts";
 import {
   type Address,
+  beatOf,
   closeStation,
   type Door,
   openDoor,
@@ -28,8 +29,12 @@ export class Reception {
   #door: Door | undefined;
   #poll: SocketPoll | undefined;
 
-  /** Expects a call from a process, until {@linkcode leave}. */
-  enter(isolate: number, attach: (conn: Deno.Conn) => void): Orders {
+  /**
+   * Expects a call from a process, until {@linkcode leave}.
+   *
+   * @param onBeat called whenever the process tells that it is at work.
+   */
+  enter(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
     const station = this.#station ??= openStation();
     this.#door ??= openDoor(station, "0", (conn, caller) => {
       const attach = this.#expected.get(caller);
@@ -38,12 +43,14 @@ export class Reception {
     });
     this.#poll ??= new SocketPoll(station, 0);
     this.#expected.set(isolate, attach);
+    this.#expected.set(beatOf(isolate), (conn) => void hearBeats(conn, onBeat));
     return { isolate, station, root: this.#door.address };
   }
 
   /** A process has ended. After the last one nothing is left. */
   leave(isolate: number): void {
     this.#expected.delete(isolate);
+    this.#expected.delete(beatOf(isolate));
     if (this.#expected.size > 0) return;
     this.#door?.close();
     this.#poll?.close();
@@ -55,4 +62,11 @@ export class Reception {
   look(): Promise<void> | undefined {
     return this.#poll?.look();
   }
+}
+
+/** Until the process ends, which closes the connection. */
+async function hearBeats(conn: Deno.Conn, onBeat: () => void): Promise<void> {
+  const bytes = new Uint8Array(64);
+  while (await conn.read(bytes).catch(() => null) !== null) onBeat();
+  conn.close();
 }

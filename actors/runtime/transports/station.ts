@@ -34,6 +34,9 @@ const TOKEN_BYTES = 36;
 /** The number of the isolate that calls. */
 const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 
+/** The number by which the watchdog of an isolate's process calls. */
+export const beatOf = (isolate: number) => -isolate;
+
 /** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
 export function openStation(): Station {
   return { directory: openStationFolder(), token: crypto.randomUUID() };

@@ -38,6 +38,8 @@ export interface Root {
 
 /** A transport that owns the isolates it reaches. */
 export interface RootTransport extends Transport {
+  /** Grows while any of them is at work, or has been since this was called last. */
+  activity(): number;
   /** Ends every isolate that still lives, and waits until they have ended or the grace is over. */
   close(): Promise<void>;
 }
@@ -52,6 +54,8 @@ export interface Host {
   accept(from: number, line: Line): void;
   /** Tells that another isolate is gone, after all that came from there. */
   isolateGone(isolate: number, reason: Reason): void;
+  /** Whether it is at work, or has been since this was asked last. */
+  stirs(): boolean;
   /** Ends it, however busy it is. */
   kill(why: string): void;
   /** Lets it end, and waits until all it has sent is received. */

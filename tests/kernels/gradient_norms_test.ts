@@ -73,6 +73,16 @@ for (const name of DEVICE_NAMES) {
     });
   });
 
+  Deno.test(`FP16 gradients on ${name} leave 16 for the rounding of each addition but the first`, async () => {
+    await withNorms(name, "fp16", async ({ areSafe }, set) => {
+      const cases = [[10, 6536, true], [10, 6540, false], [34, 1911, true], [34, 1912, false]];
+      for (const [copies, gradient, isSafe] of cases as [number, number, boolean][]) {
+        set(0, 1, gradient);
+        assert.equal(await areSafe(copies), isSafe, `${copies} copies of ${gradient}`);
+      }
+    });
+  });
+
   Deno.test(`FP32 gradients on ${name} may be so large that the squares of a sum stay finite`, async () => {
     await withNorms(name, "fp32", async ({ areSafe }, set) => {
       set(1, 0, 1e18);

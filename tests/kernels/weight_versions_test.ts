@@ -125,6 +125,22 @@ Deno.test("an update with all versions in use is refused, as are weights that ar
   }
 });
 
+Deno.test("the newest weights are never written over, even where nobody uses them", async () => {
+  const device = await openDevice("reference");
+  try {
+    const stage = await open(device, { versions: 2 });
+    await stage.forward(0, undefined, TOKENS[0]!);
+    await stage.optimize(1, 0.1);
+    const newest = await stage.save();
+    await assert.rejects(() => stage.optimize(2, 0.1), /one of 2 versions must be free/);
+    assert.deepEqual(await stage.save(), newest);
+    await backward(stage, 0);
+    await stage.optimize(2, 0.1);
+  } finally {
+    device.close();
+  }
+});
+
 Deno.test("the bytes of all versions are planned and counted", async () => {
   const device = await openDevice("native");
   try {

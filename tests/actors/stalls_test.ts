@@ -1,6 +1,7 @@
 /** What does not move is told from what takes its time. */
 
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
 import { watchForStall } from "../../actors/stall_watch.ts";
 import { Pulse } from "../../actors/runtime/pulse.ts";
 import { createSystem } from "../../actors/mod.ts";
@@ -93,6 +94,22 @@ Deno.test("a pipeline that fills over slow links, and evaluates over them, has n
   const slow = await outcome(sizes, { ...options, evaluation, link, stallMs: 150, retries: 0 });
   assert.deepEqual(slow.bits, bits);
 });
+
+for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
+  Deno.test(`data that takes longer than a stall is no stall (${schedule})`, async () => {
+    const sizes: Sizes = { ...SMALL, microBatches: 2, steps: 4 };
+    const slowly = async function* () {
+      for (const [n, batch] of batchesOf(sizes).entries()) {
+        // Without flushes steps are under way meanwhile, and cannot end.
+        if (n === 5) await delay(600);
+        yield batch;
+      }
+    };
+    const options: Partial<TrainOptions> = { workers: 2, device: "reference", schedule };
+    const { bits } = await outcome(sizes, { ...options, data: slowly(), stallMs: 150, retries: 0 });
+    assert.equal(bits.losses.length, sizes.steps);
+  });
+}
 
 for (const isolation of ["worker", "process"] as const) {
   Deno.test(`a kernel that takes longer than a stall is no stall (${isolation})`, async () => {

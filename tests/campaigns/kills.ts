@@ -12,7 +12,9 @@ import { inFolder, TINY_MODEL, trainJson } from "../cli/command.ts";
 import { Running, TRAIN } from "../cli/running.ts";
 import {
   type Case,
-  drawing,
+  casesOf,
+  type Draw,
+  drawHarm,
   type Fate,
   type Harm,
   kill,
@@ -22,36 +24,16 @@ import {
   type VictimOptions,
 } from "./victim_helper.ts";
 
-type Draw = ReturnType<typeof drawing>;
-
-/** Cases of a hundred: kills of processes, ends of threads, of anything early, of whole programs. */
-const SHARES = { process: 45, thread: 15, early: 15 };
-
 /** Kills of a whole program in a case: it is resumed after each. */
 const KILLS_A_PROGRAM = 5;
 
 const unharmed = peace();
 
-/** Milliseconds within which a moment is over: workers start, take a step, are saved or evaluate. */
-const LASTING_MS = { start: 1500, step: 150, evaluation: 30, save: 30 };
-
-function drawHarm(draw: Draw, isThread: boolean): Harm {
-  const moments = ["start", "step", "evaluation", "save"] as const, kind = moments[draw(4)]!;
-  const even = 2 + 2 * draw(2);
-  const moment = {
-    start: "start",
-    step: `step ${1 + draw(4)}`,
-    // What follows an even step is an evaluation, and what follows that is a save.
-    evaluation: `step ${even}`,
-    save: `evaluation ${even}`,
-  }[kind];
-  const lastingMs = LASTING_MS[kind] / (isThread ? 3 : 1);
-  return { moment, afterMs: draw.part() * lastingMs, which: draw.part() };
-}
-
 function drawOptions(draw: Draw, nth: number): VictimOptions {
   const names = scheduleNames(), schedule = names[nth % names.length]!;
-  return { schedule, workers: draw(4) === 0 ? 4 : 2, device: "native", retries: 10 };
+  // Layers and micro-batches enough for the stages and waves of each on four workers.
+  const sizes = { layers: 6, microBatches: 8 };
+  return { schedule, sizes, workers: draw(4) === 0 ? 4 : 2, device: "native", retries: 10 };
 }
 
 /** Whether a run ended with the weights of one left in peace; else what it said. */
@@ -147,16 +129,9 @@ function programCase(draw: Draw): Case {
   return { name, run };
 }
 
-await runCampaign("kills", 200, (count, seed) => {
-  const share = (percent: number) => Math.round(count * percent / 100);
-  const cases: Case[] = [];
-  const add = (number: number, name: string, make: (draw: Draw, nth: number) => Case) => {
-    const draw = drawing(seed, name);
-    for (let nth = 0; nth < number; nth++) cases.push(make(draw, nth));
-  };
-  add(share(SHARES.process), "processes", processCase);
-  add(share(SHARES.thread), "threads", threadCase);
-  add(share(SHARES.early), "early", earlyCase);
-  add(Math.max(0, count - cases.length), "programs", programCase);
-  return cases;
-});
+await runCampaign("kills", 200, (count, seed) => [
+  ...casesOf(count, seed, 45, "processes", processCase),
+  ...casesOf(count, seed, 15, "threads", threadCase),
+  ...casesOf(count, seed, 15, "early", earlyCase),
+  ...casesOf(count, seed, 25, "programs", programCase),
+]);

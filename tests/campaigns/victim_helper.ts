@@ -97,6 +97,27 @@ export function drawing(seed: number, name: string) {
   return Object.assign((below: number) => Math.floor(part() * below), { part });
 }
 
+/** What {@linkcode drawing} returns. */
+export type Draw = ReturnType<typeof drawing>;
+
+/** Milliseconds within which a moment is over: workers start, take a step, are saved or evaluate. */
+const LASTING_MS = { start: 1500, step: 150, evaluation: 30, save: 30 };
+
+/** A moment of any kind. */
+export function drawHarm(draw: Draw, isThread: boolean): Harm {
+  const moments = ["start", "step", "evaluation", "save"] as const, kind = moments[draw(4)]!;
+  const even = 2 + 2 * draw(2);
+  const moment = {
+    start: "start",
+    step: `step ${1 + draw(4)}`,
+    // What follows an even step is an evaluation, and what follows that is a save.
+    evaluation: `step ${even}`,
+    save: `evaluation ${even}`,
+  }[kind];
+  const lastingMs = LASTING_MS[kind] / (isThread ? 3 : 1);
+  return { moment, afterMs: draw.part() * lastingMs, which: draw.part() };
+}
+
 /** The hashes of runs that nobody harms, each made once. */
 export function peace(): (options: VictimOptions) => Promise<string | undefined> {
   const known = new Map<string, Promise<string | undefined>>();
@@ -112,6 +133,18 @@ export function peace(): (options: VictimOptions) => Promise<string | undefined>
 export interface Case {
   readonly name: string;
   run(): Promise<string | undefined>;
+}
+
+/** Makes `percent` of a hundred of `count` cases. */
+export function casesOf(
+  count: number,
+  seed: number,
+  percent: number,
+  name: string,
+  make: (draw: Draw, nth: number) => Case,
+): Case[] {
+  const draw = drawing(seed, name);
+  return Array.from({ length: Math.ceil(count * percent / 100) }, (_, nth) => make(draw, nth));
 }
 
 /**

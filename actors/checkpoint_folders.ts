@@ -3,7 +3,7 @@
  *
  * `step-00000040` is whole, or was when it got its name. `.step-00000040-UUID` is being written, or
  * is what a crash left of that. `.step-00000040-UUID-old` has just been replaced: whole too, should
- * a crash have come between the two renames.
+ * a crash have come between the two renames. `.lock` is that of checkpoint_lock.ts.
  *
  * @module
  */

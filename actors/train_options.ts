@@ -133,6 +133,7 @@ export interface TrainOptions {
    * while the next steps run.
    */
   readonly checkpoint?: {
+    /** One run's alone as long as it lasts; where another has it, this one is refused. */
     readonly directory: string;
     /** Default: at the end only. */
     readonly every?: number | undefined;

@@ -9,6 +9,9 @@ import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "./mail
 import { Ring } from "./ring.ts";
 import type { ActorRef, Message } from "./types.ts";
 
+/** Serial of the system itself, in isolate 0. */
+export const SYSTEM_SERIAL = 0;
+
 /** Handlers by message type, whatever the protocol. */
 export type AnyHandlers = Readonly<Record<string, (message: Message) => void | Promise<void>>>;
 
@@ -32,6 +35,8 @@ export interface Child {
   readonly ref: ActorRef;
   /** Calls off the kill of one that does not stop in time. */
   cancelKill?: () => void;
+  /** The parent watched it and has been told of its end. */
+  isTold?: true;
   /** Resolved when it has ended and its id is free; absent while nobody waits for that. */
   ended?: PromiseWithResolvers<void>;
 }

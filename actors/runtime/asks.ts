@@ -9,8 +9,9 @@ import { ASK_TIMEOUT_MS, type AskOptions } from "./context_api.ts";
 import { ActorFailedError, AskTimeoutError, goneFailure } from "./failure.ts";
 import { type Isolate, offer, post, schedule } from "./isolate.ts";
 import type { ReplyTo } from "./mailbox.ts";
-import { sendMessage } from "./sending.ts";
-import type { Outcome } from "./transports/wire.ts";
+import { isMessage, isRef, kindOf } from "./messages.ts";
+import { LANES, sendMessage } from "./sending.ts";
+import type { AnswerFrame, Outcome } from "./transports/wire.ts";
 import type { ActorRef, Message } from "./types.ts";
 
 /** The message by which an actor gets an answer. */
@@ -42,11 +43,11 @@ export function ask(
   actor: Actor | undefined,
   to: ActorRef,
   message: Message,
-  options: AskOptions = {},
+  options?: AskOptions,
 ): Promise<unknown> {
-  const refusal = actor && refuse(actor, to, message);
+  const refusal = refuseOptions(to, message, options) ?? (actor && refuse(actor, to, message));
   if (refusal) return Promise.reject(refusal);
-  const { timeoutMs = ASK_TIMEOUT_MS } = options;
+  const { timeoutMs = ASK_TIMEOUT_MS } = options ?? {};
   const id = isolate.nextAsk++;
   const step = actor?.step;
   const answer = new Promise((resolve, reject) => {
@@ -73,6 +74,28 @@ export function ask(
   return answer;
 }
 
+/** What is wrong with a question, whoever asks it. */
+function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Error | undefined {
+  if (!isRef(to)) return new TypeError(`Cannot ask: it must be an actor, received ${kindOf(to)}`);
+  const cannot = `Cannot ask "${to.id}"`;
+  if (!isMessage(message)) {
+    const kind = kindOf(message);
+    return new TypeError(`${cannot}: a question must be a record with a type, received ${kind}`);
+  }
+  const { timeoutMs = ASK_TIMEOUT_MS, lane = "data" } = options ?? {};
+  if (typeof timeoutMs !== "number" || !(timeoutMs >= 0)) {
+    return new RangeError(
+      `${cannot} for "${message.type}": timeoutMs must be 0 or more, or Infinity, received ` +
+        String(timeoutMs),
+    );
+  }
+  if (!LANES.includes(lane)) {
+    return new RangeError(
+      `${cannot} for "${message.type}": lane must be "control" or "data", received ${String(lane)}`,
+    );
+  }
+}
+
 function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | undefined {
   const { ref, step } = actor;
   const cannot = `Cannot ask "${to.id}" for "${type}":`;
@@ -85,10 +108,18 @@ function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | unde
   }
 }
 
-/** Ends a question. An answer to one that has ended already changes nothing. */
-export function settleAsk(isolate: Isolate, id: number, outcome: Outcome): void {
+/** Ends a question. An answer to one that has ended already is the dead letter `letter`. */
+export function settleAsk(
+  isolate: Isolate,
+  id: number,
+  outcome: Outcome,
+  letter?: AnswerFrame["letter"],
+): void {
   const pending = isolate.asks.get(id);
-  if (!pending) return;
+  if (!pending) {
+    if (letter) isolate.env.onDeadLetter({ ...letter, reason: "too-late" });
+    return;
+  }
   isolate.asks.delete(id);
   pending.cancelTimeout();
   if (!pending.asker) return resolve(pending, outcome);
@@ -134,14 +165,22 @@ export function abandonAsks(isolate: Isolate, { ref, step, agenda }: Actor): voi
   step.asks.clear();
 }
 
-/** Answers a question with an outcome. @throws {DOMException} when it cannot be cloned. */
+/**
+ * Answers a question with an outcome.
+ *
+ * @param letter what becomes of it when nobody waits for it any more.
+ * @throws {DOMException} when it cannot be cloned.
+ */
 export function answer(
   isolate: Isolate,
   { isolate: to, ask }: ReplyTo,
   outcome: Outcome,
   transfer?: readonly ArrayBuffer[],
+  letter?: AnswerFrame["letter"],
 ): void {
-  post(isolate, to, { kind: "answer", ask, outcome }, transfer);
+  if (letter && isolate.gone.has(to)) {
+    isolate.env.onDeadLetter({ ...letter, reason: "isolate-gone" });
+  } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
 }
 
 /** Ends every question to actors of an isolate that is gone. */

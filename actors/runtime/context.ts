@@ -11,6 +11,7 @@ import { describeFailure, type Down } from "./failure.ts";
 import { enqueue, type Isolate } from "./isolate.ts";
 import { fail, stop } from "./lifecycle.ts";
 import type { ReplyTo } from "./mailbox.ts";
+import { assertMessage } from "./messages.ts";
 import { substream } from "./random.ts";
 import { sendMessage } from "./sending.ts";
 import { snapshot } from "./snapshot.ts";
@@ -74,11 +75,19 @@ export function createContext<M extends Message>(
     },
     random: (label) => draw(isolate, actor, label),
     doing(text) {
-      actor.doing = text;
+      actor.doing = String(text);
     },
     busy: (run) => isolate.pulse.busy(run),
     expose(read) {
-      actor.expose = read;
+      actor.expose = () => {
+        try {
+          return read();
+        } catch (error) {
+          // Whoever looks at the state is not to blame.
+          fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, "expose"));
+          return undefined;
+        }
+      };
     },
     defer: (cleanup) => void actor.cleanups.push(cleanup),
     stop() {
@@ -92,12 +101,13 @@ export function createContext<M extends Message>(
 function deferReply(isolate: Isolate, actor: Actor): Reply {
   const { step } = actor;
   if (!step?.envelope.replyTo) return () => {};
-  const replyTo = take(actor, step.replyTo), asker = step.envelope.from;
+  const replyTo = take(actor, step.replyTo), { from: asker, message: { type } } = step.envelope;
   step.replyTo = undefined;
   return (value, options) => {
     isolate.observer?.did(actor, { kind: "reply", to: asker, value });
     if (!actor.owed.has(replyTo)) take(actor, undefined);
-    answer(isolate, replyTo, { status: "answered", value }, options?.transfer);
+    const letter = { from: actor.ref.id, to: asker.id, type: `answer:${type}` };
+    answer(isolate, replyTo, { status: "answered", value }, options?.transfer, letter);
     actor.owed.delete(replyTo);
   };
 }
@@ -110,7 +120,9 @@ function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {
 function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Message): void {
   if (actor.state === "stopping") return;
   try {
-    enqueue(isolate, actor, { lane: "control", from: down.ref, message: snapshot(as(down)) });
+    const message = as(down);
+    assertMessage("tell of an end", message);
+    enqueue(isolate, actor, { lane: "control", from: down.ref, message: snapshot(message) });
   } catch (error) {
     fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, `end of ${down.ref.id}`));
   }

@@ -40,8 +40,9 @@ export interface SpawnOptions {
   /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
   readonly memoryLimitMb?: number;
   /**
-   * Most data messages that may wait. Flow is by credit, so one more is a broken invariant: the
-   * actor fails. Default {@linkcode MAILBOX_CAPACITY}.
+   * Most messages that may wait, in both lanes, those that have reached its isolate but have not
+   * been received yet included. Flow is by credit, so one more is a broken invariant: the actor
+   * fails. Default {@linkcode MAILBOX_CAPACITY}.
    */
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */
@@ -104,8 +105,9 @@ export interface Context<M extends Message> {
    *
    * @throws {AskTimeoutError} (as a rejection) when no answer comes in time.
    * @throws {ActorFailedError} (as a rejection) when the actor asked is gone.
-   * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself, or when a
-   * handler ends without an answer.
+   * @throws {RangeError} (as a rejection) when the timeout or the lane is none.
+   * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself or one of another
+   * system, when the question cannot be sent, or when a handler ends without an answer.
    */
   ask<T extends Message, R>(
     to: ActorRef<T>,
@@ -120,13 +122,13 @@ export interface Context<M extends Message> {
   deferReply(): Reply;
 
   /**
-   * Makes an actor, a child of this one: it stops with it, and a failure that nobody watches
-   * becomes a failure of this actor. The reference is good at once.
+   * Makes an actor, a child of this one: it stops with it, and a failure that this actor
+   * does not watch becomes its own, whoever else watches. The reference is good at once.
    *
-   * @throws {RangeError} when the id is empty or taken, or the capacity or the memory limit is not
-   * a positive integer.
-   * @throws {TypeError} when `init` cannot be cloned, this actor is stopping, or an actor that does
-   * not get a process has a memory limit.
+   * @throws {RangeError} when the id is empty or taken, the isolate is of no kind, or the capacity
+   * or the memory limit is not a positive integer.
+   * @throws {TypeError} when `init` cannot be cloned, an option is of another type than it must be,
+   * this actor is stopping, or an actor that does not get a process has a memory limit.
    * @throws {Deno.errors.NotCapable} when a process needs a permission that is lacking.
    */
   spawn<I, T extends Message>(

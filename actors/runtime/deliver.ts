@@ -20,7 +20,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
     case "message":
       return deliverMessage(isolate, frame);
     case "answer":
-      return settleAsk(isolate, frame.ask, frame.outcome);
+      return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
     case "launch":
       return launch(isolate, frame);
     case "watch":
@@ -37,23 +37,23 @@ export function deliver(isolate: Isolate, frame: Frame): void {
     case "ended": {
       noteEnd(isolate, frame.child, frame.reason);
       const parent = isolate.actors.get(frame.parent.serial);
-      return parent && childEnded(isolate, parent, frame.child, frame.reason, frame.isWatched);
+      return parent && childEnded(isolate, parent, frame.child, frame.reason);
     }
   }
 }
 
 function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
-  const { to, from, lane, message } = frame;
+  const { to, from, message } = frame;
   const actor = isolate.actors.get(to.serial);
   if (!actor) {
     const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
     return bury(isolate, frame, reason, isolate.failures.get(to.serial));
   }
   if (actor.state === "stopping") return bury(isolate, frame, "stopped", actor.reason);
-  if (lane === "data" && actor.mailbox.dataLength >= actor.capacity) {
+  if (actor.mailbox.length >= actor.capacity) {
     const error = new RangeError(
       `Cannot enqueue "${message.type}" of "${from.id}": the mailbox of "${to.id}" must hold at ` +
-        `most ${actor.capacity} data messages`,
+        `most ${actor.capacity} messages`,
     );
     fail(isolate, actor, describeFailure(to.id, "mailbox-overflow", error));
     return bury(isolate, frame, "stopped", actor.reason);

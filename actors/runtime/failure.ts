@@ -59,6 +59,19 @@ export interface Down {
 }
 
 /**
+ * Why nobody will handle a message. `no-such-actor`: there never was one with this address in this
+ * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`,
+ * or its address or its lane is none. `too-late`: nobody waits for this answer any more.
+ */
+export type DeadReason =
+  | "no-such-actor"
+  | "stopped"
+  | "isolate-gone"
+  | "not-cloneable"
+  | "malformed"
+  | "too-late";
+
+/**
  * A message that nobody will handle.
  *
  * @example
@@ -87,11 +100,11 @@ export interface DeadLetter {
   /** Type of the message. */
   readonly type: string;
   /** Why nobody will. */
-  readonly reason: "no-such-actor" | "stopped" | "isolate-gone" | "not-cloneable";
+  readonly reason: DeadReason;
 }
 
 /**
- * An actor has failed and nobody watched it, or the actor that was asked is gone.
+ * An actor has failed and its parent did not watch it, or the actor that was asked is gone.
  *
  * @example
  * ```ts
@@ -170,14 +183,30 @@ export function describeFailure(
   thrown: unknown,
   handling?: string,
 ): Failure {
-  const error = thrown instanceof Error ? thrown : new Error(String(thrown));
-  const { name, message } = error;
+  const isError = thrown instanceof Error, message = messageOf(thrown);
+  const name = isError ? textOf(() => thrown.name) : "Error";
+  const headline = `${name}: ${message}`;
+  const stack = isError ? textOf(() => thrown.stack ?? headline) : headline;
   return {
     actor,
     kind,
-    error: { name, message, stack: error.stack ?? `${name}: ${message}` },
+    error: { name, message, stack },
     ...(handling === undefined ? {} : { handling }),
   };
+}
+
+/** What was thrown, in words, whatever it is. */
+export function messageOf(thrown: unknown): string {
+  return textOf(() => thrown instanceof Error ? thrown.message : thrown);
+}
+
+/** A value as text, where it may be anything and may throw itself. */
+function textOf(read: () => unknown): string {
+  try {
+    return String(read());
+  } catch {
+    return "something that cannot be told";
+  }
 }
 
 /** The failure that stands for "this actor can answer no more". */

@@ -4,7 +4,6 @@
  * @module
  */
 
-import { keyOf } from "./actor.ts";
 import { loseAsks } from "./asks.ts";
 import type { Reason } from "./failure.ts";
 import { type Isolate, releaseId } from "./isolate.ts";
@@ -23,8 +22,7 @@ export function isolateGone(isolate: Isolate, number: number, reason: Reason): v
   isolate.gone.set(number, reason);
   const lost = (ref: ActorRef): Reason =>
     reason === "stopped" || reason.kind !== "exit" ? reason : { ...reason, actor: ref.id };
-  const watched = new Set(isolate.watches.keys());
-  for (const key of watched) {
+  for (const key of [...isolate.watches.keys()]) {
     const ref = isolate.watches.get(key)?.[0]?.ref;
     if (ref?.isolate !== number) continue;
     announce(isolate, { ref, reason: lost(ref) });
@@ -33,7 +31,7 @@ export function isolateGone(isolate: Isolate, number: number, reason: Reason): v
   for (const actor of [...isolate.actors.values()]) {
     for (const { ref } of [...actor.children.values()]) {
       if (ref.isolate !== number) continue;
-      childEnded(isolate, actor, ref, lost(ref), watched.has(keyOf(ref)));
+      childEnded(isolate, actor, ref, lost(ref));
     }
     if (actor.parent?.isolate === number) stop(isolate, actor);
   }

@@ -10,7 +10,7 @@ import { type Choose, choosingPicker, fifoPicker, type Offers, type Picker } fro
 import type { Clock } from "./clock.ts";
 import { type DeadLetter, describeFailure, type Failure, type Reason } from "./failure.ts";
 import type { Envelope } from "./mailbox.ts";
-import { type Observer, type ObserverSpec, openObserver } from "./observer.ts";
+import { guarded, type Observer, type ObserverSpec, openObserver } from "./observer.ts";
 import { Pulse } from "./pulse.ts";
 import { snapshot } from "./snapshot.ts";
 import type { Transport } from "./transports/transport.ts";
@@ -23,6 +23,8 @@ import type { Watch } from "./watches.ts";
  * simulation is another environment under the same actors.
  */
 export interface Environment {
+  /** Tells the addresses of this system from those of others. Absent where there is but one. */
+  readonly system?: number | undefined;
   /** The root of all {@linkcode substream}s. */
   readonly seed: number;
   readonly clock: Clock;
@@ -96,6 +98,8 @@ export function createIsolate(
 ): Isolate {
   const actors = new Map<number, Actor>();
   const { observer } = env;
+  const blame = (error: unknown) =>
+    env.onFailure(describeFailure("system", "throw", error, "observer"));
   let ready: Promise<void> | undefined;
   const isolate: Isolate = {
     number,
@@ -115,7 +119,7 @@ export function createIsolate(
       isolate.isRunning = true;
       queueMicrotask(() => ready ? ready.then(() => run(isolate)) : run(isolate));
     },
-    observer: observer && "begins" in observer ? observer : undefined,
+    observer: observer && "begins" in observer ? guarded(observer, blame) : undefined,
     isRunning: false,
     current: undefined,
     nextSerial: 0,
@@ -125,7 +129,7 @@ export function createIsolate(
   };
   if (observer && !isolate.observer) {
     ready = openObserver(observer as ObserverSpec, number).then(
-      (observer) => void (isolate.observer = observer),
+      (observer) => void (isolate.observer = guarded(observer, blame)),
       (error) => env.onFailure(describeFailure("system", "init", error, "observer")),
     );
   }
@@ -159,13 +163,14 @@ export interface Contents {
   readonly from: ActorRef;
   readonly message: Message;
   readonly replyTo?: Envelope["replyTo"];
+  readonly timerKey?: Envelope["timerKey"];
 }
 
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
-  const { lane, from, message, replyTo } = contents;
-  const nth = count(isolate, actor, from);
-  const envelope: Envelope = { seq: isolate.nextSeq++, nth, lane, from, message, replyTo };
+  const { lane, from, message, replyTo, timerKey } = contents;
+  const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
+  const envelope: Envelope = { seq, nth, lane, from, message, replyTo, timerKey };
   actor.mailbox.push(envelope);
   offer(isolate, actor);
   return envelope;

@@ -15,7 +15,7 @@ import { type Isolate, post, releaseId, schedule } from "./isolate.ts";
 import { bury } from "./sending.ts";
 import { cancelTimers } from "./timers.ts";
 import type { ActorRef } from "./types.ts";
-import { unwatchAll } from "./watches.ts";
+import { isWatching, unwatchAll } from "./watches.ts";
 
 /** Failures kept for those who watch an actor after its end. */
 const MAX_FAILURES = 1000;
@@ -119,8 +119,7 @@ function leave(isolate: Isolate, actor: Actor): void {
   }
   for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });
   if (parent) {
-    const isWatched = watchers.size > 0;
-    post(isolate, parent.isolate, { kind: "ended", parent, child: ref, reason, isWatched });
+    post(isolate, parent.isolate, { kind: "ended", parent, child: ref, reason });
   }
   if (isolate.actors.size === 0) isolate.env.onEmpty(reason);
 }
@@ -131,13 +130,13 @@ function remember(isolate: Isolate, serial: number, failure: Failure): void {
   if (failures.size > MAX_FAILURES) failures.delete(failures.keys().next().value!);
 }
 
-/** A child of `parent` has ended. What nobody watches becomes the parent's own failure. */
+/** A child of `parent` has ended. A failure that the parent does not watch becomes its own: that
+ * somebody else does is no concern of the parent's. */
 export function childEnded(
   isolate: Isolate,
   parent: Actor,
   ref: ActorRef,
   reason: Reason,
-  isWatched: boolean,
 ): void {
   const key = keyOf(ref), child = parent.children.get(key);
   if (!child) return;
@@ -145,9 +144,8 @@ export function childEnded(
   child.cancelKill?.();
   releaseId(isolate, ref);
   child.ended?.resolve();
-  // Here too, as a watch may have been on its way when a child elsewhere failed.
-  if (reason !== "stopped" && !isWatched && !isolate.watches.has(key)) {
-    fail(isolate, parent, reason);
-  }
+  // A watch may also have been on its way when a child elsewhere failed.
+  const isTold = child.isTold || isWatching(isolate, parent, key);
+  if (reason !== "stopped" && !isTold) fail(isolate, parent, reason);
   goOn(isolate, parent);
 }

@@ -29,6 +29,8 @@ export interface Envelope {
   readonly message: Message;
   /** Set when the sender waits for an answer. */
   readonly replyTo?: ReplyTo | undefined;
+  /** Set on the message of a timer that has a key. */
+  readonly timerKey?: string | undefined;
   /** Set on what the runtime itself makes an actor do (start, resume, finish). */
   readonly run?: () => void | Promise<void>;
 }
@@ -38,9 +40,9 @@ export class Mailbox {
   readonly #control = new Ring<Envelope>();
   readonly #data = new Ring<Envelope>();
 
-  /** Data messages that wait. */
-  get dataLength(): number {
-    return this.#data.length;
+  /** Messages that wait, in both lanes. */
+  get length(): number {
+    return this.#control.length + this.#data.length;
   }
 
   /** Adds an envelope at the end of its lane. */

@@ -19,6 +19,7 @@ export {
   ActorFailedError,
   AskTimeoutError,
   type DeadLetter,
+  type DeadReason,
   type Down,
   type Failure,
   type Reason,

@@ -7,6 +7,7 @@
 
 import type { Actor } from "./actor.ts";
 import type { Envelope } from "./mailbox.ts";
+import { snapshot } from "./snapshot.ts";
 import type { ActorRef } from "./types.ts";
 
 /** What an actor does that others notice, and what it takes from the world. */
@@ -67,7 +68,48 @@ export async function openObserver(spec: ObserverSpec, isolate: number): Promise
         `received ${typeof factory}`,
     );
   }
-  return (factory as ObserverFactory)(isolate, spec.init);
+  const observer = (factory as ObserverFactory)(isolate, spec.init);
+  for (const part of ["begins", "did", "ends", "closes"] as const) {
+    if (typeof observer?.[part] === "function") continue;
+    throw new TypeError(
+      `Cannot observe: "${spec.export}" must return an observer, received one without ${part}`,
+    );
+  }
+  return observer;
+}
+
+/**
+ * An observer that harms nobody whom it observes: when it throws, that is told once, and it sees
+ * nothing more.
+ */
+export function guarded(observer: Observer, onError: (error: unknown) => void): Observer {
+  let isBroken = false;
+  const guard = (see: () => void, isItsFault = () => true) => {
+    if (isBroken) return;
+    try {
+      see();
+    } catch (error) {
+      if (!isItsFault()) return;
+      isBroken = true;
+      onError(error);
+    }
+  };
+  return {
+    begins: (actor, envelope, now) => guard(() => observer.begins(actor, envelope, now)),
+    // A value that cannot be looked at is not sent either, which its actor is told.
+    did: (actor, effect) => guard(() => observer.did(actor, effect), () => canBeSent(effect.value)),
+    ends: (actor) => guard(() => observer.ends(actor)),
+    closes: () => guard(() => observer.closes()),
+  };
+}
+
+function canBeSent(value: unknown): boolean {
+  try {
+    snapshot(value);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** An observed message, told apart from any other of a run: who sent it to whom as which. */

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { createActor, keyOf } from "./actor.ts";
+import { createActor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
 import { abandonAll, ask } from "./asks.ts";
 import { deliver } from "./deliver.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
@@ -24,6 +24,7 @@ import { watch } from "./watches.ts";
 export interface World extends
   Pick<
     Environment,
+    | "system"
     | "seed"
     | "clock"
     | "choose"
@@ -47,7 +48,7 @@ export interface World extends
 
 /** Makes a system in a world. */
 export function openSystem(world: World): System {
-  const { seed, clock, stopGraceMs } = world;
+  const { system: token, seed, clock, stopGraceMs } = world;
   const deadLetters: DeadLetter[] = [];
   const failed = Promise.withResolvers<never>();
   const emptied = Promise.withResolvers<void>();
@@ -69,6 +70,7 @@ export function openSystem(world: World): System {
     }
   };
   const transport = world.connect?.({
+    system: token,
     seed,
     stopGraceMs,
     observer: world.observer && "module" in world.observer ? world.observer : undefined,
@@ -77,6 +79,7 @@ export function openSystem(world: World): System {
     isolateGone: (number, reason) => isolateGone(isolate, number, reason),
   });
   const env: Environment = {
+    system: token,
     seed,
     clock,
     stopGraceMs,
@@ -92,9 +95,14 @@ export function openSystem(world: World): System {
     onEmpty: () => emptied.resolve(),
   };
   const isolate = createIsolate(0, env, deliver, world.run ?? run);
-  const self = createActor({ id: "system", isolate: 0, serial: 0 }, undefined, 1);
+  const address = { id: "system", isolate: 0, serial: SYSTEM_SERIAL };
+  const self = createActor(
+    { ...address, ...token !== undefined && { system: token } },
+    undefined,
+    1,
+  );
   self.state = "ready";
-  isolate.actors.set(0, self);
+  isolate.actors.set(SYSTEM_SERIAL, self);
   isolate.ids.set(self.ref.id, keyOf(self.ref));
   isolate.nextSerial = FIRST_SERIAL;
   world.attach?.(isolate);

@@ -8,25 +8,35 @@ import type { SendOptions } from "./context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "./failure.ts";
 import { type Isolate, post } from "./isolate.ts";
 import type { ReplyTo } from "./mailbox.ts";
+import { isMessage, isRef, kindOf } from "./messages.ts";
+import { isCloneError } from "./snapshot.ts";
 import type { MessageFrame, Outcome } from "./transports/wire.ts";
-import type { ActorRef, Message } from "./types.ts";
+import type { ActorRef, Lane, Message } from "./types.ts";
 
-/** The platform refused to clone a value. */
-export function isCloneError(error: unknown): error is DOMException {
-  return error instanceof DOMException && error.name === "DataCloneError";
-}
+/** The names of the lanes. */
+export const LANES: readonly Lane[] = ["control", "data"];
 
-/** Sends a message. Enqueued at once: no other actor runs before the step ends, so the order is
- * the order of the program. */
+/**
+ * Sends a message. Enqueued at once: no other actor runs before the step ends, so the order is
+ * the order of the program. Whatever is wrong with it, it ends as a dead letter.
+ */
 export function sendMessage(
   isolate: Isolate,
   from: ActorRef,
   to: ActorRef,
   message: Message,
-  { lane = "data", transfer }: SendOptions = {},
+  options: SendOptions | undefined,
   replyTo?: ReplyTo,
 ): void {
+  const { lane = "data", transfer } = options ?? {};
   const frame: MessageFrame = { kind: "message", to, from, lane, message, replyTo };
+  if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
+    return bury(isolate, frame, "malformed");
+  }
+  if (to.system !== isolate.env.system) {
+    const why = "it must be an actor of the same system";
+    return bury(isolate, frame, "no-such-actor", undefined, { status: "unsent", why });
+  }
   if (isolate.gone.has(to.isolate)) {
     return bury(isolate, frame, "isolate-gone", isolate.gone.get(to.isolate));
   }
@@ -46,7 +56,12 @@ export function bury(
   end?: Reason,
   unsent?: Outcome,
 ): void {
-  isolate.env.onDeadLetter({ from: from.id, to: to.id, type: message.type, reason });
+  isolate.env.onDeadLetter({
+    from: from.id,
+    to: isRef(to) ? to.id : kindOf(to),
+    type: isMessage(message) ? message.type : kindOf(message),
+    reason,
+  });
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });

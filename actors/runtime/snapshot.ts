@@ -4,6 +4,8 @@
  * @module
  */
 
+import { messageOf } from "./failure.ts";
+
 /** Deepest nesting that is copied by hand; beyond it, and for cycles, the platform does it. */
 const MAX_DEPTH = 6;
 
@@ -81,12 +83,33 @@ function areSmall(transfer: readonly Transferable[]): transfer is readonly Array
  * @throws {DOMException} `DataCloneError` when the platform cannot clone the value.
  */
 export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T {
-  if (areSmall(transfer)) {
-    const copy = copyPlain(value, MAX_DEPTH);
-    if (copy !== NOT_PLAIN) {
-      for (const buffer of transfer) buffer.transfer(0);
-      return copy as T;
+  return cloning(() => {
+    if (areSmall(transfer)) {
+      const copy = copyPlain(value, MAX_DEPTH);
+      if (copy !== NOT_PLAIN) {
+        for (const buffer of transfer) buffer.transfer(0);
+        return copy as T;
+      }
     }
+    return structuredClone(value, { transfer: [...transfer] });
+  });
+}
+
+/** The platform refused to clone a value. */
+export function isCloneError(error: unknown): error is DOMException {
+  return error instanceof DOMException && error.name === "DataCloneError";
+}
+
+/**
+ * Does what clones a value. Getters throw what they like, and of a list that holds no buffers the
+ * platform complains in its own way: whatever it is, the value cannot be cloned.
+ *
+ * @throws {DOMException} `DataCloneError`
+ */
+export function cloning<T>(clone: () => T): T {
+  try {
+    return clone();
+  } catch (error) {
+    throw isCloneError(error) ? error : new DOMException(messageOf(error), "DataCloneError");
   }
-  return structuredClone(value, { transfer: [...transfer] });
 }

@@ -5,11 +5,11 @@
  */
 
 import { type Actor, type AnyHandlers, createActor, keyOf } from "./actor.ts";
+import { checkHandlers, checkSpawn } from "./checks.ts";
 import { createContext } from "./context.ts";
 import { MAILBOX_CAPACITY, type SpawnOptions } from "./context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
-import { isCloneError } from "./sending.ts";
-import { snapshot } from "./snapshot.ts";
+import { isCloneError, snapshot } from "./snapshot.ts";
 import type { LaunchFrame, Place } from "./transports/wire.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Message } from "./types.ts";
 
@@ -26,23 +26,36 @@ const MAX_ISOLATES = 65_535;
 export function spawn<T extends Message>(
   isolate: Isolate,
   parent: Actor,
-  { module, export: name }: ActorSpec,
+  spec: ActorSpec,
   init: unknown,
   options: SpawnOptions,
 ): ActorRef<T> {
+  checkSpawn(spec, options);
+  const { module, export: name } = spec;
   const { id, capacity = MAILBOX_CAPACITY, transfer = [] } = options;
-  check(isolate, parent, module, id, capacity);
+  if (parent.state === "stopping") {
+    throw new TypeError(`Cannot spawn "${id}": "${parent.ref.id}" must not be stopping`);
+  }
+  if (isolate.ids.has(id)) {
+    throw new RangeError(
+      `Cannot spawn "${id}": id must be unique, received that of a living actor`,
+    );
+  }
   const { transport } = isolate.env, place = placeOf(options);
   const elsewhere = place.isolate === "local" ? undefined : transport;
-  const ref: ActorRef<T> = elsewhere
-    ? { id, isolate: nextIsolate(isolate, id), serial: FIRST_SERIAL }
-    : { id, isolate: isolate.number, serial: isolate.nextSerial++ };
-  const spec = { module, export: name };
+  const { system } = isolate.env;
+  const ref: ActorRef<T> = {
+    id,
+    ...elsewhere
+      ? { isolate: nextIsolate(isolate, id), serial: FIRST_SERIAL }
+      : { isolate: isolate.number, serial: isolate.nextSerial++ },
+    ...system !== undefined && { system },
+  };
   const frame: LaunchFrame = {
     kind: "launch",
     ref,
     parent: parent.ref,
-    spec,
+    spec: { module, export: name },
     init,
     capacity,
     place,
@@ -61,36 +74,8 @@ export function spawn<T extends Message>(
   return ref;
 }
 
-function check(isolate: Isolate, parent: Actor, module: string, id: string, capacity: number) {
-  const cannot = `Cannot spawn "${id}":`;
-  if (parent.state === "stopping") {
-    throw new TypeError(`${cannot} "${parent.ref.id}" must not be stopping`);
-  }
-  if (typeof id !== "string" || id === "") {
-    throw new RangeError(`${cannot} id must be a string of one character or more`);
-  }
-  if (isolate.ids.has(id)) {
-    throw new RangeError(`${cannot} id must be unique, received that of a living actor`);
-  }
-  if (!URL.canParse(module)) {
-    throw new TypeError(`${cannot} module must be an absolute URL, received ${module}`);
-  }
-  if (!Number.isSafeInteger(capacity) || capacity < 1) {
-    throw new RangeError(`${cannot} capacity must be a positive integer, received ${capacity}`);
-  }
-}
-
-function placeOf({ id, isolate = "local", memoryLimitMb }: SpawnOptions): Place {
-  if (memoryLimitMb === undefined) return { isolate };
-  if (isolate !== "process") {
-    throw new TypeError(`Cannot spawn "${id}": only a process must have a memoryLimitMb`);
-  }
-  if (!Number.isSafeInteger(memoryLimitMb) || memoryLimitMb < 1) {
-    throw new RangeError(
-      `Cannot spawn "${id}": memoryLimitMb must be a positive integer, received ${memoryLimitMb}`,
-    );
-  }
-  return { isolate, memoryLimitMb };
+function placeOf({ isolate = "local", memoryLimitMb }: SpawnOptions): Place {
+  return memoryLimitMb === undefined ? { isolate } : { isolate, memoryLimitMb };
 }
 
 function nextIsolate(isolate: Isolate, id: string): number {
@@ -103,6 +88,11 @@ function nextIsolate(isolate: Isolate, id: string): number {
   }
   isolate.started++;
   return number;
+}
+
+/** Who starts the isolate with this number, if there ever is one. */
+export function starterOf(number: number): number {
+  return Math.floor(number / (MAX_ISOLATES + 1));
 }
 
 /** Puts the actor of a launch frame into this isolate; its first step makes its state. */
@@ -127,6 +117,8 @@ async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame
   }
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;
-  actor.handlers = await isolate.pulse.busy(() => make(ctx, init)) as AnyHandlers;
+  const handlers = await isolate.pulse.busy(() => make(ctx, init)) as AnyHandlers;
+  checkHandlers(actor.ref.id, spec.export, handlers);
+  actor.handlers = handlers;
   if (actor.state === "starting") actor.state = "ready";
 }

@@ -57,7 +57,7 @@ export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<v
 }
 
 function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
-  const { message, replyTo } = envelope;
+  const { message, replyTo, timerKey } = envelope;
   const step: Actor["step"] = {
     envelope,
     replyTo,
@@ -69,6 +69,8 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   actor.step = step;
   actor.doing = "";
   if (replyTo) actor.owed.add(replyTo);
+  // It waits no longer, so there is nothing left to cancel.
+  if (timerKey !== undefined) actor.timers.delete(timerKey);
   if (!envelope.run && !Object.hasOwn(actor.handlers, message.type)) {
     return crash(isolate, actor, "unknown-message", unknownMessage(actor, message.type));
   }

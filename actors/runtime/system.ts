@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkSystem } from "./checks.ts";
 import { realClock } from "./clock.ts";
 import { relaxedPace } from "./pace.ts";
 import { openSystem } from "./root.ts";
@@ -17,6 +18,8 @@ const STOP_GRACE_MS = 5000;
 /**
  * Makes a system of actors. It costs nothing until actors are spawned, and keeps the program
  * alive only while workers live or messages wait.
+ *
+ * @throws {TypeError} or {@linkcode RangeError} in a sentence when an option cannot be served.
  *
  * @example
  * ```ts
@@ -41,8 +44,10 @@ const STOP_GRACE_MS = 5000;
  * ```
  */
 export function createSystem(options: SystemOptions = {}): System {
+  checkSystem(options);
   const { seed = 0, stopGraceMs = STOP_GRACE_MS, choose, now, observer, onDeadLetter } = options;
   return openSystem({
+    system: crypto.getRandomValues(new Uint32Array(1))[0]!,
     seed,
     stopGraceMs,
     choose,

@@ -53,7 +53,8 @@ export interface System extends AsyncDisposable {
    */
   readonly activity?: () => number;
   /**
-   * Rejects with {@linkcode ActorFailedError} at the first failure that nobody watches. A failure
+   * Rejects with {@linkcode ActorFailedError} at the first failure that no parent watches, and when an
+   * observer throws. A failure
    * that nobody waits for here either ends the program, as any rejection does.
    */
   readonly failed: Promise<never>;

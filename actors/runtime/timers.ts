@@ -6,6 +6,7 @@
 
 import type { Actor, Timer } from "./actor.ts";
 import { enqueue, type Isolate, offer } from "./isolate.ts";
+import { assertMessage } from "./messages.ts";
 import { snapshot } from "./snapshot.ts";
 import type { Message } from "./types.ts";
 
@@ -20,6 +21,7 @@ export function startTimer(
   if (!(delayMs >= 0)) {
     throw new RangeError(`Cannot start a timer: delayMs must be 0 or more, received ${delayMs}`);
   }
+  assertMessage("start a timer", message);
   if (actor.state === "stopping") return;
   if (key !== undefined) cancelTimer(isolate, actor, key);
   const name = key ?? Symbol();
@@ -30,8 +32,9 @@ export function startTimer(
         lane: "control",
         from: actor.ref,
         message: copy,
+        timerKey: key,
       });
-      // With a key it stays, so that cancel finds the message while it waits.
+      // With a key it stays while the message waits, so that cancel finds it.
       if (key === undefined) actor.timers.delete(name);
     }),
   };

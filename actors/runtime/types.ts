@@ -48,7 +48,8 @@ export type Lane = "control" | "data";
  * await using system = createSystem();
  * const module = "data:text/javascript,export const idle = () => ({})";
  * const ref: ActorRef = system.spawn({ module, export: "idle" }, undefined, { id: "a" });
- * assert.deepEqual(structuredClone(ref), { id: "a", isolate: 0, serial: 1 });
+ * const { id, isolate, serial } = structuredClone(ref);
+ * assert.deepEqual({ id, isolate, serial }, { id: "a", isolate: 0, serial: 1 });
  * ```
  *
  * @typeParam M messages that the actor handles.
@@ -61,6 +62,9 @@ export interface ActorRef<M extends Message = never> {
   /** Which actor of that isolate, in order of spawning. A restarted actor has another serial, so a
    * message to the dead one never reaches its successor. */
   readonly serial: number;
+  /** Drawn for each system, so that an address of one never reaches an actor of another. Absent in
+   * simulations. */
+  readonly system?: number;
   /** For the type checker; never present. */
   readonly "~accepts"?: (message: M) => void;
 }

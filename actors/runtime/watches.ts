@@ -7,15 +7,16 @@
  * @module
  */
 
-import { type Actor, keyOf } from "./actor.ts";
-import type { Down } from "./failure.ts";
+import { type Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
+import { describeFailure, type Down } from "./failure.ts";
 import { type Isolate, post } from "./isolate.ts";
+import { assertRef } from "./messages.ts";
 import type { ActorRef } from "./types.ts";
 
 /** Somebody in this isolate who watches an actor. */
 export interface Watch {
   readonly ref: ActorRef;
-  /** Absent when it is not an actor. */
+  /** Absent when it is the owner of the system. */
   readonly watcher: Actor | undefined;
   readonly notify: (down: Down) => void;
 }
@@ -27,6 +28,11 @@ export function watch(
   watcher: Actor | undefined,
   notify: (down: Down) => void,
 ): void {
+  assertRef("watch", ref);
+  if (ref.system !== isolate.env.system) {
+    const error = new Error(`actor "${ref.id}" is of another system`);
+    return notify({ ref, reason: describeFailure(ref.id, "exit", error) });
+  }
   const reason = isolate.gone.get(ref.isolate);
   if (reason) return notify({ ref, reason });
   const key = keyOf(ref), watches = isolate.watches.get(key);
@@ -36,6 +42,17 @@ export function watch(
     isolate.watches.set(key, [{ ref, watcher, notify }]);
     post(isolate, ref.isolate, { kind: "watch", ref, by: isolate.number });
   }
+}
+
+/** The actor that watches: what the owner of the system watches, the system does. */
+function keeperOf({ actors }: Isolate, watcher: Actor | undefined): Actor | undefined {
+  return watcher ?? actors.get(SYSTEM_SERIAL);
+}
+
+/** Whether `actor` watches the one with this key. */
+export function isWatching(isolate: Isolate, actor: Actor, key: string): boolean {
+  const watches = isolate.watches.get(key) ?? [];
+  return watches.some(({ watcher }) => keeperOf(isolate, watcher) === actor);
 }
 
 /** Ends all that an actor watches. */
@@ -69,6 +86,8 @@ export function announce(isolate: Isolate, down: Down): void {
   isolate.watches.delete(key);
   for (const { watcher, notify } of watches) {
     watcher?.watching.delete(key);
+    const child = keeperOf(isolate, watcher)?.children.get(key);
+    if (child) child.isTold = true;
     notify(down);
   }
 }

@@ -22,7 +22,7 @@ export type Up = (frame: UpFrame, transfer?: readonly Transferable[]) => void;
 
 /** Makes the isolate that a boot frame describes; its first actor is not launched yet. */
 export function openGuest(
-  { isolate: number, seed, stopGraceMs, observer }: BootFrame,
+  { isolate: number, system, seed, stopGraceMs, observer }: BootFrame,
   pulse: Pulse,
   up: Up,
   lines: Pick<Transport, "post" | "drain">,
@@ -30,6 +30,7 @@ export function openGuest(
   const isolate = createIsolate(
     number,
     {
+      system,
       seed,
       stopGraceMs,
       observer,

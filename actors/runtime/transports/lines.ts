@@ -8,6 +8,7 @@
 
 import { receiveMessageOnPort } from "node:worker_threads";
 import { turn } from "../pace.ts";
+import { cloning } from "../snapshot.ts";
 import type { Frame } from "./wire.ts";
 
 /**
@@ -32,8 +33,9 @@ interface Incoming {
   readonly early: Map<number, Frame>;
 }
 
-/** Most frames of a line that are received at once: a fast sender must not keep all from work. */
-const MAX_DRAIN = 1024;
+/** Most frames of a line that are received at once: a fast sender must not keep all from work. Many
+ * times what an isolate handles until it receives again, so that what waits is counted. */
+const MAX_DRAIN = 65_536;
 
 /** Turns of the event loop without a frame after which a dead isolate's line counts as empty. */
 const QUIET_TURNS = 4;
@@ -61,7 +63,7 @@ export class Lines {
   post(to: number, frame: Frame, transfer: readonly Transferable[]): void {
     const line = this.#outgoing.get(to) ?? this.#open(to);
     const numbered: Numbered = new Map([[line.sent, frame]]);
-    line.port.postMessage(numbered, [...transfer]);
+    cloning(() => line.port.postMessage(numbered, [...transfer]));
     // Only now: a frame that cannot be cloned has not been sent.
     line.sent++;
   }
@@ -70,19 +72,25 @@ export class Lines {
   accept(from: number, port: MessagePort): void {
     const line: Incoming = { port, received: 0, early: new Map() };
     this.#incoming.set(from, line);
-    port.onmessage = ({ data }) => this.#hear(line, data as Numbered);
+    port.onmessage = ({ data }) => {
+      this.#hear(line, data as Numbered);
+      // What waits behind it is to count for the capacity of its actor before that goes on.
+      this.#drain(line);
+    };
   }
 
   /** Receives what has come by now. The event loop hands over one frame of a line a turn, which
    * would keep a control message behind as many steps as there are frames before it. */
   drain(): void {
-    for (const line of this.#incoming.values()) {
-      for (let n = 0; n < MAX_DRAIN; n++) {
-        // The types know the ports of node only; this takes those of the web as well.
-        const got = receiveMessageOnPort(line.port as never);
-        if (!got) break;
-        this.#hear(line, got.message as Numbered);
-      }
+    for (const line of this.#incoming.values()) this.#drain(line);
+  }
+
+  #drain(line: Incoming): void {
+    for (let n = 0; n < MAX_DRAIN; n++) {
+      // The types know the ports of node only; this takes those of the web as well.
+      const got = receiveMessageOnPort(line.port as never);
+      if (!got) break;
+      this.#hear(line, got.message as Numbered);
     }
   }
 

@@ -113,6 +113,10 @@ export class ProcessHost implements Host {
     return hasStirred;
   }
 
+  hasStarted(about: number): void {
+    this.#tell({ kind: "has-started", about });
+  }
+
   kill(why: string): void {
     this.#why = why;
     this.#kill();

@@ -101,6 +101,8 @@ function hear(frame: DownFrame | SwitchFrame | Frame): void {
       return links.switch(frame.from);
     case "isolate-gone":
       return void forget(frame);
+    case "has-started":
+      return up({ kind: "started", about: frame.about });
     default:
       return isolate?.deliver(frame);
   }

@@ -27,6 +27,7 @@ export interface Transport {
 
 /** What the transport of the root needs of it. */
 export interface Root {
+  readonly system: number | undefined;
   readonly seed: number;
   readonly stopGraceMs: number;
   /** What every isolate is observed by. */
@@ -56,6 +57,8 @@ export interface Host {
   isolateGone(isolate: number, reason: Reason): void;
   /** Whether it is at work, or has been since this was asked last. */
   stirs(): boolean;
+  /** Has it say when all that it has started until now is told. */
+  hasStarted(about: number): void;
   /** Ends it, however busy it is. */
   kill(why: string): void;
   /** Lets it end, and waits until all it has sent is received. */

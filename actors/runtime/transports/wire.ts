@@ -50,11 +50,21 @@ export type Outcome =
   | { readonly status: "unsent"; readonly why: string }
   | { readonly status: "timeout" };
 
+/** An answer for somebody in the isolate that gets this. */
+export interface AnswerFrame {
+  readonly kind: "answer";
+  /** Which question of that isolate. */
+  readonly ask: number;
+  readonly outcome: Outcome;
+  /** What an actor answered, should nobody wait for it any more. */
+  readonly letter?: Omit<DeadLetter, "reason"> | undefined;
+}
+
 /** What one isolate tells another. */
 export type Frame =
   | LaunchFrame
   | MessageFrame
-  | { readonly kind: "answer"; readonly ask: number; readonly outcome: Outcome }
+  | AnswerFrame
   /** Somebody in isolate `by` wants to know when `ref` ends. */
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
@@ -66,7 +76,6 @@ export type Frame =
     readonly parent: ActorRef;
     readonly child: ActorRef;
     readonly reason: Reason;
-    readonly isWatched: boolean;
   };
 
 /** The receiving end of a line from a worker, or where a process waits to be called for a link. */
@@ -85,6 +94,8 @@ export type UpFrame =
   }
   /** The isolate's first actor, and so its last, has ended. */
   | { readonly kind: "done"; readonly reason: Reason }
+  /** All that this isolate has started until now is told. The answer to a {@linkcode DownFrame}. */
+  | { readonly kind: "started"; readonly about: number }
   /** An isolate does not stop: end it. */
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
   | { readonly kind: "dead-letter"; readonly letter: DeadLetter };
@@ -106,6 +117,7 @@ export interface SwitchFrame {
 /** The first frame from the root: who the isolate is, and its first actor. */
 export interface BootFrame {
   readonly kind: "boot";
+  readonly system: number | undefined;
   readonly isolate: number;
   readonly seed: number;
   readonly stopGraceMs: number;
@@ -120,4 +132,6 @@ export type DownFrame =
   | BootFrame
   /** Listen to `line`, that from isolate `from`. */
   | { readonly kind: "accept"; readonly from: number; readonly line: Line }
-  | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason };
+  | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason }
+  /** Has this isolate, or one that it started, started isolate `about`? */
+  | { readonly kind: "has-started"; readonly about: number };

@@ -9,6 +9,7 @@
 
 import { describeFailure, type Reason } from "../failure.ts";
 import { Pulse } from "../pulse.ts";
+import { cloning } from "../snapshot.ts";
 import type { Hub } from "./hub.ts";
 import type { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
@@ -42,7 +43,7 @@ export class WorkerHost implements Host {
   constructor(hub: Hub, boot: BootFrame, transfer: readonly ArrayBuffer[]) {
     const { port1, port2 } = new MessageChannel();
     try {
-      port1.postMessage({ ...boot, pulse: this.#pulse.buffer }, [...transfer]);
+      cloning(() => port1.postMessage({ ...boot, pulse: this.#pulse.buffer }, [...transfer]));
     } catch (error) {
       for (const port of [port1, port2]) port.close();
       throw error;
@@ -90,6 +91,10 @@ export class WorkerHost implements Host {
 
   stirs(): boolean {
     return this.#pulse.stirs();
+  }
+
+  hasStarted(about: number): void {
+    this.#tell({ kind: "has-started", about });
   }
 
   kill(why: string): void {

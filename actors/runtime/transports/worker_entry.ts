@@ -8,6 +8,7 @@ import { isolateGone } from "../gone.ts";
 import type { Isolate } from "../isolate.ts";
 import { Pulse } from "../pulse.ts";
 import { openGuest, type Up } from "./guest.ts";
+import { cloning } from "../snapshot.ts";
 import { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
 import type { DownFrame } from "./wire.ts";
@@ -23,7 +24,7 @@ const scope = globalThis as unknown as WorkerScope;
 
 /** The port to the root: the first and only message to the worker itself. */
 let root: MessagePort;
-const up: Up = (frame, transfer = []) => root.postMessage(frame, [...transfer]);
+const up: Up = (frame, transfer = []) => cloning(() => root.postMessage(frame, [...transfer]));
 
 const lines = new Lines(
   (frame) => isolate?.deliver(frame),
@@ -49,6 +50,8 @@ function hear(frame: DownFrame): void {
       return lines.accept(frame.from, frame.line as MessagePort);
     case "isolate-gone":
       return void forget(frame);
+    case "has-started":
+      return up({ kind: "started", about: frame.about });
   }
 }
 

@@ -8,11 +8,18 @@ import { askContract } from "./contract/asks.ts";
 import { endContract } from "./contract/ends.ts";
 import { familyContract } from "./contract/families.ts";
 import { messageContract } from "./contract/messages.ts";
+import { carelessContract } from "./contract/careless.ts";
 import { timeContract } from "./contract/time.ts";
 
 /** Registers the suite for actors that live in `isolate`. */
 export function runContract(isolate: "local" | "worker" | "process"): void {
-  for (const part of [messageContract, askContract, endContract, familyContract, timeContract]) {
-    part(isolate);
-  }
+  const parts = [
+    messageContract,
+    askContract,
+    endContract,
+    familyContract,
+    timeContract,
+    carelessContract,
+  ];
+  for (const part of parts) part(isolate);
 }

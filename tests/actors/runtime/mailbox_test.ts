@@ -63,6 +63,6 @@ Deno.test("drain empties both lanes, and tells what was there", () => {
     const mailbox = new Mailbox(), all = fill(mailbox, list);
     assert.deepEqual(new Set(mailbox.drain()), new Set(all));
     assert.equal(mailbox.head(), undefined);
-    assert.equal(mailbox.dataLength, 0);
+    assert.equal(mailbox.length, 0);
   }));
 });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import type { Clock } from "../../../actors/runtime/clock.ts";
+import type { Isolate } from "../../../actors/runtime/isolate.ts";
 import { openSystem } from "../../../actors/runtime/root.ts";
 import { AskTimeoutError } from "../../../actors/runtime/mod.ts";
 import { thrownBy } from "./harness.ts";
@@ -30,6 +31,20 @@ function virtualClock(): Clock {
 
 const openVirtual = () =>
   openSystem({ seed: 0, clock: virtualClock(), breathe: () => undefined, stopGraceMs: 1000 });
+
+Deno.test("a timer with a key is forgotten when its message is handled", async () => {
+  let isolate!: Isolate;
+  const attach = (one: Isolate) => void (isolate = one);
+  const world = { seed: 0, clock: virtualClock(), breathe: () => undefined, stopGraceMs: 1000 };
+  await using system = openSystem({ ...world, attach });
+  const clock = system.spawn(CLOCKWORK, undefined, { id: "clock" });
+  for (const key of ["a", "b", undefined]) {
+    system.send(clock, { type: "Set", delayMs: 10, what: "x", ...key !== undefined && { key } });
+  }
+  const rung = () => system.ask<ClockworkMessage, string[]>(clock, { type: "Read" });
+  while ((await rung()).length < 3);
+  assert.equal(isolate.actors.get(clock.serial)!.timers.size, 0);
+});
 
 Deno.test("the same actors run under a virtual clock: an hour takes no time", async () => {
   await using system = openVirtual();

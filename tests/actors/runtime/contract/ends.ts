@@ -70,24 +70,41 @@ export function endContract(isolate: "local" | "worker" | "process"): void {
     assert.match(failure.error.message, /Cannot handle "toString": .*"server".*\(Double, Bytes/);
   });
 
-  test("more data messages than the capacity fail the actor", async (system) => {
+  for (const lane of ["data", "control"] as const) {
+    test(`as many ${lane} messages as the capacity may wait, and no more`, async (system) => {
+      const options = { isolate, capacity: 3 } as const;
+      // All is sent at once, so that all of it waits while the actor is being made.
+      const enough = system.spawn(RECORDER, undefined, { id: "enough", ...options });
+      for (const what of [1, 2]) system.send(enough, { type: "Note", what }, { lane });
+      const notes = system.ask(enough, { type: "Read" });
+      const full = system.spawn(RECORDER, undefined, { id: "full", ...options });
+      const down = failureOf(system, full);
+      for (const what of [1, 2, 3, 4]) system.send(full, { type: "Note", what }, { lane });
+      assert.deepEqual(await notes, [1, 2]);
+      // One more yet, so that a bound that is too high is not waited for.
+      system.send(full, { type: "Note", what: 5 }, { lane });
+      system.send(full, { type: "Forget" } as never);
+      const { kind, error } = await down;
+      assert.equal(kind, "mailbox-overflow");
+      assert.equal(
+        error.message,
+        'Cannot enqueue "Note" of "system": the mailbox of "full" must hold at most 3 messages',
+      );
+    });
+  }
+
+  test("what waits before a busy actor counts for its capacity", async (system) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate, capacity: 2 });
     const down = failureOf(system, ref);
     system.send(ref, { type: "Wedge", ms: 30 });
     await new Promise((resolve) => setTimeout(resolve, 10));
-    for (let n = 0; n < 4; n++) system.send(ref, { type: "Double", n });
+    for (let n = 0; n < 3; n++) system.send(ref, { type: "Double", n });
     const { kind, error } = await down;
     assert.equal(kind, "mailbox-overflow");
     assert.equal(
       error.message,
-      'Cannot enqueue "Double" of "system": the mailbox of "server" must hold at most 2 data messages',
+      'Cannot enqueue "Double" of "system": the mailbox of "server" must hold at most 2 messages',
     );
-  });
-
-  test("control messages do not count for the capacity", async (system) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate, capacity: 1 });
-    for (const what of [1, 2, 3]) system.send(ref, { type: "Note", what }, { lane: "control" });
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), [1, 2, 3]);
   });
 
   test("one who watches is told once, however often the actor ends", async (system) => {
@@ -108,8 +125,9 @@ export function endContract(isolate: "local" | "worker" | "process"): void {
     assert.deepEqual(await failureOf(system, ref), await first);
   });
 
-  test("an actor can watch another", async (system) => {
+  test("an actor can watch another, which keeps nothing from the parent", async (system) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const failed = thrownBy(system.failed);
     const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
     system.send(recorder, { type: "Watch", ref });
     await system.ask(recorder, { type: "Read" });
@@ -119,6 +137,17 @@ export function endContract(isolate: "local" | "worker" | "process"): void {
     system.send(recorder, { type: "Watch", ref });
     await until(async () => (await told() as string[]).length > 1);
     assert.deepEqual(await told(), ["server throw", "server throw"]);
+    assert.equal((await failed as ActorFailedError).failure.actor, "server");
+  });
+
+  test("a failure that the parent watches ends with it, whoever else watches", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    system.send(recorder, { type: "Watch", ref });
+    const down = downOf(system, ref);
+    system.send(ref, { type: "Throw" });
+    await down;
+    assert.equal(await Promise.race([system.failed, system.stop()]), undefined);
   });
 
   test("an owner's callback that throws is a failure of the system", async (system) => {
@@ -190,7 +219,29 @@ export function endContract(isolate: "local" | "worker" | "process"): void {
     refused({ id: "" }, /RangeError: Cannot spawn "": id must be/);
     refused({ id: "system" }, /RangeError: Cannot spawn "system": id must be unique/);
     refused({ capacity: 0 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/);
+    refused({ capacity: 1.5 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/);
+    refused({ id: Symbol("s") }, /RangeError: Cannot spawn "Symbol\(s\)": id must be a string/);
+    refused({ isolate: "thread" }, /RangeError: .* local, worker or process, received thread/);
+    refused(
+      { memoryLimitMb: NaN },
+      /RangeError: Cannot spawn "x": memoryLimitMb must be a positive/,
+    );
+    refused({ isolate: "local", memoryLimitMb: 8 }, /TypeError: .*only a process must have a/);
+    refused({ transfer: [undefined] }, /TypeError: Cannot spawn "x": transfer must be an array of/);
     refused({}, /TypeError: Cannot spawn "x": init must be structured-cloneable/, () => {});
+    const thrower = Object.defineProperty({}, "x", {
+      enumerable: true,
+      get: () => {
+        throw new RangeError("mine");
+      },
+    });
+    refused({}, /TypeError: Cannot spawn "x": init must be structured-cloneable.*mine/, thrower);
+    for (const [spec, options] of [[SERVER, undefined], [SERVER, null], [null, { id: "x" }]]) {
+      assert.throws(() => system.spawn(spec as typeof SERVER, undefined, options as { id: "x" }), {
+        name: "TypeError",
+        message: /^Cannot spawn.* must be a record, received (undefined|object|null)$/,
+      });
+    }
     assert.throws(
       () => system.spawn({ module: "./here.ts", export: "a" }, undefined as never, { id: "x" }),
       /TypeError: Cannot spawn "x": module must be an absolute URL, received \.\/here\.ts/,

@@ -1,0 +1,258 @@
+/**
+ * What actors do that TypeScript would have refused: each mistake costs the one who makes it, and
+ * nobody else.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import {
+  type ActorFailedError,
+  type ActorSpec,
+  createSystem,
+  type Message,
+  type SystemOptions,
+} from "../../../../actors/runtime/mod.ts";
+import { failureOf, thrownBy, until, withSystem } from "../harness.ts";
+import { RECORDER, SERVER, type ServerMessage } from "../players.ts";
+
+type AnyMessage = Message & Record<string, unknown>;
+
+/** An actor in plain JavaScript. */
+function plain(factory: string): ActorSpec<undefined, AnyMessage> {
+  const module = `data:text/javascript,${encodeURIComponent(`export const plain = ${factory}`)}`;
+  return { module, export: "plain" };
+}
+
+const throwing = (key: string) =>
+  Object.defineProperty({ type: "Note" }, key, {
+    enumerable: true,
+    get: () => {
+      throw new RangeError("out of luck");
+    },
+  });
+
+export function carelessContract(isolate: "local" | "worker" | "process"): void {
+  const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
+    Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
+
+  for (
+    const [factory, wrong] of [
+      ["() => {}", /"plain" must be a function that returns handlers, received undefined/],
+      ["async () => null", /"plain" must be a function that returns handlers, received null/],
+      ["() => ({ Go: 3 })", /the handler of "Go" must be a function, received number/],
+    ] as const
+  ) {
+    test(`a factory ${factory} fails its actor`, async (system) => {
+      const ref = system.spawn(plain(factory), undefined, { id: "x", isolate });
+      const answer = thrownBy(system.ask(ref, { type: "Go" }));
+      const { kind, error } = await failureOf(system, ref);
+      assert.equal(kind, "init");
+      assert.match(error.message, wrong);
+      assert.match((await answer).message, wrong);
+    });
+  }
+
+  for (
+    const thrown of ["null", "Object.create(null)", "Object.assign(Error(), { message: () => 1 })"]
+  ) {
+    test(`a handler that throws ${thrown} fails its actor`, async (system) => {
+      const spec = plain(
+        `(ctx) => ({ async Go() { throw ${thrown}; }, Now() { throw ${thrown}; } })`,
+      );
+      for (const type of ["Go", "Now"]) {
+        const ref = system.spawn(spec, undefined, { id: type, isolate });
+        system.send(ref, { type });
+        assert.deepEqual((await failureOf(system, ref)).handling, type);
+      }
+    });
+  }
+
+  test("a message that is none is a dead letter, and its receiver goes on", async (system) => {
+    const ref = system.spawn(RECORDER, undefined, { id: "x", isolate });
+    const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
+    for (const message of wrong) system.send(ref, message as never);
+    for (const to of [null, {}, { id: "x" }, { ...ref, serial: "1" }]) {
+      system.send(to as typeof ref, { type: "Read" });
+    }
+    system.send(ref, { type: "Note", what: 1 }, { lane: "urgent" as never });
+    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+    assert.equal(system.deadLetters.length, wrong.length + 5);
+    assert.ok(system.deadLetters.every(({ reason }) => reason === "malformed"));
+    assert.equal(system.deadLetters[0]?.type, "null");
+  });
+
+  test("a message that cannot be cloned, for whatever reason, is a dead letter", async (system) => {
+    const ref = system.spawn(RECORDER, undefined, { id: "x", isolate });
+    system.send(ref, throwing("what") as never);
+    for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
+      system.send(ref, { type: "Note", what: 1 }, { transfer });
+    }
+    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+    assert.equal(system.deadLetters.length, 6);
+    assert.ok(system.deadLetters.every(({ reason }) => reason === "not-cloneable"));
+  });
+
+  test("actors too send anything without harm to themselves", async (system) => {
+    const spec = plain(`(ctx) => ({
+      Go({ to }) {
+        ctx.send(to, null);
+        ctx.send(null, { type: "Note" });
+        ctx.send(to, { type: "Note", get what() { throw new Error("out of luck"); } });
+        ctx.send(to, { type: "Note", what: 1 }, { transfer: [undefined] });
+        ctx.reply("sent");
+      },
+    })`);
+    const to = system.spawn(RECORDER, undefined, { id: "to", isolate });
+    const ref = system.spawn(spec, undefined, { id: "x", isolate });
+    assert.equal(await system.ask(ref, { type: "Go", to }), "sent");
+    await until(() => system.deadLetters.length === 4);
+    const malformed = "malformed", clone = "not-cloneable";
+    const reasons = system.deadLetters.map(({ reason }) => reason);
+    assert.deepEqual(reasons, [malformed, malformed, clone, clone]);
+  });
+
+  for (
+    const mistake of [
+      'ctx.reply({ get x() { throw new Error("out of luck"); } })',
+      "ctx.reply(1, { transfer: [undefined] })",
+      "ctx.after(1, null)",
+      "ctx.watch(null, () => ({ type: 'Down' }))",
+      "ctx.watch({ ...ctx.self, serial: 999 }, () => null)",
+      "ctx.spawn(null, undefined, { id: 'y' })",
+      "ctx.doing(Object.create(null))",
+    ]
+  ) {
+    test(`${mistake} fails the actor that does it`, async (system) => {
+      const ref = system.spawn(plain(`(ctx) => ({ Go() { ${mistake}; } })`), undefined, {
+        id: "x",
+        isolate,
+      });
+      const answer = system.ask(ref, { type: "Go" }).catch(() => {});
+      assert.equal((await failureOf(system, ref)).actor, "x");
+      await answer;
+    });
+  }
+
+  test("a question that cannot be asked is refused with a reason", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
+    const refusal = async (...args: unknown[]) =>
+      String(await thrownBy(system.ask(...args as Parameters<typeof system.ask>)));
+    const never: ServerMessage = { type: "Never" };
+    for (const timeoutMs of [NaN, -1, -Infinity, "1", null]) {
+      assert.equal(
+        await refusal(ref, never, { timeoutMs }),
+        'RangeError: Cannot ask "x" for "Never": timeoutMs must be 0 or more, or Infinity, ' +
+          `received ${timeoutMs}`,
+      );
+    }
+    assert.match(
+      await refusal(ref, null),
+      /TypeError: Cannot ask "x": a question must be a record/,
+    );
+    assert.match(
+      await refusal(null, never),
+      /TypeError: Cannot ask: it must be an actor, received/,
+    );
+    assert.match(await refusal(ref, never, { lane: "urgent" }), /RangeError: .*lane must be/);
+    assert.match(await refusal(ref, throwing("what")), /TypeError: .* for "Note": out of luck/);
+  });
+
+  test("an answer that nobody waits for any more is a dead letter", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
+    await thrownBy(system.ask(ref, { type: "Later", n: 7 }, { timeoutMs: 1 }));
+    system.send(ref, { type: "Now" });
+    await until(() => system.deadLetters.length > 0);
+    assert.deepEqual(system.deadLetters, [
+      { from: "x", to: "system", type: "answer:Later", reason: "too-late" },
+    ]);
+  });
+
+  test("addresses of another system reach nobody", async (system) => {
+    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    await using other = createSystem();
+    const foreign = other.spawn(SERVER, undefined, { id: "server", isolate });
+    assert.deepEqual({ ...foreign, system: 0 }, { ...ref, system: 0 });
+    system.send(foreign, { type: "Throw" });
+    assert.deepEqual(system.deadLetters.map(({ reason }) => reason), ["no-such-actor"]);
+    assert.match(
+      String(await thrownBy(system.ask(foreign, { type: "Double", n: 1 }))),
+      /TypeError: Cannot ask "server" for "Double": it must be an actor of the same system/,
+    );
+    const failure = await failureOf(system, foreign);
+    assert.equal(failure.error.message, 'actor "server" is of another system');
+    assert.equal(await system.ask(ref, { type: "Double", n: 1 }), 2);
+    assert.equal(await other.ask(foreign, { type: "Double", n: 2 }), 4);
+  });
+
+  test("messages to isolates that never were are dead letters", async (system) => {
+    const spec = plain(`(ctx) => ({
+      Go({ to, count }) {
+        for (let n = 0; n < count; n++) {
+          ctx.send(to, { type: "Note", what: new Uint8Array(2 ** 16) });
+        }
+        ctx.watch(to, (down) => ({ type: "Down", down }));
+      },
+      Down: ({ down }) => tell?.(down.reason),
+      Wait() { tell = ctx.deferReply(); },
+    }); let tell`);
+    const ref = system.spawn(spec, undefined, { id: "x", isolate });
+    const told = system.ask(ref, { type: "Wait" });
+    const nobody = { ...ref, id: "nobody", isolate: ref.isolate * 65_536 + 7 };
+    system.send(ref, { type: "Go", to: nobody, count: 10 });
+    for (let n = 0; n < 10; n++) system.send(nobody, { type: "Note" });
+    assert.match(
+      String(await thrownBy(system.ask(nobody, { type: "Note" }))),
+      /ActorFailedError: .*"nobody" has stopped/,
+    );
+    assert.equal(await told, "stopped");
+    await until(() => system.deadLetters.length >= 21);
+    const expected = { to: "nobody", type: "Note", reason: "no-such-actor" };
+    assert.deepEqual(
+      system.deadLetters.map(({ from: _, ...letter }) => letter),
+      Array(21).fill(expected),
+    );
+  });
+
+  for (const part of ["begins", "did", "ends"]) {
+    const observer = {
+      module: `data:text/javascript,export const observer = () => ({
+        begins() {}, did() {}, ends() {}, closes() {}, ${part}() { throw new Error("out of luck"); },
+      })`,
+      export: "observer",
+      init: undefined,
+    };
+    Deno.test(`${isolate}: an observer that throws in ${part} is a failure of the system`, () =>
+      withSystem({ observer }, async (system) => {
+        const failed = thrownBy(system.failed);
+        const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
+        const answer = system.ask(ref, { type: "Double", n: 1 }).catch((error) => error);
+        const { failure } = await failed as ActorFailedError;
+        assert.equal(failure.handling, "observer");
+        assert.equal(failure.error.message, "out of luck");
+        // In the isolate of the owner the actors go on; another isolate ends.
+        const outcome = await answer;
+        if (isolate === "local") assert.equal(outcome, 2);
+      }));
+  }
+}
+
+Deno.test("a system is refused options that cannot be served", () => {
+  const module = "data:text/javascript,",
+    wrong: [unknown, RegExp][] = [
+      [null, /TypeError: .*its options must be a record, received null/],
+      [{ seed: NaN }, /RangeError: Cannot create a system: seed must be an integer, received NaN/],
+      [{ seed: "1" }, /RangeError: .*seed must be an integer, received 1/],
+      [{ stopGraceMs: -1 }, /RangeError: .*stopGraceMs must be a number of 0 or more, received -1/],
+      [{ stopGraceMs: Infinity }, /RangeError: .*stopGraceMs must be .*received Infinity/],
+      [{ choose: 1 }, /TypeError: .*choose must be a function, received number/],
+      [{ now: {} }, /TypeError: .*now must be a function, received object/],
+      [{ onDeadLetter: "log" }, /TypeError: .*onDeadLetter must be a function, received string/],
+      [{ observer: () => {} }, /TypeError: .*observer must have the absolute URL of a module/],
+      [{ observer: { module: "./a.ts", export: "a" } }, /TypeError: .*absolute URL of a module/],
+      [{ observer: { module } }, /TypeError: .*the export of observer must be a string/],
+    ];
+  for (const [options, error] of wrong) {
+    assert.throws(() => createSystem(options as SystemOptions), error);
+  }
+});

@@ -1,0 +1,90 @@
+/**
+ * One run of the memory campaign: trains a tiny model, and says at the end, as JSON, how much
+ * memory it and its children held on the way.
+ *
+ * @module
+ */
+
+import { type Layer, train, type TrainOptions } from "../../mod.ts";
+
+/** What a run of the campaign is made with, as JSON on the command line. */
+export interface MemoryRun {
+  readonly steps: number;
+  /** The steps after which memory is looked at. */
+  readonly samples: readonly number[];
+  readonly options: Pick<TrainOptions, "runtime" | "isolation" | "retries" | "journal">;
+}
+
+const ROWS = 4;
+
+const dense = (name: string, inputs: number, outputs: number): Layer => ({
+  name,
+  build(g, x) {
+    const points = x ?? g.batch("points", [ROWS, inputs]);
+    return g.gelu(g.gemm(points, g.parameter("weight", [inputs, outputs])));
+  },
+});
+
+const classifier: Layer = {
+  name: "classifier",
+  build: (g, x) =>
+    g.crossEntropy(g.gemm(x!, g.parameter("weight", [8, 2])), g.batch("labels", [ROWS], "i32")),
+};
+
+function* batches() {
+  for (let n = 0;; n++) {
+    const points = Float32Array.from({ length: 2 * ROWS }, (_, i) => Math.sin(n + i));
+    yield { points, labels: Int32Array.from({ length: ROWS }, (_, i) => Number(points[i]! > 0)) };
+  }
+}
+
+/** Bytes of a page, as `/proc` counts. */
+const PAGE_BYTES = 4096;
+
+/** Resident bytes of a process and all that descend from it. */
+function residentBytes(root: number): number {
+  const parents = new Map<number, number>();
+  for (const { name } of Deno.readDirSync("/proc")) {
+    if (!/^\d+$/.test(name)) continue;
+    // "pid (name) state parent ...", of which the name may hold anything.
+    const stat = read(`/proc/${name}/stat`);
+    parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(")")).split(" ")[2]));
+  }
+  const isOurs = (pid: number): boolean =>
+    pid === root || (pid > 1 && isOurs(parents.get(pid) ?? 0));
+  return [...parents.keys()].filter(isOurs).reduce(
+    (sum, pid) => sum + Number(read(`/proc/${pid}/statm`).split(" ")[1] ?? 0) * PAGE_BYTES,
+    0,
+  );
+}
+
+/** A file of a process, which may have ended just now. */
+function read(path: string): string {
+  try {
+    return Deno.readTextFileSync(path);
+  } catch {
+    return "";
+  }
+}
+
+if (import.meta.main) {
+  const { steps, samples, options } = JSON.parse(Deno.args[0]!) as MemoryRun;
+  const bytes: number[] = [];
+  const run = train({
+    model: {
+      name: "tiny",
+      layers: [dense("a", 2, 8), dense("b", 8, 8), classifier],
+      predictions: ROWS,
+    },
+    data: batches(),
+    steps,
+    microBatches: 2,
+    workers: 2,
+    schedule: "1f1b",
+    ...options,
+  });
+  for await (const event of run) {
+    if (event.type === "step" && samples.includes(event.step)) bytes.push(residentBytes(Deno.pid));
+  }
+  console.log(JSON.stringify(bytes));
+}

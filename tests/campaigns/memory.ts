@@ -9,6 +9,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { print, printError } from "../../actors/console/command.ts";
 import type { MemoryRun } from "./memory_entry.ts";
 
 const STEPS = 20_000;
@@ -53,12 +54,12 @@ function median(values: readonly number[]): number {
 if (import.meta.main) {
   const steps = Number(parseArgs(Deno.args, { string: ["cases"] }).cases ?? STEPS);
   if (!Number.isSafeInteger(steps) || steps < FIRST + WINDOW) {
-    console.error(`Cannot begin: --cases must be ${FIRST + WINDOW} steps or more`);
+    printError(`Cannot begin: --cases must be ${FIRST + WINDOW} steps or more`);
     Deno.exit(2);
   }
   const folder = await Deno.makeTempDir();
   let cases = 0, survived = 0;
-  console.log(`MiB of all processes at step ${FIRST} and at step ${steps}`);
+  print(`MiB of all processes at step ${FIRST} and at step ${steps}`);
   for (const [place, where] of Object.entries(PLACES)) {
     for (const retries of [3, 0]) {
       for (const path of [undefined, `${folder}/journal.jsonl`]) {
@@ -68,7 +69,7 @@ if (import.meta.main) {
         cases++;
         if (isFlat) survived++;
         const name = `${place}, ${retries} retries${journal ? ", journal" : ""}`;
-        console.log(
+        print(
           `${name.padEnd(30)} ${first.toFixed(0).padStart(6)} ${last.toFixed(0).padStart(6)}  ` +
             (isFlat ? "flat" : "GROWN"),
         );
@@ -76,6 +77,6 @@ if (import.meta.main) {
     }
   }
   await Deno.remove(folder, { recursive: true });
-  console.log(`memory: ${cases} cases, ${survived} survived`);
+  print(`memory: ${cases} cases, ${survived} survived`);
   Deno.exit(survived === cases ? 0 : 1);
 }

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { print } from "../../actors/console/command.ts";
 import { type Layer, train, type TrainOptions } from "../../mod.ts";
 
 /** What a run of the campaign is made with, as JSON on the command line. */
@@ -86,5 +87,5 @@ if (import.meta.main) {
   for await (const event of run) {
     if (event.type === "step" && samples.includes(event.step)) bytes.push(residentBytes(Deno.pid));
   }
-  console.log(JSON.stringify(bytes));
+  print(JSON.stringify(bytes));
 }

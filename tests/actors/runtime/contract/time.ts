@@ -42,7 +42,7 @@ export function timeContract(isolate: "local" | "worker" | "process"): void {
 
   test("a timer that is cancelled does not ring", async (system) => {
     const { ref, read, after } = spawn(system);
-    after(10, "never", "key");
+    after(400, "never", "key");
     system.send(ref, { type: "Cancel", key: "key" });
     after(40, "end");
     await until(async () => (await read()).includes("end"));

@@ -43,7 +43,7 @@ const histories = fc.array(
   fc.record({
     client: fc.constantFrom("a", "b", "c"),
     key: fc.constantFrom("x", "y"),
-    write: fc.option(fc.integer({ min: 1, max: 2 }), { nil: undefined }),
+    write: fc.option(fc.integer({ min: 1, max: 2 }), { nil: undefined, freq: 1 }),
     output: fc.integer({ min: 0, max: 2 }),
     call: fc.integer({ min: 0, max: 20 }),
     takes: fc.option(fc.integer({ min: 1, max: 10 }), { nil: undefined }),
@@ -79,6 +79,24 @@ Deno.test("the search agrees with the definition, for any history", () => {
     { numRuns: 2000 },
   );
   assert.ok(counts.yes > 100 && counts.no > 100, JSON.stringify(counts));
+});
+
+Deno.test("the order of two writes shows only when somebody reads", () => {
+  for (const [first, second] of [[1, 2], [2, 1]] as const) {
+    const history = new History<Input, number>();
+    const writes = [1, 2].map((write) => history.call(`${write}`, { key: "x", write }));
+    for (const returned of writes) returned(0);
+    history.call("reader", { key: "x" })(second);
+    const { isLinearizable, orders } = checkLinearizable(REGISTERS, history.operations);
+    assert.ok(isLinearizable);
+    assert.deepEqual(orders.get("x")!.map(({ client }) => client), [
+      `${first}`,
+      `${second}`,
+      "reader",
+    ]);
+    history.call("reader", { key: "x" })(first);
+    assert.ok(!checkLinearizable(REGISTERS, history.operations).isLinearizable);
+  }
 });
 
 Deno.test("twelve clients at once are judged, as no state is looked at twice", () => {

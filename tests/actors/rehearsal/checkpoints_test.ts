@@ -12,6 +12,7 @@ import {
   type FaultKind,
   type Scenario,
   shrink,
+  simulate,
   type SimulatedDisk,
   type SimulatedFile,
 } from "../../../testing.ts";
@@ -22,6 +23,12 @@ const PLAN: CheckpointPlan = {
   times: 2,
   keep: 1,
 };
+
+/** One step, taken twice. */
+const REPLACED: CheckpointPlan = { ...PLAN, steps: 1 };
+
+/** Operations of the disk that it takes to put a whole checkpoint in the place of another. */
+const REPLACING = 12;
 
 const DISK_FAULTS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
 
@@ -84,3 +91,18 @@ for (const [what, isSkipped] of Object.entries(FORGOTTEN)) {
     assert.ok(isReplayed);
   });
 }
+
+Deno.test("the power may fail at any operation while a checkpoint replaces another", async () => {
+  let operations = 0;
+  await simulate({ configuration: REPLACED }, async (world) => {
+    await checkpointRehearsal(world);
+    ({ operations } = world.disk);
+  });
+  for (let operation = operations - REPLACING; operation < operations; operation++) {
+    const faults = [{ step: 0, kind: "disk-reordered", target: `disk#${operation}` }] as const;
+    for (let seed = 0; seed < 10; seed++) {
+      const run = await simulate({ seed, configuration: REPLACED, faults }, checkpointRehearsal);
+      assert.equal(run.failure, undefined, JSON.stringify({ seed, faults, run }));
+    }
+  }
+});

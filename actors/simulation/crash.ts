@@ -4,10 +4,31 @@
  * @module
  */
 
+import type { Actor } from "../runtime/actor.ts";
 import type { Work } from "../runtime/choose.ts";
 import { describeFailure } from "../runtime/failure.ts";
 import type { Isolate } from "../runtime/isolate.ts";
 import { fail } from "../runtime/lifecycle.ts";
+import type { Frame } from "../runtime/transports/wire.ts";
+
+/** An actor that crashes in the middle of its handler: the rest of that is heard by nobody. */
+export interface Dying {
+  readonly actor: Actor;
+  /** Messages and answers that still leave it. */
+  left: number;
+  /** Questions whose answers come too late. */
+  readonly unanswered: number[];
+}
+
+/** Whether a frame comes from an actor that is dead by now; to be asked of each frame once. */
+export function isFromDead(dying: Dying, frame: Frame): boolean {
+  const isMessage = frame.kind === "message" && frame.from.serial === dying.actor.ref.serial;
+  const isAnswer = frame.kind === "answer" && /^(un)?answered$/.test(frame.outcome.status);
+  if (!isMessage && !isAnswer) return false;
+  if (dying.left-- > 0) return false;
+  if (isAnswer) dying.unanswered.push(frame.ask);
+  return true;
+}
 
 /**
  * Ends an actor at once. A handler that waits for answers never goes on: it could send from beyond

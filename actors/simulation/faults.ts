@@ -12,7 +12,7 @@ import type { Candidate } from "../runtime/mod.ts";
 
 /** What can go wrong. `site` is a place that asks {@linkcode shouldFail}. */
 export const FAULT_KINDS = [
-  ...["crash-before", "crash-after", "stall", "slow-edge", "site"] as const,
+  ...["crash-before", "crash-amid", "crash-after", "stall", "slow-edge", "site"] as const,
   ...["loss", "duplication", "partition"] as const,
   ...["disk-full", "disk-torn", "disk-reordered"] as const,
 ] as const;
@@ -52,12 +52,15 @@ export interface Fault {
   /** How long a stall, a slow edge or a partition lasts, and how late a copy comes, in virtual
    * milliseconds. */
   readonly forMs?: number;
+  /** How many messages and answers of its last handler leave an actor that crashes amid it. */
+  readonly sends?: number;
 }
 
 /** Probability that a site may fail in a run at all, and that it then does when asked: the figures
  * of FoundationDB's BUGGIFY (flow/Buggify.h). */
 const SITE_ARMED = 0.25, SITE_FIRES = 0.25;
 
+const CRASHES: readonly FaultKind[] = ["crash-before", "crash-amid", "crash-after"];
 const HOLDS: readonly FaultKind[] = ["stall", "slow-edge", "partition"];
 const CARRIES: readonly FaultKind[] = ["loss", "duplication"];
 
@@ -115,8 +118,11 @@ export function drawnFaults(seed: number, options: FaultOptions): Faults {
     },
     crashes(actor, step) {
       if (!mayHit(actor)) return undefined;
-      const kind = draw(["crash-before", "crash-after"]);
-      return kind && happen({ step, kind, target: actor });
+      const kind = draw(CRASHES);
+      if (kind !== "crash-amid") return kind && happen({ step, kind, target: actor });
+      let sends = 1;
+      while (next() < 0.5) sends++;
+      return happen({ step, kind, target: actor, sends });
     },
     carries(message, to, step) {
       if (!mayHit(to)) return undefined;

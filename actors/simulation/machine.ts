@@ -21,7 +21,7 @@ import type { ActorRef, Message } from "../runtime/types.ts";
 import { failureOf, type SimulationFailure } from "./failure.ts";
 import { deliverWith, endsOf } from "./carry.ts";
 import { Chooser, PRUNED } from "./chooser.ts";
-import { kill } from "./crash.ts";
+import { type Dying, isFromDead, kill } from "./crash.ts";
 import { Duties, type Unmet } from "./eventually.ts";
 import type { Fault } from "./faults.ts";
 import { Recorder } from "./recorder.ts";
@@ -96,6 +96,8 @@ export class Machine {
   #settleUntil = Infinity;
   #waits: readonly string[] = [];
   #isHanging = false;
+  /** The actor at work, if it crashes before the end of its handler. */
+  #dying: Dying | undefined;
   /** An error of a strategy, a check or the machine itself: not of the run. */
   #crash: { readonly error: unknown } | undefined;
 
@@ -373,6 +375,9 @@ export class Machine {
       kill(this.#isolate, work);
     } else {
       setActorAtWork(actor.ref.id);
+      if (crash?.kind === "crash-amid") {
+        this.#dying = { actor, left: crash.sends ?? 0, unanswered: [] };
+      }
       ended = dispatch(this.#isolate, work);
       if (ended) return ended.then(() => this.#ended(work, crash));
     }
@@ -384,7 +389,10 @@ export class Machine {
     const { actor, envelope } = work;
     setActorAtWork(undefined);
     this.#recorder.ends(actor);
-    if (crash?.kind === "crash-after") kill(this.#isolate, work);
+    // Who waits for an answer that came too late learns that the actor is gone.
+    for (const ask of this.#dying?.unanswered ?? []) actor.owed.add({ isolate: 0, ask });
+    this.#dying = undefined;
+    if (crash && crash.kind !== "crash-before") kill(this.#isolate, work);
     this.chooser.clear();
     this.#last.actor = actor.ref.id;
     this.#last.type = envelope.message.type;
@@ -404,6 +412,7 @@ export class Machine {
   }
 
   #carry(frame: Frame, deliver: (frame: Frame) => void): void {
+    if (this.#dying && isFromDead(this.#dying, frame)) return;
     const isOpen = this.#mode === "explore" && isActorAtWork();
     const ends = isOpen ? endsOf(this.#isolate, frame) : undefined;
     const fault = ends && this.chooser.carry(ends.from.id, ends.to.id, this.steps);

@@ -62,7 +62,9 @@ Deno.test("every schedule with a flush ends with the serial weights", async () =
 /** Runs of each kind of fault. */
 const FAULTY_RUNS = 100;
 
-for (const kind of ["crash-before", "crash-after", "stall", "slow-edge", "site"] as const) {
+for (
+  const kind of ["crash-before", "crash-amid", "crash-after", "stall", "slow-edge", "site"] as const
+) {
   Deno.test(`a fault (${kind}) ends with the serial weights or a clear report, never in a hang`, async () => {
     const ends = { weights: 0, lost: 0, crashed: 0 };
     for (let seed = 0; seed < FAULTY_RUNS; seed++) {

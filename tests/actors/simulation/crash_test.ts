@@ -3,9 +3,12 @@ import type { ActorFactory, ActorRef, ActorSpec } from "../../../actors/runtime/
 import {
   delay,
   explore,
+  type FaultOptions,
   pct,
   pos,
   random,
+  type Scenario,
+  shrink,
   simulate,
   type StepRecord,
 } from "../../../actors/simulation/mod.ts";
@@ -153,6 +156,66 @@ Deno.test("a crash instead of an answer takes the answer with it, and ends the a
     "asker answer:Read crash-before asker",
     "asker finish",
   ]);
+});
+
+/** A bank moves money by two messages of one handler, and answers in the end. */
+const bank: Scenario<string> = async ({ system, settle, idle, atEnd }) => {
+  const module = `data:text/javascript,
+    export const account = (ctx, money) => {
+      ctx.expose(() => money);
+      return { Change({ by }) { money += by; } };
+    };
+    export const bank = (ctx, { from, to }) => ({
+      Move({ money }) {
+        ctx.send(from, { type: "Change", by: -money });
+        ctx.send(to, { type: "Change", by: money });
+        ctx.reply("moved");
+      },
+    });`;
+  const [from, to] = ["from", "to"].map((id) =>
+    system.spawn({ module, export: "account" }, 10, { id })
+  );
+  const bank = system.spawn<object, { type: "Move"; money: number }>(
+    { module, export: "bank" },
+    { from, to },
+    { id: "bank" },
+  );
+  system.watch(bank, () => {});
+  await settle();
+  atEnd("no money is lost", ({ state }) => {
+    const sum = state<number>("from")! + state<number>("to")!;
+    return sum === 20 ? undefined : `there are ${sum}`;
+  });
+  const answer = await system.ask<{ type: "Move"; money: number }, string>(bank, {
+    type: "Move",
+    money: 3,
+  }).catch(({ name }) => name);
+  await idle();
+  return answer;
+};
+
+Deno.test("what a handler sends is torn apart by a crash amid it, and only by that", async () => {
+  const faults = (kinds: FaultOptions["kinds"]) => ({ kinds, rate: 0.5, actors: ["bank"] });
+  const whole = { strategy: random(), faults: faults(["crash-before", "crash-after"]), runs: 200 };
+  assert.equal((await explore(whole, bank)).failed, undefined);
+  const torn = { strategy: random(), faults: faults(["crash-amid"]), runs: 200 };
+  const { failed } = await explore(torn, bank);
+  assert.equal(failed?.failure.message, "there are 17");
+  const { run, isReplayed } = await shrink(torn, bank, failed);
+  assert.deepEqual(run.faults, [{ step: 0, kind: "crash-amid", target: "bank", sends: 1 }]);
+  assert.ok(isReplayed);
+});
+
+Deno.test("who asked an actor that crashes amid its handler gets the answer or learns that it is gone", async () => {
+  const play = async (sends: number) => {
+    const faults = [{ step: 0, kind: "crash-amid", target: "bank", sends }] as const;
+    const { value, failure } = await simulate({ faults }, bank);
+    return value ?? failure?.message;
+  };
+  assert.equal(await play(0), "ActorFailedError");
+  assert.equal(await play(1), "there are 17");
+  assert.equal(await play(2), "ActorFailedError");
+  assert.equal(await play(3), "moved");
 });
 
 Deno.test("a handler that asks and then waits for something else goes on before time passes", async () => {

@@ -174,7 +174,7 @@ const participants = Array.from({ length: PARTICIPANTS }, (_, n) => `participant
 
 /** Everybody but the disk and the manager may crash. */
 export const CRASHES: FaultOptions = {
-  kinds: ["crash-before", "crash-after"],
+  kinds: ["crash-before", "crash-amid", "crash-after"],
   actors: ["coordinator", ...participants],
   max: 3,
   rate: 0.05,

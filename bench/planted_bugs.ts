@@ -40,22 +40,23 @@ async function search(
   { options, scenario }: Planted,
   strategy: Strategy,
   seed: number,
+  mostRuns: number,
 ): Promise<number | undefined> {
-  const runs = strategy.name === "fifo" && !options.faults ? 1 : MAX_RUNS;
-  const { failed, runs: made } = await explore(
-    { ...options, strategy, runs, seed, isRepeated: false },
+  const { failed, runs } = await explore(
+    { ...options, strategy, runs: mostRuns, seed, isRepeated: false },
     scenario(true),
   );
-  return failed && made;
+  return failed && runs;
 }
 
 async function cell(planted: Planted, make: () => Strategy): Promise<string> {
   const { faults } = planted.options;
   if (make().isExhaustive && faults) return "";
+  const mostRuns = make === fifo && !faults ? 1 : MAX_RUNS;
   const isOnce = !faults && (make().isExhaustive || make === fifo);
   const found: number[] = [], searches = isOnce ? 1 : SEARCHES;
   for (let nth = 0; nth < searches; nth++) {
-    const runs = await search(planted, make(), 1 + nth * MAX_RUNS);
+    const runs = await search(planted, make(), 1 + nth * MAX_RUNS, mostRuns);
     if (runs !== undefined) found.push(runs);
   }
   if (found.length === 0) return "–";

@@ -1,0 +1,176 @@
+/**
+ * Corrupted and hostile checkpoints, each resumed and given to `generate`:
+ *
+ *     deno task campaign checkpoints [--cases N] [--seed N]
+ *
+ * Each is refused in one sentence before anything is written, or passed over with an older one
+ * named, or ends in the bits of the run that nobody touched; and nothing but the folder of the new
+ * run is written. Only where a change of bits has a hash that fits, and so is as good as another
+ * checkpoint, may a run end in other bits. One case in a hundred goes through the real command.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { parseArgs } from "@std/cli/parse-args";
+import { uniformInt } from "pure-rand/distribution/uniformInt";
+import { main } from "../../examples/train_gpt.ts";
+import { generateCommand, print, substream } from "../../mod.ts";
+import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../cli/command.ts";
+import { copyFolder } from "../cli/forged.ts";
+import { type Damage, damages } from "./checkpoints_helper.ts";
+
+const { cases = "1200", seed = "1" } = parseArgs(Deno.args, { string: ["cases", "seed"] });
+const CASES = Number(cases), SEED = Number(seed);
+const HOW = ["--device", "reference", "--runtime", "serial"];
+
+/** What a command said and how it ended. */
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Whether it had begun: what fails then is no refusal. */
+  readonly hasBegun: boolean;
+}
+
+/** Runs a command in this process, and keeps what it prints. */
+async function quietly(
+  command: (context: { begin: () => void; signal: AbortSignal }) => Promise<number>,
+): Promise<Outcome> {
+  const said = { stdout: "", stderr: "" }, decoder = new TextDecoder();
+  const streams = ["stdout", "stderr"] as const;
+  const before = streams.map((name) => Deno[name].writeSync);
+  for (const name of streams) {
+    Deno[name].writeSync = (bytes) => (said[name] += decoder.decode(bytes), bytes.length);
+  }
+  let hasBegun = false, code: number;
+  try {
+    const { signal } = new AbortController();
+    code = await command({ begin: () => void (hasBegun = true), signal });
+  } catch (error) {
+    said.stderr += `${(error as Error).message}\n`;
+    code = hasBegun ? 1 : 2;
+  } finally {
+    streams.forEach((name, i) => Deno[name].writeSync = before[i]!);
+  }
+  return { code, ...said, hasBegun };
+}
+
+const hashOf = async (path: string) =>
+  createHash("sha256").update(await Deno.readFile(path)).digest("hex");
+
+/** The text is a refusal in one sentence, after what was passed over. */
+function assertRefused({ code, stdout, stderr, hasBegun }: Outcome): void {
+  assert.equal(hasBegun, false, `it began, then: ${stderr}`);
+  assert.deepEqual([code, stdout], [2, ""]);
+  assert.match(stderr, /^(Cannot \P{Cc}+; it is passed over\n)*Cannot \P{Cc}+\n$/u);
+  assert.ok(stderr.split("\n").at(-2)!.length < 1000, "a sentence has an end");
+}
+
+/** A run of two steps with a checkpoint after each, and all that must stay as it is. */
+class Field {
+  readonly #folder: string;
+  readonly #tokens: string;
+  readonly #victim: string;
+  #bits = "";
+  #texts: string[] = [];
+
+  constructor(folder: string, tokens: string) {
+    [this.#folder, this.#tokens, this.#victim] = [folder, tokens, join(folder, "victim")];
+  }
+
+  #path(...names: string[]): string {
+    return join(this.#folder, ...names);
+  }
+
+  async open(): Promise<void> {
+    await Deno.writeTextFile(this.#victim, "mine");
+    const train = [...TINY, ...HOW, "--tokens", this.#tokens, "--json", "--checkpoint-every", "1"];
+    const run = await runTrain([...train, "--steps", "3", "--out", this.#path("run")]);
+    assert.equal(run.code, 0, run.stderr);
+    this.#bits = await hashOf(this.#path("run", "step-00000003", "model.safetensors"));
+    for (const step of [1, 2]) {
+      const { stdout } = await this.#generate(this.#path("run", `step-0000000${step}`), false);
+      this.#texts.push(stdout);
+    }
+  }
+
+  async #generate(from: string, isReal: boolean): Promise<Outcome> {
+    const args = ["--from", from, "--device", "reference", "--tokens", "8"];
+    if (!isReal) return await quietly((context) => generateCommand(args, context));
+    const outcome = await runGenerate(args);
+    return { ...outcome, hasBegun: outcome.code !== 2 };
+  }
+
+  async #resume(from: string, out: string, isReal: boolean): Promise<Outcome> {
+    const args = [...HOW, "--resume", from, "--tokens", this.#tokens, "--steps", "3", "--json"];
+    const all = [...args, "--out", out];
+    if (!isReal) return await quietly((context) => main(all, context));
+    const outcome = await runTrain(all);
+    return { ...outcome, hasBegun: outcome.code !== 2 };
+  }
+
+  /** Does a damage to a copy of the checkpoints, and looks what comes of it. */
+  async try({ harm, isFree, isAlone }: Damage, isReal: boolean): Promise<string> {
+    const copy = this.#path("copy"), out = this.#path("out");
+    const step = await copyFolder(this.#path("run", "step-00000002"), join(copy, "step-00000002"));
+    if (!isAlone) await copyFolder(this.#path("run", "step-00000001"), join(copy, "step-00000001"));
+    try {
+      await harm(step, this.#victim);
+      const resumed = await this.#resume(copy, out, isReal);
+      if (resumed.code !== 0) {
+        assertRefused(resumed);
+        await assert.rejects(Deno.stat(out), Deno.errors.NotFound, "nothing is written");
+      } else if (!isFree) {
+        const bits = await hashOf(join(out, "step-00000003", "model.safetensors"));
+        assert.equal(bits, this.#bits, "other bits");
+        if (resumed.stderr.includes("after step 1")) assert.match(resumed.stderr, /passed over/);
+      }
+      const generated = await this.#generate(copy, isReal);
+      if (generated.code !== 0) assertRefused(generated);
+      else if (!isFree) assert.ok(this.#texts.includes(generated.stdout), "another text");
+      assert.equal(await Deno.readTextFile(this.#victim), "mine", "the victim was written to");
+      const names = await Array.fromAsync(Deno.readDir(this.#folder), ({ name }) => name);
+      const known = ["copy", "out", "run", "tokens.bin", "victim"];
+      assert.deepEqual(names.filter((name) => !known.includes(name)), [], "something was written");
+      return resumed.code === 2
+        ? "refused"
+        : resumed.stderr.includes("passed over: ") || !resumed.stderr.includes("is passed over")
+        ? "went on"
+        : "passed over";
+    } finally {
+      for (const path of [copy, out]) await Deno.remove(path, { recursive: true }).catch(() => {});
+    }
+  }
+}
+
+/** Cases between two that go through the real command. */
+const REAL_EVERY = 100;
+
+const folder = await Deno.makeTempDir({ prefix: "campaign-" });
+const counts: Record<string, number> = {};
+let survived = 0, done = 0;
+try {
+  const field = new Field(folder, await writeTokens(folder, someTokens(200)));
+  await field.open();
+  const random = substream(SEED, "checkpoints");
+  for (const damage of damages((most) => uniformInt(random, 0, most))) {
+    if (done === CASES) break;
+    try {
+      const end = await field.try(damage, done % REAL_EVERY === REAL_EVERY - 1);
+      counts[end] = (counts[end] ?? 0) + 1;
+      survived++;
+    } catch (error) {
+      print(`case ${done} of seed ${SEED}, ${damage.name}: ${(error as Error).message}`);
+    }
+    done++;
+    if (done % 200 === 0) print(`${done} cases: ${JSON.stringify(counts)}`);
+  }
+} finally {
+  await Deno.remove(folder, { recursive: true });
+}
+print(`ends: ${JSON.stringify(counts)}`);
+print(`checkpoints: ${done} cases, ${survived} survived`);
+Deno.exit(survived === done ? 0 : 1);

@@ -53,10 +53,21 @@ function describeJournal(journal: Journal): string {
   return [
     `Troupe ${version}, Deno ${deno}, device ${device}, seed ${seed}, ${strategy}`,
     `configuration ${JSON.stringify(configuration)}`,
-    ...Object.entries(actors).map(([module, hash]) => `${module} ${hash}`),
+    ...describeModules(actors),
     `${steps.length} steps${kept}${describeEnds(journal)}`,
     ...steps.map((step) => `${step.isolate} ${describeStep(step)}  ${step.chain}`),
   ].map(inOneLine).join("\n");
+}
+
+/** Modules that are listed; the rest are counted. */
+const MODULES_SHOWN = 8;
+
+function describeModules(hashes: Journal["header"]["actors"]): string[] {
+  const modules = Object.entries(hashes), more = modules.length - MODULES_SHOWN;
+  return [
+    ...modules.slice(0, MODULES_SHOWN).map(([module, hash]) => `${module} ${hash}`),
+    ...(more > 0 ? [`and ${more} more modules`] : []),
+  ];
 }
 
 /** Where the first actor that differs begins to differ. */

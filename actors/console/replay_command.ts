@@ -141,7 +141,7 @@ async function oneActor(journal: Journal, id: string, module?: string): Promise<
   return async (onStep) => {
     const options = { id, trusted: TRUSTED, hangMs: HANG_MS, onStep };
     const { steps, compared, states } = await replayInbox(actor, journal, options);
-    return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded.`;
+    return `${id}: ${steps} messages, ${compared} doings and ${states} states as recorded`;
   };
 }
 
@@ -242,7 +242,7 @@ async function replayTraining(
     if (failure.kind !== "deadlock") {
       throw new Error(`${steps} steps are as recorded; then the run failed: ${failure.message}`);
     }
-    return `${steps} steps as recorded; there the journal ends, as its program was killed.`;
+    return `${steps} steps as recorded; there the journal ends, as its program was killed`;
   } finally {
     await Deno.remove(out, { recursive: true });
   }

@@ -78,6 +78,7 @@ export const STEP_FIELDS: Fields = {
   arity: optional(COUNT),
   waits: optional(COUNT),
   faults: optional(TEXTS),
+  timers: optional(COUNT),
   did: TEXTS,
   reads: optional({ is: isListOf(isNumber), must: "a list of numbers" }),
   state: optional(DIGEST),

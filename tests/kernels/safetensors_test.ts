@@ -3,9 +3,11 @@ import fc from "../fast_check.ts";
 import {
   encodeSafetensors,
   layoutSafetensors,
+  readOpenSafetensors,
   readSafetensors,
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,
+  type SafetensorsFile,
   type SafetensorsTensor,
 } from "../../kernels/safetensors.ts";
 
@@ -199,6 +201,32 @@ Deno.test("a file with any bytes changed is refused or still tiles its data", as
     ),
     { numRuns: 300 },
   );
+});
+
+Deno.test("a header of more than 100 MB is refused before it is read, however large the file", async () => {
+  const reading = (headerBytes: bigint) => {
+    const prefix = new Uint8Array(8);
+    new DataView(prefix.buffer).setBigUint64(0, headerBytes, true);
+    let isRead = false;
+    const file: SafetensorsFile = {
+      [Symbol.dispose]() {},
+      stat: () => Promise.resolve({ size: 1e12 }),
+      seek: () => Promise.resolve(0),
+      read(into: Uint8Array): Promise<number | null> {
+        if (isRead) return Promise.resolve(null);
+        isRead = true;
+        into.set(prefix);
+        return Promise.resolve(prefix.length);
+      },
+    };
+    return readOpenSafetensors(file, "large", () => undefined);
+  };
+  await assert.rejects(reading(100_000_001n), {
+    name: "RangeError",
+    message:
+      "Cannot read large: the header must be at most 100000000 bytes, received a header length of 100000001",
+  });
+  await assert.rejects(reading(100_000_000n), /the header must be 100000000 bytes, was cut$/);
 });
 
 Deno.test("each thing a header can get wrong is told in one sentence", async () => {

@@ -1,8 +1,13 @@
 /**
- * Messages as JSON, bit for bit: what JSON cannot say is wrapped in a record with one key, `$`.
+ * Messages as JSON, bit for bit: what JSON cannot say is wrapped in a record with one key, `$`. What
+ * is rare in messages (dates, objects in themselves, arrays with holes …) is wrapped as the bytes that
+ * it travels in between processes, so whatever can be sent can be kept.
  *
  * @module
  */
+
+import { readValue } from "../runtime/transports/value_reader.ts";
+import { writeValue } from "../runtime/transports/value_writer.ts";
 
 /** Kinds of typed arrays that a message may hold. */
 const VIEWS = {
@@ -13,6 +18,7 @@ const VIEWS = {
   Uint16Array,
   Int32Array,
   Uint32Array,
+  Float16Array,
   Float32Array,
   Float64Array,
   BigInt64Array,
@@ -21,12 +27,25 @@ const VIEWS = {
 
 type ViewName = keyof typeof VIEWS;
 
+/** An object is in itself. */
+const CYCLE = Symbol("cycle");
+
 /**
  * A message as a value that JSON can say.
  *
- * @throws {TypeError} when it holds what a journal cannot keep.
+ * @throws {TypeError} when it holds what cannot be sent to another process either.
  */
 export function encodePayload(value: unknown): unknown {
+  try {
+    return encode(value, []);
+  } catch (error) {
+    if (error !== CYCLE) throw error;
+    return encodeClone(value as object);
+  }
+}
+
+/** @param around the objects that the value is in. */
+function encode(value: unknown, around: readonly object[]): unknown {
   switch (typeof value) {
     case "string":
     case "boolean":
@@ -41,38 +60,57 @@ export function encodePayload(value: unknown): unknown {
     case "bigint":
       return { $: ["bigint", String(value)] };
     case "object":
-      return value === null ? null : encodeObject(value);
+      return value === null ? null : encodeObject(value, around);
     default:
       throw unknownKind(typeof value);
   }
 }
 
-function encodeObject(value: object): unknown {
-  if (Array.isArray(value)) return Array.from(value, encodePayload);
+function encodeObject(value: object, around: readonly object[]): unknown {
+  if (around.includes(value)) throw CYCLE;
+  const within = [...around, value];
+  if (Array.isArray(value)) {
+    const isPlain = Object.keys(value).every((key, index) => key === `${index}`) &&
+      value.length === Object.keys(value).length;
+    return isPlain ? value.map((item) => encode(item, within)) : encodeClone(value);
+  }
   const prototype = Object.getPrototypeOf(value);
   if (prototype === Object.prototype || prototype === null) {
-    const entries = Object.entries(value).map(([key, item]) => [key, encodePayload(item)]);
+    const entries = Object.entries(value).map(([key, item]) => [key, encode(item, within)]);
     // A record that looks like a wrapper is wrapped itself.
     return "$" in value ? { $: ["record", entries] } : Object.fromEntries(entries);
   }
-  if (ArrayBuffer.isView(value)) {
+  if (ArrayBuffer.isView(value) && value.constructor.name in VIEWS) {
     const { buffer, byteOffset, byteLength, constructor: { name } } = value;
-    if (!(name in VIEWS)) throw unknownKind(name);
-    return { $: [name, new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength).toBase64()] };
+    return { $: [name, bytesOf(buffer, byteOffset, byteLength)] };
   }
-  if (value instanceof ArrayBuffer) return { $: ["ArrayBuffer", new Uint8Array(value).toBase64()] };
-  if (value instanceof Map) return { $: ["Map", encodePayload([...value])] };
-  if (value instanceof Set) return { $: ["Set", encodePayload([...value])] };
-  if (value instanceof Error) {
+  if (value instanceof ArrayBuffer && !value.resizable) {
+    return { $: ["ArrayBuffer", bytesOf(value)] };
+  }
+  if (value instanceof SharedArrayBuffer) return { $: ["SharedArrayBuffer", bytesOf(value)] };
+  if (value instanceof Map) return { $: ["Map", encode([...value], within)] };
+  if (value instanceof Set) return { $: ["Set", encode([...value], within)] };
+  if (value instanceof Error && !Object.hasOwn(value, "cause")) {
     return { $: ["Error", value.name, value.message, value.stack ?? ""] };
   }
-  throw unknownKind(value.constructor?.name ?? "an object");
+  return encodeClone(value);
+}
+
+function bytesOf(buffer: ArrayBufferLike, offset = 0, length = buffer.byteLength): string {
+  return new Uint8Array(buffer, offset, length).slice().toBase64();
+}
+
+function encodeClone(value: object): unknown {
+  try {
+    const { bytes, copies } = writeValue(value);
+    return { $: ["clone", bytes.toBase64(), copies.map((copy) => bytesOf(copy))] };
+  } catch {
+    throw unknownKind(value.constructor?.name ?? "an object");
+  }
 }
 
 function unknownKind(kind: string): TypeError {
-  return new TypeError(
-    `Cannot keep a message: it must hold plain data, typed arrays, maps and sets, received ${kind}`,
-  );
+  return new TypeError(`Cannot keep a message: all in it must be cloneable, received ${kind}`);
 }
 
 /** The message that {@linkcode encodePayload} wrote down. @throws {SyntaxError} when it is none. */
@@ -98,6 +136,17 @@ export function decodePayload(value: unknown): unknown {
       );
     case "ArrayBuffer":
       return Uint8Array.fromBase64(first).buffer;
+    case "SharedArrayBuffer": {
+      const bytes = Uint8Array.fromBase64(first), shared = new SharedArrayBuffer(bytes.length);
+      new Uint8Array(shared).set(bytes);
+      return shared;
+    }
+    case "clone": {
+      const copies = (second as unknown as string[]).map((one) =>
+        Uint8Array.fromBase64(one).buffer
+      );
+      return readValue(Uint8Array.fromBase64(first), copies);
+    }
     case "Map":
       return new Map(decodePayload(first) as [unknown, unknown][]);
     case "Set":

@@ -62,7 +62,36 @@ Deno.test("what a journal keeps of a message is the message, bit for bit", () =>
     assert.equal(digestOf(read), digestOf(value));
     assert.deepEqual(read, value);
   }));
-  assert.throws(() => encodePayload({ when: new Date(0) }), /must hold plain data.*received Date/);
+});
+
+Deno.test("whatever can be cloned can be kept in a journal", () => {
+  const cyclic: Record<string, unknown> = { type: "Loop" };
+  cyclic.self = [cyclic];
+  const kept = [
+    { when: new Date(5), never: new Date(NaN) },
+    { half: Float16Array.of(1.5, NaN), large: new DataView(new ArrayBuffer(9000), 3) },
+    {
+      pattern: /a\n/giu,
+      boxed: Object("text"),
+      error: new TypeError("t", { cause: [new Date(1)] }),
+    },
+    { sparse: [1, , 3], named: Object.assign(["x"], { name: 1 }) },
+    { shared: Uint8Array.of(1, 2), map: new Map([[new Date(2), new Set([new Date(3)])]]) },
+    cyclic,
+  ];
+  for (const value of kept.map((one) => structuredClone(one))) {
+    const read = decodePayload(JSON.parse(JSON.stringify(encodePayload(value))));
+    assert.deepStrictEqual(read, value);
+    assert.equal(digestOf(read), digestOf(value));
+  }
+  const shared = decodePayload(encodePayload(new SharedArrayBuffer(3)));
+  assert.ok(shared instanceof SharedArrayBuffer && shared.byteLength === 3);
+  for (const wrong of [() => {}, new WeakMap(), { in: Symbol() }]) {
+    assert.throws(
+      () => encodePayload(wrong),
+      /TypeError: Cannot keep a message: all in it must be/,
+    );
+  }
 });
 
 Deno.test("a journal says what a run was, in a header and a line for each step", async () => {

@@ -6,7 +6,7 @@
  * Each is refused in one sentence before anything is written, or passed over with an older one
  * named, or ends in the bits of the run that nobody touched; and nothing but the folder of the new
  * run is written. Only where a change of bits has a hash that fits, and so is as good as another
- * checkpoint, may a run end in other bits. One case in a hundred goes through the real command.
+ * checkpoint, may a run end in other bits, or fail as if its flags had been typed. One case in a hundred goes through the real command.
  *
  * @module
  */
@@ -120,6 +120,11 @@ class Field {
     try {
       await harm(step, this.#victim);
       const resumed = await this.#resume(copy, out, isReal);
+      if (isFree && resumed.code === 1) {
+        // A value that its user could have typed fails as if it had been: a loss scale of 1e300.
+        assert.match(resumed.stderr, /^(\P{Cc}+\n)*Cannot \P{Cc}+\n$/u);
+        return "failed as typed";
+      }
       if (resumed.code !== 0) {
         assertRefused(resumed);
         await assert.rejects(Deno.stat(out), Deno.errors.NotFound, "nothing is written");

@@ -148,7 +148,7 @@ export class Chooser {
     const next = this.#clock.next();
     if (next === undefined) return "none";
     // What was stalled is so for as long as was asked for.
-    for (const until of this.#held.values()) if (until <= next) return "far";
+    if (this.#held.size > 0 && Math.min(...this.#held.values()) <= next) return "far";
     return next - since <= this.#raceMs ? "near" : "far";
   }
 

@@ -218,6 +218,28 @@ Deno.test("who asked an actor that crashes amid its handler gets the answer or l
   assert.equal(await play(3), "moved");
 });
 
+Deno.test("who was promised an answer by an earlier handler learns of a crash amid the answering one", async () => {
+  const module = `data:text/javascript,export const host = (ctx) => {
+    const owed = [];
+    return { Wait() { owed.push(ctx.deferReply()); }, Release() { for (const reply of owed) reply(1); } };
+  }`;
+  type Host = { type: "Wait" } | { type: "Release" };
+  const faults = [{ step: 3, kind: "crash-amid", target: "host", sends: 1 }] as const;
+  const { value, failure } = await simulate({ faults }, async ({ system }) => {
+    const host = system.spawn<undefined, Host>({ module, export: "host" }, undefined, {
+      id: "host",
+    });
+    system.watch(host, () => {});
+    const guests = [0, 1].map(() =>
+      system.ask<Host, number>(host, { type: "Wait" }, { timeoutMs: Infinity })
+    );
+    system.send(host, { type: "Release" });
+    return (await Promise.allSettled(guests)).map(({ status }) => status);
+  });
+  assert.equal(failure, undefined, JSON.stringify(failure));
+  assert.deepEqual(value, ["fulfilled", "rejected"]);
+});
+
 Deno.test("a handler that asks and then waits for something else goes on before time passes", async () => {
   const { value } = await simulate({}, async ({ system, idle, settle, invariant }) => {
     let saidAt = -1;

@@ -11,7 +11,7 @@ export type Must = (what: string, value: unknown) => void;
 /** A value as a refusal shows it: short, and in one line. */
 function shown(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 100));
-  if (Array.isArray(value)) return "an array";
+  if (Array.isArray(value)) return `an array of ${value.length}`;
   if (typeof value === "function") return "a function";
   if (typeof value === "object" && value !== null) return "an object";
   return typeof value === "bigint" ? `the bigint ${value}` : String(value);
@@ -60,7 +60,11 @@ export const aNumber = (wanted: string, holds: (value: number) => boolean): Must
 
 /** A whole number from `minimum` to `maximum`. */
 export const anInteger = (minimum: number, maximum = Number.MAX_SAFE_INTEGER): Must => {
-  const wanted = minimum === 1 ? "a positive integer" : `an integer from ${minimum}`;
+  const wanted = minimum === 1
+    ? "a positive integer"
+    : minimum === Number.MIN_SAFE_INTEGER
+    ? "a whole number"
+    : `an integer from ${minimum}`;
   const whole = aNumber(wanted, (value) => Number.isSafeInteger(value) && value >= minimum);
   const small = aNumber(`at most ${maximum}`, (value) => value <= maximum);
   return (what, value) => {

@@ -47,7 +47,7 @@ export const TRAINING_SPECS = [SUPERVISOR, WORKER, ASYNC_SUPERVISOR, ASYNC_WORKE
 export const TRAINING_ACTORS: readonly string[] = TRAINING_SPECS.map(({ module }) => module);
 
 /**
- * Makes sure that a journal can be written, and makes its file.
+ * Makes sure that a journal can be written.
  *
  * @param announce told once when it cannot go on and the run does.
  * @throws {RangeError} saying what is in the way.
@@ -111,6 +111,8 @@ async function checkWritable(path: string): Promise<void> {
     const known = await Deno.stat(path).catch(() => undefined);
     if (known?.isFifo) throw new TypeError("a pipe"); // to open one waits for its other end
     await Deno.writeTextFile(path, "", { append: true });
+    // A run that is refused after this leaves nothing.
+    if (!known) await Deno.remove(path);
   } catch (cause) {
     throw new RangeError(
       `Cannot write a journal to ${path}: it must be a file that can be written, received ${

@@ -118,7 +118,8 @@ export class ProcessHost implements Host {
   }
 
   kill(why: string): void {
-    this.#why = why;
+    // Only the first reason counts.
+    this.#why ||= why;
     this.#kill();
   }
 

@@ -80,7 +80,7 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
     "RangeError",
     /^faults\[0\]\.kind/,
   ],
-  [{ frozen: ["a"] }, "TypeError", /^frozen must be a function, received an array$/],
+  [{ frozen: ["a"] }, "TypeError", /^frozen must be a function, received an array of 1$/],
   [{ trace: 1 }, "TypeError", /^trace must be true or false, received 1$/],
   [{ signal: {} }, "TypeError", /^signal must be an AbortSignal/],
   [{ system: {} }, "TypeError", /^system must be an actor system/],

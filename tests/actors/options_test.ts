@@ -37,7 +37,7 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
   [{ clip: NaN }, "RangeError", /^clip must be a positive number, received NaN$/],
   [{ lossScale: 0 }, "RangeError", /^lossScale must be a positive number/],
   [{ lossScale: "dynamc" }, "RangeError", /^lossScale .*; did you mean dynamic\?$/],
-  [{ seed: 0.5 }, "RangeError", /^seed must be an integer/],
+  [{ seed: 0.5 }, "RangeError", /^seed must be a whole number/],
   [{ learningRate: NaN }, "RangeError", /^learningRate must be a number from 0, received NaN$/],
   [{ learningRate: -1 }, "RangeError", /^learningRate must be a number from 0/],
   [

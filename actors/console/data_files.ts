@@ -29,6 +29,9 @@ export type DataFileFlag = keyof typeof DATA_FILES;
 
 const FLAGS = Object.keys(DATA_FILES) as DataFileFlag[];
 
+/** Characters of a path that is worth to be shown. */
+const PATH_SHOWN_MAX = 500;
+
 /** What a checkpoint remembers of a file. The path is for people: it is shown and never opened. */
 export interface KeptFile {
   /** Where it lay. */
@@ -137,7 +140,8 @@ export function checkSameFiles(
     const file = files[flag];
     if (!file && flag === "schedule-file" && given.schedule !== undefined) continue;
     if (!file) {
-      const command = [...withoutData(args), `--${flag}`, path].map(shellWord).join(" ");
+      const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
+      const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
       throw new TypeError(
         `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: deno task train ${command}`,
       );

@@ -5,6 +5,7 @@
  */
 
 import { DEVICE_NAMES, PRECISIONS, RECOMPUTE_POLICIES } from "../kernels/mod.ts";
+import { SCALE_MAX } from "./loss_scale.ts";
 import {
   aBoolean,
   aFunction,
@@ -25,6 +26,10 @@ import type { TrainOptions } from "./train_options.ts";
 const count = anInteger(1, COUNT_MAX);
 const fromZero = aNumber("a number from 0", (value) => value >= 0 && value < Infinity);
 const aboveZero = aNumber("a positive number", (value) => value > 0 && value < Infinity);
+const aLossScale = aNumber(
+  `a positive number, at most ${SCALE_MAX}`,
+  (value) => value > 0 && value <= SCALE_MAX,
+);
 const aDecay = aNumber("a number from 0 and below 1", (value) => value >= 0 && value < 1);
 
 /** Timers of JavaScript take no longer times. */
@@ -101,7 +106,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     jitterUs: fromZero,
   }),
   precision: oneOf(...PRECISIONS),
-  lossScale: either("number", aboveZero, oneOf("dynamic")),
+  lossScale: either("number", aLossScale, oneOf("dynamic")),
   clip: aNumber("a positive number", (value) => value > 0),
   dropLast: aBoolean,
   recomputeInterval: count,

@@ -25,6 +25,9 @@ const FIRST_DYNAMIC_SCALE = 65_536;
 /** The lowest dynamic scale: below the smallest normal FP16 number, gradients near 1 vanish too. */
 export const SCALE_MIN = 2 ** -14;
 
+/** The highest scale: even the smallest gradient that FP16 knows, 2^-24, overflows under it. */
+export const SCALE_MAX = 2 ** 40;
+
 /** Steps in a row that may be skipped: gradients that overflow at any scale are no accident. */
 export const SKIPS_MAX = 20;
 
@@ -62,5 +65,9 @@ export function nextLossScale(
     return { scale: isDynamic ? scale / 2 : scale, goodSteps: 0, skipped: skipped + 1 };
   }
   const grows = isDynamic && goodSteps + 1 === GROWTH_INTERVAL;
-  return { scale: grows ? 2 * scale : scale, goodSteps: grows ? 0 : goodSteps + 1, skipped: 0 };
+  return {
+    scale: grows ? Math.min(2 * scale, SCALE_MAX) : scale,
+    goodSteps: grows ? 0 : goodSteps + 1,
+    skipped: 0,
+  };
 }

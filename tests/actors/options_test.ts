@@ -35,6 +35,11 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
   [{ memoryLimitBytes: -1 }, "RangeError", /^memoryLimitBytes must be a positive number/],
   [{ clip: "1" }, "TypeError", /^clip must be a positive number, received "1"$/],
   [{ clip: NaN }, "RangeError", /^clip must be a positive number, received NaN$/],
+  [
+    { precision: "fp16", lossScale: 1e300 },
+    "RangeError",
+    /^lossScale must be .* at most 1099511627776/,
+  ],
   [{ lossScale: 0 }, "RangeError", /^lossScale must be a positive number/],
   [{ lossScale: "dynamc" }, "RangeError", /^lossScale .*; did you mean dynamic\?$/],
   [{ seed: 0.5 }, "RangeError", /^seed must be a whole number/],

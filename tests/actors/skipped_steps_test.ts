@@ -9,6 +9,7 @@ import {
   nextLossScale,
   NonFiniteError,
   readCheckpoint,
+  SCALE_MAX,
   SCALE_MIN,
   train,
   type TrainEvent,
@@ -87,6 +88,11 @@ Deno.test("a dynamic loss scale doubles after exactly 2000 good steps in a row",
   assert.equal(state.scale, 65_536);
   state = nextLossScale("dynamic", state, false);
   assert.deepEqual(state, { scale: 32_768, goodSteps: 0, skipped: 1 });
+});
+
+Deno.test("no dynamic loss scale grows beyond what FP16 can use", () => {
+  const highest = { scale: SCALE_MAX, goodSteps: 1999, skipped: 0 };
+  assert.deepEqual(nextLossScale("dynamic", highest, true), { ...highest, goodSteps: 0 });
 });
 
 for (const runtime of ["serial", "local"] as const) {

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { BriefMap } from "./runtime/brief_map.ts";
 import type { WorkerLost } from "./protocol.ts";
 import type { Context, Down, Message, Reply } from "./runtime/mod.ts";
 
@@ -20,20 +21,22 @@ export interface Answers {
 
 /** Opens the answers of an actor. */
 export function openAnswers<M extends Message>(ctx: Context<M>): Answers {
-  const waiting = new Set<Reply>();
+  const waiting = new BriefMap<Reply, true>();
   let lost: WorkerLost | undefined;
   const giveUp = (first: WorkerLost) => {
     lost ??= first;
-    for (const reply of waiting) reply({ lost });
-    waiting.clear();
+    for (const [reply] of waiting) {
+      waiting.take(reply);
+      reply({ lost });
+    }
   };
   return {
     owe() {
       const reply = ctx.deferReply();
       if (lost) reply({ lost });
-      else waiting.add(reply);
+      else waiting.set(reply, true);
       return (value, options) => {
-        if (waiting.delete(reply)) reply({ value }, options);
+        if (waiting.take(reply)) reply({ value }, options);
       };
     },
     giveUp,

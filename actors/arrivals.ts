@@ -4,6 +4,7 @@
  * @module
  */
 
+import { BriefMap } from "./runtime/brief_map.ts";
 import type { Batch, MessageArray } from "../kernels/mod.ts";
 import { type Action, formatAction } from "../schedules/mod.ts";
 import { joinPieces, pieceOf } from "./pieces.ts";
@@ -35,15 +36,11 @@ export interface Arrivals {
 /** Nothing has arrived. */
 export function openArrivals(): Arrivals {
   const ready: Action[] = [];
-  const waiting = new Map<string, Arrival>();
-  const buffers = new Map<number, MessageArray[]>(), returns = new Map<string, MessageArray>();
+  const waiting = new BriefMap<string, Arrival>(), returns = new BriefMap<string, MessageArray>();
+  const buffers = new Map<number, MessageArray[]>();
   const keyOf = ({ stage, microBatch }: Action) => `${stage}/${microBatch}`;
 
-  const take = (action: Action): Arrival | undefined => {
-    const key = formatAction(action), arrival = waiting.get(key);
-    waiting.delete(key);
-    return arrival;
-  };
+  const take = (action: Action) => waiting.take(formatAction(action));
   const wanted = (action: Action): Arrival => {
     const arrival = take(action);
     if (arrival) return arrival;
@@ -72,12 +69,8 @@ export function openArrivals(): Arrivals {
       if (half === 0) waiting.set(formatAction(whole), arrival);
       return tensor && pieceOf(tensor, half, 2);
     },
-    keepReturn: (action, array) => void returns.set(keyOf(action), array),
-    takeReturn(action) {
-      const key = keyOf(action), array = returns.get(key);
-      returns.delete(key);
-      return array;
-    },
+    keepReturn: (action, array) => returns.set(keyOf(action), array),
+    takeReturn: (action) => returns.take(keyOf(action)),
     keepBuffer: (stage, array) => void buffers.set(stage, [...buffers.get(stage) ?? [], array]),
     takeBuffer: (stage) => buffers.get(stage)?.pop(),
   };

@@ -8,11 +8,12 @@
  * @module
  */
 
+import { BriefMap } from "./runtime/brief_map.ts";
 import type { ActorRef, Message, System } from "./runtime/mod.ts";
 
 /** Who waits for an answer from the actors of a system, and what it has failed of. */
 interface Waiting {
-  readonly rejects: Set<(error: unknown) => void>;
+  readonly rejects: BriefMap<(error: unknown) => void, true>;
   failure?: { readonly error: unknown };
 }
 
@@ -21,12 +22,11 @@ const waitingIn = new WeakMap<System, Waiting>();
 function waitingOf(system: System): Waiting {
   const known = waitingIn.get(system);
   if (known) return known;
-  const waiting: Waiting = { rejects: new Set() };
+  const waiting: Waiting = { rejects: new BriefMap() };
   waitingIn.set(system, waiting);
   system.failed.catch((error) => {
     waiting.failure = { error };
-    for (const reject of waiting.rejects) reject(error);
-    waiting.rejects.clear();
+    for (const [reject] of waiting.rejects) reject(error);
   });
   return waiting;
 }
@@ -44,12 +44,12 @@ export async function askUnlessFailed<T extends Message, R>(
   const waiting = waitingOf(system);
   const asked = system.ask<T, R>(to, message, { timeoutMs: Infinity });
   const { promise, resolve, reject } = Promise.withResolvers<R>();
-  waiting.rejects.add(reject);
+  waiting.rejects.set(reject, true);
   asked.then(resolve, reject);
   if (waiting.failure) reject(waiting.failure.error);
   try {
     return await promise;
   } finally {
-    waiting.rejects.delete(reject);
+    waiting.rejects.take(reject);
   }
 }

@@ -16,7 +16,7 @@ import {
   type Message,
   type System,
 } from "./runtime/mod.ts";
-import { watchForStall } from "./stall_watch.ts";
+import { openStallWatch, type StallWatch } from "./stall_watch.ts";
 
 /** A worker whose process or thread shows no sign of life for so long has not begun to live. */
 const START_MS = 30_000;
@@ -51,9 +51,16 @@ export async function startSupervisor<Init, M extends Message>(
   const system = given ??
     createSystem({ seed, stopGraceMs: STOP_GRACE_MS, ...observer && { observer } });
   const supervisor = system.spawn<Init, M>(spec, init, { id: "supervisor" });
-  const ask = watchedAsk<M>(system, supervisor, stallMs, ahead);
-  // A system that was given outlives the pipeline.
-  const close = () => given ? system.stop(supervisor) : system.stop();
+  const watch = openStallWatch(system, stallMs, (forMs) => {
+    const stalled: Stalled = { type: "Stalled", forMs };
+    system.send(supervisor as ActorRef<Message>, stalled, { lane: "control" });
+  });
+  const ask = watchedAsk<M>(system, supervisor, watch, stallMs, ahead);
+  const close = () => {
+    watch.close();
+    // A system that was given outlives the pipeline.
+    return given ? system.stop(supervisor) : system.stop();
+  };
   try {
     await ask({ type: "Start" } as Message as M);
   } catch (error) {
@@ -66,21 +73,19 @@ export async function startSupervisor<Init, M extends Message>(
 function watchedAsk<M extends Message>(
   system: System,
   supervisor: ActorRef<M>,
+  watch: StallWatch,
   stallMs: number,
   ahead: number,
 ): Supervised<M>["ask"] {
   /** How many steps are waited for that must end; other questions count as enough of them. */
-  let waiting = 0, unwatch = () => {};
+  let waiting = 0;
   const count = (more: number, limitMs: number) => {
     const wasWatched = waiting >= ahead;
     waiting += more;
     const isWatched = waiting >= ahead;
     if (isWatched === wasWatched) return;
-    if (!isWatched) return unwatch();
-    unwatch = watchForStall(system, limitMs, () => {
-      const stalled: Stalled = { type: "Stalled", forMs: limitMs };
-      system.send(supervisor as ActorRef<Message>, stalled, { lane: "control" });
-    });
+    if (isWatched) watch.begin(limitMs);
+    else watch.end();
   };
   return async <T>(message: M) => {
     const weight = message.type === "RunStep" ? 1 : ahead;

@@ -6,6 +6,7 @@
 
 import {
   ADAMW_DEFAULTS,
+  assertHoldable,
   assertMachineHolds,
   type Batch,
   type DeviceName,
@@ -239,6 +240,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     );
   }
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
+  assertHoldable(model);
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
   const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;

@@ -80,7 +80,7 @@ export function compileModel(
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
-  let input: TensorSpec | undefined, elements = 0;
+  let input: TensorSpec | undefined;
   for (const [i, layer] of model.layers.entries()) {
     const prefix = layer.prefix ?? `${layer.name}.`;
     const program = compileLayer(layer, input, {
@@ -99,14 +99,6 @@ export function compileModel(
           `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
         );
       }
-      elements += elementCount(spec.shape);
-      if (elements > ELEMENTS_MAX) {
-        throw new RangeError(
-          `Cannot compile model: its parameters must be at most ${ELEMENTS_MAX} numbers, received more in its first ${
-            i + 1
-          } of ${model.layers.length} layers`,
-        );
-      }
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
     input = { ...program.output, name: PORTS.input };
@@ -119,6 +111,39 @@ export function compileModel(
   for (const [, alias] of ties) parameters.delete(alias);
   const listed = [...parameters.values()];
   return { name, predictions, programs, layers, parameters: listed, ties, costs };
+}
+
+/**
+ * Refuses a model that no device could hold, before anybody allocates it: devices count the elements
+ * of a tensor in 32 bits. A plan can be made for any model.
+ *
+ * @throws {RangeError} naming the first parameter, or how many they are.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { assertHoldable, compileModel, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const size = { layers: 1, heads: 1, seq: 1, vocab: 2 };
+ * assertHoldable(compileModel(gpt2({ ...size, hidden: 8 }, 1), "none"));
+ * const huge = compileModel(gpt2({ ...size, hidden: 32_768 }, 1), "none");
+ * assert.throws(() => assertHoldable(huge), /at most 2147483647 elements/);
+ * ```
+ */
+export function assertHoldable({ parameters }: Pick<ModelProgram, "parameters">): void {
+  let elements = 0;
+  for (const { name, shape } of parameters) {
+    const own = elementCount(shape);
+    elements += own;
+    if (own <= ELEMENTS_MAX) continue;
+    throw new RangeError(
+      `Cannot hold the parameter "${name}": it must have at most ${ELEMENTS_MAX} elements, received shape [${shape}]`,
+    );
+  }
+  if (elements <= ELEMENTS_MAX) return;
+  throw new RangeError(
+    `Cannot hold the model: its parameters must be at most ${ELEMENTS_MAX} numbers, received ${elements}`,
+  );
 }
 
 function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, ModelParameter>): void {

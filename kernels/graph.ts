@@ -61,14 +61,14 @@ export function elementCount(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);
 }
 
-/** The most elements of a tensor, and of all parameters of a model: devices count them in int32. */
+/** The most elements of a tensor that a device holds, and of all parameters: counted in int32. */
 export const ELEMENTS_MAX = 2 ** 31 - 1;
 
-/** Refuses a tensor that no device could hold, before anybody allocates it. */
+/** Refuses a tensor whose elements cannot be counted. */
 function checkElements(shape: readonly number[]): void {
-  if (elementCount(shape) <= ELEMENTS_MAX) return;
+  if (elementCount(shape) <= Number.MAX_SAFE_INTEGER) return;
   throw new RangeError(
-    `Cannot build a graph: a tensor must have at most ${ELEMENTS_MAX} elements, received shape [${shape}]`,
+    `Cannot build a graph: a tensor must have at most ${Number.MAX_SAFE_INTEGER} elements, received shape [${shape}]`,
   );
 }
 

@@ -134,7 +134,8 @@ export class Stage {
   /** What slots and their shared activations take. */
   #activationBytes: number;
   readonly #free: Place[] = [];
-  readonly #live = new Map<number, InFlight>();
+  /** By micro-batch. */
+  readonly #live: (InFlight | undefined)[] = [];
 
   /** Use {@linkcode openStage}. */
   constructor(
@@ -180,7 +181,7 @@ export class Stage {
 
   /** Micro-batches whose activations are held now. */
   get liveActivations(): number {
-    return this.#live.size;
+    return this.#inUse().length;
   }
 
   /** Versions of the weights that are in use now: the newest, and those of micro-batches in flight. */
@@ -189,7 +190,11 @@ export class Stage {
   }
 
   #usedVersions(): Set<number> {
-    return new Set(this.#live.values().map(({ version }) => version));
+    return new Set(this.#inUse().map(({ version }) => version));
+  }
+
+  #inUse(): InFlight[] {
+    return this.#live.filter((one) => one !== undefined);
   }
 
   /** The buckets of the optimizer: ranges of the flat gradients, in elements. */
@@ -223,7 +228,7 @@ export class Stage {
     into?: MessageArray,
     age = 0,
   ): Promise<ForwardResult> {
-    if (this.#live.has(microBatch)) {
+    if (this.#live[microBatch]) {
       throw new RangeError(`Cannot run F: micro-batch ${microBatch} must not be in flight already`);
     }
     for (const { name } of this.#layers.flatMap(({ program }) => program.fields)) {
@@ -232,7 +237,7 @@ export class Stage {
     }
     const version = this.#versions.at(age), place = this.#free.pop() ?? this.#createPlace();
     const slot = place.slots[version] ??= this.#bind(place.memory, version);
-    this.#live.set(microBatch, { place, slot, version });
+    this.#live[microBatch] = { place, slot, version };
     if (slot.input) this.#device.write(slot.input, input!);
     for (const [name, tensor] of Object.entries(slot.fields)) {
       this.#device.write(tensor, fields[name]!);
@@ -247,7 +252,7 @@ export class Stage {
   /** Drops the activations of a micro-batch that gets no backward, as in an evaluation. */
   drop(microBatch: number): void {
     this.#free.push(this.#inFlight(microBatch).place);
-    this.#live.delete(microBatch);
+    this.#live[microBatch] = undefined;
   }
 
   /**
@@ -285,7 +290,7 @@ export class Stage {
   }
 
   #inFlight(microBatch: number): InFlight {
-    const one = this.#live.get(microBatch);
+    const one = this.#live[microBatch];
     if (one) return one;
     throw new RangeError(
       `Cannot run backward: micro-batch ${microBatch} must have had its F here`,

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { BriefMap } from "./brief_map.ts";
 import type { Reason } from "./failure.ts";
 import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "./mailbox.ts";
 import { Ring } from "./ring.ts";
@@ -63,7 +64,7 @@ export interface Actor {
   /** Keys of the actors that this one watches. */
   readonly watching: Set<string>;
   /** Questions whose answers it owes. */
-  readonly owed: Set<ReplyTo>;
+  readonly owed: BriefMap<ReplyTo, true>;
   readonly timers: Map<string | symbol, Timer>;
   readonly cleanups: (() => void | Promise<void>)[];
   readonly streams: Map<string, () => number>;
@@ -94,7 +95,7 @@ export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacit
     children: new Map(),
     watchers: new Set(),
     watching: new Set(),
-    owed: new Set(),
+    owed: new BriefMap(),
     timers: new Map(),
     cleanups: [],
     streams: new Map(),

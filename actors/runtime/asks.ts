@@ -115,12 +115,11 @@ export function settleAsk(
   outcome: Outcome,
   letter?: AnswerFrame["letter"],
 ): void {
-  const pending = isolate.asks.get(id);
+  const pending = isolate.asks.take(id);
   if (!pending) {
     if (letter) isolate.env.onDeadLetter({ ...letter, reason: "too-late" });
     return;
   }
-  isolate.asks.delete(id);
   pending.cancelTimeout();
   if (!pending.asker) return resolve(pending, outcome);
   const { actor, step } = pending.asker;
@@ -157,8 +156,7 @@ export function abandonAsks(isolate: Isolate, { ref, step, agenda }: Actor): voi
   if (!step) return;
   for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
   for (const id of step.asks) {
-    const pending = isolate.asks.get(id);
-    isolate.asks.delete(id);
+    const pending = isolate.asks.take(id);
     pending?.cancelTimeout();
     if (!step.isSettled) pending?.reject(new ActorFailedError(goneFailure(ref.id)));
   }

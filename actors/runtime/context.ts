@@ -108,7 +108,7 @@ function deferReply(isolate: Isolate, actor: Actor): Reply {
     if (!actor.owed.has(replyTo)) take(actor, undefined);
     const letter = { from: actor.ref.id, to: asker.id, type: `answer:${type}` };
     answer(isolate, replyTo, { status: "answered", value }, options?.transfer, letter);
-    actor.owed.delete(replyTo);
+    actor.owed.take(replyTo);
   };
 }
 

@@ -6,6 +6,7 @@
 
 import { type Actor, keyOf } from "./actor.ts";
 import type { PendingAsk } from "./asks.ts";
+import { BriefMap } from "./brief_map.ts";
 import { type Choose, choosingPicker, fifoPicker, type Offers, type Picker } from "./choose.ts";
 import type { Clock } from "./clock.ts";
 import { type DeadLetter, describeFailure, type Failure, type Reason } from "./failure.ts";
@@ -67,7 +68,7 @@ export interface Isolate {
   readonly gone: Map<number, Reason>;
   /** Who in this isolate watches whom, by key of the watched. */
   readonly watches: Map<string, Watch[]>;
-  readonly asks: Map<number, PendingAsk>;
+  readonly asks: BriefMap<number, PendingAsk>;
   readonly picker: Picker;
   readonly pulse: Pulse;
   /** Sees what happens; no step begins before it does. */
@@ -109,7 +110,7 @@ export function createIsolate(
     failures: new Map(),
     gone: new Map(),
     watches: new Map(),
-    asks: new Map(),
+    asks: new BriefMap(),
     unwinding: new Set(),
     pulse: env.pulse ?? new Pulse(),
     picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),

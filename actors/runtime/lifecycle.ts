@@ -114,7 +114,7 @@ function leave(isolate: Isolate, actor: Actor): void {
   unwatchAll(isolate, actor);
   if (reason !== "stopped") remember(isolate, ref.serial, reason);
   // An error with its stack costs more than all else here, so it is made only when needed.
-  for (const replyTo of owed) {
+  for (const [replyTo] of owed) {
     answer(isolate, replyTo, { status: "gone", failure: goneFailure(ref.id, reason) });
   }
   for (const by of watchers) post(isolate, by, { kind: "down", ref, reason });

@@ -68,7 +68,7 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   };
   actor.step = step;
   actor.doing = "";
-  if (replyTo) actor.owed.add(replyTo);
+  if (replyTo) actor.owed.set(replyTo, true);
   // It waits no longer, so there is nothing left to cancel.
   if (timerKey !== undefined) actor.timers.delete(timerKey);
   if (!envelope.run && !Object.hasOwn(actor.handlers, message.type)) {
@@ -106,7 +106,7 @@ function settle(isolate: Isolate, actor: Actor, step: NonNullable<Actor["step"]>
 function conclude(isolate: Isolate, actor: Actor): void {
   const { replyTo, wake } = actor.step!;
   leaveStep(isolate, actor);
-  if (replyTo && actor.owed.delete(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
+  if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") goOn(isolate, actor);
   else offer(isolate, actor);
   wake?.();

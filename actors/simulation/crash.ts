@@ -38,12 +38,9 @@ export function isFromDead(dying: Dying, frame: Frame): boolean {
 export function kill(isolate: Isolate, { actor, envelope }: Work): void {
   if (actor.state === "stopping") return;
   const { step } = actor;
-  for (const id of step?.asks ?? []) {
-    isolate.asks.get(id)?.cancelTimeout();
-    isolate.asks.delete(id);
-  }
+  for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancelTimeout();
   actor.step = undefined;
-  if (!step && envelope.replyTo) actor.owed.add(envelope.replyTo);
+  if (!step && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
   const error = new Error(`"${actor.ref.id}" was made to crash`);
   error.name = "InjectedCrash";
   fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));

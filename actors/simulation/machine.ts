@@ -390,7 +390,7 @@ export class Machine {
     setActorAtWork(undefined);
     this.#recorder.ends(actor);
     // Who waits for an answer that came too late learns that the actor is gone.
-    for (const ask of this.#dying?.unanswered ?? []) actor.owed.add({ isolate: 0, ask });
+    for (const ask of this.#dying?.unanswered ?? []) actor.owed.set({ isolate: 0, ask }, true);
     this.#dying = undefined;
     if (crash && crash.kind !== "crash-before") kill(this.#isolate, work);
     this.chooser.clear();

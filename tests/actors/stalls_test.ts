@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { watchForStall } from "../../actors/stall_watch.ts";
+import { openStallWatch } from "../../actors/stall_watch.ts";
 import { Pulse } from "../../actors/runtime/pulse.ts";
 import { createSystem } from "../../actors/mod.ts";
 import { gpt2, train, type TrainOptions } from "../../mod.ts";
@@ -25,7 +25,8 @@ function lookByHand(run: (look: () => void) => void): void {
 Deno.test("a stall is a row of looks at which nobody was at work, however long the time between two", () => {
   lookByHand((look) => {
     let activity = 0, stalls = 0;
-    watchForStall({ activity: () => activity }, 1000, () => stalls++);
+    const watch = openStallWatch({ activity: () => activity }, 1000, () => stalls++);
+    watch.begin(1000);
     const quiet = (looks: number) => {
       for (let n = 0; n < looks; n++) look();
     };
@@ -37,6 +38,15 @@ Deno.test("a stall is a row of looks at which nobody was at work, however long t
     assert.equal(stalls, 1);
     quiet(20);
     assert.equal(stalls, 1, "it is told once");
+    watch.begin(2000);
+    quiet(16);
+    assert.equal(stalls, 1, "the first look only sees how things stand");
+    quiet(1);
+    assert.equal(stalls, 2);
+    watch.begin(1000);
+    watch.end();
+    quiet(20);
+    assert.equal(stalls, 2, "nobody waits");
   });
 });
 

@@ -38,7 +38,8 @@ async function measure(steps: number, options: MemoryRun["options"]): Promise<[n
   const first = windowTo(FIRST), run = { steps, samples: [...first, ...windowTo(steps)], options };
   const file = new URL("memory_entry.ts", import.meta.url).href;
   const { success, stdout } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", file, JSON.stringify(run)],
+    // As `deno task train` does.
+    args: ["run", "-A", "--v8-flags=--max-semi-space-size=2", file, JSON.stringify(run)],
     stdin: "null",
     stderr: "inherit",
   }).output();

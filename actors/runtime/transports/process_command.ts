@@ -11,6 +11,12 @@ import { permissionFlags } from "./process_permissions.ts";
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
 /**
+ * Room for young objects, in MiB. V8 doubles it again and again, to 32 MiB and more, however few
+ * survive: messages are short-lived, so a process would only hold more the longer it runs.
+ */
+const YOUNG_MB = 2;
+
+/**
  * The command that starts a process for an actor.
  *
  * It has the permissions of this program, and the nearest configuration to its main module, so that
@@ -21,7 +27,8 @@ const CONFIGS = ["deno.json", "deno.jsonc"];
  */
 export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
   const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissionFlags()];
-  if (memoryLimitMb !== undefined) args.push(`--v8-flags=--max-old-space-size=${memoryLimitMb}`);
+  const limit = memoryLimitMb === undefined ? [] : [`--max-old-space-size=${memoryLimitMb}`];
+  args.push(`--v8-flags=${[...limit, `--max-semi-space-size=${YOUNG_MB}`].join()}`);
   args.push(new URL("./process_entry.ts", import.meta.url).href);
   return new Deno.Command(Deno.execPath(), {
     args,

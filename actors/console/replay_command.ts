@@ -222,7 +222,12 @@ async function replayTraining(
   args: readonly string[],
   onStep: (step: StepRecord) => void,
 ): Promise<string> {
-  const out = await Deno.makeTempDir();
+  const out = await Deno.makeTempDir().catch((cause: Error) => {
+    throw new RangeError(
+      `Cannot replay: TMPDIR must be a folder that can be written and has room, received ${cause.message}`,
+      { cause },
+    );
+  });
   try {
     const run = await replayJournal(
       journal,

@@ -6,26 +6,14 @@
  * @module
  */
 
+import { VIEWS } from "../runtime/transports/value_format.ts";
 import { readValue } from "../runtime/transports/value_reader.ts";
 import { writeValue } from "../runtime/transports/value_writer.ts";
 
-/** Kinds of typed arrays that a message may hold. */
-const VIEWS = {
-  Int8Array,
-  Uint8Array,
-  Uint8ClampedArray,
-  Int16Array,
-  Uint16Array,
-  Int32Array,
-  Uint32Array,
-  Float16Array,
-  Float32Array,
-  Float64Array,
-  BigInt64Array,
-  BigUint64Array,
-} as const;
-
-type ViewName = keyof typeof VIEWS;
+/** Kinds of typed arrays that a message may hold, by name. */
+const ARRAYS = new Map(
+  VIEWS.flatMap((View) => View === DataView ? [] : [[View.name, View] as const]),
+);
 
 /** An object is in itself. */
 const CYCLE = Symbol("cycle");
@@ -80,7 +68,7 @@ function encodeObject(value: object, around: readonly object[]): unknown {
     // A record that looks like a wrapper is wrapped itself.
     return "$" in value ? { $: ["record", entries] } : Object.fromEntries(entries);
   }
-  if (ArrayBuffer.isView(value) && value.constructor.name in VIEWS) {
+  if (ArrayBuffer.isView(value) && ARRAYS.has(value.constructor.name)) {
     const { buffer, byteOffset, byteLength, constructor: { name } } = value;
     return { $: [name, bytesOf(buffer, byteOffset, byteLength)] };
   }
@@ -154,8 +142,9 @@ export function decodePayload(value: unknown): unknown {
     case "Error":
       return Object.assign(new Error(second), { name: first, stack: third });
   }
-  if (!(kind in VIEWS)) {
+  const View = ARRAYS.get(kind) as Uint8ArrayConstructor | undefined;
+  if (!View) {
     throw new SyntaxError(`Cannot read a message: its kind must be known, received ${kind}`);
   }
-  return new VIEWS[kind as ViewName](Uint8Array.fromBase64(first).buffer as ArrayBuffer);
+  return new View(Uint8Array.fromBase64(first).buffer);
 }

@@ -64,6 +64,15 @@ Deno.test("what a journal keeps of a message is the message, bit for bit", () =>
   }));
 });
 
+Deno.test("a message of a kind that nobody knows is refused by name, also where every object has it", () => {
+  for (const kind of ["Int9Array", "toString", "constructor", "__proto__", "DataView"]) {
+    assert.throws(() => decodePayload({ $: [kind, "AAAA"] }), {
+      name: "SyntaxError",
+      message: `Cannot read a message: its kind must be known, received ${kind}`,
+    });
+  }
+});
+
 Deno.test("whatever can be cloned can be kept in a journal", () => {
   const cyclic: Record<string, unknown> = { type: "Loop" };
   cyclic.self = [cyclic];

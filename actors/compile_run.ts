@@ -10,6 +10,7 @@ import {
   checkStageOptions,
   compileModel,
   cutIntoStages,
+  ELEMENTS_MAX,
   type Model,
   type ModelProgram,
   type StageOptions,
@@ -57,7 +58,11 @@ export function compileRun(options: CompileOptions, schedule: Schedule): Compile
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
-  const model = compileModel(source, recompute, { precision, ...frozen && { frozen } });
+  const model = compileModel(source, recompute, {
+    precision,
+    elementsMax: ELEMENTS_MAX,
+    ...frozen && { frozen },
+  });
   const programs = cutIntoStages(model, schedule.stages);
   const stage: StageOptions = {
     optimizer: options.optimizer ?? ADAMW_DEFAULTS,

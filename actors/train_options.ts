@@ -6,7 +6,6 @@
 
 import {
   ADAMW_DEFAULTS,
-  assertHoldable,
   assertMachineHolds,
   type Batch,
   type DeviceName,
@@ -240,7 +239,6 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     );
   }
   const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
-  assertHoldable(model);
   const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
   assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
   const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;

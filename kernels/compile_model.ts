@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { elementCount, ELEMENTS_MAX, sameShape } from "./graph.ts";
+import { elementCount, sameShape } from "./graph.ts";
 import type { Model, TensorSpec, Tie } from "./layer.ts";
 import { MOMENTS } from "./optimizer.ts";
 import { partition } from "./partition.ts";
@@ -49,6 +49,11 @@ export interface CompileOptions {
   readonly frozen?: ((name: string) => boolean) | undefined;
   /** In which type stages store weights, gradients and activations; fp32 unless told otherwise. */
   readonly precision?: Precision | undefined;
+  /**
+   * The most elements of a parameter, and of all of them; any number unless given, as a plan can be
+   * made for a model that no machine holds.
+   */
+  readonly elementsMax?: number | undefined;
 }
 
 /**
@@ -75,12 +80,12 @@ export function compileModel(
   options: CompileOptions = {},
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
-  const { endsWithLoss = true, frozen, precision } = options;
+  const { endsWithLoss = true, frozen, precision, elementsMax = Infinity } = options;
   const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
-  let input: TensorSpec | undefined;
+  let input: TensorSpec | undefined, elements = 0;
   for (const [i, layer] of model.layers.entries()) {
     const prefix = layer.prefix ?? `${layer.name}.`;
     const program = compileLayer(layer, input, {
@@ -99,6 +104,7 @@ export function compileModel(
           `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
         );
       }
+      elements = checkElements(name, spec.shape, elements, elementsMax);
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
     input = { ...program.output, name: PORTS.input };
@@ -113,36 +119,22 @@ export function compileModel(
   return { name, predictions, programs, layers, parameters: listed, ties, costs };
 }
 
-/**
- * Refuses a model that no device could hold, before anybody allocates it: devices count the elements
- * of a tensor in 32 bits. A plan can be made for any model.
- *
- * @throws {RangeError} naming the first parameter, or how many they are.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { assertHoldable, compileModel, gpt2 } from "@troupe/troupe/kernels";
- *
- * const size = { layers: 1, heads: 1, seq: 1, vocab: 2 };
- * assertHoldable(compileModel(gpt2({ ...size, hidden: 8 }, 1), "none"));
- * const huge = compileModel(gpt2({ ...size, hidden: 32_768 }, 1), "none");
- * assert.throws(() => assertHoldable(huge), /at most 2147483647 elements/);
- * ```
- */
-export function assertHoldable({ parameters }: Pick<ModelProgram, "parameters">): void {
-  let elements = 0;
-  for (const { name, shape } of parameters) {
-    const own = elementCount(shape);
-    elements += own;
-    if (own <= ELEMENTS_MAX) continue;
+/** Refuses a model that no device could hold, before anybody allocates it. */
+function checkElements(
+  name: string,
+  shape: readonly number[],
+  before: number,
+  most: number,
+): number {
+  const own = elementCount(shape), elements = before + own;
+  if (own > most) {
     throw new RangeError(
-      `Cannot hold the parameter "${name}": it must have at most ${ELEMENTS_MAX} elements, received shape [${shape}]`,
+      `Cannot hold the parameter "${name}": it must have at most ${most} elements, received shape [${shape}]`,
     );
   }
-  if (elements <= ELEMENTS_MAX) return;
+  if (elements <= most) return elements;
   throw new RangeError(
-    `Cannot hold the model: its parameters must be at most ${ELEMENTS_MAX} numbers, received ${elements}`,
+    `Cannot hold the model: its parameters must be at most ${most} numbers, received more up to "${name}"`,
   );
 }
 

@@ -5,19 +5,17 @@
  */
 
 import {
-  checkInputFile,
   type CommandContext,
-  CSV_BYTES_MAX,
-  decodeText,
   exploreCommand,
   generateCommand,
   journalCommand,
   print,
   replayCommand,
   runCommand,
-  scheduleCommand,
   writeAll,
-} from "./mod.ts";
+} from "./console/mod.ts";
+import { checkInputFile, CSV_BYTES_MAX, decodeText } from "./kernels/mod.ts";
+import { scheduleCommand } from "./schedules/mod.ts";
 import { main as train } from "./examples/train_gpt.ts";
 
 const TRAIN_MODULE = new URL("./examples/train_gpt.ts", import.meta.url).href;

@@ -5,12 +5,12 @@
  * @module
  */
 
-import type { Engine, SyncStrategy } from "../actors/engine.ts";
-import { openPipeline } from "../actors/pipeline.ts";
-import type { TracedAction } from "../actors/protocol.ts";
-import { prepareRun } from "../actors/train_options.ts";
+import type { Engine, SyncStrategy } from "../actors/run/engines/engine.ts";
+import { openPipeline } from "../actors/run/engines/pipeline.ts";
+import type { TracedAction } from "../actors/pipeline/protocol.ts";
+import { prepareRun } from "../actors/run/options/train_options.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import { print } from "../actors/console/command.ts";
+import { print } from "../console/command.ts";
 import type { Row } from "./row.ts";
 import { interleave, spread, spreadOf } from "./timing.ts";
 import { benchBatches, CONFIG, stepRequest } from "./workload.ts";

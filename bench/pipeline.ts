@@ -4,10 +4,10 @@
  * @module
  */
 
-import type { Engine } from "../actors/engine.ts";
-import { openPipeline } from "../actors/pipeline.ts";
-import { openSerial } from "../actors/serial.ts";
-import { prepareRun } from "../actors/train_options.ts";
+import type { Engine } from "../actors/run/engines/engine.ts";
+import { openPipeline } from "../actors/run/engines/pipeline.ts";
+import { openSerial } from "../actors/run/engines/serial.ts";
+import { prepareRun } from "../actors/run/options/train_options.ts";
 import { ADAMW_DEFAULTS, type DeviceName } from "../kernels/mod.ts";
 import { measureBalance } from "./balance.ts";
 import { benchDevices } from "./devices.ts";

@@ -8,34 +8,35 @@
 
 import {
   bytesTokenizer,
-  checkpointConfig,
-  checkTokens,
-  type CommandContext,
-  consoleReport,
-  decodeTokens,
   generateText,
   gpt2,
   gpt2Tokenizer,
   heldOutBatches,
-  jsonReport,
   loadText,
   openDevice,
-  print,
-  printError,
-  readTrainFlags,
   rowCount,
-  runCommand,
-  runOptions,
   shuffledOrder,
   splitTokens,
-  type Task,
-  textOf,
   tokenBatches,
   type Tokenizer,
   train,
+} from "../mod.ts";
+import { checkTokens, decodeTokens } from "../kernels/mod.ts";
+import {
+  checkpointConfig,
+  type CommandContext,
+  consoleReport,
+  jsonReport,
+  print,
+  printError,
+  readTrainFlags,
+  runCommand,
+  runOptions,
+  type Task,
+  textOf,
   trainHelp,
   type TrainRequest,
-} from "../mod.ts";
+} from "../console/mod.ts";
 import { digitsTask } from "./train_mnist.ts";
 
 /** A GPT, and the text that it learns. */

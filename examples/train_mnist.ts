@@ -7,20 +7,16 @@
 
 import {
   digitBatches,
-  type Digits,
   loadDigits,
   mlp,
   mlpLogits,
   openDevice,
   openPredictor,
-  print,
-  printError,
-  quoted,
   shuffledOrder,
-  type Task,
   train,
-  type TrainRequest,
 } from "../mod.ts";
+import { type Digits } from "../kernels/mod.ts";
+import { print, printError, quoted, type Task, type TrainRequest } from "../console/mod.ts";
 
 /** An MLP, and the digits that it learns. */
 export async function digitsTask({ flags, microBatches }: TrainRequest): Promise<Task> {

@@ -5,13 +5,13 @@
  * @module
  */
 
-import { type Checkpoint, readCheckpoint } from "../checkpoint.ts";
-import { openCheckpointWriter } from "../checkpoint_writer.ts";
-import type { Engine } from "../engine.ts";
-import { openPipeline } from "../pipeline.ts";
-import { openSerial } from "../serial.ts";
+import { type Checkpoint, readCheckpoint } from "../checkpoints/checkpoint.ts";
+import { openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
+import type { Engine } from "../run/engines/engine.ts";
+import { openPipeline } from "../run/engines/pipeline.ts";
+import { openSerial } from "../run/engines/serial.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
-import { hashWeights } from "../weights.ts";
+import { hashWeights } from "../checkpoints/weights.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 
 /** Training with checkpoints as plain data. */

@@ -6,7 +6,7 @@
 
 import { pathToFileURL } from "node:url";
 import { scheduleNames } from "../../schedules/mod.ts";
-import { TRAINING_ACTORS } from "../run_journal.ts";
+import { TRAINING_ACTORS } from "../run/run_journal.ts";
 import type { Scenario } from "../simulation/mod.ts";
 import { prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 import { rehearsal } from "./rehearsal.ts";

@@ -5,11 +5,11 @@
  */
 
 import { type Action, formatAction, parseAction, parts } from "../../schedules/mod.ts";
-import type { EngineOptions } from "../engine.ts";
+import type { EngineOptions } from "../run/engines/engine.ts";
 import type { View, World } from "../simulation/mod.ts";
-import { StandIn } from "../stand_in.ts";
-import type { SupervisorView } from "../supervisor.ts";
-import type { WorkerView } from "../worker.ts";
+import { StandIn } from "./stand_in.ts";
+import type { SupervisorView } from "../pipeline/supervisor.ts";
+import type { WorkerView } from "../pipeline/worker.ts";
 
 /** The parts of actions that were named once. */
 const known = new Map<string, readonly Action[]>();

@@ -7,9 +7,9 @@
 import type { Batch, LayerProgram, ModelProgram, TensorSpec } from "../../kernels/mod.ts";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
 import { createSchedule, parts, type Schedule, type ScheduleOptions } from "../../schedules/mod.ts";
-import type { EngineOptions, SyncStrategy } from "../engine.ts";
-import type { StepRequest } from "../protocol.ts";
-import { assertTrainable } from "../trainable.ts";
+import type { EngineOptions, SyncStrategy } from "../run/engines/engine.ts";
+import type { StepRequest } from "../pipeline/protocol.ts";
+import { assertTrainable } from "../run/options/trainable.ts";
 
 /** A rehearsal as plain data. */
 export interface RehearsalPlan {

@@ -4,13 +4,13 @@
  * @module
  */
 
-import type { Engine } from "../engine.ts";
-import { openPipeline } from "../pipeline.ts";
-import type { StepRequest } from "../protocol.ts";
-import { WorkerLostError } from "../retries.ts";
-import { openSerial } from "../serial.ts";
+import type { Engine } from "../run/engines/engine.ts";
+import { openPipeline } from "../run/engines/pipeline.ts";
+import type { StepRequest } from "../pipeline/protocol.ts";
+import { WorkerLostError } from "../run/recovery/retries.ts";
+import { openSerial } from "../run/engines/serial.ts";
 import type { Scenario } from "../simulation/mod.ts";
-import { hashWeights } from "../weights.ts";
+import { hashWeights } from "../checkpoints/weights.ts";
 import { addInvariants } from "./invariants.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 

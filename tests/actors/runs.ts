@@ -1,14 +1,13 @@
 /** Small training runs for the tests: what a run leaves, as bits to compare. */
 
+import { train, type TrainOptions } from "../../actors/mod.ts";
 import {
   gpt2,
   type Gpt2Config,
   substream,
   type TokenBatch,
   tokenBatches,
-  train,
-  type TrainOptions,
-} from "../../mod.ts";
+} from "../../kernels/mod.ts";
 
 /** A model and the data of a run. */
 export interface Sizes extends Gpt2Config {

@@ -17,9 +17,10 @@ import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { main } from "../../examples/train_gpt.ts";
-import { generateCommand, print, substream } from "../../mod.ts";
-import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../cli/command.ts";
-import { copyFolder } from "../cli/forged.ts";
+import { generateCommand, print } from "../../console/mod.ts";
+import { substream } from "../../kernels/mod.ts";
+import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../console/command.ts";
+import { copyFolder } from "../console/forged.ts";
 import { type Damage, damages } from "./checkpoints_helper.ts";
 
 const { cases = "1200", seed = "1" } = parseArgs(Deno.args, { string: ["cases", "seed"] });

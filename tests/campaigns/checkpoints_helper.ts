@@ -1,14 +1,15 @@
 /** What can happen to a checkpoint, by accident or by a stranger's hand. */
 
 import { join } from "node:path";
-import { INHERITED_FLAGS, type SafetensorsTensor, TRAIN_FLAGS } from "../../mod.ts";
+import { INHERITED_FLAGS, TRAIN_FLAGS } from "../../console/mod.ts";
+import { type SafetensorsTensor } from "../../kernels/mod.ts";
 import {
   type CheckpointFile,
   type Config,
   forgeConfig,
   forgeFile,
   forgeTensors,
-} from "../cli/forged.ts";
+} from "../console/forged.ts";
 
 /** One damage. */
 export interface Damage {

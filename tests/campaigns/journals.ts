@@ -11,7 +11,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../actors/console/command.ts";
+import { print } from "../../console/command.ts";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
 import { substream } from "../../actors/runtime/random.ts";
@@ -30,7 +30,7 @@ import {
 import { RECORDED_PLAN } from "../actors/rehearsal/recorded_plan.ts";
 import { type Forged, recordsOf, sealed } from "../actors/simulation/forged.ts";
 import { ASKER, playAsker, SUM } from "../actors/simulation/players.ts";
-import { runTroupe } from "../cli/command.ts";
+import { runTroupe } from "../console/command.ts";
 
 const NAME = "journals";
 const DEFAULT_CASES = 2000;

@@ -6,10 +6,11 @@
  */
 
 import { join } from "node:path";
-import { readCheckpoint, scheduleNames } from "../../mod.ts";
+import { readCheckpoint } from "../../actors/mod.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
-import { inFolder, TINY_MODEL, trainJson } from "../cli/command.ts";
-import { Running, TRAIN } from "../cli/running.ts";
+import { inFolder, TINY_MODEL, trainJson } from "../console/command.ts";
+import { Running, TRAIN } from "../console/running.ts";
 import {
   type Case,
   casesOf,

@@ -5,8 +5,9 @@
  * @module
  */
 
-import { print } from "../../actors/console/command.ts";
-import { type Layer, train, type TrainOptions } from "../../mod.ts";
+import { print } from "../../console/command.ts";
+import { train, type TrainOptions } from "../../actors/mod.ts";
+import { type Layer } from "../../kernels/mod.ts";
 
 /** What a run of the campaign is made with, as JSON on the command line. */
 export interface MemoryRun {

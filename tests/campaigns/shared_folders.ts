@@ -11,8 +11,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
 import { delay } from "@std/async/delay";
-import { print, printError } from "../../actors/console/command.ts";
-import { readCheckpoint, substream } from "../../mod.ts";
+import { print, printError } from "../../console/command.ts";
+import { readCheckpoint } from "../../actors/mod.ts";
+import { substream } from "../../kernels/mod.ts";
 import {
   inFolder,
   jsonLines,
@@ -20,8 +21,8 @@ import {
   someTokens,
   TINY,
   writeTokens,
-} from "../cli/command.ts";
-import { Running, TRAIN } from "../cli/running.ts";
+} from "../console/command.ts";
+import { Running, TRAIN } from "../console/running.ts";
 
 const STEPS = 12;
 

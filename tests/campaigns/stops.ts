@@ -6,7 +6,7 @@
  * @module
  */
 
-import { scheduleNames } from "../../mod.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import {
   type Case,

@@ -5,8 +5,9 @@
  * @module
  */
 
-import { gpt2, train, type TrainOptions } from "../../mod.ts";
-import { print } from "../../actors/console/command.ts";
+import { train, type TrainOptions } from "../../actors/mod.ts";
+import { gpt2 } from "../../kernels/mod.ts";
+import { print } from "../../console/command.ts";
 import { batchesOf, SMALL } from "../actors/runs.ts";
 import type { Harm, VictimOptions } from "./victim_helper.ts";
 

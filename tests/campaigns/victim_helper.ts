@@ -7,8 +7,9 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { fileURLToPath } from "node:url";
-import { substream, type TrainOptions } from "../../mod.ts";
-import { print, printError } from "../../actors/console/command.ts";
+import { type TrainOptions } from "../../actors/mod.ts";
+import { substream } from "../../kernels/mod.ts";
+import { print, printError } from "../../console/command.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import type { Sizes } from "../actors/runs.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { checkPackage } from "../../kernels/pinned_files.ts";
-import { inFolder } from "../cli/command.ts";
+import { inFolder } from "../console/command.ts";
 import { addBeside, changeBit } from "./edited_cache_helper.ts";
 
 const PINNED = {

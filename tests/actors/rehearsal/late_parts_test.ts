@@ -1,11 +1,12 @@
 /** Parts of an all-reduce that come after its step was aborted belong to no step. */
 
 import assert from "node:assert/strict";
-import type { Engine } from "../../../actors/engine.ts";
-import { openPipeline } from "../../../actors/pipeline.ts";
+import type { Engine } from "../../../actors/run/engines/engine.ts";
+import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
 import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
-import { openSerial } from "../../../actors/serial.ts";
-import { type Batch, hashWeights } from "../../../mod.ts";
+import { openSerial } from "../../../actors/run/engines/serial.ts";
+import { hashWeights } from "../../../actors/mod.ts";
+import { type Batch } from "../../../kernels/mod.ts";
 import { explore, pos, random } from "../../../testing.ts";
 
 /** Copies of a stage add their gradients while other stages still run backward. */

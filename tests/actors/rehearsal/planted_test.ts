@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { explore, type ExploreOptions, pct, pos, random, type Scenario } from "../../../testing.ts";
-import type { RehearsalPlan } from "../../../mod.ts";
+import type { RehearsalPlan } from "../../../actors/mod.ts";
 import { rehearsal, type Rehearsed } from "../../../actors/rehearsal/rehearsal.ts";
 import { type Bug, withBug } from "./planted_workers.ts";
 

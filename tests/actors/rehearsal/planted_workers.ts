@@ -4,10 +4,18 @@
  * @module
  */
 
-import { pipelineSupervisor, SUPERVISOR, type SupervisorInit } from "../../../actors/supervisor.ts";
-import { pipelineWorker, type WorkerInit, type WorkerView } from "../../../actors/worker.ts";
-import type { SupervisorMessage, WorkerMessage } from "../../../actors/protocol.ts";
-import { StandIn } from "../../../actors/stand_in.ts";
+import {
+  pipelineSupervisor,
+  SUPERVISOR,
+  type SupervisorInit,
+} from "../../../actors/pipeline/supervisor.ts";
+import {
+  pipelineWorker,
+  type WorkerInit,
+  type WorkerView,
+} from "../../../actors/pipeline/worker.ts";
+import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
+import { StandIn } from "../../../actors/rehearsal/stand_in.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;

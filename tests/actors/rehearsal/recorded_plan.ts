@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { RehearsalPlan } from "../../../mod.ts";
+import type { RehearsalPlan } from "../../../actors/mod.ts";
 
 /** Two copies of each stage, so that there is an all-reduce; two steps. */
 export const RECORDED_PLAN: RehearsalPlan = {

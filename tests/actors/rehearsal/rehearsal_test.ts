@@ -10,7 +10,8 @@ import {
   simulationTest,
   type Strategy,
 } from "../../../testing.ts";
-import { type RehearsalPlan, scheduleNames } from "../../../mod.ts";
+import { type RehearsalPlan } from "../../../actors/mod.ts";
+import { scheduleNames } from "../../../schedules/mod.ts";
 import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
 import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
 

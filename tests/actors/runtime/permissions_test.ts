@@ -7,7 +7,7 @@ import {
   someTokens,
   TINY,
   writeTokens,
-} from "../../cli/command.ts";
+} from "../../console/command.ts";
 
 const NEEDED = ["--allow-run", "--allow-read", "--allow-write", "--allow-net"];
 

@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { nativeLibraryPath } from "../../../kernels/devices/native_library.ts";
-import { ENVIRONMENT, jsonLines, ROOT, someTokens, TINY, writeTokens } from "../../cli/command.ts";
+import {
+  ENVIRONMENT,
+  jsonLines,
+  ROOT,
+  someTokens,
+  TINY,
+  writeTokens,
+} from "../../console/command.ts";
 import { addBeside, changeBit, editedCache } from "../edited_cache_helper.ts";
 
 /** How a run ended, and what computed. */

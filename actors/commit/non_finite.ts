@@ -1,0 +1,109 @@
+/**
+ * Numbers that have left the floats: what a run says of them, and where it looks for them.
+ *
+ * @module
+ */
+
+import { delay } from "@std/async/delay";
+import type { StageState } from "../../kernels/mod.ts";
+import type { Schedule } from "../../schedules/mod.ts";
+import { type LossScale, type LossScaleState, SCALE_MIN, SKIPS_MAX } from "./loss_scale.ts";
+
+/** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
+export class NonFiniteError extends Error {
+  /** `NonFiniteError`. */
+  override name = "NonFiniteError";
+}
+
+/** What helps a run whose numbers have left the floats. */
+const REMEDY = "lower the learning rate, or resume from the last checkpoint";
+
+/** The same, where the numbers have reached the weights before anybody could see them. */
+const REMEDY_WHEN_LOST = "the weights are lost: resume from the last checkpoint";
+
+/** A step that was not taken is an error, unless a loss scale may have been too high. */
+export function assertScaled(
+  { updates }: Schedule,
+  lossScale: LossScale | undefined,
+  { scale, skipped }: LossScaleState,
+  step: number,
+  loss: number,
+): void {
+  const isLowest = lossScale === "dynamic" && scale <= SCALE_MIN;
+  if (lossScale !== undefined && skipped + 1 < SKIPS_MAX && !isLowest) return;
+  const remedy = updates === "flush" ? REMEDY : REMEDY_WHEN_LOST;
+  const before = isLowest
+    ? ` with the lowest loss scale, ${scale}`
+    : skipped === 0
+    ? ""
+    : ` after ${skipped} skipped steps`;
+  throw new NonFiniteError(
+    `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
+  );
+}
+
+/** A run of which no step was taken: it has trained nothing, and would leave that as its result. */
+export function allSkipped(
+  steps: number,
+  lossScale: LossScale | undefined,
+  { scale }: LossScaleState,
+): NonFiniteError {
+  const remedy = lossScale === "dynamic"
+    ? `let it run for more steps, or begin with a loss scale below ${scale}`
+    : "use a lower loss scale, or a dynamic one";
+  return new NonFiniteError(
+    `Cannot end after ${steps} steps: some must have been taken, received an overflow in each under the loss scale ${lossScale}; ${remedy}`,
+  );
+}
+
+/** Numbers that are looked at in one turn of the event loop: about a millisecond. */
+const PIECE_ELEMENTS = 1 << 20;
+
+/**
+ * Makes sure that weights and moments may be kept, and lets messages in meanwhile.
+ *
+ * @throws {NonFiniteError} naming the first number that is not finite.
+ */
+export async function assertFinite({ weights, moments }: StageState, step: number): Promise<void> {
+  let left = PIECE_ELEMENTS;
+  for (const [name, values] of [...weights, ...moments]) {
+    for (let from = 0; from < values.length;) {
+      const to = Math.min(values.length, from + left);
+      const wrong = indexOfNonFinite(values, from, to);
+      if (wrong < to) {
+        throw new NonFiniteError(
+          `Cannot keep step ${step}: weights and moments must be finite, received ${
+            values[wrong]
+          } in "${name}"; ${REMEDY}`,
+        );
+      }
+      left -= to - from;
+      from = to;
+      if (left > 0) continue;
+      await delay(0);
+      left = PIECE_ELEMENTS;
+    }
+  }
+}
+
+/**
+ * Refuses weights and moments that no run could have kept, all in one go.
+ *
+ * @throws {RangeError} naming the first number that is not finite.
+ */
+export function checkFinite({ weights, moments }: StageState, what: string): void {
+  for (const [name, values] of [...weights, ...moments]) {
+    const wrong = indexOfNonFinite(values, 0, values.length);
+    if (wrong === values.length) continue;
+    throw new RangeError(
+      `${what}: weights and moments must be finite, received ${values[wrong]} in "${name}"`,
+    );
+  }
+}
+
+/** Where the first number of a range stands that is not finite; `to` where all are. */
+function indexOfNonFinite(values: Float32Array, from: number, to: number): number {
+  let i = from;
+  while (i < to && Number.isFinite(values[i])) i++;
+  return i;
+}

@@ -1,0 +1,234 @@
+/**
+ * The messages of a training run. A change that an older peer cannot read raises the version.
+ *
+ * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
+ * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A copy of
+ * a stage that has had all its B sends GradientsReady, its vote; the supervisor answers with Reduce
+ * (add the gradients of all copies), and once all votes are in with Commit (step the optimizer) or
+ * Abort. Reduced and StepDone close the step.
+ *
+ * @module
+ */
+
+import type { Batch, MessageArray, StageMemory, StageState } from "../../kernels/mod.ts";
+import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
+import type { Share } from "./layout.ts";
+import type { LinkMessage } from "./link.ts";
+import type { PolicyData } from "./policy_data.ts";
+import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
+
+/** Version of these messages. */
+export const PROTOCOL_VERSION = 3;
+
+/** What a worker sends to other workers: each may take its time over a link. */
+export type PeerMessage =
+  /** The output of stage `stage − 1` arrives. */
+  | {
+    readonly type: "Activation";
+    readonly stage: number;
+    readonly microBatch: number;
+    readonly tensor: MessageArray;
+    readonly fields: Batch;
+    readonly isEvaluation: boolean;
+  }
+  /** The gradient of the output of stage `stage` arrives, or that of one half of its samples. */
+  | {
+    readonly type: "Gradient";
+    readonly stage: number;
+    readonly microBatch: number;
+    readonly half?: 0 | 1;
+    readonly tensor: MessageArray;
+  }
+  /** A part of the all-reduce of stage `stage` for its copy `rank`. */
+  | {
+    readonly type: "ReducePart";
+    readonly round: number;
+    readonly stage: number;
+    readonly rank: number;
+    readonly part: ReduceMessage;
+  }
+  /** The gradient of the other parameter of a tie, for copy `rank` of stage `stage`. */
+  | {
+    readonly type: "TieGradient";
+    readonly round: number;
+    readonly stage: number;
+    readonly rank: number;
+    readonly name: string;
+    readonly values: MessageArray;
+  };
+
+/** What a worker of the pipeline understands. */
+export type WorkerMessage =
+  | PeerMessage
+  /** Who the others are: sent once, before anything else; Ready says that the worker is. */
+  | {
+    readonly type: "Connect";
+    readonly supervisor: ActorRef<SupervisorMessage>;
+    readonly workers: readonly ActorRef<WorkerMessage>[];
+  }
+  /** A step begins. What arrives earlier from faster workers waits. */
+  | {
+    readonly type: "Begin";
+    /** Counts the steps tried; a step that is tried again has another round. */
+    readonly round: number;
+    readonly share: Share;
+    /** Where it is not the policy that the worker was made with. */
+    readonly policy?: PolicyData | undefined;
+    /** Factor of the loss: the loss scale over the predictions of the step. */
+    readonly lossScale: number;
+  }
+  /** A micro-batch enters stage 0. Its fields travel with the activations to the last stage. */
+  | {
+    readonly type: "Inject";
+    readonly microBatch: number;
+    readonly fields: Batch;
+    /** Forward only: nothing is kept and no gradient comes back. */
+    readonly isEvaluation: boolean;
+  }
+  /** To itself: run the next action that the policy picks, after all that has arrived by now. */
+  | { readonly type: "Dispatch" }
+  /** Add the gradients of all copies of these stages. */
+  | { readonly type: "Reduce"; readonly stages: readonly number[] }
+  /** Step the optimizer, bucket by bucket, as soon as their sums are there. */
+  | {
+    readonly type: "Commit";
+    /** Optimizer step, counted from 1. */
+    readonly update: number;
+    readonly learningRate: number;
+    readonly gradientScale: number;
+  }
+  /** Leave the weights as they are: the step is not taken, by nobody. */
+  | { readonly type: "Abort" }
+  /** To itself: step one bucket. */
+  | { readonly type: "StepBucket" }
+  | LinkMessage<PeerMessage>
+  /** Asks what the worker waits for; the reply is a {@linkcode WorkerReport}. */
+  | { readonly type: "Report" }
+  /** Asks for weights and moments: Saved brings them. */
+  | { readonly type: "Save" };
+
+/** What a worker waits for, when nothing moves. */
+export interface WorkerReport {
+  /** The action that its policy would run next, such as `1B3`. */
+  readonly waitsFor: string;
+  /** The actions whose inputs have arrived. */
+  readonly ready: readonly string[];
+}
+
+/** What a worker of any schedule sends to its supervisor. */
+export type FromAnyWorker =
+  /** It knows the others, and its stages are compiled. */
+  | { readonly type: "Ready"; readonly worker: number }
+  /** Its weights and moments. */
+  | { readonly type: "Saved"; readonly worker: number; readonly state: StageState };
+
+/** Nobody has been at work for so long, in milliseconds, and answers are waited for. */
+export interface Stalled {
+  readonly type: "Stalled";
+  readonly forMs: number;
+}
+
+/** What the supervisor understands; it answers with an {@linkcode Answer}. */
+export type SupervisorMessage =
+  /** Asks for the workers to be connected; the reply comes when all are ready. */
+  | { readonly type: "Start" }
+  /** Asks for one optimizer step; the reply is a {@linkcode StepOutcome}. */
+  | { readonly type: "RunStep"; readonly request: StepRequest; readonly deal: Deal }
+  /** Asks for the losses of micro-batches without training on them. */
+  | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
+  /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
+  | { readonly type: "Save" }
+  | FromAnyWorker
+  /** The loss of each sample of a micro-batch, by its global id. */
+  | { readonly type: "Loss"; readonly microBatch: number; readonly losses: Float32Array }
+  /** A micro-batch of a data-parallel replica has left the pipeline; another may enter. */
+  | { readonly type: "Credit"; readonly replica: number }
+  /** A copy of a stage has all its gradients: its vote on the step. */
+  | { readonly type: "GradientsReady"; readonly stage: number; readonly isSafe: boolean }
+  /** A worker has the sums of all copies; sums of squares by parameter, from the first copies. */
+  | { readonly type: "Reduced"; readonly squares: ReadonlyMap<string, number> }
+  /** A worker has stepped all its buckets, or dropped its gradients. */
+  | {
+    readonly type: "StepDone";
+    readonly worker: number;
+    readonly peakActivations: number;
+    readonly weights: number;
+    readonly memory: StageMemory;
+    readonly trace: readonly TracedAction[];
+  }
+  | Stalled
+  /** A worker is gone. */
+  | { readonly type: "WorkerDown"; readonly down: Down };
+
+/** Something that a worker did. */
+export interface TracedAction {
+  /** An action such as `2F0`; `reduce 2` for a part of the all-reduce of stage 2; `optimizer`. */
+  readonly name: string;
+  /** When it began and ended, in milliseconds since the epoch. */
+  readonly start: number;
+  readonly end: number;
+}
+
+/** One optimizer step. */
+export interface StepRequest {
+  /** The step of the data, from 1, for reports. */
+  readonly step: number;
+  /** The step of the optimizer, from 1: steps that were not taken do not count. */
+  readonly update: number;
+  /** All micro-batches by global id. */
+  readonly microBatches: readonly Batch[];
+  /** Predictions of all of them. */
+  readonly predictions: number;
+  /** The learning rate. */
+  readonly learningRate: number;
+  /** Factor by which the loss is multiplied, so that FP16 gradients do not vanish. */
+  readonly lossScale: number;
+}
+
+/** Who computes which micro-batches of a step. */
+export interface Deal {
+  /** For each data-parallel replica. */
+  readonly shares: readonly Share[];
+  /** For each worker, where a step is smaller than the schedule is for. */
+  readonly policies?: readonly PolicyData[] | undefined;
+}
+
+/** What a step gives. */
+export interface StepOutcome {
+  /** For each micro-batch the loss of each of its samples. */
+  readonly losses: readonly Float32Array[];
+  /**
+   * For each update of the step the sum of squares of each parameter's gradient, by name: one
+   * update, but for each micro-batch one in PipeDream; none where the step was not taken.
+   */
+  readonly updates: readonly ReadonlyMap<string, number>[];
+  /** False when a loss or gradient was not finite: then no weight has changed, but without flushes
+   * all have. */
+  readonly isCommitted: boolean;
+  /** The most activations that each worker has held so far, in units of Ma (one P-th of a model). */
+  readonly peakActivations: readonly number[];
+  /** The most weights that each worker has held so far, in units of one P-th of a model. */
+  readonly weights: readonly number[];
+  /** For each worker the bytes that it holds; empty where they are not counted. */
+  readonly memory?: readonly StageMemory[];
+  /** For each worker what it did, when; empty unless the run is traced. */
+  readonly traces: readonly (readonly TracedAction[])[];
+}
+
+/** What the supervisor answers in place of anything else once a worker is gone. */
+export interface WorkerLost {
+  /** Id of the actor that failed first. */
+  readonly worker: string;
+  /** What happened, in which step, at which action. */
+  readonly message: string;
+  /** How it failed. */
+  readonly kind: Failure["kind"];
+  /** Whether it is there but does not answer: only a process of its own can then be ended. */
+  readonly isWedged: boolean;
+}
+
+/** An answer of the supervisor. */
+export type Answer<T> = { readonly value: T } | { readonly lost: WorkerLost };
+
+/** Weights and moments, as they travel. */
+export type { StageState };

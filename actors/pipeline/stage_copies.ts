@@ -1,0 +1,135 @@
+/**
+ * The stage copies of one worker, and the kernels of their actions.
+ *
+ * [Note: halves] Where a schedule runs backwards in halves (Chimera, section 3.5), everything is
+ * compiled for half a micro-batch: a forward is two runs, a backward one or two. So a half backward
+ * is no other kernel than a whole one, and its bits do not depend on which of them is asked for.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  type Device,
+  type MessageArray,
+  openStage,
+  splitBatch,
+  type StageOptions,
+  type StageProgram,
+  type StageState,
+} from "../../kernels/mod.ts";
+import type { Action } from "../../schedules/mod.ts";
+import type { StageCopy } from "./layout.ts";
+import { joinPieces, pieceOf } from "./pieces.ts";
+import { openStandIn, type StageKernels } from "../rehearsal/stand_in.ts";
+
+/** A copy of a stage that is open on this worker. */
+export interface OpenCopy extends StageCopy {
+  readonly kernels: StageKernels;
+}
+
+/** The kernels of a worker's actions. */
+export interface StageCopies {
+  /** The copies that the worker holds. */
+  readonly all: readonly OpenCopy[];
+  /** The copy of a stage in a replica of the pipeline. */
+  of(stage: number, pipe: number): OpenCopy;
+  /** (stage, micro-batch) activations held now. */
+  readonly live: number;
+  /** F of one micro-batch. */
+  forward(
+    copy: OpenCopy,
+    microBatch: number,
+    input: MessageArray | undefined,
+    fields: Batch,
+    into: MessageArray | undefined,
+  ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
+  /** Drops what a forward without backward has left. */
+  drop(copy: OpenCopy, microBatch: number): void;
+  /** B, I or W of one micro-batch or of one half of it. */
+  backward(
+    copy: OpenCopy,
+    action: Action,
+    gradient: MessageArray | undefined,
+    lossScale: number,
+    into: MessageArray | undefined,
+  ): Promise<MessageArray | undefined>;
+}
+
+/** What a worker's copies are made from. */
+export interface CopyInit {
+  readonly copy: StageCopy;
+  readonly program: StageProgram;
+  readonly state: StageState;
+}
+
+/**
+ * Compiles and loads the copies of a worker. Copies of equal programs share no memory.
+ *
+ * @param device where; undefined in a rehearsal, whose kernels are stand-ins.
+ */
+export async function openCopies(
+  device: Device | undefined,
+  inits: readonly CopyInit[],
+  options: StageOptions,
+  halves: 1 | 2,
+): Promise<StageCopies> {
+  const all: OpenCopy[] = [];
+  for (const { copy, program, state } of inits) {
+    const kernels = device
+      ? await openStage(device, program, options)
+      : openStandIn(program, options);
+    kernels.load(state);
+    all.push({ ...copy, kernels });
+  }
+  /** The keys under which the kernels know a micro-batch, or a half of it. */
+  const keysOf = (microBatch: number, half?: 0 | 1) =>
+    halves === 1
+      ? [microBatch]
+      : (half === undefined ? [0, 1] : [half]).map((index) => 2 * microBatch + index);
+  return {
+    all,
+    of(stage, pipe) {
+      const copy = all.find((one) => one.stage === stage && one.pipe === pipe);
+      if (copy) return copy;
+      throw new RangeError(`Cannot run stage ${stage} of pipe ${pipe}: it must be held here`);
+    },
+    get live() {
+      return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / halves;
+    },
+    async forward({ kernels }, microBatch, input, fields, into) {
+      const keys = keysOf(microBatch);
+      const pieces = halves === 1 ? [fields] : splitBatch(fields, halves);
+      const outputs: MessageArray[] = [];
+      for (const [i, key] of keys.entries()) {
+        const { output } = await kernels.forward(
+          key,
+          input && pieceOf(input, i, halves),
+          pieces[i]!,
+          halves === 1 ? into : undefined,
+        );
+        outputs.push(output);
+      }
+      return { output: joinPieces(outputs), isLoss: kernels.isLast };
+    },
+    drop({ kernels }, microBatch) {
+      for (const key of keysOf(microBatch)) kernels.drop(key);
+    },
+    async backward({ kernels }, { kind, microBatch, half }, gradient, lossScale, into) {
+      const keys = keysOf(microBatch, half), outputs: MessageArray[] = [];
+      for (const [i, key] of keys.entries()) {
+        const piece = gradient && pieceOf(gradient, i, keys.length);
+        const part = kind as "B" | "I" | "W";
+        const dx = await kernels.backward(
+          key,
+          part,
+          piece,
+          lossScale,
+          keys.length > 1 ? undefined : into,
+        );
+        if (dx) outputs.push(dx);
+      }
+      return outputs.length > 0 ? joinPieces(outputs) : undefined;
+    },
+  };
+}

@@ -1,0 +1,325 @@
+/**
+ * What stands in for the kernels of a stage in a rehearsal: a few f32 sums on no device.
+ *
+ * [Note: what stands in must be strict] A rehearsal looks for mistakes of the actors, so this does
+ * what kernels do to numbers (each sum depends on its order, activations on the weights, gradients
+ * on both) and throws where kernels would only compute nonsense: an array that has been transferred
+ * away, an F or B out of turn, a bucket that is stepped twice or before its sum is there.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  type Bucket,
+  BUCKET_SIZE,
+  elementCount,
+  F16_MAX,
+  type FlatRange,
+  type LayerProgram,
+  type MessageArray,
+  type Stage,
+  type StageMemory,
+  type StageOptions,
+  type StageProgram,
+} from "../../kernels/mod.ts";
+import { shouldFail } from "../runtime/mod.ts";
+
+/** What runs a stage: its kernels on a device, or what stands in for them. */
+export type StageKernels = Pick<
+  Stage,
+  | "isLast"
+  | "liveActivations"
+  | "buckets"
+  | "memory"
+  | "forward"
+  | "backward"
+  | "drop"
+  | "rangeOf"
+  | "zeroGradients"
+  | "checkGradients"
+  | "gradientSquares"
+  | "readGradients"
+  | "writeGradients"
+  | "beginStep"
+  | "stepBucket"
+  | "optimize"
+  | "load"
+  | "save"
+>;
+
+/** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */
+export const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
+
+/** A layer: what it is given, what it makes of it, and its weights in the flat array. */
+interface Layer {
+  readonly inputs: number;
+  readonly outputs: number;
+  readonly field: string | undefined;
+  readonly weights: FlatRange;
+}
+
+/** A micro-batch in flight. */
+interface InFlight {
+  /** For each layer what it was given. */
+  readonly inputs: readonly Float32Array[];
+  /** For each layer the gradient of its output, from I on. */
+  gradients?: readonly Float32Array[];
+}
+
+/** No device, no memory. */
+const NO_MEMORY: StageMemory = {
+  device: {
+    weights: 0,
+    gradients: 0,
+    master: 0,
+    moments: 0,
+    activations: 0,
+    buckets: 0,
+    other: 0,
+  },
+  host: { master: 0, moments: 0 },
+};
+
+/** Opens the stand-in of a stage; what its models compute is never asked. */
+export function openStandIn(
+  program: StageProgram,
+  { bucketSize = BUCKET_SIZE }: Pick<StageOptions, "bucketSize">,
+): StageKernels {
+  const ranges = new Map<string, FlatRange>();
+  let length = 0;
+  const layers = program.layers.map(({ prefix, program: index }): Layer => {
+    const own = program.programs[index]!, offset = length;
+    for (const { name, shape } of own.parameters) {
+      const range = { offset: length, length: elementCount(shape) };
+      ranges.set(prefix + name, range);
+      length += range.length;
+    }
+    return { ...portsOf(own), weights: { offset, length: length - offset } };
+  });
+  const buckets: Bucket[] = Array.from(
+    { length: Math.ceil(length / bucketSize) },
+    (_, i) => ({
+      offset: i * bucketSize,
+      length: Math.min(bucketSize, length - i * bucketSize),
+      isDecayed: false,
+    }),
+  );
+  const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
+  return new StandIn(layers, ranges, buckets, isLoss);
+}
+
+function portsOf({ input, fields, output }: LayerProgram) {
+  return {
+    inputs: elementCount((input ?? fields[0]!).shape),
+    outputs: elementCount(output.shape),
+    field: input ? undefined : fields[0]!.name,
+  };
+}
+
+/** Sums in place of kernels. */
+export class StandIn implements StageKernels {
+  readonly isLast: boolean;
+  readonly buckets: readonly Bucket[];
+  readonly memory = NO_MEMORY;
+  readonly #layers: readonly Layer[];
+  readonly #ranges: ReadonlyMap<string, FlatRange>;
+  readonly #weights: Float32Array;
+  readonly #gradients: Float32Array;
+  readonly #live = new Map<number, InFlight>();
+  /** Ranges of gradients that were read, to be summed, and have not come back. */
+  readonly #away = new Map<number, number>();
+  /** Buckets that the step under way has not stepped. */
+  #due = new Set<number>();
+  #rate = 0;
+
+  constructor(
+    layers: readonly Layer[],
+    ranges: ReadonlyMap<string, FlatRange>,
+    buckets: readonly Bucket[],
+    isLast: boolean,
+  ) {
+    const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
+    this.#layers = layers;
+    this.#ranges = ranges;
+    this.buckets = buckets;
+    this.isLast = isLast;
+    this.#weights = new Float32Array(length);
+    this.#gradients = new Float32Array(length);
+  }
+
+  /** All weights, in the order of the layers. */
+  get weights(): Readonly<Float32Array> {
+    return this.#weights;
+  }
+
+  get liveActivations(): number {
+    return this.#live.size;
+  }
+
+  rangeOf(parameter: string): FlatRange {
+    return this.#ranges.get(parameter)!;
+  }
+
+  /** y = x + w, both repeated to the length of the longer. */
+  forward(key: number, input: MessageArray | undefined, fields: Batch, into?: MessageArray) {
+    if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
+    const inputs: Float32Array[] = [];
+    let x: Float32Array | undefined = input && Float32Array.from(input);
+    for (const { inputs: width, outputs, field, weights: { offset, length } } of this.#layers) {
+      const given = x ?? Float32Array.from(fields[field!] as Float32Array);
+      checkLength("F", given, width);
+      inputs.push(given);
+      const y = new Float32Array(outputs);
+      for (let i = 0; i < Math.max(width, outputs); i++) {
+        y[i % outputs]! += given[i % width]! + this.#weights[offset + i % length]!;
+      }
+      x = y;
+    }
+    this.#live.set(key, { inputs });
+    if (this.isLast && shouldFail(FAULT_SITES[0])) x!.fill(NaN);
+    const output = (into ?? new Float32Array(x!.length)) as Float32Array<ArrayBuffer>;
+    checkLength("F", output, x!.length);
+    output.set(x!);
+    return Promise.resolve({ output, isLoss: this.isLast });
+  }
+
+  drop(key: number): void {
+    if (!this.#live.delete(key)) throw refused("B", `${key} must be in flight`, "it is not");
+  }
+
+  /** dw += dy · (1 + x), one sample after the other, and dx = dy. */
+  backward(
+    key: number,
+    kind: "B" | "I" | "W",
+    gradient: MessageArray | undefined,
+    lossScale: number,
+    into?: MessageArray,
+  ) {
+    const one = this.#live.get(key);
+    if (!one) throw refused(kind, `${key} must have had its F here`, "it had none");
+    if (kind === "W" ? !one.gradients : one.gradients) {
+      throw refused(kind, `I and W of ${key} must run once, in this order`, kind);
+    }
+    const dx = kind === "W" ? undefined : this.#propagate(one, kind, gradient, lossScale);
+    if (kind !== "I") {
+      this.#accumulate(one);
+      this.drop(key);
+    }
+    if (!dx || this.#layers[0]!.field !== undefined) return Promise.resolve(undefined);
+    const output = (into ?? new Float32Array(dx.length)) as Float32Array<ArrayBuffer>;
+    checkLength(kind, output, dx.length);
+    output.set(dx);
+    return Promise.resolve(output);
+  }
+
+  #propagate(
+    one: InFlight,
+    kind: string,
+    gradient: MessageArray | undefined,
+    lossScale: number,
+  ): Float32Array {
+    const gradients: Float32Array[] = [];
+    let dy = this.isLast
+      ? new Float32Array(this.#layers.at(-1)!.outputs).fill(lossScale)
+      : Float32Array.from(gradient!);
+    for (const { inputs, outputs } of this.#layers.toReversed()) {
+      checkLength(kind, dy, outputs);
+      gradients.unshift(dy);
+      const dx = new Float32Array(inputs);
+      for (let i = 0; i < Math.max(inputs, outputs); i++) dx[i % inputs]! += dy[i % outputs]!;
+      dy = dx;
+    }
+    one.gradients = gradients;
+    return dy;
+  }
+
+  #accumulate({ inputs, gradients }: InFlight): void {
+    for (const [l, { weights: { offset, length } }] of this.#layers.entries()) {
+      const x = inputs[l]!, dy = gradients![l]!;
+      for (let i = 0; i < Math.max(x.length, dy.length); i++) {
+        this.#gradients[offset + i % length]! += dy[i % dy.length]! * (1 + x[i % x.length]!);
+      }
+    }
+  }
+
+  zeroGradients(): void {
+    this.#gradients.fill(0);
+    this.#away.clear();
+  }
+
+  checkGradients(copies: number): Promise<boolean> {
+    return Promise.resolve(this.#gradients.every((one) => Math.abs(one) * copies <= F16_MAX));
+  }
+
+  gradientSquares(): Promise<Map<string, number>> {
+    const squares = new Map<string, number>();
+    for (const [name, { offset, length }] of this.#ranges) {
+      let sum = 0;
+      for (let i = offset; i < offset + length; i++) sum += this.#gradients[i]! ** 2;
+      squares.set(name, sum);
+    }
+    return Promise.resolve(squares);
+  }
+
+  readGradients(offset: number, length: number): Promise<MessageArray> {
+    this.#away.set(offset, length);
+    return Promise.resolve(this.#gradients.slice(offset, offset + length));
+  }
+
+  writeGradients(offset: number, values: Float32Array | Float16Array): void {
+    checkLength("a sum", values, this.#away.get(offset) ?? values.length);
+    this.#away.delete(offset);
+    this.#gradients.set(values, offset);
+  }
+
+  beginStep(_step: number, learningRate: number, gradientScale: number): void {
+    if (this.#due.size > 0) {
+      throw refused("a step", "the one before must have stepped every bucket", "it has not");
+    }
+    this.#due = new Set(this.buckets.keys());
+    this.#rate = learningRate * gradientScale;
+  }
+
+  stepBucket(index: number): Promise<void> {
+    if (shouldFail(FAULT_SITES[1])) throw new Error("Cannot step a bucket: a fault was injected");
+    if (!this.#due.delete(index)) {
+      throw refused("a step", `bucket ${index} must be stepped once`, "it again");
+    }
+    const { offset, length } = this.buckets[index]!;
+    for (const [from, count] of this.#away) {
+      if (from >= offset + length || offset >= from + count) continue;
+      throw refused("a step", `bucket ${index} must have its sum`, "it before");
+    }
+    for (let i = offset; i < offset + length; i++) {
+      this.#weights[i]! -= this.#rate * this.#gradients[i]!;
+    }
+    return Promise.resolve();
+  }
+
+  async optimize(step: number, learningRate: number, gradientScale = 1): Promise<void> {
+    this.beginStep(step, learningRate, gradientScale);
+    for (const bucket of this.buckets.keys()) await this.stepBucket(bucket);
+  }
+
+  load({ weights }: Parameters<Stage["load"]>[0]): void {
+    for (const [name, { offset }] of this.#ranges) this.#weights.set(weights.get(name)!, offset);
+  }
+
+  save(): ReturnType<Stage["save"]> {
+    const weights = new Map<string, Float32Array>();
+    for (const [name, { offset, length }] of this.#ranges) {
+      weights.set(name, this.#weights.slice(offset, offset + length));
+    }
+    return Promise.resolve({ weights, moments: new Map() });
+  }
+}
+
+function checkLength(what: string, { length }: ArrayLike<number>, must: number): void {
+  // An array that was transferred away has no elements.
+  if (length !== must) throw refused(what, `an array must have ${must} values`, String(length));
+}
+
+function refused(what: string, must: string, received: string): RangeError {
+  return new RangeError(`Cannot rehearse ${what}: ${must}, received ${received}`);
+}

@@ -1,0 +1,91 @@
+/**
+ * What the workers compute: the model compiled and cut into stages, how these store what they hold,
+ * and the memory that it takes.
+ *
+ * @module
+ */
+
+import {
+  ADAMW_DEFAULTS,
+  checkStageOptions,
+  compileModel,
+  cutIntoStages,
+  ELEMENTS_MAX,
+  type Model,
+  type ModelProgram,
+  type StageOptions,
+  type StageProgram,
+} from "../../kernels/mod.ts";
+import { parts, type Schedule } from "../../schedules/mod.ts";
+import { planWorkers, type WorkerMemory } from "./memory_plan.ts";
+import type { TrainOptions } from "./options/train_options.ts";
+
+/** A model, ready to be opened by workers. */
+export interface CompiledRun {
+  /** For half a micro-batch where the schedule runs backwards in halves. */
+  readonly model: ModelProgram;
+  /** The stages in order. */
+  readonly programs: readonly StageProgram[];
+  /** How stages store and step their weights. */
+  readonly stage: StageOptions;
+  /** Runs of the kernels for each micro-batch. */
+  readonly halves: 1 | 2;
+  /** What each worker of a data-parallel replica will hold. */
+  readonly memory: readonly WorkerMemory[];
+}
+
+/** The options that decide what is compiled. */
+export type CompileOptions = Pick<
+  TrainOptions,
+  | "model"
+  | "recompute"
+  | "recomputeInterval"
+  | "precision"
+  | "offload"
+  | "bucketSize"
+  | "optimizer"
+  | "frozen"
+>;
+
+/**
+ * Compiles a model for a schedule.
+ *
+ * @throws {RangeError} {@linkcode TypeError} when the model has too few layers, a bucket is larger
+ * than a stage, or micro-batches cannot be halved.
+ */
+export function compileRun(options: CompileOptions, schedule: Schedule): CompiledRun {
+  const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
+  const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
+  const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
+  const source = halves === 2 ? halved(options.model, schedule) : options.model;
+  const model = compileModel(source, recompute, {
+    precision,
+    elementsMax: ELEMENTS_MAX,
+    ...frozen && { frozen },
+  });
+  const programs = cutIntoStages(model, schedule.stages);
+  const stage: StageOptions = {
+    optimizer: options.optimizer ?? ADAMW_DEFAULTS,
+    backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
+    precision,
+    offload: options.offload ?? false,
+    ...bucketSize && { bucketSize },
+    ...recomputeInterval && { recomputeInterval },
+  };
+  for (const program of programs) checkStageOptions(program, stage);
+  const memory = planWorkers(programs, schedule, stage, halves);
+  return { model, programs, stage, halves, memory };
+}
+
+/** The model for half a micro-batch. */
+function halved(model: Model, schedule: Schedule): Model {
+  const { samples, withSamples } = model;
+  const refuse = `Cannot train with the schedule ${schedule.name}: it halves micro-batches`;
+  if (samples === undefined || withSamples === undefined) {
+    throw new TypeError(
+      `${refuse}, so the model must have withSamples, received ${model.name} without it`,
+    );
+  }
+  if (samples % 2 === 0) return withSamples(samples / 2);
+  throw new RangeError(`${refuse}, so their size must be even, received ${samples}`);
+}

@@ -1,0 +1,121 @@
+/**
+ * `--runtime serial`: the whole model on one device, one micro-batch after the other, no actors.
+ *
+ * This is the oracle: whatever the pipeline does, on a deterministic device its losses and weights
+ * have the same bits as these. Every copy of the model that the schedule has takes its micro-batches
+ * in ascending order and sums their gradients; the sums are added left to right in copy order.
+ *
+ * @module
+ */
+
+import {
+  type MessageArray,
+  type ModelProgram,
+  openDevice,
+  withAliases,
+} from "../../../kernels/mod.ts";
+import {
+  areFinite,
+  clipFactor,
+  dealOf,
+  type Engine,
+  type EngineOptions,
+  trainedTies,
+  withoutAliases,
+} from "./engine.ts";
+import { pipesOf } from "../../pipeline/layout.ts";
+import type { Deal, StepRequest } from "../../pipeline/protocol.ts";
+import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stage_copies.ts";
+
+/** Opens the serial engine. */
+export async function openSerial(options: EngineOptions): Promise<Engine> {
+  const { model, device: choice, halves } = options;
+  const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
+  const state = withAliases(options.state, model.ties);
+  const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
+  const stage = { ...options.stage, backward: "whole" as const };
+  const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves);
+  const [whole] = copies.all as [OpenCopy], { kernels } = whole;
+  const pipes = pipesOf(options.schedule), ties = trainedTies(model);
+  return {
+    async step(request) {
+      kernels.zeroGradients();
+      const deal = dealOf(options, request.microBatches.length);
+      const { losses, isSafe } = await sumGradients(copies, request, deal, pipes, ties.length > 0);
+      const outcome = { losses, peakActivations: [1], weights: [1], traces: [] };
+      if (!isSafe || !areFinite(losses, [])) {
+        return { ...outcome, updates: [], isCommitted: false };
+      }
+      await addTies(whole, ties);
+      const squares = await kernels.gradientSquares();
+      for (const [, alias] of model.ties) squares.delete(alias);
+      const { update, learningRate, lossScale } = request;
+      const factor = clipFactor(options.clip, squares, lossScale);
+      await kernels.optimize(update, learningRate, factor / lossScale);
+      for (const [name, sum] of squares) squares.set(name, sum / lossScale ** 2);
+      return { ...outcome, updates: [squares], isCommitted: true };
+    },
+    async evaluate(microBatches) {
+      const losses = [];
+      for (const fields of microBatches) {
+        const { output } = await copies.forward(whole, 0, undefined, fields, undefined);
+        losses.push(output as Float32Array);
+        copies.drop(whole, 0);
+      }
+      return losses;
+    },
+    save: async () => withoutAliases(await kernels.save(), model.ties),
+    close: () => Promise.resolve(device?.close()),
+  };
+}
+
+/** Leaves the sum of all copies in the gradients. */
+async function sumGradients(
+  copies: StageCopies,
+  { microBatches, lossScale, predictions }: StepRequest,
+  { shares }: Deal,
+  pipes: number,
+  isTied: boolean,
+): Promise<{ losses: Float32Array[]; isSafe: boolean }> {
+  const [whole] = copies.all as [OpenCopy], { kernels } = whole;
+  const copyCount = shares.length * pipes, addends = copyCount * (isTied ? 2 : 1);
+  const losses: Float32Array[] = [];
+  const length = kernels.buckets.reduce((sum, bucket) => sum + bucket.length, 0);
+  const sum = new Float32Array(length);
+  let isSafe = true;
+  for (const [replica, { first, pipeOf }] of shares.entries()) {
+    for (let pipe = 0; pipe < pipes; pipe++) {
+      for (const [m] of pipeOf.entries().filter(([, one]) => one === pipe)) {
+        const fields = microBatches[first + m]!;
+        const { output } = await copies.forward(whole, m, undefined, fields, undefined);
+        losses[first + m] = output as Float32Array;
+        const action = { kind: "B", stage: 0, microBatch: m } as const;
+        await copies.backward(whole, action, undefined, lossScale / predictions, undefined);
+      }
+      isSafe &&= await kernels.checkGradients(addends);
+      if (copyCount === 1) continue;
+      const gradients = await kernels.readGradients(0, length);
+      kernels.zeroGradients();
+      const rank = replica * pipes + pipe;
+      for (let i = 0; i < length; i++) {
+        sum[i] = rank === 0 ? gradients[i]! : sum[i]! + gradients[i]!;
+      }
+      if (rank < copyCount - 1) continue;
+      gradients.set(sum);
+      kernels.writeGradients(0, gradients);
+    }
+  }
+  return { losses, isSafe };
+}
+
+/** Gives both parameters of each tie the sum of their gradients. */
+async function addTies({ kernels }: OpenCopy, ties: ModelProgram["ties"]): Promise<void> {
+  for (const names of ties) {
+    const ranges = names.map((name) => kernels.rangeOf(name));
+    const [sum, other] = await Promise.all(
+      ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
+    ) as [MessageArray, MessageArray];
+    for (let i = 0; i < sum.length; i++) sum[i]! += other[i]!;
+    for (const { offset } of ranges) kernels.writeGradients(offset, sum);
+  }
+}

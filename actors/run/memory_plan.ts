@@ -1,0 +1,102 @@
+/**
+ * The memory of every worker, byte by byte, before the run: what it will hold at its peak, whether
+ * that is within a limit, and what would bring it there.
+ *
+ * [Note: what is counted] Weights, gradients, FP32 master weights, moments, activations of the
+ * micro-batches that the schedule has in flight, and optimizer buckets, as {@linkcode planMemory}
+ * says for each stage. Messages under way and what ONNX Runtime takes while a model runs are not.
+ *
+ * @module
+ */
+
+import {
+  type DeviceName,
+  planMemory,
+  type StageMemory,
+  type StageOptions,
+  type StageProgram,
+  totalBytes,
+} from "../../kernels/mod.ts";
+import { analyze, parts, type Schedule } from "../../schedules/mod.ts";
+
+/** Bytes of one worker. */
+export interface WorkerMemory extends StageMemory {
+  /** The worker, within a data-parallel replica: all replicas are alike. */
+  readonly worker: number;
+}
+
+/** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
+export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
+  return totalBytes(device) + (name === "wasm" ? 0 : totalBytes(host));
+}
+
+/** All bytes of a pipeline, wherever they lie. */
+export function totalMemory(memory: readonly WorkerMemory[]): number {
+  return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
+}
+
+/** The sum of several stages. */
+export function sumMemory(stages: readonly StageMemory[]): StageMemory {
+  const add = <T extends object>(parts: readonly T[]): T =>
+    Object.fromEntries(
+      Object.keys(parts[0]!).map((key) => [
+        key,
+        parts.reduce((sum, part) => sum + (part as Record<string, number>)[key]!, 0),
+      ]),
+    ) as T;
+  return {
+    device: add(stages.map(({ device }) => device)),
+    host: add(stages.map(({ host }) => host)),
+  };
+}
+
+/**
+ * Plans the memory of each worker of a schedule.
+ *
+ * @param programs the stages in order.
+ * @param halves runs of the kernels for each micro-batch: each keeps activations of its own.
+ */
+export function planWorkers(
+  programs: readonly StageProgram[],
+  schedule: Schedule,
+  options: StageOptions,
+  halves: 1 | 2,
+): WorkerMemory[] {
+  return schedule.placement.map((held, worker) => {
+    const versions = schedule.weightVersions[worker] ?? 1;
+    const stages = held.map(({ stage, replica }) =>
+      planMemory(programs[stage]!, {
+        ...options,
+        versions,
+        slots: halves * peakOfCopy(schedule, worker, stage, replica),
+      })
+    );
+    return { worker, ...sumMemory(stages) };
+  });
+}
+
+/** The most micro-batches of one copy of a stage that have activations at a time. */
+function peakOfCopy(schedule: Schedule, worker: number, stage: number, pipe: number): number {
+  const { lists, listPolicy, injectionLimit, microBatches, replicaOf } = schedule;
+  if (!lists) return Math.min(injectionLimit, microBatches);
+  if (listPolicy?.name === "elastic") {
+    // It may run ahead of its list, within the worker's limit.
+    const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
+    return Math.min(limit, replicaOf.filter((one) => one === pipe).length);
+  }
+  let live = 0, peak = 0;
+  for (const action of lists[worker]!) {
+    for (const part of parts(action)) {
+      if (part.stage !== stage || replicaOf[part.microBatch] !== pipe) continue;
+      if (part.kind === "F") peak = Math.max(peak, ++live);
+      else if (part.kind !== "I") live -= part.half === undefined ? 1 : 0.5;
+    }
+  }
+  return peak;
+}
+
+/** The peak of a worker in (stage, micro-batch) activations. */
+function analyzedPeak(schedule: Schedule, worker: number): number {
+  const { peakActivations } = analyze(schedule);
+  return peakActivations[worker]! * schedule.stages / schedule.workers;
+}

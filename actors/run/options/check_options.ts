@@ -1,0 +1,192 @@
+/**
+ * The options of `train()`, each by what it must be.
+ *
+ * @module
+ */
+
+import { DEVICE_NAMES, PRECISIONS, RECOMPUTE_POLICIES } from "../../../kernels/mod.ts";
+import { SCALE_MAX } from "../../commit/loss_scale.ts";
+import {
+  aBoolean,
+  aFunction,
+  anArray,
+  anInstance,
+  anInteger,
+  aNumber,
+  aRecord,
+  aText,
+  either,
+  type Must,
+  oneOf,
+  required,
+} from "./must.ts";
+import { COUNT_MAX } from "./sizes.ts";
+import type { TrainOptions } from "./train_options.ts";
+
+const count = anInteger(1, COUNT_MAX);
+const fromZero = aNumber("a number from 0", (value) => value >= 0 && value < Infinity);
+const aboveZero = aNumber("a positive number", (value) => value > 0 && value < Infinity);
+const aLossScale = aNumber(
+  `a positive number, at most ${SCALE_MAX}`,
+  (value) => value > 0 && value <= SCALE_MAX,
+);
+const aDecay = aNumber("a number from 0 and below 1", (value) => value >= 0 && value < 1);
+
+/** Timers of JavaScript take no longer times. */
+const DELAY_MAX_MS = 2 ** 31 - 1;
+
+const aMap = anInstance("a Map by name", (value) => value instanceof Map);
+const anyObject = anInstance("an object", () => true);
+
+const has = (value: object, ...names: (string | symbol)[]) =>
+  names.every((name) => typeof (value as Record<string | symbol, unknown>)[name] === "function");
+
+const OPTIMIZERS: Readonly<Record<string, Must>> = {
+  adamw: aRecord({
+    kind: oneOf("adamw"),
+    beta1: required(aDecay),
+    beta2: required(aDecay),
+    epsilon: required(aboveZero),
+    weightDecay: required(fromZero),
+  }),
+  sgd: aRecord({
+    kind: oneOf("sgd"),
+    momentum: required(fromZero),
+    weightDecay: required(fromZero),
+  }),
+};
+
+const anOptimizer: Must = (what, value) => {
+  aRecord({ kind: required(oneOf(...Object.keys(OPTIMIZERS))) }, true)(what, value);
+  if (value) OPTIMIZERS[(value as { kind: string }).kind]!(what, value);
+};
+
+const MODEL = aRecord({
+  name: required(aText),
+  layers: required(
+    anArray(aRecord({ name: required(aText), build: required(aFunction) }, true), 1),
+  ),
+  predictions: required(either("number", aboveZero, aFunction)),
+  samples: count,
+  withSamples: aFunction,
+}, true);
+
+const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
+  model: required(MODEL),
+  data: required(anInstance(
+    "an iterable, or an async one, of micro-batches",
+    (value) => has(value, Symbol.iterator) || has(value, Symbol.asyncIterator),
+  )),
+  steps: required(count),
+  microBatches: count,
+  workers: count,
+  schedule: either("string", aText, aRecord({ name: required(aText) }, true)),
+  scheduleOptions: aRecord({
+    workers: count,
+    microBatches: count,
+    pipelineLimit: count,
+    order: oneOf("fifo", "backward-first"),
+    chunks: count,
+    waves: count,
+    pipelines: count,
+    scale: oneOf("direct", "doubling", "halving"),
+    costs: anyObject,
+    activationLimit: aboveZero,
+    weightLimit: aboveZero,
+  }),
+  policy: oneOf("list", "elastic"),
+  replicas: count,
+  sync: oneOf("end", "eager", "eager-opt"),
+  reduce: oneOf("deterministic", "fast"),
+  bucketSize: count,
+  coarsening: count,
+  link: aRecord({
+    latencyUs: required(fromZero),
+    gigabytesPerSecond: required(aboveZero),
+    jitterUs: fromZero,
+  }),
+  precision: oneOf(...PRECISIONS),
+  lossScale: either("number", aLossScale, oneOf("dynamic")),
+  clip: aNumber("a positive number", (value) => value > 0),
+  dropLast: aBoolean,
+  recomputeInterval: count,
+  offload: aBoolean,
+  memoryLimitBytes: aboveZero,
+  device: oneOf("auto", ...DEVICE_NAMES),
+  runtime: oneOf("workers", "local", "serial"),
+  recompute: oneOf(...RECOMPUTE_POLICIES),
+  optimizer: anOptimizer,
+  learningRate: either(
+    "number",
+    fromZero,
+    aRecord({
+      rate: required(fromZero),
+      schedule: required(oneOf("constant", "cosine")),
+      warmup: required(anInteger(0, COUNT_MAX)),
+      steps: count,
+    }),
+  ),
+  seed: anInteger(Number.MIN_SAFE_INTEGER),
+  weights: either("string", aText, aMap),
+  resume: aRecord({
+    step: required(anInteger(0, COUNT_MAX)),
+    state: required(aRecord({ weights: required(aMap), moments: required(aMap) }, true)),
+    config: anyObject,
+  }, true),
+  evaluation: aRecord({
+    every: required(count),
+    batches: required(anArray(anyObject, 1)),
+    atStart: aBoolean,
+  }),
+  checkpoint: aRecord({
+    directory: required(aText),
+    every: count,
+    keep: count,
+    config: () => {}, // encoded at the door
+  }),
+  signal: anInstance("an AbortSignal", (value) => value instanceof AbortSignal),
+  frozen: aFunction,
+  retries: anInteger(0, COUNT_MAX),
+  isolation: oneOf("worker", "process"),
+  heapLimitMb: count,
+  stallMs: aNumber(
+    `a number above 0 and at most ${DELAY_MAX_MS}`,
+    (value) => value > 0 && value <= DELAY_MAX_MS,
+  ),
+  faults: anArray(aRecord({
+    worker: required(anInteger(0)),
+    afterActions: required(anInteger(0)),
+    kind: required(oneOf("throw", "exit", "close", "loop", "memory")),
+  })),
+  trace: aBoolean,
+  journal: aRecord({
+    path: required(aText),
+    payloads: aBoolean,
+    configuration: () => {},
+    program: anArray(aText),
+    whenFull: oneOf("go-on", "stop"),
+  }),
+  system: anInstance("an actor system", (value) => has(value, "spawn", "ask", "stop")),
+  announce: aFunction,
+};
+
+/**
+ * Checks the options of a run, which plain JavaScript may have given.
+ *
+ * @throws {TypeError} when one is not known, is missing, or is of another kind than it must be.
+ * @throws {RangeError} when a value is out of its range.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { train } from "@troupe/troupe";
+ *
+ * const options = { model: { name: "none", layers: [] }, runtime: "worker" };
+ * await assert.rejects(train({ ...options, isolaton: "process" } as never).next(), {
+ *   message: 'Cannot train: every option must be known, received "isolaton"; did you mean isolation?',
+ * });
+ * ```
+ */
+export function checkOptions(options: TrainOptions): void {
+  required(aRecord(OPTIONS))("Cannot train:", options);
+}

@@ -1,0 +1,119 @@
+/**
+ * What a run goes on from, checked before anything runs: exactly the weights and moments of its
+ * model and optimizer, in their shapes, all of them finite, and where the run stood.
+ *
+ * @module
+ */
+
+import {
+  type ModelProgram,
+  MOMENTS,
+  type OptimizerOptions,
+  sameShape,
+} from "../../../kernels/mod.ts";
+import { firstLossScale, type LossScale, type LossScaleState } from "../../commit/loss_scale.ts";
+import { checkFinite } from "../../commit/non_finite.ts";
+import type { TrainOptions } from "./train_options.ts";
+
+type Resume = NonNullable<TrainOptions["resume"]>;
+
+/** Where a run stands, as a checkpoint keeps it. */
+export interface Progress {
+  /** Steps of the data that are done. */
+  readonly step: number;
+  /** Steps of the optimizer that were taken. */
+  readonly update: number;
+  /** The loss scale of the next step. */
+  readonly lossScale: LossScaleState;
+}
+
+/** What may go on in another way: an array of so many elements, or of a shape where that is known. */
+interface Expected {
+  readonly name: string;
+  readonly shape: readonly number[];
+}
+
+/**
+ * Refuses a state that is not exactly the model's, before the first step.
+ *
+ * @throws {RangeError} naming what is missing, too much, of another shape, or not finite.
+ */
+export function checkResume(
+  { parameters }: Pick<ModelProgram, "parameters">,
+  { kind }: OptimizerOptions,
+  resume: Resume,
+): void {
+  const { step, state, shapes } = resume;
+  if (!Number.isSafeInteger(step) || step < 0) {
+    throw new RangeError(`Cannot resume: step must be a whole number from 0, received ${step}`);
+  }
+  const moments = parameters.filter(({ isFrozen }) => !isFrozen).flatMap(({ name, shape }) =>
+    MOMENTS[kind].map((moment) => ({ name: `${name}.${moment}`, shape }))
+  );
+  checkTensors("weights", parameters, state.weights, shapes?.weights);
+  checkTensors(`moments of ${kind}`, moments, state.moments, shapes?.moments);
+  checkFinite(state, "Cannot resume");
+  for (const [name, values] of state.moments) {
+    if (!name.endsWith(".exp_avg_sq") || values.every((value) => value >= 0)) continue;
+    throw new RangeError(
+      `Cannot resume: means of squares must be at least 0, received a negative one in "${name}"`,
+    );
+  }
+  checkProgress(resume);
+}
+
+/** The tensors must be those that are expected, no fewer and no more, in their shapes. */
+export function checkTensors(
+  what: string,
+  expected: readonly Expected[],
+  received: ReadonlyMap<string, Float32Array>,
+  shapes?: ReadonlyMap<string, readonly number[]>,
+): void {
+  for (const { name, shape } of expected) {
+    const values = received.get(name), known = shapes?.get(name);
+    const count = shape.reduce((a, b) => a * b, 1);
+    if (values?.length === count && (known === undefined || sameShape(known, shape))) continue;
+    const must = shapes ? `shape [${shape}]` : `${count} values`;
+    const found = known ? `[${known}]` : values?.length ?? "none";
+    throw new RangeError(
+      `Cannot train from these ${what}: "${name}" must have ${must}, received ${found}; are they of another model?`,
+    );
+  }
+  const names = new Set(expected.map(({ name }) => name));
+  const unknown = [...received.keys()].find((name) => !names.has(name));
+  if (unknown === undefined) return;
+  throw new RangeError(
+    `Cannot train from these ${what}: each must be a parameter of the model, received ${
+      JSON.stringify(unknown)
+    }; are they of another model?`,
+  );
+}
+
+const isCount = (value: unknown, most: number): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0 && (value as number) <= most;
+
+/** What a checkpoint says of progress is what a run could have said at its step. */
+function checkProgress({ step, config }: Resume): void {
+  const progress = config?.["progress"] ?? {};
+  const { step: at = step, update = step, lossScale } = progress as Partial<Progress>;
+  const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
+  const isRight = at === step && isCount(update, step) && Number.isFinite(scale) && scale > 0 &&
+    isCount(goodSteps, step) && isCount(skipped, step);
+  if (isRight) return;
+  throw new RangeError(
+    `Cannot resume: the progress of step ${step} must be that of a run, received ${
+      JSON.stringify(progress).slice(0, 200)
+    }`,
+  );
+}
+
+/** Where a run begins: at step 0, or where the one stood that it goes on from. */
+export function progressOf(
+  resume: TrainOptions["resume"],
+  lossScale: LossScale = 1,
+): Progress {
+  const step = resume?.step ?? 0;
+  const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
+  const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
+  return { step, update: kept?.update ?? step, lossScale: state ?? firstLossScale(lossScale) };
+}

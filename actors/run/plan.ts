@@ -1,0 +1,107 @@
+/**
+ * What is about to run, as plain data: for a person to read and a program to check.
+ *
+ * @module
+ */
+
+import {
+  activationBytes,
+  cutIntoStages,
+  elementCount,
+  type ModelProgram,
+  type StageOptions,
+  type StageProgram,
+} from "../../kernels/mod.ts";
+import type { WorkerMemory } from "./memory_plan.ts";
+import type { Schedule } from "../../schedules/mod.ts";
+
+/** One stage of the plan. */
+export interface StagePlan {
+  /** Its number. */
+  readonly stage: number;
+  /** The workers that hold a copy of it. */
+  readonly workers: readonly number[];
+  /** Names of its layers. */
+  readonly layers: readonly string[];
+  /** Trained numbers on it. */
+  readonly parameters: number;
+  /** Its share of the model's estimated work, 0 to 1. */
+  readonly costShare: number;
+  /** Bytes of activations that one micro-batch keeps on it from F to B. */
+  readonly activationBytes: number;
+}
+
+/** What is about to run. */
+export interface Plan {
+  /** The model's name. */
+  readonly model: string;
+  /** Trained numbers in the whole model. */
+  readonly parameters: number;
+  /** The schedule's name. */
+  readonly schedule: string;
+  /** Where actors run. */
+  readonly runtime: string;
+  /** What computes. */
+  readonly device: string;
+  /** Data-parallel replicas, each with workers of its own. */
+  readonly replicas: number;
+  /** Micro-batches of a step in each data-parallel replica. */
+  readonly microBatches: number;
+  /** Bytes that each worker of a data-parallel replica will hold at its peak. */
+  readonly memory: readonly WorkerMemory[];
+  /** The stages in order. */
+  readonly stages: readonly StagePlan[];
+}
+
+/**
+ * Describes a run.
+ *
+ * @throws {RangeError} when the model has fewer layers than the schedule has stages.
+ */
+export function describePlan(
+  model: ModelProgram,
+  schedule: Schedule,
+  { runtime, device, replicas, stage: options, memory }: {
+    runtime: string;
+    device: string;
+    replicas: number;
+    stage: StageOptions;
+    memory: readonly WorkerMemory[];
+  },
+): Plan {
+  const total = model.costs.reduce((sum, cost) => sum + cost, 0);
+  const costOf = ({ programs, layers }: StageProgram) =>
+    layers.reduce((sum, { program }) => {
+      const { forward, backward } = programs[program]!.cost;
+      return sum + forward + backward;
+    }, 0);
+  const stages = cutIntoStages(model, schedule.stages).map((program, stage): StagePlan => ({
+    stage,
+    workers: schedule.placement.flatMap((held, worker) =>
+      held.some((one) => one.stage === stage) ? [worker] : []
+    ),
+    layers: program.layers.map(({ name }) => name),
+    parameters: program.layers.reduce(
+      (sum, { program: index }) =>
+        sum +
+        program.programs[index]!.parameters.reduce(
+          (count, { shape }) => count + elementCount(shape),
+          0,
+        ),
+      0,
+    ),
+    costShare: costOf(program) / total,
+    activationBytes: activationBytes(program, options).perMicroBatch,
+  }));
+  return {
+    model: model.name,
+    parameters: stages.reduce((sum, { parameters }) => sum + parameters, 0),
+    schedule: schedule.name,
+    runtime,
+    device,
+    replicas,
+    microBatches: schedule.microBatches,
+    memory,
+    stages,
+  };
+}

@@ -1,0 +1,63 @@
+/**
+ * What happens in a training run.
+ *
+ * @module
+ */
+
+import type { DeviceChoice, DeviceName, StageMemory } from "../../kernels/mod.ts";
+import type { Plan } from "./plan.ts";
+import type { TracedAction } from "../pipeline/protocol.ts";
+import type { RuntimeName } from "./options/train_options.ts";
+
+/** What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. */
+export type TrainEvent =
+  | { readonly type: "plan"; readonly plan: Plan }
+  | {
+    readonly type: "step";
+    readonly step: number;
+    readonly loss: number;
+    readonly gradNorm: number;
+    readonly tokensPerSecond: number;
+    /** For each worker what it did in this step, when; empty unless the run is traced. */
+    readonly traces: readonly (readonly TracedAction[])[];
+  }
+  | {
+    /** A step whose gradients overflowed under the loss scale: no weight has changed. */
+    readonly type: "skip";
+    readonly step: number;
+    readonly loss: number;
+    readonly lossScale: number;
+    readonly nextLossScale: number;
+  }
+  | { readonly type: "evaluation"; readonly step: number; readonly loss: number }
+  | {
+    /** A checkpoint has become whole; steps may have been taken since its own. */
+    readonly type: "checkpoint";
+    readonly step: number;
+    readonly path: string;
+  }
+  | {
+    readonly type: "end";
+    /** Whether `signal` ended the run before its last step. */
+    readonly isInterrupted: boolean;
+    readonly device: DeviceName;
+    /** The device, as {@linkcode openDevice} takes it. */
+    readonly choice: DeviceChoice;
+    readonly runtime: RuntimeName;
+    readonly schedule: string;
+    readonly workers: number;
+    readonly steps: number;
+    readonly seconds: number;
+    /** The most activations that each worker held, in units of Ma. */
+    readonly peakActivations: readonly number[];
+    /** The most weights that each worker held, in units of Mθ, one P-th of the model. */
+    readonly weightsHeld: readonly number[];
+    /** Bytes that each worker held, where they were counted. */
+    readonly memory: readonly StageMemory[] | undefined;
+    /** SHA-256 of all parameters' F32 bytes in the order of their names. */
+    readonly weightsHash: string;
+    /** The last checkpoint's folder. */
+    readonly checkpoint: string | null;
+    /** The trained weights by name. */
+    readonly weights: ReadonlyMap<string, Float32Array>;
+  };

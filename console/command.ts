@@ -1,0 +1,93 @@
+/**
+ * What every command shares: exit codes, and the signals that end it: Ctrl-C, SIGTERM and SIGHUP.
+ *
+ * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 75 a run
+ * that hangs where only a new one can go on; 130 ended by a signal.
+ *
+ * @module
+ */
+
+import type { System } from "../actors/runtime/mod.ts";
+import { escapeControls, inOneLine } from "./escape.ts";
+import { isHangUpIgnored } from "./hang_up.ts";
+
+/** What a command gets. */
+export interface CommandContext {
+  /**
+   * Called once the input is checked: what fails from now on is a failed run, not bad input.
+   *
+   * @param finishing what the command brings to its end after Ctrl-C, in words; where there is no
+   * such thing, Ctrl-C ends it at once.
+   */
+  readonly begin: (finishing?: string) => void;
+  /** Aborted by the first Ctrl-C: end in good order. */
+  readonly signal: AbortSignal;
+  /** The actor system that training lives in, when a recorded run is made again. */
+  readonly system?: System;
+}
+
+/** Signals that come within this time are one: a terminal and a parent process may both send. */
+const SAME_SIGNAL_MS = 1000;
+
+/**
+ * Runs a command and ends the process with its exit code.
+ *
+ * @param command returns the exit code.
+ */
+export async function runCommand(
+  command: (context: CommandContext) => Promise<number>,
+): Promise<never> {
+  const controller = new AbortController();
+  let hasBegun = false, inGoodOrder: string | undefined, firstSignal: number | undefined;
+  const interrupt = () => {
+    firstSignal ??= performance.now();
+    if (!inGoodOrder || performance.now() - firstSignal > SAME_SIGNAL_MS) Deno.exit(130);
+    if (controller.signal.aborted) return;
+    controller.abort();
+    printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end at once.`);
+  };
+  const begin = (finishing?: string) => {
+    hasBegun = true;
+    inGoodOrder = finishing;
+  };
+  const hangUp = isHangUpIgnored() ? () => {} : interrupt;
+  Deno.addSignalListener("SIGINT", interrupt);
+  if (Deno.build.os !== "windows") {
+    Deno.addSignalListener("SIGTERM", interrupt);
+    Deno.addSignalListener("SIGHUP", hangUp);
+  }
+  let code;
+  try {
+    code = await command({ begin, signal: controller.signal });
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error);
+    printError(hasBegun ? text : inOneLine(text)); // bad input is told in one line
+    code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);
+  }
+  Deno.exit(code);
+}
+
+/** Writes a line, or several, to standard error; control characters are shown as numbers. */
+export function printError(line: string): void {
+  writeAll(Deno.stderr, escapeControls(line) + "\n");
+}
+
+/** Writes a line, or several, to standard output; control characters are shown as numbers. */
+export function print(line: string): void {
+  writeAll(Deno.stdout, escapeControls(line) + "\n");
+}
+
+/** Where text goes. */
+type Output = { writeSync(data: Uint8Array): number };
+
+const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
+
+/** Writes text without a line's end. What a terminal has hung up on is lost, and no failure. */
+export function writeAll(to: Output, text: string): void {
+  const bytes = new TextEncoder().encode(text);
+  try {
+    for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
+  } catch (error) {
+    if (!TERMINALS.includes(to) || (error as { code?: string }).code !== "EIO") throw error;
+  }
+}

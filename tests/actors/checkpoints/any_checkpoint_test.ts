@@ -1,0 +1,125 @@
+/** Any checkpoint loads into any schedule, depth, replica count and precision. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { type Checkpoint, readCheckpoint, train, type TrainOptions } from "../../../actors/mod.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { batchesOf, type Sizes, SMALL } from "../runs.ts";
+
+/** Eight layers, one for each stage of two waves over two workers. Steps have 4 micro-batches. */
+const SIZES: Sizes = { ...SMALL, layers: 6, microBatches: 4, steps: 4 };
+
+const HOW: Readonly<Record<string, Partial<TrainOptions>>> = {
+  "1f1b on 4 workers": { schedule: "1f1b", workers: 4 },
+  "chimera on 4 workers": { schedule: "chimera", workers: 4 },
+  "hanayo, 2 waves over 2 workers": {
+    ...{ schedule: "hanayo", workers: 2, scheduleOptions: { waves: 2 } },
+  },
+  "2 replicas": { schedule: "1f1b", workers: 2, replicas: 2, microBatches: 2 },
+  "fp16": { schedule: "1f1b", workers: 2, precision: "fp16" },
+  "pipedream-2bw on 3 workers": { schedule: "pipedream-2bw", workers: 3 },
+};
+
+/** What the steps of a run leave: equal for equal runs, bit for bit. */
+interface Part {
+  readonly numbers: (readonly [step: number, loss: number, norm: number])[];
+  readonly hash: string;
+}
+
+/** Trains up to a step. */
+async function part(steps: number, options: Partial<TrainOptions>): Promise<Part> {
+  const numbers: Part["numbers"] = [];
+  for await (
+    const event of train({
+      model: gpt2(SIZES, SIZES.microBatch),
+      data: batchesOf(SIZES),
+      steps,
+      microBatches: SIZES.microBatches,
+      device: "native",
+      ...options,
+    })
+  ) {
+    if (event.type === "step") numbers.push([event.step, event.loss, event.gradNorm]);
+    if (event.type === "end") return { numbers, hash: event.weightsHash };
+  }
+  throw new Error("a run must end with an end event");
+}
+
+/** Two steps and the checkpoint after them. */
+async function saved(folder: string, options: Partial<TrainOptions>): Promise<Checkpoint> {
+  await part(2, { ...options, checkpoint: { directory: folder, config: {} } });
+  return (await readCheckpoint(folder))!;
+}
+
+Deno.test("a checkpoint of every kind of run goes on under every other as the serial oracle says", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    for (const [from, before] of Object.entries(HOW)) {
+      const oracle = await saved(join(folder, from, "serial"), { ...before, runtime: "serial" });
+      const actors = await saved(join(folder, from, "actors"), { ...before, runtime: "local" });
+      for (const file of ["model.safetensors", "optimizer.safetensors", "config.json"]) {
+        const [one, other] = await Promise.all(
+          [oracle, actors].map(({ path }) => Deno.readFile(join(path, file))),
+        );
+        assert.deepEqual(one, other, `${file} of ${from}`);
+      }
+      for (const [to, after] of Object.entries(HOW)) {
+        const expected = await part(4, { ...after, runtime: "serial", resume: oracle });
+        const run = await part(4, { ...after, runtime: "local", resume: actors });
+        assert.deepEqual(run, expected, `${from}, then ${to}`);
+        assert.deepEqual(run.numbers.map(([step]) => step), [3, 4]);
+        // Without flushes, a run has the bits of one that paused where this one was cut.
+        if (from !== to || to.startsWith("pipedream")) continue;
+        const whole = await part(4, { ...after, runtime: "serial" });
+        assert.deepEqual({ ...whole, numbers: whole.numbers.slice(2) }, run, `${to} in one piece`);
+      }
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a checkpoint loads into Deno workers of another schedule as it does into one isolate", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    const chimera = HOW["chimera on 4 workers"]!, replicas = HOW["2 replicas"]!;
+    const resume = await saved(folder, { ...chimera, runtime: "workers" });
+    const expected = await part(4, { ...replicas, runtime: "serial", resume });
+    assert.deepEqual(await part(4, { ...replicas, runtime: "workers", resume }), expected);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("weights and moments of an FP16 run are kept in FP32", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    const { state } = await saved(folder, { ...HOW["fp16"]!, runtime: "local" });
+    const half = new Float16Array(1);
+    for (const [name, values] of [...state.weights, ...state.moments]) {
+      if (values.every((value) => value === 0 || value === 1)) continue; // as they were drawn
+      const isFiner = values.some((value) => (half[0] = value, half[0] !== value));
+      assert.ok(isFiner, `${name} must not have been rounded to FP16`);
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a dynamic loss scale goes on where it was, and begins anew after a run without one", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    const scaleOf = ({ config }: Checkpoint) =>
+      (config.progress as { lossScale?: { scale: number; goodSteps: number } }).lossScale;
+    const exact = await saved(join(folder, "fp32"), HOW["1f1b on 4 workers"]!);
+    assert.equal(scaleOf(exact), undefined);
+    const directory = join(folder, "fp16"), checkpoint = { directory, config: {} };
+    await part(3, { ...HOW["fp16"]!, resume: exact, checkpoint });
+    const half = (await readCheckpoint(directory))!;
+    assert.deepEqual(scaleOf(half), { scale: 65_536, goodSteps: 1, skipped: 0 });
+    await part(4, { ...HOW["fp16"]!, resume: half, checkpoint });
+    assert.equal(scaleOf((await readCheckpoint(directory))!)!.goodSteps, 2);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});

@@ -1,0 +1,253 @@
+/** Checkpoints: complete or not there at all. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
+import {
+  compileModel,
+  elementCount,
+  gpt2,
+  initialValues,
+  readSafetensors,
+} from "../../../kernels/mod.ts";
+import fc from "../../fast_check.ts";
+
+const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+const CONFIG = { architecture: "gpt2", ...SIZES };
+const { parameters } = compileModel(gpt2(SIZES, 1), "none");
+const FILES = ["config.json", "manifest.json", "model.safetensors", "optimizer.safetensors"];
+
+/** Weights drawn from a seed, with moments that tell it apart. */
+function stateOf(seed: number) {
+  const weights = new Map(
+    parameters.map(({ name, spec }) => [name, initialValues(spec, name, seed)]),
+  );
+  const moments = new Map(
+    parameters.flatMap(({ name, shape }) =>
+      ["exp_avg", "exp_avg_sq"].map((moment, i) =>
+        [`${name}.${moment}`, new Float32Array(elementCount(shape)).fill(seed + i / 2)] as const
+      )
+    ),
+  );
+  return { weights, moments };
+}
+
+/** Writes the checkpoint of a step; the step is the seed of its weights. */
+const write = (directory: string, step: number, seed = step) =>
+  writeCheckpoint(directory, { step, state: stateOf(seed), parameters, config: CONFIG });
+
+const names = async (folder: string) =>
+  (await Array.fromAsync(Deno.readDir(folder), ({ name }) => name)).sort();
+
+function test(name: string, fn: (folder: string) => Promise<void>): void {
+  Deno.test(name, async () => {
+    const folder = await Deno.makeTempDir({ prefix: "troupe-" });
+    try {
+      await fn(folder);
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  });
+}
+
+test("a step's folder holds weights and moments as F32 under GPT-2's names", async (folder) => {
+  const path = await write(folder, 40);
+  assert.equal(path, join(folder, "step-00000040"));
+  assert.deepEqual(await names(folder), ["step-00000040"]);
+  assert.deepEqual(await names(path), FILES);
+
+  const { tensors } = await readSafetensors(join(path, "model.safetensors"));
+  const block = "transformer.h.0.";
+  assert.deepEqual(
+    Object.fromEntries([...tensors].map(([name, { dtype, shape }]) => [name, [dtype, ...shape]])),
+    {
+      "transformer.wte.weight": ["F32", 16, 8],
+      "transformer.wpe.weight": ["F32", 4, 8],
+      [`${block}ln_1.weight`]: ["F32", 8],
+      [`${block}ln_1.bias`]: ["F32", 8],
+      [`${block}attn.c_attn.weight`]: ["F32", 8, 24],
+      [`${block}attn.c_attn.bias`]: ["F32", 24],
+      [`${block}attn.c_proj.weight`]: ["F32", 8, 8],
+      [`${block}attn.c_proj.bias`]: ["F32", 8],
+      [`${block}ln_2.weight`]: ["F32", 8],
+      [`${block}ln_2.bias`]: ["F32", 8],
+      [`${block}mlp.c_fc.weight`]: ["F32", 8, 32],
+      [`${block}mlp.c_fc.bias`]: ["F32", 32],
+      [`${block}mlp.c_proj.weight`]: ["F32", 32, 8],
+      [`${block}mlp.c_proj.bias`]: ["F32", 8],
+      "transformer.ln_f.weight": ["F32", 8],
+      "transformer.ln_f.bias": ["F32", 8],
+      "lm_head.weight": ["F32", 16, 8],
+    },
+  );
+  const moments = await readSafetensors(join(path, "optimizer.safetensors"));
+  for (const [name, { shape }] of tensors) {
+    for (const moment of ["exp_avg", "exp_avg_sq"]) {
+      assert.deepEqual(moments.tensors.get(`${name}.${moment}`)?.shape, shape, name);
+    }
+  }
+  assert.equal(moments.tensors.size, 2 * tensors.size);
+});
+
+test("the manifest has the size and the hash of every other file", async (folder) => {
+  const path = await write(folder, 1);
+  const { files, ...rest } = JSON.parse(await Deno.readTextFile(join(path, "manifest.json")));
+  assert.deepEqual(rest, { format: 1, step: 1 });
+  const expected = await Promise.all(
+    FILES.filter((name) => name !== "manifest.json").map(async (name) => {
+      const bytes = await Deno.readFile(join(path, name));
+      const sha256 = createHash("sha256").update(bytes).digest("hex");
+      return [name, { bytes: bytes.length, sha256 }];
+    }),
+  );
+  assert.deepEqual(files, Object.fromEntries(expected));
+});
+
+test("what was written is read back bit for bit, by folder or by step", async (folder) => {
+  await write(folder, 9);
+  await write(folder, 10);
+  for (const [path, step] of [[folder, 10], [join(folder, "step-00000009"), 9]] as const) {
+    const checkpoint = (await readCheckpoint(path))!;
+    assert.equal(checkpoint.step, step);
+    assert.deepEqual(checkpoint.config, CONFIG);
+    const { weights, moments } = stateOf(step), { state } = checkpoint;
+    for (const [read, written] of [[state.weights, weights], [state.moments, moments]] as const) {
+      assert.deepEqual([...read.keys()].sort(), [...written.keys()].sort());
+      for (const [name, values] of written) assert.deepEqual(read.get(name), values, name);
+    }
+  }
+});
+
+test("the newest whole checkpoint is taken, however a newer one was torn", async (folder) => {
+  await write(folder, 5);
+  const torn = join(folder, "step-00000006");
+  const tears: Readonly<Record<string, () => Promise<void>>> = {
+    "no manifest": () => Deno.remove(join(torn, "manifest.json")),
+    "no weights": () => Deno.remove(join(torn, "model.safetensors")),
+    "cut moments": () => Deno.truncate(join(torn, "optimizer.safetensors"), 1000),
+    "cut manifest": () => Deno.truncate(join(torn, "manifest.json"), 20),
+    "empty manifest": () => Deno.writeTextFile(join(torn, "manifest.json"), "null"),
+    "manifest of a later format": () =>
+      Deno.writeTextFile(join(torn, "manifest.json"), `{"format":2,"step":6}`),
+    "manifest without hashes": () =>
+      Deno.writeTextFile(join(torn, "manifest.json"), `{"format":1,"step":6}`),
+    "one other bit": async () => {
+      const path = join(torn, "model.safetensors"), bytes = await Deno.readFile(path);
+      bytes[bytes.length - 1]! ^= 1;
+      await Deno.writeFile(path, bytes);
+    },
+    "other config": () => Deno.writeTextFile(join(torn, "config.json"), "{}"),
+  };
+  for (const [name, tear] of Object.entries(tears)) {
+    await write(folder, 6);
+    assert.equal((await readCheckpoint(folder))!.step, 6, "whole before it is torn");
+    await tear();
+    const told: string[] = [];
+    assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 5, name);
+    assert.equal(told.length, 1, name);
+    assert.match(told[0]!, /^Cannot read .*step-00000006.*, received .*; it is passed over$/, name);
+    await assert.rejects(readCheckpoint(torn), SyntaxError, name);
+  }
+  await Deno.remove(join(folder, "step-00000005"), { recursive: true });
+  await assert.rejects(readCheckpoint(folder), SyntaxError, "none is left that is whole");
+});
+
+test("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
+  await write(folder, 1);
+  const path = await write(folder, 2);
+  const contents = new Map(
+    await Promise.all(
+      FILES.map(async (name) => [name, await Deno.readFile(join(path, name))] as const),
+    ),
+  );
+  const harm = fc.record({
+    file: fc.constantFrom(...FILES),
+    at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
+    bit: fc.option(fc.nat(7), { nil: undefined }),
+  });
+  await fc.assert(
+    fc.asyncProperty(harm, async ({ file, at, bit }) => {
+      const whole = contents.get(file)!, position = Math.floor(at * whole.length);
+      const torn = bit === undefined ? whole.slice(0, position) : whole.slice();
+      if (bit !== undefined) torn[position]! ^= 1 << bit;
+      // The last byte of a JSON file is the end of its last line.
+      fc.pre(bit !== undefined || !file.endsWith(".json") || position < whole.length - 1);
+      await Deno.writeFile(join(path, file), torn);
+      try {
+        assert.equal((await readCheckpoint(folder))!.step, 1);
+      } finally {
+        await Deno.writeFile(join(path, file), whole);
+      }
+    }),
+    { numRuns: 400 },
+  );
+  assert.equal((await readCheckpoint(folder))!.step, 2, "whole again");
+});
+
+test("a checkpoint of the same step is replaced whole", async (folder) => {
+  await write(folder, 3, 1);
+  const path = await write(folder, 3, 2);
+  assert.deepEqual(await names(folder), ["step-00000003"]);
+  assert.deepEqual(await names(path), FILES);
+  const { state } = (await readCheckpoint(folder))!;
+  assert.deepEqual(state.weights.get("lm_head.weight"), stateOf(2).weights.get("lm_head.weight"));
+});
+
+test("what a crash leaves behind, and what others put there, does not matter", async (folder) => {
+  await write(folder, 2);
+  const whole = join(folder, "step-00000002");
+  const left = [
+    ".step-00000003-1234",
+    ".step-00000002-1234-old",
+    "step-3",
+    "backup-of-step-00000009",
+  ];
+  for (const name of left) {
+    await Deno.mkdir(join(folder, name));
+    for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
+  }
+  await Deno.writeTextFile(join(folder, "notes.txt"), "a good run");
+  assert.equal((await readCheckpoint(folder))!.path, whole);
+  await write(folder, 3);
+  assert.equal((await readCheckpoint(folder))!.step, 3);
+});
+
+test("what was half written is passed over and named; what was just replaced is read", async (folder) => {
+  await write(folder, 2);
+  const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
+  await Deno.mkdir(half);
+  await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
+  const told: string[] = [];
+  assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
+  assert.deepEqual(told, [
+    `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
+  ]);
+  // A crash between the two renames of a replacement.
+  await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
+  assert.equal((await readCheckpoint(folder))!.step, 4);
+  await write(folder, 4, 7);
+  assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
+});
+
+test("steps are compared as numbers, beyond eight digits too", async (folder) => {
+  await write(folder, 99_999_999);
+  await write(folder, 100_000_000);
+  assert.deepEqual(await names(folder), ["step-100000000", "step-99999999"]);
+  assert.equal((await readCheckpoint(folder))!.step, 100_000_000);
+});
+
+test("an empty or missing folder has no checkpoint", async (folder) => {
+  assert.equal(await readCheckpoint(folder), undefined);
+  assert.equal(await readCheckpoint(join(folder, "missing", "deep")), undefined);
+});
+
+test("a folder that cannot be written is told, and what is there stays", async (folder) => {
+  const file = join(folder, "file");
+  await Deno.writeTextFile(file, "not a folder");
+  await assert.rejects(
+    write(join(file, "run"), 1),
+    /^Error: Cannot write the checkpoint .*step-00000001: its disk must .*, received .*; the checkpoints before it stay$/,
+  );
+  assert.equal(await Deno.readTextFile(file), "not a folder");
+});

@@ -1,0 +1,179 @@
+/** Steps that overflow: none leaves a trace but in the loss scale, and a run of nothing else fails. */
+
+import assert from "node:assert/strict";
+import {
+  firstLossScale,
+  nextLossScale,
+  NonFiniteError,
+  readCheckpoint,
+  SCALE_MAX,
+  SCALE_MIN,
+  train,
+  type TrainEvent,
+  type TrainOptions,
+} from "../../../actors/mod.ts";
+import { type Batch, type Layer, type Model } from "../../../kernels/mod.ts";
+import { B, batch, RINGS } from "../run/own_layers.ts";
+import { outcome, SMALL } from "../runs.ts";
+
+const N = 4;
+
+/** Micro-batches of good steps, and in place of some steps others, from far outside. */
+function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
+  let good = 0;
+  for (const kind of steps) {
+    for (let m = 0; m < N; m++) {
+      if (kind === "good") yield batch(good++);
+      // Such points overflow in the gradients under a loss scale, and nowhere else.
+      else yield { ...batch(m), points: new Float32Array(2 * B).fill(2000) } as Batch;
+    }
+  }
+}
+
+/** What happened: a scale for a step that was skipped, 0 for one that was taken. */
+async function run(steps: readonly ("good" | "bad")[], options: Partial<TrainOptions>) {
+  const scales: number[] = [];
+  let end: Extract<TrainEvent, { type: "end" }> | undefined;
+  for await (
+    const event of train({
+      model: RINGS,
+      data: dataOf(steps),
+      steps: steps.length,
+      microBatches: N,
+      workers: 2,
+      device: "native",
+      runtime: "local",
+      precision: "fp16",
+      learningRate: 0.01,
+      ...options,
+    })
+  ) {
+    if (event.type === "skip") {
+      assert.ok(Number.isFinite(event.loss), "it is the gradients that overflow");
+      scales.push(event.lossScale);
+    }
+    if (event.type === "step") scales.push(0);
+    if (event.type === "end") end = event;
+  }
+  return { scales, hash: end!.weightsHash };
+}
+
+for (const [schedule, runtime] of [["chimera", "local"], ["1f1b", "workers"], ["1f1b", "serial"]]) {
+  Deno.test(`steps that overflow leave weights, moments and the count of updates as they were: ${schedule}, ${runtime}`, async () => {
+    const options = { schedule, lossScale: 256, runtime } as Partial<TrainOptions>;
+    const some = await run(["good", "good", "bad", "good", "bad", "good"], options);
+    assert.deepEqual(some.scales, [0, 0, 256, 0, 256, 0]);
+    const none = await run(["good", "good", "good", "good"], options);
+    assert.deepEqual(none.scales, [0, 0, 0, 0]);
+    assert.equal(some.hash, none.hash);
+  });
+}
+
+Deno.test("the step after an overflow is tried under half of a dynamic loss scale", async () => {
+  const kinds = ["bad", "bad", "bad", "bad", "bad", "bad", "bad", "bad", "good", "bad"] as const;
+  const { scales } = await run(kinds, { lossScale: "dynamic" });
+  const halves = Array.from({ length: 8 }, (_, i) => 65_536 / 2 ** i);
+  assert.deepEqual(scales, [...halves, 0, 256]);
+});
+
+Deno.test("a dynamic loss scale doubles after exactly 2000 good steps in a row", () => {
+  let state = nextLossScale("dynamic", firstLossScale("dynamic"), false);
+  for (let step = 1; step < 2000; step++) state = nextLossScale("dynamic", state, true);
+  assert.equal(state.scale, 32_768);
+  state = nextLossScale("dynamic", state, true);
+  assert.deepEqual(state, { scale: 65_536, goodSteps: 0, skipped: 0 });
+  for (let step = 1; step < 2000; step++) state = nextLossScale("dynamic", state, true);
+  assert.equal(state.scale, 65_536);
+  state = nextLossScale("dynamic", state, false);
+  assert.deepEqual(state, { scale: 32_768, goodSteps: 0, skipped: 1 });
+});
+
+Deno.test("no dynamic loss scale grows beyond what FP16 can use", () => {
+  const highest = { scale: SCALE_MAX, goodSteps: 1999, skipped: 0 };
+  assert.deepEqual(nextLossScale("dynamic", highest, true), { ...highest, goodSteps: 0 });
+});
+
+for (const runtime of ["serial", "local"] as const) {
+  Deno.test(`a run of which every step is skipped fails, and leaves no checkpoint (${runtime})`, async () => {
+    const directory = await Deno.makeTempDir({ prefix: "troupe-" });
+    try {
+      const checkpoint = { directory, config: {} }, options = { runtime, checkpoint };
+      const none = run(["bad", "bad", "bad"], { ...options, lossScale: 256 });
+      await assert.rejects(none, (error: Error) => {
+        assert.ok(error instanceof NonFiniteError);
+        assert.match(
+          error.message,
+          /^Cannot end after 3 steps: some must have been taken, received an overflow in each under the loss scale 256; use a lower loss scale, or a dynamic one$/,
+        );
+        return true;
+      });
+      assert.deepEqual(await Array.fromAsync(Deno.readDir(directory)), []);
+      const dynamic = run(["bad", "bad"], { ...options, lossScale: "dynamic" });
+      await assert.rejects(dynamic, /^NonFiniteError: .*; let it run for more steps/);
+    } finally {
+      await Deno.remove(directory, { recursive: true });
+    }
+  });
+}
+
+Deno.test("a dynamic loss scale that has reached its lowest ends the run at the next overflow", async () => {
+  const directory = await Deno.makeTempDir({ prefix: "troupe-" });
+  try {
+    await run(["good"], { lossScale: "dynamic", checkpoint: { directory, config: {} } });
+    const saved = (await readCheckpoint(directory))!;
+    // As if the scale had fallen again and again, with good steps between.
+    const lossScale = { scale: SCALE_MIN, goodSteps: 1, skipped: 0 };
+    const progress = { step: 1, update: 1, lossScale };
+    const resume = { ...saved, config: { progress } };
+    const far = { points: new Float32Array(2 * B).fill(1e9) };
+    const data = Array.from({ length: 4 * N }, (_, i) => ({ ...batch(i), ...far }) as Batch);
+    await assert.rejects(
+      run([], { data, steps: 4, resume, lossScale: "dynamic" }),
+      /^NonFiniteError: Cannot take step 2 with the lowest loss scale, 0.00006103515625: /,
+    );
+  } finally {
+    await Deno.remove(directory, { recursive: true });
+  }
+});
+
+/** A layer that adds a field of the micro-batch to the loss: no gradient depends on it. */
+const shifted: Model = {
+  ...RINGS,
+  layers: [
+    ...RINGS.layers.slice(0, -1),
+    {
+      name: "shifted",
+      build(g, x) {
+        const loss = RINGS.layers.at(-1)!.build(g, x);
+        return g.add(loss, g.batch("shift", [B]));
+      },
+    } satisfies Layer,
+  ],
+};
+
+for (const runtime of ["serial", "local"] as const) {
+  Deno.test(`a loss that is not finite is enough to refuse a step whose gradients are (${runtime})`, async () => {
+    const data = Array.from({ length: 3 * N }, (_, i) => {
+      const shift = new Float32Array(B).fill(i === N + 2 ? Infinity : 0);
+      return { ...batch(i), shift } as Batch;
+    });
+    const events: string[] = [];
+    const options = { workers: 2, device: "reference", microBatches: N, runtime } as const;
+    const ending = (async () => {
+      for await (const { type } of train({ ...options, model: shifted, data, steps: 3 })) {
+        events.push(type);
+      }
+    })();
+    await assert.rejects(ending, /^NonFiniteError: Cannot take step 2: .*received loss Infinity/);
+    assert.deepEqual(events, ["plan", "step"]);
+  });
+}
+
+for (const runtime of ["serial", "local"] as const) {
+  Deno.test(`clipping knows of the loss scale: a power of two changes no bit (${runtime})`, async () => {
+    const options = { clip: 0.05, runtime, workers: 2, device: "native" } as const;
+    const plain = await outcome(SMALL, options);
+    assert.ok(plain.bits.norms.every((norm) => norm > 0.05), "every step must be clipped");
+    assert.deepEqual((await outcome(SMALL, { ...options, lossScale: 1024 })).bits, plain.bits);
+  });
+}

@@ -1,0 +1,59 @@
+/** A small model of one's own, as a user writes it: layers from the graph builder. */
+
+import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
+
+/** Samples of a micro-batch. */
+export const B = 4;
+
+const dense = (name: string, inputs: number, outputs: number): Layer => ({
+  name,
+  build(g, x) {
+    const points = x ?? g.batch("points", [B, inputs]);
+    const weight = g.parameter("weight", [inputs, outputs], { kind: "normal", deviation: 0.5 });
+    return g.gelu(g.gemm(points, weight, g.parameter("bias", [outputs])));
+  },
+});
+
+const embedding: Layer = {
+  name: "embedding",
+  build: (g) => g.gather(g.parameter("table", [5, 8]), g.batch("ids", [B], "i32")),
+};
+
+const classifier: Layer = {
+  name: "classifier",
+  build: (g, x) =>
+    g.crossEntropy(g.gemm(x!, g.parameter("weight", [8, 2])), g.batch("labels", [B], "i32")),
+};
+
+/** Tells points within a ring from those outside: five layers. */
+export const RINGS: Model = {
+  name: "rings",
+  layers: [dense("a", 2, 8), dense("b", 8, 8), dense("c", 8, 8), dense("d", 8, 8), classifier],
+  predictions: B,
+};
+
+/** Reads ids instead of points. */
+export const LOOKUP: Model = {
+  name: "lookup",
+  layers: [embedding, dense("b", 8, 8), classifier],
+  predictions: B,
+};
+
+/** Micro-batch number i, always the same; it serves both models. */
+export function batch(i: number): Batch & Record<"points" | "ids" | "labels", unknown> {
+  const points = Float32Array.from({ length: 2 * B }, (_, j) => Math.sin(i * 8 + j * j));
+  const inside = (j: number) => Math.hypot(points[2 * j]!, points[2 * j + 1]!) < 0.9;
+  return {
+    points,
+    ids: Int32Array.from({ length: B }, (_, j) => (i + j) % 5),
+    labels: Int32Array.from({ length: B }, (_, j) => Number(inside(j))),
+  };
+}
+
+/** Micro-batches without end, from somewhere that takes its time. */
+export async function* batches(): AsyncGenerator<Batch, void> {
+  for (let i = 0;; i++) {
+    await Promise.resolve();
+    yield batch(i);
+  }
+}

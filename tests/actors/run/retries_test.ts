@@ -1,0 +1,194 @@
+/** What recovery does with failures, on an engine that fails as it is told and counts its starts. */
+
+import assert from "node:assert/strict";
+import type { StepRequest, WorkerLost } from "../../../actors/pipeline/protocol.ts";
+import type { Engine } from "../../../actors/run/engines/engine.ts";
+import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
+import {
+  openRetries,
+  type RetryOptions,
+  WorkerLostError,
+} from "../../../actors/run/recovery/retries.ts";
+
+const lost = (more: Partial<WorkerLost> = {}) =>
+  new WorkerLostError({
+    worker: "worker-1",
+    kind: "exit",
+    message: "worker-1 failed",
+    isWedged: false,
+    ...more,
+  });
+
+const STATE = { weights: new Map<string, Float32Array>(), moments: new Map() };
+const OUTCOME = { losses: [], updates: [], isCommitted: true, peakActivations: [], weights: [] };
+
+/** What happens at a call: the error that it ends with, if any. */
+type Script = Partial<
+  Record<"open" | "step" | "save" | "evaluate" | "drain", (Error | undefined)[]>
+>;
+
+/** A recovering engine over ones that do nothing but fail, and what they were asked. */
+async function scripted(script: Script, options: Partial<RetryOptions> & { ahead?: number } = {}) {
+  const { ahead, ...retry } = options, calls: string[] = [], told: string[] = [];
+  const call = (name: keyof Script, more = "") => {
+    calls.push(name + more);
+    const error = script[name]?.shift();
+    return error ? Promise.reject(error) : Promise.resolve();
+  };
+  const open = async (): Promise<Engine> => {
+    await call("open");
+    return {
+      ...ahead !== undefined && { ahead, drain: () => call("drain") },
+      step: ({ step }) => call("step", ` ${step}`).then(() => ({ ...OUTCOME, traces: [] })),
+      evaluate: () => call("evaluate").then(() => []),
+      save: () => call("save").then(() => STATE),
+      close: () => Promise.resolve(),
+    };
+  };
+  const announce = (line: string) => void told.push(line);
+  const engine = await openRecovering(open, {
+    ...{ retries: 1, canKill: true, state: STATE, announce },
+    ...retry,
+  });
+  return { engine, calls, told };
+}
+
+const request = (step: number, length = 1): StepRequest => ({
+  ...{ step, update: step, predictions: 1, learningRate: 1, lossScale: 1 },
+  microBatches: [{ ids: new Int32Array(length) }],
+});
+
+Deno.test("a worker that fails as often as it may is outlived, and once more ends the run", async () => {
+  for (const retries of [1, 2, 3]) {
+    const failures = Array.from({ length: retries }, () => lost());
+    const { engine } = await scripted({ step: [...failures] }, { retries });
+    assert.equal((await engine.step(request(1))).isCommitted, true);
+    await engine.close();
+    const { engine: other } = await scripted({ step: [...failures, lost()] }, { retries });
+    await assert.rejects(other.step(request(1)), {
+      name: "WorkerLostError",
+      message:
+        `Cannot go on: worker-1 may fail ${retries} times in ten minutes, and failed again; worker-1 failed`,
+    });
+    await other.close();
+  }
+});
+
+Deno.test("recovery begins with the first start, and a run without retries ends there", async () => {
+  const { engine, calls } = await scripted({ open: [lost(), lost({ worker: "worker-0" })] });
+  assert.deepEqual(calls, ["open", "open", "open"]);
+  await engine.close();
+  await assert.rejects(scripted({ open: [lost()] }, { retries: 0 }), {
+    message: "worker-1 failed",
+  });
+});
+
+Deno.test("what is thrown twice at the same action is not tried a third time", async () => {
+  const thrown = () => lost({ kind: "throw" });
+  const { engine, calls } = await scripted({ step: [thrown(), thrown()] }, { retries: 9 });
+  await assert.rejects(engine.step(request(1)), { message: "worker-1 failed" });
+  assert.deepEqual(calls, ["open", "step 1", "open", "step 1"]);
+  await engine.close();
+});
+
+Deno.test("what is thrown again after the run got on is another failure", async () => {
+  const thrown = () => lost({ kind: "throw" });
+  const { engine } = await scripted({ save: [thrown(), undefined, thrown()] }, { retries: 9 });
+  for (const step of [1, 2]) {
+    await engine.step(request(step));
+    await engine.save();
+  }
+  await engine.close();
+});
+
+Deno.test("a start, a save and an evaluation are outlived, and the steps since the last save taken again", async () => {
+  const script = { step: [undefined, undefined, undefined, lost()], evaluate: [lost()] };
+  const { engine, calls } = await scripted(script, { retries: 2 });
+  await engine.step(request(1));
+  await engine.save();
+  await engine.step(request(2));
+  await engine.step(request(3));
+  await engine.step(request(4));
+  await engine.evaluate([]);
+  const since = ["step 2", "step 3", "step 4"];
+  assert.deepEqual(calls, [
+    ...["open", "step 1", "save", ...since, "open", ...since],
+    ...["evaluate", "open", ...since, "evaluate"],
+  ]);
+  await engine.close();
+});
+
+Deno.test("steps under way without flushes are all begun again, in order, behind those since the last empty pipe", async () => {
+  const script = { step: [undefined, undefined, lost(), lost(), lost()] };
+  const { engine, calls } = await scripted(script, { ahead: 2 });
+  await engine.step(request(1));
+  await engine.drain!();
+  await engine.step(request(2));
+  await Promise.all([3, 4, 5].map((step) => engine.step(request(step))));
+  await engine.drain!();
+  assert.deepEqual(calls, [
+    ...["open", "step 1", "drain", "drain", "save", "step 2", "step 3", "step 4", "step 5"],
+    ...["open", "step 2", "step 3", "step 4", "step 5", "drain", "drain", "save"],
+  ]);
+  await engine.close();
+});
+
+Deno.test("micro-batches that nobody knows how long to keep are kept within a bound, and the run says so", async () => {
+  const { engine, told } = await scripted({ step: [undefined, undefined, lost()] }, { ahead: 1 });
+  await engine.step(request(1, 2 ** 21));
+  assert.deepEqual(told, []);
+  await engine.step(request(2, 2 ** 21 + 1));
+  assert.match(told.join(), /too many to be kept: up to the next one, a worker that dies ends/);
+  await assert.rejects(engine.step(request(3)), /^WorkerLostError: .*too many.*; worker-1 failed$/);
+  await engine.close();
+});
+
+/** The waits of a row of failures, at these moments. */
+function waits(moments: readonly number[], isGettingOn: boolean): number[] {
+  let now = 0;
+  const retries = openRetries({ retries: 3, canKill: true, now: () => now });
+  return moments.map((moment) => {
+    now = moment;
+    const waitMs = retries.failed(lost());
+    if (isGettingOn) retries.gotOn();
+    return waitMs;
+  });
+}
+
+Deno.test("each further try waits for longer, and what is ten minutes old is forgotten", () => {
+  assert.deepEqual(waits([0, 1, 2], true), [0, 50, 100]);
+  assert.deepEqual(waits([0, 1, 2, 600_000, 1_200_000], true), [0, 50, 100, 100, 0]);
+  assert.throws(() => waits([0, 1, 2, 599_999], true), WorkerLostError);
+});
+
+Deno.test("the engine waits as it is told to, but not when it is closed", async () => {
+  const before = performance.now();
+  const { engine } = await scripted({ open: [lost(), lost(), lost()] }, { retries: 9 });
+  assert.ok(performance.now() - before >= 149, "the second try after 50 ms, the third after 100");
+  await engine.close();
+  const failing = await scripted({ step: Array.from({ length: 40 }, () => lost()) }, {
+    retries: 40,
+  });
+  const step = assert.rejects(failing.engine.step(request(1)), { name: "AbortError" });
+  await failing.engine.close();
+  await step;
+  assert.ok(failing.calls.length < 10, `${failing.calls}`);
+});
+
+Deno.test("a failure is not forgotten while the run does not get on", () => {
+  assert.throws(() => waits([0, 1e6, 2e6, 3e6], false), WorkerLostError);
+});
+
+Deno.test("only a thread that does not answer says that the program must end", () => {
+  const wedged = lost({ isWedged: true });
+  const isWedged = (options: RetryOptions) => {
+    try {
+      openRetries(options).failed(wedged);
+    } catch (error) {
+      return (error as WorkerLostError).lost.isWedged;
+    }
+  };
+  assert.equal(isWedged({ retries: 3, canKill: false }), true);
+  assert.equal(isWedged({ retries: 0, canKill: true }), false);
+  assert.equal(isWedged({ retries: 3, canKill: true }), undefined);
+});

@@ -1,6 +1,5 @@
 /**
  * Trains a small GPT on a real English text with a pipeline of stage actors: `deno task train`.
- *
  * `--help` lists the flags; `--model mlp` trains on digits instead, as train_mnist.ts says.
  *
  * @module

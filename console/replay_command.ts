@@ -7,7 +7,7 @@
 import { loadExample, rehearsalOf } from "../actors/rehearsal/examples.ts";
 import { TRAINING_ACTORS } from "../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../actors/runtime/mod.ts";
-import { payloadOf } from "../actors/simulation/journal.ts";
+import { payloadOf } from "../actors/simulation/journal/journal.ts";
 import {
   describeStep,
   type Journal,

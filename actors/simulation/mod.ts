@@ -4,15 +4,25 @@
  * @module
  */
 
-export { ddmin } from "./ddmin.ts";
+export { ddmin } from "./shrink/ddmin.ts";
 export { Digest, digestOf } from "./digest.ts";
 export { DEFAULT_RUNS, type Exploration, explore, type ExploreOptions } from "./explore.ts";
 export { classOf, SimulationError, type SimulationFailure } from "./failure.ts";
-export type { EventuallyOptions } from "./eventually.ts";
-export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./faults.ts";
-export { type Journal, JOURNAL_VERSION, type JournalHeader, readJournal } from "./journal.ts";
-export { beginJournal, FLUSH_MS, type JournalOptions, writeJournal } from "./journal_writer.ts";
-export { type Pen } from "./pen.ts";
+export type { EventuallyOptions } from "./checks/eventually.ts";
+export { type Fault, FAULT_KINDS, type FaultKind, type FaultOptions } from "./faults/faults.ts";
+export {
+  type Journal,
+  JOURNAL_VERSION,
+  type JournalHeader,
+  readJournal,
+} from "./journal/journal.ts";
+export {
+  beginJournal,
+  FLUSH_MS,
+  type JournalOptions,
+  writeJournal,
+} from "./journal/journal_writer.ts";
+export { type Pen } from "./journal/pen.ts";
 export {
   checkLinearizable,
   History,
@@ -20,10 +30,10 @@ export {
   MAX_LINEARIZATION_STATES,
   type Operation,
   type SequentialModel,
-} from "./linearizability.ts";
-export type { StepRecord } from "./recorder.ts";
-export { type InboxOptions, type InboxReplay, replayInbox } from "./replay_inbox.ts";
-export { replayJournal, type ReplayOptions } from "./replay_journal.ts";
+} from "./checks/linearizability.ts";
+export type { StepRecord } from "./journal/recorder.ts";
+export { type InboxOptions, type InboxReplay, replayInbox } from "./replay/replay_inbox.ts";
+export { replayJournal, type ReplayOptions } from "./replay/replay_journal.ts";
 export { describeFailedRun, describeStep } from "./report.ts";
 export {
   type FailedRun,
@@ -32,7 +42,7 @@ export {
   SHRINK_RUNS,
   type ShrinkOptions,
   type Shrunk,
-} from "./shrink.ts";
+} from "./shrink/shrink.ts";
 export {
   HANG_MS,
   MAX_STEPS,
@@ -48,9 +58,9 @@ export {
   SimulatedDisk,
   type SimulatedDiskOptions,
   SimulatedFile,
-} from "./simulated_disk.ts";
+} from "./disk/simulated_disk.ts";
 export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
-export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./trapped.ts";
-export { DeterminismError, exempt } from "./traps.ts";
+export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./traps/trapped.ts";
+export { DeterminismError, exempt } from "./traps/traps.ts";
 export type { Check, Settling, View, World } from "./world.ts";

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { StepRecord } from "./recorder.ts";
-import type { Shrunk } from "./shrink.ts";
+import type { StepRecord } from "./journal/recorder.ts";
+import type { Shrunk } from "./shrink/shrink.ts";
 import type { Deviation } from "./strategies/strategy.ts";
 
 /** Steps printed before the failure, besides those at which the order is not plain. */

@@ -5,10 +5,10 @@
  */
 
 import type { Offers } from "../runtime/choose.ts";
-import type { Fault, FaultOptions } from "./faults.ts";
+import type { Fault, FaultOptions } from "./faults/faults.ts";
 import type { SimulationFailure } from "./failure.ts";
-import { Machine } from "./machine.ts";
-import type { StepRecord } from "./recorder.ts";
+import { Machine } from "./machine/machine.ts";
+import type { StepRecord } from "./journal/recorder.ts";
 import type { Deviation, RunStart, Strategy } from "./strategies/strategy.ts";
 import type { World } from "./world.ts";
 

@@ -8,7 +8,7 @@ import { type Exploration, explore } from "./explore.ts";
 import { SimulationError } from "./failure.ts";
 import { describeFailedRun } from "./report.ts";
 import type { Scenario } from "./simulate.ts";
-import { shrink, type ShrinkOptions } from "./shrink.ts";
+import { shrink, type ShrinkOptions } from "./shrink/shrink.ts";
 
 /**
  * Explores a scenario, and throws what a person needs when it fails: the failure made small, its

@@ -7,8 +7,8 @@
 import type { Isolate } from "../runtime/isolate.ts";
 import type { System } from "../runtime/mod.ts";
 import type { DeadLetter } from "../runtime/mod.ts";
-import type { EventuallyOptions } from "./eventually.ts";
-import type { SimulatedDisk } from "./simulated_disk.ts";
+import type { EventuallyOptions } from "./checks/eventually.ts";
+import type { SimulatedDisk } from "./disk/simulated_disk.ts";
 
 /** A simulated system between two steps. */
 export interface View {

@@ -15,7 +15,7 @@ import { print } from "../../console/command.ts";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
 import { substream } from "../../actors/runtime/random.ts";
-import { hashedOf } from "../../actors/simulation/journal_lines.ts";
+import { hashedOf } from "../../actors/simulation/journal/journal_lines.ts";
 import {
   beginJournal,
   type Journal,

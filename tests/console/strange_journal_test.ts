@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { encodePayload } from "../../actors/simulation/payload_codec.ts";
+import { encodePayload } from "../../actors/simulation/journal/payload_codec.ts";
 import { digestOf, readJournal } from "../../testing.ts";
 import { type Forged, recordsOf, sealed } from "../actors/simulation/forged.ts";
 import { inFolder, type Outcome, runTroupe, TINY, trainJson } from "./command.ts";
@@ -145,7 +145,7 @@ Deno.test("an actor alone takes device, faults and models from no journal", asyn
       const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
       change(message.init);
       // What such a message is after it was sent, which is what its digest is of.
-      const { decodePayload } = await import("../../actors/simulation/payload_codec.ts");
+      const { decodePayload } = await import("../../actors/simulation/journal/payload_codec.ts");
       const decoded = decodePayload(message), payload = digestOf(decoded);
       return await write(
         folder,

@@ -5,7 +5,7 @@
  */
 
 import type { Candidate } from "../../runtime/mod.ts";
-import type { StepRecord } from "../recorder.ts";
+import type { StepRecord } from "../journal/recorder.ts";
 import { createLateOrder } from "./late.ts";
 import { addWait, type Deviation, type NextTimer, type Strategy, WAIT } from "./strategy.ts";
 

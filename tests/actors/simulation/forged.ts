@@ -1,9 +1,9 @@
 /** Journals as a forger writes them: changed, but with every sum and hash right. */
 
 import { Digest } from "../../../actors/simulation/digest.ts";
-import { hashedOf } from "../../../actors/simulation/journal_lines.ts";
-import { addStep, type StepRecord } from "../../../actors/simulation/recorder.ts";
-import { Seal, sumIn } from "../../../actors/simulation/seal.ts";
+import { hashedOf } from "../../../actors/simulation/journal/journal_lines.ts";
+import { addStep, type StepRecord } from "../../../actors/simulation/journal/recorder.ts";
+import { Seal, sumIn } from "../../../actors/simulation/journal/seal.ts";
 
 /** A line of a journal without its sum. */
 export type Forged = Record<string, unknown>;

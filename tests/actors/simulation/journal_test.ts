@@ -14,8 +14,8 @@ import {
   simulate,
   writeJournal,
 } from "../../../testing.ts";
-import { parseJournal } from "../../../actors/simulation/journal.ts";
-import { decodePayload, encodePayload } from "../../../actors/simulation/payload_codec.ts";
+import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
+import { decodePayload, encodePayload } from "../../../actors/simulation/journal/payload_codec.ts";
 import { recordsOf, sealed } from "./forged.ts";
 import { ASKER, GUARD, playAsker, playRing, playSum, SUM } from "./players.ts";
 

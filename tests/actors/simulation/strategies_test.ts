@@ -8,7 +8,7 @@ import {
   simulate,
   type StepRecord,
 } from "../../../actors/simulation/mod.ts";
-import { createVirtualClock } from "../../../actors/simulation/virtual_clock.ts";
+import { createVirtualClock } from "../../../actors/simulation/machine/virtual_clock.ts";
 
 function candidate(seq: number, actor = "a"): Candidate {
   return { actor, from: `from-${seq}`, lane: "data", type: "Note", seq, nth: 0 };

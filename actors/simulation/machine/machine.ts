@@ -8,31 +8,31 @@
  * @module
  */
 
-import { type Candidate, NONE_YET, type Work } from "../runtime/choose.ts";
-import { setFaultSites } from "../runtime/fault_sites.ts";
-import type { Isolate } from "../runtime/isolate.ts";
-import { ActorFailedError, type System } from "../runtime/mod.ts";
-import { turn } from "../runtime/pace.ts";
-import { substream } from "../runtime/random.ts";
-import { openSystem } from "../runtime/root.ts";
-import { dispatch } from "../runtime/steps.ts";
-import type { Frame } from "../runtime/transports/wire.ts";
-import type { ActorRef, Message } from "../runtime/types.ts";
-import { failureOf, type SimulationFailure } from "./failure.ts";
-import { deliverWith, endsOf } from "./carry.ts";
+import { type Candidate, NONE_YET, type Work } from "../../runtime/choose.ts";
+import { setFaultSites } from "../../runtime/fault_sites.ts";
+import type { Isolate } from "../../runtime/isolate.ts";
+import { ActorFailedError, type System } from "../../runtime/mod.ts";
+import { turn } from "../../runtime/pace.ts";
+import { substream } from "../../runtime/random.ts";
+import { openSystem } from "../../runtime/root.ts";
+import { dispatch } from "../../runtime/steps.ts";
+import type { Frame } from "../../runtime/transports/wire.ts";
+import type { ActorRef, Message } from "../../runtime/types.ts";
+import { failureOf, type SimulationFailure } from "../failure.ts";
+import { deliverWith, endsOf } from "../faults/carry.ts";
 import { Chooser, PRUNED } from "./chooser.ts";
-import { type Dying, isFromDead, kill } from "./crash.ts";
-import { Duties, type Unmet } from "./eventually.ts";
-import type { Fault } from "./faults.ts";
-import { Recorder } from "./recorder.ts";
-import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "./simulate.ts";
-import { SimulatedDisk } from "./simulated_disk.ts";
+import { type Dying, isFromDead, kill } from "../faults/crash.ts";
+import { Duties, type Unmet } from "../checks/eventually.ts";
+import type { Fault } from "../faults/faults.ts";
+import { Recorder } from "../journal/recorder.ts";
+import { HANG_MS, MAX_STEPS, type Scenario, type SimulateOptions } from "../simulate.ts";
+import { SimulatedDisk } from "../disk/simulated_disk.ts";
 import { describeIdle, describeWaits, stateOf } from "./state.ts";
-import { ReplayError } from "./strategies/replay.ts";
-import { FIRST_EXPECTED_STEPS } from "./strategies/strategy.ts";
-import { exempt, isActorAtWork, setActorAtWork, setTraps } from "./traps.ts";
+import { ReplayError } from "../strategies/replay.ts";
+import { FIRST_EXPECTED_STEPS } from "../strategies/strategy.ts";
+import { exempt, isActorAtWork, setActorAtWork, setTraps } from "../traps/traps.ts";
 import { createVirtualClock } from "./virtual_clock.ts";
-import { type Check, type Settling, type View, viewOf, type World } from "./world.ts";
+import { type Check, type Settling, type View, viewOf, type World } from "../world.ts";
 
 /** How long an actor in the simulation may take to stop, in virtual milliseconds. */
 const STOP_GRACE_MS = 5000;

@@ -4,12 +4,12 @@
  * @module
  */
 
-import type { ActorFactory, ActorSpec, Message } from "../runtime/mod.ts";
-import { Alone, type AnyFactory, type Init } from "./alone.ts";
-import { type Journal, payloadOf, readJournal } from "./journal.ts";
-import type { StepRecord } from "./recorder.ts";
-import { HANG_MS } from "./simulate.ts";
-import { setTraps } from "./traps.ts";
+import type { ActorFactory, ActorSpec, Message } from "../../runtime/mod.ts";
+import { Alone, type AnyFactory, type Init } from "./replayed_actor.ts";
+import { type Journal, payloadOf, readJournal } from "../journal/journal.ts";
+import type { StepRecord } from "../journal/recorder.ts";
+import { HANG_MS } from "../simulate.ts";
+import { setTraps } from "../traps/traps.ts";
 
 /** Which actor is replayed, and how. */
 export interface InboxOptions {

@@ -11,7 +11,7 @@
  * @module
  */
 
-import { digestOf } from "./digest.ts";
+import { digestOf } from "../digest.ts";
 
 /**
  * An operation of a client on an object.

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { Digest } from "./digest.ts";
+import { Digest } from "../digest.ts";
 
 /** What stands between the text of a line and its sum. */
 const BEFORE_SUM = ',"sum":"';

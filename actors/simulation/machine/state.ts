@@ -4,11 +4,11 @@
  * @module
  */
 
-import { type Actor, keyOf } from "../runtime/actor.ts";
-import type { Offers } from "../runtime/choose.ts";
-import type { Isolate } from "../runtime/isolate.ts";
-import type { Envelope } from "../runtime/mailbox.ts";
-import { Digest } from "./digest.ts";
+import { type Actor, keyOf } from "../../runtime/actor.ts";
+import type { Offers } from "../../runtime/choose.ts";
+import type { Isolate } from "../../runtime/isolate.ts";
+import type { Envelope } from "../../runtime/mailbox.ts";
+import { Digest } from "../digest.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 
 /**

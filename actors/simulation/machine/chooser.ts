@@ -4,8 +4,8 @@
  * @module
  */
 
-import { NONE_YET } from "../runtime/choose.ts";
-import type { Candidate } from "../runtime/mod.ts";
+import { NONE_YET } from "../../runtime/choose.ts";
+import type { Candidate } from "../../runtime/mod.ts";
 import {
   drawnFaults,
   type Fault,
@@ -13,12 +13,12 @@ import {
   type Faults,
   knownFaults,
   NO_FAULTS,
-} from "./faults.ts";
-import type { Decision } from "./recorder.ts";
-import { RACE_MS, type SimulateOptions } from "./simulate.ts";
-import type { DiskFault } from "./simulated_disk.ts";
-import { fifo } from "./strategies/fifo.ts";
-import { deviate } from "./strategies/replay.ts";
+} from "../faults/faults.ts";
+import type { Decision } from "../journal/recorder.ts";
+import { RACE_MS, type SimulateOptions } from "../simulate.ts";
+import type { DiskFault } from "../disk/simulated_disk.ts";
+import { fifo } from "../strategies/fifo.ts";
+import { deviate } from "../strategies/replay.ts";
 import {
   addWait,
   type Deviation,
@@ -26,7 +26,7 @@ import {
   PRUNE,
   type Strategy,
   WAIT,
-} from "./strategies/strategy.ts";
+} from "../strategies/strategy.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 
 /** What the kinds of faults that hit a disk are to it. */

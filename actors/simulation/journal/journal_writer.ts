@@ -4,8 +4,8 @@
  * @module
  */
 
-import about from "../../deno.json" with { type: "json" };
-import type { Observer, ObserverSpec } from "../runtime/observer.ts";
+import about from "../../../deno.json" with { type: "json" };
+import type { Observer, ObserverSpec } from "../../runtime/observer.ts";
 import { JOURNAL_VERSION, type JournalHeader } from "./journal.ts";
 import { hashModules } from "./module_hashes.ts";
 import { openPen, type Pen, unwritten } from "./pen.ts";

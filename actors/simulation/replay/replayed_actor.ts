@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ActorFailedError, AskTimeoutError } from "../runtime/failure.ts";
+import { ActorFailedError, AskTimeoutError } from "../../runtime/failure.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -13,15 +13,15 @@ import type {
   Context,
   Message,
   SpawnOptions,
-} from "../runtime/mod.ts";
-import { turn } from "../runtime/pace.ts";
-import { substream } from "../runtime/random.ts";
-import type { Outcome } from "../runtime/transports/wire.ts";
-import { digestOf } from "./digest.ts";
-import { type Journal, payloadOf } from "./journal.ts";
-import { describeEffect, type StepRecord } from "./recorder.ts";
-import { ReplayError } from "./strategies/replay.ts";
-import { exempt, setActorAtWork } from "./traps.ts";
+} from "../../runtime/mod.ts";
+import { turn } from "../../runtime/pace.ts";
+import { substream } from "../../runtime/random.ts";
+import type { Outcome } from "../../runtime/transports/wire.ts";
+import { digestOf } from "../digest.ts";
+import { type Journal, payloadOf } from "../journal/journal.ts";
+import { describeEffect, type StepRecord } from "../journal/recorder.ts";
+import { ReplayError } from "../strategies/replay.ts";
+import { exempt, setActorAtWork } from "../traps/traps.ts";
 
 /** The first message of an actor, as the runtime sends it. */
 export interface Init {

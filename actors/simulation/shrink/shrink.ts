@@ -6,15 +6,15 @@
  */
 
 import { ddmin } from "./ddmin.ts";
-import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "./explore.ts";
-import { classOf, looseClassOf, type SimulationFailure } from "./failure.ts";
-import type { Fault } from "./faults.ts";
-import type { StepRecord } from "./recorder.ts";
-import { type Run, type Scenario, simulate } from "./simulate.ts";
-import { portfolio } from "./strategies/portfolio.ts";
-import { describeCandidate, deviate, replayOf } from "./strategies/replay.ts";
-import { delay } from "./strategies/delay.ts";
-import type { Deviation, Strategy } from "./strategies/strategy.ts";
+import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "../explore.ts";
+import { classOf, looseClassOf, type SimulationFailure } from "../failure.ts";
+import type { Fault } from "../faults/faults.ts";
+import type { StepRecord } from "../journal/recorder.ts";
+import { type Run, type Scenario, simulate } from "../simulate.ts";
+import { portfolio } from "../strategies/portfolio.ts";
+import { describeCandidate, deviate, replayOf } from "../strategies/replay.ts";
+import { delay } from "../strategies/delay.ts";
+import type { Deviation, Strategy } from "../strategies/strategy.ts";
 
 /** How a failing run is made smaller. */
 export interface ShrinkOptions<C = undefined> extends ExploreOptions<C> {

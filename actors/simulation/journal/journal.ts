@@ -15,7 +15,7 @@
  * @module
  */
 
-import { Digest, digestOf } from "./digest.ts";
+import { Digest, digestOf } from "../digest.ts";
 import {
   checkFields,
   END_FIELDS,

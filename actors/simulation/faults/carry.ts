@@ -7,10 +7,10 @@
  * @module
  */
 
-import type { Isolate } from "../runtime/isolate.ts";
-import { snapshot } from "../runtime/snapshot.ts";
-import type { Frame } from "../runtime/transports/wire.ts";
-import type { ActorRef } from "../runtime/types.ts";
+import type { Isolate } from "../../runtime/isolate.ts";
+import { snapshot } from "../../runtime/snapshot.ts";
+import type { Frame } from "../../runtime/transports/wire.ts";
+import type { ActorRef } from "../../runtime/types.ts";
 import type { Fault } from "./faults.ts";
 
 /** Who sends a frame to whom, if both are actors and it may be lost. */

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { type Actor, keyOf } from "../runtime/actor.ts";
-import type { Envelope } from "../runtime/mailbox.ts";
-import { type Effect, messageName, type Observer } from "../runtime/observer.ts";
-import { Digest, digestOf } from "./digest.ts";
+import { type Actor, keyOf } from "../../runtime/actor.ts";
+import type { Envelope } from "../../runtime/mailbox.ts";
+import { type Effect, messageName, type Observer } from "../../runtime/observer.ts";
+import { Digest, digestOf } from "../digest.ts";
 
 /** One step, as it stands in a trace and, as a line, in a journal. */
 export interface StepRecord {

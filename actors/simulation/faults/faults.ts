@@ -7,8 +7,8 @@
  * @module
  */
 
-import { substream } from "../runtime/random.ts";
-import type { Candidate } from "../runtime/mod.ts";
+import { substream } from "../../runtime/random.ts";
+import type { Candidate } from "../../runtime/mod.ts";
 
 /** What can go wrong. `site` is a place that asks {@linkcode shouldFail}. */
 export const FAULT_KINDS = [

@@ -4,14 +4,14 @@
  * @module
  */
 
-import type { Candidate } from "../runtime/mod.ts";
-import { type Journal, readJournal } from "./journal.ts";
-import { packageVersion } from "./journal_writer.ts";
-import { hashModules } from "./module_hashes.ts";
-import type { StepRecord } from "./recorder.ts";
-import { type Run, type Scenario, simulate, type SimulateOptions } from "./simulate.ts";
-import { describeCandidate, ReplayError, replayOf } from "./strategies/replay.ts";
-import { type Strategy, WAIT } from "./strategies/strategy.ts";
+import type { Candidate } from "../../runtime/mod.ts";
+import { type Journal, readJournal } from "../journal/journal.ts";
+import { packageVersion } from "../journal/journal_writer.ts";
+import { hashModules } from "../journal/module_hashes.ts";
+import type { StepRecord } from "../journal/recorder.ts";
+import { type Run, type Scenario, simulate, type SimulateOptions } from "../simulate.ts";
+import { describeCandidate, ReplayError, replayOf } from "../strategies/replay.ts";
+import { type Strategy, WAIT } from "../strategies/strategy.ts";
 
 /** How a journal is replayed. */
 export interface ReplayOptions<C = undefined>

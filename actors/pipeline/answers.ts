@@ -5,7 +5,7 @@
  * @module
  */
 
-import { BriefMap } from "../runtime/brief_map.ts";
+import { BriefMap } from "../runtime/actor/brief_map.ts";
 import type { WorkerLost } from "./protocol.ts";
 import type { Context, Down, Message, Reply } from "../runtime/mod.ts";
 

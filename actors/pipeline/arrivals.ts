@@ -4,7 +4,7 @@
  * @module
  */
 
-import { BriefMap } from "../runtime/brief_map.ts";
+import { BriefMap } from "../runtime/actor/brief_map.ts";
 import type { Batch, MessageArray } from "../../kernels/mod.ts";
 import { type Action, formatAction } from "../../schedules/mod.ts";
 import { joinPieces, pieceOf } from "./pieces.ts";

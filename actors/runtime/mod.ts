@@ -5,7 +5,7 @@
  * @module
  */
 
-export type { Candidate, Choose } from "./choose.ts";
+export type { Candidate, Choose } from "./mailbox/choose.ts";
 export {
   ASK_TIMEOUT_MS,
   type AskOptions,

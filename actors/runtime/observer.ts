@@ -5,8 +5,8 @@
  * @module
  */
 
-import type { Actor } from "./actor.ts";
-import type { Envelope } from "./mailbox.ts";
+import type { Actor } from "./actor/actor.ts";
+import type { Envelope } from "./mailbox/mailbox.ts";
 import { snapshot } from "./snapshot.ts";
 import type { ActorRef } from "./types.ts";
 

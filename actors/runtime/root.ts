@@ -4,21 +4,21 @@
  * @module
  */
 
-import { createActor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
-import { abandonAll, ask } from "./asks.ts";
-import { deliver } from "./deliver.ts";
+import { createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
+import { abandonAll, ask } from "./actor/asks.ts";
+import { deliver } from "./isolate/deliver.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
-import { isolateGone } from "./gone.ts";
-import { createIsolate, type Environment, type Isolate } from "./isolate.ts";
-import { endChild, stop } from "./lifecycle.ts";
-import { sendMessage } from "./sending.ts";
-import { FIRST_SERIAL, spawn } from "./spawning.ts";
-import { run } from "./steps.ts";
+import { isolateGone } from "./isolate/gone.ts";
+import { createIsolate, type Environment, type Isolate } from "./isolate/isolate.ts";
+import { endChild, stop } from "./actor/lifecycle.ts";
+import { sendMessage } from "./isolate/sending.ts";
+import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
+import { run } from "./isolate/steps.ts";
 import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
-import { cancelTimers } from "./timers.ts";
+import { cancelTimers } from "./actor/timers.ts";
 import type { Root, RootTransport } from "./transports/transport.ts";
 import type { ActorRef, Message } from "./types.ts";
-import { watch } from "./watches.ts";
+import { watch } from "./actor/watches.ts";
 
 /** The world of a system: its clock, its order, its pace and its other isolates. */
 export interface World extends

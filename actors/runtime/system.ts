@@ -6,8 +6,8 @@
  */
 
 import { checkSystem } from "./checks.ts";
-import { realClock } from "./clock.ts";
-import { relaxedPace } from "./pace.ts";
+import { realClock } from "./world/clock.ts";
+import { relaxedPace } from "./world/pace.ts";
 import { openSystem } from "./root.ts";
 import type { System, SystemOptions } from "./system_api.ts";
 import { Hub } from "./transports/hub.ts";

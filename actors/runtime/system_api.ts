@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Choose } from "./choose.ts";
+import type { Choose } from "./mailbox/choose.ts";
 import type { AskOptions, SendOptions, SpawnOptions } from "./context_api.ts";
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Offers } from "../runtime/choose.ts";
+import type { Offers } from "../runtime/mailbox/choose.ts";
 import type { Fault, FaultOptions } from "./faults/faults.ts";
 import type { SimulationFailure } from "./failure.ts";
 import { Machine } from "./machine/machine.ts";

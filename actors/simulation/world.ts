@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Isolate } from "../runtime/isolate.ts";
+import type { Isolate } from "../runtime/isolate/isolate.ts";
 import type { System } from "../runtime/mod.ts";
 import type { DeadLetter } from "../runtime/mod.ts";
 import type { EventuallyOptions } from "./checks/eventually.ts";

@@ -14,7 +14,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { print } from "../../console/command.ts";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
-import { substream } from "../../actors/runtime/random.ts";
+import { substream } from "../../actors/runtime/world/random.ts";
 import { hashedOf } from "../../actors/simulation/journal/journal_lines.ts";
 import {
   beginJournal,

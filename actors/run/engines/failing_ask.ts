@@ -8,7 +8,7 @@
  * @module
  */
 
-import { BriefMap } from "../../runtime/brief_map.ts";
+import { BriefMap } from "../../runtime/actor/brief_map.ts";
 import type { ActorRef, Message, System } from "../../runtime/mod.ts";
 
 /** Who waits for an answer from the actors of a system, and what it has failed of. */

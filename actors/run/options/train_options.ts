@@ -42,8 +42,8 @@ import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import { type OpenJournal, openRunJournal, type RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
 import type { System } from "../../runtime/mod.ts";
-import { checkProcesses } from "../../runtime/transports/process_check.ts";
-import { tidyStationFolders } from "../../runtime/transports/station_folder.ts";
+import { checkProcesses } from "../../runtime/transports/process/check.ts";
+import { tidyStationFolders } from "../../runtime/transports/process/station_folder.ts";
 import { readWeights } from "../../checkpoints/weights.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */

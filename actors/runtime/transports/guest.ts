@@ -4,16 +4,16 @@
  * @module
  */
 
-import { describeStep } from "../actor.ts";
-import { realClock } from "../clock.ts";
-import { deliver } from "../deliver.ts";
+import { describeStep } from "../actor/actor.ts";
+import { realClock } from "../world/clock.ts";
+import { deliver } from "../isolate/deliver.ts";
 import { describeFailure } from "../failure.ts";
-import { createIsolate, type Isolate } from "../isolate.ts";
-import { fail } from "../lifecycle.ts";
-import { turn } from "../pace.ts";
-import type { Pulse } from "../pulse.ts";
-import { FIRST_SERIAL } from "../spawning.ts";
-import { run } from "../steps.ts";
+import { createIsolate, type Isolate } from "../isolate/isolate.ts";
+import { fail } from "../actor/lifecycle.ts";
+import { turn } from "../world/pace.ts";
+import type { Pulse } from "../isolate/pulse.ts";
+import { FIRST_SERIAL } from "../isolate/spawning.ts";
+import { run } from "../isolate/steps.ts";
 import type { Transport } from "./transport.ts";
 import type { BootFrame, UpFrame } from "./wire.ts";
 

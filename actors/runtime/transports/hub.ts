@@ -7,13 +7,13 @@
 
 import { describeFailure, goneFailure, type Reason } from "../failure.ts";
 import { snapshot } from "../snapshot.ts";
-import { starterOf } from "../spawning.ts";
-import { Lines } from "./lines.ts";
-import { ProcessHost } from "./process.ts";
-import { Reception } from "./reception.ts";
+import { starterOf } from "../isolate/spawning.ts";
+import { Lines } from "./worker/lines.ts";
+import { ProcessHost } from "./process/host.ts";
+import { Reception } from "./process/reception.ts";
 import type { Host, Root, RootTransport } from "./transport.ts";
 import type { ForwardFrame, Frame, LaunchFrame, Line, SwitchFrame, UpFrame } from "./wire.ts";
-import { WorkerHost } from "./worker.ts";
+import { WorkerHost } from "./worker/host.ts";
 
 /** What waits for an isolate whose start is still on its way to the root. It gets none when there
  * never is one. */

@@ -6,7 +6,7 @@
 
 import type { DeadLetter, Reason } from "../failure.ts";
 import type { ObserverSpec } from "../observer.ts";
-import type { Lines } from "./lines.ts";
+import type { Lines } from "./worker/lines.ts";
 import type { Frame, LaunchFrame, Line, SwitchFrame } from "./wire.ts";
 
 /**

@@ -7,9 +7,9 @@
 
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
-import type { ReplyTo } from "../mailbox.ts";
+import type { ReplyTo } from "../mailbox/mailbox.ts";
 import type { ObserverSpec } from "../observer.ts";
-import type { Address } from "./station.ts";
+import type { Address } from "./process/station.ts";
 
 /** Makes an actor in the isolate that gets this. */
 export interface LaunchFrame {

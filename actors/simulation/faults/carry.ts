@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { Isolate } from "../../runtime/isolate.ts";
+import type { Isolate } from "../../runtime/isolate/isolate.ts";
 import { snapshot } from "../../runtime/snapshot.ts";
 import type { Frame } from "../../runtime/transports/wire.ts";
 import type { ActorRef } from "../../runtime/types.ts";

@@ -4,11 +4,11 @@
  * @module
  */
 
-import type { Actor } from "../../runtime/actor.ts";
-import type { Work } from "../../runtime/choose.ts";
+import type { Actor } from "../../runtime/actor/actor.ts";
+import type { Work } from "../../runtime/mailbox/choose.ts";
 import { describeFailure } from "../../runtime/failure.ts";
-import type { Isolate } from "../../runtime/isolate.ts";
-import { fail } from "../../runtime/lifecycle.ts";
+import type { Isolate } from "../../runtime/isolate/isolate.ts";
+import { fail } from "../../runtime/actor/lifecycle.ts";
 import type { Frame } from "../../runtime/transports/wire.ts";
 
 /** An actor that crashes in the middle of its handler: the rest of that is heard by nobody. */

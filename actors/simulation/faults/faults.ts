@@ -7,7 +7,7 @@
  * @module
  */
 
-import { substream } from "../../runtime/random.ts";
+import { substream } from "../../runtime/world/random.ts";
 import type { Candidate } from "../../runtime/mod.ts";
 
 /** What can go wrong. `site` is a place that asks {@linkcode shouldFail}. */

@@ -6,9 +6,9 @@
  * @module
  */
 
-import { VIEWS } from "../../runtime/transports/value_format.ts";
-import { readValue } from "../../runtime/transports/value_reader.ts";
-import { writeValue } from "../../runtime/transports/value_writer.ts";
+import { VIEWS } from "../../runtime/transports/codec/value_format.ts";
+import { readValue } from "../../runtime/transports/codec/value_reader.ts";
+import { writeValue } from "../../runtime/transports/codec/value_writer.ts";
 
 /** Kinds of typed arrays that a message may hold, by name. */
 const ARRAYS = new Map(

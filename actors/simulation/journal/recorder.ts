@@ -4,8 +4,8 @@
  * @module
  */
 
-import { type Actor, keyOf } from "../../runtime/actor.ts";
-import type { Envelope } from "../../runtime/mailbox.ts";
+import { type Actor, keyOf } from "../../runtime/actor/actor.ts";
+import type { Envelope } from "../../runtime/mailbox/mailbox.ts";
 import { type Effect, messageName, type Observer } from "../../runtime/observer.ts";
 import { Digest, digestOf } from "../digest.ts";
 

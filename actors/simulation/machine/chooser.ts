@@ -4,7 +4,7 @@
  * @module
  */
 
-import { NONE_YET } from "../../runtime/choose.ts";
+import { NONE_YET } from "../../runtime/mailbox/choose.ts";
 import type { Candidate } from "../../runtime/mod.ts";
 import {
   drawnFaults,

@@ -8,14 +8,14 @@
  * @module
  */
 
-import { type Candidate, NONE_YET, type Work } from "../../runtime/choose.ts";
+import { type Candidate, NONE_YET, type Work } from "../../runtime/mailbox/choose.ts";
 import { setFaultSites } from "../../runtime/fault_sites.ts";
-import type { Isolate } from "../../runtime/isolate.ts";
+import type { Isolate } from "../../runtime/isolate/isolate.ts";
 import { ActorFailedError, type System } from "../../runtime/mod.ts";
-import { turn } from "../../runtime/pace.ts";
-import { substream } from "../../runtime/random.ts";
+import { turn } from "../../runtime/world/pace.ts";
+import { substream } from "../../runtime/world/random.ts";
 import { openSystem } from "../../runtime/root.ts";
-import { dispatch } from "../../runtime/steps.ts";
+import { dispatch } from "../../runtime/isolate/steps.ts";
 import type { Frame } from "../../runtime/transports/wire.ts";
 import type { ActorRef, Message } from "../../runtime/types.ts";
 import { failureOf, type SimulationFailure } from "../failure.ts";

@@ -4,10 +4,10 @@
  * @module
  */
 
-import { type Actor, keyOf } from "../../runtime/actor.ts";
-import type { Offers } from "../../runtime/choose.ts";
-import type { Isolate } from "../../runtime/isolate.ts";
-import type { Envelope } from "../../runtime/mailbox.ts";
+import { type Actor, keyOf } from "../../runtime/actor/actor.ts";
+import type { Offers } from "../../runtime/mailbox/choose.ts";
+import type { Isolate } from "../../runtime/isolate/isolate.ts";
+import type { Envelope } from "../../runtime/mailbox/mailbox.ts";
 import { Digest } from "../digest.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Clock } from "../../runtime/clock.ts";
+import type { Clock } from "../../runtime/world/clock.ts";
 
 /** A timer that has not fired. */
 interface Timer {

@@ -14,8 +14,8 @@ import type {
   Message,
   SpawnOptions,
 } from "../../runtime/mod.ts";
-import { turn } from "../../runtime/pace.ts";
-import { substream } from "../../runtime/random.ts";
+import { turn } from "../../runtime/world/pace.ts";
+import { substream } from "../../runtime/world/random.ts";
 import type { Outcome } from "../../runtime/transports/wire.ts";
 import { digestOf } from "../digest.ts";
 import { type Journal, payloadOf } from "../journal/journal.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { substream } from "../../runtime/random.ts";
+import { substream } from "../../runtime/world/random.ts";
 import { createLateOrder } from "./late.ts";
 import { addWait, type Deviation, type Strategy, WAIT } from "./strategy.ts";
 

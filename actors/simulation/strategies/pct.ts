@@ -4,7 +4,7 @@
  * @module
  */
 
-import { substream } from "../../runtime/random.ts";
+import { substream } from "../../runtime/world/random.ts";
 import type { Candidate } from "../../runtime/mod.ts";
 import { type NextTimer, type Strategy, WAIT } from "./strategy.ts";
 

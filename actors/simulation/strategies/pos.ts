@@ -4,7 +4,7 @@
  * @module
  */
 
-import { substream } from "../../runtime/random.ts";
+import { substream } from "../../runtime/world/random.ts";
 import { highest } from "./pct.ts";
 import { type Strategy, WAIT } from "./strategy.ts";
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
 import { openStallWatch } from "../../../actors/run/engines/stall_watch.ts";
-import { Pulse } from "../../../actors/runtime/pulse.ts";
+import { Pulse } from "../../../actors/runtime/isolate/pulse.ts";
 import { createSystem } from "../../../actors/mod.ts";
 import { train, type TrainOptions } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";

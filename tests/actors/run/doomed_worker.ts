@@ -11,4 +11,4 @@ MessagePort.prototype.postMessage = function (this: MessagePort, ...args: unknow
   Reflect.apply(send, this, args);
 } as typeof send;
 
-await import("../../../actors/runtime/transports/worker_entry.ts");
+await import("../../../actors/runtime/transports/worker/entry.ts");

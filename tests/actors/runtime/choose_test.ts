@@ -7,11 +7,11 @@ import {
   createSystem,
   type Lane,
 } from "../../../actors/runtime/mod.ts";
-import { headsOf } from "../../../actors/runtime/actor.ts";
-import { realClock } from "../../../actors/runtime/clock.ts";
-import type { Isolate } from "../../../actors/runtime/isolate.ts";
+import { headsOf } from "../../../actors/runtime/actor/actor.ts";
+import { realClock } from "../../../actors/runtime/world/clock.ts";
+import type { Isolate } from "../../../actors/runtime/isolate/isolate.ts";
 import { openSystem } from "../../../actors/runtime/root.ts";
-import { substream } from "../../../actors/runtime/random.ts";
+import { substream } from "../../../actors/runtime/world/random.ts";
 import { thrownBy, until } from "./harness.ts";
 import { RECORDER, type RecorderMessage, SENDER } from "./players.ts";
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { decode, encode } from "../../../actors/runtime/transports/codec.ts";
-import { readValue } from "../../../actors/runtime/transports/value_reader.ts";
-import { writeValue } from "../../../actors/runtime/transports/value_writer.ts";
+import { decode, encode } from "../../../actors/runtime/transports/codec/codec.ts";
+import { readValue } from "../../../actors/runtime/transports/codec/value_reader.ts";
+import { writeValue } from "../../../actors/runtime/transports/codec/value_writer.ts";
 
 /** What comes out at the other end of a socket. */
 function sent(value: unknown, transfer: readonly ArrayBuffer[] = []): unknown {

@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { createSystem, type Down, type System } from "../../../actors/runtime/mod.ts";
 import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
-import { locks } from "../../../actors/runtime/transports/locks.ts";
+import { locks } from "../../../actors/runtime/transports/worker/locks.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { RECORDER, type RecorderMessage } from "./players.ts";
 

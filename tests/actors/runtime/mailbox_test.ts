@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { type Envelope, Mailbox } from "../../../actors/runtime/mailbox.ts";
+import { type Envelope, Mailbox } from "../../../actors/runtime/mailbox/mailbox.ts";
 import type { Lane } from "../../../actors/runtime/mod.ts";
 
 const contents = fc.array(

@@ -8,8 +8,8 @@ import {
   type System,
 } from "../../../actors/runtime/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { checkProcesses } from "../../../actors/runtime/transports/process_check.ts";
-import { tidyStationFolders } from "../../../actors/runtime/transports/station_folder.ts";
+import { checkProcesses } from "../../../actors/runtime/transports/process/check.ts";
+import { tidyStationFolders } from "../../../actors/runtime/transports/process/station_folder.ts";
 import { downOf, failureOf, overtakes, until, withSystem } from "./harness.ts";
 import {
   CLIENT,

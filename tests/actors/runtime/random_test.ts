@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { substream } from "../../../actors/runtime/random.ts";
+import { substream } from "../../../actors/runtime/world/random.ts";
 
 function draw(seed: number, name: string, count: number): number[] {
   const next = substream(seed, name);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { Ring } from "../../../actors/runtime/ring.ts";
+import { Ring } from "../../../actors/runtime/mailbox/ring.ts";
 
 Deno.test("a ring does what an array does, whatever is pushed, shifted and removed", () => {
   const operation = fc.oneof(

@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { encode } from "../../../actors/runtime/transports/codec.ts";
+import { encode } from "../../../actors/runtime/transports/codec/codec.ts";
 import {
   call,
   closeStation,
   openDoor,
   openStation,
-} from "../../../actors/runtime/transports/station.ts";
-import { Outbox, receive } from "../../../actors/runtime/transports/stream.ts";
+} from "../../../actors/runtime/transports/process/station.ts";
+import { Outbox, receive } from "../../../actors/runtime/transports/stream/stream.ts";
 
 /** A socket to oneself that takes and gives as many bytes at a time as `portions` say. */
 function loopback(portions: readonly number[], bytesMax = Infinity): Deno.Conn {

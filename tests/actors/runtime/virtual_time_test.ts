@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import type { Clock } from "../../../actors/runtime/clock.ts";
-import type { Isolate } from "../../../actors/runtime/isolate.ts";
+import type { Clock } from "../../../actors/runtime/world/clock.ts";
+import type { Isolate } from "../../../actors/runtime/isolate/isolate.ts";
 import { openSystem } from "../../../actors/runtime/root.ts";
 import { AskTimeoutError } from "../../../actors/runtime/mod.ts";
 import { thrownBy } from "./harness.ts";

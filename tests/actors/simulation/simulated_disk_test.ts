@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { substream } from "../../../actors/runtime/random.ts";
+import { substream } from "../../../actors/runtime/world/random.ts";
 import { SimulatedDisk } from "../../../actors/simulation/mod.ts";
 
 const bytes = (text: string) => new TextEncoder().encode(text);

@@ -4,14 +4,14 @@
  * @module
  */
 
-import { isolateGone } from "../gone.ts";
-import type { Isolate } from "../isolate.ts";
-import { Pulse } from "../pulse.ts";
-import { openGuest, type Up } from "./guest.ts";
-import { cloning } from "../snapshot.ts";
+import { isolateGone } from "../../isolate/gone.ts";
+import type { Isolate } from "../../isolate/isolate.ts";
+import { Pulse } from "../../isolate/pulse.ts";
+import { openGuest, type Up } from "../guest.ts";
+import { cloning } from "../../snapshot.ts";
 import { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
-import type { DownFrame } from "./wire.ts";
+import type { DownFrame } from "../wire.ts";
 
 /** The global scope of a Deno worker. */
 interface WorkerScope {

@@ -6,7 +6,7 @@
 
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { permissionFlags } from "./process_permissions.ts";
+import { permissionFlags } from "./permissions.ts";
 
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
@@ -29,7 +29,7 @@ export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
   const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissionFlags()];
   const limit = memoryLimitMb === undefined ? [] : [`--max-old-space-size=${memoryLimitMb}`];
   args.push(`--v8-flags=${[...limit, `--max-semi-space-size=${YOUNG_MB}`].join()}`);
-  args.push(new URL("./process_entry.ts", import.meta.url).href);
+  args.push(new URL("./entry.ts", import.meta.url).href);
   return new Deno.Command(Deno.execPath(), {
     args,
     env: { DENO_NO_UPDATE_CHECK: "1" },

@@ -4,12 +4,12 @@
  * @module
  */
 
-import { type Actor, describeStep } from "./actor.ts";
-import { answer } from "./asks.ts";
-import type { Work } from "./choose.ts";
-import { describeFailure, type Failure } from "./failure.ts";
+import { type Actor, describeStep } from "../actor/actor.ts";
+import { answer } from "../actor/asks.ts";
+import type { Work } from "../mailbox/choose.ts";
+import { describeFailure, type Failure } from "../failure.ts";
 import { type Isolate, offer } from "./isolate.ts";
-import { fail, goOn } from "./lifecycle.ts";
+import { fail, goOn } from "../actor/lifecycle.ts";
 
 /** Runs steps until nobody can do anything. */
 export async function run(isolate: Isolate): Promise<void> {

@@ -7,14 +7,14 @@
  * @module
  */
 
-import { describeFailure, type Reason } from "../failure.ts";
-import { Pulse } from "../pulse.ts";
-import { cloning } from "../snapshot.ts";
-import type { Hub } from "./hub.ts";
+import { describeFailure, type Reason } from "../../failure.ts";
+import { Pulse } from "../../isolate/pulse.ts";
+import { cloning } from "../../snapshot.ts";
+import type { Hub } from "../hub.ts";
 import type { Lines } from "./lines.ts";
 import { locks } from "./locks.ts";
-import type { Host } from "./transport.ts";
-import type { BootFrame, DownFrame, Frame, Line, SwitchFrame, UpFrame } from "./wire.ts";
+import type { Host } from "../transport.ts";
+import type { BootFrame, DownFrame, Frame, Line, SwitchFrame, UpFrame } from "../wire.ts";
 
 /** Tells the locks of one system from those of another. */
 const SYSTEM = `troupe ${crypto.randomUUID()}`;
@@ -54,7 +54,7 @@ export class WorkerHost implements Host {
     this.#control = port1;
     this.#far = port2;
     this.#lock = `${SYSTEM} ${crypto.randomUUID()}`;
-    const url = new URL("./worker_entry.ts", import.meta.url);
+    const url = new URL("./entry.ts", import.meta.url);
     this.#worker = new Worker(url, { type: "module", name: this.#lock });
     port1.onmessage = ({ data }) => hub.hear(this.#number, data as UpFrame);
     this.#worker.onmessage = () => this.#ready();

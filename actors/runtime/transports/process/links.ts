@@ -12,8 +12,8 @@
  */
 
 import { type Address, call, type Door, openDoor, type Station } from "./station.ts";
-import { Outbox, receive } from "./stream.ts";
-import type { ForwardFrame, Frame, SwitchFrame, UpFrame } from "./wire.ts";
+import { Outbox, receive } from "../stream/stream.ts";
+import type { ForwardFrame, Frame, SwitchFrame, UpFrame } from "../wire.ts";
 
 /** The receiving end of a link. */
 interface Incoming {

@@ -4,14 +4,14 @@
  * @module
  */
 
-import { type Actor, type AnyHandlers, createActor, keyOf } from "./actor.ts";
-import { checkHandlers, checkSpawn } from "./checks.ts";
-import { createContext } from "./context.ts";
-import { MAILBOX_CAPACITY, type SpawnOptions } from "./context_api.ts";
+import { type Actor, type AnyHandlers, createActor, keyOf } from "../actor/actor.ts";
+import { checkHandlers, checkSpawn } from "../checks.ts";
+import { createContext } from "../actor/context.ts";
+import { MAILBOX_CAPACITY, type SpawnOptions } from "../context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
-import { isCloneError, snapshot } from "./snapshot.ts";
-import type { LaunchFrame, Place } from "./transports/wire.ts";
-import type { ActorFactory, ActorRef, ActorSpec, Message } from "./types.ts";
+import { isCloneError, snapshot } from "../snapshot.ts";
+import type { LaunchFrame, Place } from "../transports/wire.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Message } from "../types.ts";
 
 /** Serial of the first actor of an isolate; 0 is the system itself. */
 export const FIRST_SERIAL = 1;

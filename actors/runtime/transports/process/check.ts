@@ -4,7 +4,7 @@
  * @module
  */
 
-import { permissionFlags } from "./process_permissions.ts";
+import { permissionFlags } from "./permissions.ts";
 import { closeStation, openStation } from "./station.ts";
 
 /**

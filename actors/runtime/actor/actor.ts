@@ -5,10 +5,10 @@
  */
 
 import { BriefMap } from "./brief_map.ts";
-import type { Reason } from "./failure.ts";
-import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "./mailbox.ts";
-import { Ring } from "./ring.ts";
-import type { ActorRef, Message } from "./types.ts";
+import type { Reason } from "../failure.ts";
+import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "../mailbox/mailbox.ts";
+import { Ring } from "../mailbox/ring.ts";
+import type { ActorRef, Message } from "../types.ts";
 
 /** Serial of the system itself, in isolate 0. */
 export const SYSTEM_SERIAL = 0;

@@ -10,11 +10,11 @@
 
 import { type Actor, keyOf } from "./actor.ts";
 import { abandonAsks, answer } from "./asks.ts";
-import { describeFailure, type Failure, goneFailure, type Reason } from "./failure.ts";
-import { type Isolate, post, releaseId, schedule } from "./isolate.ts";
-import { bury } from "./sending.ts";
+import { describeFailure, type Failure, goneFailure, type Reason } from "../failure.ts";
+import { type Isolate, post, releaseId, schedule } from "../isolate/isolate.ts";
+import { bury } from "../isolate/sending.ts";
 import { cancelTimers } from "./timers.ts";
-import type { ActorRef } from "./types.ts";
+import type { ActorRef } from "../types.ts";
 import { isWatching, unwatchAll } from "./watches.ts";
 
 /** Failures kept for those who watch an actor after its end. */

@@ -5,10 +5,10 @@
  */
 
 import type { Actor, Timer } from "./actor.ts";
-import { enqueue, type Isolate, offer } from "./isolate.ts";
-import { assertMessage } from "./messages.ts";
-import { snapshot } from "./snapshot.ts";
-import type { Message } from "./types.ts";
+import { enqueue, type Isolate, offer } from "../isolate/isolate.ts";
+import { assertMessage } from "../messages.ts";
+import { snapshot } from "../snapshot.ts";
+import type { Message } from "../types.ts";
 
 /** Sends `message` to the actor after a delay. A timer with the same key is replaced. */
 export function startTimer(

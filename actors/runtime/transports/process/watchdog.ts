@@ -6,7 +6,7 @@
  * @module
  */
 
-import { Pulse } from "../pulse.ts";
+import { Pulse } from "../../isolate/pulse.ts";
 import { type Address, beatOf, call, type Station } from "./station.ts";
 
 /** What it must know to tell the root. */

@@ -8,10 +8,10 @@
  */
 
 import { type Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
-import { describeFailure, type Down } from "./failure.ts";
-import { type Isolate, post } from "./isolate.ts";
-import { assertRef } from "./messages.ts";
-import type { ActorRef } from "./types.ts";
+import { describeFailure, type Down } from "../failure.ts";
+import { type Isolate, post } from "../isolate/isolate.ts";
+import { assertRef } from "../messages.ts";
+import type { ActorRef } from "../types.ts";
 
 /** Somebody in this isolate who watches an actor. */
 export interface Watch {

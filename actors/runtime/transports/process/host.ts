@@ -5,13 +5,13 @@
  * @module
  */
 
-import { describeFailure, type Reason } from "../failure.ts";
-import type { Hub } from "./hub.ts";
-import { Lines } from "./lines.ts";
-import { commandOf } from "./process_command.ts";
+import { describeFailure, type Reason } from "../../failure.ts";
+import type { Hub } from "../hub.ts";
+import { Lines } from "../worker/lines.ts";
+import { commandOf } from "./command.ts";
 import type { Orders } from "./reception.ts";
-import { Outbox, receive } from "./stream.ts";
-import type { Host, Root } from "./transport.ts";
+import { Outbox, receive } from "../stream/stream.ts";
+import type { Host, Root } from "../transport.ts";
 import type {
   BootFrame,
   DownFrame,
@@ -20,7 +20,7 @@ import type {
   Line,
   SwitchFrame,
   UpFrame,
-} from "./wire.ts";
+} from "../wire.ts";
 
 /** What V8 ends a process with when the heap is at its limit. */
 const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { type Actor, headOf, headsOf } from "./actor.ts";
+import { type Actor, headOf, headsOf } from "../actor/actor.ts";
 import type { Envelope } from "./mailbox.ts";
-import type { Lane } from "./types.ts";
+import type { Lane } from "../types.ts";
 
 /** A message that may be handled next. */
 export interface Candidate {

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { Ring } from "../ring.ts";
-import { decode, encode, HEAD_BYTES, lengthsBytes, readNumbers } from "./codec.ts";
+import { Ring } from "../../mailbox/ring.ts";
+import { decode, encode, HEAD_BYTES, lengthsBytes, readNumbers } from "../codec/codec.ts";
 import { keepSpare, takeSpare } from "./spares.ts";
 
 /** Pieces below this many bytes are written together: a write costs as much as copying them. */

@@ -9,7 +9,7 @@
  */
 
 import { Ring } from "./ring.ts";
-import type { ActorRef, Lane, Message } from "./types.ts";
+import type { ActorRef, Lane, Message } from "../types.ts";
 
 /** Where an answer goes: which question of which isolate. */
 export interface ReplyTo {

@@ -4,20 +4,26 @@
  * @module
  */
 
-import { type Actor, keyOf } from "./actor.ts";
-import type { PendingAsk } from "./asks.ts";
-import { BriefMap } from "./brief_map.ts";
-import { type Choose, choosingPicker, fifoPicker, type Offers, type Picker } from "./choose.ts";
-import type { Clock } from "./clock.ts";
-import { type DeadLetter, describeFailure, type Failure, type Reason } from "./failure.ts";
-import type { Envelope } from "./mailbox.ts";
-import { guarded, type Observer, type ObserverSpec, openObserver } from "./observer.ts";
+import { type Actor, keyOf } from "../actor/actor.ts";
+import type { PendingAsk } from "../actor/asks.ts";
+import { BriefMap } from "../actor/brief_map.ts";
+import {
+  type Choose,
+  choosingPicker,
+  fifoPicker,
+  type Offers,
+  type Picker,
+} from "../mailbox/choose.ts";
+import type { Clock } from "../world/clock.ts";
+import { type DeadLetter, describeFailure, type Failure, type Reason } from "../failure.ts";
+import type { Envelope } from "../mailbox/mailbox.ts";
+import { guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
 import { Pulse } from "./pulse.ts";
-import { snapshot } from "./snapshot.ts";
-import type { Transport } from "./transports/transport.ts";
-import type { Frame } from "./transports/wire.ts";
-import type { ActorRef, Lane, Message } from "./types.ts";
-import type { Watch } from "./watches.ts";
+import { snapshot } from "../snapshot.ts";
+import type { Transport } from "../transports/transport.ts";
+import type { Frame } from "../transports/wire.ts";
+import type { ActorRef, Lane, Message } from "../types.ts";
+import type { Watch } from "../actor/watches.ts";
 
 /**
  * The world around an isolate: all that is not a function of its actors and their messages. A

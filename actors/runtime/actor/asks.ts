@@ -5,14 +5,14 @@
  */
 
 import type { Actor, Step } from "./actor.ts";
-import { ASK_TIMEOUT_MS, type AskOptions } from "./context_api.ts";
-import { ActorFailedError, AskTimeoutError, goneFailure } from "./failure.ts";
-import { type Isolate, offer, post, schedule } from "./isolate.ts";
-import type { ReplyTo } from "./mailbox.ts";
-import { isMessage, isRef, kindOf } from "./messages.ts";
-import { LANES, sendMessage } from "./sending.ts";
-import type { AnswerFrame, Outcome } from "./transports/wire.ts";
-import type { ActorRef, Message } from "./types.ts";
+import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
+import { ActorFailedError, AskTimeoutError, goneFailure } from "../failure.ts";
+import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
+import type { ReplyTo } from "../mailbox/mailbox.ts";
+import { isMessage, isRef, kindOf } from "../messages.ts";
+import { LANES, sendMessage } from "../isolate/sending.ts";
+import type { AnswerFrame, Outcome } from "../transports/wire.ts";
+import type { ActorRef, Message } from "../types.ts";
 
 /** The message by which an actor gets an answer. */
 export interface Answer extends Message {

@@ -4,13 +4,13 @@
  * @module
  */
 
-import { loseAsks } from "./asks.ts";
-import type { Reason } from "./failure.ts";
+import { loseAsks } from "../actor/asks.ts";
+import type { Reason } from "../failure.ts";
 import { type Isolate, releaseId } from "./isolate.ts";
-import { childEnded, stop } from "./lifecycle.ts";
+import { childEnded, stop } from "../actor/lifecycle.ts";
 import { FIRST_SERIAL } from "./spawning.ts";
-import type { ActorRef } from "./types.ts";
-import { announce } from "./watches.ts";
+import type { ActorRef } from "../types.ts";
+import { announce } from "../actor/watches.ts";
 
 /**
  * Tells the actors of `isolate` that isolate `number` is gone: those who watch or asked an actor

@@ -4,15 +4,15 @@
  * @module
  */
 
-import { settleAsk } from "./asks.ts";
-import { describeFailure } from "./failure.ts";
+import { settleAsk } from "../actor/asks.ts";
+import { describeFailure } from "../failure.ts";
 import { noteEnd } from "./gone.ts";
 import { enqueue, type Isolate } from "./isolate.ts";
-import { childEnded, fail, stop } from "./lifecycle.ts";
+import { childEnded, fail, stop } from "../actor/lifecycle.ts";
 import { bury } from "./sending.ts";
 import { launch } from "./spawning.ts";
-import type { Frame, MessageFrame } from "./transports/wire.ts";
-import { addWatcher, announce } from "./watches.ts";
+import type { Frame, MessageFrame } from "../transports/wire.ts";
+import { addWatcher, announce } from "../actor/watches.ts";
 
 /** Handles a frame for this isolate. */
 export function deliver(isolate: Isolate, frame: Frame): void {

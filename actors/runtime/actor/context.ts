@@ -6,17 +6,17 @@
 
 import type { Actor } from "./actor.ts";
 import { answer, ask } from "./asks.ts";
-import type { AskOptions, Context, Reply, SpawnOptions } from "./context_api.ts";
-import { describeFailure, type Down } from "./failure.ts";
-import { enqueue, type Isolate } from "./isolate.ts";
+import type { AskOptions, Context, Reply, SpawnOptions } from "../context_api.ts";
+import { describeFailure, type Down } from "../failure.ts";
+import { enqueue, type Isolate } from "../isolate/isolate.ts";
 import { fail, stop } from "./lifecycle.ts";
-import type { ReplyTo } from "./mailbox.ts";
-import { assertMessage } from "./messages.ts";
-import { substream } from "./random.ts";
-import { sendMessage } from "./sending.ts";
-import { snapshot } from "./snapshot.ts";
+import type { ReplyTo } from "../mailbox/mailbox.ts";
+import { assertMessage } from "../messages.ts";
+import { substream } from "../world/random.ts";
+import { sendMessage } from "../isolate/sending.ts";
+import { snapshot } from "../snapshot.ts";
 import { cancelTimer, startTimer } from "./timers.ts";
-import type { ActorRef, ActorSpec, Message } from "./types.ts";
+import type { ActorRef, ActorSpec, Message } from "../types.ts";
 import { watch } from "./watches.ts";
 
 /** Makes a child; passed in, as what spawns needs contexts. */

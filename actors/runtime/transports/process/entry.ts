@@ -5,19 +5,19 @@
  * @module
  */
 
-import type { Isolate } from "../isolate.ts";
-import { isolateGone } from "../gone.ts";
-import { turn } from "../pace.ts";
-import { Pulse } from "../pulse.ts";
-import { openGuest, type Up } from "./guest.ts";
-import { Links } from "./process_links.ts";
+import type { Isolate } from "../../isolate/isolate.ts";
+import { isolateGone } from "../../isolate/gone.ts";
+import { turn } from "../../world/pace.ts";
+import { Pulse } from "../../isolate/pulse.ts";
+import { openGuest, type Up } from "../guest.ts";
+import { Links } from "./links.ts";
 import type { Orders } from "./reception.ts";
-import type { Heartbeat } from "./process_watchdog.ts";
+import type { Heartbeat } from "./watchdog.ts";
 import { SocketPoll } from "./socket_poll.ts";
 import { type Address, call } from "./station.ts";
-import { flush } from "./flush.ts";
-import { Outbox, receive } from "./stream.ts";
-import type { BootFrame, DownFrame, Frame, SwitchFrame } from "./wire.ts";
+import { flush } from "../stream/flush.ts";
+import { Outbox, receive } from "../stream/stream.ts";
+import type { BootFrame, DownFrame, Frame, SwitchFrame } from "../wire.ts";
 
 /** What this process must know comes as one line of JSON. */
 async function readOrders(): Promise<Orders> {
@@ -35,7 +35,7 @@ const { isolate: number, station, root } = await readOrders();
 const calling = call(station, root, number);
 // From here on the end of the input is the end of the root, and the watchdog sees it.
 const pulse = new Pulse();
-const watchdog = new Worker(new URL("./process_watchdog.ts", import.meta.url), {
+const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), {
   type: "module",
   name: station.directory,
 });

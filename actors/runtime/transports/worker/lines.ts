@@ -7,9 +7,9 @@
  */
 
 import { receiveMessageOnPort } from "node:worker_threads";
-import { turn } from "../pace.ts";
-import { cloning } from "../snapshot.ts";
-import type { Frame } from "./wire.ts";
+import { turn } from "../../world/pace.ts";
+import { cloning } from "../../snapshot.ts";
+import type { Frame } from "../wire.ts";
 
 /**
  * A frame and its place on its line, as the only entry of a map.

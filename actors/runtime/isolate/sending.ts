@@ -4,14 +4,14 @@
  * @module
  */
 
-import type { SendOptions } from "./context_api.ts";
-import { type DeadLetter, goneFailure, type Reason } from "./failure.ts";
+import type { SendOptions } from "../context_api.ts";
+import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
 import { type Isolate, post } from "./isolate.ts";
-import type { ReplyTo } from "./mailbox.ts";
-import { isMessage, isRef, kindOf } from "./messages.ts";
-import { isCloneError } from "./snapshot.ts";
-import type { MessageFrame, Outcome } from "./transports/wire.ts";
-import type { ActorRef, Lane, Message } from "./types.ts";
+import type { ReplyTo } from "../mailbox/mailbox.ts";
+import { isMessage, isRef, kindOf } from "../messages.ts";
+import { isCloneError } from "../snapshot.ts";
+import type { MessageFrame, Outcome } from "../transports/wire.ts";
+import type { ActorRef, Lane, Message } from "../types.ts";
 
 /** The names of the lanes. */
 export const LANES: readonly Lane[] = ["control", "data"];

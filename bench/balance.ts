@@ -17,8 +17,8 @@ import {
   openStage,
   type Stage,
 } from "../kernels/mod.ts";
-import { interleave, spreadOf } from "./timing.ts";
-import { benchBatches, benchModel, TOKENS } from "./workload.ts";
+import { interleave, spreadOf } from "./support/timing.ts";
+import { benchBatches, benchModel, TOKENS } from "./support/workload.ts";
 
 /** What a stage got and gave, so that it can run alone. */
 interface Boundary {

@@ -18,10 +18,16 @@ import {
   type Stage,
   substream,
 } from "../kernels/mod.ts";
-import { benchDevices } from "./devices.ts";
-import type { Row } from "./row.ts";
-import { interleave, spreadOf } from "./timing.ts";
-import { benchBatches, benchModel, LEARNING_RATE, MICRO_BATCH_GFLOP, TOKENS } from "./workload.ts";
+import { benchDevices } from "./support/devices.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, spreadOf } from "./support/timing.ts";
+import {
+  benchBatches,
+  benchModel,
+  LEARNING_RATE,
+  MICRO_BATCH_GFLOP,
+  TOKENS,
+} from "./support/workload.ts";
 
 /** Rows, columns and depth of the product that stands for the device's speed. */
 const SIZE = 1024;

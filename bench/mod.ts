@@ -17,7 +17,7 @@ import { messagesBench } from "./messages.ts";
 import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
-import { isMet, type Row, table } from "./row.ts";
+import { isMet, type Row, table } from "./support/row.ts";
 import { simulationBench } from "./simulation.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {

@@ -11,9 +11,9 @@ import type { TracedAction } from "../actors/pipeline/protocol.ts";
 import { prepareRun } from "../actors/run/options/train_options.ts";
 import { gpt2 } from "../kernels/mod.ts";
 import { print } from "../console/command.ts";
-import type { Row } from "./row.ts";
-import { interleave, spread, spreadOf } from "./timing.ts";
-import { benchBatches, CONFIG, stepRequest } from "./workload.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, spread, spreadOf } from "./support/timing.ts";
+import { benchBatches, CONFIG, stepRequest } from "./support/workload.ts";
 
 /** Much weight for little work, so that the end of a step is a good part of it. */
 const MODEL = { ...CONFIG, hidden: 384, vocab: 1024, seq: 32 };

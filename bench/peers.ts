@@ -5,11 +5,11 @@
  */
 
 import { compileModel, elementCount, initialValues } from "../kernels/mod.ts";
-import { benchDevices } from "./devices.ts";
+import { benchDevices } from "./support/devices.ts";
 import { openBenchStage } from "./kernels.ts";
-import type { Row } from "./row.ts";
-import { interleave, spreadOf } from "./timing.ts";
-import { benchBatches, benchModel, CONFIG, MICRO_BATCH, TOKENS } from "./workload.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, spreadOf } from "./support/timing.ts";
+import { benchBatches, benchModel, CONFIG, MICRO_BATCH, TOKENS } from "./support/workload.ts";
 
 /** Never in deno.json: only this benchmark fetches it, and only when it runs. */
 const JAX = "npm:@jax-js/jax@0.1.25";

@@ -10,10 +10,10 @@ import { openSerial } from "../actors/run/engines/serial.ts";
 import { prepareRun } from "../actors/run/options/train_options.ts";
 import { ADAMW_DEFAULTS, type DeviceName } from "../kernels/mod.ts";
 import { measureBalance } from "./balance.ts";
-import { benchDevices } from "./devices.ts";
-import type { Row } from "./row.ts";
-import { interleave, type Round, spread, spreadOf } from "./timing.ts";
-import { benchBatches, benchModel, stepRequest } from "./workload.ts";
+import { benchDevices } from "./support/devices.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, type Round, spread, spreadOf } from "./support/timing.ts";
+import { benchBatches, benchModel, stepRequest } from "./support/workload.ts";
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;

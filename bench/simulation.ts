@@ -7,8 +7,8 @@
 
 import { rehearsal, type RehearsalPlan } from "../actors/mod.ts";
 import { fifo, pct, pos, random, simulate, type Strategy } from "../testing.ts";
-import type { Row } from "./row.ts";
-import { interleave, spreadOf } from "./timing.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, spreadOf } from "./support/timing.ts";
 
 const PLAN: RehearsalPlan = { schedule: "1f1b", steps: 2 };
 const ROUNDS = { rounds: 15, warmup: 5 } as const;

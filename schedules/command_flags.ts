@@ -1,9 +1,9 @@
 /** The flags of `troupe schedule`. */
 
 import { parseArgs } from "@std/cli/parse-args";
-import type { Cost, Costs } from "./costs.ts";
-import { quoted } from "./quoted.ts";
-import type { MailboxOrder } from "./policy.ts";
+import type { Cost, Costs } from "./execution/costs.ts";
+import { quoted } from "./actions/quoted.ts";
+import type { MailboxOrder } from "./policies/policy.ts";
 import type { ChimeraScale, ScheduleOptions } from "./schedule.ts";
 
 /** How a schedule can be shown. */

@@ -1,7 +1,7 @@
 /** Compares all schedules that serve the same options. */
 
-import { type Analysis, analyze } from "./analyze.ts";
-import type { Costs } from "./costs.ts";
+import { type Analysis, analyze } from "./execution/analyze.ts";
+import type { Costs } from "./execution/costs.ts";
 import { scheduleDefinitions } from "./registry.ts";
 import type { ScheduleOptions } from "./schedule.ts";
 

@@ -13,30 +13,30 @@
  * @module
  */
 
-export * from "./action.ts";
-export { ActionList } from "./action_list.ts";
-export * from "./analyze.ts";
-export type { ClosedForm, UniformCosts } from "./closed_form.ts";
+export * from "./actions/action.ts";
+export { ActionList } from "./actions/action_list.ts";
+export * from "./execution/analyze.ts";
+export type { ClosedForm, UniformCosts } from "./definition/closed_form.ts";
 export * from "./command.ts";
 export * from "./compare.ts";
-export * from "./costs.ts";
-export * from "./deadlock.ts";
-export * from "./define_schedule.ts";
-export { type ElasticOptions, elasticPolicy } from "./elastic_policy.ts";
-export * from "./execute.ts";
-export * from "./from_lists.ts";
-export { followList, listPolicies, type ListPolicy, withPolicy } from "./list_policies.ts";
-export * from "./lower.ts";
-export * from "./match_transfers.ts";
+export * from "./execution/costs.ts";
+export * from "./validation/deadlock.ts";
+export * from "./definition/define_schedule.ts";
+export { type ElasticOptions, elasticPolicy } from "./policies/elastic_policy.ts";
+export * from "./execution/execute.ts";
+export * from "./definition/from_lists.ts";
+export { followList, listPolicies, type ListPolicy, withPolicy } from "./policies/list_policies.ts";
+export * from "./validation/lower.ts";
+export * from "./validation/match_transfers.ts";
 export { formatGrid, type GridOptions } from "./pictures/grid.ts";
 export * from "./pictures/svg.ts";
-export * from "./placements.ts";
-export * from "./policy.ts";
+export * from "./definition/placements.ts";
+export * from "./policies/policy.ts";
 export * from "./registry.ts";
 export * from "./report.ts";
 export * from "./schedule.ts";
 export { makespanLowerBound } from "./search/search.ts";
-export * from "./simulate.ts";
+export * from "./execution/simulate.ts";
 export * from "./smaller_schedule.ts";
-export * from "./text.ts";
-export * from "./validate.ts";
+export * from "./actions/text.ts";
+export * from "./validation/validate.ts";

@@ -1,9 +1,9 @@
 /** The schedule: which worker holds which stages, and what each of them does in one step. */
 
-import type { ActionList } from "./action_list.ts";
-import type { Costs } from "./costs.ts";
-import type { ListPolicy } from "./list_policies.ts";
-import type { MailboxOrder, StepPolicy } from "./policy.ts";
+import type { ActionList } from "./actions/action_list.ts";
+import type { Costs } from "./execution/costs.ts";
+import type { ListPolicy } from "./policies/list_policies.ts";
+import type { MailboxOrder, StepPolicy } from "./policies/policy.ts";
 
 /** One stage of one replica of the pipeline, as a worker holds it. */
 export interface PlacedStage {

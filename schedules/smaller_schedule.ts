@@ -1,9 +1,9 @@
 /** A step with fewer micro-batches than its schedule is for: the last one of the data. */
 
-import { peakOf } from "./activations.ts";
-import { withOrders } from "./from_lists.ts";
-import { followedBy } from "./list_policies.ts";
-import { evenShare } from "./placements.ts";
+import { peakOf } from "./actions/activations.ts";
+import { withOrders } from "./definition/from_lists.ts";
+import { followedBy } from "./policies/list_policies.ts";
+import { evenShare } from "./definition/placements.ts";
 import { createSchedule } from "./registry.ts";
 import type { Schedule, ScheduleOptions } from "./schedule.ts";
 import { greedyOrder, type Strategy, workloadOf } from "./search/greedy.ts";

@@ -1,11 +1,11 @@
 /** Chimera: pipes in both directions over the same workers, each with its own copy of the model. */
 
-import { B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { bidirectional, evenShare } from "../placements.ts";
+import { B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { bidirectional, evenShare } from "../definition/placements.ts";
 import type { ChimeraScale, ScheduleOptions } from "../schedule.ts";
-import { inSlotOrder, type SlottedAction } from "../slots.ts";
+import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /*
 [Note: Chimera's slots]

@@ -1,7 +1,7 @@
 /** Chimera's pipes scheduled greedily: fewer bubbles than the paper's units at large N. */
 
-import type { ScheduleDefinition } from "../define_schedule.ts";
-import { withOrders } from "../from_lists.ts";
+import type { ScheduleDefinition } from "../definition/define_schedule.ts";
+import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 import { greedyOrder, workloadOf } from "../search/greedy.ts";
 import { chimera } from "./chimera.ts";

@@ -1,8 +1,8 @@
 /** GEMS: two copies of the model in opposite directions, one micro-batch after the other. */
 
-import { B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule } from "../define_schedule.ts";
+import { B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /**

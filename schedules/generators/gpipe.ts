@@ -1,9 +1,9 @@
 /** GPipe: all forwards, then all backwards. */
 
-import { B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule } from "../define_schedule.ts";
-import { linear } from "../placements.ts";
+import { B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
+import { linear } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /** Holds for any tF and tB, D and N: T = (N + D - 1)(tF + tB), and N activations everywhere. */

@@ -1,11 +1,11 @@
 /** Hanayo and Chimera-wave: one copy of the model, its stages in waves over the workers. */
 
-import { type Action, B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { wave } from "../placements.ts";
+import { type Action, B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { wave } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
-import { inSlotOrder, type SlottedAction } from "../slots.ts";
+import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /**
  * The order of a worker: in each round of P micro-batches, F of stage s on its k-th micro-batch in

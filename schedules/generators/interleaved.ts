@@ -1,9 +1,9 @@
 /** Interleaved 1F1B (Megatron-LM): several chunks of the model on each worker, in turn. */
 
-import { type Action, B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { looped } from "../placements.ts";
+import { type Action, B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { looped } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /**

@@ -1,9 +1,9 @@
 /** Looped breadth-first: GPipe with several chunks on each worker, one chunk at a time. */
 
-import { B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule } from "../define_schedule.ts";
-import { looped } from "../placements.ts";
+import { B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
+import { looped } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /** The idle time holds for N >= D and any tF and tB; with fewer micro-batches it is a bound. */

@@ -1,9 +1,9 @@
 /** AxoNN's message-driven schedule: no order beforehand, a limit on what is in flight. */
 
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule } from "../define_schedule.ts";
-import { linear } from "../placements.ts";
-import { messageDrivenPolicy } from "../policy.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
+import { linear } from "../definition/placements.ts";
+import { messageDrivenPolicy } from "../policies/policy.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /**

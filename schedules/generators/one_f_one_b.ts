@@ -1,9 +1,9 @@
 /** 1F1B with a flush (DAPPLE): as few forwards as fill the pipe, then one backward each. */
 
-import { type Action, B, F } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule } from "../define_schedule.ts";
-import { linear } from "../placements.ts";
+import { type Action, B, F } from "../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
+import { linear } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 
 /** The order of worker s: min(N, D-1-s) forwards, then pairs of F and B, then backwards. */

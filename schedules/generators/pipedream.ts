@@ -1,8 +1,8 @@
 /** PipeDream and PipeDream-2BW: 1F1B without a flush, on weights that are some updates old. */
 
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { linear } from "../placements.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { linear } from "../definition/placements.ts";
 import type { ScheduleOptions } from "../schedule.ts";
 import { oneFOneBForm, oneFOneBOrder } from "./one_f_one_b.ts";
 

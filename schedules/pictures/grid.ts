@@ -1,7 +1,7 @@
 /** A timeline for the terminal: a row for each worker, time to the right. */
 
-import { type Action, formatAction } from "../action.ts";
-import type { Analysis } from "../analyze.ts";
+import { type Action, formatAction } from "../actions/action.ts";
+import type { Analysis } from "../execution/analyze.ts";
 import { shortNumber, ticks } from "./ticks.ts";
 
 /** How a timeline is drawn. */

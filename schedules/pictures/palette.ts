@@ -1,6 +1,6 @@
 /** The colours of a drawn schedule, chosen to be told apart by colour-blind readers, too. */
 
-import type { ActionKind } from "../action.ts";
+import type { ActionKind } from "../actions/action.ts";
 
 /** A colour and the colour of text that is legible on it. */
 export interface Ink {

@@ -1,7 +1,7 @@
 /** A drawing of a schedule for papers and READMEs: the timeline, and the memory below it. */
 
-import { type Action, type ActionKind, parts } from "../action.ts";
-import type { Analysis } from "../analyze.ts";
+import { type Action, type ActionKind, parts } from "../actions/action.ts";
+import type { Analysis } from "../execution/analyze.ts";
 import { inkOf } from "./palette.ts";
 import { drawMemory, MEMORY_HEIGHT } from "./svg_memory.ts";
 import { axisLine, round, text } from "./svg_shapes.ts";

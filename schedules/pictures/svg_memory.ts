@@ -1,7 +1,7 @@
 /** The curves of live activations below a drawing. */
 
-import { type Action, parts } from "../action.ts";
-import type { Analysis } from "../analyze.ts";
+import { type Action, parts } from "../actions/action.ts";
+import type { Analysis } from "../execution/analyze.ts";
 import { pipelineWorkers } from "../schedule.ts";
 import { inkOf } from "./palette.ts";
 import { axisLine, round, text } from "./svg_shapes.ts";

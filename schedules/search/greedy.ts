@@ -1,9 +1,9 @@
 /** A list scheduler: whenever a worker is free, it takes the best action that it can run. */
 
-import type { Action } from "../action.ts";
-import { type Costs, type StageTimes, stageTimes } from "../costs.ts";
+import type { Action } from "../actions/action.ts";
+import { type Costs, type StageTimes, stageTimes } from "../execution/costs.ts";
 import { hostTable, type Schedule } from "../schedule.ts";
-import { TimeQueue } from "../time_queue.ts";
+import { TimeQueue } from "../execution/time_queue.ts";
 
 /** What is to be scheduled. */
 export interface Workload {

@@ -2,8 +2,8 @@
 
 import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { xoroshiro128plus } from "pure-rand/generator/xoroshiro128plus";
-import type { Action } from "../action.ts";
-import { KIND, KINDS } from "../action_list.ts";
+import type { Action } from "../actions/action.ts";
+import { KIND, KINDS } from "../actions/action_list.ts";
 import type { Workload } from "./greedy.ts";
 
 /** How long to search, and within what. */

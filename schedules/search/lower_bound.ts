@@ -1,6 +1,6 @@
 /** How long a step takes at least, whatever the order of its actions. */
 
-import { KIND } from "../action_list.ts";
+import { KIND } from "../actions/action_list.ts";
 import type { Workload } from "./greedy.ts";
 
 /**

@@ -1,12 +1,16 @@
 /** `search`: the shortest order found for given costs, within limits of memory. */
 
-import { type Action, I, parts, W } from "../action.ts";
-import { analyze } from "../analyze.ts";
-import type { Costs } from "../costs.ts";
-import { defineSchedule, type Place, type ScheduleDefinition } from "../define_schedule.ts";
-import { withOrders } from "../from_lists.ts";
-import { bidirectional, linear, looped, wave } from "../placements.ts";
-import type { ListedSchedule } from "../execute.ts";
+import { type Action, I, parts, W } from "../actions/action.ts";
+import { analyze } from "../execution/analyze.ts";
+import type { Costs } from "../execution/costs.ts";
+import {
+  defineSchedule,
+  type Place,
+  type ScheduleDefinition,
+} from "../definition/define_schedule.ts";
+import { withOrders } from "../definition/from_lists.ts";
+import { bidirectional, linear, looped, wave } from "../definition/placements.ts";
+import type { ListedSchedule } from "../execution/execute.ts";
 import { activationParts, type Schedule, type ScheduleOptions } from "../schedule.ts";
 import { greedyOrder, type Strategy, type Workload, workloadOf } from "./greedy.ts";
 import { improveOrder } from "./improve.ts";

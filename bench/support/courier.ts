@@ -6,7 +6,7 @@
 
 // deno-lint-ignore-file determinism/no-ambient -- it measures real time
 
-import type { ActorFactory, ActorRef, ActorSpec } from "../actors/mod.ts";
+import type { ActorFactory, ActorRef, ActorSpec } from "../../actors/mod.ts";
 
 /** What a courier understands. */
 export type CourierMessage =

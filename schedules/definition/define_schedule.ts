@@ -1,11 +1,11 @@
 /** How a schedule is made: a place for each stage, an order for each worker. */
 
-import type { Action } from "./action.ts";
-import { ActionList } from "./action_list.ts";
+import type { Action } from "../actions/action.ts";
+import { ActionList } from "../actions/action_list.ts";
 import type { ClosedForm, UniformCosts } from "./closed_form.ts";
-import { listPolicies } from "./list_policies.ts";
-import type { StepPolicy } from "./policy.ts";
-import type { PlacedStage, Schedule, ScheduleOptions, WeightUpdates } from "./schedule.ts";
+import { listPolicies } from "../policies/list_policies.ts";
+import type { StepPolicy } from "../policies/policy.ts";
+import type { PlacedStage, Schedule, ScheduleOptions, WeightUpdates } from "../schedule.ts";
 
 /** Where the stages of each replica of the pipeline sit. */
 export interface Place {

@@ -1,10 +1,10 @@
 /** How the lists of a schedule are followed: to the letter, or with later actions run early. */
 
-import type { ActionList } from "./action_list.ts";
-import { peakOf } from "./activations.ts";
+import type { ActionList } from "../actions/action_list.ts";
+import { peakOf } from "../actions/activations.ts";
 import { elasticPolicy } from "./elastic_policy.ts";
 import { listPolicy, type StepPolicy } from "./policy.ts";
-import { activationParts, type Schedule } from "./schedule.ts";
+import { activationParts, type Schedule } from "../schedule.ts";
 
 /** How lists are followed, as plain data. */
 export interface ListPolicy {

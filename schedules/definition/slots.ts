@@ -1,6 +1,6 @@
 /** Orders by slot: a paper's table of unit time slots becomes the order of a list. */
 
-import type { Action } from "./action.ts";
+import type { Action } from "../actions/action.ts";
 
 /** An action and its slot in the table of the paper. */
 export type SlottedAction = readonly [slot: number, action: Action];

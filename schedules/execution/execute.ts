@@ -1,8 +1,8 @@
 /** Runs action lists on paper: when each action starts and ends, each as soon as it can. */
 
-import { type ActionList, JOIN, KIND } from "./action_list.ts";
+import { type ActionList, JOIN, KIND } from "../actions/action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
-import { hostTable, type Schedule } from "./schedule.ts";
+import { hostTable, type Schedule } from "../schedule.ts";
 
 /** When every action of every worker runs. */
 export interface Timeline {

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { StepRequest } from "../actors/pipeline/protocol.ts";
-import { gpt2, type Model, substream, type TokenBatch } from "../kernels/mod.ts";
+import type { StepRequest } from "../../actors/pipeline/protocol.ts";
+import { gpt2, type Model, substream, type TokenBatch } from "../../kernels/mod.ts";
 
 /** A small GPT-2. */
 export const CONFIG = { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 } as const;

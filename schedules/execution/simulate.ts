@@ -1,12 +1,12 @@
 /** Simulates a schedule whose order depends on arrival: which action each worker takes, when. */
 
-import { type Action, parts } from "./action.ts";
-import { KIND } from "./action_list.ts";
+import { type Action, parts } from "../actions/action.ts";
+import { KIND } from "../actions/action_list.ts";
 import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
 import type { ListedSchedule } from "./execute.ts";
-import { withOrders } from "./from_lists.ts";
-import { type StepPolicy, takeOffers } from "./policy.ts";
-import { hostTable, type Schedule } from "./schedule.ts";
+import { withOrders } from "../definition/from_lists.ts";
+import { type StepPolicy, takeOffers } from "../policies/policy.ts";
+import { hostTable, type Schedule } from "../schedule.ts";
 import { TimeQueue } from "./time_queue.ts";
 
 /**

@@ -1,9 +1,9 @@
 /** Lowering: passes that add what computation implies, messages first, then what ends the step. */
 
-import { type Action, formatAction, parts } from "./action.ts";
-import { KIND } from "./action_list.ts";
-import type { ListedSchedule } from "./execute.ts";
-import { hostTable } from "./schedule.ts";
+import { type Action, formatAction, parts } from "../actions/action.ts";
+import { KIND } from "../actions/action_list.ts";
+import type { ListedSchedule } from "../execution/execute.ts";
+import { hostTable } from "../schedule.ts";
 
 /** A message between two workers: the output of a forward, or the gradient of a backward. */
 export interface Transfer {

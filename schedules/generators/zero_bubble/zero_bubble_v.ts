@@ -1,10 +1,10 @@
 /** ZB-V: zero bubbles with the activations of 1F1B, two stages on each worker laid in a V. */
 
-import { type Action, F, I, W } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { wave } from "../placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
+import { type Action, F, I, W } from "../../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { wave } from "../../definition/placements.ts";
+import type { ScheduleOptions } from "../../schedule.ts";
 
 /**
  * Holds for tF = tI = tW: no idle time between a worker's first and last action, and the workers

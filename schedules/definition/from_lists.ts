@@ -1,10 +1,10 @@
 /** A schedule from lists alone: the placement is what the lists do. */
 
-import type { Action } from "./action.ts";
-import { ActionList, KIND } from "./action_list.ts";
-import { listPolicies } from "./list_policies.ts";
-import type { ListedSchedule } from "./execute.ts";
-import type { PlacedStage, Schedule } from "./schedule.ts";
+import type { Action } from "../actions/action.ts";
+import { ActionList, KIND } from "../actions/action_list.ts";
+import { listPolicies } from "../policies/list_policies.ts";
+import type { ListedSchedule } from "../execution/execute.ts";
+import type { PlacedStage, Schedule } from "../schedule.ts";
 
 /**
  * Makes a schedule from the lists of its workers, such as those of a CSV file. The placement is

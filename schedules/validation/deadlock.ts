@@ -1,9 +1,14 @@
 /** Finds the circle of workers that wait for each other. */
 
-import { type Action, formatAction, parts } from "./action.ts";
-import type { ActionList } from "./action_list.ts";
-import { type AwaitedInput, execute, type Execution, type ListedSchedule } from "./execute.ts";
-import { hostTable } from "./schedule.ts";
+import { type Action, formatAction, parts } from "../actions/action.ts";
+import type { ActionList } from "../actions/action_list.ts";
+import {
+  type AwaitedInput,
+  execute,
+  type Execution,
+  type ListedSchedule,
+} from "../execution/execute.ts";
+import { hostTable } from "../schedule.ts";
 import type { Violation } from "./validate.ts";
 
 /** A worker that cannot go on. */

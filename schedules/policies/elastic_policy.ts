@@ -1,7 +1,7 @@
 /** The elastic policy: a list whose later actions fill the time in which its head is not ready. */
 
-import { type ActionList, KIND } from "./action_list.ts";
-import { activationChange, peakOf } from "./activations.ts";
+import { type ActionList, KIND } from "../actions/action_list.ts";
+import { activationChange, peakOf } from "../actions/activations.ts";
 import { isOffered, type StepPolicy } from "./policy.ts";
 
 /** What an elastic policy may use. */

@@ -1,10 +1,10 @@
 /** ZB-H1 and ZB-H2: backwards in two parts, the weight part where the worker would be idle. */
 
-import { type Action, F, I, W } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { linear } from "../placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
+import { type Action, F, I, W } from "../../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { linear } from "../../definition/placements.ts";
+import type { ScheduleOptions } from "../../schedule.ts";
 
 /**
  * The order of a worker: `warmUp` forwards; then I, a W where as many activations are held as may

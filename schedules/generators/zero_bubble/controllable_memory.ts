@@ -1,11 +1,11 @@
 /** V-Half and V-Min: zero-bubble schedules in a V with a half or a third of the activations. */
 
-import { type Action, F, I, W } from "../action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../closed_form.ts";
-import { defineSchedule, requireOption } from "../define_schedule.ts";
-import { wave } from "../placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
-import { inSlotOrder, type SlottedAction } from "../slots.ts";
+import { type Action, F, I, W } from "../../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
+import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { wave } from "../../definition/placements.ts";
+import type { ScheduleOptions } from "../../schedule.ts";
+import { inSlotOrder, type SlottedAction } from "../../definition/slots.ts";
 
 /** The slots of F and I of both stages of worker r for micro-batch 0; six slots on for each more. */
 type BuildingBlock = (

@@ -1,10 +1,10 @@
 /** Checks a schedule before anything runs, and says what is wrong with it. */
 
-import { type Action, formatAction } from "./action.ts";
-import { type ActionList, KIND, KINDS } from "./action_list.ts";
+import { type Action, formatAction } from "../actions/action.ts";
+import { type ActionList, KIND, KINDS } from "../actions/action_list.ts";
 import { findDeadlock } from "./deadlock.ts";
-import type { ListedSchedule } from "./execute.ts";
-import { hostTable } from "./schedule.ts";
+import type { ListedSchedule } from "../execution/execute.ts";
+import { hostTable } from "../schedule.ts";
 
 /** What can be wrong with a schedule. */
 export type ViolationReason =

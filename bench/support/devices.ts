@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type DeviceName, resolveDevice } from "../kernels/mod.ts";
+import { type DeviceName, resolveDevice } from "../../kernels/mod.ts";
 import type { Row } from "./row.ts";
 
 /** The fast devices, and those of them that this machine has. */

@@ -1,7 +1,7 @@
 /** Dispatch policies: which of the actions that could run now a worker runs next. */
 
-import { type Action, formatAction, parts } from "./action.ts";
-import type { ActionList } from "./action_list.ts";
+import { type Action, formatAction, parts } from "../actions/action.ts";
+import type { ActionList } from "../actions/action_list.ts";
 
 /**
  * Picks the next action of one worker.

@@ -1,10 +1,10 @@
 /** What a schedule costs: time, idle time and its causes, activations, weights, messages. */
 
-import type { Action } from "./action.ts";
-import { peakOf } from "./activations.ts";
+import type { Action } from "../actions/action.ts";
+import { peakOf } from "../actions/activations.ts";
 import type { Costs } from "./costs.ts";
 import { type AwaitedInput, execute, type Execution, type ListedSchedule } from "./execute.ts";
-import { hostTable, pipelineWorkers, type Schedule } from "./schedule.ts";
+import { hostTable, pipelineWorkers, type Schedule } from "../schedule.ts";
 import { withLists } from "./simulate.ts";
 
 /** The measures of a schedule under given costs. */

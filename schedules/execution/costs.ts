@@ -1,6 +1,6 @@
 /** What the actions of a schedule cost: durations for each stage, and the time of a message. */
 
-import { pipelineWorkers, type Schedule } from "./schedule.ts";
+import { pipelineWorkers, type Schedule } from "../schedule.ts";
 
 /**
  * A cost for 1/P of the model (P workers of a pipeline), of which a stage takes its share; or, for

@@ -4,24 +4,32 @@
  * @module
  */
 
-export { type ActivationBytes, activationBytes, type ActivationOptions } from "./activations.ts";
-export * from "./autodiff.ts";
-export * from "./compile_model.ts";
+export {
+  type ActivationBytes,
+  activationBytes,
+  type ActivationOptions,
+} from "./stage/activations.ts";
+export * from "./graph/autodiff.ts";
+export * from "./layers/compile_model.ts";
 export * from "./data/mod.ts";
-export * from "./device.ts";
+export * from "./devices/device.ts";
 export * from "./devices/mod.ts";
-export * from "./generate.ts";
-export { type GradientNorms, type NormMemory, openGradientNorms } from "./gradient_norms.ts";
-export * from "./gradients.ts";
-export * from "./graph.ts";
-export * from "./input_file.ts";
-export * from "./layer.ts";
+export * from "./generation/generate.ts";
+export {
+  type GradientNorms,
+  type NormMemory,
+  openGradientNorms,
+} from "./optimizer/gradient_norms.ts";
+export * from "./graph/gradient_rules.ts";
+export * from "./graph/graph.ts";
+export * from "./files/input_file.ts";
+export * from "./layers/layer.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";
-export * from "./learning_rate.ts";
-export * from "./machine_memory.ts";
-export * from "./npm_package.ts";
-export * from "./onnx.ts";
+export * from "./optimizer/learning_rate.ts";
+export * from "./devices/machine_memory.ts";
+export * from "./files/npm_package.ts";
+export * from "./onnx/encode_model.ts";
 export {
   ADAMW_DEFAULTS,
   type AdamWOptions,
@@ -31,7 +39,7 @@ export {
   type OptimizerMemory,
   type OptimizerOptions,
   type SgdOptions,
-} from "./optimizer.ts";
+} from "./optimizer/optimizer.ts";
 export {
   type Bucket,
   BUCKET_SIZE,
@@ -43,15 +51,15 @@ export {
   type Parameter,
   type ParameterStore,
   type StoreOptions,
-} from "./parameters.ts";
-export * from "./partition.ts";
-export { F16_MAX, type Precision, PRECISIONS } from "./precision.ts";
-export * from "./predict.ts";
-export * from "./program.ts";
+} from "./optimizer/parameters.ts";
+export * from "./layers/partition.ts";
+export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
+export * from "./generation/predict.ts";
+export * from "./layers/layer_program.ts";
 export * from "./random.ts";
-export { bestRecomputeInterval } from "./recompute_interval.ts";
-export * from "./safetensors.ts";
-export * from "./stage.ts";
+export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
+export * from "./files/safetensors.ts";
+export * from "./stage/stage.ts";
 export {
   checkBucketSize,
   checkStageOptions,
@@ -59,4 +67,4 @@ export {
   planMemory,
   type StageMemory,
   totalBytes,
-} from "./stage_memory.ts";
+} from "./stage/stage_memory.ts";

@@ -7,8 +7,8 @@
 import { createHash } from "node:crypto";
 import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus";
 import type { RandomGenerator } from "pure-rand/types/RandomGenerator";
-import { elementCount } from "./graph.ts";
-import type { ParameterSpec } from "./layer.ts";
+import { elementCount } from "./graph/graph.ts";
+import type { ParameterSpec } from "./layers/layer.ts";
 
 export type { RandomGenerator };
 

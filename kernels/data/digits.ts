@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Announce } from "../npm_package.ts";
-import { pinnedPackage } from "../pinned_files.ts";
+import type { Announce } from "../files/npm_package.ts";
+import { pinnedPackage } from "../files/pinned_files.ts";
 import { shuffledOrder } from "./order.ts";
 import { type BatchPlan, batchRows } from "./rows.ts";
 

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Announce, NpmPackage } from "../npm_package.ts";
-import { type PinnedFiles, pinnedPackage } from "../pinned_files.ts";
+import type { Announce, NpmPackage } from "../files/npm_package.ts";
+import { type PinnedFiles, pinnedPackage } from "../files/pinned_files.ts";
 
 /** Names of the built-in texts: `sotu` has 10.8 million characters, `moby-dick` 1.2 million. */
 export type TextName = "sotu" | "moby-dick";

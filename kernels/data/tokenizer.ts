@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { Announce } from "../npm_package.ts";
-import { pinnedPackage } from "../pinned_files.ts";
+import type { Announce } from "../files/npm_package.ts";
+import { pinnedPackage } from "../files/pinned_files.ts";
 import type { Tokens } from "./tokens.ts";
 
 /** Names of the built-in tokenizers, as `--tokenizer` and a checkpoint's config spell them. */

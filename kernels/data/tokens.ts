@@ -4,7 +4,7 @@
  * @module
  */
 
-import { checkInputFile } from "../input_file.ts";
+import { checkInputFile } from "../files/input_file.ts";
 
 /** Bytes of a file of tokens: a thousand million of them. */
 export const TOKENS_BYTES_MAX = 2 ** 31;

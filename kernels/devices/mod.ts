@@ -4,8 +4,8 @@
  * @module
  */
 
-export * from "./native.ts";
-export * from "./native_library.ts";
+export * from "./native/native.ts";
+export * from "./native/native_library.ts";
 export * from "./open.ts";
-export * from "./reference.ts";
-export * from "./wasm.ts";
+export * from "./reference/reference.ts";
+export * from "./wasm/wasm.ts";

@@ -4,11 +4,11 @@
  * @module
  */
 
-import type { Device } from "../device.ts";
-import { openNative } from "./native.ts";
-import { nativeLibraryPath } from "./native_library.ts";
-import { openReference } from "./reference.ts";
-import { openWasm } from "./wasm.ts";
+import type { Device } from "./device.ts";
+import { openNative } from "./native/native.ts";
+import { nativeLibraryPath } from "./native/native_library.ts";
+import { openReference } from "./reference/reference.ts";
+import { openWasm } from "./wasm/wasm.ts";
 
 /** The devices that exist. */
 export const DEVICE_NAMES = ["native", "wasm", "reference"] as const;

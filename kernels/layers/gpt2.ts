@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Value } from "../graph.ts";
+import type { Value } from "../graph/graph.ts";
 import {
   countTargets,
   type Initializer,
@@ -16,7 +16,7 @@ import {
   type LayerGraph,
   type Model,
   type Tie,
-} from "../layer.ts";
+} from "./layer.ts";
 
 /** The sizes of a GPT-2. */
 export interface Gpt2Config {

@@ -5,7 +5,7 @@
  */
 
 import { checkModelSizes } from "./gpt2.ts";
-import { countTargets, type Layer, type Model } from "../layer.ts";
+import { countTargets, type Layer, type Model } from "./layer.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {

@@ -75,7 +75,9 @@ Deno.test("a changed journal, another version or a changed actor is refused at t
     await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
     assert.match((await troupe(1, "replay", changed)).stderr, /must be package version 0\.0\.1/);
     await troupe(0, "replay", changed, ...program);
-    for (const module of ["worker.ts", "../../kernels/stage.ts", "../../examples/train_gpt.ts"]) {
+    for (
+      const module of ["worker.ts", "../../kernels/stage/stage.ts", "../../examples/train_gpt.ts"]
+    ) {
       const name = module.replaceAll(".", "\\.");
       await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${module}":"00"`);
       const { stderr } = await troupe(1, "replay", changed);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { nativeLibraryPath } from "../../kernels/devices/native_library.ts";
-import { denoFolder } from "../kernels/edited_cache_helper.ts";
+import { nativeLibraryPath } from "../../kernels/devices/native/native_library.ts";
+import { denoFolder } from "../kernels/files/edited_cache_helper.ts";
 import { ENVIRONMENT, inFolder, ROOT, someTokens, TINY, writeTokens } from "./command.ts";
 
 /** All that is anywhere in a folder. */

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { DType } from "../../device.ts";
-import { broadcastShape, ONNX_DTYPE } from "../../graph.ts";
+import type { DType } from "../device.ts";
+import { broadcastShape, ONNX_DTYPE } from "../../graph/graph.ts";
 import { broadcastStrides, type NdArray, ndArray, type Operation, positions } from "./array.ts";
 
 /** `array` with an element for each of `shape`. */

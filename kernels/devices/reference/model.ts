@@ -5,8 +5,8 @@
  */
 
 import onnxProto from "onnx-proto";
-import type { DType } from "../../device.ts";
-import { ONNX_DTYPE } from "../../graph.ts";
+import type { DType } from "../device.ts";
+import { ONNX_DTYPE } from "../../graph/graph.ts";
 import { type Attributes, fromBytes, type NdArray, ndArray, type Operation } from "./array.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVEMENT } from "./movement.ts";

@@ -1,8 +1,8 @@
 /** A worker that computes on the native device until it is terminated. */
 
 /// <reference lib="deno.worker" />
-import { openNative } from "../../../kernels/devices/native.ts";
-import { Graph } from "../../../kernels/graph.ts";
+import { openNative } from "../../../kernels/devices/native/native.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
 import { modelOf } from "./models.ts";
 
 const SIZE = 1024;

@@ -1,8 +1,8 @@
 /** What every device promises. Each device's test file runs the whole of it. */
 
 import assert from "node:assert/strict";
-import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/device.ts";
-import { Graph } from "../../../kernels/graph.ts";
+import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/devices/device.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, square, tensorOf } from "./models.ts";
 
 type Check = (device: Device) => Promise<void> | void;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { nativeLibraryPath } from "../../../kernels/devices/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
 import {
   ENVIRONMENT,
   jsonLines,
@@ -9,7 +9,7 @@ import {
   TINY,
   writeTokens,
 } from "../../console/command.ts";
-import { addBeside, changeBit, editedCache } from "../edited_cache_helper.ts";
+import { addBeside, changeBit, editedCache } from "../files/edited_cache_helper.ts";
 
 /** How a run ended, and what computed. */
 interface Outcome {
@@ -88,7 +88,7 @@ for (const [name, edit] of [["changed", changeBit], ["whole", async () => {}]] a
           nodeModulesDir: "none",
         }),
       );
-      const wasm = new URL("../../../kernels/devices/wasm.ts", import.meta.url).href;
+      const wasm = new URL("../../../kernels/devices/wasm/wasm.ts", import.meta.url).href;
       const { stdout } = await new Deno.Command(Deno.execPath(), {
         args: [
           ...["eval", "--no-lock", "--config", join(folder, "deno.json")],

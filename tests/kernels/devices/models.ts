@@ -1,15 +1,15 @@
 /** Small models for the tests of devices. */
 
-import { Graph, type Value } from "../../../kernels/graph.ts";
-import { encodeModel } from "../../../kernels/onnx.ts";
+import { Graph, type Value } from "../../../kernels/graph/graph.ts";
+import { encodeModel } from "../../../kernels/onnx/encode_model.ts";
 import {
   type Device,
   type DType,
   DTYPE_BYTES,
   type HostArray,
   type Tensor,
-} from "../../../kernels/device.ts";
-import { asHostArray } from "../../../kernels/devices/host_array.ts";
+} from "../../../kernels/devices/device.ts";
+import { asHostArray } from "../../../kernels/devices/host/host_array.ts";
 
 /** The model that computes named outputs from every input of `graph`. */
 export function modelOf(graph: Graph, outputs: Record<string, Value>): Uint8Array {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { openNative } from "../../../kernels/devices/native.ts";
-import { nativeLibraryPath } from "../../../kernels/devices/native_library.ts";
-import { openOrt } from "../../../kernels/devices/ort_api.ts";
-import { Graph } from "../../../kernels/graph.ts";
+import { openNative } from "../../../kernels/devices/native/native.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
+import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
 import { testContract } from "./contract.ts";
 import { modelOf, pseudoRandom, tensorOf } from "./models.ts";
 

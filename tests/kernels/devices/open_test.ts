@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { nativeLibraryPath } from "../../../kernels/devices/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
 import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
@@ -29,7 +29,7 @@ Deno.test("a device of an unknown name is refused", async () => {
 Deno.test("an absent library is announced before it is fetched, and a failed fetch says why", async () => {
   const cache = await Deno.makeTempDir();
   try {
-    const module = new URL("../../../kernels/devices/native_library.ts", import.meta.url);
+    const module = new URL("../../../kernels/devices/native/native_library.ts", import.meta.url);
     const { stdout } = await new Deno.Command(Deno.execPath(), {
       args: [
         "eval",

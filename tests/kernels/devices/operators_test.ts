@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import type { Device, Tensor } from "../../../kernels/device.ts";
-import { openNative } from "../../../kernels/devices/native.ts";
-import { openReference } from "../../../kernels/devices/reference.ts";
-import { openWasm } from "../../../kernels/devices/wasm.ts";
-import { elementCount, Graph } from "../../../kernels/graph.ts";
+import type { Device, Tensor } from "../../../kernels/devices/device.ts";
+import { openNative } from "../../../kernels/devices/native/native.ts";
+import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
+import { elementCount, Graph } from "../../../kernels/graph/graph.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
 import { type Operand, OPERATOR_CASES, type OperatorCase, type Sizes } from "./operator_cases.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
-import { openReference } from "../../../kernels/devices/reference.ts";
+import { openReference } from "../../../kernels/devices/reference/reference.ts";
 import { erf } from "../../../kernels/devices/reference/elementwise.ts";
-import { Graph } from "../../../kernels/graph.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
 import { testContract } from "./contract.ts";
 import { modelOf, numbersOf, tensorOf } from "./models.ts";
 

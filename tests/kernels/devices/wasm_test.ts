@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { openWasm } from "../../../kernels/devices/wasm.ts";
+import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
 import { testContract } from "./contract.ts";
 import { numbersOf, square, tensorOf } from "./models.ts";
 

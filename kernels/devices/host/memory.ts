@@ -1,0 +1,190 @@
+/**
+ * Tensors over memory that the host can see: allocation, views, copies and ownership.
+ *
+ * @module
+ */
+
+import { type DType, DTYPE_BYTES, type HostArray, type Tensor } from "../device.ts";
+import { elementCount } from "../../graph/graph.ts";
+import { asHostArray, holds } from "./host_array.ts";
+
+/** Where a device's blocks of memory come from. */
+export interface BlockStore<Block> {
+  /** Allocates zeroed, 64-byte aligned memory. */
+  allocate(byteLength: number): Block;
+  /** The bytes of a block. Fetched anew at every use: a wasm heap moves when it grows. */
+  bytes(block: Block): Uint8Array;
+  /** Frees a block. */
+  release(block: Block): void;
+}
+
+/** A block that `alloc` took. */
+export interface Allocation<Block> {
+  readonly block: Block;
+  readonly byteLength: number;
+  /** Whether its tensor has not been freed. */
+  live: boolean;
+  /** Runs in flight that read or write it. It is released when it is freed and has none. */
+  users: number;
+}
+
+/** The place of a tensor in an allocation. */
+export interface Region<Block> {
+  readonly allocation: Allocation<Block>;
+  readonly byteOffset: number;
+  readonly byteLength: number;
+}
+
+/** Tensors over the blocks of one store. */
+export class TensorMemory<Block> {
+  #store: BlockStore<Block>;
+  /** Live tensors that `alloc` returned. */
+  #owners = new Map<Tensor, Allocation<Block>>();
+  /** Every tensor of this memory, views included. */
+  #regions = new WeakMap<Tensor, Region<Block>>();
+  #allocatedBytes = 0;
+
+  constructor(store: BlockStore<Block>) {
+    this.#store = store;
+  }
+
+  /** Bytes of live tensors. */
+  get allocatedBytes(): number {
+    return this.#allocatedBytes;
+  }
+
+  /** See {@linkcode Device.alloc}. */
+  alloc(dtype: DType, shape: readonly number[]): Tensor {
+    const byteLength = elementCount(checkShape(shape)) * DTYPE_BYTES[dtype];
+    const block = this.#store.allocate(byteLength);
+    const allocation = { block, byteLength, live: true, users: 0 };
+    const tensor = { dtype, shape: [...shape] };
+    this.#owners.set(tensor, allocation);
+    this.#regions.set(tensor, { allocation, byteOffset: 0, byteLength });
+    this.#allocatedBytes += byteLength;
+    return tensor;
+  }
+
+  /** See {@linkcode Device.view}. */
+  view(tensor: Tensor, offset: number, shape: readonly number[]): Tensor {
+    const count = elementCount(checkShape(shape));
+    const available = elementCount(tensor.shape);
+    if (!Number.isInteger(offset) || offset < 0 || offset + count > available) {
+      throw new RangeError(
+        `Cannot view ${count} elements at ${offset}: they must lie within the tensor's ${available}`,
+      );
+    }
+    const { allocation, byteOffset } = this.region(tensor);
+    const bytes = DTYPE_BYTES[tensor.dtype];
+    const view = { dtype: tensor.dtype, shape: [...shape] };
+    this.#regions.set(view, {
+      allocation,
+      byteOffset: byteOffset + offset * bytes,
+      byteLength: count * bytes,
+    });
+    return view;
+  }
+
+  /**
+   * Where a tensor lies.
+   *
+   * @throws {TypeError} when the tensor was freed or belongs to another device.
+   */
+  region(tensor: Tensor): Region<Block> {
+    const region = this.#regions.get(tensor);
+    if (!region?.allocation.live) {
+      throw new TypeError(
+        `Cannot use the tensor ${tensor.dtype} [${tensor.shape}]: it must be a live tensor of this device, received one that was freed or is another device's`,
+      );
+    }
+    return region;
+  }
+
+  /**
+   * Keeps allocations from being released until {@linkcode TensorMemory.unpin}.
+   *
+   * @throws {TypeError} when one was freed.
+   */
+  pin(allocations: readonly Allocation<Block>[]): void {
+    if (!allocations.every((allocation) => allocation.live)) {
+      throw new TypeError("Cannot run the kernel: its tensors must live, received a freed one");
+    }
+    for (const allocation of allocations) allocation.users++;
+  }
+
+  /** Ends a {@linkcode TensorMemory.pin}. */
+  unpin(allocations: readonly Allocation<Block>[]): void {
+    for (const allocation of allocations) {
+      allocation.users--;
+      this.#releaseUnused(allocation);
+    }
+  }
+
+  #releaseUnused({ live, users, block }: Allocation<Block>): void {
+    if (!live && users === 0) this.#store.release(block);
+  }
+
+  #bytes(tensor: Tensor): Uint8Array {
+    const { allocation, byteOffset, byteLength } = this.region(tensor);
+    return this.#store.bytes(allocation.block).subarray(byteOffset, byteOffset + byteLength);
+  }
+
+  /** See {@linkcode Device.write}. */
+  write(tensor: Tensor, data: HostArray): void {
+    checkHostArray("write", tensor, data);
+    this.#bytes(tensor).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+  }
+
+  /** See {@linkcode Device.read}. */
+  read(tensor: Tensor, into?: HostArray): HostArray {
+    const source = this.#bytes(tensor);
+    const target = into ?? asHostArray(tensor.dtype, new Uint8Array(source.byteLength));
+    checkHostArray("read", tensor, target);
+    new Uint8Array(target.buffer, target.byteOffset, target.byteLength).set(source);
+    return target;
+  }
+
+  /** See {@linkcode Device.zero}. */
+  zero(tensor: Tensor): void {
+    this.#bytes(tensor).fill(0);
+  }
+
+  /** See {@linkcode Device.free}. */
+  free(tensor: Tensor): void {
+    const { allocation } = this.region(tensor);
+    if (!this.#owners.delete(tensor)) {
+      throw new TypeError("Cannot free the tensor: it must come from alloc, received a view");
+    }
+    this.#allocatedBytes -= allocation.byteLength;
+    allocation.live = false;
+    this.#releaseUnused(allocation);
+  }
+
+  /** Frees every tensor. */
+  close(): void {
+    for (const tensor of [...this.#owners.keys()]) this.free(tensor);
+  }
+}
+
+function checkShape(shape: readonly number[]): readonly number[] {
+  if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {
+    throw new RangeError(
+      `Cannot make a tensor: its shape must be whole numbers from 0, received [${shape}]`,
+    );
+  }
+  return shape;
+}
+
+function checkHostArray(verb: "read" | "write", tensor: Tensor, data: HostArray): void {
+  const count = elementCount(tensor.shape);
+  if (!holds(tensor.dtype, data)) {
+    throw new TypeError(
+      `Cannot ${verb} the tensor: the host array must be that of ${tensor.dtype}, received ${data.constructor.name}`,
+    );
+  }
+  if (data.length !== count) {
+    throw new RangeError(
+      `Cannot ${verb} the tensor: the host array must have ${count} elements, received ${data.length}`,
+    );
+  }
+}

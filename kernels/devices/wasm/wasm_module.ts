@@ -1,0 +1,127 @@
+/**
+ * Loads the emscripten module inside npm's onnxruntime-web.
+ *
+ * Its public API copies every input and output. The module below it does not, but its functions
+ * are private to the package: the exact version is pinned in deno.json, and changing it means
+ * reading this file again, and pinning its hash.
+ *
+ * @module
+ */
+
+import { checkPackage } from "../../files/pinned_files.ts";
+
+/** An address in the module's heap, or an object of ONNX Runtime there. */
+export type Pointer = number;
+
+/** The functions of the module that Troupe uses. Functions that return a status return 0 for ok. */
+export interface OrtModule {
+  /** The heap. A growth replaces the view: read it anew for each use. */
+  readonly HEAPU8: Uint8Array;
+  stackSave(): Pointer;
+  stackRestore(stack: Pointer): void;
+  stackAlloc(byteLength: number): Pointer;
+  setValue(at: Pointer, value: number, type: "i32" | "*"): void;
+  getValue(at: Pointer, type: "i32" | "*"): number;
+  UTF8ToString(at: Pointer): string;
+  stringToUTF8(text: string, at: Pointer, byteLength: number): void;
+  lengthBytesUTF8(text: string): number;
+  _malloc(byteLength: number): Pointer;
+  _free(at: Pointer): void;
+  _OrtInit(threads: number, logLevel: number): number;
+  /** Stores a code and the address of a text. */
+  _OrtGetLastError(code: Pointer, text: Pointer): number;
+  _OrtCreateSessionOptions(
+    optimizationLevel: number,
+    arena: boolean,
+    memoryPattern: boolean,
+    executionMode: number,
+    profiling: boolean,
+    profilePrefix: Pointer,
+    logId: Pointer,
+    logLevel: number,
+    logVerbosity: number,
+    optimizedModelPath: Pointer,
+  ): Pointer;
+  _OrtReleaseSessionOptions(options: Pointer): number;
+  _OrtCreateSession(model: Pointer, byteLength: number, options: Pointer): Promise<Pointer>;
+  _OrtReleaseSession(session: Pointer): number;
+  _OrtCreateTensor(
+    onnxDtype: number,
+    data: Pointer,
+    byteLength: number,
+    dims: Pointer,
+    rank: number,
+    location: number,
+  ): Pointer;
+  _OrtReleaseTensor(tensor: Pointer): number;
+  _OrtCreateRunOptions(
+    logLevel: number,
+    logVerbosity: number,
+    terminate: boolean,
+    tag: Pointer,
+  ): Pointer;
+  _OrtReleaseRunOptions(options: Pointer): number;
+  _OrtRun(
+    session: Pointer,
+    inputNames: Pointer,
+    inputs: Pointer,
+    inputCount: number,
+    outputNames: Pointer,
+    outputCount: number,
+    outputs: Pointer,
+    options: Pointer,
+  ): Promise<number>;
+}
+
+let loaded: Promise<unknown> = Promise.resolve();
+
+/**
+ * Starts a module with a heap of its own.
+ *
+ * @throws {Error} when the package cannot be loaded or is not what it was when it was pinned.
+ */
+export function loadOrtModule(): Promise<OrtModule> {
+  // One after the other, because each guards a global while it loads.
+  const loading = loaded.then(withGlobalWorkerKept(instantiate));
+  loaded = loading.catch(() => {});
+  return loading;
+}
+
+/** The module and the code that it loads from its own folder. */
+const PACKAGE = {
+  name: "onnxruntime-web",
+  version: "1.30.0",
+  folder: "dist/",
+  files: /^ort-wasm-simd-threaded\.(mjs|wasm)$/,
+  sha256: "3f8d468ffef4a28af6de81837d3816df4d7dcb15afa844b41fd18e59f6a47938",
+};
+
+async function instantiate(): Promise<OrtModule> {
+  const module = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  checkPackage(PACKAGE, new URL("../", module));
+  const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  return await (factory as (options: { numThreads: number }) => Promise<OrtModule>)({
+    numThreads: 1,
+  });
+}
+
+/**
+ * The module takes Deno for Node and puts the Worker of node:worker_threads in place of the global
+ * one, for threads that a device with a single thread never starts. Everyone else needs theirs.
+ */
+function withGlobalWorkerKept<T>(load: () => Promise<T>): () => Promise<T> {
+  return async () => {
+    const original = Object.getOwnPropertyDescriptor(globalThis, "Worker")!;
+    const { Worker } = globalThis;
+    Object.defineProperty(globalThis, "Worker", {
+      get: () => Worker,
+      set() {},
+      configurable: true,
+    });
+    try {
+      return await load();
+    } finally {
+      Object.defineProperty(globalThis, "Worker", original);
+    }
+  };
+}

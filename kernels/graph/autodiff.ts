@@ -1,0 +1,75 @@
+/**
+ * Reverse-mode automatic differentiation of a graph, written into the same graph.
+ *
+ * @module
+ */
+
+import type { Graph, Value } from "./graph.ts";
+import { GRADIENTS } from "./gradient_rules.ts";
+
+/**
+ * Adds the nodes that compute the gradients of `outputs` with respect to `wanted`.
+ *
+ * @param outputs pairs of an output and its cotangent (∂loss/∂output, of the same shape).
+ * @param wanted values whose gradients are asked for.
+ * @returns the gradients in the order of `wanted`; `undefined` where no output depends on the value.
+ * @throws {TypeError} naming the op when a gradient must flow through one that has no rule.
+ *
+ * @example d(x·x)/dx = 2x
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { addGradients, encodeModel, Graph, openReference } from "@troupe/troupe/kernels";
+ *
+ * const g = new Graph();
+ * const x = g.input("x", [3]), dy = g.input("dy", [3]);
+ * const [dx] = addGradients(g, [[g.mul(x, x), dy]], [x]);
+ *
+ * const device = await openReference();
+ * const kernel = await device.compile(
+ *   encodeModel(g, [{ name: "x", value: x }, { name: "dy", value: dy }], [
+ *     { name: "dx", value: dx! },
+ *   ]),
+ * );
+ * const [tx, tdy, tdx] = [0, 0, 0].map(() => device.alloc("f32", [3]));
+ * device.write(tx!, Float32Array.of(1, 2, 3));
+ * device.write(tdy!, Float32Array.of(1, 1, 1));
+ * await kernel.bind({ x: tx!, dy: tdy! }, { dx: tdx! })();
+ * assert.deepEqual([...await device.read<Float32Array>(tdx!)], [2, 4, 6]);
+ * device.close();
+ * ```
+ */
+export function addGradients(
+  graph: Graph,
+  outputs: readonly (readonly [output: Value, cotangent: Value])[],
+  wanted: readonly Value[],
+): (Value | undefined)[] {
+  const forward = [...graph.nodes];
+  const dependent = new Set<Value>(wanted);
+  for (const node of forward) {
+    if (node.inputs.some((input) => dependent.has(input))) {
+      for (const output of node.outputs) dependent.add(output);
+    }
+  }
+  const cotangents = new Map<Value, Value>();
+  const accumulate = (value: Value, cotangent: Value) => {
+    const sum = cotangents.get(value);
+    cotangents.set(value, sum ? graph.add(sum, cotangent) : cotangent);
+  };
+  for (const [output, cotangent] of outputs) accumulate(output, cotangent);
+  for (const node of forward.reverse()) {
+    if (!node.outputs.some((output) => cotangents.has(output))) continue;
+    const needed = node.inputs.map((input) => dependent.has(input));
+    if (!needed.includes(true)) continue;
+    const rule = GRADIENTS[node.op];
+    if (!rule) {
+      throw new TypeError(
+        `Cannot differentiate: every op between the parameters and the loss must have a gradient, received ${node.op}`,
+      );
+    }
+    const found = rule(graph, node, node.outputs.map((output) => cotangents.get(output)), needed);
+    found.forEach((cotangent, i) => {
+      if (cotangent && needed[i]) accumulate(node.inputs[i]!, cotangent);
+    });
+  }
+  return wanted.map((value) => cotangents.get(value));
+}

@@ -1,0 +1,217 @@
+/**
+ * A whole model as plain data, and its cut into stages.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { elementCount, sameShape } from "../graph/graph.ts";
+import type { Model, TensorSpec, Tie } from "./layer.ts";
+import { MOMENTS } from "../optimizer/optimizer.ts";
+import { partition } from "./partition.ts";
+import type { Precision } from "./precision.ts";
+import { compileLayer, type LayerProgram, PORTS, type Recompute } from "./layer_program.ts";
+import type { StageProgram, StageState } from "../stage/stage.ts";
+
+/** A parameter of a model: its full name and how it starts. */
+export interface ModelParameter {
+  /** Its full name: `transformer.h.0.ln_1.weight`. */
+  readonly name: string;
+  /** Its shape. */
+  readonly shape: readonly number[];
+  /** What its layer says of it. */
+  readonly spec: LayerProgram["parameters"][number];
+  /** Whether it is not trained. */
+  readonly isFrozen: boolean;
+}
+
+/** A compiled model. */
+export interface ModelProgram extends StageProgram {
+  /** The model's name. */
+  readonly name: string;
+  /** Predictions of one micro-batch. */
+  readonly predictions: Model["predictions"];
+  /** The parameters of all layers in order, frozen ones among them, aliases of ties not. */
+  readonly parameters: readonly ModelParameter[];
+  /** Parameters that are held twice but are one. */
+  readonly ties: readonly Tie[];
+  /** Estimated cost of each layer's forward and backward, in floating-point operations. */
+  readonly costs: readonly number[];
+}
+
+/** Options of {@linkcode compileModel}. */
+export interface CompileOptions {
+  /** Whether the last layer returns the loss; true unless told otherwise. */
+  readonly endsWithLoss?: boolean;
+  /**
+   * Which parameters are not trained, by full name. An alias is as frozen as what it is tied to.
+   */
+  readonly frozen?: ((name: string) => boolean) | undefined;
+  /** In which type stages store weights, gradients and activations; fp32 unless told otherwise. */
+  readonly precision?: Precision | undefined;
+  /**
+   * The most elements of a parameter, and of all of them; any number unless given, as a plan can be
+   * made for a model that no machine holds.
+   */
+  readonly elementsMax?: number | undefined;
+}
+
+/**
+ * Compiles a model's layers; equal layers share one program.
+ *
+ * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
+ * is tied already, or as {@linkcode compileLayer}.
+ * @throws {RangeError} when tied parameters differ in shape, or all together are too large.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 4, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
+ * const program = compileModel(model, "cheap");
+ * assert.equal(program.layers.length, 6);
+ * assert.equal(program.programs.length, 3); // embedding, block, head
+ * ```
+ */
+export function compileModel(
+  model: Pick<Model, "name" | "layers" | "predictions" | "ties">,
+  recompute: Recompute,
+  options: CompileOptions = {},
+): ModelProgram {
+  const { name, predictions, ties = [] } = model;
+  const { endsWithLoss = true, frozen, precision, elementsMax = Infinity } = options;
+  const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
+  const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
+  const layers: StageProgram["layers"][number][] = [];
+  const parameters = new Map<string, ModelParameter>();
+  let input: TensorSpec | undefined, elements = 0;
+  for (const [i, layer] of model.layers.entries()) {
+    const prefix = layer.prefix ?? `${layer.name}.`;
+    const program = compileLayer(layer, input, {
+      isLoss: endsWithLoss && i === model.layers.length - 1,
+      recompute,
+      precision,
+      ...frozen && { frozen: (own) => frozen(canonicalOf.get(prefix + own) ?? prefix + own) },
+    });
+    const key = fingerprint(program);
+    if (!indexOf.has(key)) indexOf.set(key, programs.push(program) - 1);
+    layers.push({ name: layer.name, prefix, program: indexOf.get(key)! });
+    for (const spec of program.parameters) {
+      const name = prefix + spec.name;
+      if (parameters.has(name)) {
+        throw new TypeError(
+          `Cannot compile model: names of parameters must be unique, received "${name}" twice`,
+        );
+      }
+      elements = checkElements(name, spec.shape, elements, elementsMax);
+      parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
+    }
+    input = { ...program.output, name: PORTS.input };
+  }
+  const costs = layers.map(({ program }) => {
+    const { forward, backward } = programs[program]!.cost;
+    return forward + backward;
+  });
+  checkTies(ties, parameters);
+  for (const [, alias] of ties) parameters.delete(alias);
+  const listed = [...parameters.values()];
+  return { name, predictions, programs, layers, parameters: listed, ties, costs };
+}
+
+/** Refuses a model that no device could hold, before anybody allocates it. */
+function checkElements(
+  name: string,
+  shape: readonly number[],
+  before: number,
+  most: number,
+): number {
+  const own = elementCount(shape), elements = before + own;
+  if (own > most) {
+    throw new RangeError(
+      `Cannot hold the parameter "${name}": it must have at most ${most} elements, received shape [${shape}]`,
+    );
+  }
+  if (elements <= most) return elements;
+  throw new RangeError(
+    `Cannot hold the model: its parameters must be at most ${most} numbers, received more up to "${name}"`,
+  );
+}
+
+function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, ModelParameter>): void {
+  const aliases = new Set<string>();
+  for (const [canonical, alias] of ties) {
+    const [first, second] = [canonical, alias].map((name) => {
+      const parameter = parameters.get(name);
+      if (parameter) return parameter;
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": both must be parameters of the model, received no "${name}"`,
+      );
+    }) as [ModelParameter, ModelParameter];
+    if (canonical === alias || aliases.has(alias)) {
+      throw new TypeError(
+        `Cannot tie "${canonical}" and "${alias}": an alias must be tied once, to another parameter`,
+      );
+    }
+    if (!sameShape(first.shape, second.shape)) {
+      throw new RangeError(
+        `Cannot tie "${canonical}" and "${alias}": their shapes must be equal, received [${first.shape}] and [${second.shape}]`,
+      );
+    }
+    aliases.add(alias);
+  }
+  const chained = ties.find(([canonical]) => aliases.has(canonical));
+  if (!chained) return;
+  throw new TypeError(
+    `Cannot tie "${chained[0]}" and "${chained[1]}": the first must not be an alias itself`,
+  );
+}
+
+/**
+ * A state with the weights and moments of aliases added, for stages to load: an alias has those of
+ * the parameter that it is tied to, in the same memory.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { withAliases } from "@troupe/troupe/kernels";
+ *
+ * const state = { weights: new Map([["table", Float32Array.of(1)]]), moments: new Map() };
+ * const { weights } = withAliases(state, [["table", "head"]]);
+ * assert.deepEqual(weights.get("head"), Float32Array.of(1));
+ * ```
+ */
+export function withAliases({ weights, moments }: StageState, ties: readonly Tie[]): StageState {
+  const suffixes = Object.values(MOMENTS).flat().map((moment) => `.${moment}`);
+  const added = (values: ReadonlyMap<string, Float32Array>, endings: readonly string[]) => {
+    const pairs = ties.flatMap(([canonical, alias]) =>
+      endings.map((ending) => [alias + ending, values.get(canonical + ending)] as const)
+    );
+    return new Map([...values, ...pairs.filter((pair) => pair[1]) as [string, Float32Array][]]);
+  };
+  return { weights: added(weights, [""]), moments: added(moments, suffixes) };
+}
+
+/** Equal for layers that are computed and initialised alike. */
+function fingerprint({ models, ...specs }: LayerProgram): string {
+  const hash = createHash("sha256").update(JSON.stringify(specs));
+  for (const model of Object.values(models)) hash.update(model);
+  return hash.digest("hex");
+}
+
+/**
+ * Cuts a model into stages of nearly equal cost.
+ *
+ * @throws {RangeError} when the model has fewer layers than stages are asked for.
+ */
+export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
+  const starts = partition(model.costs, stages);
+  return starts.map((start, i) => {
+    const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
+    const used = [...new Set(layers.map(({ program }) => program))];
+    return {
+      programs: used.map((index) => model.programs[index]!),
+      layers: layers.map((layer) => ({ ...layer, program: used.indexOf(layer.program) })),
+    };
+  });
+}

@@ -1,0 +1,198 @@
+/**
+ * What a layer is: a name, and a function that builds its forward graph.
+ *
+ * A model is a list of layers. The first reads the micro-batch's fields, each of the others reads
+ * the output of the one before, and the last returns the loss of every sample. Layers become plain
+ * data ({@linkcode LayerProgram}), so no code travels to the workers.
+ *
+ * @module
+ */
+
+import type { DType, HostArray } from "../devices/device.ts";
+import { Graph, type Value } from "../graph/graph.ts";
+
+/** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
+export type Initializer =
+  | { readonly kind: "normal"; readonly deviation: number }
+  | { readonly kind: "constant"; readonly value: number };
+
+/** A parameter of a layer: its name within the layer, shape and first values. */
+export interface ParameterSpec {
+  /** Its name within the layer. */
+  readonly name: string;
+  /** Its sizes. */
+  readonly shape: readonly number[];
+  /** Its first values. */
+  readonly initializer: Initializer;
+  /** Whether it is not trained: it gets no gradient, no moments and no step. */
+  readonly frozen?: true;
+}
+
+/** The name, dtype and shape of a tensor. */
+export interface TensorSpec {
+  /** Its name. */
+  readonly name: string;
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes. */
+  readonly shape: readonly number[];
+}
+
+/** The named arrays of one micro-batch, as a model's layers ask for them. */
+export type Batch = { readonly [field: string]: HostArray };
+
+/** The graph of one layer: {@linkcode Graph} with parameters and fields of the micro-batch. */
+export class LayerGraph extends Graph {
+  /** The parameters in the order in which they were declared. */
+  readonly parameters: { spec: ParameterSpec; value: Value }[] = [];
+  /** The fields of the micro-batch that the layer reads. */
+  readonly fields: { spec: TensorSpec; value: Value }[] = [];
+
+  /** A trained f32 tensor. The default start is normal with deviation 0.02, as in GPT-2. */
+  parameter(
+    name: string,
+    shape: readonly number[],
+    initializer: Initializer = { kind: "normal", deviation: 0.02 },
+  ): Value {
+    const value = this.input(`p.${name}`, shape);
+    this.parameters.push({ spec: { name, shape, initializer }, value });
+    return value;
+  }
+
+  /** A field of the micro-batch, such as token ids or targets. */
+  batch(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
+    const value = this.input(`batch.${name}`, shape, dtype);
+    this.fields.push({ spec: { name, shape, dtype }, value });
+    return value;
+  }
+}
+
+/**
+ * One layer of a model.
+ *
+ * @example A dense layer with ReLU
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Layer, LayerGraph } from "@troupe/troupe/kernels";
+ *
+ * const dense = (name: string, inputs: number, outputs: number): Layer => ({
+ *   name,
+ *   build: (g, x) =>
+ *     g.relu(g.gemm(
+ *       x!,
+ *       g.parameter("weight", [inputs, outputs]),
+ *       g.parameter("bias", [outputs], { kind: "constant", value: 0 }),
+ *     )),
+ * });
+ *
+ * const g = new LayerGraph();
+ * const y = dense("hidden", 4, 8).build(g, g.input("x", [2, 4]));
+ * assert.deepEqual(y.shape, [2, 8]);
+ * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["weight", "bias"]);
+ * ```
+ */
+export interface Layer {
+  /** What a reader sees: "block 3". */
+  readonly name: string;
+  /** Put before the names of its parameters; `${name}.` where not given. */
+  readonly prefix?: string;
+  /**
+   * Builds the forward graph. `x` is the output of the layer before, absent for the first. The
+   * last layer returns the loss of each sample, f32 [samples], summed over what it predicts.
+   */
+  build(g: LayerGraph, x: Value | undefined): Value;
+}
+
+/** Two parameters that are one: the full names of that which is trained, and of its alias. */
+export type Tie = readonly [canonical: string, alias: string];
+
+/** What trains: layers in order, and how many predictions one micro-batch has. */
+export interface Model {
+  /** The model's name: `gpt`, `mlp`, or one's own. */
+  readonly name: string;
+  /** The layers; the first reads the micro-batch, the last returns the loss. */
+  readonly layers: readonly Layer[];
+  /**
+   * Predicted tokens (or labels) of one micro-batch, by which the loss is divided; a function where
+   * micro-batches differ.
+   */
+  readonly predictions: number | ((batch: Batch) => number);
+  /** Parameters that share one value, such as the tables of the embedding and the head. */
+  readonly ties?: readonly Tie[];
+  /** Samples of a micro-batch, B. */
+  readonly samples?: number;
+  /** The same model, parameters included, for micro-batches of another size. */
+  readonly withSamples?: (samples: number) => Model;
+}
+
+/**
+ * Targets of a micro-batch that are not −1: those are predicted, and have a loss.
+ *
+ * @param field that holds the targets.
+ * @throws {TypeError} when the micro-batch has no such field.
+ * @throws {RangeError} when a target is below −1: devices would read outside the logits.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { countTargets } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(countTargets({ targets: Int32Array.of(7, 0, -1, -1) }, "targets"), 2);
+ * ```
+ */
+export function countTargets(batch: Batch, field: string): number {
+  const targets = batch[field];
+  if (!targets) {
+    throw new TypeError(
+      `Cannot count predictions: the micro-batch must have the field "${field}", received [${
+        Object.keys(batch).join(", ")
+      }]`,
+    );
+  }
+  let count = 0;
+  for (let i = 0; i < targets.length; i++) {
+    if (targets[i]! >= 0) count++;
+    else if (Number(targets[i]) !== -1) throw badTarget(field, i, targets[i]!);
+  }
+  return count;
+}
+
+const badTarget = (field: string, i: number, value: number | bigint) =>
+  new RangeError(
+    `Cannot count predictions: "${field}" must hold classes, or −1 where nothing is predicted, received ${value} at position ${i}`,
+  );
+
+/**
+ * Cuts a micro-batch into parts of as many samples: each field's leading elements, evenly. The parts
+ * share the memory of the whole.
+ *
+ * @throws {RangeError} when the elements of a field cannot be divided so.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { splitBatch } from "@troupe/troupe/kernels";
+ *
+ * const batch = { ids: Int32Array.of(1, 2, 3, 4), label: Float32Array.of(5, 6) };
+ * assert.deepEqual(splitBatch(batch, 2), [
+ *   { ids: Int32Array.of(1, 2), label: Float32Array.of(5) },
+ *   { ids: Int32Array.of(3, 4), label: Float32Array.of(6) },
+ * ]);
+ * assert.throws(() => splitBatch(batch, 3), /"ids".*divisible by 3, received 4 elements/);
+ * ```
+ */
+export function splitBatch(batch: Batch, parts: number): Batch[] {
+  for (const [name, { length }] of Object.entries(batch)) {
+    if (Number.isInteger(length / parts)) continue;
+    throw new RangeError(
+      `Cannot split the micro-batch: the field "${name}" must be divisible by ${parts}, received ${length} elements`,
+    );
+  }
+  return Array.from({ length: parts }, (_, i) =>
+    Object.fromEntries(
+      Object.entries(batch).map(([name, values]) => {
+        const size = values.length / parts;
+        return [name, values.subarray(i * size, (i + 1) * size)];
+      }),
+    ));
+}

@@ -1,0 +1,88 @@
+/**
+ * What an ONNX model takes and gives: names, dtypes and shapes of its inputs and outputs.
+ *
+ * @module
+ */
+
+import onnxProto from "onnx-proto";
+import type { DType, Tensor } from "../devices/device.ts";
+import { ONNX_DTYPE, sameShape } from "../graph/graph.ts";
+
+const { onnx } = onnxProto;
+
+/** One input or output of a model. */
+export interface Border {
+  readonly name: string;
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+}
+
+/** The inputs and outputs of a model, in the order in which it lists them. */
+export interface Signature {
+  readonly inputs: readonly Border[];
+  readonly outputs: readonly Border[];
+}
+
+const DTYPES = new Map(
+  (Object.keys(ONNX_DTYPE) as DType[]).map((dtype) => [ONNX_DTYPE[dtype], dtype]),
+);
+
+/**
+ * Reads the signature of a model given as protobuf bytes.
+ *
+ * @throws {TypeError} when an input or output has a dynamic shape or an unknown dtype.
+ */
+export function readSignature(model: Uint8Array): Signature {
+  const { graph } = onnx.ModelProto.decode(model);
+  const constants = new Set(graph?.initializer?.map((constant) => constant.name));
+  return {
+    inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readBorder),
+    outputs: (graph?.output ?? []).map(readBorder),
+  };
+}
+
+function readBorder({ name, type }: onnxProto.onnx.IValueInfoProto): Border {
+  const tensor = type?.tensorType;
+  const dtype = DTYPES.get(tensor?.elemType ?? 0);
+  const dims = tensor?.shape?.dim;
+  if (!name || !dtype || !dims || dims.some((dim) => dim.dimParam)) {
+    throw new TypeError(
+      `Cannot compile the model: "${name}" must be a tensor of a known dtype and a static shape`,
+    );
+  }
+  return { name, dtype, shape: dims.map((dim) => Number(dim.dimValue ?? 0)) };
+}
+
+/**
+ * The tensors of `given` in the order of `borders`.
+ *
+ * @throws {TypeError} when a name is missing or unknown, or a dtype or shape differs.
+ */
+export function matchTensors(
+  what: "input" | "output",
+  borders: readonly Border[],
+  given: Readonly<Record<string, Tensor>>,
+): Tensor[] {
+  const names = borders.map((border) => border.name);
+  for (const name of Object.keys(given)) {
+    if (!names.includes(name)) {
+      throw new TypeError(
+        `Cannot bind ${what} "${name}": it must be one of [${names.join(", ")}]`,
+      );
+    }
+  }
+  return borders.map(({ name, dtype, shape }) => {
+    const tensor = given[name];
+    if (tensor === undefined) {
+      throw new TypeError(
+        `Cannot bind: ${what} "${name}" must be given, received [${Object.keys(given).join(", ")}]`,
+      );
+    }
+    if (tensor.dtype !== dtype || !sameShape(tensor.shape, shape)) {
+      throw new TypeError(
+        `Cannot bind ${what} "${name}": it must be ${dtype} [${shape}], received ${tensor.dtype} [${tensor.shape}]`,
+      );
+    }
+    return tensor;
+  });
+}

@@ -1,0 +1,142 @@
+/**
+ * What is asked of gradients before they are used: how large they are, and whether they may be added.
+ *
+ * @module
+ */
+
+import type { Device, Tensor } from "../devices/device.ts";
+import { elementCount, Graph } from "../graph/graph.ts";
+import { encodeModel, type Port } from "../onnx/encode_model.ts";
+import { BUCKET_SIZE, type ParameterStore } from "./parameters.ts";
+import { F16_MAX, F32_MAX } from "../layers/precision.ts";
+
+/** Sizes of the gradients of a stage. */
+export interface GradientNorms {
+  /** The sum of squares of each parameter's gradient, by full name, in one fixed order. */
+  squares(): Promise<Map<string, number>>;
+  /** See {@linkcode Stage.checkGradients}. */
+  areSafe(copies: number): Promise<boolean>;
+}
+
+/** A part of a parameter's gradient that one run reads. */
+interface Piece {
+  readonly parameter: string;
+  readonly gradient: Tensor;
+  readonly length: number;
+}
+
+/** The memory of {@linkcode GradientNorms}: a number or two for each piece. */
+export interface NormMemory {
+  readonly pieces: readonly Piece[];
+  readonly sums: Tensor;
+  /** The largest square in each piece of FP16 gradients. */
+  readonly tops?: Tensor;
+}
+
+/**
+ * Cuts gradients into pieces: FP32 ones are read where they lie, one piece a parameter; of FP16 ones
+ * a run makes a wider copy, so that pieces must not be long. They do not follow the buckets: a
+ * result must not depend on the bucket size.
+ */
+export function allocateNorms(
+  device: Pick<Device, "alloc" | "view">,
+  { parameters, gradients }: ParameterStore,
+): NormMemory {
+  const isHalf = gradients.dtype === "f16", longest = isHalf ? BUCKET_SIZE : Infinity;
+  const pieces = parameters.flatMap(({ name, shape, gradient }) => {
+    const count = elementCount(shape), parts: Piece[] = [];
+    for (let offset = 0; offset < count; offset += longest) {
+      const length = Math.min(longest, count - offset);
+      parts.push({ parameter: name, gradient: device.view(gradient, offset, [length]), length });
+    }
+    return parts;
+  });
+  const each = () => device.alloc("f32", [pieces.length]);
+  return { pieces, sums: each(), ...isHalf && { tops: each() } };
+}
+
+/**
+ * One pass over a piece. The sum of squares is not finite if an element is not; a maximum may
+ * overlook one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
+ */
+function pieceModel(length: number, dtype: "f32" | "f16"): Uint8Array {
+  const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
+  const outputs: Port[] = [{ name: "sum", value: g.sumOfSquares(wide) }];
+  if (dtype === "f16") {
+    const [top] = g.node("ReduceMax", [g.mul(wide, wide)], [[]], { keepdims: 0 });
+    outputs.push({ name: "top", value: top! });
+  }
+  return encodeModel(g, [{ name: "d", value: d }], outputs);
+}
+
+/**
+ * Binds the sums and checks of a stage's gradients.
+ *
+ * @param memory by default allocated for it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { createParameters, openGradientNorms, openReference } from "@troupe/troupe/kernels";
+ *
+ * const device = await openReference();
+ * const store = createParameters(device, [{ name: "b", shape: [2] }], { moments: 1 });
+ * const { squares, areSafe } = await openGradientNorms(device, store);
+ * device.write(store.parameters[0]!.gradient, Float32Array.of(3, 4));
+ * assert.deepEqual(await squares(), new Map([["b", 25]]));
+ * assert.equal(await areSafe(2), true);
+ * device.write(store.parameters[0]!.gradient, Float32Array.of(3, NaN));
+ * assert.equal(await areSafe(2), false);
+ * device.close();
+ * ```
+ */
+export async function openGradientNorms(
+  device: Device,
+  store: ParameterStore,
+  memory: NormMemory = allocateNorms(device, store),
+): Promise<GradientNorms> {
+  const { pieces, sums, tops } = memory;
+  const lengths = [...new Set(pieces.map(({ length }) => length))];
+  const kernels = new Map(
+    await Promise.all(lengths.map(async (length) => {
+      return [length, await device.compile(pieceModel(length, tops ? "f16" : "f32"))] as const;
+    })),
+  );
+  const runs = pieces.map(({ gradient, length }, i) =>
+    kernels.get(length)!.bind({ d: gradient }, {
+      sum: device.view(sums, i, []),
+      ...tops && { top: device.view(tops, i, []) },
+    })
+  );
+  const read = async (tensor: Tensor) => [...await device.read<Float32Array>(tensor)];
+  const compute = async () => {
+    for (const run of runs) await run();
+    return await read(sums);
+  };
+  return {
+    async squares() {
+      const result = new Map(store.parameters.map(({ name }) => [name, 0]));
+      for (const [i, sum] of (await compute()).entries()) {
+        const { parameter } = pieces[i]!;
+        result.set(parameter, result.get(parameter)! + sum);
+      }
+      return result;
+    },
+    async areSafe(copies) {
+      const found = await compute();
+      if (!tops) return found.every((sum) => sum * copies ** 2 <= F32_SQUARES_MAX);
+      const limit = F16_MAX - F16_ROUNDING * Math.max(0, copies - 2);
+      return found.every(Number.isFinite) &&
+        (await read(tops)).every((top) => copies * Math.sqrt(top) <= limit);
+    },
+  };
+}
+
+/**
+ * Copies with this sum of squares at most have a sum whose own squares stay finite, and so do its
+ * elements. Half of what f32 holds: the rest is for rounding.
+ */
+const F32_SQUARES_MAX = F32_MAX / 2;
+
+/** An addition of FP16 numbers errs by this much at most, half of the largest spacing. */
+const F16_ROUNDING = 16;

@@ -1,0 +1,223 @@
+/**
+ * Where the activations of a stage live: what each micro-batch keeps from F to B, and what all of
+ * them share.
+ *
+ * [Note: recompute interval] With an interval `ac`, the layers of a stage form segments of `ac`, and
+ * a micro-batch keeps the input of each segment only. All else that a backward reads lies in memory
+ * that every micro-batch and every segment shares: before the backward of a segment its forward runs
+ * again, on the same inputs, so with the same bits. A split backward keeps the gradient of the
+ * stage's output from I to W, and W runs forward and backward of each segment again. It could keep
+ * the gradients between layers and what I hands to W instead and save that second backward, but
+ * those are one tensor for each layer and more: no longer what the interval is asked for.
+ *
+ * The output of the last layer is always shared: it is read as soon as it is there.
+ *
+ * @module
+ */
+
+import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
+import { elementCount } from "../graph/graph.ts";
+import type { TensorSpec } from "../layers/layer.ts";
+import { storageDtype } from "../layers/precision.ts";
+import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
+import { checkInterval, type Segment, segmentsOf } from "./recompute_interval.ts";
+import type { StageProgram } from "./stage.ts";
+
+/** What decides where activations live. */
+export interface ActivationOptions {
+  /** Whether the backward will be asked for whole, also split into I and W, or never. */
+  readonly backward: "whole" | "split" | "never";
+  /**
+   * Activation checkpointing: a micro-batch keeps the input of every so many layers, and the
+   * backward computes the rest again. By default it keeps what the layers save.
+   */
+  readonly recomputeInterval?: number;
+}
+
+/** The gradient of each layer's input, and last that of the stage's output. */
+export type BoundaryGradients = readonly (Tensor | undefined)[];
+
+/** Tensors of a layer by port. */
+type Ports = Readonly<Record<string, Tensor>>;
+
+/** The activations that all micro-batches of a stage share. */
+export interface SharedActivations {
+  /** For each layer what it computes into shared memory. */
+  readonly ports: readonly Ports[];
+  readonly gradients: BoundaryGradients;
+}
+
+/** The activations of one micro-batch in flight, with those that it shares. */
+export interface Activations {
+  /** What the stage before sent; absent on the first stage. */
+  readonly input?: Tensor;
+  /** The fields of the micro-batch that the layers read. */
+  readonly fields: Ports;
+  /** For each layer what its models read and write, but for parameters. */
+  readonly ports: readonly Ports[];
+  /** What the last layer returns. */
+  readonly output: Tensor;
+  readonly gradients: BoundaryGradients;
+}
+
+/** What takes memory: a device, or a counter of bytes. */
+type Allocator = Pick<Device, "alloc" | "view">;
+
+/** What the models of a layer write, apart from gradients. */
+function computedBy({ output, saved, carried }: LayerProgram, options: ActivationOptions) {
+  return [output, ...saved, ...options.backward === "split" ? carried : []];
+}
+
+/** What a segment computes into shared memory: all but its output, where that starts another. */
+function sharedBy(
+  { from, to }: Segment,
+  programs: readonly LayerProgram[],
+  options: ActivationOptions,
+): { layer: number; spec: TensorSpec }[] {
+  const isLast = (layer: number) => layer === programs.length - 1;
+  return programs.slice(from, to).flatMap((program, i) => {
+    const layer = from + i;
+    const isShared = (spec: TensorSpec) =>
+      options.recomputeInterval === undefined
+        ? isLast(layer) && spec === program.output
+        : spec !== program.output || layer < to - 1 || isLast(layer);
+    return computedBy(program, options).filter(isShared).map((spec) => ({ layer, spec }));
+  });
+}
+
+/** Tensors start at multiples of this many bytes, as those of `alloc` do. */
+const ALIGNMENT = 64;
+
+/** Allocates what all micro-batches share: of each dtype as much as the largest segment needs. */
+export function allocateShared(
+  device: Allocator,
+  programs: readonly LayerProgram[],
+  options: ActivationOptions,
+): SharedActivations {
+  const lengths = new Map<DType, number>();
+  const places = segmentsOf(programs.length, options.recomputeInterval).flatMap((segment) => {
+    const used = new Map<DType, number>();
+    return sharedBy(segment, programs, options).map(({ layer, spec: { name, dtype, shape } }) => {
+      const offset = used.get(dtype) ?? 0, unit = ALIGNMENT / DTYPE_BYTES[dtype];
+      const end = offset + Math.ceil(elementCount(shape) / unit) * unit;
+      used.set(dtype, end);
+      lengths.set(dtype, Math.max(lengths.get(dtype) ?? 0, end));
+      return { layer, name, dtype, shape, offset };
+    });
+  });
+  const flat = new Map(
+    [...lengths].map(([dtype, length]) => [dtype, device.alloc(dtype, [length])]),
+  );
+  const ports: Record<string, Tensor>[] = programs.map(() => ({}));
+  for (const { layer, name, dtype, shape, offset } of places) {
+    ports[layer]![name] = device.view(flat.get(dtype)!, offset, shape);
+  }
+  return { ports, gradients: sharedGradients(device, programs, options) };
+}
+
+/** The specs of {@linkcode BoundaryGradients}: floats, whatever passes forward. */
+function gradientSpecs(
+  programs: readonly LayerProgram[],
+  { backward }: ActivationOptions,
+): (TensorSpec | undefined)[] {
+  if (backward === "never") return [];
+  const { isLoss, output, precision } = programs.at(-1)!, dtype = storageDtype(precision);
+  const boundaries = [...programs.map(({ input }) => input), isLoss ? undefined : output];
+  return boundaries.map((spec) => spec && { ...spec, dtype });
+}
+
+/** Whether W reads the gradient at boundary `i` when I has left it: then it is each micro-batch's. */
+function isOwnGradient(i: number, layers: number, options: ActivationOptions): boolean {
+  return options.backward === "split" && (options.recomputeInterval === undefined || i === layers);
+}
+
+/** Two tensors for each size: one is read while the other is written. */
+function sharedGradients(
+  device: Allocator,
+  programs: readonly LayerProgram[],
+  options: ActivationOptions,
+): BoundaryGradients {
+  const pool = new Map<string, Tensor>();
+  return gradientSpecs(programs, options).map((spec, i) => {
+    if (!spec || isOwnGradient(i, programs.length, options)) return undefined;
+    const key = `${i % 2} ${spec.shape}`;
+    if (!pool.has(key)) pool.set(key, device.alloc(spec.dtype, spec.shape));
+    return pool.get(key)!;
+  });
+}
+
+/** Allocates what one micro-batch needs beside what it shares. */
+export function allocateActivations(
+  device: Allocator,
+  programs: readonly LayerProgram[],
+  options: ActivationOptions,
+  shared: SharedActivations,
+): Activations {
+  const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
+  const first = programs[0]!.input, input = first && allocate(first);
+  const gradients = gradientSpecs(programs, options).map((spec, i) =>
+    shared.gradients[i] ?? (spec && allocate(spec))
+  );
+  const fields: Record<string, Tensor> = {};
+  let x = input;
+  const ports = programs.map((program, i): Ports => {
+    const tensors: Record<string, Tensor> = { ...shared.ports[i] };
+    for (const field of program.fields) {
+      tensors[PORTS.field(field.name)] = fields[field.name] ??= allocate(field);
+    }
+    for (const spec of computedBy(program, options)) tensors[spec.name] ??= allocate(spec);
+    if (x) tensors[PORTS.input] = x;
+    if (gradients[i]) tensors[PORTS.inputGradient] = gradients[i];
+    if (gradients[i + 1]) tensors[PORTS.outputGradient] = gradients[i + 1]!;
+    x = tensors[PORTS.output]!;
+    return tensors;
+  });
+  return { ...input && { input }, fields, ports, output: x!, gradients };
+}
+
+/** Bytes of a stage's activations. */
+export interface ActivationBytes {
+  /** What each micro-batch in flight keeps from F to B (to W where the backward is split). */
+  readonly perMicroBatch: number;
+  /** What all of them share. */
+  readonly shared: number;
+}
+
+/**
+ * Bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of the
+ * micro-batch, activations, and gradients between layers.
+ *
+ * @throws {RangeError} when the interval is not a positive integer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { activationBytes, compileModel, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
+ * const program = compileModel(model, "none");
+ * const all = activationBytes(program, { backward: "whole" });
+ * const few = activationBytes(program, { backward: "whole", recomputeInterval: 3 });
+ * // Fields of 2 · 16 ids and targets, and the inputs of layers 3, 6 and 9.
+ * assert.equal(few.perMicroBatch, 2 * 32 * 4 + 3 * 32 * 32 * 4);
+ * assert.ok(few.perMicroBatch < all.perMicroBatch / 20);
+ * ```
+ */
+export function activationBytes(
+  { programs, layers }: StageProgram,
+  options: ActivationOptions,
+): ActivationBytes {
+  checkInterval(options.recomputeInterval);
+  let bytes = 0;
+  const counter: Allocator = {
+    alloc(dtype, shape) {
+      bytes += elementCount(shape) * DTYPE_BYTES[dtype];
+      return { dtype, shape };
+    },
+    view: ({ dtype }, _, shape) => ({ dtype, shape }),
+  };
+  const stage = layers.map(({ program }) => programs[program]!);
+  const memory = allocateShared(counter, stage, options), shared = bytes;
+  allocateActivations(counter, stage, options, memory);
+  return { perMicroBatch: bytes - shared, shared };
+}

@@ -1,0 +1,45 @@
+/**
+ * The weights of a stage that are not trained: they have no gradients, no moments and no step.
+ *
+ * @module
+ */
+
+import type { Device, Tensor } from "../devices/device.ts";
+import { elementCount } from "../graph/graph.ts";
+import { type Precision, storageDtype, toStorage } from "../layers/precision.ts";
+
+/** Frozen weights on a device, by full name. */
+export interface FrozenWeights {
+  /** What the models read. */
+  readonly tensors: ReadonlyMap<string, Tensor>;
+  /** Sets one. */
+  write(name: string, values: Float32Array): void;
+  /** What was written, bit for bit. */
+  read(name: string): Promise<Float32Array>;
+}
+
+/** Allocates frozen weights. */
+export function openFrozen(
+  device: Device,
+  specs: readonly { readonly name: string; readonly shape: readonly number[] }[],
+  precision: Precision,
+): FrozenWeights {
+  const dtype = storageDtype(precision);
+  const tensors = new Map(specs.map(({ name, shape }) => [name, device.alloc(dtype, shape)]));
+  // FP16 cannot give back what was written, so the host keeps it, as it were a master weight.
+  const written = new Map(
+    dtype === "f16"
+      ? specs.map(({ name, shape }) => [name, new Float32Array(elementCount(shape))])
+      : [],
+  );
+  return {
+    tensors,
+    write(name, values) {
+      device.write(tensors.get(name)!, toStorage(dtype, values));
+      written.get(name)?.set(values);
+    },
+    async read(name) {
+      return written.get(name)?.slice() ?? await device.read<Float32Array>(tensors.get(name)!);
+    },
+  };
+}

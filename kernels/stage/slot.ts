@@ -1,0 +1,96 @@
+/**
+ * One micro-batch in flight on a stage: its activations, with every run bound to them.
+ *
+ * @module
+ */
+
+import type { ActivationOptions, Activations } from "./activations.ts";
+import type { Kernel, Run, Tensor } from "../devices/device.ts";
+import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
+import { segmentsOf } from "./recompute_interval.ts";
+
+/** The parts of the backward pass: B whole, I for the input, W for the weights. */
+export type BackwardKind = "B" | "I" | "W";
+
+/** A layer of a stage, compiled. */
+export interface StageLayer {
+  /** Put before the names of its parameters. */
+  readonly prefix: string;
+  /** What it computes. */
+  readonly program: LayerProgram;
+  /** Its models, as far as they exist and will be asked for. */
+  readonly kernels: { readonly forward: Kernel } & Partial<Record<BackwardKind, Kernel>>;
+}
+
+/** The backward of a segment of layers. */
+export interface SegmentBackward {
+  /** Forwards that compute its activations again; one array for all kinds of backward. */
+  readonly again: readonly Run[];
+  /** Last layer first. */
+  readonly runs: readonly Run[];
+}
+
+/** A micro-batch in flight. */
+export interface Slot extends Activations {
+  /** First layer first. */
+  readonly forward: readonly Run[];
+  /** {@linkcode SegmentBackward.again} of the last segment, whose activations F leaves behind. */
+  readonly fresh: readonly Run[];
+  /** Last segment first. */
+  readonly backward: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
+}
+
+/** Binds the runs of one micro-batch. */
+export function bindSlot(
+  layers: readonly StageLayer[],
+  activations: Activations,
+  options: ActivationOptions,
+  shared: {
+    /** For each layer its parameters and their gradients, by port. */
+    readonly parameters: readonly Readonly<Record<string, Tensor>>[];
+    readonly lossScale: Tensor;
+  },
+): Slot {
+  const isAgain = options.recomputeInterval !== undefined;
+  const bound = layers.map(({ kernels }, i) => {
+    const lossScale = { [PORTS.lossScale]: shared.lossScale };
+    const tensors = { ...shared.parameters[i], ...activations.ports[i], ...lossScale };
+    const runOf = (kernel: Kernel | undefined) => kernel && bind(kernel, tensors);
+    // With an interval, W cannot read what I has left: it is B again.
+    const { forward, B, I, W } = kernels;
+    return {
+      forward: bind(forward, tensors),
+      B: runOf(B),
+      I: runOf(I),
+      W: isAgain ? undefined : runOf(W),
+    };
+  });
+  const forward = bound.map((runs) => runs.forward);
+  const segments = segmentsOf(layers.length, options.recomputeInterval).map(({ from, to }) => {
+    // The output of a segment is kept, or nothing reads it: a last layer that saves nothing rests.
+    const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
+    return { from, to, again: isAgain ? forward.slice(from, end) : [] };
+  });
+  const firstTrained = layers.findIndex(({ program }) => program.models.weight);
+  const backward = (kind: BackwardKind) =>
+    segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
+      if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
+      const runs = bound.slice(from, to).reverse().map((one) =>
+        kind === "W" && isAgain ? one.B : one[kind]
+      );
+      return [{ again, runs: runs.filter((run) => run !== undefined) }];
+    });
+  return {
+    ...activations,
+    forward,
+    fresh: segments.at(-1)!.again,
+    backward: { B: backward("B"), I: backward("I"), W: backward("W") },
+  };
+}
+
+/** Binds a kernel to the tensors that its inputs and outputs name. */
+function bind(kernel: Kernel, tensors: Readonly<Record<string, Tensor>>): Run {
+  const pick = (names: readonly string[]) =>
+    Object.fromEntries(names.map((name) => [name, tensors[name]!]));
+  return kernel.bind(pick(kernel.inputs), pick(kernel.outputs));
+}

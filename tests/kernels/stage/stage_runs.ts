@@ -1,0 +1,119 @@
+/**
+ * Runs of a model's stages on one device, for tests that compare bits.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import {
+  ADAMW_DEFAULTS,
+  type BackwardKind,
+  type Batch,
+  cutIntoStages,
+  type Device,
+  initialValues,
+  type ModelProgram,
+  openStage,
+  type Stage,
+  type StageOptions,
+  substream,
+  type TokenBatch,
+  withAliases,
+} from "../../../kernels/mod.ts";
+
+/** First weights of a model. */
+export function drawWeights({ parameters }: ModelProgram): Map<string, Float32Array> {
+  return new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+}
+
+/** Micro-batches of tokens drawn from a seed. */
+export function drawTokens(count: number, length: number, vocab: number): TokenBatch[] {
+  const generator = substream(1, "test tokens");
+  const draw = () => Int32Array.from({ length }, () => (generator.next() >>> 0) % vocab);
+  return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
+}
+
+/** Opens the stages of a model with its first weights. */
+export async function openStages(
+  device: Device,
+  model: ModelProgram,
+  count: number,
+  options: Partial<StageOptions> = {},
+): Promise<Stage[]> {
+  const state = withAliases({ weights: drawWeights(model), moments: new Map() }, model.ties);
+  return await Promise.all(
+    cutIntoStages(model, count).map(async (program) => {
+      const stage = await openStage(device, program, {
+        optimizer: ADAMW_DEFAULTS,
+        backward: "whole",
+        ...options,
+      });
+      stage.load(state);
+      return stage;
+    }),
+  );
+}
+
+/** F of one micro-batch through all stages; the losses. */
+export async function forward(stages: readonly Stage[], m: number, fields: Batch) {
+  let x: Float32Array<ArrayBuffer> | undefined;
+  for (const stage of stages) x = (await stage.forward(m, x, fields)).output as typeof x;
+  return x!;
+}
+
+/** One kind of backward of one micro-batch through all stages. */
+export async function backward(
+  stages: readonly Stage[],
+  m: number,
+  kind: BackwardKind,
+  lossScale = 1,
+) {
+  let dy: Awaited<ReturnType<Stage["backward"]>>;
+  for (const stage of stages.toReversed()) dy = await stage.backward(m, kind, dy, lossScale);
+}
+
+/** The gradients of all stages. */
+export async function gradientsOf(stages: readonly Stage[]): Promise<Map<string, Float32Array>> {
+  return new Map(
+    (await Promise.all(stages.map((stage) => stage.gradients()))).flatMap((g) => [...g]),
+  );
+}
+
+/**
+ * Losses and gradients of micro-batches of which up to three are in flight, with W as late as
+ * possible.
+ */
+export async function train(
+  stages: readonly Stage[],
+  batches: readonly Batch[],
+  kind: "whole" | "split",
+): Promise<Map<string, Float32Array>> {
+  const results = new Map<string, Float32Array>(), inFlight = 3;
+  for (const [m, fields] of batches.entries()) {
+    results.set(`loss ${m}`, await forward(stages, m, fields));
+    if (m + 1 < inFlight) continue;
+    await backward(stages, m + 1 - inFlight, kind === "whole" ? "B" : "I");
+  }
+  for (let m = Math.max(0, batches.length + 1 - inFlight); m < batches.length; m++) {
+    await backward(stages, m, kind === "whole" ? "B" : "I");
+  }
+  if (kind === "split") { for (const m of batches.keys()) await backward(stages, m, "W"); }
+  for (const [name, gradient] of await gradientsOf(stages)) results.set(name, gradient);
+  return results;
+}
+
+/** Both must have the same names, and every array the same bits. */
+export function assertSameBits(
+  received: ReadonlyMap<string, Float32Array>,
+  expected: ReadonlyMap<string, Float32Array>,
+  what: string,
+): void {
+  assert.deepEqual([...received.keys()].sort(), [...expected.keys()].sort(), what);
+  const words = (values: Float32Array) =>
+    new Int32Array(values.buffer, values.byteOffset, values.length);
+  for (const [name, values] of received) {
+    const wanted = words(expected.get(name)!);
+    const differing = words(values).filter((word, i) => word !== wanted[i]).length;
+    assert.equal(differing, 0, `${what}: ${name} differs in ${differing} of ${values.length}`);
+  }
+}

@@ -1,20 +1,20 @@
 /** The command `troupe schedule`: shows, lists and compares schedules. */
 
-import { type Analysis, analyze } from "./execution/analyze.ts";
+import { quoted } from "./actions/quoted.ts";
+import { formatCsv, formatTorchCsv, parseCsv } from "./actions/text.ts";
 import { FLAG_HELP, parseScheduleFlags, type ScheduleFlags } from "./command_flags.ts";
 import { compareSchedules } from "./compare.ts";
 import { scheduleFromLists } from "./definition/from_lists.ts";
-import type { ListedSchedule } from "./execution/execute.ts";
+import type { ScheduleOptions } from "./definition/options.ts";
+import { type Analysis, analyze } from "./execution/analyze.ts";
+import { withLists } from "./execution/simulate.ts";
 import { COLUMNS_MIN, formatGrid } from "./pictures/grid.ts";
 import { formatSvg } from "./pictures/svg.ts";
 import { shortNumber } from "./pictures/ticks.ts";
-import { quoted } from "./actions/quoted.ts";
 import { createSchedule, scheduleDefinitions } from "./registry.ts";
 import { formatComparison, longestBubbles, scheduleRecord } from "./report.ts";
-import type { Schedule, ScheduleOptions } from "./schedule.ts";
-import { makespanLowerBound } from "./search/search.ts";
-import { withLists } from "./execution/simulate.ts";
-import { formatCsv, formatTorchCsv, parseCsv } from "./actions/text.ts";
+import type { ListedSchedule, Schedule } from "./schedule.ts";
+import { makespanLowerBound } from "./search/lower_bound.ts";
 import { validate, violationError } from "./validation/validate.ts";
 
 /** The workers whose stages are named where a bound holds for a placement. */

@@ -1,10 +1,10 @@
 /** The flags of `troupe schedule`. */
 
 import { parseArgs } from "@std/cli/parse-args";
-import type { Cost, Costs } from "./execution/costs.ts";
 import { quoted } from "./actions/quoted.ts";
-import type { MailboxOrder } from "./policies/policy.ts";
-import type { ChimeraScale, ScheduleOptions } from "./schedule.ts";
+import type { ChimeraScale, ScheduleOptions } from "./definition/options.ts";
+import type { Cost, Costs } from "./execution/costs.ts";
+import type { MailboxOrder } from "./policies/message_driven_policy.ts";
 
 /** How a schedule can be shown. */
 export const FORMATS = ["grid", "csv", "pytorch", "json", "svg"] as const;

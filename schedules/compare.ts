@@ -1,9 +1,9 @@
 /** Compares all schedules that serve the same options. */
 
+import type { ScheduleOptions } from "./definition/options.ts";
 import { type Analysis, analyze } from "./execution/analyze.ts";
 import type { Costs } from "./execution/costs.ts";
 import { scheduleDefinitions } from "./registry.ts";
-import type { ScheduleOptions } from "./schedule.ts";
 
 /** The schedules that serve some options, and those that do not. */
 export interface Comparison {

@@ -1,10 +1,10 @@
 /** The schedules of this package by name. */
 
+import { quoted } from "./actions/quoted.ts";
 import type { ScheduleDefinition } from "./definition/define_schedule.ts";
-import { chimeraGreedy } from "./generators/chimera_greedy.ts";
+import type { ScheduleOptions } from "./definition/options.ts";
 import { chimera } from "./generators/chimera.ts";
-import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
-import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
+import { chimeraGreedy } from "./generators/chimera_greedy.ts";
 import { gems } from "./generators/gems.ts";
 import { gpipe } from "./generators/gpipe.ts";
 import { chimeraWave, hanayo } from "./generators/hanayo.ts";
@@ -13,11 +13,12 @@ import { loopedBfs } from "./generators/looped_bfs.ts";
 import { messageDriven } from "./generators/message_driven.ts";
 import { dapple, oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
+import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
+import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
 import { zeroBubbleH1, zeroBubbleH2 } from "./generators/zero_bubble/zero_bubble.ts";
 import { zeroBubbleV } from "./generators/zero_bubble/zero_bubble_v.ts";
-import { quoted } from "./actions/quoted.ts";
+import type { Schedule } from "./schedule.ts";
 import { defineSearch } from "./search/search.ts";
-import type { Schedule, ScheduleOptions } from "./schedule.ts";
 
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,

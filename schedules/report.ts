@@ -1,8 +1,8 @@
 /** The measures of a schedule as a record for programs and as lines for people. */
 
 import { formatAction } from "./actions/action.ts";
-import { type Analysis, type Bubble, bubbles } from "./execution/analyze.ts";
 import type { Comparison } from "./compare.ts";
+import { type Analysis, type Bubble, bubbles } from "./execution/analyze.ts";
 import type { PlacedStage } from "./schedule.ts";
 
 /** What `troupe schedule --format json` prints. */

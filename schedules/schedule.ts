@@ -1,9 +1,8 @@
 /** The schedule: which worker holds which stages, and what each of them does in one step. */
 
 import type { ActionList } from "./actions/action_list.ts";
-import type { Costs } from "./execution/costs.ts";
 import type { ListPolicy } from "./policies/list_policies.ts";
-import type { MailboxOrder, StepPolicy } from "./policies/policy.ts";
+import type { StepPolicy } from "./policies/policy.ts";
 
 /** One stage of one replica of the pipeline, as a worker holds it. */
 export interface PlacedStage {
@@ -51,88 +50,5 @@ export interface Schedule {
   policy(worker: number): StepPolicy;
 }
 
-/** How a Chimera pipeline serves more micro-batches than workers (section 3.5). */
-export type ChimeraScale = "direct" | "doubling" | "halving";
-
-/** What a schedule is asked for; each schedule reads those that it knows. */
-export interface ScheduleOptions {
-  /** Workers of one pipeline. */
-  readonly workers: number;
-  /** Micro-batches of one optimizer step. */
-  readonly microBatches: number;
-  /** Message-driven: micro-batches in flight at a time; the number of workers unless given. */
-  readonly pipelineLimit?: number | undefined;
-  /** Message-driven: which message goes first; `fifo` unless given. */
-  readonly order?: MailboxOrder | undefined;
-  /** Interleaved and looped: stages on each worker; 2 unless given. */
-  readonly chunks?: number | undefined;
-  /** Hanayo: waves; 1 unless given. */
-  readonly waves?: number | undefined;
-  /** Chimera: the number of down pipes, which is also that of the up pipes; 1 unless given. */
-  readonly pipelines?: number | undefined;
-  /** Chimera: the way to serve more micro-batches than workers; `direct` unless given. */
-  readonly scale?: ChimeraScale | undefined;
-  /** Search: what to plan for; tF = tI = tW = 1 and no time for messages unless given. */
-  readonly costs?: Costs | undefined;
-  /**
-   * The most activations of a worker, in 1/P of a micro-batch's. Search: P unless given. The elastic
-   * policy: what the list itself needs unless given.
-   */
-  readonly activationLimit?: number | undefined;
-  /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
-  readonly weightLimit?: number | undefined;
-}
-
-/**
- * The number of workers that one pipeline is laid over: P in "1/P of the model".
- *
- * @example
- * ```ts
- * import { strictEqual } from "node:assert/strict";
- * import { createSchedule, pipelineWorkers } from "@troupe/troupe/schedules";
- *
- * strictEqual(pipelineWorkers(createSchedule("1f1b", { workers: 4, microBatches: 4 })), 4);
- * ```
- */
-export function pipelineWorkers(schedule: Schedule): number {
-  return schedule.placement.filter((held) => held.some(({ replica }) => replica === 0)).length;
-}
-
-/**
- * A number of activations in micro-batches of 1/P of the model as whole ones of (stage,
- * micro-batch).
- *
- * @example
- * ```ts
- * import { strictEqual } from "node:assert/strict";
- * import { activationParts, createSchedule } from "@troupe/troupe/schedules";
- *
- * const schedule = createSchedule("interleaved", { workers: 2, microBatches: 2, chunks: 2 });
- * strictEqual(activationParts(schedule, 1.5), 3);
- * ```
- */
-export function activationParts(schedule: Schedule, activations: number): number {
-  const share = pipelineWorkers(schedule) / schedule.stages;
-  return Math.floor(activations / share + 1e-9); // shares such as 1/3 are not exact
-}
-
-/**
- * The worker of each stage of each replica, at index `replica * stages + stage`.
- *
- * @example
- * ```ts
- * import { deepStrictEqual } from "node:assert/strict";
- * import { createSchedule, hostTable } from "@troupe/troupe/schedules";
- *
- * const schedule = createSchedule("1f1b", { workers: 3, microBatches: 4 });
- * deepStrictEqual([...hostTable(schedule)], [0, 1, 2]);
- * ```
- */
-export function hostTable(schedule: Schedule): Int32Array {
-  const copies = schedule.placement.reduce((sum, held) => sum + held.length, 0);
-  const hosts = new Int32Array(copies);
-  schedule.placement.forEach((held, worker) => {
-    for (const { stage, replica } of held) hosts[replica * schedule.stages + stage] = worker;
-  });
-  return hosts;
-}
+/** A schedule whose order is known: every list is there. */
+export type ListedSchedule = Schedule & { readonly lists: readonly ActionList[] };

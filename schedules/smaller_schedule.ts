@@ -2,11 +2,13 @@
 
 import { peakOf } from "./actions/activations.ts";
 import { withOrders } from "./definition/from_lists.ts";
-import { followedBy } from "./policies/list_policies.ts";
+import type { ScheduleOptions } from "./definition/options.ts";
 import { evenShare } from "./definition/placements.ts";
+import { followedBy } from "./policies/with_policy.ts";
 import { createSchedule } from "./registry.ts";
-import type { Schedule, ScheduleOptions } from "./schedule.ts";
-import { greedyOrder, type Strategy, workloadOf } from "./search/greedy.ts";
+import type { Schedule } from "./schedule.ts";
+import { greedyOrder, type Strategy } from "./search/greedy.ts";
+import { workloadOf } from "./search/workload.ts";
 
 /**
  * A schedule for another number of micro-batches on the same placement: the same one where it can

@@ -2,10 +2,11 @@
 
 import type { Action } from "../actions/action.ts";
 import { ActionList } from "../actions/action_list.ts";
-import type { ClosedForm, UniformCosts } from "./closed_form.ts";
 import { listPolicies } from "../policies/list_policies.ts";
 import type { StepPolicy } from "../policies/policy.ts";
-import type { PlacedStage, Schedule, ScheduleOptions, WeightUpdates } from "../schedule.ts";
+import type { PlacedStage, Schedule, WeightUpdates } from "../schedule.ts";
+import type { ClosedForm, UniformCosts } from "./closed_form.ts";
+import type { ScheduleOptions } from "./options.ts";
 
 /** Where the stages of each replica of the pipeline sit. */
 export interface Place {

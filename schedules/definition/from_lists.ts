@@ -3,8 +3,7 @@
 import type { Action } from "../actions/action.ts";
 import { ActionList, KIND } from "../actions/action_list.ts";
 import { listPolicies } from "../policies/list_policies.ts";
-import type { ListedSchedule } from "../execution/execute.ts";
-import type { PlacedStage, Schedule } from "../schedule.ts";
+import type { ListedSchedule, PlacedStage, Schedule } from "../schedule.ts";
 
 /**
  * Makes a schedule from the lists of its workers, such as those of a CSV file. The placement is

@@ -2,9 +2,10 @@
 
 import type { Action } from "../actions/action.ts";
 import { peakOf } from "../actions/activations.ts";
+import type { ListedSchedule, Schedule } from "../schedule.ts";
+import { hostTable, pipelineWorkers } from "../stages.ts";
 import type { Costs } from "./costs.ts";
-import { type AwaitedInput, execute, type Execution, type ListedSchedule } from "./execute.ts";
-import { hostTable, pipelineWorkers, type Schedule } from "../schedule.ts";
+import { type AwaitedInput, execute, type Execution } from "./execute.ts";
 import { withLists } from "./simulate.ts";
 
 /** The measures of a schedule under given costs. */

@@ -1,8 +1,10 @@
 /** Runs action lists on paper: when each action starts and ends, each as soon as it can. */
 
 import { type ActionList, JOIN, KIND } from "../actions/action_list.ts";
-import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
-import { hostTable, type Schedule } from "../schedule.ts";
+import type { ListedSchedule } from "../schedule.ts";
+import { hostTable } from "../stages.ts";
+import type { Costs } from "./costs.ts";
+import { type StageTimes, stageTimes } from "./stage_times.ts";
 
 /** When every action of every worker runs. */
 export interface Timeline {
@@ -13,9 +15,6 @@ export interface Timeline {
   /** The end of the last action. */
   readonly makespan: number;
 }
-
-/** A schedule whose order is known: every list is there. */
-export type ListedSchedule = Schedule & { readonly lists: readonly ActionList[] };
 
 /** An input of an action. */
 export interface AwaitedInput {

@@ -2,11 +2,13 @@
 
 import { type Action, parts } from "../actions/action.ts";
 import { KIND } from "../actions/action_list.ts";
-import { type Costs, type StageTimes, stageTimes } from "./costs.ts";
-import type { ListedSchedule } from "./execute.ts";
 import { withOrders } from "../definition/from_lists.ts";
-import { type StepPolicy, takeOffers } from "../policies/policy.ts";
-import { hostTable, type Schedule } from "../schedule.ts";
+import { takeOffers } from "../policies/offers.ts";
+import type { StepPolicy } from "../policies/policy.ts";
+import type { ListedSchedule, Schedule } from "../schedule.ts";
+import { hostTable } from "../stages.ts";
+import type { Costs } from "./costs.ts";
+import { type StageTimes, stageTimes } from "./stage_times.ts";
 import { TimeQueue } from "./time_queue.ts";
 
 /**

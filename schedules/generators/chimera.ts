@@ -3,8 +3,8 @@
 import { B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import type { ChimeraScale, ScheduleOptions } from "../definition/options.ts";
 import { bidirectional, evenShare } from "../definition/placements.ts";
-import type { ChimeraScale, ScheduleOptions } from "../schedule.ts";
 import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /*

@@ -2,8 +2,9 @@
 
 import type { ScheduleDefinition } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
-import type { ScheduleOptions } from "../schedule.ts";
-import { greedyOrder, workloadOf } from "../search/greedy.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
+import { greedyOrder } from "../search/greedy.ts";
+import { workloadOf } from "../search/workload.ts";
 import { chimera } from "./chimera.ts";
 
 /**

@@ -3,7 +3,7 @@
 import { B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
-import type { ScheduleOptions } from "../schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 
 /**
  * The idle time holds for tB >= tF: the forward wave of each micro-batch follows the backward wave

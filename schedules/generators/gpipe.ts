@@ -3,8 +3,8 @@
 import { B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { linear } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 
 /** Holds for any tF and tB, D and N: T = (N + D - 1)(tF + tB), and N activations everywhere. */
 export function gpipeForm(

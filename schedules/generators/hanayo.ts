@@ -3,8 +3,8 @@
 import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { wave } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /**

@@ -3,8 +3,8 @@
 import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { looped } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 
 /**
  * The k-th forward or backward of a worker: D micro-batches run through one chunk, then the same

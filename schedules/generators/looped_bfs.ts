@@ -3,8 +3,8 @@
 import { B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { looped } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 
 /** The idle time holds for N >= D and any tF and tB; with fewer micro-batches it is a bound. */
 export function loopedBfsForm(

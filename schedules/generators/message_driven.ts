@@ -2,9 +2,9 @@
 
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { linear } from "../definition/placements.ts";
-import { messageDrivenPolicy } from "../policies/policy.ts";
-import type { ScheduleOptions } from "../schedule.ts";
+import { messageDrivenPolicy } from "../policies/message_driven_policy.ts";
 
 /**
  * No order is faster than 1F1B's (D-1)(tF + tB) of idle time, and no worker holds more than the

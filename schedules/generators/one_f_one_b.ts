@@ -3,8 +3,8 @@
 import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { linear } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 
 /** The order of worker s: min(N, D-1-s) forwards, then pairs of F and B, then backwards. */
 export function* oneFOneBOrder(

@@ -2,8 +2,8 @@
 
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../definition/options.ts";
 import { linear } from "../definition/placements.ts";
-import type { ScheduleOptions } from "../schedule.ts";
 import { oneFOneBForm, oneFOneBOrder } from "./one_f_one_b.ts";
 
 /**

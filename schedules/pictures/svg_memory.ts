@@ -2,7 +2,7 @@
 
 import { type Action, parts } from "../actions/action.ts";
 import type { Analysis } from "../execution/analyze.ts";
-import { pipelineWorkers } from "../schedule.ts";
+import { pipelineWorkers } from "../stages.ts";
 import { inkOf } from "./palette.ts";
 import { axisLine, round, text } from "./svg_shapes.ts";
 import { shortNumber, ticks } from "./ticks.ts";

@@ -2,7 +2,8 @@
 
 import { type ActionList, KIND } from "../actions/action_list.ts";
 import { activationChange, peakOf } from "../actions/activations.ts";
-import { isOffered, type StepPolicy } from "./policy.ts";
+import { isOffered } from "./offers.ts";
+import type { StepPolicy } from "./policy.ts";
 
 /** What an elastic policy may use. */
 export interface ElasticOptions {

@@ -3,8 +3,41 @@
 import type { ActionList } from "../actions/action_list.ts";
 import { peakOf } from "../actions/activations.ts";
 import { elasticPolicy } from "./elastic_policy.ts";
-import { listPolicy, type StepPolicy } from "./policy.ts";
-import { activationParts, type Schedule } from "../schedule.ts";
+import { isOffered } from "./offers.ts";
+import type { StepPolicy } from "./policy.ts";
+
+/**
+ * Follows an action list: its head as soon as the inputs of the head are there, never another.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual, strictEqual } from "node:assert/strict";
+ * import { ActionList, B, F, listPolicy } from "@troupe/troupe/schedules";
+ *
+ * const policy = listPolicy(ActionList.from([F(0, 0), B(0, 0)]));
+ * strictEqual(policy.next([F(0, 1)]), undefined);
+ * deepStrictEqual(policy.next([F(0, 1), F(0, 0)]), F(0, 0));
+ * strictEqual(policy.done, false);
+ * deepStrictEqual(policy.waitsFor, B(0, 0));
+ * ```
+ */
+export function listPolicy(list: ActionList): StepPolicy {
+  let index = 0;
+  return {
+    next(ready) {
+      const head = list.at(index);
+      if (head === undefined || !isOffered(ready, head)) return undefined;
+      index++;
+      return head;
+    },
+    get done() {
+      return index === list.length;
+    },
+    get waitsFor() {
+      return list.at(index);
+    },
+  };
+}
 
 /** How lists are followed, as plain data. */
 export interface ListPolicy {
@@ -65,57 +98,4 @@ export function listPolicies(
       `Cannot make a policy: the worker must be from 0 to ${lists.length - 1}, received ${worker}`,
     );
   };
-}
-
-/**
- * The same schedule with its lists followed in another way.
- *
- * @param activationLimit Elastic: the most activations of a worker, in micro-batches of 1/P of the
- * model as in {@linkcode Analysis.peakActivations}; for each worker what its list needs unless
- * given, and never less than that.
- * @throws {RangeError} if the schedule has no lists, or if the limit is no positive number.
- *
- * @example
- * ```ts
- * import { deepStrictEqual } from "node:assert/strict";
- * import { B, createSchedule, F, withPolicy } from "@troupe/troupe/schedules";
- *
- * const schedule = createSchedule("gpipe", { workers: 1, microBatches: 2 });
- * const policy = withPolicy(schedule, "elastic").policy(0);
- * policy.next([F(0, 0), F(0, 1)]);
- * deepStrictEqual(policy.next([B(0, 0)]), B(0, 0)); // F(0, 1) comes first, but is not here
- * ```
- */
-export function withPolicy(
-  schedule: Schedule,
-  name: ListPolicy["name"],
-  activationLimit?: number,
-): Schedule {
-  const { lists } = schedule;
-  if (lists === undefined) {
-    throw new RangeError(
-      `Cannot use the policy ${name}: the schedule must have lists, received ${schedule.name}`,
-    );
-  }
-  if (activationLimit === undefined) return followedBy({ ...schedule, lists }, { name });
-  if (!(activationLimit > 0)) {
-    throw new RangeError(
-      `Cannot use the policy ${name}: activationLimit must be a number above 0, ` +
-        `received ${activationLimit}`,
-    );
-  }
-  const limit = activationParts(schedule, activationLimit);
-  return followedBy({ ...schedule, lists }, { name, activationLimit: limit });
-}
-
-/** The schedule with its lists followed by a policy. */
-export function followedBy(
-  schedule: Schedule & { readonly lists: readonly ActionList[] },
-  listPolicy: ListPolicy,
-): Schedule {
-  return Object.freeze({
-    ...schedule,
-    listPolicy,
-    policy: listPolicies(schedule.lists, listPolicy),
-  });
 }

@@ -1,32 +1,8 @@
 /** A list scheduler: whenever a worker is free, it takes the best action that it can run. */
 
 import type { Action } from "../actions/action.ts";
-import { type Costs, type StageTimes, stageTimes } from "../execution/costs.ts";
-import { hostTable, type Schedule } from "../schedule.ts";
 import { TimeQueue } from "../execution/time_queue.ts";
-
-/** What is to be scheduled. */
-export interface Workload {
-  /** The number of workers. */
-  readonly workers: number;
-  /** The number of stages of one copy of the model. */
-  readonly stages: number;
-  /** The micro-batches of the step. */
-  readonly microBatches: number;
-  /** The worker of each stage of each replica, at index `replica * stages + stage`. */
-  readonly hosts: Int32Array;
-  /** For each micro-batch, the replica that computes it. */
-  readonly replicaOf: readonly number[];
-  /** What the stages cost. */
-  readonly times: StageTimes;
-}
-
-/** What a schedule does, without its order. */
-export function workloadOf(schedule: Schedule, costs: Costs = {}): Workload {
-  const { workers, stages, microBatches, replicaOf } = schedule;
-  const times = stageTimes(schedule, costs);
-  return { workers, stages, microBatches, replicaOf, hosts: hostTable(schedule), times };
-}
+import type { Workload } from "./workload.ts";
 
 /** How the list scheduler chooses. */
 export interface Strategy {

@@ -4,7 +4,7 @@ import { uniformInt } from "pure-rand/distribution/uniformInt";
 import { xoroshiro128plus } from "pure-rand/generator/xoroshiro128plus";
 import type { Action } from "../actions/action.ts";
 import { KIND, KINDS } from "../actions/action_list.ts";
-import type { Workload } from "./greedy.ts";
+import type { Workload } from "./workload.ts";
 
 /** How long to search, and within what. */
 export interface ImproveOptions {

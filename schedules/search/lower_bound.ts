@@ -1,7 +1,38 @@
 /** How long a step takes at least, whatever the order of its actions. */
 
 import { KIND } from "../actions/action_list.ts";
-import type { Workload } from "./greedy.ts";
+import type { Costs } from "../execution/costs.ts";
+import type { Schedule } from "../schedule.ts";
+import { partLimits } from "./limits.ts";
+import { type Workload, workloadOf } from "./workload.ts";
+
+/**
+ * The time that no order of the schedule's micro-batches can beat on the schedule's own placement
+ * (which worker holds which stage of which replica), within a limit of activations for each worker.
+ * Orders are of forwards and of backwards that are whole or split; in halves as well where the
+ * schedule has such; each forward may overlap with a backward where the costs have a time for that.
+ * On another placement another order may be faster.
+ *
+ * @param activationLimit In micro-batches of 1/P of the model; none unless given.
+ *
+ * @example 1F1B is the best order of its placement while backwards are whole
+ * ```ts
+ * import { ok } from "node:assert/strict";
+ * import { analyze, createSchedule, makespanLowerBound } from "@troupe/troupe/schedules";
+ *
+ * const schedule = createSchedule("1f1b", { workers: 4, microBatches: 8 });
+ * ok(makespanLowerBound(schedule) <= analyze(schedule).makespan);
+ * ```
+ */
+export function makespanLowerBound(
+  schedule: Schedule,
+  costs: Costs = {},
+  activationLimit = Infinity,
+): number {
+  const limits = partLimits(schedule, activationLimit);
+  const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
+  return lowerBound(workloadOf(schedule, costs), limits, hasHalves);
+}
 
 /**
  * A time that no order of the actions on this placement can beat: the largest of
@@ -20,7 +51,7 @@ import type { Workload } from "./greedy.ts";
  * @param limits For each worker, the most live (stage, micro-batch) activations.
  * @param hasHalves Whether backwards may come in halves: a gradient then travels one half at a time.
  */
-export function lowerBound(
+function lowerBound(
   load: Workload,
   limits: readonly number[],
   hasHalves: boolean,

@@ -1,20 +1,12 @@
 /** `search`: the shortest order found for given costs, within limits of memory. */
 
 import { type Action, I, parts, W } from "../actions/action.ts";
-import { analyze } from "../execution/analyze.ts";
-import type { Costs } from "../execution/costs.ts";
-import {
-  defineSchedule,
-  type Place,
-  type ScheduleDefinition,
-} from "../definition/define_schedule.ts";
+import type { ScheduleDefinition } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
-import { bidirectional, linear, looped, wave } from "../definition/placements.ts";
-import type { ListedSchedule } from "../execution/execute.ts";
-import { activationParts, type Schedule, type ScheduleOptions } from "../schedule.ts";
-import { greedyOrder, type Strategy, type Workload, workloadOf } from "./greedy.ts";
+import { givenSchedules, greedySchedules } from "./candidates.ts";
 import { improveOrder } from "./improve.ts";
-import { lowerBound } from "./lower_bound.ts";
+import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
+import { type Workload, workloadOf } from "./workload.ts";
 
 /** The orders that are improved, the best ones of all that were made. */
 const IMPROVED = 4;
@@ -25,19 +17,6 @@ const SEED = 1;
 
 /** The most workers times micro-batches: beyond, a search takes minutes. */
 const COMPUTED_MAX = 2 ** 16;
-
-/** A schedule that keeps the limits, and how long it takes. */
-interface Found {
-  readonly schedule: ListedSchedule;
-  readonly makespan: number;
-}
-
-/** What the schedules of a search are held to. */
-interface Limits {
-  readonly costs: Costs;
-  readonly activations: number;
-  readonly weights: number;
-}
 
 /**
  * Makes the definition of `search`. It takes the best of
@@ -81,108 +60,6 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
       return withOrders(best.schedule, "search", best.schedule.lists);
     },
   };
-}
-
-/**
- * The time that no order of the schedule's micro-batches can beat on the schedule's own placement
- * (which worker holds which stage of which replica), within a limit of activations for each worker.
- * Orders are of forwards and of backwards that are whole or split; in halves as well where the
- * schedule has such; each forward may overlap with a backward where the costs have a time for that.
- * On another placement another order may be faster.
- *
- * @param activationLimit In micro-batches of 1/P of the model; none unless given.
- *
- * @example 1F1B is the best order of its placement while backwards are whole
- * ```ts
- * import { ok } from "node:assert/strict";
- * import { analyze, createSchedule, makespanLowerBound } from "@troupe/troupe/schedules";
- *
- * const schedule = createSchedule("1f1b", { workers: 4, microBatches: 8 });
- * ok(makespanLowerBound(schedule) <= analyze(schedule).makespan);
- * ```
- */
-export function makespanLowerBound(
-  schedule: Schedule,
-  costs: Costs = {},
-  activationLimit = Infinity,
-): number {
-  const limits = partLimits(schedule, activationLimit);
-  const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
-  return lowerBound(workloadOf(schedule, costs), limits, hasHalves);
-}
-
-/** For each worker, a limit in micro-batches of 1/P of the model as one of (stage, micro-batch). */
-function partLimits(schedule: Schedule, activations: number): number[] {
-  return new Array(schedule.workers).fill(activationParts(schedule, activations));
-}
-
-function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
-  const { makespan, peakActivations, weights, schedule: listed } = analyze(schedule, limits.costs);
-  const fits = peakActivations.every((peak) => peak <= limits.activations + 1e-9) &&
-    weights.every((held) => held <= limits.weights + 1e-9);
-  return fits ? [{ schedule: listed, makespan }] : [];
-}
-
-function givenSchedules(
-  given: readonly ScheduleDefinition[],
-  options: ScheduleOptions,
-  limits: Limits,
-): Found[] {
-  return given.flatMap((definition) => {
-    const schedule = ifServed(() => definition.create(options));
-    const isFit = schedule?.workers === options.workers && schedule.updates === "flush";
-    return isFit ? ifServed(() => keepsLimits(schedule, limits)) ?? [] : [];
-  });
-}
-
-/** What `make` gives; undefined where it refuses its options with a RangeError. */
-function ifServed<T>(make: () => T): T | undefined {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof RangeError) return undefined;
-    throw error;
-  }
-}
-
-/** The placements of which the list scheduler makes orders. */
-const PLACES: readonly ((options: ScheduleOptions) => Place)[] = [
-  linear,
-  looped,
-  wave,
-  (options) => ({ ...bidirectional(options) }),
-];
-
-function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
-  return PLACES.flatMap((place) => {
-    const empty = defineSchedule({ name: "search", summary: "", place, order: () => [] });
-    return ifServed(() => {
-      const base = empty.create(options);
-      const load = workloadOf(base, limits.costs);
-      return strategies(base, limits).flatMap((strategy) => {
-        const orders = ifServed(() => greedyOrder(load, strategy));
-        return orders === undefined ? [] : keepsLimits(withOrders(base, "search", orders), limits);
-      });
-    }) ?? [];
-  });
-}
-
-function* strategyGrid(limits: readonly number[]): Iterable<Strategy> {
-  const pipeLimit = Infinity;
-  yield { isSplit: false, isForwardFirst: false, limits, pipeLimit, patience: 0 };
-  for (const isForwardFirst of [false, true]) {
-    for (const patience of [0, 0.5, 1]) {
-      yield { isSplit: true, isForwardFirst, limits, pipeLimit, patience };
-    }
-  }
-}
-
-function strategies(base: Schedule, { activations }: Limits): Strategy[] {
-  const limits = partLimits(base, activations);
-  const tapered = limits.map((limit, worker) =>
-    Math.min(limit, Math.max(2, Math.ceil(2 * limit * (1 - worker / base.workers))))
-  );
-  return [...strategyGrid(limits), ...strategyGrid(tapered)];
 }
 
 /** Leaves one of those that take the same time on the same placement. */

@@ -2,14 +2,10 @@
 
 import { type Action, formatAction, parts } from "../actions/action.ts";
 import type { ActionList } from "../actions/action_list.ts";
-import {
-  type AwaitedInput,
-  execute,
-  type Execution,
-  type ListedSchedule,
-} from "../execution/execute.ts";
-import { hostTable } from "../schedule.ts";
-import type { Violation } from "./validate.ts";
+import { type AwaitedInput, execute, type Execution } from "../execution/execute.ts";
+import type { ListedSchedule } from "../schedule.ts";
+import { hostTable } from "../stages.ts";
+import type { Violation } from "./violation.ts";
 
 /** A worker that cannot go on. */
 interface Wait {

@@ -18,7 +18,7 @@ import {
   W,
   withOrders,
 } from "../../schedules/mod.ts";
-import { hostTable } from "../../schedules/schedule.ts";
+import { hostTable } from "../../schedules/stages.ts";
 
 const PLACED = [
   ["1f1b", { workers: 1, microBatches: 3 }],

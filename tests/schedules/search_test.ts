@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import fc from "../fast_check.ts";
 import { contests, hold, searchTable } from "../../bench/search.ts";
 import { analyze, type Costs, createSchedule, validate, withOrders } from "../../schedules/mod.ts";
-import { greedyOrder, workloadOf } from "../../schedules/search/greedy.ts";
+import { greedyOrder } from "../../schedules/search/greedy.ts";
+import { workloadOf } from "../../schedules/search/workload.ts";
 
 Deno.test("search is never worse than the best schedule by rule, and often better", () => {
   const outcomes = contests().map((contest) => {

@@ -3,8 +3,8 @@
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
-import type { ScheduleOptions } from "../../schedule.ts";
 import { inSlotOrder, type SlottedAction } from "../../definition/slots.ts";
 
 /** The slots of F and I of both stages of worker r for micro-batch 0; six slots on for each more. */

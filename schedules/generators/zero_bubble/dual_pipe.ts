@@ -3,8 +3,8 @@
 import { type Action, B, F, I, overlap, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
-import type { ScheduleOptions } from "../../schedule.ts";
 
 /** What a worker does for one of its two streams: its stage, and the first of its micro-batches. */
 interface Stream {

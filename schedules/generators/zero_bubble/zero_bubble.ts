@@ -3,8 +3,8 @@
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../../definition/options.ts";
 import { linear } from "../../definition/placements.ts";
-import type { ScheduleOptions } from "../../schedule.ts";
 
 /**
  * The order of a worker: `warmUp` forwards; then I, a W where as many activations are held as may

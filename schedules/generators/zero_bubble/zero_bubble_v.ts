@@ -3,8 +3,8 @@
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
 import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
-import type { ScheduleOptions } from "../../schedule.ts";
 
 /**
  * Holds for tF = tI = tW: no idle time between a worker's first and last action, and the workers

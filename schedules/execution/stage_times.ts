@@ -1,0 +1,112 @@
+/** What each stage of a schedule takes, worked out from the costs of the model. */
+
+import type { Schedule } from "../schedule.ts";
+import { pipelineWorkers } from "../stages.ts";
+import type { Cost, Costs } from "./costs.ts";
+
+/** The durations of each stage of one schedule. */
+export interface StageTimes {
+  /** For each kind of action (F, B, I, W) and each stage. */
+  readonly durations: readonly Float64Array[];
+  /** What a forward and a backward take when they overlap; undefined for the sum of both. */
+  readonly overlap: number | undefined;
+  /** The time of a message from each stage to the next, and back. */
+  readonly send: Float64Array;
+}
+
+/**
+ * Works out what each stage of a schedule costs.
+ *
+ * @throws {RangeError} if a cost is negative or not finite, if the parts of a backward do not add
+ * up to the whole, or if the model is cut into slices that the stages cannot share.
+ *
+ * @example A stage is half of a worker's share where each worker holds two
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { createSchedule, stageTimes } from "@troupe/troupe/schedules";
+ *
+ * const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
+ * const { durations } = stageTimes(schedule, { forward: [1, 2, 3, 4] });
+ * deepStrictEqual([...durations[0] ?? []], [3, 7]);
+ * ```
+ */
+export function stageTimes(schedule: Schedule, costs: Costs = {}): StageTimes {
+  const share = (name: string, cost: Cost) => stageShares(schedule, name, cost);
+  const forward = share("forward", costs.forward ?? 1);
+  const { backward, input, weight } = backwardParts(costs, share);
+  const scale = pipelineWorkers(schedule) / schedule.stages;
+  if (costs.overlap !== undefined) checkCost("overlap", costs.overlap);
+  return {
+    durations: [forward, backward, input, weight],
+    overlap: costs.overlap === undefined ? undefined : costs.overlap * scale,
+    send: sendTimes(schedule, costs.send ?? 0),
+  };
+}
+
+/** Of the whole backward and its two parts, works out those that were not given. */
+function backwardParts(
+  costs: Costs,
+  share: (name: string, cost: Cost) => Float64Array,
+): { backward: Float64Array; input: Float64Array; weight: Float64Array } {
+  const given = (name: "backward" | "input" | "weight") =>
+    costs[name] === undefined ? undefined : share(name, costs[name]);
+  const whole = given("backward");
+  let input = given("input");
+  let weight = given("weight");
+  if (whole === undefined) {
+    input ??= share("input", 1);
+    weight ??= share("weight", 1);
+    return { backward: input.map((time, s) => time + (weight?.[s] ?? 0)), input, weight };
+  }
+  input ??= whole.map((time, s) => weight === undefined ? time / 2 : time - (weight[s] ?? 0));
+  weight ??= whole.map((time, s) => time - (input?.[s] ?? 0));
+  for (let s = 0; s < whole.length; s++) {
+    const [b, i, w] = [whole[s] ?? 0, input[s] ?? 0, weight[s] ?? 0];
+    if (i >= 0 && w >= 0 && Math.abs(b - i - w) <= 1e-9 * b) continue;
+    throw new RangeError(
+      `Cannot use these costs: backward must be the sum of input and weight, ` +
+        `received ${b}, ${i} and ${w} for stage ${s}`,
+    );
+  }
+  return { backward: whole, input, weight };
+}
+
+function stageShares(schedule: Schedule, name: string, cost: Cost): Float64Array {
+  const { stages } = schedule;
+  if (typeof cost === "number") {
+    checkCost(name, cost);
+    return new Float64Array(stages).fill(cost * pipelineWorkers(schedule) / stages);
+  }
+  const slices = slicesOfStage(schedule, name, cost);
+  return Float64Array.from(
+    { length: stages },
+    (_, s) => cost.slice(s * slices, (s + 1) * slices).reduce((sum, time) => sum + time, 0),
+  );
+}
+
+function sendTimes(schedule: Schedule, cost: Cost): Float64Array {
+  const { stages } = schedule;
+  if (typeof cost === "number") {
+    checkCost("send", cost);
+    return new Float64Array(stages).fill(cost);
+  }
+  const slices = slicesOfStage(schedule, "send", cost);
+  return Float64Array.from({ length: stages }, (_, s) => cost[(s + 1) * slices - 1] ?? 0);
+}
+
+function slicesOfStage(schedule: Schedule, name: string, cost: readonly number[]): number {
+  for (const time of cost) checkCost(name, time);
+  const slices = cost.length / schedule.stages;
+  if (Number.isInteger(slices) && slices > 0) return slices;
+  throw new RangeError(
+    `Cannot use these costs: the length of ${name} must be a multiple of the ` +
+      `${schedule.stages} stages of ${schedule.name}, received ${cost.length}`,
+  );
+}
+
+function checkCost(name: string, cost: number): void {
+  if (Number.isFinite(cost) && cost >= 0) return;
+  throw new RangeError(
+    `Cannot use these costs: ${name} must be a finite number, at least 0, received ${cost}`,
+  );
+}

@@ -20,6 +20,7 @@ export * from "./rehearsal/mod.ts";
 export * from "./runtime/mod.ts";
 export * from "./run/train.ts";
 export * from "./run/train_event.ts";
+export * from "./run/options/prepare_run.ts";
 export * from "./run/options/train_options.ts";
 export * from "./run/options/trainable.ts";
 export * from "./checkpoints/weights.ts";

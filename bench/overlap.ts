@@ -8,7 +8,7 @@
 import type { Engine, SyncStrategy } from "../actors/run/engines/engine.ts";
 import { openPipeline } from "../actors/run/engines/pipeline.ts";
 import type { TracedAction } from "../actors/pipeline/protocol.ts";
-import { prepareRun } from "../actors/run/options/train_options.ts";
+import { prepareRun } from "../actors/run/options/prepare_run.ts";
 import { gpt2 } from "../kernels/mod.ts";
 import { print } from "../console/command.ts";
 import type { Row } from "./support/row.ts";

@@ -7,7 +7,7 @@
 import type { Engine } from "../actors/run/engines/engine.ts";
 import { openPipeline } from "../actors/run/engines/pipeline.ts";
 import { openSerial } from "../actors/run/engines/serial.ts";
-import { prepareRun } from "../actors/run/options/train_options.ts";
+import { prepareRun } from "../actors/run/options/prepare_run.ts";
 import { ADAMW_DEFAULTS, type DeviceName } from "../kernels/mod.ts";
 import { measureBalance } from "./balance.ts";
 import { benchDevices } from "./support/devices.ts";

@@ -6,10 +6,10 @@
 
 import { ASYNC_SUPERVISOR } from "../pipeline/async_supervisor.ts";
 import { ASYNC_WORKER } from "../pipeline/async_worker.ts";
+import type { DeviceChoice } from "../../kernels/mod.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal } from "../simulation/mod.ts";
 import { SUPERVISOR } from "../pipeline/supervisor.ts";
-import type { PreparedRun } from "./options/train_options.ts";
 import { WORKER } from "../pipeline/worker.ts";
 
 /** What is asked of a journal. */
@@ -30,14 +30,22 @@ export interface RunJournal {
   readonly whenFull?: "go-on" | "stop" | undefined;
 }
 
+/** What a journal's header says of its run. */
+export interface JournaledRun {
+  /** Seed of the runtime's own draws. */
+  readonly seed: number;
+  /** Where actors run. */
+  readonly runtime: string;
+  /** What computes. */
+  readonly device: DeviceChoice;
+}
+
 /** The journal of a run that is written. */
 export interface OpenJournal {
   /** Aborted, for the reason why, when the run is to end as its journal cannot go on. */
   readonly ended: AbortSignal;
   /** Begins the journal of the `nth` time, from 0, that the run starts its workers. */
-  begin(run: Pick<PreparedRun, "seed" | "runtime" | "device">, nth: number): Promise<
-    ObserverSpec | undefined
-  >;
+  begin(run: JournaledRun, nth: number): Promise<ObserverSpec | undefined>;
 }
 
 /** How the actors of training are made. */

@@ -20,7 +20,8 @@ import { assertWritten } from "./run_journal.ts";
 import { runAhead } from "./run_ahead.ts";
 import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
-import { prepareRun, type TrainOptions } from "./options/train_options.ts";
+import { prepareRun } from "./options/prepare_run.ts";
+import type { TrainOptions } from "./options/train_options.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 
 export { NonFiniteError } from "../commit/non_finite.ts";

@@ -12,7 +12,7 @@ import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "../recovery/recovery.ts";
 import { openSerial } from "./serial.ts";
 import { openSerialAsync } from "./serial_async.ts";
-import type { PreparedRun } from "../options/train_options.ts";
+import type { PreparedRun } from "../options/prepare_run.ts";
 
 /** Opens the engine of a run. */
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {

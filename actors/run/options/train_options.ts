@@ -1,50 +1,27 @@
 /**
- * What `train()` is asked to do, checked at the door.
+ * What `train()` is asked to do.
  *
  * @module
  */
 
-import {
-  ADAMW_DEFAULTS,
-  assertMachineHolds,
-  type Batch,
-  type DeviceName,
-  initialValues,
-  type LearningRate,
-  type Model,
-  type ModelProgram,
-  type OptimizerOptions,
-  type Precision,
-  type Recompute,
-  resolveDevice,
-  type StageState,
+import type {
+  Batch,
+  DeviceName,
+  LearningRate,
+  Model,
+  OptimizerOptions,
+  Precision,
+  Recompute,
+  StageState,
 } from "../../../kernels/mod.ts";
-import {
-  createSchedule,
-  type ListPolicy,
-  type Schedule,
-  type ScheduleOptions,
-  withPolicy,
-} from "../../../schedules/mod.ts";
-import { checkOptions } from "./check_options.ts";
-import { type Checkpoint, checkWritable, encodeConfig } from "../../checkpoints/checkpoint.ts";
-import { compileRun } from "../compile_run.ts";
-import type { EngineOptions, SyncStrategy } from "../engines/engine.ts";
-import type { LinkOptions } from "../../pipeline/link.ts";
+import type { ListPolicy, Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
+import type { Checkpoint } from "../../checkpoints/checkpoint.ts";
 import type { WorkerFault } from "../../pipeline/faults.ts";
-import type { LossScale } from "../../commit/loss_scale.ts";
-import { assertMemory } from "../memory_limit.ts";
-import { totalMemory } from "../memory_plan.ts";
-import { describePlan, type Plan } from "../plan.ts";
-import { assertServable, assertTrainable } from "./trainable.ts";
-import { checkResume, checkTensors } from "./resumed.ts";
-import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
-import { type OpenJournal, openRunJournal, type RunJournal } from "../run_journal.ts";
-import type { Data } from "../step_data.ts";
+import type { LinkOptions } from "../../pipeline/link.ts";
 import type { System } from "../../runtime/mod.ts";
-import { checkProcesses } from "../../runtime/transports/process/check.ts";
-import { tidyStationFolders } from "../../runtime/transports/process/station_folder.ts";
-import { readWeights } from "../../checkpoints/weights.ts";
+import type { SyncStrategy } from "../engines/engine.ts";
+import type { RunJournal } from "../run_journal.ts";
+import type { Data } from "../step_data.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
 export type RuntimeName = "workers" | "local" | "serial";
@@ -172,147 +149,4 @@ export interface TrainOptions {
   readonly system?: System | undefined;
   /** Told in words: which device is used and why, and what is fetched. */
   readonly announce?: (line: string) => void;
-}
-
-/** Everything that a run is made from: options checked, defaults filled in. */
-export interface PreparedRun extends EngineOptions {
-  /** Optimizer steps of the whole run. */
-  readonly steps: number;
-  /** Micro-batches of one step, all data-parallel replicas together. */
-  readonly microBatches: number;
-  /** How the loss is scaled; undefined where a step that overflows ends the run. */
-  readonly lossScaling: LossScale | undefined;
-  /** Where checkpoints go; their configuration is as they will keep it. */
-  readonly checkpoint: TrainOptions["checkpoint"];
-  /** Where the journal goes. */
-  readonly journal: OpenJournal | undefined;
-  /** How each worker is kept apart from the others. */
-  readonly isolation: "worker" | "process";
-  /** What workers are asked to suffer. */
-  readonly faults: readonly WorkerFault[];
-  /** How often each worker may fail within ten minutes before the run ends. */
-  readonly retries: number;
-  /** Told in words what the user should know. */
-  readonly announce: (line: string) => void;
-  /** Where actors run. */
-  readonly runtime: RuntimeName;
-  /** The learning rate of each step. */
-  readonly rate: LearningRate;
-  /** What is about to run. */
-  readonly plan: Plan;
-}
-
-/** Failures of a worker that a run outlives unless asked otherwise. */
-const RETRIES = 3;
-
-/** What nobody works at for so long has stalled, unless asked otherwise. */
-const STALL_MS = 60_000;
-
-/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */
-const COARSENING = 4;
-
-/**
- * Checks the options of a run and fills in its defaults; fetches the device where needed.
- *
- * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
- */
-export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
-  checkOptions(options);
-  const { steps, microBatches = 4, workers = 1, replicas = 1, runtime = "workers" } = options;
-  const { coarsening = COARSENING, clip, link } = options;
-  checkSizes({ workers, microBatches, replicas });
-  const { schedule: named = "1f1b" } = options;
-  const scheduleOptions: ScheduleOptions = { ...options.scheduleOptions, workers, microBatches };
-  const made = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;
-  const schedule = options.policy
-    ? withPolicy(made, options.policy, scheduleOptions.activationLimit)
-    : made;
-  if (typeof named !== "string" && schedule.microBatches !== microBatches) {
-    throw new RangeError(
-      `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${schedule.microBatches}`,
-    );
-  }
-  assertTrainable(schedule);
-  if (options.journal && runtime === "serial") {
-    throw new RangeError(
-      "Cannot write a journal: the runtime must have actors, workers or local, received serial",
-    );
-  }
-  const compiled = compileRun(options, schedule), { model, stage, memory } = compiled;
-  const { sync = "end", precision = "fp32", lossScale } = options, ties = model.ties.length;
-  assertServable(schedule, { replicas, sync, clip, precision, lossScale, ties });
-  const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;
-  assertMachineHolds("Cannot train", replicas * (totalMemory(memory) + isolates));
-  const device = await resolveDevice(options.device ?? "auto", options.announce);
-  // Before the first weights are drawn: they may be too many.
-  assertMemory(options, schedule, compiled, device.name);
-  const state = await firstState(model, options);
-  const { learningRate = 1e-3 } = options;
-  const rate: LearningRate = typeof learningRate === "number"
-    ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
-    : { ...learningRate, steps };
-  const checkpoint = options.checkpoint &&
-    { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
-  if (checkpoint) await checkWritable(checkpoint.directory);
-  if (runtime === "workers" && options.isolation === "process") checkProcesses();
-  tidyStationFolders();
-  const { announce = () => {} } = options;
-  const journal = options.journal && await openRunJournal(options.journal, announce);
-  const { predictions } = options.model;
-  return {
-    steps,
-    microBatches: replicas * schedule.microBatches,
-    predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
-    runtime,
-    schedule,
-    scheduleOptions,
-    replicas,
-    halves: compiled.halves,
-    model,
-    state,
-    rate,
-    plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
-    device,
-    stage,
-    sync,
-    reduce: options.reduce ?? "deterministic",
-    coarsening,
-    clip,
-    link,
-    lossScaling: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
-    isolation: options.isolation ?? "worker",
-    checkpoint,
-    journal,
-    system: options.system,
-    faults: options.faults ?? [],
-    heapLimitMb: options.heapLimitMb,
-    stallMs: options.stallMs ?? STALL_MS,
-    retries: options.retries ?? RETRIES,
-    announce,
-    isTraced: options.trace ?? false,
-    seed: options.seed ?? 1,
-  };
-}
-
-/** Weights and moments before the first step: resumed, given or drawn. */
-async function firstState(
-  { parameters, ties }: ModelProgram,
-  { resume, weights, seed = 1, optimizer = ADAMW_DEFAULTS }: TrainOptions,
-): Promise<StageState> {
-  if (resume) {
-    checkResume({ parameters }, optimizer, resume);
-    return resume.state;
-  }
-  const moments = new Map();
-  if (typeof weights === "string") {
-    return { weights: await readWeights(weights, parameters, ties), moments };
-  }
-  if (weights) {
-    checkTensors("weights", parameters, weights);
-    return { weights, moments };
-  }
-  const drawn = parameters.map(({ name, spec }) =>
-    [name, initialValues(spec, name, seed)] as const
-  );
-  return { weights: new Map(drawn), moments };
 }

@@ -1,0 +1,195 @@
+/**
+ * A run that can begin: its options checked, their defaults filled in, its model compiled.
+ *
+ * @module
+ */
+
+import { assertMachineHolds, type LearningRate, resolveDevice } from "../../../kernels/mod.ts";
+import {
+  createSchedule,
+  type Schedule,
+  type ScheduleOptions,
+  withPolicy,
+} from "../../../schedules/mod.ts";
+import { checkWritable, encodeConfig } from "../../checkpoints/checkpoint.ts";
+import type { LossScale } from "../../commit/loss_scale.ts";
+import type { WorkerFault } from "../../pipeline/faults.ts";
+import { checkProcesses } from "../../runtime/transports/process/check.ts";
+import { tidyStationFolders } from "../../runtime/transports/process/station_folder.ts";
+import { type CompiledRun, compileRun } from "../compile_run.ts";
+import type { EngineOptions } from "../engines/engine.ts";
+import { assertMemory } from "../memory_limit.ts";
+import { totalMemory } from "../memory_plan.ts";
+import { describePlan, type Plan } from "../plan.ts";
+import { type OpenJournal, openRunJournal } from "../run_journal.ts";
+import { checkOptions } from "./check_options.ts";
+import { firstState, SEED } from "./first_state.ts";
+import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
+import type { RuntimeName, TrainOptions } from "./train_options.ts";
+import { assertServable, assertTrainable } from "./trainable.ts";
+
+/** Everything that a run is made from: options checked, defaults filled in. */
+export interface PreparedRun extends EngineOptions {
+  /** Optimizer steps of the whole run. */
+  readonly steps: number;
+  /** Micro-batches of one step, all data-parallel replicas together. */
+  readonly microBatches: number;
+  /** How the loss is scaled; undefined where a step that overflows ends the run. */
+  readonly lossScaling: LossScale | undefined;
+  /** Where checkpoints go; their configuration is as they will keep it. */
+  readonly checkpoint: TrainOptions["checkpoint"];
+  /** Where the journal goes. */
+  readonly journal: OpenJournal | undefined;
+  /** How each worker is kept apart from the others. */
+  readonly isolation: "worker" | "process";
+  /** What workers are asked to suffer. */
+  readonly faults: readonly WorkerFault[];
+  /** How often each worker may fail within ten minutes before the run ends. */
+  readonly retries: number;
+  /** Told in words what the user should know. */
+  readonly announce: (line: string) => void;
+  /** Where actors run. */
+  readonly runtime: RuntimeName;
+  /** The learning rate of each step. */
+  readonly rate: LearningRate;
+  /** What is about to run. */
+  readonly plan: Plan;
+}
+
+/** Failures of a worker that a run outlives unless asked otherwise. */
+const RETRIES = 3;
+
+/** What nobody works at for so long has stalled, unless asked otherwise. */
+const STALL_MS = 60_000;
+
+/** Buckets of a chunk unless asked otherwise: AxoNN found 2 to 4 best (section V-C). */
+const COARSENING = 4;
+
+/** Options, and in place of those that were not given what they then are. */
+type FilledOptions = ReturnType<typeof withDefaults>;
+
+function withDefaults(options: TrainOptions) {
+  const { precision = "fp32", announce = () => {} } = options;
+  return {
+    ...options,
+    precision,
+    announce,
+    microBatches: options.microBatches ?? 4,
+    workers: options.workers ?? 1,
+    replicas: options.replicas ?? 1,
+    runtime: options.runtime ?? "workers",
+    isolation: options.isolation ?? "worker",
+    schedule: options.schedule ?? "1f1b",
+    sync: options.sync ?? "end",
+    reduce: options.reduce ?? "deterministic",
+    coarsening: options.coarsening ?? COARSENING,
+    lossScale: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
+    faults: options.faults ?? [],
+    stallMs: options.stallMs ?? STALL_MS,
+    retries: options.retries ?? RETRIES,
+    seed: options.seed ?? SEED,
+  } as const;
+}
+
+/**
+ * Checks the options of a run and fills in its defaults; fetches the device where needed.
+ *
+ * @throws {RangeError} {@linkcode TypeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
+  checkOptions(options);
+  const filled = withDefaults(options), { runtime, replicas, announce } = filled;
+  checkSizes(filled);
+  const { schedule, scheduleOptions } = chooseSchedule(filled);
+  const compiled = compileServable(filled, schedule), { model, stage, memory, halves } = compiled;
+  const device = await resolveDevice(options.device ?? "auto", options.announce);
+  // Before the first weights are drawn: they may be too many.
+  assertMemory(options, schedule, compiled, device.name);
+  const state = await firstState(model, options);
+  const { checkpoint, journal } = await openOutputs(filled);
+  const { predictions } = options.model;
+  return {
+    steps: options.steps,
+    microBatches: replicas * schedule.microBatches,
+    predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
+    runtime,
+    schedule,
+    scheduleOptions,
+    replicas,
+    halves,
+    model,
+    state,
+    rate: rateOf(options),
+    plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
+    device,
+    stage,
+    sync: filled.sync,
+    reduce: filled.reduce,
+    coarsening: filled.coarsening,
+    clip: options.clip,
+    link: options.link,
+    lossScaling: filled.lossScale,
+    isolation: filled.isolation,
+    checkpoint,
+    journal,
+    system: options.system,
+    faults: filled.faults,
+    heapLimitMb: options.heapLimitMb,
+    stallMs: filled.stallMs,
+    retries: filled.retries,
+    announce,
+    isTraced: options.trace ?? false,
+    seed: filled.seed,
+  };
+}
+
+/** The schedule that is named or given, as it is followed. */
+function chooseSchedule(
+  { schedule: named, policy, workers, microBatches, ...options }: FilledOptions,
+): { readonly schedule: Schedule; readonly scheduleOptions: ScheduleOptions } {
+  const scheduleOptions: ScheduleOptions = { ...options.scheduleOptions, workers, microBatches };
+  const made = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;
+  const schedule = policy ? withPolicy(made, policy, scheduleOptions.activationLimit) : made;
+  if (typeof named !== "string" && schedule.microBatches !== microBatches) {
+    throw new RangeError(
+      `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${schedule.microBatches}`,
+    );
+  }
+  assertTrainable(schedule);
+  return { schedule, scheduleOptions };
+}
+
+/** Compiles the model for its schedule, if these options and this machine can serve both. */
+function compileServable(options: FilledOptions, schedule: Schedule): CompiledRun {
+  const { runtime, replicas } = options;
+  if (options.journal && runtime === "serial") {
+    throw new RangeError(
+      "Cannot write a journal: the runtime must have actors, workers or local, received serial",
+    );
+  }
+  const compiled = compileRun(options, schedule);
+  assertServable(schedule, { ...options, ties: compiled.model.ties.length });
+  const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;
+  assertMachineHolds("Cannot train", replicas * (totalMemory(compiled.memory) + isolates));
+  return compiled;
+}
+
+/** The learning rate of each step. */
+function rateOf({ learningRate = 1e-3, steps }: TrainOptions): LearningRate {
+  return typeof learningRate === "number"
+    ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
+    : { ...learningRate, steps };
+}
+
+/** Makes sure that what the run will leave can be written, and that its processes can start. */
+async function openOutputs(
+  { runtime, isolation, announce, ...options }: FilledOptions,
+): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
+  const checkpoint = options.checkpoint &&
+    { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
+  if (checkpoint) await checkWritable(checkpoint.directory);
+  if (runtime === "workers" && isolation === "process") checkProcesses();
+  tidyStationFolders();
+  const journal = options.journal && await openRunJournal(options.journal, announce);
+  return { checkpoint, journal };
+}

@@ -6,7 +6,7 @@
  * @module
  */
 
-import type { LinkOptions } from "../actors/pipeline/link.ts";
+import type { LinkOptions } from "../actors/pipeline/emulated_link.ts";
 
 const UNITS: Readonly<Record<string, number>> = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
 

@@ -9,7 +9,7 @@
  */
 
 import type { Batch, MessageArray, StageMemory } from "../../kernels/mod.ts";
-import type { LinkMessage } from "./link.ts";
+import type { LinkMessage } from "./emulated_link.ts";
 import type { FromAnyWorker, Stalled, TracedAction } from "./protocol.ts";
 import type { ActorRef, Down } from "../runtime/mod.ts";
 

@@ -12,14 +12,14 @@
 import type { Batch, StageMemory, StageState } from "../../kernels/mod.ts";
 import type { AsyncSupervisorMessage, AsyncWorkerMessage, UpdateTerms } from "./async_protocol.ts";
 import { ASYNC_WORKER, type AsyncWorkerInit } from "./async_worker.ts";
-import { openAnswers } from "./answers.ts";
+import { openAnswers } from "./supervisor/owed_replies.ts";
 import { areFinite } from "../run/engines/engine.ts";
-import { openEvaluations } from "./evaluation.ts";
-import { gather, type Take } from "./gather.ts";
+import { openEvaluations } from "./supervisor/evaluation.ts";
+import { gather, type Take } from "./supervisor/gather.ts";
 import type { StepOutcome, TracedAction } from "./protocol.ts";
-import { reportStall } from "./stall_report.ts";
-import { joinStates, moved } from "./states.ts";
-import type { Isolation } from "./supervisor.ts";
+import { reportStall } from "./supervisor/stall_report.ts";
+import { joinStates, moved } from "./stage_states.ts";
+import type { Isolation } from "./supervisor/supervisor.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Reply } from "../runtime/mod.ts";
 
 /** What the supervisor is made from. */

@@ -28,11 +28,11 @@ import type {
   Update,
   UpdateTerms,
 } from "./async_protocol.ts";
-import { openFault, type WorkerFault } from "./faults.ts";
-import { type LinkOptions, openLink } from "./link.ts";
+import { openFault, type WorkerFault } from "./worker/faults.ts";
+import { type LinkOptions, openLink } from "./emulated_link.ts";
 import type { TracedAction, WorkerReport } from "./protocol.ts";
 import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "../runtime/mod.ts";
-import { moved } from "./states.ts";
+import { moved } from "./stage_states.ts";
 
 /** Everything a worker is made from, as plain data. */
 export interface AsyncWorkerInit {

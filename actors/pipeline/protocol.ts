@@ -13,7 +13,7 @@
 import type { Batch, MessageArray, StageMemory, StageState } from "../../kernels/mod.ts";
 import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
 import type { Share } from "./layout.ts";
-import type { LinkMessage } from "./link.ts";
+import type { LinkMessage } from "./emulated_link.ts";
 import type { PolicyData } from "./policy_data.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 

@@ -20,7 +20,7 @@ import {
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import type { StageCopy } from "./layout.ts";
-import { joinPieces, pieceOf } from "./pieces.ts";
+import { joinPieces, pieceOf } from "./worker/halves.ts";
 import { openStandIn, type StageKernels } from "../rehearsal/stand_in.ts";
 
 /** A copy of a stage that is open on this worker. */

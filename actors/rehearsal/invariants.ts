@@ -8,8 +8,8 @@ import { type Action, formatAction, parseAction, parts } from "../../schedules/m
 import type { EngineOptions } from "../run/engines/engine.ts";
 import type { View, World } from "../simulation/mod.ts";
 import { StandIn } from "./stand_in.ts";
-import type { SupervisorView } from "../pipeline/supervisor.ts";
-import type { WorkerView } from "../pipeline/worker.ts";
+import type { SupervisorView } from "../pipeline/supervisor/supervisor.ts";
+import type { WorkerView } from "../pipeline/worker/worker.ts";
 
 /** The parts of actions that were named once. */
 const known = new Map<string, readonly Action[]>();

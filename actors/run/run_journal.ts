@@ -9,8 +9,8 @@ import { ASYNC_WORKER } from "../pipeline/async_worker.ts";
 import type { DeviceChoice } from "../../kernels/mod.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal } from "../simulation/mod.ts";
-import { SUPERVISOR } from "../pipeline/supervisor.ts";
-import { WORKER } from "../pipeline/worker.ts";
+import { SUPERVISOR } from "../pipeline/supervisor/supervisor.ts";
+import { WORKER } from "../pipeline/worker/worker.ts";
 
 /** What is asked of a journal. */
 export interface RunJournal {

@@ -10,10 +10,10 @@ import type { AsyncSupervisorMessage } from "../../pipeline/async_protocol.ts";
 import { ASYNC_SUPERVISOR, type AsyncSupervisorInit } from "../../pipeline/async_supervisor.ts";
 import type { AsyncWorkerInit } from "../../pipeline/async_worker.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
-import type { WorkerFault } from "../../pipeline/faults.ts";
+import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import { stateOf } from "./pipeline.ts";
 import type { StepOutcome } from "../../pipeline/protocol.ts";
-import type { Isolation } from "../../pipeline/supervisor.ts";
+import type { Isolation } from "../../pipeline/supervisor/supervisor.ts";
 import { startSupervisor } from "./supervised.ts";
 import { openTerms } from "../../pipeline/update_terms.ts";
 

@@ -14,7 +14,7 @@ import type {
 } from "../../../kernels/mod.ts";
 import type { Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
 import { dealMicroBatches } from "../../pipeline/layout.ts";
-import type { LinkOptions } from "../../pipeline/link.ts";
+import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
 import type { Deal, StepOutcome, StepRequest } from "../../pipeline/protocol.ts";
 import type { ObserverSpec, System } from "../../runtime/mod.ts";

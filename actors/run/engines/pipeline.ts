@@ -13,16 +13,20 @@ import {
   withAliases,
 } from "../../../kernels/mod.ts";
 import { pipelineWorkers } from "../../../schedules/mod.ts";
-import type { TieEnd } from "../../commit/closing.ts";
+import type { TieEnd } from "../../commit/gradient_sync.ts";
 import { eagerStages } from "../../commit/eager_stages.ts";
 import { dealOf, type Engine, type EngineOptions, trainedTies, withoutAliases } from "./engine.ts";
-import type { WorkerFault } from "../../pipeline/faults.ts";
+import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
 import type { StepOutcome, SupervisorMessage } from "../../pipeline/protocol.ts";
 import { startSupervisor } from "./supervised.ts";
-import { type Isolation, SUPERVISOR, type SupervisorInit } from "../../pipeline/supervisor.ts";
-import type { WorkerInit } from "../../pipeline/worker.ts";
+import {
+  type Isolation,
+  SUPERVISOR,
+  type SupervisorInit,
+} from "../../pipeline/supervisor/supervisor.ts";
+import type { WorkerInit } from "../../pipeline/worker/worker.ts";
 
 /** Full names of a stage's parameters. */
 const namesOf = (program: StageProgram) => parametersOf(program).map(({ name }) => name);

@@ -13,7 +13,7 @@ import {
 } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/checkpoint.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
-import type { WorkerFault } from "../../pipeline/faults.ts";
+import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import { checkProcesses } from "../../runtime/transports/process/check.ts";
 import { tidyStationFolders } from "../../runtime/transports/process/station_folder.ts";
 import { type CompiledRun, compileRun } from "../compile_run.ts";

@@ -16,8 +16,8 @@ import type {
 } from "../../../kernels/mod.ts";
 import type { ListPolicy, Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
 import type { Checkpoint } from "../../checkpoints/checkpoint.ts";
-import type { WorkerFault } from "../../pipeline/faults.ts";
-import type { LinkOptions } from "../../pipeline/link.ts";
+import type { WorkerFault } from "../../pipeline/worker/faults.ts";
+import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { System } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../engines/engine.ts";
 import type { RunJournal } from "../run_journal.ts";

@@ -1,7 +1,7 @@
 /** Evaluations keep no more micro-batches in flight than they may, and none too few. */
 
 import assert from "node:assert/strict";
-import { openEvaluations } from "../../../actors/pipeline/evaluation.ts";
+import { openEvaluations } from "../../../actors/pipeline/supervisor/evaluation.ts";
 import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
 import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
 import type { Batch } from "../../../kernels/mod.ts";

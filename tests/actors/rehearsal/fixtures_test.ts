@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { readJournal, ReplayError, replayInbox, replayJournal } from "../../../testing.ts";
 import { rehearsal } from "../../../actors/mod.ts";
 import { PROTOCOL_VERSION } from "../../../actors/pipeline/protocol.ts";
-import { SUPERVISOR } from "../../../actors/pipeline/supervisor.ts";
-import { WORKER } from "../../../actors/pipeline/worker.ts";
+import { SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
+import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
 import { RECORDED_PLAN } from "./recorded_plan.ts";
 
 const FOLDER = new URL("../../fixtures/journals/", import.meta.url);

@@ -8,12 +8,12 @@ import {
   pipelineSupervisor,
   SUPERVISOR,
   type SupervisorInit,
-} from "../../../actors/pipeline/supervisor.ts";
+} from "../../../actors/pipeline/supervisor/supervisor.ts";
 import {
   pipelineWorker,
   type WorkerInit,
   type WorkerView,
-} from "../../../actors/pipeline/worker.ts";
+} from "../../../actors/pipeline/worker/worker.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
 import { StandIn } from "../../../actors/rehearsal/stand_in.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";

@@ -28,25 +28,30 @@ import {
   openDevice,
   type StageOptions,
   type StageState,
-} from "../../kernels/mod.ts";
-import { type Action, formatAction, parts, takeOffers } from "../../schedules/mod.ts";
+} from "../../../kernels/mod.ts";
+import { type Action, formatAction, parts, takeOffers } from "../../../schedules/mod.ts";
 import { openArrivals } from "./arrivals.ts";
-import { type Closing, openClosing, type ReduceOptions, type TieEnd } from "../commit/closing.ts";
+import {
+  type Closing,
+  openClosing,
+  type ReduceOptions,
+  type TieEnd,
+} from "../../commit/gradient_sync.ts";
 import { openFault, type WorkerFault } from "./faults.ts";
-import type { Share, StageCopy } from "./layout.ts";
-import { type LinkOptions, openLink } from "./link.ts";
-import { sumMemory } from "../run/memory_plan.ts";
-import { type PolicyData, restorePolicy } from "./policy_data.ts";
+import type { Share, StageCopy } from "../layout.ts";
+import { type LinkOptions, openLink } from "../emulated_link.ts";
+import { sumMemory } from "../../run/memory_plan.ts";
+import { type PolicyData, restorePolicy } from "../policy_data.ts";
 import type {
   PeerMessage,
   SupervisorMessage,
   TracedAction,
   WorkerMessage,
   WorkerReport,
-} from "./protocol.ts";
-import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "../runtime/mod.ts";
-import { joinStates, moved } from "./states.ts";
-import { type CopyInit, openCopies, type OpenCopy } from "./stage_copies.ts";
+} from "../protocol.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Handlers } from "../../runtime/mod.ts";
+import { joinStates, moved } from "../stage_states.ts";
+import { type CopyInit, openCopies, type OpenCopy } from "../stage_copies.ts";
 
 /** Everything a worker is made from, as plain data. */
 export interface WorkerInit {

@@ -5,9 +5,9 @@
  * @module
  */
 
-import { BriefMap } from "../runtime/actor/brief_map.ts";
-import type { WorkerLost } from "./protocol.ts";
-import type { Context, Down, Message, Reply } from "../runtime/mod.ts";
+import { BriefMap } from "../../runtime/actor/brief_map.ts";
+import type { WorkerLost } from "../protocol.ts";
+import type { Context, Down, Message, Reply } from "../../runtime/mod.ts";
 
 /** What is owed. */
 export interface Answers {

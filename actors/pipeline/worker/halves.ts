@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { MessageArray } from "../../kernels/mod.ts";
+import type { MessageArray } from "../../../kernels/mod.ts";
 
 /** One of `count` equal pieces, in the memory of the whole. */
 export function pieceOf(array: MessageArray, index: number, count: number): MessageArray {

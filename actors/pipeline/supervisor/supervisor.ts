@@ -15,9 +15,9 @@
  * @module
  */
 
-import type { StageMemory, StageState } from "../../kernels/mod.ts";
-import { openAnswers } from "./answers.ts";
-import { areFinite, clipFactor } from "../run/engines/engine.ts";
+import type { StageMemory, StageState } from "../../../kernels/mod.ts";
+import { openAnswers } from "./owed_replies.ts";
+import { areFinite, clipFactor } from "../../run/engines/engine.ts";
 import { openEvaluations } from "./evaluation.ts";
 import { gather, type Take } from "./gather.ts";
 import type {
@@ -27,11 +27,11 @@ import type {
   SupervisorMessage,
   TracedAction,
   WorkerMessage,
-} from "./protocol.ts";
-import { type ActorFactory, type ActorRef, type ActorSpec, type Reply } from "../runtime/mod.ts";
+} from "../protocol.ts";
+import { type ActorFactory, type ActorRef, type ActorSpec, type Reply } from "../../runtime/mod.ts";
 import { reportStall } from "./stall_report.ts";
-import { joinStates, moved } from "./states.ts";
-import { WORKER, type WorkerInit } from "./worker.ts";
+import { joinStates, moved } from "../stage_states.ts";
+import { WORKER, type WorkerInit } from "../worker/worker.ts";
 
 /** Where workers run: beside the supervisor, each in a Deno worker, or each in a process. */
 export type Isolation = "local" | "worker" | "process";

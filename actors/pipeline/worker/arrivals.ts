@@ -4,10 +4,10 @@
  * @module
  */
 
-import { BriefMap } from "../runtime/actor/brief_map.ts";
-import type { Batch, MessageArray } from "../../kernels/mod.ts";
-import { type Action, formatAction } from "../../schedules/mod.ts";
-import { joinPieces, pieceOf } from "./pieces.ts";
+import { BriefMap } from "../../runtime/actor/brief_map.ts";
+import type { Batch, MessageArray } from "../../../kernels/mod.ts";
+import { type Action, formatAction } from "../../../schedules/mod.ts";
+import { joinPieces, pieceOf } from "./halves.ts";
 
 /** What waits for its F or B. */
 export interface Arrival {

@@ -5,8 +5,8 @@
  * @module
  */
 
-import type { Batch } from "../../kernels/mod.ts";
-import type { Reply } from "../runtime/mod.ts";
+import type { Batch } from "../../../kernels/mod.ts";
+import type { Reply } from "../../runtime/mod.ts";
 
 /** At most one evaluation at a time. */
 export interface Evaluations {

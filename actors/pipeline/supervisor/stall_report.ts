@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { WorkerLost, WorkerReport } from "./protocol.ts";
-import type { ActorRef, Context, Message } from "../runtime/mod.ts";
+import type { WorkerLost, WorkerReport } from "../protocol.ts";
+import type { ActorRef, Context, Message } from "../../runtime/mod.ts";
 
 /** A worker that says nothing for so long, in the control lane, is not coming back. */
 const REPORT_TIMEOUT_MS = 1000;

@@ -25,7 +25,8 @@ export {
   type Reason,
 } from "./failure.ts";
 export { shouldFail } from "./fault_sites.ts";
+export type { ActorFactory, Handlers } from "./handlers.ts";
 export type { Effect, Observer, ObserverFactory, ObserverSpec } from "./observer.ts";
 export { createSystem } from "./system.ts";
 export { MAX_DEAD_LETTERS, type System, type SystemOptions } from "./system_api.ts";
-export type { ActorFactory, ActorRef, ActorSpec, Handlers, Lane, Message } from "./types.ts";
+export type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";

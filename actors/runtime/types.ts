@@ -1,10 +1,8 @@
 /**
- * The words of the actor system: messages, references to actors, and how an actor is made.
+ * The words of the actor system: messages, references to actors, and the name of what makes one.
  *
  * @module
  */
-
-import type { Context } from "./context_api.ts";
 
 /**
  * Everything sent between actors: a structured-cloneable record with a `type`. A protocol is a
@@ -71,7 +69,7 @@ export interface ActorRef<M extends Message = never> {
 
 /**
  * How an actor is made in any isolate: an ES module and the name of the
- * {@linkcode ActorFactory} that it exports.
+ * `ActorFactory` that it exports.
  *
  * @example In the module of the actor itself
  * ```ts
@@ -102,15 +100,3 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }
-
-/** One handler for each message of a protocol; see {@linkcode Message}. */
-export type Handlers<M extends Message> = {
-  [K in M["type"]]: (message: Extract<M, { readonly type: K }>) => void | Promise<void>;
-};
-
-/** Makes the state of an actor, kept in its closure, and returns its handlers; see
- * {@linkcode ActorSpec}. */
-export type ActorFactory<Init, M extends Message> = (
-  ctx: Context<M>,
-  init: Init,
-) => Handlers<M> | Promise<Handlers<M>>;

@@ -11,7 +11,8 @@ import { MAILBOX_CAPACITY, type SpawnOptions } from "../context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { LaunchFrame, Place } from "../transports/wire.ts";
-import type { ActorFactory, ActorRef, ActorSpec, Message } from "../types.ts";
+import type { ActorFactory } from "../handlers.ts";
+import type { ActorRef, ActorSpec, Message } from "../types.ts";
 
 /** Serial of the first actor of an isolate; 0 is the system itself. */
 export const FIRST_SERIAL = 1;

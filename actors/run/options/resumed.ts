@@ -11,21 +11,11 @@ import {
   type OptimizerOptions,
   sameShape,
 } from "../../../kernels/mod.ts";
-import { firstLossScale, type LossScale, type LossScaleState } from "../../commit/loss_scale.ts";
 import { checkFinite } from "../../commit/non_finite.ts";
+import type { Progress } from "../progress.ts";
 import type { TrainOptions } from "./train_options.ts";
 
 type Resume = NonNullable<TrainOptions["resume"]>;
-
-/** Where a run stands, as a checkpoint keeps it. */
-export interface Progress {
-  /** Steps of the data that are done. */
-  readonly step: number;
-  /** Steps of the optimizer that were taken. */
-  readonly update: number;
-  /** The loss scale of the next step. */
-  readonly lossScale: LossScaleState;
-}
 
 /** What may go on in another way: an array of so many elements, or of a shape where that is known. */
 interface Expected {
@@ -105,15 +95,4 @@ function checkProgress({ step, config }: Resume): void {
       JSON.stringify(progress).slice(0, 200)
     }`,
   );
-}
-
-/** Where a run begins: at step 0, or where the one stood that it goes on from. */
-export function progressOf(
-  resume: TrainOptions["resume"],
-  lossScale: LossScale = 1,
-): Progress {
-  const step = resume?.step ?? 0;
-  const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
-  const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
-  return { step, update: kept?.update ?? step, lossScale: state ?? firstLossScale(lossScale) };
 }

@@ -1,0 +1,195 @@
+/**
+ * A training run under way: what it is made of, where it stands, and what brings it on.
+ *
+ * @module
+ */
+
+import { type Batch, learningRateAt, type StageState } from "../../kernels/mod.ts";
+import { type CheckpointWriter, openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
+import { hashWeights } from "../checkpoints/weights.ts";
+import { allSkipped, assertScaled } from "../commit/non_finite.ts";
+import type { StepRequest } from "../pipeline/protocol.ts";
+import { type Engine, meanLoss, meanNorm } from "./engines/engine.ts";
+import { openEngine } from "./engines/open_engine.ts";
+import type { PreparedRun } from "./options/prepare_run.ts";
+import type { TrainOptions } from "./options/train_options.ts";
+import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress.ts";
+import type { TakenStep } from "./run_ahead.ts";
+import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
+import type { TrainEvent } from "./train_event.ts";
+
+/** What workers held at the most, each its own. */
+type Held = Pick<
+  Extract<TrainEvent, { type: "end" }>,
+  "peakActivations" | "weightsHeld" | "memory"
+>;
+
+/** A run under way. */
+export interface TrainingRun {
+  /** What it was made from. */
+  readonly prepared: PreparedRun;
+  /** Takes its steps. */
+  readonly engine: Engine;
+  /** The micro-batches of each step. */
+  readonly data: AsyncGenerator<Batch[], void>;
+  /** Writes its checkpoints. */
+  readonly writer: CheckpointWriter;
+  /** Held-out micro-batches, and after how many steps they are evaluated. */
+  readonly evaluation: TrainOptions["evaluation"];
+  /** Ends it early. */
+  readonly signal: AbortSignal | undefined;
+  /** When it began, by `performance.now()`. */
+  readonly began: number;
+  /** Where it began. */
+  readonly first: Progress;
+  /** Where it stands. */
+  progress: Progress;
+  /** What its workers held in the last step. */
+  held: Held;
+}
+
+/**
+ * Opens the engine of a run, and what else it needs.
+ *
+ * @throws {WorkerLostError} when its workers cannot be started.
+ */
+export async function openRun(options: TrainOptions, prepared: PreparedRun): Promise<TrainingRun> {
+  const began = performance.now();
+  const { microBatches, checkpoint, model, announce, lossScaling } = prepared;
+  const first = firstProgress(options.resume, lossScaling);
+  const evaluation = options.evaluation && copyEvaluation(options.evaluation);
+  return {
+    prepared,
+    engine: await openEngine(prepared),
+    data: takeSteps(options.data, microBatches, first.step, options.dropLast ?? false),
+    writer: openCheckpointWriter(checkpoint, model.parameters, announce),
+    evaluation,
+    signal: options.signal,
+    began,
+    first,
+    progress: first,
+    held: { peakActivations: [], weightsHeld: [], memory: undefined },
+  };
+}
+
+/** Held-out micro-batches are copied like others: they may share their buffers with the data. */
+const copyEvaluation = (evaluation: NonNullable<TrainOptions["evaluation"]>) => ({
+  ...evaluation,
+  batches: evaluation.batches.map(copyBatch),
+});
+
+/** The steps that are still to be taken, until the last, or until the run is to end. */
+export async function* stepRequests(run: TrainingRun): AsyncGenerator<StepRequest, void> {
+  const { steps, rate, journal } = run.prepared;
+  const isToEnd = () => run.signal?.aborted || journal?.ended.aborted;
+  for (let next = run.progress.step + 1; next <= steps && !isToEnd(); next++) {
+    const microBatches = await nextStep(run.data, next);
+    if (!microBatches) return;
+    const { step, update, lossScale } = run.progress;
+    yield {
+      step: next,
+      // Some of the steps before it may not have ended.
+      update: update + next - step,
+      microBatches,
+      predictions: countPredictions(run, microBatches),
+      learningRate: learningRateAt(rate, next),
+      lossScale: lossScale.scale,
+    };
+  }
+}
+
+function countPredictions({ prepared }: TrainingRun, microBatches: readonly Batch[]): number {
+  const count = microBatches.reduce((sum, batch) => sum + prepared.predictionsOf(batch), 0);
+  if (count > 0 && count < Infinity) return count;
+  throw new RangeError(
+    `Cannot train: the model's predictions of a step must be a positive number, received ${count}`,
+  );
+}
+
+/** Whether held-out micro-batches are evaluated after a step. */
+export function evaluatesAfter({ evaluation }: TrainingRun, step: number): boolean {
+  return evaluation !== undefined && step % evaluation.every === 0;
+}
+
+/** Whether a checkpoint is written after a step; one is after the last in any case. */
+export function savesAfter(
+  { prepared: { checkpoint, steps } }: TrainingRun,
+  step: number,
+): boolean {
+  return Boolean(checkpoint?.every) && step % checkpoint!.every! === 0 && step < steps;
+}
+
+/**
+ * A step has been taken, or was skipped: the run stands one further.
+ *
+ * @throws {NonFiniteError} when it was not taken and the loss scale cannot be why.
+ */
+export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenStep): TrainEvent {
+  const { schedule, lossScaling } = run.prepared, { lossScale } = run.progress;
+  const { predictions } = request, { isCommitted, updates, traces } = outcome;
+  const step = run.progress.step + 1, loss = meanLoss(outcome.losses, predictions);
+  if (!isCommitted) assertScaled(schedule, lossScaling, lossScale, step, loss);
+  run.progress = nextProgress(run.progress, isCommitted, lossScaling);
+  const { peakActivations, weights: weightsHeld, memory } = outcome;
+  run.held = { peakActivations, weightsHeld, memory };
+  if (!isCommitted) {
+    const { scale: nextLossScale } = run.progress.lossScale;
+    return { type: "skip", step, loss, lossScale: request.lossScale, nextLossScale };
+  }
+  const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
+  return { type: "step", step, loss, gradNorm, tokensPerSecond, traces };
+}
+
+/** Evaluates the held-out micro-batches with the weights of now. */
+export async function evaluate(run: TrainingRun): Promise<TrainEvent> {
+  const { batches } = run.evaluation!, { step } = run.progress;
+  const losses = await run.engine.evaluate(batches);
+  return { type: "evaluation", step, loss: meanLoss(losses, countPredictions(run, batches)) };
+}
+
+/** Begins to write a checkpoint; the one before must have been waited for. */
+export async function save(
+  { prepared, engine, writer, progress }: TrainingRun,
+): Promise<StageState> {
+  const state = await engine.save();
+  const kept = keptProgress(progress, prepared.lossScaling);
+  const config = { ...prepared.checkpoint?.config, progress: kept };
+  writer.begin({ step: progress.step, state, config });
+  return state;
+}
+
+/** Whether the run ends before its last step because it was told to. */
+const isInterrupted = ({ signal, progress, prepared }: TrainingRun): boolean =>
+  signal?.aborted === true && progress.step < prepared.steps;
+
+/**
+ * Makes sure that a run that ends has trained something.
+ *
+ * @throws {NonFiniteError} when all its steps were skipped.
+ */
+export function assertTrained(run: TrainingRun): void {
+  const { first, progress, prepared } = run;
+  const isSkipped = progress.step > first.step && progress.update === first.update;
+  if (!isSkipped || isInterrupted(run)) return;
+  throw allSkipped(progress.step - first.step, prepared.lossScaling, progress.lossScale);
+}
+
+/** The last event of a run. */
+export function endEvent(run: TrainingRun, { weights }: StageState): TrainEvent {
+  const { prepared: { device, runtime, schedule }, held, writer } = run;
+  return {
+    type: "end",
+    isInterrupted: isInterrupted(run),
+    device: device.name,
+    choice: device,
+    runtime,
+    schedule: schedule.name,
+    workers: schedule.workers,
+    steps: run.progress.step,
+    seconds: (performance.now() - run.began) / 1000,
+    ...held,
+    weightsHash: hashWeights(weights),
+    checkpoint: writer.newest,
+    weights,
+  };
+}

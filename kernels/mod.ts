@@ -17,6 +17,7 @@ export * from "./devices/mod.ts";
 export * from "./generation/generate.ts";
 export {
   type GradientNorms,
+  type GradientPiece,
   type NormMemory,
   openGradientNorms,
 } from "./optimizer/gradient_norms.ts";

@@ -6,11 +6,12 @@
 
 import { createHash } from "node:crypto";
 import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus";
-import type { RandomGenerator } from "pure-rand/types/RandomGenerator";
+import type { RandomGenerator as PureRandomGenerator } from "pure-rand/types/RandomGenerator";
 import { elementCount } from "./graph/graph.ts";
 import type { ParameterSpec } from "./layers/layer.ts";
 
-export type { RandomGenerator };
+/** A generator of random 32-bit integers, as npm's `pure-rand` has them. */
+export type RandomGenerator = PureRandomGenerator;
 
 /** A generator of its own for each (seed, label): neighbouring seeds and labels share nothing. */
 export function substream(seed: number, label: string): RandomGenerator {

@@ -124,7 +124,9 @@ export type FromAnyWorker =
 
 /** Nobody has been at work for so long, in milliseconds, and answers are waited for. */
 export interface Stalled {
+  /** Which message it is. */
   readonly type: "Stalled";
+  /** For how long nobody has been at work. */
   readonly forMs: number;
 }
 
@@ -164,8 +166,9 @@ export type SupervisorMessage =
 export interface TracedAction {
   /** An action such as `2F0`; `reduce 2` for a part of the all-reduce of stage 2; `optimizer`. */
   readonly name: string;
-  /** When it began and ended, in milliseconds since the epoch. */
+  /** When it began, in milliseconds since the epoch. */
   readonly start: number;
+  /** When it ended, in milliseconds since the epoch. */
   readonly end: number;
 }
 

@@ -68,8 +68,8 @@ interface Promised {
  * ```
  */
 export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan> = async (
-  world,
-) => {
+  world: World<CheckpointPlan>,
+): Promise<CheckpointsRehearsed> => {
   const { configuration: plan, disk } = world, prepared = await recall(plan);
   const promised: Promised = { step: 0 }, starts: number[] = [];
   for (let time = 1, isNew = true;;) {

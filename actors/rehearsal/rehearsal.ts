@@ -9,7 +9,7 @@ import { openPipeline } from "../run/engines/pipeline.ts";
 import type { StepRequest } from "../pipeline/protocol.ts";
 import { WorkerLostError } from "../run/recovery/retries.ts";
 import { openSerial } from "../run/engines/serial.ts";
-import type { Scenario } from "../simulation/mod.ts";
+import type { Scenario, World } from "../simulation/mod.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 import { addInvariants } from "./invariants.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
@@ -85,7 +85,9 @@ async function expectedHash(
  * assert.equal(value?.weightsHash, await rehearseSerially(plan));
  * ```
  */
-export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (world) => {
+export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (
+  world: World<RehearsalPlan>,
+): Promise<Rehearsed> => {
   const plan = world.configuration, prepared = recall(plan), { options, requests } = prepared;
   try {
     const opening = openPipeline({ ...options, system: world.system }, "local");

@@ -5,7 +5,7 @@
  * @module
  */
 
-export type { Candidate, Choose } from "./mailbox/choose.ts";
+export type { Candidate, Choose, Offers } from "./mailbox/choose.ts";
 export {
   ASK_TIMEOUT_MS,
   type AskOptions,
@@ -26,7 +26,14 @@ export {
 } from "./failure.ts";
 export { shouldFail } from "./fault_sites.ts";
 export type { ActorFactory, Handlers } from "./handlers.ts";
-export type { Effect, Observer, ObserverFactory, ObserverSpec } from "./observer.ts";
+export type {
+  Effect,
+  ObservedActor,
+  ObservedMessage,
+  Observer,
+  ObserverFactory,
+  ObserverSpec,
+} from "./observer.ts";
 export { createSystem } from "./system.ts";
 export { MAX_DEAD_LETTERS, type System, type SystemOptions } from "./system_api.ts";
 export type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";

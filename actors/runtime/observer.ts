@@ -5,13 +5,34 @@
  * @module
  */
 
-import type { Actor } from "./actor/actor.ts";
-import type { Envelope } from "./mailbox/mailbox.ts";
 import { snapshot } from "./snapshot.ts";
-import type { ActorRef } from "./types.ts";
+import type { ActorRef, Message } from "./types.ts";
+
+/** What is seen of an actor. */
+export interface ObservedActor {
+  /** Its address. */
+  readonly ref: ActorRef;
+  /** What it says that it does, such as `2F0`; empty while it says nothing. */
+  readonly doing: string;
+  /** Gives its state, where it shows it: see {@linkcode Context.expose}. */
+  readonly expose: (() => unknown) | undefined;
+}
+
+/** What is seen of a message. */
+export interface ObservedMessage {
+  /** Who sent it. */
+  readonly from: ActorRef;
+  /** How many came from this sender to this actor before. */
+  readonly nth: number;
+  /** The message itself. */
+  readonly message: Message;
+  /** Set when the sender waits for an answer. */
+  readonly replyTo?: unknown;
+}
 
 /** What an actor does that others notice, and what it takes from the world. */
 export interface Effect {
+  /** What it does. */
   readonly kind:
     | "send"
     | "ask"
@@ -35,11 +56,11 @@ export interface Effect {
  */
 export interface Observer {
   /** A message was taken out of its queue and is handled now. */
-  begins(actor: Actor, envelope: Envelope, now: number): void;
+  begins(actor: ObservedActor, message: ObservedMessage, now: number): void;
   /** The actor did something. All but `spawned` are told before they take effect. */
-  did(actor: Actor, effect: Effect): void;
+  did(actor: ObservedActor, effect: Effect): void;
   /** The step is over, or waits for answers. */
-  ends(actor: Actor): void;
+  ends(actor: ObservedActor): void;
   /** The last actor ends; its step has been told. */
   closes(): void;
 }

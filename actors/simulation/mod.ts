@@ -52,6 +52,7 @@ export {
   simulate,
   type SimulateOptions,
 } from "./simulate.ts";
+export type { PowerFailure } from "./disk/disk_image.ts";
 export {
   type DiskFault,
   PowerFailureError,
@@ -59,8 +60,9 @@ export {
   type SimulatedDiskOptions,
   SimulatedFile,
 } from "./disk/simulated_disk.ts";
+export type { Offers } from "../runtime/mod.ts";
 export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
-export { TRAPPED, type Trapped, TRAPPED_MODULES } from "./traps/trapped.ts";
+export { TRAPPED, type Trapped, TRAPPED_MODULES, type TrappedModule } from "./traps/trapped.ts";
 export { DeterminismError, exempt } from "./traps/traps.ts";
 export type { Check, Settling, View, World } from "./world.ts";

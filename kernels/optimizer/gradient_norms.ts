@@ -19,15 +19,20 @@ export interface GradientNorms {
 }
 
 /** A part of a parameter's gradient that one run reads. */
-interface Piece {
+export interface GradientPiece {
+  /** The parameter's full name. */
   readonly parameter: string;
+  /** The part itself. */
   readonly gradient: Tensor;
+  /** Its elements. */
   readonly length: number;
 }
 
 /** The memory of {@linkcode GradientNorms}: a number or two for each piece. */
 export interface NormMemory {
-  readonly pieces: readonly Piece[];
+  /** What each run reads. */
+  readonly pieces: readonly GradientPiece[];
+  /** The sum of squares of each piece. */
   readonly sums: Tensor;
   /** The largest square in each piece of FP16 gradients. */
   readonly tops?: Tensor;
@@ -44,7 +49,7 @@ export function allocateNorms(
 ): NormMemory {
   const isHalf = gradients.dtype === "f16", longest = isHalf ? BUCKET_SIZE : Infinity;
   const pieces = parameters.flatMap(({ name, shape, gradient }) => {
-    const count = elementCount(shape), parts: Piece[] = [];
+    const count = elementCount(shape), parts: GradientPiece[] = [];
     for (let offset = 0; offset < count; offset += longest) {
       const length = Math.min(longest, count - offset);
       parts.push({ parameter: name, gradient: device.view(gradient, offset, [length]), length });

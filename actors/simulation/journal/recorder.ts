@@ -4,9 +4,14 @@
  * @module
  */
 
-import { type Actor, keyOf } from "../../runtime/actor/actor.ts";
-import type { Envelope } from "../../runtime/mailbox/mailbox.ts";
-import { type Effect, messageName, type Observer } from "../../runtime/observer.ts";
+import { keyOf } from "../../runtime/actor/actor.ts";
+import {
+  type Effect,
+  messageName,
+  type ObservedActor,
+  type ObservedMessage,
+  type Observer,
+} from "../../runtime/observer.ts";
 import { Digest, digestOf } from "../digest.ts";
 
 /** One step, as it stands in a trace and, as a line, in a journal. */
@@ -108,10 +113,10 @@ export class Recorder implements Observer {
   readonly #chains = new Map<string, Digest>();
   #steps = 0;
   #now = 0;
-  #envelope: Envelope | undefined;
+  #envelope: ObservedMessage | undefined;
   #lanes = NO_PAYLOAD;
   /** By actor, as a handler that waits may go on within the step of another. */
-  readonly #done = new Map<Actor, { did: string[]; reads: number[] }>();
+  readonly #done = new Map<ObservedActor, { did: string[]; reads: number[] }>();
 
   /**
    * @param isolate number of the isolate.
@@ -132,7 +137,7 @@ export class Recorder implements Observer {
     return this.#hash.toString();
   }
 
-  begins(_actor: Actor, envelope: Envelope, now: number): void {
+  begins(_actor: ObservedActor, envelope: ObservedMessage, now: number): void {
     const { digests = true, keep } = this.#options;
     this.#envelope = envelope;
     this.#now = now;
@@ -140,7 +145,7 @@ export class Recorder implements Observer {
     keep?.(this.#payload.toString(), envelope.message);
   }
 
-  did(actor: Actor, effect: Effect): void {
+  did(actor: ObservedActor, effect: Effect): void {
     if (!this.#options.sink) return;
     let done = this.#done.get(actor);
     if (!done) this.#done.set(actor, done = { did: [], reads: [] });
@@ -148,7 +153,7 @@ export class Recorder implements Observer {
     else done.did.push(describeEffect(effect));
   }
 
-  ends(actor: Actor): void {
+  ends(actor: ObservedActor): void {
     // The last step of an isolate is told before its loop comes to it.
     if (!this.#envelope) return;
     const { from, nth, message: { type } } = this.#envelope;
@@ -172,7 +177,7 @@ export class Recorder implements Observer {
 
   closes(): void {}
 
-  #record(actor: Actor, step: HashedStep): StepRecord {
+  #record(actor: ObservedActor, step: HashedStep): StepRecord {
     const { decision } = this.#options, envelope = this.#envelope!;
     const { t, type, name, choice, arity } = step;
     const { did, reads } = this.#done.get(actor) ?? { did: [], reads: [] };
@@ -198,7 +203,7 @@ export class Recorder implements Observer {
     };
   }
 
-  #chain(actor: Actor, step: HashedStep): string {
+  #chain(actor: ObservedActor, step: HashedStep): string {
     const key = keyOf(actor.ref);
     let chain = this.#chains.get(key);
     if (!chain) this.#chains.set(key, chain = new Digest());

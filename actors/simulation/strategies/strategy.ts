@@ -76,11 +76,11 @@ export interface Strategy {
 }
 
 /** A choice that ends the run, as the rest of it is known. */
-export const PRUNE = -1;
+export const PRUNE: number = -1;
 
 /** A choice to handle nothing before the next timer. Where there is no timer, nothing happens any
  * more. */
-export const WAIT = -2;
+export const WAIT: number = -2;
 
 /** Guess of {@linkcode RunStart.expectedSteps} for a first run. */
 export const FIRST_EXPECTED_STEPS = 256;

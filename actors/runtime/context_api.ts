@@ -49,6 +49,37 @@ export interface SpawnOptions {
   readonly transfer?: readonly ArrayBuffer[];
 }
 
+/**
+ * How an actor is made to stop.
+ *
+ * @example What has arrived is handled first
+ * ```ts
+ * import { createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const module = `data:text/javascript,export const printer = (ctx) => ({
+ *   Print({ page }) { ctx.reply("printed " + page); },
+ * })`;
+ * await using system = createSystem();
+ * const printer = system.spawn<undefined, { type: "Print"; page: number }>(
+ *   { module, export: "printer" },
+ *   undefined,
+ *   { id: "printer" },
+ * );
+ * const pages = [1, 2].map((page) => system.ask(printer, { type: "Print", page }));
+ * await system.stop(printer, { drain: true });
+ * assert.deepEqual(await Promise.all(pages), ["printed 1", "printed 2"]);
+ * ```
+ */
+export interface StopOptions {
+  /**
+   * Let it handle what has arrived by now first, and then those below it likewise, the youngest
+   * first. What comes meanwhile becomes dead letters, timers end, and no end of a watched actor is
+   * told any more. It takes as long as it takes; a second stop without this cuts it short.
+   */
+  readonly drain?: boolean;
+}
+
 /** Answers a question, once. */
 export type Reply = (value: unknown, options?: { transfer?: readonly ArrayBuffer[] }) => void;
 
@@ -141,6 +172,12 @@ export interface Context<M extends Message> {
   watch(ref: ActorRef, as: (down: Down) => M): void;
 
   /**
+   * Watches `ref` no longer: no notice of its end comes after this, even where one waits already.
+   * A failure of a child is this actor's own again.
+   */
+  unwatch(ref: ActorRef): void;
+
+  /**
    * Sends a message to this actor, in the control lane, after `delayMs` milliseconds. A timer with
    * the same key is replaced; all end with the actor.
    */
@@ -174,6 +211,12 @@ export interface Context<M extends Message> {
   /** Registers work for when the actor stops; the last registered runs first. */
   defer(cleanup: () => void | Promise<void>): void;
 
-  /** Stops this actor after this message. What waits in its mailbox becomes dead letters. */
-  stop(): void;
+  /**
+   * Stops this actor after this message, or another: a child, with the time that it may take where
+   * it lives in another isolate, or any other, which is asked to. What waits in its mailbox becomes
+   * dead letters, unless it drains. Whoever watches it is told; nothing happens when it has ended.
+   *
+   * @throws {TypeError} when `ref` is no reference.
+   */
+  stop(ref?: ActorRef, options?: StopOptions): void;
 }

@@ -14,6 +14,7 @@ export {
   type Reply,
   type SendOptions,
   type SpawnOptions,
+  type StopOptions,
 } from "./context_api.ts";
 export {
   ActorFailedError,
@@ -35,5 +36,10 @@ export type {
   ObserverSpec,
 } from "./observer.ts";
 export { createSystem } from "./system.ts";
-export { MAX_DEAD_LETTERS, type System, type SystemOptions } from "./system_api.ts";
+export {
+  MAX_DEAD_LETTERS,
+  type System,
+  type SystemOptions,
+  type SystemStopOptions,
+} from "./system_api.ts";
 export type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";

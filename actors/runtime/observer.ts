@@ -40,6 +40,7 @@ export interface Effect {
     | "spawn"
     | "spawned"
     | "watch"
+    | "unwatch"
     | "after"
     | "cancel"
     | "stop"

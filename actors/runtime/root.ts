@@ -5,17 +5,16 @@
  */
 
 import { createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
-import { abandonAll, ask } from "./actor/asks.ts";
+import { ask } from "./actor/asks.ts";
 import { deliver } from "./isolate/deliver.ts";
 import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
 import { isolateGone } from "./isolate/gone.ts";
 import { createIsolate, type Environment, type Isolate } from "./isolate/isolate.ts";
-import { endChild, stop } from "./actor/lifecycle.ts";
+import { openEnding } from "./ending.ts";
 import { sendMessage } from "./isolate/sending.ts";
 import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
 import { run } from "./isolate/steps.ts";
 import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
-import { cancelTimers } from "./actor/timers.ts";
 import type { Root, RootTransport } from "./transports/transport.ts";
 import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./actor/watches.ts";
@@ -107,23 +106,13 @@ export function openSystem(world: World): System {
   isolate.nextSerial = FIRST_SERIAL;
   world.attach?.(isolate);
 
-  const end = async () => {
-    stop(isolate, self);
-    const cancel = clock.after(2 * stopGraceMs, () => {
-      leaveBehind(isolate);
-      emptied.resolve();
-    });
-    await emptied.promise;
-    cancel();
-    await transport?.close();
-  };
-  const endOne = async (ref: ActorRef) => {
-    const late = Promise.withResolvers<void>();
-    const cancel = clock.after(2 * stopGraceMs, late.resolve);
-    await Promise.race([endChild(isolate, self, ref), late.promise]);
-    cancel();
-  };
-  let ended: Promise<void> | undefined;
+  const end = openEnding({
+    isolate,
+    self,
+    emptied: emptied.promise,
+    giveUp: emptied.resolve,
+    close: async () => await transport?.close(),
+  });
   let stirred = 0;
   const activity = () => {
     if (isolate.pulse.stirs()) stirred++;
@@ -139,17 +128,8 @@ export function openSystem(world: World): System {
     deadLetters,
     ...clock.advance ? {} : { activity },
     failed: failed.promise,
-    stop: (ref?: ActorRef) => ref ? endOne(ref) : ended ??= end(),
+    stop: end,
     [Symbol.asyncDispose]: () => system.stop(),
   };
   return system;
-}
-
-/** Frees what holds the program when a handler of this isolate never ends. */
-function leaveBehind(isolate: Isolate): void {
-  for (const actor of isolate.actors.values()) {
-    cancelTimers(actor);
-    for (const { cancelKill } of actor.children.values()) cancelKill?.();
-  }
-  abandonAll(isolate);
 }

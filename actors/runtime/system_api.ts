@@ -5,7 +5,7 @@
  */
 
 import type { Choose } from "./mailbox/choose.ts";
-import type { AskOptions, SendOptions, SpawnOptions } from "./context_api.ts";
+import type { AskOptions, SendOptions, SpawnOptions, StopOptions } from "./context_api.ts";
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
@@ -25,6 +25,12 @@ export interface SystemOptions {
   /** How long an actor in a worker or process may take to stop before that is ended. Default
    * 5,000. */
   readonly stopGraceMs?: number;
+}
+
+/** How the owner of a system ends it, or one of its actors. */
+export interface SystemStopOptions extends StopOptions {
+  /** Ends the draining: what has not been handled when it aborts becomes dead letters. */
+  readonly signal?: AbortSignal;
 }
 
 /** Actors, and the isolates they live in; see {@linkcode createSystem}. */
@@ -63,12 +69,12 @@ export interface System extends AsyncDisposable {
    * always: a worker or process that does not stop is ended, and a handler of this isolate, or a
    * loop of a worker, that never ends is left behind.
    */
-  stop(): Promise<void>;
+  stop(options?: SystemStopOptions): Promise<void>;
   /**
    * Stops one actor that this system has spawned, and all below it; the others go on. Resolves
    * always, as above, and at once when it has ended; from then on its id may be given again.
    */
-  stop(ref: ActorRef): Promise<void>;
+  stop(ref: ActorRef, options?: SystemStopOptions): Promise<void>;
 }
 
 /** Dead letters that {@linkcode System.deadLetters} keeps. */

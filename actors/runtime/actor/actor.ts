@@ -79,6 +79,8 @@ export interface Actor {
   reason: Reason;
   step: Step | undefined;
   isFinishing: boolean;
+  /** It handles what has arrived, takes nothing more, and stops then. */
+  isDraining: boolean;
   doing: string;
   /** The envelope that the picker holds for this actor. */
   offered: Envelope | undefined;
@@ -107,6 +109,7 @@ export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacit
     reason: "stopped",
     step: undefined,
     isFinishing: false,
+    isDraining: false,
     doing: "",
     offered: undefined,
   };

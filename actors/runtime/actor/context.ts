@@ -15,9 +15,10 @@ import { assertMessage } from "../messages.ts";
 import { substream } from "../world/random.ts";
 import { sendMessage } from "../isolate/sending.ts";
 import { snapshot } from "../snapshot.ts";
+import { stopOther } from "./stopping.ts";
 import { cancelTimer, startTimer } from "./timers.ts";
 import type { ActorRef, ActorSpec, Message } from "../types.ts";
-import { watch } from "./watches.ts";
+import { unwatch, watch } from "./watches.ts";
 
 /** Makes a child; passed in, as what spawns needs contexts. */
 type Spawn = <T extends Message>(
@@ -60,6 +61,10 @@ export function createContext<M extends Message>(
       observer?.did(actor, { kind: "watch", to });
       watch(isolate, to, actor, (down) => tell(isolate, actor, down, as));
     },
+    unwatch(to) {
+      observer?.did(actor, { kind: "unwatch", to });
+      unwatch(isolate, to, actor);
+    },
     after(delayMs, message, key) {
       observer?.did(actor, { kind: "after", value: { delayMs, message, key } });
       startTimer(isolate, actor, delayMs, message, key);
@@ -90,9 +95,10 @@ export function createContext<M extends Message>(
       };
     },
     defer: (cleanup) => void actor.cleanups.push(cleanup),
-    stop() {
-      observer?.did(actor, { kind: "stop" });
-      stop(isolate, actor);
+    stop(to, options) {
+      observer?.did(actor, { kind: "stop", ...to && { to }, ...options && { value: options } });
+      if (to) stopOther(isolate, actor, to, options);
+      else stop(isolate, actor);
     },
   };
 }
@@ -118,11 +124,12 @@ function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {
 }
 
 function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Message): void {
-  if (actor.state === "stopping") return;
+  if (actor.state === "stopping" || actor.isDraining) return;
   try {
     const message = as(down);
     assertMessage("tell of an end", message);
-    enqueue(isolate, actor, { lane: "control", from: down.ref, message: snapshot(message) });
+    const contents = { lane: "control", from: down.ref, message: snapshot(message) } as const;
+    enqueue(isolate, actor, { ...contents, isNotice: true });
   } catch (error) {
     fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, `end of ${down.ref.id}`));
   }

@@ -58,31 +58,23 @@ function abandonStep(isolate: Isolate, actor: Actor): void {
 export function goOn(isolate: Isolate, actor: Actor): void {
   if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
   const youngest = [...actor.children.values()].at(-1);
-  if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref));
+  if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref), actor.isDraining);
   actor.isFinishing = true;
   schedule(isolate, actor, { type: "finish" }, actor.ref, () => finish(isolate, actor));
 }
 
-function stopChild(isolate: Isolate, parent: Actor, key: string): void {
+/** Makes a child stop, or drain first; one elsewhere that only has to stop may not take for ever. */
+export function stopChild(isolate: Isolate, parent: Actor, key: string, drain: boolean): void {
   const child = parent.children.get(key)!;
   const { ref } = child, { env } = isolate;
-  if (ref.isolate !== isolate.number && !child.cancelKill) {
+  if (ref.isolate !== isolate.number && !drain && !child.cancelKill) {
     const why = `it did not stop within ${env.stopGraceMs} ms`;
     child.cancelKill = env.clock.after(
       env.stopGraceMs,
       () => env.transport?.kill(ref.isolate, why),
     );
   }
-  post(isolate, ref.isolate, { kind: "stop", ref });
-}
-
-/** Ends a child of an actor that goes on; resolves when its id may be given again. */
-export async function endChild(isolate: Isolate, parent: Actor, ref: ActorRef): Promise<void> {
-  const key = keyOf(ref), child = parent.children.get(key);
-  if (!child) return;
-  child.ended ??= Promise.withResolvers();
-  stopChild(isolate, parent, key);
-  await child.ended.promise;
+  post(isolate, ref.isolate, drain ? { kind: "stop", ref, drain } : { kind: "stop", ref });
 }
 
 function finish(isolate: Isolate, actor: Actor): void | Promise<void> {

@@ -22,7 +22,7 @@ export function startTimer(
     throw new RangeError(`Cannot start a timer: delayMs must be 0 or more, received ${delayMs}`);
   }
   assertMessage("start a timer", message);
-  if (actor.state === "stopping") return;
+  if (actor.state === "stopping" || actor.isDraining) return;
   if (key !== undefined) cancelTimer(isolate, actor, key);
   const name = key ?? Symbol();
   const copy = snapshot(message);

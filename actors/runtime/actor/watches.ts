@@ -9,7 +9,7 @@
 
 import { type Actor, keyOf, SYSTEM_SERIAL } from "./actor.ts";
 import { describeFailure, type Down } from "../failure.ts";
-import { type Isolate, post } from "../isolate/isolate.ts";
+import { type Isolate, offer, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
 
@@ -57,16 +57,31 @@ export function isWatching(isolate: Isolate, actor: Actor, key: string): boolean
 
 /** Ends all that an actor watches. */
 export function unwatchAll(isolate: Isolate, watcher: Actor): void {
-  for (const key of watcher.watching) {
-    const watches = isolate.watches.get(key) ?? [];
-    const others = watches.filter((one) => one.watcher !== watcher);
-    if (others.length === watches.length) continue;
-    if (others.length > 0) isolate.watches.set(key, others);
-    else {
-      isolate.watches.delete(key);
-      const { ref } = watches[0]!;
-      post(isolate, ref.isolate, { kind: "unwatch", ref, by: isolate.number });
-    }
+  for (const key of watcher.watching) forget(isolate, key, watcher);
+}
+
+/** Ends the watch of an actor over `ref`, and takes back the notice if that waits. */
+export function unwatch(isolate: Isolate, ref: ActorRef, watcher: Actor): void {
+  assertRef("unwatch", ref);
+  const key = keyOf(ref);
+  if (watcher.watching.delete(key)) forget(isolate, key, watcher);
+  for (const envelope of [...watcher.mailbox]) {
+    if (!envelope.isNotice || keyOf(envelope.from) !== key) continue;
+    watcher.mailbox.remove(envelope);
+    offer(isolate, watcher);
+  }
+}
+
+/** Takes one watcher from the watches of the actor with this key. */
+function forget(isolate: Isolate, key: string, watcher: Actor): void {
+  const watches = isolate.watches.get(key) ?? [];
+  const others = watches.filter((one) => one.watcher !== watcher);
+  if (others.length === watches.length) return;
+  if (others.length > 0) isolate.watches.set(key, others);
+  else {
+    isolate.watches.delete(key);
+    const { ref } = watches[0]!;
+    post(isolate, ref.isolate, { kind: "unwatch", ref, by: isolate.number });
   }
 }
 

@@ -8,7 +8,8 @@ import { settleAsk } from "../actor/asks.ts";
 import { describeFailure } from "../failure.ts";
 import { noteEnd } from "./gone.ts";
 import { enqueue, type Isolate } from "./isolate.ts";
-import { childEnded, fail, stop } from "../actor/lifecycle.ts";
+import { childEnded, fail } from "../actor/lifecycle.ts";
+import { drain, stopNow } from "../actor/stopping.ts";
 import { bury } from "./sending.ts";
 import { launch } from "./spawning.ts";
 import type { Frame, MessageFrame } from "../transports/wire.ts";
@@ -32,7 +33,9 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return announce(isolate, { ref: frame.ref, reason: frame.reason });
     case "stop": {
       const actor = isolate.actors.get(frame.ref.serial);
-      return actor && stop(isolate, actor);
+      // Only its owner ends the system itself.
+      if (!actor?.parent) return;
+      return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
     case "ended": {
       noteEnd(isolate, frame.child, frame.reason);
@@ -49,7 +52,9 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
     const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
     return bury(isolate, frame, reason, isolate.failures.get(to.serial));
   }
-  if (actor.state === "stopping") return bury(isolate, frame, "stopped", actor.reason);
+  if (actor.state === "stopping" || actor.isDraining) {
+    return bury(isolate, frame, "stopped", actor.reason);
+  }
   if (actor.mailbox.length >= actor.capacity) {
     const error = new RangeError(
       `Cannot enqueue "${message.type}" of "${from.id}": the mailbox of "${to.id}" must hold at ` +

@@ -171,13 +171,14 @@ export interface Contents {
   readonly message: Message;
   readonly replyTo?: Envelope["replyTo"];
   readonly timerKey?: Envelope["timerKey"];
+  readonly isNotice?: Envelope["isNotice"];
 }
 
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
-  const { lane, from, message, replyTo, timerKey } = contents;
+  const { lane, from, message, replyTo, timerKey, isNotice } = contents;
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
-  const envelope: Envelope = { seq, nth, lane, from, message, replyTo, timerKey };
+  const envelope: Envelope = { seq, nth, lane, from, message, replyTo, timerKey, isNotice };
   actor.mailbox.push(envelope);
   offer(isolate, actor);
   return envelope;

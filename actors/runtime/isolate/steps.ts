@@ -10,6 +10,7 @@ import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
 import { type Isolate, offer } from "./isolate.ts";
 import { fail, goOn } from "../actor/lifecycle.ts";
+import { endIfDrained } from "../actor/stopping.ts";
 
 /** Runs steps until nobody can do anything. */
 export async function run(isolate: Isolate): Promise<void> {
@@ -109,6 +110,7 @@ function conclude(isolate: Isolate, actor: Actor): void {
   if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") goOn(isolate, actor);
   else offer(isolate, actor);
+  if (actor.isDraining) endIfDrained(isolate, actor);
   wake?.();
 }
 

@@ -31,6 +31,8 @@ export interface Envelope {
   readonly replyTo?: ReplyTo | undefined;
   /** Set on the message of a timer that has a key. */
   readonly timerKey?: string | undefined;
+  /** Set on the notice that the sender, whom the receiver watched, has ended. */
+  readonly isNotice?: true | undefined;
   /** Set on what the runtime itself makes an actor do (start, resume, finish). */
   readonly run?: () => void | Promise<void>;
 }

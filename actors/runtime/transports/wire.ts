@@ -69,7 +69,8 @@ export type Frame =
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
-  | { readonly kind: "stop"; readonly ref: ActorRef }
+  /** The actor is to end; `drain`: when it has handled what has arrived. */
+  | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
   /** To the parent's isolate: a child has ended. */
   | {
     readonly kind: "ended";

@@ -225,6 +225,7 @@ export class Alone {
         return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
       },
       watch: (to) => this.#does({ kind: "watch", to }),
+      unwatch: (to) => this.#does({ kind: "unwatch", to }),
       after: (delayMs, message, key) =>
         this.#does({ kind: "after", value: { delayMs, message, key } }),
       cancel: (key) => this.#does({ kind: "cancel", value: key }),
@@ -234,7 +235,8 @@ export class Alone {
       busy: async (run) => await run(),
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
-      stop: () => this.#does({ kind: "stop" }),
+      stop: (to?: ActorRef, options?: object) =>
+        this.#does({ kind: "stop", ...to && { to }, ...options && { value: options } }),
     };
   }
 }

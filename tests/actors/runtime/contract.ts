@@ -9,6 +9,7 @@ import { endContract } from "./contract/ends.ts";
 import { familyContract } from "./contract/families.ts";
 import { messageContract } from "./contract/messages.ts";
 import { carelessContract } from "./contract/careless.ts";
+import { stopContract } from "./contract/stops.ts";
 import { timeContract } from "./contract/time.ts";
 
 /** Registers the suite for actors that live in `isolate`. */
@@ -18,6 +19,7 @@ export function runContract(isolate: "local" | "worker" | "process"): void {
     askContract,
     endContract,
     familyContract,
+    stopContract,
     timeContract,
     carelessContract,
   ];

@@ -25,6 +25,9 @@ const LINES_MAX = 500;
 const MOD_LINES_MAX = 80;
 const EXAMPLE_LINES_MAX = 120;
 
+/** Files that a command makes: nobody reads or edits them. */
+const GENERATED = /_pb\.ts$/;
+
 /** The room of a path from the root. */
 function roomOf(path: string): string {
   for (const room of ["actors/runtime", "actors/simulation"]) {
@@ -39,7 +42,7 @@ async function sourceFiles(folder = ""): Promise<string[]> {
     const path = folder === "" ? name : `${folder}/${name}`;
     if (name.startsWith(".") || ["node_modules", "runs", "coverage"].includes(name)) continue;
     if (isDirectory) files.push(...await sourceFiles(path));
-    else if (name.endsWith(".ts")) files.push(path);
+    else if (name.endsWith(".ts") && !GENERATED.test(name)) files.push(path);
   }
   return files.sort();
 }

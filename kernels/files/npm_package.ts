@@ -3,7 +3,7 @@
  *
  * [Note: why not an import] Deno fetches whatever deno.json, deno.lock or a literal `import("npm:…")`
  * names, before the first line of a program runs: texts, digits, merges and the native library add
- * 406 MB to the 177 MB of any run. An import that Deno cannot see ahead of time fetches on demand,
+ * 406 MB to the 163 MB of any run. An import that Deno cannot see ahead of time fetches on demand,
  * but writes the package into deno.lock, and from then on every run on a fresh machine fetches it.
  * So a child `deno` without configuration and lock file fills the shared cache, and says where. The
  * version is exact, and none of the package's code runs in the child.

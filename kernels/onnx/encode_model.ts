@@ -4,7 +4,7 @@
  * @module
  */
 
-import onnxProto from "onnx-proto";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
 import {
   type Attribute,
@@ -14,12 +14,21 @@ import {
   ONNX_DTYPE,
   type Value,
 } from "../graph/graph.ts";
+import {
+  AttributeProto_AttributeType,
+  type AttributeProtoSchema,
+  ModelProtoSchema,
+  type NodeProtoSchema,
+  type ValueInfoProtoSchema,
+} from "./onnx_pb.ts";
 
-const { onnx } = onnxProto;
+type NodeInit = MessageInitShape<typeof NodeProtoSchema>;
+type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
+type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
 
 /** Opset of every model: the first with Gelu; reductions take their axes as inputs. */
-const OPSET = 20;
-const IR_VERSION = 9;
+const OPSET = 20n;
+const IR_VERSION = 9n;
 
 /** A named value that crosses the border of a model. */
 export interface Port {
@@ -91,9 +100,9 @@ export function encodeModel(
   const wanted = new Set([...read, ...outputs.map((port) => port.value)]);
   const names = namesOf(inputs, outputs, stored);
   const constants = [...read].filter((value) => value.data);
-  return onnx.ModelProto.encode(onnx.ModelProto.create({
+  const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
-    opsetImport: [{ domain: "", version: OPSET }, { domain: MICROSOFT, version: 1 }],
+    opsetImport: [{ domain: "", version: OPSET }, { domain: MICROSOFT, version: 1n }],
     graph: {
       name: "troupe",
       node: [
@@ -114,11 +123,12 @@ export function encodeModel(
       initializer: constants.map((value) => ({
         name: value.name,
         dataType: ONNX_DTYPE[value.dtype],
-        dims: [...value.shape],
+        dims: value.shape.map(BigInt),
         rawData: new Uint8Array(value.data!.buffer, value.data!.byteOffset, value.data!.byteLength),
       })),
     },
-  })).finish();
+  });
+  return toBinary(ModelProtoSchema, model);
 }
 
 /** What values are called in a model, and the nodes that only give them another name or dtype. */
@@ -128,11 +138,11 @@ interface Names {
   /** As its node writes it: a stored value is rounded first. */
   readonly written: (value: Value) => string;
   /** Rounds what a node wrote to what is stored. */
-  readonly store: (value: Value) => onnxProto.onnx.INodeProto;
+  readonly store: (value: Value) => NodeInit;
   /** Widens what is stored to what nodes read. */
-  readonly load: (value: Value) => onnxProto.onnx.INodeProto;
+  readonly load: (value: Value) => NodeInit;
   /** A value that is also an input, or an output twice, gets a name of its own by a copy. */
-  readonly copies: readonly onnxProto.onnx.INodeProto[];
+  readonly copies: readonly NodeInit[];
 }
 
 function namesOf(
@@ -144,14 +154,13 @@ function namesOf(
   for (const { name, value } of inputs) borders.set(value, name);
   const border = (value: Value) =>
     borders.get(value) ?? (stored.has(value) ? `f16.${value.name}` : value.name);
-  const node = (opType: string, from: string, to: string, dtype?: DType) =>
-    onnx.NodeProto.create({
-      opType,
-      input: [from],
-      output: [to],
-      attribute: dtype ? [encodeAttribute("to", ONNX_DTYPE[dtype])] : [],
-    });
-  const copies = [];
+  const node = (opType: string, from: string, to: string, dtype?: DType): NodeInit => ({
+    opType,
+    input: [from],
+    output: [to],
+    attribute: dtype ? [encodeAttribute("to", ONNX_DTYPE[dtype])] : [],
+  });
+  const copies: NodeInit[] = [];
   for (const { name, value } of outputs) {
     if (value.data && stored.has(value)) copies.push(node("Cast", value.name, name, "f16"));
     else if (!value.node || borders.has(value)) copies.push(node("Identity", border(value), name));
@@ -168,31 +177,35 @@ function namesOf(
   };
 }
 
-function encodeNode(node: Node, names: Names, wanted: Set<Value>) {
+function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeInit {
   // Optional outputs that nobody reads are left out; those of Split are not optional.
   const output = node.outputs.map((value, i) =>
     i === 0 || wanted.has(value) || node.op === "Split" ? names.written(value) : ""
   );
   while (output.at(-1) === "") output.pop();
-  return onnx.NodeProto.create({
+  return {
     opType: node.op,
     domain: node.domain,
     name: `${node.op}_${node.id}`,
     input: node.inputs.map(names.read),
     output,
     attribute: Object.entries(node.attributes).map(([name, value]) => encodeAttribute(name, value)),
-  });
+  };
 }
 
-function encodeAttribute(name: string, value: Attribute) {
-  if (typeof value === "number") return { name, type: 2, i: value };
-  if (typeof value === "string") return { name, type: 3, s: new TextEncoder().encode(value) };
-  if ("float" in value) return { name, type: 1, f: value.float };
-  return { name, type: 7, ints: [...value] };
+function encodeAttribute(name: string, value: Attribute): AttributeInit {
+  const { FLOAT, INT, INTS, STRING } = AttributeProto_AttributeType;
+  if (typeof value === "number") return { name, type: INT, i: BigInt(value) };
+  if (typeof value === "string") return { name, type: STRING, s: new TextEncoder().encode(value) };
+  if ("float" in value) return { name, type: FLOAT, f: value.float };
+  return { name, type: INTS, ints: value.map(BigInt) };
 }
 
-function encodeBorder({ name, value }: Port, stored: ReadonlySet<Value>) {
-  const dim = value.shape.map((dimValue) => ({ dimValue }));
+function encodeBorder({ name, value }: Port, stored: ReadonlySet<Value>): ValueInfoInit {
   const elemType = ONNX_DTYPE[stored.has(value) ? "f16" : value.dtype];
-  return { name, type: { tensorType: { elemType, shape: { dim } } } };
+  const dim = value.shape.map((size) => ({
+    value: { case: "dimValue" as const, value: BigInt(size) },
+  }));
+  const tensorType = { case: "tensorType" as const, value: { elemType, shape: { dim } } };
+  return { name, type: { value: tensorType } };
 }

@@ -4,11 +4,10 @@
  * @module
  */
 
-import onnxProto from "onnx-proto";
+import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, Tensor } from "../devices/device.ts";
 import { ONNX_DTYPE, sameShape } from "../graph/graph.ts";
-
-const { onnx } = onnxProto;
+import { ModelProtoSchema, type ValueInfoProto } from "./onnx_pb.ts";
 
 /** One input or output of a model. */
 export interface Border {
@@ -33,24 +32,23 @@ const DTYPES = new Map(
  * @throws {TypeError} when an input or output has a dynamic shape or an unknown dtype.
  */
 export function readSignature(model: Uint8Array): Signature {
-  const { graph } = onnx.ModelProto.decode(model);
-  const constants = new Set(graph?.initializer?.map((constant) => constant.name));
+  const { graph } = fromBinary(ModelProtoSchema, model);
+  const constants = new Set(graph?.initializer.map((constant) => constant.name));
   return {
     inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readBorder),
     outputs: (graph?.output ?? []).map(readBorder),
   };
 }
 
-function readBorder({ name, type }: onnxProto.onnx.IValueInfoProto): Border {
-  const tensor = type?.tensorType;
-  const dtype = DTYPES.get(tensor?.elemType ?? 0);
-  const dims = tensor?.shape?.dim;
-  if (!name || !dtype || !dims || dims.some((dim) => dim.dimParam)) {
+function readBorder({ name, type }: ValueInfoProto): Border {
+  const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
+  const dtype = DTYPES.get(tensor?.elemType ?? 0), dims = tensor?.shape?.dim;
+  if (!name || !dtype || !dims || dims.some(({ value }) => value.case === "dimParam")) {
     throw new TypeError(
       `Cannot compile the model: "${name}" must be a tensor of a known dtype and a static shape`,
     );
   }
-  return { name, dtype, shape: dims.map((dim) => Number(dim.dimValue ?? 0)) };
+  return { name, dtype, shape: dims.map(({ value }) => Number(value.value ?? 0)) };
 }
 
 /**

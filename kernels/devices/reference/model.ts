@@ -4,7 +4,7 @@
  * @module
  */
 
-import onnxProto from "onnx-proto";
+import { fromBinary } from "@bufbuild/protobuf";
 import type { DType } from "../device.ts";
 import { ONNX_DTYPE } from "../../graph/graph.ts";
 import { type Attributes, fromBytes, type NdArray, ndArray, type Operation } from "./array.ts";
@@ -12,8 +12,13 @@ import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVEMENT } from "./movement.ts";
 import { PRODUCTS } from "./products.ts";
 import { REDUCTIONS } from "./reductions.ts";
-
-const { onnx } = onnxProto;
+import {
+  type AttributeProto,
+  AttributeProto_AttributeType,
+  ModelProtoSchema,
+  type NodeProto,
+  type TensorProto,
+} from "../../onnx/onnx_pb.ts";
 
 const OPERATIONS: Readonly<Record<string, Operation>> = {
   ...ELEMENTWISE,
@@ -43,15 +48,17 @@ export interface ReferenceModel {
  * @throws {Error} when the bytes are no ONNX model or use an operation that is not known.
  */
 export function readModel(bytes: Uint8Array): ReferenceModel {
-  const { graph } = onnx.ModelProto.decode(bytes);
+  const { graph } = fromBinary(ModelProtoSchema, bytes);
   if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
   return {
-    constants: new Map(graph.initializer?.map((tensor) => [tensor.name!, readConstant(tensor)])),
-    steps: (graph.node ?? []).map(readStep),
+    constants: new Map(
+      graph.initializer.map((tensor) => [tensor.name ?? "", readConstant(tensor)]),
+    ),
+    steps: graph.node.map(readStep),
   };
 }
 
-function readStep(node: onnxProto.onnx.INodeProto): Step {
+function readStep(node: NodeProto): Step {
   const name = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
   const operation = OPERATIONS[name];
   if (!operation) {
@@ -62,15 +69,15 @@ function readStep(node: onnxProto.onnx.INodeProto): Step {
   return {
     name: node.name || name,
     operation,
-    attributes: readAttributes(node.attribute ?? []),
-    inputs: node.input ?? [],
-    outputs: node.output ?? [],
+    attributes: readAttributes(node.attribute),
+    inputs: node.input,
+    outputs: node.output,
   };
 }
 
-function readAttributes(list: readonly onnxProto.onnx.IAttributeProto[]): Attributes {
+function readAttributes(list: readonly AttributeProto[]): Attributes {
   const byName = new Map(list.map((attribute) => [attribute.name, attribute]));
-  const { FLOAT } = onnx.AttributeProto.AttributeType;
+  const { FLOAT } = AttributeProto_AttributeType;
   return {
     number(name, otherwise) {
       const attribute = byName.get(name);
@@ -79,13 +86,13 @@ function readAttributes(list: readonly onnxProto.onnx.IAttributeProto[]): Attrib
     },
     string(name, otherwise) {
       const attribute = byName.get(name);
-      return attribute ? new TextDecoder().decode(attribute.s ?? undefined) : otherwise;
+      return attribute ? new TextDecoder().decode(attribute.s) : otherwise;
     },
-    numbers: (name) => byName.get(name)?.ints?.map(Number),
+    numbers: (name) => byName.get(name)?.ints.map(Number),
   };
 }
 
-function readConstant(tensor: onnxProto.onnx.ITensorProto): NdArray {
+function readConstant(tensor: TensorProto): NdArray {
   const dtype = (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) =>
     ONNX_DTYPE[dtype] === tensor.dataType
   );
@@ -94,7 +101,7 @@ function readConstant(tensor: onnxProto.onnx.ITensorProto): NdArray {
       `Cannot compile the model: constant "${tensor.name}" must be of a known dtype, received ONNX type ${tensor.dataType}`,
     );
   }
-  const shape = (tensor.dims ?? []).map(Number);
+  const shape = tensor.dims.map(Number);
   if (tensor.rawData?.length) return fromBytes(dtype, shape, new Uint8Array(tensor.rawData));
   const fields = {
     f32: "floatData",
@@ -107,5 +114,5 @@ function readConstant(tensor: onnxProto.onnx.ITensorProto): NdArray {
       `Cannot compile the model: f16 constant "${tensor.name}" must be given as raw data`,
     );
   }
-  return ndArray(dtype, shape, tensor[fields[dtype]]?.map(Number) ?? []);
+  return ndArray(dtype, shape, [...tensor[fields[dtype]]].map(Number));
 }

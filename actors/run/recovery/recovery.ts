@@ -17,19 +17,14 @@
  */
 
 import { delay } from "@std/async/delay";
-import type { Batch, StageState } from "../../../kernels/mod.ts";
+import type { StageState } from "../../../kernels/mod.ts";
+import type { StepOutcome, StepRequest } from "../../pipeline/protocol.ts";
 import type { Engine } from "../engines/engine.ts";
-import type { StepRequest } from "../../pipeline/protocol.ts";
-import { openRetries, type RetryOptions, WorkerLostError } from "./retries.ts";
+import { keepStep, keepSteps, type KeptSteps, roomAfter } from "./kept_steps.ts";
+import { openRetries, type Retries, type RetryOptions, WorkerLostError } from "./retries.ts";
 
 /** Steps from one snapshot to the next: a tenth of a second of copying in a minute of training. */
 const SNAPSHOT_STEPS = 10;
-
-/**
- * Without flushes nobody knows when the next snapshot comes. The micro-batches since the last one may
- * take as many bytes as it does, and so many always.
- */
-const KEPT_BYTES = 2 ** 24;
 
 const TOO_MANY =
   "Cannot take again the steps since the last checkpoint or evaluation: they are too many to be kept";
@@ -40,6 +35,26 @@ export interface RecoveryOptions extends RetryOptions {
   readonly state: StageState;
   /** Told when the run goes on after a failure. */
   readonly announce: (line: string) => void;
+}
+
+/** A run whose workers may die. */
+interface Recovery {
+  readonly options: RecoveryOptions;
+  /** Starts all workers from a state. */
+  readonly open: (state: StageState) => Promise<Engine>;
+  readonly retries: Retries;
+  /** Aborted at the end: nobody waits for another try. */
+  readonly ending: AbortController;
+  /** What all is started from again. */
+  snapshot: StageState;
+  /** Whether no step has been taken since the snapshot. */
+  isNewest: boolean;
+  /** The steps since the snapshot. */
+  kept: KeptSteps;
+  /** The engine as it starts: all workers anew, and the kept steps taken again. */
+  current: Promise<Engine>;
+  /** What of it has to be closed. */
+  opened: Engine | undefined;
 }
 
 /**
@@ -53,135 +68,127 @@ export async function openRecovering(
   open: (state: StageState) => Promise<Engine>,
   options: RecoveryOptions,
 ): Promise<Engine> {
-  const { retries, state, announce } = options;
-  const tries = openRetries(options), closing = new AbortController();
-  let snapshot = state, isNewest = false;
-  let taken = openTaken(Infinity);
-  let opened: Engine | undefined;
-
-  /** Opens everything anew and takes the steps since the snapshot again. */
-  const start = async (): Promise<Engine> => {
-    const engine = opened = await open(snapshot);
-    for (const request of taken.steps) {
-      const step = engine.step(request);
-      if (engine.ahead === undefined) await step;
-      // It ends behind those that follow; should it fail, so do they.
-      else step.catch(() => {});
-    }
-    return engine;
-  };
-  let current = start();
-
-  const restart = async (waitMs: number): Promise<Engine> => {
-    await opened?.close();
-    opened = undefined;
-    await delay(waitMs, { signal: closing.signal });
-    return await start();
-  };
-
-  /** What kept something from its end is told, and everything is started again. */
-  const recover = (error: unknown): void => {
-    if (!(error instanceof WorkerLostError)) throw error;
-    const waitMs = tries.failed(error);
-    if (taken.isLost) {
-      throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
-    }
-    announce(`${error.message}; going on from the last committed step`);
-    current = restart(waitMs);
-    // Whoever waits for it meets a failure.
-    current.catch(() => {});
-  };
-
-  /** Runs something to its end, however many workers die meanwhile. */
-  const outlive = async <T>(run: (engine: Engine) => T | Promise<T>): Promise<T> => {
-    for (;;) {
-      const tried = current;
-      try {
-        return await run(await tried);
-      } catch (error) {
-        // Of several that fail together the first starts all again, and each tries again in turn.
-        if (tried === current) recover(error);
-      }
-    }
-  };
-  /** The same for something that gets the run on. */
-  const getOn = async <T>(run: (engine: Engine) => Promise<T>): Promise<T> => {
-    const result = await outlive(run);
-    tries.gotOn();
-    return result;
-  };
-
-  const save = async () => {
-    if (isNewest) return snapshot;
-    // The pipe is empty, but not if the steps since the snapshot had to be taken again.
-    const saved = await getOn(async (engine) => (await engine.drain?.(), await engine.save()));
-    if (retries === 0) return saved;
-    taken = openTaken(limitOf(saved));
-    isNewest = true;
-    return snapshot = saved;
-  };
-  const { ahead } = await outlive((engine) => engine);
-  const limitOf = (state: StageState) => ahead === undefined ? Infinity : limitFor(state);
-  taken = openTaken(limitOf(state));
+  const recovery = begin(open, options);
+  const { ahead } = await outlive(recovery, (engine) => engine);
+  const keepsAll = ahead === undefined;
+  const save = () => takeSnapshot(recovery, keepsAll);
+  recovery.kept = keepSteps(keepsAll ? Infinity : roomAfter(options.state));
   const engine: Engine = {
     async step(request) {
-      const outcome = await getOn((engine) => engine.step(request));
-      isNewest = false;
-      if (retries > 0 && taken.add(request)) {
-        announce(`${TOO_MANY}: up to the next one, a worker that dies ends the run`);
-      }
-      if (ahead === undefined && taken.steps.length >= SNAPSHOT_STEPS) await save();
+      const outcome = await takeStep(recovery, request);
+      if (keepsAll && recovery.kept.steps.length >= SNAPSHOT_STEPS) await save();
       return outcome;
     },
-    evaluate: (microBatches: readonly Batch[]) => getOn((engine) => engine.evaluate(microBatches)),
+    evaluate: (microBatches) => getOn(recovery, (engine) => engine.evaluate(microBatches)),
     save,
-    async close() {
-      closing.abort();
-      await current.catch(() => {});
-      await opened?.close();
-    },
+    close: () => end(recovery),
   };
-  if (ahead === undefined) return engine;
+  if (keepsAll) return engine;
   const drain = async () => {
-    await outlive((engine) => engine.drain!());
-    if (retries > 0) await save();
+    await outlive(recovery, (engine) => engine.drain!());
+    if (options.retries > 0) await save();
   };
   return { ...engine, ahead, drain };
 }
 
-/** The steps since a snapshot, as far as they can be kept. */
-interface Taken {
-  readonly steps: readonly StepRequest[];
-  /** Whether they were too many. */
-  readonly isLost: boolean;
-  /** Adds one, and tells if it is the first that is too many. */
-  add(request: StepRequest): boolean;
+function begin(open: Recovery["open"], options: RecoveryOptions): Recovery {
+  const recovery: Omit<Recovery, "current"> = {
+    options,
+    open,
+    retries: openRetries(options),
+    ending: new AbortController(),
+    snapshot: options.state,
+    isNewest: false,
+    kept: keepSteps(Infinity),
+    opened: undefined,
+  };
+  return Object.assign(recovery, { current: start(recovery) });
 }
 
-const bytesOf = (values: Iterable<{ readonly byteLength: number }>) =>
-  [...values].reduce((sum, { byteLength }) => sum + byteLength, 0);
+/** Opens everything and takes the kept steps again. */
+async function start(recovery: Omit<Recovery, "current">): Promise<Engine> {
+  const engine = recovery.opened = await recovery.open(recovery.snapshot);
+  for (const request of recovery.kept.steps) {
+    const step = engine.step(request);
+    if (engine.ahead === undefined) await step;
+    // It ends behind those that follow; should it fail, so do they.
+    else step.catch(() => {});
+  }
+  return engine;
+}
 
-const limitFor = ({ weights, moments }: StageState) =>
-  Math.max(KEPT_BYTES, bytesOf(weights.values()) + bytesOf(moments.values()));
+/** Closes what is left, waits, and starts anew. */
+async function restart(recovery: Recovery, waitMs: number): Promise<Engine> {
+  await recovery.opened?.close();
+  recovery.opened = undefined;
+  await delay(waitMs, { signal: recovery.ending.signal });
+  return await start(recovery);
+}
 
-/** @param limit the most bytes that their micro-batches may take. */
-function openTaken(limit: number): Taken {
-  let steps: StepRequest[] = [], bytes = 0, isLost = false;
-  return {
-    get steps() {
-      return steps;
-    },
-    get isLost() {
-      return isLost;
-    },
-    add(request) {
-      if (isLost) return false;
-      steps.push(request);
-      bytes += bytesOf(request.microBatches.flatMap((fields) => Object.values(fields)));
-      if (bytes <= limit) return false;
-      isLost = true;
-      steps = [];
-      return true;
-    },
-  };
+/** What kept something from its end is told, and everything is started again. */
+function recover(recovery: Recovery, error: unknown): void {
+  if (!(error instanceof WorkerLostError)) throw error;
+  const waitMs = recovery.retries.failed(error);
+  if (recovery.kept.areLost) {
+    throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
+  }
+  recovery.options.announce(`${error.message}; going on from the last committed step`);
+  recovery.current = restart(recovery, waitMs);
+  // Whoever waits for it meets a failure.
+  recovery.current.catch(() => {});
+}
+
+/** Runs something to its end, however many workers die meanwhile. */
+async function outlive<T>(
+  recovery: Recovery,
+  run: (engine: Engine) => T | Promise<T>,
+): Promise<T> {
+  for (;;) {
+    const tried = recovery.current;
+    try {
+      return await run(await tried);
+    } catch (error) {
+      // Of several that fail together the first starts all again, and each tries again in turn.
+      if (tried === recovery.current) recover(recovery, error);
+    }
+  }
+}
+
+/** The same for something that gets the run on. */
+async function getOn<T>(recovery: Recovery, run: (engine: Engine) => Promise<T>): Promise<T> {
+  const result = await outlive(recovery, run);
+  recovery.retries.gotOn();
+  return result;
+}
+
+/** Takes a step, and keeps it until the next snapshot. */
+async function takeStep(recovery: Recovery, request: StepRequest): Promise<StepOutcome> {
+  const { retries, announce } = recovery.options;
+  const outcome = await getOn(recovery, (engine) => engine.step(request));
+  recovery.isNewest = false;
+  if (retries > 0 && keepStep(recovery.kept, request)) {
+    announce(`${TOO_MANY}: up to the next one, a worker that dies ends the run`);
+  }
+  return outcome;
+}
+
+/** Saves the state of now, and starts from it should a worker die: the steps before are done. */
+async function takeSnapshot(recovery: Recovery, keepsAll: boolean): Promise<StageState> {
+  if (recovery.isNewest) return recovery.snapshot;
+  // The pipe is empty, but not if the steps since the snapshot had to be taken again.
+  const saved = await getOn(
+    recovery,
+    async (engine) => (await engine.drain?.(), await engine.save()),
+  );
+  if (recovery.options.retries === 0) return saved;
+  recovery.kept = keepSteps(keepsAll ? Infinity : roomAfter(saved));
+  recovery.isNewest = true;
+  return recovery.snapshot = saved;
+}
+
+/** Ends everything, also what is about to be tried again. */
+async function end(recovery: Recovery): Promise<void> {
+  recovery.ending.abort();
+  await recovery.current.catch(() => {});
+  await recovery.opened?.close();
 }

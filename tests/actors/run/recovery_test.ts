@@ -31,17 +31,19 @@ const OPTIONS = {
   runtime: "workers",
 } as const;
 
+/** Runs of one test: they share nothing, and go on side by side. */
+const RUNS = MOMENTS / FAULTS_A_RUN;
+
 /** Twenty faults of one kind, a few for each run. */
-function* faultRuns(kind: WorkerFault["kind"]): Generator<WorkerFault[]> {
+function faultRuns(kind: WorkerFault["kind"]): WorkerFault[][] {
   const generator = substream(SEED, `faults ${kind}`);
   const draw = (below: number) => (generator.next() >>> 0) % below;
-  for (let run = 0; run < MOMENTS / FAULTS_A_RUN; run++) {
-    yield Array.from({ length: FAULTS_A_RUN }, () => ({
+  return Array.from({ length: RUNS }, () =>
+    Array.from({ length: FAULTS_A_RUN }, () => ({
       worker: draw(WORKERS),
       afterActions: draw(SIZES.steps / 2 * ACTIONS_A_STEP),
       kind,
-    }));
-  }
+    })));
 }
 
 let undisturbed: Promise<Outcome> | undefined;
@@ -85,18 +87,18 @@ for (const schedule of ["pipedream", "pipedream-2bw"]) {
 
 for (const kind of ["throw", "exit", "close"] as const) {
   Deno.test(`workers that end by ${kind} at ${MOMENTS} random moments change no bit of the run`, async () => {
-    for (const faults of faultRuns(kind)) await assertOutlived(kind, { faults });
+    await Promise.all(faultRuns(kind).map((faults) => assertOutlived(kind, { faults })));
   });
 }
 
 for (const kind of ["exit", "memory", "loop"] as const) {
   Deno.test(`processes that end by ${kind} at ${MOMENTS} random moments change no bit of the run`, async () => {
     // Only what hangs is told by time; a busy machine must not look as if it hung.
-    const isolation = "process",
-      limits = { heapLimitMb: 64, ...kind === "loop" && { stallMs: 500 } };
-    for (const faults of faultRuns(kind)) {
-      await assertOutlived(kind, { faults, isolation, ...limits });
-    }
+    const limits = { heapLimitMb: 64, ...kind === "loop" && { stallMs: 500 } };
+    const options = { isolation: "process", ...limits } as const;
+    await Promise.all(
+      faultRuns(kind).map((faults) => assertOutlived(kind, { faults, ...options })),
+    );
   });
 }
 
@@ -107,7 +109,7 @@ async function endedFromOutside(
 ): Promise<void> {
   const generator = substream(SEED, "moments");
   const random = (below: number) => (generator.next() >>> 0) % below;
-  for (let run = 0; run < MOMENTS / FAULTS_A_RUN; run++) {
+  for (let run = 0; run < RUNS; run++) {
     const timers = new Set<ReturnType<typeof setTimeout>>();
     let left = FAULTS_A_RUN, told = 0;
     await assertBits({

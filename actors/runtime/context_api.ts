@@ -5,7 +5,16 @@
  */
 
 import type { Down } from "./failure.ts";
-import type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
+import type {
+  ActorRef,
+  ActorSpec,
+  Answers,
+  AnswerTo,
+  Lane,
+  Message,
+  Questions,
+  Undeclared,
+} from "./types.ts";
 
 /** How a message travels. */
 export interface SendOptions {
@@ -81,7 +90,26 @@ export interface StopOptions {
 }
 
 /** Answers a question, once. */
-export type Reply = (value: unknown, options?: { transfer?: readonly ArrayBuffer[] }) => void;
+export type Reply<R = unknown> = (
+  value: R,
+  options?: { transfer?: readonly ArrayBuffer[] },
+) => void;
+
+/** Asks an actor; see {@linkcode Context.ask}. */
+export interface AskCall {
+  /** A question whose answer is declared with it, by {@linkcode Ask}. */
+  <T extends Message, K extends Questions<T>["type"]>(
+    to: ActorRef<T>,
+    message: NoInfer<Questions<T>> & { readonly type: K },
+    options?: AskOptions,
+  ): Promise<AnswerTo<Questions<T>, K>>;
+  /** A question whose answer is what the caller says it is. */
+  <T extends Message, R>(
+    to: ActorRef<T>,
+    message: NoInfer<Undeclared<T>>,
+    options?: AskOptions,
+  ): Promise<R>;
+}
 
 /**
  * An actor's one way to the world. The clock, chance and the order of messages come from here and
@@ -118,8 +146,9 @@ export type Reply = (value: unknown, options?: { transfer?: readonly ArrayBuffer
  * ```
  *
  * @typeParam M messages that the actor handles.
+ * @typeParam A what it answers.
  */
-export interface Context<M extends Message> {
+export interface Context<M extends Message, A = Answers<M>> {
   /** The address of this actor. */
   readonly self: ActorRef<M>;
 
@@ -140,17 +169,13 @@ export interface Context<M extends Message> {
    * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself or one of another
    * system, when the question cannot be sent, or when a handler ends without an answer.
    */
-  ask<T extends Message, R>(
-    to: ActorRef<T>,
-    message: NoInfer<T>,
-    options?: AskOptions,
-  ): Promise<R>;
+  readonly ask: AskCall;
 
   /** Answers the message being handled; does nothing when nobody asked. */
-  reply(value: unknown, options?: { transfer?: readonly ArrayBuffer[] }): void;
+  reply(value: A, options?: { transfer?: readonly ArrayBuffer[] }): void;
 
   /** Takes the answer out of this step: the function returned may be called in a later one. */
-  deferReply(): Reply;
+  deferReply(): Reply<A>;
 
   /**
    * Makes an actor, a child of this one: it stops with it, and a failure that this actor

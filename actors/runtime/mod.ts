@@ -8,6 +8,7 @@
 export type { Candidate, Choose, Offers } from "./mailbox/choose.ts";
 export {
   ASK_TIMEOUT_MS,
+  type AskCall,
   type AskOptions,
   type Context,
   MAILBOX_CAPACITY,
@@ -42,4 +43,14 @@ export {
   type SystemOptions,
   type SystemStopOptions,
 } from "./system_api.ts";
-export type { ActorRef, ActorSpec, Lane, Message } from "./types.ts";
+export type {
+  ActorRef,
+  ActorSpec,
+  Answers,
+  AnswerTo,
+  Ask,
+  Lane,
+  Message,
+  Questions,
+  Undeclared,
+} from "./types.ts";

@@ -14,6 +14,7 @@ import { openEnding } from "./ending.ts";
 import { sendMessage } from "./isolate/sending.ts";
 import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
 import { run } from "./isolate/steps.ts";
+import type { AskCall } from "./context_api.ts";
 import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
 import type { Root, RootTransport } from "./transports/transport.ts";
 import type { ActorRef, Message } from "./types.ts";
@@ -121,8 +122,9 @@ export function openSystem(world: World): System {
   const system: System = {
     spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
     send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
-    ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: object) =>
-      ask(isolate, self.ref, undefined, to, message, options) as Promise<R>,
+    ask:
+      ((to: ActorRef, message: Message, options?: object) =>
+        ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
     watch: (ref, onDown) =>
       watch(isolate, ref, undefined, (down) => guard(`end of ${ref.id}`, () => onDown(down))),
     deadLetters,

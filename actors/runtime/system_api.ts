@@ -5,7 +5,7 @@
  */
 
 import type { Choose } from "./mailbox/choose.ts";
-import type { AskOptions, SendOptions, SpawnOptions, StopOptions } from "./context_api.ts";
+import type { AskCall, SendOptions, SpawnOptions, StopOptions } from "./context_api.ts";
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
@@ -44,11 +44,7 @@ export interface System extends AsyncDisposable {
   /** Sends a message in the name of "system". See {@linkcode Context.send}. */
   send<T extends Message>(to: ActorRef<T>, message: NoInfer<T>, options?: SendOptions): void;
   /** Asks in the name of "system". See {@linkcode Context.ask}. */
-  ask<T extends Message, R>(
-    to: ActorRef<T>,
-    message: NoInfer<T>,
-    options?: AskOptions,
-  ): Promise<R>;
+  readonly ask: AskCall;
   /** Calls `onDown` exactly once when `ref` stops, fails or is gone. */
   watch(ref: ActorRef, onDown: (down: Down) => void): void;
   /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */

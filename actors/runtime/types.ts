@@ -29,6 +29,60 @@ export interface Message {
   readonly type: string;
 }
 
+/**
+ * Makes a message a question: the type of its answer is declared with it. Whoever asks gets that
+ * type, and an answer or an annotation of another does not compile. Once one message of a protocol
+ * declares its answer, all that are answered must.
+ *
+ * @example
+ * ```ts
+ * import { type ActorRef, type Ask, createSystem } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;
+ *
+ * const module = `data:text/javascript,export const counter = (ctx, start) => {
+ *   let count = start;
+ *   return { Add({ by }) { count += by; }, Read() { ctx.reply(count); } };
+ * }`;
+ * await using system = createSystem();
+ * const counter: ActorRef<Counter> = system.spawn<number, Counter>(
+ *   { module, export: "counter" },
+ *   40,
+ *   { id: "counter" },
+ * );
+ * system.send(counter, { type: "Add", by: 2 });
+ * const count: number = await system.ask(counter, { type: "Read" });
+ * assert.equal(count, 42);
+ * // @ts-expect-error: the answer is a number
+ * const text: string = await system.ask(counter, { type: "Read" });
+ * assert.equal(text, 42);
+ * ```
+ *
+ * @typeParam R the answer.
+ */
+export interface Ask<R> {
+  /** For the type checker; never present. */
+  readonly "~answer"?: () => R;
+}
+
+/** The messages of a protocol whose answers are declared: see {@linkcode Ask}. */
+export type Questions<M extends Message> = M extends unknown ? "~answer" extends keyof M ? M : never
+  : never;
+
+/** The messages of a protocol whose answers, if any, are not declared. */
+export type Undeclared<M extends Message> = M extends unknown
+  ? "~answer" extends keyof M ? never : M
+  : never;
+
+/** What is declared as the answer to the messages of a protocol that have the type `K`. */
+export type AnswerTo<M extends Message, K extends string> = M extends
+  { readonly type: K; readonly "~answer"?: () => infer R } ? R : never;
+
+/** What the actor with this protocol answers: anything, where nothing is declared. */
+export type Answers<M extends Message> = [Questions<M>] extends [never] ? unknown
+  : AnswerTo<Questions<M>, string>;
+
 /** The two lanes of a mailbox. Every waiting control message goes before every data message. */
 export type Lane = "control" | "data";
 

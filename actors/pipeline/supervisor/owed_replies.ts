@@ -20,7 +20,7 @@ export interface Answers {
 }
 
 /** Opens the answers of an actor. */
-export function openAnswers<M extends Message>(ctx: Context<M>): Answers {
+export function openAnswers<M extends Message>(ctx: Context<M, unknown>): Answers {
   const waiting = new BriefMap<Reply, true>();
   let lost: WorkerLost | undefined;
   const giveUp = (first: WorkerLost) => {

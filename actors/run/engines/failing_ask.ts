@@ -42,7 +42,7 @@ export async function askUnlessFailed<T extends Message, R>(
   message: NoInfer<T>,
 ): Promise<R> {
   const waiting = waitingOf(system);
-  const asked = system.ask<T, R>(to, message, { timeoutMs: Infinity });
+  const asked = system.ask<Message, R>(to as ActorRef<Message>, message, { timeoutMs: Infinity });
   const { promise, resolve, reject } = Promise.withResolvers<R>();
   waiting.rejects.set(reject, true);
   asked.then(resolve, reject);

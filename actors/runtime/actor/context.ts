@@ -5,16 +5,16 @@
  */
 
 import type { Actor } from "./actor.ts";
-import { answer, ask } from "./asks.ts";
-import type { AskOptions, Context, Reply, SpawnOptions } from "../context_api.ts";
+import { ask } from "./asks.ts";
+import type { AskCall, AskOptions, Context, SpawnOptions } from "../context_api.ts";
 import { describeFailure, type Down } from "../failure.ts";
 import { enqueue, type Isolate } from "../isolate/isolate.ts";
 import { fail, stop } from "./lifecycle.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
 import { assertMessage } from "../messages.ts";
 import { substream } from "../world/random.ts";
 import { sendMessage } from "../isolate/sending.ts";
 import { snapshot } from "../snapshot.ts";
+import { deferReply } from "./replies.ts";
 import { stopOther } from "./stopping.ts";
 import { cancelTimer, startTimer } from "./timers.ts";
 import type { ActorRef, ActorSpec, Message } from "../types.ts";
@@ -35,22 +35,51 @@ export function createContext<M extends Message>(
   actor: Actor,
   spawn: Spawn,
 ): Context<M> {
-  const ref: ActorRef<M> = actor.ref as ActorRef<Message>;
-  const { observer } = isolate;
   return {
-    self: ref,
+    self: actor.ref as ActorRef<Message> as ActorRef<M>,
+    ...messagesOf<M>(isolate, actor),
+    ...familyOf<M>(isolate, actor, spawn),
+    ...timeOf<M>(isolate, actor),
+    random: (label) => draw(isolate, actor, label),
+    doing(text) {
+      actor.doing = String(text);
+    },
+    busy: (run) => isolate.pulse.busy(run),
+    expose: (read) => expose(isolate, actor, read),
+    defer: (cleanup) => void actor.cleanups.push(cleanup),
+  };
+}
+
+/** What an actor says to others. */
+function messagesOf<M extends Message>(
+  isolate: Isolate,
+  actor: Actor,
+): Pick<Context<M>, "send" | "ask" | "reply" | "deferReply"> {
+  const { observer } = isolate, { ref } = actor;
+  return {
     send(to, message, options) {
       observer?.did(actor, { kind: "send", to, value: message });
       sendMessage(isolate, ref, to, message, options);
     },
-    ask<T extends Message, R>(to: ActorRef<T>, message: T, options?: AskOptions) {
+    ask: ((to: ActorRef, message: Message, options?: AskOptions) => {
       observer?.did(actor, { kind: "ask", to, value: message });
-      return ask(isolate, ref, actor, to, message, options) as Promise<R>;
-    },
+      return ask(isolate, ref, actor, to, message, options);
+    }) as AskCall,
     reply(value, options) {
       if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
     },
     deferReply: () => deferReply(isolate, actor),
+  };
+}
+
+/** How an actor makes, watches and stops others. */
+function familyOf<M extends Message>(
+  isolate: Isolate,
+  actor: Actor,
+  spawn: Spawn,
+): Pick<Context<M>, "spawn" | "watch" | "unwatch" | "stop"> {
+  const { observer } = isolate;
+  return {
     spawn(spec, init, options) {
       observer?.did(actor, { kind: "spawn", value: { made: spec.export, init, id: options.id } });
       const child = spawn<Message>(isolate, actor, spec, init, options);
@@ -65,6 +94,21 @@ export function createContext<M extends Message>(
       observer?.did(actor, { kind: "unwatch", to });
       unwatch(isolate, to, actor);
     },
+    stop(to, options) {
+      observer?.did(actor, { kind: "stop", ...to && { to }, ...options && { value: options } });
+      if (to) stopOther(isolate, actor, to, options);
+      else stop(isolate, actor);
+    },
+  };
+}
+
+/** The clock and the timers of an actor. */
+function timeOf<M extends Message>(
+  isolate: Isolate,
+  actor: Actor,
+): Pick<Context<M>, "after" | "cancel" | "now"> {
+  const { observer } = isolate;
+  return {
     after(delayMs, message, key) {
       observer?.did(actor, { kind: "after", value: { delayMs, message, key } });
       startTimer(isolate, actor, delayMs, message, key);
@@ -78,49 +122,19 @@ export function createContext<M extends Message>(
       observer?.did(actor, { kind: "now", value: now });
       return now;
     },
-    random: (label) => draw(isolate, actor, label),
-    doing(text) {
-      actor.doing = String(text);
-    },
-    busy: (run) => isolate.pulse.busy(run),
-    expose(read) {
-      actor.expose = () => {
-        try {
-          return read();
-        } catch (error) {
-          // Whoever looks at the state is not to blame.
-          fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, "expose"));
-          return undefined;
-        }
-      };
-    },
-    defer: (cleanup) => void actor.cleanups.push(cleanup),
-    stop(to, options) {
-      observer?.did(actor, { kind: "stop", ...to && { to }, ...options && { value: options } });
-      if (to) stopOther(isolate, actor, to, options);
-      else stop(isolate, actor);
-    },
   };
 }
 
-/** Takes over the answer that this step owes. */
-function deferReply(isolate: Isolate, actor: Actor): Reply {
-  const { step } = actor;
-  if (!step?.envelope.replyTo) return () => {};
-  const replyTo = take(actor, step.replyTo), { from: asker, message: { type } } = step.envelope;
-  step.replyTo = undefined;
-  return (value, options) => {
-    isolate.observer?.did(actor, { kind: "reply", to: asker, value });
-    if (!actor.owed.has(replyTo)) take(actor, undefined);
-    const letter = { from: actor.ref.id, to: asker.id, type: `answer:${type}` };
-    answer(isolate, replyTo, { status: "answered", value }, options?.transfer, letter);
-    actor.owed.take(replyTo);
+function expose(isolate: Isolate, actor: Actor, read: () => unknown): void {
+  actor.expose = () => {
+    try {
+      return read();
+    } catch (error) {
+      // Whoever looks at the state is not to blame.
+      fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, "expose"));
+      return undefined;
+    }
   };
-}
-
-function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {
-  if (replyTo) return replyTo;
-  throw new TypeError(`Cannot reply: "${actor.ref.id}" must answer a question only once`);
 }
 
 function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Message): void {

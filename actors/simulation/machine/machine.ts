@@ -11,7 +11,7 @@
 import { type Candidate, NONE_YET, type Work } from "../../runtime/mailbox/choose.ts";
 import { setFaultSites } from "../../runtime/fault_sites.ts";
 import type { Isolate } from "../../runtime/isolate/isolate.ts";
-import { ActorFailedError, type System } from "../../runtime/mod.ts";
+import { ActorFailedError, type AskCall, type System } from "../../runtime/mod.ts";
 import { turn } from "../../runtime/world/pace.ts";
 import { substream } from "../../runtime/world/random.ts";
 import { openSystem } from "../../runtime/root.ts";
@@ -224,11 +224,11 @@ export class Machine {
   #watched(system: System): System {
     return {
       ...system,
-      ask: <T extends Message, R>(to: ActorRef<T>, message: T, options?: object) => {
+      ask: ((to: ActorRef<Message>, message: Message, options?: object) => {
         this.#openAsks.add(this.#isolate.nextAsk);
         this.#setLimit();
-        return system.ask<T, R>(to, message as NoInfer<T>, options);
-      },
+        return system.ask(to, message, options);
+      }) as AskCall,
       watch: (ref, onDown) =>
         system.watch(ref, (down) => {
           this.#isVisible = true;

@@ -10,6 +10,7 @@ import type {
   ActorFactory,
   ActorRef,
   ActorSpec,
+  AskCall,
   Context,
   Message,
   SpawnOptions,
@@ -216,8 +217,9 @@ export class Alone {
     return {
       self: this.#self,
       send: (to, value) => this.#does({ kind: "send", to, value }),
-      ask: <T extends Message, R>(to: ActorRef<T>, value: T, options?: { timeoutMs?: number }) =>
-        ask(to as ActorRef, value, options?.timeoutMs ?? 0) as Promise<R>,
+      ask:
+        ((to: ActorRef, value: Message, options?: { timeoutMs?: number }) =>
+          ask(to, value, options?.timeoutMs ?? 0)) as AskCall,
       reply: (value) => this.#takeReply()(value),
       deferReply: () => this.#takeReply(),
       spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {

@@ -7,17 +7,28 @@
 import type { SpawnOptions } from "./context_api.ts";
 import { kindOf } from "./messages.ts";
 import type { SystemOptions } from "./system_api.ts";
+import type { PlaceKind } from "./transports/wire.ts";
+import type { Transport } from "./transports/transport.ts";
 import type { ActorSpec } from "./types.ts";
 
-const PLACES: readonly unknown[] = ["local", "worker", "process"];
+/** The places of a world without transports, where all of them are one. */
+const PLACES: readonly PlaceKind[] = [
+  { name: "worker", limitsMemory: false },
+  { name: "process", limitsMemory: true },
+];
 
 /**
  * Checks how an actor is to be made.
  *
+ * @param places where it can be put, beside the isolate of its parent.
  * @throws {TypeError} when something is of another kind than it must be.
  * @throws {RangeError} when something is out of its bounds.
  */
-export function checkSpawn(spec: ActorSpec, options: SpawnOptions): void {
+export function checkSpawn(
+  spec: ActorSpec,
+  options: SpawnOptions,
+  places: readonly PlaceKind[] = PLACES,
+): void {
   if (!isRecord(options)) throw wrongKind("Cannot spawn", "its options", "a record", options);
   const { id, isolate = "local", memoryLimitMb, capacity, transfer = [] } = options;
   const cannot = `Cannot spawn "${String(id)}":`;
@@ -29,17 +40,18 @@ export function checkSpawn(spec: ActorSpec, options: SpawnOptions): void {
     throw new TypeError(`${cannot} module must be an absolute URL, received ${spec.module}`);
   }
   if (typeof spec.export !== "string") throw wrongKind(cannot, "export", "a string", spec.export);
-  if (!PLACES.includes(isolate)) {
-    throw new RangeError(
-      `${cannot} isolate must be local, worker or process, received ${String(isolate)}`,
-    );
+  const place = places.find(({ name }) => name === isolate);
+  if (!place && isolate !== "local") {
+    const known = listed(["local", ...places.map(({ name }) => name)]);
+    throw new RangeError(`${cannot} isolate must be ${known}, received ${String(isolate)}`);
   }
   for (const [name, value] of Object.entries({ capacity, memoryLimitMb })) {
     if (value === undefined || Number.isSafeInteger(value) && value >= 1) continue;
     throw new RangeError(`${cannot} ${name} must be a positive integer, received ${String(value)}`);
   }
-  if (memoryLimitMb !== undefined && isolate !== "process") {
-    throw new TypeError(`${cannot} only a process must have a memoryLimitMb`);
+  if (memoryLimitMb !== undefined && !place?.limitsMemory) {
+    const able = listed(places.filter((one) => one.limitsMemory).map(({ name }) => name));
+    throw new TypeError(`${cannot} only a ${able} must have a memoryLimitMb`);
   }
   if (!Array.isArray(transfer) || transfer.some((one) => !(one instanceof ArrayBuffer))) {
     throw new TypeError(`${cannot} transfer must be an array of ArrayBuffers`);
@@ -84,6 +96,7 @@ export function checkSystem(options: SystemOptions): void {
     if (value === undefined || typeof value === "function") continue;
     throw wrongKind(cannot, name, "a function", value);
   }
+  checkTransports(cannot, options.transport ?? []);
   if (observer === undefined) return;
   if (!isRecord(observer) || !URL.canParse(observer.module)) {
     throw new TypeError(`${cannot} observer must have the absolute URL of a module`);
@@ -91,6 +104,31 @@ export function checkSystem(options: SystemOptions): void {
   if (typeof observer.export !== "string") {
     throw wrongKind(cannot, "the export of observer", "a string", observer.export);
   }
+}
+
+/** Names that no other transport can have. */
+const TAKEN: readonly string[] = ["local", ...PLACES.map(({ name }) => name)];
+
+/** @throws {TypeError} {@linkcode RangeError} when something is no transport, or has no name of its own. */
+export function checkTransports(cannot: string, given: Transport | readonly Transport[]): void {
+  const names = [...TAKEN];
+  for (const transport of [given].flat() as readonly Transport[]) {
+    if (!isRecord(transport) || typeof transport.open !== "function") {
+      throw wrongKind(cannot, "transport", "one, or several, with a function open", transport);
+    }
+    const { name } = transport;
+    if (typeof name !== "string" || name === "" || names.includes(name)) {
+      throw new RangeError(
+        `${cannot} the name of a transport must be one that none has yet, received ${String(name)}`,
+      );
+    }
+    names.push(name);
+  }
+}
+
+/** One or more names as a sentence has them. */
+function listed(names: readonly string[]): string {
+  return [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" or ");
 }
 
 function isRecord(value: unknown): value is object {

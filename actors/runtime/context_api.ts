@@ -36,6 +36,9 @@ export const ASK_TIMEOUT_MS = 60_000;
 /** Default of {@linkcode SpawnOptions.capacity}: far above what credits allow, yet a bound. */
 export const MAILBOX_CAPACITY = 1_048_576;
 
+/** A kind of isolate: one that every system has, or the name of a transport registered with it. */
+export type PlaceName = "local" | "worker" | "process" | (string & Record<never, never>);
+
 /** Where and under which name an actor lives. */
 export interface SpawnOptions {
   /** Unique among the living actors of this isolate and those it has spawned elsewhere. */
@@ -43,9 +46,10 @@ export interface SpawnOptions {
   /**
    * `local` (default): this isolate. `worker`: a new Deno worker. `process`: a new process, whose
    * death by whatever cause nothing but its actors suffers; it needs the permissions to run, read,
-   * write and net, and lacks those that this program has only a part of.
+   * write and net, and lacks those that this program has only a part of. Another name: wherever the
+   * {@linkcode Transport} of that name puts it.
    */
-  readonly isolate?: "local" | "worker" | "process";
+  readonly isolate?: PlaceName;
   /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
   readonly memoryLimitMb?: number;
   /**

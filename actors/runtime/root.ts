@@ -4,10 +4,16 @@
  * @module
  */
 
-import { createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
+import { type Actor, createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
 import { ask } from "./actor/asks.ts";
 import { deliver } from "./isolate/deliver.ts";
-import { ActorFailedError, type DeadLetter, describeFailure, type Failure } from "./failure.ts";
+import {
+  ActorFailedError,
+  type DeadLetter,
+  describeFailure,
+  type Down,
+  type Failure,
+} from "./failure.ts";
 import { isolateGone } from "./isolate/gone.ts";
 import { createIsolate, type Environment, type Isolate } from "./isolate/isolate.ts";
 import { openEnding } from "./ending.ts";
@@ -16,7 +22,7 @@ import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
 import { run } from "./isolate/steps.ts";
 import type { AskCall } from "./context_api.ts";
 import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
-import type { Root, RootTransport } from "./transports/transport.ts";
+import type { IsolateRegistry, Root } from "./transports/registry.ts";
 import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./actor/watches.ts";
 
@@ -33,6 +39,7 @@ export interface World extends
     | "load"
     | "carry"
     | "breathe"
+    | "places"
     | "stopGraceMs"
   > {
   /** The loop that handles messages. Default: {@linkcode run}. */
@@ -42,26 +49,76 @@ export interface World extends
   /** Called at once when a failure reaches the top, before `failed` rejects. */
   readonly onFailure?: (failure: Failure) => void;
   /** Makes the way to other isolates. Absent: every actor lives in this one. */
-  readonly connect?: (root: Root) => RootTransport;
+  readonly connect?: (root: Root) => IsolateRegistry;
   readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
 }
 
 /** Makes a system in a world. */
 export function openSystem(world: World): System {
-  const { system: token, seed, clock, stopGraceMs } = world;
-  const deadLetters: DeadLetter[] = [];
-  const failed = Promise.withResolvers<never>();
+  const { system: token, seed, clock, stopGraceMs } = world, reports = openReports(world);
   const emptied = Promise.withResolvers<void>();
-  const onDeadLetter = (letter: DeadLetter) => {
-    deadLetters.push(letter);
-    if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
-    guard(`dead letter ${letter.type}`, () => world.onDeadLetter?.(letter));
+  const registry = world.connect?.({
+    system: token,
+    seed,
+    stopGraceMs,
+    observer: world.observer && "module" in world.observer ? world.observer : undefined,
+    onDeadLetter: reports.onDeadLetter,
+    deliver: (frame) => isolate.deliver(frame),
+    isolateGone: (number, reason) => isolateGone(isolate, number, reason),
+  });
+  const env: Environment = {
+    ...world,
+    ...registry && { network: registry },
+    onDeadLetter: reports.onDeadLetter,
+    onFailure: reports.onFailure,
+    onEmpty: () => emptied.resolve(),
   };
+  const isolate = createIsolate(0, env, deliver, world.run ?? run);
+  const self = addTop(isolate);
+  world.attach?.(isolate);
+  const end = openEnding({
+    isolate,
+    self,
+    emptied: emptied.promise,
+    giveUp: emptied.resolve,
+    close: async () => await registry?.close(),
+  });
+  const watchFor = (ref: ActorRef, onDown: (down: Down) => void) =>
+    watch(isolate, ref, undefined, (down) => {
+      reports.guard(`end of ${ref.id}`, () => onDown(down));
+    });
+  const system: System = {
+    spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
+    send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
+    ask:
+      ((to: ActorRef, message: Message, options?: object) =>
+        ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
+    watch: watchFor,
+    deadLetters: reports.deadLetters,
+    ...clock.advance ? {} : { activity: activityOf(isolate, registry) },
+    failed: reports.failed,
+    stop: end,
+    [Symbol.asyncDispose]: () => system.stop(),
+  };
+  return system;
+}
+
+/** What the owner of a system is told of it. */
+interface Reports {
+  readonly deadLetters: readonly DeadLetter[];
+  readonly failed: Promise<never>;
+  readonly onDeadLetter: (letter: DeadLetter) => void;
+  readonly onFailure: (failure: Failure) => void;
+  /** Lets what the owner gave throw without harm to the runtime. */
+  readonly guard: (handling: string, call: () => void) => void;
+}
+
+function openReports(world: World): Reports {
+  const deadLetters: DeadLetter[] = [], failed = Promise.withResolvers<never>();
   const onFailure = (failure: Failure) => {
     world.onFailure?.(failure);
     failed.reject(new ActorFailedError(failure));
   };
-  /** Lets what the owner gave throw without harm to the runtime. */
   const guard = (handling: string, call: () => void) => {
     try {
       call();
@@ -69,69 +126,31 @@ export function openSystem(world: World): System {
       onFailure(describeFailure("system", "throw", error, handling));
     }
   };
-  const transport = world.connect?.({
-    system: token,
-    seed,
-    stopGraceMs,
-    observer: world.observer && "module" in world.observer ? world.observer : undefined,
-    onDeadLetter,
-    deliver: (frame) => isolate.deliver(frame),
-    isolateGone: (number, reason) => isolateGone(isolate, number, reason),
-  });
-  const env: Environment = {
-    system: token,
-    seed,
-    clock,
-    stopGraceMs,
-    choose: world.choose,
-    offers: world.offers,
-    observer: world.observer,
-    load: world.load,
-    carry: world.carry,
-    breathe: world.breathe,
-    onDeadLetter,
-    ...(transport ? { transport } : {}),
-    onFailure,
-    onEmpty: () => emptied.resolve(),
+  const onDeadLetter = (letter: DeadLetter) => {
+    deadLetters.push(letter);
+    if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
+    guard(`dead letter ${letter.type}`, () => world.onDeadLetter?.(letter));
   };
-  const isolate = createIsolate(0, env, deliver, world.run ?? run);
-  const address = { id: "system", isolate: 0, serial: SYSTEM_SERIAL };
-  const self = createActor(
-    { ...address, ...token !== undefined && { system: token } },
-    undefined,
-    1,
-  );
-  self.state = "ready";
-  isolate.actors.set(SYSTEM_SERIAL, self);
-  isolate.ids.set(self.ref.id, keyOf(self.ref));
-  isolate.nextSerial = FIRST_SERIAL;
-  world.attach?.(isolate);
+  return { deadLetters, failed: failed.promise, onDeadLetter, onFailure, guard };
+}
 
-  const end = openEnding({
-    isolate,
-    self,
-    emptied: emptied.promise,
-    giveUp: emptied.resolve,
-    close: async () => await transport?.close(),
-  });
+/** Makes the top of the tree: the system as an actor. */
+function addTop(isolate: Isolate): Actor {
+  const { system } = isolate.env;
+  const address = { id: "system", isolate: isolate.number, serial: SYSTEM_SERIAL };
+  const top = createActor({ ...address, ...system !== undefined && { system } }, undefined, 1);
+  top.state = "ready";
+  isolate.actors.set(SYSTEM_SERIAL, top);
+  isolate.ids.set(top.ref.id, keyOf(top.ref));
+  isolate.nextSerial = FIRST_SERIAL;
+  return top;
+}
+
+/** See {@linkcode System.activity}. */
+function activityOf(isolate: Isolate, registry: IsolateRegistry | undefined): () => number {
   let stirred = 0;
-  const activity = () => {
+  return () => {
     if (isolate.pulse.stirs()) stirred++;
-    return stirred + (transport?.activity() ?? 0);
+    return stirred + (registry?.activity() ?? 0);
   };
-  const system: System = {
-    spawn: (spec, init, options) => spawn(isolate, self, spec, init, options),
-    send: (to, message, options) => sendMessage(isolate, self.ref, to, message, options),
-    ask:
-      ((to: ActorRef, message: Message, options?: object) =>
-        ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
-    watch: (ref, onDown) =>
-      watch(isolate, ref, undefined, (down) => guard(`end of ${ref.id}`, () => onDown(down))),
-    deadLetters,
-    ...clock.advance ? {} : { activity },
-    failed: failed.promise,
-    stop: end,
-    [Symbol.asyncDispose]: () => system.stop(),
-  };
-  return system;
 }

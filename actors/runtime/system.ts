@@ -1,6 +1,6 @@
 /**
- * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers
- * and processes.
+ * Makes a system of actors in the real world: wall clock, oldest message first, Deno workers,
+ * processes and whatever other transports it is given.
  *
  * @module
  */
@@ -10,7 +10,8 @@ import { realClock } from "./world/clock.ts";
 import { relaxedPace } from "./world/pace.ts";
 import { openSystem } from "./root.ts";
 import type { System, SystemOptions } from "./system_api.ts";
-import { Hub } from "./transports/hub.ts";
+import { transportsOf } from "./transports/built_in.ts";
+import { IsolateRegistry } from "./transports/registry.ts";
 
 /** Default of {@linkcode SystemOptions.stopGraceMs}. */
 const STOP_GRACE_MS = 5000;
@@ -45,6 +46,7 @@ const STOP_GRACE_MS = 5000;
  */
 export function createSystem(options: SystemOptions = {}): System {
   checkSystem(options);
+  const transports = transportsOf(options.transport);
   const { seed = 0, stopGraceMs = STOP_GRACE_MS, choose, now, observer, onDeadLetter } = options;
   return openSystem({
     system: crypto.getRandomValues(new Uint32Array(1))[0]!,
@@ -53,8 +55,9 @@ export function createSystem(options: SystemOptions = {}): System {
     choose,
     observer,
     onDeadLetter,
+    places: transports,
     clock: realClock(now),
     breathe: relaxedPace(),
-    connect: (root) => new Hub(root),
+    connect: (root) => new IsolateRegistry(root, transports),
   });
 }

@@ -8,6 +8,7 @@ import type { Choose } from "./mailbox/choose.ts";
 import type { AskCall, SendOptions, SpawnOptions, StopOptions } from "./context_api.ts";
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";
+import type { Transport } from "./transports/transport.ts";
 import type { ActorRef, ActorSpec, Message } from "./types.ts";
 
 /** How a system is made. */
@@ -22,6 +23,8 @@ export interface SystemOptions {
   readonly observer?: ObserverSpec;
   /** Called for every dead letter, from whichever isolate. */
   readonly onDeadLetter?: (letter: DeadLetter) => void;
+  /** Other places for actors than `local`, `worker` and `process`, each named by its transport. */
+  readonly transport?: Transport | readonly Transport[];
   /** How long an actor in a worker or process may take to stop before that is ended. Default
    * 5,000. */
   readonly stopGraceMs?: number;

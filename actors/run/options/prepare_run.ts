@@ -15,7 +15,7 @@ import { checkWritable, encodeConfig } from "../../checkpoints/checkpoint.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import { checkProcesses } from "../../runtime/transports/process/check.ts";
-import { tidyStationFolders } from "../../runtime/transports/process/station_folder.ts";
+import { tidyRendezvousFolders } from "../../runtime/transports/process/rendezvous_folder.ts";
 import { type CompiledRun, compileRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertMemory } from "../memory_limit.ts";
@@ -189,7 +189,7 @@ async function openOutputs(
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
   if (checkpoint) await checkWritable(checkpoint.directory);
   if (runtime === "workers" && isolation === "process") checkProcesses();
-  tidyStationFolders();
+  tidyRendezvousFolders();
   const journal = options.journal && await openRunJournal(options.journal, announce);
   return { checkpoint, journal };
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Actor, Step } from "./actor.ts";
+import type { Actor } from "./actor.ts";
 import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
 import { ActorFailedError, AskTimeoutError, goneFailure } from "../failure.ts";
 import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
@@ -13,27 +13,13 @@ import { isMessage, isRef, kindOf } from "../messages.ts";
 import { LANES, sendMessage } from "../isolate/sending.ts";
 import type { AnswerFrame, Outcome } from "../transports/wire.ts";
 import type { ActorRef, Message } from "../types.ts";
+import type { PendingAsk } from "./waiting.ts";
 
 /** The message by which an actor gets an answer. */
 export interface Answer extends Message {
   /** Which of the questions of this actor it answers, from 0. */
   readonly ask: number;
   readonly outcome: Outcome;
-}
-
-/** A question that is not answered yet. */
-export interface PendingAsk {
-  readonly from: ActorRef;
-  readonly to: ActorRef;
-  readonly type: string;
-  readonly timeoutMs: number;
-  /** How many questions the asker had asked before. */
-  readonly nth: number;
-  /** Who waits; absent when it is not an actor. */
-  readonly asker?: { readonly actor: Actor; readonly step: Step };
-  readonly resolve: (value: unknown) => void;
-  readonly reject: (error: Error) => void;
-  readonly cancelTimeout: () => void;
 }
 
 /** Sends a question and promises the answer. See {@linkcode Context.ask}. */

@@ -71,7 +71,7 @@ export function stopChild(isolate: Isolate, parent: Actor, key: string, drain: b
     const why = `it did not stop within ${env.stopGraceMs} ms`;
     child.cancelKill = env.clock.after(
       env.stopGraceMs,
-      () => env.transport?.kill(ref.isolate, why),
+      () => env.network?.kill(ref.isolate, why),
     );
   }
   post(isolate, ref.isolate, drain ? { kind: "stop", ref, drain } : { kind: "stop", ref });

@@ -13,14 +13,6 @@ import { type Isolate, offer, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
 
-/** Somebody in this isolate who watches an actor. */
-export interface Watch {
-  readonly ref: ActorRef;
-  /** Absent when it is the owner of the system. */
-  readonly watcher: Actor | undefined;
-  readonly notify: (down: Down) => void;
-}
-
 /** Calls `notify` once when `ref` ends, or soon when it has ended. */
 export function watch(
   isolate: Isolate,

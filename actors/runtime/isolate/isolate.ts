@@ -5,7 +5,6 @@
  */
 
 import { type Actor, keyOf } from "../actor/actor.ts";
-import type { PendingAsk } from "../actor/asks.ts";
 import { BriefMap } from "../actor/brief_map.ts";
 import {
   type Choose,
@@ -20,10 +19,25 @@ import type { Envelope } from "../mailbox/mailbox.ts";
 import { guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
 import { Pulse } from "./pulse.ts";
 import { snapshot } from "../snapshot.ts";
-import type { Transport } from "../transports/transport.ts";
-import type { Frame } from "../transports/wire.ts";
+import type { Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
 import type { ActorRef, Lane, Message } from "../types.ts";
-import type { Watch } from "../actor/watches.ts";
+import type { PendingAsk, Watch } from "../actor/waiting.ts";
+
+/**
+ * Reaches other isolates. It keeps the order of the frames from one isolate to another, and tells
+ * the isolate it serves, after the last frame of one that died, that it is gone
+ * ({@linkcode isolateGone}).
+ */
+export interface Network {
+  /** Starts an isolate with a first actor. @throws {DOMException} when init cannot be cloned. */
+  start(isolate: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void;
+  /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
+  post(isolate: number, frame: Frame, transfer: readonly ArrayBuffer[]): void;
+  /** Receives what has come by now; called whenever the event loop has had its turn. */
+  drain(): Promise<void> | undefined;
+  /** Ends an isolate that does not stop by itself. */
+  kill(isolate: number, why: string): void;
+}
 
 /**
  * The world around an isolate: all that is not a function of its actors and their messages. A
@@ -48,7 +62,9 @@ export interface Environment {
   /** Carries what actors of this isolate send each other. Absent: each frame arrives, once. */
   readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
-  readonly transport?: Transport;
+  readonly network?: Network;
+  /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
+  readonly places?: readonly PlaceKind[];
   /** The pulse of the isolate, where others look at it. */
   readonly pulse?: Pulse;
   /** How long a child in another isolate may take to stop before its isolate is ended. */
@@ -154,7 +170,7 @@ export function post(
     const { carry } = isolate.env, copy = copyOf(frame, transfer);
     if (carry) carry(copy, isolate.deliver);
     else isolate.deliver(copy);
-  } else if (!isolate.gone.has(to)) isolate.env.transport?.post(to, frame, transfer);
+  } else if (!isolate.gone.has(to)) isolate.env.network?.post(to, frame, transfer);
 }
 
 /** What arrives of a frame. Addresses are never changed, so of most frames only the message is

@@ -31,7 +31,7 @@ export function spawn<T extends Message>(
   init: unknown,
   options: SpawnOptions,
 ): ActorRef<T> {
-  checkSpawn(spec, options);
+  checkSpawn(spec, options, isolate.env.places);
   const { module, export: name } = spec;
   const { id, capacity = MAILBOX_CAPACITY, transfer = [] } = options;
   if (parent.state === "stopping") {
@@ -42,9 +42,8 @@ export function spawn<T extends Message>(
       `Cannot spawn "${id}": id must be unique, received that of a living actor`,
     );
   }
-  const { transport } = isolate.env, place = placeOf(options);
-  const elsewhere = place.isolate === "local" ? undefined : transport;
-  const { system } = isolate.env;
+  const { network, system } = isolate.env, place = placeOf(options);
+  const elsewhere = place.isolate === "local" ? undefined : network;
   const ref: ActorRef<T> = {
     id,
     ...elsewhere

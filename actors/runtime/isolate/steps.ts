@@ -31,7 +31,7 @@ export async function run(isolate: Isolate): Promise<void> {
         const breath = env.breathe();
         if (breath) {
           await breath;
-          await env.transport?.drain();
+          await env.network?.drain();
         }
       } else if (!env.clock.advance?.()) break;
     }

@@ -1,68 +1,152 @@
 /**
- * The seam between an isolate and the others: Deno workers and processes alike.
+ * A transport: how isolates of one kind are started, reached and ended. All that it must do is here;
+ * nothing above asks which one it is.
+ *
+ * What travels is opaque to it: values that structured clone takes, each with a list of buffers that
+ * are to move. Who carries bytes finds both directions of that in {@linkcode encodeFrame} and
+ * {@linkcode decodeFrame}, and a loop for sockets in {@linkcode Outbox} and
+ * {@linkcode receiveFrames}.
+ *
+ * [Note: a star, and short cuts] Each isolate has one connection, to the root, which passes on what
+ * is for others. That is enough: a transport need not know that isolates talk to each other. One
+ * whose isolates can reach each other directly says so on their side ({@linkcode PeerConnector}),
+ * and spares the root the bulk.
+ *
+ * [Note: ranks] Where isolates exist from the beginning, as the ranks of MPI do, `open` counts those
+ * that are free, `start` takes one and sends it `boot`, and throws a RangeError when none is left;
+ * the module of each rank calls {@linkcode serveIsolate} and waits for its first frame. An encoded
+ * frame is one message of bytes, each of its large buffers another. Peers talk at once: the address
+ * in an invitation is a rank. A rank that cannot be killed is one that is not listened to any more.
  *
  * @module
  */
 
-import type { DeadLetter, Reason } from "../failure.ts";
-import type { ObserverSpec } from "../observer.ts";
-import type { Lines } from "./worker/lines.ts";
-import type { Frame, LaunchFrame, Line, SwitchFrame } from "./wire.ts";
-
-/**
- * Reaches other isolates. It keeps the order of the frames from one isolate to another, and tells
- * the isolate it serves, after the last frame of one that died, that it is gone
- * ({@linkcode isolateGone}).
- */
+/** A kind of isolates, to be registered with {@linkcode SystemOptions.transport}. */
 export interface Transport {
-  /** Starts an isolate with a first actor. @throws {DOMException} when init cannot be cloned. */
-  start(isolate: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void;
-  /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
-  post(isolate: number, frame: Frame, transfer: readonly ArrayBuffer[]): void;
-  /** Receives what has come by now; called whenever the event loop has had its turn. */
-  drain(): Promise<void> | undefined;
-  /** Ends an isolate that does not stop by itself. */
-  kill(isolate: number, why: string): void;
+  /** What a place is asked for by: `isolate: "tcp"`. */
+  readonly name: string;
+  /** Its isolates see the memory of a SharedArrayBuffer that they are sent. */
+  readonly sharesMemory: boolean;
+  /** It can end an isolate however busy that is. */
+  readonly canKill: boolean;
+  /** It can limit the JavaScript heap of an isolate. */
+  readonly limitsMemory: boolean;
+  /** Throws, in one sentence, when no isolate can be started: asked before hours are spent. */
+  check?(): void;
+  /** Opens it for a system, which does so when it starts the first isolate of this kind. */
+  open(options: TransportOptions): OpenTransport;
 }
 
-/** What the transport of the root needs of it. */
-export interface Root {
-  readonly system: number | undefined;
-  readonly seed: number;
+/** What a system tells a transport of itself. */
+export interface TransportOptions {
+  /** How long an isolate that is done may take to end before it is ended, in milliseconds. */
   readonly stopGraceMs: number;
-  /** What every isolate is observed by. */
-  readonly observer: ObserverSpec | undefined;
-  deliver(frame: Frame): void;
-  isolateGone(isolate: number, reason: Reason): void;
-  onDeadLetter(letter: DeadLetter): void;
 }
 
-/** A transport that owns the isolates it reaches. */
-export interface RootTransport extends Transport {
-  /** Grows while any of them is at work, or has been since this was called last. */
-  activity(): number;
-  /** Ends every isolate that still lives, and waits until they have ended or the grace is over. */
-  close(): Promise<void>;
+/** A transport at work for one system. What it opened is closed when its last isolate has ended. */
+export interface OpenTransport {
+  /**
+   * Starts an isolate.
+   *
+   * @throws {DOMException} `DataCloneError` when `boot` cannot be cloned.
+   * @throws when it cannot be started; nothing of it is left then.
+   */
+  start(request: StartRequest): RemoteIsolate;
+  /**
+   * Receives what has come by now, called whenever the event loop has had its turn: for those whose
+   * events the loop would hand over too slowly.
+   */
+  drain?(): Promise<void> | undefined;
+  /** Frees what the address of an invitation holds that no isolate gets. */
+  decline?(address: unknown): void;
 }
 
-/** An isolate that the root owns, as the root sees it. It tells the {@linkcode Hub} of its end. */
-export interface Host {
-  /** Sends a frame from the root. @throws {DOMException} when it cannot be cloned. */
-  post(frame: Frame, transfer: readonly ArrayBuffer[]): void;
-  /** Sends a frame that comes from a process, whose lines to workers are `lines`. */
-  relay(lines: Lines, frame: Frame | SwitchFrame, transfer: readonly ArrayBuffer[]): void;
-  /** Has the isolate listen to the line from isolate `from`. */
-  accept(from: number, line: Line): void;
-  /** Tells that another isolate is gone, after all that came from there. */
-  isolateGone(isolate: number, reason: Reason): void;
-  /** Whether it is at work, or has been since this was asked last. */
-  stirs(): boolean;
-  /** Has it say when all that it has started until now is told. */
-  hasStarted(about: number): void;
+/** The start of an isolate. */
+export interface StartRequest {
+  /** Its number in the system. */
+  readonly isolate: number;
+  /** Limit of its heap in MiB, where the transport can set one. */
+  readonly memoryLimitMb: number | undefined;
+  /** What it gets before anything else. */
+  readonly boot: unknown;
+  /** Buffers in `boot` that move. */
+  readonly transfer: readonly ArrayBuffer[];
+  /** To be called with each frame that comes from it, in the order in which they were sent. */
+  readonly receive: (frame: unknown) => void;
+}
+
+/** An isolate as the root sees it. */
+export interface RemoteIsolate {
+  /**
+   * Sends a frame. Frames arrive in order, each whole or not at all, and as they are now: what is in
+   * `transfer` moves, the rest is copied.
+   *
+   * @throws {DOMException} `DataCloneError` when the frame cannot be cloned: then nothing is sent.
+   */
+  send(frame: unknown, transfer: readonly Transferable[]): void;
+  /** Lets it end by itself, and ends it after the grace: it has said that it is done. */
+  close(): void;
   /** Ends it, however busy it is. */
-  kill(why: string): void;
-  /** Lets it end, and waits until all it has sent is received. */
-  leave(): Promise<void>;
-  /** Settles when it has ended, and at the latest when the hub gives up waiting. */
-  ended(giveUp: AbortSignal): Promise<void>;
+  kill(): void;
+  /** Resolves when nothing comes from it any more and all that did is received: with the cause, as
+   * in "exited with code 3". It must come however the isolate ends. */
+  readonly gone: Promise<string>;
+  /** Settles when nothing of it is left. */
+  readonly ended: Promise<void>;
+  /** Gives up waiting for its end: `ended` settles soon. Called only after it is gone. */
+  abandon?(): void;
+  /** Whether it is at work, or has been since this was asked last. Absent: it counts as at work
+   * when a frame has come. */
+  stirs?(): boolean;
+}
+
+/** Where an isolate is, from within: what its own module hands to {@linkcode serveIsolate}. */
+export interface IsolateSide {
+  /** Sends a frame to the root; as {@linkcode RemoteIsolate.send} does. */
+  send(frame: unknown, transfer: readonly Transferable[]): void;
+  /** As {@linkcode OpenTransport.drain}; also lets what is large leave before the next step. */
+  drain?(): Promise<void> | undefined;
+  /** How to reach others without the root. */
+  readonly peers?: PeerConnector | undefined;
+}
+
+/** Opens connections from isolate to isolate, within one transport. Each carries one direction. */
+export interface PeerConnector {
+  /**
+   * Lets an isolate connect in order to hear this one.
+   *
+   * @param connected to be called with the sending end once it has.
+   */
+  invite(isolate: number, connected: (sender: PeerSender) => void): Invitation;
+  /**
+   * Connects to one that has invited. What it sends must wait until {@linkcode PeerReceiver.listen}.
+   */
+  connect(isolate: number, address: unknown, receive: (frame: unknown) => void): PeerReceiver;
+}
+
+/** What an isolate needs to know in order to connect. */
+export interface Invitation {
+  /** Anything that a frame can hold. */
+  readonly address: unknown;
+  readonly transfer: readonly Transferable[];
+}
+
+/** The end of a connection that sends. */
+export interface PeerSender {
+  /** As {@linkcode RemoteIsolate.send}. */
+  send(frame: unknown, transfer: readonly Transferable[]): void;
+  /** Resolves when all is sent. */
+  finish(): Promise<void>;
+  /** Ends it; what is not sent is lost. */
+  close(): void;
+}
+
+/** The end of a connection that receives. */
+export interface PeerReceiver {
+  /** Begins to receive. */
+  listen(): void;
+  /** Resolves when all that a dead sender has sent is received; called before `listen`, nothing is. */
+  settle(): Promise<void>;
+  /** Ends it. */
+  close(): void;
 }

@@ -9,7 +9,6 @@ import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 import type { ObserverSpec } from "../observer.ts";
-import type { Address } from "./process/station.ts";
 
 /** Makes an actor in the isolate that gets this. */
 export interface LaunchFrame {
@@ -24,9 +23,16 @@ export interface LaunchFrame {
 
 /** The kind of isolate that an actor is put in. */
 export interface Place {
-  readonly isolate: "local" | "worker" | "process";
-  /** Of the JavaScript heap of a process. */
+  /** "local", or the name of a transport. */
+  readonly isolate: string;
+  /** Of the JavaScript heap, where the transport can limit it. */
   readonly memoryLimitMb?: number;
+}
+
+/** A kind of isolate that actors can be put in. */
+export interface PlaceKind {
+  readonly name: string;
+  readonly limitsMemory: boolean;
 }
 
 /** A message for an actor. */
@@ -79,13 +85,22 @@ export type Frame =
     readonly reason: Reason;
   };
 
-/** The receiving end of a line from a worker, or where a process waits to be called for a link. */
-export type Line = MessagePort | Address;
-
 /** What an isolate that is not the root tells the root, which owns all of them. */
 export type UpFrame =
-  /** Hand `line` to isolate `to`: it carries frames from the sender. */
-  | { readonly kind: "introduce"; readonly to: number; readonly line: Line }
+  /** Have isolate `to` connect to the sender, if it is of the same transport. */
+  | {
+    readonly kind: "invite";
+    readonly to: number;
+    readonly address: unknown;
+    readonly transfer: readonly Transferable[];
+  }
+  /** Pass `frame` on to isolate `to`. `transfer` lists its buffers that move. */
+  | {
+    readonly kind: "forward";
+    readonly to: number;
+    readonly frame: Frame | SwitchFrame;
+    readonly transfer: readonly ArrayBuffer[];
+  }
   /** Start isolate `isolate` with a first actor. `transfer` lists the buffers of its init. */
   | {
     readonly kind: "start";
@@ -101,15 +116,7 @@ export type UpFrame =
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
   | { readonly kind: "dead-letter"; readonly letter: DeadLetter };
 
-/** What a process that has no link to isolate `to` tells the root: pass this on. */
-export interface ForwardFrame {
-  readonly kind: "forward";
-  readonly to: number;
-  readonly frame: Frame | SwitchFrame;
-  readonly transfer: readonly ArrayBuffer[];
-}
-
-/** To a process: from now on what isolate `from` sends comes over the link. */
+/** From now on what isolate `from` sends comes over the connection to it. */
 export interface SwitchFrame {
   readonly kind: "switch";
   readonly from: number;
@@ -123,16 +130,16 @@ export interface BootFrame {
   readonly seed: number;
   readonly stopGraceMs: number;
   readonly observer: ObserverSpec | undefined;
+  /** Where its actors can put theirs. */
+  readonly places: readonly PlaceKind[];
   readonly launch: LaunchFrame;
-  /** Where a worker shows that it is at work. */
-  readonly pulse?: SharedArrayBuffer;
 }
 
 /** What the root tells another isolate. */
 export type DownFrame =
   | BootFrame
-  /** Listen to `line`, that from isolate `from`. */
-  | { readonly kind: "accept"; readonly from: number; readonly line: Line }
+  /** Connect to isolate `from`. */
+  | { readonly kind: "accept"; readonly from: number; readonly address: unknown }
   | { readonly kind: "isolate-gone"; readonly isolate: number; readonly reason: Reason }
   /** Has this isolate, or one that it started, started isolate `about`? */
   | { readonly kind: "has-started"; readonly about: number };

@@ -9,7 +9,7 @@ import {
 } from "../../../actors/runtime/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { checkProcesses } from "../../../actors/runtime/transports/process/check.ts";
-import { tidyStationFolders } from "../../../actors/runtime/transports/process/station_folder.ts";
+import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
 import { downOf, failureOf, overtakes, until, withSystem } from "./harness.ts";
 import {
   CLIENT,
@@ -186,7 +186,7 @@ Deno.test("process: what a program leaves that is killed with all its processes,
     assert.deepEqual(folders(), [...living, ...others].sort());
     await killed();
     assert.equal(folders().length, 4);
-    tidyStationFolders();
+    tidyRendezvousFolders();
     assert.deepEqual(folders(), [...living, ...others].sort());
     for (const path of others) Deno.removeSync(path);
     // It still works, and what it opens next does as well.

@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import { encode } from "../../../actors/runtime/transports/codec/codec.ts";
 import {
-  call,
-  closeStation,
-  openDoor,
-  openStation,
-} from "../../../actors/runtime/transports/process/station.ts";
-import { Outbox, receive } from "../../../actors/runtime/transports/stream/stream.ts";
+  closeRendezvous,
+  connect,
+  listen,
+  openRendezvous,
+} from "../../../actors/runtime/transports/process/rendezvous.ts";
+import { Outbox, receiveFrames } from "../../../actors/runtime/transports/stream/stream.ts";
 
 /** A socket to oneself that takes and gives as many bytes at a time as `portions` say. */
 function loopback(portions: readonly number[], bytesMax = Infinity): Deno.Conn {
@@ -54,7 +54,7 @@ Deno.test("frames arrive whole and in order, however a socket cuts them", () =>
         }
         outbox.attach(conn);
         const finished = outbox.finish(), heard: unknown[] = [];
-        await receive(conn, (value) => heard.push(value));
+        await receiveFrames(conn, (value) => heard.push(value));
         await finished;
         assert.deepEqual(heard, messages.map((parts, n) => ({ n, parts })));
       },
@@ -74,7 +74,7 @@ Deno.test("a frame whose sender dies on the way is dropped, and those before it 
       for (const message of messages) outbox.post(message);
       outbox.finish();
       const heard: unknown[] = [];
-      await receive(conn, (value) => heard.push(value));
+      await receiveFrames(conn, (value) => heard.push(value));
       let count = 0;
       for (let sum = 0; count < 3 && (sum += sizes[count]!) <= bytesMax;) count++;
       assert.deepEqual(heard, messages.slice(0, count));
@@ -93,7 +93,7 @@ Deno.test("buffers that left over a socket are used again, and only for their ow
   }
   outbox.finish();
   const heard: Uint8Array[] = [];
-  await receive(conn, (value) => {
+  await receiveFrames(conn, (value) => {
     heard.push(new Uint8Array((value as { buffer: ArrayBuffer }).buffer));
   });
   assert.deepEqual(heard.map((bytes) => bytes.length - length), [0, 1, 0, 1, 0, 1]);
@@ -104,18 +104,18 @@ Deno.test("buffers that left over a socket are used again, and only for their ow
 });
 
 Deno.test("who does not know the token is not let in", async () => {
-  const station = openStation(), callers: number[] = [];
-  const door = openDoor(station, "1", (conn, caller) => {
+  const rendezvous = openRendezvous(), callers: number[] = [];
+  const endpoint = listen(rendezvous, "1", (conn, caller) => {
     callers.push(caller);
     conn.close();
   });
-  const stranger = { ...station, token: crypto.randomUUID() };
-  for (const [key, caller] of [[stranger, 2], [station, 3]] as const) {
-    const conn = await call(key, door.address, caller);
+  const stranger = { ...rendezvous, token: crypto.randomUUID() };
+  for (const [key, caller] of [[stranger, 2], [rendezvous, 3]] as const) {
+    const conn = await connect(key, endpoint.address, caller);
     assert.equal(await conn.read(new Uint8Array(1)), null);
     conn.close();
   }
-  door.close();
-  closeStation(station);
+  endpoint.close();
+  closeRendezvous(rendezvous);
   assert.deepEqual(callers, [3]);
 });

@@ -5,7 +5,7 @@
  */
 
 import { permissionFlags } from "./permissions.ts";
-import { closeStation, openStation } from "./station.ts";
+import { closeRendezvous, openRendezvous } from "./rendezvous.ts";
 
 /**
  * Makes sure that actors can have processes of their own.
@@ -15,5 +15,5 @@ import { closeStation, openStation } from "./station.ts";
  */
 export function checkProcesses(): void {
   permissionFlags();
-  closeStation(openStation());
+  closeRendezvous(openRendezvous());
 }

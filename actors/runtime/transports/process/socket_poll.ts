@@ -9,7 +9,7 @@
  * @module
  */
 
-import { call, type Door, openDoor, type Station } from "./station.ts";
+import { connect, type Endpoint, listen, type Rendezvous } from "./rendezvous.ts";
 
 /** Milliseconds between two looks at least: they cost a few percent of them. */
 const INTERVAL_MS = 0.5;
@@ -17,19 +17,19 @@ const INTERVAL_MS = 0.5;
 /** Looks at sockets, as soon as its own is there. */
 export class SocketPoll {
   readonly #byte = new Uint8Array(1);
-  readonly #door: Door;
+  readonly #endpoint: Endpoint;
   #near: Deno.Conn | undefined;
   #far: Deno.Conn | undefined;
   #isClosed = false;
   #lastMs = performance.now();
 
   /** @param isolate the number of this one. */
-  constructor(station: Station, isolate: number) {
-    this.#door = openDoor(station, `${isolate}-self`, (conn) => {
+  constructor(rendezvous: Rendezvous, isolate: number) {
+    this.#endpoint = listen(rendezvous, `${isolate}-self`, (conn) => {
       this.#far = conn;
       if (this.#isClosed) conn.close();
     });
-    call(station, this.#door.address, isolate).then((conn) => {
+    connect(rendezvous, this.#endpoint.address, isolate).then((conn) => {
       this.#near = conn;
       if (this.#isClosed) conn.close();
     }, () => {});
@@ -46,7 +46,7 @@ export class SocketPoll {
   /** Closes its socket. */
   close(): void {
     this.#isClosed = true;
-    this.#door.close();
+    this.#endpoint.close();
     this.#near?.close();
     this.#far?.close();
   }

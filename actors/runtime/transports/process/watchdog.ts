@@ -7,12 +7,12 @@
  */
 
 import { Pulse } from "../../isolate/pulse.ts";
-import { type Address, beatOf, call, type Station } from "./station.ts";
+import { type Address, beatOf, connect, type Rendezvous } from "./rendezvous.ts";
 
 /** What it must know to tell the root. */
 export interface Heartbeat {
   readonly pulse: SharedArrayBuffer;
-  readonly station: Station;
+  readonly rendezvous: Rendezvous;
   readonly root: Address;
   /** The number of the isolate. */
   readonly isolate: number;
@@ -32,9 +32,9 @@ const MAX_TRIES = 10;
 const BEAT_MS = 100;
 
 /** Sends a byte whenever there is work, or has been since the last one. */
-async function beat({ pulse: buffer, station, root, isolate }: Heartbeat): Promise<void> {
+async function beat({ pulse: buffer, rendezvous, root, isolate }: Heartbeat): Promise<void> {
   const pulse = new Pulse(buffer), byte = new Uint8Array(1);
-  const conn = await call(station, root, beatOf(isolate));
+  const conn = await connect(rendezvous, root, beatOf(isolate));
   setInterval(() => {
     if (pulse.stirs()) conn.write(byte).catch(() => {});
   }, BEAT_MS);

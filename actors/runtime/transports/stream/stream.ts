@@ -115,7 +115,10 @@ export class Outbox {
  * whole is dropped. All frames that came together are handled in one turn, so that a control
  * message among them is not left behind.
  */
-export async function receive(conn: Deno.Conn, handle: (value: unknown) => void): Promise<void> {
+export async function receiveFrames(
+  conn: Deno.Conn,
+  handle: (value: unknown) => void,
+): Promise<void> {
   const frames = readFrames(handle), chunk = new Uint8Array(JOIN_BYTES);
   let wanted = new Uint8Array(frames.next().value), filled = 0;
   const goOn = () => {

@@ -9,19 +9,19 @@
  * @module
  */
 
-import { closeStationFolder, openStationFolder } from "./station_folder.ts";
+import { closeRendezvousFolder, openRendezvousFolder } from "./rendezvous_folder.ts";
 
 /** Where a process listens. */
 export type Address = Deno.UnixAddr | Deno.NetAddr;
 
 /** What two processes must share to meet. */
-export interface Station {
+export interface Rendezvous {
   readonly directory: string;
   readonly token: string;
 }
 
 /** A place where one isolate can be called. */
-export interface Door {
+export interface Endpoint {
   readonly address: Address;
   close(): void;
 }
@@ -38,21 +38,21 @@ const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 export const beatOf = (isolate: number) => -isolate;
 
 /** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
-export function openStation(): Station {
-  return { directory: openStationFolder(), token: crypto.randomUUID() };
+export function openRendezvous(): Rendezvous {
+  return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
 }
 
 /** Removes the directory and what is in it. */
-export function closeStation({ directory }: Station): void {
-  closeStationFolder(directory);
+export function closeRendezvous({ directory }: Rendezvous): void {
+  closeRendezvousFolder(directory);
 }
 
 /** Listens for calls. @param name that of the socket in its directory. */
-export function openDoor(
-  { directory, token }: Station,
+export function listen(
+  { directory, token }: Rendezvous,
   name: string,
   welcome: (conn: Deno.Conn, caller: number) => void,
-): Door {
+): Endpoint {
   const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
     ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
     : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });
@@ -83,8 +83,8 @@ async function admit(conn: Deno.Conn, token: string): Promise<number | undefined
 }
 
 /** Calls the isolate at `address` in the name of another. */
-export async function call(
-  { token }: Station,
+export async function connect(
+  { token }: Rendezvous,
   address: Address,
   caller: number,
 ): Promise<Deno.Conn> {

@@ -26,10 +26,10 @@ const held = new Map<string, Deno.FsFile>();
 /**
  * Makes a folder, and removes those that killed programs of the same user have left.
  *
- * @returns its path, to be given to {@linkcode closeStationFolder}.
+ * @returns its path, to be given to {@linkcode closeRendezvousFolder}.
  * @throws {RangeError} when the folder for temporary files is missing, full, or named too long.
  */
-export function openStationFolder(): string {
+export function openRendezvousFolder(): string {
   let path: string | undefined;
   try {
     path = Deno.makeTempDirSync({ prefix: PREFIX });
@@ -54,7 +54,7 @@ export function openStationFolder(): string {
 }
 
 /** Removes the folder and what is in it. */
-export function closeStationFolder(path: string): void {
+export function closeRendezvousFolder(path: string): void {
   try {
     Deno.removeSync(path, { recursive: true });
   } catch (error) {
@@ -70,7 +70,7 @@ export function closeStationFolder(path: string): void {
  * Removes folders that killed programs of this user have left, where this program may do so without
  * asking.
  */
-export function tidyStationFolders(): void {
+export function tidyRendezvousFolders(): void {
   const kinds = ["read", "write"] as const;
   if (kinds.some((name) => Deno.permissions.querySync({ name }).state !== "granted")) return;
   try {

@@ -1,61 +1,61 @@
 /**
- * The root's own door for its processes: there as long as one of them lives.
+ * Where the root accepts the connections of its processes: there as long as one of them lives.
  *
  * @module
  */
 
-import { SocketPoll } from "./socket_poll.ts";
 import {
   type Address,
   beatOf,
-  closeStation,
-  type Door,
-  openDoor,
-  openStation,
-  type Station,
-} from "./station.ts";
+  closeRendezvous,
+  type Endpoint,
+  listen,
+  openRendezvous,
+  type Rendezvous,
+} from "./rendezvous.ts";
+import { SocketPoll } from "./socket_poll.ts";
 
 /** What a process must know to find the root. */
 export interface Orders {
   readonly isolate: number;
-  readonly station: Station;
+  readonly rendezvous: Rendezvous;
   readonly root: Address;
 }
 
-/** Expects the calls of processes. */
-export class Reception {
+/** Accepts connections of processes. */
+export class Acceptor {
   readonly #expected = new Map<number, (conn: Deno.Conn) => void>();
-  #station: Station | undefined;
-  #door: Door | undefined;
+  #rendezvous: Rendezvous | undefined;
+  #endpoint: Endpoint | undefined;
   #poll: SocketPoll | undefined;
 
   /**
-   * Expects a call from a process, until {@linkcode leave}.
+   * Expects a connection from a process, until {@linkcode forget}.
    *
    * @param onBeat called whenever the process tells that it is at work.
    */
-  enter(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
-    const station = this.#station ??= openStation();
-    this.#door ??= openDoor(station, "0", (conn, caller) => {
+  expect(isolate: number, attach: (conn: Deno.Conn) => void, onBeat: () => void): Orders {
+    const rendezvous = this.#rendezvous ??= openRendezvous();
+    this.#endpoint ??= listen(rendezvous, "0", (conn, caller) => {
       const attach = this.#expected.get(caller);
       if (attach) attach(conn);
       else conn.close();
     });
-    this.#poll ??= new SocketPoll(station, 0);
+    this.#poll ??= new SocketPoll(rendezvous, 0);
     this.#expected.set(isolate, attach);
     this.#expected.set(beatOf(isolate), (conn) => void hearBeats(conn, onBeat));
-    return { isolate, station, root: this.#door.address };
+    return { isolate, rendezvous, root: this.#endpoint.address };
   }
 
   /** A process has ended. After the last one nothing is left. */
-  leave(isolate: number): void {
+  forget(isolate: number): void {
     this.#expected.delete(isolate);
     this.#expected.delete(beatOf(isolate));
     if (this.#expected.size > 0) return;
-    this.#door?.close();
+    this.#endpoint?.close();
     this.#poll?.close();
-    if (this.#station) closeStation(this.#station);
-    this.#door = this.#poll = this.#station = undefined;
+    if (this.#rendezvous) closeRendezvous(this.#rendezvous);
+    this.#endpoint = this.#poll = this.#rendezvous = undefined;
   }
 
   /** Gives the sockets their turn, if there are any. */

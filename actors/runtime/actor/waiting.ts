@@ -1,0 +1,32 @@
+/**
+ * What actors wait for: answers, and the ends of others.
+ *
+ * @module
+ */
+
+import type { Down } from "../failure.ts";
+import type { ActorRef } from "../types.ts";
+import type { Actor, Step } from "./actor.ts";
+
+/** A question that is not answered yet. */
+export interface PendingAsk {
+  readonly from: ActorRef;
+  readonly to: ActorRef;
+  readonly type: string;
+  readonly timeoutMs: number;
+  /** How many questions the asker had asked before. */
+  readonly nth: number;
+  /** Who waits; absent when it is not an actor. */
+  readonly asker?: { readonly actor: Actor; readonly step: Step };
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+  readonly cancelTimeout: () => void;
+}
+
+/** Somebody in this isolate who watches an actor. */
+export interface Watch {
+  readonly ref: ActorRef;
+  /** Absent when it is the owner of the system. */
+  readonly watcher: Actor | undefined;
+  readonly notify: (down: Down) => void;
+}

@@ -1,0 +1,95 @@
+/**
+ * Frames over a MessagePort, in order, none left behind.
+ *
+ * @module
+ */
+
+import { receiveMessageOnPort } from "node:worker_threads";
+import { cloning } from "../../snapshot.ts";
+import { turn } from "../../world/pace.ts";
+
+/**
+ * A frame and its place on its channel, as the only entry of a map.
+ *
+ * [Note: why a map] `receiveMessageOnPort` searches what it received for ports, element by element
+ * of every typed array: 10 ms for 512 KB. It does not look into maps.
+ */
+type Numbered = ReadonlyMap<number, unknown>;
+
+/** Most frames of a channel that are received at once: a fast sender must not keep all from work.
+ * Many times what an isolate handles until it receives again, so that what waits is counted. */
+const MAX_DRAIN = 65_536;
+
+/** Turns of the event loop without a frame after which a dead isolate's channel counts as empty. */
+const QUIET_TURNS = 4;
+
+/** One end of a channel; each direction is in order. */
+export class PortChannel {
+  readonly #port: MessagePort;
+  readonly #receive: (frame: unknown) => void;
+  #sent = 0;
+  #received = 0;
+  #isListening = false;
+  /** Frames that came before their turn: draining overtakes the one that the event loop has. */
+  readonly #early = new Map<number, { readonly frame: unknown }>();
+
+  /** @param receive handles a frame, from {@linkcode listen} on. */
+  constructor(port: MessagePort, receive: (frame: unknown) => void) {
+    this.#port = port;
+    this.#receive = receive;
+  }
+
+  /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
+  send(frame: unknown, transfer: readonly Transferable[]): void {
+    const numbered: Numbered = new Map([[this.#sent, frame]]);
+    cloning(() => this.#port.postMessage(numbered, [...transfer]));
+    // Only now: a frame that cannot be cloned has not been sent.
+    this.#sent++;
+  }
+
+  /** Begins to receive. */
+  listen(): void {
+    this.#isListening = true;
+    this.#port.onmessage = ({ data }) => {
+      this.#hear(data as Numbered);
+      // What waits behind it is to count for the capacity of its actor before that goes on.
+      this.drain();
+    };
+  }
+
+  /** Receives what has come by now. The event loop hands over one frame of a port a turn, which
+   * would keep a control message behind as many steps as there are frames before it. */
+  drain(): void {
+    for (let n = 0; n < MAX_DRAIN && this.#isListening; n++) {
+      // The types know the ports of node only; this takes those of the web as well.
+      const got = receiveMessageOnPort(this.#port as never);
+      if (!got) break;
+      this.#hear(got.message as Numbered);
+    }
+  }
+
+  /** Waits until all that a dead isolate has sent is received. */
+  async settle(): Promise<void> {
+    for (let quiet = 0; this.#isListening && quiet < QUIET_TURNS; quiet++) {
+      const before = this.#received;
+      await turn();
+      this.drain();
+      if (this.#received !== before) quiet = -1;
+    }
+  }
+
+  /** Closes both ends. */
+  close(): void {
+    this.#isListening = false;
+    this.#port.close();
+  }
+
+  #hear(numbered: Numbered): void {
+    for (const [n, frame] of numbered) this.#early.set(n, { frame });
+    let next: { readonly frame: unknown } | undefined;
+    while ((next = this.#early.get(this.#received))) {
+      this.#early.delete(this.#received++);
+      this.#receive(next.frame);
+    }
+  }
+}

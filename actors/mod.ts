@@ -5,8 +5,7 @@
  */
 
 export * from "./commit/all_reduce/mod.ts";
-export * from "./checkpoints/checkpoint.ts";
-export type { Disk, DiskFile } from "./checkpoints/disk.ts";
+export * from "./checkpoints/mod.ts";
 export * from "./run/engines/engine.ts";
 export type { WorkerFault } from "./pipeline/worker/faults.ts";
 export * from "./pipeline/layout.ts";
@@ -27,4 +26,3 @@ export * from "./run/train_event.ts";
 export * from "./run/options/prepare_run.ts";
 export * from "./run/options/train_options.ts";
 export * from "./run/options/trainable.ts";
-export * from "./checkpoints/weights.ts";

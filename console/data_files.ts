@@ -13,7 +13,7 @@ import {
   TEXT_BYTES_MAX,
   TOKENS_BYTES_MAX,
 } from "../kernels/mod.ts";
-import type { Checkpoint } from "../actors/checkpoints/checkpoint.ts";
+import type { Checkpoint } from "../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "./escape.ts";
 import type { GivenTrainFlags } from "./train_flags.ts";
 

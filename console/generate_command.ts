@@ -16,7 +16,7 @@ import {
   openDevice,
   resolveDevice,
 } from "../kernels/mod.ts";
-import { type Checkpoint, readCheckpoint } from "../actors/checkpoints/checkpoint.ts";
+import { type Checkpoint, readCheckpoint } from "../actors/checkpoints/mod.ts";
 import { checkFinite } from "../actors/commit/non_finite.ts";
 import { checkTensors } from "../actors/run/options/resumed.ts";
 import { type CommandContext, print, printError } from "./command.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { Checkpoint } from "../actors/checkpoints/checkpoint.ts";
+import type { Checkpoint } from "../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "./escape.ts";
 import { readKeptFlags } from "./flags.ts";
 import { type GivenTrainFlags, INHERITED_FLAGS, MODEL_FLAGS } from "./train_flags.ts";

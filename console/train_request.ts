@@ -7,7 +7,7 @@
 import { basename, dirname } from "node:path";
 import { ADAMW_DEFAULTS } from "../kernels/mod.ts";
 import { createSchedule, type Schedule } from "../schedules/mod.ts";
-import { type Checkpoint, readCheckpoint } from "../actors/checkpoints/checkpoint.ts";
+import { type Checkpoint, readCheckpoint } from "../actors/checkpoints/mod.ts";
 import { stepFolder } from "../actors/checkpoints/checkpoint_folders.ts";
 import type { TrainOptions } from "../actors/run/options/train_options.ts";
 import { checkSizes } from "../actors/run/options/sizes.ts";

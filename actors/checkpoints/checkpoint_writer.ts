@@ -5,7 +5,7 @@
  */
 
 import type { ModelParameter, StageState } from "../../kernels/mod.ts";
-import { writeCheckpoint } from "./checkpoint.ts";
+import { writeCheckpoint } from "./write_checkpoint.ts";
 import { removeOld, removeUnfinished } from "./checkpoint_folders.ts";
 import type { Disk } from "./disk.ts";
 import { assertFinite } from "../commit/non_finite.ts";

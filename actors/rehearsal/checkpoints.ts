@@ -5,7 +5,7 @@
  * @module
  */
 
-import { type Checkpoint, readCheckpoint } from "../checkpoints/checkpoint.ts";
+import { type Checkpoint, readCheckpoint } from "../checkpoints/mod.ts";
 import { openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
 import type { Engine } from "../run/engines/engine.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";

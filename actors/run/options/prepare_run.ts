@@ -11,7 +11,7 @@ import {
   type ScheduleOptions,
   withPolicy,
 } from "../../../schedules/mod.ts";
-import { checkWritable, encodeConfig } from "../../checkpoints/checkpoint.ts";
+import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import { checkProcesses } from "../../runtime/transports/process/check.ts";

@@ -15,7 +15,7 @@ import type {
   StageState,
 } from "../../../kernels/mod.ts";
 import type { ListPolicy, Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
-import type { Checkpoint } from "../../checkpoints/checkpoint.ts";
+import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { System } from "../../runtime/mod.ts";

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
-import { writeCheckpoint } from "../../../actors/checkpoints/checkpoint.ts";
+import { writeCheckpoint } from "../../../actors/checkpoints/mod.ts";
 import type { Disk, DiskFile } from "../../../actors/checkpoints/disk.ts";
 import { inFolder } from "../../console/command.ts";
 

@@ -1,0 +1,12 @@
+/**
+ * Checkpoints: written, read, and checked before either.
+ *
+ * @module
+ */
+
+export { checkWritable, encodeConfig } from "./check_writable.ts";
+export type { Checkpoint, Shapes } from "./checkpoint_format.ts";
+export type { Disk, DiskFile } from "./disk.ts";
+export { readCheckpoint } from "./read_checkpoint.ts";
+export * from "./weights.ts";
+export { writeCheckpoint } from "./write_checkpoint.ts";

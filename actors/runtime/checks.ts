@@ -63,13 +63,18 @@ export function checkSpawn(
  *
  * @throws {TypeError} when it is no record of functions.
  */
-export function checkHandlers(id: string, factory: string, handlers: unknown): void {
+export function checkHandlers(
+  id: string,
+  factory: string,
+  handlers: unknown,
+): asserts handlers is object {
   const cannot = `Cannot make "${id}":`;
   if (!isRecord(handlers)) {
     throw wrongKind(cannot, `"${factory}"`, "a function that returns handlers", handlers);
   }
   for (const [type, handler] of Object.entries(handlers)) {
-    if (typeof handler === "function") continue;
+    // What else an instance of a class holds is its state.
+    if (typeof handler === "function" || !isPlain(handlers)) continue;
     throw wrongKind(cannot, `the handler of "${type}"`, "a function", handler);
   }
 }
@@ -129,6 +134,12 @@ export function checkTransports(cannot: string, given: Transport | readonly Tran
 /** One or more names as a sentence has them. */
 function listed(names: readonly string[]): string {
   return [names.slice(0, -1).join(", "), names.at(-1)].filter(Boolean).join(" or ");
+}
+
+/** Whether an object is a record rather than an instance of a class. */
+export function isPlain(object: object): boolean {
+  const prototype = Object.getPrototypeOf(object);
+  return prototype === Object.prototype || prototype === null;
 }
 
 function isRecord(value: unknown): value is object {

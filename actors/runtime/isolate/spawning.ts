@@ -4,8 +4,9 @@
  * @module
  */
 
-import { type Actor, type AnyHandlers, createActor, keyOf } from "../actor/actor.ts";
-import { checkHandlers, checkSpawn } from "../checks.ts";
+import { type Actor, createActor, keyOf } from "../actor/actor.ts";
+import { handlersOf } from "../actor/methods.ts";
+import { checkSpawn } from "../checks.ts";
 import { createContext } from "../actor/context.ts";
 import { MAILBOX_CAPACITY, type SpawnOptions } from "../context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
@@ -117,8 +118,7 @@ async function start(isolate: Isolate, actor: Actor, { spec, init }: LaunchFrame
   }
   const ctx = createContext<Message>(isolate, actor, spawn);
   const make = factory as ActorFactory<unknown, Message>;
-  const handlers = await isolate.pulse.busy(() => make(ctx, init)) as AnyHandlers;
-  checkHandlers(actor.ref.id, spec.export, handlers);
-  actor.handlers = handlers;
+  const made = await isolate.pulse.busy(() => make(ctx, init));
+  actor.handlers = handlersOf(actor.ref.id, spec.export, made);
   if (actor.state === "starting") actor.state = "ready";
 }

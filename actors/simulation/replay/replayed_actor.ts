@@ -5,6 +5,7 @@
  * @module
  */
 
+import { handlersOf } from "../../runtime/actor/methods.ts";
 import { ActorFailedError, AskTimeoutError } from "../../runtime/failure.ts";
 import type {
   ActorFactory,
@@ -103,11 +104,9 @@ export class Alone {
     this.#isWorking = true;
     const work = async () => {
       if (step.type === "init") {
-        const { init } = message as unknown as Init;
-        this.#handlers = await this.#factory(this.#context(), init) as Record<
-          string,
-          (message: Message) => unknown
-        >;
+        const { made, init } = message as unknown as Init;
+        const handlers = await this.#factory(this.#context(), init);
+        this.#handlers = handlersOf(this.#self.id, made, handlers);
       } else if (step.type === "finish") {
         for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
       } else await this.#handlers[step.type]?.(message);

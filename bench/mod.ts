@@ -11,7 +11,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { print, printError } from "../console/command.ts";
+import { print, printError } from "../console/print.ts";
 import { kernelsBench } from "./kernels.ts";
 import { messagesBench } from "./messages.ts";
 import { overlapBench } from "./overlap.ts";

@@ -10,7 +10,7 @@ import { openPipeline } from "../actors/run/engines/pipeline.ts";
 import type { TracedAction } from "../actors/pipeline/protocol.ts";
 import { prepareRun } from "../actors/run/options/prepare_run.ts";
 import { gpt2 } from "../kernels/mod.ts";
-import { print } from "../console/command.ts";
+import { print } from "../console/print.ts";
 import type { Row } from "./support/row.ts";
 import { interleave, spread, spreadOf } from "./support/timing.ts";
 import { benchBatches, CONFIG, stepRequest } from "./support/workload.ts";

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { print, printError } from "../console/command.ts";
+import { print, printError } from "../console/print.ts";
 import {
   delay,
   dfs,

@@ -8,8 +8,9 @@
  */
 
 import type { System } from "../actors/runtime/mod.ts";
-import { escapeControls, inOneLine } from "./escape.ts";
+import { inOneLine } from "./escape.ts";
 import { isHangUpIgnored } from "./hang_up.ts";
+import { printError } from "./print.ts";
 
 /** What a command gets. */
 export interface CommandContext {
@@ -65,29 +66,4 @@ export async function runCommand(
     code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);
   }
   Deno.exit(code);
-}
-
-/** Writes a line, or several, to standard error; control characters are shown as numbers. */
-export function printError(line: string): void {
-  writeAll(Deno.stderr, escapeControls(line) + "\n");
-}
-
-/** Writes a line, or several, to standard output; control characters are shown as numbers. */
-export function print(line: string): void {
-  writeAll(Deno.stdout, escapeControls(line) + "\n");
-}
-
-/** Where text goes. */
-type Output = { writeSync(data: Uint8Array): number };
-
-const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
-
-/** Writes text without a line's end. What a terminal has hung up on is lost, and no failure. */
-export function writeAll(to: Output, text: string): void {
-  const bytes = new TextEncoder().encode(text);
-  try {
-    for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
-  } catch (error) {
-    if (!TERMINALS.includes(to) || (error as { code?: string }).code !== "EIO") throw error;
-  }
 }

@@ -1,120 +1,53 @@
 /**
- * Trains a small GPT on a real English text with a pipeline of stage actors: `deno task train`.
- * `--help` lists the flags; `--model mlp` trains on digits instead, as train_mnist.ts says.
+ * A GPT that learns to write like a text, cut into two stages on two workers:
  *
- * @module
+ *     deno run -A examples/train_gpt.ts [STEPS] [DEVICE]
  */
+// deno-lint-ignore-file no-console -- a script says what it does
 
+import { bytesTokenizer, generateText, gpt2, loadText, openDevice } from "../mod.ts";
 import {
-  bytesTokenizer,
-  generateText,
-  gpt2,
-  gpt2Tokenizer,
   heldOutBatches,
-  loadText,
-  openDevice,
   rowCount,
   shuffledOrder,
   splitTokens,
   tokenBatches,
-  type Tokenizer,
   train,
 } from "../mod.ts";
-import { checkTokens, decodeTokens } from "../kernels/mod.ts";
-import {
-  checkpointConfig,
-  type CommandContext,
-  consoleReport,
-  jsonReport,
-  print,
-  printError,
-  readTrainFlags,
-  runCommand,
-  runOptions,
-  type Task,
-  textOf,
-  trainHelp,
-  type TrainRequest,
-} from "../console/mod.ts";
-import { digitsTask } from "./train_mnist.ts";
 
-/** A GPT, and the text that it learns. */
-async function textTask(request: TrainRequest): Promise<Task> {
-  const { flags, microBatches } = request;
-  const tokenizer = flags.tokenizer === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
-  const { layers, hidden, heads, seq, vocab = tokenizer.vocabularySize, tie, replicas } = flags;
-  const config = { layers, hidden, heads, seq, vocab, tie: tie ?? false };
-  const microBatch = flags["micro-batch"];
-  const { tokens, order, heldOut } = await readData(request, tokenizer, vocab);
-  const cut = { seq, vocabularySize: vocab, microBatch, microBatches, replicas };
-  const reading = order ? { order } : { steps: flags.steps, lastIsSmaller: true };
-  return {
-    model: gpt2(config, microBatch),
-    data: tokenBatches({ ...cut, tokens, ...reading }),
-    heldOut: () => heldOutBatches({ ...cut, tokens: heldOut }),
-    config: { architecture: "gpt2", ...config, tokenizer: tokenizer.name },
-    async show(weights, choice) {
-      if (vocab < tokenizer.vocabularySize) return; // the tokens are not those of a text
-      const device = await openDevice(choice.name, choice);
-      const options = { config, weights, prompt: "The ", tokens: 200, seed: flags.seed };
-      print(`\nA sample:\n${await generateText(device, tokenizer, options)}`);
-      device.close();
-    },
-  };
-}
+const [steps = "600", device = "auto"] = Deno.args;
+const config = { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: 256, tie: false };
+const samples = 8, microBatches = 4; // of a micro-batch; of a step
 
-/** What is trained on, in which order, and what is held out. */
-async function readData(request: TrainRequest, tokenizer: Tokenizer, vocab: number) {
-  const { flags, files, microBatches } = request;
-  if (files.tokens) { // read in order; what the run does not reach is held out
-    const tokens = decodeTokens(files.tokens.content, files.tokens.path);
-    const used = flags.steps * flags.replicas * microBatches * flags["micro-batch"] * flags.seq;
-    return { tokens, heldOut: tokens.subarray(used) };
+// The data: the bytes of a text, or of one of your own: await Deno.readTextFile("my.txt").
+const tokenizer = bytesTokenizer();
+const { seq, vocab } = config;
+const text = splitTokens(tokenizer.encode(await loadText("sotu")), seq);
+const rows = { seq, vocabularySize: vocab, microBatch: samples, microBatches };
+const order = shuffledOrder(rowCount(text.train.length, seq), 1);
+
+const run = train({
+  model: gpt2(config, samples),
+  data: tokenBatches({ ...rows, tokens: text.train, order }),
+  evaluation: { every: 100, batches: heldOutBatches({ ...rows, tokens: text.heldOut }) },
+  steps: Number(steps),
+  microBatches,
+  workers: 2,
+  schedule: "1f1b", // or "message-driven", "zb-h1", "hanayo" ...
+  learningRate: { rate: 0.002, schedule: "cosine", warmup: 20 },
+  device: device as "auto",
+});
+
+for await (const event of run) {
+  if (event.type === "step" && event.step % 20 === 0) {
+    console.log(event.step, event.loss.toFixed(3));
   }
-  const text = files.text ? textOf(files.text) : await loadText(flags.data ?? "sotu", printError);
-  const encoded = tokenizer.encode(text);
-  checkTokens(encoded, vocab);
-  const { train: tokens, heldOut } = splitTokens(encoded, flags.seq);
-  return { tokens, heldOut, order: shuffledOrder(rowCount(tokens.length, flags.seq), flags.seed) };
-}
-
-/** Trains as the flags say; returns the exit code. */
-export async function main(args: string[], context: CommandContext): Promise<number> {
-  const { begin, signal, system } = context;
-  if (args.includes("--help")) return print(trainHelp()), 0;
-  const request = await readTrainFlags(args), { flags, start, out } = request;
-  const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
-  const config = checkpointConfig(request, task.config);
-  const every = flags["eval-every"] ?? (flags.json || flags.tokens ? undefined : 50);
-  using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);
-  for await (
-    const event of train({
-      ...runOptions(request, import.meta.url),
-      model: task.model,
-      data: task.data,
-      evaluation: every ? { every, batches: task.heldOut(), atStart: !flags.json } : undefined,
-      checkpoint: out === undefined ? undefined : {
-        directory: out,
-        every: flags["checkpoint-every"],
-        keep: flags.keep,
-        config,
-      },
-      signal,
-      system,
-      announce: printError,
-    })
-  ) {
-    if (event.type === "plan") {
-      begin("the step under way");
-      if (start) printError(start);
-    }
-    report(event);
-    if (event.type !== "end") continue;
-    if (event.isInterrupted) return 130;
-    begin(); // nothing is left to finish: Ctrl-C ends at once
-    if (!flags.json) await task.show(event.weights, event.choice);
+  if (event.type === "evaluation") {
+    console.log(`held out, after ${event.step}: ${event.loss.toFixed(3)}`);
   }
-  return 0;
+  if (event.type !== "end") continue;
+  const writer = await openDevice(event.choice.name, event.choice);
+  const prompt = { config, weights: event.weights, prompt: "The ", tokens: 200 };
+  console.log(await generateText(writer, tokenizer, prompt));
+  writer.close();
 }
-
-if (import.meta.main) await runCommand((context) => main(Deno.args, context));

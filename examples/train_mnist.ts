@@ -1,78 +1,46 @@
 /**
- * Trains an MLP on real handwritten digits with a pipeline of stage actors:
- * `deno run -A examples/train_mnist.ts`.
+ * An MLP that learns handwritten digits on two workers, and how many it then knows:
  *
- * @module
+ *     deno run -A examples/train_mnist.ts [STEPS] [DEVICE]
  */
+// deno-lint-ignore-file no-console -- a script says what it does
 
-import {
-  digitBatches,
-  loadDigits,
-  mlp,
-  mlpLogits,
-  openDevice,
-  openPredictor,
-  shuffledOrder,
-  train,
-} from "../mod.ts";
-import { type Digits } from "../kernels/mod.ts";
-import { print, printError, quoted, type Task, type TrainRequest } from "../console/mod.ts";
+import { digitBatches, loadDigits, mlp, mlpLogits, openDevice, openPredictor } from "../mod.ts";
+import { shuffledOrder, train } from "../mod.ts";
 
-/** An MLP, and the digits that it learns. */
-export async function digitsTask({ flags, microBatches }: TrainRequest): Promise<Task> {
-  const { data = "mnist", text, tokens } = flags;
-  if (data !== "mnist" || text || tokens) {
-    throw new RangeError(
-      `Cannot train the mlp: --data must be mnist, received ${quoted(text ?? tokens ?? data)}`,
-    );
+const [steps = "200", device = "auto"] = Deno.args;
+const config = { inputs: 784, hidden: 128, layers: 2, classes: 10 };
+const microBatch = 32, microBatches = 4;
+
+const digits = await loadDigits();
+const order = shuffledOrder(digits.train.labels.length, 1);
+
+const run = train({
+  model: mlp(config, microBatch),
+  data: digitBatches(digits.train, { microBatch, microBatches, order }),
+  steps: Number(steps),
+  microBatches,
+  workers: 2,
+  schedule: "1f1b",
+  learningRate: 0.002,
+  device: device as "auto",
+});
+
+for await (const event of run) {
+  if (event.type === "step" && event.step % 20 === 0) {
+    console.log(event.step, event.loss.toFixed(3));
   }
-  const { train: digits, heldOut } = await loadDigits(printError);
-  const config = { inputs: 784, hidden: flags.hidden, layers: flags.layers, classes: 10 };
-  const cut = { microBatch: flags["micro-batch"], microBatches, replicas: flags.replicas };
-  const order = shuffledOrder(digits.labels.length, flags.seed);
-  return {
-    model: mlp(config, cut.microBatch),
-    data: digitBatches(digits, { ...cut, order }),
-    heldOut: () => [...digitBatches(heldOut, { microBatch: cut.microBatch, microBatches: 1 })],
-    config: { architecture: "mlp", ...config },
-    async show(weights, choice) {
-      const device = await openDevice(choice.name, choice);
-      const predict = await openPredictor(device, mlpLogits(config, 1), weights);
-      const share = await accuracy(predict, heldOut);
-      print(`\n${(100 * share).toFixed(1)} % of the held-out digits are recognised`);
-      device.close();
-    },
-  };
-}
+  if (event.type !== "end") continue;
 
-/** The share of digits whose highest logit is that of their label. */
-async function accuracy(
-  predict: (fields: { features: Float32Array }) => Promise<Float32Array>,
-  digits: Digits,
-): Promise<number> {
-  let right = 0;
-  for (const { features, labels } of digitBatches(digits, { microBatch: 1, microBatches: 1 })) {
-    const logits = await predict({ features });
-    if (logits.indexOf(Math.max(...logits)) === labels[0]) right++;
+  // The same layers without the loss predict: their output is the logits of the ten classes.
+  const predicting = await openDevice(event.choice.name, event.choice);
+  const predict = await openPredictor(predicting, mlpLogits(config, 1), event.weights);
+  let right = 0, all = 0;
+  for (const digit of digitBatches(digits.heldOut, { microBatch: 1, microBatches: 1 })) {
+    const logits = await predict({ features: digit.features });
+    if (logits.indexOf(Math.max(...logits)) === digit.labels[0]) right++;
+    all++;
   }
-  return right / digits.labels.length;
-}
-
-if (import.meta.main) {
-  const { train: digits } = await loadDigits(printError);
-  const order = shuffledOrder(digits.labels.length, 1);
-  for await (
-    const event of train({
-      model: mlp({ inputs: 784, hidden: 128, layers: 2, classes: 10 }, 32),
-      data: digitBatches(digits, { microBatch: 32, microBatches: 4, order }),
-      steps: 200,
-      microBatches: 4,
-      workers: 2,
-      schedule: "1f1b",
-    })
-  ) {
-    if (event.type === "step" && event.step % 20 === 0) {
-      print(`step ${event.step}: loss ${event.loss.toFixed(3)}`);
-    }
-  }
+  predicting.close();
+  console.log(`${(100 * right / all).toFixed(1)} % of the held-out digits are recognised`);
 }

@@ -16,7 +16,6 @@
 export * from "./actions/action.ts";
 export { ActionList } from "./actions/action_list.ts";
 export * from "./actions/text.ts";
-export * from "./command.ts";
 export * from "./compare.ts";
 export type { ClosedForm, UniformCosts } from "./definition/closed_form.ts";
 export * from "./definition/define_schedule.ts";

@@ -14,11 +14,11 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "actors/simulation": ["actors/runtime", "deno.json"],
   "actors": ["actors/runtime", "actors/simulation", "schedules", "kernels"],
   "console": ["actors", "actors/runtime", "actors/simulation", "schedules", "kernels"],
-  "examples": ["mod.ts", "testing.ts", "console", "kernels"],
+  "examples": ["mod.ts", "testing.ts"],
   "mod.ts": ["actors", "schedules", "kernels"],
   "testing.ts": ["actors/simulation"],
   "lint": ["actors/simulation"],
-  "cli.ts": ["console", "kernels", "schedules", "examples"],
+  "cli.ts": ["console"],
 };
 
 const LINES_MAX = 500;

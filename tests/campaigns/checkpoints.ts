@@ -16,8 +16,7 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
 import { uniformInt } from "pure-rand/distribution/uniformInt";
-import { main } from "../../examples/train_gpt.ts";
-import { generateCommand, print } from "../../console/mod.ts";
+import { generateCommand, print, trainCommand } from "../../console/mod.ts";
 import { substream } from "../../kernels/mod.ts";
 import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../console/command.ts";
 import { copyFolder } from "../console/forged.ts";
@@ -108,7 +107,7 @@ class Field {
   async #resume(from: string, out: string, isReal: boolean): Promise<Outcome> {
     const args = [...HOW, "--resume", from, "--tokens", this.#tokens, "--steps", "3", "--json"];
     const all = [...args, "--out", out];
-    if (!isReal) return await quietly((context) => main(all, context));
+    if (!isReal) return await quietly((context) => trainCommand(all, context));
     const outcome = await runTrain(all);
     return { ...outcome, hasBegun: outcome.code !== 2 };
   }

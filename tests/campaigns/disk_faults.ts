@@ -9,7 +9,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../console/command.ts";
+import { print } from "../../console/print.ts";
 import { type CheckpointPlan, checkpointRehearsal } from "../../actors/mod.ts";
 import { type Fault, type FaultKind, type FaultOptions, simulate } from "../../testing.ts";
 

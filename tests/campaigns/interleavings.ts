@@ -7,7 +7,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../console/command.ts";
+import { print } from "../../console/print.ts";
 import type { RehearsalPlan } from "../../actors/mod.ts";
 import { rehearsal } from "../../actors/rehearsal/rehearsal.ts";
 import {

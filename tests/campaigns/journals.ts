@@ -11,7 +11,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../console/command.ts";
+import { print } from "../../console/print.ts";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
 import { substream } from "../../actors/runtime/world/random.ts";

@@ -9,7 +9,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
-import { print, printError } from "../../console/command.ts";
+import { print, printError } from "../../console/print.ts";
 import type { MemoryRun } from "./memory_entry.ts";
 
 const STEPS = 20_000;

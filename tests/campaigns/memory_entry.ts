@@ -5,7 +5,7 @@
  * @module
  */
 
-import { print } from "../../console/command.ts";
+import { print } from "../../console/print.ts";
 import { train, type TrainOptions } from "../../actors/mod.ts";
 import { type Layer } from "../../kernels/mod.ts";
 

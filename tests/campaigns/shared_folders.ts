@@ -11,7 +11,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { parseArgs } from "@std/cli/parse-args";
 import { delay } from "@std/async/delay";
-import { print, printError } from "../../console/command.ts";
+import { print, printError } from "../../console/print.ts";
 import { readCheckpoint } from "../../actors/mod.ts";
 import { substream } from "../../kernels/mod.ts";
 import {

@@ -7,7 +7,7 @@
 
 import { train, type TrainOptions } from "../../actors/mod.ts";
 import { gpt2 } from "../../kernels/mod.ts";
-import { print } from "../../console/command.ts";
+import { print } from "../../console/print.ts";
 import { batchesOf, SMALL } from "../actors/runs.ts";
 import type { Harm, VictimOptions } from "./victim_helper.ts";
 

@@ -9,7 +9,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { fileURLToPath } from "node:url";
 import { type TrainOptions } from "../../actors/mod.ts";
 import { substream } from "../../kernels/mod.ts";
-import { print, printError } from "../../console/command.ts";
+import { print, printError } from "../../console/print.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import type { Sizes } from "../actors/runs.ts";
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { main } from "../../examples/train_gpt.ts";
+import { trainCommand } from "../../console/mod.ts";
 
 /** The repository. */
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -47,7 +47,7 @@ async function run(
 
 /** Runs `deno task train`, with all permissions but what flags of Deno's take away. */
 export const runTrain = (args: readonly string[], permissions?: readonly string[]) =>
-  run("examples/train_gpt.ts", args, permissions);
+  run("cli.ts", ["train", ...args], permissions);
 
 /** Runs `deno task generate`. */
 export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);
@@ -92,7 +92,7 @@ export async function refusal(args: readonly string[]): Promise<string> {
     begin: () => assert.fail("a run with bad input must not begin"),
     signal: new AbortController().signal,
   };
-  const error = await main([...args], context).then(
+  const error = await trainCommand([...args], context).then(
     () => assert.fail("bad input must be refused"),
     (error) => error,
   );

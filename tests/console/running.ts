@@ -6,7 +6,7 @@ import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { ENVIRONMENT, type Outcome, ROOT } from "./command.ts";
 
 /** The arguments of Deno that train. */
-export const TRAIN = ["run", "-A", "examples/train_gpt.ts"];
+export const TRAIN = ["run", "-A", "cli.ts", "train"];
 
 /** A command that runs in a process group of its own, as a terminal starts it. */
 export class Running {

@@ -30,7 +30,7 @@ async function trainWith(edit: (path: string) => Promise<void>, device: string):
     await Deno.writeTextFile(preloaded, `Deno.env.set("DENO_DIR", ${JSON.stringify(cache)});`);
     const output = await new Deno.Command(Deno.execPath(), {
       args: [
-        ...["run", "-A", "--preload", preloaded, "examples/train_gpt.ts", ...TINY, "--json"],
+        ...["run", "-A", "--preload", preloaded, "cli.ts", "train", ...TINY, "--json"],
         ...["--tokens", tokens, "--device", device, "--steps", "1", "--workers", "1"],
       ],
       cwd: ROOT,

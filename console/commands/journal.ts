@@ -1,0 +1,102 @@
+/**
+ * `troupe journal`: shows a journal, or where two of them part.
+ *
+ * @module
+ */
+
+import {
+  describeStep,
+  type Journal,
+  readJournal,
+  type StepRecord,
+} from "../../actors/simulation/mod.ts";
+import { checkInputFile } from "../../kernels/mod.ts";
+import { type CommandContext } from "../command.ts";
+import { print } from "../print.ts";
+import { inOneLine } from "../escape.ts";
+import { describeEnds } from "./replay.ts";
+
+const HELP = [
+  "Shows what a run was, message by message, or where two runs part.",
+  "",
+  "Usage: deno task troupe journal show JOURNAL",
+  "       deno task troupe journal diff JOURNAL JOURNAL",
+  "",
+  "Two journals are compared actor by actor, as real workers share no clock.",
+  "",
+  "Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input.",
+].join("\n");
+
+/** Runs `troupe journal`; returns the exit code. */
+export async function journalCommand(
+  [what, ...paths]: readonly string[],
+  { begin }: CommandContext,
+): Promise<number> {
+  if (what === undefined || what === "--help") return print(HELP), 0;
+  const wanted = { show: 1, diff: 2 }[what];
+  if (wanted === undefined) {
+    throw new TypeError(`Cannot run "journal ${what}": it must be show or diff`);
+  }
+  if (paths.length !== wanted) {
+    throw new TypeError(
+      `Cannot ${what}: the number of journals must be ${wanted}, received ${paths.length}`,
+    );
+  }
+  for (const path of paths) checkInputFile(path);
+  const journals = await Promise.all(paths.map((path) => readJournal(path)));
+  begin();
+  const [first, second] = journals;
+  if (!second) return print(describeJournal(first!)), 0;
+  const difference = differenceOf(first!, second);
+  print(difference ?? "No difference.");
+  return difference === undefined ? 0 : 1;
+}
+
+function describeJournal(journal: Journal): string {
+  const { header, steps, payloads } = journal;
+  const { package: version, seed, strategy, device, deno, configuration, actors } = header;
+  const kept = payloads.size > 0 ? `, ${payloads.size} messages kept` : "";
+  return [
+    `Troupe ${version}, Deno ${deno}, device ${device}, seed ${seed}, ${strategy}`,
+    `configuration ${JSON.stringify(configuration)}`,
+    ...describeModules(actors),
+    `${steps.length} steps${kept}${describeEnds(journal)}`,
+    ...steps.map((step) => `${step.isolate} ${describeStep(step)}  ${step.chain}`),
+  ].map(inOneLine).join("\n");
+}
+
+/** Modules that are listed; the rest are counted. */
+const MODULES_SHOWN = 8;
+
+function describeModules(hashes: Journal["header"]["actors"]): string[] {
+  const modules = Object.entries(hashes), more = modules.length - MODULES_SHOWN;
+  return [
+    ...modules.slice(0, MODULES_SHOWN).map(([module, hash]) => `${module} ${hash}`),
+    ...(more > 0 ? [`and ${more} more modules`] : []),
+  ];
+}
+
+/** Where the first actor that differs begins to differ. */
+function differenceOf(one: Journal, other: Journal): string | undefined {
+  const [left, right] = [byActor(one), byActor(other)];
+  for (const actor of new Set([...left.keys(), ...right.keys()])) {
+    const [mine = [], theirs = []] = [left.get(actor), right.get(actor)];
+    const at = Array.from({ length: Math.max(mine.length, theirs.length) }, (_, n) => n)
+      .find((n) => mine[n]?.chain !== theirs[n]?.chain || mine[n]?.state !== theirs[n]?.state);
+    if (at === undefined) continue;
+    return [
+      `${actor} differs first at its step ${at}:`,
+      ...[mine[at], theirs[at]].map((step, n) => `  ${n === 0 ? "-" : "+"} ${describe(step)}`),
+    ].map(inOneLine).join("\n");
+  }
+}
+
+function byActor({ steps }: Journal): ReadonlyMap<string, readonly StepRecord[]> {
+  return Map.groupBy(steps, ({ actor }) => actor);
+}
+
+function describe(step: StepRecord | undefined): string {
+  if (!step) return "nothing more";
+  const { from, type, name, payload, state = "none" } = step;
+  return `< ${from} ${type}${name ? ` (${name})` : ""}, message ${payload}, state ${state}`;
+}

@@ -1,0 +1,227 @@
+/**
+ * `troupe schedule`: shows, lists and compares schedules.
+ *
+ * @module
+ */
+
+import { quoted } from "../../schedules/actions/quoted.ts";
+import { formatCsv, formatTorchCsv, parseCsv } from "../../schedules/actions/text.ts";
+import { FLAG_HELP, parseScheduleFlags, type ScheduleFlags } from "../schedule/command_flags.ts";
+import { compareSchedules } from "../../schedules/compare.ts";
+import { scheduleFromLists } from "../../schedules/definition/from_lists.ts";
+import type { ScheduleOptions } from "../../schedules/definition/options.ts";
+import { type Analysis, analyze } from "../../schedules/execution/analyze.ts";
+import { withLists } from "../../schedules/execution/simulate.ts";
+import { COLUMNS_MIN, formatGrid } from "../../schedules/pictures/grid.ts";
+import { formatSvg } from "../../schedules/pictures/svg.ts";
+import { shortNumber } from "../../schedules/pictures/ticks.ts";
+import { createSchedule, scheduleDefinitions } from "../../schedules/registry.ts";
+import { formatComparison, longestBubbles, scheduleRecord } from "../../schedules/report.ts";
+import type { ListedSchedule, Schedule } from "../../schedules/schedule.ts";
+import { makespanLowerBound } from "../../schedules/search/lower_bound.ts";
+import { validate, violationError } from "../../schedules/validation/validate.ts";
+import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
+import { writeAll } from "../print.ts";
+
+/** The workers whose stages are named where a bound holds for a placement. */
+const PLACES_SHOWN = 8;
+
+/** What the command needs of the world around it. */
+export interface ScheduleCommandContext {
+  /** The columns of the terminal; 120 unless given. */
+  readonly columns?: number | undefined;
+  /** Whether the terminal shows colours; false unless given. */
+  readonly color?: boolean | undefined;
+  /** Reads a text file, for a schedule that is a CSV file. */
+  readonly readTextFile?: ((path: string) => string) | undefined;
+}
+
+/** What the command gives. */
+export interface ScheduleCommandResult {
+  /** The text to print, or to write where `out` says. It ends with a newline. */
+  readonly output: string;
+  /** The file to write `output` to; undefined for standard output. */
+  readonly out: string | undefined;
+}
+
+/**
+ * Runs `troupe schedule` with the arguments after the word `schedule`: `NAME` and flags, `list`,
+ * `compare` and flags, or a CSV file in the place of the name. It reads nothing but such a file
+ * and writes nothing.
+ *
+ * @throws {TypeError} if a flag is unknown, has no value or is missing.
+ * @throws {RangeError} if a value is not served, or if the lists of a file cannot run.
+ * @throws {SyntaxError} if a cell of a file is no action.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { scheduleCommand } from "@troupe/troupe/cli";
+ *
+ * const { output } = scheduleCommand(
+ *   ["1f1b", "--workers", "2", "--micro-batches", "2", "--format", "csv"],
+ * );
+ * strictEqual(output, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+ * ```
+ */
+export function scheduleCommand(
+  args: readonly string[],
+  context: ScheduleCommandContext = {},
+): ScheduleCommandResult {
+  if (args.length === 0 || args[0] === "help" || args.includes("--help")) {
+    return { output: usage(), out: undefined };
+  }
+  const flags = parseScheduleFlags(args);
+  const [name = "", ...more] = flags.words;
+  if (name === "" || more.length > 0) {
+    throw new TypeError(
+      `Cannot show a schedule: there must be one name, list or compare beside the flags, ` +
+        `received ${quoted(flags.words.join(" "))}`,
+    );
+  }
+  const { out } = flags;
+  if (name === "list") return { output: listing(flags), out };
+  if (name === "compare") return { output: comparison(flags), out };
+  const schedule = name.endsWith(".csv")
+    ? readSchedule(name, context)
+    : createSchedule(name, requiredOptions(flags));
+  const listed = withLists(schedule, flags.costs);
+  const notes = checked(listed);
+  const shown = show(analyze(listed, flags.costs), flags, context);
+  return { output: flags.format === "grid" ? shown + notes.join("") : shown, out };
+}
+
+/** Runs `troupe schedule`: prints what it gives, or writes it to the file that `--out` names. */
+export async function printSchedule(args: readonly string[]): Promise<number> {
+  const isTerminal = Deno.stdout.isTerminal();
+  const { output, out } = scheduleCommand(args, {
+    color: isTerminal && !Deno.noColor,
+    columns: isTerminal ? Deno.consoleSize().columns : undefined,
+    readTextFile(path) {
+      checkInputFile(path, CSV_BYTES_MAX);
+      return decodeText(Deno.readFileSync(path), path);
+    },
+  });
+  if (out === undefined) writeAll(Deno.stdout, output);
+  else await Deno.writeTextFile(out, output);
+  return 0;
+}
+
+/**
+ * A schedule is validated, whoever made it, before it is measured. That sums of gradients are in
+ * ascending order is a rule of this package, not a need: PyTorch's looped BFS breaks it, and can be
+ * looked at all the same, with a note.
+ */
+function checked(schedule: ListedSchedule): string[] {
+  const violations = validate(schedule);
+  const fatal = violations.filter(({ reason }) => reason !== "descending");
+  if (fatal.length > 0) throw violationError(schedule, fatal);
+  const [first] = violations;
+  return first === undefined ? [] : [`cannot be trained with: ${first.message}\n`];
+}
+
+function requiredOptions({ options, costs }: ScheduleFlags): ScheduleOptions {
+  const { workers, microBatches, ...rest } = options;
+  if (workers !== undefined && microBatches !== undefined) {
+    return { workers, microBatches, costs, ...rest };
+  }
+  const missing = workers === undefined ? "--workers" : "--micro-batches";
+  throw new TypeError(`Cannot make a schedule: ${missing} must be given, received none`);
+}
+
+function readSchedule(path: string, { readTextFile }: ScheduleCommandContext): Schedule {
+  if (readTextFile === undefined) {
+    throw new TypeError(`Cannot read ${path}: the command must be given a way to read files`);
+  }
+  const name = path.replace(/^.*[\\/]/s, "").replace(/\.csv$/, "").replace(/\p{Cc}/gu, "?");
+  return scheduleFromLists(name, parseCsv(readTextFile(path)));
+}
+
+function show(
+  analysis: Analysis,
+  flags: ScheduleFlags,
+  { columns, color }: ScheduleCommandContext,
+): string {
+  const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
+  switch (flags.format) {
+    case "csv":
+      return formatCsv(analysis.schedule.lists);
+    case "pytorch":
+      return formatTorchCsv(analysis.schedule.lists);
+    case "json": {
+      const record = scheduleRecord(analysis);
+      return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
+    }
+    case "svg":
+      return formatSvg(analysis);
+    case "grid":
+      return heading(analysis, bound) + "\n" +
+        formatGrid(analysis, {
+          columns: Math.max(COLUMNS_MIN, columns ?? 120),
+          color: color === true && flags.out === undefined,
+        }) +
+        longestBubbles(analysis).map((line) => `${line}\n`).join("");
+  }
+}
+
+function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
+  const limit = options.activationLimit ?? schedule.workers;
+  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
+}
+
+/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
+function inWords(placement: Schedule["placement"]): string {
+  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
+    held.map(({ stage }) => stage).join("+")
+  );
+  const more = placement.length > PLACES_SHOWN ? " …" : "";
+  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
+}
+
+function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
+  const { name, workers, stages, microBatches, placement } = schedule;
+  const line = `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches, ` +
+    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
+  if (bound === undefined) return `${line}\n`;
+  const gap = shortNumber(100 * (makespan / bound - 1));
+  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
+    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
+}
+
+function listing({ format }: ScheduleFlags): string {
+  const entries = scheduleDefinitions.map(({ name, summary }) => ({ name, summary }));
+  if (format === "json") return JSON.stringify(entries) + "\n";
+  if (format !== "grid") throw unsuitable("the list", format);
+  const width = Math.max(...entries.map(({ name }) => name.length));
+  return entries.map(({ name, summary }) => `${name.padEnd(width)}  ${summary}\n`).join("");
+}
+
+function comparison(flags: ScheduleFlags): string {
+  const compared = compareSchedules(requiredOptions(flags), flags.costs);
+  if (flags.format === "grid") return formatComparison(compared);
+  if (flags.format !== "json") throw unsuitable("a comparison", flags.format);
+  const records = compared.analyses.map((analysis) => {
+    const { placement: _, ...record } = scheduleRecord(analysis);
+    return { ...record, hops: analysis.hops, updates: analysis.schedule.updates };
+  });
+  return JSON.stringify(records) + "\n";
+}
+
+function unsuitable(what: string, format: string): RangeError {
+  return new RangeError(
+    `Cannot show ${what}: its --format must be grid or json, received ${format}`,
+  );
+}
+
+function usage(): string {
+  const width = Math.max(...FLAG_HELP.map(([flag]) => flag.length));
+  return [
+    "Usage: deno task troupe schedule NAME --workers P --micro-batches N [flags]",
+    "       deno task troupe schedule FILE.csv [flags]     lists of your own, or PyTorch's",
+    "       deno task troupe schedule list                 all names",
+    "       deno task troupe schedule compare --workers P --micro-batches N [flags]",
+    "",
+    ...FLAG_HELP.map(([flag, help]) => `  ${flag.padEnd(width)}  ${help}`),
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,55 @@
+/**
+ * Values of flags that are more than a number: sizes, links, costs.
+ *
+ * Each function gives undefined for a text that is not such a value.
+ *
+ * @module
+ */
+
+import type { LinkOptions } from "../../actors/pipeline/emulated_link.ts";
+
+const UNITS: Readonly<Record<string, number>> = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
+
+/** A number, as people and programs write it. */
+const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
+
+const numberOf = (text: string): number => NUMBER.test(text) ? Number(text) : NaN;
+
+/** A number of bytes, at least one: `512MiB`, `1.5GiB` or `1000000`. */
+export function readSize(text: string): number | undefined {
+  const unit = Object.keys(UNITS).find((unit) => text.endsWith(unit)) ?? "";
+  const bytes = Math.floor(numberOf(text.slice(0, text.length - unit.length)) * (UNITS[unit] ?? 1));
+  return Number.isSafeInteger(bytes) && bytes >= 1 ? bytes : undefined;
+}
+
+/** Longer than this, a message is not late but lost: a minute. */
+const LATENCY_MAX_US = 60e6;
+
+/** The slowest link, a kilobyte a second: timers count to 2^31 ms. */
+const GIGABYTES_PER_SECOND_MIN = 1e-6;
+
+/** Latency in microseconds and bandwidth in gigabytes a second: `50,1.25`. */
+export function readLink(text: string): LinkOptions | undefined {
+  const [latencyUs = NaN, gigabytesPerSecond = NaN, ...more] = text.split(",").map(numberOf);
+  const isLink = more.length === 0 && latencyUs >= 0 && latencyUs <= LATENCY_MAX_US &&
+    gigabytesPerSecond >= GIGABYTES_PER_SECOND_MIN && Number.isFinite(gigabytesPerSecond);
+  return isLink ? { latencyUs, gigabytesPerSecond } : undefined;
+}
+
+/** A finite number above 0. */
+export function readPositive(text: string): number | undefined {
+  const value = numberOf(text);
+  return value > 0 && Number.isFinite(value) ? value : undefined;
+}
+
+/** A loss scale that stays, or one that follows the overflows. */
+export function readLossScale(text: string): number | "dynamic" | undefined {
+  return text === "dynamic" ? text : readPositive(text);
+}
+
+/** A cost for 1/P of the model, or one for each of any number of slices: `1` or `1,2,1,2`. */
+export function readCost(text: string): number | readonly number[] | undefined {
+  const costs = text.split(",").map(numberOf);
+  if (!costs.every((cost) => Number.isFinite(cost) && cost >= 0)) return undefined;
+  return costs.length === 1 ? costs[0] : costs;
+}

@@ -1,0 +1,173 @@
+/**
+ * The files of one's own that a run reads, and what its checkpoints remember of them: enough to know
+ * them again, and nothing that would open them.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import {
+  CSV_BYTES_MAX,
+  decodeText,
+  inputFileProblem,
+  TEXT_BYTES_MAX,
+  TOKENS_BYTES_MAX,
+} from "../../kernels/mod.ts";
+import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
+import { inOneLine, quoted } from "../escape.ts";
+import type { GivenTrainFlags } from "./train_flags.ts";
+
+/** The flags that name a file which a run learns from or is ordered by, with their largest sizes. */
+const DATA_FILES = {
+  text: TEXT_BYTES_MAX,
+  tokens: TOKENS_BYTES_MAX,
+  "schedule-file": CSV_BYTES_MAX,
+} as const;
+
+/** The name of such a flag. */
+export type DataFileFlag = keyof typeof DATA_FILES;
+
+const FLAGS = Object.keys(DATA_FILES) as DataFileFlag[];
+
+/** Characters of a path that is worth to be shown. */
+const PATH_SHOWN_MAX = 500;
+
+/** What a checkpoint remembers of a file. The path is for people: it is shown and never opened. */
+export interface KeptFile {
+  /** Where it lay. */
+  readonly path: string;
+  /** SHA-256 of its bytes, in hexadecimal; a checkpoint of Troupe 0.1 has none. */
+  readonly sha256: string | undefined;
+}
+
+/** A file that was read: once, so that what was hashed is what is used. */
+export interface DataFile extends KeptFile {
+  readonly sha256: string;
+  /** Its bytes. */
+  readonly content: Uint8Array;
+}
+
+/** Files by the flags that name them. */
+export type DataFiles = { readonly [Flag in DataFileFlag]?: DataFile };
+
+/**
+ * Refuses what a flag cannot read: what is not there, no regular file, or too large.
+ *
+ * @throws {TypeError} naming the flag.
+ */
+export function checkFile(flag: string, path: string, bytesMax?: number): void {
+  const problem = inputFileProblem(path, bytesMax);
+  if (problem === undefined) return;
+  throw new TypeError(
+    `Cannot use --${flag}: it must name a file that can be read, received ${
+      quoted(path)
+    } (${problem})`,
+  );
+}
+
+/**
+ * Reads the files that were named.
+ *
+ * @throws {TypeError} when one cannot be read.
+ */
+export function readDataFiles(given: GivenTrainFlags): DataFiles {
+  const files: { [Flag in DataFileFlag]?: DataFile } = {};
+  for (const flag of FLAGS) {
+    const path = given[flag];
+    if (path === undefined) continue;
+    checkFile(flag, path, DATA_FILES[flag]);
+    const content = Deno.readFileSync(path);
+    const sha256 = createHash("sha256").update(content).digest("hex");
+    files[flag] = { path, sha256, content };
+  }
+  return files;
+}
+
+/** The text of a file. */
+export const textOf = ({ content, path }: DataFile): string => decodeText(content, inOneLine(path));
+
+/** What a checkpoint's config says of the files. */
+export function rememberFiles(files: DataFiles): Record<string, KeptFile> {
+  return Object.fromEntries(
+    Object.entries(files).map(([flag, { path, sha256 }]) => [flag, { path, sha256 }]),
+  );
+}
+
+/**
+ * The files that the run of a checkpoint read. Troupe 0.1 kept paths of data among the flags.
+ *
+ * @throws {TypeError} when the checkpoint says something else than paths and hashes.
+ */
+function keptFiles({ path, config }: Checkpoint): Map<DataFileFlag, KeptFile> {
+  const files = config.files ?? {}, flags = config.flags ?? {};
+  const kept = new Map<DataFileFlag, KeptFile>();
+  for (const flag of FLAGS) {
+    const file: unknown = (files as Record<string, unknown>)[flag];
+    const old: unknown = (flags as Record<string, unknown>)[flag];
+    if (file === undefined && old === undefined) continue;
+    const { path: from, sha256 } = (file ?? { path: old }) as Partial<KeptFile>;
+    const isHash = file === undefined || /^[0-9a-f]{64}$/.test(String(sha256));
+    if (typeof from !== "string" || !isHash) {
+      throw new TypeError(
+        `Cannot resume from ${path}: its ${flag} must have a path and a SHA-256, received ${
+          quoted(file ?? old)
+        }`,
+      );
+    }
+    kept.set(flag, { path: from, sha256 });
+  }
+  return kept;
+}
+
+/**
+ * Makes sure that a run goes on with the files of its checkpoint: each is named again, and has the
+ * same bytes. A schedule that is named takes the place of a file of one.
+ *
+ * @param args of the command, to say what to type.
+ * @param announce told in words of a file that cannot be compared.
+ * @throws {TypeError} when a file is not named.
+ * @throws {RangeError} when a file is another one.
+ */
+export function checkSameFiles(
+  checkpoint: Checkpoint,
+  given: GivenTrainFlags,
+  files: DataFiles,
+  args: readonly string[],
+  announce: (line: string) => void,
+): void {
+  const from = `Cannot resume from ${checkpoint.path}`;
+  for (const [flag, { path, sha256 }] of keptFiles(checkpoint)) {
+    const file = files[flag];
+    if (!file && flag === "schedule-file" && given.schedule !== undefined) continue;
+    if (!file) {
+      const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
+      const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
+      throw new TypeError(
+        `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: deno task train ${command}`,
+      );
+    }
+    if (sha256 === undefined) {
+      announce(
+        `${checkpoint.path} does not say what its ${flag} held: ${file.path} is taken unseen.`,
+      );
+    } else if (sha256 !== file.sha256) {
+      throw new RangeError(
+        `${from}: --${flag} must name the file that its run read, with SHA-256 ${sha256}, received ${
+          quoted(file.path)
+        } with ${file.sha256}; to learn from other data, begin a run with --weights`,
+      );
+    }
+  }
+}
+
+/** The arguments without what says which data is learnt. */
+function withoutData(args: readonly string[]): string[] {
+  const isData = (arg = "") => /^--(data|text|tokens)(=|$)/.test(arg);
+  return args.filter((arg, i) => !isData(arg) && !(isData(args[i - 1]) && !arg.startsWith("--")));
+}
+
+/** A word of a command as a shell reads it; without control characters, which no shell should. */
+export function shellWord(word: string): string {
+  const shown = inOneLine(word);
+  return /^[\w./:=@%+,-]+$/.test(shown) ? shown : `'${shown.replaceAll("'", `'\\''`)}'`;
+}

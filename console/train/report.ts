@@ -1,0 +1,154 @@
+/**
+ * What a run prints: words and a progress bar for a person, or one JSON object a line.
+ *
+ * @module
+ */
+
+import process from "node:process";
+import { MultiBar, Presets } from "cli-progress";
+import type { StageMemory } from "../../kernels/mod.ts";
+import type { Plan } from "../../actors/run/plan.ts";
+import type { TrainEvent } from "../../actors/run/train_event.ts";
+import { print, printError } from "../print.ts";
+import { memoryLines, memoryTable } from "./memory_table.ts";
+
+/** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
+export type Report = ((event: TrainEvent) => void) & Disposable;
+
+/**
+ * One JSON object a line on standard output, and nothing else there.
+ *
+ * @param withMemory whether a line at the end says what each worker held.
+ */
+export function jsonReport(withMemory = false): Report {
+  let plan: Plan | undefined;
+  return disposable((event) => {
+    switch (event.type) {
+      case "plan":
+        plan = event.plan;
+        return;
+      case "step": {
+        const { step, loss, gradNorm, tokensPerSecond } = event;
+        return printJson({ step, loss, gradNorm, tokensPerSecond });
+      }
+      case "skip": {
+        const { step, loss, lossScale, nextLossScale } = event;
+        return printJson({ step, loss, skipped: true, lossScale, nextLossScale });
+      }
+      case "evaluation":
+        return printJson({ step: event.step, evalLoss: event.loss });
+      case "end": {
+        const {
+          type: _type,
+          weights: _weights,
+          weightsHeld: _held,
+          memory: _memory,
+          choice: _choice,
+          isInterrupted,
+          ...line
+        } = event;
+        if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
+        printJson({ done: true, ...line, ...isInterrupted && { interrupted: true } });
+        return sayHowToResume(event);
+      }
+    }
+  });
+}
+
+const printJson = (line: unknown) => print(JSON.stringify(line));
+
+const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Report =>
+  Object.assign(report, { [Symbol.dispose]: dispose });
+
+/**
+ * Words and a progress bar on standard error where that is a terminal, else a line now and then.
+ *
+ * @param withMemory whether tables say what each worker will hold, and what it held.
+ */
+export function consoleReport(steps: number, withMemory = false): Report {
+  let plan: Plan | undefined;
+  const tellMemory = (used?: readonly StageMemory[]) => {
+    if (!withMemory) return;
+    memoryTable(memoryLines(plan!.memory, used)).forEach((line) => print(line));
+  };
+  const isTerminal = Deno.stderr.isTerminal();
+  // The bar is written through Node's stream. When the terminal hangs up, training goes to its end.
+  if (isTerminal) process.stderr.on("error", () => {});
+  const bars = new MultiBar({
+    format: "step {value}/{total} {bar} loss {loss} · {speed} tokens/s · {eta_formatted} left",
+    clearOnComplete: true,
+    noTTYOutput: false,
+    gracefulExit: false,
+  }, Presets.shades_grey);
+  let bar: ReturnType<MultiBar["create"]> | undefined;
+  const say = (line: string) => {
+    if (bar) bars.log(line + "\n");
+    else print(line);
+  };
+  const every = Math.max(1, Math.round(steps / 12));
+  const stop = () => {
+    if (!bar) return;
+    bars.update(); // prints what was logged since the last frame
+    bars.stop();
+    bar = undefined;
+  };
+  return disposable((event) => {
+    switch (event.type) {
+      case "plan":
+        plan = event.plan;
+        planLines(plan).forEach((line) => print(line));
+        return tellMemory();
+      case "step": {
+        const loss = event.loss.toFixed(3), speed = Math.round(event.tokensPerSecond);
+        if (isTerminal) {
+          // A second Ctrl-C ends the process wherever it is.
+          if (!bar) globalThis.addEventListener("unload", stop, { once: true });
+          bar ??= bars.create(steps, event.step - 1, { loss, speed });
+          bar.update(event.step, { loss, speed });
+        } else if (event.step % every === 0 || event.step === 1) {
+          print(`step ${event.step}/${steps}  loss ${loss}  ${speed} tokens/s`);
+        }
+        return;
+      }
+      case "skip":
+        return say(
+          `step ${event.step} skipped: gradients overflowed at loss scale ${event.lossScale}; the next scale is ${event.nextLossScale}`,
+        );
+      case "evaluation":
+        return say(`after step ${event.step}: held-out loss ${event.loss.toFixed(3)}`);
+      case "checkpoint":
+        // The last one is told at the end, after the bar.
+        return event.step < steps ? say(`checkpoint ${event.path}`) : undefined;
+      case "end": {
+        stop();
+        const seconds = event.seconds.toFixed(1);
+        print(`${event.steps} steps in ${seconds} s on ${event.device}`);
+        tellMemory(event.memory);
+        if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
+        return sayHowToResume(event);
+      }
+    }
+  }, stop);
+}
+
+function sayHowToResume(event: TrainEvent & { type: "end" }): void {
+  if (!event.isInterrupted) return;
+  const how = event.checkpoint
+    ? `go on with: deno task train --resume ${event.checkpoint} (and the same --steps and other flags of how it runs)`
+    : "nothing was saved, since no --out was given";
+  printError(`Interrupted after step ${event.steps}; ${how}`);
+}
+
+/** What is about to run. */
+export function planLines(plan: Plan): string[] {
+  const { stages } = plan;
+  const count = (n: number) => n.toLocaleString("en-US");
+  return [
+    `${plan.model}: ${count(plan.parameters)} parameters, ${stages.length} stages`,
+    ...stages.map(({ stage, workers, layers, parameters, costShare }) =>
+      `  stage ${stage} on worker ${workers.join(", ")}: ${layers.join(", ")}` +
+      ` (${count(parameters)} parameters, ${(100 * costShare).toFixed(0)} % of the work)`
+    ),
+    `schedule ${plan.schedule}, ${plan.microBatches} micro-batches a step, device ${plan.device}, runtime ${plan.runtime}`,
+  ];
+}

@@ -1,0 +1,243 @@
+/**
+ * The flags of `troupe train`.
+ *
+ * @module
+ */
+
+import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { type FlagValues, type GivenFlags, helpLines } from "../flags/flags.ts";
+import { readLink, readLossScale, readPositive, readSize } from "../flags/quantities.ts";
+import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
+import { SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
+
+/** The model and its sizes: these cannot change when a run goes on. */
+export const MODEL_FLAGS = {
+  model: { kind: "choice", choices: ["gpt", "mlp"], default: "gpt", help: "what to train" },
+  layers: {
+    kind: "integer",
+    maximum: GPT2_MAX.layers,
+    default: 4,
+    help: "transformer blocks, or hidden layers of the mlp",
+  },
+  hidden: { kind: "integer", maximum: GPT2_MAX.hidden, default: 128, help: "width of the layers" },
+  heads: { kind: "integer", maximum: GPT2_MAX.heads, default: 4, help: "attention heads" },
+  seq: { kind: "integer", maximum: GPT2_MAX.seq, default: 64, help: "tokens of a sample" },
+  vocab: {
+    kind: "integer",
+    maximum: GPT2_MAX.vocab,
+    help: "number of token ids (that of the tokenizer)",
+  },
+  tokenizer: {
+    kind: "choice",
+    choices: ["bytes", "gpt2"],
+    default: "bytes",
+    help: "what the tokens of a text are",
+  },
+  tie: { kind: "switch", help: "gpt: the head's weight is that of the token embedding" },
+} as const;
+
+/** Data of one's own. A run that goes on wants it named again: no file may name another. */
+const DATA_FILE_FLAGS = {
+  text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
+  tokens: { kind: "path", value: "FILE", help: "token ids as little-endian uint16, read in order" },
+} as const;
+
+/** Data, optimizer, and all else that the numbers of a step depend on. */
+export const LEARNING_FLAGS = {
+  data: { kind: "text", value: "TEXT|mnist", help: "sotu or moby-dick (sotu); mnist for the mlp" },
+  "micro-batch": {
+    kind: "integer",
+    value: "B",
+    maximum: GPT2_MAX["micro-batch"],
+    default: 8,
+    help: "samples of a micro-batch",
+  },
+  "micro-batches": {
+    kind: "integer",
+    value: "N",
+    maximum: MICRO_BATCHES_MAX,
+    default: 4,
+    help: "micro-batches of a step and a replica",
+  },
+  replicas: {
+    kind: "integer",
+    value: "W",
+    maximum: WORKERS_MAX,
+    default: 1,
+    help: "data-parallel replicas",
+  },
+  "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
+  lr: { kind: "number", default: 0.002, help: "learning rate" },
+  "lr-schedule": {
+    kind: "choice",
+    choices: ["constant", "cosine"],
+    default: "constant",
+    help: "the learning rate after the warm-up",
+  },
+  warmup: { kind: "integer", minimum: 0, default: 0, help: "steps of linear warm-up" },
+  "weight-decay": { kind: "number", default: 0.01, help: "AdamW's weight decay" },
+  beta1: { kind: "number", below: 1, default: 0.9, help: "AdamW's first beta" },
+  beta2: { kind: "number", below: 1, default: 0.999, help: "AdamW's second beta" },
+  clip: {
+    kind: "own",
+    value: "NORM",
+    read: readPositive,
+    must: "a number above 0",
+    help: "most that the norm of all gradients may be",
+  },
+  precision: {
+    kind: "choice",
+    choices: ["fp32", "fp16"],
+    default: "fp32",
+    help: "how weights, activations and gradients are stored",
+  },
+  "loss-scale": {
+    kind: "own",
+    value: "N|dynamic",
+    read: readLossScale,
+    must: "a number above 0, or dynamic",
+    help: "fp16: factor of the loss (dynamic)",
+  },
+  reduce: {
+    kind: "choice",
+    choices: ["deterministic", "fast"],
+    default: "deterministic",
+    help: "all-reduce in copy order, or by ring and halving",
+  },
+  seed: {
+    kind: "integer",
+    minimum: 0,
+    maximum: Number.MAX_SAFE_INTEGER,
+    default: 1,
+    help: "of the weights and the order of a text",
+  },
+} as const;
+
+/**
+ * All that a run takes from a file, be it a checkpoint or a journal, of what it learns and how: no
+ * path is among them, so no file opens or writes another.
+ */
+export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...LEARNING_FLAGS } as const;
+
+/** How it runs: these may change when a run goes on. */
+const RUNNING_FLAGS = {
+  steps: { kind: "integer", default: 600, help: "optimizer steps of the whole run" },
+  device: {
+    kind: "choice",
+    choices: ["auto", "native", "wasm", "reference"],
+    default: "auto",
+    help: "what computes",
+  },
+  runtime: {
+    kind: "choice",
+    choices: ["workers", "local", "serial"],
+    default: "workers",
+    help: "where actors run",
+  },
+  isolation: {
+    kind: "choice",
+    choices: ["worker", "process"],
+    default: "worker",
+    help: "what keeps workers apart: threads, or processes that can be killed",
+  },
+  retries: {
+    kind: "integer",
+    minimum: 0,
+    default: 3,
+    help: "failures of each worker in ten minutes that the run outlives",
+  },
+  "stall-timeout": {
+    kind: "integer",
+    value: "SECONDS",
+    maximum: 2_000_000, // a timer counts to 2^31 ms
+    default: 60,
+    help: "time in which no worker is at work after which the run counts as stalled",
+  },
+  journal: { kind: "path", value: "FILE", help: "write down every message and step of the actors" },
+  "journal-messages": { kind: "switch", help: "keep the messages too, to replay a worker alone" },
+  "journal-full": {
+    kind: "choice",
+    choices: ["go-on", "stop"],
+    default: "go-on",
+    help: "full disk: no more journal, or a checkpoint and the end",
+  },
+  recompute: {
+    kind: "choice",
+    choices: RECOMPUTE_POLICIES,
+    default: "none",
+    help: "activations computed again in the backward",
+  },
+  "recompute-interval": {
+    kind: "integer",
+    value: "AC",
+    help: "keep only the input of every AC layers",
+  },
+  offload: { kind: "switch", help: "master weights and moments stay in host memory" },
+  memory: { kind: "switch", help: "show the memory of each worker, planned and used" },
+  "memory-limit": {
+    kind: "own",
+    value: "SIZE",
+    read: readSize,
+    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    help: "refuse a run that needs more on a worker",
+  },
+  sync: {
+    kind: "choice",
+    choices: ["end", "eager", "eager-opt"],
+    default: "end",
+    help: "when the all-reduce of a stage starts",
+  },
+  "bucket-size": { kind: "integer", value: "E", help: "elements of an optimizer bucket" },
+  coarsening: { kind: "integer", value: "K", help: "buckets of a chunk of the all-reduce (4)" },
+  "emulate-link": {
+    kind: "own",
+    value: "ALPHA_US,GBPS",
+    read: readLink,
+    must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
+    help: "delay messages as such a link would: µs, GB/s",
+  },
+  weights: { kind: "path", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
+  resume: { kind: "path", value: "DIR", help: "go on from the newest checkpoint in DIR" },
+  out: { kind: "path", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
+  "checkpoint-every": { kind: "integer", value: "K", help: "steps (one checkpoint, at the end)" },
+  keep: { kind: "integer", value: "M", help: "newest checkpoints that stay (all)" },
+  "eval-every": { kind: "integer", value: "K", help: "steps (50; not with --json or --tokens)" },
+  json: { kind: "switch", help: "one JSON object a line instead of words" },
+  help: { kind: "switch", help: "show this" },
+} as const;
+
+/** Every flag of `troupe train`. */
+export const TRAIN_FLAGS = {
+  ...INHERITED_FLAGS,
+  ...DATA_FILE_FLAGS,
+  ...SCHEDULE_FLAGS,
+  ...RUNNING_FLAGS,
+} as const;
+
+/** The values of the flags of `troupe train`. */
+export type TrainFlags = FlagValues<typeof TRAIN_FLAGS>;
+
+/** The values of those flags of `troupe train` that were given. */
+export type GivenTrainFlags = GivenFlags<typeof TRAIN_FLAGS>;
+
+/** The help of `troupe train`. */
+export function trainHelp(): string {
+  return [
+    "Trains a model with a pipeline of stage actors.",
+    "",
+    "The model (fixed once a run has begun):",
+    ...helpLines(MODEL_FLAGS),
+    "",
+    "What it learns from, and how (a resumed run inherits these):",
+    ...helpLines(LEARNING_FLAGS),
+    "",
+    "Data of your own (a resumed run wants the same file named again):",
+    ...helpLines(DATA_FILE_FLAGS),
+    "",
+    "Its schedule:",
+    ...helpLines(SCHEDULE_FLAGS),
+    "",
+    "How it runs:",
+    ...helpLines(RUNNING_FLAGS),
+  ].join("\n");
+}

@@ -1,0 +1,83 @@
+/** `deno task generate`: text from a checkpoint. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { train } from "../../../actors/mod.ts";
+import { mlp } from "../../../kernels/mod.ts";
+import { inFolder, runGenerate, someTokens, TINY, trainJson, writeTokens } from "../command.ts";
+
+Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a seed", () =>
+  inFolder(async (folder) => {
+    const text = join(folder, "text.txt"), run = join(folder, "run");
+    await Deno.writeTextFile(text, "abc".repeat(70));
+    await trainJson([...TINY, "--text", text, "--steps", "30", "--lr", "0.03", "--out", run]);
+    const generate = async (...args: string[]) => {
+      const from = ["--from", run, "--tokens", "16", "--prompt", "abc", "--device", "reference"];
+      const { code, stdout, stderr } = await runGenerate([...from, ...args]);
+      assert.equal(code, 0, stderr);
+      return stdout;
+    };
+    const [greedy, otherSeed, drawn, again, other] = await Promise.all([
+      generate("--temperature", "0"),
+      generate("--temperature", "0", "--seed", "2"),
+      generate("--temperature", "5"),
+      generate("--temperature", "5", "--seed", "1"),
+      generate("--temperature", "5", "--seed", "2"),
+    ]);
+    assert.equal(greedy, "abcabcabcabcabcabca\n");
+    assert.equal(otherSeed, greedy, "at temperature 0 nothing is drawn");
+    assert.match(drawn, /^abc[^]*\n$/);
+    assert.equal(again, drawn);
+    assert.notEqual(other, drawn);
+  }));
+
+Deno.test("a prompt, a folder or a model that it cannot take is refused in one sentence", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
+    await trainJson([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
+    const digits = join(folder, "digits");
+    await writeMlp(digits);
+    const cases: readonly [string[], RegExp][] = [
+      [[], /^Cannot generate: --from must name a checkpoint's folder$/],
+      [["--from", join(folder, "none")], /--from must hold a checkpoint, received ".*none"$/],
+      [["--from", folder], /--from must hold a checkpoint, received/],
+      [["--from", tokens], /^Cannot read a checkpoint from .*: it must be a folder, received/],
+      [["--from", digits], /the checkpoint must be of a gpt, received mlp in .*step-00000001$/],
+      [
+        ["--from", run, "--prompt", "Zz"],
+        /each must be from 0 to 63 .*, received 90 at position 0$/,
+      ],
+      [["--from", run, "--prompt", ""], /^Cannot read flags: --prompt must have a value$/],
+      [
+        ["--from", run, "--temperature", "-1"],
+        /--temperature: it must be a number from 0, .*"-1"$/,
+      ],
+      [
+        ["--from", run, "--tokens", "none"],
+        /--tokens: it must be a whole number from 1, .*"none"$/,
+      ],
+    ];
+    const runs = await Promise.all(cases.map(([args]) => runGenerate(args)));
+    runs.forEach(({ code, stdout, stderr }, i) => {
+      assert.equal(code, 2, stderr);
+      assert.equal(stdout, "");
+      assert.match(stderr.trimEnd(), cases[i]![1]);
+    });
+  }));
+
+/** A checkpoint of an MLP after one step. */
+async function writeMlp(directory: string): Promise<void> {
+  const sizes = { inputs: 4, hidden: 4, layers: 1, classes: 2 };
+  const batch = { features: new Float32Array(4).fill(0.5), labels: Int32Array.of(1) };
+  const config = { architecture: "mlp", ...sizes };
+  const events = train({
+    model: mlp(sizes, 1),
+    data: [batch],
+    steps: 1,
+    microBatches: 1,
+    device: "reference",
+    runtime: "serial",
+    checkpoint: { directory, config },
+  });
+  for await (const _ of events);
+}

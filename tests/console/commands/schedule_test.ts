@@ -1,0 +1,191 @@
+import assert from "node:assert/strict";
+import { scheduleCommand } from "../../../console/mod.ts";
+import { scheduleNames } from "../../../schedules/mod.ts";
+
+function run(line: string, files: Record<string, string> = {}) {
+  return scheduleCommand(line.split(" "), { readTextFile: (path) => files[path]! });
+}
+
+Deno.test("csv has a row for each worker and no empty cells", () => {
+  const { output, out } = run("chimera --workers 4 --micro-batches 4 --format csv");
+  assert.equal(out, undefined);
+  assert.equal(
+    output,
+    `0F0,0F1,3F2,3B2,3F3,3B3,0B0,0B1
+1F0,2F2,1F1,2F3,2B2,1B0,2B3,1B1
+1F2,2F0,1F3,2F1,2B0,1B2,2B1,1B3
+0F2,0F3,3F0,3B0,3F1,3B1,0B2,0B3
+`,
+  );
+});
+
+Deno.test("json has exactly the fields that are promised", () => {
+  const { output } = run("gems --workers 2 --micro-batches 2 --format json");
+  assert.deepEqual(JSON.parse(output), {
+    name: "gems",
+    workers: 2,
+    stages: 2,
+    microBatches: 2,
+    placement: [
+      [{ stage: 0, replica: 0 }, { stage: 1, replica: 1 }],
+      [{ stage: 1, replica: 0 }, { stage: 0, replica: 1 }],
+    ],
+    makespan: 11,
+    bubbleRatio: Number((5 / 11).toPrecision(12)),
+    idle: [5, 5],
+    idleLocal: [3, 4],
+    peakActivations: [1, 1],
+    weights: [2, 2],
+  });
+});
+
+Deno.test("every schedule can be shown in every format", () => {
+  for (const name of scheduleNames()) {
+    for (const format of ["grid", "csv", "json", "svg"]) {
+      const { output } = run(`${name} --workers 4 --micro-batches 8 --format ${format}`);
+      assert.ok(output.endsWith("\n") && output.length > 50, `${name} as ${format}`);
+      if (format === "json") assert.equal(JSON.parse(output).name, name);
+    }
+  }
+});
+
+Deno.test("costs and parameters reach the schedule", () => {
+  const idle = (flags: string) =>
+    JSON.parse(run(`${flags} --format json`).output).idle[0] as number;
+  assert.equal(idle("1f1b --workers 4 --micro-batches 8 --forward 2 --backward 3"), 15);
+  assert.equal(idle("zb-h1 --workers 4 --micro-batches 8 --input 2 --weight 1"), 6);
+  assert.equal(idle("hanayo --workers 4 --micro-batches 4 --waves 3"), 2);
+  assert.equal(idle("interleaved --workers 4 --micro-batches 4 --chunks 3"), 3);
+  assert.equal(idle("chimera --workers 8 --micro-batches 8 --pipelines 2"), 4);
+  assert.equal(idle("chimera --workers 4 --micro-batches 8 --scale halving"), 2);
+  assert.equal(
+    idle("message-driven --workers 8 --micro-batches 32 --order backward-first"),
+    120 - 96,
+  );
+  assert.equal(idle("message-driven --workers 8 --micro-batches 32 --pipeline-limit 15"), 21);
+  assert.equal(idle("1f1b --workers 2 --micro-batches 1 --send 0.5"), 4);
+});
+
+Deno.test("list names every schedule with a line", () => {
+  const lines = run("list").output.trimEnd().split("\n");
+  assert.deepEqual(lines.map((line) => line.split(" ")[0]), scheduleNames());
+  const entries = JSON.parse(run("list --format json").output) as { name: string }[];
+  assert.deepEqual(entries.map(({ name }) => name), scheduleNames());
+});
+
+Deno.test("compare puts the fewest bubbles first and says what does not fit", () => {
+  const records = JSON.parse(run("compare --workers 8 --micro-batches 16 --format json").output);
+  const ratios = records.map(({ bubbleRatio }: { bubbleRatio: number }) => bubbleRatio);
+  assert.deepEqual(ratios, ratios.toSorted((a: number, b: number) => a - b));
+  assert.equal(records.length, scheduleNames().length);
+  const hops = Object.fromEntries(
+    records.map(({ name, hops }: { name: string; hops: number }) => [name, hops]),
+  );
+  assert.deepEqual(
+    [hops["1f1b"], hops["interleaved"], hops["hanayo"], hops["chimera"]],
+    [7, 15, 14, 7],
+  );
+  const table = run("compare --workers 3 --micro-batches 6").output;
+  assert.match(table, /^schedule +bubble +time +activations +weights +hops +workers/);
+  assert.match(
+    table,
+    /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/,
+  );
+});
+
+Deno.test("search prints its lower bound and the gap", () => {
+  const grid = run("search --workers 4 --micro-batches 8 --activation-limit 3").output;
+  assert.match(
+    grid,
+    /no order of this placement \(stages [\d+, ]+ on workers 0 to 3\) takes less than [\d.]+: the gap is at most [\d.]+ %/,
+  );
+  const { lowerBound, makespan } = JSON.parse(
+    run("search --workers 4 --micro-batches 8 --activation-limit 3 --format json").output,
+  );
+  assert.ok(lowerBound > 0 && lowerBound <= makespan);
+  // Overlaps make the order shorter than any without them.
+  const overlapping =
+    "search --workers 4 --micro-batches 8 --forward 1 --backward 2 --overlap 1.5 " +
+    "--weight-limit 2 --activation-limit 6 --format json";
+  const record = JSON.parse(run(overlapping).output);
+  assert.equal(record.makespan, 21);
+  assert.ok(record.lowerBound <= 21);
+});
+
+Deno.test("a CSV file in the place of a name is validated and shown", () => {
+  const files = { "mine.csv": "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "bad.csv": "0F0,0B0\n1F0\n" };
+  assert.equal(run("mine.csv --format csv", files).output, files["mine.csv"]);
+  assert.match(run("mine.csv", files).output, /^mine: 2 workers, 2 stages, 2 micro-batches/);
+  assert.throws(() => run("bad.csv", files), {
+    name: "RangeError",
+    message: /Cannot run the schedule bad: .*worker 1 never runs 1B0/,
+  });
+  assert.throws(() => scheduleCommand(["mine.csv"]), {
+    name: "TypeError",
+    message: /a way to read/,
+  });
+});
+
+Deno.test("sums in descending order can be looked at, with a note", () => {
+  const files = { "torch.csv": "0F0,0F1,0B1,0B0\n1F0,1F1,1B1,1B0\n" };
+  const { output } = run("torch.csv", files);
+  assert.match(output, /cannot be trained with: worker 0 runs 0B0 after a later micro-batch\n$/);
+});
+
+Deno.test("the file to write to is handed on", () => {
+  const { out } = run("1f1b --workers 2 --micro-batches 2 --format svg --out x.svg");
+  assert.equal(out, "x.svg");
+});
+
+Deno.test("without arguments, or asked for help, the command explains itself", () => {
+  for (const args of [[], ["--help"], ["help"]]) {
+    assert.match(scheduleCommand(args).output, /^Usage: .*\n(.*\n)* {2}--out FILE/);
+  }
+});
+
+const BAD: readonly [string, string, RegExp][] = [
+  ["1f1b --workers 4", "TypeError", /--micro-batches must be given/],
+  ["1f1b --micro-batches 4", "TypeError", /--workers must be given/],
+  ["--workers 4 --micro-batches 4", "TypeError", /there must be one name, list or compare/],
+  ["1f1b gpipe", "TypeError", /received "1f1b gpipe"/],
+  ["1f1b --wrokers 4", "TypeError", /each must be one of --workers, .*received "--wrokers"/],
+  ["1f1b --workers", "TypeError", /--workers must be followed by its value/],
+  ["1f1b --workers 2 --workers 3", "TypeError", /--workers must be given once/],
+  [
+    "1f1b --workers two",
+    "RangeError",
+    /--workers: it must be a whole number from 1, received "two"/,
+  ],
+  ["1f1b --workers -1", "RangeError|TypeError", /--workers|-1/],
+  [
+    "1f1b --workers 2 --micro-batches 2 --forward x",
+    "RangeError",
+    /--forward: it must be a number/,
+  ],
+  ["1f1b --workers 2 --micro-batches 2 --forward 1,2,3", "RangeError", /multiple of the 2 stages/],
+  [
+    "1f1b --workers 2 --micro-batches 2 --format png",
+    "RangeError",
+    /one of grid, csv, pytorch, json, svg/,
+  ],
+  [
+    "chimera --workers 4 --micro-batches 4 --scale half",
+    "RangeError",
+    /--scale: it must be one of/,
+  ],
+  ["dualpipe --workers 4 --micro-batches 4", "RangeError", /even and at least 8 for 4 workers/],
+  ["list --format svg", "RangeError", /--format must be grid or json, received svg/],
+  ["compare --workers 2 --micro-batches 2 --format csv", "RangeError", /grid or json/],
+  ["nonesuch --workers 2 --micro-batches 2", "RangeError", /name must be one of gpipe/],
+];
+
+Deno.test("bad input is told in one sentence", () => {
+  for (const [line, name, message] of BAD) {
+    assert.throws(() => run(line), (error: Error) => {
+      assert.match(error.name, new RegExp(`^(${name})$`), line);
+      assert.match(error.message, message, line);
+      assert.doesNotMatch(error.message, /\n/);
+      return true;
+    });
+  }
+});

@@ -1,0 +1,187 @@
+/** Bad input: told in one sentence before anything is written, exit code 2. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import {
+  inFolder,
+  refusal,
+  runGenerate,
+  runTrain,
+  someTokens,
+  TINY,
+  TINY_MODEL,
+  writeTokens,
+} from "../command.ts";
+
+/** What is wrong with the flags, and what the refusal says of it. */
+const FLAGS: readonly [string, RegExp][] = [
+  ["--nonesuch 3", /--nonesuch is not one of them; run with --help to see them all/],
+  ["-x", /-x is not one of them; run with --help/],
+  ["corpus.txt", /every argument must be a flag, received "corpus.txt"/],
+  ["--steps", /--steps must have a value/],
+  ["--steps --json", /--steps must have a value/],
+  ["--steps ten", /--steps: it must be a whole number from 1, received "ten"/],
+  ["--steps 0", /--steps: it must be a whole number from 1, received "0"/],
+  ["--steps 1.5", /--steps: it must be a whole number from 1, received "1.5"/],
+  ["--lr fast", /--lr: it must be a number from 0, received "fast"/],
+  ["--lr -0.1", /--lr: it must be a number from 0, received "-0.1"/],
+  ["--lr Infinity", /--lr: it must be a number from 0, received "Infinity"/],
+  ["--beta1 1", /--beta1: it must be a number from 0 and below 1, received "1"/],
+  ["--warmup -3", /--warmup: it must be a whole number from 0, received "-3"/],
+  ["--micro-batches 0", /--micro-batches: it must be a whole number from 1/],
+  ["--device gpu", /--device: it must be one of auto, native, wasm, reference, received "gpu"/],
+  ["--model bert", /--model: it must be one of gpt, mlp, received "bert"/],
+  ["--schedule pipedreams", /--schedule: it must be one of gpipe, 1f1b, .*received "pipedreams"/],
+  ["--schedule-file none.csv", /--schedule-file: it must name a file .* \(no such file\)/],
+  ["--policy fast", /--policy: it must be one of list, elastic, received "fast"/],
+  ["--pipelines 0", /--pipelines: it must be a whole number from 1, received "0"/],
+  ["--scale halved", /--scale: it must be one of direct, doubling, halving, received "halved"/],
+  ["--activation-limit -1", /--activation-limit: it must be a number from 0, received "-1"/],
+  ["--weight-limit all", /--weight-limit: it must be a number from 0, received "all"/],
+  ["--overlap x", /--overlap: it must be a number from 0, received "x"/],
+  ["--forward 1,", /--forward: it must be a number from 0, or several .*, received "1,"/],
+  ["--backward -2", /--backward: it must be a number from 0, or several .*, received "-2"/],
+  ["--input 1,x", /--input: it must be a number from 0, or several .*, received "1,x"/],
+  ["--weight model", /--weight: it must be a number from 0, or several .*, received "model"/],
+  ["--send 1;2", /--send: it must be a number from 0, or several .*, received "1;2"/],
+  ["--replicas 0", /--replicas: it must be a whole number from 1, received "0"/],
+  ["--sync soon", /--sync: it must be one of end, eager, eager-opt, received "soon"/],
+  ["--reduce ring", /--reduce: it must be one of deterministic, fast, received "ring"/],
+  ["--bucket-size 64KiB", /--bucket-size: it must be a whole number from 1, received "64KiB"/],
+  ["--coarsening 0.5", /--coarsening: it must be a whole number from 1, received "0.5"/],
+  ["--precision bf16", /--precision: it must be one of fp32, fp16, received "bf16"/],
+  ["--loss-scale 0", /--loss-scale: it must be a number above 0, or dynamic, received "0"/],
+  ["--loss-scale static", /--loss-scale: it must be a number above 0, or dynamic, received "sta/],
+  ["--clip 0", /--clip: it must be a number above 0, received "0"/],
+  ["--clip Infinity", /--clip: it must be a number above 0, received "Infinity"/],
+  ["--recompute-interval 0", /--recompute-interval: it must be a whole number from 1/],
+  ["--memory-limit 2GB", /--memory-limit: it must be a size .* such as 512MiB,.*received "2GB"/],
+  ["--memory-limit 0.1", /--memory-limit: it must be a size of at least one byte/],
+  ["--memory-limit GiB", /--memory-limit: it must be a size/],
+  ["--emulate-link 50", /--emulate-link: it must be a latency in µs .*, received "50"/],
+  ["--emulate-link 50,0", /--emulate-link: .* GB\/s above 0, such as 50,1.25, received "50,0"/],
+  ["--emulate-link -1,1", /--emulate-link: it must be a latency in µs from 0/],
+  ["--emulate-link 1,2,3", /--emulate-link: it must be a latency in µs from 0/],
+  ["--tie yes", /every argument must be a flag, received "yes"/],
+  ["--offload --memory --drop-last 1", /every argument must be a flag, received "1"/],
+  ["--order lifo", /--order: it must be one of fifo, backward-first, received "lifo"/],
+  ["--heads 3", /hidden must be divisible by heads, received hidden 16 and heads 3/],
+  ["--workers 4", /into 4 stages: .*between 1 and its 3 layers/],
+  ["--schedule chimera --workers 3", /the schedule chimera: workers must be even, received 3/],
+  ["--schedule hanayo --micro-batches 3", /microBatches must be a multiple of the 2 workers/],
+  ["--text a.txt", /the data must come from one file, received --text and --tokens/],
+  ["--model mlp", /--data must be mnist, received ".*tokens.bin"/],
+];
+
+Deno.test("bad flags are each refused in one sentence", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const train = [...TINY, "--tokens", tokens, "--steps", "1", "--out", out];
+    for (const [flags, reason] of FLAGS) {
+      assert.match(await refusal([...train, ...flags.split(" ")]), reason, flags);
+    }
+    assert.deepEqual((await Array.fromAsync(Deno.readDir(folder))).length, 1, "only the tokens");
+  }));
+
+Deno.test("files that cannot be read or written are refused by the name of their flag", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), none = join(folder, "none");
+    for (const flag of ["tokens", "text"]) {
+      for (const [path, what] of [[none, "no such file"], [folder, "a folder"]] as const) {
+        assert.equal(
+          await refusal([...TINY, `--${flag}`, path]),
+          `Cannot use --${flag}: it must name a file that can be read, received "${path}" (${what})`,
+        );
+      }
+    }
+    const train = [...TINY, "--tokens", tokens, "--steps", "1"];
+    assert.match(await refusal([...train, "--weights", none]), /--weights: .* \(no such file\)$/);
+    const link = join(folder, "link");
+    await Deno.symlink(join(folder, "nowhere"), link);
+    const files = [tokens, join(tokens, "below"), join(tokens, "far", "below")];
+    for (const out of [...files, link, join(link, "below")]) {
+      assert.match(
+        await refusal([...train, "--out", out]),
+        /^Cannot write checkpoints to .*: it must be a folder that can be written, received /,
+      );
+    }
+    assert.match(
+      await refusal([...TINY, "--data", "shakespeare"]),
+      /must be one of sotu, moby-dick, received "shakespeare"/,
+    );
+    const empty = join(folder, "empty.txt");
+    await Deno.writeTextFile(empty, "");
+    assert.match(
+      await refusal([...TINY, "--text", empty]),
+      /must have at least 17 tokens.* received 0/,
+    );
+  }));
+
+/** Files of action lists, and what the refusal says of each. */
+const LISTS: readonly [string, RegExp][] = [
+  ["", /the CSV must have a row for each worker, received no row/],
+  ["0F0,0X0\n", /an action: it must be like 2F0, .*received "0X0" in row 1, cell 2$/],
+  [
+    "0F0,0B0\n0F1,0B1\n1F0,1B0\n",
+    /each of 2 micro-batches must have a forward of each of 2 stages/,
+  ],
+  ["0F0,0B0,0F1\n1F0,1B0,1F1,1B1\n", /must be complete and in order, .*worker 0 never runs 0B1/],
+  ["0B0,0F0\n1F0,1B0\n", /worker 0 runs 0B0 before 0F0/],
+  ["0F0,0F1,0B1,0B0\n1F0,1F1,1B0,1B1\n", /worker 0 runs 0B0 after a later micro-batch/],
+  ["0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", /worker 0 waits at 0B0 for 1B0, which worker 1 runs/],
+];
+
+Deno.test("action lists that cannot run are refused, and flags that say something else", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
+    const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
+    for (const [lists, reason] of LISTS) {
+      await Deno.writeTextFile(file, lists);
+      assert.match(await refusal(train), reason, lists);
+    }
+    await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+    const other =
+      `Cannot use --schedule-file: --FLAG must be 2, as in "${file}", or left out, received 3`;
+    for (const flag of ["workers", "micro-batches"]) {
+      assert.equal(await refusal([...train, `--${flag}`, "3"]), other.replace("FLAG", flag));
+    }
+    assert.match(
+      await refusal([...train, "--schedule", "1f1b"]),
+      /the schedule must come from one place, received --schedule and --schedule-file/,
+    );
+    const { code, stderr } = await runTrain([...train, "--workers", "3"]);
+    assert.deepEqual([code, stderr], [2, other.replace("FLAG", "workers") + "\n"]);
+  }));
+
+Deno.test("evaluations that were asked for need data; those that nobody asked for do not", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(33));
+    const train = [...TINY, "--tokens", tokens, "--steps", "1"];
+    assert.match(
+      await refusal([...train, "--eval-every", "1"]),
+      /there must be at least 2 held-out rows of 8 tokens, received 0/,
+    );
+    const { code, stderr } = await runTrain([...train, "--out", join(folder, "out")]);
+    assert.equal(code, 0, stderr);
+  }));
+
+Deno.test("bad input ends a process with exit code 2 and one line on standard error", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const train = [...TINY, "--out", out, "--json"];
+    const refused = await Promise.all([
+      runTrain([...train, "--tokens", tokens, "--workers", "9"]),
+      runTrain([...train, "--tokens", tokens, "--steps", "1000"]),
+      runTrain([...train, "--tokens", tokens, "--out", join(tokens, "below"), "--device", "auto"]),
+      runTrain([...train, "--tokens", tokens, "--nonesuch"]),
+      runTrain([...train, "--tokens", join(folder, "none"), "--resume", join(folder, "no-run")]),
+      runGenerate(["--from", folder]),
+    ]);
+    for (const { code, stdout, stderr } of refused) {
+      assert.equal(code, 2, stderr);
+      assert.equal(stdout, "");
+      assert.match(stderr, /^Cannot [^\n]+\n$/);
+    }
+    const left = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
+    assert.deepEqual(left, ["tokens.bin"]);
+  }));

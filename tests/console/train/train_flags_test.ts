@@ -1,0 +1,115 @@
+/** Flags of `deno task train` as the options of a run. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readTrainFlags, runOptions } from "../../../console/mod.ts";
+import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
+
+/** The options of a run with these flags. */
+const optionsOf = async (flags: string) =>
+  runOptions(await readTrainFlags(flags.split(" ").filter((flag) => flag !== "")));
+
+Deno.test("each flag of data parallelism, memory and precision becomes an option", async () => {
+  const flags = "--replicas 3 --sync eager-opt --reduce fast --bucket-size 4096 --coarsening 2 " +
+    "--precision fp16 --loss-scale 1e4 --clip 0.5 --recompute-interval 2 --memory-limit 1.5GiB " +
+    "--offload --drop-last --emulate-link 50,1.25 --policy elastic";
+  const { replicas, sync, reduce, bucketSize, coarsening, precision, ...more } = await optionsOf(
+    flags,
+  );
+  assert.deepEqual(
+    { replicas, sync, reduce, bucketSize, coarsening, precision },
+    {
+      replicas: 3,
+      sync: "eager-opt",
+      reduce: "fast",
+      bucketSize: 4096,
+      coarsening: 2,
+      precision: "fp16",
+    },
+  );
+  const { lossScale, clip, recomputeInterval, memoryLimitBytes, offload, dropLast, link } = more;
+  assert.deepEqual(
+    { lossScale, clip, recomputeInterval, memoryLimitBytes, offload, dropLast, link },
+    {
+      lossScale: 1e4,
+      clip: 0.5,
+      recomputeInterval: 2,
+      memoryLimitBytes: 1.5 * 2 ** 30,
+      offload: true,
+      dropLast: true,
+      link: { latencyUs: 50, gigabytesPerSecond: 1.25 },
+    },
+  );
+  assert.equal(more.policy, "elastic");
+});
+
+Deno.test("what was not asked for has its default, or is left to the run", async () => {
+  const options = await optionsOf("");
+  const { replicas, sync, reduce, precision, lossScale, clip, link, offload, policy } = options;
+  assert.deepEqual([replicas, sync, reduce, precision], [1, "end", "deterministic", "fp32"]);
+  for (const one of [lossScale, clip, link, offload, policy]) assert.equal(one, undefined);
+  assert.equal((await optionsOf("--loss-scale dynamic")).lossScale, "dynamic");
+});
+
+Deno.test("sizes are bytes, or have a unit of 1024", async () => {
+  const sizes = { "1": 1, "1000000": 1e6, "3KiB": 3072, "512MiB": 2 ** 29, "2GiB": 2 ** 31 };
+  for (const [text, bytes] of Object.entries(sizes)) {
+    assert.equal((await optionsOf(`--memory-limit ${text}`)).memoryLimitBytes, bytes, text);
+  }
+});
+
+Deno.test("the parameters of a schedule are those of troupe schedule", async () => {
+  const { scheduleOptions } = await optionsOf(
+    "--pipelines 2 --scale doubling --chunks 3 --waves 4 --pipeline-limit 5 --order fifo " +
+      "--activation-limit 1.5 --weight-limit 2 --forward 1,2 --backward 4 --input 2 --weight 2 " +
+      "--overlap 3.5 --send 0.1",
+  );
+  assert.deepEqual(scheduleOptions, {
+    pipelines: 2,
+    scale: "doubling",
+    chunks: 3,
+    waves: 4,
+    pipelineLimit: 5,
+    order: "fifo",
+    activationLimit: 1.5,
+    weightLimit: 2,
+    costs: { forward: [1, 2], backward: 4, input: 2, weight: 2, overlap: 3.5, send: 0.1 },
+  });
+});
+
+Deno.test("a run that goes on inherits what its numbers depend on, not how it runs", async () => {
+  const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
+    "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +
+    "--recompute-interval 2 --emulate-link 1,1 --pipelines 2";
+  const { remembered } = await readTrainFlags(given.split(" "));
+  const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
+  const kept = Object.fromEntries(names.map((name) => [name, remembered[name as "clip"]]));
+  assert.deepEqual(JSON.parse(JSON.stringify(kept)), {
+    replicas: 2,
+    clip: 1,
+    precision: "fp16",
+    "loss-scale": "dynamic",
+    reduce: "fast",
+    tie: true,
+    "drop-last": true,
+  });
+  for (const name of given.split(" ").filter((word) => word.startsWith("--"))) {
+    const flag = name.slice(2);
+    if (!names.includes(flag)) assert.ok(!(flag in remembered), `${name} is remembered`);
+  }
+});
+
+Deno.test("a file of action lists trains as the schedule of the same lists", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
+    await Deno.writeTextFile(file, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
+    const { schedule, workers, microBatches } = await optionsOf(`--schedule-file ${file}`);
+    assert.ok(typeof schedule === "object");
+    assert.deepEqual([schedule.name, workers, microBatches], ["mine", 2, 3]);
+    const model = [...TINY_MODEL, "--tokens", tokens];
+    const train = [...model, "--steps", "2", "--runtime", "local"];
+    const named = ["--schedule", "1f1b", "--workers", "2", "--micro-batches", "3"];
+    const { lines: fromFile } = await trainJson([...train, "--schedule-file", file]);
+    const { lines: byName } = await trainJson([...train, ...named]);
+    assert.deepEqual(bitsOf(fromFile), bitsOf(byName));
+  }));

@@ -23,6 +23,9 @@ export {
 } from "./optimizer/gradient_norms.ts";
 export * from "./graph/gradient_rules.ts";
 export * from "./graph/graph.ts";
+export { NodeGraph } from "./graph/node_graph.ts";
+export { broadcastShape, elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
+export * from "./graph/value.ts";
 export * from "./files/input_file.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/gpt2.ts";

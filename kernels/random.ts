@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { xoroshiro128plusFromState } from "pure-rand/generator/xoroshiro128plus";
 import type { RandomGenerator as PureRandomGenerator } from "pure-rand/types/RandomGenerator";
-import { elementCount } from "./graph/graph.ts";
+import { elementCount } from "./graph/shapes.ts";
 import type { ParameterSpec } from "./layers/layer.ts";
 
 /** A generator of random 32-bit integers, as npm's `pure-rand` has them. */

@@ -4,7 +4,8 @@
  * @module
  */
 
-import type { Graph, Value } from "./graph.ts";
+import type { Graph } from "./graph.ts";
+import type { Value } from "./value.ts";
 import { GRADIENTS } from "./gradient_rules.ts";
 
 /**

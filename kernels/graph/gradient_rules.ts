@@ -7,7 +7,9 @@
  * @module
  */
 
-import { elementCount, type Graph, type Node, sameShape, type Value } from "./graph.ts";
+import type { Graph } from "./graph.ts";
+import { elementCount, sameShape } from "./shapes.ts";
+import type { Node, Value } from "./value.ts";
 
 /** Computes the cotangents of a node's inputs from those of its outputs. */
 export type GradientRule = (

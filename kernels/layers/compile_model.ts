@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { elementCount, sameShape } from "../graph/graph.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
 import type { Model, TensorSpec, Tie } from "./layer.ts";
 import { MOMENTS } from "../optimizer/optimizer.ts";
 import { partition } from "./partition.ts";

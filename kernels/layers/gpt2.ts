@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { Value } from "../graph/graph.ts";
+import type { Value } from "../graph/value.ts";
 import {
   countTargets,
   type Initializer,

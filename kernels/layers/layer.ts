@@ -9,7 +9,8 @@
  */
 
 import type { DType, HostArray } from "../devices/device.ts";
-import { Graph, type Value } from "../graph/graph.ts";
+import { Graph } from "../graph/graph.ts";
+import type { Value } from "../graph/value.ts";
 
 /** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
 export type Initializer =

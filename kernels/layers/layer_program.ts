@@ -10,7 +10,9 @@
 
 import { addGradients } from "../graph/autodiff.ts";
 import { isZeros, zeros } from "../graph/gradient_rules.ts";
-import { elementCount, type Graph, type Node, type Value } from "../graph/graph.ts";
+import type { Graph } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
+import type { Node, Value } from "../graph/value.ts";
 import { type Layer, LayerGraph, type ParameterSpec, type TensorSpec } from "./layer.ts";
 import { encodeModel, type Port, sliceNodes } from "../onnx/encode_model.ts";
 import { checkPrecision, type Precision } from "./precision.ts";

@@ -6,14 +6,8 @@
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
-import {
-  type Attribute,
-  type Graph,
-  MICROSOFT,
-  type Node,
-  ONNX_DTYPE,
-  type Value,
-} from "../graph/graph.ts";
+import type { Graph } from "../graph/graph.ts";
+import { type Attribute, MICROSOFT, type Node, ONNX_DTYPE, type Value } from "../graph/value.ts";
 import {
   AttributeProto_AttributeType,
   type AttributeProtoSchema,

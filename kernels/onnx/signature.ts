@@ -6,7 +6,8 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, Tensor } from "../devices/device.ts";
-import { ONNX_DTYPE, sameShape } from "../graph/graph.ts";
+import { sameShape } from "../graph/shapes.ts";
+import { ONNX_DTYPE } from "../graph/value.ts";
 import { ModelProtoSchema, type ValueInfoProto } from "./onnx_pb.ts";
 
 /** One input or output of a model. */

@@ -5,7 +5,8 @@
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
-import { elementCount, Graph } from "../graph/graph.ts";
+import { Graph } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
 import { BUCKET_SIZE, type ParameterStore } from "./parameters.ts";
 import { F16_MAX, F32_MAX } from "../layers/precision.ts";

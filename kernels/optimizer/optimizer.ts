@@ -5,7 +5,8 @@
  */
 
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
-import { Graph, type Value } from "../graph/graph.ts";
+import { Graph } from "../graph/graph.ts";
+import type { Value } from "../graph/value.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
 import type { Bucket, ParameterStore } from "./parameters.ts";
 

@@ -12,7 +12,7 @@
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
-import { elementCount } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../layers/precision.ts";
 
 /** A parameter's place in the flat arrays. */

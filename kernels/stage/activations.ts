@@ -16,7 +16,7 @@
  */
 
 import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
-import { elementCount } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../layers/precision.ts";
 import { type LayerProgram, PORTS } from "../layers/layer_program.ts";

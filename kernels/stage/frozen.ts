@@ -5,7 +5,7 @@
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
-import { elementCount } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype, toStorage } from "../layers/precision.ts";
 
 /** Frozen weights on a device, by full name. */

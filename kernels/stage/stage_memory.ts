@@ -20,7 +20,7 @@
 import { activationBytes, type ActivationOptions } from "./activations.ts";
 import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
 import { allocateNorms, type NormMemory } from "../optimizer/gradient_norms.ts";
-import { elementCount } from "../graph/graph.ts";
+import { elementCount } from "../graph/shapes.ts";
 import {
   allocateOptimizer,
   MOMENTS,

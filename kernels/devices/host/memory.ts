@@ -5,7 +5,7 @@
  */
 
 import { type DType, DTYPE_BYTES, type HostArray, type Tensor } from "../device.ts";
-import { elementCount } from "../../graph/graph.ts";
+import { elementCount } from "../../graph/shapes.ts";
 import { asHostArray, holds } from "./host_array.ts";
 
 /** Where a device's blocks of memory come from. */

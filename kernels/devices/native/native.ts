@@ -8,7 +8,7 @@
  */
 
 import type { Device } from "../device.ts";
-import { ONNX_DTYPE } from "../../graph/graph.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Handle, POINTER_BYTES } from "./function_table.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../host/host_device.ts";
 import { nativeLibraryPath } from "./native_library.ts";

@@ -5,7 +5,7 @@
  */
 
 import type { DType, HostArray } from "../device.ts";
-import { elementCount } from "../../graph/graph.ts";
+import { elementCount } from "../../graph/shapes.ts";
 import { asHostArray } from "../host/host_array.ts";
 
 /** Elements as JavaScript numbers. Storing rounds to the dtype; i64 is exact up to 2^53. */

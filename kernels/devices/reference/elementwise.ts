@@ -5,7 +5,8 @@
  */
 
 import type { DType } from "../device.ts";
-import { broadcastShape, ONNX_DTYPE } from "../../graph/graph.ts";
+import { broadcastShape } from "../../graph/shapes.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { broadcastStrides, type NdArray, ndArray, type Operation, positions } from "./array.ts";
 
 /** `array` with an element for each of `shape`. */

@@ -6,7 +6,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType } from "../device.ts";
-import { ONNX_DTYPE } from "../../graph/graph.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Attributes, fromBytes, type NdArray, ndArray, type Operation } from "./array.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVEMENT } from "./movement.ts";

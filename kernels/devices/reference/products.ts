@@ -4,7 +4,7 @@
  * @module
  */
 
-import { broadcastShape, elementCount } from "../../graph/graph.ts";
+import { broadcastShape, elementCount } from "../../graph/shapes.ts";
 import {
   broadcastStrides,
   type NdArray,

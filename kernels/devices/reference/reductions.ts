@@ -4,7 +4,7 @@
  * @module
  */
 
-import { elementCount } from "../../graph/graph.ts";
+import { elementCount } from "../../graph/shapes.ts";
 import { fromFront, type NdArray, ndArray, type Operation, positions, stridesOf } from "./array.ts";
 
 /** The groups of elements that a reduction over `axes` folds into one. */

@@ -8,7 +8,7 @@
  */
 
 import type { Device } from "../device.ts";
-import { ONNX_DTYPE } from "../../graph/graph.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Binding, type BoundProgram, hostDevice } from "../host/host_device.ts";
 import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime.ts";
 import { loadOrtModule, type OrtModule, type Pointer } from "./wasm_module.ts";

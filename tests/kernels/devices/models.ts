@@ -1,6 +1,7 @@
 /** Small models for the tests of devices. */
 
-import { Graph, type Value } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
+import type { Value } from "../../../kernels/graph/value.ts";
 import { encodeModel } from "../../../kernels/onnx/encode_model.ts";
 import {
   type Device,

@@ -1,7 +1,7 @@
 /** One model for each operation that Troupe uses, of any size, to compare devices with. */
 
 import type { DType } from "../../../kernels/devices/device.ts";
-import { type Attribute, MICROSOFT, ONNX_DTYPE } from "../../../kernels/graph/graph.ts";
+import { type Attribute, MICROSOFT, ONNX_DTYPE } from "../../../kernels/graph/value.ts";
 
 /** An operand: random numbers in a range, or given ones that become a constant of the model. */
 export interface Operand {

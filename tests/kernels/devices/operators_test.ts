@@ -4,7 +4,8 @@ import type { Device, Tensor } from "../../../kernels/devices/device.ts";
 import { openNative } from "../../../kernels/devices/native/native.ts";
 import { openReference } from "../../../kernels/devices/reference/reference.ts";
 import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
-import { elementCount, Graph } from "../../../kernels/graph/graph.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
 import { type Operand, OPERATOR_CASES, type OperatorCase, type Sizes } from "./operator_cases.ts";
 

@@ -1,0 +1,52 @@
+/**
+ * What graphs are made of: values, and the nodes that compute them.
+ *
+ * @module
+ */
+
+import type { DType, HostArray } from "../devices/device.ts";
+
+/** A tensor in a graph: an input, a constant, or the output of a node. */
+export interface Value {
+  /** Unique in its graph. */
+  readonly name: string;
+  /** The type of its elements. */
+  readonly dtype: DType;
+  /** Its sizes; empty for a scalar. */
+  readonly shape: readonly number[];
+  /** The node that computes it; absent for inputs and constants. */
+  readonly node?: Node;
+  /** The data of a constant. */
+  readonly data?: HostArray;
+}
+
+/** An attribute of an ONNX node. Numbers are integers unless wrapped in `{ float }`. */
+export type Attribute = number | string | readonly number[] | { readonly float: number };
+
+/** One ONNX operation. */
+export interface Node {
+  /** Its place in {@linkcode Graph.nodes}. */
+  readonly id: number;
+  /** ONNX's name of the operation. */
+  readonly op: string;
+  /** Empty for ONNX's own operations, else {@linkcode MICROSOFT}. */
+  readonly domain: string;
+  /** What it reads. */
+  readonly inputs: readonly Value[];
+  /** What it computes. */
+  readonly outputs: readonly Value[];
+  /** Its settings. */
+  readonly attributes: Readonly<Record<string, Attribute>>;
+}
+
+/** ONNX Runtime's own operator domain. */
+export const MICROSOFT = "com.microsoft";
+
+/** ONNX's numbers of the element types. */
+export const ONNX_DTYPE: Readonly<Record<DType, number>> = {
+  f32: 1,
+  i32: 6,
+  i64: 7,
+  bool: 9,
+  f16: 10,
+};

@@ -4,11 +4,7 @@
  * @module
  */
 
-export {
-  type ActivationBytes,
-  activationBytes,
-  type ActivationOptions,
-} from "./stage/activations.ts";
+export type { ActivationOptions } from "./stage/activations.ts";
 export * from "./graph/autodiff.ts";
 export * from "./layers/compile_model.ts";
 export * from "./data/mod.ts";
@@ -57,18 +53,23 @@ export {
   type StoreOptions,
 } from "./optimizer/parameters.ts";
 export * from "./layers/partition.ts";
+export type { StageProgram } from "./layers/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
 export * from "./layers/layer_program.ts";
 export * from "./random.ts";
 export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
 export * from "./files/safetensors.ts";
-export * from "./stage/stage.ts";
+export type { BackwardKind, StageLayer } from "./stage/slot.ts";
+export { openStage } from "./stage/open_stage.ts";
+export { type ForwardResult, Stage } from "./stage/stage.ts";
 export {
-  checkBucketSize,
-  checkStageOptions,
+  type ActivationBytes,
+  activationBytes,
   type DeviceBytes,
   planMemory,
   type StageMemory,
   totalBytes,
 } from "./stage/stage_memory.ts";
+export { checkBucketSize, checkStageOptions, type StageOptions } from "./stage/stage_options.ts";
+export { type StageState, withAliases } from "./stage/stage_state.ts";

@@ -4,10 +4,11 @@
  * @module
  */
 
-import { compileModel, withAliases } from "../layers/compile_model.ts";
+import { compileModel } from "../layers/compile_model.ts";
 import type { Device } from "../devices/device.ts";
 import type { Batch, Layer, Tie } from "../layers/layer.ts";
-import { openStage } from "../stage/stage.ts";
+import { openStage } from "../stage/open_stage.ts";
+import { withAliases } from "../stage/stage_state.ts";
 
 /** Computes the output of the last layer for one micro-batch. */
 export type Predictor = (fields: Batch) => Promise<Float32Array>;

@@ -1,17 +1,16 @@
 /**
- * A whole model as plain data, and its cut into stages.
+ * A whole model as plain data: its layers compiled, those that are equal once.
  *
  * @module
  */
 
 import { createHash } from "node:crypto";
-import { elementCount, sameShape } from "../graph/shapes.ts";
+import { elementCount } from "../graph/shapes.ts";
 import type { Model, TensorSpec, Tie } from "./layer.ts";
-import { MOMENTS } from "../optimizer/optimizer.ts";
-import { partition } from "./partition.ts";
 import type { Precision } from "./precision.ts";
 import { compileLayer, type LayerProgram, PORTS, type Recompute } from "./layer_program.ts";
-import type { StageProgram, StageState } from "../stage/stage.ts";
+import type { StageProgram } from "./stage_program.ts";
+import { checkTies } from "./ties.ts";
 
 /** A parameter of a model: its full name and how it starts. */
 export interface ModelParameter {
@@ -138,80 +137,9 @@ function checkElements(
   );
 }
 
-function checkTies(ties: readonly Tie[], parameters: ReadonlyMap<string, ModelParameter>): void {
-  const aliases = new Set<string>();
-  for (const [canonical, alias] of ties) {
-    const [first, second] = [canonical, alias].map((name) => {
-      const parameter = parameters.get(name);
-      if (parameter) return parameter;
-      throw new TypeError(
-        `Cannot tie "${canonical}" and "${alias}": both must be parameters of the model, received no "${name}"`,
-      );
-    }) as [ModelParameter, ModelParameter];
-    if (canonical === alias || aliases.has(alias)) {
-      throw new TypeError(
-        `Cannot tie "${canonical}" and "${alias}": an alias must be tied once, to another parameter`,
-      );
-    }
-    if (!sameShape(first.shape, second.shape)) {
-      throw new RangeError(
-        `Cannot tie "${canonical}" and "${alias}": their shapes must be equal, received [${first.shape}] and [${second.shape}]`,
-      );
-    }
-    aliases.add(alias);
-  }
-  const chained = ties.find(([canonical]) => aliases.has(canonical));
-  if (!chained) return;
-  throw new TypeError(
-    `Cannot tie "${chained[0]}" and "${chained[1]}": the first must not be an alias itself`,
-  );
-}
-
-/**
- * A state with the weights and moments of aliases added, for stages to load: an alias has those of
- * the parameter that it is tied to, in the same memory.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { withAliases } from "@troupe/troupe/kernels";
- *
- * const state = { weights: new Map([["table", Float32Array.of(1)]]), moments: new Map() };
- * const { weights } = withAliases(state, [["table", "head"]]);
- * assert.deepEqual(weights.get("head"), Float32Array.of(1));
- * ```
- */
-export function withAliases({ weights, moments }: StageState, ties: readonly Tie[]): StageState {
-  const suffixes = Object.values(MOMENTS).flat().map((moment) => `.${moment}`);
-  const added = (values: ReadonlyMap<string, Float32Array>, endings: readonly string[]) => {
-    const pairs = ties.flatMap(([canonical, alias]) =>
-      endings.map((ending) => [alias + ending, values.get(canonical + ending)] as const)
-    );
-    return new Map([...values, ...pairs.filter((pair) => pair[1]) as [string, Float32Array][]]);
-  };
-  return { weights: added(weights, [""]), moments: added(moments, suffixes) };
-}
-
 /** Equal for layers that are computed and initialised alike. */
 function fingerprint({ models, ...specs }: LayerProgram): string {
   const hash = createHash("sha256").update(JSON.stringify(specs));
   for (const model of Object.values(models)) hash.update(model);
   return hash.digest("hex");
-}
-
-/**
- * Cuts a model into stages of nearly equal cost.
- *
- * @throws {RangeError} when the model has fewer layers than stages are asked for.
- */
-export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
-  const starts = partition(model.costs, stages);
-  return starts.map((start, i) => {
-    const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
-    const used = [...new Set(layers.map(({ program }) => program))];
-    return {
-      programs: used.map((index) => model.programs[index]!),
-      layers: layers.map((layer) => ({ ...layer, program: used.indexOf(layer.program) })),
-    };
-  });
 }

@@ -4,6 +4,9 @@
  * @module
  */
 
+import type { ModelProgram } from "./compile_model.ts";
+import type { StageProgram } from "./stage_program.ts";
+
 /**
  * The contiguous partition whose most expensive part is cheapest, found by dynamic programming.
  *
@@ -48,4 +51,21 @@ export function partition(costs: readonly number[], parts: number): number[] {
   const starts = [];
   for (let n = costs.length; cuts.length > 0;) starts.unshift(n = cuts.pop()![n]!);
   return [0, ...starts];
+}
+
+/**
+ * Cuts a model into stages of nearly equal cost.
+ *
+ * @throws {RangeError} when the model has fewer layers than stages are asked for.
+ */
+export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
+  const starts = partition(model.costs, stages);
+  return starts.map((start, i) => {
+    const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
+    const used = [...new Set(layers.map(({ program }) => program))];
+    return {
+      programs: used.map((index) => model.programs[index]!),
+      layers: layers.map((layer) => ({ ...layer, program: used.indexOf(layer.program) })),
+    };
+  });
 }

@@ -20,8 +20,7 @@ import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../layers/precision.ts";
 import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
-import { checkInterval, type Segment, segmentsOf } from "./recompute_interval.ts";
-import type { StageProgram } from "./stage.ts";
+import { type Segment, segmentsOf } from "./recompute_interval.ts";
 
 /** What decides where activations live. */
 export interface ActivationOptions {
@@ -61,7 +60,7 @@ export interface Activations {
 }
 
 /** What takes memory: a device, or a counter of bytes. */
-type Allocator = Pick<Device, "alloc" | "view">;
+export type Allocator = Pick<Device, "alloc" | "view">;
 
 /** What the models of a layer write, apart from gradients. */
 function computedBy({ output, saved, carried }: LayerProgram, options: ActivationOptions) {
@@ -173,51 +172,4 @@ export function allocateActivations(
     return tensors;
   });
   return { ...input && { input }, fields, ports, output: x!, gradients };
-}
-
-/** Bytes of a stage's activations. */
-export interface ActivationBytes {
-  /** What each micro-batch in flight keeps from F to B (to W where the backward is split). */
-  readonly perMicroBatch: number;
-  /** What all of them share. */
-  readonly shared: number;
-}
-
-/**
- * Bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of the
- * micro-batch, activations, and gradients between layers.
- *
- * @throws {RangeError} when the interval is not a positive integer.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { activationBytes, compileModel, gpt2 } from "@troupe/troupe/kernels";
- *
- * const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
- * const program = compileModel(model, "none");
- * const all = activationBytes(program, { backward: "whole" });
- * const few = activationBytes(program, { backward: "whole", recomputeInterval: 3 });
- * // Fields of 2 · 16 ids and targets, and the inputs of layers 3, 6 and 9.
- * assert.equal(few.perMicroBatch, 2 * 32 * 4 + 3 * 32 * 32 * 4);
- * assert.ok(few.perMicroBatch < all.perMicroBatch / 20);
- * ```
- */
-export function activationBytes(
-  { programs, layers }: StageProgram,
-  options: ActivationOptions,
-): ActivationBytes {
-  checkInterval(options.recomputeInterval);
-  let bytes = 0;
-  const counter: Allocator = {
-    alloc(dtype, shape) {
-      bytes += elementCount(shape) * DTYPE_BYTES[dtype];
-      return { dtype, shape };
-    },
-    view: ({ dtype }, _, shape) => ({ dtype, shape }),
-  };
-  const stage = layers.map(({ program }) => programs[program]!);
-  const memory = allocateShared(counter, stage, options), shared = bytes;
-  allocateActivations(counter, stage, options, memory);
-  return { perMicroBatch: bytes - shared, shared };
 }

@@ -7,6 +7,7 @@
 import type { ActivationOptions, Activations } from "./activations.ts";
 import type { Kernel, Run, Tensor } from "../devices/device.ts";
 import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
+import type { ParameterStore } from "../optimizer/parameters.ts";
 import { segmentsOf } from "./recompute_interval.ts";
 
 /** The parts of the backward pass: B whole, I for the input, W for the weights. */
@@ -40,16 +41,37 @@ export interface Slot extends Activations {
   readonly backward: Readonly<Record<BackwardKind, readonly SegmentBackward[]>>;
 }
 
+/** For each layer its parameters and their gradients, by port. */
+export type ParameterPorts = readonly Readonly<Record<string, Tensor>>[];
+
+/** The parameters of a stage, in one version of its weights, where its layers look for them. */
+export function parameterPorts(
+  layers: readonly StageLayer[],
+  { parameters }: ParameterStore,
+  frozen: ReadonlyMap<string, Tensor>,
+  version: number,
+): ParameterPorts {
+  const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  return layers.map(({ prefix, program }) =>
+    Object.fromEntries(program.parameters.flatMap(({ name }) => {
+      const fixed = frozen.get(prefix + name);
+      if (fixed) return [[PORTS.parameter(name), fixed]];
+      const { weights, gradient } = byName.get(prefix + name)!;
+      return [
+        [PORTS.parameter(name), weights[version]!],
+        [PORTS.accumulator(name), gradient],
+        [PORTS.gradient(name), gradient],
+      ];
+    }))
+  );
+}
+
 /** Binds the runs of one micro-batch. */
 export function bindSlot(
   layers: readonly StageLayer[],
   activations: Activations,
   options: ActivationOptions,
-  shared: {
-    /** For each layer its parameters and their gradients, by port. */
-    readonly parameters: readonly Readonly<Record<string, Tensor>>[];
-    readonly lossScale: Tensor;
-  },
+  shared: { readonly parameters: ParameterPorts; readonly lossScale: Tensor },
 ): Slot {
   const isAgain = options.recomputeInterval !== undefined;
   const bound = layers.map(({ kernels }, i) => {

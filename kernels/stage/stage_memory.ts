@@ -17,43 +17,20 @@
  * @module
  */
 
-import { activationBytes, type ActivationOptions } from "./activations.ts";
 import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
-import { allocateNorms, type NormMemory } from "../optimizer/gradient_norms.ts";
 import { elementCount } from "../graph/shapes.ts";
+import { storageDtype } from "../layers/precision.ts";
+import { layersOf, type StageProgram } from "../layers/stage_program.ts";
+import type { FlatState } from "../optimizer/parameters.ts";
 import {
-  allocateOptimizer,
-  MOMENTS,
-  type OptimizerMemory,
-  type OptimizerOptions,
-} from "../optimizer/optimizer.ts";
-import {
-  createParameters,
-  flatLength,
-  type FlatState,
-  type ParameterStore,
-} from "../optimizer/parameters.ts";
-import { type Precision, storageDtype } from "../layers/precision.ts";
-import type { LayerProgram } from "../layers/layer_program.ts";
+  type ActivationOptions,
+  allocateActivations,
+  allocateShared,
+  type Allocator,
+} from "./activations.ts";
 import { checkInterval } from "./recompute_interval.ts";
-import type { StageProgram } from "./stage.ts";
-
-/** Options of {@linkcode openStage}. */
-export interface StageOptions extends ActivationOptions {
-  /** Which optimizer, with its settings. */
-  readonly optimizer: OptimizerOptions;
-  /**
-   * Elements of an optimizer bucket, at most those of the stage; 65,536 or all of them where not
-   * given.
-   */
-  readonly bucketSize?: number;
-  /** That of the program; told again, it must be the same. */
-  readonly precision?: Precision;
-  /** Whether master weights and moments rest on the host and visit the device in buckets. */
-  readonly offload?: boolean;
-  /** Versions of the weights that are kept for micro-batches in flight; 1 where not given. */
-  readonly versions?: number;
-}
+import { allocateResident, type Resident } from "./resident.ts";
+import { checkStageOptions, type StageOptions } from "./stage_options.ts";
 
 /** Bytes of a stage on its device. */
 export interface DeviceBytes {
@@ -79,59 +56,6 @@ export interface StageMemory {
   readonly device: DeviceBytes;
   /** On the host: what is offloaded, and FP32 weights of frozen parameters that are FP16. */
   readonly host: { readonly master: number; readonly moments: number };
-}
-
-/** What a stage holds on its device from the start, beside frozen weights. */
-export interface Resident {
-  readonly precision: Precision;
-  readonly store: ParameterStore;
-  /** Full names and shapes of the weights that are not trained. */
-  readonly frozen: readonly { readonly name: string; readonly shape: readonly number[] }[];
-  readonly optimizer: OptimizerMemory;
-  readonly norms: NormMemory;
-  readonly lossScale: Tensor;
-}
-
-/** A layer and the prefix of its parameters' names. */
-interface NamedProgram {
-  readonly prefix: string;
-  readonly program: LayerProgram;
-}
-
-/** The parameters of some layers by full name. */
-function parametersOf(layers: readonly NamedProgram[]) {
-  return layers.flatMap(({ prefix, program: { parameters } }) =>
-    parameters.map(({ name, shape, frozen = false }) => ({ name: prefix + name, shape, frozen }))
-  );
-}
-
-const layersOf = ({ programs, layers }: StageProgram): NamedProgram[] =>
-  layers.map(({ prefix, program }) => ({ prefix, program: programs[program]! }));
-
-const precisionOf = (layers: readonly NamedProgram[]) => layers[0]?.program.precision ?? "fp32";
-
-/** Allocates what a stage holds from the start. */
-export function allocateResident(
-  device: Pick<Device, "alloc" | "view">,
-  layers: readonly NamedProgram[],
-  { optimizer, bucketSize, offload = false, versions = 1 }: StageOptions,
-): Resident {
-  const precision = precisionOf(layers), parameters = parametersOf(layers);
-  const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
-    moments: MOMENTS[optimizer.kind].length,
-    precision,
-    offload,
-    versions,
-    ...bucketSize && { bucketSize },
-  });
-  return {
-    precision,
-    store,
-    frozen: parameters.filter(({ frozen }) => frozen),
-    optimizer: allocateOptimizer(device, store, optimizer),
-    norms: allocateNorms(device, store),
-    lossScale: device.alloc("f32", []),
-  };
 }
 
 const bytesOf = (tensors: Iterable<Tensor>) =>
@@ -166,6 +90,53 @@ export function countMemory(resident: Resident, activations: number): StageMemor
       moments: onHost(store.moments),
     },
   };
+}
+
+/** Bytes of a stage's activations. */
+export interface ActivationBytes {
+  /** What each micro-batch in flight keeps from F to B (to W where the backward is split). */
+  readonly perMicroBatch: number;
+  /** What all of them share. */
+  readonly shared: number;
+}
+
+/**
+ * Bytes of the activations of a stage as {@linkcode openStage} allocates them: fields of the
+ * micro-batch, activations, and gradients between layers.
+ *
+ * @throws {RangeError} when the interval is not a positive integer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { activationBytes, compileModel, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 8, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
+ * const program = compileModel(model, "none");
+ * const all = activationBytes(program, { backward: "whole" });
+ * const few = activationBytes(program, { backward: "whole", recomputeInterval: 3 });
+ * // Fields of 2 · 16 ids and targets, and the inputs of layers 3, 6 and 9.
+ * assert.equal(few.perMicroBatch, 2 * 32 * 4 + 3 * 32 * 32 * 4);
+ * assert.ok(few.perMicroBatch < all.perMicroBatch / 20);
+ * ```
+ */
+export function activationBytes(
+  { programs, layers }: StageProgram,
+  options: ActivationOptions,
+): ActivationBytes {
+  checkInterval(options.recomputeInterval);
+  let bytes = 0;
+  const counter: Allocator = {
+    alloc(dtype, shape) {
+      bytes += elementCount(shape) * DTYPE_BYTES[dtype];
+      return { dtype, shape };
+    },
+    view: ({ dtype }, _, shape) => ({ dtype, shape }),
+  };
+  const stage = layers.map(({ program }) => programs[program]!);
+  const memory = allocateShared(counter, stage, options), shared = bytes;
+  allocateActivations(counter, stage, options, memory);
+  return { perMicroBatch: bytes - shared, shared };
 }
 
 /**
@@ -205,65 +176,6 @@ export function planMemory(
   const { perMicroBatch, shared } = activationBytes(program, options);
   const resident = allocateResident(counter, layersOf(program), options);
   return countMemory(resident, shared + slots * perMicroBatch);
-}
-
-/**
- * Checks options against a stage, at the door.
- *
- * @throws {RangeError} when the bucket or the recompute interval is not a positive integer, or the
- * bucket is larger than the stage.
- * @throws {TypeError} when the precision is not that of the program.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { ADAMW_DEFAULTS, checkStageOptions, compileModel, mlp } from "@troupe/troupe/kernels";
- *
- * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 1, classes: 4 }, 1), "none");
- * const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp16" } as const;
- * assert.throws(() => checkStageOptions(stage, options), /that of its program, fp32, received fp16/);
- * ```
- */
-export function checkStageOptions(program: StageProgram, options: StageOptions): void {
-  checkInterval(options.recomputeInterval);
-  const layers = layersOf(program), compiled = precisionOf(layers);
-  const { precision = compiled, bucketSize } = options;
-  if (precision !== compiled) {
-    throw new TypeError(
-      `Cannot open stage: precision must be that of its program, ${compiled}, received ${precision}`,
-    );
-  }
-  if (bucketSize !== undefined) checkBucketSize(program, bucketSize);
-}
-
-/**
- * Checks the size of buckets that a user asks for; the default fits any stage.
- *
- * @param bucketSize in elements.
- * @throws {RangeError} when it is not a positive integer, or larger than a stage that is trained.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { checkBucketSize, compileModel, mlp } from "@troupe/troupe/kernels";
- *
- * const stage = compileModel(mlp({ inputs: 16, hidden: 32, layers: 2, classes: 4 }, 1), "none");
- * checkBucketSize(stage, 256);
- * assert.throws(() => checkBucketSize(stage, 1e6), /at most \d+, the elements of the stage/);
- * ```
- */
-export function checkBucketSize(program: StageProgram, bucketSize: number): void {
-  if (!Number.isSafeInteger(bucketSize) || bucketSize < 1) {
-    throw new RangeError(
-      `Cannot open stage: bucketSize must be a positive integer, received ${bucketSize}`,
-    );
-  }
-  const trained = parametersOf(layersOf(program)).filter(({ frozen }) => !frozen);
-  const elements = flatLength(trained);
-  if (trained.length === 0 || bucketSize <= elements) return;
-  throw new RangeError(
-    `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${bucketSize}`,
-  );
 }
 
 /**

@@ -1,0 +1,48 @@
+/**
+ * The layers of a stage as plain data, so that no code travels to the workers.
+ *
+ * @module
+ */
+
+import type { LayerProgram } from "./layer_program.ts";
+import type { Precision } from "./precision.ts";
+
+/** The layers of a stage as plain data: what a worker needs to compute it. */
+export interface StageProgram {
+  /** Distinct layer programs. */
+  readonly programs: readonly LayerProgram[];
+  /** The layers in order: which program each runs, and the prefix of its parameters' names. */
+  readonly layers: readonly {
+    readonly name: string;
+    readonly prefix: string;
+    readonly program: number;
+  }[];
+}
+
+/** A layer and the prefix of its parameters' names. */
+export interface NamedProgram {
+  readonly prefix: string;
+  readonly program: LayerProgram;
+}
+
+/** A parameter by its full name. */
+export interface NamedParameter {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly frozen: boolean;
+}
+
+/** The parameters of some layers by full name. */
+export function parametersOf(layers: readonly NamedProgram[]): readonly NamedParameter[] {
+  return layers.flatMap(({ prefix, program: { parameters } }) =>
+    parameters.map(({ name, shape, frozen = false }) => ({ name: prefix + name, shape, frozen }))
+  );
+}
+
+/** The layers of a stage, each with its program. */
+export const layersOf = ({ programs, layers }: StageProgram): NamedProgram[] =>
+  layers.map(({ prefix, program }) => ({ prefix, program: programs[program]! }));
+
+/** The type in which a stage stores. */
+export const precisionOf = (layers: readonly NamedProgram[]): Precision =>
+  layers[0]?.program.precision ?? "fp32";

@@ -21,33 +21,27 @@ export * from "./graph/gradient_rules.ts";
 export * from "./graph/graph.ts";
 export { NodeGraph } from "./graph/node_graph.ts";
 export { broadcastShape, elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
+export * from "./graph/slice.ts";
 export * from "./graph/value.ts";
 export * from "./files/input_file.ts";
+export * from "./layers/batch.ts";
+export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
+export * from "./layers/model_sizes.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";
 export * from "./optimizer/learning_rate.ts";
 export * from "./devices/machine_memory.ts";
 export * from "./files/npm_package.ts";
 export * from "./onnx/encode_model.ts";
-export {
-  ADAMW_DEFAULTS,
-  type AdamWOptions,
-  MOMENTS,
-  openOptimizer,
-  type Optimizer,
-  type OptimizerMemory,
-  type OptimizerOptions,
-  type SgdOptions,
-} from "./optimizer/optimizer.ts";
+export type { FlatRange, FlatState, HostState } from "./optimizer/flat_state.ts";
+export { openOptimizer, type Optimizer, type OptimizerMemory } from "./optimizer/optimizer.ts";
+export * from "./optimizer/optimizer_options.ts";
 export {
   type Bucket,
   BUCKET_SIZE,
   createParameters,
   flatLength,
-  type FlatRange,
-  type FlatState,
-  type HostState,
   type Parameter,
   type ParameterStore,
   type StoreOptions,
@@ -57,6 +51,8 @@ export type { StageProgram } from "./layers/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
 export * from "./layers/layer_program.ts";
+export { compileLayer, type LayerOptions } from "./layers/compile_layer.ts";
+export { type Recompute, RECOMPUTE_POLICIES } from "./layers/saved_values.ts";
 export * from "./random.ts";
 export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
 export * from "./files/safetensors.ts";

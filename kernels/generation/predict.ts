@@ -6,7 +6,8 @@
 
 import { compileModel } from "../layers/compile_model.ts";
 import type { Device } from "../devices/device.ts";
-import type { Batch, Layer, Tie } from "../layers/layer.ts";
+import type { Batch } from "../layers/batch.ts";
+import type { Layer, Tie } from "../layers/layer.ts";
 import { openStage } from "../stage/open_stage.ts";
 import { withAliases } from "../stage/stage_state.ts";
 

@@ -8,7 +8,9 @@ import { createHash } from "node:crypto";
 import { elementCount } from "../graph/shapes.ts";
 import type { Model, TensorSpec, Tie } from "./layer.ts";
 import type { Precision } from "./precision.ts";
-import { compileLayer, type LayerProgram, PORTS, type Recompute } from "./layer_program.ts";
+import { compileLayer } from "./compile_layer.ts";
+import { type LayerProgram, PORTS } from "./layer_program.ts";
+import type { Recompute } from "./saved_values.ts";
 import type { StageProgram } from "./stage_program.ts";
 import { checkTies } from "./ties.ts";
 

@@ -9,14 +9,9 @@
  */
 
 import type { Value } from "../graph/value.ts";
-import {
-  countTargets,
-  type Initializer,
-  type Layer,
-  type LayerGraph,
-  type Model,
-  type Tie,
-} from "./layer.ts";
+import { countTargets } from "./batch.ts";
+import type { Initializer, Layer, LayerGraph, Model, Tie } from "./layer.ts";
+import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of a GPT-2. */
 export interface Gpt2Config {
@@ -54,36 +49,6 @@ const ZERO: Initializer = { kind: "constant", value: 0 };
 const ONE: Initializer = { kind: "constant", value: 1 };
 /** Blocks attend to no later token: exp(−1e30) is exactly 0. */
 const MASKED = -1e30;
-
-/**
- * The largest sizes of a model, each for itself; together, tensors and the sum of all parameters must
- * stay below {@linkcode ELEMENTS_MAX}.
- */
-export const GPT2_MAX = {
-  layers: 1024,
-  hidden: 65_536,
-  heads: 65_536,
-  seq: 8192, // the causal mask has seq² elements, and a model file less than 2 GiB
-  vocab: 2 ** 24,
-  "micro-batch": 65_536,
-} as const;
-
-/**
- * Refuses a size that is no whole number from 1, or larger than models get.
- *
- * @throws {RangeError} naming it.
- */
-export function checkModelSizes(
-  model: string,
-  sizes: { readonly [Name in keyof typeof GPT2_MAX]?: number },
-): void {
-  for (const [name, value] of Object.entries(sizes)) {
-    const most = GPT2_MAX[name as keyof typeof GPT2_MAX];
-    if (Number.isSafeInteger(value) && value >= 1 && value <= most) continue;
-    const must = value > most ? `at most ${most}` : "a positive integer";
-    throw new RangeError(`Cannot build ${model}: ${name} must be ${must}, received ${value}`);
-  }
-}
 
 /** Checks the sizes of a GPT-2 at the door. */
 function check(config: Gpt2Config, microBatchSize: number): void {

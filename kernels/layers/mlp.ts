@@ -4,8 +4,9 @@
  * @module
  */
 
-import { checkModelSizes } from "./gpt2.ts";
-import { countTargets, type Layer, type Model } from "./layer.ts";
+import { countTargets } from "./batch.ts";
+import type { Layer, Model } from "./layer.ts";
+import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of an MLP. */
 export interface MlpConfig {

@@ -1,12 +1,13 @@
 /**
- * Cuts models out of a graph: the nodes that compute some values from some others, as ONNX bytes.
+ * Writes models: what a graph computes of some values from some others, as ONNX bytes.
  *
  * @module
  */
 
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
-import type { Graph } from "../graph/graph.ts";
+import type { NodeGraph } from "../graph/node_graph.ts";
+import { sliceNodes } from "../graph/slice.ts";
 import { type Attribute, MICROSOFT, type Node, ONNX_DTYPE, type Value } from "../graph/value.ts";
 import {
   AttributeProto_AttributeType,
@@ -30,31 +31,6 @@ export interface Port {
   readonly name: string;
   /** What it stands for in the graph. */
   readonly value: Value;
-}
-
-/**
- * The nodes of `graph` that `outputs` need when `inputs` are given, in topological order.
- *
- * @throws {TypeError} when an output needs a graph input that `inputs` does not hold.
- */
-export function sliceNodes(
-  graph: Graph,
-  inputs: readonly Value[],
-  outputs: readonly Value[],
-): Node[] {
-  const given = new Set(inputs);
-  const needed = new Set<Node>();
-  const pending = [...outputs];
-  while (pending.length > 0) {
-    const value = pending.pop()!;
-    if (given.has(value) || value.data || (value.node && needed.has(value.node))) continue;
-    if (!value.node) {
-      throw new TypeError(`Cannot cut a model: the input "${value.name}" must be among its inputs`);
-    }
-    needed.add(value.node);
-    pending.push(...value.node.inputs);
-  }
-  return graph.nodes.filter((node) => needed.has(node));
 }
 
 /**
@@ -83,7 +59,7 @@ export function sliceNodes(
  * ```
  */
 export function encodeModel(
-  graph: Graph,
+  graph: NodeGraph,
   inputs: readonly Port[],
   outputs: readonly Port[],
   stored: ReadonlySet<Value> = new Set(),

@@ -14,6 +14,7 @@
 import type { Device, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../layers/precision.ts";
+import { type FlatRange, type FlatState, hostState } from "./flat_state.ts";
 
 /** A parameter's place in the flat arrays. */
 export interface Parameter {
@@ -27,30 +28,11 @@ export interface Parameter {
   readonly gradient: Tensor;
 }
 
-/** A range of the flat arrays, in elements. */
-export interface FlatRange {
-  /** Where it starts. */
-  readonly offset: number;
-  /** How long it is. */
-  readonly length: number;
-}
-
 /** The unit of an optimizer step. */
 export interface Bucket extends FlatRange {
   /** Whether weight decay applies. */
   readonly isDecayed: boolean;
 }
-
-/** A flat f32 array on the host; it takes memory when first used, so that one can be planned. */
-export interface HostState {
-  /** How long it is. */
-  readonly length: number;
-  /** Its elements. */
-  readonly values: Float32Array<ArrayBuffer>;
-}
-
-/** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
-export type FlatState = Tensor | HostState;
 
 /** The flat arrays of a stage. */
 export interface ParameterStore {
@@ -172,43 +154,6 @@ export function createParameters(
     ...precision === "fp16" && { master: state() },
     moments: Array.from({ length: options.moments }, state),
   };
-}
-
-function hostState(length: number): HostState {
-  let values: Float32Array<ArrayBuffer> | undefined;
-  return {
-    length,
-    get values() {
-      return values ??= new Float32Array(length);
-    },
-  };
-}
-
-/** Sets a range of a flat state. */
-export function writeState(
-  device: Device,
-  state: FlatState,
-  { offset, length }: FlatRange,
-  values: Float32Array,
-): void {
-  if (!("values" in state)) return device.write(device.view(state, offset, [length]), values);
-  if (values.length !== length) {
-    throw new RangeError(
-      `Cannot write a state: it must have ${length} elements, received ${values.length}`,
-    );
-  }
-  state.values.set(values, offset);
-}
-
-/** A copy of a range of a flat state. */
-export async function readState(
-  device: Device,
-  state: FlatState,
-  { offset, length }: FlatRange,
-): Promise<Float32Array<ArrayBuffer>> {
-  return "values" in state
-    ? state.values.slice(offset, offset + length)
-    : await device.read(device.view(state, offset, [length]));
 }
 
 function bucketsOf(from: number, to: number, size: number, isDecayed: boolean): Bucket[] {

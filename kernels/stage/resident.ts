@@ -8,7 +8,8 @@ import type { Device, Tensor } from "../devices/device.ts";
 import type { Precision } from "../layers/precision.ts";
 import { type NamedProgram, parametersOf, precisionOf } from "../layers/stage_program.ts";
 import { allocateNorms, type NormMemory } from "../optimizer/gradient_norms.ts";
-import { allocateOptimizer, MOMENTS, type OptimizerMemory } from "../optimizer/optimizer.ts";
+import { allocateOptimizer, type OptimizerMemory } from "../optimizer/optimizer.ts";
+import { MOMENTS } from "../optimizer/optimizer_options.ts";
 import { createParameters, type ParameterStore } from "../optimizer/parameters.ts";
 import type { StageOptions } from "./stage_options.ts";
 

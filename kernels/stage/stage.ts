@@ -7,7 +7,7 @@
  */
 
 import type { Device, MessageArray, Run } from "../devices/device.ts";
-import type { Batch } from "../layers/layer.ts";
+import type { Batch } from "../layers/batch.ts";
 import type { GradientNorms } from "../optimizer/gradient_norms.ts";
 import type { Optimizer } from "../optimizer/optimizer.ts";
 import type { Bucket } from "../optimizer/parameters.ts";

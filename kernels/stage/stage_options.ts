@@ -6,7 +6,7 @@
 
 import type { Precision } from "../layers/precision.ts";
 import { layersOf, parametersOf, precisionOf, type StageProgram } from "../layers/stage_program.ts";
-import type { OptimizerOptions } from "../optimizer/optimizer.ts";
+import type { OptimizerOptions } from "../optimizer/optimizer_options.ts";
 import { flatLength } from "../optimizer/parameters.ts";
 import type { ActivationOptions } from "./activations.ts";
 import { checkInterval } from "./recompute_interval.ts";

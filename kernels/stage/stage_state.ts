@@ -7,13 +7,9 @@
 import type { Device, MessageArray } from "../devices/device.ts";
 import type { Tie } from "../layers/layer.ts";
 import { toStorage } from "../layers/precision.ts";
-import { MOMENTS, type OptimizerOptions } from "../optimizer/optimizer.ts";
-import {
-  type FlatState,
-  type ParameterStore,
-  readState,
-  writeState,
-} from "../optimizer/parameters.ts";
+import { MOMENTS, type OptimizerOptions } from "../optimizer/optimizer_options.ts";
+import { type FlatState, readState, writeState } from "../optimizer/flat_state.ts";
+import type { ParameterStore } from "../optimizer/parameters.ts";
 import type { FrozenWeights } from "./frozen.ts";
 
 /** Names, weights and moments of a stage's parameters. */

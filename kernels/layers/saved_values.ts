@@ -1,0 +1,57 @@
+/**
+ * What lives between the models of a layer: activations that F saves for the backward, or that are
+ * computed again, and what I hands to W.
+ *
+ * @module
+ */
+
+import type { Graph } from "../graph/graph.ts";
+import type { Node, Value } from "../graph/value.ts";
+import { sliceNodes } from "../graph/slice.ts";
+import type { Port } from "../onnx/encode_model.ts";
+
+/** Which activations are computed again in the backward pass instead of being saved. */
+export type Recompute = "none" | "cheap" | "full";
+
+/** The policies of {@linkcode Recompute}, for checks and help texts. */
+export const RECOMPUTE_POLICIES: readonly Recompute[] = ["none", "cheap", "full"];
+
+/** Outputs of these ops cost little to compute again. */
+const CHEAP_OPS = new Set(["LayerNormalization", "FastGelu", "Gelu"]);
+
+/** The forward values at which the backward pass stops, under a recomputation policy. */
+export function savedValues(
+  outputs: readonly Value[],
+  forwardNodes: ReadonlySet<Node>,
+  recompute: Recompute,
+): Value[] {
+  const saved = new Set<Value>(), seen = new Set<Value>();
+  const pending = [...outputs];
+  while (pending.length > 0) {
+    const value = pending.pop()!;
+    if (seen.has(value) || !value.node) continue;
+    seen.add(value);
+    const again = !forwardNodes.has(value.node) || recompute === "full" ||
+      value.node.op === "Reshape" || (recompute === "cheap" && CHEAP_OPS.has(value.node.op));
+    if (again) pending.push(...value.node.inputs);
+    else saved.add(value);
+  }
+  return [...saved].sort((a, b) => a.node!.id - b.node!.id || a.name.localeCompare(b.name));
+}
+
+/** What I computes and W reads. */
+export function carriedValues(
+  g: Graph,
+  known: readonly Port[],
+  dx: Port,
+  gradients: readonly Port[],
+): Value[] {
+  const given = known.map((port) => port.value);
+  const inputNodes = new Set(sliceNodes(g, given, [dx.value]));
+  const weightNodes = sliceNodes(g, given, gradients.map((port) => port.value));
+  const isCarried = (value: Value) =>
+    value.node !== undefined && inputNodes.has(value.node) && !given.includes(value);
+  const read = weightNodes.filter((node) => !inputNodes.has(node)).flatMap((node) => node.inputs);
+  const wanted = [...read, ...gradients.map((port) => port.value)];
+  return [...new Set(wanted.filter(isCarried))].sort((a, b) => a.node!.id - b.node!.id);
+}

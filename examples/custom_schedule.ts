@@ -26,6 +26,7 @@ import {
 export const eager = defineSchedule({
   name: "eager-1f1b",
   summary: "1f1b with twice the forwards in flight, for slow messages",
+  reads: [], // no option but workers and microBatches: another is refused by name
   // One stage for each worker; a schedule may place several, and several replicas of them.
   place: ({ workers }) => ({ stages: workers, workerOf: (stage) => stage }),
   // What a worker does, in order. `place` and `order` get the same options.

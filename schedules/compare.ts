@@ -1,6 +1,7 @@
 /** Compares all schedules that serve the same options. */
 
 import type { ScheduleOptions } from "./definition/options.ts";
+import { readOptions } from "./definition/read_options.ts";
 import { type Analysis, analyze } from "./execution/analyze.ts";
 import type { Costs } from "./execution/costs.ts";
 import { scheduleDefinitions } from "./registry.ts";
@@ -14,7 +15,8 @@ export interface Comparison {
 }
 
 /**
- * Makes every schedule that serves the options and measures it under the costs.
+ * Makes every schedule that serves the options, each from those that it reads, and measures it
+ * under the costs.
  *
  * @example
  * ```ts
@@ -29,12 +31,14 @@ export interface Comparison {
 export function compareSchedules(options: ScheduleOptions, costs: Costs = {}): Comparison {
   const analyses: Analysis[] = [];
   const refused: { name: string; reason: string }[] = [];
-  for (const { name, create } of scheduleDefinitions) {
+  for (const definition of scheduleDefinitions) {
     try {
-      analyses.push(analyze(create({ ...options, costs }), costs));
+      analyses.push(
+        analyze(definition.create(readOptions(definition, { ...options, costs })), costs),
+      );
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      refused.push({ name, reason: error.message });
+      refused.push({ name: definition.name, reason: error.message });
     }
   }
   analyses.sort((a, b) =>

@@ -1,8 +1,9 @@
 /** The schedules of this package by name. */
 
 import { quoted } from "./actions/quoted.ts";
-import type { ScheduleDefinition } from "./definition/define_schedule.ts";
 import type { ScheduleOptions } from "./definition/options.ts";
+import { refuseUnread } from "./definition/read_options.ts";
+import type { ScheduleDefinition } from "./definition/rule.ts";
 import { chimera } from "./generators/chimera.ts";
 import { chimeraGreedy } from "./generators/chimera_greedy.ts";
 import { gems } from "./generators/gems.ts";
@@ -11,7 +12,7 @@ import { chimeraWave, hanayo } from "./generators/hanayo.ts";
 import { interleaved } from "./generators/interleaved.ts";
 import { loopedBfs } from "./generators/looped_bfs.ts";
 import { messageDriven } from "./generators/message_driven.ts";
-import { dapple, oneFOneB } from "./generators/one_f_one_b.ts";
+import { oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
 import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
@@ -23,7 +24,6 @@ import { defineSearch } from "./search/search.ts";
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,
   oneFOneB,
-  dapple,
   interleaved,
   loopedBfs,
   gems,
@@ -66,7 +66,7 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = [
 ];
 
 /**
- * The names that {@linkcode createSchedule} knows.
+ * The names that {@linkcode createSchedule} knows, aliases included.
  *
  * @example
  * ```ts
@@ -74,34 +74,59 @@ export const scheduleDefinitions: readonly ScheduleDefinition[] = [
  * import { scheduleNames } from "@troupe/troupe/schedules";
  *
  * ok(scheduleNames().includes("1f1b"));
+ * ok(scheduleNames().includes("dapple")); // DAPPLE's name of 1F1B
  * ```
  */
 export function scheduleNames(): readonly string[] {
-  return scheduleDefinitions.map(({ name }) => name);
+  return scheduleDefinitions.flatMap(({ name, aliases = [] }) => [name, ...aliases]);
 }
 
 /**
- * Makes a schedule by its name.
+ * The definition of a schedule by its name or an alias of it.
  *
- * @throws {RangeError} if no schedule has the name, or if it cannot serve the options; the text
- * says which it can.
+ * @throws {RangeError} if no schedule has the name.
  *
  * @example
  * ```ts
  * import { strictEqual } from "node:assert/strict";
+ * import { findSchedule } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(findSchedule("dapple").name, "1f1b");
+ * ```
+ */
+export function findSchedule(name: string): ScheduleDefinition {
+  const found = scheduleDefinitions.find((definition) =>
+    definition.name === name || definition.aliases?.includes(name)
+  );
+  if (found !== undefined) return found;
+  throw new RangeError(
+    `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
+      `received ${quoted(name)}`,
+  );
+}
+
+/**
+ * Makes a schedule by its name, or by an alias, which is then its name.
+ *
+ * @throws {RangeError} if no schedule has the name, if it does not read one of the options (the text
+ * says which schedules do), or if it cannot serve them (the text says which it can).
+ *
+ * @example
+ * ```ts
+ * import { strictEqual, throws } from "node:assert/strict";
  * import { createSchedule } from "@troupe/troupe/schedules";
  *
  * const { lists } = createSchedule("1f1b", { workers: 2, microBatches: 3 });
  * strictEqual(String(lists?.[0]), "0F0,0F1,0B0,0F2,0B1,0B2");
+ * throws(() => createSchedule("1f1b", { workers: 2, microBatches: 3, waves: 3 }), {
+ *   message:
+ *     "Cannot make the schedule 1f1b: it does not read waves; schedules that do: hanayo, search",
+ * });
  * ```
  */
 export function createSchedule(name: string, options: ScheduleOptions): Schedule {
-  const definition = scheduleDefinitions.find((candidate) => candidate.name === name);
-  if (definition === undefined) {
-    throw new RangeError(
-      `Cannot make a schedule: its name must be one of ${scheduleNames().join(", ")}, ` +
-        `received ${quoted(name)}`,
-    );
-  }
-  return definition.create(options);
+  const definition = findSchedule(name);
+  refuseUnread({ ...definition, name }, options, scheduleDefinitions);
+  const made = definition.create(options);
+  return name === definition.name ? made : Object.freeze({ ...made, name });
 }

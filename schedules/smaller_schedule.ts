@@ -4,8 +4,10 @@ import { peakOf } from "./actions/activations.ts";
 import { withOrders } from "./definition/from_lists.ts";
 import type { ScheduleOptions } from "./definition/options.ts";
 import { evenShare } from "./definition/placements.ts";
+import { readOptions } from "./definition/read_options.ts";
+import type { ScheduleDefinition } from "./definition/rule.ts";
 import { followedBy } from "./policies/with_policy.ts";
-import { createSchedule } from "./registry.ts";
+import { findSchedule, scheduleNames } from "./registry.ts";
 import type { Schedule } from "./schedule.ts";
 import { greedyOrder, type Strategy } from "./search/greedy.ts";
 import { workloadOf } from "./search/workload.ts";
@@ -22,6 +24,7 @@ import { workloadOf } from "./search/workload.ts";
  *
  * @param options What the schedule was made with, where it was made by its name.
  * @param microBatches From 0: a data-parallel replica may be left without any.
+ * @param definition What made it; that of its name unless given.
  * @throws {RangeError} if `microBatches` is no whole number from 0.
  *
  * @example Hanayo serves multiples of its workers only
@@ -42,6 +45,7 @@ export function smallerSchedule(
   schedule: Schedule,
   options: ScheduleOptions,
   microBatches: number,
+  definition: ScheduleDefinition | undefined = knownDefinition(schedule.name),
 ): Schedule {
   if (!Number.isSafeInteger(microBatches) || microBatches < 0) {
     throw new RangeError(
@@ -50,25 +54,30 @@ export function smallerSchedule(
     );
   }
   if (microBatches === schedule.microBatches) return schedule;
-  const made = sameByName(schedule, options, microBatches) ??
+  const made = (definition && sameByDefinition(schedule, options, microBatches, definition)) ??
     oneFOneBOn(schedule, microBatches);
   const { listPolicy } = schedule, { lists } = made;
   return listPolicy && lists ? followedBy({ ...made, lists }, listPolicy) : made;
 }
 
-/** The schedule of the same name, where it serves the micro-batches on the same placement. */
-function sameByName(
+function knownDefinition(name: string): ScheduleDefinition | undefined {
+  return scheduleNames().includes(name) ? findSchedule(name) : undefined;
+}
+
+/** The schedule by the same definition, where it serves the micro-batches on the same placement. */
+function sameByDefinition(
   schedule: Schedule,
   options: ScheduleOptions,
   count: number,
+  definition: ScheduleDefinition,
 ): Schedule | undefined {
   // The options of Chimera as waves are those of one of its two groups.
   const microBatches = count * options.microBatches / schedule.microBatches;
   try {
-    const made = createSchedule(schedule.name, { ...options, microBatches });
+    const made = definition.create({ ...readOptions(definition, options), microBatches });
     const isSame = made.microBatches === count && made.updates === schedule.updates &&
       placementKey(made) === placementKey(schedule);
-    return isSame ? made : undefined;
+    return isSame ? Object.freeze({ ...made, name: schedule.name }) : undefined;
   } catch (error) {
     if (error instanceof RangeError) return undefined;
     throw error;

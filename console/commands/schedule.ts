@@ -10,12 +10,13 @@ import { FLAG_HELP, parseScheduleFlags, type ScheduleFlags } from "../schedule/c
 import { compareSchedules } from "../../schedules/compare.ts";
 import { scheduleFromLists } from "../../schedules/definition/from_lists.ts";
 import type { ScheduleOptions } from "../../schedules/definition/options.ts";
+import { refuseUnread } from "../../schedules/definition/read_options.ts";
 import { type Analysis, analyze } from "../../schedules/execution/analyze.ts";
 import { withLists } from "../../schedules/execution/simulate.ts";
 import { COLUMNS_MIN, formatGrid } from "../../schedules/pictures/grid.ts";
 import { formatSvg } from "../../schedules/pictures/svg.ts";
 import { shortNumber } from "../../schedules/pictures/ticks.ts";
-import { createSchedule, scheduleDefinitions } from "../../schedules/registry.ts";
+import { createSchedule, findSchedule, scheduleDefinitions } from "../../schedules/registry.ts";
 import { formatComparison, longestBubbles, scheduleRecord } from "../../schedules/report.ts";
 import type { ListedSchedule, Schedule } from "../../schedules/schedule.ts";
 import { makespanLowerBound } from "../../schedules/search/lower_bound.ts";
@@ -83,8 +84,8 @@ export function scheduleCommand(
   if (name === "list") return { output: listing(flags), out };
   if (name === "compare") return { output: comparison(flags), out };
   const schedule = name.endsWith(".csv")
-    ? readSchedule(name, context)
-    : createSchedule(name, requiredOptions(flags));
+    ? readSchedule(name, flags, context)
+    : createSchedule(name, optionsFor(name, flags));
   const listed = withLists(schedule, flags.costs);
   const notes = checked(listed);
   const shown = show(analyze(listed, flags.costs), flags, context);
@@ -120,21 +121,46 @@ function checked(schedule: ListedSchedule): string[] {
   return first === undefined ? [] : [`cannot be trained with: ${first.message}\n`];
 }
 
-function requiredOptions({ options, costs }: ScheduleFlags): ScheduleOptions {
-  const { workers, microBatches, ...rest } = options;
+/** The options of a schedule; costs are for those that plan for them, and for the measures of all. */
+function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
+  const options = requiredOptions(flags);
+  const plans = findSchedule(name).reads?.includes("costs");
+  return plans ? { ...options, costs: flags.costs } : options;
+}
+
+function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
+  const { workers, microBatches } = options;
   if (workers !== undefined && microBatches !== undefined) {
-    return { workers, microBatches, costs, ...rest };
+    return { ...options, workers, microBatches };
   }
   const missing = workers === undefined ? "--workers" : "--micro-batches";
   throw new TypeError(`Cannot make a schedule: ${missing} must be given, received none`);
 }
 
-function readSchedule(path: string, { readTextFile }: ScheduleCommandContext): Schedule {
+function readSchedule(
+  path: string,
+  { options }: ScheduleFlags,
+  { readTextFile }: ScheduleCommandContext,
+): Schedule {
   if (readTextFile === undefined) {
     throw new TypeError(`Cannot read ${path}: the command must be given a way to read files`);
   }
   const name = path.replace(/^.*[\\/]/s, "").replace(/\.csv$/, "").replace(/\p{Cc}/gu, "?");
-  return scheduleFromLists(name, parseCsv(readTextFile(path)));
+  const schedule = scheduleFromLists(name, parseCsv(readTextFile(path)));
+  const { workers, microBatches, ...others } = options;
+  refuseUnread({ name, reads: [] }, others);
+  for (
+    const [flag, [given, held]] of Object.entries({
+      workers: [workers, schedule.workers],
+      "micro-batches": [microBatches, schedule.microBatches],
+    })
+  ) {
+    if (given === undefined || given === held) continue;
+    throw new RangeError(
+      `Cannot show ${path}: --${flag} must be ${held}, as in the file, or left out, received ${given}`,
+    );
+  }
+  return schedule;
 }
 
 function show(
@@ -189,7 +215,14 @@ function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | 
 }
 
 function listing({ format }: ScheduleFlags): string {
-  const entries = scheduleDefinitions.map(({ name, summary }) => ({ name, summary }));
+  const entries = scheduleDefinitions.flatMap(({ name, aliases = [], summary }) => [
+    { name, summary },
+    ...aliases.map((alias) => ({
+      name: alias,
+      summary: `another name of ${name}`,
+      aliasOf: name,
+    })),
+  ]);
   if (format === "json") return JSON.stringify(entries) + "\n";
   if (format !== "grid") throw unsuitable("the list", format);
   const width = Math.max(...entries.map(({ name }) => name.length));

@@ -59,8 +59,7 @@ export const SCHEDULE_FLAGS = {
   order: {
     kind: "choice",
     choices: ["fifo", "backward-first"],
-    default: "fifo",
-    help: "message-driven: which message goes first",
+    help: "message-driven: which message goes first (fifo)",
   },
   "activation-limit": {
     kind: "number",
@@ -93,9 +92,11 @@ export function scheduleOptionsOf(
   flags: FlagValues<typeof SCHEDULE_FLAGS>,
 ): Partial<ScheduleOptions> {
   const { forward, backward, input, weight, overlap, send } = flags;
+  const isMessageDriven = flags.schedule === "message-driven" && !flags["schedule-file"];
   return {
     pipelineLimit: flags["pipeline-limit"],
-    order: flags.order,
+    // Journals have the order of a message-driven run, given or not.
+    order: flags.order ?? (isMessageDriven ? "fifo" : undefined),
     chunks: flags.chunks,
     waves: flags.waves,
     pipelines: flags.pipelines,

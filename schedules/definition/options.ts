@@ -3,6 +3,9 @@
 import type { Costs } from "../execution/costs.ts";
 import type { MailboxOrder } from "../policies/message_driven_policy.ts";
 
+/** An option that some schedules read; all read `workers` and `microBatches`. */
+export type ScheduleOption = Exclude<keyof ScheduleOptions, "workers" | "microBatches">;
+
 /** How a Chimera pipeline serves more micro-batches than workers (section 3.5). */
 export type ChimeraScale = "direct" | "doubling" | "halving";
 

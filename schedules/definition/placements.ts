@@ -1,7 +1,7 @@
 /** Placements that several schedules share: which worker holds which stage. */
 
-import type { Place } from "./define_schedule.ts";
 import type { ScheduleOptions } from "./options.ts";
+import type { Place } from "./rule.ts";
 
 /**
  * One stage for each worker: stage s on worker s.

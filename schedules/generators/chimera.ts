@@ -2,9 +2,10 @@
 
 import { B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ChimeraScale, ScheduleOptions } from "../definition/options.ts";
 import { bidirectional, evenShare } from "../definition/placements.ts";
+import { requireOption } from "../definition/require_option.ts";
 import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /*
@@ -136,6 +137,7 @@ function chimeraIdle(
 /** Chimera (Li and Hoefler 2021). */
 export const chimera = defineSchedule({
   name: "chimera",
+  reads: ["pipelines", "scale"],
   summary: "f pipes down and f up over the same workers: half the bubbles, 2f copies of the model",
   closedForm: chimeraForm,
   place(options) {

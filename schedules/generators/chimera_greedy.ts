@@ -1,8 +1,7 @@
 /** Chimera's pipes scheduled greedily: fewer bubbles than the paper's units at large N. */
 
-import type { ScheduleDefinition } from "../definition/define_schedule.ts";
+import { defineMade } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
-import type { ScheduleOptions } from "../definition/options.ts";
 import { greedyOrder } from "../search/greedy.ts";
 import { workloadOf } from "../search/workload.ts";
 import { chimera } from "./chimera.ts";
@@ -14,12 +13,14 @@ import { chimera } from "./chimera.ts";
  * this leaves few: with tB = 2tF, D = 8 and N = 64 idle time 21 instead of 54, for 14 activations
  * instead of 8.
  */
-export const chimeraGreedy: ScheduleDefinition = {
-  name: "chimera-greedy",
-  summary: "Chimera's pipes in greedy order: fewer bubbles at large N for more activations",
-  create(options: ScheduleOptions) {
-    const { workers, pipelines = 1, pipelineLimit = workers / pipelines, costs } = options;
-    const base = chimera.create({ ...options, scale: "direct" });
+export const chimeraGreedy = defineMade(
+  {
+    name: "chimera-greedy",
+    summary: "Chimera's pipes in greedy order: fewer bubbles at large N for more activations",
+    reads: ["pipelines", "pipelineLimit", "costs"],
+  },
+  ({ workers, microBatches, pipelines = 1, pipelineLimit = workers / pipelines, costs }) => {
+    const base = chimera.create({ workers, microBatches, pipelines });
     const orders = greedyOrder(workloadOf(base, costs), {
       isSplit: false,
       isForwardFirst: false,
@@ -29,4 +30,4 @@ export const chimeraGreedy: ScheduleDefinition = {
     });
     return withOrders(base, "chimera-greedy", orders);
   },
-};
+);

@@ -24,6 +24,7 @@ export function gemsForm(
 /** GEMS (Jain et al. 2020): even micro-batches run on the down copy, odd ones on the up copy. */
 export const gems = defineSchedule({
   name: "gems",
+  reads: [],
   summary: "two copies of the model, one activation on each worker, mostly idle",
   closedForm: gemsForm,
   place: ({ workers }) => ({

@@ -21,6 +21,7 @@ export function gpipeForm(
 /** GPipe (Huang et al. 2019): stage s on worker s, all forwards, then all backwards. */
 export const gpipe = defineSchedule({
   name: "gpipe",
+  reads: [],
   summary: "all forwards, then all backwards",
   closedForm: gpipeForm,
   place: linear,

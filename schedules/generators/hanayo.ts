@@ -2,9 +2,10 @@
 
 import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
 import { wave } from "../definition/placements.ts";
+import { requireOption } from "../definition/require_option.ts";
 import { inSlotOrder, type SlottedAction } from "../definition/slots.ts";
 
 /**
@@ -59,6 +60,7 @@ function checkRounds(name: string, { workers, microBatches }: ScheduleOptions): 
 /** Hanayo (Liu et al. 2023) with W waves: 2W stages on each worker. */
 export const hanayo = defineSchedule({
   name: "hanayo",
+  reads: ["waves"],
   summary: "W waves over the workers: Chimera's bubbles without its copies",
   closedForm: hanayoForm,
   place(options) {
@@ -75,6 +77,7 @@ export const hanayo = defineSchedule({
  */
 export const chimeraWave = defineSchedule({
   name: "chimera-wave",
+  reads: [],
   summary: "Chimera as two groups of P workers with one wave each, 2P workers in all",
   closedForm(options, costs) {
     const { idle, peakActivations = [], weights } = hanayoForm({ ...options, waves: 1 }, costs);

@@ -2,9 +2,10 @@
 
 import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
 import { looped } from "../definition/placements.ts";
+import { requireOption } from "../definition/require_option.ts";
 
 /**
  * The k-th forward or backward of a worker: D micro-batches run through one chunk, then the same
@@ -39,6 +40,7 @@ export function interleavedForm(
 /** Interleaved 1F1B (Narayanan et al. 2021): chunk c of worker r is stage cD + r. */
 export const interleaved = defineSchedule({
   name: "interleaved",
+  reads: ["chunks"],
   summary: "1f1b with several chunks on each worker: less idle time, more messages",
   closedForm: interleavedForm,
   place(options) {

@@ -25,6 +25,7 @@ export function loopedBfsForm(
  */
 export const loopedBfs = defineSchedule({
   name: "looped-bfs",
+  reads: ["chunks"],
   summary: "gpipe with several chunks on each worker: little idle time, all activations",
   closedForm: loopedBfsForm,
   place: looped,

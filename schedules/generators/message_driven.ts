@@ -33,6 +33,7 @@ export function messageDrivenForm(options: ScheduleOptions, costs: UniformCosts)
  */
 export const messageDriven = defineSchedule({
   name: "message-driven",
+  reads: ["pipelineLimit", "order"],
   summary: "AxoNN: workers take messages as they come, at most a limit in flight",
   closedForm: messageDrivenForm,
   place(options) {

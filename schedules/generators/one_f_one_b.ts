@@ -33,16 +33,9 @@ export function oneFOneBForm(
 /** 1F1B: the order of PipeDream with a flush at the end of the step. */
 export const oneFOneB = defineSchedule({
   name: "1f1b",
+  aliases: ["dapple"],
+  reads: [],
   summary: "one forward, one backward in turn; D - s activations on worker s",
-  closedForm: oneFOneBForm,
-  place: linear,
-  order: oneFOneBOrder,
-});
-
-/** The name that DAPPLE (Fan et al. 2021) gives to 1F1B. */
-export const dapple = defineSchedule({
-  name: "dapple",
-  summary: "another name of 1f1b",
   closedForm: oneFOneBForm,
   place: linear,
   order: oneFOneBOrder,

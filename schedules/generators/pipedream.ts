@@ -1,9 +1,10 @@
 /** PipeDream and PipeDream-2BW: 1F1B without a flush, on weights that are some updates old. */
 
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../definition/define_schedule.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
 import { linear } from "../definition/placements.ts";
+import { requireOption } from "../definition/require_option.ts";
 import { oneFOneBForm, oneFOneBOrder } from "./one_f_one_b.ts";
 
 /**
@@ -27,6 +28,7 @@ export function pipeDream2bwForm(options: ScheduleOptions, costs: UniformCosts):
  */
 export const pipeDream = defineSchedule({
   name: "pipedream",
+  reads: [],
   summary: "asynchronous: no flush, an update for each micro-batch, D - s weight versions",
   updates: "every-backward",
   weightVersions: (worker, { workers }) => workers - worker,
@@ -41,6 +43,7 @@ export const pipeDream = defineSchedule({
  */
 export const pipeDream2bw = defineSchedule({
   name: "pipedream-2bw",
+  reads: [],
   summary: "asynchronous: no flush, an update for N micro-batches, two weight versions",
   updates: "double-buffered",
   weightVersions: () => 2,

@@ -1,13 +1,11 @@
 /** The candidates of a search: the schedules that it begins with. */
 
-import {
-  defineSchedule,
-  type Place,
-  type ScheduleDefinition,
-} from "../definition/define_schedule.ts";
+import { defineSchedule } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
 import { bidirectional, linear, looped, wave } from "../definition/placements.ts";
+import { readOptions } from "../definition/read_options.ts";
+import type { Place, ScheduleDefinition } from "../definition/rule.ts";
 import type { Schedule } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
 import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
@@ -20,7 +18,7 @@ export function givenSchedules(
   limits: Limits,
 ): Found[] {
   return given.flatMap((definition) => {
-    const schedule = ifServed(() => definition.create(options));
+    const schedule = ifServed(() => definition.create(readOptions(definition, options)));
     const isFit = schedule?.workers === options.workers && schedule.updates === "flush";
     return isFit ? ifServed(() => keepsLimits(schedule, limits)) ?? [] : [];
   });

@@ -1,8 +1,11 @@
 /** `search`: the shortest order found for given costs, within limits of memory. */
 
 import { type Action, I, parts, W } from "../actions/action.ts";
-import type { ScheduleDefinition } from "../definition/define_schedule.ts";
+import { defineMade } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
+import type { ScheduleOption, ScheduleOptions } from "../definition/options.ts";
+import type { ScheduleDefinition } from "../definition/rule.ts";
+import type { ListedSchedule } from "../schedule.ts";
 import { givenSchedules, greedySchedules } from "./candidates.ts";
 import { improveOrder } from "./improve.ts";
 import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
@@ -31,35 +34,39 @@ const COMPUTED_MAX = 2 ** 16;
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
 export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefinition {
-  return {
+  const own = ["costs", "activationLimit", "weightLimit"] as const;
+  const reads = [...own, ...given.flatMap(({ reads = [] }) => reads as ScheduleOption[])];
+  return defineMade({
     name: "search",
     summary: "the shortest order found for your costs and limits of memory",
-    create(options) {
-      const { workers, microBatches, costs = {} } = options;
-      const { activationLimit = workers, weightLimit = 1 } = options;
-      if (workers * microBatches > COMPUTED_MAX) {
-        throw new RangeError(
-          `Cannot make the schedule search: workers times microBatches must be at most ` +
-            `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
-        );
-      }
-      const limits = { costs, activations: activationLimit, weights: weightLimit };
-      const found = [
-        ...givenSchedules(given, options, limits),
-        ...greedySchedules(options, limits),
-      ].sort((a, b) => a.makespan - b.makespan);
-      const [first] = found;
-      if (first === undefined) {
-        throw new RangeError(
-          `Cannot make the schedule search: the limits must leave room for some schedule, ` +
-            `received activationLimit ${activationLimit} and weightLimit ${weightLimit}`,
-        );
-      }
-      const best = distinct(found).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
-        .reduce((a, b) => b.makespan < a.makespan - 1e-9 ? b : a, first);
-      return withOrders(best.schedule, "search", best.schedule.lists);
-    },
-  };
+    reads: [...new Set(reads)],
+  }, (options) => search(given, options));
+}
+
+function search(given: readonly ScheduleDefinition[], options: ScheduleOptions): ListedSchedule {
+  const { workers, microBatches, costs = {} } = options;
+  const { activationLimit = workers, weightLimit = 1 } = options;
+  if (workers * microBatches > COMPUTED_MAX) {
+    throw new RangeError(
+      `Cannot make the schedule search: workers times microBatches must be at most ` +
+        `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
+    );
+  }
+  const limits = { costs, activations: activationLimit, weights: weightLimit };
+  const found = [
+    ...givenSchedules(given, options, limits),
+    ...greedySchedules(options, limits),
+  ].sort((a, b) => a.makespan - b.makespan);
+  const [first] = found;
+  if (first === undefined) {
+    throw new RangeError(
+      `Cannot make the schedule search: the limits must leave room for some schedule, ` +
+        `received activationLimit ${activationLimit} and weightLimit ${weightLimit}`,
+    );
+  }
+  const best = distinct(found).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
+    .reduce((a, b) => b.makespan < a.makespan - 1e-9 ? b : a, first);
+  return withOrders(best.schedule, "search", best.schedule.lists);
 }
 
 /** Leaves one of those that take the same time on the same placement. */

@@ -84,7 +84,8 @@ Deno.test("where each worker has one stage, it is 1F1B itself", () => {
 Deno.test("a schedule keeps its name where it can serve fewer micro-batches", () => {
   const names = ["gpipe", "chimera", "gems", "looped-bfs", "message-driven", "chimera-wave"];
   for (const name of names) {
-    const options = { workers: 4, microBatches: 8, pipelineLimit: 3 };
+    const limit = name === "message-driven" ? { pipelineLimit: 3 } : {};
+    const options = { workers: 4, microBatches: 8, ...limit };
     const schedule = createSchedule(name, options);
     const smaller = smallerSchedule(schedule, options, schedule.microBatches / 2);
     assert.equal(smaller.name, name);
@@ -120,6 +121,8 @@ Deno.test("a schedule of one's own has one too, though it has no name that anyon
     "0F0,0F1,2F0,2F1,0F2,2B0,2B1,0B0,0B1,2F2,2B2,0B2",
     "1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1,1F2,3F2,3B2,1B2",
   ]);
+  const own = smallerSchedule(mine.create(options), options, 4, mine);
+  assert.equal(own.name, "mine"); // its definition serves four, as nobody else could know
   const same = mine.create(options);
   assert.equal(smallerSchedule(same, options, 8), same);
 });

@@ -12,13 +12,17 @@ import type {
   StageState,
   Tie,
 } from "../../../kernels/mod.ts";
-import type { Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
 import { dealMicroBatches } from "../../pipeline/layout.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
 import type { Deal, StepOutcome, StepRequest } from "../../pipeline/protocol.ts";
 import type { ObserverSpec, System } from "../../runtime/mod.ts";
-import { smallerSchedule } from "../../../schedules/mod.ts";
+import {
+  type Schedule,
+  type ScheduleDefinition,
+  type ScheduleOptions,
+  smallerSchedule,
+} from "../../../schedules/mod.ts";
 
 /**
  * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
@@ -57,6 +61,8 @@ export interface EngineOptions {
   readonly schedule: Schedule;
   /** The options that the schedule was made with. */
   readonly scheduleOptions: ScheduleOptions;
+  /** What makes it for fewer micro-batches too; by its name unless given. */
+  readonly scheduleDefinition?: ScheduleDefinition | undefined;
   /** Data-parallel replicas, W. */
   readonly replicas: number;
   /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
@@ -95,12 +101,14 @@ export interface EngineOptions {
 
 /** Who computes which micro-batches of a step of `count` micro-batches. */
 export function dealOf(
-  { schedule, scheduleOptions, replicas }: EngineOptions,
+  { schedule, scheduleOptions, scheduleDefinition, replicas }: EngineOptions,
   count: number,
 ): Deal {
   const counts = dealMicroBatches(count, replicas);
   const schedules = counts.map((n) =>
-    n === schedule.microBatches ? schedule : smallerSchedule(schedule, scheduleOptions, n)
+    n === schedule.microBatches
+      ? schedule
+      : smallerSchedule(schedule, scheduleOptions, n, scheduleDefinition)
   );
   let first = 0;
   const shares = schedules.map(({ replicaOf }, r) => {

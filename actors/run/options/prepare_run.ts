@@ -5,12 +5,7 @@
  */
 
 import { assertMachineHolds, type LearningRate, resolveDevice } from "../../../kernels/mod.ts";
-import {
-  createSchedule,
-  type Schedule,
-  type ScheduleOptions,
-  withPolicy,
-} from "../../../schedules/mod.ts";
+import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
@@ -23,10 +18,11 @@ import { totalMemory } from "../memory_plan.ts";
 import { describePlan, type Plan } from "../plan.ts";
 import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
+import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
-import { assertServable, assertTrainable } from "./trainable.ts";
+import { assertServable } from "./trainable.ts";
 
 /** Everything that a run is made from: options checked, defaults filled in. */
 export interface PreparedRun extends EngineOptions {
@@ -100,7 +96,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   checkOptions(options);
   const filled = withDefaults(options), { runtime, replicas, announce } = filled;
   checkSizes(filled);
-  const { schedule, scheduleOptions } = chooseSchedule(filled);
+  const chosen = chooseSchedule(filled), { schedule } = chosen;
   const compiled = compileServable(filled, schedule), { model, stage, memory, halves } = compiled;
   const device = await resolveDevice(options.device ?? "auto", options.announce);
   // Before the first weights are drawn: they may be too many.
@@ -113,8 +109,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     microBatches: replicas * schedule.microBatches,
     predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
     runtime,
-    schedule,
-    scheduleOptions,
+    ...chosen,
     replicas,
     halves,
     model,
@@ -141,22 +136,6 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     isTraced: options.trace ?? false,
     seed: filled.seed,
   };
-}
-
-/** The schedule that is named or given, as it is followed. */
-function chooseSchedule(
-  { schedule: named, policy, workers, microBatches, ...options }: FilledOptions,
-): { readonly schedule: Schedule; readonly scheduleOptions: ScheduleOptions } {
-  const scheduleOptions: ScheduleOptions = { ...options.scheduleOptions, workers, microBatches };
-  const made = typeof named === "string" ? createSchedule(named, scheduleOptions) : named;
-  const schedule = policy ? withPolicy(made, policy, scheduleOptions.activationLimit) : made;
-  if (typeof named !== "string" && schedule.microBatches !== microBatches) {
-    throw new RangeError(
-      `Cannot train: the schedule must be for ${microBatches} micro-batches, received ${schedule.microBatches}`,
-    );
-  }
-  assertTrainable(schedule);
-  return { schedule, scheduleOptions };
 }
 
 /** Compiles the model for its schedule, if these options and this machine can serve both. */

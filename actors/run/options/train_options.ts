@@ -14,7 +14,12 @@ import type {
   Recompute,
   StageState,
 } from "../../../kernels/mod.ts";
-import type { ListPolicy, Schedule, ScheduleOptions } from "../../../schedules/mod.ts";
+import type {
+  ListPolicy,
+  Schedule,
+  ScheduleDefinition,
+  ScheduleOptions,
+} from "../../../schedules/mod.ts";
 import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
@@ -42,9 +47,12 @@ export interface TrainOptions {
   readonly microBatches?: number;
   /** Workers of the pipeline, D. Default 1. */
   readonly workers?: number;
-  /** A schedule's name, or a schedule of one's own for the same workers and micro-batches. */
-  readonly schedule?: string | Schedule;
-  /** Options of a schedule that is given by name: `pipelineLimit`, `order` and the like. */
+  /**
+   * A schedule's name, the definition of one's own, or one that is made, for the same workers and
+   * micro-batches. Default `1f1b`.
+   */
+  readonly schedule?: string | ScheduleDefinition | Schedule;
+  /** Options of the schedule: `pipelineLimit`, `order` and the like; it must read all of them. */
   readonly scheduleOptions?: Partial<ScheduleOptions>;
   /**
    * How a schedule's lists are followed: `elastic` runs a later action where the next is not ready,

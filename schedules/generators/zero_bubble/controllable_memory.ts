@@ -2,9 +2,10 @@
 
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { defineSchedule } from "../../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
+import { requireOption } from "../../definition/require_option.ts";
 import { inSlotOrder, type SlottedAction } from "../../definition/slots.ts";
 
 /** The slots of F and I of both stages of worker r for micro-batch 0; six slots on for each more. */
@@ -98,6 +99,7 @@ function vPlace(name: string) {
 /** V-Half (Qi et al. 2024, "Pipeline parallelism with controllable memory"), by the plain rule. */
 export const vHalf = defineSchedule({
   name: "v-half",
+  reads: [],
   summary: "split backward in a V: about half of 1f1b's activations",
   closedForm: vHalfForm,
   place: vPlace("v-half"),
@@ -107,6 +109,7 @@ export const vHalf = defineSchedule({
 /** V-Min (the same paper), by the plain rule. */
 export const vMin = defineSchedule({
   name: "v-min",
+  reads: [],
   summary: "split backward in a V: about a third of 1f1b's activations",
   closedForm: vMinForm,
   place: vPlace("v-min"),

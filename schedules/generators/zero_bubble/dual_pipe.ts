@@ -2,9 +2,10 @@
 
 import { type Action, B, F, I, overlap, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { defineSchedule } from "../../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
+import { requireOption } from "../../definition/require_option.ts";
 
 /** What a worker does for one of its two streams: its stage, and the first of its micro-batches. */
 interface Stream {
@@ -110,6 +111,7 @@ function dualIdle(gaps: number, costs: UniformCosts): Partial<ClosedForm> {
 /** DualPipe (DeepSeek-V3, 2024): a pipe in each direction; pipe 0 takes the first N/2. */
 export const dualPipe = defineSchedule({
   name: "dualpipe",
+  reads: [],
   summary: "a pipe in each direction, forwards and backwards overlapped; two copies of the model",
   closedForm: dualPipeForm,
   place({ workers, microBatches }) {
@@ -140,6 +142,7 @@ export const dualPipe = defineSchedule({
 /** DualPipeV ("cut in half"): the same steps with both halves of one copy laid in a V. */
 export const dualPipeV = defineSchedule({
   name: "dualpipe-v",
+  reads: [],
   summary: "DualPipe with one copy of the model, its stages in a V",
   closedForm: dualPipeVForm,
   place(options) {

@@ -2,9 +2,10 @@
 
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { defineSchedule } from "../../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import { linear } from "../../definition/placements.ts";
+import { requireOption } from "../../definition/require_option.ts";
 
 /**
  * The order of a worker: `warmUp` forwards; then I, a W where as many activations are held as may
@@ -62,6 +63,7 @@ export function zeroBubbleH2Form(
 /** ZB-H1 (Qi et al. 2024): a third of 1F1B's bubbles, its first worker's activations on all. */
 export const zeroBubbleH1 = defineSchedule({
   name: "zb-h1",
+  reads: [],
   summary: "split backward: a third of 1f1b's bubbles, D activations on every worker",
   closedForm: zeroBubbleH1Form,
   place(options) {
@@ -77,6 +79,7 @@ export const zeroBubbleH1 = defineSchedule({
 /** ZB-H2 (Qi et al. 2024): no bubbles but those at the two ends, for twice the activations. */
 export const zeroBubbleH2 = defineSchedule({
   name: "zb-h2",
+  reads: [],
   summary: "split backward: no bubbles between first and last action, 2D - 1 activations",
   closedForm: zeroBubbleH2Form,
   place(options) {

@@ -2,9 +2,10 @@
 
 import { type Action, F, I, W } from "../../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
-import { defineSchedule, requireOption } from "../../definition/define_schedule.ts";
+import { defineSchedule } from "../../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
+import { requireOption } from "../../definition/require_option.ts";
 
 /**
  * Holds for tF = tI = tW: no idle time between a worker's first and last action, and the workers
@@ -41,6 +42,7 @@ function vStages(worker: number, workers: number) {
 /** ZB-V (Qi et al. 2024): stages r and 2P-1-r on worker r, so that the loss is on worker 0. */
 export const zeroBubbleV = defineSchedule({
   name: "zb-v",
+  reads: [],
   summary: "split backward, two stages on each worker in a V: no bubbles with D activations",
   closedForm: zeroBubbleVForm,
   place(options) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { scheduleCommand } from "../../../console/mod.ts";
-import { scheduleNames } from "../../../schedules/mod.ts";
+import { scheduleDefinitions, scheduleNames } from "../../../schedules/mod.ts";
 
 function run(line: string, files: Record<string, string> = {}) {
   return scheduleCommand(line.split(" "), { readTextFile: (path) => files[path]! });
@@ -71,13 +71,14 @@ Deno.test("list names every schedule with a line", () => {
   assert.deepEqual(lines.map((line) => line.split(" ")[0]), scheduleNames());
   const entries = JSON.parse(run("list --format json").output) as { name: string }[];
   assert.deepEqual(entries.map(({ name }) => name), scheduleNames());
+  assert.match(run("list").output, /^dapple +another name of 1f1b$/m);
 });
 
 Deno.test("compare puts the fewest bubbles first and says what does not fit", () => {
   const records = JSON.parse(run("compare --workers 8 --micro-batches 16 --format json").output);
   const ratios = records.map(({ bubbleRatio }: { bubbleRatio: number }) => bubbleRatio);
   assert.deepEqual(ratios, ratios.toSorted((a: number, b: number) => a - b));
-  assert.equal(records.length, scheduleNames().length);
+  assert.equal(records.length, scheduleDefinitions.length); // and no alias
   const hops = Object.fromEntries(
     records.map(({ name, hops }: { name: string; hops: number }) => [name, hops]),
   );
@@ -132,6 +133,15 @@ Deno.test("sums in descending order can be looked at, with a note", () => {
   assert.match(output, /cannot be trained with: worker 0 runs 0B0 after a later micro-batch\n$/);
 });
 
+Deno.test("a file of lists reads no options, and has its own size", () => {
+  const files = { "mine.csv": "0F0,0B0\n" };
+  assert.match(run("mine.csv --workers 1 --micro-batches 1 --send 1", files).output, /^mine: 1 w/);
+  assert.throws(() => run("mine.csv --waves 2", files), /mine: it does not read waves$/);
+  assert.throws(() => run("mine.csv --workers 2", files), {
+    message: "Cannot show mine.csv: --workers must be 1, as in the file, or left out, received 2",
+  });
+});
+
 Deno.test("the file to write to is handed on", () => {
   const { out } = run("1f1b --workers 2 --micro-batches 2 --format svg --out x.svg");
   assert.equal(out, "x.svg");
@@ -176,6 +186,7 @@ const BAD: readonly [string, string, RegExp][] = [
   ["dualpipe --workers 4 --micro-batches 4", "RangeError", /even and at least 8 for 4 workers/],
   ["list --format svg", "RangeError", /--format must be grid or json, received svg/],
   ["compare --workers 2 --micro-batches 2 --format csv", "RangeError", /grid or json/],
+  ["1f1b --workers 2 --micro-batches 2 --waves 3", "RangeError", /not read waves; .*: hanayo, se/],
   ["nonesuch --workers 2 --micro-batches 2", "RangeError", /name must be one of gpipe/],
 ];
 

@@ -67,6 +67,11 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--order lifo", /--order: it must be one of fifo, backward-first, received "lifo"/],
   ["--heads 3", /hidden must be divisible by heads, received hidden 16 and heads 3/],
   ["--workers 4", /into 4 stages: .*between 1 and its 3 layers/],
+  [
+    "--schedule 1f1b --waves 3",
+    /schedule 1f1b: it does not read waves; schedules that do: hanayo,/,
+  ],
+  ["--send 1", /the schedule message-driven: it does not read costs; schedules that do: .*search/],
   ["--schedule chimera --workers 3", /the schedule chimera: workers must be even, received 3/],
   ["--schedule hanayo --micro-batches 3", /microBatches must be a multiple of the 2 workers/],
   ["--text a.txt", /the data must come from one file, received --text and --tokens/],
@@ -148,6 +153,10 @@ Deno.test("action lists that cannot run are refused, and flags that say somethin
     assert.match(
       await refusal([...train, "--schedule", "1f1b"]),
       /the schedule must come from one place, received --schedule and --schedule-file/,
+    );
+    assert.match(
+      await refusal([...train, "--waves", "2", "--steps", "1"]),
+      /schedule mine: it does not read waves;/,
     );
     const { code, stderr } = await runTrain([...train, "--workers", "3"]);
     assert.deepEqual([code, stderr], [2, other.replace("FLAG", "workers") + "\n"]);

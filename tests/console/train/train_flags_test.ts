@@ -60,7 +60,7 @@ Deno.test("sizes are bytes, or have a unit of 1024", async () => {
 
 Deno.test("the parameters of a schedule are those of troupe schedule", async () => {
   const { scheduleOptions } = await optionsOf(
-    "--pipelines 2 --scale doubling --chunks 3 --waves 4 --pipeline-limit 5 --order fifo " +
+    "--schedule search --pipelines 2 --scale doubling --chunks 3 --waves 4 --pipeline-limit 5 --order fifo " +
       "--activation-limit 1.5 --weight-limit 2 --forward 1,2 --backward 4 --input 2 --weight 2 " +
       "--overlap 3.5 --send 0.1",
   );
@@ -80,7 +80,7 @@ Deno.test("the parameters of a schedule are those of troupe schedule", async () 
 Deno.test("a run that goes on inherits what its numbers depend on, not how it runs", async () => {
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +
-    "--recompute-interval 2 --emulate-link 1,1 --pipelines 2";
+    "--recompute-interval 2 --emulate-link 1,1 --schedule chimera --workers 4 --pipelines 2";
   const { remembered } = await readTrainFlags(given.split(" "));
   const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
   const kept = Object.fromEntries(names.map((name) => [name, remembered[name as "clip"]]));

@@ -7,7 +7,8 @@
 import { digestOf } from "./digest.ts";
 import type { SimulationFailure } from "./failure.ts";
 import type { StepRecord } from "./journal/recorder.ts";
-import { type Run, type Scenario, simulate, type SimulateOptions } from "./simulate.ts";
+import { simulate } from "./simulate.ts";
+import type { Run, Scenario, SimulateOptions } from "./simulated_run.ts";
 import { portfolio } from "./strategies/portfolio.ts";
 import { FIRST_EXPECTED_STEPS, type Strategy } from "./strategies/strategy.ts";
 

@@ -43,15 +43,15 @@ export {
   type ShrinkOptions,
   type Shrunk,
 } from "./shrink/shrink.ts";
+export { simulate } from "./simulate.ts";
 export {
   HANG_MS,
   MAX_STEPS,
   RACE_MS,
   type Run,
   type Scenario,
-  simulate,
   type SimulateOptions,
-} from "./simulate.ts";
+} from "./simulated_run.ts";
 export type { PowerFailure } from "./disk/disk_image.ts";
 export {
   type DiskFault,
@@ -65,4 +65,5 @@ export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
 export { TRAPPED, type Trapped, TRAPPED_MODULES, type TrappedModule } from "./traps/trapped.ts";
 export { DeterminismError, exempt } from "./traps/traps.ts";
-export type { Check, Settling, View, World } from "./world.ts";
+export type { Check, View } from "./view.ts";
+export type { Settling, World } from "./world.ts";

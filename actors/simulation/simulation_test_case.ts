@@ -7,7 +7,7 @@
 import { type Exploration, explore } from "./explore.ts";
 import { SimulationError } from "./failure.ts";
 import { describeFailedRun } from "./report.ts";
-import type { Scenario } from "./simulate.ts";
+import type { Scenario } from "./simulated_run.ts";
 import { shrink, type ShrinkOptions } from "./shrink/shrink.ts";
 
 /**

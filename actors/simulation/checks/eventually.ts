@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Check, View } from "../world.ts";
+import type { Check, View } from "../view.ts";
 
 /** When something has to come true, and by when. */
 export interface EventuallyOptions {

@@ -15,7 +15,7 @@ import {
   NO_FAULTS,
 } from "../faults/faults.ts";
 import type { Decision } from "../journal/recorder.ts";
-import { RACE_MS, type SimulateOptions } from "../simulate.ts";
+import { RACE_MS, type SimulateOptions } from "../simulated_run.ts";
 import type { DiskFault } from "../disk/simulated_disk.ts";
 import { fifo } from "../strategies/fifo.ts";
 import { deviate } from "../strategies/replay.ts";

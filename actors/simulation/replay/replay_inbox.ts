@@ -8,7 +8,7 @@ import type { ActorFactory, ActorSpec, Message } from "../../runtime/mod.ts";
 import { Alone, type AnyFactory, type Init } from "./replayed_actor.ts";
 import { type Journal, payloadOf, readJournal } from "../journal/journal.ts";
 import type { StepRecord } from "../journal/recorder.ts";
-import { HANG_MS } from "../simulate.ts";
+import { HANG_MS } from "../simulated_run.ts";
 import { setTraps } from "../traps/traps.ts";
 
 /** Which actor is replayed, and how. */

@@ -9,7 +9,8 @@ import { type Journal, readJournal } from "../journal/journal.ts";
 import { packageVersion } from "../journal/journal_writer.ts";
 import { hashModules } from "../journal/module_hashes.ts";
 import type { StepRecord } from "../journal/recorder.ts";
-import { type Run, type Scenario, simulate, type SimulateOptions } from "../simulate.ts";
+import { simulate } from "../simulate.ts";
+import type { Run, Scenario, SimulateOptions } from "../simulated_run.ts";
 import { describeCandidate, ReplayError, replayOf } from "../strategies/replay.ts";
 import { type Strategy, WAIT } from "../strategies/strategy.ts";
 

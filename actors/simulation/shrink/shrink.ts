@@ -10,7 +10,8 @@ import { begunAlready, type ExploreOptions, type Judge, judgeOf } from "../explo
 import { classOf, looseClassOf, type SimulationFailure } from "../failure.ts";
 import type { Fault } from "../faults/faults.ts";
 import type { StepRecord } from "../journal/recorder.ts";
-import { type Run, type Scenario, simulate } from "../simulate.ts";
+import { simulate } from "../simulate.ts";
+import type { Run, Scenario } from "../simulated_run.ts";
 import { portfolio } from "../strategies/portfolio.ts";
 import { describeCandidate, deviate, replayOf } from "../strategies/replay.ts";
 import { delay } from "../strategies/delay.ts";

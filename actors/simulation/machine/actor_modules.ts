@@ -1,0 +1,19 @@
+/**
+ * Modules of actors, loaded once for all runs.
+ *
+ * @module
+ */
+
+import { exempt } from "../traps/traps.ts";
+
+/** Modules that were loaded; an import that waits for nothing is still a turn. */
+const modules = new Map<string, Record<string, unknown>>();
+
+/** The exports of a module. What it does when it is first loaded is not part of any run. */
+export async function loadModule(module: string): Promise<Record<string, unknown>> {
+  const known = modules.get(module);
+  if (known) return known;
+  const exports: Record<string, unknown> = await exempt(() => import(module));
+  modules.set(module, exports);
+  return exports;
+}

@@ -55,7 +55,15 @@ export { compileLayer, type LayerOptions } from "./layers/compile_layer.ts";
 export { type Recompute, RECOMPUTE_POLICIES } from "./layers/saved_values.ts";
 export * from "./random.ts";
 export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
-export * from "./files/safetensors.ts";
+export {
+  SAFETENSORS_DTYPE_BYTES,
+  type SafetensorsDType,
+  type SafetensorsInfo,
+  type SafetensorsMetadata,
+} from "./files/safetensors/format.ts";
+export type { SafetensorsFile } from "./files/safetensors/header.ts";
+export * from "./files/safetensors/read.ts";
+export * from "./files/safetensors/write.ts";
 export type { BackwardKind, StageLayer } from "./stage/slot.ts";
 export { openStage } from "./stage/open_stage.ts";
 export { type ForwardResult, Stage } from "./stage/stage.ts";

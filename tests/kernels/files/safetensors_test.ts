@@ -9,7 +9,7 @@ import {
   type SafetensorsDType,
   type SafetensorsFile,
   type SafetensorsTensor,
-} from "../../../kernels/files/safetensors.ts";
+} from "../../../kernels/mod.ts";
 
 const DTYPES = Object.keys(SAFETENSORS_DTYPE_BYTES) as SafetensorsDType[];
 

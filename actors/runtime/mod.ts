@@ -36,6 +36,15 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
+export {
+  type ChildSpec,
+  childSpec,
+  type ChildState,
+  type RestartStrategy,
+  type Supervision,
+} from "./supervision/child_spec.ts";
+export type { BackOff, RestartLimits } from "./supervision/restarts.ts";
+export { CHILD_SUPERVISOR, type SupervisionMessage } from "./supervision/supervisor.ts";
 export { createSystem } from "./system.ts";
 export {
   MAX_DEAD_LETTERS,

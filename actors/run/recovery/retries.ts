@@ -1,14 +1,11 @@
 /**
- * How many failures a run outlives: so many of each worker within a window, after which the next try
+ * How many failures a run outlives: so many of each worker within a period, after which the next try
  * would hardly go better.
- *
- * [Note: the window] A long run meets many failures that have nothing to do with each other, so old
- * ones are forgotten, but only once the run has got on since: a step that takes an hour and always
- * fails at its end must not be tried for ever.
  *
  * @module
  */
 
+import { countRestarts, type Restarts } from "../../runtime/supervision/restarts.ts";
 import type { WorkerLost } from "../../pipeline/protocol.ts";
 
 /** A worker is gone, and with it the step under way. */
@@ -50,11 +47,9 @@ export class WedgedError extends Error {
 }
 
 /** Failures that are older are forgotten when the run has got on since. */
-const WINDOW_MS = 600_000;
+const PERIOD_MS = 600_000;
 
-/** The first try comes at once, the second after so long, each further one after twice as long. */
-const FIRST_WAIT_MS = 50;
-const MAX_WAIT_MS = 5000;
+const BACK_OFF = { firstMs: 50, maxMs: 5000 } as const;
 
 /** What decides. */
 export interface RetryOptions {
@@ -83,15 +78,18 @@ export interface Retries {
 export function openRetries(
   { retries, canKill, now = () => performance.now() }: RetryOptions,
 ): Retries {
-  const failures = new Map<string, { readonly at: number; readonly progress: number }[]>();
-  let progress = 0, lastMessage: string | undefined;
+  const workers = new Map<string, Restarts>();
+  let lastMessage: string | undefined;
+  const countOf = (worker: string) => {
+    const known = workers.get(worker);
+    if (known) return known;
+    const count = countRestarts({ intensity: retries, periodMs: PERIOD_MS, backOff: BACK_OFF });
+    workers.set(worker, count);
+    return count;
+  };
   return {
     failed({ lost }) {
-      const { worker, message, kind, isWedged } = lost, at = now();
-      const recent = (failures.get(worker) ?? []).filter((failure) =>
-        at - failure.at < WINDOW_MS || failure.progress === progress
-      );
-      failures.set(worker, [...recent, { at, progress }]);
+      const { worker, message, kind, isWedged } = lost, waitMs = countOf(worker).failed(now());
       // What a handler throws twice at the same action, it would throw a third time.
       const isSame = kind !== "exit" && message === lastMessage;
       lastMessage = message;
@@ -99,10 +97,7 @@ export function openRetries(
       // The others are ended like any that fails: another run can begin where this one was.
       const ended = { ...lost, isWedged: false };
       if (retries === 0 || isSame) throw new WorkerLostError(ended);
-      if (recent.length < retries) {
-        const before = recent.length;
-        return before === 0 ? 0 : Math.min(MAX_WAIT_MS, FIRST_WAIT_MS * 2 ** (before - 1));
-      }
+      if (waitMs !== undefined) return waitMs;
       throw new WorkerLostError({
         ...ended,
         message:
@@ -110,7 +105,7 @@ export function openRetries(
       });
     },
     gotOn() {
-      progress++;
+      for (const count of workers.values()) count.gotOn();
       lastMessage = undefined;
     },
   };

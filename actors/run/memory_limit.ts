@@ -5,7 +5,7 @@
  * @module
  */
 
-import { bestRecomputeInterval, type DeviceName } from "../../kernels/mod.ts";
+import { bestRecomputeInterval, type DeviceName, hasOwnMemory } from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { type CompiledRun, type CompileOptions, compileRun } from "./compile_run.ts";
 import { limitedBytes, type WorkerMemory } from "./memory_plan.ts";
@@ -23,7 +23,7 @@ const FP16: Change = { flags: "--precision fp16", options: { precision: "fp16" }
 /** Changes from the one that costs least time to the one that costs most. */
 function changesFor(layers: number, workers: number, name: DeviceName): Change[] {
   const recomputeInterval = bestRecomputeInterval(layers, workers);
-  const offload: Change[] = name === "wasm"
+  const offload: Change[] = hasOwnMemory(name)
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];
   const segments: Change = {

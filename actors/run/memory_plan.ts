@@ -11,6 +11,7 @@
 
 import {
   type DeviceName,
+  hasOwnMemory,
   planMemory,
   type StageMemory,
   type StageOptions,
@@ -27,7 +28,7 @@ export interface WorkerMemory extends StageMemory {
 
 /** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
 export function limitedBytes({ device, host }: StageMemory, name: DeviceName): number {
-  return totalBytes(device) + (name === "wasm" ? 0 : totalBytes(host));
+  return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
 }
 
 /** All bytes of a pipeline, wherever they lie. */

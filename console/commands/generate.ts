@@ -8,6 +8,7 @@ import {
   bytesTokenizer,
   checkTokens,
   compileModel,
+  DEVICE_NAMES,
   generateText,
   type Gpt2Config,
   gpt2Logits,
@@ -38,7 +39,7 @@ const FLAGS = {
   },
   device: {
     kind: "choice",
-    choices: ["auto", "native", "wasm", "reference"],
+    choices: ["auto", ...DEVICE_NAMES],
     default: "auto",
     help: "what computes",
   },

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { DEVICE_NAMES, GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type FlagValues, type GivenFlags, helpLines } from "../flags/flags.ts";
 import { readLink, readLossScale, readPositive, readSize } from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
@@ -124,7 +124,7 @@ const RUNNING_FLAGS = {
   steps: { kind: "integer", default: 600, help: "optimizer steps of the whole run" },
   device: {
     kind: "choice",
-    choices: ["auto", "native", "wasm", "reference"],
+    choices: ["auto", ...DEVICE_NAMES],
     default: "auto",
     help: "what computes",
   },

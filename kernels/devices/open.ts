@@ -1,5 +1,5 @@
 /**
- * Chooses a device by name.
+ * The devices by name: each is an entry of one table, and nothing else asks which one it is.
  *
  * @module
  */
@@ -26,6 +26,48 @@ export interface DeviceOptions {
   library?: string;
   /** Receives lines for the user: the choice that `auto` makes, a download that starts. */
   announce?: (line: string) => void;
+}
+
+/** What is to be known of a device before it is opened. */
+interface DeviceEntry {
+  /** Whether tensors lie in a memory of its own, apart from that of the host. */
+  readonly hasOwnMemory: boolean;
+  /**
+   * Finds what the device needs on this machine; absent where that is nothing.
+   *
+   * @throws {Error} when it is not there.
+   */
+  readonly find?: (announce: (line: string) => void) => Promise<{ readonly library: string }>;
+  /** Opens the device. */
+  readonly open: (options: DeviceOptions) => Promise<Device>;
+}
+
+const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
+  native: { hasOwnMemory: false, find: findNative, open: openNative },
+  wasm: { hasOwnMemory: true, open: openWasm },
+  reference: { hasOwnMemory: false, open: openReference },
+};
+
+/** What `auto` tries, one after the other. */
+const AUTO: readonly DeviceName[] = ["native", "wasm"];
+
+const isDeviceName = (name: string): name is DeviceName => Object.hasOwn(DEVICES, name);
+
+/**
+ * Whether tensors of a device lie in a memory of its own, so that a limit of it does not count what
+ * rests on the host.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hasOwnMemory } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(hasOwnMemory("wasm")); // its heap
+ * assert.ok(!hasOwnMemory("native"));
+ * ```
+ */
+export function hasOwnMemory(name: DeviceName): boolean {
+  return DEVICES[name].hasOwnMemory;
 }
 
 /** A choice of device that other isolates can repeat without looking again. */
@@ -61,30 +103,37 @@ export async function resolveDevice(
   name: string,
   announce: (line: string) => void = () => {},
 ): Promise<DeviceChoice> {
-  if (name === "native") return await resolveNative(announce);
-  if (name === "wasm" || name === "reference") return { name };
-  if (name !== "auto") {
-    throw new RangeError(
-      `Cannot open a device: its name must be auto, ${DEVICE_NAMES.join(", ")}, received "${name}"`,
-    );
-  }
+  if (name === "auto") return await firstDevice(AUTO, announce);
+  if (isDeviceName(name)) return { name, ...await DEVICES[name].find?.(announce) };
+  throw new RangeError(
+    `Cannot open a device: its name must be auto, ${DEVICE_NAMES.join(", ")}, received "${name}"`,
+  );
+}
+
+/** The first device that this machine has. */
+async function firstDevice(
+  names: readonly DeviceName[],
+  announce: (line: string) => void,
+  reasons = "",
+): Promise<DeviceChoice> {
+  const [name, ...others] = names as readonly [DeviceName, ...DeviceName[]];
   try {
-    const choice = await resolveNative(announce);
-    announce("device native");
+    const choice = await resolveDevice(name, announce);
+    announce(`device ${name}${reasons}`);
     return choice;
   } catch (error) {
     // It may well be there: another device, and with it other bits, must not depend on that.
-    if (error instanceof Deno.errors.Interrupted) throw error;
-    announce(`device wasm (native is not available: ${(error as Error).message})`);
-    return { name: "wasm" };
+    if (error instanceof Deno.errors.Interrupted || others.length === 0) throw error;
+    const reason = ` (${name} is not available: ${(error as Error).message})`;
+    return await firstDevice(others, announce, reasons + reason);
   }
 }
 
 /** Finds the library and opens it once, to learn whether it loads. */
-async function resolveNative(announce: (line: string) => void): Promise<DeviceChoice> {
+async function findNative(announce: (line: string) => void): Promise<{ library: string }> {
   const library = await nativeLibraryPath(announce);
   (await openNative({ library })).close();
-  return { name: "native", library };
+  return { library };
 }
 
 /**
@@ -106,16 +155,8 @@ async function resolveNative(announce: (line: string) => void): Promise<DeviceCh
  * ```
  */
 export async function openDevice(name: string, options: DeviceOptions = {}): Promise<Device> {
-  const { library, announce, ...rest } = options;
-  const choice = name === "native" && library !== undefined
-    ? { name: "native" as const, library }
-    : await resolveDevice(name, announce);
-  switch (choice.name) {
-    case "native":
-      return await openNative({ ...rest, ...choice });
-    case "wasm":
-      return await openWasm();
-    case "reference":
-      return await openReference();
-  }
+  const choice = isDeviceName(name) && options.library !== undefined
+    ? { name }
+    : await resolveDevice(name, options.announce);
+  return await DEVICES[choice.name].open({ ...options, ...choice });
 }

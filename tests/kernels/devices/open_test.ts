@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
-import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+import { DEVICE_NAMES, openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
   const lines: string[] = [];
@@ -10,11 +10,18 @@ Deno.test("auto is native where its library loads, and says so", async () => {
 });
 
 Deno.test("a choice opens the same device without looking again", async () => {
-  for (const name of ["native", "wasm", "reference"]) {
+  for (const name of DEVICE_NAMES) {
     const choice = await resolveDevice(name);
     const device = await openDevice(choice.name, choice);
     assert.equal(device.name, name);
     device.close();
+  }
+});
+
+Deno.test("every device that can be chosen has a test file that runs the whole contract", async () => {
+  for (const name of DEVICE_NAMES) {
+    const text = await Deno.readTextFile(new URL(`./${name}_test.ts`, import.meta.url));
+    assert.ok(text.includes(`testContract("${name}"`), name);
   }
 });
 

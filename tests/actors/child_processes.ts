@@ -1,16 +1,33 @@
-/** The processes that this one has started, on Linux. */
+/** The processes that somebody has started, on Linux. */
 
 /** Ids of the processes that `parent` has started and that are still there. */
-export function childProcesses(parent = Deno.pid): number[] {
-  const ids = [...Deno.readDirSync("/proc")].map(({ name }) => Number(name)).filter(
-    Number.isInteger,
-  );
-  return ids.filter((id) => {
-    try {
-      const fields = Deno.readTextFileSync(`/proc/${id}/stat`).split(") ")[1]!.split(" ");
-      return Number(fields[1]) === parent && fields[0] !== "Z";
-    } catch {
-      return false; // it has ended meanwhile
-    }
-  });
+export function childProcesses(parent: number): number[] {
+  const ids = [...Deno.readDirSync("/proc")].map(({ name }) => Number(name));
+  return ids.filter((id) => Number.isInteger(id) && isChild(id, parent));
+}
+
+function isChild(id: number, parent: number): boolean {
+  try {
+    const fields = Deno.readTextFileSync(`/proc/${id}/stat`).split(") ")[1]!.split(" ");
+    return Number(fields[1]) === parent && fields[0] !== "Z";
+  } catch {
+    return false; // it has ended meanwhile
+  }
+}
+
+const started: number[] = [];
+
+const { spawn } = Deno.Command.prototype;
+Deno.Command.prototype.spawn = function (): Deno.ChildProcess {
+  const child = spawn.call(this);
+  started.push(child.pid);
+  return child;
+};
+
+/**
+ * Ids of the processes that this test file has started and that are still there. With `--parallel`
+ * each file has a thread, and processes are children of all threads.
+ */
+export function startedProcesses(): number[] {
+  return started.filter((id) => isChild(id, Deno.pid));
 }

@@ -7,7 +7,7 @@ import { Pulse } from "../../../actors/runtime/isolate/pulse.ts";
 import { createSystem } from "../../../actors/mod.ts";
 import { train, type TrainOptions } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { childProcesses } from "../child_processes.ts";
+import { startedProcesses } from "../child_processes.ts";
 import { batchesOf, outcome, type Sizes, SMALL } from "../runs.ts";
 
 /** Calls `look` by hand in place of a timer. */
@@ -160,7 +160,7 @@ for (const moment of ["a step", "a save", "an evaluation"] as const) {
       ) {
         // What follows the second step is what the moment says.
         if (event.type === "step" && event.step === 2 && stopped === 0) {
-          stopped = childProcesses().at(-1)!;
+          stopped = startedProcesses().at(-1)!;
           Deno.kill(stopped, "SIGSTOP");
         }
         if (event.type === "end") hash = event.weightsHash;
@@ -171,7 +171,7 @@ for (const moment of ["a step", "a save", "an evaluation"] as const) {
         told.join("\n"),
         new RegExp(`^${what[moment]} stalled.*does not answer.*going on`),
       );
-      assert.ok(!childProcesses().includes(stopped));
+      assert.ok(!startedProcesses().includes(stopped));
       await Deno.remove(directory, { recursive: true });
     },
   });

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { type TrainOptions, type WorkerFault } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { childProcesses } from "../child_processes.ts";
+import { startedProcesses } from "../child_processes.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 
 const SEED = 11;
@@ -162,10 +162,10 @@ Deno.test({
   ignore: Deno.build.os !== "linux",
   async fn() {
     await endedFromOutside((random) => {
-      const children = childProcesses();
+      const children = startedProcesses();
       if (children.length > 0) Deno.kill(children[random(children.length)]!, "SIGKILL");
     }, { isolation: "process" });
-    assert.deepEqual(childProcesses(), []);
+    assert.deepEqual(startedProcesses(), []);
   },
 });
 

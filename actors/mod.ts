@@ -6,7 +6,13 @@
 
 export * from "./commit/all_reduce/mod.ts";
 export * from "./checkpoints/mod.ts";
+export type { SyncStrategy } from "./commit/eager_stages.ts";
+export * from "./commit/gradient_norm.ts";
+export * from "./commit/mean_loss.ts";
+export { areFinite } from "./commit/non_finite.ts";
+export * from "./former_names.ts";
 export * from "./run/engines/engine.ts";
+export { trainedTies, withoutAliases } from "./run/engines/tied_parameters.ts";
 export type { WorkerFault } from "./pipeline/worker/faults.ts";
 export * from "./pipeline/layout.ts";
 export * from "./pipeline/emulated_link.ts";
@@ -15,6 +21,9 @@ export * from "./run/memory_plan.ts";
 export * from "./run/plan.ts";
 export type { PolicyData } from "./pipeline/policy_data.ts";
 export * from "./pipeline/protocol.ts";
+export * from "./pipeline/step.ts";
+export * from "./pipeline/step_plan.ts";
+export * from "./pipeline/update_policy.ts";
 export * from "./run/recovery/recovery.ts";
 export type { RetryOptions } from "./run/recovery/retries.ts";
 export * from "./rehearsal/mod.ts";

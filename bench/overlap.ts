@@ -5,9 +5,10 @@
  * @module
  */
 
-import type { Engine, SyncStrategy } from "../actors/run/engines/engine.ts";
+import type { Engine } from "../actors/run/engines/engine.ts";
+import type { SyncStrategy } from "../actors/commit/eager_stages.ts";
 import { openPipeline } from "../actors/run/engines/pipeline.ts";
-import type { TracedAction } from "../actors/pipeline/protocol.ts";
+import type { TracedAction } from "../actors/pipeline/step.ts";
 import { prepareRun } from "../actors/run/options/prepare_run.ts";
 import { gpt2 } from "../kernels/mod.ts";
 import { print } from "../console/print.ts";

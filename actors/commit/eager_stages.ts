@@ -5,7 +5,13 @@
  */
 
 import { analyze, type ListedSchedule, parts, type Schedule } from "../../schedules/mod.ts";
-import type { SyncStrategy } from "../run/engines/engine.ts";
+
+/**
+ * When the all-reduce of a stage starts (Chimera, section 3.2): after the last backward of all
+ * stages, after the last backward of this stage, or the latter only where the workers have idle
+ * time before their own end, so that it does not keep them from computing.
+ */
+export type SyncStrategy = "end" | "eager" | "eager-opt";
 
 /**
  * The stages whose all-reduce starts after their own last backward, in place of the step's.

@@ -7,6 +7,7 @@
 import { delay } from "@std/async/delay";
 import type { StageState } from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
+import type { GradientSquares } from "./gradient_norm.ts";
 import { type LossScale, type LossScaleState, SCALE_MIN, SKIPS_MAX } from "./loss_scale.ts";
 
 /** A run that cannot go on: a loss, a gradient or a weight that is not finite. */
@@ -54,6 +55,15 @@ export function allSkipped(
   return new NonFiniteError(
     `Cannot end after ${steps} steps: some must have been taken, received an overflow in each under the loss scale ${lossScale}; ${remedy}`,
   );
+}
+
+/** Whether all losses, and the sums of squares of all updates, are finite. */
+export function areFinite(
+  losses: readonly Float32Array[],
+  updates: readonly GradientSquares[],
+): boolean {
+  return losses.every((samples) => samples.every(Number.isFinite)) &&
+    updates.every((squares) => squares.values().every(Number.isFinite));
 }
 
 /** Numbers that are looked at in one turn of the event loop: about a millisecond. */

@@ -28,7 +28,7 @@ export type LinkMessage<P extends Message> =
   | { readonly type: "LinkDue" };
 
 /** Both ends of the links of one worker. */
-export interface Link<P extends Message> {
+export interface EmulatedLink<P extends Message> {
   /** Sends to another worker; the arrays that are transferred are what takes time. */
   send(to: ActorRef<P | LinkMessage<P>>, message: P, options: SendOptions): void;
   /** Takes a message that is on its way. */
@@ -38,10 +38,10 @@ export interface Link<P extends Message> {
 }
 
 /** Opens the links of a worker; with no options a message arrives as fast as the runtime can. */
-export function openLink<P extends Message>(
+export function openEmulatedLink<P extends Message>(
   ctx: Context<P | LinkMessage<P>>,
   options: LinkOptions | undefined,
-): Link<P> {
+): EmulatedLink<P> {
   /** When the link to each worker is free. */
   const freeAt = new Map<string, number>();
   const underWay: { arrivesAt: number; message: P; land: () => void }[] = [];

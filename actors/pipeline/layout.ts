@@ -54,23 +54,3 @@ export function copiesOf(
       }),
   );
 }
-
-/** The micro-batches of a step that one data-parallel replica computes. */
-export interface Share {
-  /** The global id of its first micro-batch; the others follow. */
-  readonly first: number;
-  /** For each of its micro-batches the replica of the pipeline that computes it. */
-  readonly pipeOf: readonly number[];
-}
-
-/**
- * Deals `count` micro-batches to the replicas: consecutive ids, sizes that differ by one at most.
- *
- * @returns how many each replica gets.
- */
-export function dealMicroBatches(count: number, replicas: number): number[] {
-  return Array.from(
-    { length: replicas },
-    (_, r) => Math.floor((r + 1) * count / replicas) - Math.floor(r * count / replicas),
-  );
-}

@@ -1,24 +1,34 @@
 /**
- * The messages of a training run. A change that an older peer cannot read raises the version.
+ * The messages of a training run, with or without flushes. A change that an older peer cannot read
+ * raises the version.
  *
  * One step: supervisor —Begin→ all workers; —Inject→ worker of stage 0 → F → Activation → … → last
- * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next. A copy of
- * a stage that has had all its B sends GradientsReady, its vote; the supervisor answers with Reduce
- * (add the gradients of all copies), and once all votes are in with Commit (step the optimizer) or
- * Abort. Reduced and StepDone close the step.
+ * stage: F, Loss and B → Gradient → … → stage 0: B, Credit → supervisor injects the next.
+ *
+ * With a flush, a copy of a stage that has had all its B sends GradientsReady, its vote; the
+ * supervisor answers with Reduce (add the gradients of all copies), and once all votes are in with
+ * Commit (step the optimizer) or Abort. Reduced and StepDone close the step.
+ *
+ * Without, a stage steps its weights by itself, and StepDone says that it has had all updates of a
+ * step, while later ones are under way; Drain lets the pipe run empty, and Drained says that it has.
+ *
+ * Which message has a meaning in which state of its receiver: `worker/worker_states.ts` and
+ * `supervisor/supervisor_states.ts`.
  *
  * @module
  */
-
 import type { Batch, MessageArray, StageMemory, StageState } from "../../kernels/mod.ts";
 import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
-import type { Share } from "./layout.ts";
+import type { GradientSquares } from "../commit/gradient_norm.ts";
 import type { LinkMessage } from "./emulated_link.ts";
 import type { PolicyData } from "./policy_data.ts";
+import type { StepRequest, TracedAction } from "./step.ts";
+import type { MicroBatchShare, StepPlan } from "./step_plan.ts";
+import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 3;
+export const PROTOCOL_VERSION = 4;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
@@ -66,16 +76,21 @@ export type WorkerMessage =
     readonly supervisor: ActorRef<SupervisorMessage>;
     readonly workers: readonly ActorRef<WorkerMessage>[];
   }
-  /** A step begins. What arrives earlier from faster workers waits. */
+  /**
+   * A step begins. What arrives earlier from faster workers waits. Its micro-batches are counted
+   * from 0 since the pipe was empty.
+   */
   | {
     readonly type: "Begin";
     /** Counts the steps tried; a step that is tried again has another round. */
     readonly round: number;
-    readonly share: Share;
+    readonly share: MicroBatchShare;
     /** Where it is not the policy that the worker was made with. */
     readonly policy?: PolicyData | undefined;
-    /** Factor of the loss: the loss scale over the predictions of the step. */
-    readonly lossScale: number;
+    /** For each micro-batch of the share the factor of its loss. */
+    readonly lossScales: readonly number[];
+    /** The updates that each stage makes by itself; none with a flush. */
+    readonly updates?: LocalUpdates | undefined;
   }
   /** A micro-batch enters stage 0. Its fields travel with the activations to the last stage. */
   | {
@@ -99,6 +114,8 @@ export type WorkerMessage =
   }
   /** Leave the weights as they are: the step is not taken, by nobody. */
   | { readonly type: "Abort" }
+  /** No more steps begin: run the backwards that are left, and say so. */
+  | { readonly type: "Drain" }
   /** To itself: step one bucket. */
   | { readonly type: "StepBucket" }
   | LinkMessage<PeerMessage>
@@ -115,13 +132,6 @@ export interface WorkerReport {
   readonly ready: readonly string[];
 }
 
-/** What a worker of any schedule sends to its supervisor. */
-export type FromAnyWorker =
-  /** It knows the others, and its stages are compiled. */
-  | { readonly type: "Ready"; readonly worker: number }
-  /** Its weights and moments. */
-  | { readonly type: "Saved"; readonly worker: number; readonly state: StageState };
-
 /** Nobody has been at work for so long, in milliseconds, and answers are waited for. */
 export interface Stalled {
   /** Which message it is. */
@@ -135,88 +145,49 @@ export type SupervisorMessage =
   /** Asks for the workers to be connected; the reply comes when all are ready. */
   | { readonly type: "Start" }
   /** Asks for one optimizer step; the reply is a {@linkcode StepOutcome}. */
-  | { readonly type: "RunStep"; readonly request: StepRequest; readonly deal: Deal }
+  | { readonly type: "RunStep"; readonly request: StepRequest; readonly plan: StepPlan }
+  /** Asks for an empty pipe; the reply comes when all steps have ended. */
+  | { readonly type: "Drain" }
   /** Asks for the losses of micro-batches without training on them. */
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
-  | FromAnyWorker
+  /** A worker knows the others, and its stages are compiled. */
+  | { readonly type: "Ready"; readonly worker: number }
+  /** The weights and moments of a worker. */
+  | { readonly type: "Saved"; readonly worker: number; readonly state: StageState }
   /** The loss of each sample of a micro-batch, by its global id. */
-  | { readonly type: "Loss"; readonly microBatch: number; readonly losses: Float32Array }
+  | {
+    readonly type: "Loss";
+    /** The step; none in an evaluation. */
+    readonly round?: number | undefined;
+    readonly microBatch: number;
+    readonly losses: Float32Array;
+  }
   /** A micro-batch of a data-parallel replica has left the pipeline; another may enter. */
   | { readonly type: "Credit"; readonly replica: number }
   /** A copy of a stage has all its gradients: its vote on the step. */
   | { readonly type: "GradientsReady"; readonly stage: number; readonly isSafe: boolean }
   /** A worker has the sums of all copies; sums of squares by parameter, from the first copies. */
-  | { readonly type: "Reduced"; readonly squares: ReadonlyMap<string, number> }
-  /** A worker has stepped all its buckets, or dropped its gradients. */
+  | { readonly type: "Reduced"; readonly squares: GradientSquares }
+  /** A worker has stepped all its buckets for a step, or dropped its gradients. */
   | {
     readonly type: "StepDone";
+    readonly round: number;
     readonly worker: number;
+    /** For each update that it made by itself the sum of squares of each parameter's gradient. */
+    readonly updates: readonly GradientSquares[];
     readonly peakActivations: number;
     readonly weights: number;
     readonly memory: StageMemory;
+    /** What it did since it told last. */
     readonly trace: readonly TracedAction[];
   }
+  /** A worker has run all backwards that were left, and its part of the pipe is empty. */
+  | { readonly type: "Drained" }
   | Stalled
   /** A worker is gone. */
   | { readonly type: "WorkerDown"; readonly down: Down };
-
-/** Something that a worker did. */
-export interface TracedAction {
-  /** An action such as `2F0`; `reduce 2` for a part of the all-reduce of stage 2; `optimizer`. */
-  readonly name: string;
-  /** When it began, in milliseconds since the epoch. */
-  readonly start: number;
-  /** When it ended, in milliseconds since the epoch. */
-  readonly end: number;
-}
-
-/** One optimizer step. */
-export interface StepRequest {
-  /** The step of the data, from 1, for reports. */
-  readonly step: number;
-  /** The step of the optimizer, from 1: steps that were not taken do not count. */
-  readonly update: number;
-  /** All micro-batches by global id. */
-  readonly microBatches: readonly Batch[];
-  /** Predictions of all of them. */
-  readonly predictions: number;
-  /** The learning rate. */
-  readonly learningRate: number;
-  /** Factor by which the loss is multiplied, so that FP16 gradients do not vanish. */
-  readonly lossScale: number;
-}
-
-/** Who computes which micro-batches of a step. */
-export interface Deal {
-  /** For each data-parallel replica. */
-  readonly shares: readonly Share[];
-  /** For each worker, where a step is smaller than the schedule is for. */
-  readonly policies?: readonly PolicyData[] | undefined;
-}
-
-/** What a step gives. */
-export interface StepOutcome {
-  /** For each micro-batch the loss of each of its samples. */
-  readonly losses: readonly Float32Array[];
-  /**
-   * For each update of the step the sum of squares of each parameter's gradient, by name: one
-   * update, but for each micro-batch one in PipeDream; none where the step was not taken.
-   */
-  readonly updates: readonly ReadonlyMap<string, number>[];
-  /** False when a loss or gradient was not finite: then no weight has changed, but without flushes
-   * all have. */
-  readonly isCommitted: boolean;
-  /** The most activations that each worker has held so far, in units of Ma (one P-th of a model). */
-  readonly peakActivations: readonly number[];
-  /** The most weights that each worker has held so far, in units of one P-th of a model. */
-  readonly weights: readonly number[];
-  /** For each worker the bytes that it holds; empty where they are not counted. */
-  readonly memory?: readonly StageMemory[];
-  /** For each worker what it did, when; empty unless the run is traced. */
-  readonly traces: readonly (readonly TracedAction[])[];
-}
 
 /** What the supervisor answers in place of anything else once a worker is gone. */
 export interface WorkerLost {
@@ -232,6 +203,3 @@ export interface WorkerLost {
 
 /** An answer of the supervisor. */
 export type Answer<T> = { readonly value: T } | { readonly lost: WorkerLost };
-
-/** Weights and moments, as they travel. */
-export type { StageState };

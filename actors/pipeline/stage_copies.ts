@@ -9,6 +9,7 @@
  */
 
 import {
+  type BackwardKind,
   type Batch,
   type Device,
   type MessageArray,
@@ -20,8 +21,9 @@ import {
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import type { StageCopy } from "./layout.ts";
-import { joinPieces, pieceOf } from "./worker/halves.ts";
-import { openStandIn, type StageKernels } from "../rehearsal/stand_in.ts";
+import { cut, join } from "./halves.ts";
+import { openStandIn } from "../rehearsal/stand_in.ts";
+import type { StageKernels } from "./stage_kernels.ts";
 
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
@@ -36,13 +38,14 @@ export interface StageCopies {
   of(stage: number, pipe: number): OpenCopy;
   /** (stage, micro-batch) activations held now. */
   readonly live: number;
-  /** F of one micro-batch. */
+  /** F of one micro-batch, with the weights as they were `age` updates ago. */
   forward(
     copy: OpenCopy,
     microBatch: number,
     input: MessageArray | undefined,
     fields: Batch,
     into: MessageArray | undefined,
+    age: number,
   ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
   /** Drops what a forward without backward has left. */
   drop(copy: OpenCopy, microBatch: number): void;
@@ -97,20 +100,21 @@ export async function openCopies(
     get live() {
       return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / halves;
     },
-    async forward({ kernels }, microBatch, input, fields, into) {
+    async forward({ kernels }, microBatch, input, fields, into, age) {
       const keys = keysOf(microBatch);
-      const pieces = halves === 1 ? [fields] : splitBatch(fields, halves);
+      const batches = halves === 1 ? [fields] : splitBatch(fields, halves);
       const outputs: MessageArray[] = [];
       for (const [i, key] of keys.entries()) {
         const { output } = await kernels.forward(
           key,
-          input && pieceOf(input, i, halves),
-          pieces[i]!,
+          input && cut(input, i, halves),
+          batches[i]!,
           halves === 1 ? into : undefined,
+          age,
         );
         outputs.push(output);
       }
-      return { output: joinPieces(outputs), isLoss: kernels.isLast };
+      return { output: join(outputs), isLoss: kernels.isLast };
     },
     drop({ kernels }, microBatch) {
       for (const key of keysOf(microBatch)) kernels.drop(key);
@@ -118,18 +122,16 @@ export async function openCopies(
     async backward({ kernels }, { kind, microBatch, half }, gradient, lossScale, into) {
       const keys = keysOf(microBatch, half), outputs: MessageArray[] = [];
       for (const [i, key] of keys.entries()) {
-        const piece = gradient && pieceOf(gradient, i, keys.length);
-        const part = kind as "B" | "I" | "W";
         const dx = await kernels.backward(
           key,
-          part,
-          piece,
+          kind as BackwardKind,
+          gradient && cut(gradient, i, keys.length),
           lossScale,
           keys.length > 1 ? undefined : into,
         );
         if (dx) outputs.push(dx);
       }
-      return outputs.length > 0 ? joinPieces(outputs) : undefined;
+      return outputs.length > 0 ? join(outputs) : undefined;
     },
   };
 }

@@ -9,7 +9,7 @@ import { type Checkpoint, readCheckpoint } from "../checkpoints/mod.ts";
 import { openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
 import type { Engine } from "../run/engines/engine.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";
-import { openSerial } from "../run/engines/serial.ts";
+import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
@@ -111,15 +111,21 @@ function recall(plan: CheckpointPlan): Promise<Recalled> {
 }
 
 async function prepare(plan: CheckpointPlan): Promise<Recalled> {
-  const prepared = prepareRehearsal(plan), engine = await openSerial(prepared.options);
+  const prepared = prepareRehearsal(plan), engine = await openSerialOf(prepared.options);
   const hash = async () => hashWeights((await engine.save()).weights);
   const hashes = [await hash()];
   for (const request of prepared.requests) {
     await engine.step(request);
+    if (savesAfter(request.step, plan)) await engine.drain?.();
     hashes.push(await hash());
   }
   await engine.close();
   return { ...prepared, hashes };
+}
+
+/** Whether a checkpoint is written after a step, before which the pipe runs empty. */
+function savesAfter(step: number, { every = 1, steps = 1 }: CheckpointPlan): boolean {
+  return step % every === 0 || step === steps;
 }
 
 /** Takes the steps after a checkpoint, and writes others, as a program does. */
@@ -129,15 +135,19 @@ async function train(
   from: Checkpoint | undefined,
   promised: Promised,
 ): Promise<string> {
-  const { every = 1, keep } = configuration, state = from?.state ?? options.state;
+  const { keep } = configuration, state = from?.state ?? options.state;
   const engine: Engine = await openPipeline({ ...options, state, system }, "local");
   try {
     const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
     const writer = openCheckpointWriter(to, options.model.parameters, () => {}, disk);
     for (const request of requests.slice(from?.step ?? 0)) {
       const { step } = request;
-      await engine.step(request);
-      if (step % every > 0 && step < requests.length) continue;
+      const ending = engine.step(request), saves = savesAfter(step, configuration);
+      if (saves) await engine.drain?.();
+      // Without flushes a step may end with those that follow; should it fail, so do they.
+      if (saves || engine.ahead === undefined) await ending;
+      else ending.catch(() => {});
+      if (!saves) continue;
       writer.begin({ step, state: await engine.save(), config: to.config });
       await writer.ended();
       promised.step = Math.max(promised.step, step);

@@ -4,10 +4,17 @@
  * @module
  */
 
-import { type Action, formatAction, parseAction, parts } from "../../schedules/mod.ts";
+import {
+  type Action,
+  formatAction,
+  parseAction,
+  parts,
+  type Schedule,
+} from "../../schedules/mod.ts";
 import type { EngineOptions } from "../run/engines/engine.ts";
 import type { View, World } from "../simulation/mod.ts";
 import { StandIn } from "./stand_in.ts";
+import { UPDATE_POLICIES } from "../pipeline/update_policy.ts";
 import type { SupervisorView } from "../pipeline/supervisor/supervisor.ts";
 import type { WorkerView } from "../pipeline/worker/worker.ts";
 
@@ -20,7 +27,8 @@ function partsOf(name: string): readonly Action[] {
   return found;
 }
 
-/** What a worker has done in the step under way. */
+/** What a worker has done since the pipe was empty: in the step under way, or without flushes in any
+ * number of them. */
 interface Doings {
   readonly replica: number;
   readonly done: Set<string>;
@@ -29,65 +37,81 @@ interface Doings {
   bucketsStepped: number;
 }
 
-/** Has the invariants of a training run checked after each step of `world`. */
-export function addInvariants<C>(world: World<C>, { schedule, replicas }: EngineOptions): void {
-  const workers = replicas * schedule.workers;
-  const ids = Array.from({ length: workers }, (_, worker) => `worker-${worker}`);
-  const doings = new Map<string, Doings>();
+/** What has happened since the pipe was empty. */
+interface Stretch {
+  readonly doings: ReadonlyMap<string, Doings>;
   /** Micro-batches that have left stage 0 backward, by replica. */
-  let left: number[] = [];
-  let round = 0, isInStep = false, isCommitted = false;
-  const begin = () => {
-    left = Array.from({ length: replicas }, () => 0);
-    for (const [worker, id] of ids.entries()) {
-      const replica = Math.floor(worker / schedule.workers);
-      doings.set(id, { replica, done: new Set(), stash: 0, bucketsStepped: 0 });
-    }
-  };
-  begin();
+  readonly left: number[];
+}
 
-  world.invariant("each B after its F and once", ({ actor, type, name }) => {
-    const mine = doings.get(actor);
-    if (!mine || type !== "Dispatch" || name === "") return;
-    for (const part of partsOf(name)) {
-      const problem = outOfTurn(part, mine.done);
-      if (problem) return problem;
-      mine.done.add(formatAction(part));
-      const { kind, stage, half } = part;
-      if (kind === "F") mine.stash++;
-      else if (kind !== "I") mine.stash -= half === undefined ? 1 : 0.5;
-      if (stage === 0 && kind !== "F" && kind !== "W" && half !== 0) left[mine.replica]!++;
-    }
-  });
+function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
+  const workers = Array.from({ length: replicas * schedule.workers }, (_, worker) => worker);
+  return {
+    left: Array.from({ length: replicas }, () => 0),
+    doings: new Map(workers.map((worker) => {
+      const replica = Math.floor(worker / schedule.workers);
+      return [`worker-${worker}`, { replica, done: new Set(), stash: 0, bucketsStepped: 0 }];
+    })),
+  };
+}
+
+/** Has the invariants of a training run checked after each step of `world`. */
+export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
+  const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
+  let stretch = beginStretch(options);
+  world.invariant("each B after its F and once", (view) => checkAction(view, stretch));
   world.invariant("F − B = stash", ({ actor, state }) => {
-    const mine = doings.get(actor), worker = mine && state<WorkerView>(actor);
+    const mine = stretch.doings.get(actor), worker = mine && state<WorkerView>(actor);
     if (!worker || worker.stash === mine.stash) return;
     return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash}`;
   });
   world.invariant("in flight ≤ limit", ({ actor, state }) => {
     if (actor !== "supervisor") return;
-    const { injected = [] } = state<SupervisorView>(actor) ?? {};
-    const limit = schedule.injectionLimit;
+    const { injected = [] } = state<SupervisorView>(actor) ?? {}, { left } = stretch;
     const over = injected.findIndex((count, replica) => count - left[replica]! > limit);
     if (over < 0) return;
     return `replica ${over} has ${injected[over]! - left[over]!} in flight, the limit is ${limit}`;
   });
+  const ended = openEndings();
   world.invariant("a step ends whole, with nothing left over", (view) => {
-    const { actor, type, state } = view;
-    if (type === "StepBucket") doings.get(actor)!.bucketsStepped++;
-    if (actor !== "supervisor") return;
-    const now = state<SupervisorView>(actor);
-    if (!now) return;
-    isCommitted = now.isInStep ? now.isCommitted : isCommitted;
-    if (now.round > round) isCommitted = now.isCommitted;
-    round = now.round;
-    const hasEnded = isInStep && !now.isInStep;
-    isInStep = now.isInStep;
-    if (!hasEnded) return;
-    const problem = ids.map((id) => leftOver(view, id, doings.get(id)!, isCommitted)).find(Boolean);
-    begin();
+    const { actor, type } = view;
+    if (type === "StepBucket") stretch.doings.get(actor)!.bucketsStepped++;
+    const end = ended(view);
+    if (!end) return;
+    const problem = [...stretch.doings]
+      .map(([id, mine]) => leftOver(view, id, mine, options, end.isCommitted)).find(Boolean);
+    const ids = [...stretch.doings.keys()];
+    stretch = beginStretch(options);
     return problem ?? unequalCopies(view, ids);
   });
+}
+
+/** Tells when the pipe has run empty, and whether the step before that was committed. */
+function openEndings(): (view: View) => { readonly isCommitted: boolean } | undefined {
+  let before: SupervisorView | undefined;
+  return ({ actor, state }) => {
+    if (actor !== "supervisor") return;
+    const now = state<SupervisorView>(actor), last = before;
+    before = now;
+    const hasEnded = now?.state === "idle" && last &&
+      ["stepping", "deciding", "ending", "draining"].includes(last.state);
+    return hasEnded ? { isCommitted: last.isCommitted } : undefined;
+  };
+}
+
+/** Counts the actions of a worker, each of which must come in its turn. */
+function checkAction({ actor, type, name }: View, { doings, left }: Stretch): string | undefined {
+  const mine = doings.get(actor);
+  if (!mine || type !== "Dispatch" || name === "") return;
+  for (const part of partsOf(name)) {
+    const problem = outOfTurn(part, mine.done);
+    if (problem) return problem;
+    mine.done.add(formatAction(part));
+    const { kind, stage, half } = part;
+    if (kind === "F") mine.stash++;
+    else if (kind !== "I") mine.stash -= half === undefined ? 1 : 0.5;
+    if (stage === 0 && kind !== "F" && kind !== "W" && half !== 0) left[mine.replica]!++;
+  }
 }
 
 /** What forbids an action here and now, after those that are done. */
@@ -102,23 +126,33 @@ function outOfTurn(part: Action, done: ReadonlySet<string>): string | undefined 
   return wants("F");
 }
 
-/** What the end of a step has left with a worker. */
+/** What an empty pipe has left with a worker. */
 function leftOver(
   { state, waiting }: View,
   id: string,
-  { bucketsStepped }: Doings,
+  mine: Doings,
+  { schedule }: EngineOptions,
   isCommitted: boolean,
 ): string | undefined {
   const worker = state<WorkerView>(id);
   if (!worker) return;
-  const { isInStep, stash, ready, copies } = worker;
-  if (isInStep) return `${id} is still in the step`;
+  const { stash, ready, copies } = worker, { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  if (worker.state !== "idle") return `${id} is still ${worker.state}`;
   if (stash + ready > 0) return `${id} keeps ${stash} activations and ${ready} inputs`;
   // Parts of an all-reduce that was given up are dropped when they come.
-  if (isCommitted && waiting(id) > 0) return `${waiting(id)} messages wait for ${id}`;
+  if ((isCommitted || !isFlushed) && waiting(id) > 0) {
+    return `${waiting(id)} messages wait for ${id}`;
+  }
   const buckets = copies.reduce((sum, { kernels }) => sum + kernels.buckets.length, 0);
-  const must = isCommitted ? buckets : 0;
+  const must = buckets * (isFlushed ? Number(isCommitted) : updatesOf(mine, schedule));
+  const { bucketsStepped } = mine;
   return bucketsStepped === must ? undefined : `${id} stepped ${bucketsStepped} of ${must} buckets`;
+}
+
+/** Updates that a worker must have made by itself, after its backwards. */
+function updatesOf({ done }: Doings, { updates, microBatches }: Schedule): number {
+  const backwards = [...done].filter((name) => name.includes("B")).length;
+  return updates === "every-backward" ? backwards : backwards / microBatches;
 }
 
 /** Copies of a stage whose weights differ. */

@@ -7,9 +7,11 @@
 import type { Batch, LayerProgram, ModelProgram, TensorSpec } from "../../kernels/mod.ts";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
 import { createSchedule, parts, type Schedule, type ScheduleOptions } from "../../schedules/mod.ts";
-import type { EngineOptions, SyncStrategy } from "../run/engines/engine.ts";
-import type { StepRequest } from "../pipeline/protocol.ts";
-import { assertTrainable } from "../run/options/trainable.ts";
+import type { EngineOptions } from "../run/engines/engine.ts";
+import type { SyncStrategy } from "../commit/eager_stages.ts";
+import type { StepRequest } from "../pipeline/step.ts";
+import { UPDATE_POLICIES } from "../pipeline/update_policy.ts";
+import { assertServable, assertTrainable } from "../run/options/trainable.ts";
 
 /** A rehearsal as plain data. */
 export interface RehearsalPlan {
@@ -19,10 +21,15 @@ export interface RehearsalPlan {
   readonly workers?: number;
   /** Micro-batches of a step and a replica, N. Default 8. */
   readonly microBatches?: number;
-  /** Data-parallel replicas, W. Default 2. */
+  /** Data-parallel replicas, W. Default 2; 1 without flushes, which have no others. */
   readonly replicas?: number;
   /** Optimizer steps. Default 1. */
   readonly steps?: number;
+  /**
+   * Steps from one pause to the next, in which the pipe runs empty and a micro-batch is evaluated.
+   * Default: none.
+   */
+  readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
   /** When the all-reduce of a stage starts. Default `end`. */
@@ -61,15 +68,12 @@ export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
 }
 
 function optionsOf(plan: RehearsalPlan): EngineOptions {
-  const { workers = 4, microBatches = 8, replicas = 2, sync = "end", clip } = plan;
+  const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
   const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
   const schedule = createSchedule(plan.schedule, scheduleOptions);
   assertTrainable(schedule);
-  if (schedule.updates !== "flush") {
-    throw new RangeError(
-      `Cannot rehearse ${plan.schedule}: its steps must end with a flush, received ${schedule.updates}`,
-    );
-  }
+  const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
+  assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const model = modelOf(schedule, SAMPLES / halves);

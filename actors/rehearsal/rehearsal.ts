@@ -4,11 +4,13 @@
  * @module
  */
 
-import type { Engine } from "../run/engines/engine.ts";
+import type { Engine, EngineOptions } from "../run/engines/engine.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";
-import type { StepRequest } from "../pipeline/protocol.ts";
+import { REFUSAL } from "../pipeline/message_guard.ts";
+import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
+import { UPDATE_POLICIES } from "../pipeline/update_policy.ts";
 import { WorkerLostError } from "../run/recovery/retries.ts";
-import { openSerial } from "../run/engines/serial.ts";
+import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, World } from "../simulation/mod.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 import { addInvariants } from "./invariants.ts";
@@ -22,11 +24,28 @@ export interface Rehearsed {
   readonly lost?: string;
 }
 
-/** Takes steps, and tells which were committed. */
-async function perform(requests: readonly StepRequest[], engine: Engine) {
-  const taken: StepRequest[] = [];
+/** Takes steps, and tells which changed weights: those that were committed, or without flushes all. */
+async function perform(
+  requests: readonly StepRequest[],
+  engine: Engine,
+  { schedule }: EngineOptions,
+  pauseEvery = Infinity,
+) {
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  const begun: Promise<StepOutcome>[] = [], taken: StepRequest[] = [];
   for (const request of requests) {
-    if ((await engine.step(request)).isCommitted) taken.push(request);
+    const ending = engine.step(request);
+    // Where the engine runs ahead a step may end with those that follow: a failure is met at the end.
+    ending.catch(() => {});
+    begun.push(ending);
+    if (engine.ahead === undefined) await ending;
+    if (request.step % pauseEvery > 0) continue;
+    await engine.drain?.();
+    await engine.evaluate(request.microBatches.slice(0, 1));
+  }
+  await engine.drain?.();
+  for (const [i, ending] of begun.entries()) {
+    if ((await ending).isCommitted || !isFlushed) taken.push(requests[i]!);
   }
   const { weights } = await engine.save();
   return { taken, weightsHash: hashWeights(weights) };
@@ -34,8 +53,8 @@ async function perform(requests: readonly StepRequest[], engine: Engine) {
 
 /** What every order must come to: the hash of all weights after the serial loop. */
 export async function rehearseSerially(plan: RehearsalPlan): Promise<string> {
-  const { options, requests } = recall(plan);
-  return (await perform(requests, await openSerial(options))).weightsHash;
+  const { options, requests } = recall(plan), engine = await openSerialOf(options);
+  return (await perform(requests, engine, options, plan.pauseEvery)).weightsHash;
 }
 
 /** A plan that is ready, and what the serial loop makes of the steps that were taken. */
@@ -57,11 +76,13 @@ function recall(plan: RehearsalPlan): Recalled {
 async function expectedHash(
   { options, expected }: Recalled,
   taken: readonly StepRequest[],
+  pauseEvery: number | undefined,
 ): Promise<string> {
   const key = taken.map(({ step }) => step).join();
   let hash = expected.get(key);
   if (hash === undefined) {
-    hash = (await perform(taken, await openSerial(options))).weightsHash;
+    const engine = await openSerialOf(options);
+    hash = (await perform(taken, engine, options, pauseEvery)).weightsHash;
     expected.set(key, hash);
   }
   return hash;
@@ -96,14 +117,19 @@ export const rehearsal: Scenario<Rehearsed, RehearsalPlan> = async (
     await world.settle();
     const engine = await opening;
     addInvariants(world, options);
-    const { taken, weightsHash } = await perform(requests, engine);
-    const expected = await expectedHash(prepared, taken);
+    const { taken, weightsHash } = await perform(requests, engine, options, plan.pauseEvery);
+    const expected = await expectedHash(prepared, taken, plan.pauseEvery);
     if (weightsHash === expected) return { weightsHash };
     throw new Error(
       `Cannot end: the weights must be the serial ${expected}, received ${weightsHash}`,
     );
   } catch (error) {
-    if (plan.mayLose && error instanceof WorkerLostError) return { lost: error.message };
+    if (plan.mayLose && isLoss(error)) return { lost: error.message };
     throw error;
   }
 };
+
+/** Whether a worker is lost; one that refused a message has met a bug, whatever else was injected. */
+function isLoss(error: unknown): error is WorkerLostError {
+  return error instanceof WorkerLostError && !error.message.includes(REFUSAL);
+}

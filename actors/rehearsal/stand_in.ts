@@ -23,30 +23,9 @@ import {
   type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
+import { openWeightVersions, type WeightVersions } from "../../kernels/stage/weight_versions.ts";
+import type { StageKernels } from "../pipeline/stage_kernels.ts";
 import { shouldFail } from "../runtime/mod.ts";
-
-/** What runs a stage: its kernels on a device, or what stands in for them. */
-export type StageKernels = Pick<
-  Stage,
-  | "isLast"
-  | "liveActivations"
-  | "buckets"
-  | "memory"
-  | "forward"
-  | "backward"
-  | "drop"
-  | "rangeOf"
-  | "zeroGradients"
-  | "checkGradients"
-  | "gradientSquares"
-  | "readGradients"
-  | "writeGradients"
-  | "beginStep"
-  | "stepBucket"
-  | "optimize"
-  | "load"
-  | "save"
->;
 
 /** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */
 export const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
@@ -63,6 +42,8 @@ interface Layer {
 interface InFlight {
   /** For each layer what it was given. */
   readonly inputs: readonly Float32Array[];
+  /** The weights of its forward, which must stay as they are until its backward. */
+  readonly version: number;
   /** For each layer the gradient of its output, from I on. */
   gradients?: readonly Float32Array[];
 }
@@ -84,7 +65,7 @@ const NO_MEMORY: StageMemory = {
 /** Opens the stand-in of a stage; what its models compute is never asked. */
 export function openStandIn(
   program: StageProgram,
-  { bucketSize = BUCKET_SIZE }: Pick<StageOptions, "bucketSize">,
+  { bucketSize = BUCKET_SIZE, versions = 1 }: Pick<StageOptions, "bucketSize" | "versions">,
 ): StageKernels {
   const ranges = new Map<string, FlatRange>();
   let length = 0;
@@ -106,7 +87,7 @@ export function openStandIn(
     }),
   );
   const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
-  return new StandIn(layers, ranges, buckets, isLoss);
+  return new StandIn(layers, ranges, buckets, isLoss, versions);
 }
 
 function portsOf({ input, fields, output }: LayerProgram) {
@@ -124,7 +105,9 @@ export class StandIn implements StageKernels {
   readonly memory = NO_MEMORY;
   readonly #layers: readonly Layer[];
   readonly #ranges: ReadonlyMap<string, FlatRange>;
-  readonly #weights: Float32Array;
+  /** The weights of each version, of which one is the newest. */
+  readonly #buffers: readonly Float32Array[];
+  readonly #versions: WeightVersions;
   readonly #gradients: Float32Array;
   readonly #live = new Map<number, InFlight>();
   /** Ranges of gradients that were read, to be summed, and have not come back. */
@@ -138,19 +121,33 @@ export class StandIn implements StageKernels {
     ranges: ReadonlyMap<string, FlatRange>,
     buckets: readonly Bucket[],
     isLast: boolean,
+    versions: number,
   ) {
     const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
     this.#layers = layers;
     this.#ranges = ranges;
     this.buckets = buckets;
     this.isLast = isLast;
-    this.#weights = new Float32Array(length);
+    this.#buffers = Array.from({ length: versions }, () => new Float32Array(length));
+    this.#versions = openWeightVersions(versions);
     this.#gradients = new Float32Array(length);
   }
 
-  /** All weights, in the order of the layers. */
+  /** The newest weights, in the order of the layers. */
   get weights(): Readonly<Float32Array> {
-    return this.#weights;
+    return this.#newest;
+  }
+
+  get #newest(): Float32Array {
+    return this.#buffers[this.#versions.newest]!;
+  }
+
+  get #versionsInUse(): Set<number> {
+    return new Set(this.#live.values().map(({ version }) => version));
+  }
+
+  get weightVersions(): number {
+    return this.#versionsInUse.add(this.#versions.newest).size;
   }
 
   get liveActivations(): number {
@@ -162,8 +159,15 @@ export class StandIn implements StageKernels {
   }
 
   /** y = x + w, both repeated to the length of the longer. */
-  forward(key: number, input: MessageArray | undefined, fields: Batch, into?: MessageArray) {
+  forward(
+    key: number,
+    input: MessageArray | undefined,
+    fields: Batch,
+    into?: MessageArray,
+    age = 0,
+  ) {
     if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
+    const version = this.#versions.at(age), weights = this.#buffers[version]!;
     const inputs: Float32Array[] = [];
     let x: Float32Array | undefined = input && Float32Array.from(input);
     for (const { inputs: width, outputs, field, weights: { offset, length } } of this.#layers) {
@@ -172,11 +176,11 @@ export class StandIn implements StageKernels {
       inputs.push(given);
       const y = new Float32Array(outputs);
       for (let i = 0; i < Math.max(width, outputs); i++) {
-        y[i % outputs]! += given[i % width]! + this.#weights[offset + i % length]!;
+        y[i % outputs]! += given[i % width]! + weights[offset + i % length]!;
       }
       x = y;
     }
-    this.#live.set(key, { inputs });
+    this.#live.set(key, { inputs, version });
     if (this.isLast && shouldFail(FAULT_SITES[0])) x!.fill(NaN);
     const output = (into ?? new Float32Array(x!.length)) as Float32Array<ArrayBuffer>;
     checkLength("F", output, x!.length);
@@ -277,6 +281,9 @@ export class StandIn implements StageKernels {
     if (this.#due.size > 0) {
       throw refused("a step", "the one before must have stepped every bucket", "it has not");
     }
+    const from = this.#newest;
+    this.#versions.advance(this.#versionsInUse);
+    this.#newest.set(from);
     this.#due = new Set(this.buckets.keys());
     this.#rate = learningRate * gradientScale;
   }
@@ -291,8 +298,9 @@ export class StandIn implements StageKernels {
       if (from >= offset + length || offset >= from + count) continue;
       throw refused("a step", `bucket ${index} must have its sum`, "it before");
     }
+    const weights = this.#newest;
     for (let i = offset; i < offset + length; i++) {
-      this.#weights[i]! -= this.#rate * this.#gradients[i]!;
+      weights[i]! -= this.#rate * this.#gradients[i]!;
     }
     return Promise.resolve();
   }
@@ -303,13 +311,13 @@ export class StandIn implements StageKernels {
   }
 
   load({ weights }: Parameters<Stage["load"]>[0]): void {
-    for (const [name, { offset }] of this.#ranges) this.#weights.set(weights.get(name)!, offset);
+    for (const [name, { offset }] of this.#ranges) this.#newest.set(weights.get(name)!, offset);
   }
 
   save(): ReturnType<Stage["save"]> {
     const weights = new Map<string, Float32Array>();
     for (const [name, { offset, length }] of this.#ranges) {
-      weights.set(name, this.#weights.slice(offset, offset + length));
+      weights.set(name, this.#newest.slice(offset, offset + length));
     }
     return Promise.resolve({ weights, moments: new Map() });
   }

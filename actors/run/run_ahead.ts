@@ -5,7 +5,7 @@
  */
 
 import type { Engine } from "./engines/engine.ts";
-import type { StepOutcome, StepRequest } from "../pipeline/protocol.ts";
+import type { StepOutcome, StepRequest } from "../pipeline/step.ts";
 
 /** A step that has been taken. */
 export interface TakenStep {

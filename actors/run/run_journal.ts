@@ -4,8 +4,6 @@
  * @module
  */
 
-import { ASYNC_SUPERVISOR } from "../pipeline/async_supervisor.ts";
-import { ASYNC_WORKER } from "../pipeline/async_worker.ts";
 import type { DeviceChoice } from "../../kernels/mod.ts";
 import type { ObserverSpec } from "../runtime/mod.ts";
 import { beginJournal } from "../simulation/mod.ts";
@@ -49,7 +47,7 @@ export interface OpenJournal {
 }
 
 /** How the actors of training are made. */
-export const TRAINING_SPECS = [SUPERVISOR, WORKER, ASYNC_SUPERVISOR, ASYNC_WORKER] as const;
+export const TRAINING_SPECS = [SUPERVISOR, WORKER] as const;
 
 /** Their modules. */
 export const TRAINING_ACTORS: readonly string[] = TRAINING_SPECS.map(({ module }) => module);

@@ -6,7 +6,7 @@
 
 import type { DeviceChoice, DeviceName, StageMemory } from "../../kernels/mod.ts";
 import type { Plan } from "./plan.ts";
-import type { TracedAction } from "../pipeline/protocol.ts";
+import type { TracedAction } from "../pipeline/step.ts";
 import type { RuntimeName } from "./options/train_options.ts";
 
 /** What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. */

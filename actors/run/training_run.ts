@@ -8,8 +8,10 @@ import { type Batch, learningRateAt, type StageState } from "../../kernels/mod.t
 import { type CheckpointWriter, openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 import { allSkipped, assertScaled } from "../commit/non_finite.ts";
-import type { StepRequest } from "../pipeline/protocol.ts";
-import { type Engine, meanLoss, meanNorm } from "./engines/engine.ts";
+import type { StepRequest } from "../pipeline/step.ts";
+import { type Engine } from "./engines/engine.ts";
+import { meanLoss } from "../commit/mean_loss.ts";
+import { meanNorm } from "../commit/gradient_norm.ts";
 import { openEngine } from "./engines/open_engine.ts";
 import type { PreparedRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";

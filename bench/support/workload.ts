@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { StepRequest } from "../../actors/pipeline/protocol.ts";
+import type { StepRequest } from "../../actors/pipeline/step.ts";
 import { gpt2, type Model, substream, type TokenBatch } from "../../kernels/mod.ts";
 
 /** A small GPT-2. */

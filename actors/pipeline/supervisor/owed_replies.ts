@@ -1,5 +1,5 @@
 /**
- * The answers that the supervisor owes: each is given once, and when a worker is gone, all of them at
+ * The replies that the supervisor owes: each is given once, and when a worker is gone, all of them at
  * once, now and later, say so.
  *
  * @module
@@ -10,17 +10,17 @@ import type { WorkerLost } from "../protocol.ts";
 import type { Context, Down, Message, Reply } from "../../runtime/mod.ts";
 
 /** What is owed. */
-export interface Answers {
-  /** Takes over the answer to the message being handled. */
+export interface OwedReplies {
+  /** Takes over the reply to the message being handled. */
   owe(): Reply;
-  /** A worker is gone: whoever waits for an answer gets this one. */
+  /** A worker is gone: whoever waits for a reply gets this one. */
   giveUp(lost: WorkerLost): void;
   /** The same for one that has ended. @param when what was under way: `step 4`. */
   lose(down: Down, when: string | undefined): void;
 }
 
-/** Opens the answers of an actor. */
-export function openAnswers<M extends Message>(ctx: Context<M, unknown>): Answers {
+/** Opens the replies of an actor. */
+export function openOwedReplies<M extends Message>(ctx: Context<M, unknown>): OwedReplies {
   const waiting = new BriefMap<Reply, true>();
   let lost: WorkerLost | undefined;
   const giveUp = (first: WorkerLost) => {

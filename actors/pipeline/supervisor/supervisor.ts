@@ -1,55 +1,42 @@
 /**
  * The supervisor: an actor that injects micro-batches, enforces `pipeline_limit`, triggers the
- * all-reduce and closes the step.
- *
- * [Note: credits] A micro-batch in flight holds activations on every worker, so only the number in
- * flight bounds memory (AxoNN, section III-C). The supervisor starts a step with as many Inject as
- * the schedule allows and sends one more for each Credit that comes back. Nothing else ever waits:
- * a send never blocks, so no cycle of full mailboxes can form.
- *
- * [Note: the commit of a step] No worker touches a weight before every copy of every stage has
- * voted: "my gradients are finite, and so small that no sum of copies can overflow". So a step is
- * taken in all buckets of all workers or in none, and nothing is ever undone. (AxoNN's own code
- * looks for an overflow bucket by bucket, when earlier buckets have been stepped.)
+ * all-reduce and closes the step. Without flushes it keeps the pipe full over the ends of steps, and
+ * lets it run empty when asked to.
  *
  * @module
  */
 
-import type { StageMemory, StageState } from "../../../kernels/mod.ts";
-import { openAnswers } from "./owed_replies.ts";
-import { areFinite, clipFactor } from "../../run/engines/engine.ts";
-import { openEvaluations } from "./evaluation.ts";
-import { gather, type Take } from "./gather.ts";
-import type {
-  Deal,
-  StepOutcome,
-  StepRequest,
-  SupervisorMessage,
-  TracedAction,
-  WorkerMessage,
-} from "../protocol.ts";
-import { type ActorFactory, type ActorRef, type ActorSpec, type Reply } from "../../runtime/mod.ts";
-import { reportStall } from "./stall_report.ts";
+import { areFinite } from "../../commit/non_finite.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../../runtime/mod.ts";
+import { mailboxBound } from "../mailbox_bound.ts";
+import { guarded } from "../message_guard.ts";
+import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { joinStates, moved } from "../stage_states.ts";
-import { WORKER, type WorkerInit } from "../worker/worker.ts";
-
-/** Where workers run: beside the supervisor, each in a Deno worker, or each in a process. */
-export type Isolation = "local" | "worker" | "process";
-
-/** What the supervisor is made from. */
-export interface SupervisorInit {
-  readonly workers: readonly WorkerInit[];
-  /** Where the workers run: beside the supervisor, or each in a worker or process of its own. */
-  readonly isolate: Isolation;
-  /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
-  readonly heapLimitMb?: number | undefined;
-  /** Micro-batches that may be in flight in each data-parallel replica. */
-  readonly injectionLimit: number;
-  /** Stages whose all-reduce starts while other stages still run backward. */
-  readonly eagerStages: readonly number[];
-  /** The most that the norm of all gradients may be; more is scaled down. */
-  readonly clip?: number | undefined;
-}
+import { UPDATE_POLICIES } from "../update_policy.ts";
+import { WORKER } from "../worker/worker.ts";
+import { openEvaluations } from "./evaluation.ts";
+import { gather } from "./gather.ts";
+import { openOwedReplies } from "./owed_replies.ts";
+import { reportStall } from "./stall_report.ts";
+import { endFor, openStepRecord, outcomeOf, type StepRecord } from "./step_record.ts";
+import type { SupervisorInit } from "./supervisor_init.ts";
+import {
+  credit,
+  emptyFlow,
+  entryOf,
+  inject,
+  stepOfRound,
+  type Supervisor,
+  tellAll,
+  underWay,
+} from "./supervisor_record.ts";
+import {
+  FLUSHED_SUPERVISOR,
+  QUESTIONS,
+  SUPERVISOR_MESSAGES,
+  type SupervisorState,
+  UNFLUSHED_SUPERVISOR,
+} from "./supervisor_states.ts";
 
 /** How the supervisor is made. */
 export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
@@ -57,245 +44,249 @@ export const SUPERVISOR: ActorSpec<SupervisorInit, SupervisorMessage> = {
   export: "pipelineSupervisor",
 };
 
-/** The step under way. */
-interface Step {
-  readonly request: StepRequest;
-  readonly deal: Deal;
-  readonly reply: Reply;
-  readonly losses: Float32Array[];
-  readonly squares: Map<string, number>;
-  /** Micro-batches that have entered, by data-parallel replica. */
-  readonly injected: number[];
-  /** Copies that have not voted, by stage. */
-  readonly votesMissing: number[];
-  readonly reducing: Set<number>;
-  isSafe: boolean;
-  isDecided: boolean;
-  isCommitted: boolean;
-  lossesMissing: number;
-  sumsMissing: number;
-  endsMissing: number;
-}
-
 /** What the supervisor lets tests and journals see of its state. */
 export interface SupervisorView {
-  /** Steps tried. */
+  /** What it is at. */
+  readonly state: SupervisorState;
+  /** Steps asked for. */
   readonly round: number;
   readonly isInStep: boolean;
-  /** Micro-batches of the step that have entered, by data-parallel replica. */
+  /** Micro-batches that have entered since the pipe was empty, by data-parallel replica. */
   readonly injected: readonly number[];
   readonly isCommitted: boolean;
 }
 
 /** Makes the supervisor and its workers. Handled messages: {@linkcode SupervisorMessage}. */
 export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage> = (ctx, init) => {
+  const supervisor = openSupervisor(ctx, init), { isFlushed } = UPDATE_POLICIES[init.updates];
+  ctx.expose((): SupervisorView => ({
+    state: supervisor.state,
+    round: supervisor.round,
+    isInStep: supervisor.steps.length > 0,
+    injected: supervisor.flow.injected,
+    isCommitted: supervisor.steps[0]?.isCommitted ?? false,
+  }));
+  const handlers = guarded<SupervisorMessage, SupervisorState>(
+    "supervisor",
+    isFlushed ? FLUSHED_SUPERVISOR : UNFLUSHED_SUPERVISOR,
+    () => supervisor.state,
+    SUPERVISOR_MESSAGES,
+    {
+      ...pauseHandlers(supervisor),
+      ...flowHandlers(supervisor),
+      ...(isFlushed ? commitHandlers : drainHandlers)(supervisor),
+      ...lossHandlers(supervisor),
+    },
+  );
+  return unlessLost(supervisor, handlers);
+};
+
+function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): Supervisor {
   const workers: ActorRef<WorkerMessage>[] = init.workers.map((worker) =>
     ctx.spawn(WORKER, worker, {
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
       ...init.isolate === "process" && init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
-      capacity: mailboxBound(worker, init.injectionLimit),
+      capacity: mailboxBound(worker, init),
     })
   );
   for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
-  const { copies } = init.workers[0]!;
-  const peakActivations = workers.map(() => 0), weights = workers.map(() => 0);
-  const memory: StageMemory[] = [];
-  const traces: (readonly TracedAction[])[] = workers.map(() => []);
-  let step: Step | undefined, round = 0;
-
-  const entryOf = (replica: number, pipe: number) =>
-    workers[copies[0]!.find((copy) => copy.replica === replica && copy.pipe === pipe)!.worker]!;
-
-  const inject = (current: Step, replica: number) => {
-    const { first, pipeOf } = current.deal.shares[replica]!;
-    const microBatch = current.injected[replica]!;
-    if (microBatch === pipeOf.length) return;
-    current.injected[replica]!++;
-    const fields = current.request.microBatches[first + microBatch]!;
-    const message = { type: "Inject", microBatch, fields, isEvaluation: false } as const;
-    ctx.send(entryOf(replica, pipeOf[microBatch]!), message);
+  const zeros = () => workers.map(() => 0);
+  const supervisor: Supervisor = {
+    ctx,
+    init,
+    workers,
+    replies: openOwedReplies(ctx),
+    evaluations: openEvaluations(init.injectionLimit, (microBatch, fields) => {
+      const message = { type: "Inject", microBatch, fields, isEvaluation: true } as const;
+      ctx.send(entryOf(supervisor, 0, 0), message);
+    }),
+    held: { peakActivations: zeros(), weights: zeros(), memory: [] },
+    state: "starting",
+    pause: "the start",
+    round: 0,
+    steps: [],
+    flow: emptyFlow(init),
+    takeReady: () => {},
+    takeState: () => {},
+    drained: () => {},
   };
+  return supervisor;
+}
 
-  const evaluations = openEvaluations(
-    init.injectionLimit,
-    (microBatch, fields) =>
-      ctx.send(entryOf(0, 0), { type: "Inject", microBatch, fields, isEvaluation: true }),
-  );
+type Some = Partial<Handlers<SupervisorMessage>>;
 
-  const begin = (request: StepRequest, deal: Deal) => {
-    round++;
-    step = {
-      request,
-      deal,
-      reply: answers.owe(),
-      losses: [],
-      squares: new Map(),
-      injected: deal.shares.map(() => 0),
-      votesMissing: copies.map(({ length }) => length),
-      reducing: new Set(),
-      isSafe: true,
-      isDecided: false,
-      isCommitted: false,
-      lossesMissing: request.microBatches.length,
-      sumsMissing: workers.length,
-      endsMissing: workers.length,
-    };
-    const lossScale = request.lossScale / request.predictions;
-    for (const [w, worker] of workers.entries()) {
-      const share = deal.shares[init.workers[w]!.replica]!, policy = deal.policies?.[w];
-      const message = { type: "Begin", round, share, policy, lossScale } as const;
-      ctx.send(worker, message, { lane: "control" });
-    }
-    for (const replica of deal.shares.keys()) {
-      for (let i = 0; i < init.injectionLimit; i++) inject(step, replica);
-    }
-  };
-
-  const tellAll = (message: WorkerMessage) => {
-    for (const worker of workers) ctx.send(worker, message, { lane: "control" });
-  };
-
-  /** Starts the all-reduce of those stages whose time has come. */
-  const reduceWhatIsReady = (current: Step) => {
-    const isEnd = current.votesMissing.every((missing) => missing === 0);
-    const stages = [...copies.keys()].filter((stage) =>
-      current.votesMissing[stage] === 0 && !current.reducing.has(stage) &&
-      (isEnd || init.eagerStages.includes(stage))
-    );
-    if (stages.length === 0) return;
-    for (const stage of stages) current.reducing.add(stage);
-    tellAll({ type: "Reduce", stages });
-  };
-
-  /** Commits or aborts, once, when all that this depends on is known. */
-  const decide = (current: Step) => {
-    const { request: { lossScale, update, learningRate } } = current;
-    if (current.isDecided || current.lossesMissing > 0) return;
-    if (current.votesMissing.some((missing) => missing > 0)) return;
-    if (!current.isSafe || !areFinite(current.losses, [])) {
-      current.isDecided = true;
-      return tellAll({ type: "Abort" });
-    }
-    reduceWhatIsReady(current);
-    if (init.clip !== undefined && current.sumsMissing > 0) return;
-    current.isDecided = true;
-    current.isCommitted = true;
-    const gradientScale = clipFactor(init.clip, current.squares, lossScale) / lossScale;
-    tellAll({ type: "Commit", update, learningRate, gradientScale });
-  };
-
-  const end = (current: Step) => {
-    const { losses, squares, isCommitted, request: { lossScale } } = current;
-    step = undefined;
-    const unscaled = [...squares].map(([name, sum]) => [name, sum / lossScale ** 2] as const);
-    const outcome: StepOutcome = {
-      losses,
-      updates: isCommitted ? [new Map(unscaled)] : [],
-      isCommitted,
-      peakActivations,
-      weights,
-      memory,
-      traces,
-    };
-    current.reply(outcome);
-  };
-
-  const answers = openAnswers(ctx);
-  const stepUnderWay = () => step && `step ${step.request.step}`;
-
-  const running = (): Step => {
-    if (!step) throw new Error("Cannot handle a worker's message: a step must be under way");
-    return step;
-  };
-  /** What is under way where it is no step, and who takes what comes of it. */
-  let pause = "the start", takeReady: Take<undefined> = () => {};
-  let takeState: Take<StageState> = () => {};
-  const assertIdle = (what: string) => {
-    if (!step && !evaluations.isRunning) return;
-    throw new Error(`Cannot begin ${what}: the step or evaluation under way must have ended`);
-  };
-
-  ctx.expose((): SupervisorView => ({
-    round,
-    isInStep: step !== undefined,
-    injected: step?.injected ?? [],
-    isCommitted: step?.isCommitted ?? false,
-  }));
+/** What is asked while the pipe is empty. */
+function pauseHandlers(supervisor: Supervisor): Some {
+  const { ctx, init, workers, replies, evaluations } = supervisor;
+  const goIdle = () => void (supervisor.state = "idle");
   return {
     Start() {
-      const reply = answers.owe();
-      takeReady = gather([...workers.keys()], () => reply(undefined));
-      tellAll({ type: "Connect", supervisor: ctx.self, workers });
+      const reply = replies.owe();
+      supervisor.takeReady = gather([...workers.keys()], () => {
+        goIdle();
+        reply(undefined);
+      });
+      tellAll(supervisor, { type: "Connect", supervisor: ctx.self, workers });
     },
-    Ready: ({ worker }) => takeReady(worker, undefined),
-    RunStep({ request, deal }) {
-      assertIdle(`step ${request.step}`);
-      begin(request, deal);
-    },
+    Ready: ({ worker }) => supervisor.takeReady(worker, undefined),
     Evaluate({ microBatches }) {
-      assertIdle(pause = "an evaluation");
-      evaluations.begin(microBatches, answers.owe());
+      const reply = replies.owe();
+      supervisor.state = "evaluating";
+      supervisor.pause = "an evaluation";
+      evaluations.begin(microBatches, (losses) => {
+        goIdle();
+        reply(losses);
+      });
     },
     Save() {
-      assertIdle(pause = "a save");
-      const reply = answers.owe();
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a save";
       // Copies of a stage are equal: the first of each has it all.
+      const { copies } = init.workers[0]!;
       const first = [...new Set(copies.map(([copy]) => copy!.worker))].sort((a, b) => a - b);
-      takeState = gather(first, (parts) => {
+      supervisor.takeState = gather(first, (parts) => {
         const state = joinStates(parts);
+        goIdle();
         reply(state, moved(state));
       });
       for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
     },
-    Saved: ({ worker, state }) => takeState(worker, state),
-    Loss({ microBatch, losses }) {
-      if (evaluations.isRunning) return evaluations.add(microBatch, losses);
-      const current = running();
-      current.losses[microBatch] = losses;
-      current.lossesMissing--;
-      decide(current);
+    Saved: ({ worker, state }) => supervisor.takeState(worker, state),
+  };
+}
+
+/** What gets micro-batches through. */
+function flowHandlers(supervisor: Supervisor): Some {
+  const { init, replies, evaluations } = supervisor;
+  return {
+    RunStep({ request, plan }) {
+      const { flow: { known } } = supervisor, first = [...known], reply = replies.owe();
+      const asked = { round: ++supervisor.round, request, plan, reply, first };
+      supervisor.steps.push(openStepRecord(init, asked));
+      supervisor.state = "stepping";
+      for (const [replica, { pipeOf }] of plan.shares.entries()) known[replica]! += pipeOf.length;
+      for (const replica of plan.shares.keys()) inject(supervisor, replica);
     },
-    Credit({ replica }) {
-      inject(running(), replica);
+    Loss({ round, microBatch, losses }) {
+      if (supervisor.state === "evaluating") return evaluations.add(microBatch, losses);
+      stepOfRound(supervisor, round).losses[microBatch] = losses;
     },
+    Credit: ({ replica }) => credit(supervisor, replica),
+  };
+}
+
+/** How steps end with a flush. */
+function commitHandlers(supervisor: Supervisor): Some {
+  const { init } = supervisor, running = () => supervisor.steps[0]!;
+  const reduce = ({ decision }: StepRecord) => {
+    const stages = decision!.startReducing();
+    if (stages.length > 0) tellAll(supervisor, { type: "Reduce", stages });
+  };
+  /** Commits or aborts when all that this depends on is known. */
+  const decide = (step: StepRecord) => {
+    const { request: { lossScale, update, learningRate }, decision, losses } = step;
+    const verdict = decision!.verdict(areFinite(losses, []), lossScale);
+    supervisor.state = verdict ? "ending" : "deciding";
+    if (verdict?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
+    reduce(step);
+    if (!verdict) return;
+    step.isCommitted = true;
+    const { gradientScale } = verdict;
+    tellAll(supervisor, { type: "Commit", update, learningRate, gradientScale });
+  };
+  return {
     GradientsReady({ stage, isSafe }) {
-      const current = running();
-      current.votesMissing[stage]!--;
-      current.isSafe &&= isSafe;
-      if (init.eagerStages.includes(stage) && current.isSafe) reduceWhatIsReady(current);
-      decide(current);
+      const step = running();
+      step.decision!.vote(stage, isSafe);
+      if (step.decision!.hasAllVotes) decide(step);
+      else reduce(step);
     },
     Reduced({ squares }) {
-      const current = running();
-      for (const [name, sum] of squares) current.squares.set(name, sum);
-      current.sumsMissing--;
-      decide(current);
+      const step = running();
+      step.decision!.addSquares(squares);
+      if (supervisor.state === "deciding") decide(step);
     },
-    StepDone({ worker, peakActivations: peak, weights: held, memory: bytes, trace }) {
-      const current = running();
-      traces[worker] = trace;
-      memory[worker] = bytes;
-      peakActivations[worker] = peak;
-      weights[worker] = held;
-      if (--current.endsMissing === 0) end(current);
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = [];
+      supervisor.flow = emptyFlow(init);
+      supervisor.state = "idle";
+      step.reply(outcomeOf(step, supervisor.held));
     },
-    async Stalled({ forMs }) {
-      answers.giveUp(await reportStall(ctx, workers, stepUnderWay() ?? pause, forMs));
-    },
-    WorkerDown: ({ down }) => answers.lose(down, stepUnderWay()),
   };
-};
+}
 
-/** Messages that a copy may have waiting from each other copy: two phases of the chunks under way
- * and of the one after. */
-const PARTS_PER_COPY = 8;
+/** How steps end without flushes, one after the other, and how the pipe runs empty. */
+function drainHandlers(supervisor: Supervisor): Some {
+  const { init, workers, replies } = supervisor;
+  let isTold = false;
+  /** Once the last step has begun, all are told that no more come. */
+  const drainWhenBegun = () => {
+    const { state, steps } = supervisor;
+    if (isTold || state !== "draining" || steps.some(({ hasBegun }) => !hasBegun)) return;
+    isTold = true;
+    tellAll(supervisor, { type: "Drain" });
+  };
+  return {
+    Credit({ replica }) {
+      credit(supervisor, replica);
+      drainWhenBegun();
+    },
+    StepDone(message) {
+      const step = stepOfRound(supervisor, message.round);
+      if (!endFor(step, supervisor.held, message)) return;
+      supervisor.steps = supervisor.steps.filter((one) => one !== step);
+      step.reply(outcomeOf(step, supervisor.held));
+    },
+    Drain() {
+      const reply = replies.owe();
+      if (supervisor.state === "idle") return reply(undefined);
+      let missing = workers.length;
+      supervisor.drained = () => {
+        if (--missing > 0) return;
+        supervisor.flow = emptyFlow(init);
+        supervisor.state = "idle";
+        reply(undefined);
+      };
+      isTold = false;
+      supervisor.state = "draining";
+      drainWhenBegun();
+    },
+    Drained: () => supervisor.drained(),
+  };
+}
 
-/**
- * The most messages that can wait for a worker: for each of its stages and micro-batches in flight
- * an Inject, an Activation and the two halves of a Gradient, the parts of the all-reduce, and
- * those that it sends to itself.
- */
-function mailboxBound({ held, copies }: WorkerInit, injectionLimit: number): number {
-  return held.length * (4 * injectionLimit + PARTS_PER_COPY * copies[0]!.length + 2) + 8;
+/** What tells that a worker is gone. */
+function lossHandlers(supervisor: Supervisor): Some {
+  const { ctx, workers, replies } = supervisor;
+  return {
+    async Stalled({ forMs }) {
+      const lost = await reportStall(ctx, workers, underWay(supervisor), forMs);
+      supervisor.state = "lost";
+      replies.giveUp(lost);
+    },
+    WorkerDown({ down }) {
+      const { steps } = supervisor;
+      supervisor.state = "lost";
+      replies.lose(down, steps.length > 0 ? underWay(supervisor) : undefined);
+    },
+  };
+}
+
+/** Once a worker is gone, questions are answered with that, and all else is dropped. */
+function unlessLost(
+  supervisor: Supervisor,
+  handlers: Handlers<SupervisorMessage>,
+): Handlers<SupervisorMessage> {
+  const entries = SUPERVISOR_MESSAGES.map((type) => {
+    const handle = handlers[type] as (message: SupervisorMessage) => void | Promise<void>;
+    return [type, (message: SupervisorMessage) => {
+      if (supervisor.state !== "lost") return handle(message);
+      if (QUESTIONS.includes(type)) supervisor.replies.owe();
+    }];
+  });
+  return Object.fromEntries(entries) as Handlers<SupervisorMessage>;
 }

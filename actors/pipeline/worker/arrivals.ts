@@ -7,7 +7,7 @@
 import { BriefMap } from "../../runtime/actor/brief_map.ts";
 import type { Batch, MessageArray } from "../../../kernels/mod.ts";
 import { type Action, formatAction } from "../../../schedules/mod.ts";
-import { joinPieces, pieceOf } from "./halves.ts";
+import { cut, join } from "../halves.ts";
 
 /** What waits for its F or B. */
 export interface Arrival {
@@ -60,14 +60,14 @@ export function openArrivals(): Arrivals {
         const arrival = take(whole);
         if (arrival) return arrival.tensor;
         // A whole backward whose gradient came in halves.
-        return joinPieces(([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!));
+        return join(([0, 1] as const).map((half) => wanted({ ...whole, half }).tensor!));
       }
       const own = take({ ...whole, half });
       if (own) return own.tensor;
       // A half backward whose gradient came whole stays until its second half runs.
       const arrival = wanted(whole), { tensor } = arrival;
       if (half === 0) waiting.set(formatAction(whole), arrival);
-      return tensor && pieceOf(tensor, half, 2);
+      return tensor && cut(tensor, half, 2);
     },
     keepReturn: (action, array) => returns.set(keyOf(action), array),
     takeReturn: (action) => returns.take(keyOf(action)),

@@ -1,30 +1,25 @@
 /**
- * Which engine runs a prepared run: serial, a pipeline that outlives its workers, or one without
- * flushes.
+ * Which engine runs a prepared run: a serial one, or a pipeline that outlives its workers.
  *
  * @module
  */
 
 import type { StageState } from "../../../kernels/mod.ts";
-import { openAsyncPipeline } from "./async_pipeline.ts";
 import type { Engine } from "./engine.ts";
 import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "../recovery/recovery.ts";
-import { openSerial } from "./serial.ts";
-import { openSerialAsync } from "./serial_async.ts";
+import { openSerialOf } from "./serial_of.ts";
 import type { PreparedRun } from "../options/prepare_run.ts";
 
 /** Opens the engine of a run. */
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {
-  const { runtime, schedule, isolation } = prepared;
+  const { runtime, isolation } = prepared;
   const isolate = runtime === "workers" ? isolation : "local";
-  const flushes = schedule.updates === "flush";
-  if (runtime === "serial") return await (flushes ? openSerial : openSerialAsync)(prepared);
-  const openWorkers = flushes ? openPipeline : openAsyncPipeline;
+  if (runtime === "serial") return await openSerialOf(prepared);
   let opened = 0;
   const open = async (state: StageState) => {
     const nth = opened++, fault = prepared.faults[nth];
-    return await openWorkers({ ...await journaled(prepared, nth), state }, isolate, fault);
+    return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
   };
   return await openRecovering(open, { ...prepared, canKill: isolate === "process" });
 }

@@ -14,17 +14,13 @@ import {
   openDevice,
   withAliases,
 } from "../../../kernels/mod.ts";
-import {
-  areFinite,
-  clipFactor,
-  dealOf,
-  type Engine,
-  type EngineOptions,
-  trainedTies,
-  withoutAliases,
-} from "./engine.ts";
+import { clipFactor } from "../../commit/gradient_norm.ts";
+import { areFinite } from "../../commit/non_finite.ts";
 import { pipesOf } from "../../pipeline/layout.ts";
-import type { Deal, StepRequest } from "../../pipeline/protocol.ts";
+import type { StepRequest } from "../../pipeline/step.ts";
+import { shareStep, type StepShares } from "../../pipeline/step_plan.ts";
+import type { Engine, EngineOptions } from "./engine.ts";
+import { trainedTies, withoutAliases } from "./tied_parameters.ts";
 import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stage_copies.ts";
 
 /** Opens the serial engine. */
@@ -40,8 +36,14 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   return {
     async step(request) {
       kernels.zeroGradients();
-      const deal = dealOf(options, request.microBatches.length);
-      const { losses, isSafe } = await sumGradients(copies, request, deal, pipes, ties.length > 0);
+      const shares = shareStep(options, request.microBatches.length);
+      const { losses, isSafe } = await sumGradients(
+        copies,
+        request,
+        shares,
+        pipes,
+        ties.length > 0,
+      );
       const outcome = { losses, peakActivations: [1], weights: [1], traces: [] };
       if (!isSafe || !areFinite(losses, [])) {
         return { ...outcome, updates: [], isCommitted: false };
@@ -58,7 +60,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
     async evaluate(microBatches) {
       const losses = [];
       for (const fields of microBatches) {
-        const { output } = await copies.forward(whole, 0, undefined, fields, undefined);
+        const { output } = await copies.forward(whole, 0, undefined, fields, undefined, 0);
         losses.push(output as Float32Array);
         copies.drop(whole, 0);
       }
@@ -73,7 +75,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
 async function sumGradients(
   copies: StageCopies,
   { microBatches, lossScale, predictions }: StepRequest,
-  { shares }: Deal,
+  { shares }: StepShares,
   pipes: number,
   isTied: boolean,
 ): Promise<{ losses: Float32Array[]; isSafe: boolean }> {
@@ -87,7 +89,7 @@ async function sumGradients(
     for (let pipe = 0; pipe < pipes; pipe++) {
       for (const [m] of pipeOf.entries().filter(([, one]) => one === pipe)) {
         const fields = microBatches[first + m]!;
-        const { output } = await copies.forward(whole, m, undefined, fields, undefined);
+        const { output } = await copies.forward(whole, m, undefined, fields, undefined, 0);
         losses[first + m] = output as Float32Array;
         const action = { kind: "B", stage: 0, microBatch: m } as const;
         await copies.backward(whole, action, undefined, lossScale / predictions, undefined);

@@ -24,7 +24,7 @@ import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { System } from "../../runtime/mod.ts";
-import type { SyncStrategy } from "../engines/engine.ts";
+import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
 

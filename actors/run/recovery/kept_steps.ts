@@ -5,7 +5,7 @@
  */
 
 import type { StageState } from "../../../kernels/mod.ts";
-import type { StepRequest } from "../../pipeline/protocol.ts";
+import type { StepRequest } from "../../pipeline/step.ts";
 
 /**
  * Where nobody knows when the next snapshot comes, the micro-batches since the last one may take as

@@ -18,7 +18,7 @@
 
 import { delay } from "@std/async/delay";
 import type { StageState } from "../../../kernels/mod.ts";
-import type { StepOutcome, StepRequest } from "../../pipeline/protocol.ts";
+import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { Engine } from "../engines/engine.ts";
 import { keepStep, keepSteps, type KeptSteps, roomAfter } from "./kept_steps.ts";
 import { openRetries, type Retries, type RetryOptions, WorkerLostError } from "./retries.ts";

@@ -4,16 +4,10 @@
  * @module
  */
 
-import {
-  pipelineSupervisor,
-  SUPERVISOR,
-  type SupervisorInit,
-} from "../../../actors/pipeline/supervisor/supervisor.ts";
-import {
-  pipelineWorker,
-  type WorkerInit,
-  type WorkerView,
-} from "../../../actors/pipeline/worker/worker.ts";
+import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
+import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
+import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker/worker.ts";
+import type { WorkerInit } from "../../../actors/pipeline/worker/worker_init.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
 import { StandIn } from "../../../actors/rehearsal/stand_in.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
@@ -22,7 +16,13 @@ type Worker = ActorFactory<WorkerInit, WorkerMessage>;
 type Supervisor = ActorFactory<SupervisorInit, SupervisorMessage>;
 
 /** What can be planted. */
-export type Bug = "arrivalOrder" | "earlyStep" | "doubleStep" | "doubleCredit" | "driftingCopy";
+export type Bug =
+  | "arrivalOrder"
+  | "earlyStep"
+  | "doubleStep"
+  | "doubleCredit"
+  | "driftingCopy"
+  | "newestWeights";
 
 /** Adds the parts of a chunk in the order in which they arrive: the k-th to come stands k-th. */
 export const arrivalOrder: Worker = async (ctx, init) => {
@@ -102,6 +102,16 @@ export const driftingCopy: Worker = async (ctx, init) => {
   };
 };
 
+/** Computes with the newest weights where those before them are asked for. */
+export const newestWeights: Worker = async (ctx, init) => {
+  const handlers = await pipelineWorker(ctx, init);
+  return {
+    ...handlers,
+    Begin: (message) =>
+      handlers.Begin({ ...message, updates: { ...message.updates!, version: undefined } }),
+  };
+};
+
 /** Makes the supervisor, and workers with a bug. */
 function supervising(bug: Bug): Supervisor {
   return (ctx, init) => {
@@ -116,6 +126,7 @@ export const supervisingEarlyStep = supervising("earlyStep");
 export const supervisingDoubleStep = supervising("doubleStep");
 export const supervisingDoubleCredit = supervising("doubleCredit");
 export const supervisingDriftingCopy = supervising("driftingCopy");
+export const supervisingNewestWeights = supervising("newestWeights");
 
 /** A system whose pipeline has a bug. */
 export function withBug(system: System, bug: Bug): System {

@@ -1,7 +1,8 @@
 /** What recovery does with failures, on an engine that fails as it is told and counts its starts. */
 
 import assert from "node:assert/strict";
-import type { StepRequest, WorkerLost } from "../../../actors/pipeline/protocol.ts";
+import type { WorkerLost } from "../../../actors/pipeline/protocol.ts";
+import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engines/engine.ts";
 import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
 import {

@@ -1,0 +1,140 @@
+/**
+ * The gradients of one copy of a stage on their way to the sums of all copies.
+ *
+ * @module
+ */
+
+import type { MessageArray } from "../../kernels/mod.ts";
+import type { PeerMessage } from "../pipeline/protocol.ts";
+import type { OpenCopy } from "../pipeline/stage_copies.ts";
+import { openReducer, type ReduceAlgorithm, type Reducer } from "./all_reduce/mod.ts";
+
+/** How gradients are added. */
+export interface ReduceOptions {
+  /** `direct` adds in copy order, whatever the chunks; `fast` picks ring or Rabenseifner's. */
+  readonly algorithm: ReduceAlgorithm | "fast";
+  /** Buckets of a chunk, k. */
+  readonly coarsening: number;
+  /** Rows of all copies of each stage, where workers share memory. */
+  readonly shared: readonly (SharedArrayBuffer | undefined)[];
+}
+
+/** A parameter of a stage that has the same values as one of another. */
+export interface TieEnd {
+  /** Its name. */
+  readonly name: string;
+  /** Whether it is the alias: not counted in the norm, not saved. */
+  readonly isAlias: boolean;
+  /** The other parameter. */
+  readonly other: { readonly stage: number; readonly name: string };
+}
+
+/** What the copies of a stage must agree on, too. */
+export interface SyncOptions extends ReduceOptions {
+  /** Copies of each stage. */
+  readonly size: number;
+  /** For each stage its ends of ties. */
+  readonly ties: readonly (readonly TieEnd[])[];
+  readonly dtype: "f32" | "f16";
+}
+
+/** Sends to the worker that holds copy `rank` of a stage; this one included. */
+export type SendPart = (
+  stage: number,
+  rank: number,
+  message: PeerMessage,
+  values: MessageArray | undefined,
+) => void;
+
+/** What is still to do for one copy. */
+export interface CopySync {
+  readonly copy: OpenCopy;
+  readonly ties: readonly TieEnd[];
+  /** Ranges of buckets: chunk c covers buckets `first` to `end` − 1. */
+  readonly chunks: readonly { readonly first: number; readonly end: number }[];
+  readonly reducer: Reducer;
+  /** Gradients of the other ends of ties that came before this copy had its sums. */
+  readonly earlyTies: Map<string, MessageArray>;
+  /** Chunks whose sums have come since somebody last looked. */
+  readonly summed: number[];
+  /** Chunks that have been started, and those whose sums are there. */
+  started: number;
+  complete: number;
+  tiesMissing: number;
+  /** Buckets that may be stepped. */
+  readonly due: number[];
+}
+
+/** Opens the all-reduce of one copy for one step. */
+export function openCopySync(
+  round: number,
+  copy: OpenCopy,
+  { coarsening, size, algorithm, dtype, shared, ties }: SyncOptions,
+  send: SendPart,
+): CopySync {
+  const { stage, rank, kernels } = copy, { buckets } = kernels, summed: number[] = [];
+  const chunks = Array.from({ length: Math.ceil(buckets.length / coarsening) }, (_, c) => ({
+    first: c * coarsening,
+    end: Math.min((c + 1) * coarsening, buckets.length),
+  }));
+  const reducer = openReducer({
+    rank,
+    size,
+    algorithm,
+    dtype,
+    ...shared[stage] && { shared: shared[stage] },
+    chunks: chunks.map(({ first, end }) => {
+      const { offset } = buckets[first]!, last = buckets[end - 1]!;
+      return { offset, length: last.offset + last.length - offset };
+    }),
+    read: (offset, length) => kernels.readGradients(offset, length),
+    write: (offset, values) => kernels.writeGradients(offset, values),
+    send: (to, part) =>
+      send(stage, to, { type: "ReducePart", round, stage, rank: to, part }, part.values),
+    onComplete: (chunk) => void summed.push(chunk),
+  });
+  return {
+    copy,
+    ties: ties[stage]!,
+    chunks,
+    reducer,
+    earlyTies: new Map(),
+    summed,
+    started: 0,
+    complete: 0,
+    tiesMissing: ties[stage]!.length,
+    due: [],
+  };
+}
+
+/** Starts the next chunk, unless `limit` have been started or there is none. */
+export async function startChunk(sync: CopySync, limit = Infinity): Promise<boolean> {
+  if (sync.started >= Math.min(limit, sync.chunks.length)) return false;
+  await sync.reducer.start(sync.started++);
+  return true;
+}
+
+/** A chunk has its sums: its buckets may be stepped. */
+export function offerChunk({ chunks, due }: CopySync, chunk: number): void {
+  const { first, end } = chunks[chunk]!;
+  for (let bucket = first; bucket < end; bucket++) due.push(bucket);
+}
+
+/** Adds the gradient of the other end of a tie to that of this one. */
+export async function addTie(
+  { copy: { kernels } }: CopySync,
+  name: string,
+  values: MessageArray,
+): Promise<void> {
+  const { offset, length } = kernels.rangeOf(name);
+  const own = await kernels.readGradients(offset, length);
+  // Both ends add the same two numbers, and a sum of two does not depend on their order.
+  for (let i = 0; i < length; i++) own[i]! += values[i]!;
+  kernels.writeGradients(offset, own);
+}
+
+/** Sums of squares of a copy's gradients, each parameter once. */
+export async function squaresOf({ copy: { kernels }, ties }: CopySync) {
+  const aliases = new Set(ties.filter((tie) => tie.isAlias).map(({ name }) => name));
+  return [...await kernels.gradientSquares()].filter(([name]) => !aliases.has(name));
+}

@@ -1,0 +1,102 @@
+/**
+ * The actions of a worker: F, B, I and W of its stages, and the evaluation of a micro-batch.
+ *
+ * [Note: buffers go to and fro] The array that brought an activation has the size of the gradient
+ * that goes back, so it carries it; the array that brought a gradient is kept for the next
+ * activation. In a steady state no array is allocated.
+ *
+ * @module
+ */
+
+import type { Batch, MessageArray } from "../../../kernels/mod.ts";
+import { type Action, formatAction, parts } from "../../../schedules/mod.ts";
+import type { OpenCopy } from "../stage_copies.ts";
+import type { Arrival } from "./arrivals.ts";
+import type { WeightUpdater } from "./weight_updater.ts";
+import {
+  dispatch,
+  measure,
+  sendActivation,
+  sendToStage,
+  stepOf,
+  tell,
+  type Worker,
+} from "./worker_record.ts";
+
+/** The input of an action arrives. */
+export function arrive(worker: Worker, action: Action, arrival: Arrival): void {
+  worker.arrivals.add(action, arrival);
+  dispatch(worker);
+}
+
+/**
+ * Runs what the policy has picked. An overlap F&B is one action of its list; on one device its parts
+ * run in turn, and so do the two forwards of a doubled one.
+ */
+export function runAction(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
+  return worker.activity.run(formatAction(action), async () => {
+    for (const part of parts(action)) {
+      await (part.kind === "F" ? forward : backward)(worker, updater, part);
+    }
+  });
+}
+
+function copyOf(worker: Worker, { stage, microBatch }: Action): OpenCopy {
+  const { first, share } = stepOf(worker, microBatch);
+  return worker.copies.of(stage, share.pipeOf[microBatch - first]!);
+}
+
+async function forward(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
+  const { arrivals, copies } = worker, { stage, microBatch } = action;
+  const copy = copyOf(worker, action), { round, first, share } = stepOf(worker, microBatch);
+  const { tensor, fields } = arrivals.takeForward(action);
+  const into = copy.kernels.isLast ? undefined : arrivals.takeBuffer(stage);
+  const age = updater.ageOf(microBatch);
+  const { output, isLoss } = await copies.forward(copy, microBatch, tensor, fields, into, age);
+  measure(worker);
+  if (tensor) arrivals.keepReturn(action, tensor);
+  if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, false);
+  const losses = output as Float32Array, globalId = share.first + microBatch - first;
+  tell(worker, { type: "Loss", round, microBatch: globalId, losses });
+  arrive(worker, { kind: "B", stage, microBatch }, { fields: {} });
+}
+
+/** B; or I, after which W is ready, which nothing waits for but the end of the step. */
+async function backward(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
+  const { arrivals, copies, init } = worker, { kind, stage, microBatch, half } = action;
+  const copy = copyOf(worker, action), { first, lossScales } = stepOf(worker, microBatch);
+  const gradient = kind === "W" ? undefined : arrivals.takeGradient(action);
+  if (kind === "W") arrivals.takeForward(action);
+  const into = kind === "W" || half !== undefined ? undefined : arrivals.takeReturn(action);
+  const lossScale = lossScales[microBatch - first]!;
+  const dx = await copies.backward(copy, action, gradient, lossScale, into);
+  if (gradient && half === undefined) arrivals.keepBuffer(stage, gradient);
+  if (dx) {
+    const message = { type: "Gradient", stage: stage - 1, microBatch, tensor: dx } as const;
+    sendToStage(worker, copy.pipe, half === undefined ? message : { ...message, half });
+  }
+  if (kind === "I") return arrive(worker, { kind: "W", stage, microBatch }, { fields: {} });
+  if (stage === 0 && half !== 0) tell(worker, { type: "Credit", replica: init.replica });
+  await updater.afterBackward(copy, microBatch, half === undefined ? 1 : 0.5);
+}
+
+/** Forward only: runs at once, since no policy orders evaluations. */
+export async function evaluate(
+  worker: Worker,
+  stage: number,
+  microBatch: number,
+  tensor: MessageArray | undefined,
+  fields: Batch,
+): Promise<void> {
+  const { ctx, copies, state } = worker;
+  if (state !== "idle") {
+    throw new Error(`Cannot evaluate: the worker must be idle, received it while ${state}`);
+  }
+  const copy = copies.of(stage, 0);
+  const { output, isLoss } = await ctx.busy(() =>
+    copies.forward(copy, microBatch, tensor, fields, undefined, 0)
+  );
+  copies.drop(copy, microBatch);
+  if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, true);
+  tell(worker, { type: "Loss", microBatch, losses: output as Float32Array });
+}

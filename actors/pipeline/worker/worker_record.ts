@@ -1,0 +1,132 @@
+/**
+ * What a worker knows, and what it tells the others.
+ *
+ * @module
+ */
+
+import type { Batch, MessageArray } from "../../../kernels/mod.ts";
+import type { StepPolicy } from "../../../schedules/mod.ts";
+import type { GradientSquares } from "../../commit/gradient_norm.ts";
+import { sumMemory } from "../../run/memory_plan.ts";
+import type { ActorRef, Context } from "../../runtime/mod.ts";
+import type { EmulatedLink } from "../emulated_link.ts";
+import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.ts";
+import type { OpenCopy, StageCopies } from "../stage_copies.ts";
+import type { MicroBatchShare } from "../step_plan.ts";
+import type { LocalUpdates } from "../update_policy.ts";
+import type { Activity } from "./activity.ts";
+import type { Arrivals } from "./arrivals.ts";
+import type { WorkerInit } from "./worker_init.ts";
+import type { WorkerState } from "./worker_states.ts";
+
+/** A step under way on a worker. */
+export interface StepUnderWay {
+  readonly round: number;
+  /** Its first micro-batch, counted since the pipe was empty; with a flush it is always 0. */
+  readonly first: number;
+  readonly share: MicroBatchShare;
+  readonly lossScales: readonly number[];
+  readonly updates?: LocalUpdates | undefined;
+}
+
+/** The other actors. */
+export interface Peers {
+  readonly supervisor: ActorRef<SupervisorMessage>;
+  readonly workers: readonly ActorRef<WorkerMessage>[];
+}
+
+/** What a worker knows. */
+export interface Worker {
+  readonly ctx: Context<WorkerMessage>;
+  readonly init: WorkerInit;
+  readonly copies: StageCopies;
+  readonly arrivals: Arrivals;
+  readonly link: EmulatedLink<PeerMessage>;
+  readonly activity: Activity;
+  state: WorkerState;
+  peers: Peers | undefined;
+  /** The steps under way, the oldest first: one, but without flushes any number. */
+  steps: StepUnderWay[];
+  /** Who orders the actions until the pipe is empty. */
+  policy: StepPolicy | undefined;
+  /** Whether a Dispatch is on its way. */
+  isDispatching: boolean;
+  /** The most activations and weights held, in units of Ma and Mθ: one P-th of the model. */
+  readonly peak: { activations: number; weights: number };
+}
+
+/** The step of a micro-batch. */
+export function stepOf({ steps }: Worker, microBatch: number): StepUnderWay {
+  const step = steps.findLast(({ first }) => first <= microBatch);
+  if (step && microBatch - step.first < step.share.pipeOf.length) return step;
+  throw new Error(`Cannot find micro-batch ${microBatch}: its step must be under way`);
+}
+
+/** Tells the supervisor. */
+export function tell(
+  { ctx, peers }: Worker,
+  message: SupervisorMessage,
+  options?: { readonly transfer: ArrayBuffer[] },
+): void {
+  ctx.send(peers!.supervisor, message, options);
+}
+
+/** Sends to the worker that holds a stage, in a replica of the pipeline. */
+export function sendToStage(
+  { init, peers, link }: Worker,
+  pipe: number,
+  message: Extract<PeerMessage, { tensor: MessageArray }>,
+): void {
+  const { worker } = init.copies[message.stage]!.find((copy) =>
+    copy.replica === init.replica && copy.pipe === pipe
+  )!;
+  link.send(peers!.workers[worker]!, message, { transfer: [message.tensor.buffer] });
+}
+
+/** Sends the output of a stage on to the next one. */
+export function sendActivation(
+  worker: Worker,
+  { pipe, stage }: OpenCopy,
+  microBatch: number,
+  tensor: MessageArray,
+  fields: Batch,
+  isEvaluation: boolean,
+): void {
+  const to = { stage: stage + 1, microBatch };
+  sendToStage(worker, pipe, { type: "Activation", ...to, tensor, fields, isEvaluation });
+}
+
+/** Asks for the next action, once, while there may be one. */
+export function dispatch(worker: Worker): void {
+  const { ctx, state, isDispatching, arrivals } = worker;
+  if (isDispatching || state !== "computing" || arrivals.ready.length === 0) return;
+  worker.isDispatching = true;
+  ctx.send(ctx.self, { type: "Dispatch" });
+}
+
+/** Looks at what is held now. */
+export function measure({ init, copies, peak }: Worker): void {
+  const stageShare = init.pipelineWorkers / init.copies.length;
+  const weights = copies.all.reduce((sum, { kernels }) => sum + kernels.weightVersions, 0);
+  peak.activations = Math.max(peak.activations, copies.live * stageShare);
+  peak.weights = Math.max(peak.weights, weights * stageShare);
+}
+
+/** Says that a step has ended here, and what was held and done. */
+export function reportStep(
+  worker: Worker,
+  { round }: StepUnderWay,
+  updates: readonly GradientSquares[],
+): void {
+  const { init, copies, peak, activity } = worker;
+  tell(worker, {
+    type: "StepDone",
+    round,
+    worker: init.worker,
+    updates,
+    peakActivations: peak.activations,
+    weights: peak.weights,
+    memory: sumMemory(copies.all.map(({ kernels }) => kernels.memory)),
+    trace: activity.takeTrace(),
+  });
+}

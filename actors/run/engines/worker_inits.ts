@@ -1,0 +1,79 @@
+/**
+ * What the workers of a run are made from.
+ *
+ * @module
+ */
+
+import { cutIntoStages, flatLength, type StageProgram, withAliases } from "../../../kernels/mod.ts";
+import { pipelineWorkers } from "../../../schedules/mod.ts";
+import { copiesOf } from "../../pipeline/layout.ts";
+import { policyData } from "../../pipeline/policy_data.ts";
+import type { Isolation } from "../../pipeline/supervisor/supervisor_init.ts";
+import { UPDATE_POLICIES } from "../../pipeline/update_policy.ts";
+import type { WorkerFault } from "../../pipeline/worker/faults.ts";
+import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
+import type { EngineOptions } from "./engine.ts";
+import { stageParameters, stateOf } from "./stage_parameters.ts";
+import { tieEnds, trainedTies } from "./tied_parameters.ts";
+
+/** What every worker of every data-parallel replica is made from. */
+export function workerInits(
+  options: EngineOptions,
+  isolate: Isolation,
+  fault: WorkerFault | undefined,
+): WorkerInit[] {
+  const { model, schedule, scheduleOptions, replicas, device, halves, reduce, link } = options;
+  const programs = cutIntoStages(model, schedule.stages);
+  const states = withAliases(options.state, model.ties);
+  const copies = copiesOf(schedule, replicas);
+  const ties = tieEnds(programs, trainedTies(model));
+  const shared = sharedRows(options, isolate, programs, copies[0]!.length);
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  const stageOf = (worker: number) =>
+    isFlushed ? options.stage : { ...options.stage, versions: schedule.weightVersions[worker]! };
+  return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
+    worker,
+    replica: Math.floor(worker / schedule.workers),
+    device,
+    held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
+      const program = programs[copy.stage]!;
+      return { copy, program, state: stateOf(program, states) };
+    }),
+    copies,
+    pipelineWorkers: pipelineWorkers(schedule),
+    updates: schedule.updates,
+    policy: policyData(schedule, scheduleOptions, worker % schedule.workers),
+    stage: stageOf(worker),
+    halves,
+    reduce: {
+      algorithm: reduce === "fast" ? "fast" : "direct",
+      coarsening: options.coarsening,
+      shared,
+    },
+    ties,
+    link,
+    isTraced: options.isTraced,
+    isRehearsed: options.isRehearsed,
+    fault,
+  }));
+}
+
+/**
+ * Memory in which workers of one process add their gradients. Over an emulated link gradients travel,
+ * and so they do where messages must tell all that happened.
+ */
+function sharedRows(
+  { reduce, link, observer, system, stage }: EngineOptions,
+  isolate: Isolation,
+  programs: readonly StageProgram[],
+  copies: number,
+): (SharedArrayBuffer | undefined)[] {
+  const isShared = reduce === "deterministic" && !link && copies > 1 && isolate !== "process" &&
+    !observer && !system;
+  const elementBytes = stage.precision === "fp16" ? 2 : 4;
+  return programs.map((program) => {
+    if (!isShared) return undefined;
+    const trained = stageParameters(program).filter(({ frozen }) => !frozen);
+    return new SharedArrayBuffer(copies * flatLength(trained) * elementBytes);
+  });
+}

@@ -6,7 +6,7 @@
 
 import type { SpawnOptions } from "./context_api.ts";
 import { kindOf } from "./messages.ts";
-import type { SystemOptions } from "./system_api.ts";
+import type { Subscription, SystemOptions } from "./system_api.ts";
 import type { PlaceKind } from "./transports/wire.ts";
 import type { Transport } from "./transports/transport.ts";
 import type { ActorSpec } from "./types.ts";
@@ -109,6 +109,23 @@ export function checkSystem(options: SystemOptions): void {
   if (typeof observer.export !== "string") {
     throw wrongKind(cannot, "the export of observer", "a string", observer.export);
   }
+}
+
+/**
+ * Checks what a subscriber wants.
+ *
+ * @throws {TypeError} when the listener is no function.
+ * @throws {RangeError} when `slowStepMs` is out of its bounds.
+ */
+export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscription = {}): void {
+  const cannot = "Cannot subscribe:";
+  if (typeof listener !== "function") {
+    throw wrongKind(cannot, "the listener", "a function", listener);
+  }
+  if (Number.isFinite(slowStepMs) && slowStepMs >= 0) return;
+  throw new RangeError(
+    `${cannot} slowStepMs must be a number of 0 or more, received ${String(slowStepMs)}`,
+  );
 }
 
 /** Names that no other transport can have. */

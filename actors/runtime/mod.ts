@@ -48,7 +48,9 @@ export { CHILD_SUPERVISOR, type SupervisionMessage } from "./supervision/supervi
 export { createSystem } from "./system.ts";
 export {
   MAX_DEAD_LETTERS,
+  type Subscription,
   type System,
+  type SystemEvent,
   type SystemOptions,
   type SystemStopOptions,
 } from "./system_api.ts";

@@ -7,21 +7,17 @@
 import { type Actor, createActor, keyOf, SYSTEM_SERIAL } from "./actor/actor.ts";
 import { ask } from "./actor/asks.ts";
 import { deliver } from "./isolate/deliver.ts";
-import {
-  ActorFailedError,
-  type DeadLetter,
-  describeFailure,
-  type Down,
-  type Failure,
-} from "./failure.ts";
+import type { DeadLetter, Down, Failure } from "./failure.ts";
 import { isolateGone } from "./isolate/gone.ts";
 import { createIsolate, type Environment, type Isolate } from "./isolate/isolate.ts";
 import { openEnding } from "./ending.ts";
 import { sendMessage } from "./isolate/sending.ts";
 import { FIRST_SERIAL, spawn } from "./isolate/spawning.ts";
 import { run } from "./isolate/steps.ts";
+import { subscribe } from "./isolate/subscription.ts";
 import type { AskCall } from "./context_api.ts";
-import { MAX_DEAD_LETTERS, type System } from "./system_api.ts";
+import { openReports } from "./reports.ts";
+import type { System } from "./system_api.ts";
 import type { IsolateRegistry, Root } from "./transports/registry.ts";
 import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./actor/watches.ts";
@@ -95,43 +91,14 @@ export function openSystem(world: World): System {
         ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
     watch: watchFor,
     deadLetters: reports.deadLetters,
+    subscribe: (listener, options) =>
+      reports.subscribe(listener, options, (wanted) => subscribe(isolate, wanted)),
     ...clock.advance ? {} : { activity: activityOf(isolate, registry) },
     failed: reports.failed,
     stop: end,
     [Symbol.asyncDispose]: () => system.stop(),
   };
   return system;
-}
-
-/** What the owner of a system is told of it. */
-interface Reports {
-  readonly deadLetters: readonly DeadLetter[];
-  readonly failed: Promise<never>;
-  readonly onDeadLetter: (letter: DeadLetter) => void;
-  readonly onFailure: (failure: Failure) => void;
-  /** Lets what the owner gave throw without harm to the runtime. */
-  readonly guard: (handling: string, call: () => void) => void;
-}
-
-function openReports(world: World): Reports {
-  const deadLetters: DeadLetter[] = [], failed = Promise.withResolvers<never>();
-  const onFailure = (failure: Failure) => {
-    world.onFailure?.(failure);
-    failed.reject(new ActorFailedError(failure));
-  };
-  const guard = (handling: string, call: () => void) => {
-    try {
-      call();
-    } catch (error) {
-      onFailure(describeFailure("system", "throw", error, handling));
-    }
-  };
-  const onDeadLetter = (letter: DeadLetter) => {
-    deadLetters.push(letter);
-    if (deadLetters.length > MAX_DEAD_LETTERS) deadLetters.shift();
-    guard(`dead letter ${letter.type}`, () => world.onDeadLetter?.(letter));
-  };
-  return { deadLetters, failed: failed.promise, onDeadLetter, onFailure, guard };
 }
 
 /** Makes the top of the tree: the system as an actor. */

@@ -36,6 +36,22 @@ export interface SystemStopOptions extends StopOptions {
   readonly signal?: AbortSignal;
 }
 
+/**
+ * What happens in a system, in any of its isolates, that its owner may want to know of.
+ *
+ * `dead-letter`: nobody will handle a message; `message` is a copy of it, absent where it cannot be
+ * copied.
+ */
+export type SystemEvent = { readonly type: "dead-letter"; readonly message?: unknown } & {
+  readonly letter: DeadLetter;
+};
+
+/** What a subscriber wants to be told of besides dead letters. */
+export interface Subscription {
+  /** Milliseconds after which a step is told of. Absent: none is. */
+  readonly slowStepMs?: number | undefined;
+}
+
 /** Actors, and the isolates they live in; see {@linkcode createSystem}. */
 export interface System extends AsyncDisposable {
   /** Makes an actor at the top of the tree. See {@linkcode Context.spawn}. */
@@ -52,6 +68,38 @@ export interface System extends AsyncDisposable {
   watch(ref: ActorRef, onDown: (down: Down) => void): void;
   /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
   readonly deadLetters: readonly DeadLetter[];
+  /**
+   * Calls `listener` for what happens from now on, in the order in which this isolate learns of it.
+   * Nothing is kept for it, and what it throws fails the system. Isolates that are told of it later
+   * than something happens there tell of dead letters without what they hold.
+   *
+   * @example Dead letters with what they hold
+   * ```ts
+   * import { createSystem } from "@troupe/troupe/actors";
+   * import assert from "node:assert/strict";
+   *
+   * await using system = createSystem();
+   * const module = "data:text/javascript,export const idle = () => ({})";
+   * const ref = system.spawn<undefined, { type: "Call"; n: number }>(
+   *   { module, export: "idle" },
+   *   undefined,
+   *   { id: "idle" },
+   * );
+   * const lost: unknown[] = [];
+   * {
+   *   using _ = system.subscribe((event) => lost.push(event));
+   *   await system.stop(ref);
+   *   system.send(ref, { type: "Call", n: 7 });
+   * }
+   * system.send(ref, { type: "Call", n: 8 });
+   * const letter = { from: "system", to: "idle", type: "Call", reason: "stopped" };
+   * assert.deepEqual(lost, [{ type: "dead-letter", letter, message: { type: "Call", n: 7 } }]);
+   * ```
+   *
+   * @returns ends the subscription when it is disposed of.
+   * @throws {RangeError} when `slowStepMs` is not a number of 0 or more.
+   */
+  subscribe(listener: (event: SystemEvent) => void, options?: Subscription): Disposable;
   /**
    * A number that grows while any isolate is {@linkcode Context.busy} or has been since this was
    * called last. Absent where time is virtual.

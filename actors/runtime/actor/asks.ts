@@ -11,6 +11,7 @@ import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { LANES, sendMessage } from "../isolate/sending.ts";
+import { tellOfLetter } from "../isolate/subscription.ts";
 import type { AnswerFrame, Outcome } from "../transports/wire.ts";
 import type { ActorRef, Message } from "../types.ts";
 import type { PendingAsk } from "./waiting.ts";
@@ -103,7 +104,7 @@ export function settleAsk(
 ): void {
   const pending = isolate.asks.take(id);
   if (!pending) {
-    if (letter) isolate.env.onDeadLetter({ ...letter, reason: "too-late" });
+    if (letter) tellOfLetter(isolate, { ...letter, reason: "too-late" }, valueOf(outcome));
     return;
   }
   pending.cancelTimeout();
@@ -115,6 +116,10 @@ export function settleAsk(
     step.asks.delete(id);
     resolve(pending, outcome);
   });
+}
+
+function valueOf(outcome: Outcome): unknown {
+  return outcome.status === "answered" ? outcome.value : undefined;
 }
 
 function resolve(pending: PendingAsk, outcome: Outcome): void {
@@ -163,7 +168,7 @@ export function answer(
   letter?: AnswerFrame["letter"],
 ): void {
   if (letter && isolate.gone.has(to)) {
-    isolate.env.onDeadLetter({ ...letter, reason: "isolate-gone" });
+    tellOfLetter(isolate, { ...letter, reason: "isolate-gone" }, valueOf(outcome));
   } else post(isolate, to, { kind: "answer", ask, outcome, letter }, transfer);
 }
 

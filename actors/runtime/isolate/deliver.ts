@@ -11,6 +11,7 @@ import { enqueue, type Isolate } from "./isolate.ts";
 import { childEnded, fail } from "../actor/lifecycle.ts";
 import { drain, stopNow } from "../actor/stopping.ts";
 import { bury } from "./sending.ts";
+import { subscribe } from "./subscription.ts";
 import { launch } from "./spawning.ts";
 import type { Frame, MessageFrame } from "../transports/wire.ts";
 import { addWatcher, announce } from "../actor/watches.ts";
@@ -37,6 +38,8 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       if (!actor?.parent) return;
       return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
+    case "subscribe":
+      return subscribe(isolate, frame.subscription);
     case "ended": {
       noteEnd(isolate, frame.child, frame.reason);
       const parent = isolate.actors.get(frame.parent.serial);

@@ -18,6 +18,7 @@ import { type DeadLetter, describeFailure, type Failure, type Reason } from "../
 import type { Envelope } from "../mailbox/mailbox.ts";
 import { guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
 import { Pulse } from "./pulse.ts";
+import type { Subscription } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
 import type { Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
 import type { ActorRef, Lane, Message } from "../types.ts";
@@ -69,7 +70,8 @@ export interface Environment {
   readonly pulse?: Pulse;
   /** How long a child in another isolate may take to stop before its isolate is ended. */
   readonly stopGraceMs: number;
-  readonly onDeadLetter: (letter: DeadLetter) => void;
+  /** `message`: a copy of it, where the owner of the system wants one. */
+  readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
   /** A failure reached the top of the tree. */
   readonly onFailure: (failure: Failure) => void;
   /** The last actor has ended. */
@@ -93,6 +95,8 @@ export interface Isolate {
   readonly asks: BriefMap<number, PendingAsk>;
   readonly picker: Picker;
   readonly pulse: Pulse;
+  /** What the owner of the system wants to be told of. */
+  subscription: Subscription | undefined;
   /** Sees what happens; no step begins before it does. */
   observer: Observer | undefined;
   /** Handles a frame for this isolate. */
@@ -143,6 +147,7 @@ export function createIsolate(
       queueMicrotask(() => ready ? ready.then(() => run(isolate)) : run(isolate));
     },
     observer: observer && "begins" in observer ? guarded(observer, blame) : undefined,
+    subscription: undefined,
     isRunning: false,
     current: undefined,
     nextSerial: 0,

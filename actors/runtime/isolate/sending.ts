@@ -7,6 +7,7 @@
 import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
 import { type Isolate, post } from "./isolate.ts";
+import { tellOfLetter } from "./subscription.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { isCloneError } from "../snapshot.ts";
@@ -56,12 +57,13 @@ export function bury(
   end?: Reason,
   unsent?: Outcome,
 ): void {
-  isolate.env.onDeadLetter({
+  const letter: DeadLetter = {
     from: from.id,
     to: isRef(to) ? to.id : kindOf(to),
     type: isMessage(message) ? message.type : kindOf(message),
     reason,
-  });
+  };
+  tellOfLetter(isolate, letter, message);
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });

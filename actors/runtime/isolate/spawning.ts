@@ -10,6 +10,7 @@ import { checkSpawn } from "../checks.ts";
 import { createContext } from "../actor/context.ts";
 import { MAILBOX_CAPACITY, type SpawnOptions } from "../context_api.ts";
 import { type Isolate, schedule } from "./isolate.ts";
+import { tellWanted } from "./subscription.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { LaunchFrame, Place } from "../transports/wire.ts";
 import type { ActorFactory } from "../handlers.ts";
@@ -70,6 +71,7 @@ export function spawn<T extends Message>(
       `Cannot spawn "${id}": init must be structured-cloneable, received ${error.message}`,
     );
   }
+  if (elsewhere) tellWanted(isolate, ref.isolate);
   isolate.ids.set(id, keyOf(ref));
   parent.children.set(keyOf(ref), { ref });
   return ref;

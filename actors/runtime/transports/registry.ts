@@ -151,7 +151,7 @@ export class IsolateRegistry implements Network {
       case "kill":
         return this.kill(frame.isolate, frame.why);
       case "dead-letter":
-        return this.#root.onDeadLetter(frame.letter);
+        return this.#root.onDeadLetter(frame.letter, frame.message);
       case "started":
         return this.#hasTold(number, frame.about);
       default:

@@ -114,7 +114,7 @@ function openIsolate(
         drain: () => side.drain?.(),
         kill: (isolate, why) => up({ kind: "kill", isolate, why }),
       },
-      onDeadLetter: (letter) => up({ kind: "dead-letter", letter }),
+      onDeadLetter: (letter, message) => up({ kind: "dead-letter", letter, message }),
       onFailure: (failure) => up({ kind: "done", reason: failure }),
       onEmpty: (reason) => up({ kind: "done", reason }),
     },

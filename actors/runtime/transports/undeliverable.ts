@@ -9,7 +9,7 @@ import type { Frame, SwitchFrame } from "./wire.ts";
 
 /** Where dead letters go. */
 export interface Undertaker {
-  onDeadLetter(letter: DeadLetter): void;
+  onDeadLetter(letter: DeadLetter, message?: unknown): void;
 }
 
 /**
@@ -23,10 +23,14 @@ export function buryFrame(
   frame: Frame | SwitchFrame,
   why?: string,
 ): { readonly to: number; readonly frame: Frame } | undefined {
-  const reason = why === undefined ? "no-such-actor" : "not-cloneable";
+  const isCloneable = why === undefined;
+  const reason = isCloneable ? "no-such-actor" : "not-cloneable";
   if (frame.kind === "message") {
-    const { from, to, message: { type }, replyTo } = frame;
-    onDeadLetter({ from: from.id, to: to.id, type, reason });
+    const { from, to, message, replyTo } = frame;
+    onDeadLetter(
+      { from: from.id, to: to.id, type: message.type, reason },
+      isCloneable ? message : undefined,
+    );
     const outcome = why === undefined
       ? { status: "gone", failure: goneFailure(to.id) } as const
       : { status: "unsent", why } as const;

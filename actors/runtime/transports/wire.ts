@@ -6,6 +6,7 @@
  */
 
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
+import type { Subscription } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 import type { ObserverSpec } from "../observer.ts";
@@ -77,6 +78,8 @@ export type Frame =
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** The actor is to end; `drain`: when it has handled what has arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
+  /** What the owner of the system wants to be told of by this isolate and those below it. */
+  | { readonly kind: "subscribe"; readonly subscription: Subscription | undefined }
   /** To the parent's isolate: a child has ended. */
   | {
     readonly kind: "ended";
@@ -114,7 +117,7 @@ export type UpFrame =
   | { readonly kind: "started"; readonly about: number }
   /** An isolate does not stop: end it. */
   | { readonly kind: "kill"; readonly isolate: number; readonly why: string }
-  | { readonly kind: "dead-letter"; readonly letter: DeadLetter };
+  | { readonly kind: "dead-letter"; readonly letter: DeadLetter; readonly message?: unknown };
 
 /** From now on what isolate `from` sends comes over the connection to it. */
 export interface SwitchFrame {

@@ -10,6 +10,7 @@ import { familyContract } from "./contract/families.ts";
 import { messageContract } from "./contract/messages.ts";
 import { carelessContract } from "./contract/careless.ts";
 import { stopContract } from "./contract/stops.ts";
+import { subscriptionContract } from "./contract/subscriptions.ts";
 import { timeContract } from "./contract/time.ts";
 
 /** Registers the suite for actors that live in `isolate`. */
@@ -20,6 +21,7 @@ export function runContract(isolate: "local" | "worker" | "process"): void {
     endContract,
     familyContract,
     stopContract,
+    subscriptionContract,
     timeContract,
     carelessContract,
   ];

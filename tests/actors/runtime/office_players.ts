@@ -59,6 +59,8 @@ export type BossMessage =
     readonly unwatch: ActorRef;
   }
   | { readonly type: "Dictate"; readonly texts: readonly string[] }
+  /** Has the first clerk write, and does not wait. */
+  | { readonly type: "Tell"; readonly text: string }
   | { readonly type: "Remind"; readonly afterMs: number }
   | { readonly type: "Down"; readonly down: Down }
   | { readonly type: "Notes" };
@@ -87,6 +89,7 @@ export const boss: ActorFactory<BossInit, BossMessage> = (ctx, { clerks, isolate
       for (const text of texts) written.push(await ctx.ask(refs[0]!, { type: "Write", text }));
       ctx.reply(written.join(", "));
     },
+    Tell: ({ text }) => ctx.send(refs[0]!, { type: "Write", text }),
     Remind: ({ afterMs }) => ctx.after(afterMs, { type: "Notes" }),
     Down: ({ down: { ref, reason } }) =>
       void notes.push(`${ref.id} ${reason === "stopped" ? reason : reason.kind}`),

@@ -1,13 +1,10 @@
 /**
- * How soon each strategy finds each planted bug: makes that table of SIMULATION.md again, which takes
- * some minutes.
- *
- *     deno run -A bench/planted_bugs.ts
+ * How soon each strategy finds each planted bug.
  *
  * @module
  */
 
-import { print, printError } from "../console/print.ts";
+import { printError } from "../../console/print.ts";
 import {
   delay,
   dfs,
@@ -18,8 +15,9 @@ import {
   pos,
   random,
   type Strategy,
-} from "../testing.ts";
-import { PLANTED, type Planted } from "../tests/actors/simulation/planted.ts";
+} from "../../testing.ts";
+import { markdownTable } from "./markdown_table.ts";
+import { PLANTED, type Planted } from "../../tests/actors/simulation/planted.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   fifo,
@@ -32,8 +30,6 @@ const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
 };
 
 const SEARCHES = 30, MAX_RUNS = 1000;
-
-const BEGIN = "<!-- planted bugs: begin -->\n", END = "<!-- planted bugs: end -->";
 
 /** Runs that a search took, or nothing. */
 async function search(
@@ -66,30 +62,18 @@ async function cell(planted: Planted, make: () => Strategy): Promise<string> {
   return `${mean.toFixed(1)} (${Math.max(...found)})${few}`;
 }
 
-async function table(): Promise<string> {
-  const names = Object.keys(STRATEGIES);
-  const rows = [["Bug", ...names], names.map(() => "---").concat("---")];
+/** The table of planted bugs, and what its numbers are. */
+export async function plantedBugs(): Promise<string> {
+  const rows = [["Bug", ...Object.keys(STRATEGIES)]];
   for (const planted of PLANTED) {
     printError(`looking for: ${planted.name} …`);
     const row = [planted.name];
     for (const make of Object.values(STRATEGIES)) row.push(await cell(planted, make));
     rows.push(row);
   }
-  return rows.map((row) => `| ${row.join(" | ")} |\n`).join("");
-}
-
-if (import.meta.main) {
-  const page = new URL("../SIMULATION.md", import.meta.url), made = await table();
-  const text = await Deno.readTextFile(page);
-  const head = text.slice(0, text.indexOf(BEGIN) + BEGIN.length);
-  const [, tail] = text.split(END);
-  const what = `
-Mean number of runs (and the largest) in ${SEARCHES} searches of at most ${MAX_RUNS} runs each; "–":
+  return `Mean number of runs (and the largest) in ${SEARCHES} searches of at most ${MAX_RUNS} runs each; "–":
 not found, "n of ${SEARCHES}": found in so many searches, empty: not applicable. Plain order and
 exhaustive search are one search, unless faults are drawn.
 
-`;
-  await Deno.writeTextFile(page, `${head}${what}${made}\n${END}${tail}`);
-  await new Deno.Command(Deno.execPath(), { args: ["fmt", "-q", page.pathname] }).output();
-  print("SIMULATION.md has the table");
+${markdownTable(rows)}`;
 }

@@ -65,22 +65,28 @@ export function positions(
   strides: readonly number[],
   start = 0,
 ): Int32Array {
-  const result = new Int32Array(elementCount(shape)).fill(start);
-  let block = result.length;
+  let places = Int32Array.of(start);
   shape.forEach((size, axis) => {
-    block /= size || 1;
-    const stride = strides[axis]!;
-    if (stride === 0) return;
-    for (let i = 0; i < result.length; i++) result[i]! += Math.floor(i / block) % size * stride;
+    const stride = strides[axis]!, longer = new Int32Array(places.length * size);
+    let at = 0;
+    for (const place of places) {
+      for (let i = 0; i < size; i++) longer[at++] = place + i * stride;
+    }
+    places = longer;
   });
+  return places;
+}
+
+/** The elements of `values` in f64, where they are at `places`. */
+export function wide(values: Values, places: Int32Array): Float64Array {
+  const result = new Float64Array(places.length);
+  for (let i = 0; i < places.length; i++) result[i] = values[places[i]!]!;
   return result;
 }
 
 /** The elements of `source` at `places`, as an array of `shape`. */
 export function take(source: NdArray, shape: readonly number[], places: Int32Array): NdArray {
-  const result = ndArray(source.dtype, shape);
-  places.forEach((place, i) => result.values[i] = source.values[place]!);
-  return result;
+  return ndArray(source.dtype, shape, wide(source.values, places));
 }
 
 /** Strides that read an array of shape `from` as if it had been broadcast to shape `to`. */

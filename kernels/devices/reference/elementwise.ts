@@ -5,26 +5,36 @@
  */
 
 import type { DType } from "../device.ts";
-import { broadcastShape } from "../../graph/shapes.ts";
+import { broadcastShape, elementCount, sameShape } from "../../graph/shapes.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
-import { broadcastStrides, type NdArray, ndArray, type Operation, positions } from "./array.ts";
+import {
+  broadcastStrides,
+  type NdArray,
+  ndArray,
+  type Operation,
+  positions,
+  wide,
+} from "./array.ts";
 
 /** `array` with an element for each of `shape`. */
 function broadcast(array: NdArray, shape: readonly number[]): Float64Array {
-  const places = positions(shape, broadcastStrides(array.shape, shape));
-  return Float64Array.from(places, (place) => array.values[place]!);
+  if (sameShape(array.shape, shape)) return new Float64Array(array.values);
+  if (array.values.length === 1) {
+    return new Float64Array(elementCount(shape)).fill(array.values[0]!);
+  }
+  return wide(array.values, positions(shape, broadcastStrides(array.shape, shape)));
 }
 
 function unary(compute: (x: number) => number): Operation {
-  return ([x]) => ndArray(x!.dtype, x!.shape, Float64Array.from(x!.values, compute));
+  return ([x]) => ndArray(x!.dtype, x!.shape, new Float64Array(x!.values).map(compute));
 }
 
 function binary(compute: (x: number, y: number) => number, dtype?: DType): Operation {
   return ([a, b]) => {
     const shape = broadcastShape(a!.shape, b!.shape);
-    const y = broadcast(b!, shape);
-    const result = broadcast(a!, shape).map((x, i) => compute(x, y[i]!));
-    return ndArray(dtype ?? a!.dtype, shape, result);
+    const x = broadcast(a!, shape), y = broadcast(b!, shape);
+    for (let i = 0; i < x.length; i++) x[i] = compute(x[i]!, y[i]!);
+    return ndArray(dtype ?? a!.dtype, shape, x);
   };
 }
 
@@ -52,7 +62,7 @@ const cast: Operation = ([x], attributes) => {
     ? Math.trunc
     : null;
   const values = x!.values;
-  return ndArray(dtype, x!.shape, convert ? Float64Array.from(values, convert) : values);
+  return ndArray(dtype, x!.shape, convert ? new Float64Array(values).map(convert) : values);
 };
 
 /**

@@ -143,7 +143,7 @@ function scatter(
   if (reduction !== "none" && reduction !== "add") {
     throw new TypeError(`Cannot scatter: reduction must be none or add, received ${reduction}`);
   }
-  const sums = Float64Array.from(x.values);
+  const sums = new Float64Array(x.values);
   places.forEach((place, i) => {
     sums[place] = updates.values[i]! + (reduction === "add" ? sums[place]! : 0);
   });

@@ -11,16 +11,8 @@ import {
   ndArray,
   type Operation,
   positions,
-  type Values,
+  wide,
 } from "./array.ts";
-
-/** A matrix within an array: where it starts and how far apart its rows and columns lie. */
-interface Matrix {
-  readonly values: Values;
-  readonly start: number;
-  readonly row: number;
-  readonly column: number;
-}
 
 /** Sizes of a product [rows, inner] · [inner, columns]. */
 interface Sizes {
@@ -29,30 +21,31 @@ interface Sizes {
   readonly columns: number;
 }
 
-/** a · b, row-major. */
-function product(a: Matrix, b: Matrix, { rows, inner, columns }: Sizes): Float64Array {
+/** a · b, all row-major. */
+function product(a: Float64Array, b: Float64Array, { rows, inner, columns }: Sizes): Float64Array {
   const result = new Float64Array(rows * columns);
   for (let i = 0; i < rows; i++) {
     for (let k = 0; k < inner; k++) {
-      const left = a.values[a.start + i * a.row + k * a.column]!;
-      const right = b.start + k * b.row;
+      const left = a[i * inner + k]!;
       for (let j = 0; j < columns; j++) {
-        result[i * columns + j]! += left * b.values[right + j * b.column]!;
+        result[i * columns + j]! += left * b[k * columns + j]!;
       }
     }
   }
   return result;
 }
 
-/** The last two axes of `array`, transposed or not. */
-function matrices(array: NdArray, transposed: boolean) {
-  const [height, width] = [array.shape.at(-2)!, array.shape.at(-1)!];
+/** The last two axes of `array`, transposed or not, and those before them. */
+function matrices({ shape, values }: NdArray, transposed: boolean) {
+  const [height, width] = [shape.at(-2)!, shape.at(-1)!], size = height * width;
+  const [rows, columns] = transposed ? [width, height] : [height, width];
+  const strides = transposed ? [1, width] : [width, 1];
   return {
-    batch: array.shape.slice(0, -2),
-    size: height * width,
-    ...transposed
-      ? { rows: width, columns: height, row: 1, column: width }
-      : { rows: height, columns: width, row: width, column: 1 },
+    batch: shape.slice(0, -2),
+    rows,
+    columns,
+    /** One of the matrices, row-major, in f64. */
+    matrix: (index: number) => wide(values, positions([rows, columns], strides, index * size)),
   };
 }
 
@@ -78,11 +71,9 @@ const matMul: Operation = ([a, b], attributes) => {
   const sizes = { rows: x.rows, inner: x.columns, columns: y.columns };
   const block = sizes.rows * sizes.columns;
   const sums = new Float64Array(elementCount(batch) * block);
-  from.forEach((place, i) => {
-    const left = { values: a!.values, start: place * x.size, row: x.row, column: x.column };
-    const right = { values: b!.values, start: other[i]! * y.size, row: y.row, column: y.column };
-    sums.set(product(left, right, sizes), i * block);
-  });
+  from.forEach((place, i) =>
+    sums.set(product(x.matrix(place), y.matrix(other[i]!), sizes), i * block)
+  );
   const shape = [...batch, sizes.rows, sizes.columns];
   return ndArray(a!.dtype, shape, sums.map((sum) => alpha * sum));
 };
@@ -92,15 +83,11 @@ const gemm: Operation = ([a, b, c], attributes) => {
   const x = matrices(a!, attributes.number("transA", 0) === 1);
   const y = matrices(b!, attributes.number("transB", 0) === 1);
   const sizes = { rows: x.rows, inner: x.columns, columns: y.columns };
-  const sums = product({ values: a!.values, start: 0, ...x }, {
-    values: b!.values,
-    start: 0,
-    ...y,
-  }, sizes);
+  const sums = product(x.matrix(0), y.matrix(0), sizes);
   const shape = [sizes.rows, sizes.columns];
   const alpha = attributes.number("alpha", 1);
-  const added = c && positions(shape, broadcastStrides(c.shape, shape));
-  const plus = (i: number) => added ? beta * c!.values[added[i]!]! : 0;
+  const added = c && wide(c.values, positions(shape, broadcastStrides(c.shape, shape)));
+  const plus = (i: number) => added ? beta * added[i]! : 0;
   return ndArray(a!.dtype, shape, sums.map((sum, i) => alpha * sum + plus(i)));
 };
 

@@ -59,7 +59,7 @@ function reduction(
 function logSoftmax(x: NdArray, axis: number): Float64Array {
   const groups = groupsOf(x.shape, [fromFront(axis, x.shape.length)]);
   const largest = fold(groups, x.values, -Infinity, Math.max);
-  const shifted = Float64Array.from(x.values, (v, i) => v - largest[groups.of[i]!]!);
+  const shifted = new Float64Array(x.values).map((v, i) => v - largest[groups.of[i]!]!);
   const total = sum(groups, shifted.map(Math.exp));
   return shifted.map((v, i) => v - Math.log(total[groups.of[i]!]!));
 }
@@ -71,7 +71,7 @@ const layerNormalization: Operation = ([x, scale, bias], attributes) => {
   const groups = groupsOf(x!.shape, axes);
   const epsilon = attributes.number("epsilon", 1e-5);
   const mean = sum(groups, x!.values).map((total) => total / groups.size);
-  const centred = Float64Array.from(x!.values, (v, i) => v - mean[groups.of[i]!]!);
+  const centred = new Float64Array(x!.values).map((v, i) => v - mean[groups.of[i]!]!);
   const inverse = sum(groups, centred.map((v) => v * v))
     .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
   const y = centred.map((v, i) => {
@@ -94,7 +94,7 @@ const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attribute
   const logProbabilities = logSoftmax(scores!, 1);
   const strides = stridesOf(scores!.shape);
   const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
-  const losses = Float64Array.from(places, (place, i) => {
+  const losses = new Float64Array(places).map((place, i) => {
     const label = labels!.values[i]!;
     return label === ignored ? 0 : -logProbabilities[place + label * strides[1]!]!;
   });

@@ -1,23 +1,48 @@
 /**
- * The `troupe` command: its flags, what it prints, and what it exits with.
+ * The `troupe` command, and what it is made of, for a command of one's own: flags that are declared
+ * once, the help and completion that come from them, exit codes and signals, and reports of a run.
  *
  * @module
  */
 
-export * from "./command.ts";
-export * from "./commands/explore.ts";
-export * from "./commands/generate.ts";
-export * from "./commands/journal.ts";
-export * from "./commands/replay.ts";
-export * from "./commands/schedule.ts";
-export * from "./commands/train.ts";
-export * from "./escape.ts";
-export * from "./flags/flags.ts";
-export * from "./print.ts";
-export * from "./train/data_files.ts";
-export * from "./train/inherited.ts";
-export * from "./train/report.ts";
-export * from "./train/task.ts";
-export * from "./train/train_flags.ts";
-export * from "./train/train_request.ts";
-export * from "./troupe.ts";
+export { type CommandContext, runCommand } from "./command.ts";
+export { completionCommand } from "./commands/completion.ts";
+export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
+export { generateCommand } from "./commands/generate.ts";
+export { journalCommand } from "./commands/journal.ts";
+export { replayCommand, type TrainProgram } from "./commands/replay.ts";
+export {
+  scheduleCommand,
+  type ScheduleCommandContext,
+  type ScheduleCommandResult,
+} from "./commands/schedule.ts";
+export { trainCommand } from "./commands/train.ts";
+export { bashCompletion } from "./completion/bash.ts";
+export { fishCompletion } from "./completion/fish.ts";
+export { zshCompletion } from "./completion/zsh.ts";
+export { escapeControls, inOneLine, quoted } from "./escape.ts";
+export { answersItself } from "./flags/asked.ts";
+export { type CommandSyntax, COMMON_FLAGS, type FlagGroup } from "./flags/command_syntax.ts";
+export { type ConfigFile, readConfigFile } from "./flags/config_file.ts";
+export {
+  type Flag,
+  type FlagAlias,
+  type Flags,
+  type FlagValues,
+  type GivenFlags,
+  type ValueOf,
+  withDefaults,
+} from "./flags/flag.ts";
+export { helpOf } from "./flags/help.ts";
+export { readKeptFlags } from "./flags/kept.ts";
+export {
+  type Arguments,
+  parseArguments,
+  parseFlags,
+  type ParseOptions,
+  type RawArguments,
+  rawArguments,
+} from "./flags/parse.ts";
+export { type Output, print, printError, writeAll } from "./print.ts";
+export { consoleReport, jsonReport, type Report } from "./train/report.ts";
+export { troupe } from "./troupe.ts";

@@ -17,7 +17,7 @@ export function print(line: string): void {
 }
 
 /** Where text goes. */
-type Output = { writeSync(data: Uint8Array): number };
+export type Output = { writeSync(data: Uint8Array): number };
 
 const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
 

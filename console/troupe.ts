@@ -1,32 +1,45 @@
 /**
- * The `troupe` command: which commands there are, and what each does.
+ * The `troupe` command: which commands there are.
  *
  * @module
  */
 
+import { didYouMean } from "../actors/run/options/did_you_mean.ts";
+import { formatTable } from "../schedules/pictures/table.ts";
 import type { CommandContext } from "./command.ts";
-import { exploreCommand } from "./commands/explore.ts";
-import { generateCommand } from "./commands/generate.ts";
-import { journalCommand } from "./commands/journal.ts";
-import { replayCommand } from "./commands/replay.ts";
+import { COMPLETION_SYNTAX, completionCommand } from "./commands/completion.ts";
+import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
+import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
+import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
+import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import { printSchedule } from "./commands/schedule.ts";
 import { TRAIN_MODULE, trainCommand } from "./commands/train.ts";
+import { inOneLine } from "./escape.ts";
+import type { CommandSyntax } from "./flags/command_syntax.ts";
+import { VERSION } from "./flags/version.ts";
 import { print } from "./print.ts";
+import { SCHEDULE_SYNTAX } from "./schedule/schedule_command_flags.ts";
+import { TRAIN_SYNTAX } from "./train/train_flags.ts";
 
-type Command = (args: string[], context: CommandContext) => Promise<number>;
+/** A command: what it is told, and what it does; it returns its exit code. */
+interface Command {
+  readonly syntax: CommandSyntax;
+  readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;
+}
 
-const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: string }>> = {
-  train: { run: trainCommand, help: "trains a model with a pipeline of stage actors" },
-  generate: { run: generateCommand, help: "samples text from a checkpoint" },
-  schedule: { run: printSchedule, help: "shows, lists and compares schedules" },
-  explore: { run: exploreCommand, help: "plays a scenario in many orders of its messages" },
-  replay: {
-    run: (args, context) =>
-      replayCommand(args, context, { run: trainCommand, module: TRAIN_MODULE }),
-    help: "makes a recorded run again and compares every step",
-  },
-  journal: { run: journalCommand, help: "shows a journal, or where two of them part" },
-};
+const TRAIN = { run: trainCommand, module: TRAIN_MODULE };
+
+const COMMANDS: readonly Command[] = [
+  { syntax: TRAIN_SYNTAX, run: trainCommand },
+  { syntax: GENERATE_SYNTAX, run: generateCommand },
+  { syntax: SCHEDULE_SYNTAX, run: printSchedule },
+  { syntax: EXPLORE_SYNTAX, run: exploreCommand },
+  { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
+  { syntax: JOURNAL_SYNTAX, run: journalCommand },
+  { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },
+];
+
+const syntaxes = (): readonly CommandSyntax[] => COMMANDS.map(({ syntax }) => syntax);
 
 /**
  * Runs `troupe` with its arguments; returns the exit code.
@@ -34,16 +47,35 @@ const COMMANDS: Readonly<Record<string, { readonly run: Command; readonly help: 
  * @throws {TypeError} (as a rejection) when there is no such command; what a command throws.
  */
 export async function troupe(
-  [name = "--help", ...args]: readonly string[],
+  [name = "help", ...args]: readonly string[],
   context: CommandContext,
 ): Promise<number> {
-  if (Object.hasOwn(COMMANDS, name)) return await COMMANDS[name]!.run(args, context);
-  const lines = Object.entries(COMMANDS).map(([known, { help }]) =>
-    `  ${known.padEnd(10)} ${help}`
-  );
-  const usage = ["Usage: deno task troupe COMMAND [flags]", ...lines].join("\n");
-  if (name === "--help" || name === "help") return print(usage), 0;
+  if (["--version", "-V", "version"].includes(name)) return print(VERSION), 0;
+  const [about] = args;
+  if (["--help", "-h", "help"].includes(name)) {
+    if (name !== "help" || about === undefined) return print(usage()), 0;
+    return await commandOf(about).run(["--help"], context);
+  }
+  return await commandOf(name).run(args, context);
+}
+
+function commandOf(name: string): Command {
+  const found = COMMANDS.find(({ syntax }) => syntax.name === name);
+  if (found) return found;
+  const names = COMMANDS.map(({ syntax }) => syntax.name);
   throw new TypeError(
-    `Cannot run "${name}": the command must be one of ${Object.keys(COMMANDS).join(", ")}`,
+    `Cannot run "${inOneLine(name)}": the command must be one of ${names.join(", ")}${
+      didYouMean(name, names)
+    }`,
   );
+}
+
+function usage(): string {
+  const rows = syntaxes().map(({ name, summary }) => [`  ${name}`, summary]);
+  return [
+    "Usage: deno task troupe COMMAND [flags]",
+    ...formatTable(rows, { left: [0, 1] }),
+    "",
+    "Each lists its flags with --help, or -h; troupe --version, or -V, tells which Troupe this is.",
+  ].join("\n");
 }

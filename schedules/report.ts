@@ -3,6 +3,7 @@
 import { formatAction } from "./actions/action.ts";
 import type { Comparison } from "./compare.ts";
 import { type Analysis, type Bubble, bubbles } from "./execution/analyze.ts";
+import { formatTable } from "./pictures/table.ts";
 import type { PlacedStage } from "./schedule.ts";
 
 /** What `troupe schedule --format json` prints. */
@@ -125,13 +126,7 @@ export function formatComparison({ analyses, refused }: Comparison): string {
     String(schedule.workers),
     schedule.updates === "flush" ? "" : "asynchronous: no bubbles between flushes",
   ]);
-  const table = [head, ...rows];
-  const widths = head.map((_, i) => Math.max(...table.map((row) => row[i]?.length ?? 0)));
-  const lines = table.map((row) =>
-    row.map((cell, i) =>
-      i === 0 || i === head.length - 1 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)
-    ).join("  ").trimEnd()
-  );
+  const lines = formatTable([head, ...rows], { left: [0, head.length - 1] });
   const reasons = refused.map(({ reason }) => reason.replace("Cannot make the schedule ", ""));
   if (reasons.length > 0) lines.push("", "Not for these options:", ...reasons.map((r) => `  ${r}`));
   return lines.join("\n") + "\n";

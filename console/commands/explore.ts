@@ -26,9 +26,14 @@ import {
   type Strategy,
   writeJournal,
 } from "../../actors/simulation/mod.ts";
-import { type CommandContext } from "../command.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
+import type { CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
-import { helpLines, parseFlags, withDefaults } from "../flags/flags.ts";
+import { answersItself } from "../flags/asked.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import { withDefaults } from "../flags/flag.ts";
+import { helpOf } from "../flags/help.ts";
+import { parseFlags } from "../flags/parse.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   portfolio,
@@ -61,11 +66,12 @@ const EXPLORE_FLAGS = {
     value: "KIND,...",
     read: readFaults,
     must: `one or more of ${FAULT_KINDS.join(",")}`,
-    help: `faults to inject: ${FAULT_KINDS.join(", ")} (none)`,
+    otherwise: "none",
+    help: "faults to inject",
   },
   once: { kind: "switch", help: "make each run once; twice shows what is not determined" },
-  journal: { kind: "text", value: "FILE", help: "write down the run that fails" },
-  help: { kind: "switch", help: "show this" },
+  journal: { kind: "path", value: "FILE", help: "write down the run that fails" },
+  ...COMMON_FLAGS,
 } as const;
 
 /** What a journal says of a run that was explored. */
@@ -82,20 +88,21 @@ export interface ExploredRun {
 const EXIT_FAILURE = 1, EXIT_LIVENESS = 3;
 const LIVENESS: readonly SimulationFailure["kind"][] = ["deadlock", "livelock", "liveness"];
 
-function help(): string {
-  return [
+/** The declaration of `troupe explore`. */
+export const EXPLORE_SYNTAX: CommandSyntax = {
+  name: "explore",
+  summary: "plays a scenario in many orders of its messages",
+  usage: ["EXAMPLE [flags]"],
+  about: [
     "Plays a scenario in many orders of its messages, under a virtual clock, until one fails.",
-    "",
-    "Usage: deno task troupe explore EXAMPLE [flags]",
     "",
     "EXAMPLE is the name of a schedule: its training is rehearsed, with real actors and small sums",
     'in place of kernels. Or it is the path of a module that exports "scenario".',
-    "",
-    ...helpLines(EXPLORE_FLAGS),
-    "",
-    "Exit codes: 0 all went well; 1 a run failed; 2 bad input; 3 a run came to no end.",
-  ].join("\n");
-}
+  ],
+  words: scheduleNames(),
+  groups: [{ flags: EXPLORE_FLAGS }],
+  notes: ["Exit codes: 0 all went well; 1 a run failed; 2 bad input; 3 a run came to no end."],
+};
 
 /** Runs `troupe explore`; returns the exit code. */
 export async function exploreCommand(
@@ -103,7 +110,8 @@ export async function exploreCommand(
   { begin }: CommandContext,
 ): Promise<number> {
   const [name, ...rest] = args;
-  if (args.length === 0 || args.includes("--help")) return print(help()), 0;
+  if (args.length === 0) return print(helpOf(EXPLORE_SYNTAX)), 0;
+  if (answersItself(args, EXPLORE_SYNTAX)) return 0;
   if (name!.startsWith("-")) {
     throw new TypeError(`Cannot explore: the first argument must be an EXAMPLE, received ${name}`);
   }

@@ -23,7 +23,10 @@ import { checkTensors } from "../../actors/run/options/resumed.ts";
 import { type CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
 import { inOneLine, quoted } from "../escape.ts";
-import { helpLines, parseFlags, withDefaults } from "../flags/flags.ts";
+import { answersItself } from "../flags/asked.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import { withDefaults } from "../flags/flag.ts";
+import { parseFlags } from "../flags/parse.ts";
 
 const FLAGS = {
   from: { kind: "path", value: "DIR", help: "a run's folder, or that of one checkpoint" },
@@ -43,8 +46,17 @@ const FLAGS = {
     default: "auto",
     help: "what computes",
   },
-  help: { kind: "switch", help: "show this" },
+  ...COMMON_FLAGS,
 } as const;
+
+/** The declaration of `troupe generate`. */
+export const GENERATE_SYNTAX: CommandSyntax = {
+  name: "generate",
+  summary: "samples text from a checkpoint",
+  usage: ["--from DIR [flags]"],
+  groups: [{ flags: FLAGS }],
+  notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
+};
 
 /** Sizes that a checkpoint of a GPT-2 must have. */
 const SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
@@ -54,11 +66,8 @@ export async function generateCommand(
   args: readonly string[],
   { begin }: Pick<CommandContext, "begin">,
 ): Promise<number> {
+  if (answersItself(args, GENERATE_SYNTAX)) return 0;
   const flags = withDefaults(FLAGS, parseFlags(args, FLAGS));
-  if (flags.help) {
-    print(["Samples text from a checkpoint.", "", ...helpLines(FLAGS)].join("\n"));
-    return 0;
-  }
   const { from, prompt, tokens, temperature, seed } = flags;
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");

@@ -11,31 +11,46 @@ import {
   type StepRecord,
 } from "../../actors/simulation/mod.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
-import { type CommandContext } from "../command.ts";
+import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
+import type { CommandContext } from "../command.ts";
+import { answersItself } from "../flags/asked.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import { helpOf } from "../flags/help.ts";
+import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
 import { inOneLine } from "../escape.ts";
 import { describeEnds } from "./replay.ts";
 
-const HELP = [
-  "Shows what a run was, message by message, or where two runs part.",
-  "",
-  "Usage: deno task troupe journal show JOURNAL",
-  "       deno task troupe journal diff JOURNAL JOURNAL",
-  "",
-  "Two journals are compared actor by actor, as real workers share no clock.",
-  "",
-  "Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input.",
-].join("\n");
+/** The declaration of `troupe journal`. */
+export const JOURNAL_SYNTAX: CommandSyntax = {
+  name: "journal",
+  summary: "shows a journal, or where two of them part",
+  usage: ["show JOURNAL", "diff JOURNAL JOURNAL"],
+  about: [
+    "Shows what a run was, message by message, or where two runs part.",
+    "",
+    "Two journals are compared actor by actor, as real workers share no clock.",
+  ],
+  words: ["show", "diff"],
+  groups: [{ flags: COMMON_FLAGS }],
+  notes: ["Exit codes: 0 shown, or no difference; 1 a difference; 2 bad input."],
+};
 
 /** Runs `troupe journal`; returns the exit code. */
 export async function journalCommand(
-  [what, ...paths]: readonly string[],
+  args: readonly string[],
   { begin }: CommandContext,
 ): Promise<number> {
-  if (what === undefined || what === "--help") return print(HELP), 0;
+  if (args.length === 0) return print(helpOf(JOURNAL_SYNTAX)), 0;
+  if (answersItself(args, JOURNAL_SYNTAX)) return 0;
+  const [what = "", ...paths] = parseArguments(args, COMMON_FLAGS, { takesWords: true }).words;
   const wanted = { show: 1, diff: 2 }[what];
   if (wanted === undefined) {
-    throw new TypeError(`Cannot run "journal ${what}": it must be show or diff`);
+    throw new TypeError(
+      `Cannot run "journal ${what}": it must be show or diff${
+        didYouMean(what, JOURNAL_SYNTAX.words!)
+      }`,
+    );
   }
   if (paths.length !== wanted) {
     throw new TypeError(

@@ -20,7 +20,11 @@ import {
 import { checkInputFile } from "../../kernels/mod.ts";
 import { type CommandContext } from "../command.ts";
 import { print } from "../print.ts";
-import { type GivenFlags, helpLines, parseFlags } from "../flags/flags.ts";
+import { answersItself } from "../flags/asked.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import type { GivenFlags } from "../flags/flag.ts";
+import { helpOf } from "../flags/help.ts";
+import { parseFlags } from "../flags/parse.ts";
 import { type AnyFactory, loneFactory } from "../replay/lone_actor.ts";
 import { readRecordedRun } from "../replay/recorded_run.ts";
 import { NAMED_FLAGS, replayedArguments, unnamed } from "../replay/replayed_flags.ts";
@@ -38,7 +42,7 @@ const REPLAY_FLAGS = {
     help: "replay a whole run also where the program is not the one that wrote the journal",
   },
   until: { kind: "integer", minimum: 0, value: "STEP", help: "stop after this step, and show it" },
-  help: { kind: "switch", help: "show this" },
+  ...COMMON_FLAGS,
 } as const;
 
 type ReplayFlags = GivenFlags<typeof REPLAY_FLAGS>;
@@ -54,27 +58,29 @@ const TRUSTED = ["../../kernels/", "../../actors/checkpoints/"].map((url) =>
   new URL(url, import.meta.url).href
 );
 
-function help(): string {
-  return [
+/** The declaration of `troupe replay`. */
+export const REPLAY_SYNTAX: CommandSyntax = {
+  name: "replay",
+  summary: "makes a recorded run again and compares every step",
+  usage: ["JOURNAL [flags]"],
+  about: [
     "Makes a recorded run again and compares every message, state and hash with the journal.",
-    "",
-    "Usage: deno task troupe replay JOURNAL [flags]",
-    "",
-    ...helpLines(REPLAY_FLAGS),
-    "",
+  ],
+  groups: [{ flags: REPLAY_FLAGS }],
+  notes: [
     "A journal may be a stranger's: what the run read is opened where it is named here, and nothing",
     "else is; its sizes are bounded.",
     "",
     "Exit codes: 0 it came out as recorded; 1 it did not; 2 bad input.",
-  ].join("\n");
-}
+  ],
+};
 
 /** The program that trains. */
 export interface TrainProgram {
   /** URL of its module. */
   readonly module: string;
   /** Runs it by its flags. */
-  readonly run: (args: string[], context: CommandContext) => Promise<number>;
+  readonly run: (args: readonly string[], context: CommandContext) => Promise<number>;
 }
 
 /**
@@ -88,7 +94,8 @@ export async function replayCommand(
   train: TrainProgram,
 ): Promise<number> {
   const [path, ...rest] = args;
-  if (args.length === 0 || args.includes("--help")) return print(help()), 0;
+  if (args.length === 0) return print(helpOf(REPLAY_SYNTAX)), 0;
+  if (answersItself(args, REPLAY_SYNTAX)) return 0;
   if (path!.startsWith("-")) {
     throw new TypeError(`Cannot replay: the first argument must be a JOURNAL, received ${path}`);
   }

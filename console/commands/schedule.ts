@@ -4,9 +4,12 @@
  * @module
  */
 
-import { quoted } from "../../schedules/actions/quoted.ts";
 import { formatCsv, formatTorchCsv, parseCsv } from "../../schedules/actions/text.ts";
-import { FLAG_HELP, parseScheduleFlags, type ScheduleFlags } from "../schedule/command_flags.ts";
+import {
+  parseScheduleFlags,
+  SCHEDULE_SYNTAX,
+  type ScheduleFlags,
+} from "../schedule/schedule_command_flags.ts";
 import { compareSchedules } from "../../schedules/compare.ts";
 import { scheduleFromLists } from "../../schedules/definition/from_lists.ts";
 import type { ScheduleOptions } from "../../schedules/definition/options.ts";
@@ -22,6 +25,10 @@ import type { ListedSchedule, Schedule } from "../../schedules/schedule.ts";
 import { makespanLowerBound } from "../../schedules/search/lower_bound.ts";
 import { validate, violationError } from "../../schedules/validation/validate.ts";
 import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
+import { formatTable } from "../../schedules/pictures/table.ts";
+import { quoted } from "../escape.ts";
+import { answersItself } from "../flags/asked.ts";
+import { helpOf } from "../flags/help.ts";
 import { writeAll } from "../print.ts";
 
 /** The workers whose stages are named where a bound holds for a placement. */
@@ -70,7 +77,7 @@ export function scheduleCommand(
   context: ScheduleCommandContext = {},
 ): ScheduleCommandResult {
   if (args.length === 0 || args[0] === "help" || args.includes("--help")) {
-    return { output: usage(), out: undefined };
+    return { output: `${helpOf(SCHEDULE_SYNTAX)}\n`, out: undefined };
   }
   const flags = parseScheduleFlags(args);
   const [name = "", ...more] = flags.words;
@@ -94,6 +101,7 @@ export function scheduleCommand(
 
 /** Runs `troupe schedule`: prints what it gives, or writes it to the file that `--out` names. */
 export async function printSchedule(args: readonly string[]): Promise<number> {
+  if (answersItself(args, SCHEDULE_SYNTAX)) return 0;
   const isTerminal = Deno.stdout.isTerminal();
   const { output, out } = scheduleCommand(args, {
     color: isTerminal && !Deno.noColor,
@@ -225,8 +233,8 @@ function listing({ format }: ScheduleFlags): string {
   ]);
   if (format === "json") return JSON.stringify(entries) + "\n";
   if (format !== "grid") throw unsuitable("the list", format);
-  const width = Math.max(...entries.map(({ name }) => name.length));
-  return entries.map(({ name, summary }) => `${name.padEnd(width)}  ${summary}\n`).join("");
+  const rows = entries.map(({ name, summary }) => [name, summary]);
+  return formatTable(rows, { left: [0, 1] }).map((line) => `${line}\n`).join("");
 }
 
 function comparison(flags: ScheduleFlags): string {
@@ -244,17 +252,4 @@ function unsuitable(what: string, format: string): RangeError {
   return new RangeError(
     `Cannot show ${what}: its --format must be grid or json, received ${format}`,
   );
-}
-
-function usage(): string {
-  const width = Math.max(...FLAG_HELP.map(([flag]) => flag.length));
-  return [
-    "Usage: deno task troupe schedule NAME --workers P --micro-batches N [flags]",
-    "       deno task troupe schedule FILE.csv [flags]     lists of your own, or PyTorch's",
-    "       deno task troupe schedule list                 all names",
-    "       deno task troupe schedule compare --workers P --micro-batches N [flags]",
-    "",
-    ...FLAG_HELP.map(([flag, help]) => `  ${flag.padEnd(width)}  ${help}`),
-    "",
-  ].join("\n");
 }

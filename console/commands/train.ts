@@ -6,12 +6,13 @@
 
 import { train, type TrainOptions } from "../../actors/mod.ts";
 import type { CommandContext } from "../command.ts";
-import { print, printError } from "../print.ts";
+import { answersItself } from "../flags/asked.ts";
+import { printError } from "../print.ts";
 import { digitsTask } from "../train/digits_task.ts";
 import { consoleReport, jsonReport } from "../train/report.ts";
 import type { Task } from "../train/task.ts";
 import { textTask } from "../train/text_task.ts";
-import { trainHelp } from "../train/train_flags.ts";
+import { TRAIN_SYNTAX } from "../train/train_flags.ts";
 import {
   checkpointConfig,
   readTrainFlags,
@@ -27,7 +28,7 @@ export async function trainCommand(
   args: readonly string[],
   { begin, signal, system }: CommandContext,
 ): Promise<number> {
-  if (args.includes("--help")) return print(trainHelp()), 0;
+  if (answersItself(args, TRAIN_SYNTAX)) return 0;
   const request = await readTrainFlags(args), { flags, start } = request;
   const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
   using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);

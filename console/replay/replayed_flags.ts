@@ -6,7 +6,8 @@
  */
 
 import { shellWord } from "../train/data_files.ts";
-import { type Flags, parseFlags, rawFlags } from "../flags/flags.ts";
+import type { Flags } from "../flags/flag.ts";
+import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { TRAIN_FLAGS } from "../train/train_flags.ts";
 
 /** Flags of `troupe replay` that name what the run read. */
@@ -18,7 +19,8 @@ export const NAMED_FLAGS = {
   resume: TRAIN_FLAGS.resume,
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],
-    help: "refuse a recorded run that needs more, all its workers together (4GiB)",
+    otherwise: "4GiB",
+    help: "refuse a recorded run that needs more, all its workers together",
   },
 } as const;
 
@@ -26,7 +28,13 @@ export const NAMED_FLAGS = {
 export type NamedFiles = { readonly [Name in keyof typeof NAMED_FLAGS]?: unknown };
 
 /** What a run writes down of itself, and how much it may take, a journal does not decide. */
-const OWN: readonly string[] = ["journal-messages", "journal-full", "memory-limit", "help"];
+const OWN: readonly string[] = [
+  "journal-messages",
+  "journal-full",
+  "memory-limit",
+  "help",
+  "version",
+];
 
 /** All that a journal decides: no path is among it. */
 const INHERITED = new Set(
@@ -54,7 +62,7 @@ export function replayedArguments(
 ): string[] {
   let raw: Readonly<Record<string, string | true>>;
   try {
-    raw = rawFlags(recorded, TRAIN_FLAGS);
+    raw = rawArguments(recorded, TRAIN_FLAGS).flags;
     parseFlags(recorded, TRAIN_FLAGS);
   } catch (error) {
     throw new TypeError(`Cannot replay with the flags of the journal: ${(error as Error).message}`);

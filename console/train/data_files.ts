@@ -6,14 +6,9 @@
  */
 
 import { createHash } from "node:crypto";
-import {
-  CSV_BYTES_MAX,
-  decodeText,
-  inputFileProblem,
-  TEXT_BYTES_MAX,
-  TOKENS_BYTES_MAX,
-} from "../../kernels/mod.ts";
+import { CSV_BYTES_MAX, decodeText, TEXT_BYTES_MAX, TOKENS_BYTES_MAX } from "../../kernels/mod.ts";
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
+import { checkFile } from "../check_file.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import type { GivenTrainFlags } from "./train_flags.ts";
 
@@ -51,21 +46,6 @@ export interface DataFile extends KeptFile {
 export type DataFiles = { readonly [Flag in DataFileFlag]?: DataFile };
 
 /**
- * Refuses what a flag cannot read: what is not there, no regular file, or too large.
- *
- * @throws {TypeError} naming the flag.
- */
-export function checkFile(flag: string, path: string, bytesMax?: number): void {
-  const problem = inputFileProblem(path, bytesMax);
-  if (problem === undefined) return;
-  throw new TypeError(
-    `Cannot use --${flag}: it must name a file that can be read, received ${
-      quoted(path)
-    } (${problem})`,
-  );
-}
-
-/**
  * Reads the files that were named.
  *
  * @throws {TypeError} when one cannot be read.
@@ -86,19 +66,42 @@ export function readDataFiles(given: GivenTrainFlags): DataFiles {
 /** The text of a file. */
 export const textOf = ({ content, path }: DataFile): string => decodeText(content, inOneLine(path));
 
-/** What a checkpoint's config says of the files. */
-export function rememberFiles(files: DataFiles): Record<string, KeptFile> {
-  return Object.fromEntries(
-    Object.entries(files).map(([flag, { path, sha256 }]) => [flag, { path, sha256 }]),
+/**
+ * What a checkpoint's config says of the files that its run read.
+ *
+ * @param weights the file of first weights, of this run or of that from which it goes on.
+ */
+export function rememberFiles(
+  files: DataFiles,
+  weights: string | undefined,
+): Record<string, KeptFile | { readonly path: string }> {
+  const kept = Object.entries(files).map(([flag, { path, sha256 }]) =>
+    [flag, { path, sha256 }] as const
   );
+  return {
+    ...Object.fromEntries(kept),
+    ...weights !== undefined && { weights: { path: weights } },
+  };
 }
+
+/** The path of the first weights of a checkpoint's run, to be shown and remembered. */
+export function keptWeights(config: Checkpoint["config"]): string | undefined {
+  const { weights } = (config.files ?? {}) as { weights?: { path?: unknown } };
+  return typeof weights?.path === "string" ? weights.path : undefined;
+}
+
+/** What says which files a run read: a checkpoint, or its config alone. */
+export type Remembering = Pick<Checkpoint, "path" | "config">;
+
+/** What is done with a remembered run, as a refusal says it. */
+export type Doing = "resume from" | "repeat the run of";
 
 /**
  * The files that the run of a checkpoint read. Troupe 0.1 kept paths of data among the flags.
  *
  * @throws {TypeError} when the checkpoint says something else than paths and hashes.
  */
-function keptFiles({ path, config }: Checkpoint): Map<DataFileFlag, KeptFile> {
+function keptFiles({ path, config }: Remembering, doing: Doing): Map<DataFileFlag, KeptFile> {
   const files = config.files ?? {}, flags = config.flags ?? {};
   const kept = new Map<DataFileFlag, KeptFile>();
   for (const flag of FLAGS) {
@@ -109,7 +112,7 @@ function keptFiles({ path, config }: Checkpoint): Map<DataFileFlag, KeptFile> {
     const isHash = file === undefined || /^[0-9a-f]{64}$/.test(String(sha256));
     if (typeof from !== "string" || !isHash) {
       throw new TypeError(
-        `Cannot resume from ${path}: its ${flag} must have a path and a SHA-256, received ${
+        `Cannot ${doing} ${path}: its ${flag} must have a path and a SHA-256, received ${
           quoted(file ?? old)
         }`,
       );
@@ -120,8 +123,8 @@ function keptFiles({ path, config }: Checkpoint): Map<DataFileFlag, KeptFile> {
 }
 
 /**
- * Makes sure that a run goes on with the files of its checkpoint: each is named again, and has the
- * same bytes. A schedule that is named takes the place of a file of one.
+ * Makes sure that a run reads the files of a run before it: each is named again, and has the same
+ * bytes. A schedule that is named takes the place of a file of one.
  *
  * @param args of the command, to say what to type.
  * @param announce told in words of a file that cannot be compared.
@@ -129,35 +132,44 @@ function keptFiles({ path, config }: Checkpoint): Map<DataFileFlag, KeptFile> {
  * @throws {RangeError} when a file is another one.
  */
 export function checkSameFiles(
-  checkpoint: Checkpoint,
+  before: Remembering,
+  doing: Doing,
   given: GivenTrainFlags,
   files: DataFiles,
   args: readonly string[],
   announce: (line: string) => void,
 ): void {
-  const from = `Cannot resume from ${checkpoint.path}`;
-  for (const [flag, { path, sha256 }] of keptFiles(checkpoint)) {
+  const from = `Cannot ${doing} ${before.path}`;
+  for (const [flag, { path, sha256 }] of keptFiles(before, doing)) {
     const file = files[flag];
     if (!file && flag === "schedule-file" && given.schedule !== undefined) continue;
-    if (!file) {
-      const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
-      const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
-      throw new TypeError(
-        `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: deno task train ${command}`,
-      );
-    }
+    if (!file) throw unnamed(from, flag, path, args);
     if (sha256 === undefined) {
       announce(
-        `${checkpoint.path} does not say what its ${flag} held: ${file.path} is taken unseen.`,
+        `${before.path} does not say what its ${flag} held: ${file.path} is taken unseen.`,
       );
     } else if (sha256 !== file.sha256) {
       throw new RangeError(
         `${from}: --${flag} must name the file that its run read, with SHA-256 ${sha256}, received ${
           quoted(file.path)
-        } with ${file.sha256}; to learn from other data, begin a run with --weights`,
+        } with ${file.sha256}${
+          doing === "resume from" ? "; to learn from other data, begin a run with --weights" : ""
+        }`,
       );
     }
   }
+  const weights = keptWeights(before.config);
+  if (doing === "resume from" || weights === undefined) return;
+  if (given.weights === undefined) throw unnamed(from, "weights", weights, args);
+  announce(`${before.path} does not say what its weights held: ${given.weights} is taken unseen.`);
+}
+
+function unnamed(from: string, flag: string, path: string, args: readonly string[]): TypeError {
+  const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
+  const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
+  return new TypeError(
+    `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: deno task train ${command}`,
+  );
 }
 
 /** The arguments without what says which data is learnt. */

@@ -7,7 +7,7 @@
 
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
-import { readKeptFlags } from "../flags/flags.ts";
+import { readKeptFlags } from "../flags/kept.ts";
 import { type GivenTrainFlags, INHERITED_FLAGS, MODEL_FLAGS } from "./train_flags.ts";
 
 type Values = Readonly<Record<string, unknown>>;

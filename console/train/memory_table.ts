@@ -4,6 +4,7 @@
  * @module
  */
 
+import { formatTable } from "../../schedules/pictures/table.ts";
 import { type StageMemory, totalBytes } from "../../kernels/mod.ts";
 import type { WorkerMemory } from "../../actors/run/memory_plan.ts";
 
@@ -57,11 +58,5 @@ export function memoryTable(lines: readonly MemoryLine[]): string[] {
     cell(plannedBytes),
     cell(usedBytes),
   ]);
-  const widths = head.map((title, i) =>
-    Math.max(title.length, ...rows.map((row) => row[i]!.length))
-  );
-  return [head, ...rows].map((row) =>
-    row.map((text, i) => i === 0 ? text.padEnd(widths[i]!) : text.padStart(widths[i]!)).join("  ")
-      .trimEnd()
-  );
+  return formatTable([head, ...rows]);
 }

@@ -5,27 +5,49 @@
  */
 
 import { DEVICE_NAMES, GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
-import { type FlagValues, type GivenFlags, helpLines } from "../flags/flags.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import type { FlagValues, GivenFlags } from "../flags/flag.ts";
 import { readLink, readLossScale, readPositive, readSize } from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
-import { SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
+import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
 /** The model and its sizes: these cannot change when a run goes on. */
 export const MODEL_FLAGS = {
   model: { kind: "choice", choices: ["gpt", "mlp"], default: "gpt", help: "what to train" },
   layers: {
     kind: "integer",
+    aliases: ["n_layer", "num_hidden_layers"],
     maximum: GPT2_MAX.layers,
     default: 4,
     help: "transformer blocks, or hidden layers of the mlp",
   },
-  hidden: { kind: "integer", maximum: GPT2_MAX.hidden, default: 128, help: "width of the layers" },
-  heads: { kind: "integer", maximum: GPT2_MAX.heads, default: 4, help: "attention heads" },
-  seq: { kind: "integer", maximum: GPT2_MAX.seq, default: 64, help: "tokens of a sample" },
+  hidden: {
+    kind: "integer",
+    aliases: ["n_embd", "hidden_size"],
+    maximum: GPT2_MAX.hidden,
+    default: 128,
+    help: "width of the layers",
+  },
+  heads: {
+    kind: "integer",
+    aliases: ["n_head", "num_attention_heads"],
+    maximum: GPT2_MAX.heads,
+    default: 4,
+    help: "attention heads",
+  },
+  seq: {
+    kind: "integer",
+    aliases: ["block_size", "max_position_embeddings"],
+    maximum: GPT2_MAX.seq,
+    default: 64,
+    help: "tokens of a sample",
+  },
   vocab: {
     kind: "integer",
+    aliases: ["vocab_size"],
     maximum: GPT2_MAX.vocab,
-    help: "number of token ids (that of the tokenizer)",
+    otherwise: "that of the tokenizer",
+    help: "number of token ids",
   },
   tokenizer: {
     kind: "choice",
@@ -33,7 +55,11 @@ export const MODEL_FLAGS = {
     default: "bytes",
     help: "what the tokens of a text are",
   },
-  tie: { kind: "switch", help: "gpt: the head's weight is that of the token embedding" },
+  tie: {
+    kind: "switch",
+    aliases: ["tie_word_embeddings"],
+    help: "gpt: the head's weight is that of the token embedding",
+  },
 } as const;
 
 /** Data of one's own. A run that goes on wants it named again: no file may name another. */
@@ -44,9 +70,15 @@ const DATA_FILE_FLAGS = {
 
 /** Data, optimizer, and all else that the numbers of a step depend on. */
 export const LEARNING_FLAGS = {
-  data: { kind: "text", value: "TEXT|mnist", help: "sotu or moby-dick (sotu); mnist for the mlp" },
+  data: {
+    kind: "text",
+    value: "TEXT|mnist",
+    otherwise: "sotu; mnist for the mlp",
+    help: "sotu or moby-dick; mnist for the mlp",
+  },
   "micro-batch": {
     kind: "integer",
+    aliases: ["batch_size", "per_device_train_batch_size"],
     value: "B",
     maximum: GPT2_MAX["micro-batch"],
     default: 8,
@@ -54,6 +86,7 @@ export const LEARNING_FLAGS = {
   },
   "micro-batches": {
     kind: "integer",
+    aliases: ["gradient_accumulation_steps"],
     value: "N",
     maximum: MICRO_BATCHES_MAX,
     default: 4,
@@ -67,7 +100,7 @@ export const LEARNING_FLAGS = {
     help: "data-parallel replicas",
   },
   "drop-last": { kind: "switch", help: "leave out a last step with too few micro-batches" },
-  lr: { kind: "number", default: 0.002, help: "learning rate" },
+  lr: { kind: "number", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
   "lr-schedule": {
     kind: "choice",
     choices: ["constant", "cosine"],
@@ -76,10 +109,23 @@ export const LEARNING_FLAGS = {
   },
   warmup: { kind: "integer", minimum: 0, default: 0, help: "steps of linear warm-up" },
   "weight-decay": { kind: "number", default: 0.01, help: "AdamW's weight decay" },
-  beta1: { kind: "number", below: 1, default: 0.9, help: "AdamW's first beta" },
-  beta2: { kind: "number", below: 1, default: 0.999, help: "AdamW's second beta" },
+  beta1: {
+    kind: "number",
+    aliases: ["adam_beta1"],
+    below: 1,
+    default: 0.9,
+    help: "AdamW's first beta",
+  },
+  beta2: {
+    kind: "number",
+    aliases: ["adam_beta2"],
+    below: 1,
+    default: 0.999,
+    help: "AdamW's second beta",
+  },
   clip: {
     kind: "own",
+    aliases: ["grad_clip", "max_grad_norm"],
     value: "NORM",
     read: readPositive,
     must: "a number above 0",
@@ -87,6 +133,7 @@ export const LEARNING_FLAGS = {
   },
   precision: {
     kind: "choice",
+    aliases: [{ name: "fp16", means: "fp16" }],
     choices: ["fp32", "fp16"],
     default: "fp32",
     help: "how weights, activations and gradients are stored",
@@ -96,7 +143,8 @@ export const LEARNING_FLAGS = {
     value: "N|dynamic",
     read: readLossScale,
     must: "a number above 0, or dynamic",
-    help: "fp16: factor of the loss (dynamic)",
+    otherwise: "dynamic",
+    help: "fp16: factor of the loss",
   },
   reduce: {
     kind: "choice",
@@ -121,7 +169,12 @@ export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...LEARNING_FLAGS } as const;
 
 /** How it runs: these may change when a run goes on. */
 const RUNNING_FLAGS = {
-  steps: { kind: "integer", default: 600, help: "optimizer steps of the whole run" },
+  steps: {
+    kind: "integer",
+    aliases: ["max_iters", "max_steps"],
+    default: 600,
+    help: "optimizer steps of the whole run",
+  },
   device: {
     kind: "choice",
     choices: ["auto", ...DEVICE_NAMES],
@@ -188,7 +241,12 @@ const RUNNING_FLAGS = {
     help: "when the all-reduce of a stage starts",
   },
   "bucket-size": { kind: "integer", value: "E", help: "elements of an optimizer bucket" },
-  coarsening: { kind: "integer", value: "K", help: "buckets of a chunk of the all-reduce (4)" },
+  coarsening: {
+    kind: "integer",
+    value: "K",
+    otherwise: "4",
+    help: "buckets of a chunk of the all-reduce",
+  },
   "emulate-link": {
     kind: "own",
     value: "ALPHA_US,GBPS",
@@ -197,13 +255,47 @@ const RUNNING_FLAGS = {
     help: "delay messages as such a link would: µs, GB/s",
   },
   weights: { kind: "path", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
-  resume: { kind: "path", value: "DIR", help: "go on from the newest checkpoint in DIR" },
-  out: { kind: "path", value: "DIR", help: "where checkpoints go (runs/MODEL; none with --json)" },
-  "checkpoint-every": { kind: "integer", value: "K", help: "steps (one checkpoint, at the end)" },
-  keep: { kind: "integer", value: "M", help: "newest checkpoints that stay (all)" },
-  "eval-every": { kind: "integer", value: "K", help: "steps (50; not with --json or --tokens)" },
+  resume: {
+    kind: "path",
+    aliases: ["resume_from_checkpoint"],
+    value: "DIR",
+    help: "go on from the newest checkpoint in DIR",
+  },
+  out: {
+    kind: "path",
+    aliases: ["out_dir", "output_dir"],
+    value: "DIR",
+    otherwise: "runs/MODEL; none with --json",
+    help: "where checkpoints go",
+  },
+  "checkpoint-every": {
+    kind: "integer",
+    aliases: ["save_steps"],
+    value: "K",
+    otherwise: "one checkpoint, at the end",
+    help: "steps",
+  },
+  keep: {
+    kind: "integer",
+    aliases: ["save_total_limit"],
+    value: "M",
+    otherwise: "all",
+    help: "newest checkpoints that stay",
+  },
+  "eval-every": {
+    kind: "integer",
+    aliases: ["eval_steps"],
+    value: "K",
+    otherwise: "50; not with --json or --tokens",
+    help: "steps",
+  },
   json: { kind: "switch", help: "one JSON object a line instead of words" },
-  help: { kind: "switch", help: "show this" },
+  config: {
+    kind: "path",
+    value: "FILE",
+    help: "flags in JSON, JSONC or TOML, or a checkpoint's config.json; those typed here win",
+  },
+  ...COMMON_FLAGS,
 } as const;
 
 /** Every flag of `troupe train`. */
@@ -211,6 +303,7 @@ export const TRAIN_FLAGS = {
   ...INHERITED_FLAGS,
   ...DATA_FILE_FLAGS,
   ...SCHEDULE_FLAGS,
+  ...COST_FLAGS,
   ...RUNNING_FLAGS,
 } as const;
 
@@ -220,24 +313,29 @@ export type TrainFlags = FlagValues<typeof TRAIN_FLAGS>;
 /** The values of those flags of `troupe train` that were given. */
 export type GivenTrainFlags = GivenFlags<typeof TRAIN_FLAGS>;
 
-/** The help of `troupe train`. */
-export function trainHelp(): string {
-  return [
-    "Trains a model with a pipeline of stage actors.",
+/** The declaration of `troupe train`. */
+export const TRAIN_SYNTAX: CommandSyntax = {
+  name: "train",
+  summary: "trains a model with a pipeline of stage actors",
+  usage: ["[flags]"],
+  groups: [
+    { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
+    {
+      title: "What it learns from, and how (a resumed run inherits these):",
+      flags: LEARNING_FLAGS,
+    },
+    {
+      title: "Data of your own (a resumed run wants the same file named again):",
+      flags: DATA_FILE_FLAGS,
+    },
+    { title: "Its schedule:", flags: SCHEDULE_FLAGS },
+    { title: "What actions cost, for the schedule search:", flags: COST_FLAGS },
+    { title: "How it runs:", flags: RUNNING_FLAGS },
+  ],
+  notes: [
+    "In brackets: the default, the bounds, and what nanoGPT and Hugging Face call exactly the same.",
+    "Names may be written with _ for -, and --no-FLAG takes a switch back.",
     "",
-    "The model (fixed once a run has begun):",
-    ...helpLines(MODEL_FLAGS),
-    "",
-    "What it learns from, and how (a resumed run inherits these):",
-    ...helpLines(LEARNING_FLAGS),
-    "",
-    "Data of your own (a resumed run wants the same file named again):",
-    ...helpLines(DATA_FILE_FLAGS),
-    "",
-    "Its schedule:",
-    ...helpLines(SCHEDULE_FLAGS),
-    "",
-    "How it runs:",
-    ...helpLines(RUNNING_FLAGS),
-  ].join("\n");
-}
+    "Exit codes: 0 done; 1 a run that failed; 2 bad input; 75 a worker thread hangs; 130 a signal.",
+  ],
+};

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { train } from "../../../actors/mod.ts";
-import { TRAIN_FLAGS } from "../../../console/mod.ts";
+import { TRAIN_FLAGS } from "../../../console/train/train_flags.ts";
 import { gpt2, heldOutBatches, tokenBatches } from "../../../kernels/mod.ts";
 import { inFolder, jsonLines, runTrain, someTokens, TINY, writeTokens } from "../command.ts";
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readTrainFlags, runOptions } from "../../../console/mod.ts";
+import { readTrainFlags, runOptions } from "../../../console/train/train_request.ts";
 import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
 
 /** The options of a run with these flags. */

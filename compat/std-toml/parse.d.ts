@@ -1,0 +1,1 @@
+export declare function parse(text: string): Record<string, unknown>;

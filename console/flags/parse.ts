@@ -1,0 +1,151 @@
+/**
+ * The arguments of a command, read by its declaration.
+ *
+ * @module
+ */
+
+import { parseArgs } from "@std/cli/parse-args";
+import { inOneLine, quoted } from "../escape.ts";
+import type { Flags, GivenFlags } from "./flag.ts";
+import { meantFlag, respell } from "./spelling.ts";
+import { convertValue } from "./values.ts";
+
+/** How the arguments of a command are read. */
+export interface ParseOptions {
+  /** Whether words may stand beside the flags. */
+  readonly takesWords?: boolean;
+  /** Whether each flag may be given but once; else the last counts. */
+  readonly isStrict?: boolean;
+}
+
+/** Arguments as they were typed: texts, and true for switches. */
+export interface RawArguments {
+  /** The flags by name. */
+  readonly flags: Readonly<Record<string, string | true>>;
+  /** What is no flag. */
+  readonly words: readonly string[];
+}
+
+/** Arguments that were read. */
+export interface Arguments<T extends Flags> {
+  /** The values of the flags that were given, by name. */
+  readonly flags: GivenFlags<T>;
+  /** What is no flag. */
+  readonly words: readonly string[];
+}
+
+/**
+ * Reads the arguments of a command.
+ *
+ * @throws {TypeError} when a flag is unknown or has no value, or a word stands where none may.
+ * @throws {RangeError} when a value is not what the flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseArguments } from "@troupe/troupe/cli";
+ *
+ * const flags = { steps: { kind: "integer", help: "optimizer steps" } } as const;
+ * const given = parseArguments(["run", "--steps", "4"], flags, { takesWords: true });
+ * assert.deepEqual(given, { flags: { steps: 4 }, words: ["run"] });
+ * ```
+ */
+export function parseArguments<const T extends Flags>(
+  args: readonly string[],
+  flags: T,
+  options?: ParseOptions,
+): Arguments<T> {
+  const { flags: raw, words } = rawArguments(args, flags, options);
+  const values = Object.entries(raw).map(([name, text]) =>
+    [name, text === true ? true : convertValue(name, flags[name]!, text)] as const
+  );
+  return { flags: Object.fromEntries(values) as GivenFlags<T>, words };
+}
+
+/**
+ * Reads the flags of a command without words; of a flag that is given more than once, the last
+ * counts, and `--no-memory` takes a switch back.
+ *
+ * @throws {TypeError} when a flag is unknown, has no value, or an argument is no flag.
+ * @throws {RangeError} when a value is not what the flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseFlags } from "@troupe/troupe/cli";
+ *
+ * const flags = {
+ *   steps: { kind: "integer", aliases: ["max_iters"], help: "optimizer steps" },
+ *   device: { kind: "choice", choices: ["native", "wasm"], help: "what computes" },
+ * } as const;
+ * assert.deepEqual(parseFlags(["--steps", "40"], flags), { steps: 40 });
+ * assert.deepEqual(parseFlags(["--max_iters=40", "--steps", "4"], flags), { steps: 4 });
+ * assert.throws(() => parseFlags(["--steps", "0"], flags), RangeError);
+ * assert.throws(() => parseFlags(["--setps", "4"], flags), /did you mean --steps\?$/);
+ * ```
+ */
+export function parseFlags<const T extends Flags>(
+  args: readonly string[],
+  flags: T,
+): GivenFlags<T> {
+  return parseArguments(args, flags).flags;
+}
+
+/**
+ * The arguments of a command as they were typed.
+ *
+ * @throws {TypeError} when a flag is unknown, or a word stands where none may.
+ */
+export function rawArguments(
+  args: readonly string[],
+  flags: Flags,
+  { takesWords = false, isStrict = false }: ParseOptions = {},
+): RawArguments {
+  const names = Object.keys(flags);
+  const switches = names.filter((name) => flags[name]!.kind === "switch");
+  const valued = names.filter((name) => !switches.includes(name));
+  const parsed = parseArgs(respell(args, flags), {
+    string: [...valued, "_"],
+    boolean: switches,
+    negatable: switches,
+    collect: isStrict ? valued : [], // so that a flag given twice is seen
+    unknown: (argument: string, key?: string) => {
+      if (key !== undefined) throw unknownFlag(argument, flags, isStrict);
+      return true;
+    },
+  });
+  const words = parsed._.map(String);
+  if (words.length > 0 && !takesWords) {
+    throw new TypeError(
+      `Cannot read flags: every argument must be a flag, received ${quoted(words[0]!)}`,
+    );
+  }
+  const values: Record<string, string | true> = {};
+  for (const name of names) {
+    const raw: unknown = Array.isArray(parsed[name]) ? once(name, parsed[name]) : parsed[name];
+    if (raw !== undefined && raw !== false) values[name] = raw === true ? true : String(raw);
+  }
+  return { flags: values, words };
+}
+
+function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeError {
+  const [name = ""] = argument.replace(/^-+/, "").split("="), meant = meantFlag(name, flags);
+  const all = Object.keys(flags).map((one) => `--${one}`).join(", ");
+  return new TypeError(
+    isStrict
+      ? `Cannot read the flags: each must be one of ${all}, received ${quoted(argument)}${meant}`
+      : `Cannot read flags: ${
+        inOneLine(argument)
+      } is not one of them; run with --help to see them all${meant}`,
+  );
+}
+
+/** The one value that a flag was given, if any. */
+function once(name: string, values: readonly string[]): string | undefined {
+  const [value] = values;
+  if (values.length <= 1 && value !== "") return value;
+  const must = values.length > 1 ? "given once" : "followed by its value";
+  throw new TypeError(
+    `Cannot read the flags: --${name} must be ${must}, received ${quoted(values.join(" "))}`,
+  );
+}

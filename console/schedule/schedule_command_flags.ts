@@ -1,0 +1,95 @@
+/**
+ * The flags of `troupe schedule`.
+ *
+ * @module
+ */
+
+import { type Costs, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import { parseArguments } from "../flags/parse.ts";
+import {
+  COST_FLAGS,
+  PARAMETER_FLAGS,
+  SCHEDULE_FLAGS,
+  scheduleOptionsOf,
+} from "./schedule_flags.ts";
+
+/** How a schedule can be shown. */
+export const FORMATS = ["grid", "csv", "pytorch", "json", "svg"] as const;
+
+/** A way to show a schedule. */
+export type Format = typeof FORMATS[number];
+
+const { kind, value, help } = SCHEDULE_FLAGS.workers;
+
+const SIZE_FLAGS = {
+  workers: { kind, value, help },
+  "micro-batches": { kind: "integer", value: "N", help: "micro-batches of a step" },
+} as const;
+
+const SHOWING_FLAGS = {
+  format: {
+    kind: "choice",
+    choices: FORMATS,
+    default: "grid",
+    help: "how to show it; pytorch is CSV that PyTorch reads",
+  },
+  out: { kind: "path", value: "FILE", help: "where to write it" },
+  ...COMMON_FLAGS,
+} as const;
+
+const FLAGS = { ...SIZE_FLAGS, ...PARAMETER_FLAGS, ...COST_FLAGS, ...SHOWING_FLAGS } as const;
+
+/** The declaration of `troupe schedule`. */
+export const SCHEDULE_SYNTAX: CommandSyntax = {
+  name: "schedule",
+  summary: "shows, lists and compares schedules",
+  usage: [
+    "NAME --workers D --micro-batches N [flags]",
+    "FILE.csv [flags]     lists of your own, or PyTorch's",
+    "list                 all names",
+    "compare --workers D --micro-batches N [flags]",
+  ],
+  words: ["list", "compare", ...scheduleNames()],
+  groups: [
+    { title: "The pipeline:", flags: SIZE_FLAGS },
+    { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
+    { title: "What actions cost:", flags: COST_FLAGS },
+    { title: "How it is shown:", flags: SHOWING_FLAGS },
+  ],
+};
+
+/** What was asked for. */
+export interface ScheduleFlags {
+  /** The words that are no flags. */
+  readonly words: readonly string[];
+  /** What the schedule is made from; its numbers are absent where they were not given. */
+  readonly options: Partial<ScheduleOptions>;
+  /** What its actions cost. */
+  readonly costs: Costs;
+  /** How it is shown. */
+  readonly format: Format;
+  /** The file that it is written to. */
+  readonly out: string | undefined;
+}
+
+/**
+ * Reads the flags of `troupe schedule`, each of which may be given but once.
+ *
+ * @throws {TypeError} if a flag is unknown, has no value, or is given twice.
+ * @throws {RangeError} if a value is not what the flag allows.
+ */
+export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
+  const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
+  const { costs = {}, ...options } = scheduleOptionsOf(flags);
+  const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
+  const given = Object.entries({ ...sizes, ...options }).filter(([, value]) => value !== undefined);
+  const known = Object.entries(costs).filter(([, cost]) => cost !== undefined);
+  return {
+    words,
+    options: Object.fromEntries(given),
+    costs: Object.fromEntries(known),
+    format: flags.format ?? "grid",
+    out: flags.out,
+  };
+}

@@ -1,0 +1,33 @@
+/** What the pages say of the source is true: each file and name in them exists. */
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const ROOT = new URL("../", import.meta.url);
+const PAGES = ["README.md", "SIMULATION.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+
+const read = (page: string) => Deno.readTextFileSync(new URL(page, ROOT));
+
+for (const page of PAGES) {
+  Deno.test(`every link of ${page} to a file leads to one`, () => {
+    const links = Array.from(read(page).matchAll(/\]\((?!https?:|#)([^)#]+)/g), ([, to]) => to!);
+    const broken = links.filter((to) => !existsSync(fileURLToPath(new URL(to, ROOT))));
+    assert.deepEqual(broken, []);
+  });
+}
+
+Deno.test("the walk of a micro-batch names what stands in its files", () => {
+  const rows = read("ARCHITECTURE.md").matchAll(
+    /^\| \d+ +\| \[[^\]]+\]\(([^)]+)\) +\| ([^|]+)\|/gm,
+  );
+  let count = 0;
+  for (const [, file, names] of rows) {
+    const text = read(file!);
+    for (const [, name] of names!.matchAll(/`([^`]+)`/g)) {
+      count++;
+      assert.match(text, new RegExp(`\\b${name}\\b`), `${file} has no ${name}`);
+    }
+  }
+  assert.ok(count >= 30, `${count} names were found`);
+});

@@ -57,17 +57,18 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
         `itself needs, received ${limit}`,
     );
   }
+  const actions = [...list], memory = actions.map((_, index) => memoryOf(list, index));
   const lanes = openLanes(list), isGiven = new Uint8Array(list.length);
   let head = 0, live = 0;
 
   /** Whether an action can run now and leave room for all that it overtakes. */
   const fits = (index: number): boolean => {
-    const { rise, net } = memoryOf(list, index);
+    const { rise, net } = memory[index]!;
     if (live + rise > limit) return false;
     let level = live + net;
     for (let i = head; net > 0 && i < index; i++) {
       if (isGiven[i]) continue;
-      const overtaken = memoryOf(list, i);
+      const overtaken = memory[i]!;
       if (level + overtaken.rise > limit) return false;
       level += overtaken.net;
     }
@@ -75,18 +76,18 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
   };
   const give = (index: number) => {
     isGiven[index] = 1;
-    live += memoryOf(list, index).net;
+    live += memory[index]!.net;
     lanes.pass(index);
     while (isGiven[head]) head++;
-    return list.at(index);
+    return actions[index];
   };
   return {
     next(ready) {
-      const action = list.at(head);
+      const action = actions[head];
       if (action === undefined) return undefined;
       if (isOffered(ready, action)) return give(head);
       const early = lanes.fronts().find((index) =>
-        isOffered(ready, list.at(index)!) && fits(index)
+        isOffered(ready, actions[index]!) && fits(index)
       );
       return early === undefined ? undefined : give(early);
     },
@@ -94,7 +95,7 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
       return head === list.length;
     },
     get waitsFor() {
-      return list.at(head);
+      return actions[head];
     },
   };
 }
@@ -123,34 +124,40 @@ const LANES_PER_STAGE = 3;
 
 function openLanes(list: ActionList): Lanes {
   const lanes = new Map<number, { readonly actions: number[]; passed: number }>();
-  const keysOf = (index: number) => {
-    const keys = new Set<number>();
-    for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      for (const lane of LANES_OF[list.kindAt(part) as keyof typeof LANES_OF]) {
-        keys.add(list.stageAt(part) * LANES_PER_STAGE + lane);
-      }
-    }
-    return [...keys];
-  };
-  for (let index = 0; index < list.length; index++) {
-    for (const key of keysOf(index)) {
-      const lane = lanes.get(key);
-      if (lane) lane.actions.push(index);
-      else lanes.set(key, { actions: [index], passed: 0 });
-    }
-  }
-  const frontOf = (key: number) => {
-    const { actions, passed } = lanes.get(key)!;
-    return actions[passed];
-  };
+  const lanesOf = Array.from(
+    { length: list.length },
+    (_, index) =>
+      lanesOfAction(list, index).map((key) => {
+        const lane = lanes.get(key) ?? { actions: [], passed: 0 };
+        lanes.set(key, lane);
+        lane.actions.push(index);
+        return lane;
+      }),
+  );
+  const isFront = (index: number) =>
+    lanesOf[index]!.every(({ actions, passed }) => actions[passed] === index);
   return {
     fronts() {
-      const fronts = new Set([...lanes.keys()].flatMap((key) => frontOf(key) ?? []));
-      return [...fronts].filter((index) => keysOf(index).every((key) => frontOf(key) === index))
-        .sort((a, b) => a - b);
+      const fronts = new Set<number>();
+      for (const { actions, passed } of lanes.values()) {
+        const front = actions[passed];
+        if (front !== undefined && isFront(front)) fronts.add(front);
+      }
+      return [...fronts].sort((a, b) => a - b);
     },
     pass(index) {
-      for (const key of keysOf(index)) lanes.get(key)!.passed++;
+      for (const lane of lanesOf[index]!) lane.passed++;
     },
   };
+}
+
+/** The lanes of an action, each once. */
+function lanesOfAction(list: ActionList, index: number): number[] {
+  const keys = new Set<number>();
+  for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
+    for (const lane of LANES_OF[list.kindAt(part) as keyof typeof LANES_OF]) {
+      keys.add(list.stageAt(part) * LANES_PER_STAGE + lane);
+    }
+  }
+  return [...keys];
 }

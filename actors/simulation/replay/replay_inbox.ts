@@ -5,7 +5,7 @@
  */
 
 import type { ActorFactory, ActorSpec, Message } from "../../runtime/mod.ts";
-import { Alone, type AnyFactory, type Init } from "./replayed_actor.ts";
+import { type AnyFactory, type Init, ReplayedActor } from "./replayed_actor.ts";
 import { type Journal, payloadOf, readJournal } from "../journal/journal.ts";
 import type { StepRecord } from "../journal/recorder.ts";
 import { HANG_MS } from "../simulated_run.ts";
@@ -94,17 +94,17 @@ export async function replayInbox<I, M extends Message>(
   }
   const removeTraps = setTraps(options.trusted ?? [], () => {});
   try {
-    const alone = new Alone(
+    const replayed = new ReplayedActor(
       read,
       factory as unknown as AnyFactory,
       steps[0],
       options.hangMs ?? HANG_MS,
     );
     for (const step of steps) {
-      await alone.play(step);
+      await replayed.play(step);
       options.onStep?.(step);
     }
-    const { compared, states } = alone;
+    const { compared, states } = replayed;
     return { actor: id, steps: steps.length, compared, states };
   } finally {
     removeTraps();

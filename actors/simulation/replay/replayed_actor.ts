@@ -45,8 +45,8 @@ interface Question {
 /** A factory, whatever it makes. */
 export type AnyFactory = ActorFactory<unknown, Message>;
 
-/** An actor without others. */
-export class Alone {
+/** An actor that handles what it was sent then, without others. */
+export class ReplayedActor {
   compared = 0;
   states = 0;
   readonly #journal: Journal;

@@ -19,12 +19,12 @@ const { parameters } = compileModel(gpt2(SIZES, 1), "none");
 const FILES = ["config.json", "manifest.json", "model.safetensors", "optimizer.safetensors"];
 
 /** Weights drawn from a seed, with moments that tell it apart. */
-function stateOf(seed: number) {
+function stateOf(seed: number, of = parameters) {
   const weights = new Map(
-    parameters.map(({ name, spec }) => [name, initialValues(spec, name, seed)]),
+    of.map(({ name, spec }) => [name, initialValues(spec, name, seed)]),
   );
   const moments = new Map(
-    parameters.flatMap(({ name, shape }) =>
+    of.flatMap(({ name, shape }) =>
       ["exp_avg", "exp_avg_sq"].map((moment, i) =>
         [`${name}.${moment}`, new Float32Array(elementCount(shape)).fill(seed + i / 2)] as const
       )
@@ -34,8 +34,8 @@ function stateOf(seed: number) {
 }
 
 /** Writes the checkpoint of a step; the step is the seed of its weights. */
-const write = (directory: string, step: number, seed = step) =>
-  writeCheckpoint(directory, { step, state: stateOf(seed), parameters, config: CONFIG });
+const write = (directory: string, step: number, seed = step, of = parameters) =>
+  writeCheckpoint(directory, { step, state: stateOf(seed, of), parameters: of, config: CONFIG });
 
 const names = async (folder: string) =>
   (await Array.fromAsync(Deno.readDir(folder), ({ name }) => name)).sort();
@@ -154,8 +154,10 @@ test("the newest whole checkpoint is taken, however a newer one was torn", async
 });
 
 test("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
-  await write(folder, 1);
-  const path = await write(folder, 2);
+  // Two tensors have all that files are made of, and are read in a twentieth of the time.
+  const few = parameters.slice(0, 2);
+  await write(folder, 1, 1, few);
+  const path = await write(folder, 2, 2, few);
   const contents = new Map(
     await Promise.all(
       FILES.map(async (name) => [name, await Deno.readFile(join(path, name))] as const),

@@ -12,6 +12,7 @@ export {
   type AskOptions,
   type Context,
   MAILBOX_CAPACITY,
+  type PlaceName,
   type Reply,
   type SendOptions,
   type SpawnOptions,
@@ -54,6 +55,21 @@ export {
   type SystemOptions,
   type SystemStopOptions,
 } from "./system_api.ts";
+export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
+export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
+export { Outbox, receiveFrames } from "./transports/stream/stream.ts";
+export type {
+  Invitation,
+  IsolateSide,
+  OpenTransport,
+  PeerConnector,
+  PeerReceiver,
+  PeerSender,
+  RemoteIsolate,
+  StartRequest,
+  Transport,
+  TransportOptions,
+} from "./transports/transport.ts";
 export type {
   ActorRef,
   ActorSpec,

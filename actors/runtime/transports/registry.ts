@@ -279,7 +279,9 @@ export class IsolateRegistry implements Network {
   }
 
   #await(remote: RemoteIsolate, told: Promise<void>): void {
-    const settled = Promise.all([told, remote.ended]).finally(() => this.#pending.delete(remote));
+    const settled = Promise.allSettled([told, remote.ended]).finally(() =>
+      this.#pending.delete(remote)
+    );
     this.#pending.set(remote, settled);
   }
 }

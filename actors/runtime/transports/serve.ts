@@ -34,10 +34,8 @@ type FromRoot = DownFrame | SwitchFrame | Frame;
 /**
  * Runs an isolate in this thread, or process: what the module that a {@linkcode Transport} starts
  * has to call, once. The first frame that it receives says which isolate it is.
- *
- * @param pulse where others look whether it is at work, if they can.
  */
-export function serveIsolate(side: IsolateSide, pulse: Pulse = new Pulse()): ServedIsolate {
+export function serveIsolate(side: IsolateSide): ServedIsolate {
   let isolate: Isolate | undefined, peers: Peers | undefined, isDone = false;
   /** What has come while the first actor has not begun: a stop then would keep it from its cleanup. */
   let early: FromRoot[] | undefined = [];
@@ -47,7 +45,7 @@ export function serveIsolate(side: IsolateSide, pulse: Pulse = new Pulse()): Ser
   };
   const begin = async (frame: BootFrame) => {
     peers = new Peers(frame.isolate, side.peers, (frame) => isolate?.deliver(frame), up);
-    isolate = openIsolate(frame, pulse, up, peers, side);
+    isolate = openIsolate(frame, up, peers, side);
     isolate.deliver(frame.launch);
     await turn();
     const frames = early ?? [];
@@ -89,7 +87,6 @@ export function serveIsolate(side: IsolateSide, pulse: Pulse = new Pulse()): Ser
 /** Makes the isolate that a boot frame describes; its first actor is not launched yet. */
 function openIsolate(
   { isolate: number, system, seed, stopGraceMs, observer, places }: BootFrame,
-  pulse: Pulse,
   up: Up,
   peers: Peers,
   side: IsolateSide,
@@ -101,7 +98,7 @@ function openIsolate(
       seed,
       stopGraceMs,
       observer,
-      pulse,
+      pulse: new Pulse(side.pulse),
       places,
       clock: realClock(),
       // After every step, so that a control message can overtake however long a handler computes.

@@ -106,6 +106,9 @@ export interface IsolateSide {
   send(frame: unknown, transfer: readonly Transferable[]): void;
   /** As {@linkcode OpenTransport.drain}; also lets what is large leave before the next step. */
   drain?(): Promise<void> | undefined;
+  /** Two 32-bit integers in which it counts what it begins and ends of {@linkcode Context.busy}, for
+   * another thread to look at. Absent: nobody does. */
+  readonly pulse?: SharedArrayBuffer | undefined;
   /** How to reach others without the root. */
   readonly peers?: PeerConnector | undefined;
 }

@@ -1,18 +1,19 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { decode, encode } from "../../../actors/runtime/transports/codec/codec.ts";
+import { decodeFrame } from "../../../actors/runtime/transports/codec/codec.ts";
+import { framePieces } from "../../../actors/runtime/transports/stream/frame_head.ts";
 import { readValue } from "../../../actors/runtime/transports/codec/value_reader.ts";
 import { writeValue } from "../../../actors/runtime/transports/codec/value_writer.ts";
 
 /** What comes out at the other end of a socket. */
 function sent(value: unknown, transfer: readonly ArrayBuffer[] = []): unknown {
-  const [head, body, ...rest] = encode(value, transfer);
+  const [head, body, ...rest] = framePieces(value, transfer);
   const [bodyBytes, count, ...lengths] = new Float64Array(head!.buffer);
   assert.deepEqual([bodyBytes, count], [body!.length, lengths.length]);
   const buffers = lengths.map((length) =>
     length === 0 ? new ArrayBuffer(0) : rest.shift()!.buffer.slice()
   );
-  return decode(body!.slice(), buffers);
+  return decodeFrame(body!.slice(), buffers);
 }
 
 const numbers = fc.oneof(
@@ -125,7 +126,11 @@ Deno.test("what cannot be cloned is refused, and nothing has moved", () => {
   for (const one of wrong) {
     const moved = new ArrayBuffer(4);
     for (const value of [{ one, moved }, [new Set([1]), one, moved]]) {
-      assert.throws(() => encode(value, [moved]), { name: "DataCloneError" }, String(typeof one));
+      assert.throws(
+        () => framePieces(value, [moved]),
+        { name: "DataCloneError" },
+        String(typeof one),
+      );
       assert.ok(!moved.detached);
     }
   }

@@ -4,26 +4,20 @@
  * @module
  */
 
-import { askContract } from "./contract/asks.ts";
-import { endContract } from "./contract/ends.ts";
-import { familyContract } from "./contract/families.ts";
-import { messageContract } from "./contract/messages.ts";
-import { carelessContract } from "./contract/careless.ts";
-import { stopContract } from "./contract/stops.ts";
-import { subscriptionContract } from "./contract/subscriptions.ts";
-import { timeContract } from "./contract/time.ts";
+import { ASKS } from "./contract/asks.ts";
+import { CARELESS } from "./contract/careless.ts";
+import { ENDS } from "./contract/ends.ts";
+import { FAMILIES } from "./contract/families.ts";
+import { MESSAGES } from "./contract/messages.ts";
+import { STOPS } from "./contract/stops.ts";
+import { SUBSCRIPTIONS } from "./contract/subscriptions.ts";
+import { type Place, register } from "./contract/suite.ts";
+import { TIME } from "./contract/time.ts";
 
-/** Registers the suite for actors that live in `isolate`. */
-export function runContract(isolate: "local" | "worker" | "process"): void {
-  const parts = [
-    messageContract,
-    askContract,
-    endContract,
-    familyContract,
-    stopContract,
-    subscriptionContract,
-    timeContract,
-    carelessContract,
-  ];
-  for (const part of parts) part(isolate);
+/** What holds in every place. */
+const EVERYWHERE = [MESSAGES, ASKS, ENDS, STOPS, SUBSCRIPTIONS, FAMILIES, TIME, CARELESS];
+
+/** Registers the suite for actors that live in a place. */
+export function runContract(place: Place): void {
+  for (const suite of EVERYWHERE) register(place, suite);
 }

@@ -1,5 +1,5 @@
 import { runContract } from "./contract.ts";
 
-runContract("local");
-runContract("worker");
-runContract("process");
+runContract({ isolate: "local" });
+runContract({ isolate: "worker" });
+runContract({ isolate: "process" });

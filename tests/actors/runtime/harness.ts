@@ -5,7 +5,12 @@
  */
 
 import assert from "node:assert/strict";
-import { createSystem, type Down, type System } from "../../../actors/runtime/mod.ts";
+import {
+  createSystem,
+  type Down,
+  type PlaceName,
+  type System,
+} from "../../../actors/runtime/mod.ts";
 import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
 import { locks } from "../../../actors/runtime/transports/worker/locks.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
@@ -68,7 +73,7 @@ export async function thrownBy(promise: Promise<unknown>): Promise<Error> {
  * Whether a control message is handled before data messages that came before it. An isolate that
  * the machine lets wait may have done all of them, so one try in ten is enough.
  */
-export async function overtakes(system: System, isolate: "worker" | "process"): Promise<boolean> {
+export async function overtakes(system: System, isolate: PlaceName): Promise<boolean> {
   const steps = 20;
   for (let attempt = 0; attempt < 10; attempt++) {
     const ref = system.spawn(RECORDER, undefined, { id: `recorder ${attempt}`, isolate });

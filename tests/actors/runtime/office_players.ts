@@ -10,6 +10,7 @@ import type {
   ActorSpec,
   Down,
   Message,
+  PlaceName,
   StopOptions,
 } from "../../../actors/runtime/mod.ts";
 
@@ -67,7 +68,7 @@ export type BossMessage =
 
 export interface BossInit {
   readonly clerks: readonly string[];
-  readonly isolate?: "local" | "worker" | "process";
+  readonly isolate?: PlaceName;
 }
 
 export const BOSS = specOf<BossInit, BossMessage>("boss");

@@ -15,6 +15,7 @@ import type {
   Failure,
   Lane,
   Message,
+  PlaceName,
 } from "../../../actors/runtime/mod.ts";
 
 function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
@@ -249,7 +250,7 @@ export type ParentMessage =
 
 export interface ParentInit {
   readonly children: readonly string[];
-  readonly isolate: "local" | "worker" | "process";
+  readonly isolate: PlaceName;
   /** Path of a file: the order of its lines is the order of events, whatever the isolate. */
   readonly diary: string;
 }

@@ -6,7 +6,13 @@
 
 // deno-lint-ignore-file determinism/no-ambient -- they play with real time
 
-import type { ActorFactory, ActorRef, ActorSpec, Context } from "../../../actors/runtime/mod.ts";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  Context,
+  PlaceName,
+} from "../../../actors/runtime/mod.ts";
 import { RECORDER, type RecorderMessage, SERVER, type ServerMessage } from "./players.ts";
 
 export type RogueMessage =
@@ -27,7 +33,7 @@ export type RogueMessage =
   | { readonly type: "Echo"; readonly value: unknown }
   /** Tells of its own buffers and of those that it gets. */
   | { readonly type: "Weigh"; readonly tensor: Float32Array }
-  | { readonly type: "Spawn"; readonly isolate: "local" | "worker" | "process" };
+  | { readonly type: "Spawn"; readonly isolate: PlaceName };
 
 export const ROGUE: ActorSpec<undefined, RogueMessage> = {
   module: import.meta.url,

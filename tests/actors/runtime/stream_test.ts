@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { encode } from "../../../actors/runtime/transports/codec/codec.ts";
+import { framePieces } from "../../../actors/runtime/transports/stream/frame_head.ts";
 import {
   closeRendezvous,
   connect,
@@ -69,7 +69,7 @@ Deno.test("a frame whose sender dies on the way is dropped, and those before it 
       const conn = loopback([7], bytesMax), outbox = new Outbox();
       outbox.attach(conn);
       const sizes = messages.map((message) =>
-        encode(structuredClone(message), []).reduce((sum, { length }) => sum + length, 0)
+        framePieces(structuredClone(message), []).reduce((sum, { length }) => sum + length, 0)
       );
       for (const message of messages) outbox.post(message);
       outbox.finish();

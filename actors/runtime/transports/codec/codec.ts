@@ -1,10 +1,6 @@
 /**
- * Values as bytes, for sockets: what structured clone takes, in one run of bytes, and beside it the
- * buffers that move, each as it is.
- *
- * A frame is a head of 64-bit floats (the byte length of the body, how many buffers, the byte
- * length of each), the body, and the buffers. Both ends run on one machine, so its numbers are in its
- * byte order.
+ * Frames as bytes: what structured clone takes, in one run of bytes, and beside it the buffers that
+ * move, each as it is. Both ends run on machines of one byte order.
  *
  * @module
  */
@@ -12,31 +8,37 @@
 import { readValue } from "./value_reader.ts";
 import { writeValue } from "./value_writer.ts";
 
-/** Bytes of a number in the head of a frame. */
-const NUMBER_BYTES = Float64Array.BYTES_PER_ELEMENT;
-
-/** Byte length of the body and number of buffers. */
-const FIXED_NUMBERS = 2;
-
-/** Bytes of the head without the lengths of the buffers. */
-export const HEAD_BYTES = FIXED_NUMBERS * NUMBER_BYTES;
+/** A frame as bytes. */
+export interface EncodedFrame {
+  readonly body: Uint8Array<ArrayBuffer>;
+  /** What moved and what is large, each to be received into a buffer of its own; some are empty. */
+  readonly buffers: readonly Uint8Array<ArrayBuffer>[];
+}
 
 /**
- * A frame, in pieces to be written one after the other. The buffers in `transfer` become the
- * sender's no longer: they are moved into the pieces, not copied.
+ * Makes bytes of a frame. The buffers in `transfer` become the sender's no longer: they are moved,
+ * not copied.
  *
- * @throws {DOMException} `DataCloneError` when the value cannot be cloned; then nothing has moved.
+ * @throws {DOMException} `DataCloneError` when the frame cannot be cloned; then nothing has moved.
+ *
+ * @example
+ * ```ts
+ * import { decodeFrame, encodeFrame } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const tensor = new Float32Array([1, 2]);
+ * const { body, buffers } = encodeFrame({ kind: "activation", tensor }, [tensor.buffer]);
+ * assert.equal(tensor.length, 0);
+ * const frame = decodeFrame(body, buffers.map(({ buffer }) => buffer));
+ * assert.deepEqual(frame, { kind: "activation", tensor: new Float32Array([1, 2]) });
+ * ```
  */
-export function encode(
-  value: unknown,
-  transfer: readonly ArrayBuffer[],
-): Uint8Array<ArrayBuffer>[] {
+export function encodeFrame(frame: unknown, transfer: readonly ArrayBuffer[]): EncodedFrame {
   try {
     checkTransfer(transfer);
-    const { bytes, copies } = writeValue(value, transfer);
+    const { bytes, copies } = writeValue(frame, transfer);
     const moved = transfer.map((buffer) => buffer.transfer());
-    const buffers = [...moved, ...copies].map((buffer) => new Uint8Array(buffer));
-    return [headOf(bytes, buffers), bytes, ...buffers.filter(({ length }) => length > 0)];
+    return { body: bytes, buffers: [...moved, ...copies].map((buffer) => new Uint8Array(buffer)) };
   } catch (error) {
     throw new DOMException((error as Error).message, "DataCloneError");
   }
@@ -51,22 +53,11 @@ function checkTransfer(transfer: readonly ArrayBuffer[]): void {
   }
 }
 
-function headOf(body: Uint8Array, buffers: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const numbers = [body.length, buffers.length, ...buffers.map(({ length }) => length)];
-  return new Uint8Array(Float64Array.from(numbers).buffer);
-}
-
-/** The numbers of a head, or of a part of it. */
-export function readNumbers(bytes: Uint8Array<ArrayBuffer>): number[] {
-  return [...new Float64Array(bytes.slice().buffer)];
-}
-
-/** How many bytes the lengths of the buffers take. */
-export function lengthsBytes(buffers: number): number {
-  return buffers * NUMBER_BYTES;
-}
-
-/** The value of a body and its buffers, which become parts of it. */
-export function decode(body: Uint8Array, buffers: readonly ArrayBuffer[]): unknown {
+/**
+ * The frame of a body and its buffers, which become parts of it; see {@linkcode encodeFrame}.
+ *
+ * @throws {SyntaxError} when the bytes are no frame.
+ */
+export function decodeFrame(body: Uint8Array, buffers: readonly ArrayBuffer[]): unknown {
   return readValue(body, buffers);
 }

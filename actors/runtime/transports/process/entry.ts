@@ -49,8 +49,9 @@ const sockets = new SocketPoll(rendezvous, number);
 const isolate = serveIsolate({
   send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
   drain: () => flush([outbox, ...peers.outboxes()]) ?? sockets.look(),
+  pulse: pulse.buffer,
   peers,
-}, pulse);
+});
 
 const conn = await calling;
 outbox.attach(conn);

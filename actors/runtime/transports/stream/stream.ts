@@ -5,13 +5,14 @@
  */
 
 import { Ring } from "../../mailbox/ring.ts";
-import { decode, encode, HEAD_BYTES, lengthsBytes, readNumbers } from "../codec/codec.ts";
+import { decodeFrame } from "../codec/codec.ts";
+import { framePieces, HEAD_BYTES, lengthsBytes, readNumbers } from "./frame_head.ts";
 import { keepSpare, takeSpare } from "./spares.ts";
 
 /** Pieces below this many bytes are written together: a write costs as much as copying them. */
 const JOIN_BYTES = 65_536;
 
-/** What is to be sent over a socket, also before there is one. */
+/** What is to be sent over a socket, also before there is one. What {@linkcode receiveFrames} hears. */
 export class Outbox {
   readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
   readonly #empty = Promise.withResolvers<void>();
@@ -32,9 +33,9 @@ export class Outbox {
     return this.#idle.promise;
   }
 
-  /** Sends as soon as it can. @throws {DOMException} when the value cannot be cloned. */
+  /** Sends as soon as it can. @throws {DOMException} when the frame cannot be cloned. */
   post(value: unknown, transfer: readonly ArrayBuffer[] = []): void {
-    for (const piece of encode(value, transfer)) {
+    for (const piece of framePieces(value, transfer)) {
       this.#pieces.push(piece);
       this.#waitingBytes += piece.length;
     }
@@ -157,6 +158,6 @@ function* readFrames(
     const lengths = readNumbers(yield lengthsBytes(count));
     const body = yield bodyBytes, buffers: ArrayBuffer[] = [];
     for (const length of lengths) buffers.push((yield length).buffer);
-    handle(decode(body, buffers));
+    handle(decodeFrame(body, buffers));
   }
 }

@@ -4,7 +4,6 @@
  * @module
  */
 
-import { Pulse } from "../../isolate/pulse.ts";
 import { serveIsolate } from "../serve.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
@@ -37,8 +36,9 @@ scope.onmessage = ({ data: { root, pulse } }) => {
       peers.drain();
       return undefined;
     },
+    pulse,
     peers,
-  }, new Pulse(pulse));
+  });
   channel.listen();
 };
 // Held until the end of the worker, however that comes: the root waits for it.

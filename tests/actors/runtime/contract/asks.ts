@@ -11,34 +11,34 @@ import {
   AskTimeoutError,
   type Message,
 } from "../../../../actors/runtime/mod.ts";
-import { downOf, thrownBy, until, withSystem } from "../harness.ts";
+import { downOf, thrownBy, until } from "../harness.ts";
 import { CLIENT, type ClientMessage, SERVER, type ServerMessage } from "../players.ts";
+import { each, type Suite } from "./suite.ts";
 
-export function askContract(isolate: "local" | "worker" | "process"): void {
-  const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
-    Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
-
-  test("an answer comes back", async (system) => {
+export const ASKS: Suite = {
+  "an answer comes back": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     assert.equal(await system.ask(ref, { type: "Double", n: 21 }), 42);
-  });
+  },
 
-  test("an answer can move its buffers", async (system) => {
+  "an answer can move its buffers": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     assert.deepEqual(
       await system.ask(ref, { type: "Bytes", length: 2 }),
       new Float32Array([1, 1]),
     );
-  });
+  },
 
-  test("an answer can be given in a later step", async (system) => {
+  "an answer can be given in a later step": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     const answer = system.ask(ref, { type: "Later", n: 7 });
     system.send(ref, { type: "Now" });
     assert.equal(await answer, 7);
-  });
+  },
 
-  test("an actor that waits for an answer lets others run, but not itself", async (system) => {
+  "an actor that waits for an answer lets others run, but not itself": async (
+    { system, isolate },
+  ) => {
     const server = system.spawn(SERVER, undefined, { id: "server", isolate });
     const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
     const answer = system.ask(client, { type: "Relay", to: server, n: 7 });
@@ -49,48 +49,51 @@ export function askContract(isolate: "local" | "worker" | "process"): void {
     assert.equal(await answer, 7);
     clearInterval(now);
     assert.deepEqual(await system.ask(client, { type: "Read" }), ["ask", "answered", "next"]);
-  });
+  },
 
-  test("an actor can ask two things at once", async (system) => {
+  "an actor can ask two things at once": async ({ system, isolate }) => {
     const to = system.spawn(SERVER, undefined, { id: "server", isolate });
     const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
     assert.deepEqual(await system.ask(client, { type: "Both", to }), [2, 4]);
-  });
+  },
 
-  test("an actor that asks itself is told that it must not", async (system) => {
+  "an actor that asks itself is told that it must not": async ({ system, isolate }) => {
     const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
     assert.equal(
       await system.ask(client, { type: "AskSelf" }),
       'TypeError: Cannot ask "client" for "Read": an actor must not wait for itself',
     );
-  });
+  },
 
-  test("a timeout says who asked whom for what", async (system) => {
+  "a timeout says who asked whom for what": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     const error = await thrownBy(system.ask(ref, { type: "Never" }, { timeoutMs: 20 }));
     assert.ok(error instanceof AskTimeoutError);
     assert.equal(error.message, 'Actor "server" did not answer "Never" of "system" within 20 ms');
     assert.equal(await system.ask(ref, { type: "Double", n: 1 }, { timeoutMs: Infinity }), 2);
-  });
+  },
 
-  test("a handler that forgets to answer is found out", async (system) => {
+  "a handler that forgets to answer is found out": async ({ system, isolate }) => {
     const to = system.spawn(SERVER, undefined, { id: "server", isolate });
     const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
     const text = 'TypeError: Cannot answer "client": "server" must call ctx.reply for "Forget"';
     assert.equal(await system.ask(client, { type: "Ask", to, type_: "Forget" }), text);
-  });
+  },
 
-  test("a second answer fails the actor", async (system) => {
+  "a second answer fails the actor": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     const down = downOf(system, ref);
     assert.equal(await system.ask(ref, { type: "Twice" }), 1);
     const { reason } = await down;
     assert.ok(reason !== "stopped");
     assert.match(reason.error.message, /Cannot reply: "server" must answer a question only once/);
-  });
+  },
 
-  for (const how of ["Throw", "Stop"] as const) {
-    test(`a question ends when the actor asked ends by ${how}`, async (system) => {
+  ...each(
+    ["Throw", "Stop"] as const,
+    (
+      how,
+    ) => [`a question ends when the actor asked ends by ${how}`, async ({ system, isolate }) => {
       const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
       const down = downOf(system, ref);
       const error = await thrownBy(system.ask(ref, { type: "NeverWith", how }));
@@ -101,26 +104,26 @@ export function askContract(isolate: "local" | "worker" | "process"): void {
       const late = await thrownBy(system.ask(ref, { type: "Never" }));
       assert.ok(late instanceof ActorFailedError);
       assert.equal(late.failure.kind, error.failure.kind);
-    });
-  }
+    }],
+  ),
 
-  test("a question that waits in the mailbox ends with the actor", async (system) => {
+  "a question that waits in the mailbox ends with the actor": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
     system.send(ref, { type: "Wedge", ms: 20 });
     system.send(ref, { type: "Stop" });
     const error = await thrownBy(system.ask(ref, { type: "Double", n: 1 }));
     assert.ok(error instanceof ActorFailedError);
-  });
+  },
 
-  test("a question that cannot be cloned is refused", async (system) => {
+  "a question that cannot be cloned is refused": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate }) as ActorRef<Message>;
     const question = { type: "Double", n: () => {} };
     const error = await thrownBy(system.ask(ref, question));
     assert.ok(error instanceof TypeError);
     assert.match(error.message, /^Cannot ask "server" for "Double": .*could not be cloned/);
-  });
+  },
 
-  test("an actor that stops while it waits is not held up", async (system) => {
+  "an actor that stops while it waits is not held up": async ({ system, isolate }) => {
     const to = system.spawn(SERVER, undefined, { id: "server", isolate });
     const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
     const answer = thrownBy(
@@ -131,5 +134,5 @@ export function askContract(isolate: "local" | "worker" | "process"): void {
     );
     await system.stop();
     assert.ok(await answer instanceof ActorFailedError);
-  });
-}
+  },
+};

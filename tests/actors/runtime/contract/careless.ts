@@ -15,6 +15,7 @@ import {
 } from "../../../../actors/runtime/mod.ts";
 import { failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import { RECORDER, SERVER, type ServerMessage } from "../players.ts";
+import { each, type Suite } from "./suite.ts";
 
 type AnyMessage = Message & Record<string, unknown>;
 
@@ -32,31 +33,26 @@ const throwing = (key: string) =>
     },
   });
 
-export function carelessContract(isolate: "local" | "worker" | "process"): void {
-  const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
-    Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
-
-  for (
-    const [factory, wrong] of [
+export const CARELESS: Suite = {
+  ...each(
+    [
       ["() => {}", /"plain" must be a function that returns handlers, received undefined/],
       ["async () => null", /"plain" must be a function that returns handlers, received null/],
       ["() => ({ Go: 3 })", /the handler of "Go" must be a function, received number/],
-    ] as const
-  ) {
-    test(`a factory ${factory} fails its actor`, async (system) => {
+    ] as const,
+    ([factory, wrong]) => [`a factory ${factory} fails its actor`, async ({ system, isolate }) => {
       const ref = system.spawn(plain(factory), undefined, { id: "x", isolate });
       const answer = thrownBy(system.ask(ref, { type: "Go" }));
       const { kind, error } = await failureOf(system, ref);
       assert.equal(kind, "init");
       assert.match(error.message, wrong);
       assert.match((await answer).message, wrong);
-    });
-  }
+    }],
+  ),
 
-  for (
-    const thrown of ["null", "Object.create(null)", "Object.assign(Error(), { message: () => 1 })"]
-  ) {
-    test(`a handler that throws ${thrown} fails its actor`, async (system) => {
+  ...each(
+    ["null", "Object.create(null)", "Object.assign(Error(), { message: () => 1 })"],
+    (thrown) => [`a handler that throws ${thrown} fails its actor`, async ({ system, isolate }) => {
       const spec = plain(
         `(ctx) => ({ async Go() { throw ${thrown}; }, Now() { throw ${thrown}; } })`,
       );
@@ -65,10 +61,12 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
         system.send(ref, { type });
         assert.deepEqual((await failureOf(system, ref)).handling, type);
       }
-    });
-  }
+    }],
+  ),
 
-  test("a message that is none is a dead letter, and its receiver goes on", async (system) => {
+  "a message that is none is a dead letter, and its receiver goes on": async (
+    { system, isolate },
+  ) => {
     const ref = system.spawn(RECORDER, undefined, { id: "x", isolate });
     const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
     for (const message of wrong) system.send(ref, message as never);
@@ -80,9 +78,11 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     assert.equal(system.deadLetters.length, wrong.length + 5);
     assert.ok(system.deadLetters.every(({ reason }) => reason === "malformed"));
     assert.equal(system.deadLetters[0]?.type, "null");
-  });
+  },
 
-  test("a message that cannot be cloned, for whatever reason, is a dead letter", async (system) => {
+  "a message that cannot be cloned, for whatever reason, is a dead letter": async (
+    { system, isolate },
+  ) => {
     const ref = system.spawn(RECORDER, undefined, { id: "x", isolate });
     system.send(ref, throwing("what") as never);
     for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
@@ -91,9 +91,9 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
     assert.equal(system.deadLetters.length, 6);
     assert.ok(system.deadLetters.every(({ reason }) => reason === "not-cloneable"));
-  });
+  },
 
-  test("actors too send anything without harm to themselves", async (system) => {
+  "actors too send anything without harm to themselves": async ({ system, isolate }) => {
     const spec = plain(`(ctx) => ({
       Go({ to }) {
         ctx.send(to, null);
@@ -110,31 +110,27 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     const malformed = "malformed", clone = "not-cloneable";
     const reasons = system.deadLetters.map(({ reason }) => reason);
     assert.deepEqual(reasons, [malformed, malformed, clone, clone]);
-  });
+  },
 
-  for (
-    const mistake of [
-      'ctx.reply({ get x() { throw new Error("out of luck"); } })',
-      "ctx.reply(1, { transfer: [undefined] })",
-      "ctx.after(1, null)",
-      "ctx.watch(null, () => ({ type: 'Down' }))",
-      "ctx.watch({ ...ctx.self, serial: 999 }, () => null)",
-      "ctx.spawn(null, undefined, { id: 'y' })",
-      "ctx.doing(Object.create(null))",
-    ]
-  ) {
-    test(`${mistake} fails the actor that does it`, async (system) => {
-      const ref = system.spawn(plain(`(ctx) => ({ Go() { ${mistake}; } })`), undefined, {
-        id: "x",
-        isolate,
-      });
-      const answer = system.ask(ref, { type: "Go" }).catch(() => {});
-      assert.equal((await failureOf(system, ref)).actor, "x");
-      await answer;
+  ...each([
+    'ctx.reply({ get x() { throw new Error("out of luck"); } })',
+    "ctx.reply(1, { transfer: [undefined] })",
+    "ctx.after(1, null)",
+    "ctx.watch(null, () => ({ type: 'Down' }))",
+    "ctx.watch({ ...ctx.self, serial: 999 }, () => null)",
+    "ctx.spawn(null, undefined, { id: 'y' })",
+    "ctx.doing(Object.create(null))",
+  ], (mistake) => [`${mistake} fails the actor that does it`, async ({ system, isolate }) => {
+    const ref = system.spawn(plain(`(ctx) => ({ Go() { ${mistake}; } })`), undefined, {
+      id: "x",
+      isolate,
     });
-  }
+    const answer = system.ask(ref, { type: "Go" }).catch(() => {});
+    assert.equal((await failureOf(system, ref)).actor, "x");
+    await answer;
+  }]),
 
-  test("a question that cannot be asked is refused with a reason", async (system) => {
+  "a question that cannot be asked is refused with a reason": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
     const refusal = async (...args: unknown[]) =>
       String(await thrownBy(system.ask(...args as Parameters<typeof system.ask>)));
@@ -156,9 +152,9 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     );
     assert.match(await refusal(ref, never, { lane: "urgent" }), /RangeError: .*lane must be/);
     assert.match(await refusal(ref, throwing("what")), /TypeError: .* for "Note": out of luck/);
-  });
+  },
 
-  test("an answer that nobody waits for any more is a dead letter", async (system) => {
+  "an answer that nobody waits for any more is a dead letter": async ({ system, isolate }) => {
     const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
     await thrownBy(system.ask(ref, { type: "Later", n: 7 }, { timeoutMs: 1 }));
     system.send(ref, { type: "Now" });
@@ -166,11 +162,11 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     assert.deepEqual(system.deadLetters, [
       { from: "x", to: "system", type: "answer:Later", reason: "too-late" },
     ]);
-  });
+  },
 
-  test("addresses of another system reach nobody", async (system) => {
+  "addresses of another system reach nobody": async ({ system, isolate, options }) => {
     const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    await using other = createSystem();
+    await using other = createSystem(options);
     const foreign = other.spawn(SERVER, undefined, { id: "server", isolate });
     assert.deepEqual({ ...foreign, system: 0 }, { ...ref, system: 0 });
     system.send(foreign, { type: "Throw" });
@@ -183,9 +179,9 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
     assert.equal(failure.error.message, 'actor "server" is of another system');
     assert.equal(await system.ask(ref, { type: "Double", n: 1 }), 2);
     assert.equal(await other.ask(foreign, { type: "Double", n: 2 }), 4);
-  });
+  },
 
-  test("messages to isolates that never were are dead letters", async (system) => {
+  "messages to isolates that never were are dead letters": async ({ system, isolate }) => {
     const spec = plain(`(ctx) => ({
       Go({ to, count }) {
         for (let n = 0; n < count; n++) {
@@ -212,30 +208,37 @@ export function carelessContract(isolate: "local" | "worker" | "process"): void 
       system.deadLetters.map(({ from: _, ...letter }) => letter),
       Array(21).fill(expected),
     );
-  });
+  },
 
-  for (const part of ["begins", "did", "ends"]) {
-    const observer = {
-      module: `data:text/javascript,export const observer = () => ({
+  ...each(
+    ["begins", "did", "ends"],
+    (
+      part,
+    ) => [
+      `an observer that throws in ${part} is a failure of the system`,
+      async ({ isolate, options }) => {
+        const observer = {
+          module: `data:text/javascript,export const observer = () => ({
         begins() {}, did() {}, ends() {}, closes() {}, ${part}() { throw new Error("out of luck"); },
       })`,
-      export: "observer",
-      init: undefined,
-    };
-    Deno.test(`${isolate}: an observer that throws in ${part} is a failure of the system`, () =>
-      withSystem({ observer }, async (system) => {
-        const failed = thrownBy(system.failed);
-        const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
-        const answer = system.ask(ref, { type: "Double", n: 1 }).catch((error) => error);
-        const { failure } = await failed as ActorFailedError;
-        assert.equal(failure.handling, "observer");
-        assert.equal(failure.error.message, "out of luck");
-        // In the isolate of the owner the actors go on; another isolate ends.
-        const outcome = await answer;
-        if (isolate === "local") assert.equal(outcome, 2);
-      }));
-  }
-}
+          export: "observer",
+          init: undefined,
+        };
+        await withSystem({ ...options, observer }, async (system) => {
+          const failed = thrownBy(system.failed);
+          const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
+          const answer = system.ask(ref, { type: "Double", n: 1 }).catch((error) => error);
+          const { failure } = await failed as ActorFailedError;
+          assert.equal(failure.handling, "observer");
+          assert.equal(failure.error.message, "out of luck");
+          // In the isolate of the owner the actors go on; another isolate ends.
+          const outcome = await answer;
+          if (isolate === "local") assert.equal(outcome, 2);
+        });
+      },
+    ],
+  ),
+};
 
 Deno.test("a system is refused options that cannot be served", () => {
   const module = "data:text/javascript,",

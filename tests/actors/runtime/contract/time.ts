@@ -5,78 +5,80 @@
  */
 
 import assert from "node:assert/strict";
-import type { System } from "../../../../actors/runtime/mod.ts";
+import type { PlaceName, System } from "../../../../actors/runtime/mod.ts";
 import { until, withSystem } from "../harness.ts";
 import { CLOCKWORK, type ClockworkMessage } from "../players.ts";
+import type { Suite } from "./suite.ts";
 
-export function timeContract(isolate: "local" | "worker" | "process"): void {
-  const test = (name: string, body: Parameters<typeof withSystem>[1]) =>
-    Deno.test(`${isolate}: ${name}`, () => withSystem({}, body));
-  const spawn = (system: System, id = "clock") => {
-    const ref = system.spawn(CLOCKWORK, undefined, { id, isolate });
-    const read = () => system.ask<ClockworkMessage, string[]>(ref, { type: "Read" });
-    const after = (delayMs: number, what: string, key?: string) =>
-      system.send(ref, { type: "Set", delayMs, what, ...(key === undefined ? {} : { key }) });
-    const draw = (label: string, count: number) =>
-      system.ask<ClockworkMessage, number[]>(ref, { type: "Draw", label, count });
-    return { ref, read, after, draw };
-  };
+/** An actor with timers, and what it is asked for. */
+function clockwork(system: System, isolate: PlaceName, id = "clock") {
+  const ref = system.spawn(CLOCKWORK, undefined, { id, isolate });
+  const read = () => system.ask<ClockworkMessage, string[]>(ref, { type: "Read" });
+  const after = (delayMs: number, what: string, key?: string) =>
+    system.send(ref, { type: "Set", delayMs, what, ...(key === undefined ? {} : { key }) });
+  const draw = (label: string, count: number) =>
+    system.ask<ClockworkMessage, number[]>(ref, { type: "Draw", label, count });
+  return { ref, read, after, draw };
+}
 
-  test("timers ring in the order of their delays", async (system) => {
-    const { read, after } = spawn(system);
+export const TIME: Suite = {
+  "timers ring in the order of their delays": async ({ system, isolate }) => {
+    const { read, after } = clockwork(system, isolate);
     after(800, "late");
     after(0, "soon");
     after(400, "then");
     await until(async () => (await read()).length === 3);
     assert.deepEqual(await read(), ["soon", "then", "late"]);
-  });
+  },
 
-  test("a timer replaces the one with its key", async (system) => {
-    const { read, after } = spawn(system);
+  "a timer replaces the one with its key": async ({ system, isolate }) => {
+    const { read, after } = clockwork(system, isolate);
     after(400, "old", "key");
     after(20, "new", "key");
     after(500, "end");
     await until(async () => (await read()).includes("end"));
     assert.deepEqual(await read(), ["new", "end"]);
-  });
+  },
 
-  test("a timer that is cancelled does not ring", async (system) => {
-    const { ref, read, after } = spawn(system);
+  "a timer that is cancelled does not ring": async ({ system, isolate }) => {
+    const { ref, read, after } = clockwork(system, isolate);
     after(400, "never", "key");
     system.send(ref, { type: "Cancel", key: "key" });
     after(40, "end");
     await until(async () => (await read()).includes("end"));
     assert.deepEqual(await read(), ["end"]);
-  });
+  },
 
-  test("cancel takes back a message that waits", async (system) => {
-    const { ref, read } = spawn(system);
+  "cancel takes back a message that waits": async ({ system, isolate }) => {
+    const { ref, read } = clockwork(system, isolate);
     await system.ask(ref, { type: "CancelRung", delayMs: 5 });
     assert.deepEqual(await read(), []);
-  });
+  },
 
-  test("timers end with their actor", async (system) => {
-    const { read, after } = spawn(system);
+  "timers end with their actor": async ({ system, isolate }) => {
+    const { read, after } = clockwork(system, isolate);
     after(3_600_000, "never");
     after(3_600_000, "never", "key");
     assert.deepEqual(await read(), []);
     // The sanitizers see a timer that is left.
     await system.stop();
-  });
+  },
 
-  test("the clock goes on", async (system) => {
-    const start = performance.now(), { ref, read, after } = spawn(system);
+  "the clock goes on": async ({ system, isolate }) => {
+    const start = performance.now(), { ref, read, after } = clockwork(system, isolate);
     after(20, "end");
     await until(async () => (await read()).includes("end"));
     const elapsed = await system.ask<ClockworkMessage, number>(ref, { type: "Elapsed" });
     assert.ok(elapsed >= 19 && elapsed <= performance.now() - start + 1, `${elapsed} ms`);
-  });
+  },
 
-  test("chance depends on seed, actor and label, not on who draws first", async () => {
+  "chance depends on seed, actor and label, not on who draws first": async (
+    { isolate, options },
+  ) => {
     const play = async (seed: number, id: string, isB: boolean) => {
       let drawn: number[] = [];
-      await withSystem({ seed }, async (system) => {
-        const { draw } = spawn(system, id);
+      await withSystem({ ...options, seed }, async (system) => {
+        const { draw } = clockwork(system, isolate, id);
         if (isB) await draw("b", 3);
         drawn = await draw("a", 4);
       });
@@ -89,8 +91,8 @@ export function timeContract(isolate: "local" | "worker" | "process"): void {
     assert.notDeepEqual(await play(8, "x", false), first);
     assert.notDeepEqual(await play(7, "y", false), first);
     assert.ok(first.every((value) => value >= 0 && value < 1));
-  });
-}
+  },
+};
 
 /** The first numbers of actor "x" with label "a" under seed 7. */
 const SEVEN = [

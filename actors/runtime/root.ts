@@ -19,6 +19,7 @@ import type { AskCall } from "./context_api.ts";
 import { openReports } from "./reports.ts";
 import type { System } from "./system_api.ts";
 import type { IsolateRegistry, Root } from "./transports/registry.ts";
+import type { Transport } from "./transports/transport.ts";
 import type { ActorRef, Message } from "./types.ts";
 import { watch } from "./actor/watches.ts";
 
@@ -35,7 +36,6 @@ export interface World extends
     | "load"
     | "carry"
     | "breathe"
-    | "places"
     | "stopGraceMs"
   > {
   /** The loop that handles messages. Default: {@linkcode run}. */
@@ -44,6 +44,8 @@ export interface World extends
   readonly attach?: (isolate: Isolate) => void;
   /** Called at once when a failure reaches the top, before `failed` rejects. */
   readonly onFailure?: (failure: Failure) => void;
+  /** What the other isolates are reached by. Default: none. */
+  readonly transports?: readonly Transport[];
   /** Makes the way to other isolates. Absent: every actor lives in this one. */
   readonly connect?: (root: Root) => IsolateRegistry;
   readonly onDeadLetter?: ((letter: DeadLetter) => void) | undefined;
@@ -51,7 +53,8 @@ export interface World extends
 
 /** Makes a system in a world. */
 export function openSystem(world: World): System {
-  const { system: token, seed, clock, stopGraceMs } = world, reports = openReports(world);
+  const { system: token, seed, clock, stopGraceMs, transports } = world,
+    reports = openReports(world);
   const emptied = Promise.withResolvers<void>();
   const registry = world.connect?.({
     system: token,
@@ -65,6 +68,7 @@ export function openSystem(world: World): System {
   const env: Environment = {
     ...world,
     ...registry && { network: registry },
+    ...transports && { places: transports },
     onDeadLetter: reports.onDeadLetter,
     onFailure: reports.onFailure,
     onEmpty: () => emptied.resolve(),
@@ -90,6 +94,7 @@ export function openSystem(world: World): System {
       ((to: ActorRef, message: Message, options?: object) =>
         ask(isolate, self.ref, undefined, to, message, options)) as AskCall,
     watch: watchFor,
+    transports: transports ?? [],
     deadLetters: reports.deadLetters,
     subscribe: (listener, options) =>
       reports.subscribe(listener, options, (wanted) => subscribe(isolate, wanted)),

@@ -55,7 +55,7 @@ export function createSystem(options: SystemOptions = {}): System {
     choose,
     observer,
     onDeadLetter,
-    places: transports,
+    transports,
     clock: realClock(now),
     breathe: relaxedPace(),
     connect: (root) => new IsolateRegistry(root, transports),

@@ -66,6 +66,8 @@ export interface System extends AsyncDisposable {
   readonly ask: AskCall;
   /** Calls `onDown` exactly once when `ref` stops, fails or is gone. */
   watch(ref: ActorRef, onDown: (down: Down) => void): void;
+  /** What reaches the places that its actors can be put in; none where time is virtual. */
+  readonly transports: readonly Transport[];
   /** The newest dead letters, oldest first, at most {@linkcode MAX_DEAD_LETTERS}. */
   readonly deadLetters: readonly DeadLetter[];
   /**

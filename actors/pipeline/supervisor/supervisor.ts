@@ -86,7 +86,7 @@ function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): 
     ctx.spawn(WORKER, worker, {
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
-      ...init.isolate === "process" && init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
+      ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
       capacity: mailboxBound(worker, init),
     })
   );

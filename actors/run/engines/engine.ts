@@ -15,7 +15,7 @@ import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { PlanOptions } from "../../pipeline/step_plan.ts";
-import type { ObserverSpec, System } from "../../runtime/mod.ts";
+import type { ObserverSpec, System, Transport } from "../../runtime/mod.ts";
 
 /**
  * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
@@ -69,6 +69,8 @@ export interface EngineOptions extends PlanOptions {
   readonly isTraced: boolean;
   /** Writes the journal of the run. */
   readonly observer?: ObserverSpec | undefined;
+  /** Transports that a system of its own gets. */
+  readonly transport?: Transport | readonly Transport[] | undefined;
   /** The actor system that the run lives in and does not end. Default: one of its own. */
   readonly system?: System | undefined;
   /** Seed of the runtime's own draws. */

@@ -6,6 +6,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import type { Engine } from "./engine.ts";
+import { transportTo } from "../place.ts";
 import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "../recovery/recovery.ts";
 import { openSerialOf } from "./serial_of.ts";
@@ -16,12 +17,13 @@ export async function openEngine(prepared: PreparedRun): Promise<Engine> {
   const { runtime, isolation } = prepared;
   const isolate = runtime === "workers" ? isolation : "local";
   if (runtime === "serial") return await openSerialOf(prepared);
+  const canKill = transportTo(isolate, prepared)?.canKill ?? false;
   let opened = 0;
   const open = async (state: StageState) => {
     const nth = opened++, fault = prepared.faults[nth];
     return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
   };
-  return await openRecovering(open, { ...prepared, canKill: isolate === "process" });
+  return await openRecovering(open, { ...prepared, canKill });
 }
 
 /** A run with the journal of the `nth` time that its workers start. */

@@ -10,9 +10,11 @@ import type { SupervisorMessage } from "../../pipeline/protocol.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { openStepPlanner } from "../../pipeline/step_plan.ts";
 import { SUPERVISOR } from "../../pipeline/supervisor/supervisor.ts";
-import type { Isolation, SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
+import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
 import { UPDATE_POLICIES } from "../../pipeline/update_policy.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
+import { transportTo } from "../place.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 import { startSupervisor } from "./supervised.ts";
 import { withoutAliases } from "./tied_parameters.ts";
@@ -27,14 +29,14 @@ import { workerInits } from "./worker_inits.ts";
  */
 export async function openPipeline(
   options: EngineOptions,
-  isolate: Isolation,
+  isolate: PlaceName,
   fault?: WorkerFault,
 ): Promise<Engine> {
   const { schedule, sync, clip, heapLimitMb, model } = options;
   const policy = UPDATE_POLICIES[schedule.updates], ahead = policy.stepsAhead(schedule);
   const init: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
-    heapLimitMb,
+    heapLimitMb: transportTo(isolate, options)?.limitsMemory ? heapLimitMb : undefined,
     isolate,
     injectionLimit: policy.inFlight(schedule),
     eagerStages: eagerStages(schedule, sync),

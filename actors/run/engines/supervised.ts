@@ -43,13 +43,18 @@ export interface Supervised<M extends Message> {
  * @throws {WorkerLostError} when a worker is gone or does not move.
  */
 export async function startSupervisor<Init, M extends Message>(
-  { seed, observer, stallMs, system: given }: EngineOptions,
+  { seed, observer, stallMs, transport, system: given }: EngineOptions,
   spec: ActorSpec<Init, M>,
   init: NoInfer<Init>,
   ahead = 1,
 ): Promise<Supervised<M>> {
   const system = given ??
-    createSystem({ seed, stopGraceMs: STOP_GRACE_MS, ...observer && { observer } });
+    createSystem({
+      seed,
+      stopGraceMs: STOP_GRACE_MS,
+      ...observer && { observer },
+      ...transport && { transport },
+    });
   const supervisor = system.spawn<Init, M>(spec, init, { id: "supervisor" });
   const watch = openStallWatch(system, stallMs, (forMs) => {
     const stalled: Stalled = { type: "Stalled", forMs };

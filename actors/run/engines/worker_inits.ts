@@ -8,10 +8,11 @@ import { cutIntoStages, flatLength, type StageProgram, withAliases } from "../..
 import { pipelineWorkers } from "../../../schedules/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
-import type { Isolation } from "../../pipeline/supervisor/supervisor_init.ts";
 import { UPDATE_POLICIES } from "../../pipeline/update_policy.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
+import { transportTo } from "../place.ts";
 import type { EngineOptions } from "./engine.ts";
 import { stageParameters, stateOf } from "./stage_parameters.ts";
 import { tieEnds, trainedTies } from "./tied_parameters.ts";
@@ -19,7 +20,7 @@ import { tieEnds, trainedTies } from "./tied_parameters.ts";
 /** What every worker of every data-parallel replica is made from. */
 export function workerInits(
   options: EngineOptions,
-  isolate: Isolation,
+  isolate: PlaceName,
   fault: WorkerFault | undefined,
 ): WorkerInit[] {
   const { model, schedule, scheduleOptions, replicas, device, halves, reduce, link } = options;
@@ -59,17 +60,18 @@ export function workerInits(
 }
 
 /**
- * Memory in which workers of one process add their gradients. Over an emulated link gradients travel,
+ * Memory in which workers add their gradients, where all of them see it. Over an emulated link gradients travel,
  * and so they do where messages must tell all that happened.
  */
 function sharedRows(
-  { reduce, link, observer, system, stage }: EngineOptions,
-  isolate: Isolation,
+  options: EngineOptions,
+  isolate: PlaceName,
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const isShared = reduce === "deterministic" && !link && copies > 1 && isolate !== "process" &&
-    !observer && !system;
+  const { reduce, link, observer, system, stage } = options;
+  const isShared = reduce === "deterministic" && !link && copies > 1 && !observer && !system &&
+    transportTo(isolate, options)?.sharesMemory !== false;
   const elementBytes = stage.precision === "fp16" ? 2 : 4;
   return programs.map((program) => {
     if (!isShared) return undefined;

@@ -20,6 +20,8 @@ import {
   oneOf,
   required,
 } from "./must.ts";
+import { checkTransports } from "../../runtime/checks.ts";
+import { knownTransports } from "../place.ts";
 import { COUNT_MAX } from "./sizes.ts";
 import type { TrainOptions } from "./train_options.ts";
 
@@ -147,7 +149,8 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   signal: anInstance("an AbortSignal", (value) => value instanceof AbortSignal),
   frozen: aFunction,
   retries: anInteger(0, COUNT_MAX),
-  isolation: oneOf("worker", "process"),
+  isolation: aText,
+  transport: anyObject,
   heapLimitMb: count,
   stallMs: aNumber(
     `a number above 0 and at most ${DELAY_MAX_MS}`,
@@ -189,4 +192,11 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
  */
 export function checkOptions(options: TrainOptions): void {
   required(aRecord(OPTIONS))("Cannot train:", options);
+  const { isolation, system, transport } = options;
+  if (transport && system) {
+    throw new TypeError("Cannot train: transport must be given to the system, received beside one");
+  }
+  checkTransports("Cannot train:", transport ?? []);
+  const names = knownTransports(options).map(({ name }) => name);
+  oneOf(...names)("Cannot train: isolation", isolation);
 }

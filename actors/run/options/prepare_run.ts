@@ -9,7 +9,7 @@ import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
-import { checkProcesses } from "../../runtime/transports/process/check.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../../runtime/transports/process/rendezvous_folder.ts";
 import { type CompiledRun, compileRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
@@ -22,6 +22,7 @@ import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
+import { transportTo } from "../place.ts";
 import { assertServable } from "./trainable.ts";
 
 /** Everything that a run is made from: options checked, defaults filled in. */
@@ -37,7 +38,7 @@ export interface PreparedRun extends EngineOptions {
   /** Where the journal goes. */
   readonly journal: OpenJournal | undefined;
   /** How each worker is kept apart from the others. */
-  readonly isolation: "worker" | "process";
+  readonly isolation: PlaceName;
   /** What workers are asked to suffer. */
   readonly faults: readonly WorkerFault[];
   /** How often each worker may fail within ten minutes before the run ends. */
@@ -125,6 +126,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     link: options.link,
     lossScaling: filled.lossScale,
     isolation: filled.isolation,
+    transport: filled.transport,
     checkpoint,
     journal,
     system: options.system,
@@ -167,7 +169,7 @@ async function openOutputs(
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
   if (checkpoint) await checkWritable(checkpoint.directory);
-  if (runtime === "workers" && isolation === "process") checkProcesses();
+  if (runtime === "workers") transportTo(isolation, options)?.check?.();
   tidyRendezvousFolders();
   const journal = options.journal && await openRunJournal(options.journal, announce);
   return { checkpoint, journal };

@@ -23,7 +23,7 @@ import type {
 import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
-import type { System } from "../../runtime/mod.ts";
+import type { PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
@@ -135,8 +135,13 @@ export interface TrainOptions {
   readonly frozen?: (name: string) => boolean;
   /** How often each worker may fail within ten minutes before the run ends. Default 3. */
   readonly retries?: number;
-  /** Whether each worker is a Deno worker (default), or a process that can be killed. */
-  readonly isolation?: "worker" | "process";
+  /**
+   * Whether each worker is a Deno worker (default), or a process that can be killed; or the name of
+   * another transport.
+   */
+  readonly isolation?: Exclude<PlaceName, "local">;
+  /** Transports that `isolation` may name beside those that every system has. */
+  readonly transport?: Transport | readonly Transport[];
   /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
   /**

@@ -57,7 +57,7 @@ export async function endChild(
   drain: boolean,
 ): Promise<void> {
   const key = keyOf(ref), child = parent.children.get(key);
-  if (!child) return;
+  if (!child || ref.system !== isolate.env.system) return;
   child.ended ??= Promise.withResolvers();
   stopChild(isolate, parent, key, drain);
   await child.ended.promise;

@@ -55,6 +55,7 @@ export function unwatchAll(isolate: Isolate, watcher: Actor): void {
 /** Ends the watch of an actor over `ref`, and takes back the notice if that waits. */
 export function unwatch(isolate: Isolate, ref: ActorRef, watcher: Actor): void {
   assertRef("unwatch", ref);
+  if (ref.system !== isolate.env.system) return;
   const key = keyOf(ref);
   if (watcher.watching.delete(key)) forget(isolate, key, watcher);
   for (const envelope of [...watcher.mailbox]) {

@@ -1,7 +1,7 @@
 /** Options of `train()` as plain JavaScript may give them: each is checked before anything runs. */
 
 import assert from "node:assert/strict";
-import { train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem, train, type TrainOptions } from "../../../actors/mod.ts";
 import { batch, batches, RINGS } from "./own_layers.ts";
 
 const GOOD = { model: RINGS, data: batches(), steps: 1, device: "reference", runtime: "local" };
@@ -10,6 +10,17 @@ const GOOD = { model: RINGS, data: batches(), steps: 1, device: "reference", run
 const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp][] = [
   [{ runtime: "worker" }, "RangeError", /^runtime .*received "worker"; did you mean workers\?$/],
   [{ isolation: "proces" }, "RangeError", /^isolation .*; did you mean process\?$/],
+  [{ transport: {} }, "TypeError", /^transport must be one, or several, .*received object$/],
+  [
+    { transport: [{ name: "process", open: () => {} }] },
+    "RangeError",
+    /^the name of a transport must be one that none has yet, received process$/,
+  ],
+  [
+    { transport: [], system: createSystem() },
+    "TypeError",
+    /^transport must be given to the system/,
+  ],
   [{ reduce: "Fast" }, "RangeError", /^reduce must be one of .*; did you mean fast\?$/],
   [{ sync: "eager_opt" }, "RangeError", /^sync must be .*; did you mean eager-opt\?$/],
   [{ precision: "bf16" }, "RangeError", /^precision must be .*; did you mean fp16\?$/],

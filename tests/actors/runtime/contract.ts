@@ -4,6 +4,7 @@
  * @module
  */
 
+import { ADDRESSES } from "./contract/addresses.ts";
 import { ASKS } from "./contract/asks.ts";
 import { CARELESS } from "./contract/careless.ts";
 import { ENDS } from "./contract/ends.ts";
@@ -15,7 +16,17 @@ import { type Place, register } from "./contract/suite.ts";
 import { TIME } from "./contract/time.ts";
 
 /** What holds in every place. */
-const EVERYWHERE = [MESSAGES, ASKS, ENDS, STOPS, SUBSCRIPTIONS, FAMILIES, TIME, CARELESS];
+const EVERYWHERE = [
+  MESSAGES,
+  ASKS,
+  ENDS,
+  STOPS,
+  SUBSCRIPTIONS,
+  FAMILIES,
+  TIME,
+  CARELESS,
+  ADDRESSES,
+];
 
 /** Registers the suite for actors that live in a place. */
 export function runContract(place: Place): void {

@@ -17,10 +17,10 @@ import { failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import { RECORDER, SERVER, type ServerMessage } from "../players.ts";
 import { each, type Suite } from "./suite.ts";
 
-type AnyMessage = Message & Record<string, unknown>;
+export type AnyMessage = Message & Record<string, unknown>;
 
 /** An actor in plain JavaScript. */
-function plain(factory: string): ActorSpec<undefined, AnyMessage> {
+export function plain(factory: string): ActorSpec<undefined, AnyMessage> {
   const module = `data:text/javascript,${encodeURIComponent(`export const plain = ${factory}`)}`;
   return { module, export: "plain" };
 }
@@ -164,52 +164,6 @@ export const CARELESS: Suite = {
     ]);
   },
 
-  "addresses of another system reach nobody": async ({ system, isolate, options }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    await using other = createSystem(options);
-    const foreign = other.spawn(SERVER, undefined, { id: "server", isolate });
-    assert.deepEqual({ ...foreign, system: 0 }, { ...ref, system: 0 });
-    system.send(foreign, { type: "Throw" });
-    assert.deepEqual(system.deadLetters.map(({ reason }) => reason), ["no-such-actor"]);
-    assert.match(
-      String(await thrownBy(system.ask(foreign, { type: "Double", n: 1 }))),
-      /TypeError: Cannot ask "server" for "Double": it must be an actor of the same system/,
-    );
-    const failure = await failureOf(system, foreign);
-    assert.equal(failure.error.message, 'actor "server" is of another system');
-    assert.equal(await system.ask(ref, { type: "Double", n: 1 }), 2);
-    assert.equal(await other.ask(foreign, { type: "Double", n: 2 }), 4);
-  },
-
-  "messages to isolates that never were are dead letters": async ({ system, isolate }) => {
-    const spec = plain(`(ctx) => ({
-      Go({ to, count }) {
-        for (let n = 0; n < count; n++) {
-          ctx.send(to, { type: "Note", what: new Uint8Array(2 ** 16) });
-        }
-        ctx.watch(to, (down) => ({ type: "Down", down }));
-      },
-      Down: ({ down }) => tell?.(down.reason),
-      Wait() { tell = ctx.deferReply(); },
-    }); let tell`);
-    const ref = system.spawn(spec, undefined, { id: "x", isolate });
-    const told = system.ask(ref, { type: "Wait" });
-    const nobody = { ...ref, id: "nobody", isolate: ref.isolate * 65_536 + 7 };
-    system.send(ref, { type: "Go", to: nobody, count: 10 });
-    for (let n = 0; n < 10; n++) system.send(nobody, { type: "Note" });
-    assert.match(
-      String(await thrownBy(system.ask(nobody, { type: "Note" }))),
-      /ActorFailedError: .*"nobody" has stopped/,
-    );
-    assert.equal(await told, "stopped");
-    await until(() => system.deadLetters.length >= 21);
-    const expected = { to: "nobody", type: "Note", reason: "no-such-actor" };
-    assert.deepEqual(
-      system.deadLetters.map(({ from: _, ...letter }) => letter),
-      Array(21).fill(expected),
-    );
-  },
-
   ...each(
     ["begins", "did", "ends"],
     (
@@ -253,6 +207,9 @@ Deno.test("a system is refused options that cannot be served", () => {
       [{ onDeadLetter: "log" }, /TypeError: .*onDeadLetter must be a function, received string/],
       [{ observer: () => {} }, /TypeError: .*observer must have the absolute URL of a module/],
       [{ observer: { module: "./a.ts", export: "a" } }, /TypeError: .*absolute URL of a module/],
+      [{ transport: () => {} }, /TypeError: .*transport must be one, or several, .*function$/],
+      [{ transport: [{ name: "", open() {} }] }, /RangeError: .*name of a transport must be one/],
+      [{ transport: { name: "local", open() {} } }, /RangeError: .* none has yet, received local$/],
       [{ observer: { module } }, /TypeError: .*the export of observer must be a string/],
     ];
   for (const [options, error] of wrong) {

@@ -134,7 +134,11 @@ function chimeraIdle(
   return slots / 2 * (tF + tB) + (units % 2 === 0 ? 0 : slots * tF);
 }
 
-/** Chimera (Li and Hoefler 2021). */
+/**
+ * Chimera (Li and Hoefler 2021, "Chimera: Efficiently Training Large-Scale Neural Networks with
+ * Bidirectional Pipelines"): its unit (section 3.1), more micro-batches than workers (3.5), and more
+ * than two pipes (3.6).
+ */
 export const chimera = defineSchedule({
   name: "chimera",
   reads: ["pipelines", "scale"],

@@ -7,7 +7,7 @@ import { workloadOf } from "../search/workload.ts";
 import { chimera } from "./chimera.ts";
 
 /**
- * Chimera's placement with the order of a list scheduler: backwards first, of forwards the deepest
+ * Chimera's placement (Li and Hoefler 2021, section 3.6) with the order of a list scheduler: backwards first, of forwards the deepest
  * stage, at most `pipelineLimit` micro-batches in flight in each pipe (D/f unless given; with D/2f
  * or fewer the pipes run dry). Where the units of the paper leave K·(D/f - 2) gaps between them,
  * this leaves few: with tB = 2tF, D = 8 and N = 64 idle time 21 instead of 54, for 14 activations

@@ -21,7 +21,11 @@ export function gemsForm(
   };
 }
 
-/** GEMS (Jain et al. 2020): even micro-batches run on the down copy, odd ones on the up copy. */
+/**
+ * GEMS (Jain et al. 2020, "GEMS: GPU-Enabled Memory-Aware Model-Parallelism System for Distributed
+ * DNN Training"), as the paper on Chimera describes it in section 2: even micro-batches run on the
+ * down copy, odd ones on the up copy.
+ */
 export const gems = defineSchedule({
   name: "gems",
   reads: [],

@@ -18,7 +18,10 @@ export function gpipeForm(
   };
 }
 
-/** GPipe (Huang et al. 2019): stage s on worker s, all forwards, then all backwards. */
+/**
+ * GPipe (Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline
+ * Parallelism", section 2.2): stage s on worker s, all forwards, then all backwards.
+ */
 export const gpipe = defineSchedule({
   name: "gpipe",
   reads: [],

@@ -57,7 +57,10 @@ function checkRounds(name: string, { workers, microBatches }: ScheduleOptions): 
   requireOption(name, "microBatches", microBatches, microBatches % workers === 0, must);
 }
 
-/** Hanayo (Liu et al. 2023) with W waves: 2W stages on each worker. */
+/**
+ * Hanayo (Liu et al. 2023, "Hanayo: Harnessing Wave-like Pipeline Parallelism for Enhanced Large Model
+ * Training Efficiency", section 3.3) with W waves: 2W stages on each worker.
+ */
 export const hanayo = defineSchedule({
   name: "hanayo",
   reads: ["waves"],

@@ -37,7 +37,10 @@ export function interleavedForm(
   };
 }
 
-/** Interleaved 1F1B (Narayanan et al. 2021): chunk c of worker r is stage cD + r. */
+/**
+ * Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
+ * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r.
+ */
 export const interleaved = defineSchedule({
   name: "interleaved",
   reads: ["chunks"],

@@ -20,7 +20,7 @@ export function loopedBfsForm(
 }
 
 /**
- * Looped breadth-first (Lamy-Poirier 2023): every chunk serves all micro-batches before the next,
+ * Looped breadth-first (Lamy-Poirier 2023, "Breadth-First Pipeline Parallelism"): every chunk serves all micro-batches before the next,
  * so that sharded weights are gathered once in each direction.
  */
 export const loopedBfs = defineSchedule({

@@ -27,7 +27,8 @@ export function messageDrivenForm(options: ScheduleOptions, costs: UniformCosts)
 }
 
 /**
- * Message-driven scheduling (AxoNN, Algorithm 2): the supervisor injects the first
+ * Message-driven scheduling (Singh and Bhatele 2022, "AxoNN: An asynchronous, message-driven parallel
+ * framework for extreme-scale deep learning", section III-C, Algorithm 2): the supervisor injects the first
  * `pipelineLimit` micro-batches and one more for each that comes back; every worker handles
  * messages as they come.
  */

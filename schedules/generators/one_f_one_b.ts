@@ -30,7 +30,12 @@ export function oneFOneBForm(
   };
 }
 
-/** 1F1B: the order of PipeDream with a flush at the end of the step. */
+/**
+ * 1F1B: the order of PipeDream with a flush at the end of the step (Narayanan et al. 2021,
+ * "Memory-Efficient Pipeline-Parallel DNN Training", section 3.2). DAPPLE (Fan et al. 2021, "DAPPLE: A
+ * Pipelined Data Parallel Approach for Training Large Models", section 3) found the same order by
+ * scheduling backwards early.
+ */
 export const oneFOneB = defineSchedule({
   name: "1f1b",
   aliases: ["dapple"],

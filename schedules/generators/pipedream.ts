@@ -23,7 +23,8 @@ export function pipeDream2bwForm(options: ScheduleOptions, costs: UniformCosts):
 }
 
 /**
- * PipeDream (Narayanan et al. 2019): an optimizer step after every backward. A forward uses the
+ * PipeDream (Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training",
+ * sections 3.2 and 3.3): an optimizer step after every backward. A forward uses the
  * newest weights, its backward the same version, which is kept until then.
  */
 export const pipeDream = defineSchedule({
@@ -38,7 +39,8 @@ export const pipeDream = defineSchedule({
 });
 
 /**
- * PipeDream-2BW (Narayanan et al. 2021): an optimizer step for every N >= D micro-batches, from
+ * PipeDream-2BW (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training", section
+ * 3.1): an optimizer step for every N >= D micro-batches, from
  * gradients that are one step old; two versions of the weights are enough for that.
  */
 export const pipeDream2bw = defineSchedule({

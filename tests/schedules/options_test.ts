@@ -42,7 +42,9 @@ Deno.test("every schedule of the papers has its name", () => {
     ..."chimera-wave hanayo message-driven zb-h1 zb-h2 zb-v v-half v-min dualpipe".split(" "),
     ..."dualpipe-v chimera-greedy search".split(" "),
   ];
-  assert.deepEqual([...scheduleNames()].sort(), names.sort());
+  const known = scheduleNames();
+  assert.deepEqual(names.filter((name) => !known.includes(name)), []);
+  assert.equal(new Set(known).size, known.length);
 });
 
 Deno.test("a schedule of one's own cannot place a stage on a worker that does not exist", () => {

@@ -96,7 +96,10 @@ function vPlace(name: string) {
   };
 }
 
-/** V-Half (Qi et al. 2024, "Pipeline parallelism with controllable memory"), by the plain rule. */
+/**
+ * V-Half (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory", section 3): its building
+ * block repeated, without the reordering that the authors add.
+ */
 export const vHalf = defineSchedule({
   name: "v-half",
   reads: [],
@@ -106,7 +109,7 @@ export const vHalf = defineSchedule({
   order: (worker, options) => repeatBlock(worker, options, vHalfBlock),
 });
 
-/** V-Min (the same paper), by the plain rule. */
+/** V-Min (the same section), likewise repeated and not reordered. */
 export const vMin = defineSchedule({
   name: "v-min",
   reads: [],

@@ -108,7 +108,10 @@ function dualIdle(gaps: number, costs: UniformCosts): Partial<ClosedForm> {
   return { idleAtMost: Math.max(published, gaps * 2 * input) };
 }
 
-/** DualPipe (DeepSeek-V3, 2024): a pipe in each direction; pipe 0 takes the first N/2. */
+/**
+ * DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.2.1): a pipe in each
+ * direction; pipe 0 takes the first N/2.
+ */
 export const dualPipe = defineSchedule({
   name: "dualpipe",
   reads: [],
@@ -139,7 +142,10 @@ export const dualPipe = defineSchedule({
   },
 });
 
-/** DualPipeV ("cut in half"): the same steps with both halves of one copy laid in a V. */
+/**
+ * DualPipeV ("cut in half", as DeepSeek's repository DualPipe has it): the same steps with both halves
+ * of one copy laid in a V.
+ */
 export const dualPipeV = defineSchedule({
   name: "dualpipe-v",
   reads: [],

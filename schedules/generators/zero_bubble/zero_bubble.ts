@@ -60,7 +60,10 @@ export function zeroBubbleH2Form(
   };
 }
 
-/** ZB-H1 (Qi et al. 2024): a third of 1F1B's bubbles, its first worker's activations on all. */
+/**
+ * ZB-H1 (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.1): a third of 1F1B's bubbles,
+ * its first worker's activations on all.
+ */
 export const zeroBubbleH1 = defineSchedule({
   name: "zb-h1",
   reads: [],
@@ -76,7 +79,10 @@ export const zeroBubbleH1 = defineSchedule({
     zeroBubbleOrder(worker, { warmUp: workers - worker, held: workers, microBatches }),
 });
 
-/** ZB-H2 (Qi et al. 2024): no bubbles but those at the two ends, for twice the activations. */
+/**
+ * ZB-H2 (the same paper, section 2.2): no bubbles but those at the two ends, for twice the
+ * activations.
+ */
 export const zeroBubbleH2 = defineSchedule({
   name: "zb-h2",
   reads: [],

@@ -39,7 +39,10 @@ function vStages(worker: number, workers: number) {
   };
 }
 
-/** ZB-V (Qi et al. 2024): stages r and 2P-1-r on worker r, so that the loss is on worker 0. */
+/**
+ * ZB-V (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 6): stages r and 2P-1-r on worker
+ * r, so that the loss is on worker 0.
+ */
 export const zeroBubbleV = defineSchedule({
   name: "zb-v",
   reads: [],

@@ -8,6 +8,7 @@
  */
 
 import type { Device, DType, HostArray, Kernel, Run, Tensor } from "../device.ts";
+import { Gate } from "./gate.ts";
 import { type Allocation, type BlockStore, TensorMemory } from "./memory.ts";
 import { type Border, matchTensors, readSignature, type Signature } from "../../onnx/signature.ts";
 
@@ -47,35 +48,6 @@ export interface Engine<Block> extends BlockStore<Block> {
   compile(model: Uint8Array): Promise<Program<Block>>;
   /** Frees the engine; its blocks and programs are freed already. */
   close(): void;
-}
-
-/** Calls `release` once: when it was closed and nothing that entered is still inside. */
-class Gate {
-  #inside = 0;
-  #closed = false;
-  #release: () => void;
-
-  constructor(release: () => void) {
-    this.#release = release;
-  }
-
-  get closed(): boolean {
-    return this.#closed;
-  }
-
-  enter(): void {
-    this.#inside++;
-  }
-
-  leave(): void {
-    if (--this.#inside === 0 && this.#closed) this.#release();
-  }
-
-  close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    if (this.#inside === 0) this.#release();
-  }
 }
 
 /** Makes a {@linkcode Device} of an engine. */

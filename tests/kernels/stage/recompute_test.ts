@@ -18,7 +18,15 @@ import {
   RECOMPUTE_POLICIES,
   type StageOptions,
 } from "../../../kernels/mod.ts";
-import { assertSameBits, backward, drawTokens, forward, openStages, train } from "./stage_runs.ts";
+import {
+  assertSameBits,
+  backward,
+  compilingOnce,
+  drawTokens,
+  forward,
+  openStages,
+  train,
+} from "./stage_runs.ts";
 
 const CONFIG = { layers: 5, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const BATCHES = drawTokens(4, 2 * CONFIG.seq, CONFIG.vocab);
@@ -27,7 +35,7 @@ const KINDS = ["whole", "split"] as const;
 async function withDevice<R>(name: string, use: (device: Device) => Promise<R>): Promise<R> {
   const device = await openDevice(name as (typeof DEVICE_NAMES)[number]);
   try {
-    return await use(device);
+    return await use(compilingOnce(device));
   } finally {
     device.close();
   }
@@ -36,22 +44,30 @@ async function withDevice<R>(name: string, use: (device: Device) => Promise<R>):
 for (const name of DEVICE_NAMES) {
   for (const precision of PRECISIONS) {
     Deno.test(`recomputing segments of layers changes no bit on ${name} in ${precision}`, async () => {
-      const run = (policy: Recompute, options: Partial<StageOptions>) =>
-        withDevice(name, async (device) => {
-          const model = compileModel(gpt2(CONFIG, 2), policy, { precision });
-          const stages = await openStages(device, model, 2, options);
+      await withDevice(name, async (device) => {
+        const models = new Map(RECOMPUTE_POLICIES.map((policy) => [
+          policy,
+          compileModel(gpt2(CONFIG, 2), policy, { precision }),
+        ]));
+        const run = async (policy: Recompute, options: Partial<StageOptions>) => {
+          const stages = await openStages(device, models.get(policy)!, 2, options);
           return await train(stages, BATCHES, options.backward === "split" ? "split" : "whole");
-        });
-      const expected = await run("none", { backward: "whole" });
-      const intervals = name === "native" && precision === "fp32" ? [1, 2, 3, 100] : [2];
-      for (const recomputeInterval of intervals) {
-        for (const policy of name === "wasm" ? ["cheap"] as const : RECOMPUTE_POLICIES) {
-          for (const kind of KINDS) {
-            const received = await run(policy, { backward: kind, recomputeInterval });
-            assertSameBits(received, expected, `interval ${recomputeInterval}, ${policy}, ${kind}`);
+        };
+        const expected = await run("none", { backward: "whole" });
+        const intervals = name === "native" && precision === "fp32" ? [1, 2, 3, 100] : [2];
+        for (const recomputeInterval of intervals) {
+          for (const policy of name === "wasm" ? ["cheap"] as const : RECOMPUTE_POLICIES) {
+            for (const kind of KINDS) {
+              const received = await run(policy, { backward: kind, recomputeInterval });
+              assertSameBits(
+                received,
+                expected,
+                `interval ${recomputeInterval}, ${policy}, ${kind}`,
+              );
+            }
           }
         }
-      }
+      });
     });
   }
 }

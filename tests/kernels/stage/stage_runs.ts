@@ -5,6 +5,7 @@
  */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import {
   ADAMW_DEFAULTS,
   type BackwardKind,
@@ -12,6 +13,7 @@ import {
   cutIntoStages,
   type Device,
   initialValues,
+  type Kernel,
   type ModelProgram,
   openStage,
   type Stage,
@@ -31,6 +33,24 @@ export function drawTokens(count: number, length: number, vocab: number): TokenB
   const generator = substream(1, "test tokens");
   const draw = () => Int32Array.from({ length }, () => (generator.next() >>> 0) % vocab);
   return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
+}
+
+/** A device that compiles equal models once, for tests that open the same stages again and again. */
+export function compilingOnce(device: Device): Device {
+  const kernels = new Map<string, Promise<Kernel>>();
+  const compile = (model: Uint8Array) => {
+    const hash = createHash("sha256").update(model).digest("hex");
+    const kernel = kernels.get(hash) ?? device.compile(model);
+    kernels.set(hash, kernel);
+    return kernel;
+  };
+  return new Proxy(device, {
+    get(target, key) {
+      if (key === "compile") return compile;
+      const value = Reflect.get(target, key, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
 }
 
 /** Opens the stages of a model with its first weights. */

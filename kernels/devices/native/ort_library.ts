@@ -1,0 +1,85 @@
+/**
+ * Loads ONNX Runtime's C library over `Deno.dlopen`.
+ *
+ * Its API is a table of functions to which releases only ever append, so a function's slot in
+ * `onnxruntime_c_api.h` is its stable address.
+ *
+ * [Note: What outlives an isolate] A worker that is terminated loses its ArrayBuffers and its
+ * libraries at once, while a run of its own may still be computing on another thread. So all that
+ * a run touches is memory of the library's allocator, and the library stays loaded: what such a
+ * worker held is lost to the process, but the process lives.
+ *
+ * @module
+ */
+
+import { type FunctionTable, functionTable, type Handle } from "./function_table.ts";
+import { keepLoaded } from "./keep_loaded.ts";
+import { switchOffTelemetry } from "./telemetry.ts";
+
+const API_VERSION = 20;
+
+/** Places of functions in the table. */
+export const SLOT = {
+  getErrorMessage: 2,
+  createEnv: 3,
+  createSessionFromArray: 8,
+  run: 9,
+  createSessionOptions: 10,
+  setGraphOptimizationLevel: 23,
+  setIntraOpThreads: 24,
+  setInterOpThreads: 25,
+  createTensorWithData: 49,
+  createCpuMemoryInfo: 69,
+  allocatorAlloc: 75,
+  allocatorFree: 76,
+  getDefaultAllocator: 78,
+  releaseEnv: 92,
+  releaseStatus: 93,
+  releaseMemoryInfo: 94,
+  releaseSession: 95,
+  releaseValue: 96,
+  releaseSessionOptions: 100,
+} as const;
+
+/** The library, loaded. */
+export interface OrtLibrary {
+  /** Its functions. */
+  readonly api: FunctionTable;
+  /** Gives the library back; all objects of it are released. */
+  readonly unload: () => void;
+}
+
+/**
+ * Loads the library at a path.
+ *
+ * @throws {Error} when it cannot be loaded or is too old.
+ */
+export function loadOrt(path: string): OrtLibrary {
+  switchOffTelemetry();
+  const library = Deno.dlopen(path, { OrtGetApiBase: { parameters: [], result: "pointer" } });
+  try {
+    keepLoaded(path);
+    return { api: getApi(library.symbols.OrtGetApiBase()!), unload: () => library.close() };
+  } catch (error) {
+    library.close();
+    throw error;
+  }
+}
+
+function getApi(base: Handle): FunctionTable {
+  type GetApi = { readonly parameters: readonly ["u32"]; readonly result: "pointer" };
+  const get = new Deno.UnsafeFnPointer(
+    new Deno.UnsafePointerView(base).getPointer(0) as Deno.PointerObject<GetApi>,
+    { parameters: ["u32"], result: "pointer" },
+  );
+  const table = get.call(API_VERSION);
+  if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${API_VERSION}`);
+  return functionTable(table, SLOT.getErrorMessage, SLOT.releaseStatus);
+}
+
+/** Calls a function that stores a pointer to a new object in `out`, and returns the pointer. */
+export function created(call: (out: Uint8Array<ArrayBuffer>) => void): Handle {
+  const out = new BigUint64Array(1);
+  call(new Uint8Array(out.buffer));
+  return Deno.UnsafePointer.create(out[0]!)!;
+}

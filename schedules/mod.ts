@@ -22,7 +22,12 @@ export { defineSchedule } from "./definition/define_schedule.ts";
 export * from "./definition/from_lists.ts";
 export * from "./definition/options.ts";
 export * from "./definition/placements.ts";
-export { readOptions, refuseUnread, unreadOptions } from "./definition/read_options.ts";
+export {
+  type OptionReader,
+  readOptions,
+  refuseUnread,
+  unreadOptions,
+} from "./definition/read_options.ts";
 export * from "./definition/require_option.ts";
 export * from "./definition/rule.ts";
 export * from "./execution/analyze.ts";

@@ -20,6 +20,7 @@ export interface LocalUpdates {
   readonly every: number;
   /** The optimizer step of the first of them, from 1. */
   readonly first: number;
+  /** Of each of them. */
   readonly learningRate: number;
   /**
    * The weights that forwards of the step read, as the number of updates since the pipe was empty;

@@ -3,7 +3,7 @@
 import type { ScheduleOptions } from "./options.ts";
 
 /** What says of itself which options it reads beside `workers` and `microBatches`. */
-interface Reader {
+export interface OptionReader {
   /** The name of the schedule. */
   readonly name: string;
   /** The names of the options; any where it does not say. */
@@ -23,7 +23,7 @@ interface Reader {
  * deepStrictEqual(unreadOptions(findSchedule("hanayo"), options), []);
  * ```
  */
-export function unreadOptions({ reads }: Reader, options: object): string[] {
+export function unreadOptions({ reads }: OptionReader, options: object): string[] {
   if (reads === undefined) return [];
   const read = new Set(["workers", "microBatches", ...reads]);
   return Object.entries(options)
@@ -52,7 +52,7 @@ function isGiven(value: unknown): boolean {
  * });
  * ```
  */
-export function readOptions<O extends ScheduleOptions>(reader: Reader, options: O): O {
+export function readOptions<O extends ScheduleOptions>(reader: OptionReader, options: O): O {
   const unread = unreadOptions(reader, options);
   const read = Object.entries(options).filter(([name]) => !unread.includes(name));
   return Object.fromEntries(read) as O;
@@ -65,9 +65,9 @@ export function readOptions<O extends ScheduleOptions>(reader: Reader, options: 
  * @throws {RangeError} naming the options.
  */
 export function refuseUnread(
-  reader: Reader,
+  reader: OptionReader,
   options: object,
-  definitions: readonly Reader[] = [],
+  definitions: readonly OptionReader[] = [],
 ): void {
   const unread = unreadOptions(reader, options);
   if (unread.length === 0) return;

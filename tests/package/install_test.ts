@@ -44,7 +44,7 @@ async function published(
     const troupe = await makeWorkspace(folder), JSR_URL = registry.url;
     const upload = ["publish", "--token", "none", "--allow-dirty", "--no-provenance", "--no-check"];
     await deno(troupe, upload, { JSR_URL });
-    for (const name of ["std-async", "std-cli", "std-jsonc", "std-toml"]) {
+    for (const { name } of Deno.readDirSync(join(folder, "compat"))) {
       await deno(join(folder, "compat", name), upload, { JSR_URL });
     }
     // A cache of its own, but for what comes from npm.

@@ -131,6 +131,7 @@ export interface PeerConnector {
 export interface Invitation {
   /** Anything that a frame can hold. */
   readonly address: unknown;
+  /** What the address moves to the other isolate. */
   readonly transfer: readonly Transferable[];
 }
 

@@ -10,6 +10,7 @@ import { writeValue } from "./value_writer.ts";
 
 /** A frame as bytes. */
 export interface EncodedFrame {
+  /** All but the buffers. */
   readonly body: Uint8Array<ArrayBuffer>;
   /** What moved and what is large, each to be received into a buffer of its own; some are empty. */
   readonly buffers: readonly Uint8Array<ArrayBuffer>[];

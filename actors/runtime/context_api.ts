@@ -28,6 +28,11 @@ export interface SendOptions {
 export interface AskOptions extends SendOptions {
   /** Milliseconds to wait for the answer, or Infinity. Default {@linkcode ASK_TIMEOUT_MS}. */
   readonly timeoutMs?: number;
+  /**
+   * Takes the question back: its promise rejects with the reason of the signal, and whoever is asked
+   * never sees it unless that is done already.
+   */
+  readonly signal?: AbortSignal;
 }
 
 /** Default of {@linkcode AskOptions.timeoutMs}. */
@@ -171,7 +176,8 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {ActorFailedError} (as a rejection) when the actor asked is gone.
    * @throws {RangeError} (as a rejection) when the timeout or the lane is none.
    * @throws {TypeError} (as a rejection) outside a step, when an actor asks itself or one of another
-   * system, when the question cannot be sent, or when a handler ends without an answer.
+   * system, when the question cannot be sent, when a handler ends without an answer, or when the
+   * actor asked waits for this one, directly or through others.
    */
   readonly ask: AskCall;
 

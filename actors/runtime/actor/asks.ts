@@ -6,7 +6,7 @@
 
 import type { Actor } from "./actor.ts";
 import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
-import { ActorFailedError, AskTimeoutError, goneFailure } from "../failure.ts";
+import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "../failure.ts";
 import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
@@ -34,23 +34,18 @@ export function ask(
 ): Promise<unknown> {
   const refusal = refuseOptions(to, message, options) ?? (actor && refuse(actor, to, message));
   if (refusal) return Promise.reject(refusal);
-  const { timeoutMs = ASK_TIMEOUT_MS } = options ?? {};
+  if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
   const id = isolate.nextAsk++;
   const step = actor?.step;
+  const asker = actor && step && { actor, step };
   const answer = new Promise((resolve, reject) => {
     isolate.asks.set(id, {
-      from,
-      to,
-      type: message.type,
-      timeoutMs,
+      ...{ from, to, type: message.type, timeoutMs: options?.timeoutMs ?? ASK_TIMEOUT_MS },
       nth: actor ? actor.asked++ : 0,
-      ...(actor && step ? { asker: { actor, step } } : {}),
+      ...asker && { asker },
       resolve,
       reject,
-      cancelTimeout: isolate.env.clock.after(
-        timeoutMs,
-        () => settleAsk(isolate, id, { status: "timeout" }),
-      ),
+      ...limits(isolate, id, to, options),
     });
   });
   step?.asks.add(id);
@@ -61,6 +56,46 @@ export function ask(
   return answer;
 }
 
+/** What ends a question without an answer: time, and a signal if there is one. */
+function limits(
+  isolate: Isolate,
+  id: number,
+  to: ActorRef,
+  { timeoutMs = ASK_TIMEOUT_MS, signal }: AskOptions = {},
+): Pick<PendingAsk, "cancel" | "signal"> {
+  const onTimeout = () => settleAsk(isolate, id, { status: "timeout" });
+  const cancelTimeout = isolate.env.clock.after(timeoutMs, onTimeout);
+  if (!signal) return { cancel: cancelTimeout };
+  const onAbort = () => {
+    const { name, message: why } = describeFailure("", "throw", signal.reason).error;
+    settleAsk(isolate, id, { status: "aborted", name, why });
+    withdraw(isolate, to, { isolate: isolate.number, ask: id });
+  };
+  signal.addEventListener("abort", onAbort, { once: true });
+  return {
+    signal,
+    cancel() {
+      cancelTimeout();
+      signal.removeEventListener("abort", onAbort);
+    },
+  };
+}
+
+/** Takes a question back, if nobody has begun to handle it. */
+export function withdraw(isolate: Isolate, to: ActorRef, question: ReplyTo): void {
+  post(isolate, to.isolate, { kind: "withdraw", to, question });
+}
+
+/** Takes a question out of the mailbox of an actor. */
+export function takeBack(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
+  for (const envelope of actor?.mailbox ?? []) {
+    const { replyTo } = envelope;
+    if (replyTo?.ask !== question.ask || replyTo.isolate !== question.isolate) continue;
+    actor!.mailbox.remove(envelope);
+    return offer(isolate, actor!);
+  }
+}
+
 /** What is wrong with a question, whoever asks it. */
 function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Error | undefined {
   if (!isRef(to)) return new TypeError(`Cannot ask: it must be an actor, received ${kindOf(to)}`);
@@ -69,11 +104,16 @@ function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Er
     const kind = kindOf(message);
     return new TypeError(`${cannot}: a question must be a record with a type, received ${kind}`);
   }
-  const { timeoutMs = ASK_TIMEOUT_MS, lane = "data" } = options ?? {};
+  const { timeoutMs = ASK_TIMEOUT_MS, lane = "data", signal } = options ?? {};
   if (typeof timeoutMs !== "number" || !(timeoutMs >= 0)) {
     return new RangeError(
       `${cannot} for "${message.type}": timeoutMs must be 0 or more, or Infinity, received ` +
         String(timeoutMs),
+    );
+  }
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    return new TypeError(
+      `${cannot} for "${message.type}": signal must be an AbortSignal, received ${kindOf(signal)}`,
     );
   }
   if (!LANES.includes(lane)) {
@@ -107,7 +147,7 @@ export function settleAsk(
     if (letter) tellOfLetter(isolate, { ...letter, reason: "too-late" }, valueOf(outcome));
     return;
   }
-  pending.cancelTimeout();
+  pending.cancel();
   if (!pending.asker) return resolve(pending, outcome);
   const { actor, step } = pending.asker;
   // The answer is a step of its own: the order in which answers come is a choice like any other.
@@ -123,22 +163,35 @@ function valueOf(outcome: Outcome): unknown {
 }
 
 function resolve(pending: PendingAsk, outcome: Outcome): void {
-  const { from, to, type, timeoutMs } = pending;
+  if (outcome.status === "answered") pending.resolve(outcome.value);
+  else if (outcome.status === "aborted") pending.reject(pending.signal?.reason);
+  else pending.reject(errorOf(pending, outcome));
+}
+
+/** Why a question has no answer. */
+export function errorOf(
+  { from, to, type, timeoutMs }: Pick<PendingAsk, "from" | "to" | "type" | "timeoutMs">,
+  outcome: Exclude<Outcome, { readonly status: "answered" }>,
+): Error {
+  const cannot = `Cannot ask "${to.id}" for "${type}":`;
   switch (outcome.status) {
-    case "answered":
-      return pending.resolve(outcome.value);
     case "gone":
-      return pending.reject(new ActorFailedError(outcome.failure));
+      return new ActorFailedError(outcome.failure);
     case "timeout":
-      return pending.reject(new AskTimeoutError(from.id, to.id, type, timeoutMs));
+      return new AskTimeoutError(from.id, to.id, type, timeoutMs);
     case "unsent":
-      return pending.reject(
-        new TypeError(`Cannot ask "${to.id}" for "${type}": ${outcome.why}`),
-      );
+      return new TypeError(`${cannot} ${outcome.why}`);
     case "unanswered":
-      return pending.reject(
-        new TypeError(`Cannot answer "${from.id}": "${to.id}" must call ctx.reply for "${type}"`),
+      return new TypeError(
+        `Cannot answer "${from.id}": "${to.id}" must call ctx.reply for "${type}"`,
       );
+    case "aborted":
+      return new DOMException(outcome.why, outcome.name);
+    case "circle": {
+      const [first, ...others] = [...outcome.path, from].map(({ id }) => `"${id}"`);
+      const circle = [`"${from.id}" would wait for ${first}`, ...others];
+      return new TypeError(`${cannot} ${circle.join(", which waits for ")}`);
+    }
   }
 }
 
@@ -148,7 +201,7 @@ export function abandonAsks(isolate: Isolate, { ref, step, agenda }: Actor): voi
   for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
   for (const id of step.asks) {
     const pending = isolate.asks.take(id);
-    pending?.cancelTimeout();
+    pending?.cancel();
     if (!step.isSettled) pending?.reject(new ActorFailedError(goneFailure(ref.id)));
   }
   step.asks.clear();

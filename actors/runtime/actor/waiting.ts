@@ -20,7 +20,10 @@ export interface PendingAsk {
   readonly asker?: { readonly actor: Actor; readonly step: Step };
   readonly resolve: (value: unknown) => void;
   readonly reject: (error: Error) => void;
-  readonly cancelTimeout: () => void;
+  /** Ends the question, if its asker aborts it. */
+  readonly signal?: AbortSignal;
+  /** Calls off what would end it without an answer. */
+  readonly cancel: () => void;
 }
 
 /** Somebody in this isolate who watches an actor. */

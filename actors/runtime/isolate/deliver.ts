@@ -4,7 +4,8 @@
  * @module
  */
 
-import { settleAsk } from "../actor/asks.ts";
+import { settleAsk, takeBack } from "../actor/asks.ts";
+import { chase, suspect } from "../actor/circles.ts";
 import { describeFailure } from "../failure.ts";
 import { noteEnd } from "./gone.ts";
 import { enqueue, type Isolate } from "./isolate.ts";
@@ -23,6 +24,10 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return deliverMessage(isolate, frame);
     case "answer":
       return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
+    case "withdraw":
+      return takeBack(isolate, isolate.actors.get(frame.to.serial), frame.question);
+    case "chase":
+      return chase(isolate, frame);
     case "launch":
       return launch(isolate, frame);
     case "watch":
@@ -67,4 +72,5 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
     return bury(isolate, frame, "stopped", actor.reason);
   }
   enqueue(isolate, actor, frame);
+  if (frame.replyTo) suspect(isolate, actor, frame);
 }

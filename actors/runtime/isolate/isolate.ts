@@ -20,7 +20,7 @@ import { guarded, type Observer, type ObserverSpec, openObserver } from "../obse
 import { Pulse } from "./pulse.ts";
 import type { Subscription } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
-import type { Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
+import type { ChaseFrame, Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
 import type { ActorRef, Lane, Message } from "../types.ts";
 import type { PendingAsk, Watch } from "../actor/waiting.ts";
 
@@ -105,6 +105,8 @@ export interface Isolate {
   readonly wake: () => void;
   /** The loop runs; it clears this in the turn in which it finds nothing left to do. */
   isRunning: boolean;
+  /** Questions of the step under way that may close a circle. */
+  readonly suspects: ChaseFrame[];
   /** Actors that stop while their handlers, whose questions have been given up, still unwind. */
   readonly unwinding: Set<Actor>;
   /** The actor whose step the loop waits for. */
@@ -138,6 +140,7 @@ export function createIsolate(
     watches: new Map(),
     asks: new BriefMap(),
     unwinding: new Set(),
+    suspects: [],
     pulse: env.pulse ?? new Pulse(),
     picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
     deliver: (frame) => deliver(isolate, frame),

@@ -6,6 +6,7 @@
 
 import { type Actor, describeStep } from "../actor/actor.ts";
 import { answer } from "../actor/asks.ts";
+import { chaseSuspects } from "../actor/circles.ts";
 import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
 import { type Isolate, offer } from "./isolate.ts";
@@ -28,6 +29,7 @@ export async function run(isolate: Isolate): Promise<void> {
           isolate.current = undefined;
         }
         isolate.observer?.ends(actor);
+        if (isolate.suspects.length > 0) chaseSuspects(isolate);
         const breath = env.breathe();
         if (breath) {
           await breath;

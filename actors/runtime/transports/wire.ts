@@ -55,7 +55,24 @@ export type Outcome =
   | { readonly status: "unanswered" }
   /** The question could not be cloned. */
   | { readonly status: "unsent"; readonly why: string }
-  | { readonly status: "timeout" };
+  | { readonly status: "timeout" }
+  /** Its asker would wait for itself: through these, the actor asked first. */
+  | { readonly status: "circle"; readonly path: readonly ActorRef[] }
+  /** Its asker takes it back. */
+  | { readonly status: "aborted"; readonly name: string; readonly why: string };
+
+/** Follows who waits for whose answer, from actor to actor: see circles.ts. */
+export interface ChaseFrame {
+  readonly kind: "chase";
+  /** Who is to answer the question `edge`, and may wait itself. */
+  readonly to: ActorRef;
+  readonly edge: ReplyTo;
+  /** Who asked the first question of the chase. */
+  readonly by: ActorRef;
+  readonly first: ReplyTo;
+  /** Who waits for whom, from the actor asked first to the one that asked `edge`. */
+  readonly path: readonly ActorRef[];
+}
 
 /** An answer for somebody in the isolate that gets this. */
 export interface AnswerFrame {
@@ -72,6 +89,9 @@ export type Frame =
   | LaunchFrame
   | MessageFrame
   | AnswerFrame
+  | ChaseFrame
+  /** A question is taken back, if it still waits. */
+  | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
   /** Somebody in isolate `by` wants to know when `ref` ends. */
   | { readonly kind: "watch"; readonly ref: ActorRef; readonly by: number }
   | { readonly kind: "unwatch"; readonly ref: ActorRef; readonly by: number }

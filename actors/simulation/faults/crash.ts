@@ -38,7 +38,7 @@ export function isFromDead(dying: Dying, frame: Frame): boolean {
 export function kill(isolate: Isolate, { actor, envelope }: Work): void {
   if (actor.state === "stopping") return;
   const { step } = actor;
-  for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancelTimeout();
+  for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancel();
   actor.step = undefined;
   if (!step && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
   const error = new Error(`"${actor.ref.id}" was made to crash`);

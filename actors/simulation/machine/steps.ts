@@ -4,6 +4,7 @@
  * @module
  */
 
+import { chaseSuspects } from "../../runtime/actor/circles.ts";
 import { dispatch } from "../../runtime/isolate/steps.ts";
 import type { Work } from "../../runtime/mailbox/choose.ts";
 import type { Frame } from "../../runtime/transports/wire.ts";
@@ -55,6 +56,7 @@ export class Steps {
     for (const ask of this.#dying?.unanswered ?? []) actor.owed.set({ isolate: 0, ask }, true);
     this.#dying = undefined;
     if (crash && crash.kind !== "crash-before") kill(isolate, work);
+    chaseSuspects(isolate);
     chooser.clear();
     last.actor = actor.ref.id;
     last.type = envelope.message.type;

@@ -5,8 +5,8 @@
  * @module
  */
 
+import { errorOf } from "../../runtime/actor/asks.ts";
 import { handlersOf } from "../../runtime/actor/methods.ts";
-import { ActorFailedError, AskTimeoutError } from "../../runtime/failure.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -159,12 +159,8 @@ export class ReplayedActor {
       throw new ReplayError(this.#step.n, `an answer to question ${ask}`, "no such question");
     }
     this.#questions.delete(ask);
-    const { to, type, timeoutMs, resolve, reject } = question;
-    if (outcome.status === "answered") resolve(outcome.value);
-    else if (outcome.status === "gone") reject(new ActorFailedError(outcome.failure));
-    else if (outcome.status === "timeout") {
-      reject(new AskTimeoutError(this.#self.id, to.id, type, timeoutMs));
-    } else reject(new TypeError(`Cannot ask "${to.id}" for "${type}": ${outcome.status}`));
+    if (outcome.status === "answered") question.resolve(outcome.value);
+    else question.reject(errorOf({ from: this.#self, ...question }, outcome));
   }
 
   #takeReply(): (value: unknown) => void {

@@ -7,6 +7,7 @@
 import { ADDRESSES } from "./contract/addresses.ts";
 import { ASKS } from "./contract/asks.ts";
 import { CARELESS } from "./contract/careless.ts";
+import { CIRCLES } from "./contract/circles.ts";
 import { ENDS } from "./contract/ends.ts";
 import { FAMILIES } from "./contract/families.ts";
 import { MESSAGES } from "./contract/messages.ts";
@@ -19,6 +20,7 @@ import { TIME } from "./contract/time.ts";
 const EVERYWHERE = [
   MESSAGES,
   ASKS,
+  CIRCLES,
   ENDS,
   STOPS,
   SUBSCRIPTIONS,

@@ -102,28 +102,27 @@ for (const kind of ["exit", "memory", "loop"] as const) {
   });
 }
 
-/** Runs, and calls `end` after random delays in five random steps of a run; 20 times in all. */
+/** Four runs, side by side, and calls of `end` after random delays in five random steps of each. */
 async function endedFromOutside(
   end: (random: (below: number) => number) => void,
   options: Partial<TrainOptions>,
 ): Promise<void> {
-  const generator = substream(SEED, "moments");
-  const random = (below: number) => (generator.next() >>> 0) % below;
-  for (let run = 0; run < RUNS; run++) {
+  let told = 0;
+  const announce = (line: string) => void (told += Number(line.includes("going on")));
+  await Promise.all(Array.from({ length: RUNS }, async (_, run) => {
+    const generator = substream(SEED, `moments ${run}`);
+    const random = (below: number) => (generator.next() >>> 0) % below;
     const timers = new Set<ReturnType<typeof setTimeout>>();
-    let left = FAULTS_A_RUN, told = 0;
-    await assertBits({
-      ...options,
-      announce: (line) => void (told += Number(line.includes("going on"))),
-      data: withMoments(() => {
-        if (left === 0 || random(4) > 0) return;
-        left--;
-        timers.add(setTimeout(() => end(random), random(20)));
-      }),
+    let left = FAULTS_A_RUN;
+    const data = withMoments(() => {
+      if (left === 0 || random(4) > 0) return;
+      left--;
+      timers.add(setTimeout(() => end(random), random(20)));
     });
+    await assertBits({ ...options, announce, data });
     for (const timer of timers) clearTimeout(timer);
-    assert.ok(told > 0, "somebody must have died");
-  }
+  }));
+  assert.ok(told >= RUNS, `some must have died in each run, received ${told} in all`);
 }
 
 /** The data of a run, and a word before each micro-batch of it is taken. */
@@ -141,16 +140,22 @@ async function assertBits(options: Partial<TrainOptions>): Promise<void> {
 }
 
 Deno.test("worker threads that are terminated from outside change no bit of the run", async () => {
-  const Original = globalThis.Worker, workers: Worker[] = [];
+  const Original = globalThis.Worker, living = new Set<Worker>();
   globalThis.Worker = class extends Original {
     constructor(...args: ConstructorParameters<typeof Original>) {
       super(...args);
       // Nobody else can end a thread that has not yet begun to listen.
-      this.addEventListener("message", () => workers.push(this), { once: true });
+      this.addEventListener("message", () => living.add(this), { once: true });
+    }
+    override terminate() {
+      living.delete(this);
+      super.terminate();
     }
   };
   try {
-    await endedFromOutside((random) => workers.at(-1 - random(WORKERS))?.terminate(), {});
+    await endedFromOutside((random) => {
+      if (living.size > 0) [...living][random(living.size)]!.terminate();
+    }, {});
   } finally {
     globalThis.Worker = Original;
   }

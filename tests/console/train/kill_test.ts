@@ -9,8 +9,8 @@ import { bitsOf, inFolder, jsonLines, type Line, TINY_MODEL, trainJson } from ".
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Kills for each of the ways to keep workers apart. */
-const KILLS = { worker: 20, process: 4 };
+/** Kills for each of the ways to keep workers apart, of runs that go on side by side. */
+const KILLS = { worker: [10, 10], process: [4] };
 
 /** Every fourth kill comes while the program starts, the others after the first step. */
 const STARTING_MS = 600;
@@ -29,8 +29,13 @@ function linesOf(text: string): Line[] {
 }
 
 /** Kills a program, starts it again, and so on; returns what it told, and the moments in words. */
-async function killAgainAndAgain(train: readonly string[], out: string, kills: number) {
-  const generator = substream(SEED, "moments of kill -9");
+async function killAgainAndAgain(
+  train: readonly string[],
+  out: string,
+  kills: number,
+  stream: string,
+) {
+  const generator = substream(SEED, stream);
   const told: Line[] = [], moments: string[] = [];
   let newest = 0;
   for (let i = 0; i < kills; i++) {
@@ -55,37 +60,47 @@ async function killAgainAndAgain(train: readonly string[], out: string, kills: n
   return { newest, told, moments };
 }
 
-for (const [isolation, kills] of Object.entries(KILLS)) {
+/** A run that is killed so often tells and leaves what one that is left in peace does. */
+async function assertSameAsInPeace(folder: string, isolation: string, kills: number, nth: number) {
+  const text = join(folder, "text.txt"), out = join(folder, `out-${nth}`);
+  const peace = [
+    ...[...TINY_MODEL, "--device", "native", "--micro-batches", "2", "--workers", "2"],
+    ...["--text", text],
+  ];
+  const train = [
+    ...[...peace, "--isolation", isolation, "--resume", out],
+    ...["--checkpoint-every", "1", "--keep", "2"],
+  ];
+  const stream = `moments of kill -9 ${nth}`;
+  const { newest, told, moments } = await killAgainAndAgain(train, out, kills, stream);
+
+  const to = ["--steps", `${newest + 5}`], what = `seed ${SEED}: ${moments.join("; ")}`;
+  const rest = await trainJson([...train, ...to]), whole = await trainJson([...peace, ...to]);
+  assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), what);
+  // Whatever was told along the way was true, and no step was left out.
+  const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
+  for (const { step, loss } of told) {
+    assert.equal(loss, expected.get(step), `step ${step}, ${what}`);
+  }
+  const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
+  assert.deepEqual(steps, new Set(expected.keys()), what);
+  const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
+  assert.deepEqual(await namesIn(out), kept, "and nothing half written is left");
+}
+
+for (const [isolation, runs] of Object.entries(KILLS)) {
+  const kills = runs.reduce((sum, one) => sum + one);
   Deno.test({
     name:
       `a program with ${isolation} isolation, killed at ${kills} random moments, ends with the bits of one left in peace`,
     ignore: Deno.build.os === "windows",
     fn: () =>
       inFolder(async (folder) => {
-        const text = join(folder, "text.txt"), out = join(folder, "out");
-        await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(20));
-        const peace = [
-          ...[...TINY_MODEL, "--device", "native", "--micro-batches", "2", "--workers", "2"],
-          ...["--text", text],
-        ];
-        const train = [
-          ...[...peace, "--isolation", isolation, "--resume", out],
-          ...["--checkpoint-every", "1", "--keep", "2"],
-        ];
-        const { newest, told, moments } = await killAgainAndAgain(train, out, kills);
-
-        const to = ["--steps", `${newest + 5}`], what = `seed ${SEED}: ${moments.join("; ")}`;
-        const rest = await trainJson([...train, ...to]), whole = await trainJson([...peace, ...to]);
-        assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), what);
-        // Whatever was told along the way was true, and no step was left out.
-        const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
-        for (const { step, loss } of told) {
-          assert.equal(loss, expected.get(step), `step ${step}, ${what}`);
-        }
-        const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
-        assert.deepEqual(steps, new Set(expected.keys()), what);
-        const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
-        assert.deepEqual(await namesIn(out), kept, "and nothing half written is left");
+        const text = "In the beginning was the word. ".repeat(20);
+        await Deno.writeTextFile(join(folder, "text.txt"), text);
+        await Promise.all(
+          runs.map((kills, nth) => assertSameAsInPeace(folder, isolation, kills, nth)),
+        );
       }),
   });
 }

@@ -6,14 +6,8 @@
 // deno-lint-ignore-file no-console -- a script says what it does
 
 import { bytesTokenizer, generateText, gpt2, loadText, openDevice } from "../mod.ts";
-import {
-  heldOutBatches,
-  rowCount,
-  shuffledOrder,
-  splitTokens,
-  tokenBatches,
-  train,
-} from "../mod.ts";
+import { heldOutBatches, rowCount, shuffledOrder, splitTokens, tokenBatches } from "../mod.ts";
+import { train } from "../mod.ts";
 
 const [steps = "600", device = "auto"] = Deno.args;
 const config = { layers: 4, hidden: 128, heads: 4, seq: 64, vocab: 256, tie: false };

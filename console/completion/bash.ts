@@ -12,6 +12,8 @@ export function bashCompletion(commands: readonly CommandSyntax[]): string {
   return [
     "_troupe() {",
     '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+    '  if [[ $word == "=" ]]; then word=""', // bash cuts --flag=value in three
+    '  elif [[ $before == "=" ]]; then before="${COMP_WORDS[COMP_CWORD-2]}"; fi',
     "  COMPREPLY=()",
     '  case "${COMP_WORDS[1]} $before" in',
     ...commands.flatMap(valueCases),

@@ -49,8 +49,9 @@ type Values = Readonly<Record<string, unknown>>;
  */
 export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const record = parseFile(path), where = inOneLine(path);
-  const isCheckpoint = isRecord(record.flags) || existsSync(join(dirname(path), "manifest.json"));
-  const said = isCheckpoint ? { ...recordOf(record.run), ...recordOf(record.flags) } : record;
+  const hasFlags = isRecord(record.flags);
+  const isCheckpoint = hasFlags || existsSync(join(dirname(path), "manifest.json"));
+  const said = hasFlags ? { ...recordOf(record.run), ...recordOf(record.flags) } : record;
   const named = nameFlags(said, flags, where);
   const paths = Object.keys(named).filter((name) => flags[name]!.kind === "path");
   if (isCheckpoint && paths.length > 0) {

@@ -102,10 +102,10 @@ export async function refusal(args: readonly string[]): Promise<string> {
 }
 
 /** Makes a folder for a test and removes it afterwards. */
-export async function inFolder(test: (folder: string) => Promise<void>): Promise<void> {
+export async function inFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-" });
   try {
-    await test(folder);
+    return await test(folder);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

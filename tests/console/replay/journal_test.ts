@@ -199,11 +199,3 @@ Deno.test("explore tells by its exit code how it ended, and its failure replays"
     }
   });
 });
-
-Deno.test("the example of a replay test runs under deno test", async () => {
-  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["test", "-A", "examples/replay_test.ts"],
-    cwd: ROOT,
-  }).output();
-  assert.equal(code, 0, new TextDecoder().decode(stderr));
-});

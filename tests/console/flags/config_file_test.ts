@@ -1,0 +1,187 @@
+/** `--config`: files of one's own count as typed, those of a checkpoint are data. */
+
+import assert from "node:assert/strict";
+import { dirname, join } from "node:path";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { forgeConfig } from "../forged.ts";
+import {
+  bitsOf,
+  inFolder,
+  refusal,
+  someTokens,
+  TINY_MODEL,
+  trainJson,
+  writeTokens,
+} from "../command.ts";
+
+/** The same flags in each notation. */
+const FILES: Readonly<Record<string, string>> = {
+  "run.json": '{ "layers": 2, "learning_rate": 0.01, "tie": true, "memory-limit": "1.5GiB" }',
+  "run.jsonc": `{
+    // a model of two blocks
+    "n_layer": 2, "lr": 1e-2, /* as text, too */ "tie": true, "memory_limit": "1.5GiB",
+  }`,
+  "run.toml": `# a model of two blocks
+n_layer = 2
+lr = 1e-2
+tie = true
+json = false
+memory_limit = "1.5GiB"
+`,
+};
+
+Deno.test("JSON, JSONC and TOML say the same flags, and those that are typed win", () =>
+  inFolder(async (folder) => {
+    for (const [name, text] of Object.entries(FILES)) {
+      const path = join(folder, name);
+      await Deno.writeTextFile(path, text);
+      const { flags } = await readTrainFlags(["--config", path]);
+      const { layers, lr, tie, json, "memory-limit": limit } = flags;
+      assert.deepEqual([layers, lr, tie, json], [2, 0.01, true, undefined], name);
+      assert.equal(limit, 1.5 * 2 ** 30);
+      const typed = ["--n_layer", "3", "--config", path, "--no-tie"];
+      const { flags: mixed } = await readTrainFlags(typed);
+      assert.deepEqual([mixed.layers, mixed.lr, mixed.tie], [3, 0.01, undefined], name);
+    }
+  }));
+
+Deno.test("what is typed displaces what cannot stand beside it in a file", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(200)), lists = join(folder, "mine.csv");
+    const config = join(folder, "run.toml");
+    await Deno.writeTextFile(lists, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+    await Deno.writeTextFile(config, 'schedule = "gpipe"\nworkers = 3\ntext = "none.txt"\n');
+    const args = ["--config", config, "--schedule-file", lists, "--tokens", tokens];
+    const { flags, schedule } = await readTrainFlags(args);
+    assert.deepEqual([schedule.name, schedule.workers, flags.text], ["mine", 2, undefined]);
+  }));
+
+/** What stands in a file, by its name, and what the refusal says. */
+const REFUSED: readonly [string, string, RegExp][] = [
+  [
+    "a.json",
+    '{ "setps": 3 }',
+    /must be one of the flags, received "setps"; did you mean --steps\?/,
+  ],
+  ["b.toml", "steps = 0", /--steps of .*b.toml: it must be a whole number from 1, received "0"$/],
+  ["c.toml", "steps = 1.5", /--steps of .*: it must be a whole number from 1, received "1.5"$/],
+  ["d.toml", "steps = [1]", /--steps of .*: it must be text or a number, received "\[1\]"$/],
+  ["e.toml", "[train]\nsteps = 1", /must be one of the flags, received "train"/],
+  ["f.json", '{ "json": "yes" }', /--json of .*: it must be true or false, received "yes"$/],
+  ["g.json", '{ "fp16": "yes" }', /fp16 of .*: it must be true or false, received "yes"$/],
+  ["h.json", '{ "lr": 1, "learning_rate": 1 }', /--lr must be said once, received it twice$/],
+  ["i.json", '{ "config": "other.json" }', /must be one of the flags, received "config"/],
+  ["j.json", '{ "help": true }', /must be one of the flags, received "help"/],
+  ["k.json", "[1]", /it must be a record of flags, received "\[1\]"$/],
+  ["l.json", "{", /it must be JSON, received /],
+  ["m.toml", "steps 1", /it must be TOML, received /],
+  ["n.yaml", "steps: 1", /must end in .json, .jsonc, .toml, received "n.yaml"$/],
+  ["o.toml", "text = '/dev/zero'", /--text: it must name a file .* \(/],
+  ["p.toml", 'device = "a\\u001b[2J"', /--device of .*received "a\\u001b\[2J"$/],
+];
+
+Deno.test("what a file says is checked as if it were typed, and refused in one sentence", () =>
+  inFolder(async (folder) => {
+    for (const [name, text, reason] of REFUSED) {
+      const path = join(folder, name);
+      await Deno.writeTextFile(path, text);
+      assert.match(await refusal(["--config", path]), reason, name);
+    }
+    assert.match(
+      await refusal(["--config", folder]),
+      /--config: it must name a file .* \(a folder\)/,
+    );
+    const huge = join(folder, "huge.toml");
+    await Deno.writeTextFile(huge, "");
+    await Deno.truncate(huge, 20 * 2 ** 30);
+    assert.match(
+      await refusal(["--config", huge]),
+      /--config: it must name a file that can be read/,
+    );
+  }));
+
+Deno.test("the configuration of a checkpoint gives the same run again, on files that are named again", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000));
+    const how = [
+      "--schedule",
+      "1f1b",
+      "--runtime",
+      "local",
+      "--emulate-link",
+      "1,50",
+      "--clip",
+      "1",
+    ];
+    const learning = [
+      "--tie",
+      "--lr",
+      "0.01",
+      "--micro-batches",
+      "2",
+      "--steps",
+      "3",
+      "--seed",
+      "5",
+    ];
+    const run = [...TINY_MODEL, ...how, ...learning, "--tokens", tokens];
+    const { lines, last } = await trainJson([...run, "--out", join(folder, "run")]);
+    const config = join(String(last.checkpoint), "config.json");
+    const again = await trainJson(["--config", config, "--tokens", tokens]);
+    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+    const { flags, out } = await readTrainFlags(["--config", config, "--tokens", tokens]);
+    assert.deepEqual([flags["emulate-link"]?.latencyUs, flags.schedule, out], [
+      1,
+      "1f1b",
+      undefined,
+    ]);
+
+    const unnamed = await refusal(["--config", config]);
+    assert.ok(unnamed.endsWith(`type: deno task train --config ${config} --tokens ${tokens}`));
+    const other = await writeTokens(folder, someTokens(2999), "other.bin");
+    assert.match(
+      await refusal(["--config", config, "--tokens", other]),
+      /^Cannot repeat the run of .* must name the file that its run read, with SHA-256 [0-9a-f]{64}/,
+    );
+    const weights = join(dirname(config), "model.safetensors");
+    const begun = await trainJson([...run, "--weights", weights, "--out", join(folder, "begun")]);
+    const weighted = join(String(begun.last.checkpoint), "config.json");
+    assert.match(
+      await refusal(["--config", weighted, "--tokens", tokens]),
+      /--weights must name the file that its run read, .* --weights \S+model.safetensors$/,
+    );
+  }));
+
+Deno.test("a stranger's checkpoint names no file or folder to open or to write", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(200)), victim = join(folder, "victim");
+    const run = [...TINY_MODEL, "--micro-batches", "2", "--steps", "1", "--runtime", "serial"];
+    const { last } = await trainJson([...run, "--tokens", tokens, "--out", join(folder, "run")]);
+    const step = String(last.checkpoint), config = join(step, "config.json");
+    const honest = await Deno.readTextFile(config);
+    const forge = async (path: string, change: (config: Record<string, unknown>) => void) => {
+      await Deno.writeTextFile(config, honest);
+      await forgeConfig(step, (forged) => {
+        (forged.flags as Record<string, unknown>)[path] = victim;
+        change(forged as unknown as Record<string, unknown>);
+      });
+      return await refusal(["--config", config, "--tokens", tokens]);
+    };
+    for (const path of ["journal", "out", "weights", "resume", "text", "output_dir"]) {
+      assert.match(
+        await forge(path, () => {}),
+        /config of a checkpoint must name no file or folder/,
+      );
+      const inRun = await forge(path, (forged) => {
+        [forged.run, forged.flags] = [forged.flags, {}];
+      });
+      assert.match(inRun, /config of a checkpoint must name no file or folder, received --/, path);
+      // Not even where it looks like a file of one's own, beside a checkpoint's manifest.
+      await Deno.writeTextFile(config, JSON.stringify({ [path]: victim }));
+      assert.match(
+        await refusal(["--config", config]),
+        /config of a checkpoint must name no file or folder/,
+      );
+    }
+    await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
+  }));

@@ -10,6 +10,7 @@ import { CARELESS } from "./contract/careless.ts";
 import { CIRCLES } from "./contract/circles.ts";
 import { ENDS } from "./contract/ends.ts";
 import { FAMILIES } from "./contract/families.ts";
+import { CROSSINGS, ISOLATE_ENDS } from "./contract/isolates.ts";
 import { MESSAGES } from "./contract/messages.ts";
 import { STOPS } from "./contract/stops.ts";
 import { SUBSCRIPTIONS } from "./contract/subscriptions.ts";
@@ -30,7 +31,12 @@ const EVERYWHERE = [
   ADDRESSES,
 ];
 
+/** What holds where each actor has an isolate of its own. */
+const ELSEWHERE = [ISOLATE_ENDS, CROSSINGS];
+
 /** Registers the suite for actors that live in a place. */
 export function runContract(place: Place): void {
   for (const suite of EVERYWHERE) register(place, suite);
+  if (place.isolate === "local") return;
+  for (const suite of ELSEWHERE) register(place, suite);
 }

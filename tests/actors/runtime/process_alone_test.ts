@@ -10,15 +10,8 @@ import {
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { checkProcesses } from "../../../actors/runtime/transports/process/check.ts";
 import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
-import { downOf, failureOf, overtakes, until, withSystem } from "./harness.ts";
-import {
-  CLIENT,
-  RECORDER,
-  type RecorderMessage,
-  SENDER,
-  SERVER,
-  type ServerMessage,
-} from "./players.ts";
+import { downOf, failureOf, until, withSystem } from "./harness.ts";
+import { RECORDER, type RecorderMessage, SERVER, type ServerMessage } from "./players.ts";
 import { ROGUE, type RogueMessage } from "./process_players.ts";
 
 const isolate = "process";
@@ -210,73 +203,6 @@ for (
     }));
 }
 
-Deno.test("process: what structured clone takes arrives as it was", () =>
-  withSystem({}, async (system) => {
-    const { ref } = await rogueOf(system);
-    const value = {
-      none: undefined,
-      map: new Map<unknown, unknown>([[1, { a: 1n }], ["k", new Set([NaN, -0])]]),
-      date: new Date(5),
-      regExp: /x/g,
-      error: new RangeError("out of luck", { cause: { n: 1 } }),
-      buffer: new Uint8Array([1, 2]).buffer,
-      halves: new Float16Array([1.5, -0]),
-      longs: new BigInt64Array([-1n]),
-      part: new Uint8Array([1, 2, 3]).subarray(1),
-      text: "\u{1F3AD} é",
-    };
-    const back = await system.ask<RogueMessage, typeof value>(ref, { type: "Echo", value });
-    assert.deepEqual(back, value);
-    assert.ok(back.error instanceof RangeError);
-  }));
-
-Deno.test("process: a tensor moves, and the receiver has its buffer alone", () =>
-  withSystem({}, async (system) => {
-    const { ref } = await rogueOf(system);
-    for (const length of [1, 100, 500_000]) {
-      const tensor = new Float32Array(length).fill(2);
-      const answer = system.ask(ref, { type: "Weigh", tensor }, { transfer: [tensor.buffer] });
-      assert.equal(tensor.length, 0);
-      assert.deepEqual(await answer, { byteOffset: 0, byteLength: 4 * length, last: 2 });
-    }
-    const twice = new Float32Array(1);
-    system.send(ref, { type: "Weigh", tensor: twice }, { transfer: [twice.buffer, twice.buffer] });
-    assert.equal(system.deadLetters.at(-1)!.reason, "not-cloneable");
-    assert.equal(twice.length, 1);
-  }));
-
-Deno.test("process: nothing overtakes when two processes get a link of their own", () =>
-  withSystem({}, async (system) => {
-    const { ref } = await rogueOf(system);
-    const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    await system.ask(ref, { type: "Write", to, notes: 3000 });
-    await until(async () => (await notesOf(system, to)).length === 3000);
-    assert.deepEqual(await notesOf(system, to), Array.from({ length: 3000 }, (_, n) => n));
-  }));
-
-for (const count of [1, 2000]) {
-  Deno.test(`process: all that an actor sent is there when its end is told (${count})`, () =>
-    withSystem({}, async (system) => {
-      const { ref } = await rogueOf(system);
-      const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-      system.send(to, { type: "Watch", ref });
-      await notesOf(system, to);
-      system.send(ref, { type: "Will", to, notes: count });
-      await until(async () => (await notesOf(system, to)).includes("rogue stopped"));
-      // The news overtakes in the mailbox what has arrived, but a question after it does not.
-      const notes = await notesOf(system, to);
-      assert.deepEqual(
-        notes.filter((what) => what !== "rogue stopped"),
-        Array.from({ length: count }, (_, n) => n),
-      );
-    }));
-}
-
-Deno.test("process: a control message is handled between steps that block", () =>
-  withSystem({}, async (system) => {
-    assert.ok(await overtakes(system, isolate));
-  }));
-
 Deno.test("process: a tensor leaves before the next step of its sender, which may be long", () =>
   withSystem({}, async (system) => {
     const { ref } = await rogueOf(system);
@@ -293,31 +219,6 @@ Deno.test("process: a tensor leaves before the next step of its sender, which ma
     }
     assert.equal(early, 1);
   }));
-
-for (const [outer, inner] of [["process", "worker"], ["worker", "process"]] as const) {
-  Deno.test(`process: a ${outer} and a ${inner} reach each other`, () =>
-    withSystem({}, async (system) => {
-      const server = system.spawn(SERVER, undefined, { id: "server", isolate: inner });
-      const client = system.spawn(CLIENT, undefined, { id: "client", isolate: outer });
-      assert.deepEqual(await system.ask(client, { type: "Both", to: server }), [2, 4]);
-      const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate: inner });
-      const lanes = Array.from({ length: 500 }, () => "data" as const);
-      const sender = system.spawn(SENDER, { to, lanes }, { id: "sender", isolate: outer });
-      await system.ask(sender, { type: "Go" });
-      await until(async () => (await notesOf(system, to)).length === lanes.length);
-      const notes = await notesOf(system, to) as { n: number }[];
-      assert.deepEqual(notes.map(({ n }) => n), [...lanes.keys()]);
-      for (const [watched, where] of [["near", inner], ["far", outer]] as const) {
-        const ref = system.spawn(SERVER, undefined, { id: watched, isolate: where });
-        system.send(to, { type: "Watch", ref });
-        await notesOf(system, to);
-        const down = failureOf(system, ref);
-        system.send(ref, { type: "Exit" });
-        await down;
-        await until(async () => (await notesOf(system, to)).at(-1) === `${watched} exit`);
-      }
-    }));
-}
 
 for (const where of ["local", "worker", "process"] as const) {
   Deno.test(`process: an actor in a process can have children: ${where}`, () =>

@@ -1,4 +1,10 @@
 import { runContract } from "./contract.ts";
+import { neighbours } from "./contract/neighbours.ts";
+import { register } from "./contract/suite.ts";
 import { TCP_TRANSPORT } from "./tcp_transport.ts";
 
-runContract({ isolate: "tcp", transport: TCP_TRANSPORT });
+const place = { isolate: "tcp", transport: TCP_TRANSPORT };
+
+runContract(place);
+register(place, neighbours("tcp", "worker"));
+register(place, neighbours("process", "tcp"));

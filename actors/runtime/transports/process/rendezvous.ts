@@ -20,7 +20,7 @@ export interface Rendezvous {
   readonly token: string;
 }
 
-/** A place where one isolate can be called. */
+/** A place where one isolate can be connected to. */
 export interface Endpoint {
   readonly address: Address;
   close(): void;
@@ -47,30 +47,30 @@ export function closeRendezvous({ directory }: Rendezvous): void {
   closeRendezvousFolder(directory);
 }
 
-/** Listens for calls. @param name that of the socket in its directory. */
+/** Listens for connections. @param name that of the socket in its directory. */
 export function listen(
   { directory, token }: Rendezvous,
   name: string,
-  welcome: (conn: Deno.Conn, caller: number) => void,
+  onConnect: (conn: Deno.Conn, caller: number) => void,
 ): Endpoint {
   const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
     ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
     : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });
   const hear = async () => {
     for await (const conn of listener) {
-      admit(conn, token).then((caller) => {
+      authenticate(conn, token).then((caller) => {
         if (caller === undefined) conn.close();
-        else welcome(conn, caller);
+        else onConnect(conn, caller);
       });
     }
   };
-  // It ends when the door is closed.
+  // It ends when the endpoint is closed.
   hear().catch(() => {});
   return { address: listener.addr, close: () => listener.close() };
 }
 
 /** Who calls, or undefined for one that does not know the token. */
-async function admit(conn: Deno.Conn, token: string): Promise<number | undefined> {
+async function authenticate(conn: Deno.Conn, token: string): Promise<number | undefined> {
   const greeting = new Uint8Array(TOKEN_BYTES + CALLER_BYTES);
   for (let filled = 0; filled < greeting.length;) {
     const count = await conn.read(greeting.subarray(filled)).catch(() => null);

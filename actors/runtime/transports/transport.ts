@@ -21,7 +21,59 @@
  * @module
  */
 
-/** A kind of isolates, to be registered with {@linkcode SystemOptions.transport}. */
+/**
+ * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
+ *
+ * @example Threads, with nothing done for the way they may die
+ * ```ts
+ * import { createSystem, type Transport } from "@troupe/troupe/actors";
+ * import assert from "node:assert/strict";
+ *
+ * const library = import.meta.resolve("@troupe/troupe/actors");
+ * const inside = `import { serveIsolate } from ${JSON.stringify(library)};
+ *   onmessage = ({ data: port }) => {
+ *     const isolate = serveIsolate({ send: (...sent) => port.postMessage(...sent) });
+ *     port.onmessage = ({ data }) => isolate.receive(data);
+ *   };
+ *   postMessage("listening");`;
+ * const thread: Transport = {
+ *   name: "thread",
+ *   sharesMemory: true,
+ *   canKill: false,
+ *   limitsMemory: false,
+ *   open: () => ({
+ *     start({ boot, transfer, receive }) {
+ *       const { port1, port2 } = new MessageChannel();
+ *       // Kept until the other end listens.
+ *       port1.postMessage(boot, [...transfer]);
+ *       port1.onmessage = ({ data }) => receive(data);
+ *       const url = `data:text/javascript,${encodeURIComponent(inside)}`;
+ *       const worker = new Worker(url, { type: "module" });
+ *       worker.onmessage = () => worker.postMessage(port2, [port2]);
+ *       const gone = Promise.withResolvers<string>();
+ *       const end = () => {
+ *         worker.terminate();
+ *         port1.close();
+ *         gone.resolve("it was ended");
+ *       };
+ *       const send = (frame: unknown, transfer: readonly Transferable[]) =>
+ *         port1.postMessage(frame, [...transfer]);
+ *       return { send, close: end, kill: end, gone: gone.promise, ended: Promise.resolve() };
+ *     },
+ *   }),
+ * };
+ *
+ * const module = "data:text/javascript,export const echo = (ctx) => ({ Say: ({ it }) => ctx.reply(it) })";
+ * await using system = createSystem({ transport: thread });
+ * const echo = system.spawn<undefined, { type: "Say"; it: string }>(
+ *   { module, export: "echo" },
+ *   undefined,
+ *   { id: "echo", isolate: "thread" },
+ * );
+ * assert.notEqual(echo.isolate, 0);
+ * assert.equal(await system.ask(echo, { type: "Say", it: "hello" }), "hello");
+ * ```
+ */
 export interface Transport {
   /** What a place is asked for by: `isolate: "tcp"`. */
   readonly name: string;

@@ -58,12 +58,12 @@ export {
   PowerFailureError,
   SimulatedDisk,
   type SimulatedDiskOptions,
-  SimulatedFile,
 } from "./disk/simulated_disk.ts";
+export { SimulatedFile } from "./disk/simulated_file.ts";
 export type { Offers } from "../runtime/mod.ts";
 export { checkScenario, simulationTest } from "./simulation_test_case.ts";
 export * from "./strategies/mod.ts";
 export { TRAPPED, type Trapped, TRAPPED_MODULES, type TrappedModule } from "./traps/trapped.ts";
-export { DeterminismError, exempt } from "./traps/traps.ts";
+export { DeterminismError, exempt } from "./traps/guard.ts";
 export type { Check, View } from "./view.ts";
 export type { Settling, World } from "./world.ts";

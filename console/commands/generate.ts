@@ -19,7 +19,7 @@ import {
 } from "../../kernels/mod.ts";
 import { type Checkpoint, readCheckpoint } from "../../actors/checkpoints/mod.ts";
 import { checkFinite } from "../../actors/commit/non_finite.ts";
-import { checkTensors } from "../../actors/run/options/resumed.ts";
+import { checkTensors } from "../../actors/run/options/check_resume.ts";
 import { type CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
 import { inOneLine, quoted } from "../escape.ts";

@@ -11,7 +11,7 @@ import {
   type StageState,
 } from "../../../kernels/mod.ts";
 import { readWeights } from "../../checkpoints/weights.ts";
-import { checkResume, checkTensors } from "./resumed.ts";
+import { checkResume, checkTensors } from "./check_resume.ts";
 import type { TrainOptions } from "./train_options.ts";
 
 /** Seed of the first weights unless asked otherwise. */

@@ -7,13 +7,13 @@
 
 import {
   DiskImage,
-  type FileNode,
   type FolderNode,
   newFile,
   newFolder,
   type Node,
   type PowerFailure,
 } from "./disk_image.ts";
+import { SimulatedFile } from "./simulated_file.ts";
 
 /** What goes wrong in an operation: the disk is full, or the power fails before it. */
 export type DiskFault = "full" | PowerFailure;
@@ -227,81 +227,6 @@ export class SimulatedDisk {
     return name === undefined
       ? { folder, name: "", node: folder }
       : { folder, name, node: folder.names.get(name) };
-  }
-}
-
-/** An open file or folder of a {@linkcode SimulatedDisk}. */
-export class SimulatedFile implements Disposable {
-  readonly #image: DiskImage;
-  readonly #node: Node;
-  readonly #isWritable: boolean;
-  readonly #begin: (needsRoom: boolean) => void;
-  #position = 0;
-
-  /** Made by {@linkcode SimulatedDisk.open}. */
-  constructor(
-    image: DiskImage,
-    node: Node,
-    isWritable: boolean,
-    begin: (needsRoom: boolean) => void,
-  ) {
-    this.#image = image;
-    this.#node = node;
-    this.#isWritable = isWritable;
-    this.#begin = begin;
-  }
-
-  /** Reads into `into`; null at the end. */
-  async read(into: Uint8Array): Promise<number | null> {
-    await Promise.resolve();
-    const rest = this.#file().bytes.subarray(this.#position);
-    const count = Math.min(rest.length, into.length);
-    into.set(rest.subarray(0, count));
-    this.#position += count;
-    return count === 0 && into.length > 0 ? null : count;
-  }
-
-  /** Writes bytes, and says how many. */
-  async write(bytes: Uint8Array): Promise<number> {
-    await Promise.resolve();
-    if (!this.#isWritable) throw new Deno.errors.PermissionDenied("Bad file descriptor");
-    this.#begin(true);
-    this.#image.write(this.#file(), this.#position, bytes);
-    this.#position += bytes.length;
-    return bytes.length;
-  }
-
-  /** Goes to a place, counted from the start. */
-  async seek(offset: number | bigint, _whence: Deno.SeekMode): Promise<number> {
-    await Promise.resolve();
-    return this.#position = Number(offset);
-  }
-
-  /** The size in bytes. */
-  async stat(): Promise<{ readonly size: number }> {
-    await Promise.resolve();
-    return { size: this.#file().bytes.length };
-  }
-
-  /** Makes what was written durable; of a folder, the names in it. */
-  async sync(): Promise<void> {
-    await Promise.resolve();
-    // A file system may look for room only now.
-    this.#begin(true);
-    this.#image.sync(this.#node);
-  }
-
-  /** See {@linkcode sync}. */
-  syncData(): Promise<void> {
-    return this.sync();
-  }
-
-  /** Closes it. Nothing is synced by that. */
-  [Symbol.dispose](): void {}
-
-  #file(): FileNode {
-    if (this.#node.kind === "file") return this.#node;
-    throw new Deno.errors.IsADirectory("Is a directory");
   }
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { exempt } from "../traps/traps.ts";
+import { exempt } from "../traps/guard.ts";
 
 /** Modules that were loaded; an import that waits for nothing is still a turn. */
 const modules = new Map<string, Record<string, unknown>>();

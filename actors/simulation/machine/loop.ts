@@ -12,7 +12,7 @@ import { dispatch } from "../../runtime/isolate/steps.ts";
 import { turn } from "../../runtime/world/pace.ts";
 import { MAX_STEPS } from "../simulated_run.ts";
 import { ReplayError } from "../strategies/replay.ts";
-import { setActorAtWork } from "../traps/traps.ts";
+import { setActorAtWork } from "../traps/guard.ts";
 import { explore, type RunState } from "./run_state.ts";
 import { describeIdle, describeWaits } from "./state.ts";
 import type { Steps } from "./steps.ts";

@@ -11,7 +11,7 @@ import type { Frame } from "../../runtime/transports/wire.ts";
 import { deliverWith, endsOf } from "../faults/carry.ts";
 import { type Dying, isFromDead, kill } from "../faults/crash.ts";
 import type { Fault } from "../faults/faults.ts";
-import { isActorAtWork, setActorAtWork } from "../traps/traps.ts";
+import { isActorAtWork, setActorAtWork } from "../traps/guard.ts";
 import type { RunState } from "./run_state.ts";
 
 /** Handles messages one by one. */

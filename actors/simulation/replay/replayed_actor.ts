@@ -23,7 +23,7 @@ import { digestOf } from "../digest.ts";
 import { type Journal, payloadOf } from "../journal/journal.ts";
 import { describeEffect, type StepRecord } from "../journal/recorder.ts";
 import { ReplayError } from "../strategies/replay.ts";
-import { exempt, setActorAtWork } from "../traps/traps.ts";
+import { exempt, setActorAtWork } from "../traps/guard.ts";
 
 /** The first message of an actor, as the runtime sends it. */
 export interface Init {

@@ -2,123 +2,15 @@
  * Traps: while a simulation runs, what is not a function of an actor's state and messages throws.
  *
  * [Note: traps] They sit on the global objects and look whether an actor is at work: the code of
- * the test, the runtime and what is {@linkcode exempt} go through to the real thing. An actor that
+ * the test, the runtime and what is exempt go through to the real thing. An actor that
  * took a copy of a function before (`const { now } = Date`) gets past them; the lint plugin sees
  * that.
  *
  * @module
  */
 
+import { beginGuard, type DeterminismError, guard, setActorAtWork } from "./guard.ts";
 import { TIMER, TRAPPED, type Trapped } from "./trapped.ts";
-
-/**
- * An actor has used what makes a run differ from the next.
- *
- * @example
- * ```ts
- * import { DeterminismError } from "@troupe/troupe/testing";
- * import assert from "node:assert/strict";
- *
- * const error = new DeterminismError("stage-1", "Date.now", "use ctx.now()");
- * assert.equal(
- *   error.message,
- *   'Cannot call Date.now: actor "stage-1" must do the same in every run; use ctx.now()',
- * );
- * ```
- */
-export class DeterminismError extends Error {
-  /** Tells it from other errors, also where the class is another. */
-  override readonly name = "DeterminismError";
-  /** Id of the actor. */
-  readonly actor: string;
-  /** What it used, as it is written: `Date.now`. */
-  readonly token: string;
-
-  /**
-   * Names the actor, the token and the way out.
-   *
-   * @param actor id of the actor.
-   * @param token what it used.
-   * @param instead what it should do.
-   */
-  constructor(actor: string, token: string, instead: string) {
-    super(`Cannot call ${token}: actor "${actor}" must do the same in every run; ${instead}`);
-    this.actor = actor;
-    this.token = token;
-  }
-}
-
-/** Id of the actor at work. */
-let atWork: string | undefined;
-
-/** Exempt calls under way. */
-let exemptions = 0;
-
-/** URLs, or parts of them, of modules that may do everything. */
-let trusted: readonly string[] = [];
-
-let onViolation: (error: DeterminismError) => void = () => {};
-
-/** Says who is at work, or that nobody is. */
-export function setActorAtWork(id: string | undefined): void {
-  atWork = id;
-}
-
-/** Whether an actor is at work; if not, it is the scenario's own code. */
-export function isActorAtWork(): boolean {
-  return atWork !== undefined;
-}
-
-/**
- * Lets a function do what actors must not: it is part of the machine, not of the actor. A device
- * may look at the clock. When it returns a promise, the exemption lasts until that settles.
- *
- * @param call what to do.
- * @returns what it returns.
- *
- * @example
- * ```ts
- * import { exempt } from "@troupe/troupe/testing";
- * import assert from "node:assert/strict";
- *
- * assert.equal(typeof exempt(() => performance.now()), "number");
- * ```
- */
-export function exempt<T>(call: () => T): T {
-  exemptions++;
-  let result: T;
-  try {
-    result = call();
-  } catch (error) {
-    exemptions--;
-    throw error;
-  }
-  if (!(result instanceof Promise)) {
-    exemptions--;
-    return result;
-  }
-  return result.finally(() => exemptions = Math.max(0, exemptions - 1)) as T;
-}
-
-/** Deepest stack that is searched for trusted modules. */
-const MAX_FRAMES = 200;
-
-/** Whether a module that is trusted is among those who called. */
-function isTrusted(): boolean {
-  if (trusted.length === 0) return false;
-  const before = Error.stackTraceLimit;
-  Error.stackTraceLimit = MAX_FRAMES;
-  const stack = new Error().stack ?? "";
-  Error.stackTraceLimit = before;
-  return trusted.some((url) => stack.includes(url));
-}
-
-function guard({ token, instead }: Trapped): void {
-  if (atWork === undefined || exemptions > 0 || isTrusted()) return;
-  const error = new DeterminismError(atWork, token, instead);
-  onViolation(error);
-  throw error;
-}
 
 /** Where a trap sits. */
 interface Place {
@@ -263,12 +155,10 @@ export function setTraps(
   const restores = places().map(set), deno = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
   Object.defineProperty(globalThis, "Deno", { value: denoWithTraps(), configurable: true });
   restores.push(() => void Object.defineProperty(globalThis, "Deno", deno));
-  trusted = modules;
-  onViolation = report;
-  exemptions = 0;
+  beginGuard(modules, report);
   remove = () => {
     for (const restore of restores.reverse()) restore();
-    atWork = undefined;
+    setActorAtWork(undefined);
     remove = undefined;
   };
   return remove;

@@ -4,35 +4,36 @@
  * @module
  */
 
-import { formatCsv, formatTorchCsv, parseCsv } from "../../schedules/actions/text.ts";
-import {
-  parseScheduleFlags,
-  SCHEDULE_SYNTAX,
-  type ScheduleFlags,
-} from "../schedule/schedule_command_flags.ts";
-import { compareSchedules } from "../../schedules/compare.ts";
-import { scheduleFromLists } from "../../schedules/definition/from_lists.ts";
-import type { ScheduleOptions } from "../../schedules/definition/options.ts";
-import { refuseUnread } from "../../schedules/definition/read_options.ts";
-import { type Analysis, analyze } from "../../schedules/execution/analyze.ts";
-import { withLists } from "../../schedules/execution/simulate.ts";
-import { COLUMNS_MIN, formatGrid } from "../../schedules/pictures/grid.ts";
-import { formatSvg } from "../../schedules/pictures/svg.ts";
-import { shortNumber } from "../../schedules/pictures/ticks.ts";
-import { createSchedule, findSchedule, scheduleDefinitions } from "../../schedules/registry.ts";
-import { formatComparison, longestBubbles, scheduleRecord } from "../../schedules/report.ts";
-import type { ListedSchedule, Schedule } from "../../schedules/schedule.ts";
-import { makespanLowerBound } from "../../schedules/search/lower_bound.ts";
-import { validate, violationError } from "../../schedules/validation/validate.ts";
 import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
+import {
+  analyze,
+  compareSchedules,
+  createSchedule,
+  findSchedule,
+  formatComparison,
+  type ListedSchedule,
+  parseCsv,
+  refuseUnread,
+  type Schedule,
+  scheduleDefinitions,
+  scheduleFromLists,
+  type ScheduleOptions,
+  scheduleRecord,
+  validate,
+  violationError,
+  withLists,
+} from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
 import { quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { helpOf } from "../flags/help.ts";
 import { writeAll } from "../print.ts";
-
-/** The workers whose stages are named where a bound holds for a placement. */
-const PLACES_SHOWN = 8;
+import {
+  parseScheduleFlags,
+  SCHEDULE_SYNTAX,
+  type ScheduleFlags,
+} from "../schedule/schedule_command_flags.ts";
+import { showSchedule } from "../schedule/show_schedule.ts";
 
 /** What the command needs of the world around it. */
 export interface ScheduleCommandContext {
@@ -95,7 +96,7 @@ export function scheduleCommand(
     : createSchedule(name, optionsFor(name, flags));
   const listed = withLists(schedule, flags.costs);
   const notes = checked(listed);
-  const shown = show(analyze(listed, flags.costs), flags, context);
+  const shown = showSchedule(analyze(listed, flags.costs), flags, context);
   return { output: flags.format === "grid" ? shown + notes.join("") : shown, out };
 }
 
@@ -169,57 +170,6 @@ function readSchedule(
     );
   }
   return schedule;
-}
-
-function show(
-  analysis: Analysis,
-  flags: ScheduleFlags,
-  { columns, color }: ScheduleCommandContext,
-): string {
-  const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
-  switch (flags.format) {
-    case "csv":
-      return formatCsv(analysis.schedule.lists);
-    case "pytorch":
-      return formatTorchCsv(analysis.schedule.lists);
-    case "json": {
-      const record = scheduleRecord(analysis);
-      return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
-    }
-    case "svg":
-      return formatSvg(analysis);
-    case "grid":
-      return heading(analysis, bound) + "\n" +
-        formatGrid(analysis, {
-          columns: Math.max(COLUMNS_MIN, columns ?? 120),
-          color: color === true && flags.out === undefined,
-        }) +
-        longestBubbles(analysis).map((line) => `${line}\n`).join("");
-  }
-}
-
-function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
-  const limit = options.activationLimit ?? schedule.workers;
-  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
-}
-
-/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
-function inWords(placement: Schedule["placement"]): string {
-  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
-    held.map(({ stage }) => stage).join("+")
-  );
-  const more = placement.length > PLACES_SHOWN ? " …" : "";
-  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
-}
-
-function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
-  const { name, workers, stages, microBatches, placement } = schedule;
-  const line = `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches, ` +
-    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
-  if (bound === undefined) return `${line}\n`;
-  const gap = shortNumber(100 * (makespan / bound - 1));
-  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
-    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
 }
 
 function listing({ format }: ScheduleFlags): string {

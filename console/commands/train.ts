@@ -8,17 +8,14 @@ import { train, type TrainOptions } from "../../actors/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import { printError } from "../print.ts";
+import { checkpointConfig } from "../train/checkpoint_config.ts";
 import { digitsTask } from "../train/digits_task.ts";
 import { consoleReport, jsonReport } from "../train/report.ts";
+import { runOptions } from "../train/run_options.ts";
 import type { Task } from "../train/task.ts";
 import { textTask } from "../train/text_task.ts";
 import { TRAIN_SYNTAX } from "../train/train_flags.ts";
-import {
-  checkpointConfig,
-  readTrainFlags,
-  runOptions,
-  type TrainRequest,
-} from "../train/train_request.ts";
+import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
 
 /** URL of the module that trains: what a journal knows the program by. */
 export const TRAIN_MODULE = import.meta.url;

@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { readTrainFlags, runOptions } from "../../../console/train/train_request.ts";
+import { rememberedFlags } from "../../../console/train/checkpoint_config.ts";
+import { runOptions } from "../../../console/train/run_options.ts";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
 
 /** The options of a run with these flags. */
@@ -81,9 +83,9 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +
     "--recompute-interval 2 --emulate-link 1,1 --schedule chimera --workers 4 --pipelines 2";
-  const { remembered } = await readTrainFlags(given.split(" "));
+  const remembered = rememberedFlags((await readTrainFlags(given.split(" "))).flags);
   const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
-  const kept = Object.fromEntries(names.map((name) => [name, remembered[name as "clip"]]));
+  const kept = Object.fromEntries(names.map((name) => [name, remembered[name]]));
   assert.deepEqual(JSON.parse(JSON.stringify(kept)), {
     replicas: 2,
     clip: 1,

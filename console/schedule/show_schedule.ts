@@ -1,0 +1,82 @@
+/**
+ * A schedule that was measured, in each format of `troupe schedule`.
+ *
+ * @module
+ */
+
+import { COLUMNS_MIN, formatGrid } from "../../schedules/pictures/grid.ts";
+import { shortNumber } from "../../schedules/pictures/ticks.ts";
+import {
+  type Analysis,
+  formatCsv,
+  formatSvg,
+  formatTorchCsv,
+  longestBubbles,
+  makespanLowerBound,
+  type Schedule,
+  scheduleRecord,
+} from "../../schedules/mod.ts";
+import type { ScheduleFlags } from "./schedule_command_flags.ts";
+
+/** The workers whose stages are named where a bound holds for a placement. */
+const PLACES_SHOWN = 8;
+
+/** Where it is shown. */
+export interface Terminal {
+  /** Its columns; 120 unless given. */
+  readonly columns?: number | undefined;
+  /** Whether it shows colours; false unless given. */
+  readonly color?: boolean | undefined;
+}
+
+/** A schedule as `--format` says. */
+export function showSchedule(
+  analysis: Analysis,
+  flags: ScheduleFlags,
+  { columns, color }: Terminal,
+): string {
+  const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
+  switch (flags.format) {
+    case "csv":
+      return formatCsv(analysis.schedule.lists);
+    case "pytorch":
+      return formatTorchCsv(analysis.schedule.lists);
+    case "json": {
+      const record = scheduleRecord(analysis);
+      return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
+    }
+    case "svg":
+      return formatSvg(analysis);
+    case "grid":
+      return heading(analysis, bound) + "\n" +
+        formatGrid(analysis, {
+          columns: Math.max(COLUMNS_MIN, columns ?? 120),
+          color: color === true && flags.out === undefined,
+        }) +
+        longestBubbles(analysis).map((line) => `${line}\n`).join("");
+  }
+}
+
+function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {
+  const limit = options.activationLimit ?? schedule.workers;
+  return Number(makespanLowerBound(schedule, costs, limit).toPrecision(12));
+}
+
+/** The stages of the first few workers: "stages 0+7, 1+6, 2+5, 3+4 on workers 0 to 3". */
+function inWords(placement: Schedule["placement"]): string {
+  const shown = placement.slice(0, PLACES_SHOWN).map((held) =>
+    held.map(({ stage }) => stage).join("+")
+  );
+  const more = placement.length > PLACES_SHOWN ? " …" : "";
+  return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
+}
+
+function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
+  const { name, workers, stages, microBatches, placement } = schedule;
+  const line = `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches, ` +
+    `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
+  if (bound === undefined) return `${line}\n`;
+  const gap = shortNumber(100 * (makespan / bound - 1));
+  return `${line}\nno order of this placement (${inWords(placement)}) takes less than ` +
+    `${shortNumber(bound)}: the gap is at most ${gap} %\n`;
+}

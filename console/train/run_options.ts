@@ -1,0 +1,65 @@
+/**
+ * A run's options, as the flags say.
+ *
+ * @module
+ */
+
+import type { TrainOptions } from "../../actors/run/options/train_options.ts";
+import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
+import type { TrainRequest } from "./train_request.ts";
+
+/**
+ * The part of a run's options that the flags decide alone: all but the model and its data.
+ *
+ * @param program URL of the module that trains, which a journal wants to know.
+ */
+export function runOptions(
+  { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
+  program?: string,
+): Omit<TrainOptions, "model" | "data"> {
+  return {
+    steps: flags.steps,
+    microBatches,
+    workers: flags.workers,
+    schedule,
+    scheduleOptions: scheduleOptionsOf(flags),
+    policy: flags.policy,
+    replicas: flags.replicas,
+    sync: flags.sync,
+    reduce: flags.reduce,
+    bucketSize: flags["bucket-size"],
+    coarsening: flags.coarsening,
+    link: flags["emulate-link"],
+    precision: flags.precision,
+    lossScale: flags["loss-scale"],
+    clip: flags.clip,
+    dropLast: flags["drop-last"],
+    device: flags.device,
+    runtime: flags.runtime,
+    isolation: flags.isolation,
+    journal: flags.journal === undefined ? undefined : {
+      path: flags.journal,
+      payloads: flags["journal-messages"],
+      configuration: { train: args },
+      program: program === undefined ? [] : [program],
+      whenFull: flags["journal-full"],
+    },
+    retries: flags.retries,
+    stallMs: 1000 * flags["stall-timeout"],
+    recompute: flags.recompute,
+    recomputeInterval: flags["recompute-interval"],
+    offload: flags.offload,
+    memoryLimitBytes: flags["memory-limit"],
+    optimizer: {
+      ...ADAMW_DEFAULTS,
+      beta1: flags.beta1,
+      beta2: flags.beta2,
+      weightDecay: flags["weight-decay"],
+    },
+    learningRate: { rate: flags.lr, schedule: flags["lr-schedule"], warmup: flags.warmup },
+    seed: flags.seed,
+    weights: flags.weights,
+    resume: checkpoint,
+  };
+}

@@ -17,23 +17,23 @@ export interface InFlightOptions {
   readonly eagerStages: readonly number[];
 }
 
-/** A Dispatch or StepBucket to itself, a LinkDue, a Report. */
-const OWN_MESSAGES = 3;
-
 /**
  * The most messages that can wait for a worker, in both lanes.
  *
  * - A micro-batch in flight is one message somewhere: an Inject or Activation on its way forward, a
  *   Gradient on its way back, or the two halves of one. In an evaluation it is one, too.
- * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and
- *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight, as a
- *   step begins with its first, and a Drain. Connect and Save come while nothing else is asked.
  * - For each stage copy held here, parts of all-reduces. In any algorithm a rank gets at most one
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
  *   2(p − 1). No rank starts a chunk before that which lies {@linkcode CHUNKS_UNDER_WAY} behind it is
  *   complete there, for which this copy must have taken as many parts as may then come of the new
- *   one. Of a step that was aborted while stages reduced early, as many may still wait.
- * - The gradient of the other end of each tie.
+ *   one. Beside them, the gradient of the other end of each tie. Of a step that was aborted while
+ *   stages reduced early, as many may still wait.
+ * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and
+ *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight, as a
+ *   step begins with its first, and a Drain. Connect and Save come while nothing else is asked.
+ * - A Dispatch or StepBucket to itself, a LinkDue, a Report.
+ *
+ * Where no stage reduces early, no part comes before the last backward of all workers.
  *
  * @example A worker of 1F1B holds at most what is in flight, and a few messages more
  * ```ts
@@ -42,25 +42,27 @@ const OWN_MESSAGES = 3;
  * const copies = [[{ stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 }]];
  * const worker = { held: [{ copy: copies[0]![0]! }], copies, ties: [[]], halves: 1 } as const;
  * const options = { injectionLimit: 4, eagerStages: [] };
- * assert.equal(mailboxBound({ ...worker, updates: "flush" }, options), 4 + 3 + 3);
- * assert.equal(mailboxBound({ ...worker, updates: "every-backward" }, options), 4 + 5 + 3);
+ * assert.equal(mailboxBound({ ...worker, updates: "flush" }, options), 4 + 1 + 2);
+ * assert.equal(mailboxBound({ ...worker, updates: "every-backward" }, options), 4 + 5 + 2);
  * ```
  */
 export function mailboxBound(
-  { held, copies, ties, halves, updates }:
-    & Pick<
-      WorkerInit,
-      "copies" | "ties" | "halves" | "updates"
-    >
-    & { readonly held: readonly Pick<WorkerInit["held"][number], "copy">[] },
+  { held, copies, ties, halves, updates, link }: BoundedWorker,
   { injectionLimit, eagerStages }: InFlightOptions,
 ): number {
-  const { isFlushed } = UPDATE_POLICIES[updates];
-  const orders = isFlushed ? eagerStages.length + 3 : injectionLimit + 1;
-  const aborted = eagerStages.length > 0 ? 1 : 0;
+  const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
+  const begins = isFlushed ? 1 : injectionLimit;
+  const computing = halves * injectionLimit + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
-    return sum + (1 + aborted) * (CHUNKS_UNDER_WAY * chunkParts + ties[stage]!.length);
+    return sum + CHUNKS_UNDER_WAY * chunkParts + ties[stage]!.length;
   }, 0);
-  return halves * injectionLimit + orders + OWN_MESSAGES + parts;
+  const ending = isFlushed ? (early > 0 ? 2 : 1) * parts + early + 2 : 1;
+  const own = 2 + (link ? 1 : 0);
+  return own + (isFlushed && early === 0 ? Math.max(computing, ending) : computing + ending);
 }
+
+/** What of a worker its bound follows from. */
+export type BoundedWorker =
+  & Pick<WorkerInit, "copies" | "ties" | "halves" | "updates" | "link">
+  & { readonly held: readonly Pick<WorkerInit["held"][number], "copy">[] };

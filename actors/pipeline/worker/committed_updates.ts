@@ -23,79 +23,94 @@ interface StepEnd {
 /** What belongs to one step and comes from another worker. */
 type Part = Extract<PeerMessage, { round: number }>;
 
+/** What a worker knows of its steps. */
+interface Commits {
+  readonly worker: Worker;
+  /** The end of the step under way, or of the last one. */
+  end: StepEnd | undefined;
+  /** Parts of a step that has not begun here. */
+  early: Part[];
+}
+
 /** Opens the updates of a worker that commits its steps with all others. */
 export function openCommittedUpdates(worker: Worker): WeightUpdater {
-  const { init, copies, activity } = worker, addends = mostAddends(worker);
-  let end: StepEnd | undefined;
-  const vote = async (copy: OpenCopy) => {
-    const isSafe = await copy.kernels.checkGradients(addends);
-    tell(worker, { type: "GradientsReady", stage: copy.stage, isSafe });
-    if (end!.backwardsMissing.values().every((missing) => missing === 0)) {
-      worker.state = "reducing";
-    }
-  };
-  const endStep = () => {
-    for (const { kernels } of copies.all) kernels.zeroGradients();
-    reportStep(worker, worker.steps[0]!, []);
-    worker.steps = [];
-    worker.policy = undefined;
-    worker.state = "idle";
-  };
-  const endWhenStepped = () => {
-    if (end!.sync.isStepped) endStep();
-  };
-  /** Takes what belongs to the step under way, and drops what is left of one that was aborted. */
-  const receivePart = (part: Part): Promise<void> | void => {
-    const round = end?.round ?? 0;
-    if (part.round > round) {
-      throw new Error(`Cannot take a part of round ${part.round}: it must have begun`);
-    }
-    if (part.round < round || worker.state === "idle") return;
-    const { stage, rank } = part;
-    return activity.run(
-      `reduce ${stage}`,
-      () =>
-        part.type === "ReducePart"
-          ? end!.sync.receive(stage, rank, part.part)
-          : end!.sync.receiveTie(stage, rank, part.name, part.values),
-    );
-  };
-  const begin = async (
-    { round, share, policy, lossScales }: Extract<WorkerMessage, { type: "Begin" }>,
-  ) => {
-    const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
-    const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
-    end = { round, sync: openStepSync(worker, round), backwardsMissing };
-    worker.steps = [{ round, first: 0, share, lossScales }];
-    worker.policy = restorePolicy(policy ?? init.policy);
-    worker.state = "computing";
-    for (const copy of copies.all) if (countOf(copy) === 0) await vote(copy);
-    dispatch(worker);
-  };
+  const { activity } = worker, commits: Commits = { worker, end: undefined, early: [] };
+  const sync = () => commits.end!.sync;
   return {
     ageOf: () => 0,
     async afterBackward(copy, _microBatch, part) {
-      const missing = end!.backwardsMissing.get(copy)! - part;
-      end!.backwardsMissing.set(copy, missing);
-      if (missing === 0) await vote(copy);
+      const { backwardsMissing } = commits.end!, missing = backwardsMissing.get(copy)! - part;
+      backwardsMissing.set(copy, missing);
+      if (missing === 0) await vote(commits, copy);
     },
     handlers: {
-      Begin: begin,
-      Reduce: ({ stages }) => activity.run(`reduce ${stages}`, () => end!.sync.reduce(stages)),
-      ReducePart: receivePart,
-      TieGradient: receivePart,
+      Begin: (message) => begin(commits, message),
+      Reduce: ({ stages }) => activity.run(`reduce ${stages}`, () => sync().reduce(stages)),
+      ReducePart: (part) => receivePart(commits, part),
+      TieGradient: (part) => receivePart(commits, part),
       Commit({ update, learningRate, gradientScale }) {
         worker.state = "committing";
-        end!.sync.commit(update, learningRate, gradientScale);
-        endWhenStepped();
+        sync().commit(update, learningRate, gradientScale);
+        if (sync().isStepped) endStep(commits);
       },
-      Abort: endStep,
+      Abort: () => endStep(commits),
       async StepBucket() {
-        await activity.run("optimizer", () => end!.sync.stepBucket());
-        endWhenStepped();
+        await activity.run("optimizer", () => sync().stepBucket());
+        if (sync().isStepped) endStep(commits);
       },
     },
   };
+}
+
+async function begin(
+  commits: Commits,
+  { round, share, policy, lossScales }: Extract<WorkerMessage, { type: "Begin" }>,
+): Promise<void> {
+  const { worker, early } = commits, { init, copies } = worker;
+  const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
+  const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
+  commits.end = { round, sync: openStepSync(worker, round), backwardsMissing };
+  commits.early = [];
+  worker.steps = [{ round, first: 0, share, lossScales }];
+  worker.policy = restorePolicy(policy ?? init.policy);
+  worker.state = "computing";
+  for (const copy of copies.all) if (countOf(copy) === 0) await vote(commits, copy);
+  for (const part of early) await receivePart(commits, part);
+  dispatch(worker);
+}
+
+/** A copy has all its gradients. */
+async function vote({ worker, end }: Commits, { kernels, stage }: OpenCopy): Promise<void> {
+  const isSafe = await kernels.checkGradients(mostAddends(worker));
+  tell(worker, { type: "GradientsReady", stage, isSafe });
+  if (end!.backwardsMissing.values().some((missing) => missing > 0)) return;
+  worker.state = "reducing";
+}
+
+/** Takes what belongs to the step under way: keeps what is early, and drops what is left of a step
+ * that was aborted. */
+function receivePart(commits: Commits, part: Part): Promise<void> | void {
+  const { worker, end, early } = commits, round = end?.round ?? 0;
+  if (part.round > round) return void early.push(part);
+  if (part.round < round || worker.state === "idle") return;
+  const { sync } = end!, { stage, rank } = part;
+  return worker.activity.run(
+    `reduce ${stage}`,
+    () =>
+      part.type === "ReducePart"
+        ? sync.receive(stage, rank, part.part)
+        : sync.receiveTie(stage, rank, part.name, part.values),
+  );
+}
+
+/** All buckets have been stepped, or none is. */
+function endStep({ worker }: Commits): void {
+  for (const { kernels } of worker.copies.all) kernels.zeroGradients();
+  const [step] = worker.steps;
+  worker.steps = [];
+  worker.policy = undefined;
+  worker.state = "idle";
+  reportStep(worker, step!, []);
 }
 
 /** The most gradients that are added to one: those of all copies, and of both ends of a tie. */

@@ -183,11 +183,13 @@ Deno.test("explore tells by its exit code how it ended, and its failure replays"
     assert.match(again.stdout, /it failed as then: they came as/);
     const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
     assert.match(stuck.stdout, /"system" waits for "mute" to answer "Why"/);
+    const asynchronous = await troupe(0, "explore", "pipedream", "--seeds", "10");
+    assert.match(asynchronous.stdout, /^10 runs, .*\n1 end:\n {2}10 × .*weightsHash/);
     const faulty = ["--seeds", "40", "--faults", "crash-before,site"];
     const lost = await troupe(0, "explore", "1f1b", ...faulty);
     assert.match(lost.stdout, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
     for (
-      const args of [["pipedream"], ["nowhere.ts"], ["1f1b", "--faults", "rain"], [
+      const args of [["pipedreams"], ["nowhere.ts"], ["1f1b", "--faults", "rain"], [
         "1f1b",
         "--strategy",
         "dfs",

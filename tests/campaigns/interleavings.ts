@@ -1,7 +1,9 @@
 /**
  * Orders and crashes of actors that wait for answers: a correct two-phase commit must never fail,
- * one with a planted bug must be found out by every strategy, and training whose supervisor crashes
- * before or after any of its steps must end with weights or with that crash, never in a deadlock.
+ * one with a planted bug must be found out by every strategy, training whose supervisor crashes
+ * before or after any of its steps must end with weights or with that crash, never in a deadlock, and
+ * PipeDream and PipeDream-2BW must end with the serial weights in any order, or under faults of any
+ * kind with a clear report.
  *
  * @module
  */
@@ -13,6 +15,7 @@ import { rehearsal } from "../../actors/rehearsal/rehearsal.ts";
 import {
   delay,
   explore,
+  type FaultKind,
   fifo,
   pct,
   portfolio,
@@ -37,7 +40,27 @@ const SEARCH_RUNS = 500;
 /** Steps of training before which the supervisor crashes. */
 const CRASH_STEPS = 150;
 
-const SCHEDULES = ["1f1b", "chimera", "hanayo", "message-driven", "zb-h1"];
+const SCHEDULES = [
+  "1f1b",
+  "chimera",
+  "hanayo",
+  "message-driven",
+  "zb-h1",
+  "pipedream",
+  "pipedream-2bw",
+];
+
+/** Without flushes: orders of each plan, and orders with faults of each kind. */
+const UNFLUSHED_RUNS = 1000;
+
+const FAULTS: readonly FaultKind[] = [
+  "crash-before",
+  "crash-amid",
+  "crash-after",
+  "stall",
+  "slow-edge",
+  "site",
+];
 
 interface Count {
   cases: number;
@@ -94,6 +117,37 @@ async function training(count: Count, seed: number): Promise<void> {
   }
 }
 
+async function unflushed(count: Count, seed: number): Promise<void> {
+  for (const schedule of ["pipedream", "pipedream-2bw"]) {
+    for (const kind of [undefined, ...FAULTS]) {
+      const configuration: RehearsalPlan = {
+        schedule,
+        steps: 4,
+        pauseEvery: 2,
+        mayLose: kind !== undefined,
+      };
+      let survived = 0;
+      for (let run = 0; run < UNFLUSHED_RUNS; run++) {
+        const strategy = [random, () => pct(3), pos][run % 3]!(),
+          start = { run, expectedSteps: 500 };
+        const faults = kind && { kinds: [kind], rate: 0.003 };
+        const options = {
+          seed: seed + run,
+          strategy,
+          configuration,
+          start,
+          ...faults && { faults },
+        };
+        const { failure } = await simulate(options, rehearsal);
+        if (!failure || failure.name === "InjectedCrash") survived++;
+        else print(`${schedule}, ${kind}, seed ${seed + run}: ${JSON.stringify(failure)}`);
+      }
+      const what = kind ? `under ${kind}` : "in any order";
+      report(count, `${schedule} ${what}, with its weights or a report`, UNFLUSHED_RUNS, survived);
+    }
+  }
+}
+
 if (import.meta.main) {
   const flags = parseArgs(Deno.args, {
     string: ["cases", "seed"],
@@ -102,6 +156,7 @@ if (import.meta.main) {
   const count = { cases: 0, survived: 0 }, seed = Number(flags.seed);
   await commits(count, Number(flags.cases), seed);
   await training(count, seed);
+  await unflushed(count, seed);
   print(`interleavings: ${count.cases} cases, ${count.survived} survived`);
   Deno.exit(count.survived === count.cases ? 0 : 1);
 }

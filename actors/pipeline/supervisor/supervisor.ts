@@ -253,6 +253,7 @@ function drainHandlers(supervisor: Supervisor): Some {
       };
       isTold = false;
       supervisor.state = "draining";
+      supervisor.pause = "a drain";
       drainWhenBegun();
     },
     Drained: () => supervisor.drained(),

@@ -96,12 +96,40 @@ const PACKAGE = {
   sha256: "3f8d468ffef4a28af6de81837d3816df4d7dcb15afa844b41fd18e59f6a47938",
 };
 
-async function instantiate(): Promise<OrtModule> {
-  const module = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
-  checkPackage(PACKAGE, new URL("../", module));
+/** What emscripten's factory takes, as far as it is used. */
+interface FactoryOptions {
+  readonly numThreads: number;
+  /** Makes the instance in place of the factory, which would compile the module again. */
+  instantiateWasm(
+    imports: WebAssembly.Imports,
+    receive: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
+  ): object;
+}
+
+type Factory = (options: FactoryOptions) => Promise<OrtModule>;
+
+let compiled: Promise<{ factory: Factory; module: WebAssembly.Module }> | undefined;
+
+/** Once for the isolate: of one module each device has an instance, and so a heap, of its own. */
+async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module }> {
+  const script = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  checkPackage(PACKAGE, new URL("../", script));
+  const bytes = await Deno.readFile(new URL("ort-wasm-simd-threaded.wasm", script));
   const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");
-  return await (factory as (options: { numThreads: number }) => Promise<OrtModule>)({
+  return { factory: factory as Factory, module: await WebAssembly.compile(bytes) };
+}
+
+async function instantiate(): Promise<OrtModule> {
+  const { factory, module } = await (compiled ??= compile().catch((error) => {
+    compiled = undefined;
+    throw error;
+  }));
+  return await factory({
     numThreads: 1,
+    instantiateWasm(imports, receive) {
+      receive(new WebAssembly.Instance(module, imports), module);
+      return {};
+    },
   });
 }
 

@@ -104,6 +104,12 @@ export type Reply<R = unknown> = (
   options?: { transfer?: readonly ArrayBuffer[] },
 ) => void;
 
+/** How a message is handed on. */
+export interface ForwardOptions<M extends Message> {
+  /** What this actor gets, in the control lane, when the message has been handled there. */
+  readonly receipt?: M;
+}
+
 /** Asks an actor; see {@linkcode Context.ask}. */
 export interface AskCall {
   /** A question whose answer is declared with it, by {@linkcode Ask}. */
@@ -183,6 +189,14 @@ export interface Context<M extends Message, A = Answers<M>> {
 
   /** Answers the message being handled; does nothing when nobody asked. */
   reply(value: A, options?: { transfer?: readonly ArrayBuffer[] }): void;
+
+  /**
+   * Hands the message being handled on to another actor, as if its sender had sent it there: a
+   * question is answered from there.
+   *
+   * @throws {TypeError} when `to` is no reference, or no message is being handled.
+   */
+  forward(to: ActorRef<M>, options?: ForwardOptions<M>): void;
 
   /** Takes the answer out of this step: the function returned may be called in a later one. */
   deferReply(): Reply<A>;

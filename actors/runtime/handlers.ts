@@ -7,6 +7,9 @@
 import type { Context } from "./context_api.ts";
 import type { Message } from "./types.ts";
 
+/** Names the handler of all messages that have none of their own: of an actor that passes them on. */
+export const OTHERS: unique symbol = Symbol("others");
+
 /** One handler for each message of a protocol; see {@linkcode Message}. */
 export type Handlers<M extends Message> = {
   [K in M["type"]]: (message: Extract<M, { readonly type: K }>) => void | Promise<void>;

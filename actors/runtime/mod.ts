@@ -11,6 +11,7 @@ export {
   type AskCall,
   type AskOptions,
   type Context,
+  type ForwardOptions,
   MAILBOX_CAPACITY,
   type PlaceName,
   type Reply,
@@ -28,7 +29,7 @@ export {
   type Reason,
 } from "./failure.ts";
 export { shouldFail } from "./fault_sites.ts";
-export type { ActorFactory, Handlers } from "./handlers.ts";
+export { type ActorFactory, type Handlers, OTHERS } from "./handlers.ts";
 export type {
   Effect,
   ObservedActor,
@@ -37,6 +38,7 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
+export { type Broadcast, broadcast, type Pool, type Spawner, spawnPool } from "./pool/pool.ts";
 export {
   type ChildSpec,
   childSpec,

@@ -37,6 +37,7 @@ export interface Effect {
     | "send"
     | "ask"
     | "reply"
+    | "forward"
     | "spawn"
     | "spawned"
     | "watch"

@@ -8,13 +8,16 @@ import { BriefMap } from "./brief_map.ts";
 import type { Reason } from "../failure.ts";
 import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "../mailbox/mailbox.ts";
 import { Ring } from "../mailbox/ring.ts";
+import type { OTHERS } from "../handlers.ts";
 import type { ActorRef, Message } from "../types.ts";
 
 /** Serial of the system itself, in isolate 0. */
 export const SYSTEM_SERIAL = 0;
 
 /** Handlers by message type, whatever the protocol. */
-export type AnyHandlers = Readonly<Record<string, (message: Message) => void | Promise<void>>>;
+export type AnyHandlers =
+  & Readonly<Record<string, (message: Message) => void | Promise<void>>>
+  & { readonly [OTHERS]?: (message: Message) => void | Promise<void> };
 
 /** A step under way. */
 export interface Step {

@@ -68,8 +68,9 @@ function limits(
   if (!signal) return { cancel: cancelTimeout };
   const onAbort = () => {
     const { name, message: why } = describeFailure("", "throw", signal.reason).error;
+    const asked = isolate.asks.get(id)?.to ?? to;
     settleAsk(isolate, id, { status: "aborted", name, why });
-    withdraw(isolate, to, { isolate: isolate.number, ask: id });
+    withdraw(isolate, asked, { isolate: isolate.number, ask: id });
   };
   signal.addEventListener("abort", onAbort, { once: true });
   return {
@@ -79,6 +80,16 @@ function limits(
       signal.removeEventListener("abort", onAbort);
     },
   };
+}
+
+/** From now on another actor owes the answer to a question. */
+export function askOther(isolate: Isolate, id: number, to: ActorRef): void {
+  const pending = isolate.asks.get(id);
+  if (!pending) return;
+  pending.to = to;
+  if (!isolate.gone.has(to.isolate)) return;
+  const failure = goneFailure(to.id, isolate.gone.get(to.isolate));
+  settleAsk(isolate, id, { status: "gone", failure });
 }
 
 /** Takes a question back, if nobody has begun to handle it. */

@@ -14,7 +14,7 @@ import { assertMessage } from "../messages.ts";
 import { substream } from "../world/random.ts";
 import { sendMessage } from "../isolate/sending.ts";
 import { snapshot } from "../snapshot.ts";
-import { deferReply } from "./replies.ts";
+import { deferReply, forward } from "./replies.ts";
 import { stopOther } from "./stopping.ts";
 import { cancelTimer, startTimer } from "./timers.ts";
 import type { ActorRef, ActorSpec, Message } from "../types.ts";
@@ -54,7 +54,7 @@ export function createContext<M extends Message>(
 function messagesOf<M extends Message>(
   isolate: Isolate,
   actor: Actor,
-): Pick<Context<M>, "send" | "ask" | "reply" | "deferReply"> {
+): Pick<Context<M>, "send" | "ask" | "reply" | "deferReply" | "forward"> {
   const { observer } = isolate, { ref } = actor;
   return {
     send(to, message, options) {
@@ -69,6 +69,10 @@ function messagesOf<M extends Message>(
       if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
     },
     deferReply: () => deferReply(isolate, actor),
+    forward(to, options = {}) {
+      observer?.did(actor, { kind: "forward", to, value: options.receipt });
+      forward(isolate, actor, to, options);
+    },
   };
 }
 

@@ -5,6 +5,7 @@
  */
 
 import { checkHandlers, isPlain } from "../checks.ts";
+import { OTHERS } from "../handlers.ts";
 import type { AnyHandlers } from "./actor.ts";
 
 /**
@@ -18,14 +19,16 @@ import type { AnyHandlers } from "./actor.ts";
 export function handlersOf(id: string, factory: string, made: unknown): AnyHandlers {
   checkHandlers(id, factory, made);
   if (isPlain(made)) return made as AnyHandlers;
-  const handlers: Record<string, AnyHandlers[string]> = Object.create(null);
+  const others = (made as AnyHandlers)[OTHERS];
+  const handlers: Record<string | symbol, unknown> = Object.create(null);
+  if (others) handlers[OTHERS] = others.bind(made);
   for (let level: object = made; !isRoot(level); level = Object.getPrototypeOf(level)) {
     for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(level))) {
       if (typeof value !== "function" || name in handlers || name in Object.prototype) continue;
       handlers[name] = value.bind(made);
     }
   }
-  return handlers;
+  return handlers as AnyHandlers;
 }
 
 /** The root of all prototypes, whichever realm it is of. */

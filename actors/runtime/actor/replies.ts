@@ -1,13 +1,16 @@
 /**
- * Answers that an actor gives, in the step that was asked or in a later one.
+ * Answers that an actor gives, in the step that was asked or in a later one, or lets another give.
  *
  * @module
  */
 
 import type { Actor } from "./actor.ts";
 import { answer } from "./asks.ts";
-import type { Reply } from "../context_api.ts";
-import type { Isolate } from "../isolate/isolate.ts";
+import type { ForwardOptions, Reply } from "../context_api.ts";
+import { type Isolate, post } from "../isolate/isolate.ts";
+import { sendMessage } from "../isolate/sending.ts";
+import { assertMessage, assertRef } from "../messages.ts";
+import type { ActorRef, Message } from "../types.ts";
 import type { ReplyTo } from "../mailbox/mailbox.ts";
 
 /** Takes over the answer that this step owes. See {@linkcode Context.deferReply}. */
@@ -23,6 +26,29 @@ export function deferReply(isolate: Isolate, actor: Actor): Reply {
     answer(isolate, replyTo, { status: "answered", value }, options?.transfer, letter);
     actor.owed.take(replyTo);
   };
+}
+
+/** Hands the message of this step on to another. See {@linkcode Context.forward}. */
+export function forward(
+  isolate: Isolate,
+  actor: Actor,
+  to: ActorRef,
+  { receipt }: ForwardOptions<Message>,
+): void {
+  const { step, ref } = actor;
+  assertRef("forward", to);
+  if (!step || step.envelope.run) {
+    throw new TypeError(`Cannot forward: "${ref.id}" must be handling a message`);
+  }
+  if (receipt !== undefined) assertMessage("forward", receipt);
+  const { from, lane, message } = step.envelope, { replyTo } = step;
+  if (replyTo) {
+    step.replyTo = undefined;
+    actor.owed.take(replyTo);
+    post(isolate, replyTo.isolate, { kind: "forwarded", ask: replyTo.ask, to });
+  }
+  const told = receipt && { to: ref, message: receipt };
+  sendMessage(isolate, from, to, message, { lane }, replyTo, told);
 }
 
 function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {

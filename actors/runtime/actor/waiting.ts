@@ -11,7 +11,8 @@ import type { Actor, Step } from "./actor.ts";
 /** A question that is not answered yet. */
 export interface PendingAsk {
   readonly from: ActorRef;
-  readonly to: ActorRef;
+  /** Who owes the answer: who was asked, or whom that one handed the question on to. */
+  to: ActorRef;
   readonly type: string;
   readonly timeoutMs: number;
   /** How many questions the asker had asked before. */

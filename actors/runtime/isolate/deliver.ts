@@ -4,7 +4,7 @@
  * @module
  */
 
-import { settleAsk, takeBack } from "../actor/asks.ts";
+import { askOther, settleAsk, takeBack } from "../actor/asks.ts";
 import { chase, suspect } from "../actor/circles.ts";
 import { describeFailure } from "../failure.ts";
 import { noteEnd } from "./gone.ts";
@@ -24,6 +24,8 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       return deliverMessage(isolate, frame);
     case "answer":
       return settleAsk(isolate, frame.ask, frame.outcome, frame.letter);
+    case "forwarded":
+      return askOther(isolate, frame.ask, frame.to);
     case "withdraw":
       return takeBack(isolate, isolate.actors.get(frame.to.serial), frame.question);
     case "chase":

@@ -196,13 +196,24 @@ export interface Contents {
   readonly replyTo?: Envelope["replyTo"];
   readonly timerKey?: Envelope["timerKey"];
   readonly isNotice?: Envelope["isNotice"];
+  readonly receipt?: Envelope["receipt"];
 }
 
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
-  const { lane, from, message, replyTo, timerKey, isNotice } = contents;
+  const { lane, from, message, replyTo, timerKey, isNotice, receipt } = contents;
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
-  const envelope: Envelope = { seq, nth, lane, from, message, replyTo, timerKey, isNotice };
+  const envelope: Envelope = {
+    seq,
+    nth,
+    lane,
+    from,
+    message,
+    replyTo,
+    timerKey,
+    isNotice,
+    receipt,
+  };
   actor.mailbox.push(envelope);
   offer(isolate, actor);
   return envelope;

@@ -8,7 +8,7 @@ import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
 import { type Isolate, post } from "./isolate.ts";
 import { tellOfLetter } from "./subscription.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
+import type { Receipt, ReplyTo } from "../mailbox/mailbox.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { isCloneError } from "../snapshot.ts";
 import type { MessageFrame, Outcome } from "../transports/wire.ts";
@@ -28,9 +28,10 @@ export function sendMessage(
   message: Message,
   options: SendOptions | undefined,
   replyTo?: ReplyTo,
+  receipt?: Receipt,
 ): void {
   const { lane = "data", transfer } = options ?? {};
-  const frame: MessageFrame = { kind: "message", to, from, lane, message, replyTo };
+  const frame: MessageFrame = { kind: "message", to, from, lane, message, replyTo, receipt };
   if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
     return bury(isolate, frame, "malformed");
   }

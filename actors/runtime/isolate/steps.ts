@@ -9,9 +9,14 @@ import { answer } from "../actor/asks.ts";
 import { chaseSuspects } from "../actor/circles.ts";
 import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
+import { OTHERS } from "../handlers.ts";
+import { sendMessage } from "./sending.ts";
 import { type Isolate, offer } from "./isolate.ts";
 import { fail, goOn } from "../actor/lifecycle.ts";
 import { endIfDrained } from "../actor/stopping.ts";
+
+/** How a receipt travels. */
+const CONTROL = { lane: "control" } as const;
 
 /** Runs steps until nobody can do anything. */
 export async function run(isolate: Isolate): Promise<void> {
@@ -74,12 +79,13 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   if (replyTo) actor.owed.set(replyTo, true);
   // It waits no longer, so there is nothing left to cancel.
   if (timerKey !== undefined) actor.timers.delete(timerKey);
-  if (!envelope.run && !Object.hasOwn(actor.handlers, message.type)) {
+  const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
+  if (!envelope.run && !handlers[type]) {
     return crash(isolate, actor, "unknown-message", unknownMessage(actor, message.type));
   }
   const kind = actor.state === "starting" ? "init" : "throw";
   try {
-    const result = envelope.run ? envelope.run() : actor.handlers[message.type]!(message);
+    const result = envelope.run ? envelope.run() : handlers[type]!(message);
     if (result === undefined) settle(isolate, actor, step);
     else {
       Promise.resolve(result).then(
@@ -107,8 +113,9 @@ function settle(isolate: Isolate, actor: Actor, step: NonNullable<Actor["step"]>
 }
 
 function conclude(isolate: Isolate, actor: Actor): void {
-  const { replyTo, wake } = actor.step!;
+  const { replyTo, wake, envelope: { receipt } } = actor.step!;
   leaveStep(isolate, actor);
+  if (receipt) sendMessage(isolate, actor.ref, receipt.to, receipt.message, CONTROL);
   if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") goOn(isolate, actor);
   else offer(isolate, actor);

@@ -17,6 +17,12 @@ export interface ReplyTo {
   readonly ask: number;
 }
 
+/** What somebody gets when a message has been handled. */
+export interface Receipt {
+  readonly to: ActorRef;
+  readonly message: Message;
+}
+
 /** A message in a mailbox. */
 export interface Envelope {
   /** Counts what was enqueued in this isolate, so a lower one is older. */
@@ -33,6 +39,8 @@ export interface Envelope {
   readonly timerKey?: string | undefined;
   /** Set on the notice that the sender, whom the receiver watched, has ended. */
   readonly isNotice?: true | undefined;
+  /** Set when somebody wants to know that it has been handled. */
+  readonly receipt?: Receipt | undefined;
   /** Set on what the runtime itself makes an actor do (start, resume, finish). */
   readonly run?: () => void | Promise<void>;
 }

@@ -8,7 +8,7 @@
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { Subscription } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
+import type { Receipt, ReplyTo } from "../mailbox/mailbox.ts";
 import type { ObserverSpec } from "../observer.ts";
 
 /** Makes an actor in the isolate that gets this. */
@@ -44,6 +44,7 @@ export interface MessageFrame {
   readonly lane: Lane;
   readonly message: Message;
   readonly replyTo?: ReplyTo | undefined;
+  readonly receipt?: Receipt | undefined;
 }
 
 /** How a question ended. */
@@ -90,6 +91,8 @@ export type Frame =
   | MessageFrame
   | AnswerFrame
   | ChaseFrame
+  /** Another actor is to answer a question of the isolate that gets this. */
+  | { readonly kind: "forwarded"; readonly ask: number; readonly to: ActorRef }
   /** A question is taken back, if it still waits. */
   | { readonly kind: "withdraw"; readonly to: ActorRef; readonly question: ReplyTo }
   /** Somebody in isolate `by` wants to know when `ref` ends. */

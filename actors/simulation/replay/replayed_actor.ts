@@ -5,8 +5,10 @@
  * @module
  */
 
+import type { AnyHandlers } from "../../runtime/actor/actor.ts";
 import { errorOf } from "../../runtime/actor/asks.ts";
 import { handlersOf } from "../../runtime/actor/methods.ts";
+import { OTHERS } from "../../runtime/handlers.ts";
 import type {
   ActorFactory,
   ActorRef,
@@ -56,7 +58,7 @@ export class ReplayedActor {
   readonly #questions = new Map<number, Question>();
   readonly #streams = new Map<string, () => number>();
   readonly #cleanups: (() => void | Promise<void>)[] = [];
-  #handlers: Record<string, (message: Message) => unknown> = {};
+  #handlers: AnyHandlers = {};
   #expose: (() => unknown) | undefined;
   #asked = 0;
   /** What was recorded of the step. */
@@ -109,7 +111,7 @@ export class ReplayedActor {
         this.#handlers = handlersOf(this.#self.id, made, handlers);
       } else if (step.type === "finish") {
         for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup();
-      } else await this.#handlers[step.type]?.(message);
+      } else await (this.#handlers[step.type] ?? this.#handlers[OTHERS])?.(message);
     };
     work().catch((error) => this.#thrown = { error }).finally(() => this.#isWorking = false);
   }
@@ -217,6 +219,10 @@ export class ReplayedActor {
           ask(to, value, options?.timeoutMs ?? 0)) as AskCall,
       reply: (value) => this.#takeReply()(value),
       deferReply: () => this.#takeReply(),
+      forward: (to, { receipt } = {}) => {
+        this.#does({ kind: "forward", to, value: receipt });
+        this.#asker = undefined;
+      },
       spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
         this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
         return this.#nextChild() as ActorRef<Message> as ActorRef<T>;

@@ -12,6 +12,7 @@ import { ENDS } from "./contract/ends.ts";
 import { FAMILIES } from "./contract/families.ts";
 import { CROSSINGS, ISOLATE_ENDS } from "./contract/isolates.ts";
 import { MESSAGES } from "./contract/messages.ts";
+import { POOLS } from "./contract/pools.ts";
 import { STOPS } from "./contract/stops.ts";
 import { SUBSCRIPTIONS } from "./contract/subscriptions.ts";
 import { type Place, register } from "./contract/suite.ts";
@@ -23,6 +24,7 @@ const EVERYWHERE = [
   ASKS,
   CIRCLES,
   ENDS,
+  POOLS,
   STOPS,
   SUBSCRIPTIONS,
   FAMILIES,

@@ -13,6 +13,7 @@ import {
 } from "../../../actors/runtime/mod.ts";
 import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
 import { locks } from "../../../actors/runtime/transports/worker/locks.ts";
+import { PROGRAM } from "../../../actors/runtime/transports/worker/worker.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { RECORDER, type RecorderMessage } from "./players.ts";
 
@@ -38,13 +39,13 @@ export async function withSystem(
   assert.deepEqual(await liveWorkers(), []);
 }
 
-/** Names of the workers that live, by the locks they hold. */
+/** Names of the workers of this test file that live, by the locks they hold. */
 export async function liveWorkers(): Promise<string[]> {
   const manager = locks as unknown as {
     query(): Promise<{ held: { name: string }[]; pending: { name: string }[] }>;
   };
   const { held, pending } = await manager.query();
-  return [...held, ...pending].map(({ name }) => name).filter((name) => name.startsWith("troupe"));
+  return [...held, ...pending].map(({ name }) => name).filter((name) => name.startsWith(PROGRAM));
 }
 
 /** The end of an actor, as a promise. */

@@ -13,8 +13,8 @@ import type { WorkerOrders } from "./entry.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
 
-/** Tells the locks of one program from those of another. */
-const PROGRAM = `troupe ${crypto.randomUUID()}`;
+/** Begins the names of the locks of all workers of this program, or of this thread of it. */
+export const PROGRAM = `troupe ${crypto.randomUUID()}`;
 
 /** Isolates in Deno workers. */
 export const WORKER_TRANSPORT: Transport = {

@@ -59,6 +59,7 @@ export const asker: ActorFactory<undefined, AskerMessage> = (ctx) => {
     async Go({ route }) {
       notes.push(await pass(route));
       kept?.("kept");
+      kept = undefined;
     },
     Notes: () => ctx.reply(notes),
   };

@@ -16,6 +16,7 @@ import {
 } from "../../../kernels/mod.ts";
 import {
   backward,
+  compilingOnce,
   drawTokens,
   drawWeights,
   forward,
@@ -38,7 +39,7 @@ async function lossesAndGradients(
   name: (typeof DEVICE_NAMES)[number],
   runs: readonly { model: Model; fields: Batch; weights: Map<string, Float32Array> }[],
 ): Promise<{ losses: number[]; gradients: Map<string, Float32Array> }> {
-  const device = await openDevice(name), losses: number[] = [];
+  const device = compilingOnce(await openDevice(name)), losses: number[] = [];
   let gradients = new Map<string, Float32Array>();
   try {
     for (const [m, { model, fields, weights }] of runs.entries()) {

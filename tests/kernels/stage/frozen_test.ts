@@ -13,7 +13,14 @@ import {
   openReference,
   type StageOptions,
 } from "../../../kernels/mod.ts";
-import { assertSameBits, drawTokens, drawWeights, openStages, train } from "./stage_runs.ts";
+import {
+  assertSameBits,
+  compilingOnce,
+  drawTokens,
+  drawWeights,
+  openStages,
+  train,
+} from "./stage_runs.ts";
 
 const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const MODEL = gpt2(CONFIG, 2);
@@ -42,7 +49,7 @@ async function trained(device: Device, model: Model, options: Partial<StageOptio
 
 for (const name of DEVICE_NAMES) {
   Deno.test(`frozen parameters on ${name} stay as they are and change no other gradient`, async () => {
-    const device = await openDevice(name);
+    const device = compilingOnce(await openDevice(name));
     try {
       const unfrozen = compileModel(MODEL, "cheap");
       const all = await train(await openStages(device, unfrozen, STAGES), BATCHES, "whole");

@@ -16,13 +16,14 @@ import {
   openStage,
   type OptimizerOptions,
   type Precision,
-  RECOMPUTE_POLICIES,
+  type Recompute,
   type Stage,
   type StageOptions,
 } from "../../../kernels/mod.ts";
 import {
   assertSameBits,
   backward,
+  compilingOnce,
   drawTokens,
   drawWeights,
   forward,
@@ -38,7 +39,7 @@ const LOSS_SCALE = 1024;
 async function withDevice<R>(name: DeviceName, use: (device: Device) => Promise<R>): Promise<R> {
   const device = await openDevice(name);
   try {
-    return await use(device);
+    return await use(compilingOnce(device));
   } finally {
     device.close();
   }
@@ -72,7 +73,7 @@ async function losses(stages: readonly Stage[], steps: number, lossScale: number
   return means;
 }
 
-function program(precision: Precision, policy: (typeof RECOMPUTE_POLICIES)[number] = "none") {
+function program(precision: Precision, policy: Recompute = "none") {
   return compileModel(gpt2(CONFIG, SAMPLES), policy, { precision });
 }
 
@@ -92,7 +93,7 @@ for (const name of ["native", "wasm"] as const) {
   });
 }
 
-const WAYS: readonly (readonly [(typeof RECOMPUTE_POLICIES)[number], Partial<StageOptions>])[] = [
+const WAYS: readonly (readonly [Recompute, Partial<StageOptions>])[] = [
   ["none", { backward: "split" }],
   ["cheap", { backward: "whole" }],
   ["full", { backward: "split" }],
@@ -104,17 +105,20 @@ const WAYS: readonly (readonly [(typeof RECOMPUTE_POLICIES)[number], Partial<Sta
 for (const name of DEVICE_NAMES) {
   Deno.test(`recomputation, the split into I and W and the cut into stages change no bit in FP16 on ${name}`, async () => {
     const batches = drawTokens(3, PREDICTIONS, CONFIG.vocab);
-    const run = (policy: (typeof RECOMPUTE_POLICIES)[number], count: number, options = {}) =>
-      withDevice(name, async (device) => {
+    await withDevice(name, async (device) => {
+      const run = async (policy: Recompute, count: number, options = {}) => {
         const stages = await openStages(device, program("fp16", policy), count, options);
         const isSplit = "backward" in options && options.backward === "split";
         return await train(stages, batches, isSplit ? "split" : "whole");
-      });
-    const expected = await run("none", 1);
-    for (const [i, [policy, options]] of (name === "native" ? WAYS : WAYS.slice(1, 3)).entries()) {
-      const received = await run(policy, 1 + i % 4, options);
-      assertSameBits(received, expected, `${policy}, ${JSON.stringify(options)}`);
-    }
+      };
+      const expected = await run("none", 1);
+      for (
+        const [i, [policy, options]] of (name === "native" ? WAYS : WAYS.slice(1, 3)).entries()
+      ) {
+        const received = await run(policy, 1 + i % 4, options);
+        assertSameBits(received, expected, `${policy}, ${JSON.stringify(options)}`);
+      }
+    });
   });
 
   Deno.test(`gradients in FP16 on ${name} are those of FP32 on the reference within 3e-3`, async () => {

@@ -49,6 +49,18 @@ Deno.test("a journal of real threads replays whole to the same weights, and one 
   });
 });
 
+Deno.test("a journal of PipeDream on real threads replays, and one worker alone", async () => {
+  await inFolder(async (folder) => {
+    const journal = join(folder, "run.jsonl");
+    const flags = [...TINY, "--schedule", "pipedream", "--workers", "2", "--steps", "3"];
+    const { last } = await trainJson([...flags, "--journal", journal, "--journal-messages"]);
+    const whole = await troupe(0, "replay", journal);
+    assert.match(whole.stdout, new RegExp(`"weightsHash":"${last.weightsHash}"`));
+    const { stdout } = await troupe(0, "replay", journal, "--actor", "worker-1");
+    assert.match(stdout, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
+  });
+});
+
 Deno.test("a changed journal, another version or a changed actor is refused at the first difference", async () => {
   await inFolder(async (folder) => {
     const journal = join(folder, "run.jsonl"), changed = join(folder, "changed.jsonl");

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { formatTable } from "../../schedules/pictures/table.ts";
 import type { Spread } from "./timing.ts";
 
 /** A figure that must be reached. */
@@ -55,15 +56,12 @@ function cells(row: Row): string[] {
 }
 
 const HEAD = ["", "median", "lowest–highest", "target", "", ""];
-const NUMERIC = [false, true, true, true, false, false];
 
 /** Sections of rows as text for a person. */
 export function table(sections: ReadonlyMap<string, readonly Row[]>): string {
   const bodies = [...sections].map(([title, rows]) => [title, rows.map(cells)] as const);
   const all = [HEAD, ...bodies.flatMap(([, rows]) => rows)];
-  const widths = HEAD.map((_, column) => Math.max(...all.map((row) => row[column]!.length)));
-  const line = (row: readonly string[]) =>
-    row.map((cell, i) => NUMERIC[i] ? cell.padStart(widths[i]!) : cell.padEnd(widths[i]!))
-      .join("  ").trimEnd();
-  return [line(HEAD), ...bodies.flatMap(([title, rows]) => [title, ...rows.map(line)])].join("\n");
+  const [head, ...lines] = formatTable(all, { left: [0, 4, 5] });
+  const shown = bodies.flatMap(([title, rows]) => [title, ...lines.splice(0, rows.length)]);
+  return [head, ...shown].join("\n");
 }

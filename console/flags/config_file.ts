@@ -46,6 +46,18 @@ type Values = Readonly<Record<string, unknown>>;
  * @throws {TypeError} when there is no such file, or a name in it is none of the flags.
  * @throws {SyntaxError} when its text is no JSON, JSONC or TOML.
  * @throws {RangeError} when a value is not what its flag allows.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readConfigFile } from "@troupe/troupe/cli";
+ *
+ * const path = await Deno.makeTempFile({ suffix: ".toml" });
+ * await Deno.writeTextFile(path, "max_steps = 40 # as Hugging Face says it");
+ * const steps = { kind: "integer", aliases: ["max_steps"], help: "optimizer steps" } as const;
+ * assert.deepEqual(readConfigFile(path, { steps }).args, ["--steps=40"]);
+ * await Deno.remove(path);
+ * ```
  */
 export function readConfigFile(path: string, flags: Flags): ConfigFile {
   const record = parseFile(path), where = inOneLine(path);

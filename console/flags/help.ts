@@ -9,7 +9,31 @@ import type { CommandSyntax } from "./command_syntax.ts";
 import type { Flag, Flags } from "./flag.ts";
 import { boundsOf } from "./values.ts";
 
-/** The help of a command: how it is called, what it does, and its flags. */
+/**
+ * The help of a command: how it is called, what it does, and its flags.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { helpOf } from "@troupe/troupe/cli";
+ *
+ * const steps = {
+ *   kind: "integer",
+ *   aliases: ["max_steps"],
+ *   default: 300,
+ *   maximum: 1000,
+ *   help: "optimizer steps",
+ * } as const;
+ * const help = helpOf({
+ *   name: "fit",
+ *   summary: "fits a line",
+ *   usage: ["[flags]"],
+ *   groups: [{ flags: { steps } }],
+ * });
+ * assert.match(help, /^Usage: deno task troupe fit \[flags\]\n\nFits a line\.\n/);
+ * assert.match(help, /--steps N {2}optimizer steps \(300; 1 to 1000; also --max_steps\)$/);
+ * ```
+ */
 export function helpOf({ name, usage, about, summary, groups, notes = [] }: CommandSyntax): string {
   const calls = usage.map((words, i) =>
     `${i === 0 ? "Usage:" : "      "} deno task troupe ${name} ${words}`

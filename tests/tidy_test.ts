@@ -1,10 +1,8 @@
 /** The house rules that a machine can check. */
 
 import assert from "node:assert/strict";
-import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
-
-const ROOT = fileURLToPath(new URL("..", import.meta.url));
+import { dirname, join, posix } from "node:path";
+import { filesBelow, ROOT } from "./repository.ts";
 
 /** Which rooms a room may import; a room may always import itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
@@ -31,9 +29,19 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 const LINES_MAX = 500;
 const MOD_LINES_MAX = 80;
 const EXAMPLE_LINES_MAX = 120;
+const FUNCTION_LINES_MAX = 70;
+const FOLDER_FILES_MAX = 15;
 
 /** Files that a command makes: nobody reads or edits them. */
 const GENERATED = /_pb\.ts$/;
+
+const PATHS = filesBelow(ROOT).filter((path) => path.endsWith(".ts"));
+
+/** What somebody has written, by its path from the root. */
+const SOURCES: ReadonlyMap<string, string> = new Map(
+  PATHS.filter((path) => !GENERATED.test(path))
+    .map((path) => [path, Deno.readTextFileSync(join(ROOT, path))]),
+);
 
 /** The room of a path from the root. */
 function roomOf(path: string): string {
@@ -43,32 +51,21 @@ function roomOf(path: string): string {
   return path.includes("/") ? path.slice(0, path.indexOf("/")) : path;
 }
 
-async function sourceFiles(folder = ""): Promise<string[]> {
-  const files: string[] = [];
-  for await (const { name, isDirectory } of Deno.readDir(join(ROOT, folder))) {
-    const path = folder === "" ? name : `${folder}/${name}`;
-    if (name.startsWith(".") || ["node_modules", "runs", "coverage"].includes(name)) continue;
-    if (isDirectory) files.push(...await sourceFiles(path));
-    else if (name.endsWith(".ts") && !GENERATED.test(name)) files.push(path);
-  }
-  return files.sort();
-}
+const IMPORT = /(?:\bfrom\s*|\bimport\s*\(?\s*)"(\.{1,2}\/[^"]+)"/g;
+const IMPORT_OR_URL = /(?:\bfrom\s*|\bimport\s*\(?\s*|new URL\(\s*)"(\.{1,2}\/[^"]+)"/g;
 
-/** Relative imports of a file, doc comments excluded, as paths from the root. */
-function importsOf(path: string, text: string): string[] {
+/** What a file names by relative paths outside comments, as paths from the root. */
+function namedIn(path: string, text: string, pattern: RegExp): string[] {
   const code = text.replaceAll(/\/\*[\s\S]*?\*\//g, "").replaceAll(/^\s*\/\/.*$/gm, "");
-  const found = code.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*|new URL\(\s*)"(\.{1,2}\/[^"]+)"/g);
-  return [...found].map(([, specifier]) =>
-    relative(ROOT, join(ROOT, dirname(path), specifier!)).replaceAll("\\", "/")
-  );
+  return Array.from(code.matchAll(pattern), ([, name]) => posix.join(dirname(path), name!));
 }
 
-Deno.test("imports run one way: no room reaches into one that it must not know", async () => {
+Deno.test("imports run one way: no room reaches into one that it must not know", () => {
   const wrong: string[] = [];
-  for (const path of await sourceFiles()) {
+  for (const [path, text] of SOURCES) {
     const room = roomOf(path), allowed = MAY_IMPORT[room];
     if (!allowed) continue;
-    for (const target of importsOf(path, await Deno.readTextFile(join(ROOT, path)))) {
+    for (const target of namedIn(path, text, IMPORT_OR_URL)) {
       const to = roomOf(target);
       if (to !== room && !allowed.includes(to)) wrong.push(`${path} imports ${target}`);
     }
@@ -76,17 +73,38 @@ Deno.test("imports run one way: no room reaches into one that it must not know",
   assert.deepEqual(wrong, []);
 });
 
-Deno.test("nothing but tests imports cli.ts", async () => {
-  for (const path of await sourceFiles()) {
+Deno.test("imports of files run in no circle, those of types neither", () => {
+  const imports = new Map(
+    Array.from(SOURCES, ([path, text]) => [path, namedIn(path, text, IMPORT)]),
+  );
+  assert.deepEqual(circleIn(imports), []);
+});
+
+/** Files each of which imports the next, and the last the first, if there are any. */
+function circleIn(imports: ReadonlyMap<string, readonly string[]>): string[] {
+  const left = new Set(imports.keys());
+  const next = (path: string) => imports.get(path)!.find((target) => left.has(target));
+  // Whoever imports nobody that is left is in no circle.
+  for (let before = Infinity; left.size < before;) {
+    before = left.size;
+    for (const path of left) if (next(path) === undefined) left.delete(path);
+  }
+  const walk: string[] = [];
+  let [path] = left;
+  for (; path !== undefined && !walk.includes(path); path = next(path)) walk.push(path);
+  return path === undefined ? [] : walk.slice(walk.indexOf(path));
+}
+
+Deno.test("nothing but tests imports cli.ts", () => {
+  for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/")) continue;
-    const targets = importsOf(path, await Deno.readTextFile(join(ROOT, path)));
-    assert.ok(!targets.includes("cli.ts"), `${path} imports cli.ts`);
+    assert.ok(!namedIn(path, text, IMPORT_OR_URL).includes("cli.ts"), `${path} imports cli.ts`);
   }
 });
 
-Deno.test("files stay short enough to be one idea", async () => {
-  for (const path of await sourceFiles()) {
-    const lines = (await Deno.readTextFile(join(ROOT, path))).split("\n").length - 1;
+Deno.test("files stay short enough to be one idea", () => {
+  for (const [path, text] of SOURCES) {
+    const lines = text.split("\n").length - 1;
     const limit = path === "mod.ts"
       ? MOD_LINES_MAX
       : path.startsWith("examples/")
@@ -96,19 +114,54 @@ Deno.test("files stay short enough to be one idea", async () => {
   }
 });
 
-Deno.test("every source file says in its first lines what it is", async () => {
-  for (const path of await sourceFiles()) {
+Deno.test("functions stay short enough to be seen whole", () => {
+  const long = [...SOURCES].flatMap(([path, text]) => longFunctions(path, text));
+  assert.deepEqual(long, []);
+});
+
+/** Functions with too many lines; what a test file hands to others is a test, of any length. */
+function longFunctions(path: string, text: string): string[] {
+  const found: string[] = [];
+  const look = (
+    node:
+      | Deno.lint.FunctionDeclaration
+      | Deno.lint.FunctionExpression
+      | Deno.lint.ArrowFunctionExpression,
+  ) => {
+    if (path.startsWith("tests/") && node.parent.type === "CallExpression") return;
+    const [from, to] = node.range, lines = text.slice(from, to).split("\n").length;
+    const line = text.slice(0, from).split("\n").length;
+    if (lines > FUNCTION_LINES_MAX) found.push(`${path}:${line} has ${lines} lines`);
+  };
+  const long: Deno.lint.Rule = {
+    create: () => ({
+      FunctionDeclaration: look,
+      FunctionExpression: look,
+      ArrowFunctionExpression: look,
+    }),
+  };
+  Deno.lint.runPlugin({ name: "tidy", rules: { long } }, path, text);
+  return found;
+}
+
+Deno.test(`a folder has at most ${FOLDER_FILES_MAX} source files on its floor, those of tests aside`, () => {
+  const floors = Map.groupBy(PATHS.filter((path) => !path.startsWith("tests/")), dirname);
+  for (const [folder, { length }] of floors) {
+    assert.ok(length <= FOLDER_FILES_MAX, `${folder} has ${length} files`);
+  }
+});
+
+Deno.test("every source file says in its first lines what it is", () => {
+  for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/") || path.startsWith("compat/")) continue;
-    const text = await Deno.readTextFile(join(ROOT, path));
     assert.ok(text.startsWith("/**"), `${path} must start with a doc comment`);
   }
 });
 
-Deno.test("no source file is unfinished, bound to one machine, or prints past the console room", async () => {
+Deno.test("no source file is unfinished, bound to one machine, or prints past the console room", () => {
   const banned = [/\bTODO\b/, /\bFIXME\b/, /\bXXX\b/, /Deno\.test\.(only|ignore)/, /\/root\//];
-  for (const path of await sourceFiles()) {
+  for (const [path, text] of SOURCES) {
     if (path === "tests/tidy_test.ts") continue;
-    const text = await Deno.readTextFile(join(ROOT, path));
     for (const pattern of banned) assert.doesNotMatch(text, pattern, path);
   }
 });

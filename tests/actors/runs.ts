@@ -8,6 +8,7 @@ import {
   type TokenBatch,
   tokenBatches,
 } from "../../kernels/mod.ts";
+import type { Schedule } from "../../schedules/mod.ts";
 
 /** A model and the data of a run. */
 export interface Sizes extends Gpt2Config {
@@ -77,4 +78,25 @@ export async function outcome(sizes: Sizes, options: Partial<TrainOptions>): Pro
     }
   }
   throw new Error("a run must end with an end event");
+}
+
+/** Which sums of gradients a schedule adds: "8 micro-batches: 2 copies, 00001111, in halves". */
+export function groupingOf({ lists, replicaOf }: Schedule, replicas: number): string {
+  const halves = lists?.some((list) => /\.[01]/.test(String(list))) ?? false;
+  const copies = replicas * new Set(replicaOf).size;
+  return `${replicas * replicaOf.length} micro-batches: ${copies} copies, ${replicaOf.join("")}${
+    halves ? ", in halves" : ""
+  }`;
+}
+
+/** Runs what has the same bits each time only the first time that it is asked for, by its name. */
+export function once<A extends unknown[], T>(
+  run: (name: string, ...rest: A) => Promise<T>,
+): (name: string, ...rest: A) => Promise<T> {
+  const runs = new Map<string, Promise<T>>();
+  return (name, ...rest) => {
+    const known = runs.get(name) ?? run(name, ...rest);
+    runs.set(name, known);
+    return known;
+  };
 }

@@ -4,7 +4,7 @@
  */
 
 import assert from "node:assert/strict";
-import { type SyncStrategy } from "../../../actors/mod.ts";
+import { type SyncStrategy, type TrainOptions } from "../../../actors/mod.ts";
 import {
   analyze,
   B,
@@ -15,7 +15,7 @@ import {
   scheduleNames,
   type ScheduleOptions,
 } from "../../../schedules/mod.ts";
-import { LARGE, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import { groupingOf, LARGE, once, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 
 /** Eight layers: enough for the stages of every schedule on four workers. */
 const DEEP: Sizes = { ...SMALL, layers: 6, microBatches: 8, steps: 5 };
@@ -32,20 +32,16 @@ const CUTS = [
   { sync: "eager-opt", bucketSize: 1000, coarsening: 4 },
 ] as const satisfies { sync: SyncStrategy; bucketSize: number; coarsening: number }[];
 
-/** Which sums of gradients a schedule adds: "8 micro-batches: 2 copies, 00001111, in halves". */
-function groupingOf({ lists, replicaOf }: Schedule, replicas: number): string {
-  const halves = lists?.some((list) => /\.[01]/.test(String(list))) ?? false;
-  const copies = replicas * new Set(replicaOf).size;
-  return `${replicas * replicaOf.length} micro-batches: ${copies} copies, ${replicaOf.join("")}${
-    halves ? ", in halves" : ""
-  }`;
-}
-
 /** Variants of schedules beside their defaults. */
 const VARIANTS: Record<string, Partial<ScheduleOptions>[]> = {
   chimera: [{}, { scale: "doubling" }, { scale: "halving" }],
   "message-driven": [{ order: "fifo" }, { order: "backward-first", pipelineLimit: 3 }],
 };
+
+/** The serial run of a grouping: of any schedule that has it, on however many workers. */
+const serialOf = once((_grouping: string, options: Partial<TrainOptions>) =>
+  outcome(DEEP, { ...options, runtime: "serial" })
+);
 
 for (const workers of [2, 4]) {
   for (const replicas of [1, 2]) {
@@ -58,8 +54,7 @@ for (const workers of [2, 4]) {
           const what = `${name} ${JSON.stringify(scheduleOptions)}`;
           const options = { device, workers, replicas, schedule: name, scheduleOptions } as const;
           const grouping = groupingOf(schedule, replicas);
-          const serial = serials.get(grouping) ??
-            (await outcome(DEEP, { ...options, runtime: "serial" })).bits;
+          const { bits: serial } = await serialOf(grouping, options);
           const cut = CUTS[i % CUTS.length]!;
           const run = await outcome(DEEP, { ...options, ...cut, runtime: "local", link: DELAYS });
           assert.deepEqual(run.bits, serial, what);

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { type TrainOptions } from "../../../actors/mod.ts";
 import { type DeviceName } from "../../../kernels/mod.ts";
-import { LARGE, outcome, SMALL } from "../runs.ts";
+import { LARGE, once, outcome, SMALL } from "../runs.ts";
 
 /** Every policy with every limit and order, for D workers. */
 function policies(workers: number): Pick<TrainOptions, "schedule" | "scheduleOptions">[] {
@@ -41,10 +41,14 @@ function assertPeaks(
   assert.equal(peaks.at(-1), 1);
 }
 
+const serialOf = once((device) =>
+  outcome(SMALL, { device: device as DeviceName, runtime: "serial" })
+);
+
 for (const device of ["native", "wasm"] satisfies DeviceName[]) {
   for (const runtime of ["local", "workers"] as const) {
     Deno.test(`every policy with 1 to 4 workers (${runtime}) has the serial bits and the peaks of its schedule on ${device}`, async () => {
-      const serial = await outcome(SMALL, { device, runtime: "serial" });
+      const serial = await serialOf(device);
       for (const workers of [1, 2, 3, 4]) {
         for (const policy of policies(workers)) {
           const run = await outcome(SMALL, { device, runtime, workers, ...policy });

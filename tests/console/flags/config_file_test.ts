@@ -8,7 +8,9 @@ import {
   bitsOf,
   inFolder,
   refusal,
+  runTroupe,
   someTokens,
+  TINY,
   TINY_MODEL,
   trainJson,
   writeTokens,
@@ -184,4 +186,22 @@ Deno.test("a stranger's checkpoint names no file or folder to open or to write",
       );
     }
     await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
+  }));
+
+Deno.test("a journal of such a run replays without the file, and opens none that it names", () =>
+  inFolder(async (folder) => {
+    const config = join(folder, "run.toml"), journal = join(folder, "run.jsonl");
+    const text = join(folder, "text.txt");
+    await Deno.writeTextFile(
+      text,
+      "It was the best of times, it was the worst of times. ".repeat(9),
+    );
+    await Deno.writeTextFile(config, `text = ${JSON.stringify(text)}\nlr = 0.5\nsteps = 2\n`);
+    const { last } = await trainJson([...TINY, "--config", config, "--journal", journal]);
+    await Deno.remove(config);
+    const unnamed = await runTroupe(["replay", journal]);
+    assert.match(unnamed.stderr, /--text must name the file that the run read/);
+    const { code, stdout, stderr } = await runTroupe(["replay", journal, "--text", text]);
+    assert.equal(code, 0, stderr);
+    assert.ok(stdout.includes(String(last.weightsHash)), stdout);
   }));

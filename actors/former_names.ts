@@ -5,6 +5,7 @@
  */
 
 import type { Message } from "./runtime/mod.ts";
+import type { SupervisorMessage } from "./pipeline/protocol.ts";
 import { type EmulatedLink, openEmulatedLink } from "./pipeline/emulated_link.ts";
 import {
   type MicroBatchShare,
@@ -30,3 +31,6 @@ export const dealOf: typeof shareStep = shareStep;
 
 /** @deprecated Its name is {@linkcode shareMicroBatches}. */
 export const dealMicroBatches: typeof shareMicroBatches = shareMicroBatches;
+
+/** @deprecated It is a part of {@linkcode SupervisorMessage}. */
+export type FromAnyWorker = Extract<SupervisorMessage, { readonly type: "Ready" | "Saved" }>;

@@ -18,6 +18,7 @@ import {
   type StageProgram,
   totalBytes,
 } from "../../kernels/mod.ts";
+import { sumMemory } from "../pipeline/sum_memory.ts";
 import { analyze, parts, type Schedule } from "../../schedules/mod.ts";
 
 /** Bytes of one worker. */
@@ -34,21 +35,6 @@ export function limitedBytes({ device, host }: StageMemory, name: DeviceName): n
 /** All bytes of a pipeline, wherever they lie. */
 export function totalMemory(memory: readonly WorkerMemory[]): number {
   return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
-}
-
-/** The sum of several stages. */
-export function sumMemory(stages: readonly StageMemory[]): StageMemory {
-  const add = <T extends object>(parts: readonly T[]): T =>
-    Object.fromEntries(
-      Object.keys(parts[0]!).map((key) => [
-        key,
-        parts.reduce((sum, part) => sum + (part as Record<string, number>)[key]!, 0),
-      ]),
-    ) as T;
-  return {
-    device: add(stages.map(({ device }) => device)),
-    host: add(stages.map(({ host }) => host)),
-  };
 }
 
 /**

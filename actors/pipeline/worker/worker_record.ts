@@ -7,12 +7,12 @@
 import type { Batch, MessageArray } from "../../../kernels/mod.ts";
 import type { StepPolicy } from "../../../schedules/mod.ts";
 import type { GradientSquares } from "../../commit/gradient_norm.ts";
-import { sumMemory } from "../../run/memory_plan.ts";
 import type { ActorRef, Context } from "../../runtime/mod.ts";
 import type { EmulatedLink } from "../emulated_link.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import type { OpenCopy, StageCopies } from "../stage_copies.ts";
 import type { MicroBatchShare } from "../step_plan.ts";
+import { sumMemory } from "../sum_memory.ts";
 import type { LocalUpdates } from "../update_policy.ts";
 import type { Activity } from "./activity.ts";
 import type { Arrivals } from "./arrivals.ts";

@@ -100,3 +100,10 @@ export function once<A extends unknown[], T>(
     return known;
   };
 }
+
+/** Waits for all of them, also when one fails: no other test may meet what is left of the rest. */
+export async function sideBySide(runs: readonly Promise<unknown>[]): Promise<void> {
+  for (const ended of await Promise.allSettled(runs)) {
+    if (ended.status === "rejected") throw ended.reason;
+  }
+}

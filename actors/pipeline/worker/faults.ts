@@ -27,6 +27,9 @@ export function openFault(fault: WorkerFault | undefined, worker: number): () =>
   };
 }
 
+/** A thread that is terminated sees it between two waits of so many milliseconds. */
+const LOOP_MS = 10;
+
 const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
   throw() {
     throw new Error("a fault was asked for");
@@ -34,7 +37,9 @@ const PERFORM: Readonly<Record<WorkerFault["kind"], () => void>> = {
   exit: () => Deno.exit(3),
   close: () => self.close(),
   loop() {
-    for (;;);
+    // It takes no core from those who find out.
+    const nothing = new Int32Array(new SharedArrayBuffer(4));
+    for (;;) Atomics.wait(nothing, 0, 0, LOOP_MS);
   },
   memory() {
     const hog: unknown[] = [];

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { type Checkpoint, readCheckpoint, train, type TrainOptions } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { batchesOf, type Sizes, SMALL } from "../runs.ts";
+import { batchesOf, sideBySide, type Sizes, SMALL } from "../runs.ts";
 
 /** Eight layers, one for each stage of two waves over two workers. Steps have 4 micro-batches. */
 const SIZES: Sizes = { ...SMALL, layers: 6, microBatches: 4, steps: 4 };
@@ -81,7 +81,7 @@ Deno.test("a checkpoint of every kind of run goes on under every other as the se
         );
         assert.deepEqual(one, other, `${file} of ${from}`);
       }
-      await Promise.all(Object.keys(HOW).map((to) => assertGoesOn(from, to, oracle!, actors!)));
+      await sideBySide(Object.keys(HOW).map((to) => assertGoesOn(from, to, oracle!, actors!)));
     }
   } finally {
     await Deno.remove(folder, { recursive: true });

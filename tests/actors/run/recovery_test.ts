@@ -8,7 +8,7 @@ import { type TrainOptions, type WorkerFault } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { startedProcesses } from "../child_processes.ts";
-import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import { batchesOf, type Outcome, outcome, sideBySide, type Sizes, SMALL } from "../runs.ts";
 
 const SEED = 11;
 
@@ -82,7 +82,7 @@ for (const schedule of ["pipedream", "pipedream-2bw"]) {
           kind: (["exit", "throw", "close"] as const)[n % 3]!,
         })),
     );
-    await Promise.all(runs.map(async (faults) => {
+    await sideBySide(runs.map(async (faults) => {
       const told: string[] = [], announce = (line: string) => void told.push(line);
       const run = await outcome(SIZES, { ...pauses, retries: MOMENTS, faults, announce });
       const what = `${JSON.stringify(faults)}: ${told.join("\n")}`;
@@ -94,16 +94,16 @@ for (const schedule of ["pipedream", "pipedream-2bw"]) {
 
 for (const kind of ["throw", "exit", "close"] as const) {
   Deno.test(`workers that end by ${kind} at ${MOMENTS} random moments change no bit of the run`, async () => {
-    await Promise.all(faultRuns(kind).map((faults) => assertOutlived(kind, { faults })));
+    await sideBySide(faultRuns(kind).map((faults) => assertOutlived(kind, { faults })));
   });
 }
 
 for (const kind of ["exit", "memory", "loop"] as const) {
   Deno.test(`processes that end by ${kind} at ${MOMENTS} random moments change no bit of the run`, async () => {
     // Only what hangs is told by time; a busy machine must not look as if it hung.
-    const limits = { heapLimitMb: 64, ...kind === "loop" && { stallMs: 500 } };
+    const limits = { heapLimitMb: 64, ...kind === "loop" && { stallMs: 1500 } };
     const options = { isolation: "process", ...limits } as const;
-    await Promise.all(
+    await sideBySide(
       faultRuns(kind).map((faults) => assertOutlived(kind, { faults, ...options })),
     );
   });
@@ -116,7 +116,7 @@ async function endedFromOutside(
 ): Promise<void> {
   let told = 0;
   const announce = (line: string) => void (told += Number(line.includes("going on")));
-  await Promise.all(Array.from({ length: RUNS }, async (_, run) => {
+  await sideBySide(Array.from({ length: RUNS }, async (_, run) => {
     const generator = substream(SEED, `moments ${run}`);
     const random = (below: number) => (generator.next() >>> 0) % below;
     const timers = new Set<ReturnType<typeof setTimeout>>();

@@ -6,6 +6,7 @@ import { delay } from "@std/async/delay";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
 import { bitsOf, inFolder, jsonLines, type Line, TINY_MODEL, trainJson } from "../command.ts";
+import { sideBySide } from "../../actors/runs.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { Running, TRAIN } from "../running.ts";
 
@@ -98,7 +99,7 @@ for (const [isolation, runs] of Object.entries(KILLS)) {
       inFolder(async (folder) => {
         const text = "In the beginning was the word. ".repeat(20);
         await Deno.writeTextFile(join(folder, "text.txt"), text);
-        await Promise.all(
+        await sideBySide(
           runs.map((kills, nth) => assertSameAsInPeace(folder, isolation, kills, nth)),
         );
       }),

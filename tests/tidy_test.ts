@@ -4,19 +4,30 @@ import assert from "node:assert/strict";
 import { dirname, join, posix } from "node:path";
 import { filesBelow, ROOT } from "./repository.ts";
 
+/** The rooms that know nothing of training, the lowest first. */
+const GENERAL = ["kernels", "schedules", "actors/runtime"];
+
+/** The rooms of what trains, the lowest first: each may import those before it. */
+const TRAINING = ["actors/commit", "actors/pipeline", "actors/checkpoints", "actors/run"];
+
 /** Which rooms a room may import; a room may always import itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "kernels": [],
   "schedules": [],
   "actors/runtime": [],
   "actors/simulation": ["actors/runtime", "deno.json"],
-  "actors": ["actors/runtime", "actors/simulation", "schedules", "kernels"],
+  "actors/commit": ["schedules", "kernels"],
+  "actors/pipeline": [...GENERAL, "actors/commit"],
+  "actors/checkpoints": ["kernels", "deno.json"],
+  "actors/run": [...GENERAL, ...TRAINING, "actors/simulation", "deno.json"],
+  "actors/rehearsal": [...GENERAL, ...TRAINING, "actors/simulation"],
+  "actors": [...GENERAL, ...TRAINING, "actors/rehearsal"],
   "console": [
-    "actors",
-    "actors/runtime",
+    ...GENERAL,
+    ...TRAINING,
     "actors/simulation",
-    "schedules",
-    "kernels",
+    "actors/rehearsal",
+    "actors",
     "deno.json",
   ],
   "examples": ["mod.ts", "testing.ts"],
@@ -45,9 +56,8 @@ const SOURCES: ReadonlyMap<string, string> = new Map(
 
 /** The room of a path from the root. */
 function roomOf(path: string): string {
-  for (const room of ["actors/runtime", "actors/simulation"]) {
-    if (path.startsWith(`${room}/`)) return room;
-  }
+  const [room, inner, file] = path.split("/");
+  if (room === "actors" && file !== undefined) return `${room}/${inner}`;
   return path.includes("/") ? path.slice(0, path.indexOf("/")) : path;
 }
 

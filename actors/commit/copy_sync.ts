@@ -4,10 +4,13 @@
  * @module
  */
 
-import type { MessageArray } from "../../kernels/mod.ts";
-import type { PeerMessage } from "../pipeline/protocol.ts";
-import type { OpenCopy } from "../pipeline/stage_copies.ts";
-import { openReducer, type ReduceAlgorithm, type Reducer } from "./all_reduce/mod.ts";
+import type { MessageArray, Stage } from "../../kernels/mod.ts";
+import {
+  openReducer,
+  type ReduceAlgorithm,
+  type ReduceMessage,
+  type Reducer,
+} from "./all_reduce/mod.ts";
 
 /** How gradients are added. */
 export interface ReduceOptions {
@@ -38,17 +41,29 @@ export interface SyncOptions extends ReduceOptions {
   readonly dtype: "f32" | "f16";
 }
 
-/** Sends to the worker that holds copy `rank` of a stage; this one included. */
-export type SendPart = (
-  stage: number,
-  rank: number,
-  message: PeerMessage,
-  values: MessageArray | undefined,
-) => void;
+/** Sends a part of an all-reduce to the worker that holds copy `rank` of a stage. */
+export type SendPart = (stage: number, rank: number, part: ReduceMessage) => void;
+
+/** A copy of a stage, with what its gradients are reached by. */
+export interface SyncedCopy {
+  readonly stage: number;
+  /** Its place in the copy order of the stage. */
+  readonly rank: number;
+  readonly kernels: Pick<
+    Stage,
+    | "buckets"
+    | "rangeOf"
+    | "readGradients"
+    | "writeGradients"
+    | "gradientSquares"
+    | "beginStep"
+    | "stepBucket"
+  >;
+}
 
 /** What is still to do for one copy. */
 export interface CopySync {
-  readonly copy: OpenCopy;
+  readonly copy: SyncedCopy;
   readonly ties: readonly TieEnd[];
   /** Ranges of buckets: chunk c covers buckets `first` to `end` − 1. */
   readonly chunks: readonly { readonly first: number; readonly end: number }[];
@@ -67,8 +82,7 @@ export interface CopySync {
 
 /** Opens the all-reduce of one copy for one step. */
 export function openCopySync(
-  round: number,
-  copy: OpenCopy,
+  copy: SyncedCopy,
   { coarsening, size, algorithm, dtype, shared, ties }: SyncOptions,
   send: SendPart,
 ): CopySync {
@@ -89,8 +103,7 @@ export function openCopySync(
     }),
     read: (offset, length) => kernels.readGradients(offset, length),
     write: (offset, values) => kernels.writeGradients(offset, values),
-    send: (to, part) =>
-      send(stage, to, { type: "ReducePart", round, stage, rank: to, part }, part.values),
+    send: (to, part) => send(stage, to, part),
     onComplete: (chunk) => void summed.push(chunk),
   });
   return {

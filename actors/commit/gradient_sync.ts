@@ -11,7 +11,6 @@
  */
 
 import type { MessageArray } from "../../kernels/mod.ts";
-import type { OpenCopy } from "../pipeline/stage_copies.ts";
 import type { ReduceMessage } from "./all_reduce/mod.ts";
 import {
   addTie,
@@ -21,6 +20,7 @@ import {
   type SendPart,
   squaresOf,
   startChunk,
+  type SyncedCopy,
   type SyncOptions,
 } from "./copy_sync.ts";
 import type { GradientSquares } from "./gradient_norm.ts";
@@ -30,7 +30,9 @@ export const CHUNKS_UNDER_WAY = 2;
 
 /** What a synchronisation sends, and whom it tells. */
 export interface SyncPorts {
-  readonly send: SendPart;
+  readonly sendPart: SendPart;
+  /** Sends the gradient of a tied parameter to copy `rank` of the stage of the other one. */
+  sendTie(stage: number, rank: number, name: string, values: MessageArray): void;
   /** A bucket can be stepped: {@linkcode GradientSync.stepBucket} wants to be called in a later
    * step. */
   wake(): void;
@@ -56,7 +58,6 @@ export interface GradientSync {
 
 /** How far it has come. */
 interface Sync {
-  readonly round: number;
   readonly copies: readonly CopySync[];
   readonly ports: SyncPorts;
   readonly squares: Map<string, number>;
@@ -69,14 +70,12 @@ interface Sync {
 
 /** Begins the synchronisation of a step. */
 export function openGradientSync(
-  round: number,
-  copies: readonly OpenCopy[],
+  copies: readonly SyncedCopy[],
   options: SyncOptions,
   ports: SyncPorts,
 ): GradientSync {
   const sync: Sync = {
-    round,
-    copies: copies.map((copy) => openCopySync(round, copy, options, ports.send)),
+    copies: copies.map((copy) => openCopySync(copy, options, ports.sendPart)),
     ports,
     squares: new Map(),
     copiesMissing: copies.length,
@@ -149,8 +148,7 @@ async function sumsComplete(sync: Sync, one: CopySync): Promise<void> {
   for (const { name, other } of ties) {
     const { offset, length } = kernels.rangeOf(name);
     const values = await kernels.readGradients(offset, length);
-    const message = { type: "TieGradient", round: sync.round, rank, ...other, values } as const;
-    sync.ports.send(other.stage, rank, message, values);
+    sync.ports.sendTie(other.stage, rank, other.name, values);
   }
   for (const [name, values] of earlyTies) await takeTie(sync, one, name, values);
   if (ties.length === 0) await reduced(sync, one);

@@ -22,7 +22,7 @@ import {
 import type { Action } from "../../schedules/mod.ts";
 import type { StageCopy } from "./layout.ts";
 import { cut, join } from "./halves.ts";
-import { openStandIn } from "../rehearsal/stand_in.ts";
+import { openStandIn } from "./stand_in.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 
 /** A copy of a stage that is open on this worker. */

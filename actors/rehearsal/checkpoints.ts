@@ -6,7 +6,7 @@
  */
 
 import { type Checkpoint, readCheckpoint } from "../checkpoints/mod.ts";
-import { openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
+import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
 import type { Engine } from "../run/engines/engine.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";
 import { openSerialOf } from "../run/engines/serial_of.ts";

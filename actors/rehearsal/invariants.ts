@@ -13,7 +13,7 @@ import {
 } from "../../schedules/mod.ts";
 import type { EngineOptions } from "../run/engines/engine.ts";
 import type { View, World } from "../simulation/mod.ts";
-import { StandIn } from "./stand_in.ts";
+import { StandIn } from "../pipeline/stand_in.ts";
 import { UPDATE_POLICIES } from "../pipeline/update_policy.ts";
 import type { SupervisorView } from "../pipeline/supervisor/supervisor.ts";
 import type { WorkerView } from "../pipeline/worker/worker.ts";

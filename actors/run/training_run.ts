@@ -5,7 +5,7 @@
  */
 
 import { type Batch, learningRateAt, type StageState } from "../../kernels/mod.ts";
-import { type CheckpointWriter, openCheckpointWriter } from "../checkpoints/checkpoint_writer.ts";
+import { type CheckpointWriter, openCheckpointWriter } from "./checkpoint_writer.ts";
 import { hashWeights } from "../checkpoints/weights.ts";
 import { allSkipped, assertScaled } from "../commit/non_finite.ts";
 import type { StepRequest } from "../pipeline/step.ts";

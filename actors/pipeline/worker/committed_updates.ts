@@ -120,15 +120,22 @@ function mostAddends({ init: { copies, ties } }: Worker): number {
 
 function openStepSync(worker: Worker, round: number): GradientSync {
   const { ctx, init, copies, link, peers } = worker;
-  return openGradientSync(round, copies.all, {
+  const holderOf = (stage: number, rank: number) =>
+    peers!.workers[init.copies[stage]![rank]!.worker]!;
+  return openGradientSync(copies.all, {
     ...init.reduce,
     size: init.copies[0]!.length,
     ties: init.ties,
     dtype: init.stage.precision === "fp16" ? "f16" : "f32",
   }, {
-    send(stage, rank, message, values) {
-      const to = peers!.workers[init.copies[stage]![rank]!.worker]!;
-      link.send(to, message, values ? { transfer: [values.buffer] } : {});
+    sendPart(stage, rank, part) {
+      const message = { type: "ReducePart", round, stage, rank, part } as const;
+      const { values } = part;
+      link.send(holderOf(stage, rank), message, values ? { transfer: [values.buffer] } : {});
+    },
+    sendTie(stage, rank, name, values) {
+      const message = { type: "TieGradient", round, rank, stage, name, values } as const;
+      link.send(holderOf(stage, rank), message, { transfer: [values.buffer] });
     },
     wake: () => ctx.send(ctx.self, { type: "StepBucket" }),
     reduced: (squares) => tell(worker, { type: "Reduced", squares }),

@@ -23,7 +23,7 @@ import { areFinite } from "../../commit/non_finite.ts";
 import type { StageKernels } from "../../pipeline/stage_kernels.ts";
 import { joinStates } from "../../pipeline/stage_states.ts";
 import { openStepPlanner } from "../../pipeline/step_plan.ts";
-import { openStandIn } from "../../rehearsal/stand_in.ts";
+import { openStandIn } from "../../pipeline/stand_in.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 import { stateOf } from "./stage_parameters.ts";
 

@@ -9,7 +9,7 @@ import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervi
 import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker/worker.ts";
 import type { WorkerInit } from "../../../actors/pipeline/worker/worker_init.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
-import { StandIn } from "../../../actors/rehearsal/stand_in.ts";
+import { StandIn } from "../../../actors/pipeline/stand_in.ts";
 import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
 
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;

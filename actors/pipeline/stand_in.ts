@@ -24,7 +24,7 @@ import {
   type StageProgram,
 } from "../../kernels/mod.ts";
 import { openWeightVersions, type WeightVersions } from "../../kernels/stage/weight_versions.ts";
-import type { StageKernels } from "../pipeline/stage_kernels.ts";
+import type { StageKernels } from "./stage_kernels.ts";
 import { shouldFail } from "../runtime/mod.ts";
 
 /** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */

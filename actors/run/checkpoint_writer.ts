@@ -5,12 +5,12 @@
  */
 
 import type { ModelParameter, StageState } from "../../kernels/mod.ts";
-import { writeCheckpoint } from "./write_checkpoint.ts";
-import { removeOld, removeUnfinished } from "./checkpoint_folders.ts";
-import type { Disk } from "./disk.ts";
+import { writeCheckpoint } from "../checkpoints/write_checkpoint.ts";
+import { removeOld, removeUnfinished } from "../checkpoints/checkpoint_folders.ts";
+import type { Disk } from "../checkpoints/disk.ts";
 import { assertFinite } from "../commit/non_finite.ts";
-import type { TrainEvent } from "../run/train_event.ts";
-import type { TrainOptions } from "../run/options/train_options.ts";
+import type { TrainEvent } from "./train_event.ts";
+import type { TrainOptions } from "./options/train_options.ts";
 
 /** What a checkpoint holds, as a step left it; nobody may change it any more. */
 export interface Snapshot {

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { openCheckpointWriter } from "../../../actors/checkpoints/checkpoint_writer.ts";
+import { openCheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
 import { readCheckpoint, train, type TrainEvent, writeCheckpoint } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { batches, RINGS } from "../run/own_layers.ts";
+import { batches, RINGS } from "./own_layers.ts";
 import { batchesOf, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, layers: 1, microBatches: 1, steps: 8 };

@@ -12,10 +12,19 @@ import {
   defineSchedule,
   F,
   type Schedule,
-  scheduleNames,
+  scheduleDefinitions,
   type ScheduleOptions,
 } from "../../../schedules/mod.ts";
-import { groupingOf, LARGE, once, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
+import {
+  fewAtATime,
+  groupingOf,
+  LARGE,
+  once,
+  type Outcome,
+  outcome,
+  type Sizes,
+  SMALL,
+} from "../runs.ts";
 
 /** Eight layers: enough for the stages of every schedule on four workers. */
 const DEEP: Sizes = { ...SMALL, layers: 6, microBatches: 8, steps: 5 };
@@ -23,7 +32,8 @@ const DEEP: Sizes = { ...SMALL, layers: 6, microBatches: 8, steps: 5 };
 /** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
 const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
 
-const SYNCHRONOUS = scheduleNames().filter((name) => !name.startsWith("pipedream"));
+const SYNCHRONOUS = scheduleDefinitions.map(({ name }) => name)
+  .filter((name) => !name.startsWith("pipedream"));
 
 /** How sums are cut and when they start differs from schedule to schedule, and must not show. */
 const CUTS = [
@@ -48,21 +58,21 @@ for (const workers of [2, 4]) {
     Deno.test(`every synchronous schedule on ${workers} workers in ${replicas} replicas has the bits of its serial run and the peaks of its analysis, whatever the delays`, async () => {
       const { microBatches } = DEEP, device = "native";
       const serials = new Map<string, Outcome["bits"]>();
-      for (const [i, name] of SYNCHRONOUS.entries()) {
-        for (const scheduleOptions of VARIANTS[name] ?? [{}]) {
-          const schedule = createSchedule(name, { ...scheduleOptions, workers, microBatches });
-          const what = `${name} ${JSON.stringify(scheduleOptions)}`;
-          const options = { device, workers, replicas, schedule: name, scheduleOptions } as const;
-          const grouping = groupingOf(schedule, replicas);
-          const { bits: serial } = await serialOf(grouping, options);
-          const cut = CUTS[i % CUTS.length]!;
-          const run = await outcome(DEEP, { ...options, ...cut, runtime: "local", link: DELAYS });
-          assert.deepEqual(run.bits, serial, what);
-          assertHeld(schedule, replicas, run, what);
-          serials.set(grouping, serial);
-        }
-      }
-      assertNear(serials);
+      const cases = SYNCHRONOUS.flatMap((name, i) =>
+        (VARIANTS[name] ?? [{}]).map((variant) => ({ name, variant, cut: CUTS[i % CUTS.length]! }))
+      );
+      await fewAtATime(cases, async ({ name, variant: scheduleOptions, cut }) => {
+        const schedule = createSchedule(name, { ...scheduleOptions, workers, microBatches });
+        const what = `${name} ${JSON.stringify(scheduleOptions)}`;
+        const options = { device, workers, replicas, schedule: name, scheduleOptions } as const;
+        const grouping = groupingOf(schedule, replicas);
+        const { bits: serial } = await serialOf(grouping, options);
+        const run = await outcome(DEEP, { ...options, ...cut, runtime: "local", link: DELAYS });
+        assert.deepEqual(run.bits, serial, what);
+        assertHeld(schedule, replicas, run, what);
+        serials.set(grouping, serial);
+      });
+      assertNear(new Map([...serials].sort(([a], [b]) => a < b ? -1 : 1)));
     });
   }
 }

@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { type TrainOptions } from "../../../actors/mod.ts";
 import { type DeviceName } from "../../../kernels/mod.ts";
-import { LARGE, once, outcome, SMALL } from "../runs.ts";
+import { fewAtATime, LARGE, once, outcome, SMALL } from "../runs.ts";
 
 /** Every policy with every limit and order, for D workers. */
 function policies(workers: number): Pick<TrainOptions, "schedule" | "scheduleOptions">[] {
@@ -49,14 +49,15 @@ for (const device of ["native", "wasm"] satisfies DeviceName[]) {
   for (const runtime of ["local", "workers"] as const) {
     Deno.test(`every policy with 1 to 4 workers (${runtime}) has the serial bits and the peaks of its schedule on ${device}`, async () => {
       const serial = await serialOf(device);
-      for (const workers of [1, 2, 3, 4]) {
-        for (const policy of policies(workers)) {
-          const run = await outcome(SMALL, { device, runtime, workers, ...policy });
-          const what = `${workers} workers, ${JSON.stringify(policy)}`;
-          assert.deepEqual(run.bits, serial.bits, what);
-          assertPeaks(policy, workers, SMALL.microBatches, run.peakActivations);
-        }
-      }
+      const cases = [1, 2, 3, 4].flatMap((workers) =>
+        policies(workers).map((policy) => ({ workers, policy }))
+      );
+      await fewAtATime(cases, async ({ workers, policy }) => {
+        const run = await outcome(SMALL, { device, runtime, workers, ...policy });
+        const what = `${workers} workers, ${JSON.stringify(policy)}`;
+        assert.deepEqual(run.bits, serial.bits, what);
+        assertPeaks(policy, workers, SMALL.microBatches, run.peakActivations);
+      });
     });
   }
 

@@ -252,6 +252,57 @@ export interface Context<M extends Message, A = Answers<M>> {
   busy<T>(run: () => T | Promise<T>): Promise<T>;
 
   /**
+   * Waits for what is outside of the actors: a file, a device, the network. It is as when an answer
+   * is waited for: this step pauses and others go on, and what comes of it (data, as journals keep
+   * it) is handed to it in a step of its own. In a simulation it takes no time and must be the same
+   * in every run. Any other `await` holds up all actors of the isolate.
+   *
+   * @throws {TypeError} (as a rejection) outside a step, or when a journal cannot keep what comes.
+   */
+  outside<T>(run: () => T | Promise<T>): Promise<T>;
+
+  /**
+   * Lets the handlers of this actor overlap: while its steps wait for answers or for what is
+   * {@linkcode Context.outside}, it handles further messages, at most `maxSteps` (default: any
+   * number) at once. Its state may have changed whenever it goes on.
+   *
+   * @throws {RangeError} when `maxSteps` is less than 1.
+   *
+   * @example A slow answer that holds up nobody
+   * ```ts
+   * import { type Ask, createSystem } from "@troupe/troupe/actors";
+   * import assert from "node:assert/strict";
+   *
+   * type Cache = { type: "Get"; key: string } & Ask<string>;
+   * const module = `data:text/javascript,export const cache = (ctx) => {
+   *   ctx.reentrant();
+   *   const known = new Map([["a", "1"]]);
+   *   return {
+   *     async Get({ key }) {
+   *       if (!known.has(key)) {
+   *         const load = () => new Promise((resolve) => setTimeout(resolve, 50, "from afar"));
+   *         known.set(key, await ctx.outside(load));
+   *       }
+   *       ctx.reply(known.get(key));
+   *     },
+   *   };
+   * }`;
+   * await using system = createSystem();
+   * const cache = system.spawn<undefined, Cache>(
+   *   { module, export: "cache" },
+   *   undefined,
+   *   { id: "cache" },
+   * );
+   * const order: string[] = [];
+   * await Promise.all(["b", "a"].map(async (key) => {
+   *   order.push(await system.ask(cache, { type: "Get", key }));
+   * }));
+   * assert.deepEqual(order, ["1", "from afar"]);
+   * ```
+   */
+  reentrant(maxSteps?: number): void;
+
+  /**
    * Lets tools look at the state: `read` is called between steps, by invariants, journals and
    * state counts, and must change nothing. What it returns should be small, plain and complete.
    */

@@ -50,7 +50,9 @@ export type { BackOff, RestartLimits } from "./supervision/restarts.ts";
 export { CHILD_SUPERVISOR, type SupervisionMessage } from "./supervision/supervisor.ts";
 export { createSystem } from "./system.ts";
 export {
+  type DeadLetterEvent,
   MAX_DEAD_LETTERS,
+  type SlowStepEvent,
   type Subscription,
   type System,
   type SystemEvent,

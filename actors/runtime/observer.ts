@@ -38,6 +38,7 @@ export interface Effect {
     | "ask"
     | "reply"
     | "forward"
+    | "outside"
     | "spawn"
     | "spawned"
     | "watch"

@@ -34,6 +34,7 @@ export interface World extends
     | "offers"
     | "observer"
     | "load"
+    | "outside"
     | "carry"
     | "breathe"
     | "stopGraceMs"
@@ -70,6 +71,7 @@ export function openSystem(world: World): System {
     ...registry && { network: registry },
     ...transports && { places: transports },
     onDeadLetter: reports.onDeadLetter,
+    onEvent: reports.onEvent,
     onFailure: reports.onFailure,
     onEmpty: () => emptied.resolve(),
   };

@@ -36,15 +36,34 @@ export interface SystemStopOptions extends StopOptions {
   readonly signal?: AbortSignal;
 }
 
-/**
- * What happens in a system, in any of its isolates, that its owner may want to know of.
- *
- * `dead-letter`: nobody will handle a message; `message` is a copy of it, absent where it cannot be
- * copied.
- */
-export type SystemEvent = { readonly type: "dead-letter"; readonly message?: unknown } & {
+/** Nobody will handle a message. */
+export interface DeadLetterEvent {
+  /** Tells it from other events. */
+  readonly type: "dead-letter";
+  /** Whose it was, and why. */
   readonly letter: DeadLetter;
-};
+  /** A copy of the message; absent where it cannot be copied. */
+  readonly message?: unknown;
+}
+
+/** A step has taken as long as the subscriber's limit; told once for each step. */
+export interface SlowStepEvent {
+  /** Tells it from other events. */
+  readonly type: "slow-step";
+  /** Id of the actor. */
+  readonly actor: string;
+  /** The type of its message and what it says it does: `Forward (2F0)`. */
+  readonly handling: string;
+  /** Milliseconds since it began. */
+  readonly forMs: number;
+  /** It is over: it held up its isolate until then, so nobody could tell before. */
+  readonly isOver: boolean;
+  /** Ids of those whose answers it waits for. */
+  readonly waitsFor: readonly string[];
+}
+
+/** What happens in a system, in any of its isolates, that its owner may want to know of. */
+export type SystemEvent = DeadLetterEvent | SlowStepEvent;
 
 /** What a subscriber wants to be told of besides dead letters. */
 export interface Subscription {

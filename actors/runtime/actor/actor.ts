@@ -6,7 +6,8 @@
 
 import { BriefMap } from "./brief_map.ts";
 import type { Reason } from "../failure.ts";
-import { type Envelope, Mailbox, oldestOfEachSender, type ReplyTo } from "../mailbox/mailbox.ts";
+import { Mailbox, oldestOfEachSender } from "../mailbox/mailbox.ts";
+import type { Envelope, ReplyTo, Step } from "../mailbox/envelope.ts";
 import { Ring } from "../mailbox/ring.ts";
 import type { OTHERS } from "../handlers.ts";
 import type { ActorRef, Message } from "../types.ts";
@@ -18,21 +19,6 @@ export const SYSTEM_SERIAL = 0;
 export type AnyHandlers =
   & Readonly<Record<string, (message: Message) => void | Promise<void>>>
   & { readonly [OTHERS]?: (message: Message) => void | Promise<void> };
-
-/** A step under way. */
-export interface Step {
-  readonly envelope: Envelope;
-  /** Questions asked in this step whose answers have not been handed to it. */
-  readonly asks: Set<number>;
-  /** The handler has ended. */
-  isSettled: boolean;
-  /** The actor stopped meanwhile, so how the handler ends no longer matters. */
-  isAbandoned: boolean;
-  /** The question that this step has to answer. */
-  replyTo: ReplyTo | undefined;
-  /** Tells the loop that it need not wait for this step any longer: it ended or it asked. */
-  wake: (() => void) | undefined;
-}
 
 /** A child. */
 export interface Child {
@@ -80,7 +66,12 @@ export interface Actor {
   handlers: AnyHandlers;
   state: "starting" | "ready" | "stopping";
   reason: Reason;
+  /** The step at work, or the one that waits if none may overlap it. */
   step: Step | undefined;
+  /** Most steps under way at once: see {@linkcode Context.reentrant}. */
+  maxSteps: number;
+  /** Steps that wait while others may begin. */
+  readonly parked: Set<Step>;
   isFinishing: boolean;
   /** It handles what has arrived, takes nothing more, and stops then. */
   isDraining: boolean;
@@ -111,6 +102,8 @@ export function createActor(ref: ActorRef, parent: ActorRef | undefined, capacit
     state: "starting",
     reason: "stopped",
     step: undefined,
+    maxSteps: 1,
+    parked: new Set(),
     isFinishing: false,
     isDraining: false,
     doing: "",
@@ -132,7 +125,9 @@ function isSuspended(actor: Actor): boolean {
 export function headOf(actor: Actor): Envelope | undefined {
   if (actor.step && !isSuspended(actor)) return undefined;
   if (actor.step || actor.state !== "ready") return actor.agenda.at(0);
-  return actor.mailbox.head();
+  if (actor.maxSteps === 1) return actor.mailbox.head();
+  // What is under way comes before what has not begun.
+  return actor.agenda.at(0) ?? (mayBegin(actor) ? actor.mailbox.head() : undefined);
 }
 
 /** All that the actor may do next. */
@@ -141,11 +136,21 @@ export function headsOf(actor: Actor): Envelope[] {
   if (actor.step || actor.state !== "ready") {
     return oldestOfEachSender(actor.agenda);
   }
-  return actor.mailbox.heads();
+  if (actor.maxSteps === 1) return actor.mailbox.heads();
+  return [...oldestOfEachSender(actor.agenda), ...mayBegin(actor) ? actor.mailbox.heads() : []];
 }
 
-/** What the actor is doing, for a report. */
-export function describeStep(actor: Actor): string | undefined {
-  const type = actor.step?.envelope.message.type;
-  return type === undefined || actor.doing === "" ? type : `${type} (${actor.doing})`;
+function mayBegin({ parked, maxSteps }: Actor): boolean {
+  return parked.size < maxSteps;
+}
+
+/** All steps that are under way. */
+export function stepsOf({ step, parked }: Actor): Step[] {
+  return step ? [step, ...parked] : [...parked];
+}
+
+/** What the actor is doing in a step, for a report. */
+export function describeStep({ doing }: Actor, step: Step | undefined): string | undefined {
+  const type = step?.envelope.message.type;
+  return type === undefined || doing === "" ? type : `${type} (${doing})`;
 }

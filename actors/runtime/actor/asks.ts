@@ -5,10 +5,11 @@
  */
 
 import type { Actor } from "./actor.ts";
+import type { ReplyTo, Step } from "../mailbox/envelope.ts";
+import { callerOf } from "./current_step.ts";
 import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
 import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "../failure.ts";
 import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { LANES, sendMessage } from "../isolate/sending.ts";
 import { tellOfLetter } from "../isolate/subscription.ts";
@@ -36,7 +37,7 @@ export function ask(
   if (refusal) return Promise.reject(refusal);
   if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
   const id = isolate.nextAsk++;
-  const step = actor?.step;
+  const step = actor && callerOf(actor);
   const asker = actor && step && { actor, step };
   const answer = new Promise((resolve, reject) => {
     isolate.asks.set(id, {
@@ -101,7 +102,7 @@ export function withdraw(isolate: Isolate, to: ActorRef, question: ReplyTo): voi
 export function takeBack(isolate: Isolate, actor: Actor | undefined, question: ReplyTo): void {
   for (const envelope of actor?.mailbox ?? []) {
     const { replyTo } = envelope;
-    if (replyTo?.ask !== question.ask || replyTo.isolate !== question.isolate) continue;
+    if (replyTo?.ask !== question.ask || replyTo?.isolate !== question.isolate) continue;
     actor!.mailbox.remove(envelope);
     return offer(isolate, actor!);
   }
@@ -135,7 +136,7 @@ function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Er
 }
 
 function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | undefined {
-  const { ref, step } = actor;
+  const { ref } = actor, step = callerOf(actor);
   const cannot = `Cannot ask "${to.id}" for "${type}":`;
   if (actor.state === "stopping") {
     return new TypeError(`${cannot} "${ref.id}" must not be stopping`);
@@ -166,7 +167,7 @@ export function settleAsk(
   schedule(isolate, actor, message, pending.to, () => {
     step.asks.delete(id);
     resolve(pending, outcome);
-  });
+  }, step);
 }
 
 function valueOf(outcome: Outcome): unknown {
@@ -196,6 +197,10 @@ export function errorOf(
       return new TypeError(
         `Cannot answer "${from.id}": "${to.id}" must call ctx.reply for "${type}"`,
       );
+    case "failed": {
+      const { name, message } = outcome.failure.error;
+      return Object.assign(new Error(message), { name });
+    }
     case "aborted":
       return new DOMException(outcome.why, outcome.name);
     case "circle": {
@@ -207,8 +212,7 @@ export function errorOf(
 }
 
 /** Ends the questions of an actor that stops, so that its handler can unwind. */
-export function abandonAsks(isolate: Isolate, { ref, step, agenda }: Actor): void {
-  if (!step) return;
+export function abandonAsks(isolate: Isolate, { ref, agenda }: Actor, step: Step): void {
   for (let answer = agenda.shift(); answer; answer = agenda.shift()) answer.run?.();
   for (const id of step.asks) {
     const pending = isolate.asks.take(id);

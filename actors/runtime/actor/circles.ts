@@ -12,16 +12,17 @@
  */
 
 import { type Isolate, post } from "../isolate/isolate.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
+import type { ReplyTo, Step } from "../mailbox/envelope.ts";
 import type { ChaseFrame, MessageFrame } from "../transports/wire.ts";
 import type { ActorRef } from "../types.ts";
-import { type Actor, SYSTEM_SERIAL } from "./actor.ts";
+import { type Actor, stepsOf, SYSTEM_SERIAL } from "./actor.ts";
 import { settleAsk, withdraw } from "./asks.ts";
 
 /** A question has reached an actor, which may wait itself. */
 export function suspect(isolate: Isolate, actor: Actor, frame: MessageFrame): void {
   const { to, from, replyTo } = frame;
-  if (!replyTo || from.serial === SYSTEM_SERIAL || !actor.step?.asks.size) return;
+  const waits = actor.maxSteps === 1 && actor.step && actor.step.asks.size > 0;
+  if (!replyTo || from.serial === SYSTEM_SERIAL || !waits) return;
   const start: ChaseFrame = {
     kind: "chase",
     to,
@@ -45,13 +46,16 @@ export function chase(isolate: Isolate, { to, edge, by, first, path }: ChaseFram
   const actor = isolate.actors.get(to.serial);
   if (!actor || !owes(actor, edge)) return;
   if (isSame(to, by)) {
-    const asked = isolate.asks.get(first.ask)?.to;
+    const { to: asked, asker } = isolate.asks.get(first.ask) ?? {};
+    // Where steps overlap, only the one that owes the answer must not wait.
+    if (actor.maxSteps > 1 && !(asker && isFor(asker.step, edge))) return;
     settleAsk(isolate, first.ask, { status: "circle", path });
     return asked && withdraw(isolate, asked, first);
   }
   // A circle of others is theirs to find.
   if (path.some((ref) => isSame(ref, to))) return;
-  for (const ask of actor.step?.asks ?? []) {
+  const steps = stepsOf(actor).filter((step) => actor.maxSteps === 1 || isFor(step, edge));
+  for (const ask of steps.flatMap(({ asks }) => [...asks])) {
     const next = isolate.asks.get(ask)?.to;
     if (!next) continue;
     const edge = { isolate: isolate.number, ask };
@@ -59,6 +63,11 @@ export function chase(isolate: Isolate, { to, edge, by, first, path }: ChaseFram
     if (next.isolate === isolate.number) chase(isolate, hop);
     else post(isolate, next.isolate, hop);
   }
+}
+
+/** Whether a step handles a question. */
+function isFor({ envelope: { replyTo } }: Step, question: ReplyTo): boolean {
+  return replyTo !== undefined && isSameQuestion(replyTo, question);
 }
 
 /** Whether an actor has a question that it has not answered. */

@@ -6,6 +6,8 @@
 
 import type { Actor } from "./actor.ts";
 import { ask } from "./asks.ts";
+import { callerOf } from "./current_step.ts";
+import { outside } from "./outside.ts";
 import type { AskCall, AskOptions, Context, SpawnOptions } from "../context_api.ts";
 import { describeFailure, type Down } from "../failure.ts";
 import { enqueue, type Isolate } from "../isolate/isolate.ts";
@@ -45,6 +47,18 @@ export function createContext<M extends Message>(
       actor.doing = String(text);
     },
     busy: (run) => isolate.pulse.busy(run),
+    outside(run) {
+      isolate.observer?.did(actor, { kind: "outside" });
+      return outside(isolate, actor, run);
+    },
+    reentrant(maxSteps = Infinity) {
+      if (!(maxSteps >= 1)) {
+        throw new RangeError(
+          `Cannot overlap: the number of steps must be 1 or more, received ${maxSteps}`,
+        );
+      }
+      actor.maxSteps = maxSteps;
+    },
     expose: (read) => expose(isolate, actor, read),
     defer: (cleanup) => void actor.cleanups.push(cleanup),
   };
@@ -66,7 +80,7 @@ function messagesOf<M extends Message>(
       return ask(isolate, ref, actor, to, message, options);
     }) as AskCall,
     reply(value, options) {
-      if (actor.step?.envelope.replyTo) deferReply(isolate, actor)(value, options);
+      if (callerOf(actor)?.envelope.replyTo) deferReply(isolate, actor)(value, options);
     },
     deferReply: () => deferReply(isolate, actor),
     forward(to, options = {}) {

@@ -8,7 +8,8 @@
  * @module
  */
 
-import { type Actor, keyOf } from "./actor.ts";
+import { type Actor, keyOf, stepsOf } from "./actor.ts";
+import type { Step } from "../mailbox/envelope.ts";
 import { abandonAsks, answer } from "./asks.ts";
 import { describeFailure, type Failure, goneFailure, type Reason } from "../failure.ts";
 import { type Isolate, post, releaseId, schedule } from "../isolate/isolate.ts";
@@ -36,27 +37,28 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   for (const envelope of actor.mailbox.drain()) {
     bury(isolate, { to: actor.ref, ...envelope }, "stopped", reason);
   }
-  abandonStep(isolate, actor);
+  for (const step of stepsOf(actor)) abandonStep(isolate, actor, step);
   while (actor.agenda.shift());
   isolate.picker.changed(actor);
   goOn(isolate, actor);
 }
 
 /** Ends the waiting of a suspended step; one that is at work goes on to its end. */
-function abandonStep(isolate: Isolate, actor: Actor): void {
-  const { step } = actor;
-  if (!step) return;
+function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
   if (step.asks.size > 0) {
     step.isAbandoned = true;
-    abandonAsks(isolate, actor);
+    abandonAsks(isolate, actor, step);
   }
-  if (step.isSettled) actor.step = undefined;
-  else if (step.isAbandoned) isolate.unwinding.add(actor);
+  if (step.isSettled) {
+    step.ends?.();
+    if (actor.step === step) actor.step = undefined;
+    else actor.parked.delete(step);
+  } else if (step.isAbandoned) isolate.unwinding.set(step, actor);
 }
 
 /** Does the next thing towards the end of an actor that is to stop. */
 export function goOn(isolate: Isolate, actor: Actor): void {
-  if (actor.state !== "stopping" || actor.step || actor.isFinishing) return;
+  if (actor.state !== "stopping" || stepsOf(actor).length > 0 || actor.isFinishing) return;
   const youngest = [...actor.children.values()].at(-1);
   if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref), actor.isDraining);
   actor.isFinishing = true;

@@ -6,16 +6,17 @@
 
 import type { Actor } from "./actor.ts";
 import { answer } from "./asks.ts";
+import { callerOf } from "./current_step.ts";
 import type { ForwardOptions, Reply } from "../context_api.ts";
 import { type Isolate, post } from "../isolate/isolate.ts";
 import { sendMessage } from "../isolate/sending.ts";
 import { assertMessage, assertRef } from "../messages.ts";
 import type { ActorRef, Message } from "../types.ts";
-import type { ReplyTo } from "../mailbox/mailbox.ts";
+import type { ReplyTo } from "../mailbox/envelope.ts";
 
 /** Takes over the answer that this step owes. See {@linkcode Context.deferReply}. */
 export function deferReply(isolate: Isolate, actor: Actor): Reply {
-  const { step } = actor;
+  const step = callerOf(actor);
   if (!step?.envelope.replyTo) return () => {};
   const replyTo = take(actor, step.replyTo), { from: asker, message: { type } } = step.envelope;
   step.replyTo = undefined;
@@ -35,7 +36,7 @@ export function forward(
   to: ActorRef,
   { receipt }: ForwardOptions<Message>,
 ): void {
-  const { step, ref } = actor;
+  const { ref } = actor, step = callerOf(actor);
   assertRef("forward", to);
   if (!step || step.envelope.run) {
     throw new TypeError(`Cannot forward: "${ref.id}" must be handling a message`);

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Actor, keyOf } from "./actor.ts";
+import { type Actor, keyOf, stepsOf } from "./actor.ts";
 import type { StopOptions } from "../context_api.ts";
 import { type Isolate, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
@@ -36,8 +36,11 @@ export function drain(isolate: Isolate, actor: Actor): void {
 
 /** Ends an actor that drains and has nothing left to handle. */
 export function endIfDrained(isolate: Isolate, actor: Actor): void {
-  const { isDraining, state, step, agenda, mailbox } = actor;
-  if (!isDraining || state !== "ready" || step || agenda.length + mailbox.length > 0) return;
+  const { isDraining, state, agenda, mailbox } = actor;
+  if (
+    !isDraining || state !== "ready" || stepsOf(actor).length > 0 ||
+    agenda.length + mailbox.length > 0
+  ) return;
   stop(isolate, actor);
 }
 

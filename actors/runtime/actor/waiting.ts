@@ -6,7 +6,8 @@
 
 import type { Down } from "../failure.ts";
 import type { ActorRef } from "../types.ts";
-import type { Actor, Step } from "./actor.ts";
+import type { Actor } from "./actor.ts";
+import type { Step } from "../mailbox/envelope.ts";
 
 /** A question that is not answered yet. */
 export interface PendingAsk {

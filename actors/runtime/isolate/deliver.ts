@@ -45,6 +45,8 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       if (!actor?.parent) return;
       return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
+    case "event":
+      return isolate.env.onEvent?.(frame.event);
     case "subscribe":
       return subscribe(isolate, frame.subscription);
     case "ended": {

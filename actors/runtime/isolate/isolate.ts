@@ -5,6 +5,7 @@
  */
 
 import { type Actor, keyOf } from "../actor/actor.ts";
+import type { Envelope, Step } from "../mailbox/envelope.ts";
 import { BriefMap } from "../actor/brief_map.ts";
 import {
   type Choose,
@@ -15,10 +16,9 @@ import {
 } from "../mailbox/choose.ts";
 import type { Clock } from "../world/clock.ts";
 import { type DeadLetter, describeFailure, type Failure, type Reason } from "../failure.ts";
-import type { Envelope } from "../mailbox/mailbox.ts";
 import { guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
 import { Pulse } from "./pulse.ts";
-import type { Subscription } from "../system_api.ts";
+import type { Subscription, SystemEvent } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
 import type { ChaseFrame, Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
 import type { ActorRef, Lane, Message } from "../types.ts";
@@ -64,6 +64,8 @@ export interface Environment {
   readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
   readonly network?: Network;
+  /** Does what is outside of the actors' world. Default: as it comes. */
+  readonly outside?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
   /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
   readonly places?: readonly PlaceKind[];
   /** The pulse of the isolate, where others look at it. */
@@ -72,6 +74,8 @@ export interface Environment {
   readonly stopGraceMs: number;
   /** `message`: a copy of it, where the owner of the system wants one. */
   readonly onDeadLetter: (letter: DeadLetter, message?: unknown) => void;
+  /** Tells the owner of the system of something; absent where that is elsewhere. */
+  readonly onEvent?: (event: SystemEvent) => void;
   /** A failure reached the top of the tree. */
   readonly onFailure: (failure: Failure) => void;
   /** The last actor has ended. */
@@ -108,7 +112,7 @@ export interface Isolate {
   /** Questions of the step under way that may close a circle. */
   readonly suspects: ChaseFrame[];
   /** Actors that stop while their handlers, whose questions have been given up, still unwind. */
-  readonly unwinding: Set<Actor>;
+  readonly unwinding: Map<Step, Actor>;
   /** The actor whose step the loop waits for. */
   current: Actor | undefined;
   nextSerial: number;
@@ -139,7 +143,7 @@ export function createIsolate(
     gone: new Map(),
     watches: new Map(),
     asks: new BriefMap(),
-    unwinding: new Set(),
+    unwinding: new Map(),
     suspects: [],
     pulse: env.pulse ?? new Pulse(),
     picker: env.choose ? choosingPicker(env.choose, env.offers) : fifoPicker(),
@@ -235,9 +239,10 @@ export function schedule(
   message: Message,
   from: ActorRef,
   run: () => void | Promise<void>,
+  resumes?: Step,
 ): void {
-  const nth = count(isolate, actor, from);
-  actor.agenda.push({ seq: isolate.nextSeq++, nth, lane: "control", from, message, run });
+  const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
+  actor.agenda.push({ seq, nth, lane: "control", from, message, run, resumes });
   offer(isolate, actor);
 }
 

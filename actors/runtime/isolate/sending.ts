@@ -8,7 +8,7 @@ import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
 import { type Isolate, post } from "./isolate.ts";
 import { tellOfLetter } from "./subscription.ts";
-import type { Receipt, ReplyTo } from "../mailbox/mailbox.ts";
+import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { isCloneError } from "../snapshot.ts";
 import type { MessageFrame, Outcome } from "../transports/wire.ts";

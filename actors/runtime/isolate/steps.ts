@@ -5,12 +5,15 @@
  */
 
 import { type Actor, describeStep } from "../actor/actor.ts";
+import type { Step } from "../mailbox/envelope.ts";
 import { answer } from "../actor/asks.ts";
 import { chaseSuspects } from "../actor/circles.ts";
+import { callIn } from "../actor/current_step.ts";
 import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
 import { OTHERS } from "../handlers.ts";
 import { sendMessage } from "./sending.ts";
+import { timeStep } from "./slow_steps.ts";
 import { type Isolate, offer } from "./isolate.ts";
 import { fail, goOn } from "../actor/lifecycle.ts";
 import { endIfDrained } from "../actor/stopping.ts";
@@ -51,41 +54,71 @@ export async function run(isolate: Isolate): Promise<void> {
 
 /** Begins or resumes a step, and promises its end or its next pause if that is not now. */
 export function dispatch(isolate: Isolate, { actor, envelope }: Work): Promise<void> | undefined {
-  if (actor.step) {
+  const { resumes } = envelope;
+  if (resumes) {
+    unpark(actor, resumes);
     envelope.run!();
     // Other answers may wait behind this one: nothing else would offer them.
-    if (actor.step.asks.size > 0) offer(isolate, actor);
-    else if (actor.step.isSettled) conclude(isolate, actor);
+    if (resumes.asks.size > 0) offer(isolate, actor);
+    else if (resumes.isSettled) conclude(isolate, actor, resumes);
   } else begin(isolate, actor, envelope);
   const { step } = actor;
-  if (!step || step.asks.size > 0) return undefined;
-  return new Promise((resolve) => {
+  if (!step || step.asks.size > 0) {
+    park(isolate, actor);
+    return undefined;
+  }
+  const paused = new Promise<void>((resolve) => {
     step.wake = resolve;
   });
+  return actor.maxSteps === 1 ? paused : paused.then(() => park(isolate, actor));
+}
+
+/** Puts a step that waits aside, where others may begin meanwhile. */
+function park(isolate: Isolate, actor: Actor): void {
+  const { step, maxSteps, doing } = actor;
+  if (maxSteps === 1 || !step || step.asks.size === 0) return;
+  step.doing = doing;
+  actor.parked.add(step);
+  actor.step = undefined;
+  offer(isolate, actor);
+}
+
+function unpark(actor: Actor, step: Step): void {
+  if (!actor.parked.delete(step)) return;
+  actor.step = step;
+  actor.doing = step.doing;
 }
 
 function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void {
   const { message, replyTo, timerKey } = envelope;
-  const step: Actor["step"] = {
+  const step: Step = {
     envelope,
     replyTo,
     asks: new Set(),
     isSettled: false,
     isAbandoned: false,
+    doing: "",
     wake: undefined,
   };
   actor.step = step;
   actor.doing = "";
   if (replyTo) actor.owed.set(replyTo, true);
+  const { subscription } = isolate;
+  if (subscription?.slowStepMs !== undefined) {
+    step.ends = timeStep(isolate, actor, step, subscription.slowStepMs);
+  }
   // It waits no longer, so there is nothing left to cancel.
   if (timerKey !== undefined) actor.timers.delete(timerKey);
   const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
   if (!envelope.run && !handlers[type]) {
-    return crash(isolate, actor, "unknown-message", unknownMessage(actor, message.type));
+    const error = unknownMessage(actor, message.type);
+    return crash(isolate, actor, "unknown-message", error, step);
   }
   const kind = actor.state === "starting" ? "init" : "throw";
   try {
-    const result = envelope.run ? envelope.run() : handlers[type]!(message);
+    const result = envelope.run
+      ? envelope.run()
+      : callIn(actor, step, () => handlers[type]!(message));
     if (result === undefined) settle(isolate, actor, step);
     else {
       Promise.resolve(result).then(
@@ -94,7 +127,7 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
       );
     }
   } catch (error) {
-    crash(isolate, actor, kind, error);
+    crash(isolate, actor, kind, error, step);
   }
 }
 
@@ -105,16 +138,20 @@ function unknownMessage({ ref, handlers }: Actor, type: string): TypeError {
   );
 }
 
-/** The handler has ended; the step ends when all it asked is answered. */
-function settle(isolate: Isolate, actor: Actor, step: NonNullable<Actor["step"]>): void {
-  if (actor.step !== step) return;
-  step.isSettled = true;
-  if (step.asks.size === 0) conclude(isolate, actor);
+function isUnderWay(actor: Actor, step: Step): boolean {
+  return actor.step === step || actor.parked.has(step);
 }
 
-function conclude(isolate: Isolate, actor: Actor): void {
-  const { replyTo, wake, envelope: { receipt } } = actor.step!;
-  leaveStep(isolate, actor);
+/** The handler has ended; the step ends when all it asked is answered. */
+function settle(isolate: Isolate, actor: Actor, step: Step): void {
+  if (!isUnderWay(actor, step)) return;
+  step.isSettled = true;
+  if (step.asks.size === 0) conclude(isolate, actor, step);
+}
+
+function conclude(isolate: Isolate, actor: Actor, step: Step): void {
+  const { replyTo, wake, envelope: { receipt } } = step;
+  leaveStep(isolate, actor, step);
   if (receipt) sendMessage(isolate, actor.ref, receipt.to, receipt.message, CONTROL);
   if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
   if (actor.state === "stopping") goOn(isolate, actor);
@@ -129,19 +166,21 @@ function crash(
   actor: Actor,
   kind: Failure["kind"],
   error: unknown,
-  step = actor.step!,
+  step: Step,
 ): void {
-  if (actor.step !== step) return;
+  if (!isUnderWay(actor, step)) return;
   step.isSettled = true;
   if (!step.isAbandoned) {
-    fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor)));
+    fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor, step)));
   }
-  leaveStep(isolate, actor);
+  leaveStep(isolate, actor, step);
   goOn(isolate, actor);
   step.wake?.();
 }
 
-function leaveStep(isolate: Isolate, actor: Actor): void {
-  if (actor.step?.isAbandoned) isolate.unwinding.delete(actor);
-  actor.step = undefined;
+function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
+  step.ends?.();
+  if (step.isAbandoned) isolate.unwinding.delete(step);
+  if (actor.step === step) actor.step = undefined;
+  else actor.parked.delete(step);
 }

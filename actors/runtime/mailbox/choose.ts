@@ -5,7 +5,7 @@
  */
 
 import { type Actor, headOf, headsOf } from "../actor/actor.ts";
-import type { Envelope } from "./mailbox.ts";
+import type { Envelope } from "./envelope.ts";
 import type { Lane } from "../types.ts";
 
 /** A message that may be handled next. */

@@ -9,41 +9,8 @@
  */
 
 import { Ring } from "./ring.ts";
-import type { ActorRef, Lane, Message } from "../types.ts";
-
-/** Where an answer goes: which question of which isolate. */
-export interface ReplyTo {
-  readonly isolate: number;
-  readonly ask: number;
-}
-
-/** What somebody gets when a message has been handled. */
-export interface Receipt {
-  readonly to: ActorRef;
-  readonly message: Message;
-}
-
-/** A message in a mailbox. */
-export interface Envelope {
-  /** Counts what was enqueued in this isolate, so a lower one is older. */
-  readonly seq: number;
-  /** How many came from this sender to this actor before: the same in every run in which the
-   * sender does the same, whatever the others do. 0 where nobody chooses or observes. */
-  readonly nth: number;
-  readonly lane: Lane;
-  readonly from: ActorRef;
-  readonly message: Message;
-  /** Set when the sender waits for an answer. */
-  readonly replyTo?: ReplyTo | undefined;
-  /** Set on the message of a timer that has a key. */
-  readonly timerKey?: string | undefined;
-  /** Set on the notice that the sender, whom the receiver watched, has ended. */
-  readonly isNotice?: true | undefined;
-  /** Set when somebody wants to know that it has been handled. */
-  readonly receipt?: Receipt | undefined;
-  /** Set on what the runtime itself makes an actor do (start, resume, finish). */
-  readonly run?: () => void | Promise<void>;
-}
+import type { Lane } from "../types.ts";
+import type { Envelope } from "./envelope.ts";
 
 /** Two lanes of envelopes, control before data. */
 export class Mailbox {

@@ -131,5 +131,9 @@ function openIsolate(
 function blame(isolate: Isolate, error: unknown): void {
   const actor = isolate.current ?? isolate.actors.get(FIRST_SERIAL);
   if (!actor) return;
-  fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, describeStep(actor)));
+  fail(
+    isolate,
+    actor,
+    describeFailure(actor.ref.id, "throw", error, describeStep(actor, actor.step)),
+  );
 }

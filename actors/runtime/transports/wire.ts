@@ -6,9 +6,9 @@
  */
 
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
-import type { Subscription } from "../system_api.ts";
+import type { Subscription, SystemEvent } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
-import type { Receipt, ReplyTo } from "../mailbox/mailbox.ts";
+import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
 import type { ObserverSpec } from "../observer.ts";
 
 /** Makes an actor in the isolate that gets this. */
@@ -59,6 +59,8 @@ export type Outcome =
   | { readonly status: "timeout" }
   /** Its asker would wait for itself: through these, the actor asked first. */
   | { readonly status: "circle"; readonly path: readonly ActorRef[] }
+  /** What was waited for outside has failed. */
+  | { readonly status: "failed"; readonly failure: Failure }
   /** Its asker takes it back. */
   | { readonly status: "aborted"; readonly name: string; readonly why: string };
 
@@ -101,6 +103,8 @@ export type Frame =
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** The actor is to end; `drain`: when it has handled what has arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
+  /** To the root: something that the owner of the system wants to know of. */
+  | { readonly kind: "event"; readonly event: SystemEvent }
   /** What the owner of the system wants to be told of by this isolate and those below it. */
   | { readonly kind: "subscribe"; readonly subscription: Subscription | undefined }
   /** To the parent's isolate: a child has ended. */

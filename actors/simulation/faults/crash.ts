@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Actor } from "../../runtime/actor/actor.ts";
+import { type Actor, stepsOf } from "../../runtime/actor/actor.ts";
 import type { Work } from "../../runtime/mailbox/choose.ts";
 import { describeFailure } from "../../runtime/failure.ts";
 import type { Isolate } from "../../runtime/isolate/isolate.ts";
@@ -37,10 +37,12 @@ export function isFromDead(dying: Dying, frame: Frame): boolean {
  */
 export function kill(isolate: Isolate, { actor, envelope }: Work): void {
   if (actor.state === "stopping") return;
-  const { step } = actor;
-  for (const id of step?.asks ?? []) isolate.asks.take(id)?.cancel();
+  const steps = stepsOf(actor), hasBegun = steps.some((step) => step.envelope === envelope);
+  for (const id of steps.flatMap(({ asks }) => [...asks])) isolate.asks.take(id)?.cancel();
+  for (const { ends } of steps) ends?.();
   actor.step = undefined;
-  if (!step && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
+  actor.parked.clear();
+  if (!hasBegun && envelope.replyTo) actor.owed.set(envelope.replyTo, true);
   const error = new Error(`"${actor.ref.id}" was made to crash`);
   error.name = "InjectedCrash";
   fail(isolate, actor, describeFailure(actor.ref.id, "exit", error));

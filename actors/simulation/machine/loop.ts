@@ -44,6 +44,8 @@ async function loop(run: RunState, steps: Steps): Promise<void> {
   const { maxSteps = MAX_STEPS } = run.options;
   while (!verdict.isOver || run.mode === "close") {
     if (unwinding.size > 0) await unwind(run);
+    const outside = run.mode === "close" ? undefined : run.outside.ended();
+    if (outside) await outside;
     const work = picker.next();
     if (verdict.isOver && run.mode !== "close") return;
     if (work) {
@@ -88,9 +90,9 @@ async function rest({ isolate, clock, verdict, waits }: RunState): Promise<boole
 /** Lets the handlers of actors that stop come to their ends before anything else happens: on their
  * way they may still send. */
 async function unwind({ isolate }: RunState): Promise<void> {
-  for (const actor of isolate.unwinding) {
+  for (const [step, actor] of isolate.unwinding) {
     setActorAtWork(actor.ref.id);
-    await new Promise<void>((resolve) => actor.step!.wake = resolve);
+    await new Promise<void>((resolve) => step.wake = resolve);
   }
   setActorAtWork(undefined);
 }

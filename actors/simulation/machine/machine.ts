@@ -22,6 +22,7 @@ import { viewOf } from "../view.ts";
 import { loadModule } from "./actor_modules.ts";
 import { Chooser, PRUNED } from "./chooser.ts";
 import { runLoop } from "./loop.ts";
+import { Outside } from "./outside.ts";
 import { close, type RunState } from "./run_state.ts";
 import { ScenarioWaits } from "./scenario_waits.ts";
 import { idle, openWorld } from "./scenario_world.ts";
@@ -65,6 +66,7 @@ export function openMachine(options: SimulateOptions<unknown>): Machine {
     );
   }
   let isolate!: Isolate;
+  const outside = new Outside();
   const system = openSystem({
     seed,
     clock,
@@ -73,6 +75,7 @@ export function openMachine(options: SimulateOptions<unknown>): Machine {
     // Only a record needs to know what actors do.
     observer: onStep ? recorder : undefined,
     load: loadModule,
+    outside: outside.run,
     carry: faults && ((frame, deliver) => steps.carry(frame, deliver)),
     breathe: () => undefined,
     stopGraceMs: STOP_GRACE_MS,
@@ -91,6 +94,7 @@ export function openMachine(options: SimulateOptions<unknown>): Machine {
     recorder,
     verdict: new Verdict(view),
     waits: new ScenarioWaits(clock),
+    outside,
     last,
     mode: "explore",
     settleUntil: Infinity,

@@ -8,6 +8,7 @@ import type { Isolate } from "../../runtime/isolate/isolate.ts";
 import type { Recorder } from "../journal/recorder.ts";
 import type { SimulateOptions } from "../simulated_run.ts";
 import type { Chooser } from "./chooser.ts";
+import type { Outside } from "./outside.ts";
 import type { ScenarioWaits } from "./scenario_waits.ts";
 import type { Verdict } from "./verdict.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
@@ -27,6 +28,7 @@ export interface RunState {
   readonly recorder: Recorder;
   readonly verdict: Verdict;
   readonly waits: ScenarioWaits;
+  readonly outside: Outside;
   /** What the last step was. */
   readonly last: { actor: string; type: string; name: string };
   mode: Mode;

@@ -7,7 +7,7 @@
 import { type Actor, keyOf } from "../../runtime/actor/actor.ts";
 import type { Offers } from "../../runtime/mailbox/choose.ts";
 import type { Isolate } from "../../runtime/isolate/isolate.ts";
-import type { Envelope } from "../../runtime/mailbox/mailbox.ts";
+import type { Envelope } from "../../runtime/mailbox/envelope.ts";
 import { Digest } from "../digest.ts";
 import type { VirtualClock } from "./virtual_clock.ts";
 
@@ -22,6 +22,9 @@ export function stateOf(isolate: Isolate, clock: VirtualClock, offers: Offers): 
     if (!actor.parent) continue;
     digest.text(actor.ref.id).text(actor.state).value(exposed(actor));
     digest.text(actor.step?.envelope.message.type ?? "").word(actor.step?.asks.size ?? 0);
+    for (const { envelope, asks } of actor.parked) {
+      digest.text(envelope.message.type).word(asks.size);
+    }
     addQueue(digest, [...actor.agenda, ...actor.mailbox], offers);
   }
   for (const { from, to, type } of isolate.asks.values()) {
@@ -63,7 +66,11 @@ export function describeWaits(isolate: Isolate): string[] {
   const waits: string[] = [];
   for (const { from, to, type } of isolate.asks.values()) {
     const other = [...isolate.actors.values()].find(({ ref }) => keyOf(ref) === keyOf(to));
-    const queue = other ? `${[...other.mailbox].length} messages wait there` : "it is gone";
+    const queue = other
+      ? `${[...other.mailbox].length} messages wait there`
+      : to.serial < 0
+      ? "it is no actor"
+      : "it is gone";
     waits.push(`"${from.id}" waits for "${to.id}" to answer "${type}"; ${queue}`);
   }
   for (const { ref, step } of isolate.actors.values()) {

@@ -203,13 +203,17 @@ export class ReplayedActor {
     return to;
   }
 
+  #wait(to: ActorRef, type: string, timeoutMs: number): Promise<unknown> {
+    const number = this.#asked++;
+    return new Promise((resolve, reject) => {
+      this.#questions.set(number, { to, type, timeoutMs, resolve, reject });
+    });
+  }
+
   #context(): Context<Message> {
     const ask = (to: ActorRef, value: Message, timeoutMs: number) => {
       this.#does({ kind: "ask", to, value });
-      const number = this.#asked++;
-      return new Promise((resolve, reject) => {
-        this.#questions.set(number, { to, type: value.type, timeoutMs, resolve, reject });
-      });
+      return this.#wait(to, value.type, timeoutMs);
     };
     return {
       self: this.#self,
@@ -236,6 +240,17 @@ export class ReplayedActor {
       random: (label) => this.#draw(label),
       doing: (text) => void (this.#doing = text),
       busy: async (run) => await run(),
+      outside: <T>() => {
+        this.#does({ kind: "outside" });
+        return this.#wait(this.#self, "outside", Infinity) as Promise<T>;
+      },
+      reentrant: (maxSteps = Infinity) => {
+        if (maxSteps === 1) return;
+        throw new TypeError(
+          `Cannot replay the inbox of "${this.#self.id}": its handlers must not overlap; ` +
+            "replayJournal plays the whole run",
+        );
+      },
       expose: (read) => void (this.#expose = read),
       defer: (cleanup) => void this.#cleanups.push(cleanup),
       stop: (to?: ActorRef, options?: object) =>

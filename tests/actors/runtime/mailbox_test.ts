@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { type Envelope, Mailbox } from "../../../actors/runtime/mailbox/mailbox.ts";
+import { Mailbox } from "../../../actors/runtime/mailbox/mailbox.ts";
+import type { Envelope } from "../../../actors/runtime/mailbox/envelope.ts";
 import type { Lane } from "../../../actors/runtime/mod.ts";
 
 const contents = fc.array(

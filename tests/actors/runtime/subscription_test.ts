@@ -86,3 +86,59 @@ Deno.test("what is subscribed to is checked at the door", async () => {
     /slowStepMs must be a number/,
   );
 });
+
+/** The steps told of, without how long they took. */
+const slow = (events: readonly SystemEvent[]) =>
+  events.flatMap((event) =>
+    event.type === "slow-step"
+      ? [`${event.actor} ${event.handling}, waits for ${event.waitsFor.join() || "nobody"}`]
+      : []
+  );
+
+Deno.test("a step that takes longer than the limit is told of once, with whom it waits for", async () => {
+  for (let seed = 0; seed < 5; seed++) {
+    const { value, failure } = await simulate(
+      { seed, strategy: random(), raceMs: 0 },
+      async ({ system, advance }) => {
+        const events: SystemEvent[] = [];
+        using _ = system.subscribe((event) => events.push(event), { slowStepMs: 100 });
+        const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+        system.send(clerk, { type: "Nap", ms: 50 });
+        await advance(60);
+        assert.equal(events.length, 0);
+        system.send(clerk, { type: "Nap", ms: 5000 });
+        await advance(99);
+        assert.equal(events.length, 0);
+        await advance(1);
+        const told = slow(events), [event] = events;
+        await advance(6000);
+        return [...told, event, events.length];
+      },
+    );
+    assert.equal(failure, undefined, failure?.message);
+    const waitsFor = ["clerk's pillow"];
+    assert.deepEqual(value, [
+      "clerk Nap, waits for clerk's pillow",
+      { type: "slow-step", actor: "clerk", handling: "Nap", forMs: 100, isOver: false, waitsFor },
+      1,
+    ]);
+  }
+});
+
+Deno.test("a step that held up its isolate is told of when it is over; a short one is not", async () => {
+  const events: SystemEvent[] = [];
+  let now = 0;
+  // Its clock goes on by ten whenever somebody looks.
+  await using system = createSystem({ now: () => now += 10 });
+  const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+  const write = { type: "Write", text: "a" } as const;
+  {
+    using _ = system.subscribe((event) => events.push(event), { slowStepMs: 1000 });
+    await system.ask(clerk, write);
+    assert.equal(events.length, 0);
+  }
+  using _ = system.subscribe((event) => events.push(event), { slowStepMs: 10 });
+  await system.ask(clerk, write);
+  assert.deepEqual(slow(events), ["clerk Write, waits for nobody"]);
+  assert.ok(events.every((event) => event.type === "slow-step" && event.isOver));
+});

@@ -7,10 +7,10 @@
 import assert from "node:assert/strict";
 import type { ActorRef, SystemEvent } from "../../../../actors/runtime/mod.ts";
 import { until } from "../harness.ts";
-import { BOSS, type BossMessage } from "../office_players.ts";
+import { BOSS, type BossMessage, type ClerkMessage } from "../office_players.ts";
 import { each, type Suite } from "./suite.ts";
 
-export const SUBSCRIPTIONS: Suite = each(
+const LETTERS: Suite = each(
   ["before actors are made", "after actors are made"],
   (moment) => [
     `dead letters of isolates below isolates are told whole, ${moment}`,
@@ -34,3 +34,19 @@ export const SUBSCRIPTIONS: Suite = each(
     },
   ],
 );
+
+export const SUBSCRIPTIONS: Suite = {
+  ...LETTERS,
+  "a step that takes long is told of, wherever it is taken": async ({ system, isolate }) => {
+    const events: SystemEvent[] = [];
+    using _ = system.subscribe((event) => events.push(event), { slowStepMs: 20 });
+    const boss = system.spawn(BOSS, { clerks: ["a"], isolate }, { id: "boss", isolate });
+    const [clerk] = await system.ask<BossMessage, ActorRef<ClerkMessage>[]>(boss, {
+      type: "Clerks",
+    });
+    system.send(clerk!, { type: "Nap", ms: 200 });
+    const isOfClerk = (event: SystemEvent) =>
+      event.type === "slow-step" && event.actor === "a" && event.handling === "Nap";
+    await until(() => events.some(isOfClerk));
+  },
+};

@@ -6,7 +6,7 @@
 
 export type { ActivationOptions } from "./stage/activations.ts";
 export * from "./graph/autodiff.ts";
-export * from "./layers/compile_model.ts";
+export * from "./compile/compile_model.ts";
 export * from "./data/mod.ts";
 export * from "./devices/device.ts";
 export * from "./devices/mod.ts";
@@ -46,13 +46,13 @@ export {
   type ParameterStore,
   type StoreOptions,
 } from "./optimizer/parameters.ts";
-export * from "./layers/partition.ts";
-export type { StageProgram } from "./layers/stage_program.ts";
+export * from "./compile/partition.ts";
+export type { StageProgram } from "./compile/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
-export * from "./layers/layer_program.ts";
-export { compileLayer, type LayerOptions } from "./layers/compile_layer.ts";
-export { type Recompute, RECOMPUTE_POLICIES } from "./layers/saved_values.ts";
+export * from "./compile/layer_program.ts";
+export { compileLayer, type LayerOptions } from "./compile/compile_layer.ts";
+export { type Recompute, RECOMPUTE_POLICIES } from "./compile/saved_values.ts";
 export * from "./random.ts";
 export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
 export {

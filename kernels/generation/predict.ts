@@ -4,7 +4,7 @@
  * @module
  */
 
-import { compileModel } from "../layers/compile_model.ts";
+import { compileModel } from "../compile/compile_model.ts";
 import type { Device } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
 import type { Layer, Tie } from "../layers/layer.ts";

@@ -19,7 +19,7 @@ import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../devices/de
 import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../layers/precision.ts";
-import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
+import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
 import { type Segment, segmentsOf } from "./recompute_interval.ts";
 
 /** What decides where activations live. */

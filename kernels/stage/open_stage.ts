@@ -5,7 +5,7 @@
  */
 
 import type { Device } from "../devices/device.ts";
-import type { StageProgram } from "../layers/stage_program.ts";
+import type { StageProgram } from "../compile/stage_program.ts";
 import { openGradientNorms } from "../optimizer/gradient_norms.ts";
 import { openOptimizer } from "../optimizer/optimizer.ts";
 import { openFrozen } from "./frozen.ts";

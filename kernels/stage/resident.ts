@@ -6,7 +6,7 @@
 
 import type { Device, Tensor } from "../devices/device.ts";
 import type { Precision } from "../layers/precision.ts";
-import { type NamedProgram, parametersOf, precisionOf } from "../layers/stage_program.ts";
+import { type NamedProgram, parametersOf, precisionOf } from "../compile/stage_program.ts";
 import { allocateNorms, type NormMemory } from "../optimizer/gradient_norms.ts";
 import { allocateOptimizer, type OptimizerMemory } from "../optimizer/optimizer.ts";
 import { MOMENTS } from "../optimizer/optimizer_options.ts";

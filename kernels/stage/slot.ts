@@ -6,7 +6,7 @@
 
 import type { ActivationOptions, Activations } from "./activations.ts";
 import type { Kernel, Run, Tensor } from "../devices/device.ts";
-import { type LayerProgram, PORTS } from "../layers/layer_program.ts";
+import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
 import type { ParameterStore } from "../optimizer/parameters.ts";
 import { segmentsOf } from "./recompute_interval.ts";
 

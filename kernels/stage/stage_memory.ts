@@ -20,7 +20,7 @@
 import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { storageDtype } from "../layers/precision.ts";
-import { layersOf, type StageProgram } from "../layers/stage_program.ts";
+import { layersOf, type StageProgram } from "../compile/stage_program.ts";
 import type { FlatState } from "../optimizer/flat_state.ts";
 import {
   type ActivationOptions,

@@ -5,7 +5,12 @@
  */
 
 import type { Precision } from "../layers/precision.ts";
-import { layersOf, parametersOf, precisionOf, type StageProgram } from "../layers/stage_program.ts";
+import {
+  layersOf,
+  parametersOf,
+  precisionOf,
+  type StageProgram,
+} from "../compile/stage_program.ts";
 import type { OptimizerOptions } from "../optimizer/optimizer_options.ts";
 import { flatLength } from "../optimizer/parameters.ts";
 import type { ActivationOptions } from "./activations.ts";

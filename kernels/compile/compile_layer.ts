@@ -14,9 +14,9 @@ import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
-import { type Layer, LayerGraph, type TensorSpec } from "./layer.ts";
+import { type Layer, LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
-import { checkPrecision, type Precision } from "./precision.ts";
+import { checkPrecision, type Precision } from "../layers/precision.ts";
 import { carriedValues, type Recompute, savedValues } from "./saved_values.ts";
 import { workOf } from "./work.ts";
 

@@ -6,13 +6,13 @@
 
 import { createHash } from "node:crypto";
 import { elementCount } from "../graph/shapes.ts";
-import type { Model, TensorSpec, Tie } from "./layer.ts";
-import type { Precision } from "./precision.ts";
+import type { Model, TensorSpec, Tie } from "../layers/layer.ts";
+import type { Precision } from "../layers/precision.ts";
 import { compileLayer } from "./compile_layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import type { Recompute } from "./saved_values.ts";
 import type { StageProgram } from "./stage_program.ts";
-import { checkTies } from "./ties.ts";
+import { checkTies } from "../layers/ties.ts";
 
 /** A parameter of a model: its full name and how it starts. */
 export interface ModelParameter {

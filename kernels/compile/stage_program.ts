@@ -5,7 +5,7 @@
  */
 
 import type { LayerProgram } from "./layer_program.ts";
-import type { Precision } from "./precision.ts";
+import type { Precision } from "../layers/precision.ts";
 
 /** The layers of a stage as plain data: what a worker needs to compute it. */
 export interface StageProgram {

@@ -4,8 +4,8 @@
  * @module
  */
 
-import type { ParameterSpec, TensorSpec } from "./layer.ts";
-import type { Precision } from "./precision.ts";
+import type { ParameterSpec, TensorSpec } from "../layers/layer.ts";
+import type { Precision } from "../layers/precision.ts";
 
 /** A layer as plain data. Equal layers of a model share one program. */
 export interface LayerProgram {

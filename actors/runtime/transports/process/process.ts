@@ -103,7 +103,12 @@ class ProcessIsolate implements RemoteIsolate {
   }
 
   kill(): void {
-    if (!this.#isDead) this.#child.kill("SIGKILL");
+    if (this.#isDead) return;
+    try {
+      this.#child.kill("SIGKILL");
+    } catch {
+      // It died a moment ago, and its status is about to say so.
+    }
   }
 
   async #awaitEnd(): Promise<void> {

@@ -333,7 +333,7 @@ export const TRAIN_SYNTAX: CommandSyntax = {
     { title: "How it runs:", flags: RUNNING_FLAGS },
   ],
   notes: [
-    "In brackets: the default, the bounds, and what nanoGPT and Hugging Face call exactly the same.",
+    "In brackets: the default, the bounds, and the names that nanoGPT and Hugging Face have for it.",
     "Names may be written with _ for -, and --no-FLAG takes a switch back.",
     "",
     "Exit codes: 0 done; 1 a run that failed; 2 bad input; 75 a worker thread hangs; 130 a signal.",

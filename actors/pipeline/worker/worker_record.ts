@@ -13,7 +13,7 @@ import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.
 import type { OpenCopy, StageCopies } from "../stage_copies.ts";
 import type { MicroBatchShare } from "../step_plan.ts";
 import { sumMemory } from "../sum_memory.ts";
-import type { LocalUpdates } from "../update_policy.ts";
+import { type LocalUpdates, UPDATE_POLICIES } from "../update_policy.ts";
 import type { Activity } from "./activity.ts";
 import type { Arrivals } from "./arrivals.ts";
 import type { WorkerInit } from "./worker_init.ts";
@@ -104,11 +104,13 @@ export function dispatch(worker: Worker): void {
   ctx.send(ctx.self, { type: "Dispatch" });
 }
 
-/** Looks at what is held now. */
+/** Looks at what is held now. Weights have one version each, but without flushes. */
 export function measure({ init, copies, peak }: Worker): void {
   const stageShare = init.pipelineWorkers / init.copies.length;
-  const weights = copies.all.reduce((sum, { kernels }) => sum + kernels.weightVersions, 0);
   peak.activations = Math.max(peak.activations, copies.live * stageShare);
+  const weights = UPDATE_POLICIES[init.updates].isFlushed
+    ? copies.all.length
+    : copies.all.reduce((sum, { kernels }) => sum + kernels.weightVersions, 0);
   peak.weights = Math.max(peak.weights, weights * stageShare);
 }
 

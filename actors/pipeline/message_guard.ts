@@ -22,6 +22,7 @@ export const REFUSAL = "Cannot handle";
  * @param state the state that the actor is in now.
  * @param types all messages of the protocol.
  * @returns handlers which throw, and so end the actor, when a message comes in another state.
+ * @throws {TypeError} when a message that some state takes has no handler.
  *
  * @example
  * ```ts
@@ -60,6 +61,9 @@ export function guarded<M extends Message, S extends string>(
   const entries = types.map((type) => {
     const meaningful = new Set(states.filter((one) => table[one].includes(type)));
     const handle = handlers[type] as ((message: Message) => void | Promise<void>) | undefined;
+    if (!handle && meaningful.size > 0) {
+      throw new TypeError(`Cannot make a ${who}: ${type} must have a handler, received none`);
+    }
     return [type, (message: Message) => {
       return handle && meaningful.has(state()) ? handle(message) : refuse(type);
     }];

@@ -127,6 +127,29 @@ export function guarded(observer: Observer, onError: (error: unknown) => void): 
   };
 }
 
+/** Two observers as one. */
+export function both(one: Observer | undefined, other: Observer | undefined): Observer | undefined {
+  if (!one || !other) return one ?? other;
+  return {
+    begins(actor, message, now) {
+      one.begins(actor, message, now);
+      other.begins(actor, message, now);
+    },
+    did(actor, effect) {
+      one.did(actor, effect);
+      other.did(actor, effect);
+    },
+    ends(actor) {
+      one.ends(actor);
+      other.ends(actor);
+    },
+    closes() {
+      one.closes();
+      other.closes();
+    },
+  };
+}
+
 function canBeSent(value: unknown): boolean {
   try {
     snapshot(value);

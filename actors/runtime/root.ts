@@ -34,6 +34,7 @@ export interface World extends
     | "offers"
     | "observer"
     | "load"
+    | "telemetry"
     | "outside"
     | "carry"
     | "breathe"

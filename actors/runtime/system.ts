@@ -6,6 +6,7 @@
  */
 
 import { checkSystem } from "./checks.ts";
+import { openTelemetry } from "./world/telemetry.ts";
 import { realClock } from "./world/clock.ts";
 import { relaxedPace } from "./world/pace.ts";
 import { openSystem } from "./root.ts";
@@ -57,6 +58,7 @@ export function createSystem(options: SystemOptions = {}): System {
     onDeadLetter,
     transports,
     clock: realClock(now),
+    telemetry: openTelemetry,
     breathe: relaxedPace(),
     connect: (root) => new IsolateRegistry(root, transports),
   });

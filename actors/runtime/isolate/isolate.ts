@@ -16,7 +16,7 @@ import {
 } from "../mailbox/choose.ts";
 import type { Clock } from "../world/clock.ts";
 import { type DeadLetter, describeFailure, type Failure, type Reason } from "../failure.ts";
-import { guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
+import { both, guarded, type Observer, type ObserverSpec, openObserver } from "../observer.ts";
 import { Pulse } from "./pulse.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
@@ -64,6 +64,8 @@ export interface Environment {
   readonly carry?: ((frame: Frame, deliver: (frame: Frame) => void) => void) | undefined;
   /** How other isolates are reached. Absent: every actor lives in this one. */
   readonly network?: Network;
+  /** Exports what happens in an isolate. Default: nothing does. */
+  readonly telemetry?: ((isolate: Isolate) => Observer | undefined) | undefined;
   /** Does what is outside of the actors' world. Default: as it comes. */
   readonly outside?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
   /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
@@ -162,9 +164,11 @@ export function createIsolate(
     nextAsk: 0,
     started: 0,
   };
-  if (observer && !isolate.observer) {
+  const telemetry = env.telemetry?.(isolate), isMade = isolate.observer !== undefined;
+  isolate.observer = both(isolate.observer, telemetry);
+  if (observer && !isMade) {
     ready = openObserver(observer as ObserverSpec, number).then(
-      (observer) => void (isolate.observer = guarded(observer, blame)),
+      (observer) => void (isolate.observer = both(guarded(observer, blame), telemetry)),
       (error) => env.onFailure(describeFailure("system", "init", error, "observer")),
     );
   }

@@ -13,6 +13,7 @@ import { createIsolate, type Isolate } from "../isolate/isolate.ts";
 import { Pulse } from "../isolate/pulse.ts";
 import { FIRST_SERIAL } from "../isolate/spawning.ts";
 import { run } from "../isolate/steps.ts";
+import { openTelemetry } from "../world/telemetry.ts";
 import { realClock } from "../world/clock.ts";
 import { turn } from "../world/pace.ts";
 import { Peers, type Up } from "./peers.ts";
@@ -101,6 +102,7 @@ function openIsolate(
       pulse: new Pulse(side.pulse),
       places,
       clock: realClock(),
+      telemetry: openTelemetry,
       // After every step, so that a control message can overtake however long a handler computes.
       breathe: turn,
       network: {

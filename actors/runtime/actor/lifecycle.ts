@@ -40,7 +40,7 @@ export function stop(isolate: Isolate, actor: Actor, reason: Reason = "stopped")
   for (const step of stepsOf(actor)) abandonStep(isolate, actor, step);
   while (actor.agenda.shift());
   isolate.picker.changed(actor);
-  goOn(isolate, actor);
+  stopFurther(isolate, actor);
 }
 
 /** Ends the waiting of a suspended step; one that is at work goes on to its end. */
@@ -57,7 +57,7 @@ function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
 }
 
 /** Does the next thing towards the end of an actor that is to stop. */
-export function goOn(isolate: Isolate, actor: Actor): void {
+export function stopFurther(isolate: Isolate, actor: Actor): void {
   if (actor.state !== "stopping" || stepsOf(actor).length > 0 || actor.isFinishing) return;
   const youngest = [...actor.children.values()].at(-1);
   if (youngest) return stopChild(isolate, actor, keyOf(youngest.ref), actor.isDraining);
@@ -141,5 +141,5 @@ export function childEnded(
   // A watch may also have been on its way when a child elsewhere failed.
   const isTold = child.isTold || isWatching(isolate, parent, key);
   if (reason !== "stopped" && !isTold) fail(isolate, parent, reason);
-  goOn(isolate, parent);
+  stopFurther(isolate, parent);
 }

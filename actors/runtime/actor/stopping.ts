@@ -9,7 +9,7 @@ import type { StopOptions } from "../context_api.ts";
 import { type Isolate, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
-import { goOn, stop, stopChild } from "./lifecycle.ts";
+import { stop, stopChild, stopFurther } from "./lifecycle.ts";
 import { cancelTimers } from "./timers.ts";
 
 /** Makes `ref` stop in the name of `by`. See {@linkcode Context.stop}. */
@@ -49,7 +49,7 @@ export function stopNow(isolate: Isolate, actor: Actor): void {
   const wasDraining = actor.isDraining;
   actor.isDraining = false;
   if (actor.state !== "stopping") stop(isolate, actor);
-  else if (wasDraining) goOn(isolate, actor);
+  else if (wasDraining) stopFurther(isolate, actor);
 }
 
 /** Ends a child of an actor that goes on; resolves when its id may be given again. */

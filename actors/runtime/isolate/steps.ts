@@ -15,7 +15,7 @@ import { OTHERS } from "../handlers.ts";
 import { sendMessage } from "./sending.ts";
 import { timeStep } from "./slow_steps.ts";
 import { type Isolate, offer } from "./isolate.ts";
-import { fail, goOn } from "../actor/lifecycle.ts";
+import { fail, stopFurther } from "../actor/lifecycle.ts";
 import { endIfDrained } from "../actor/stopping.ts";
 
 /** How a receipt travels. */
@@ -154,7 +154,7 @@ function conclude(isolate: Isolate, actor: Actor, step: Step): void {
   leaveStep(isolate, actor, step);
   if (receipt) sendMessage(isolate, actor.ref, receipt.to, receipt.message, CONTROL);
   if (replyTo && actor.owed.take(replyTo)) answer(isolate, replyTo, { status: "unanswered" });
-  if (actor.state === "stopping") goOn(isolate, actor);
+  if (actor.state === "stopping") stopFurther(isolate, actor);
   else offer(isolate, actor);
   if (actor.isDraining) endIfDrained(isolate, actor);
   wake?.();
@@ -174,7 +174,7 @@ function crash(
     fail(isolate, actor, describeFailure(actor.ref.id, kind, error, describeStep(actor, step)));
   }
   leaveStep(isolate, actor, step);
-  goOn(isolate, actor);
+  stopFurther(isolate, actor);
   step.wake?.();
 }
 

@@ -122,7 +122,8 @@ export async function receiveFrames(
 ): Promise<void> {
   const frames = readFrames(handle), chunk = new Uint8Array(JOIN_BYTES);
   let wanted = new Uint8Array(frames.next().value), filled = 0;
-  const goOn = () => {
+  /** Hands on what has come whole. */
+  const passWhole = () => {
     while (filled === wanted.length) {
       wanted = new Uint8Array(takeSpare(frames.next(wanted).value));
       filled = 0;
@@ -136,7 +137,7 @@ export async function receiveFrames(
     if (count === null) return;
     if (isLarge) {
       filled += count;
-      goOn();
+      passWhole();
       continue;
     }
     for (let rest = chunk.subarray(0, count); rest.length > 0;) {
@@ -144,7 +145,7 @@ export async function receiveFrames(
       wanted.set(part, filled);
       filled += part.length;
       rest = rest.subarray(part.length);
-      goOn();
+      passWhole();
     }
   }
 }

@@ -102,7 +102,8 @@ function makeOrt(
     close() {
       tensors.close();
       api.release(SLOT.releaseSessionOptions)(options);
-      api.release(SLOT.releaseEnv)(env);
+      // The environment is one for all threads, and stays: a thread that opens it while another gives
+      // back the last reference finds it half gone, and fails.
       unload();
     },
   };

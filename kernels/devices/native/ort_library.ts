@@ -33,7 +33,6 @@ export const SLOT = {
   allocatorAlloc: 75,
   allocatorFree: 76,
   getDefaultAllocator: 78,
-  releaseEnv: 92,
   releaseStatus: 93,
   releaseMemoryInfo: 94,
   releaseSession: 95,

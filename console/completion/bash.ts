@@ -9,7 +9,12 @@ import { completedFlags } from "./completed_flag.ts";
 
 /** A script that bash sources. */
 export function bashCompletion(commands: readonly CommandSyntax[]): string {
+  const names = commands.map(({ name }) => name).join(" ");
   return [
+    "_troupe_files() {", // names with blanks are one word
+    "  local IFS=$'\\n'",
+    '  COMPREPLY=($(compgen -f -- "$1"))',
+    "}",
     "_troupe() {",
     '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
     '  if [[ $word == "=" ]]; then word=""', // bash cuts --flag=value in three
@@ -19,11 +24,12 @@ export function bashCompletion(commands: readonly CommandSyntax[]): string {
     ...commands.flatMap(valueCases),
     "  esac",
     '  if [[ -z $words ]]; then case "$COMP_CWORD ${COMP_WORDS[1]} $word" in',
-    `    "1 "*) words="${commands.map(({ name }) => name).join(" ")} help --help --version" ;;`,
+    `    "1 "*) words="${names} help --help --version" ;;`,
+    `    "2 help "*) words="${names}" ;;`,
     ...commands.flatMap(wordCases),
     "  esac; fi",
     '  if [[ -n $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$word"))',
-    '  else COMPREPLY=($(compgen -f -- "$word")); fi',
+    '  else _troupe_files "$word"; fi',
     "}",
     "complete -o filenames -F _troupe troupe",
   ].join("\n");
@@ -34,7 +40,7 @@ function valueCases(syntax: CommandSyntax): string[] {
   return completedFlags(syntax).flatMap(({ spelling, follows }) => {
     const pattern = `    "${syntax.name} ${spelling}")`;
     if (follows === "nothing") return [];
-    if (follows === "file") return [`${pattern} COMPREPLY=($(compgen -f -- "$word")); return ;;`];
+    if (follows === "file") return [`${pattern} _troupe_files "$word"; return ;;`];
     if (follows === "anything") return [`${pattern} return ;;`];
     return [`${pattern} words="${follows.join(" ")}" ;;`];
   });

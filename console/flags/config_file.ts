@@ -74,8 +74,8 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
     );
   }
   readKeptFlags(named, flags, where);
-  const args = Object.entries(named).flatMap(([name, value]) =>
-    value === false ? [] : [value === true ? `--${name}` : `--${name}=${value}`]
+  const args = Object.entries(named).map(([name, value]) =>
+    typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
   );
   return { path, args, checkpoint: isCheckpoint ? record : undefined };
 }
@@ -90,7 +90,8 @@ function parseFile(path: string): Values {
       }, received ${quoted(basename(path))}`,
     );
   }
-  const text = decodeText(readFileSync(path), inOneLine(path));
+  const text = decodeText(readFileSync(path), inOneLine(path))
+    .replace(/^\uFEFF/, ""); // as some editors begin a file
   let value: unknown;
   try {
     value = parse(text);

@@ -22,6 +22,8 @@ export interface ParseOptions {
 export interface RawArguments {
   /** The flags by name. */
   readonly flags: Readonly<Record<string, string | true>>;
+  /** The switches that were taken back, by name: with `--no`, or as `false`. */
+  readonly takenBack: readonly string[];
   /** What is no flag. */
   readonly words: readonly string[];
 }
@@ -95,6 +97,7 @@ export function parseFlags<const T extends Flags>(
  * The arguments of a command as they were typed.
  *
  * @throws {TypeError} when a flag is unknown, or a word stands where none may.
+ * @throws {RangeError} when a switch is neither true nor false.
  */
 export function rawArguments(
   args: readonly string[],
@@ -104,7 +107,9 @@ export function rawArguments(
   const names = Object.keys(flags);
   const switches = names.filter((name) => flags[name]!.kind === "switch");
   const valued = names.filter((name) => !switches.includes(name));
-  const parsed = parseArgs(respell(args, flags), {
+  const respelled = respell(args, flags);
+  checkSwitches(respelled, switches);
+  const parsed = parseArgs(respelled, {
     string: [...valued, "_"],
     boolean: switches,
     negatable: switches,
@@ -125,7 +130,22 @@ export function rawArguments(
     const raw: unknown = Array.isArray(parsed[name]) ? once(name, parsed[name]) : parsed[name];
     if (raw !== undefined && raw !== false) values[name] = raw === true ? true : String(raw);
   }
-  return { flags: values, words };
+  const takenBack = switches.filter((name) =>
+    parsed[name] === false && respelled.includes(`--no-${name}`)
+  );
+  return { flags: values, takenBack, words };
+}
+
+/** Refuses `--tie=maybe`, which would be read as `--tie`. */
+function checkSwitches(args: readonly string[], switches: readonly string[]): void {
+  for (const argument of args) {
+    if (argument === "--") return;
+    const [, name = "", value = ""] = /^--([^=]+)=(.*)$/s.exec(argument) ?? [];
+    if (!switches.includes(name)) continue;
+    throw new RangeError(
+      `Cannot use --${name}: it must be true or false, received ${quoted(value)}`,
+    );
+  }
 }
 
 function unknownFlag(argument: string, flags: Flags, isStrict: boolean): TypeError {

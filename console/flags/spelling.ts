@@ -34,7 +34,8 @@ export const dashed = (name: string): string => name.replaceAll("_", "-");
 /**
  * Arguments with every known flag under its own name, its value joined to it: `-h` becomes `--help`,
  * `--n_layer 4` becomes `--layers=4`, and `--lr -1` becomes `--lr=-1`, as a value that starts with a
- * dash would be read as a flag. What is none of the flags stays as it is.
+ * dash would be read as a flag; `--json=false` becomes `--no-json`. What is none of the flags stays
+ * as it is.
  *
  * @example
  * ```ts
@@ -55,24 +56,39 @@ export const dashed = (name: string): string => name.replaceAll("_", "-");
  */
 export function respell(args: readonly string[], flags: Flags): string[] {
   const spellings = spellingsOf(flags), end = args.indexOf("--");
-  const respelled: string[] = [], last = end < 0 ? args.length : end;
+  let respelled: string[] = [];
+  const last = end < 0 ? args.length : end;
   for (let i = 0; i < last; i++) {
-    const spelled = /^(--|-(?=[^-](?:=|$)))([^=]+)(=.*)?$/s.exec(args[i]!);
-    const found = spelled ? spellings.get(dashed(spelled[2]!)) : undefined;
+    const found = findFlag(args[i]!, spellings, flags);
     if (!found) {
       respelled.push(args[i]!);
       continue;
     }
-    const { name, means } = found, value = spelled![3] ?? "";
+    const { name, means, isTakenBack, value } = found, next = i + 1 < last ? args[i + 1]! : "--";
     if (means !== undefined) {
-      if (value !== "=false") respelled.push(`--${name}=${means}`);
-    } else if (flags[name]!.kind === "switch" || value !== "") {
-      respelled.push(`--${name}${value}`);
-    } else if (i + 1 < last && !args[i + 1]!.startsWith("--")) {
-      respelled.push(`--${name}=${args[++i]}`);
-    } else respelled.push(`--${name}`);
+      const given = `--${name}=${means}`;
+      if (value === "=false") respelled = respelled.filter((argument) => argument !== given);
+      else respelled.push(/^(=true)?$/.test(value) ? given : `--${name}${value}`);
+    } else if (flags[name]!.kind === "switch") {
+      const said = value === "" && /^(true|false)$/.test(next) ? `=${args[++i]}` : value;
+      if (isTakenBack || said === "=false") respelled.push(`--no-${name}`);
+      else respelled.push(`--${name}${said === "=true" ? "" : said}`);
+    } else if (value !== "" || next.startsWith("--")) respelled.push(`--${name}${value}`);
+    else respelled.push(`--${name}=${args[++i]}`);
   }
   return [...respelled, ...args.slice(last)];
+}
+
+/** The flag that an argument names, with the value that is joined to it: `=4`, or nothing. */
+function findFlag(argument: string, spellings: ReadonlyMap<string, Spelled>, flags: Flags) {
+  const parts = /^(--|-(?=[^-](?:=|$)))([^=]+)(=.*)?$/s.exec(argument);
+  if (!parts) return undefined;
+  const name = dashed(parts[2]!), value = parts[3] ?? "";
+  const found = spellings.get(name);
+  if (found) return { ...found, value, isTakenBack: false };
+  const back = name.startsWith("no-") && value === "" ? spellings.get(name.slice(3)) : undefined;
+  if (!back || back.means !== undefined || flags[back.name]!.kind !== "switch") return undefined;
+  return { ...back, value, isTakenBack: true };
 }
 
 /** What was probably meant, as the end of a sentence; empty where nothing is near. */

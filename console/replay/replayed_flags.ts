@@ -7,7 +7,7 @@
 
 import { shellWord } from "../train/data_files.ts";
 import type { Flags } from "../flags/flag.ts";
-import { parseFlags, rawArguments } from "../flags/parse.ts";
+import { parseFlags, type RawArguments, rawArguments } from "../flags/parse.ts";
 import { TRAIN_FLAGS } from "../train/train_flags.ts";
 
 /** Flags of `troupe replay` that name what the run read. */
@@ -60,15 +60,16 @@ export function replayedArguments(
   named: NamedFiles,
   journal: string,
 ): string[] {
-  let raw: Readonly<Record<string, string | true>>;
+  let raw: RawArguments["flags"], takenBack: RawArguments["takenBack"];
   try {
-    raw = rawArguments(recorded, TRAIN_FLAGS).flags;
+    ({ flags: raw, takenBack } = rawArguments(recorded, TRAIN_FLAGS));
     parseFlags(recorded, TRAIN_FLAGS);
   } catch (error) {
     throw new TypeError(`Cannot replay with the flags of the journal: ${(error as Error).message}`);
   }
   const args = Object.entries(raw).filter(([name]) => INHERITED.has(name))
     .map(([name, value]) => value === true ? `--${name}` : `--${name}=${value}`);
+  args.push(...takenBack.filter((name) => INHERITED.has(name)).map((name) => `--no-${name}`));
   for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
     if (name === "memory-limit") continue;
     const then = raw[name], now = named[name];

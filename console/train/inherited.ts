@@ -15,10 +15,22 @@ type Values = Readonly<Record<string, unknown>>;
 /**
  * The flags that a run inherits.
  *
- * @throws {TypeError} {@linkcode RangeError} when one is none that could be typed.
+ * @param takenBack the switches that it does without.
+ * @throws {TypeError} {@linkcode RangeError} when one is none that could be typed, or a switch that
+ * is taken back belongs to the model.
  */
-export function inheritedFlags({ path, config }: Checkpoint): GivenTrainFlags {
-  return readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
+export function inheritedFlags(
+  { path, config }: Checkpoint,
+  takenBack: readonly string[],
+): GivenTrainFlags {
+  const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
+  const fixed = takenBack.find((name) => kept[name] === true && Object.hasOwn(MODEL_FLAGS, name));
+  if (fixed !== undefined) {
+    throw new RangeError(
+      `Cannot resume from ${path}: --${fixed} must be true, as in this checkpoint, received false`,
+    );
+  }
+  return Object.fromEntries(Object.entries(kept).filter(([name]) => !takenBack.includes(name)));
 }
 
 /** The flags of a checkpoint that no run inherits, in words; undefined where there are none. */

@@ -11,7 +11,7 @@ import { checkSizes } from "../../actors/run/options/sizes.ts";
 import { createSchedule, type Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
 import { withDefaults } from "../flags/flag.ts";
-import { parseFlags } from "../flags/parse.ts";
+import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { readScheduleFile } from "../schedule/schedule_file.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
 import { checkSameFiles, type DataFiles, readDataFiles, textOf } from "./data_files.ts";
@@ -61,7 +61,8 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
   const told: string[] = [], tell = (line: string) => void told.push(line);
   const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume, tell);
-  const inherited = checkpoint ? inheritedFlags(checkpoint) : {};
+  const { takenBack } = rawArguments(args, TRAIN_FLAGS);
+  const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
   const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
   if (config?.checkpoint && !checkpoint) {
     const before = { path: config.path, config: config.checkpoint };
@@ -80,6 +81,14 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
+  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
+    (flags.json ? undefined : `runs/${flags.model}`);
+  const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
+  if (config?.checkpoint && out === undefined && depends) {
+    throw new TypeError(
+      `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
+    );
+  }
   return {
     args,
     flags,
@@ -88,8 +97,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     microBatches: schedule.microBatches,
     checkpoint,
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
-    out: flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
-      (flags.json ? undefined : `runs/${flags.model}`),
+    out,
   };
 }
 

@@ -63,6 +63,21 @@ Deno.test({
   },
 });
 
+/** Asks bash for what may follow, in a folder with a file whose name has a blank. */
+const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
+for words in "train --text a" "train --text = a" "help tr"; do
+  COMP_WORDS=(troupe $words); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe
+  printf '%s|' "\${COMPREPLY[@]}"; echo
+done`;
+
+Deno.test({
+  name: "bash takes a file with a blank in its name for one, and knows what help is for",
+  ignore: !has("bash"),
+  async fn() {
+    assert.deepEqual(await ask("bash", BLANKS), ["a b.txt|", "a b.txt|", "train|"]);
+  },
+});
+
 Deno.test({
   name: "fish completes the same",
   ignore: !has("fish"),

@@ -30,6 +30,7 @@ tie = true
 json = false
 memory_limit = "1.5GiB"
 `,
+  "edited.toml": '\uFEFFlayers = 2\r\nlr = 0.01\r\ntie = true\r\nmemory_limit = "1.5GiB"\r\n',
 };
 
 Deno.test("JSON, JSONC and TOML say the same flags, and those that are typed win", () =>
@@ -152,6 +153,18 @@ Deno.test("the configuration of a checkpoint gives the same run again, on files 
       await refusal(["--config", weighted, "--tokens", tokens]),
       /--weights must name the file that its run read, .* --weights \S+model.safetensors$/,
     );
+  }));
+
+Deno.test("PipeDream's run again, whose checkpoints empty the pipe, is asked where they go", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000));
+    const how = ["--schedule", "pipedream", "--runtime", "local", "--checkpoint-every", "1"];
+    const run = [...TINY, ...how, "--steps", "3", "--tokens", tokens];
+    const { lines, last } = await trainJson([...run, "--out", join(folder, "run")]);
+    const args = ["--config", join(String(last.checkpoint), "config.json"), "--tokens", tokens];
+    assert.match(await refusal(args), /--out must say where its checkpoints go, .* received none$/);
+    const again = await trainJson([...args, "--out", join(folder, "again")]);
+    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
   }));
 
 Deno.test("a stranger's checkpoint names no file or folder to open or to write", () =>

@@ -99,6 +99,27 @@ Deno.test("a slip of the pen is answered with what was probably meant", async ()
 Deno.test("a switch is taken back by --no, and no other flag is", () => {
   assert.deepEqual(parseFlags(["--json", "--tie", "--no-json"], TRAIN_FLAGS), { tie: true });
   assert.throws(() => parseFlags(["--no-steps"], TRAIN_FLAGS), /--no-steps is not one of them/);
+  for (const back of ["--no-tie", "--no_tie", "--no-tie_word_embeddings", "--tie=false"]) {
+    assert.deepEqual(parseFlags(["--tie", "--json", back], TRAIN_FLAGS), { json: true }, back);
+  }
+  assert.deepEqual(parseFlags(["--fp16", "--fp16=false"], TRAIN_FLAGS), {});
+});
+
+Deno.test("a switch is true or false, and nothing else is taken for true", () => {
+  for (const value of ["no", "0", "maybe", ""]) {
+    assert.throws(() => parseFlags([`--tie=${value}`], TRAIN_FLAGS), {
+      name: "RangeError",
+      message: `Cannot use --tie: it must be true or false, received "${value}"`,
+    });
+    assert.throws(
+      () => parseFlags([`--fp16=${value || "1"}`], TRAIN_FLAGS),
+      /--precision: it must/,
+    );
+  }
+  assert.deepEqual(parseFlags(["--tie=true", "--json", "true"], TRAIN_FLAGS), {
+    json: true,
+    tie: true,
+  });
 });
 
 Deno.test("values that begin with a dash are values, and words stand beside flags where they may", () => {

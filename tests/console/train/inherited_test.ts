@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
 import {
   bitsOf,
   inFolder,
@@ -61,6 +62,25 @@ Deno.test("flags of how a run runs, and paths, are not inherited: nothing is ope
     assert.match(stderr, /passed over: journal, out, weights, resume, keep$/m);
     assert.equal(await Deno.readTextFile(victim), "mine");
     await assert.rejects(Deno.stat(elsewhere), Deno.errors.NotFound);
+  }));
+
+Deno.test("a switch that is taken back is not inherited; one of the model cannot be", () =>
+  withRun(async ({ folder, resume }) => {
+    const args = await resume((step) =>
+      forgeConfig(step, ({ flags }) => Object.assign(flags, { "drop-last": true, tie: true }))
+    );
+    const config = join(folder, "back.toml");
+    await Deno.writeTextFile(config, "drop-last = false\n");
+    const dropsLast = async (...more: string[]) =>
+      (await readTrainFlags([...args, ...more])).flags["drop-last"];
+    assert.equal(await dropsLast(), true);
+    assert.equal(await dropsLast("--no-drop-last"), undefined);
+    assert.equal(await dropsLast("--config", config), undefined);
+    assert.equal(await dropsLast("--config", config, "--drop-last"), true);
+    assert.match(
+      await refusal([...args, "--no-tie"]),
+      /--tie must be true, as in this checkpoint, received false$/,
+    );
   }));
 
 /** Values of inherited flags that nobody could have typed, and what the refusal says. */

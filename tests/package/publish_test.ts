@@ -30,7 +30,7 @@ Deno.test("the package can be published, and holds what its users need and nothi
     const files = [...stderr.matchAll(/^ +file:\/\/\S+?\/troupe\/(\S+) \(([\d.]+)(K?)B\)$/gm)];
     const top = new Set(files.map(([, path]) => path!.replace(/\/.*/, "/")));
     assert.deepEqual([...top].sort(), [
-      ...["CHANGELOG.md", "LICENSE", "NOTICE.md", "README.md", "SIMULATION.md"],
+      ...["ACTORS.md", "CHANGELOG.md", "LICENSE", "NOTICE.md", "README.md", "SIMULATION.md"],
       ...["actors/", "cli.ts", "console/", "deno.json", "examples/", "kernels/", "lint/"],
       ...["mod.ts", "schedules/", "testing.ts"],
     ]);

@@ -10,6 +10,7 @@ import type { Network } from "../isolate/isolate.ts";
 import { starterOf } from "../isolate/spawning.ts";
 import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
+import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
 import { buryFrame, type Undertaker } from "./undeliverable.ts";
 import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire.ts";
@@ -68,13 +69,13 @@ export class IsolateRegistry implements Network {
     const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
     const root = { system, seed, stopGraceMs, observer, places };
     const boot: BootFrame = { kind: "boot", isolate: number, ...root, launch };
-    const remote = this.#opened(transport).start({
+    const remote = startGuarded(this.#opened(transport), {
       isolate: number,
       memoryLimitMb,
       boot,
       transfer,
       receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
-    });
+    }, 2 * stopGraceMs);
     const member = { actor: launch.ref.id, transport, remote, hasStirred: false };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));

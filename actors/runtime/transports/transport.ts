@@ -127,7 +127,11 @@ export interface StartRequest {
   readonly receive: (frame: unknown) => void;
 }
 
-/** An isolate as the root sees it. */
+/**
+ * An isolate as the root sees it. Where its transport breaks a promise, as one that throws when it
+ * is to send, or that does not say within twice the grace that what it has ended is gone, the isolate
+ * counts as gone.
+ */
 export interface RemoteIsolate {
   /**
    * Sends a frame. Frames arrive in order, each whole or not at all, and as they are now: what is in

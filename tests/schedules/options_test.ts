@@ -3,7 +3,7 @@ import { B, createSchedule, defineSchedule, F, scheduleNames } from "../../sched
 
 /** What is asked, and what the refusal says. */
 const REFUSED: readonly [string, Record<string, unknown>, RegExp][] = [
-  ["nonesuch", {}, /name must be one of gpipe, 1f1b, .*search, received "nonesuch"/],
+  ["nonesuch", {}, /name must be one of gpipe, .*1f1b, .*search, received "nonesuch"/],
   ["1f1b", { workers: 0 }, /workers must be at least 1, received 0/],
   ["1f1b", { microBatches: 1.5 }, /microBatches must be a whole number, at least 1, received 1.5/],
   ["1f1b", { workers: 1e5, microBatches: 1e5 }, /stages times micro-batches must be at most/],

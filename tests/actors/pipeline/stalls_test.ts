@@ -125,9 +125,9 @@ for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
 for (const isolation of ["worker", "process"] as const) {
   Deno.test(`a kernel that takes longer than a stall is no stall (${isolation})`, async () => {
     // An action on the reference device takes several times as long as a stall.
-    const sizes: Sizes = { ...SMALL, layers: 1, hidden: 64, seq: 64, microBatches: 1, steps: 1 };
+    const sizes: Sizes = { ...SMALL, layers: 1, hidden: 128, seq: 128, microBatches: 1, steps: 1 };
     const options: Partial<TrainOptions> = { workers: 2, device: "reference", schedule: "gpipe" };
-    const { bits } = await outcome(sizes, { ...options, isolation, stallMs: 120, retries: 0 });
+    const { bits } = await outcome(sizes, { ...options, isolation, stallMs: 400, retries: 0 });
     assert.equal(bits.losses.length, 1);
   });
 }

@@ -82,9 +82,20 @@ export function endFor(
   return --step.endsMissing === 0;
 }
 
+/**
+ * The losses of a step, of which all have come: each before the gradients that follow from it.
+ *
+ * @throws when one has not, as where a transport loses messages.
+ */
+export function allLosses({ request: { step, microBatches }, losses }: StepRecord) {
+  const missing = microBatches.findIndex((_, id) => !losses[id]);
+  if (missing < 0) return losses;
+  throw new Error(`Cannot end step ${step}: the loss of micro-batch ${missing} must have come`);
+}
+
 /** What a step gives that has ended for all workers. */
 export function outcomeOf(step: StepRecord, held: Held): StepOutcome {
-  const { losses, traces, decision } = step;
+  const { traces, decision } = step, losses = allLosses(step);
   if (!decision) {
     const { updates } = step;
     return { losses, updates, isCommitted: areFinite(losses, updates), ...held, traces };

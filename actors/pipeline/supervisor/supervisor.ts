@@ -18,7 +18,7 @@ import { openEvaluations } from "./evaluation.ts";
 import { gather } from "./gather.ts";
 import { openOwedReplies } from "./owed_replies.ts";
 import { reportStall } from "./stall_report.ts";
-import { endFor, openStepRecord, outcomeOf, type StepRecord } from "./step_record.ts";
+import { allLosses, endFor, openStepRecord, outcomeOf, type StepRecord } from "./step_record.ts";
 import type { SupervisorInit } from "./supervisor_init.ts";
 import {
   credit,
@@ -186,8 +186,8 @@ function commitHandlers(supervisor: Supervisor): Some {
   };
   /** Commits or aborts when all that this depends on is known. */
   const decide = (step: StepRecord) => {
-    const { request: { lossScale, update, learningRate }, decision, losses } = step;
-    const verdict = decision!.verdict(areFinite(losses, []), lossScale);
+    const { request: { lossScale, update, learningRate }, decision } = step;
+    const verdict = decision!.verdict(areFinite(allLosses(step), []), lossScale);
     supervisor.state = verdict ? "ending" : "deciding";
     if (verdict?.isCommitted === false) return tellAll(supervisor, { type: "Abort" });
     reduce(step);

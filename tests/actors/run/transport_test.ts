@@ -1,7 +1,8 @@
 /** A run whose workers are reached by a transport that the library has never heard of. */
 
 import assert from "node:assert/strict";
-import { createSystem, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem, type TrainOptions, type Transport } from "../../../actors/mod.ts";
+import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker.ts";
 import { outcome, SMALL } from "../runs.ts";
 import { TCP_TRANSPORT } from "../runtime/tcp_transport.ts";
 
@@ -41,3 +42,35 @@ Deno.test("a run outlives a worker behind a foreign transport; a system brings t
   assert.match(told.join("\n"), /the tcp of "worker-1" has ended: .*going on from the last/s);
   assert.deepEqual(run.bits, serial.bits);
 });
+
+/** Deno workers that lose the first message of a type on its way to the root. */
+function losing(type: string): Transport {
+  let isLost = false;
+  const isNext = (frame: unknown) =>
+    !isLost && (frame as { message?: { type: string } }).message?.type === type;
+  return {
+    ...WORKER_TRANSPORT,
+    name: "losing",
+    open(options) {
+      const open = WORKER_TRANSPORT.open(options);
+      return {
+        ...open,
+        start: (request) =>
+          open.start({
+            ...request,
+            receive: (frame) => isNext(frame) ? void (isLost = true) : request.receive(frame),
+          }),
+      };
+    },
+  };
+}
+
+for (const schedule of ["1f1b", "pipedream"]) {
+  Deno.test(`a loss that a transport loses ends ${schedule} with the step and the micro-batch`, async () => {
+    const options = { schedule, workers: 2, device: "reference", isolation: "losing" } as const;
+    await assert.rejects(
+      outcome(SIZES, { ...options, transport: losing("Loss") }),
+      /Cannot end step 1: the loss of micro-batch 0 must have come/,
+    );
+  });
+}

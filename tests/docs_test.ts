@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { runTroupe } from "./console/command.ts";
 
 const ROOT = new URL("../", import.meta.url);
 const PAGES = ["README.md", "SIMULATION.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
@@ -30,4 +31,10 @@ Deno.test("the walk of a micro-batch names what stands in its files", () => {
     }
   }
   assert.ok(count >= 30, `${count} names were found`);
+});
+
+Deno.test("the picture of README is what its command draws", async () => {
+  const [, words] = /drawn by `deno task troupe (schedule [^`]+)`/.exec(read("README.md"))!;
+  const { stdout } = await runTroupe(words!.split(" "));
+  assert.equal(stdout, read("examples/1f1b.svg"));
 });

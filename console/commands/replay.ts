@@ -54,9 +54,12 @@ const STEPS_SHOWN = 20;
 const HANG_MS = 300_000;
 
 /** No actors: devices, which may look at the clock, and what writes checkpoints meanwhile. */
-const TRUSTED = ["../../kernels/", "../../actors/checkpoints/"].map((url) =>
-  new URL(url, import.meta.url).href
-);
+const TRUSTED = [
+  ...["../../kernels/", "../../actors/checkpoints/"].map((url) =>
+    new URL(url, import.meta.url).href
+  ),
+  "/onnxruntime-web/", // its memory is shared, so it waits for threads, of which it has none
+];
 
 /** The declaration of `troupe replay`. */
 export const REPLAY_SYNTAX: CommandSyntax = {

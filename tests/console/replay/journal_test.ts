@@ -49,6 +49,15 @@ Deno.test("a journal of real threads replays whole to the same weights, and one 
   });
 });
 
+Deno.test("a journal of a run on wasm replays: what the module does of itself is no actor's doing", () =>
+  inFolder(async (folder) => {
+    const journal = join(folder, "run.jsonl"),
+      flags = [...TINY, "--device", "wasm", "--steps", "1"];
+    const { last } = await trainJson([...flags, "--journal", journal]);
+    const { stdout } = await troupe(0, "replay", journal);
+    assert.match(stdout, new RegExp(`"weightsHash":"${last.weightsHash}"`));
+  }));
+
 Deno.test("a journal of PipeDream on real threads replays, and one worker alone", async () => {
   await inFolder(async (folder) => {
     const journal = join(folder, "run.jsonl");

@@ -148,7 +148,7 @@ export const childSupervisor: ActorFactory<Supervision, SupervisionMessage> = (
       const child = [...nursery.children.values()].find(({ row }) => row.name === name);
       if (!child) return;
       child.row.isDelayed = false;
-      proceed(nursery, child.row);
+      proceedAll(nursery);
     },
   };
 };
@@ -196,13 +196,17 @@ function tellRef(ctx: Context<SupervisionMessage>, child: Child | undefined): vo
   else child.awaited.push(ctx.deferReply());
 }
 
-function removeChild({ ctx, children }: Nursery, child: Child | undefined): void {
+function removeChild(nursery: Nursery, child: Child | undefined): void {
   if (!child) return;
+  const { ctx, children } = nursery;
   child.isRemoved = true;
   if (child.state === "up") {
     child.state = "stopping";
     ctx.stop(child.ref);
-  } else if (child.state !== "stopping") end(children, child);
+  } else if (child.state !== "stopping") {
+    end(children, child);
+    proceedAll(nursery);
+  }
 }
 
 /** A child is no more. */
@@ -221,7 +225,7 @@ function ended(nursery: Nursery, { ref, reason }: Down): void {
   const { children } = nursery;
   const child = [...children.values()].find((one) => one.ref && isSame(one.ref, ref));
   if (!child) return;
-  const { row, spec: { restart = "permanent" } } = child;
+  const { spec: { restart = "permanent" } } = child;
   const wasStopped = child.state === "stopping";
   child.ref = undefined;
   const isOver = wasStopped
@@ -232,7 +236,7 @@ function ended(nursery: Nursery, { ref, reason }: Down): void {
     child.state = "waiting";
     if (!wasStopped) plan(nursery, child, reason);
   }
-  proceed(nursery, row);
+  proceedAll(nursery);
 }
 
 function isSame(one: ActorRef, other: ActorRef): boolean {
@@ -260,6 +264,11 @@ function tooOften(id: string, { intensity, periodMs }: RestartLimits, reason: Re
   );
 }
 
+/** What has become of one row may be what another waits for. */
+function proceedAll(nursery: Nursery): void {
+  for (const { row } of [...nursery.children.values()]) proceed(nursery, row);
+}
+
 /** Does the next thing towards a row that is up again: one stop at a time, then all begin. */
 function proceed(nursery: Nursery, row: Row): void {
   if (row.from === undefined) return;
@@ -272,9 +281,18 @@ function proceed(nursery: Nursery, row: Row): void {
   }
   if (last || row.isDelayed) return;
   const again = row.children.slice(row.from).filter(({ state }) => state === "waiting");
+  if (again.some((child) => lacks(nursery, child))) return;
   row.from = undefined;
   for (const child of again) {
     child.restarts++;
     begin(nursery, child);
   }
+}
+
+/** Whether a child of another row, which this one needs, is not up yet. */
+function lacks({ children }: Nursery, { row, spec: { needs = {} } }: Child): boolean {
+  return Object.values(needs).some((id) => {
+    const needed = children.get(id);
+    return needed && needed.row !== row && ["waiting", "stopping"].includes(needed.state);
+  });
 }

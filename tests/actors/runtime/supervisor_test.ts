@@ -323,3 +323,21 @@ Deno.test("the inbox of a supervisor replays", async () => {
     await Deno.remove(path);
   }
 });
+
+Deno.test("one-for-one: a child that needs another waits until that is up again", async () => {
+  const { value } = await play(async (world) => {
+    const children = [childOf("a"), childOf("b", { needs: { friend: "a" } })];
+    const backOff = { firstMs: 100, maxMs: 1000 };
+    const { system, idle, advance } = world;
+    const { child, tell } = await open(world, { children, backOff });
+    await tell("a", "Fail");
+    const [a, b] = [(await child("a"))!, (await child("b"))!];
+    // b is to wait for less time than a.
+    system.send(b, { type: "Fail" });
+    system.send(a, { type: "Fail" });
+    await advance(1000);
+    await idle();
+    return await system.ask((await child("b"))!, { type: "Friend" }) === "none";
+  });
+  assert.equal(value, false);
+});

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { commandLine } from "../actors/run/command_line.ts";
 import { didYouMean } from "../actors/run/options/did_you_mean.ts";
 import { formatTable } from "../schedules/pictures/table.ts";
 import type { CommandContext } from "./command.ts";
@@ -73,7 +74,7 @@ function commandOf(name: string): Command {
 function usage(): string {
   const rows = syntaxes().map(({ name, summary }) => [`  ${name}`, summary]);
   return [
-    "Usage: deno task troupe COMMAND [flags]",
+    `Usage: ${commandLine("COMMAND", "[flags]")}`,
     ...formatTable(rows, { left: [0, 1] }),
     "",
     "Each lists its flags with --help, or -h; troupe --version, or -V, tells which Troupe this is.",

@@ -12,8 +12,8 @@
  * Without, a stage steps its weights by itself, and StepDone says that it has had all updates of a
  * step, while later ones are under way; Drain lets the pipe run empty, and Drained says that it has.
  *
- * Which message has a meaning in which state of its receiver: `worker/worker_states.ts` and
- * `supervisor/supervisor_states.ts`.
+ * Which message has a meaning in which state of its receiver: `worker/worker_messages.ts` and
+ * `supervisor/supervisor_messages.ts`.
  *
  * @module
  */

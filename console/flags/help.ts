@@ -4,6 +4,7 @@
  * @module
  */
 
+import { commandLine } from "../../actors/run/command_line.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
 import type { CommandSyntax } from "./command_syntax.ts";
 import type { Flag, Flags } from "./flag.ts";
@@ -36,7 +37,7 @@ import { boundsOf } from "./values.ts";
  */
 export function helpOf({ name, usage, about, summary, groups, notes = [] }: CommandSyntax): string {
   const calls = usage.map((words, i) =>
-    `${i === 0 ? "Usage:" : "      "} deno task troupe ${name} ${words}`
+    `${i === 0 ? "Usage:" : "      "} ${commandLine()} ${name} ${words}`
   );
   const flags = groups.flatMap(({ title, flags }) => [
     "",

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { commandLine } from "../../actors/run/command_line.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { Flags } from "../flags/flag.ts";
 import { parseFlags, type RawArguments, rawArguments } from "../flags/parse.ts";
@@ -91,8 +92,8 @@ export function replayedArguments(
 export function unnamed(flag: string, file: string, journal: string): TypeError {
   return new TypeError(
     `Cannot replay: --${flag} must name the file that the run read, as no journal opens one, ` +
-      `received none; if you trust it, type: deno task troupe replay ${shellWord(journal)} ` +
-      `--${flag} ${shellWord(file)}`,
+      "received none; if you trust it, type: " +
+      commandLine("replay", shellWord(journal), `--${flag}`, shellWord(file)),
   );
 }
 

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { commandLine } from "../../actors/run/command_line.ts";
 import { createHash } from "node:crypto";
 import { CSV_BYTES_MAX, decodeText, TEXT_BYTES_MAX, TOKENS_BYTES_MAX } from "../../kernels/mod.ts";
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
@@ -168,7 +169,9 @@ function unnamed(from: string, flag: string, path: string, args: readonly string
   const shown = path.length > PATH_SHOWN_MAX ? "FILE" : path;
   const command = [...withoutData(args), `--${flag}`, shown].map(shellWord).join(" ");
   return new TypeError(
-    `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: deno task train ${command}`,
+    `${from}: --${flag} must name the file that its run read, as no file opens another, received none; if you trust it, type: ${
+      commandLine("train", command)
+    }`,
   );
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { commandLine } from "../../actors/run/command_line.ts";
 import process from "node:process";
 import { MultiBar, Presets } from "cli-progress";
 import type { StageMemory } from "../../kernels/mod.ts";
@@ -134,7 +135,9 @@ export function consoleReport(steps: number, withMemory = false): Report {
 function sayHowToResume(event: TrainEvent & { type: "end" }): void {
   if (!event.isInterrupted) return;
   const how = event.checkpoint
-    ? `go on with: deno task train --resume ${event.checkpoint} (and the same --steps and other flags of how it runs)`
+    ? `go on with: ${
+      commandLine("train", "--resume", event.checkpoint)
+    } (and the same --steps and other flags of how it runs)`
     : "nothing was saved, since no --out was given";
   printError(`Interrupted after step ${event.steps}; ${how}`);
 }

@@ -1,5 +1,5 @@
 /**
- * The states of the supervisor, and which messages have a meaning in each.
+ * The states of the supervisor; which messages have a meaning in each: `supervisor_messages.ts`.
  *
  * With a flush:
  *
@@ -17,9 +17,6 @@
  *
  * @module
  */
-
-import type { StateTable } from "../message_guard.ts";
-import type { SupervisorMessage } from "../protocol.ts";
 
 /**
  * What the supervisor is at.
@@ -44,49 +41,3 @@ export type SupervisorState =
   | "evaluating"
   | "saving"
   | "lost";
-
-/** Messages that have a meaning in every state. */
-const ALWAYS = ["Stalled", "WorkerDown"] as const;
-
-/** What the owner of the supervisor asks, each of which has an answer. */
-export const QUESTIONS: readonly SupervisorMessage["type"][] = [
-  "Start",
-  "RunStep",
-  "Drain",
-  "Evaluate",
-  "Save",
-];
-
-/** What comes of micro-batches. */
-const FLOW = ["Loss", "Credit"] as const;
-
-/** The states of a supervisor whose steps end with a flush. */
-export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
-  starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Evaluate", "Save"],
-  stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
-  deciding: [...ALWAYS, "Reduced"],
-  ending: [...ALWAYS, "Reduced", "StepDone"],
-  draining: [],
-  evaluating: [...ALWAYS, "Loss"],
-  saving: [...ALWAYS, "Saved"],
-  lost: [],
-};
-
-/** The states of a supervisor whose workers step their weights by themselves. */
-export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
-  starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Drain", "Evaluate", "Save"],
-  stepping: [...ALWAYS, ...FLOW, "RunStep", "StepDone", "Drain"],
-  deciding: [],
-  ending: [],
-  draining: [...ALWAYS, ...FLOW, "StepDone", "Drained"],
-  evaluating: [...ALWAYS, "Loss"],
-  saving: [...ALWAYS, "Saved"],
-  lost: [],
-};
-
-/** All messages that the supervisor knows. */
-export const SUPERVISOR_MESSAGES: readonly SupervisorMessage["type"][] = [
-  ...new Set([...Object.values(FLUSHED_SUPERVISOR), ...Object.values(UNFLUSHED_SUPERVISOR)].flat()),
-];

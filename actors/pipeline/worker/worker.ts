@@ -17,29 +17,20 @@
  * @module
  */
 
-import { openDevice, type StageState } from "../../../kernels/mod.ts";
-import { formatAction, takeOffers } from "../../../schedules/mod.ts";
-import type { ActorFactory, ActorSpec, Context, Handlers } from "../../runtime/mod.ts";
+import { openDevice } from "../../../kernels/mod.ts";
+import type { ActorFactory, ActorSpec, Context } from "../../runtime/mod.ts";
 import { openEmulatedLink } from "../emulated_link.ts";
-import { guarded } from "../message_guard.ts";
-import type { PeerMessage, WorkerMessage, WorkerReport } from "../protocol.ts";
+import type { PeerMessage, WorkerMessage } from "../protocol.ts";
 import { openCopies, type OpenCopy } from "../stage_copies.ts";
-import { joinStates, moved } from "../stage_states.ts";
 import { UPDATE_POLICIES } from "../update_policy.ts";
 import { openActivity } from "./activity.ts";
 import { openArrivals } from "./arrivals.ts";
 import { openCommittedUpdates } from "./committed_updates.ts";
-import { arrive, evaluate, runAction } from "./compute.ts";
 import { openLocalUpdates } from "./local_updates.ts";
-import type { WeightUpdater } from "./weight_updater.ts";
 import type { WorkerInit } from "./worker_init.ts";
-import { dispatch, measure, tell, type Worker } from "./worker_record.ts";
-import {
-  FLUSHED_WORKER,
-  UNFLUSHED_WORKER,
-  WORKER_MESSAGES,
-  type WorkerState,
-} from "./worker_states.ts";
+import { workerHandlers } from "./worker_messages.ts";
+import { measure, type Worker } from "./worker_record.ts";
+import type { WorkerState } from "./worker_states.ts";
 
 /** How a worker is made in any isolate. */
 export const WORKER: ActorSpec<WorkerInit, WorkerMessage> = {
@@ -62,29 +53,13 @@ export interface WorkerView {
 export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ctx, init) => {
   const worker = await openWorker(ctx, init), { isFlushed } = UPDATE_POLICIES[init.updates];
   const updater = (isFlushed ? openCommittedUpdates : openLocalUpdates)(worker);
-  const handlers: Handlers<WorkerMessage> = guarded(
-    "worker",
-    isFlushed ? FLUSHED_WORKER : UNFLUSHED_WORKER,
-    () => worker.state,
-    WORKER_MESSAGES,
-    {
-      ...inputHandlers(worker, updater),
-      ...updater.handlers,
-      ...otherHandlers(worker),
-      async LinkDue() {
-        for (const message of worker.link.arrived()) {
-          await (handlers[message.type] as (message: PeerMessage) => void | Promise<void>)(message);
-        }
-      },
-    },
-  );
   ctx.expose((): WorkerView => ({
     state: worker.state,
     stash: worker.copies.live,
     ready: worker.arrivals.ready.length,
     copies: worker.copies.all,
   }));
-  return handlers;
+  return workerHandlers(worker, updater);
 };
 
 async function openWorker(ctx: Context<WorkerMessage>, init: WorkerInit): Promise<Worker> {
@@ -110,63 +85,4 @@ async function openWorker(ctx: Context<WorkerMessage>, init: WorkerInit): Promis
   };
   measure(worker);
   return worker;
-}
-
-/** What arrives for an action, and what runs it. */
-function inputHandlers(worker: Worker, updater: WeightUpdater): Partial<Handlers<WorkerMessage>> {
-  return {
-    Inject({ microBatch, fields, isEvaluation }) {
-      if (isEvaluation) return evaluate(worker, 0, microBatch, undefined, fields);
-      arrive(worker, { kind: "F", stage: 0, microBatch }, { fields });
-    },
-    Activation({ stage, microBatch, tensor, fields, isEvaluation }) {
-      if (isEvaluation) return evaluate(worker, stage, microBatch, tensor, fields);
-      arrive(worker, { kind: "F", stage, microBatch }, { tensor, fields });
-    },
-    Gradient({ stage, microBatch, tensor, half }) {
-      const action = { kind: "B", stage, microBatch } as const;
-      const arrived = half === undefined ? action : { ...action, half };
-      arrive(worker, arrived, { tensor, fields: {} });
-    },
-    async Dispatch() {
-      const { arrivals: { ready } } = worker;
-      worker.isDispatching = false;
-      const action = worker.policy!.next(ready);
-      if (!action) return;
-      takeOffers(ready, action);
-      await runAction(worker, updater, action);
-      dispatch(worker);
-    },
-  };
-}
-
-/** What is no part of a step. */
-function otherHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> {
-  const { ctx, init, copies, link, arrivals } = worker;
-  return {
-    Connect(peers) {
-      worker.peers = peers;
-      worker.state = "idle";
-      tell(worker, { type: "Ready", worker: init.worker });
-    },
-    OnLink({ message, arrivesAt }) {
-      link.receive(message, arrivesAt);
-    },
-    Report() {
-      const next = worker.policy?.waitsFor;
-      const waitsFor = worker.steps.length === 0
-        ? "the next step"
-        : next
-        ? formatAction(next)
-        : "messages";
-      const ready = arrivals.ready.map(formatAction);
-      ctx.reply({ waitsFor, ready } satisfies WorkerReport);
-    },
-    async Save() {
-      const parts: StageState[] = [];
-      for (const { kernels } of copies.all) parts.push(await ctx.busy(() => kernels.save()));
-      const state = joinStates(parts);
-      tell(worker, { type: "Saved", worker: init.worker, state }, moved(state));
-    },
-  };
 }

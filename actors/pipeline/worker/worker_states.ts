@@ -1,5 +1,5 @@
 /**
- * The states of a worker, and which messages have a meaning in each.
+ * The states of a worker; which messages have a meaning in each: `worker_messages.ts`.
  *
  * With a flush, a step goes round once:
  *
@@ -16,9 +16,6 @@
  * @module
  */
 
-import type { WorkerMessage } from "../protocol.ts";
-import type { StateTable } from "../message_guard.ts";
-
 /**
  * What a worker is at.
  *
@@ -29,35 +26,3 @@ import type { StateTable } from "../message_guard.ts";
  * - `committing`: it steps weights, bucket by bucket.
  */
 export type WorkerState = "connecting" | "idle" | "computing" | "reducing" | "committing";
-
-/** Messages that have a meaning in every state. */
-const ALWAYS = ["Report", "OnLink", "LinkDue"] as const;
-
-/** What may come from workers that have begun a step earlier, or be to evaluate. */
-const INPUTS = ["Inject", "Activation"] as const;
-
-/** Parts of all-reduces: those of a step that was aborted come late, and are dropped. */
-const PARTS = ["ReducePart", "TieGradient"] as const;
-
-/** The states of a worker whose steps end with a flush. */
-export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
-  connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save"],
-  computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce"],
-  reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort"],
-  committing: [...ALWAYS, ...PARTS, "StepBucket"],
-};
-
-/** The states of a worker that steps its weights by itself. */
-export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
-  connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, "Begin", "Save"],
-  computing: [...ALWAYS, ...INPUTS, "Gradient", "Dispatch", "Begin", "Drain"],
-  reducing: [],
-  committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],
-};
-
-/** All messages that a worker knows. */
-export const WORKER_MESSAGES: readonly WorkerMessage["type"][] = [
-  ...new Set([...Object.values(FLUSHED_WORKER), ...Object.values(UNFLUSHED_WORKER)].flat()),
-];

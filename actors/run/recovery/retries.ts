@@ -5,6 +5,7 @@
  * @module
  */
 
+import { commandLine } from "../command_line.ts";
 import { countRestarts, type Restarts } from "../../runtime/supervision/restarts.ts";
 import type { WorkerLost } from "../../pipeline/protocol.ts";
 
@@ -40,7 +41,7 @@ export class WedgedError extends Error {
    */
   constructor(message: string, checkpoint: string | null) {
     const how = checkpoint
-      ? `go on with: deno task train --resume ${checkpoint}`
+      ? `go on with: ${commandLine("train", "--resume", checkpoint)}`
       : "no checkpoint has been written";
     super(`${message}; the program must end, as only a process can be ended: ${how}`);
   }

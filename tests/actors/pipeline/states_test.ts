@@ -7,16 +7,16 @@ import { SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
 import {
   FLUSHED_SUPERVISOR,
   SUPERVISOR_MESSAGES,
-  type SupervisorState,
   UNFLUSHED_SUPERVISOR,
-} from "../../../actors/pipeline/supervisor/supervisor_states.ts";
+} from "../../../actors/pipeline/supervisor/supervisor_messages.ts";
+import type { SupervisorState } from "../../../actors/pipeline/supervisor/supervisor_states.ts";
 import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
 import {
   FLUSHED_WORKER,
   UNFLUSHED_WORKER,
   WORKER_MESSAGES,
-  type WorkerState,
-} from "../../../actors/pipeline/worker/worker_states.ts";
+} from "../../../actors/pipeline/worker/worker_messages.ts";
+import type { WorkerState } from "../../../actors/pipeline/worker/worker_states.ts";
 import { prepareRehearsal, type RehearsalPlan } from "../../../actors/rehearsal/plan.ts";
 import type { Engine } from "../../../actors/run/engines/engine.ts";
 import { openPipeline } from "../../../actors/run/engines/pipeline.ts";

@@ -27,7 +27,7 @@ import {
 } from "../runs.ts";
 
 /** Eight layers: enough for the stages of every schedule on four workers. */
-const DEEP: Sizes = { ...SMALL, layers: 6, microBatches: 8, steps: 5 };
+const DEEP: Sizes = { ...SMALL, layers: 6, microBatches: 8, steps: 3 };
 
 /** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
 const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };

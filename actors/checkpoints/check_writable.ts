@@ -53,8 +53,9 @@ async function existingFolder(path: string): Promise<string> {
     return path;
   } catch (error) {
     if (!(error instanceof Deno.errors.NotFound)) throw error;
-    // A link to nothing is in the way of a folder, too.
-    if (await Deno.lstat(path).then(() => true, () => false)) throw error;
-    return await existingFolder(dirname(resolve(path)));
+    const there = await Deno.lstat(path).catch(() => undefined);
+    // A link to nothing is in the way of a folder, too; anything else was made by another run just now.
+    if (there?.isSymlink) throw error;
+    return await existingFolder(there ? path : dirname(resolve(path)));
   }
 }

@@ -57,10 +57,25 @@ export interface Kernel {
 /** Executes a bound kernel once; resolves when its outputs are complete. */
 export type Run = () => Promise<void>;
 
+/** Bytes that were copied between the host and a device since it was opened. */
+export interface CopiedBytes {
+  /** By `write`, and by what had to go by way of the host. */
+  readonly toDevice: number;
+  /** By `read`, and by what had to go by way of the host. */
+  readonly toHost: number;
+}
+
 /** Everything Troupe asks of a device. */
 export interface Device {
-  /** The name by which users choose it: `native`, `wasm`, `reference`. */
+  /** The name by which users choose it: `native`, `webgpu`, `wasm`, `reference`. */
   readonly name: string;
+  /**
+   * Whether a view may begin anywhere in its tensor at no cost. Where not, only those that begin with
+   * it are free: the bytes of any other travel by way of the host at each use.
+   */
+  readonly hasFreeViews: boolean;
+  /** Bytes that were copied from and to the host, for accounting. */
+  readonly copied: CopiedBytes;
   /** Bytes of tensor memory held now, for accounting. */
   readonly allocatedBytes: number;
   /** Allocates zeroed, 64-byte aligned memory. */

@@ -5,7 +5,7 @@
  */
 
 export * from "./native/native.ts";
-export * from "./native/native_library.ts";
+export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
 export * from "./wasm/wasm.ts";

@@ -6,7 +6,7 @@
 
 import type { Device } from "./device.ts";
 import { openNative } from "./native/native.ts";
-import { nativeLibraryPath } from "./native/native_library.ts";
+import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
 import { openReference } from "./reference/reference.ts";
 import { openWasm } from "./wasm/wasm.ts";
 

@@ -18,7 +18,8 @@ import {
 } from "./onnx_pb.ts";
 
 type NodeInit = MessageInitShape<typeof NodeProtoSchema>;
-type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
+/** What an attribute is written from. */
+export type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
 type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
 
 /** Opset of every model: the first with Gelu; reductions take their axes as inputs. */
@@ -163,7 +164,8 @@ function encodeNode(node: Node, names: Names, wanted: ReadonlySet<Value>): NodeI
   };
 }
 
-function encodeAttribute(name: string, value: Attribute): AttributeInit {
+/** Writes an attribute of a node. */
+export function encodeAttribute(name: string, value: Attribute): AttributeInit {
   const { FLOAT, INT, INTS, STRING } = AttributeProto_AttributeType;
   if (typeof value === "number") return { name, type: INT, i: BigInt(value) };
   if (typeof value === "string") return { name, type: STRING, s: new TextEncoder().encode(value) };

@@ -9,9 +9,10 @@
 
 import type { Device } from "../device.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
-import { type Handle, POINTER_BYTES } from "./function_table.ts";
-import { type Binding, type BoundProgram, hostDevice } from "../host/host_device.ts";
-import { nativeLibraryPath } from "./native_library.ts";
+import { type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
+import type { Binding, BoundProgram } from "../engine/engine_device.ts";
+import { hostDevice } from "../engine/host_device.ts";
+import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
 import { type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
 
 /** Options of {@linkcode openNative}. */

@@ -4,9 +4,12 @@
  * @module
  */
 
-import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime.ts";
-import type { FunctionTable, Handle } from "./function_table.ts";
-import { created, loadOrt, SLOT } from "./ort_library.ts";
+import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
+import type { FunctionTable, Handle } from "../onnx_runtime/function_table.ts";
+import { created, loadOrt, SLOT } from "../onnx_runtime/ort_library.ts";
+
+/** The version of the API that is used. */
+const API_VERSION = 20;
 
 const ARENA_ALLOCATOR = 1;
 const DEFAULT_MEMORY = 0;
@@ -67,7 +70,7 @@ export interface OrtOptions {
  * @throws {Error} when the library cannot be loaded or is too old.
  */
 export function openOrt(path: string, options: OrtOptions): Ort {
-  const { api, unload } = loadOrt(path);
+  const { api, unload } = loadOrt(path, API_VERSION);
   try {
     return makeOrt(api, options, unload);
   } catch (error) {

@@ -10,7 +10,8 @@
 
 import type { Device } from "../device.ts";
 import { sameShape } from "../../graph/shapes.ts";
-import { type Binding, hostDevice } from "../host/host_device.ts";
+import type { Binding } from "../engine/engine_device.ts";
+import { hostDevice } from "../engine/host_device.ts";
 import { fromBytes, type NdArray, toBytes } from "./array.ts";
 import { readModel, type ReferenceModel, type Step } from "./model.ts";
 

@@ -9,8 +9,9 @@
 
 import type { Device } from "../device.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
-import { type Binding, type BoundProgram, hostDevice } from "../host/host_device.ts";
-import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime.ts";
+import type { Binding, BoundProgram } from "../engine/engine_device.ts";
+import { hostDevice } from "../engine/host_device.ts";
+import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
 import { loadOrtModule, type OrtModule, type Pointer } from "./wasm_module.ts";
 
 const POINTER_BYTES = 4;

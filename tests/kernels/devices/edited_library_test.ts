@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import {
   ENVIRONMENT,
   jsonLines,

@@ -10,7 +10,7 @@ import {
   type HostArray,
   type Tensor,
 } from "../../../kernels/devices/device.ts";
-import { asHostArray } from "../../../kernels/devices/host/host_array.ts";
+import { asHostArray } from "../../../kernels/devices/engine/host_array.ts";
 
 /** The model that computes named outputs from every input of `graph`. */
 export function modelOf(graph: Graph, outputs: Record<string, Value>): Uint8Array {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { openNative } from "../../../kernels/devices/native/native.ts";
-import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { testContract } from "./contract.ts";

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { nativeLibraryPath } from "../../../kernels/devices/native/native_library.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import { DEVICE_NAMES, openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
@@ -36,7 +36,10 @@ Deno.test("a device of an unknown name is refused", async () => {
 Deno.test("an absent library is announced before it is fetched, and a failed fetch says why", async () => {
   const cache = await Deno.makeTempDir();
   try {
-    const module = new URL("../../../kernels/devices/native/native_library.ts", import.meta.url);
+    const module = new URL(
+      "../../../kernels/devices/onnx_runtime/native_library.ts",
+      import.meta.url,
+    );
     const { stdout } = await new Deno.Command(Deno.execPath(), {
       args: [
         "eval",

@@ -1,5 +1,5 @@
 /**
- * Tensors over memory that the host can see: allocation, views, copies and ownership.
+ * Tensors over blocks of memory: allocation, views, copies and ownership.
  *
  * @module
  */
@@ -8,12 +8,16 @@ import { type DType, DTYPE_BYTES, type HostArray, type Tensor } from "../device.
 import { elementCount } from "../../graph/shapes.ts";
 import { asHostArray, holds } from "./host_array.ts";
 
-/** Where a device's blocks of memory come from. */
+/** Where a device's blocks of memory come from, and how bytes get in and out of them. */
 export interface BlockStore<Block> {
   /** Allocates zeroed, 64-byte aligned memory. */
   allocate(byteLength: number): Block;
-  /** The bytes of a block. Fetched anew at every use: a wasm heap moves when it grows. */
-  bytes(block: Block): Uint8Array;
+  /** Copies bytes to a place in a block. */
+  write(block: Block, byteOffset: number, bytes: Uint8Array): void;
+  /** Copies bytes from a place in a block, once the runs that were begun before are over. */
+  read(block: Block, byteOffset: number, into: Uint8Array): Promise<void> | void;
+  /** Sets a part of a block to zero. */
+  zero(block: Block, byteOffset: number, byteLength: number): void;
   /** Frees a block. */
   release(block: Block): void;
 }
@@ -124,29 +128,26 @@ export class TensorMemory<Block> {
     if (!live && users === 0) this.#store.release(block);
   }
 
-  #bytes(tensor: Tensor): Uint8Array {
-    const { allocation, byteOffset, byteLength } = this.region(tensor);
-    return this.#store.bytes(allocation.block).subarray(byteOffset, byteOffset + byteLength);
-  }
-
   /** See {@linkcode Device.write}. */
   write(tensor: Tensor, data: HostArray): void {
+    const { allocation, byteOffset, byteLength } = this.region(tensor);
     checkHostArray("write", tensor, data);
-    this.#bytes(tensor).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    if (byteLength > 0) this.#store.write(allocation.block, byteOffset, bytesOf(data));
   }
 
   /** See {@linkcode Device.read}. */
-  read(tensor: Tensor, into?: HostArray): HostArray {
-    const source = this.#bytes(tensor);
-    const target = into ?? asHostArray(tensor.dtype, new Uint8Array(source.byteLength));
+  async read(tensor: Tensor, into?: HostArray): Promise<HostArray> {
+    const { allocation, byteOffset, byteLength } = this.region(tensor);
+    const target = into ?? asHostArray(tensor.dtype, new Uint8Array(byteLength));
     checkHostArray("read", tensor, target);
-    new Uint8Array(target.buffer, target.byteOffset, target.byteLength).set(source);
+    if (byteLength > 0) await this.#store.read(allocation.block, byteOffset, bytesOf(target));
     return target;
   }
 
   /** See {@linkcode Device.zero}. */
   zero(tensor: Tensor): void {
-    this.#bytes(tensor).fill(0);
+    const { allocation, byteOffset, byteLength } = this.region(tensor);
+    if (byteLength > 0) this.#store.zero(allocation.block, byteOffset, byteLength);
   }
 
   /** See {@linkcode Device.free}. */
@@ -165,6 +166,8 @@ export class TensorMemory<Block> {
     for (const tensor of [...this.#owners.keys()]) this.free(tensor);
   }
 }
+
+const bytesOf = (data: HostArray) => new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 
 function checkShape(shape: readonly number[]): readonly number[] {
   if (!shape.every((size) => Number.isInteger(size) && size >= 0)) {

@@ -1,5 +1,5 @@
 /**
- * A {@linkcode Device} over an engine whose memory the host can see.
+ * A {@linkcode Device} over an engine, wherever its memory lies.
  *
  * What every such device promises is kept here once: ownership of tensors, checks at bind, and a
  * close that waits for runs in flight. An engine only allocates, compiles and computes.
@@ -7,9 +7,9 @@
  * @module
  */
 
-import type { Device, DType, HostArray, Kernel, Run, Tensor } from "../device.ts";
+import type { CopiedBytes, Device, DType, HostArray, Kernel, Run, Tensor } from "../device.ts";
 import { Gate } from "./gate.ts";
-import { type Allocation, type BlockStore, TensorMemory } from "./memory.ts";
+import { type Allocation, type BlockStore, TensorMemory } from "./tensor_memory.ts";
 import { type Border, matchTensors, readSignature, type Signature } from "../../onnx/signature.ts";
 
 /** An input or output of a model, and the memory that is bound to it. */
@@ -40,6 +40,10 @@ export interface Program<Block> {
 /** What a device is made of. */
 export interface Engine<Block> extends BlockStore<Block> {
   readonly name: string;
+  /** See {@linkcode Device.hasFreeViews}. */
+  readonly hasFreeViews: boolean;
+  /** See {@linkcode Device.copied}. */
+  readonly copied: CopiedBytes;
   /**
    * Compiles a model.
    *
@@ -51,12 +55,13 @@ export interface Engine<Block> extends BlockStore<Block> {
 }
 
 /** Makes a {@linkcode Device} of an engine. */
-export function hostDevice<Block>(engine: Engine<Block>): Device {
-  return new HostDevice(engine);
+export function engineDevice<Block>(engine: Engine<Block>): Device {
+  return new EngineDevice(engine);
 }
 
-class HostDevice<Block> implements Device {
+class EngineDevice<Block> implements Device {
   readonly name: string;
+  readonly hasFreeViews: boolean;
   #engine: Engine<Block>;
   #memory: TensorMemory<Block>;
   #kernels = new Set<Kernel>();
@@ -65,6 +70,7 @@ class HostDevice<Block> implements Device {
 
   constructor(engine: Engine<Block>) {
     this.name = engine.name;
+    this.hasFreeViews = engine.hasFreeViews;
     this.#engine = engine;
     this.#memory = new TensorMemory(engine);
     this.#gate = new Gate(() => {
@@ -75,6 +81,10 @@ class HostDevice<Block> implements Device {
 
   get allocatedBytes(): number {
     return this.#memory.allocatedBytes;
+  }
+
+  get copied(): CopiedBytes {
+    return { ...this.#engine.copied };
   }
 
   /** The memory, while the device is open. */
@@ -97,9 +107,9 @@ class HostDevice<Block> implements Device {
     this.#open.write(tensor, data);
   }
 
-  // deno-lint-ignore require-await -- async, so that a wrong call rejects and never throws
+  // Async, so that a wrong call rejects and never throws.
   async read<A extends HostArray>(tensor: Tensor, into?: A): Promise<A> {
-    return this.#open.read(tensor, into) as A;
+    return await this.#open.read(tensor, into) as A;
   }
 
   zero(tensor: Tensor): void {

@@ -16,8 +16,6 @@ import { type FunctionTable, functionTable, type Handle } from "./function_table
 import { keepLoaded } from "./keep_loaded.ts";
 import { switchOffTelemetry } from "./telemetry.ts";
 
-const API_VERSION = 20;
-
 /** Places of functions in the table. */
 export const SLOT = {
   getErrorMessage: 2,
@@ -29,6 +27,7 @@ export const SLOT = {
   setIntraOpThreads: 24,
   setInterOpThreads: 25,
   createTensorWithData: 49,
+  createMemoryInfo: 68,
   createCpuMemoryInfo: 69,
   allocatorAlloc: 75,
   allocatorFree: 76,
@@ -38,6 +37,16 @@ export const SLOT = {
   releaseSession: 95,
   releaseValue: 96,
   releaseSessionOptions: 100,
+  addSessionConfigEntry: 130,
+  createAllocator: 131,
+  releaseAllocator: 132,
+  runWithBinding: 133,
+  createIoBinding: 134,
+  releaseIoBinding: 135,
+  bindInput: 136,
+  bindOutput: 137,
+  appendExecutionProvider: 216,
+  copyTensors: 386,
 } as const;
 
 /** The library, loaded. */
@@ -51,28 +60,32 @@ export interface OrtLibrary {
 /**
  * Loads the library at a path.
  *
+ * @param version of the API that must be there.
  * @throws {Error} when it cannot be loaded or is too old.
  */
-export function loadOrt(path: string): OrtLibrary {
+export function loadOrt(path: string, version: number): OrtLibrary {
   switchOffTelemetry();
   const library = Deno.dlopen(path, { OrtGetApiBase: { parameters: [], result: "pointer" } });
   try {
     keepLoaded(path);
-    return { api: getApi(library.symbols.OrtGetApiBase()!), unload: () => library.close() };
+    return {
+      api: getApi(library.symbols.OrtGetApiBase()!, version),
+      unload: () => library.close(),
+    };
   } catch (error) {
     library.close();
     throw error;
   }
 }
 
-function getApi(base: Handle): FunctionTable {
+function getApi(base: Handle, version: number): FunctionTable {
   type GetApi = { readonly parameters: readonly ["u32"]; readonly result: "pointer" };
   const get = new Deno.UnsafeFnPointer(
     new Deno.UnsafePointerView(base).getPointer(0) as Deno.PointerObject<GetApi>,
     { parameters: ["u32"], result: "pointer" },
   );
-  const table = get.call(API_VERSION);
-  if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${API_VERSION}`);
+  const table = get.call(version);
+  if (!table) throw new Error(`Cannot use this ONNX Runtime: it must have C API ${version}`);
   return functionTable(table, SLOT.getErrorMessage, SLOT.releaseStatus);
 }
 

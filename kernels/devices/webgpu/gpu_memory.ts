@@ -1,0 +1,140 @@
+/**
+ * Blocks of memory on the GPU, and the bytes that go in and out of them.
+ *
+ * [Note: no offsets] A tensor on the GPU begins where its buffer begins: there are no tensors at an
+ * offset. What lies elsewhere in a block is reached by way of the host, all of the block at a time;
+ * stages lay out their memory so that this never happens to them.
+ *
+ * @module
+ */
+
+import type { CopiedBytes } from "../device.ts";
+import type { Handle } from "../onnx_runtime/function_table.ts";
+import { Graph } from "../../graph/graph.ts";
+import { encodeModel } from "../../onnx/encode_model.ts";
+import type { BlockStore } from "../engine/tensor_memory.ts";
+import { type GpuApi, ONNX_UINT8 } from "./gpu_api.ts";
+
+/** Memory on the GPU. */
+export interface GpuBlock {
+  readonly memory: Handle;
+  readonly byteLength: number;
+}
+
+/** The memory of one device. */
+export interface GpuMemory extends BlockStore<GpuBlock> {
+  readonly copied: CopiedBytes;
+  /** Copies the beginning of one block to that of another. */
+  copy(source: GpuBlock, target: GpuBlock, byteLength: number): void;
+  /** Frees what zeroing took. */
+  close(): void;
+}
+
+/** Buffers are multiples of this many bytes, and so may be copied and zeroed whole. */
+const UNIT_BYTES = 16;
+
+/** Larger buffers are tried out: the library does not say when the GPU refuses one. */
+const DOUBTFUL_BYTES = 2 ** 26;
+
+const F32_BYTES = 4;
+const ONNX_F32 = 1;
+
+/** Opens the memory of one device. */
+export function openGpuMemory(gpu: GpuApi): GpuMemory {
+  const copied = { toDevice: 0, toHost: 0 };
+  const zeros = openZeros(gpu);
+  /** Copies between the host and the beginning of a block. */
+  const transfer = (block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) => {
+    const { byteLength } = bytes;
+    const onHost = gpu.hostTensor(bytes);
+    const onDevice = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
+    if (direction === "toDevice") gpu.copy(onHost, onDevice);
+    else gpu.copy(onDevice, onHost);
+    for (const tensor of [onHost, onDevice]) gpu.releaseTensor(tensor);
+    copied[direction] += byteLength;
+  };
+  /** Changes a block by way of the host. */
+  const change = (block: GpuBlock, edit: (bytes: Uint8Array) => void) => {
+    const bytes = new Uint8Array(block.byteLength);
+    transfer(block, bytes, "toHost");
+    edit(bytes);
+    transfer(block, bytes, "toDevice");
+  };
+  const memory: GpuMemory = {
+    copied,
+    allocate(byteLength) {
+      const size = Math.max(Math.ceil(byteLength / UNIT_BYTES), 1) * UNIT_BYTES;
+      const block = { memory: gpu.allocate(size), byteLength: size };
+      try {
+        if (size > DOUBTFUL_BYTES) tryOut(block, transfer);
+        zeros.fill(block);
+      } catch (error) {
+        gpu.free(block.memory);
+        throw error;
+      }
+      return block;
+    },
+    write(block, byteOffset, bytes) {
+      if (byteOffset === 0) transfer(block, bytes, "toDevice");
+      else change(block, (all) => all.set(bytes, byteOffset));
+    },
+    read(block, byteOffset, into) {
+      if (byteOffset === 0) return transfer(block, into, "toHost");
+      const all = new Uint8Array(byteOffset + into.byteLength);
+      transfer(block, all, "toHost");
+      into.set(all.subarray(byteOffset));
+    },
+    zero(block, byteOffset, byteLength) {
+      if (byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES) zeros.fill(block);
+      else memory.write(block, byteOffset, new Uint8Array(byteLength));
+    },
+    copy(source, target, byteLength) {
+      const [from, to] = [source, target].map(({ memory }) =>
+        gpu.deviceTensor(memory, byteLength, [byteLength], ONNX_UINT8)
+      ) as [Handle, Handle];
+      gpu.copy(from, to);
+      for (const tensor of [from, to]) gpu.releaseTensor(tensor);
+    },
+    release: ({ memory }) => gpu.free(memory),
+    close: zeros.close,
+  };
+  return memory;
+}
+
+/** Writes to a buffer and reads it back: one that is too large forgets, without an error. */
+function tryOut(
+  block: GpuBlock,
+  transfer: (block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) => void,
+): void {
+  const found = new Uint8Array(UNIT_BYTES);
+  transfer(block, new Uint8Array(UNIT_BYTES).fill(165), "toDevice");
+  transfer(block, found, "toHost");
+  if (found.every((byte) => byte === 165)) return;
+  throw new RangeError(
+    `Cannot allocate on the webgpu device: the adapter must have a free buffer of the size of each tensor, received ${block.byteLength} bytes; use more workers, a smaller micro-batch or a smaller model`,
+  );
+}
+
+/** What sets whole blocks to zero, a kernel for each size. */
+function openZeros(gpu: GpuApi) {
+  const sessions = new Map<number, Handle>();
+  const sessionFor = (length: number) => {
+    const g = new Graph(), zeros = g.expand(g.scalar(0), [length]);
+    return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]));
+  };
+  return {
+    fill({ memory, byteLength }: GpuBlock) {
+      const length = byteLength / F32_BYTES;
+      const session = sessions.get(length) ?? sessionFor(length);
+      sessions.set(length, session);
+      const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_F32);
+      const bound = gpu.bind(session, [], [{ name: "y", tensor }]);
+      bound.run();
+      bound.release();
+      gpu.releaseTensor(tensor);
+    },
+    close() {
+      for (const session of sessions.values()) gpu.releaseSession(session);
+    },
+  };
+}

@@ -1,0 +1,39 @@
+/**
+ * A model as the WebGPU provider takes it.
+ *
+ * @module
+ */
+
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
+import { readSignature } from "../../../onnx/signature.ts";
+import { inPlaceOutputs } from "./in_place.ts";
+import { valueTypes } from "./model_shapes.ts";
+import { rewriteGraph } from "./rewrites.ts";
+
+/** A model of which each operation has a kernel on the GPU. */
+export interface PreparedModel {
+  readonly bytes: Uint8Array;
+  /** For each output the inputs in whose memory it may lie. */
+  readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+/**
+ * Rewrites a model.
+ *
+ * @throws {Error} when the bytes are no model, or use an operation in a form that is not known.
+ */
+export function prepareModel(bytes: Uint8Array): PreparedModel {
+  const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
+  if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
+  const { inputs } = readSignature(bytes);
+  try {
+    rewriteGraph(graph, valueTypes(graph, inputs));
+  } catch (error) {
+    throw new Error(`Cannot compile the model for webgpu: ${(error as Error).message}`);
+  }
+  return {
+    bytes: toBinary(ModelProtoSchema, model),
+    inPlace: inPlaceOutputs(graph, valueTypes(graph, inputs)),
+  };
+}

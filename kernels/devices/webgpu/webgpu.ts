@@ -1,0 +1,142 @@
+/**
+ * The GPU as a device: the WebGPU provider of ONNX Runtime's C library, with tensors in GPU memory.
+ *
+ * Everything that a kernel reads or writes is bound there, so a run moves nothing between host and
+ * GPU; `write` and `read` do. A run returns when its work is queued, in order; `read` waits for it.
+ *
+ * @module
+ */
+
+import type { Device } from "../device.ts";
+import { ONNX_DTYPE } from "../../graph/value.ts";
+import { type Binding, type BoundProgram, engineDevice } from "../engine/engine_device.ts";
+import type { Handle } from "../onnx_runtime/function_table.ts";
+import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
+import type { GpuApi } from "./gpu_api.ts";
+import { enterGpu, leaveGpu } from "./gpu_context.ts";
+import { type GpuBlock, type GpuMemory, openGpuMemory } from "./gpu_memory.ts";
+import { type PreparedModel, prepareModel } from "./model/prepare_model.ts";
+
+/** Options of {@linkcode openWebgpu}. */
+export interface WebgpuOptions {
+  /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
+  library?: string;
+  /** Receives one line before a download starts. */
+  announce?: (line: string) => void;
+}
+
+/**
+ * Opens the GPU as a device. One isolate of a process can; its memory is not garbage collected: close
+ * it.
+ *
+ * @throws {Error} when the library cannot be found, fetched or loaded, there is no adapter, or another
+ * isolate of the process has the GPU open.
+ */
+export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
+  const gpu = enterGpu(options.library ?? await nativeLibraryPath(options.announce));
+  const memory = openGpuMemory(gpu);
+  return engineDevice<GpuBlock>({
+    name: "webgpu",
+    hasFreeViews: false,
+    ...memory,
+    // deno-lint-ignore require-await -- async, so that a refused model rejects and never throws
+    async compile(bytes) {
+      const model = prepareModel(bytes), session = gpu.createSession(model.bytes);
+      return {
+        bind: (inputs, outputs) => bind({ gpu, memory, session, model }, inputs, outputs),
+        release: () => gpu.releaseSession(session),
+      };
+    },
+    close() {
+      memory.close();
+      leaveGpu();
+    },
+  });
+}
+
+/** A compiled model and what it is bound with. */
+interface Compiled {
+  readonly gpu: GpuApi;
+  readonly memory: GpuMemory;
+  readonly session: Handle;
+  readonly model: PreparedModel;
+}
+
+type Bindings = readonly Binding<GpuBlock>[];
+
+/** Where a run finds an input or leaves an output, and what must be copied before or after it. */
+interface Place {
+  readonly block: GpuBlock;
+  readonly copy?: () => void;
+}
+
+function bind(compiled: Compiled, inputs: Bindings, outputs: Bindings): BoundProgram {
+  const { gpu, memory, session } = compiled, own: GpuBlock[] = [];
+  const apart = (byteLength: number) => {
+    const block = memory.allocate(byteLength);
+    own.push(block);
+    return block;
+  };
+  const sources = inputs.map((input) => sourceOf(compiled, input, apart));
+  const targets = outputs.map((output) => targetOf(compiled, output, inputs, apart));
+  const tensorsOf = (bindings: Bindings, places: readonly Place[]) =>
+    bindings.map(({ name, byteLength, shape, dtype }, i) => ({
+      name,
+      tensor: gpu.deviceTensor(places[i]!.block.memory, byteLength, shape, ONNX_DTYPE[dtype]),
+    }));
+  const read = tensorsOf(inputs, sources), written = tensorsOf(outputs, targets);
+  const bound = gpu.bind(session, read, written);
+  return {
+    run() {
+      for (const { copy } of sources) copy?.();
+      bound.run();
+      for (const { copy } of targets) copy?.();
+    },
+    release() {
+      bound.release();
+      for (const { tensor } of [...read, ...written]) gpu.releaseTensor(tensor);
+      own.forEach(memory.release);
+    },
+  };
+}
+
+type Apart = (byteLength: number) => GpuBlock;
+
+function sourceOf({ memory }: Compiled, input: Binding<GpuBlock>, apart: Apart): Place {
+  const { block, byteOffset, byteLength } = input;
+  if (byteOffset === 0) return { block };
+  const copied = apart(byteLength), bytes = new Uint8Array(byteLength);
+  return {
+    block: copied,
+    copy() {
+      memory.read(block, byteOffset, bytes);
+      memory.write(copied, 0, bytes);
+    },
+  };
+}
+
+/** An output lies where it is wanted, unless that is an input over which it must not be written. */
+function targetOf(
+  { memory, model }: Compiled,
+  { name, block, byteOffset, byteLength }: Binding<GpuBlock>,
+  inputs: Bindings,
+  apart: Apart,
+): Place {
+  const free = model.inPlace.get(name);
+  const isFree = inputs.every((input) =>
+    input.block !== block || input.byteOffset !== 0 || free?.has(input.name)
+  );
+  if (byteOffset === 0 && isFree) return { block };
+  const computed = apart(byteLength);
+  if (byteOffset === 0) {
+    return { block: computed, copy: () => memory.copy(computed, block, byteLength) };
+  }
+  const bytes = new Uint8Array(byteLength);
+  return {
+    block: computed,
+    copy() {
+      memory.read(computed, 0, bytes);
+      memory.write(block, byteOffset, bytes);
+    },
+  };
+}

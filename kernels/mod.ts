@@ -34,7 +34,8 @@ export * from "./optimizer/learning_rate.ts";
 export * from "./devices/machine_memory.ts";
 export * from "./files/npm_package.ts";
 export * from "./onnx/encode_model.ts";
-export type { FlatRange, FlatState, HostState } from "./optimizer/flat_state.ts";
+export type { FlatState, HostState } from "./optimizer/flat_state.ts";
+export type { FlatPart, FlatRange, FlatTensor } from "./optimizer/flat_tensor.ts";
 export { openOptimizer, type Optimizer, type OptimizerMemory } from "./optimizer/optimizer.ts";
 export * from "./optimizer/optimizer_options.ts";
 export {

@@ -10,6 +10,7 @@ import {
   checkStageOptions,
   compileModel,
   cutIntoStages,
+  type DeviceName,
   ELEMENTS_MAX,
   type Model,
   type ModelProgram,
@@ -50,10 +51,15 @@ export type CompileOptions = Pick<
 /**
  * Compiles a model for a schedule.
  *
+ * @param device whose memory is planned; where it is not known yet, one on which views are free.
  * @throws {RangeError} {@linkcode TypeError} when the model has too few layers, a bucket is larger
  * than a stage, or micro-batches cannot be halved.
  */
-export function compileRun(options: CompileOptions, schedule: Schedule): CompiledRun {
+export function compileRun(
+  options: CompileOptions,
+  schedule: Schedule,
+  device?: DeviceName,
+): CompiledRun {
   const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
@@ -73,7 +79,7 @@ export function compileRun(options: CompileOptions, schedule: Schedule): Compile
     ...recomputeInterval && { recomputeInterval },
   };
   for (const program of programs) checkStageOptions(program, stage);
-  const memory = planWorkers(programs, schedule, stage, halves);
+  const memory = planWorkers(programs, schedule, { ...stage, device }, halves);
   return { model, programs, stage, halves, memory };
 }
 

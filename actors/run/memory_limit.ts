@@ -63,7 +63,7 @@ export function assertMemory(
   const [{ worker }, bytes] = largest(memory, name);
   if (bytes <= limit) return;
   const fits = changesFor(model.layers.length, schedule.workers, name).map((change) => {
-    const compiled = compileRun({ ...options, ...change.options }, schedule);
+    const compiled = compileRun({ ...options, ...change.options }, schedule, name);
     return { ...change, bytes: largest(compiled.memory, name)[1] };
   });
   const change = fits.find((one) => one.bytes <= limit);

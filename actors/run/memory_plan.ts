@@ -11,6 +11,7 @@
 
 import {
   type DeviceName,
+  hasFreeViews,
   hasOwnMemory,
   planMemory,
   type StageMemory,
@@ -46,14 +47,15 @@ export function totalMemory(memory: readonly WorkerMemory[]): number {
 export function planWorkers(
   programs: readonly StageProgram[],
   schedule: Schedule,
-  options: StageOptions,
+  { device, ...options }: StageOptions & { readonly device?: DeviceName | undefined },
   halves: 1 | 2,
 ): WorkerMemory[] {
+  const planned = { ...options, hasFreeViews: device === undefined || hasFreeViews(device) };
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
     const stages = held.map(({ stage, replica }) =>
       planMemory(programs[stage]!, {
-        ...options,
+        ...planned,
         versions,
         slots: halves * peakOfCopy(schedule, worker, stage, replica),
       })

@@ -190,7 +190,7 @@ const RUNNING_FLAGS = {
   isolation: {
     kind: "choice",
     choices: ["worker", "process"],
-    default: "worker",
+    otherwise: "worker; process on webgpu",
     help: "what keeps workers apart: threads, or processes that can be killed",
   },
   retries: {

@@ -9,3 +9,4 @@ export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
 export * from "./wasm/wasm.ts";
+export * from "./webgpu/webgpu.ts";

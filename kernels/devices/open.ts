@@ -9,9 +9,10 @@ import { openNative } from "./native/native.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
 import { openReference } from "./reference/reference.ts";
 import { openWasm } from "./wasm/wasm.ts";
+import { openWebgpu } from "./webgpu/webgpu.ts";
 
 /** The devices that exist. */
-export const DEVICE_NAMES = ["native", "wasm", "reference"] as const;
+export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
 
 /** The name of a device. */
 export type DeviceName = typeof DEVICE_NAMES[number];
@@ -32,6 +33,10 @@ export interface DeviceOptions {
 interface DeviceEntry {
   /** Whether tensors lie in a memory of its own, apart from that of the host. */
   readonly hasOwnMemory: boolean;
+  /** See {@linkcode Device.hasFreeViews}. */
+  readonly hasFreeViews: boolean;
+  /** Whether only one isolate of a process can have it open. */
+  readonly isAlone: boolean;
   /**
    * Finds what the device needs on this machine; absent where that is nothing.
    *
@@ -43,9 +48,22 @@ interface DeviceEntry {
 }
 
 const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
-  native: { hasOwnMemory: false, find: findNative, open: openNative },
-  wasm: { hasOwnMemory: true, open: openWasm },
-  reference: { hasOwnMemory: false, open: openReference },
+  native: {
+    hasOwnMemory: false,
+    hasFreeViews: true,
+    isAlone: false,
+    find: findNative,
+    open: openNative,
+  },
+  webgpu: {
+    hasOwnMemory: true,
+    hasFreeViews: false,
+    isAlone: true,
+    find: findWebgpu,
+    open: openWebgpu,
+  },
+  wasm: { hasOwnMemory: true, hasFreeViews: true, isAlone: false, open: openWasm },
+  reference: { hasOwnMemory: false, hasFreeViews: true, isAlone: false, open: openReference },
 };
 
 /** What `auto` tries, one after the other. */
@@ -68,6 +86,38 @@ const isDeviceName = (name: string): name is DeviceName => Object.hasOwn(DEVICES
  */
 export function hasOwnMemory(name: DeviceName): boolean {
   return DEVICES[name].hasOwnMemory;
+}
+
+/**
+ * Whether views of a device are free; see {@linkcode Device.hasFreeViews}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hasFreeViews } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(hasFreeViews("native"));
+ * assert.ok(!hasFreeViews("webgpu")); // GPU tensors begin where their buffers begin
+ * ```
+ */
+export function hasFreeViews(name: DeviceName): boolean {
+  return DEVICES[name].hasFreeViews;
+}
+
+/**
+ * Whether only one isolate of a process can have a device open, so that each worker needs a process.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { needsProcess } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(needsProcess("webgpu"));
+ * assert.ok(!needsProcess("native"));
+ * ```
+ */
+export function needsProcess(name: DeviceName): boolean {
+  return DEVICES[name].isAlone;
 }
 
 /** A choice of device that other isolates can repeat without looking again. */
@@ -134,6 +184,10 @@ async function findNative(announce: (line: string) => void): Promise<{ library: 
   const library = await nativeLibraryPath(announce);
   (await openNative({ library })).close();
   return { library };
+}
+
+async function findWebgpu(announce: (line: string) => void): Promise<{ library: string }> {
+  return { library: await nativeLibraryPath(announce) };
 }
 
 /**

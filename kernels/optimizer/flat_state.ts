@@ -4,15 +4,8 @@
  * @module
  */
 
-import type { Device, Tensor } from "../devices/device.ts";
-
-/** A range of the flat arrays, in elements. */
-export interface FlatRange {
-  /** Where it starts. */
-  readonly offset: number;
-  /** How long it is. */
-  readonly length: number;
-}
+import type { Device } from "../devices/device.ts";
+import { type FlatRange, type FlatTensor, readFlat, writeFlat } from "./flat_tensor.ts";
 
 /** A flat f32 array on the host; it takes memory when first used, so that one can be planned. */
 export interface HostState {
@@ -23,7 +16,7 @@ export interface HostState {
 }
 
 /** A flat f32 array that only the optimizer uses: on the device, or offloaded to the host. */
-export type FlatState = Tensor | HostState;
+export type FlatState = FlatTensor | HostState;
 
 /** A state on the host, all zero. */
 export function hostState(length: number): HostState {
@@ -43,22 +36,23 @@ export function writeState(
   { offset, length }: FlatRange,
   values: Float32Array,
 ): void {
-  if (!("values" in state)) return device.write(device.view(state, offset, [length]), values);
   if (values.length !== length) {
     throw new RangeError(
       `Cannot write a state: it must have ${length} elements, received ${values.length}`,
     );
   }
-  state.values.set(values, offset);
+  if ("values" in state) state.values.set(values, offset);
+  else writeFlat(device, state, offset, values);
 }
 
 /** A copy of a range of a flat state. */
 export async function readState(
   device: Device,
   state: FlatState,
-  { offset, length }: FlatRange,
+  range: FlatRange,
 ): Promise<Float32Array<ArrayBuffer>> {
+  const { offset, length } = range;
   return "values" in state
     ? state.values.slice(offset, offset + length)
-    : await device.read(device.view(state, offset, [length]));
+    : await readFlat(device, state, range) as Float32Array<ArrayBuffer>;
 }

@@ -34,9 +34,29 @@ export interface NormMemory {
   /** What each run reads. */
   readonly pieces: readonly GradientPiece[];
   /** The sum of squares of each piece. */
-  readonly sums: Tensor;
+  readonly sums: Scalars;
   /** The largest square in each piece of FP16 gradients. */
-  readonly tops?: Tensor;
+  readonly tops?: Scalars;
+}
+
+/** Numbers that are written one by one and read together. */
+export interface Scalars {
+  /** One for each number. */
+  readonly each: readonly Tensor[];
+  /** The tensors in which they lie. */
+  readonly all: readonly Tensor[];
+}
+
+function allocateScalars(
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
+  count: number,
+): Scalars {
+  if (!device.hasFreeViews) {
+    const each = Array.from({ length: count }, () => device.alloc("f32", []));
+    return { each, all: each };
+  }
+  const all = device.alloc("f32", [count]);
+  return { each: Array.from({ length: count }, (_, i) => device.view(all, i, [])), all: [all] };
 }
 
 /**
@@ -45,10 +65,11 @@ export interface NormMemory {
  * result must not depend on the bucket size.
  */
 export function allocateNorms(
-  device: Pick<Device, "alloc" | "view">,
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
   { parameters, gradients }: ParameterStore,
 ): NormMemory {
-  const isHalf = gradients.dtype === "f16", longest = isHalf ? BUCKET_SIZE : Infinity;
+  const isHalf = gradients.dtype === "f16";
+  const longest = isHalf && device.hasFreeViews ? BUCKET_SIZE : Infinity;
   const pieces = parameters.flatMap(({ name, shape, gradient }) => {
     const count = elementCount(shape), parts: GradientPiece[] = [];
     for (let offset = 0; offset < count; offset += longest) {
@@ -57,7 +78,7 @@ export function allocateNorms(
     }
     return parts;
   });
-  const each = () => device.alloc("f32", [pieces.length]);
+  const each = () => allocateScalars(device, pieces.length);
   return { pieces, sums: each(), ...isHalf && { tops: each() } };
 }
 
@@ -110,11 +131,15 @@ export async function openGradientNorms(
   );
   const runs = pieces.map(({ gradient, length }, i) =>
     kernels.get(length)!.bind({ d: gradient }, {
-      sum: device.view(sums, i, []),
-      ...tops && { top: device.view(tops, i, []) },
+      sum: sums.each[i]!,
+      ...tops && { top: tops.each[i]! },
     })
   );
-  const read = async (tensor: Tensor) => [...await device.read<Float32Array>(tensor)];
+  const read = async ({ all }: Scalars) => {
+    const found: number[] = [];
+    for (const tensor of all) found.push(...await device.read<Float32Array>(tensor));
+    return found;
+  };
   const compute = async () => {
     for (const run of runs) await run();
     return await read(sums);

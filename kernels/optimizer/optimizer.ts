@@ -6,7 +6,8 @@
 
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import type { OptimizerOptions } from "./optimizer_options.ts";
-import type { Bucket, ParameterStore } from "./parameters.ts";
+import { type FlatRange, viewFlat } from "./flat_tensor.ts";
+import type { ParameterStore } from "./parameters.ts";
 import { scalarValues, stepModel } from "./step_model.ts";
 
 /** A bound optimizer: every bucket can be stepped by itself, in any order. */
@@ -41,6 +42,9 @@ export interface OptimizerMemory {
 const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments">) =>
   master ? [master, ...moments] : moments;
 
+/** What one run of a kernel steps. */
+const piecesOf = ({ buckets }: ParameterStore) => buckets.flatMap(({ pieces }) => pieces);
+
 /** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
 export function allocateOptimizer(
   device: Pick<Device, "alloc">,
@@ -52,7 +56,7 @@ export function allocateOptimizer(
     isDecayed,
     Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
   ]));
-  const longest = store.buckets.reduce((most, { length }) => Math.max(most, length), 0);
+  const longest = piecesOf(store).reduce((most, { length }) => Math.max(most, length), 0);
   const bucket = () => device.alloc("f32", [longest]);
   return {
     scalars,
@@ -73,11 +77,12 @@ export function allocateOptimizer(
  *
  * const device = await openReference();
  * const store = createParameters(device, [{ name: "b", shape: [16] }], { moments: 1 });
- * device.write(store.gradients, new Float32Array(16).fill(2));
+ * const { weights: [weights], gradient } = store.parameters[0]!;
+ * device.write(gradient, new Float32Array(16).fill(2));
  * const optimizer = await openOptimizer(device, store, { kind: "sgd", momentum: 0, weightDecay: 0 });
  * optimizer.begin(1, 0.5, 1);
  * await optimizer.stepBucket(0);
- * assert.equal((await device.read<Float32Array>(store.weights))[0], -1);
+ * assert.equal((await device.read<Float32Array>(weights!))[0], -1);
  * device.close();
  * ```
  */
@@ -91,7 +96,7 @@ export async function openOptimizer(
     options,
   ),
 ): Promise<Optimizer> {
-  const lengths = [...new Set(store.buckets.map(({ length }) => length))];
+  const lengths = [...new Set(piecesOf(store).map(({ length }) => length))];
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
       const model = stepModel(length, options, store.master !== undefined);
@@ -100,12 +105,17 @@ export async function openOptimizer(
   );
   const { scalars } = memory;
   const bindSteps = (from: number, to: number) =>
-    store.buckets.map((bucket) =>
-      bindStep(device, store, memory, bucket, kernels.get(bucket.length)!, {
-        from: store.versions[from]!,
-        to: store.versions[to]!,
-      })
-    );
+    store.buckets.map(({ pieces, isDecayed }): Run => {
+      const runs = pieces.map((piece) =>
+        bindStep(device, store, memory, { ...piece, isDecayed }, kernels.get(piece.length)!, {
+          from,
+          to,
+        })
+      );
+      return async () => {
+        for (const run of runs) await run();
+      };
+    });
   let steps = bindSteps(0, 0);
   const bound = new Map([["0 0", steps]]);
   return {
@@ -124,31 +134,37 @@ export async function openOptimizer(
   };
 }
 
-/** Binds the step of one bucket; offloaded states visit the device for it. */
+/** Binds the step of one piece of a bucket; offloaded states visit the device for it. */
 function bindStep(
   device: Device,
   store: ParameterStore,
   { scalars, visitors, gradient }: OptimizerMemory,
-  { offset, length, isDecayed }: Bucket,
+  { offset, length, isDecayed }: FlatRange & { readonly isDecayed: boolean },
   kernel: Kernel,
-  weights: { readonly from: Tensor; readonly to: Tensor },
+  versions: { readonly from: number; readonly to: number },
 ): Run {
   const { master, gradients } = store;
   const visits: { rest: Float32Array; visitor: Tensor }[] = [];
   const states = statesOf(store).map((state, i) => {
-    if (!("values" in state)) return device.view(state, offset, [length]);
+    if (!("values" in state)) return viewFlat(device, state, offset, [length]);
     const rest = state.values.subarray(offset, offset + length);
     const visitor = device.view(visitors[i]!, 0, [length]);
     visits.push({ rest, visitor });
     return visitor;
   });
-  const stored = device.view(weights.to, offset, [length]);
-  const w = master ? states[0]! : device.view(weights.from, offset, [length]);
+  const weights = (version: number) => viewFlat(device, store.versions[version]!, offset, [length]);
+  const stored = weights(versions.to);
+  const w = master ? states[0]! : weights(versions.from);
   const own = master ? states.slice(1) : states;
   const named = (suffix: string) =>
     Object.fromEntries(own.map((moment, i) => [`m${i}${suffix}`, moment]));
   const run = kernel.bind(
-    { w, d: device.view(gradients, offset, [length]), ...named(""), ...scalars.get(isDecayed) },
+    {
+      w,
+      d: viewFlat(device, gradients, offset, [length]),
+      ...named(""),
+      ...scalars.get(isDecayed),
+    },
     {
       "w'": master ? w : stored,
       ...named("'"),

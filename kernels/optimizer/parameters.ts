@@ -8,13 +8,18 @@
  * Tensors with two or more dimensions come first: they alone are subject to weight decay. The flat
  * arrays are cut into *buckets*, the units of the optimizer; no bucket holds tensors of both sorts.
  *
+ * On a device whose views are not free each parameter has a tensor of its own in each array, and a
+ * bucket is one or more of them. That is fast there, too: a GPU takes the largest parameter in one run
+ * of a dozen kernels, where pieces of 65,536 elements would be 1,900 such runs for GPT-2.
+ *
  * @module
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type Precision, storageDtype } from "../layers/precision.ts";
-import { type FlatRange, type FlatState, hostState } from "./flat_state.ts";
+import { type FlatState, hostState } from "./flat_state.ts";
+import { allocateFlat, type FlatRange, type FlatTensor, viewFlat } from "./flat_tensor.ts";
 
 /** A parameter's place in the flat arrays. */
 export interface Parameter {
@@ -30,6 +35,8 @@ export interface Parameter {
 
 /** The unit of an optimizer step. */
 export interface Bucket extends FlatRange {
+  /** What lies in one tensor each; together they are the bucket. */
+  readonly pieces: readonly FlatRange[];
   /** Whether weight decay applies. */
   readonly isDecayed: boolean;
 }
@@ -43,11 +50,11 @@ export interface ParameterStore {
   /** The buckets in order; together they cover the arrays. */
   readonly buckets: readonly Bucket[];
   /** All weights, as the models read them: version 0. */
-  readonly weights: Tensor;
+  readonly weights: FlatTensor;
   /** The versions of all weights. */
-  readonly versions: readonly Tensor[];
+  readonly versions: readonly FlatTensor[];
   /** All gradients, in the type of the weights. */
-  readonly gradients: Tensor;
+  readonly gradients: FlatTensor;
   /** FP32 weights where the others are FP16. */
   readonly master?: FlatState;
   /** All moments of the optimizer. */
@@ -107,16 +114,15 @@ export function flatLength(specs: readonly { shape: readonly number[] }[]): numb
  *   [{ name: "w", shape: [8, 10] }, { name: "b", shape: [10] }],
  *   { moments: 2, bucketSize: 64 },
  * );
- * assert.deepEqual(buckets, [
- *   { offset: 0, length: 64, isDecayed: true },
- *   { offset: 64, length: 16, isDecayed: true },
- *   { offset: 80, length: 16, isDecayed: false },
- * ]);
+ * assert.deepEqual(
+ *   buckets.map(({ offset, length, isDecayed }) => [offset, length, isDecayed]),
+ *   [[0, 64, true], [64, 16, true], [80, 16, false]],
+ * );
  * device.close();
  * ```
  */
 export function createParameters(
-  device: Pick<Device, "alloc" | "view">,
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
   specs: readonly { name: string; shape: readonly number[] }[],
   options: StoreOptions,
 ): ParameterStore {
@@ -124,30 +130,26 @@ export function createParameters(
   const decayed = specs.filter(({ shape }) => shape.length >= 2);
   const rest = specs.filter(({ shape }) => shape.length < 2);
   const border = flatLength(decayed), total = border + flatLength(rest);
-  const dtype = storageDtype(precision);
-  const versions = Array.from(
-    { length: options.versions ?? 1 },
-    () => device.alloc(dtype, [total]),
-  );
-  const gradients = device.alloc(dtype, [total]);
-  const state = () => offload ? hostState(total) : device.alloc("f32", [total]);
-  let offset = 0;
-  const ranges = new Map<string, FlatRange>();
-  const parameters = [...decayed, ...rest].map(({ name, shape }) => {
-    const view = (tensor: Tensor) => device.view(tensor, offset, shape);
-    const parameter = { name, shape, weights: versions.map(view), gradient: view(gradients) };
-    ranges.set(name, { offset, length: elementCount(shape) });
-    offset += aligned(elementCount(shape));
-    return parameter;
-  });
-  const buckets = [
-    ...bucketsOf(0, border, bucketSize, true),
-    ...bucketsOf(border, total, bucketSize, false),
-  ];
+  const places = placesOf([...decayed, ...rest]);
+  const own = places.map(({ offset, shape }) => ({ offset, length: flatLength([{ shape }]) }));
+  const ranges = device.hasFreeViews ? [{ offset: 0, length: total }] : own;
+  const dtype = storageDtype(precision), allocate = () => allocateFlat(device, dtype, ranges);
+  const versions = Array.from({ length: options.versions ?? 1 }, allocate);
+  const gradients = allocate();
+  const state = () => offload ? hostState(total) : allocateFlat(device, "f32", ranges);
+  const bucketsOf = device.hasFreeViews ? cutBuckets : groupBuckets(own);
   return {
-    parameters,
-    ranges,
-    buckets,
+    parameters: places.map(({ name, shape, offset }) => {
+      const view = (array: FlatTensor) => viewFlat(device, array, offset, shape);
+      return { name, shape, weights: versions.map(view), gradient: view(gradients) };
+    }),
+    ranges: new Map(
+      places.map(({ name, shape, offset }) => [name, { offset, length: elementCount(shape) }]),
+    ),
+    buckets: [
+      ...bucketsOf(0, border, bucketSize, true),
+      ...bucketsOf(border, total, bucketSize, false),
+    ],
     weights: versions[0]!,
     versions,
     gradients,
@@ -156,9 +158,36 @@ export function createParameters(
   };
 }
 
-function bucketsOf(from: number, to: number, size: number, isDecayed: boolean): Bucket[] {
-  return Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
-    const offset = from + i * size;
-    return { offset, length: Math.min(size, to - offset), isDecayed };
+/** Where each parameter begins. */
+function placesOf(specs: readonly { name: string; shape: readonly number[] }[]) {
+  let offset = 0;
+  return specs.map(({ name, shape }) => {
+    const place = { name, shape, offset };
+    offset += flatLength([place]);
+    return place;
   });
 }
+
+type Buckets = (from: number, to: number, size: number, isDecayed: boolean) => Bucket[];
+
+/** Buckets of one size; only the last may be smaller. */
+const cutBuckets: Buckets = (from, to, size, isDecayed) =>
+  Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
+    const offset = from + i * size, range = { offset, length: Math.min(size, to - offset) };
+    return { ...range, isDecayed, pieces: [range] };
+  });
+
+/** Buckets of whole parameters: as many as fit, and at least one. */
+const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, isDecayed) => {
+  const buckets: (FlatRange & { pieces: FlatRange[] })[] = [];
+  for (const range of own.filter(({ offset }) => offset >= from && offset < to)) {
+    const last = buckets.at(-1);
+    if (!last || last.length + range.length > size) buckets.push({ ...range, pieces: [range] });
+    else {
+      buckets.pop();
+      const pieces = [...last.pieces, range];
+      buckets.push({ offset: last.offset, length: last.length + range.length, pieces });
+    }
+  }
+  return buckets.map((bucket) => ({ ...bucket, isDecayed }));
+};

@@ -60,7 +60,7 @@ export interface Activations {
 }
 
 /** What takes memory: a device, or a counter of bytes. */
-export type Allocator = Pick<Device, "alloc" | "view">;
+export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
 
 /** What the models of a layer write, apart from gradients. */
 function computedBy({ output, saved, carried }: LayerProgram, options: ActivationOptions) {
@@ -87,31 +87,79 @@ function sharedBy(
 /** Tensors start at multiples of this many bytes, as those of `alloc` do. */
 const ALIGNMENT = 64;
 
-/** Allocates what all micro-batches share: of each dtype as much as the largest segment needs. */
+/** Allocates what all micro-batches share: as much as the largest segment needs. */
 export function allocateShared(
   device: Allocator,
   programs: readonly LayerProgram[],
   options: ActivationOptions,
 ): SharedActivations {
+  const segments = segmentsOf(programs.length, options.recomputeInterval)
+    .map((segment) => sharedBy(segment, programs, options));
+  const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
+  const ports: Record<string, Tensor>[] = programs.map(() => ({}));
+  for (const [{ layer, spec }, tensor] of tensors) ports[layer]![spec.name] = tensor;
+  return { ports, gradients: sharedGradients(device, programs, options) };
+}
+
+/** What the layers of a segment compute into shared memory. */
+type SharedSpecs = readonly { readonly layer: number; readonly spec: TensorSpec }[];
+
+/** Where it lies. */
+type SharedTensors = Map<SharedSpecs[number], Tensor>;
+
+/** One tensor for each dtype, in which the values of a segment lie side by side. */
+function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const lengths = new Map<DType, number>();
-  const places = segmentsOf(programs.length, options.recomputeInterval).flatMap((segment) => {
+  const places = segments.flatMap((segment) => {
     const used = new Map<DType, number>();
-    return sharedBy(segment, programs, options).map(({ layer, spec: { name, dtype, shape } }) => {
+    return segment.map((one) => {
+      const { dtype, shape } = one.spec;
       const offset = used.get(dtype) ?? 0, unit = ALIGNMENT / DTYPE_BYTES[dtype];
       const end = offset + Math.ceil(elementCount(shape) / unit) * unit;
       used.set(dtype, end);
       lengths.set(dtype, Math.max(lengths.get(dtype) ?? 0, end));
-      return { layer, name, dtype, shape, offset };
+      return { one, offset };
     });
   });
   const flat = new Map(
     [...lengths].map(([dtype, length]) => [dtype, device.alloc(dtype, [length])]),
   );
-  const ports: Record<string, Tensor>[] = programs.map(() => ({}));
-  for (const { layer, name, dtype, shape, offset } of places) {
-    ports[layer]![name] = device.view(flat.get(dtype)!, offset, shape);
-  }
-  return { ports, gradients: sharedGradients(device, programs, options) };
+  return new Map(places.map(({ one, offset }) => {
+    const { dtype, shape } = one.spec;
+    return [one, device.view(flat.get(dtype)!, offset, shape)];
+  }));
+}
+
+/**
+ * A tensor for each value of a segment, where views are not free: the k-th largest of one dtype has
+ * the same one in all segments.
+ */
+function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
+  const sizes = new Map<DType, number[]>();
+  const places = segments.flatMap((segment) => {
+    const used = new Map<DType, number>();
+    const largestFirst = segment.toSorted((a, b) =>
+      elementCount(b.spec.shape) - elementCount(a.spec.shape)
+    );
+    return largestFirst.map((one) => {
+      const { dtype, shape } = one.spec, place = used.get(dtype) ?? 0;
+      const lengths = sizes.get(dtype) ?? [];
+      lengths[place] = Math.max(lengths[place] ?? 0, elementCount(shape));
+      sizes.set(dtype, lengths);
+      used.set(dtype, place + 1);
+      return { one, place };
+    });
+  });
+  const pool = new Map(
+    [...sizes].map(([dtype, lengths]) => [
+      dtype,
+      lengths.map((length) => device.alloc(dtype, [length])),
+    ]),
+  );
+  return new Map(places.map(({ one, place }) => {
+    const { dtype, shape } = one.spec;
+    return [one, device.view(pool.get(dtype)![place]!, 0, shape)];
+  }));
 }
 
 /** The specs of {@linkcode BoundaryGradients}: floats, whatever passes forward. */

@@ -26,7 +26,7 @@ export interface Resident {
 
 /** Allocates what a stage holds from the start. */
 export function allocateResident(
-  device: Pick<Device, "alloc" | "view">,
+  device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
   layers: readonly NamedProgram[],
   { optimizer, bucketSize, offload = false, versions = 1 }: StageOptions,
 ): Resident {

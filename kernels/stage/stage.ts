@@ -10,6 +10,7 @@ import type { Device, MessageArray, Run } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
 import type { GradientNorms } from "../optimizer/gradient_norms.ts";
 import type { Optimizer } from "../optimizer/optimizer.ts";
+import { readFlat, writeFlat, zeroFlat } from "../optimizer/flat_tensor.ts";
 import type { Bucket } from "../optimizer/parameters.ts";
 import type { FrozenWeights } from "./frozen.ts";
 import type { InFlight } from "./in_flight.ts";
@@ -180,7 +181,7 @@ export class Stage {
 
   /** Sets the gradients to zero, before the first B of a step. */
   zeroGradients(): void {
-    this.#device.zero(this.#resident.store.gradients);
+    zeroFlat(this.#device, this.#resident.store.gradients);
   }
 
   /** The sum of squares of each parameter's gradient as it is stored, by full name. */
@@ -199,13 +200,12 @@ export class Stage {
 
   /** Copies a range of the flat gradients to the host, in an array that owns its buffer. */
   readGradients(offset: number, length: number): Promise<MessageArray> {
-    return this.#device.read(this.#device.view(this.#resident.store.gradients, offset, [length]));
+    return readFlat(this.#device, this.#resident.store.gradients, { offset, length });
   }
 
   /** Sets a range of the flat gradients, such as the sum of all copies of the stage. */
   writeGradients(offset: number, values: Float32Array | Float16Array): void {
-    const { gradients } = this.#resident.store;
-    this.#device.write(this.#device.view(gradients, offset, [values.length]), values);
+    writeFlat(this.#device, this.#resident.store.gradients, offset, values);
   }
 
   /**

@@ -22,6 +22,7 @@ import { elementCount } from "../graph/shapes.ts";
 import { storageDtype } from "../layers/precision.ts";
 import { layersOf, type StageProgram } from "../compile/stage_program.ts";
 import type { FlatState } from "../optimizer/flat_state.ts";
+import { tensorsOf } from "../optimizer/flat_tensor.ts";
 import {
   type ActivationOptions,
   allocateActivations,
@@ -67,21 +68,21 @@ export function countMemory(resident: Resident, activations: number): StageMemor
   const frozen = resident.frozen.reduce((sum, { shape }) => sum + elementCount(shape), 0);
   const masters = store.master ? [store.master] : [];
   const onDevice = (states: readonly FlatState[]) =>
-    bytesOf(states.filter((state) => "dtype" in state));
+    bytesOf(tensorsOf(states.filter((state) => "parts" in state)));
   const onHost = (states: readonly FlatState[]) =>
     states.reduce((sum, state) => "values" in state ? sum + 4 * state.length : sum, 0);
   return {
     device: {
-      weights: bytesOf(store.versions) + frozen * DTYPE_BYTES[storageDtype(precision)],
-      gradients: bytesOf([store.gradients]),
+      weights: bytesOf(tensorsOf(store.versions)) + frozen * DTYPE_BYTES[storageDtype(precision)],
+      gradients: bytesOf(tensorsOf([store.gradients])),
       master: onDevice(masters),
       moments: onDevice(store.moments),
       activations,
       buckets: bytesOf([...visitors, ...gradient ? [gradient] : []]),
       other: bytesOf([
         ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
-        norms.sums,
-        ...norms.tops ? [norms.tops] : [],
+        ...norms.sums.all,
+        ...norms.tops?.all ?? [],
         resident.lossScale,
       ]),
     },
@@ -90,6 +91,12 @@ export function countMemory(resident: Resident, activations: number): StageMemor
       moments: onHost(store.moments),
     },
   };
+}
+
+/** What a plan must know of the device. */
+export interface PlannedDevice {
+  /** See {@linkcode Device.hasFreeViews}. Default true, as on all devices but webgpu. */
+  readonly hasFreeViews?: boolean;
 }
 
 /** Bytes of a stage's activations. */
@@ -122,11 +129,12 @@ export interface ActivationBytes {
  */
 export function activationBytes(
   { programs, layers }: StageProgram,
-  options: ActivationOptions,
+  { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
 ): ActivationBytes {
   checkInterval(options.recomputeInterval);
   let bytes = 0;
   const counter: Allocator = {
+    hasFreeViews,
     alloc(dtype, shape) {
       bytes += elementCount(shape) * DTYPE_BYTES[dtype];
       return { dtype, shape };
@@ -166,14 +174,17 @@ export function activationBytes(
  */
 export function planMemory(
   program: StageProgram,
-  { slots, ...options }: StageOptions & { readonly slots: number },
+  { slots, hasFreeViews = true, ...options }: StageOptions & PlannedDevice & {
+    readonly slots: number;
+  },
 ): StageMemory {
   checkStageOptions(program, options);
-  const counter: Pick<Device, "alloc" | "view"> = {
+  const counter: Pick<Device, "alloc" | "view" | "hasFreeViews"> = {
+    hasFreeViews,
     alloc: (dtype, shape) => ({ dtype, shape }),
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const { perMicroBatch, shared } = activationBytes(program, options);
+  const { perMicroBatch, shared } = activationBytes(program, { ...options, hasFreeViews });
   const resident = allocateResident(counter, layersOf(program), options);
   return countMemory(resident, shared + slots * perMicroBatch);
 }

@@ -4,14 +4,20 @@
  * @module
  */
 
-import { assertMachineHolds, type LearningRate, resolveDevice } from "../../../kernels/mod.ts";
+import {
+  assertMachineHolds,
+  type DeviceName,
+  type LearningRate,
+  needsProcess,
+  resolveDevice,
+} from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../../runtime/transports/process/rendezvous_folder.ts";
-import { type CompiledRun, compileRun } from "../compile_run.ts";
+import { compileRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertMemory } from "../memory_limit.ts";
 import { totalMemory } from "../memory_plan.ts";
@@ -75,7 +81,7 @@ function withDefaults(options: TrainOptions) {
     workers: options.workers ?? 1,
     replicas: options.replicas ?? 1,
     runtime: options.runtime ?? "workers",
-    isolation: options.isolation ?? "worker",
+    isolation: options.isolation,
     schedule: options.schedule ?? "1f1b",
     sync: options.sync ?? "end",
     reduce: options.reduce ?? "deterministic",
@@ -98,12 +104,15 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const filled = withDefaults(options), { runtime, replicas, announce } = filled;
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
-  const compiled = compileServable(filled, schedule), { model, stage, memory, halves } = compiled;
+  compileServable(filled, schedule);
   const device = await resolveDevice(options.device ?? "auto", options.announce);
+  const isolation = isolationFor(filled, device.name);
+  const compiled = compileRun(filled, schedule, device.name);
+  const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
   assertMemory(options, schedule, compiled, device.name);
   const state = await firstState(model, options);
-  const { checkpoint, journal } = await openOutputs(filled);
+  const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
   return {
     steps: options.steps,
@@ -125,7 +134,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     clip: options.clip,
     link: options.link,
     lossScaling: filled.lossScale,
-    isolation: filled.isolation,
+    isolation,
     transport: filled.transport,
     checkpoint,
     journal,
@@ -140,8 +149,17 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   };
 }
 
-/** Compiles the model for its schedule, if these options and this machine can serve both. */
-function compileServable(options: FilledOptions, schedule: Schedule): CompiledRun {
+/** Where each worker runs: apart from the others as far as the device needs it. */
+function isolationFor({ runtime, isolation }: FilledOptions, device: DeviceName): PlaceName {
+  if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
+  if (isolation !== "worker") return isolation ?? "process";
+  throw new RangeError(
+    `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
+  );
+}
+
+/** Makes sure that these options and this machine can serve the model with its schedule. */
+function compileServable(options: FilledOptions, schedule: Schedule): void {
   const { runtime, replicas } = options;
   if (options.journal && runtime === "serial") {
     throw new RangeError(
@@ -152,7 +170,6 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
   const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;
   assertMachineHolds("Cannot train", replicas * (totalMemory(compiled.memory) + isolates));
-  return compiled;
 }
 
 /** The learning rate of each step. */
@@ -164,7 +181,7 @@ function rateOf({ learningRate = 1e-3, steps }: TrainOptions): LearningRate {
 
 /** Makes sure that what the run will leave can be written, and that its processes can start. */
 async function openOutputs(
-  { runtime, isolation, announce, ...options }: FilledOptions,
+  { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };

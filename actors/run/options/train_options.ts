@@ -139,7 +139,7 @@ export interface TrainOptions {
    * Whether each worker is a Deno worker (default), or a process that can be killed; or the name of
    * another transport.
    */
-  readonly isolation?: Exclude<PlaceName, "local">;
+  readonly isolation?: Exclude<PlaceName, "local"> | undefined;
   /** Transports that `isolation` may name beside those that every system has. */
   readonly transport?: Transport | readonly Transport[];
   /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */

@@ -80,11 +80,11 @@ export function openStandIn(
   });
   const buckets: Bucket[] = Array.from(
     { length: Math.ceil(length / bucketSize) },
-    (_, i) => {
-      const offset = i * bucketSize,
-        range = { offset, length: Math.min(bucketSize, length - offset) };
-      return { ...range, isDecayed: false, pieces: [range] };
-    },
+    (_, i) => ({
+      offset: i * bucketSize,
+      length: Math.min(bucketSize, length - i * bucketSize),
+      isDecayed: false,
+    }),
   );
   const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
   return new StandIn(layers, ranges, buckets, isLoss, versions);

@@ -60,14 +60,17 @@ export function viewFlat(
 }
 
 /** What of a range lies in which tensor, in order. */
-function* piecesOf(device: Pick<Device, "view">, { parts }: FlatTensor, range: FlatRange) {
-  const end = range.offset + range.length;
-  for (const part of parts) {
-    const from = Math.max(range.offset, part.offset);
-    const to = Math.min(end, part.offset + part.length);
+function* viewsOf(
+  device: Pick<Device, "view">,
+  flat: FlatTensor,
+  { offset, length }: FlatRange,
+) {
+  for (const part of flat.parts) {
+    const from = Math.max(offset, part.offset);
+    const to = Math.min(offset + length, part.offset + part.length);
     if (from >= to) continue;
     const tensor = device.view(part.tensor, from - part.offset, [to - from]);
-    yield { tensor, from: from - range.offset, to: to - range.offset };
+    yield { tensor, from: from - offset, to: to - offset };
   }
 }
 
@@ -80,7 +83,7 @@ export async function readFlat(
   const all = flat.dtype === "f16"
     ? new Float16Array(range.length)
     : new Float32Array(range.length);
-  for (const { tensor, from, to } of piecesOf(device, flat, range)) {
+  for (const { tensor, from, to } of viewsOf(device, flat, range)) {
     await device.read<HostArray>(tensor, all.subarray(from, to));
   }
   return all;
@@ -93,7 +96,7 @@ export function writeFlat(
   offset: number,
   values: Float32Array | Float16Array,
 ): void {
-  for (const { tensor, from, to } of piecesOf(device, flat, { offset, length: values.length })) {
+  for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: values.length })) {
     device.write(tensor, values.subarray(from, to));
   }
 }

@@ -7,7 +7,7 @@
 import type { Device, Kernel, Run, Tensor } from "../devices/device.ts";
 import type { OptimizerOptions } from "./optimizer_options.ts";
 import { type FlatRange, viewFlat } from "./flat_tensor.ts";
-import type { ParameterStore } from "./parameters.ts";
+import { type ParameterStore, piecesOf } from "./parameters.ts";
 import { scalarValues, stepModel } from "./step_model.ts";
 
 /** A bound optimizer: every bucket can be stepped by itself, in any order. */
@@ -42,8 +42,9 @@ export interface OptimizerMemory {
 const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments">) =>
   master ? [master, ...moments] : moments;
 
-/** What one run of a kernel steps. */
-const piecesOf = ({ buckets }: ParameterStore) => buckets.flatMap(({ pieces }) => pieces);
+/** What each run of a kernel steps. */
+const allPieces = (store: ParameterStore) =>
+  store.buckets.flatMap((bucket) => piecesOf(store, bucket));
 
 /** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
 export function allocateOptimizer(
@@ -56,7 +57,7 @@ export function allocateOptimizer(
     isDecayed,
     Object.fromEntries(names.map((name) => [name, device.alloc("f32", [])])),
   ]));
-  const longest = piecesOf(store).reduce((most, { length }) => Math.max(most, length), 0);
+  const longest = allPieces(store).reduce((most, { length }) => Math.max(most, length), 0);
   const bucket = () => device.alloc("f32", [longest]);
   return {
     scalars,
@@ -96,7 +97,7 @@ export async function openOptimizer(
     options,
   ),
 ): Promise<Optimizer> {
-  const lengths = [...new Set(piecesOf(store).map(({ length }) => length))];
+  const lengths = [...new Set(allPieces(store).map(({ length }) => length))];
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
       const model = stepModel(length, options, store.master !== undefined);
@@ -105,8 +106,9 @@ export async function openOptimizer(
   );
   const { scalars } = memory;
   const bindSteps = (from: number, to: number) =>
-    store.buckets.map(({ pieces, isDecayed }): Run => {
-      const runs = pieces.map((piece) =>
+    store.buckets.map((bucket): Run => {
+      const { isDecayed } = bucket;
+      const runs = piecesOf(store, bucket).map((piece) =>
         bindStep(device, store, memory, { ...piece, isDecayed }, kernels.get(piece.length)!, {
           from,
           to,

@@ -35,8 +35,6 @@ export interface Parameter {
 
 /** The unit of an optimizer step. */
 export interface Bucket extends FlatRange {
-  /** What lies in one tensor each; together they are the bucket. */
-  readonly pieces: readonly FlatRange[];
   /** Whether weight decay applies. */
   readonly isDecayed: boolean;
 }
@@ -173,21 +171,30 @@ type Buckets = (from: number, to: number, size: number, isDecayed: boolean) => B
 /** Buckets of one size; only the last may be smaller. */
 const cutBuckets: Buckets = (from, to, size, isDecayed) =>
   Array.from({ length: Math.ceil((to - from) / size) }, (_, i) => {
-    const offset = from + i * size, range = { offset, length: Math.min(size, to - offset) };
-    return { ...range, isDecayed, pieces: [range] };
+    const offset = from + i * size;
+    return { offset, length: Math.min(size, to - offset), isDecayed };
   });
 
 /** Buckets of whole parameters: as many as fit, and at least one. */
 const groupBuckets = (own: readonly FlatRange[]): Buckets => (from, to, size, isDecayed) => {
-  const buckets: (FlatRange & { pieces: FlatRange[] })[] = [];
-  for (const range of own.filter(({ offset }) => offset >= from && offset < to)) {
+  const buckets: Bucket[] = [];
+  for (const { offset, length } of own.filter(({ offset }) => offset >= from && offset < to)) {
     const last = buckets.at(-1);
-    if (!last || last.length + range.length > size) buckets.push({ ...range, pieces: [range] });
-    else {
-      buckets.pop();
-      const pieces = [...last.pieces, range];
-      buckets.push({ offset: last.offset, length: last.length + range.length, pieces });
-    }
+    if (last && last.length + length <= size) {
+      buckets[buckets.length - 1] = { ...last, length: last.length + length };
+    } else buckets.push({ offset, length, isDecayed });
   }
-  return buckets.map((bucket) => ({ ...bucket, isDecayed }));
+  return buckets;
 };
+
+/** What of a range of the flat arrays lies in one tensor each: for a bucket, what one run can step. */
+export function piecesOf(
+  { gradients }: Pick<ParameterStore, "gradients">,
+  { offset, length }: FlatRange,
+): FlatRange[] {
+  return gradients.parts.flatMap((part) => {
+    const from = Math.max(offset, part.offset);
+    const to = Math.min(offset + length, part.offset + part.length);
+    return from < to ? [{ offset: from, length: to - from }] : [];
+  });
+}

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import { DEVICE_NAMES, openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
   const lines: string[] = [];
@@ -10,7 +11,7 @@ Deno.test("auto is native where its library loads, and says so", async () => {
 });
 
 Deno.test("a choice opens the same device without looking again", async () => {
-  for (const name of DEVICE_NAMES) {
+  for (const name of ISOLATE_DEVICES) {
     const choice = await resolveDevice(name);
     const device = await openDevice(choice.name, choice);
     assert.equal(device.name, name);
@@ -19,7 +20,7 @@ Deno.test("a choice opens the same device without looking again", async () => {
 });
 
 Deno.test("every device that can be chosen has a test file that runs the whole contract", async () => {
-  for (const name of DEVICE_NAMES) {
+  for (const name of ISOLATE_DEVICES) {
     const text = await Deno.readTextFile(new URL(`./${name}_test.ts`, import.meta.url));
     assert.ok(text.includes(`testContract("${name}"`), name);
   }
@@ -29,7 +30,7 @@ Deno.test("a device of an unknown name is refused", async () => {
   await assert.rejects(openDevice("abacus"), {
     name: "RangeError",
     message:
-      'Cannot open a device: its name must be auto, native, wasm, reference, received "abacus"',
+      'Cannot open a device: its name must be auto, native, webgpu, wasm, reference, received "abacus"',
   });
 });
 

@@ -1,6 +1,14 @@
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
+import { hasSwiftShader } from "../../gpu.ts";
 import { testContract } from "./contract.ts";
 import { testOperators } from "./operators.ts";
 
-testContract("webgpu", () => openWebgpu());
-testOperators("webgpu", () => openWebgpu(), 3, (operation) => operation.includes("f16"));
+if (hasSwiftShader) testContract("webgpu", () => openWebgpu());
+if (hasSwiftShader) {
+  testOperators(
+    "webgpu",
+    () => openWebgpu(),
+    3,
+    (operation) => operation.includes("f16"),
+  );
+}

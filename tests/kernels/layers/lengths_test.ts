@@ -5,7 +5,7 @@ import {
   type Batch,
   compileModel,
   countTargets,
-  DEVICE_NAMES,
+  type DeviceName,
   gpt2,
   mlp,
   type Model,
@@ -23,6 +23,7 @@ import {
   gradientsOf,
   openStages,
 } from "../stage/stage_runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const CONFIG = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const SHORT = 5, SAMPLES = 2;
@@ -36,7 +37,7 @@ const padded: TokenBatch = {
 };
 
 async function lossesAndGradients(
-  name: (typeof DEVICE_NAMES)[number],
+  name: DeviceName,
   runs: readonly { model: Model; fields: Batch; weights: Map<string, Float32Array> }[],
 ): Promise<{ losses: number[]; gradients: Map<string, Float32Array> }> {
   const device = compilingOnce(await openDevice(name)), losses: number[] = [];
@@ -60,7 +61,7 @@ async function lossesAndGradients(
   return { losses, gradients };
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   Deno.test(`a padded sample has the loss and gradient of a short one on ${name}`, async () => {
     const model = gpt2(CONFIG, SAMPLES), one = gpt2(CONFIG, 1);
     const short = gpt2({ ...CONFIG, seq: SHORT }, 1);

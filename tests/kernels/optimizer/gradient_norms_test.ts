@@ -4,18 +4,19 @@ import assert from "node:assert/strict";
 import {
   createParameters,
   type Device,
-  DEVICE_NAMES,
+  type DeviceName,
   F16_MAX,
   openDevice,
   openGradientNorms,
   type Precision,
 } from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 /** A matrix of more than one piece in FP16, and a vector. */
 const SPECS = [{ name: "weight", shape: [700, 100] }, { name: "bias", shape: [5] }];
 
 async function withNorms(
-  name: (typeof DEVICE_NAMES)[number],
+  name: DeviceName,
   precision: Precision,
   use: (
     norms: Awaited<ReturnType<typeof openGradientNorms>>,
@@ -39,7 +40,7 @@ async function withNorms(
   }
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   for (const precision of ["fp32", "fp16"] as const) {
     Deno.test(`one ${precision} gradient on ${name} that is not finite is enough to refuse a step`, async () => {
       await withNorms(name, precision, async ({ areSafe }, set) => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import {
   createParameters,
-  DEVICE_NAMES,
   learningRateAt,
   openDevice,
   openGradientNorms,
@@ -9,6 +8,7 @@ import {
   type OptimizerOptions,
   substream,
 } from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const SPECS = [{ name: "weight", shape: [40, 50] }, { name: "bias", shape: [50] }];
 
@@ -32,7 +32,7 @@ const OPTIMIZERS: readonly OptimizerOptions[] = [
   { kind: "sgd", momentum: 0.9, weightDecay: 0.1 },
 ];
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   for (const options of OPTIMIZERS) {
     Deno.test(`${options.kind} on ${name} follows PyTorch's rule and decays matrices only`, async () => {
       const device = await openDevice(name), count = options.kind === "adamw" ? 2 : 1;

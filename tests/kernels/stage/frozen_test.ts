@@ -5,7 +5,6 @@ import {
   compileModel,
   cutIntoStages,
   type Device,
-  DEVICE_NAMES,
   gpt2,
   type Layer,
   type Model,
@@ -21,6 +20,7 @@ import {
   openStages,
   train,
 } from "./stage_runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const MODEL = gpt2(CONFIG, 2);
@@ -47,7 +47,7 @@ async function trained(device: Device, model: Model, options: Partial<StageOptio
   return { program, received, states };
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   Deno.test(`frozen parameters on ${name} stay as they are and change no other gradient`, async () => {
     const device = compilingOnce(await openDevice(name));
     try {

@@ -6,7 +6,6 @@ import {
   compileModel,
   cutIntoStages,
   type Device,
-  DEVICE_NAMES,
   type DeviceName,
   encodeModel,
   gpt2,
@@ -31,6 +30,7 @@ import {
   openStages,
   train,
 } from "./stage_runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const CONFIG = { layers: 2, hidden: 32, heads: 2, seq: 16, vocab: 64 };
 const SAMPLES = 2, PREDICTIONS = SAMPLES * CONFIG.seq;
@@ -102,7 +102,7 @@ const WAYS: readonly (readonly [Recompute, Partial<StageOptions>])[] = [
   ["cheap", { backward: "split", recomputeInterval: 2 }],
 ];
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   Deno.test(`recomputation, the split into I and W and the cut into stages change no bit in FP16 on ${name}`, async () => {
     const batches = drawTokens(3, PREDICTIONS, CONFIG.vocab);
     await withDevice(name, async (device) => {

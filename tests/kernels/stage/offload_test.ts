@@ -5,7 +5,6 @@ import {
   ADAMW_DEFAULTS,
   compileModel,
   type Device,
-  DEVICE_NAMES,
   gpt2,
   openDevice,
   openReference,
@@ -15,6 +14,7 @@ import {
   type StageOptions,
 } from "../../../kernels/mod.ts";
 import { assertSameBits, compilingOnce, drawTokens, openStages, train } from "./stage_runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const CONFIG = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const STEPS = 3;
@@ -44,7 +44,7 @@ async function trained(device: Device, precision: Precision, options: Partial<St
   return new Map([...results, ...weights, ...moments]);
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   for (const precision of PRECISIONS) {
     Deno.test(`an offloaded ${precision} stage on ${name} has the bits of one that is not`, async () => {
       const device = compilingOnce(await openDevice(name));

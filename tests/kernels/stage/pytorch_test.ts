@@ -6,7 +6,6 @@ import {
   compileModel,
   countTargets,
   type Device,
-  DEVICE_NAMES,
   type DeviceName,
   gpt2,
   mlp,
@@ -21,6 +20,7 @@ import {
   type TokenBatch,
   tokenBatches,
 } from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const FIXTURES = new URL("../../fixtures/", import.meta.url);
 
@@ -112,7 +112,7 @@ async function gptGradients(name: DeviceName, recompute: Recompute, kind: "whole
   return gradients;
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   Deno.test(`the gradient of every GPT-2 parameter on ${name} is PyTorch's within 2e-6`, async () => {
     assertClose(
       await gptGradients(name, "cheap", "whole"),

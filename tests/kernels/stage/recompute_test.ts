@@ -8,7 +8,6 @@ import {
   compileModel,
   cutIntoStages,
   type Device,
-  DEVICE_NAMES,
   gpt2,
   type Layer,
   openDevice,
@@ -27,13 +26,14 @@ import {
   openStages,
   train,
 } from "./stage_runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 
 const CONFIG = { layers: 5, hidden: 16, heads: 2, seq: 8, vocab: 32 };
 const BATCHES = drawTokens(4, 2 * CONFIG.seq, CONFIG.vocab);
 const KINDS = ["whole", "split"] as const;
 
 async function withDevice<R>(name: string, use: (device: Device) => Promise<R>): Promise<R> {
-  const device = await openDevice(name as (typeof DEVICE_NAMES)[number]);
+  const device = await openDevice(name);
   try {
     return await use(compilingOnce(device));
   } finally {
@@ -41,7 +41,7 @@ async function withDevice<R>(name: string, use: (device: Device) => Promise<R>):
   }
 }
 
-for (const name of DEVICE_NAMES) {
+for (const name of ISOLATE_DEVICES) {
   for (const precision of PRECISIONS) {
     Deno.test(`recomputing segments of layers changes no bit on ${name} in ${precision}`, async () => {
       await withDevice(name, async (device) => {

@@ -101,15 +101,7 @@ export async function refusal(args: readonly string[]): Promise<string> {
   return error.message;
 }
 
-/** Makes a folder for a test and removes it afterwards. */
-export async function inFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
-  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
-    return await test(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
+export { inFolder } from "../in_folder.ts";
 
 /** Writes tokens as `--tokens` reads them: little-endian, 16 bits each. */
 export async function writeTokens(

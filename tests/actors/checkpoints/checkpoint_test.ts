@@ -12,6 +12,7 @@ import {
   readSafetensors,
 } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
@@ -37,60 +38,49 @@ function stateOf(seed: number, of = parameters) {
 const write = (directory: string, step: number, seed = step, of = parameters) =>
   writeCheckpoint(directory, { step, state: stateOf(seed, of), parameters: of, config: CONFIG });
 
-const names = async (folder: string) =>
-  (await Array.fromAsync(Deno.readDir(folder), ({ name }) => name)).sort();
+folderTest(
+  "a step's folder holds weights and moments as F32 under GPT-2's names",
+  async (folder) => {
+    const path = await write(folder, 40);
+    assert.equal(path, join(folder, "step-00000040"));
+    assert.deepEqual(await namesIn(folder), ["step-00000040"]);
+    assert.deepEqual(await namesIn(path), FILES);
 
-function test(name: string, fn: (folder: string) => Promise<void>): void {
-  Deno.test(name, async () => {
-    const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-    try {
-      await fn(folder);
-    } finally {
-      await Deno.remove(folder, { recursive: true });
+    const { tensors } = await readSafetensors(join(path, "model.safetensors"));
+    const block = "transformer.h.0.";
+    assert.deepEqual(
+      Object.fromEntries([...tensors].map(([name, { dtype, shape }]) => [name, [dtype, ...shape]])),
+      {
+        "transformer.wte.weight": ["F32", 16, 8],
+        "transformer.wpe.weight": ["F32", 4, 8],
+        [`${block}ln_1.weight`]: ["F32", 8],
+        [`${block}ln_1.bias`]: ["F32", 8],
+        [`${block}attn.c_attn.weight`]: ["F32", 8, 24],
+        [`${block}attn.c_attn.bias`]: ["F32", 24],
+        [`${block}attn.c_proj.weight`]: ["F32", 8, 8],
+        [`${block}attn.c_proj.bias`]: ["F32", 8],
+        [`${block}ln_2.weight`]: ["F32", 8],
+        [`${block}ln_2.bias`]: ["F32", 8],
+        [`${block}mlp.c_fc.weight`]: ["F32", 8, 32],
+        [`${block}mlp.c_fc.bias`]: ["F32", 32],
+        [`${block}mlp.c_proj.weight`]: ["F32", 32, 8],
+        [`${block}mlp.c_proj.bias`]: ["F32", 8],
+        "transformer.ln_f.weight": ["F32", 8],
+        "transformer.ln_f.bias": ["F32", 8],
+        "lm_head.weight": ["F32", 16, 8],
+      },
+    );
+    const moments = await readSafetensors(join(path, "optimizer.safetensors"));
+    for (const [name, { shape }] of tensors) {
+      for (const moment of ["exp_avg", "exp_avg_sq"]) {
+        assert.deepEqual(moments.tensors.get(`${name}.${moment}`)?.shape, shape, name);
+      }
     }
-  });
-}
+    assert.equal(moments.tensors.size, 2 * tensors.size);
+  },
+);
 
-test("a step's folder holds weights and moments as F32 under GPT-2's names", async (folder) => {
-  const path = await write(folder, 40);
-  assert.equal(path, join(folder, "step-00000040"));
-  assert.deepEqual(await names(folder), ["step-00000040"]);
-  assert.deepEqual(await names(path), FILES);
-
-  const { tensors } = await readSafetensors(join(path, "model.safetensors"));
-  const block = "transformer.h.0.";
-  assert.deepEqual(
-    Object.fromEntries([...tensors].map(([name, { dtype, shape }]) => [name, [dtype, ...shape]])),
-    {
-      "transformer.wte.weight": ["F32", 16, 8],
-      "transformer.wpe.weight": ["F32", 4, 8],
-      [`${block}ln_1.weight`]: ["F32", 8],
-      [`${block}ln_1.bias`]: ["F32", 8],
-      [`${block}attn.c_attn.weight`]: ["F32", 8, 24],
-      [`${block}attn.c_attn.bias`]: ["F32", 24],
-      [`${block}attn.c_proj.weight`]: ["F32", 8, 8],
-      [`${block}attn.c_proj.bias`]: ["F32", 8],
-      [`${block}ln_2.weight`]: ["F32", 8],
-      [`${block}ln_2.bias`]: ["F32", 8],
-      [`${block}mlp.c_fc.weight`]: ["F32", 8, 32],
-      [`${block}mlp.c_fc.bias`]: ["F32", 32],
-      [`${block}mlp.c_proj.weight`]: ["F32", 32, 8],
-      [`${block}mlp.c_proj.bias`]: ["F32", 8],
-      "transformer.ln_f.weight": ["F32", 8],
-      "transformer.ln_f.bias": ["F32", 8],
-      "lm_head.weight": ["F32", 16, 8],
-    },
-  );
-  const moments = await readSafetensors(join(path, "optimizer.safetensors"));
-  for (const [name, { shape }] of tensors) {
-    for (const moment of ["exp_avg", "exp_avg_sq"]) {
-      assert.deepEqual(moments.tensors.get(`${name}.${moment}`)?.shape, shape, name);
-    }
-  }
-  assert.equal(moments.tensors.size, 2 * tensors.size);
-});
-
-test("the manifest has the size and the hash of every other file", async (folder) => {
+folderTest("the manifest has the size and the hash of every other file", async (folder) => {
   const path = await write(folder, 1);
   const { files, ...rest } = JSON.parse(await Deno.readTextFile(join(path, "manifest.json")));
   assert.deepEqual(rest, { format: 1, step: 1 });
@@ -104,7 +94,7 @@ test("the manifest has the size and the hash of every other file", async (folder
   assert.deepEqual(files, Object.fromEntries(expected));
 });
 
-test("what was written is read back bit for bit, by folder or by step", async (folder) => {
+folderTest("what was written is read back bit for bit, by folder or by step", async (folder) => {
   await write(folder, 9);
   await write(folder, 10);
   for (const [path, step] of [[folder, 10], [join(folder, "step-00000009"), 9]] as const) {
@@ -119,7 +109,7 @@ test("what was written is read back bit for bit, by folder or by step", async (f
   }
 });
 
-test("the newest whole checkpoint is taken, however a newer one was torn", async (folder) => {
+folderTest("the newest whole checkpoint is taken, however a newer one was torn", async (folder) => {
   await write(folder, 5);
   const torn = join(folder, "step-00000006");
   const tears: Readonly<Record<string, () => Promise<void>>> = {
@@ -153,7 +143,7 @@ test("the newest whole checkpoint is taken, however a newer one was torn", async
   await assert.rejects(readCheckpoint(folder), SyntaxError, "none is left that is whole");
 });
 
-test("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
+folderTest("no bit can change and no byte be missing unnoticed, in any file", async (folder) => {
   // Two tensors have all that files are made of, and are read in a twentieth of the time.
   const few = parameters.slice(0, 2);
   await write(folder, 1, 1, few);
@@ -187,64 +177,70 @@ test("no bit can change and no byte be missing unnoticed, in any file", async (f
   assert.equal((await readCheckpoint(folder))!.step, 2, "whole again");
 });
 
-test("a checkpoint of the same step is replaced whole", async (folder) => {
+folderTest("a checkpoint of the same step is replaced whole", async (folder) => {
   await write(folder, 3, 1);
   const path = await write(folder, 3, 2);
-  assert.deepEqual(await names(folder), ["step-00000003"]);
-  assert.deepEqual(await names(path), FILES);
+  assert.deepEqual(await namesIn(folder), ["step-00000003"]);
+  assert.deepEqual(await namesIn(path), FILES);
   const { state } = (await readCheckpoint(folder))!;
   assert.deepEqual(state.weights.get("lm_head.weight"), stateOf(2).weights.get("lm_head.weight"));
 });
 
-test("what a crash leaves behind, and what others put there, does not matter", async (folder) => {
-  await write(folder, 2);
-  const whole = join(folder, "step-00000002");
-  const left = [
-    ".step-00000003-1234",
-    ".step-00000002-1234-old",
-    "step-3",
-    "backup-of-step-00000009",
-  ];
-  for (const name of left) {
-    await Deno.mkdir(join(folder, name));
-    for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
-  }
-  await Deno.writeTextFile(join(folder, "notes.txt"), "a good run");
-  assert.equal((await readCheckpoint(folder))!.path, whole);
-  await write(folder, 3);
-  assert.equal((await readCheckpoint(folder))!.step, 3);
-});
+folderTest(
+  "what a crash leaves behind, and what others put there, does not matter",
+  async (folder) => {
+    await write(folder, 2);
+    const whole = join(folder, "step-00000002");
+    const left = [
+      ".step-00000003-1234",
+      ".step-00000002-1234-old",
+      "step-3",
+      "backup-of-step-00000009",
+    ];
+    for (const name of left) {
+      await Deno.mkdir(join(folder, name));
+      for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
+    }
+    await Deno.writeTextFile(join(folder, "notes.txt"), "a good run");
+    assert.equal((await readCheckpoint(folder))!.path, whole);
+    await write(folder, 3);
+    assert.equal((await readCheckpoint(folder))!.step, 3);
+  },
+);
 
-test("what was half written is passed over and named; what was just replaced is read", async (folder) => {
-  await write(folder, 2);
-  const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
-  await Deno.mkdir(half);
-  await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
-  const told: string[] = [];
-  assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
-  assert.deepEqual(told, [
-    `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
-  ]);
-  // A crash between the two renames of a replacement.
-  await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
-  assert.equal((await readCheckpoint(folder))!.step, 4);
-  await write(folder, 4, 7);
-  assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
-});
+folderTest(
+  "what was half written is passed over and named; what was just replaced is read",
+  async (folder) => {
+    await write(folder, 2);
+    const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
+    await Deno.mkdir(half);
+    await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
+    const told: string[] = [];
+    assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
+    assert.deepEqual(told, [
+      `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
+    ]);
+    // A crash between the two renames of a replacement.
+    await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
+    assert.equal((await readCheckpoint(folder))!.step, 4);
+    await write(folder, 4, 7);
+    assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
+  },
+);
 
-test("steps are compared as numbers, beyond eight digits too", async (folder) => {
+folderTest("steps are compared as numbers, beyond eight digits too", async (folder) => {
   await write(folder, 99_999_999);
   await write(folder, 100_000_000);
-  assert.deepEqual(await names(folder), ["step-100000000", "step-99999999"]);
+  assert.deepEqual(await namesIn(folder), ["step-100000000", "step-99999999"]);
   assert.equal((await readCheckpoint(folder))!.step, 100_000_000);
 });
 
-test("an empty or missing folder has no checkpoint", async (folder) => {
+folderTest("an empty or missing folder has no checkpoint", async (folder) => {
   assert.equal(await readCheckpoint(folder), undefined);
   assert.equal(await readCheckpoint(join(folder, "missing", "deep")), undefined);
 });
 
-test("a folder that cannot be written is told, and what is there stays", async (folder) => {
+folderTest("a folder that cannot be written is told, and what is there stays", async (folder) => {
   const file = join(folder, "file");
   await Deno.writeTextFile(file, "not a folder");
   await assert.rejects(

@@ -1,4 +1,4 @@
-/** The devices that tests may open in any isolate. */
+/** The devices that tests may open in any isolate, and how suites for any device register tests. */
 
 import { DEVICE_NAMES, type DeviceName, needsProcess } from "../kernels/mod.ts";
 
@@ -6,3 +6,9 @@ import { DEVICE_NAMES, type DeviceName, needsProcess } from "../kernels/mod.ts";
 export const ISOLATE_DEVICES: readonly DeviceName[] = DEVICE_NAMES.filter((name) =>
   !needsProcess(name)
 );
+
+/** Registers a test of a device: `Deno.test`, or `gpuTest` of `gpu.ts`. */
+export type RegisterTest = (
+  name: string,
+  fn: (t: Deno.TestContext) => Promise<void> | void,
+) => void;

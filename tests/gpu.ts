@@ -4,18 +4,31 @@
  * names end in `_alone_test.ts`, or start processes.
  */
 
+import { type Device, openDevice } from "../kernels/mod.ts";
+import type { RegisterTest } from "./devices.ts";
+
 const ICD = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
-const exists = (path: string) => {
+function isFile(path: string): boolean {
   try {
     return Deno.statSync(path).isFile;
   } catch {
     return false;
   }
-};
+}
+
+/** Whether the loader of drivers is there, by the name with which the GPU's library looks for it. */
+function hasVulkan(): boolean {
+  try {
+    Deno.dlopen("libvulkan.so.1", {}).close();
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** Whether this machine has SwiftShader. */
-export const hasSwiftShader = exists(ICD);
+export const hasSwiftShader = isFile(ICD) && hasVulkan();
 
 /** What lets a process see SwiftShader, and nothing else. */
 export const SWIFTSHADER: Readonly<Record<string, string>> = { VK_DRIVER_FILES: ICD };
@@ -25,6 +38,17 @@ if (hasSwiftShader) {
 }
 
 /** Registers a test that needs the adapter; where there is none it is skipped, by its name. */
-export function gpuTest(name: string, fn: (t: Deno.TestContext) => Promise<void> | void): void {
-  Deno.test({ name, ignore: !hasSwiftShader, fn });
+export const gpuTest: RegisterTest = (name, fn) => Deno.test({ name, ignore: !hasSwiftShader, fn });
+
+/**
+ * Keeps the GPU open from the first test of a file to the last: shaders that were compiled for one
+ * serve the others, and compiling takes most of the time of a small run.
+ */
+export function keepGpuOpen(): void {
+  if (!hasSwiftShader) return;
+  let device: Device | undefined;
+  Deno.test.beforeAll(async () => {
+    device = await openDevice("webgpu");
+  });
+  Deno.test.afterAll(() => device?.close());
 }

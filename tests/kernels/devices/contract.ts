@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/devices/device.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
+import type { RegisterTest } from "../../devices.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, square, tensorOf } from "./models.ts";
 
 type Check = (device: Device) => Promise<void> | void;
@@ -296,9 +297,13 @@ const CLOSE: Record<string, Check> = {
 };
 
 /** Registers the tests of a device. */
-export function testContract(name: string, open: () => Promise<Device>): void {
+export function testContract(
+  name: string,
+  open: () => Promise<Device>,
+  test: RegisterTest = Deno.test,
+): void {
   for (const [sentence, check] of Object.entries({ ...MEMORY, ...KERNELS, ...CLOSE })) {
-    Deno.test(`the ${name} device ${sentence}`, async () => {
+    test(`the ${name} device ${sentence}`, async () => {
       const device = await open();
       try {
         assert.equal(device.name, name);
@@ -309,7 +314,7 @@ export function testContract(name: string, open: () => Promise<Device>): void {
     });
   }
 
-  Deno.test(`the ${name} device refuses tensors of another device`, async () => {
+  test(`the ${name} device refuses tensors of another device`, async () => {
     const [one, other] = [await open(), await open()];
     try {
       const tensor = other.alloc("f32", [2]);

@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+import {
+  DEVICE_NAMES,
+  needsProcess,
+  openDevice,
+  resolveDevice,
+} from "../../../kernels/devices/open.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
@@ -20,8 +25,9 @@ Deno.test("a choice opens the same device without looking again", async () => {
 });
 
 Deno.test("every device that can be chosen has a test file that runs the whole contract", async () => {
-  for (const name of ISOLATE_DEVICES) {
-    const text = await Deno.readTextFile(new URL(`./${name}_test.ts`, import.meta.url));
+  for (const name of DEVICE_NAMES) {
+    const file = needsProcess(name) ? `./${name}_alone_test.ts` : `./${name}_test.ts`;
+    const text = await Deno.readTextFile(new URL(file, import.meta.url));
     assert.ok(text.includes(`testContract("${name}"`), name);
   }
 });

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
+import type { RegisterTest } from "../../devices.ts";
 import type { Device, Tensor } from "../../../kernels/devices/device.ts";
 import { openReference } from "../../../kernels/devices/reference/reference.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
@@ -82,8 +83,9 @@ export function testOperators(
   open: () => Promise<Device>,
   runs = RUNS,
   isLeftOut: (operation: string) => boolean = () => false,
+  test: RegisterTest = Deno.test,
 ): void {
-  Deno.test(`the ${name} device computes every operation as the reference does`, async (t) => {
+  test(`the ${name} device computes every operation as the reference does`, async (t) => {
     const device = await open(), judge = await openReference();
     try {
       for (const [operation, make] of Object.entries(OPERATOR_CASES)) {

@@ -1,14 +1,11 @@
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
-import { hasSwiftShader } from "../../gpu.ts";
+import { gpuTest, keepGpuOpen } from "../../gpu.ts";
 import { testContract } from "./contract.ts";
 import { testOperators } from "./operators.ts";
 
-if (hasSwiftShader) testContract("webgpu", () => openWebgpu());
-if (hasSwiftShader) {
-  testOperators(
-    "webgpu",
-    () => openWebgpu(),
-    3,
-    (operation) => operation.includes("f16"),
-  );
-}
+keepGpuOpen();
+
+testContract("webgpu", () => openWebgpu(), gpuTest);
+
+// SwiftShader cannot compute in FP16; a few random sizes of each operation, as each is compiled.
+testOperators("webgpu", () => openWebgpu(), 3, (name) => name.includes("f16"), gpuTest);

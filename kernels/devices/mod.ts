@@ -1,5 +1,5 @@
 /**
- * The devices: native, wasm and reference, behind one interface.
+ * The devices: native, webgpu, wasm and reference, behind one interface.
  *
  * @module
  */
@@ -9,4 +9,7 @@ export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
 export * from "./wasm/wasm.ts";
+export type { Adapter, AdapterKind, RefusedAdapter } from "./webgpu/adapters/adapter.ts";
+export type { FoundAdapters } from "./webgpu/adapters/find_adapters.ts";
+export { type AdapterOptions, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
 export * from "./webgpu/webgpu.ts";

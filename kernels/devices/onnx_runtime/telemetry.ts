@@ -8,7 +8,7 @@
  */
 
 /** Read by the library, with the C function `getenv`, when its first environment is made. */
-const SWITCH = "ORT_DISABLE_TELEMETRY";
+export const TELEMETRY_SWITCH = "ORT_DISABLE_TELEMETRY";
 
 /**
  * Call before the library is loaded. It holds for all isolates of the process and for its children.
@@ -18,10 +18,10 @@ const SWITCH = "ORT_DISABLE_TELEMETRY";
 export function switchOffTelemetry(): void {
   try {
     // Changing the environment while other threads read it is not safe, so only once.
-    if (Deno.env.get(SWITCH) !== "1") Deno.env.set(SWITCH, "1");
+    if (Deno.env.get(TELEMETRY_SWITCH) !== "1") Deno.env.set(TELEMETRY_SWITCH, "1");
   } catch (cause) {
     throw new Error(
-      `Cannot load ONNX Runtime: ${SWITCH} must be set, or it sends telemetry, received ${
+      `Cannot load ONNX Runtime: ${TELEMETRY_SWITCH} must be set, or it sends telemetry, received ${
         (cause as Error).message
       }`,
       { cause },

@@ -1,0 +1,186 @@
+import assert from "node:assert/strict";
+import type { Ask } from "../../../kernels/devices/webgpu/adapters/ask_probe.ts";
+import { driverManifests } from "../../../kernels/devices/webgpu/adapters/driver_manifests.ts";
+import { findAdapters } from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
+import type {
+  ProbeAnswer,
+  ProviderAnswer,
+} from "../../../kernels/devices/webgpu/adapters/probe.ts";
+import type { VulkanDevice } from "../../../kernels/devices/webgpu/adapters/vulkan.ts";
+import { chooseAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
+
+const SERVES: ProviderAnswer = { hasF16: true };
+
+const gpu = (name: string, more: Partial<VulkanDevice> = {}): VulkanDevice => ({
+  name,
+  kind: "discrete",
+  vendorId: 0x10de,
+  deviceId: 0x2684,
+  pciAddress: undefined,
+  uuid: name,
+  memoryBytes: 24 * 2 ** 30,
+  maxBufferBytes: 2 ** 32 - 1,
+  ...more,
+});
+
+const software = gpu("lava", { kind: "software", uuid: "cpu", memoryBytes: 2 ** 31 });
+
+const answer = (
+  devices: readonly VulkanDevice[],
+  provider: ProviderAnswer | undefined = SERVES,
+): ProbeAnswer => ({ devices, system: undefined, provider });
+
+/** Answers by the manifest alone. */
+const byManifest = (answers: Record<string, ProbeAnswer | { failure: string }>): Ask => (one) =>
+  Promise.resolve(answers[one["VK_DRIVER_FILES"]!]!);
+
+const look = (answers: Record<string, ProbeAnswer | { failure: string }>) =>
+  findAdapters(Object.keys(answers), byManifest(answers));
+
+Deno.test("GPUs come before software, and the discrete ones first", async () => {
+  const integrated = gpu("small", { kind: "integrated" });
+  const { adapters } = await look({
+    "/lavapipe": answer([software]),
+    "/intel": answer([integrated]),
+    "/nvidia": answer([gpu("big")]),
+  });
+  assert.deepEqual(adapters.map(({ index, name }) => [index, name]), [
+    [0, "big"],
+    [1, "small"],
+    [2, "lava"],
+  ]);
+  assert.deepEqual(adapters[0]!.environment, {
+    VK_DRIVER_FILES: "/nvidia",
+    VK_ICD_FILENAMES: "/nvidia",
+  });
+});
+
+Deno.test("what the provider does not take is named with the reason, and so is a driver that crashes", async () => {
+  const found = await look({
+    "/lavapipe": answer([software], { problem: "no indexing" }),
+    "/broken": { failure: "a driver that ended its process with SIGSEGV" },
+    "/radeon": answer([], undefined),
+  });
+  assert.deepEqual(found, {
+    adapters: [],
+    refused: [
+      { name: "lava", reason: "no indexing" },
+      { name: "/broken", reason: "a driver that ended its process with SIGSEGV" },
+    ],
+  });
+});
+
+Deno.test("a GPU that two drivers serve is one adapter, software of two drivers is two", async () => {
+  const { adapters, refused } = await look({
+    "/etc": answer([gpu("big")]),
+    "/usr": answer([gpu("big")]),
+    "/one": answer([software]),
+    "/two": answer([software]),
+  });
+  assert.deepEqual(adapters.map(({ name }) => name), ["big", "lava", "lava"]);
+  assert.deepEqual(refused.map(({ name }) => name), ["big"]);
+});
+
+/** A driver with two GPUs, which heeds some variables. */
+const twoGpus = (
+  devices: readonly [VulkanDevice, VulkanDevice],
+  chosen: (environment: Readonly<Record<string, string>>) => VulkanDevice | undefined,
+): Ask =>
+(environment) => {
+  const first = chosen(environment) ?? devices[0];
+  return Promise.resolve(answer([first, ...devices.filter((one) => one !== first)]));
+};
+
+Deno.test("one of several GPUs of a driver is chosen by its ids, where a process then sees it first", async () => {
+  const big = gpu("big"), other = gpu("other", { deviceId: 0x1234 });
+  const ask = twoGpus(
+    [big, other],
+    (environment) => environment["VK_LOADER_DEVICE_SELECT"] === "0x10de:0x1234" ? other : big,
+  );
+  const { adapters, refused } = await findAdapters(["/nvidia"], ask);
+  assert.deepEqual(adapters.map(({ name }) => name), ["big", "other"]);
+  assert.equal(adapters[1]!.environment["MESA_VK_DEVICE_SELECT"], "10de:1234");
+  assert.deepEqual(refused, []);
+});
+
+Deno.test("GPUs of one model are chosen by where they sit, where something heeds it", async () => {
+  const twins = ["0000_01_00_0", "0000_02_00_0"].map((pciAddress) =>
+    gpu(pciAddress, { pciAddress })
+  ) as [VulkanDevice, VulkanDevice];
+  const heeding = twoGpus(
+    twins,
+    (environment) =>
+      twins.find(({ pciAddress }) => environment["DRI_PRIME"] === `pci-${pciAddress}`),
+  );
+  assert.equal((await findAdapters(["/nvidia"], heeding)).adapters.length, 2);
+  const { adapters, refused } = await findAdapters(["/nvidia"], twoGpus(twins, () => undefined));
+  assert.deepEqual(adapters.map(({ name }) => name), ["0000_01_00_0"]);
+  assert.match(
+    refused[0]!.reason,
+    /^one of 2 GPUs of \/nvidia, .*; install Mesa's device selection/,
+  );
+});
+
+Deno.test("a GPU that comes first is not chosen where the provider would prefer another", async () => {
+  const big = gpu("big"), small = gpu("small", { kind: "integrated", deviceId: 1 });
+  const ask = twoGpus(
+    [big, small],
+    (environment) => environment["VK_LOADER_DEVICE_SELECT"] === "0x10de:0x0001" ? small : big,
+  );
+  const { adapters } = await findAdapters(["/mesa"], ask);
+  assert.deepEqual(adapters, []);
+});
+
+Deno.test("manifests are found where the Vulkan loader finds them, in its order", () => {
+  const folders: Record<string, string[]> = {
+    "/home/me/.config/vulkan/icd.d": ["own.json"],
+    "/etc/vulkan/icd.d": ["nvidia_icd.json", "notes.txt"],
+    "/usr/share/vulkan/icd.d": ["radeon.json", "intel.json"],
+    "/drivers": ["b.json", "a.json"],
+  };
+  const files = (path: string) => path.endsWith(".json") ? undefined : folders[path] ?? [];
+  const look = (variables: Record<string, string>) =>
+    driverManifests({ variable: (name) => variables[name], files });
+  assert.deepEqual(look({ HOME: "/home/me" }), [
+    "/home/me/.config/vulkan/icd.d/own.json",
+    "/etc/vulkan/icd.d/nvidia_icd.json",
+    "/usr/share/vulkan/icd.d/intel.json",
+    "/usr/share/vulkan/icd.d/radeon.json",
+  ]);
+  assert.deepEqual(look({ VK_DRIVER_FILES: "/x/one.json:/drivers", VK_ICD_FILENAMES: "/y.json" }), [
+    "/x/one.json",
+    "/drivers/a.json",
+    "/drivers/b.json",
+  ]);
+  assert.deepEqual(look({ VK_ICD_FILENAMES: "/y.json" }), ["/y.json"]);
+  assert.equal(look({ VK_ADD_DRIVER_FILES: "/y.json" })[0], "/y.json");
+  assert.deepEqual(look({ VK_DRIVER_FILES: "" }), []);
+});
+
+Deno.test("a run takes all GPUs, or the first of the others, or those that it names", async () => {
+  const mixed = await look({
+    "/l": answer([software]),
+    "/a": answer([gpu("a")]),
+    "/b": answer([gpu("b")]),
+  });
+  const names = (indices?: readonly number[]) =>
+    chooseAdapters(mixed, indices).map(({ name }) => name);
+  assert.deepEqual(names(), ["a", "b"]);
+  assert.deepEqual(names([2, 0]), ["lava", "a"]);
+  const none = await look({ "/1": answer([software]), "/2": answer([software]) });
+  assert.deepEqual(chooseAdapters(none).map(({ index }) => index), [0]);
+  assert.throws(() => names([3]), {
+    name: "RangeError",
+    message:
+      "Cannot use the webgpu device: the adapter must be one of 0 (a), 1 (b), 2 (lava), received 3",
+  });
+});
+
+Deno.test("without an adapter it is said what to install, and what is there but does not serve", async () => {
+  assert.throws(
+    () => chooseAdapters({ adapters: [], refused: [] }),
+    /^Error: Cannot use the webgpu device: this machine must have a GPU .*, received no adapter$/,
+  );
+  const found = await look({ "/lavapipe": answer([software], { problem: "no indexing" }) });
+  assert.throws(() => chooseAdapters(found), /received none that serves: lava \(no indexing\)$/);
+});

@@ -7,6 +7,7 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
 import { readSignature } from "../../../onnx/signature.ts";
+import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
 import { valueTypes } from "./model_shapes.ts";
 import { rewriteGraph } from "./rewrites.ts";
@@ -16,6 +17,8 @@ export interface PreparedModel {
   readonly bytes: Uint8Array;
   /** For each output the inputs in whose memory it may lie. */
   readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
+  /** Whether it computes in FP16. */
+  readonly usesHalf: boolean;
 }
 
 /**
@@ -28,12 +31,11 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
   const { inputs } = readSignature(bytes);
   try {
+    const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));
+    const inPlace = inPlaceOutputs(graph, valueTypes(graph, inputs));
+    return { bytes: toBinary(ModelProtoSchema, model), inPlace, usesHalf };
   } catch (error) {
     throw new Error(`Cannot compile the model for webgpu: ${(error as Error).message}`);
   }
-  return {
-    bytes: toBinary(ModelProtoSchema, model),
-    inPlace: inPlaceOutputs(graph, valueTypes(graph, inputs)),
-  };
 }

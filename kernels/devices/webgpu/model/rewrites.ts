@@ -10,39 +10,12 @@
  * @module
  */
 
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { DType } from "../../device.ts";
-import { type Attribute, MICROSOFT, ONNX_DTYPE } from "../../../graph/value.ts";
-import { encodeAttribute } from "../../../onnx/encode_model.ts";
-import {
-  type GraphProto,
-  type NodeProto,
-  NodeProtoSchema,
-  type TensorProto,
-  TensorProtoSchema,
-} from "../../../onnx/onnx_pb.ts";
+import { MICROSOFT, ONNX_DTYPE } from "../../../graph/value.ts";
+import { elementCount } from "../../../graph/shapes.ts";
+import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
+import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
 import { floatOf, intOf, textOf, type ValueType } from "./model_shapes.ts";
-
-/** What a rewrite writes with. */
-interface Writer {
-  /** The dtype and shape of a value of the model as it was. */
-  typeOf(name: string): ValueType;
-  /** Adds a node with one output, which gets a name unless given, and returns the name. */
-  node(
-    op: string,
-    inputs: readonly string[],
-    attributes?: Readonly<Record<string, Attribute>>,
-    output?: string,
-  ): string;
-  /** Adds a constant. */
-  constant(
-    dtype: "f32" | "i32" | "i64",
-    values: readonly number[],
-    shape?: readonly number[],
-  ): string;
-}
-
-type Rewrite = (write: Writer, node: NodeProto) => void;
 
 /** Updates of a scatter that are compared with all others at a time. */
 const ROWS = 1024;
@@ -64,8 +37,11 @@ const fusedMatMul: Rewrite = (write, node) => {
     });
   const left = transA ? transposed(a, typeA) : a, right = transB ? transposed(b, typeB) : b;
   if (alpha === 1) return void write.node("MatMul", [left, right], {}, y);
-  const scaled = write.node("Mul", [left, write.constant("f32", [alpha], [])]);
-  write.node("MatMul", [scaled, right], {}, y);
+  const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
+  const scaled = (name: string) => write.node("Mul", [name, factor]);
+  // The product is linear in both: the smaller one is scaled.
+  const isLeft = elementCount(typeA.shape) <= elementCount(typeB.shape);
+  write.node("MatMul", isLeft ? [scaled(left), right] : [left, scaled(right)], {}, y);
 };
 
 /** ln softmax x = (x − m) − ln Σ e^(x − m), where m is the largest x. */
@@ -109,11 +85,16 @@ const crossEntropy: Rewrite = (write, node) => {
   write.node("Div", [total, write.node("ReduceSum", [counted], { keepdims: 0 })], {}, loss);
 };
 
-/** See the note above; indices are [n, 1]. */
+/**
+ * See the note above; indices are [n, 1]. The base may be f16 where the updates are f32: then each sum
+ * is made in f32 and rounded.
+ */
 const scatterAdd: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
   const { shape: [count] } = write.typeOf(indices), { shape, dtype } = write.typeOf(updates);
-  const width = shape.slice(1).reduce((product, size) => product * size, 1);
+  const width = elementCount(shape.slice(1)), stored = write.typeOf(base).dtype;
+  const cast = (name: string, to: DType, from: DType) =>
+    from === to ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] });
   const flat = write.node("Reshape", [updates, write.constant("i64", [count!, width])]);
   const rows = write.node("Cast", [
     write.node("Reshape", [indices, write.constant("i64", [count!])]),
@@ -133,9 +114,16 @@ const scatterAdd: Rewrite = (write, node) => {
   }
   const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
   const shaped = write.node("Reshape", [sum, write.constant("i64", shape)]);
-  const before = write.node("Gather", [base, rows], { axis: 0 });
-  write.node("ScatterND", [base, indices, write.node("Add", [before, shaped])], {}, y);
+  const before = cast(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
+  const after = cast(write.node("Add", [before, shaped]), stored, dtype);
+  write.node("ScatterND", [base, indices, after], {}, y);
 };
+
+/** Whether a node adds updates to whole rows: indices are [n, 1]. */
+export function isRowAddition(node: NodeProto, indices: ValueType | undefined): boolean {
+  return node.opType === "ScatterND" && textOf(node, "reduction") === "add" &&
+    indices?.shape.length === 2 && indices.shape[1] === 1;
+}
 
 /** By operation; those of another domain with its name before them. */
 const REWRITES: Readonly<
@@ -145,28 +133,8 @@ const REWRITES: Readonly<
   LogSoftmax: () => (write, node) =>
     void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
   SoftmaxCrossEntropyLoss: () => crossEntropy,
-  ScatterND: (node, indices) =>
-    textOf(node, "reduction") === "add" && indices?.shape.length === 2 && indices.shape[1] === 1
-      ? scatterAdd
-      : undefined,
+  ScatterND: (node, indices) => isRowAddition(node, indices) ? scatterAdd : undefined,
 };
-
-const BYTES = { f32: Float32Array, i32: Int32Array } as const;
-
-function encodeConstant(
-  name: string,
-  dtype: "f32" | "i32" | "i64",
-  values: readonly number[],
-  dims: readonly number[],
-): TensorProto {
-  const array = dtype === "i64" ? BigInt64Array.from(values, BigInt) : BYTES[dtype].from(values);
-  return create(TensorProtoSchema, {
-    name,
-    dataType: ONNX_DTYPE[dtype],
-    dims: dims.map(BigInt),
-    rawData: new Uint8Array(array.buffer),
-  });
-}
 
 /**
  * Rewrites the nodes of a graph in place.
@@ -174,41 +142,8 @@ function encodeConstant(
  * @throws {Error} when an operation has a form that is not known here.
  */
 export function rewriteGraph(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
-  let names = 0;
-  const constants = new Map<string, string>(), nodes: NodeProto[] = [];
-  const writerOf = (node: NodeProto): Writer => ({
-    typeOf(name) {
-      const type = types.get(name);
-      if (type) return type;
-      throw new Error(
-        `${node.opType} needs the shape of "${name}", which follows from an operation that is not known here`,
-      );
-    },
-    node(op, inputs, attributes = {}, output = `webgpu.${names++}`) {
-      const made: MessageInitShape<typeof NodeProtoSchema> = {
-        opType: op,
-        name: `${node.name}.${names++}`,
-        input: [...inputs],
-        output: [output],
-        attribute: Object.entries(attributes).map(([name, value]) => encodeAttribute(name, value)),
-      };
-      nodes.push(create(NodeProtoSchema, made));
-      return output;
-    },
-    constant(dtype: DType & ("f32" | "i32" | "i64"), values, shape = [values.length]) {
-      const key = `${dtype} ${values} [${shape}]`, known = constants.get(key);
-      if (known) return known;
-      const name = `webgpu.${names++}`;
-      graph.initializer.push(encodeConstant(name, dtype, values, shape));
-      constants.set(key, name);
-      return name;
-    },
-  });
-  for (const node of graph.node) {
+  rewriteNodes(graph, types, "webgpu", (node) => {
     const op = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
-    const rewrite = REWRITES[op]?.(node, types.get(node.input[1] ?? ""));
-    if (rewrite) rewrite(writerOf(node), node);
-    else nodes.push(node);
-  }
-  graph.node = nodes;
+    return REWRITES[op]?.(node, types.get(node.input[1] ?? ""));
+  });
 }

@@ -1,0 +1,131 @@
+/**
+ * Products in FP16, in models that store FP16.
+ *
+ * [Note: half products] A mixed model computes in f32 between what it stores. On a GPU the products
+ * of matrices are most of the work, and its fast units take f16: so each product reads its operands
+ * in f16, those that are stored as they are and those in between rounded first, and what it returns
+ * is f16. All else stays f32: softmax, the statistics of norms, losses, sums over rows, and every
+ * element-wise step. Rows of a stored table are looked up before they are widened, and sums of rows
+ * are narrowed before they are put back: no table is widened whole.
+ *
+ * The provider also adds the terms of an f16 product in f16. With u = 2^−11 the sum of n random terms
+ * is then off by about u·√(n/6) of its size, and one of equal terms stands still after 1/u of them. So
+ * the terms of a longer product are added in parts of {@linkcode TERMS}, and the parts to each other.
+ * An accumulator is added to the sum of all: in f16, which has the bits of an f32 sum that is rounded
+ * to f16, as f32 has more than twice its digits.
+ *
+ * @module
+ */
+
+import { ONNX_DTYPE } from "../../../graph/value.ts";
+import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
+import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
+import { intOf, type ValueType } from "./model_shapes.ts";
+import { isRowAddition } from "./rewrites.ts";
+
+/** Terms of a product that are added one after the other in f16. */
+const TERMS = 1024;
+
+const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
+
+const isCastTo = (node: NodeProto, dtype: "f16" | "f32") =>
+  node.opType === "Cast" && intOf(node, "to", 0) === ONNX_DTYPE[dtype];
+
+/** What a model widens and rounds. */
+interface Stores {
+  /** The f16 value of one that holds the same numbers in f32. */
+  readonly loads: Map<string, string>;
+  /** The node that rounds a value. */
+  readonly stores: ReadonlyMap<string, NodeProto>;
+  /** Values that something else than that node reads. */
+  readonly read: ReadonlySet<string>;
+}
+
+function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>): Stores {
+  const loads = new Map<string, string>(), stores = new Map<string, NodeProto>();
+  const read = new Set(graph.output.map(({ name = "" }) => name));
+  for (const node of graph.node) {
+    const [from = ""] = node.input, [to = ""] = node.output, dtype = types.get(from)?.dtype;
+    if (isCastTo(node, "f16") && dtype === "f32" && !stores.has(from)) stores.set(from, node);
+    else node.input.forEach((name) => read.add(name));
+    if (isCastTo(node, "f32") && dtype === "f16") loads.set(to, from);
+  }
+  return { loads, stores, read };
+}
+
+/** The terms of a Gemm in parts; the third operand is added to the sum of all. */
+function gemmInParts(write: Writer, node: NodeProto, halves: readonly string[], output: string) {
+  const [a, b, c] = halves as [string, string, string?];
+  const axisA = 1 - intOf(node, "transA", 0), axisB = intOf(node, "transB", 0);
+  const terms = write.typeOf(node.input[0]!).shape[axisA]!;
+  const part = (name: string, axis: number, from: number) =>
+    write.node("Slice", [
+      name,
+      write.constant("i64", [from]),
+      write.constant("i64", [Math.min(from + TERMS, terms)]),
+      write.constant("i64", [axis]),
+    ]);
+  let sum: string | undefined;
+  for (let from = 0; from < terms; from += TERMS) {
+    const operands = [part(a, axisA, from), part(b, axisB, from), ...sum ? [sum] : []];
+    sum = write.again(operands, from + TERMS >= terms && !c ? output : undefined);
+  }
+  if (c) write.node("Add", [sum!, c], {}, output);
+}
+
+/** Whether a Gemm has more terms than are added at once; β would apply to the sum of the parts. */
+function isLong(write: Writer, node: NodeProto): boolean {
+  const { shape } = write.typeOf(node.input[0]!);
+  const isPlain = !node.attribute.some(({ name, f }) => name === "beta" && f !== 1);
+  return node.opType === "Gemm" && isPlain && shape[1 - intOf(node, "transA", 0)]! > TERMS;
+}
+
+/**
+ * Lets the products of a graph compute in FP16, where the graph stores FP16.
+ *
+ * @returns whether it does.
+ */
+export function halveProducts(graph: GraphProto, types: ReadonlyMap<string, ValueType>): boolean {
+  if (![...types.values()].some(({ dtype }) => dtype === "f16")) return false;
+  const { loads, stores, read } = storesOf(graph, types), gone = new Set<NodeProto>();
+  const rounded = new Map<string, string>();
+  const half = (write: Writer, name: string) => {
+    const known = loads.get(name) ?? rounded.get(name);
+    if (known) return known;
+    const made = write.node("Cast", [name], { to: ONNX_DTYPE.f16 });
+    rounded.set(name, made);
+    return made;
+  };
+  /** Computes the f16 value of a node's output, and what reads it in f32. */
+  const returnHalf = (write: Writer, node: NodeProto, compute: (output: string) => void) => {
+    const [y = ""] = node.output, store = stores.get(y);
+    const output = store?.output[0] ?? `half.${y}`;
+    if (store) gone.add(store);
+    compute(output);
+    loads.set(y, output);
+    if (read.has(y)) write.node("Cast", [output], { to: ONNX_DTYPE.f32 }, y);
+  };
+  const product: Rewrite = (write, node) => {
+    const halves = node.input.map((name) => half(write, name));
+    returnHalf(write, node, (output) => {
+      if (isLong(write, node)) gemmInParts(write, node, halves, output);
+      else write.again(halves, output);
+    });
+  };
+  const rows: Rewrite = (write, node) => {
+    const [table, ...others] = node.input as [string, ...string[]];
+    returnHalf(write, node, (output) => write.again([loads.get(table)!, ...others], output));
+  };
+  rewriteNodes(graph, types, "half", (node) => {
+    if (gone.has(node)) return () => {};
+    const [first = "", second = ""] = node.input, [y = ""] = node.output;
+    if (PRODUCTS.has(node.opType ?? "")) {
+      return types.get(first)?.dtype === "f32" ? product : undefined;
+    }
+    if (!loads.has(first)) return undefined;
+    const isNarrowed = isRowAddition(node, types.get(second)) && stores.has(y) && !read.has(y);
+    return node.opType === "Gather" || isNarrowed ? rows : undefined;
+  });
+  removeUnread(graph);
+  return true;
+}

@@ -162,6 +162,18 @@ const RULES: Readonly<Record<string, Rule>> = {
       shape: x.shape.map((own, i) => i === axis ? sizes?.[part] ?? own / count : own),
     }));
   },
+  Slice: (known) => {
+    const [x] = known.inputs, [starts, ends] = [known.numbers(1), known.numbers(2)];
+    const axes = known.numbers(3) ?? starts?.map((_, axis) => axis);
+    // Those that rewrites add: forwards, from the front, one by one.
+    if (!x || !starts || !ends || !axes || known.node.input.length > 4) return undefined;
+    if ([...starts, ...ends, ...axes].some((number) => number < 0)) return undefined;
+    const sizeOf = (size: number, axis: number) => {
+      const at = axes.indexOf(axis);
+      return at < 0 ? size : Math.max(Math.min(ends[at]!, size) - starts[at]!, 0);
+    };
+    return output(known, x.shape.map(sizeOf));
+  },
   Gather: (known) => {
     const [x, indices] = known.inputs;
     if (!x || !indices) return undefined;

@@ -1,0 +1,180 @@
+/** What is rewritten for the GPU computes what it did: the reference judges, without a GPU. */
+
+import assert from "node:assert/strict";
+import { fromBinary } from "@bufbuild/protobuf";
+import type { Device, Tensor } from "../../../../kernels/devices/device.ts";
+import { openReference } from "../../../../kernels/devices/reference/reference.ts";
+import { valueTypes } from "../../../../kernels/devices/webgpu/model/model_shapes.ts";
+import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
+import { Graph } from "../../../../kernels/graph/graph.ts";
+import { type Border, readSignature } from "../../../../kernels/onnx/signature.ts";
+import { type GraphProto, ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
+import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
+import { modelOf, numbersOf } from "../models.ts";
+import { testOperators } from "../operators.ts";
+import { numbersFor, trainedModels } from "./trained_models.ts";
+
+/** The reference, which gets models as they are rewritten. */
+async function openRewriting(): Promise<Device> {
+  const device = await openReference();
+  return new Proxy(device, {
+    get(target, key) {
+      if (key === "compile") {
+        return (bytes: Uint8Array) => target.compile(prepareModel(bytes).bytes);
+      }
+      const value = Reflect.get(target, key, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}
+
+testOperators("rewriting", openRewriting);
+
+/** The numbers of a model's outputs, by name. */
+async function compute(device: Device, bytes: Uint8Array, seed: number) {
+  const kernel = await device.compile(bytes), { inputs, outputs } = readSignature(bytes);
+  const alloc = ({ name, dtype, shape }: Border): [string, Tensor] => [
+    name,
+    device.alloc(dtype, shape),
+  ];
+  const given = Object.fromEntries(inputs.map(alloc)), got = Object.fromEntries(outputs.map(alloc));
+  inputs.forEach((input, i) =>
+    device.write(given[input.name]!, numbersFor(input, seed + i * 7919))
+  );
+  await kernel.bind(given, got)();
+  const results: [string, number[]][] = [];
+  for (const { name } of outputs) results.push([name, await numbersOf(device, got[name]!)]);
+  for (const tensor of [...Object.values(given), ...Object.values(got)]) device.free(tensor);
+  kernel.close();
+  return new Map(results);
+}
+
+const normOf = (numbers: readonly number[]) => Math.hypot(...numbers);
+
+/** The largest difference of an output from what it should be, relative to the size of the output. */
+async function errorOf(model: Uint8Array, seed: number): Promise<number> {
+  const device = await openReference();
+  const wanted = await compute(device, model, seed);
+  const received = await compute(device, prepareModel(model).bytes, seed);
+  device.close();
+  assert.deepEqual([...received.keys()], [...wanted.keys()]);
+  const errors = [...wanted].map(([name, numbers]) =>
+    normOf(numbers.map((x, i) => x - received.get(name)![i]!)) / (normOf(numbers) || 1)
+  );
+  return Math.max(...errors);
+}
+
+const HALF = 2 ** -11;
+
+// The reference rounds each operation once. A rewrite that rounds some more times is off by a few of
+// f32's 2^-24. In FP16 up to a dozen products one after the other round an operand and a result, each
+// by HALF/√6 in the mean, independently: √24·HALF/√6 = 2·HALF. Four times that is allowed, as norms
+// subtract means: what is left is smaller than what was rounded.
+const BOUNDS = { fp32: 2 ** -21, fp16: 8 * HALF } as const;
+
+for (const precision of ["fp32", "fp16"] as const) {
+  Deno.test(`every model of a training in ${precision} gives its results after the rewrites`, async () => {
+    const models = await trainedModels([precision]);
+    assert.ok(models.size > 20, `${models.size} models`);
+    for (const [what, model] of models) {
+      for (const seed of [1, 2]) {
+        const error = await errorOf(model, seed);
+        assert.ok(error <= BOUNDS[precision], `${what}, seed ${seed}: off by ${error}`);
+      }
+    }
+  });
+}
+
+const graphOf = (bytes: Uint8Array) => fromBinary(ModelProtoSchema, bytes).graph!;
+
+const PRODUCTS = ["MatMul", "FusedMatMul", "Gemm"];
+
+/** The operations of a model that read f16, each as often as it stands there. */
+function halfOperations(bytes: Uint8Array): string[] {
+  const graph = graphOf(bytes), types = valueTypes(graph, readSignature(bytes).inputs);
+  const isHalf = (name: string) => types.get(name)?.dtype === "f16";
+  return graph.node.filter(({ input }) => input.some(isHalf)).map(({ opType }) => opType ?? "");
+}
+
+const productsOf = ({ node }: GraphProto) =>
+  node.filter(({ opType }) => PRODUCTS.includes(opType ?? "")).length;
+
+Deno.test("in a mixed model all products read f16, and nothing else computes in it", async () => {
+  const moved = ["Cast", "Gather", "ScatterND", "Transpose", "Mul"]; // Mul: by a product's factor
+  for (const [what, model] of await trainedModels(["fp16"])) {
+    const found = halfOperations(prepareModel(model).bytes);
+    const products = found.filter((op) => PRODUCTS.includes(op));
+    assert.equal(products.length, productsOf(graphOf(model)), what);
+    const others = found.filter((op) => ![...PRODUCTS, ...moved].includes(op));
+    assert.deepEqual(others, [], what);
+  }
+});
+
+Deno.test("a model that stores no FP16 has none after the rewrites", async () => {
+  for (const model of (await trainedModels(["fp32"])).values()) {
+    const { bytes, usesHalf } = prepareModel(model);
+    assert.equal(usesHalf, false);
+    assert.deepEqual(halfOperations(bytes), []);
+  }
+});
+
+Deno.test("long products are added in parts in FP16, and an accumulator to their sum", async () => {
+  for (const [transA, transB] of [[true, false], [false, true], [false, false], [true, true]]) {
+    for (const hasSum of [true, false]) {
+      const g = new Graph(), terms = 2500;
+      const a = g.input("a", transA ? [terms, 3] : [3, terms]);
+      const b = g.input("b", transB ? [4, terms] : [terms, 4]);
+      const sum = hasSum ? g.input("sum", [3, 4]) : undefined;
+      const y = g.gemm(a, b, sum, { transA: transA!, transB: transB!, alpha: 0.5 });
+      const ports = g.inputs.map((value) => ({ name: value.name, value }));
+      const stored = new Set([...g.inputs, y]);
+      const model = encodeModel(g, ports, [{ name: "y", value: y }], stored);
+      assert.ok(await errorOf(model, 3) < 4 * HALF);
+      const { bytes } = prepareModel(model), graph = graphOf(bytes);
+      const types = valueTypes(graph, readSignature(bytes).inputs);
+      const gemms = graph.node.filter(({ opType }) => opType === "Gemm");
+      assert.equal(gemms.length, 3);
+      for (const { input } of gemms) {
+        assert.ok(types.get(input[0]!)!.shape[transA ? 0 : 1]! <= 1024);
+      }
+    }
+  }
+});
+
+Deno.test("what f16 cannot hold exactly is looked up and added to rows in f32", async () => {
+  const g = new Graph(), base = g.input("base", [3, 2]), ids = g.input("ids", [5], "i32");
+  const y = g.scatterAdd(base, ids, g.input("updates", [5, 2]));
+  const ports = g.inputs.map((value) => ({ name: value.name, value }));
+  const model = encodeModel(g, ports, [{ name: "y", value: y }], new Set([base, y]));
+  const device = await openReference();
+  const kernel = await device.compile(prepareModel(model).bytes);
+  const [from, at, updates] = [
+    device.alloc("f16", [3, 2]),
+    device.alloc("i32", [5]),
+    device.alloc("f32", [5, 2]),
+  ];
+  device.write(from, new Float16Array([2048, 7, 0, 0, 1, 1]));
+  device.write(at, Int32Array.of(0, 2, 0, 0, 0));
+  // 2048 + 0.75 is 2048 in f16, four times; their f32 sum is 2051, which rounds to 2052.
+  device.write(updates, Float32Array.of(0.75, 0, 5, 5, 0.75, 0, 0.75, 0, 0.75, 0));
+  await kernel.bind({ base: from, ids: at, updates }, { y: from })();
+  assert.deepEqual(await numbersOf(device, from), [2052, 7, 0, 0, 6, 6]);
+  device.close();
+});
+
+Deno.test("a product's factor goes to its smaller operand", () => {
+  for (const [left, right, scaled] of [[[2, 9, 4], [2, 4, 1], "b"], [[2, 1, 4], [2, 4, 9], "a"]]) {
+    const g = new Graph();
+    const a = g.input("a", left as number[]), b = g.input("b", right as number[]);
+    const { bytes } = prepareModel(modelOf(g, { y: g.matmul(a, b, { alpha: 0.3 }) }));
+    const mul = graphOf(bytes).node.find(({ opType }) => opType === "Mul")!;
+    assert.equal(mul.input[0], scaled);
+  }
+});
+
+Deno.test("an operation whose shapes are not known is refused by name", () => {
+  const g = new Graph();
+  const [odd] = g.node("Frobnicate", [g.input("x", [2, 3, 4])], [[2, 3, 4]]);
+  const model = modelOf(g, { y: g.matmul(odd!, g.input("w", [2, 4, 5]), { alpha: 2 }) });
+  assert.throws(() => prepareModel(model), /for webgpu: FusedMatMul needs the shape/);
+});

@@ -12,23 +12,10 @@ import { type GraphProto, ModelProtoSchema } from "../../../../kernels/onnx/onnx
 import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
 import { modelOf, numbersOf } from "../models.ts";
 import { testOperators } from "../operators.ts";
+import { preparing } from "./preparing.ts";
 import { numbersFor, trainedModels } from "./trained_models.ts";
 
-/** The reference, which gets models as they are rewritten. */
-async function openRewriting(): Promise<Device> {
-  const device = await openReference();
-  return new Proxy(device, {
-    get(target, key) {
-      if (key === "compile") {
-        return (bytes: Uint8Array) => target.compile(prepareModel(bytes).bytes);
-      }
-      const value = Reflect.get(target, key, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
-}
-
-testOperators("rewriting", openRewriting);
+testOperators("rewriting", async () => preparing(await openReference()));
 
 /** The numbers of a model's outputs, by name. */
 async function compute(device: Device, bytes: Uint8Array, seed: number) {

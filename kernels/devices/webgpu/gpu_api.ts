@@ -11,6 +11,7 @@
 
 import { created, loadOrt, type OrtLibrary, SLOT } from "../onnx_runtime/ort_library.ts";
 import type { FunctionTable, Handle } from "../onnx_runtime/function_table.ts";
+import { isForNodes, RECORDS_NODES, unservedNodes } from "./unserved_nodes.ts";
 import { LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
 
 const ARENA_ALLOCATOR = 1;
@@ -55,7 +56,11 @@ export interface GpuApi {
   releaseTensor(tensor: Handle): void;
   /** Copies one tensor to another of the same size, wherever they lie; up and down it is waited for. */
   copy(source: Handle, target: Handle): void;
-  /** Compiles a model. */
+  /**
+   * Compiles a model.
+   *
+   * @throws {Error} that names the nodes for which there is no kernel on the GPU.
+   */
   createSession(model: Uint8Array): Handle;
   releaseSession(session: Handle): void;
   /** Binds a session to tensors. */
@@ -191,14 +196,14 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
     SLOT.appendExecutionProvider,
     ["pointer", "buffer", "buffer", "buffer", "usize"],
   );
-  return (model) => {
+  const open = (model: Uint8Array, config: Readonly<Record<string, string>>) => {
     // Its own for each: sessions that share options share a context that ends with the first of them.
     const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
     try {
       set(options, SLOT.setIntraOpThreads, 1);
       set(options, SLOT.setInterOpThreads, 1);
       set(options, SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
-      for (const [key, value] of Object.entries(SESSION_CONFIG)) {
+      for (const [key, value] of Object.entries(config)) {
         configure(options, cString(key), cString(value));
       }
       const keys = Object.keys(PROVIDER_OPTIONS).map(cString);
@@ -209,6 +214,20 @@ function makeCreateSession(api: FunctionTable, env: Handle): GpuApi["createSessi
       );
     } finally {
       api.release(SLOT.releaseSessionOptions)(options);
+    }
+  };
+  return (model) => {
+    try {
+      return open(model, SESSION_CONFIG);
+    } catch (error) {
+      if (!isForNodes(error)) throw error;
+      const lenient = open(model, RECORDS_NODES), nodes = unservedNodes(api, lenient);
+      api.release(SLOT.releaseSession)(lenient);
+      throw new Error(
+        `Cannot compile the model for webgpu: every operation must have a kernel on the GPU, received ${
+          nodes.join(", ")
+        } without one; use other operations in the layer, or another device such as native`,
+      );
     }
   };
 }

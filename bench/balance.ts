@@ -18,7 +18,7 @@ import {
   type Stage,
 } from "../kernels/mod.ts";
 import { interleave, spreadOf } from "./support/timing.ts";
-import { benchBatches, benchModel, TOKENS } from "./support/workload.ts";
+import { benchBatches, benchModel, SMALL, tokensOf } from "./support/workload.ts";
 
 /** What a stage got and gave, so that it can run alone. */
 interface Boundary {
@@ -59,7 +59,7 @@ export async function measureBalance(name: DeviceName, stages: number): Promise<
   const cases = boundaries.map(({ stage, input, gradient }, i) =>
     [`${i}`, async () => {
       await stage.forward(0, input, fields!);
-      await stage.backward(0, "B", gradient, 1 / TOKENS);
+      await stage.backward(0, "B", gradient, 1 / tokensOf(SMALL));
     }] as const
   );
   const rounds = await interleave(Object.fromEntries(cases), { rounds: 9 });

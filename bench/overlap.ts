@@ -14,10 +14,10 @@ import { gpt2 } from "../kernels/mod.ts";
 import { print } from "../console/print.ts";
 import type { Row } from "./support/row.ts";
 import { interleave, spread, spreadOf } from "./support/timing.ts";
-import { benchBatches, CONFIG, stepRequest } from "./support/workload.ts";
+import { benchBatches, SMALL, stepRequest } from "./support/workload.ts";
 
 /** Much weight for little work, so that the end of a step is a good part of it. */
-const MODEL = { ...CONFIG, hidden: 384, vocab: 1024, seq: 32 };
+const MODEL = { ...SMALL.config, hidden: 384, vocab: 1024, seq: 32 };
 const SAMPLES = 1;
 
 /** A slow network: the all-reduce of 36 MB takes about as long as the optimizer. */

@@ -1,14 +1,15 @@
 /**
  * The measured GPT in jax-js, as a program of its own: it imports nothing of Troupe.
  *
- *     deno run --allow-read --no-lock --no-config jax_gpt.ts <specifier of jax-js> <folder of peers.ts>
+ *     deno run --allow-read --no-lock --no-config jax_gpt.ts <specifier> <wasm|webgpu> <folder of jax.ts>
  *
  * It takes one step for each line on standard input, and answers with `{"ms":…,"loss":…}`.
  *
- * [Note: how jax-js is used] Its WebAssembly backend, by the synchronous interface, which keeps all
- * work in the calling thread. Version 0.1.25 cannot compile the gradient of a `take` that a reshape
- * follows, so the embedding and its gradient run outside `jit`; the rest is one compiled function.
- * Operations consume their arguments: `.ref` keeps one for another use.
+ * [Note: how jax-js is used] Its WebAssembly backend by the synchronous interface, which keeps all
+ * work in the calling thread; its WebGPU backend, which has no other, by the asynchronous one. Version
+ * 0.1.25 cannot compile the gradient of a `take` that a reshape follows, so the embedding and its
+ * gradient run outside `jit`; the rest is one compiled function. Operations consume their arguments:
+ * `.ref` keeps one for another use.
  *
  * @module
  */
@@ -16,13 +17,42 @@
 import { createInterface } from "node:readline";
 import process from "node:process";
 
-const [specifier, folder] = Deno.args as [string, string];
+const [specifier, backend, folder] = Deno.args as [string, "wasm" | "webgpu", string];
 // Not a literal: Deno would fetch it for everyone, and write it into the lock file.
-const { defaultDevice, init, jit, nn, numpy: np, tree, valueAndGrad, vjp } = await import(
-  specifier
-);
-await init("wasm");
-defaultDevice("wasm");
+const { blockUntilReady, defaultDevice, init, jit, nn, numpy: np, tree, valueAndGrad, vjp } =
+  await import(
+    specifier
+  );
+if (backend === "webgpu") writeOutPointers();
+if (!(await init(backend)).includes(backend)) {
+  throw new Error(`Deno must have an adapter for ${backend}, received none`);
+}
+defaultDevice(backend);
+
+/**
+ * Deno's WebGPU takes no function whose argument is a pointer into a buffer, such as that by which
+ * jax-js adds up the gradient of an embedding: its body is written where it is called.
+ */
+function writeOutPointers(): void {
+  const create = GPUDevice.prototype.createShaderModule;
+  GPUDevice.prototype.createShaderModule = function (descriptor) {
+    const code = descriptor.code
+      .replace(/fn atomic_add_f32\([\s\S]*?\n\}\n/, "")
+      .replace(
+        /atomic_add_f32\(&(.+), (.+)\);/g,
+        `{
+          var old = atomicLoad(&$1);
+          loop {
+            let sum = bitcast<u32>(bitcast<f32>(old) + $2);
+            let result = atomicCompareExchangeWeak(&$1, old, sum);
+            if (result.exchanged) { break; }
+            old = result.old_value;
+          }
+        }`,
+      );
+    return create.call(this, { ...descriptor, code });
+  };
+}
 
 /** An array of jax-js; the package's types are not at hand where it is not fetched. */
 // deno-lint-ignore no-explicit-any -- see above
@@ -82,21 +112,24 @@ const wanted = nn.oneHot(np.array(Int32Array.from(targets), { dtype: np.int32 })
 const lossAndGradients = jit(valueAndGrad(loss, { argnums: [0, 1] }));
 
 /** Loss, and the gradients of all weights, computed to the end. */
-function step(): number {
+async function step(): Promise<number> {
   const [x, embedBackward] = vjp(embed, [tokens.ref, positions.ref]);
   const [value, [gradients, dx]] = lossAndGradients(tree.ref(rest), x, wanted.ref);
   const embedded = embedBackward(dx);
   embedBackward.dispose();
-  // Operations wait until something is read; one output of a compiled function computes all of it.
-  const [mean] = value.dataSync();
   tree.dispose(gradients);
-  for (const gradient of embedded) gradient.dataSync();
-  return mean;
+  // Operations wait until something is read; one output of a compiled function computes all of it.
+  if (backend === "wasm") {
+    for (const gradient of embedded) gradient.dataSync();
+    return value.dataSync()[0];
+  }
+  tree.dispose(await blockUntilReady(embedded)); // to read them would be a transfer
+  return (await value.data())[0]; // the last in the queue of the GPU
 }
 
 for await (const _ of createInterface({ input: process.stdin })) {
   const start = performance.now();
-  const value = step();
+  const value = await step();
   const ms = performance.now() - start;
   process.stdout.write(JSON.stringify({ ms, loss: value }) + "\n");
 }

@@ -1,23 +1,36 @@
 /**
- * The model that is measured, and what it costs.
+ * The models that are measured, and what they cost.
  *
  * @module
  */
 
 import type { StepRequest } from "../../actors/pipeline/step.ts";
-import { gpt2, type Model, substream, type TokenBatch } from "../../kernels/mod.ts";
+import {
+  gpt2,
+  type Gpt2Config,
+  type Model,
+  substream,
+  type TokenBatch,
+} from "../../kernels/mod.ts";
 
-/** A small GPT-2. */
-export const CONFIG = { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 } as const;
+/** A GPT-2, and the samples of its micro-batch. */
+export interface Workload {
+  readonly config: Gpt2Config;
+  /** Samples of a micro-batch, B. */
+  readonly microBatch: number;
+}
 
-/** Samples of a micro-batch, B. */
-export const MICRO_BATCH = 4;
+/** A small GPT-2, for all that is measured on a CPU. */
+export const SMALL: Workload = {
+  config: { layers: 4, hidden: 256, heads: 4, seq: 128, vocab: 1024 },
+  microBatch: 4,
+};
 
 /** Tokens of a micro-batch. */
-export const TOKENS = MICRO_BATCH * CONFIG.seq;
+export const tokensOf = ({ config, microBatch }: Workload): number => microBatch * config.seq;
 
 /**
- * Floating-point operations of forward and backward for one token: 22.0 million.
+ * Floating-point operations of forward and backward for one token: 22.0 million of the small GPT-2.
  *
  * A block multiplies each token with 12·d² weights (3d² for q, k and v, d² for the projection, 4d²
  * up and 4d² down), two operations each; the head with V·d. Attention takes T·d for the scores and
@@ -25,23 +38,25 @@ export const TOKENS = MICRO_BATCH * CONFIG.seq;
  * is computed. The backward takes two products for each of the forward's: hence 3. Everything that
  * is no matrix product (normalisation, GELU, softmax, the loss, the embedding) counts for nothing.
  */
-export const FLOPS_PER_TOKEN = flopsPerToken(CONFIG);
-
-function flopsPerToken({ layers: L, hidden: d, seq: T, vocab: V }: typeof CONFIG): number {
+export function flopsPerToken(
+  { config: { layers: L, hidden: d, seq: T, vocab: V } }: Workload,
+): number {
   return 3 * (L * 12 * d * d * 2 + V * d * 2 + L * 4 * T * d);
 }
 
 /** GFLOP of one micro-batch, forward and backward. */
-export const MICRO_BATCH_GFLOP = FLOPS_PER_TOKEN * TOKENS / 1e9;
+export const gflopOf = (workload: Workload): number =>
+  flopsPerToken(workload) * tokensOf(workload) / 1e9;
 
 /** The model. */
-export const benchModel = (): Model => gpt2(CONFIG, MICRO_BATCH);
+export const benchModel = ({ config, microBatch }: Workload = SMALL): Model =>
+  gpt2(config, microBatch);
 
 /** Micro-batches of tokens drawn from a seed. */
-export function benchBatches(count: number, seed = 1): TokenBatch[] {
-  const generator = substream(seed, "bench tokens");
+export function benchBatches(count: number, seed = 1, workload: Workload = SMALL): TokenBatch[] {
+  const generator = substream(seed, "bench tokens"), { vocab } = workload.config;
   const draw = () =>
-    Int32Array.from({ length: TOKENS }, () => (generator.next() >>> 0) % CONFIG.vocab);
+    Int32Array.from({ length: tokensOf(workload) }, () => (generator.next() >>> 0) % vocab);
   return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
 }
 

@@ -1,7 +1,7 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [pipeline] [overlap] [messages] [peers] [simulation] [--json]
+ *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [peers] [simulation] [--json]
  *
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -12,16 +12,19 @@
 
 import { parseArgs } from "@std/cli/parse-args";
 import { print, printError } from "../console/print.ts";
+import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
 import { messagesBench } from "./messages.ts";
 import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
+import { machineText, thisMachine } from "./support/machine.ts";
 import { isMet, type Row, table } from "./support/row.ts";
 import { simulationBench } from "./simulation.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
+  gpu: gpuBench,
   pipeline: pipelineBench,
   overlap: overlapBench,
   messages: messagesBench,
@@ -29,18 +32,9 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   simulation: simulationBench,
 };
 
-const MODEL = "GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
+const MODEL =
+  "Where nothing else is said: GPT-2 with 4 layers, hidden 256, 4 heads, 128 tokens, vocabulary 1024; " +
   "4 samples a micro-batch; one thread a device";
-
-/** What the figures are figures of. */
-function machine() {
-  return {
-    system: `${Deno.build.os} ${Deno.build.arch}`,
-    cores: navigator.hardwareConcurrency,
-    deno: Deno.version.deno,
-    load: Deno.loadavg()[0],
-  };
-}
 
 async function run(name: string): Promise<Row[]> {
   try {
@@ -59,7 +53,7 @@ async function main(args: string[]): Promise<number> {
     printError(`Cannot measure: a section must be one of ${known}, received ${wrong[0]}`);
     return 2;
   }
-  const before = machine();
+  const before = await thisMachine();
   const sections = new Map<string, Row[]>();
   for (const name of named.length > 0 ? named.map(String) : Object.keys(SECTIONS)) {
     printError(`measuring ${name} …`);
@@ -72,8 +66,7 @@ async function main(args: string[]): Promise<number> {
     print(JSON.stringify({ machine: before, model: MODEL, rows }, undefined, 2));
     return 0;
   }
-  const { system, cores, deno, load } = before;
-  print(`${system}, ${cores} cores, Deno ${deno}, load ${load} at the start\n${MODEL}\n`);
+  print(`${machineText(before)}\n${MODEL}\n`);
   print(table(sections));
   return 0;
 }

@@ -37,6 +37,16 @@ if (hasSwiftShader) {
   for (const [name, value] of Object.entries(SWIFTSHADER)) Deno.env.set(name, value);
 }
 
+/** Makes two drivers in a folder, each SwiftShader with a library of its own: two adapters. */
+export function writeDrivers(folder: string): void {
+  for (const i of [0, 1]) {
+    const library_path = `${folder}/${i}.so`;
+    Deno.copyFileSync(ICD.replace("vk_swiftshader_icd.json", "libvk_swiftshader.so"), library_path);
+    const driver = { file_format_version: "1.0.0", ICD: { library_path, api_version: "1.0.5" } };
+    Deno.writeTextFileSync(`${folder}/${i}.json`, JSON.stringify(driver));
+  }
+}
+
 /** Registers a test that needs the adapter; where there is none it is skipped, by its name. */
 export const gpuTest: RegisterTest = (name, fn) => Deno.test({ name, ignore: !hasSwiftShader, fn });
 

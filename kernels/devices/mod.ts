@@ -8,6 +8,15 @@ export * from "./native/native.ts";
 export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
+export {
+  DEVICE_NAMES,
+  type DeviceChoice,
+  type DeviceName,
+  type DeviceOptions,
+  hasFreeViews,
+  hasOwnMemory,
+  needsProcess,
+} from "./table.ts";
 export * from "./wasm/wasm.ts";
 export type { Adapter, AdapterKind, RefusedAdapter } from "./webgpu/adapters/adapter.ts";
 export type { FoundAdapters } from "./webgpu/adapters/find_adapters.ts";

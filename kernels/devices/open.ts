@@ -1,144 +1,83 @@
 /**
- * The devices by name: each is an entry of one table, and nothing else asks which one it is.
+ * A device by its name: what that means on this machine, and the device itself.
  *
  * @module
  */
 
 import type { Device } from "./device.ts";
-import { openNative } from "./native/native.ts";
-import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
-import { openReference } from "./reference/reference.ts";
-import { openWasm } from "./wasm/wasm.ts";
-import { openWebgpu } from "./webgpu/webgpu.ts";
+import {
+  DEVICE_NAMES,
+  type DeviceChoice,
+  type DeviceName,
+  type DeviceOptions,
+  DEVICES,
+  type FindRequest,
+  needsProcess,
+} from "./table.ts";
 
-/** The devices that exist. */
-export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
+/** A device as users name it: `auto`, or a device, or one and the number of its adapter. */
+export type DeviceSpec = "auto" | DeviceName | `webgpu:${number}`;
 
-/** The name of a device. */
-export type DeviceName = typeof DEVICE_NAMES[number];
+/** What users may name, in words. */
+export const DEVICE_SPECS: readonly string[] = [
+  "auto",
+  ...DEVICE_NAMES.flatMap((name) => name === "webgpu" ? [name, `${name}:N`] : [name]),
+];
 
-/** Options of {@linkcode openDevice}. */
-export interface DeviceOptions {
-  /** Threads within one operation of the native device, 1 by default. The others have one. */
-  threads?: number;
-  /** Whether runs of the native device take the isolate's own thread; those of the others always do. */
-  isBlocking?: boolean;
-  /** The native ONNX Runtime library; found, and fetched where absent, by default. */
-  library?: string;
-  /** Receives lines for the user: the choice that `auto` makes, a download that starts. */
-  announce?: (line: string) => void;
+/** Options of {@linkcode resolveDevices}. */
+export interface ResolveOptions {
+  /** Receives which device `auto` chose and why, and a line before a download. */
+  readonly announce?: ((line: string) => void) | undefined;
+  /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
+  readonly adapters?: readonly number[] | undefined;
+  /** Whether several isolates of a process will open it, which rules some out for `auto`. */
+  readonly isShared?: boolean | undefined;
 }
 
-/** What is to be known of a device before it is opened. */
-interface DeviceEntry {
-  /** Whether tensors lie in a memory of its own, apart from that of the host. */
-  readonly hasOwnMemory: boolean;
-  /** See {@linkcode Device.hasFreeViews}. */
-  readonly hasFreeViews: boolean;
-  /** Whether only one isolate of a process can have it open. */
-  readonly isAlone: boolean;
-  /**
-   * Finds what the device needs on this machine; absent where that is nothing.
-   *
-   * @throws {Error} when it is not there.
-   */
-  readonly find?: (announce: (line: string) => void) => Promise<{ readonly library: string }>;
-  /** Opens the device. */
-  readonly open: (options: DeviceOptions) => Promise<Device>;
-}
-
-const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
-  native: {
-    hasOwnMemory: false,
-    hasFreeViews: true,
-    isAlone: false,
-    find: findNative,
-    open: openNative,
-  },
-  webgpu: {
-    hasOwnMemory: true,
-    hasFreeViews: false,
-    isAlone: true,
-    find: findWebgpu,
-    open: openWebgpu,
-  },
-  wasm: { hasOwnMemory: true, hasFreeViews: true, isAlone: false, open: openWasm },
-  reference: { hasOwnMemory: false, hasFreeViews: true, isAlone: false, open: openReference },
-};
-
-/** What `auto` tries, one after the other. */
-const AUTO: readonly DeviceName[] = ["native", "wasm"];
+/** What `auto` tries, one after the other: a GPU, which is no software, comes first. */
+const AUTO: readonly DeviceName[] = ["webgpu", "native", "wasm"];
 
 const isDeviceName = (name: string): name is DeviceName => Object.hasOwn(DEVICES, name);
 
+/** A device and the number of its adapter, as they are written. */
+const NUMBERED = /^(.+):(\d{1,9})$/;
+
+/** What a text names: undefined where that is nothing. */
+function readSpec(text: string): { name: "auto" | DeviceName; adapter?: number } | undefined {
+  if (text === "auto" || isDeviceName(text)) return { name: text };
+  const [, name = "", number] = NUMBERED.exec(text) ?? [];
+  if (!isDeviceName(name) || !DEVICES[name].hasAdapters) return undefined;
+  return { name, adapter: Number(number) };
+}
+
 /**
- * Whether tensors of a device lie in a memory of its own, so that a limit of it does not count what
- * rests on the host.
+ * Whether a text names a device, as {@linkcode resolveDevice} takes it.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
- * import { hasOwnMemory } from "@troupe/troupe/kernels";
+ * import { isDeviceSpec } from "@troupe/troupe/kernels";
  *
- * assert.ok(hasOwnMemory("wasm")); // its heap
- * assert.ok(!hasOwnMemory("native"));
+ * assert.ok(["auto", "wasm", "webgpu", "webgpu:1"].every(isDeviceSpec));
+ * assert.ok(!["", "abacus", "wasm:1", "webgpu:-1"].some(isDeviceSpec));
  * ```
  */
-export function hasOwnMemory(name: DeviceName): boolean {
-  return DEVICES[name].hasOwnMemory;
+export function isDeviceSpec(text: string): text is DeviceSpec {
+  return readSpec(text) !== undefined;
 }
 
 /**
- * Whether views of a device are free; see {@linkcode Device.hasFreeViews}.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { hasFreeViews } from "@troupe/troupe/kernels";
- *
- * assert.ok(hasFreeViews("native"));
- * assert.ok(!hasFreeViews("webgpu")); // GPU tensors begin where their buffers begin
- * ```
- */
-export function hasFreeViews(name: DeviceName): boolean {
-  return DEVICES[name].hasFreeViews;
-}
-
-/**
- * Whether only one isolate of a process can have a device open, so that each worker needs a process.
- *
- * @example
- * ```ts
- * import assert from "node:assert/strict";
- * import { needsProcess } from "@troupe/troupe/kernels";
- *
- * assert.ok(needsProcess("webgpu"));
- * assert.ok(!needsProcess("native"));
- * ```
- */
-export function needsProcess(name: DeviceName): boolean {
-  return DEVICES[name].isAlone;
-}
-
-/** A choice of device that other isolates can repeat without looking again. */
-export interface DeviceChoice {
-  /** The device's name. */
-  readonly name: DeviceName;
-  /** The native ONNX Runtime library. */
-  readonly library?: string;
-}
-
-/**
- * Decides what a name means on this machine: `auto` is native where its library loads, else wasm.
+ * Decides what a name means on this machine: `auto` is webgpu where there is a GPU, else native where
+ * its library loads, else wasm; `webgpu:1` is the second adapter.
  *
  * Decide once in the main isolate and pass the choice on: each worker then opens the same device
  * with `openDevice(choice.name, choice)`.
  *
  * @param announce receives which device `auto` chose and why, and a line before a download.
- * @throws {RangeError} when there is no device of this name.
+ * @throws {RangeError} when there is no device of this name, or no adapter of this number.
  * @throws {Deno.errors.Interrupted} when the process that looks for the native library is killed
  * again and again.
- * @throws {Error} when native was asked for by name and its library cannot be loaded.
+ * @throws {Error} when a device was asked for by name and this machine has not what it needs.
  *
  * @example
  * ```ts
@@ -153,41 +92,76 @@ export async function resolveDevice(
   name: string,
   announce: (line: string) => void = () => {},
 ): Promise<DeviceChoice> {
-  if (name === "auto") return await firstDevice(AUTO, announce);
-  if (isDeviceName(name)) return { name, ...await DEVICES[name].find?.(announce) };
+  return (await resolveDevices(name, { announce }))[0];
+}
+
+/**
+ * Decides what a name means on this machine, as {@linkcode resolveDevice} does, for any number of
+ * workers: they take the choices one after the other, and then from the first again.
+ *
+ * @throws {RangeError} {@linkcode Error} as `resolveDevice`, and when adapters are asked for twice or
+ * of a device that has none.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { resolveDevices } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(await resolveDevices("reference"), [{ name: "reference" }]);
+ * await assert.rejects(resolveDevices("reference", { adapters: [0] }), RangeError);
+ * ```
+ */
+export async function resolveDevices(
+  spec: string,
+  options: ResolveOptions = {},
+): Promise<readonly [DeviceChoice, ...DeviceChoice[]]> {
+  const { announce = () => {}, adapters, isShared = false } = options, read = readSpec(spec);
+  if (!read) {
+    throw new RangeError(
+      `Cannot open a device: its name must be ${DEVICE_SPECS.join(", ")}, received "${spec}"`,
+    );
+  }
+  if (read.adapter !== undefined && adapters) {
+    throw new RangeError(
+      `Cannot open a device: its adapters must be named once, received ${spec} and ${adapters}`,
+    );
+  }
+  const wanted = read.adapter === undefined ? adapters : [read.adapter];
+  const request = { announce, adapters: wanted, isAutomatic: read.name === "auto" };
+  const names = read.name !== "auto"
+    ? [read.name]
+    : AUTO.filter((name) => !isShared || !needsProcess(name));
+  const choices = await firstDevice(names, request);
+  const [{ name }] = choices;
+  if (wanted === undefined || DEVICES[name].hasAdapters) return choices;
   throw new RangeError(
-    `Cannot open a device: its name must be auto, ${DEVICE_NAMES.join(", ")}, received "${name}"`,
+    `Cannot open a device: adapters must be those of webgpu, received ${wanted} for ${name}`,
   );
 }
 
 /** The first device that this machine has. */
 async function firstDevice(
   names: readonly DeviceName[],
-  announce: (line: string) => void,
+  request: FindRequest,
   reasons = "",
-): Promise<DeviceChoice> {
+): Promise<readonly [DeviceChoice, ...DeviceChoice[]]> {
   const [name, ...others] = names as readonly [DeviceName, ...DeviceName[]];
+  const { announce, isAutomatic } = request;
   try {
-    const choice = await resolveDevice(name, announce);
-    announce(`device ${name}${reasons}`);
-    return choice;
+    const found = await DEVICES[name].find?.(request) ?? [{}];
+    const choices = found.map((one): DeviceChoice => ({ name, ...one })),
+      [choice, ...more] = choices;
+    if (!choice) return await firstDevice(others, request, reasons);
+    const adapters = choices.flatMap(({ adapter }) => adapter?.name ?? []);
+    const where = adapters.length > 0 ? ` on ${adapters.join(", ")}` : "";
+    if (isAutomatic) announce(`device ${name}${where}${reasons}`);
+    return [choice, ...more];
   } catch (error) {
     // It may well be there: another device, and with it other bits, must not depend on that.
     if (error instanceof Deno.errors.Interrupted || others.length === 0) throw error;
     const reason = ` (${name} is not available: ${(error as Error).message})`;
-    return await firstDevice(others, announce, reasons + reason);
+    return await firstDevice(others, request, reasons + reason);
   }
-}
-
-/** Finds the library and opens it once, to learn whether it loads. */
-async function findNative(announce: (line: string) => void): Promise<{ library: string }> {
-  const library = await nativeLibraryPath(announce);
-  (await openNative({ library })).close();
-  return { library };
-}
-
-async function findWebgpu(announce: (line: string) => void): Promise<{ library: string }> {
-  return { library: await nativeLibraryPath(announce) };
 }
 
 /**

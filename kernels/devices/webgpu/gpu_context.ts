@@ -7,6 +7,8 @@
 import { Graph } from "../../graph/graph.ts";
 import { encodeModel } from "../../onnx/encode_model.ts";
 import { type GpuApi, openGpu } from "./gpu_api.ts";
+import type { Adapter } from "./adapters/adapter.ts";
+import { seeingAdapter } from "./adapters/process_adapter.ts";
 import { claimGpu, releaseGpu } from "./owner.ts";
 
 interface Context {
@@ -42,13 +44,18 @@ const drainAtEnd = () => context && drain(context);
 /**
  * Opens the GPU, or shares it where this isolate has it open.
  *
- * @throws {Error} when another isolate has it, the library cannot be loaded or there is no adapter.
+ * @throws {Error} when another isolate has it, the process has used another adapter, or the library cannot
+ * be loaded.
  */
-export function enterGpu(library: string): GpuApi {
+export function enterGpu(library: string, adapter: Adapter): GpuApi {
   if (!context) {
     claimGpu();
     try {
-      context = { gpu: openGpu(library, smallestModel()), library, users: 0 };
+      context = {
+        gpu: seeingAdapter(adapter, () => openGpu(library, smallestModel())),
+        library,
+        users: 0,
+      };
     } catch (error) {
       releaseGpu();
       throw error;

@@ -12,6 +12,8 @@ import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Binding, type BoundProgram, engineDevice } from "../engine/engine_device.ts";
 import type { Handle } from "../onnx_runtime/function_table.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
+import type { Adapter } from "./adapters/adapter.ts";
+import { chooseAdapters, webgpuAdapters } from "./adapters/webgpu_adapters.ts";
 import type { GpuApi } from "./gpu_api.ts";
 import { enterGpu, leaveGpu } from "./gpu_context.ts";
 import { type GpuBlock, type GpuMemory, openGpuMemory } from "./gpu_memory.ts";
@@ -22,19 +24,27 @@ import { type PreparedModel, prepareModel } from "./model/prepare_model.ts";
 export interface WebgpuOptions {
   /** The ONNX Runtime library; by default {@linkcode nativeLibraryPath}. */
   library?: string;
+  /** The adapter, or its number; by default the first of {@linkcode webgpuAdapters}. */
+  adapter?: Adapter | number;
   /** Receives one line before a download starts. */
   announce?: (line: string) => void;
 }
 
 /**
- * Opens the GPU as a device. One isolate of a process can; its memory is not garbage collected: close
- * it.
+ * Opens the GPU as a device. One isolate of a process can, and with one adapter in the whole life of
+ * the process; its memory is not garbage collected: close it.
  *
- * @throws {Error} when the library cannot be found, fetched or loaded, there is no adapter, or another
- * isolate of the process has the GPU open.
+ * @throws {RangeError} when there is no adapter of this number.
+ * @throws {Error} when the library cannot be found, fetched or loaded, there is no adapter, another
+ * isolate of the process has the GPU open, or the process has used another adapter.
  */
 export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
-  const gpu = enterGpu(options.library ?? await nativeLibraryPath(options.announce));
+  const { announce, adapter: wanted } = options;
+  const library = options.library ?? await nativeLibraryPath(announce);
+  const adapter = typeof wanted === "object"
+    ? wanted
+    : chooseAdapters(await webgpuAdapters({ library }), wanted === undefined ? [] : [wanted])[0];
+  const gpu = enterGpu(library, adapter);
   const memory = openGpuMemory(gpu);
   return engineDevice<GpuBlock>({
     name: "webgpu",

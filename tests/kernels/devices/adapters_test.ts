@@ -52,6 +52,7 @@ Deno.test("GPUs come before software, and the discrete ones first", async () => 
   assert.deepEqual(adapters[0]!.environment, {
     VK_DRIVER_FILES: "/nvidia",
     VK_ICD_FILENAMES: "/nvidia",
+    NODEVICE_SELECT: "1",
   });
 });
 
@@ -99,7 +100,7 @@ Deno.test("one of several GPUs of a driver is chosen by its ids, where a process
   );
   const { adapters, refused } = await findAdapters(["/nvidia"], ask);
   assert.deepEqual(adapters.map(({ name }) => name), ["big", "other"]);
-  assert.equal(adapters[1]!.environment["MESA_VK_DEVICE_SELECT"], "10de:1234");
+  assert.equal(adapters[1]!.environment["VK_LOADER_DEVICE_ID_FILTER"], `${0x1234}`);
   assert.deepEqual(refused, []);
 });
 
@@ -127,8 +128,14 @@ Deno.test("a GPU that comes first is not chosen where the provider would prefer 
     [big, small],
     (environment) => environment["VK_LOADER_DEVICE_SELECT"] === "0x10de:0x0001" ? small : big,
   );
-  const { adapters } = await findAdapters(["/mesa"], ask);
-  assert.deepEqual(adapters, []);
+  assert.deepEqual((await findAdapters(["/mesa"], ask)).adapters, []);
+  // Where Mesa's layer leaves no other, it is.
+  const layered: Ask = (environment) =>
+    environment["MESA_VK_DEVICE_SELECT"] === "10de:0001"
+      ? Promise.resolve(answer([small]))
+      : ask(environment);
+  const { adapters } = await findAdapters(["/mesa"], layered);
+  assert.deepEqual(adapters.map(({ name }) => name), ["small"]);
 });
 
 Deno.test("manifests are found where the Vulkan loader finds them, in its order", () => {

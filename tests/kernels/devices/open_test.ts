@@ -1,11 +1,7 @@
 import assert from "node:assert/strict";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import {
-  DEVICE_NAMES,
-  needsProcess,
-  openDevice,
-  resolveDevice,
-} from "../../../kernels/devices/open.ts";
+import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devices/open.ts";
+import { DEVICE_NAMES, needsProcess } from "../../../kernels/devices/table.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 
 Deno.test("auto is native where its library loads, and says so", async () => {
@@ -36,8 +32,20 @@ Deno.test("a device of an unknown name is refused", async () => {
   await assert.rejects(openDevice("abacus"), {
     name: "RangeError",
     message:
-      'Cannot open a device: its name must be auto, native, webgpu, wasm, reference, received "abacus"',
+      'Cannot open a device: its name must be auto, native, webgpu, webgpu:N, wasm, reference, received "abacus"',
   });
+});
+
+Deno.test("adapters are named once, and of a device that has some", async () => {
+  await assert.rejects(resolveDevices("webgpu:1", { adapters: [0] }), {
+    name: "RangeError",
+    message: "Cannot open a device: its adapters must be named once, received webgpu:1 and 0",
+  });
+  await assert.rejects(resolveDevices("wasm", { adapters: [0, 1] }), {
+    name: "RangeError",
+    message: "Cannot open a device: adapters must be those of webgpu, received 0,1 for wasm",
+  });
+  await assert.rejects(openDevice("wasm:0"), RangeError);
 });
 
 Deno.test("an absent library is announced before it is fetched, and a failed fetch says why", async () => {

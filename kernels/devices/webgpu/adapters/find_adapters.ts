@@ -4,7 +4,7 @@
  * [Note: one process, one adapter] ONNX Runtime's provider takes the first adapter that it sees, and
  * what a process sees is decided by its environment when the drivers load. So a driver is chosen by
  * its manifest, one of several GPUs of a driver by variables that the Vulkan loader or Mesa's layer
- * read. Neither says whether it heeded them: a process with just this environment does.
+ * read. Whether they heed them depends on their version: a process with just this environment tells.
  *
  * @module
  */
@@ -60,18 +60,22 @@ export async function findAdapters(
 
 type Outcome = Candidate | RefusedAdapter;
 
+/** Without Mesa's layer, which complains on standard error where there is no screen. */
+const NO_LAYER: Environment = { NODEVICE_SELECT: "1" };
+
 async function ofDriver(manifest: string, ask: Ask): Promise<readonly Outcome[]> {
   // Loaders of before 2022 know the second name alone.
-  const environment = { VK_DRIVER_FILES: manifest, VK_ICD_FILENAMES: manifest };
-  const answer = await ask(environment);
+  const driver = { VK_DRIVER_FILES: manifest, VK_ICD_FILENAMES: manifest };
+  const environment = { ...driver, ...NO_LAYER }, answer = await ask(environment);
   if ("failure" in answer) return [{ name: manifest, reason: answer.failure }];
   const { devices = [] } = answer;
   if (devices.length <= 1) return devices.flatMap((one) => judge(one, answer, environment));
   const outcomes = devices.map(async (device): Promise<readonly Outcome[]> => {
-    const selecting = { ...environment, ...selection(device, devices) };
-    const selected = await ask(selecting);
-    if ("failure" in selected) return [{ name: device.name, reason: selected.failure }];
-    if (comesFirst(device, selected.devices ?? [])) return judge(device, selected, selecting);
+    for (const selection of selections(device, devices)) {
+      const selecting = { ...driver, ...selection }, selected = await ask(selecting);
+      if ("failure" in selected) return [{ name: device.name, reason: selected.failure }];
+      if (comesFirst(device, selected.devices ?? [])) return judge(device, selected, selecting);
+    }
     const reason =
       `one of ${devices.length} GPUs of ${manifest}, of which a process cannot be made to see this one first; install Mesa's device selection (mesa-vulkan-drivers), or let each container see one GPU`;
     return [{ name: device.name, reason }];
@@ -79,30 +83,31 @@ async function ofDriver(manifest: string, ask: Ask): Promise<readonly Outcome[]>
   return (await Promise.all(outcomes)).flat();
 }
 
-/** Variables that put one of a driver's devices first, or leave only that one. */
-function selection(device: VulkanDevice, devices: readonly VulkanDevice[]): Environment {
+/** Variables that may put one of a driver's devices first, or leave only that one. */
+function selections(device: VulkanDevice, devices: readonly VulkanDevice[]): Environment[] {
   const { vendorId, deviceId, pciAddress } = device;
   const twins = devices.filter((one) => one.vendorId === vendorId && one.deviceId === deviceId);
+  const alone = { MESA_VK_DEVICE_SELECT_FORCE_DEFAULT_DEVICE: "1" };
+  if (twins.length > 1) {
+    return pciAddress === undefined ? [] : [{ ...alone, DRI_PRIME: `pci-${pciAddress}` }];
+  }
   const ids = [vendorId, deviceId].map((id) => id.toString(16).padStart(4, "0"));
-  // Mesa's layer goes by the ids where it is given them, so twins must go without.
-  return {
-    MESA_VK_DEVICE_SELECT_FORCE_DEFAULT_DEVICE: "1",
-    ...twins.length === 1 && {
-      MESA_VK_DEVICE_SELECT: ids.join(":"),
+  return [
+    {
+      ...NO_LAYER,
       VK_LOADER_DEVICE_SELECT: ids.map((id) => `0x${id}`).join(":"),
       VK_LOADER_VENDOR_ID_FILTER: `${vendorId}`,
       VK_LOADER_DEVICE_ID_FILTER: `${deviceId}`,
     },
-    ...twins.length > 1 && pciAddress !== undefined && { DRI_PRIME: `pci-${pciAddress}` },
-  };
+    { ...alone, MESA_VK_DEVICE_SELECT: ids.join(":") },
+  ];
 }
 
 /** Whether the provider takes this device: it comes first, and none is of a kind that goes before. */
 function comesFirst(device: VulkanDevice, seen: readonly VulkanDevice[]): boolean {
   const [first] = seen;
   return first !== undefined && first.uuid === device.uuid &&
-    first.pciAddress === device.pciAddress && seen.every(({ kind }) => kind === first.kind) &&
-    (seen.length === 1 || seen.filter(({ uuid }) => uuid === first.uuid).length === 1);
+    first.pciAddress === device.pciAddress && seen.every(({ kind }) => kind === first.kind);
 }
 
 /** What the provider makes of a device that a process sees first; nothing where it was not tried. */

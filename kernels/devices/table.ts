@@ -1,0 +1,162 @@
+/**
+ * The devices by name: each is an entry of one table, and nothing else asks which one it is.
+ *
+ * @module
+ */
+
+import type { Device } from "./device.ts";
+import { openNative } from "./native/native.ts";
+import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
+import { openReference } from "./reference/reference.ts";
+import { openWasm } from "./wasm/wasm.ts";
+import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
+import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
+import { openWebgpu } from "./webgpu/webgpu.ts";
+
+/** The devices that exist. */
+export const DEVICE_NAMES = ["native", "webgpu", "wasm", "reference"] as const;
+
+/** The name of a device. */
+export type DeviceName = typeof DEVICE_NAMES[number];
+
+/** A choice of device that other isolates and processes can repeat without looking again. */
+export interface DeviceChoice {
+  /** The device's name. */
+  readonly name: DeviceName;
+  /** The native ONNX Runtime library. */
+  readonly library?: string;
+  /** The adapter, of devices that have some. */
+  readonly adapter?: Adapter;
+}
+
+/** Options of {@linkcode openDevice}. */
+export interface DeviceOptions {
+  /** Threads within one operation of the native device, 1 by default. The others have one. */
+  threads?: number;
+  /** Whether runs of the native device take the isolate's own thread; those of the others always do. */
+  isBlocking?: boolean;
+  /** The native ONNX Runtime library; found, and fetched where absent, by default. */
+  library?: string;
+  /** The adapter of the webgpu device; by default the first. */
+  adapter?: Adapter;
+  /** Receives lines for the user: the choice that `auto` makes, a download that starts. */
+  announce?: (line: string) => void;
+}
+
+/** What is asked of {@linkcode DeviceEntry.find}. */
+export interface FindRequest {
+  /** Receives lines for the user. */
+  readonly announce: (line: string) => void;
+  /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
+  readonly adapters?: readonly number[] | undefined;
+  /** Whether `auto` asks. */
+  readonly isAutomatic: boolean;
+}
+
+/** What is to be known of a device before it is opened. */
+export interface DeviceEntry {
+  /** Whether tensors lie in a memory of its own, apart from that of the host. */
+  readonly hasOwnMemory: boolean;
+  /** See {@linkcode Device.hasFreeViews}. */
+  readonly hasFreeViews: boolean;
+  /** Whether only one isolate of a process can have it open. */
+  readonly isAlone: boolean;
+  /** Whether it has adapters, which have numbers. */
+  readonly hasAdapters?: boolean;
+  /**
+   * Finds what the device needs on this machine, once for each adapter that serves; absent where it
+   * needs nothing. Where nobody asked for it by name, it may find nothing.
+   *
+   * @throws {Error} when what it needs is not there.
+   */
+  readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
+  /** Opens the device. */
+  readonly open: (options: DeviceOptions) => Promise<Device>;
+}
+
+/** The table. */
+export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
+  native: {
+    hasOwnMemory: false,
+    hasFreeViews: true,
+    isAlone: false,
+    find: findNative,
+    open: openNative,
+  },
+  webgpu: {
+    hasOwnMemory: true,
+    hasFreeViews: false,
+    isAlone: true,
+    hasAdapters: true,
+    find: findWebgpu,
+    open: openWebgpu,
+  },
+  wasm: { hasOwnMemory: true, hasFreeViews: true, isAlone: false, open: openWasm },
+  reference: { hasOwnMemory: false, hasFreeViews: true, isAlone: false, open: openReference },
+};
+
+/**
+ * Whether tensors of a device lie in a memory of its own, so that a limit of it does not count what
+ * rests on the host.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hasOwnMemory } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(hasOwnMemory("wasm")); // its heap
+ * assert.ok(!hasOwnMemory("native"));
+ * ```
+ */
+export function hasOwnMemory(name: DeviceName): boolean {
+  return DEVICES[name].hasOwnMemory;
+}
+
+/**
+ * Whether views of a device are free; see {@linkcode Device.hasFreeViews}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hasFreeViews } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(hasFreeViews("native"));
+ * assert.ok(!hasFreeViews("webgpu")); // GPU tensors begin where their buffers begin
+ * ```
+ */
+export function hasFreeViews(name: DeviceName): boolean {
+  return DEVICES[name].hasFreeViews;
+}
+
+/**
+ * Whether only one isolate of a process can have a device open, so that each worker needs a process.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { needsProcess } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(needsProcess("webgpu"));
+ * assert.ok(!needsProcess("native"));
+ * ```
+ */
+export function needsProcess(name: DeviceName): boolean {
+  return DEVICES[name].isAlone;
+}
+
+/** Finds the library and opens it once, to learn whether it loads. */
+async function findNative({ announce }: FindRequest): Promise<[{ library: string }]> {
+  const library = await nativeLibraryPath(announce);
+  (await openNative({ library })).close();
+  return [{ library }];
+}
+
+/** Finds the adapters on which it computes; `auto` computes on no software. */
+async function findWebgpu({ announce, adapters, isAutomatic }: FindRequest) {
+  const found = await webgpuAdapters({ announce, isHardwareOnly: isAutomatic });
+  if (isAutomatic && found.adapters.length + found.refused.length === 0) return [];
+  const library = await nativeLibraryPath(announce), chosen = chooseAdapters(found, adapters);
+  const software = chosen.find((one) => !isHardware(one));
+  if (software) announce(`device webgpu computes on ${software.name}, which is software, no GPU`);
+  return chosen.map((adapter) => ({ library, adapter }));
+}

@@ -1,0 +1,48 @@
+/**
+ * The one adapter of a process.
+ *
+ * @module
+ */
+
+import type { Adapter } from "./adapter.ts";
+
+/** An environment variable is the same in all isolates of a process; children inherit it. */
+const VARIABLE = "TROUPE_WEBGPU_ADAPTER";
+
+/**
+ * Opens the GPU while the process's environment shows an adapter first; afterwards the environment is
+ * as it was, for the children of this program.
+ *
+ * The provider loads the drivers once in the life of a process, so what the first call chose stays.
+ *
+ * @throws {Error} when the process has used another adapter.
+ */
+export function seeingAdapter<T>({ index, name, environment }: Adapter, open: () => T): T {
+  const claim = `${Deno.pid} ${JSON.stringify(environment)}`;
+  const before = Deno.env.get(VARIABLE);
+  // One that a parent process set is not of this process.
+  if (before !== claim && before?.startsWith(`${Deno.pid} `)) {
+    throw new Error(
+      `Cannot open the webgpu device: a process can use one adapter, received adapter ${index} (${name}) after another; use a process for each, as train() with isolation process does`,
+    );
+  }
+  const restore = setVariables(environment);
+  try {
+    const opened = open();
+    Deno.env.set(VARIABLE, claim);
+    return opened;
+  } finally {
+    restore();
+  }
+}
+
+function setVariables(environment: Readonly<Record<string, string>>): () => void {
+  const before = Object.keys(environment).map((name) => [name, Deno.env.get(name)] as const);
+  for (const [name, value] of Object.entries(environment)) Deno.env.set(name, value);
+  return () => {
+    for (const [name, value] of before) {
+      if (value === undefined) Deno.env.delete(name);
+      else Deno.env.set(name, value);
+    }
+  };
+}

@@ -1,6 +1,10 @@
 /** Every model of a training has all its operations on the GPU; what has not is refused by name. */
 
 import assert from "node:assert/strict";
+import {
+  chooseAdapters,
+  webgpuAdapters,
+} from "../../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
 import { Graph, nativeLibraryPath, openDevice } from "../../../../kernels/mod.ts";
 import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_context.ts";
 import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
@@ -13,7 +17,7 @@ import { trainedModels } from "./trained_models.ts";
 gpuTest("no node of a model that training GPT-2 or MLP compiles is left to the CPU", async () => {
   const models = await trainedModels();
   assert.ok(models.size > 80, `${models.size} models`);
-  const gpu = enterGpu(await nativeLibraryPath());
+  const gpu = enterGpu(await nativeLibraryPath(), chooseAdapters(await webgpuAdapters())[0]);
   try {
     for (const [what, model] of models) {
       const { bytes } = prepareModel(model);

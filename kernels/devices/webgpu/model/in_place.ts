@@ -3,10 +3,14 @@
  *
  * [Note: in place] WebGPU forbids a dispatch that reads and writes one buffer. ONNX Runtime does not
  * look (its `validationMode` is not `full`), and the result is right where each element that is
- * written depends on the same element of what is read, and on no other. That is so for the operations
- * of {@linkcode IN_PLACE}, and only in the operands named there; whoever else reads the input must be
- * done before, which the order of the queue promises to those on whom the output depends. Every other
- * output that is to lie over an input is computed elsewhere and copied.
+ * written depends on the same element of what is read, and on no other: so for the operations of
+ * {@linkcode IN_PLACE}, in the operands named there. Whoever else reads the input must be done before,
+ * which the order of the queue promises to those on whom the output depends. But the library leaves
+ * out operations that do nothing (x·1, a cast to the same type), and makes one of two (a product and a
+ * sum): then another operation, or the last one in another way, reads the input at the end. So what
+ * may be the input under another name counts as the input, and those before must be of the list too,
+ * in any number: however they are joined, the whole is still element by element. Every other output
+ * that is to lie over an input is computed elsewhere and copied.
  *
  * @module
  */
@@ -20,38 +24,28 @@ export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
   Add: [0, 1],
   Sub: [0, 1],
   Mul: [0, 1],
-  Div: [0, 1],
-  Neg: [0],
-  Exp: [0],
-  Sqrt: [0],
-  Tanh: [0],
-  Where: [1, 2],
+  Cast: [0],
   Gemm: [2], // It adds its third operand to each element when it writes it.
   ScatterND: [0], // It writes some rows of its first operand, and leaves the rest.
 };
 
-/** Operations whose result may be the memory of their first operand under another name. */
+/** Operations whose result may be the memory of their first operand in another shape. */
 const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
+
+/** What reads rows of an input before a scatter writes them: no library makes one of these two. */
+const LOOKUP = "Gather";
 
 /** For each output of a graph the inputs in whose memory it may lie. */
 export function inPlaceOutputs(
-  { node: nodes, input, output }: GraphProto,
+  graph: GraphProto,
   types: ReadonlyMap<string, ValueType>,
 ): Map<string, Set<string>> {
-  const makers = new Map(nodes.flatMap((node) => node.output.map((name) => [name, node])));
-  const inputs = input.map(({ name }) => name ?? "");
-  const readers = readersOf(nodes, inputs);
-  return new Map(output.map(({ name = "" }) => {
-    const maker = makers.get(name), own = types.get(name);
-    if (!maker || !own) return [name, new Set<string>()];
-    const places = IN_PLACE[maker.opType ?? ""] ?? [], before = ancestorsOf(maker, makers);
-    const isFree = (one: string) => {
-      const type = types.get(one);
-      if (type?.dtype !== own.dtype || !sameShape(type.shape, own.shape)) return false;
-      return readers.get(one)!.every(({ node, place }) =>
-        node === maker ? places.includes(place) : before.has(node)
-      );
-    };
+  const makers = new Map(graph.node.flatMap((node) => node.output.map((name) => [name, node])));
+  const inputs = graph.input.map(({ name = "" }) => name);
+  return new Map(graph.output.map(({ name = "" }) => {
+    const maker = makers.get(name), before = maker && ancestorsOf(maker, makers);
+    const isFree = (input: string) =>
+      before && mayOverwrite(graph.node, types, name, input, before);
     return [name, new Set(inputs.filter(isFree))];
   }));
 }
@@ -68,27 +62,35 @@ function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): S
   return found;
 }
 
-/** A node that reads an input, and as which operand; −1 where it does so under another name. */
-interface Reader {
-  readonly node: NodeProto;
-  readonly place: number;
-}
-
-/** For each input who reads it, or what may be its memory under another name. */
-function readersOf(nodes: readonly NodeProto[], inputs: readonly string[]): Map<string, Reader[]> {
-  const owners = new Map(inputs.map((name) => [name, name]));
-  const readers = new Map(inputs.map((name): [string, Reader[]] => [name, []]));
+/** Whether an output may lie in the memory of an input; `before` are the nodes on which it depends. */
+function mayOverwrite(
+  nodes: readonly NodeProto[],
+  types: ReadonlyMap<string, ValueType>,
+  output: string,
+  input: string,
+  before: ReadonlySet<NodeProto>,
+): boolean {
+  const own = types.get(output), given = types.get(input);
+  const isOwnShape = (name: string) => {
+    const shape = types.get(name)?.shape;
+    return shape !== undefined && sameShape(shape, own!.shape);
+  };
+  if (!own || own.dtype !== given?.dtype || !isOwnShape(input)) return false;
+  /** What may be the input's memory. */
+  const names = new Set([input]);
   for (const node of nodes) {
+    const { opType = "" } = node, [result = ""] = node.output, isMaker = result === output;
     for (const [place, name] of node.input.entries()) {
-      const owner = owners.get(name);
-      if (owner !== undefined) {
-        readers.get(owner)!.push({ node, place: owner === name ? place : -1 });
-      }
+      if (!names.has(name)) continue;
+      if (!isMaker && !before.has(node)) return false;
+      const isElementwise = IN_PLACE[opType]?.includes(place) && isOwnShape(name) &&
+        isOwnShape(result);
+      const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
+      if (isElementwise || isPassed) names.add(result);
+      else if (isMaker || opType !== LOOKUP) return false;
     }
-    const owner = owners.get(node.input[0] ?? "");
-    if (owner !== undefined && ALIASES.has(node.opType ?? "")) {
-      owners.set(node.output[0] ?? "", owner);
-    }
+    // What reads the output reads what it should.
+    if (isMaker) names.delete(result);
   }
-  return readers;
+  return true;
 }

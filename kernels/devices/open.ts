@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Precision } from "../layers/precision.ts";
 import type { Device } from "./device.ts";
 import {
   DEVICE_NAMES,
@@ -30,6 +31,8 @@ export interface ResolveOptions {
   readonly announce?: ((line: string) => void) | undefined;
   /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
   readonly adapters?: readonly number[] | undefined;
+  /** In which type stages store, fp32 by default: fp16 rules out adapters that do not compute in it. */
+  readonly precision?: Precision | undefined;
   /** Whether several isolates of a process will open it, which rules some out for `auto`. */
   readonly isShared?: boolean | undefined;
 }
@@ -100,7 +103,7 @@ export async function resolveDevice(
  * workers: they take the choices one after the other, and then from the first again.
  *
  * @throws {RangeError} {@linkcode Error} as `resolveDevice`, and when adapters are asked for twice or
- * of a device that has none.
+ * of a device that has none, or do not compute in the precision.
  *
  * @example
  * ```ts
@@ -115,7 +118,8 @@ export async function resolveDevices(
   spec: string,
   options: ResolveOptions = {},
 ): Promise<readonly [DeviceChoice, ...DeviceChoice[]]> {
-  const { announce = () => {}, adapters, isShared = false } = options, read = readSpec(spec);
+  const { announce = () => {}, adapters, precision, isShared = false } = options;
+  const read = readSpec(spec);
   if (!read) {
     throw new RangeError(
       `Cannot open a device: its name must be ${DEVICE_SPECS.join(", ")}, received "${spec}"`,
@@ -127,7 +131,7 @@ export async function resolveDevices(
     );
   }
   const wanted = read.adapter === undefined ? adapters : [read.adapter];
-  const request = { announce, adapters: wanted, isAutomatic: read.name === "auto" };
+  const request = { announce, adapters: wanted, precision, isAutomatic: read.name === "auto" };
   const names = read.name !== "auto"
     ? [read.name]
     : AUTO.filter((name) => !isShared || !needsProcess(name));

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Precision } from "../layers/precision.ts";
 import type { Device } from "./device.ts";
 import { openNative } from "./native/native.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
@@ -49,6 +50,8 @@ export interface FindRequest {
   readonly announce: (line: string) => void;
   /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
   readonly adapters?: readonly number[] | undefined;
+  /** In which type stages store: fp16 rules out adapters that do not compute in it. */
+  readonly precision?: Precision | undefined;
   /** Whether `auto` asks. */
   readonly isAutomatic: boolean;
 }
@@ -152,10 +155,11 @@ async function findNative({ announce }: FindRequest): Promise<[{ library: string
 }
 
 /** Finds the adapters on which it computes; `auto` computes on no software. */
-async function findWebgpu({ announce, adapters, isAutomatic }: FindRequest) {
+async function findWebgpu({ announce, adapters, precision, isAutomatic }: FindRequest) {
   const found = await webgpuAdapters({ announce, isHardwareOnly: isAutomatic });
   if (isAutomatic && found.adapters.length + found.refused.length === 0) return [];
-  const library = await nativeLibraryPath(announce), chosen = chooseAdapters(found, adapters);
+  const library = await nativeLibraryPath(announce);
+  const chosen = chooseAdapters(found, adapters, precision);
   const software = chosen.find((one) => !isHardware(one));
   if (software) announce(`device webgpu computes on ${software.name}, which is software, no GPU`);
   return chosen.map((adapter) => ({ library, adapter }));

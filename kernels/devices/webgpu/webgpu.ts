@@ -13,11 +13,10 @@ import { type Binding, type BoundProgram, engineDevice } from "../engine/engine_
 import type { Handle } from "../onnx_runtime/function_table.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
 import type { Adapter } from "./adapters/adapter.ts";
-import { chooseAdapters, webgpuAdapters } from "./adapters/webgpu_adapters.ts";
+import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters/webgpu_adapters.ts";
 import type { GpuApi } from "./gpu_api.ts";
 import { enterGpu, leaveGpu } from "./gpu_context.ts";
 import { type GpuBlock, type GpuMemory, openGpuMemory } from "./gpu_memory.ts";
-import { computesHalf } from "./half_support.ts";
 import { type PreparedModel, prepareModel } from "./model/prepare_model.ts";
 
 /** Options of {@linkcode openWebgpu}. */
@@ -53,7 +52,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     // deno-lint-ignore require-await -- async, so that a refused model rejects and never throws
     async compile(bytes) {
       const model = prepareModel(bytes);
-      if (model.usesHalf && !computesHalf(gpu)) throw new Error(NO_HALF);
+      if (model.usesHalf) checkHalf("compile the model for webgpu", [adapter]);
       const session = gpu.createSession(model.bytes);
       return {
         bind: (inputs, outputs) => bind({ gpu, memory, session, model }, inputs, outputs),
@@ -66,9 +65,6 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     },
   });
 }
-
-const NO_HALF =
-  "Cannot compile the model for webgpu: the adapter must compute in FP16 (shader-f16) where a model stores it, received one that does not; use precision fp32, or another adapter";
 
 /** A compiled model and what it is bound with. */
 interface Compiled {

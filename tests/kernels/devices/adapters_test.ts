@@ -183,6 +183,24 @@ Deno.test("a run takes all GPUs, or the first of the others, or those that it na
   });
 });
 
+Deno.test("a run in FP16 takes the GPUs that compute in it, and refuses others by name", async () => {
+  const mixed = await look({
+    "/a": answer([gpu("a")], { hasF16: false }),
+    "/b": answer([gpu("b")], { hasF16: true }),
+  });
+  const names = (indices?: readonly number[]) =>
+    chooseAdapters(mixed, indices, "fp16").map(({ name }) => name);
+  assert.deepEqual(names(), ["b"]);
+  assert.deepEqual(names([1]), ["b"]);
+  assert.throws(() => names([1, 0]), {
+    message:
+      "Cannot use the webgpu device in fp16: adapters must compute in FP16 (shader-f16), received a without it; use precision fp32, or other adapters",
+  });
+  const none = await look({ "/a": answer([gpu("a")], { hasF16: false }) });
+  assert.throws(() => chooseAdapters(none, [], "fp16"), /received a without it/);
+  assert.deepEqual(chooseAdapters(none).map(({ name }) => name), ["a"]);
+});
+
 Deno.test("without an adapter it is said what to install, and what is there but does not serve", async () => {
   assert.throws(
     () => chooseAdapters({ adapters: [], refused: [] }),

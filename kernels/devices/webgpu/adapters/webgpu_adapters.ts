@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Precision } from "../../../layers/precision.ts";
 import { nativeLibraryPath } from "../../onnx_runtime/native_library.ts";
 import { type Adapter, isHardware } from "./adapter.ts";
 import { askProbe } from "./ask_probe.ts";
@@ -105,12 +106,37 @@ const INSTALL: Readonly<Record<string, string>> = {
  * The adapters on which a run computes when it asks for those with these numbers.
  *
  * @param indices none: all GPUs, or the first of the others where there is none.
- * @throws {Error} when there is no adapter.
+ * @param precision in which stages store: fp16 wants adapters that compute in it, and of all GPUs
+ * leaves out the others.
+ * @throws {Error} when there is no adapter, or one that is wanted does not compute in FP16.
  * @throws {RangeError} when there is none of a number.
  */
 export function chooseAdapters(
-  { adapters, refused }: FoundAdapters,
+  found: FoundAdapters,
   indices: readonly number[] = [],
+  precision: Precision = "fp32",
+): readonly [Adapter, ...Adapter[]] {
+  const chosen = byNumber(found, indices);
+  if (precision === "fp32") return chosen;
+  const halves = chosen.filter(({ hasF16 }) => hasF16);
+  checkHalf("use the webgpu device in fp16", indices.length === 0 && halves[0] ? halves : chosen);
+  return halves as [Adapter, ...Adapter[]];
+}
+
+/** Refuses adapters that do not compute in FP16. */
+export function checkHalf(what: string, adapters: readonly Adapter[]): void {
+  const wrong = adapters.filter(({ hasF16 }) => !hasF16).map(({ name }) => name);
+  if (wrong.length === 0) return;
+  throw new Error(
+    `Cannot ${what}: adapters must compute in FP16 (shader-f16), received ${
+      wrong.join(", ")
+    } without it; use precision fp32, or other adapters`,
+  );
+}
+
+function byNumber(
+  { adapters, refused }: FoundAdapters,
+  indices: readonly number[],
 ): readonly [Adapter, ...Adapter[]] {
   const [first] = adapters;
   if (!first) {

@@ -70,7 +70,7 @@ async function measure(name: DeviceName): Promise<Row[]> {
 
 /** Measures each device against itself. */
 export async function kernelsBench(): Promise<Row[]> {
-  const { names, missing } = await benchDevices();
+  const { names, missing } = await benchDevices(true);
   const rows = [...missing];
   for (const name of names) rows.push(...await measure(name));
   return rows;

@@ -16,7 +16,7 @@ const PEER = "jax-js, wasm";
 
 /** Measures the peer between Troupe's devices; where it cannot be had, its row says why. */
 export async function peersBench(): Promise<Row[]> {
-  const { names, missing } = await benchDevices();
+  const { names, missing } = await benchDevices(true);
   await using jax = await openJax("wasm", SMALL);
   const devices = await Promise.all(names.map((name) => openDevice(name)));
   const stages = await Promise.all(devices.map((device) => openBenchStage(device)));

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { openWebgpu, type Precision } from "../../kernels/mod.ts";
+import { type Adapter, openWebgpu, type Precision } from "../../kernels/mod.ts";
 import { firstLoss, openJax, type Peer } from "../peers/jax.ts";
 import type { Row } from "../support/row.ts";
 import { type BenchStage, openBenchStage } from "../support/stage.ts";
@@ -32,24 +32,28 @@ const nameOf = ({ config: { layers, hidden, seq, vocab } }: Workload) =>
   `GPT-2 ${layers}×${hidden}, ${seq} tokens, vocabulary ${vocab}`;
 
 /** Measures the largest model for which there are time and memory, in each precision. */
-export async function gptRows(hasF16: boolean, gflopPerSecond: number): Promise<Row[]> {
+export async function gptRows(adapter: Adapter, gflopPerSecond: number): Promise<Row[]> {
   const isShort = (one: Workload) => 1000 * gflopOf(one) / gflopPerSecond < LONGEST_MS;
   const workloads = WORKLOADS.filter((one, i) => isShort(one) || i === WORKLOADS.length - 1);
   const rows: Row[] = [];
   for (const precision of ["fp32", "fp16"] as const) {
-    if (precision === "fp16" && !hasF16) {
+    if (precision === "fp16" && !adapter.hasF16) {
       rows.push({ name: "GPT-2, fp16", unit: "tokens/s", note: "no shader-f16" });
-    } else rows.push(...await largest(workloads, precision));
+    } else rows.push(...await largest(adapter, workloads, precision));
   }
   return rows;
 }
 
 /** Rows of the first model that can be trained, and why those before it cannot. */
-async function largest(workloads: readonly Workload[], precision: Precision): Promise<Row[]> {
+async function largest(
+  adapter: Adapter,
+  workloads: readonly Workload[],
+  precision: Precision,
+): Promise<Row[]> {
   const rows: Row[] = [];
   for (const workload of workloads) {
     try {
-      return [...rows, ...await measure(workload, precision)];
+      return [...rows, ...await measure(adapter, workload, precision)];
     } catch (error) {
       const name = `${nameOf(workload)}, ${precision}`;
       rows.push({ name, unit: "tokens/s", note: (error as Error).message });
@@ -58,14 +62,18 @@ async function largest(workloads: readonly Workload[], precision: Precision): Pr
   return rows;
 }
 
-async function measure(workload: Workload, precision: Precision): Promise<Row[]> {
-  const device = await openWebgpu();
+async function measure(
+  adapter: Adapter,
+  workload: Workload,
+  precision: Precision,
+): Promise<Row[]> {
+  const device = await openWebgpu({ adapter });
   try {
     const stage = await openBenchStage(device, workload, precision);
     const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
     // The peer computes in FP32 alone.
     if (precision === "fp16") return await race(stage, workload, name);
-    await using jax = await openJax("webgpu", workload);
+    await using jax = await openJax("webgpu", workload, adapter.environment);
     const peerLoss = await firstLoss(jax);
     if (typeof peerLoss === "string") {
       return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { Adapter } from "../../kernels/mod.ts";
 import type { Row } from "../support/row.ts";
 import { spread } from "../support/timing.ts";
 
@@ -16,11 +17,11 @@ export type Limits =
   | { readonly problem: string };
 
 /** Runs the loop in a process of its own, on Deno's WebGPU: the library of the device takes no shaders. */
-export async function measureLimits(): Promise<Limits> {
+export async function measureLimits({ environment }: Adapter): Promise<Limits> {
   const program = new URL("./fma_loop.ts", import.meta.url).href;
   const { success, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "--quiet", "--no-prompt", "--no-lock", "--no-config", program],
-    env: { NO_COLOR: "1" },
+    env: { ...environment, NO_COLOR: "1" },
     stdin: "null",
     stdout: "piped",
     stderr: "piped",

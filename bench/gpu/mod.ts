@@ -15,15 +15,6 @@ import { productRows, type Products } from "./products.ts";
 import { spread } from "../support/timing.ts";
 import { transferRows } from "./transfers.ts";
 
-/** The adapter that is measured: the first GPU, else software in its place. */
-async function useAdapter(): Promise<Adapter> {
-  const { adapters: [adapter] } = await webgpuAdapters();
-  if (!adapter) throw new Error("this machine has no adapter: see `deno task troupe devices`");
-  // For this process and those that it starts: drivers are loaded when a device is opened.
-  for (const [name, value] of Object.entries(adapter.environment)) Deno.env.set(name, value);
-  return adapter;
-}
-
 /** What is measured, and the largest tensor that it takes. */
 const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row => ({
   name: `${name} (${kind}): largest buffer`,
@@ -33,19 +24,20 @@ const adapterRow = ({ name, kind, maxBufferBytes }: Adapter): Row => ({
 });
 
 /** Products and transfers, on a device that is closed before a model needs its memory. */
-async function smallParts(hasF16: boolean): Promise<Products> {
-  const limits = await measureLimits(), device = await openWebgpu();
+async function smallParts(adapter: Adapter): Promise<Products> {
+  const limits = await measureLimits(adapter), device = await openWebgpu({ adapter });
   try {
-    const { rows, gflopPerSecond } = await productRows(device, hasF16, limits);
+    const { rows, gflopPerSecond } = await productRows(device, adapter.hasF16, limits);
     return { rows: [...rows, ...await transferRows(device)], gflopPerSecond };
   } finally {
     device.close();
   }
 }
 
-/** Measures the first adapter. */
+/** Measures the first adapter: a GPU, else software in its place. */
 export async function gpuBench(): Promise<Row[]> {
-  const adapter = await useAdapter(), { hasF16 } = adapter;
-  const { rows, gflopPerSecond } = await smallParts(hasF16);
-  return [adapterRow(adapter), ...rows, ...await gptRows(hasF16, gflopPerSecond)];
+  const { adapters: [adapter] } = await webgpuAdapters();
+  if (!adapter) throw new Error("there is no adapter; `deno task troupe devices` says why");
+  const { rows, gflopPerSecond } = await smallParts(adapter);
+  return [adapterRow(adapter), ...rows, ...await gptRows(adapter, gflopPerSecond)];
 }

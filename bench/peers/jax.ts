@@ -47,8 +47,16 @@ function reasonIn(text: string): string {
   return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
 }
 
-/** Starts jax-js with the weights and the micro-batch of a workload. */
-export async function openJax(backend: "wasm" | "webgpu", workload: Workload): Promise<Peer> {
+/**
+ * Starts jax-js with the weights and the micro-batch of a workload.
+ *
+ * @param environment what makes a process use an adapter.
+ */
+export async function openJax(
+  backend: "wasm" | "webgpu",
+  workload: Workload,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<Peer> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-bench-" });
   await writeModel(folder, workload);
   const isolated = ["--quiet", "--no-lock", "--no-config", "--node-modules-dir=none"];
@@ -63,7 +71,7 @@ export async function openJax(backend: "wasm" | "webgpu", workload: Workload): P
       backend,
       folder,
     ],
-    env: { NO_COLOR: "1" },
+    env: { ...environment, NO_COLOR: "1" },
     stdin: "piped",
     stdout: "piped",
     stderr: "piped",

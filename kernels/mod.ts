@@ -38,6 +38,7 @@ export type { FlatState, HostState } from "./optimizer/flat_state.ts";
 export type { FlatPart, FlatRange, FlatTensor } from "./optimizer/flat_tensor.ts";
 export { openOptimizer, type Optimizer, type OptimizerMemory } from "./optimizer/optimizer.ts";
 export * from "./optimizer/optimizer_options.ts";
+export type { GradientSums, SumOptions } from "./optimizer/gradient_sums.ts";
 export {
   type Bucket,
   BUCKET_SIZE,

@@ -11,6 +11,7 @@ import {
   type ReduceMessage,
   type Reducer,
 } from "./all_reduce/mod.ts";
+import { sumsOf } from "./host_sums.ts";
 
 /** How gradients are added. */
 export interface ReduceOptions {
@@ -53,6 +54,7 @@ export interface SyncedCopy {
     Stage,
     | "buckets"
     | "rangeOf"
+    | "sums"
     | "readGradients"
     | "writeGradients"
     | "gradientSquares"
@@ -96,7 +98,8 @@ export function openCopySync(
     size,
     algorithm,
     dtype,
-    ...shared[stage] && { shared: shared[stage] },
+    shared: shared[stage],
+    sums: kernels.sums,
     chunks: chunks.map(({ first, end }) => {
       const { offset } = buckets[first]!, last = buckets[end - 1]!;
       return { offset, length: last.offset + last.length - offset };
@@ -139,11 +142,8 @@ export async function addTie(
   name: string,
   values: MessageArray,
 ): Promise<void> {
-  const { offset, length } = kernels.rangeOf(name);
-  const own = await kernels.readGradients(offset, length);
   // Both ends add the same two numbers, and a sum of two does not depend on their order.
-  for (let i = 0; i < length; i++) own[i]! += values[i]!;
-  kernels.writeGradients(offset, own);
+  await sumsOf(kernels).add(kernels.rangeOf(name).offset, [undefined, values]);
 }
 
 /** Sums of squares of a copy's gradients, each parameter once. */

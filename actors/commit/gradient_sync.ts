@@ -93,7 +93,7 @@ export function openGradientSync(
     },
     async receive(stage, rank, part) {
       const one = find(sync, stage, rank);
-      one.reducer.receive(part);
+      await one.reducer.receive(part);
       await takeSums(sync, one);
     },
     async receiveTie(stage, rank, name, values) {

@@ -19,6 +19,7 @@ export type StageKernels = Pick<
   | "drop"
   | "rangeOf"
   | "zeroGradients"
+  | "sums"
   | "checkGradients"
   | "gradientSquares"
   | "readGradients"

@@ -103,6 +103,7 @@ export class StandIn implements StageKernels {
   readonly isLast: boolean;
   readonly buckets: readonly Bucket[];
   readonly memory = NO_MEMORY;
+  readonly sums = undefined;
   readonly #layers: readonly Layer[];
   readonly #ranges: ReadonlyMap<string, FlatRange>;
   /** The weights of each version, of which one is the newest. */

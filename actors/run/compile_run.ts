@@ -18,6 +18,8 @@ import {
   type StageProgram,
 } from "../../kernels/mod.ts";
 import { parts, type Schedule } from "../../schedules/mod.ts";
+import { pipesOf } from "../pipeline/layout.ts";
+import { trainedTies } from "./engines/tied_parameters.ts";
 import { planWorkers, type WorkerMemory } from "./memory_plan.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
@@ -46,6 +48,7 @@ export type CompileOptions = Pick<
   | "bucketSize"
   | "optimizer"
   | "frozen"
+  | "replicas"
 >;
 
 /**
@@ -70,11 +73,13 @@ export function compileRun(
     ...frozen && { frozen },
   });
   const programs = cutIntoStages(model, schedule.stages);
+  const copies = pipesOf(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
     optimizer: options.optimizer ?? ADAMW_DEFAULTS,
     backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
     precision,
     offload: options.offload ?? false,
+    addends: copies * (trainedTies(model).length > 0 ? 2 : 1),
     ...bucketSize && { bucketSize },
     ...recomputeInterval && { recomputeInterval },
   };

@@ -6,6 +6,7 @@
 
 import type { Device } from "../devices/device.ts";
 import type { StageProgram } from "../compile/stage_program.ts";
+import { openGradientSums } from "../optimizer/gradient_sums.ts";
 import { openGradientNorms } from "../optimizer/gradient_norms.ts";
 import { openOptimizer } from "../optimizer/optimizer.ts";
 import { openFrozen } from "./frozen.ts";
@@ -34,11 +35,13 @@ export async function openStage(
   const frozen = openFrozen(device, resident.frozen, resident.precision);
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
   const norms = await openGradientNorms(device, store, resident.norms);
+  const sums = resident.sums && openGradientSums(device, store, resident.sums);
   const inFlight = openInFlight(device, layers, options, {
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   });
-  return new Stage({ device, layers, resident, frozen, optimizer, norms, inFlight, options });
+  const parts = { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options };
+  return new Stage(parts);
 }
 
 async function compileLayers(

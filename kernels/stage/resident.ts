@@ -10,6 +10,7 @@ import { type NamedProgram, parametersOf, precisionOf } from "../compile/stage_p
 import { allocateNorms, type NormMemory } from "../optimizer/gradient_norms.ts";
 import { allocateOptimizer, type OptimizerMemory } from "../optimizer/optimizer.ts";
 import { MOMENTS } from "../optimizer/optimizer_options.ts";
+import { allocateSums, type SumMemory } from "../optimizer/gradient_sums.ts";
 import { createParameters, type ParameterStore } from "../optimizer/parameters.ts";
 import type { StageOptions } from "./stage_options.ts";
 
@@ -21,6 +22,8 @@ export interface Resident {
   readonly frozen: readonly { readonly name: string; readonly shape: readonly number[] }[];
   readonly optimizer: OptimizerMemory;
   readonly norms: NormMemory;
+  /** What adding gradients takes, where they are added on the device. */
+  readonly sums: SumMemory | undefined;
   readonly lossScale: Tensor;
 }
 
@@ -28,7 +31,7 @@ export interface Resident {
 export function allocateResident(
   device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
   layers: readonly NamedProgram[],
-  { optimizer, bucketSize, offload = false, versions = 1 }: StageOptions,
+  { optimizer, bucketSize, offload = false, versions = 1, ...adding }: StageOptions,
 ): Resident {
   const precision = precisionOf(layers), parameters = parametersOf(layers);
   const store = createParameters(device, parameters.filter(({ frozen }) => !frozen), {
@@ -44,6 +47,7 @@ export function allocateResident(
     frozen: parameters.filter(({ frozen }) => frozen),
     optimizer: allocateOptimizer(device, store, optimizer),
     norms: allocateNorms(device, store),
+    sums: allocateSums(device, store, adding),
     lossScale: device.alloc("f32", []),
   };
 }

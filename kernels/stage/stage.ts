@@ -9,6 +9,7 @@
 import type { Device, MessageArray, Run } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
 import type { GradientNorms } from "../optimizer/gradient_norms.ts";
+import type { GradientSums } from "../optimizer/gradient_sums.ts";
 import type { Optimizer } from "../optimizer/optimizer.ts";
 import { readFlat, writeFlat, zeroFlat } from "../optimizer/flat_tensor.ts";
 import type { Bucket } from "../optimizer/parameters.ts";
@@ -43,12 +44,15 @@ export interface StageParts {
   readonly frozen: FrozenWeights;
   readonly optimizer: Optimizer;
   readonly norms: GradientNorms;
+  readonly sums: GradientSums | undefined;
   readonly inFlight: InFlight;
   readonly options: StageOptions;
 }
 
 /** A stage on a device. Made by {@linkcode openStage}; calls must be awaited one after the other. */
 export class Stage {
+  /** What adds gradients on the device; undefined where their memory is the host's, which adds. */
+  readonly sums: GradientSums | undefined;
   readonly #device: Device;
   readonly #layers: readonly StageLayer[];
   readonly #resident: Resident;
@@ -62,13 +66,14 @@ export class Stage {
 
   /** Use {@linkcode openStage}. */
   constructor(
-    { device, layers, resident, frozen, optimizer, norms, inFlight, options }: StageParts,
+    { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options }: StageParts,
   ) {
     this.#device = device;
     this.#layers = layers;
     this.#resident = resident;
     this.#optimizer = optimizer;
     this.#norms = norms;
+    this.sums = sums;
     this.#inFlight = inFlight;
     const { store } = resident;
     this.#state = { device, store, frozen, optimizer: options.optimizer.kind };

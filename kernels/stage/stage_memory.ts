@@ -45,7 +45,7 @@ export interface DeviceBytes {
   readonly moments: number;
   /** Activations and gradients between layers: those of each slot, and what slots share. */
   readonly activations: number;
-  /** The optimizer's bucket: visiting states, and widened gradients. */
+  /** What visits: offloaded states and widened gradients of a bucket, gradients that are added. */
   readonly buckets: number;
   /** Scalars, and a number or two for each parameter. */
   readonly other: number;
@@ -64,7 +64,7 @@ const bytesOf = (tensors: Iterable<Tensor>) =>
 
 /** The bytes of what a stage holds, and of its activations. */
 export function countMemory(resident: Resident, activations: number): StageMemory {
-  const { precision, store, optimizer: { scalars, visitors, gradient }, norms } = resident;
+  const { precision, store, optimizer: { scalars, visitors, gradient }, norms, sums } = resident;
   const frozen = resident.frozen.reduce((sum, { shape }) => sum + elementCount(shape), 0);
   const masters = store.master ? [store.master] : [];
   const onDevice = (states: readonly FlatState[]) =>
@@ -78,7 +78,11 @@ export function countMemory(resident: Resident, activations: number): StageMemor
       master: onDevice(masters),
       moments: onDevice(store.moments),
       activations,
-      buckets: bytesOf([...visitors, ...gradient ? [gradient] : []]),
+      buckets: bytesOf([
+        ...visitors,
+        ...gradient ? [gradient] : [],
+        ...sums ? [sums.term, ...tensorsOf(sums.sums ? [sums.sums] : [])] : [],
+      ]),
       other: bytesOf([
         ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
         ...norms.sums.all,

@@ -12,12 +12,13 @@ import {
   type StageProgram,
 } from "../compile/stage_program.ts";
 import type { OptimizerOptions } from "../optimizer/optimizer_options.ts";
+import type { SumOptions } from "../optimizer/gradient_sums.ts";
 import { flatLength } from "../optimizer/parameters.ts";
 import type { ActivationOptions } from "./activations.ts";
 import { checkInterval } from "./recompute_interval.ts";
 
 /** Options of {@linkcode openStage}. */
-export interface StageOptions extends ActivationOptions {
+export interface StageOptions extends ActivationOptions, SumOptions {
   /** Which optimizer, with its settings. */
   readonly optimizer: OptimizerOptions;
   /**

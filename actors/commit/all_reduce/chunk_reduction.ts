@@ -4,18 +4,25 @@
  * [Note: one order of sums] What has arrived waits until the plan takes it. A sum of several ranks
  * waits for all of them and is then added in copy order, never in the order of arrival.
  *
- * [Note: all or nothing] The gradients are read once, at the start, and written once, at the end.
- * Until then they are as the backward left them, so a step that is given up leaves no half sums.
- *
  * @module
  */
 
+import type { Values } from "../host_sums.ts";
+import {
+  ARRAYS,
+  type ChunkOptions,
+  type ChunkValues,
+  deviceValues,
+  hostValues,
+  rowOf,
+} from "./chunk_values.ts";
 import { directPlan } from "./direct.ts";
 import { chooseFast } from "./fast.ts";
 import { rabenseifnerPlan } from "./rabenseifner.ts";
 import type { Exchange, ReducePlan, SliceRange } from "./reduce_plan.ts";
 import type { GradientArray, ReduceAlgorithm, ReduceMessage, ReducerOptions } from "./reducer.ts";
 import { ringPlan } from "./ring.ts";
+import { sliceBorder } from "./slice_border.ts";
 
 const PLANS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => ReducePlan>> = {
   direct: directPlan,
@@ -23,29 +30,14 @@ const PLANS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => Re
   rabenseifner: rabenseifnerPlan,
 };
 
-/** The arrays of each type of gradients. */
-export const ARRAYS = { f32: Float32Array, f16: Float16Array } as const;
-
-/** Values that may lie in shared memory. */
-type Values = Float32Array | Float16Array;
-
 /** What a message says, in words; no two messages of a chunk say the same to a rank. */
 function title({ phase, from, slice }: Pick<ReduceMessage, "phase" | "from" | "slice">): string {
   return `${phase} of slice ${slice} from rank ${from}`;
 }
 
-/** Adds arrays of one length left to right in f32; `into`, which may be one of them, rounds once. */
-function addLeftToRight(into: Values, [first, ...rest]: readonly Values[]): void {
-  const sums = new Float32Array(first!);
-  for (const values of rest) {
-    for (let i = 0; i < sums.length; i++) sums[i]! += values[i]!;
-  }
-  into.set(sums);
-}
-
 /** The state of one chunk in one rank. */
 export class ChunkReduction {
-  readonly #options: ReducerOptions;
+  readonly #options: ChunkOptions;
   readonly #chunk: number;
   readonly #plan: ReducePlan;
   /** The title of every message that comes, with how many values it is about. */
@@ -57,11 +49,13 @@ export class ChunkReduction {
   #isComplete = false;
   /** Exchanges of the plan that are done. */
   #done = 0;
+  /** Whether a device is at one of them. */
+  #isBusy = false;
   /** What this rank holds of the whole chunk, from the start to the end. */
-  #values: Values | undefined;
+  #values: ChunkValues | undefined;
 
   constructor(options: ReducerOptions, chunk: number) {
-    this.#options = options;
+    this.#options = { ...options, chunk: options.chunks[chunk]! };
     this.#chunk = chunk;
     const { algorithm, rank, size, dtype } = options;
     const bytes = options.chunks[chunk]!.length * ARRAYS[dtype].BYTES_PER_ELEMENT;
@@ -78,7 +72,7 @@ export class ChunkReduction {
     return this.#isComplete;
   }
 
-  /** Reads this rank's gradients and sends what others wait for. */
+  /** Takes this rank's gradients and sends what others wait for. */
   async start(): Promise<void> {
     if (this.#isStarted) {
       throw new RangeError(
@@ -86,18 +80,18 @@ export class ChunkReduction {
       );
     }
     this.#isStarted = true;
-    const { chunks, rank, size, shared } = this.#options;
+    const { chunk: { offset, length }, size, sums } = this.#options;
     if (size === 1) return this.#complete();
-    const { offset, length } = chunks[this.#chunk]!;
-    const own = await this.#options.read(offset, length);
-    this.#checkValues("what is read", own, length);
-    this.#values = shared ? this.#row(shared, rank) : own;
-    if (shared) this.#values.set(own);
-    this.#advance();
+    if (sums) this.#values = deviceValues(this.#options);
+    else {
+      const own = await this.#options.read(offset, length);
+      this.#values = hostValues(this.#options, this.#checkValues("what is read", own, length));
+    }
+    await this.#advance();
   }
 
-  /** Keeps a message, and does all that it makes possible. */
-  receive(message: ReduceMessage): void {
+  /** Keeps a message, and does all that it makes possible: at once, unless a device adds. */
+  receive(message: ReduceMessage): Promise<void> | void {
     const { values } = message, key = title(message), length = this.#due.get(key);
     if (length === undefined) {
       throw this.#error(`a message must be one that rank ${this.#options.rank} waits for`, key);
@@ -108,55 +102,66 @@ export class ChunkReduction {
       throw this.#error(`${key} must leave its values in shared memory`, `${values.length} values`);
     }
     this.#arrived.add(key);
-    this.#advance();
+    return this.#advance();
   }
 
-  #advance(): void {
+  #advance(): Promise<void> | void {
     const values = this.#values, { exchanges } = this.#plan;
-    if (!values) return;
-    for (; this.#done < exchanges.length; this.#done++) {
+    if (!values || this.#isBusy) return;
+    while (this.#done < exchanges.length) {
       const exchange = exchanges[this.#done]!;
-      if (exchange.kind === "send") this.#send(exchange, exchange.to, values);
-      else if (exchange.from.every((from) => this.#arrived.has(this.#title(exchange, from)))) {
-        this.#take(exchange, exchange.kind, exchange.from, values);
-      } else return;
+      const work = exchange.kind === "send"
+        ? this.#send(exchange, exchange.to, values)
+        : this.#hasArrived(exchange, exchange.from)
+        ? this.#take(exchange, exchange.kind, exchange.from, values)
+        : "waits";
+      if (work === "waits") return;
+      this.#done++;
+      if (work) return this.#advanceAfter(work);
     }
     this.#values = undefined;
-    const { chunks, shared } = this.#options, { offset } = chunks[this.#chunk]!;
-    this.#options.write(offset, shared ? values.slice() : values as GradientArray);
+    values.end();
     this.#complete();
   }
 
-  #send(exchange: Exchange, to: number, values: Values): void {
-    const { rank, shared } = this.#options;
-    const message = {
-      chunk: this.#chunk,
-      phase: exchange.phase,
-      from: rank,
-      slice: exchange.first,
-    };
-    if (shared) return this.#options.send(to, message);
-    this.#options.send(to, { ...message, values: values.slice(...this.#elements(exchange)) });
+  async #advanceAfter(work: Promise<void>): Promise<void> {
+    this.#isBusy = true;
+    await work;
+    this.#isBusy = false;
+    await this.#advance();
+  }
+
+  #hasArrived(exchange: Exchange, from: readonly number[]): boolean {
+    return from.every((rank) => this.#arrived.has(this.#title(exchange, rank)));
+  }
+
+  #send(exchange: Exchange, to: number, values: ChunkValues): Promise<void> | void {
+    const { rank, send } = this.#options, { phase, first, end } = exchange;
+    const next = this.#plan.exchanges[this.#done + 1];
+    const isNext = next?.kind === "send" && next.first === first && next.end === end;
+    const message = { chunk: this.#chunk, phase, from: rank, slice: first };
+    const taken = values.take(...this.#elements(exchange), isNext);
+    if (taken instanceof Promise) return taken.then((own) => send(to, { ...message, values: own }));
+    send(to, taken ? { ...message, values: taken } : message);
   }
 
   #take(
     exchange: Exchange,
     kind: "sum" | "copy",
     from: readonly number[],
-    values: Values,
-  ): void {
-    const { rank } = this.#options;
-    const own = values.subarray(...this.#elements(exchange));
-    if (kind === "copy") return own.set(this.#takeFrom(exchange, from[0]!));
+    values: ChunkValues,
+  ): Promise<void> | void {
+    const { rank } = this.#options, [start, end] = this.#elements(exchange);
+    if (kind === "copy") return values.set(start, this.#takeFrom(exchange, from[0]!));
     const copies = [...from, rank].sort((a, b) => a - b);
-    const terms = copies.map((copy) => copy === rank ? own : this.#takeFrom(exchange, copy));
-    addLeftToRight(own, terms);
+    const terms = copies.map((copy) => copy === rank ? undefined : this.#takeFrom(exchange, copy));
+    return values.add(start, end, terms);
   }
 
   /** What a rank said about a range. */
   #takeFrom(exchange: Exchange, from: number): Values {
     const { shared } = this.#options, key = this.#title(exchange, from);
-    if (shared) return this.#row(shared, from).subarray(...this.#elements(exchange));
+    if (shared) return rowOf(this.#options, shared, from).subarray(...this.#elements(exchange));
     const values = this.#inbox.get(key)!;
     this.#inbox.delete(key);
     return values;
@@ -173,23 +178,9 @@ export class ChunkReduction {
 
   /** Where a range of slices begins and ends in the chunk. */
   #elements({ first, end }: SliceRange): [start: number, end: number] {
-    const { length } = this.#options.chunks[this.#chunk]!, { slices } = this.#plan;
-    return [Math.floor(first * length / slices), Math.floor(end * length / slices)];
-  }
-
-  /**
-   * The chunk in a rank's row of the shared memory.
-   *
-   * [Note: who touches what] Until the message `gather` of rank j, slice j of every row is read by
-   * rank j alone, so rank j may put the sum where its own gradients were, and every other rank may
-   * take it over into its own row afterwards. The messages order the accesses.
-   */
-  #row(shared: SharedArrayBuffer, rank: number): Values {
-    const { chunks, size, dtype } = this.#options, { offset, length } = chunks[this.#chunk]!;
-    const start = rank * shared.byteLength / size + offset * ARRAYS[dtype].BYTES_PER_ELEMENT;
-    return dtype === "f32"
-      ? new Float32Array(shared, start, length)
-      : new Float16Array(shared, start, length);
+    const { chunk, sums } = this.#options, { slices } = this.#plan;
+    const border = (slice: number) => sliceBorder(slice, slices, chunk, this.#chunk, sums?.borders);
+    return [border(first), border(end)];
   }
 
   #checkValues(what: string, values: GradientArray | undefined, length: number): GradientArray {

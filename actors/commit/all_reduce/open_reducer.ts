@@ -4,7 +4,8 @@
  * @module
  */
 
-import { ARRAYS, ChunkReduction } from "./chunk_reduction.ts";
+import { ChunkReduction } from "./chunk_reduction.ts";
+import { ARRAYS } from "./chunk_values.ts";
 import type { Reducer, ReducerOptions } from "./reducer.ts";
 
 /**
@@ -58,7 +59,9 @@ export function openReducer(options: ReducerOptions): Reducer {
   };
 }
 
-function checkOptions({ rank, size, chunks, algorithm, dtype, shared }: ReducerOptions): void {
+function checkOptions(
+  { rank, size, chunks, algorithm, dtype, shared, sums }: ReducerOptions,
+): void {
   const refuse = (rule: string, received: unknown) => {
     throw new RangeError(`Cannot open a reducer: ${rule}, received ${received}`);
   };
@@ -76,7 +79,13 @@ function checkOptions({ rank, size, chunks, algorithm, dtype, shared }: ReducerO
     }
     end = Math.max(end, offset + length);
   }
+  const isCut = (at: number) => !sums || sums.borders.includes(at);
+  for (const { offset, length } of chunks) {
+    if (isCut(offset) && isCut(offset + length)) continue;
+    refuse("a chunk that a device adds must be whole parameters", `${offset} and ${length}`);
+  }
   if (!shared) return;
+  if (sums) refuse("memory must not be shared where a device adds", "both");
   if (algorithm !== "direct") {
     refuse("the algorithm must be direct where memory is shared", algorithm);
   }

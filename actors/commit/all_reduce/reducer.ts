@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { GradientSums } from "../../../kernels/mod.ts";
+
 /** Gradients as they travel: an array with a buffer of its own, so that it can be transferred. */
 export type GradientArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;
 
@@ -64,9 +66,17 @@ export interface ReducerOptions {
    * its row, so no rank may start the next step before all are done with this one.
    */
   readonly shared?: SharedArrayBuffer | undefined;
+  /**
+   * What adds where the gradients lie, on a device with memory of its own. Default: the host adds.
+   * Slices then begin and end at its borders, as every chunk must.
+   */
+  readonly sums?: Pick<GradientSums, "borders" | "add"> | undefined;
   /** This copy's gradients of a range, in an array that nobody else holds. */
   read(offset: number, length: number): Promise<GradientArray>;
-  /** Puts the sums of a whole chunk back. Called once for each chunk, with an array to keep. */
+  /**
+   * Puts the sums of a whole chunk back, once for each chunk, with an array to keep; where a device
+   * adds, those that other ranks have made.
+   */
   write(offset: number, values: GradientArray): void;
   /**
    * Sends to another rank, FIFO for each pair of ranks. The buffer of the values may be transferred.
@@ -89,12 +99,13 @@ export interface Reducer {
    */
   start(chunk: number): Promise<void>;
   /**
-   * A message of another rank has come. What comes before its chunk has started here is kept.
+   * A message of another rank has come. What comes before its chunk has started here is kept. Where
+   * a device adds, the next call must wait for what this one returns.
    *
    * @throws {RangeError} when no such message is due, it came before or has another length.
    * @throws {TypeError} when its values are of another type.
    */
-  receive(message: ReduceMessage): void;
+  receive(message: ReduceMessage): Promise<void> | void;
   /** Whether the sums of a chunk have been written. */
   isComplete(chunk: number): boolean;
 }

@@ -8,13 +8,9 @@
  * @module
  */
 
-import {
-  type MessageArray,
-  type ModelProgram,
-  openDevice,
-  withAliases,
-} from "../../../kernels/mod.ts";
+import { openDevice, withAliases } from "../../../kernels/mod.ts";
 import { clipFactor } from "../../commit/gradient_norm.ts";
+import { sumsOf } from "../../commit/host_sums.ts";
 import { areFinite } from "../../commit/non_finite.ts";
 import { pipesOf } from "../../pipeline/layout.ts";
 import type { StepRequest } from "../../pipeline/step.ts";
@@ -29,10 +25,11 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
-  const stage = { ...options.stage, backward: "whole" as const };
+  const pipes = pipesOf(options.schedule), ties = trainedTies(model);
+  const collects = pipes * options.replicas > 1;
+  const stage = { ...options.stage, backward: "whole" as const, collects };
   const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves);
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
-  const pipes = pipesOf(options.schedule), ties = trainedTies(model);
   return {
     async step(request) {
       kernels.zeroGradients();
@@ -48,7 +45,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
       if (!isSafe || !areFinite(losses, [])) {
         return { ...outcome, updates: [], isCommitted: false };
       }
-      await addTies(whole, ties);
+      for (const names of ties) await sumsOf(kernels).tie(names);
       const squares = await kernels.gradientSquares();
       for (const [, alias] of model.ties) squares.delete(alias);
       const { update, learningRate, lossScale } = request;
@@ -81,9 +78,7 @@ async function sumGradients(
 ): Promise<{ losses: Float32Array[]; isSafe: boolean }> {
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
   const copyCount = shares.length * pipes, addends = copyCount * (isTied ? 2 : 1);
-  const losses: Float32Array[] = [];
-  const length = kernels.buckets.reduce((sum, bucket) => sum + bucket.length, 0);
-  const sum = new Float32Array(length);
+  const losses: Float32Array[] = [], sums = sumsOf(kernels);
   let isSafe = true;
   for (const [replica, { first, pipeOf }] of shares.entries()) {
     for (let pipe = 0; pipe < pipes; pipe++) {
@@ -96,28 +91,10 @@ async function sumGradients(
       }
       isSafe &&= await kernels.checkGradients(addends);
       if (copyCount === 1) continue;
-      const gradients = await kernels.readGradients(0, length);
-      kernels.zeroGradients();
       const rank = replica * pipes + pipe;
-      for (let i = 0; i < length; i++) {
-        sum[i] = rank === 0 ? gradients[i]! : sum[i]! + gradients[i]!;
-      }
-      if (rank < copyCount - 1) continue;
-      gradients.set(sum);
-      kernels.writeGradients(0, gradients);
+      await sums.collect(rank, copyCount);
+      if (rank < copyCount - 1) kernels.zeroGradients();
     }
   }
   return { losses, isSafe };
-}
-
-/** Gives both parameters of each tie the sum of their gradients. */
-async function addTies({ kernels }: OpenCopy, ties: ModelProgram["ties"]): Promise<void> {
-  for (const names of ties) {
-    const ranges = names.map((name) => kernels.rangeOf(name));
-    const [sum, other] = await Promise.all(
-      ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
-    ) as [MessageArray, MessageArray];
-    for (let i = 0; i < sum.length; i++) sum[i]! += other[i]!;
-    for (const { offset } of ranges) kernels.writeGradients(offset, sum);
-  }
 }

@@ -4,7 +4,13 @@
  * @module
  */
 
-import { cutIntoStages, flatLength, type StageProgram, withAliases } from "../../../kernels/mod.ts";
+import {
+  cutIntoStages,
+  flatLength,
+  hasFreeViews,
+  type StageProgram,
+  withAliases,
+} from "../../../kernels/mod.ts";
 import { pipelineWorkers } from "../../../schedules/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
@@ -60,8 +66,8 @@ export function workerInits(
 }
 
 /**
- * Memory in which workers add their gradients, where all of them see it. Over an emulated link gradients travel,
- * and so they do where messages must tell all that happened.
+ * Memory in which workers add their gradients, where all of them see it and it is the host that adds.
+ * Over an emulated link gradients travel, and so they do where messages must tell all that happened.
  */
 function sharedRows(
   options: EngineOptions,
@@ -69,8 +75,9 @@ function sharedRows(
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const { reduce, link, observer, system, stage } = options;
+  const { reduce, link, observer, system, stage, device } = options;
   const isShared = reduce === "deterministic" && !link && copies > 1 && !observer && !system &&
+    hasFreeViews(device.name) &&
     transportTo(isolate, options)?.sharesMemory !== false;
   const elementBytes = stage.precision === "fp16" ? 2 : 4;
   return programs.map((program) => {

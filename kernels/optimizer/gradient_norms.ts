@@ -37,26 +37,25 @@ export interface NormMemory {
   readonly sums: Scalars;
   /** The largest square in each piece of FP16 gradients. */
   readonly tops?: Scalars;
+  /** The number of each piece, where views are not free: a run then writes all numbers. */
+  readonly indices?: readonly Tensor[];
 }
 
 /** Numbers that are written one by one and read together. */
 export interface Scalars {
-  /** One for each number. */
+  /** What each run writes: its number, or all of them where views are not free. */
   readonly each: readonly Tensor[];
-  /** The tensors in which they lie. */
-  readonly all: readonly Tensor[];
+  /** All of them. */
+  readonly all: Tensor;
 }
 
 function allocateScalars(
   device: Pick<Device, "alloc" | "view" | "hasFreeViews">,
   count: number,
 ): Scalars {
-  if (!device.hasFreeViews) {
-    const each = Array.from({ length: count }, () => device.alloc("f32", []));
-    return { each, all: each };
-  }
   const all = device.alloc("f32", [count]);
-  return { each: Array.from({ length: count }, (_, i) => device.view(all, i, [])), all: [all] };
+  const each = (i: number) => device.hasFreeViews ? device.view(all, i, []) : all;
+  return { each: Array.from({ length: count }, (_, i) => each(i)), all };
 }
 
 /**
@@ -79,21 +78,41 @@ export function allocateNorms(
     return parts;
   });
   const each = () => allocateScalars(device, pieces.length);
-  return { pieces, sums: each(), ...isHalf && { tops: each() } };
+  return {
+    pieces,
+    sums: each(),
+    ...isHalf && { tops: each() },
+    ...!device.hasFreeViews && { indices: pieces.map(() => device.alloc("i32", [])) },
+  };
 }
 
 /**
  * One pass over a piece. The sum of squares is not finite if an element is not; a maximum may
  * overlook one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
+ *
+ * [Note: numbers side by side] Where views are not free a run cannot write to a place among the
+ * numbers of all pieces. It writes them all, in place: its own, and the others as they are. So the
+ * host reads them at once, where a read for each would cost as much as the runs.
+ *
+ * @param count the numbers of all pieces, where a run writes them all.
  */
-function pieceModel(length: number, dtype: "f32" | "f16"): Uint8Array {
+function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefined): Uint8Array {
   const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
-  const outputs: Port[] = [{ name: "sum", value: g.sumOfSquares(wide) }];
+  const numbers = new Map([["sum", g.sumOfSquares(wide)]]);
   if (dtype === "f16") {
     const [top] = g.node("ReduceMax", [g.mul(wide, wide)], [[]], { keepdims: 0 });
-    outputs.push({ name: "top", value: top! });
+    numbers.set("top", top!);
   }
-  return encodeModel(g, [{ name: "d", value: d }], outputs);
+  const outputs = [...numbers].map(([name, value]): Port => ({ name, value }));
+  if (count === undefined) return encodeModel(g, [{ name: "d", value: d }], outputs);
+  const index = g.input("index", [], "i32"), shape = [count];
+  const places = g.constant(Int32Array.from({ length: count }, (_, i) => i), shape, "i32");
+  const [isOwn] = g.node("Equal", [places, index], [{ shape, dtype: "bool" }]);
+  const all = outputs.map(({ name, value }): Port => {
+    const others = g.input(`${name}s`, shape);
+    return { name, value: g.where(isOwn!, value, others) };
+  });
+  return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), all);
 }
 
 /**
@@ -122,24 +141,25 @@ export async function openGradientNorms(
   store: ParameterStore,
   memory: NormMemory = allocateNorms(device, store),
 ): Promise<GradientNorms> {
-  const { pieces, sums, tops } = memory;
+  const { pieces, sums, tops, indices } = memory, count = indices?.length;
   const lengths = [...new Set(pieces.map(({ length }) => length))];
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
-      return [length, await device.compile(pieceModel(length, tops ? "f16" : "f32"))] as const;
+      return [
+        length,
+        await device.compile(pieceModel(length, tops ? "f16" : "f32", count)),
+      ] as const;
     })),
   );
-  const runs = pieces.map(({ gradient, length }, i) =>
-    kernels.get(length)!.bind({ d: gradient }, {
+  const runs = pieces.map(({ gradient, length }, i) => {
+    const others = indices && { index: indices[i]!, sums: sums.all, ...tops && { tops: tops.all } };
+    return kernels.get(length)!.bind({ d: gradient, ...others }, {
       sum: sums.each[i]!,
       ...tops && { top: tops.each[i]! },
-    })
-  );
-  const read = async ({ all }: Scalars) => {
-    const found: number[] = [];
-    for (const tensor of all) found.push(...await device.read<Float32Array>(tensor));
-    return found;
-  };
+    });
+  });
+  for (const [i, index] of indices?.entries() ?? []) device.write(index, Int32Array.of(i));
+  const read = ({ all }: Scalars) => device.read<Float32Array>(all);
   const compute = async () => {
     for (const run of runs) await run();
     return await read(sums);

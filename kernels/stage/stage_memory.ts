@@ -85,8 +85,9 @@ export function countMemory(resident: Resident, activations: number): StageMemor
       ]),
       other: bytesOf([
         ...[...scalars.values()].flatMap((tensors) => Object.values(tensors)),
-        ...norms.sums.all,
-        ...norms.tops?.all ?? [],
+        norms.sums.all,
+        ...norms.tops ? [norms.tops.all] : [],
+        ...norms.indices ?? [],
         resident.lossScale,
       ]),
     },

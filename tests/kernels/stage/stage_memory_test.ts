@@ -22,6 +22,7 @@ import {
   type StageOptions,
   totalBytes,
 } from "../../../kernels/mod.ts";
+import { ownMemory } from "../own_memory.ts";
 import { backward, drawTokens, forward, openStages } from "./stage_runs.ts";
 
 const CONFIG = { layers: 2, hidden: 32, heads: 2, seq: 8, vocab: 64 };
@@ -71,6 +72,30 @@ for (const precision of PRECISIONS) {
     });
   }
 }
+
+Deno.test("every byte is planned on a device with memory of its own, with what it adds", async () => {
+  const ways: readonly Partial<StageOptions>[] = [
+    {},
+    { addends: 2 },
+    { addends: 3 },
+    { addends: 2, collects: true, offload: true },
+  ];
+  for (const precision of PRECISIONS) {
+    for (const way of ways) {
+      const device = ownMemory(await openReference()), model = compile(precision);
+      const options = { optimizer: ADAMW_DEFAULTS, ...way };
+      const stages = await openStages(device, model, 2, options);
+      const planned = cutIntoStages(model, 2).map((program) =>
+        planMemory(program, { backward: "whole", ...options, slots: 2, hasFreeViews: false })
+      );
+      await run(stages, ["B"]);
+      assert.deepEqual(stages.map(({ memory }) => memory), planned, JSON.stringify(way));
+      const total = planned.reduce((sum, memory) => sum + totalBytes(memory.device), 0);
+      assert.equal(device.allocatedBytes, total, JSON.stringify(way));
+      device.close();
+    }
+  }
+});
 
 /** Bytes of parameters and optimizer for each trained number, and for each element of a bucket. */
 const FORMULAS = {

@@ -1,0 +1,24 @@
+/**
+ * A device with memory of its own, for tests in any isolate: it computes as another device does, its
+ * views are not free, and it refuses those at an offset, which would go by way of the host.
+ *
+ * @module
+ */
+
+import type { Device } from "../../kernels/mod.ts";
+
+/** Makes such a device of another one, whose `copied` counts what goes in and out. */
+export function ownMemory(device: Device): Device {
+  const view: Device["view"] = (tensor, offset, shape) => {
+    if (offset === 0) return device.view(tensor, 0, shape);
+    throw new Error(`Cannot view the tensor [${tensor.shape}] at ${offset}: that is not free`);
+  };
+  return new Proxy(device, {
+    get(target, key) {
+      if (key === "hasFreeViews") return false;
+      if (key === "view") return view;
+      const value = Reflect.get(target, key, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+}

@@ -44,6 +44,7 @@ const WAYS: Readonly<Record<string, Way>> = {
   },
   "gpt, tied": { model: () => gpt2({ ...GPT, tie: true }, 2) },
   "gpt, SGD": { options: { optimizer: SGD } },
+  "gpt, copies that are added": { options: { addends: 3, collects: true } },
   mlp: { model: () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4) },
   "mlp, split backward": {
     model: () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4),
@@ -83,11 +84,12 @@ export async function trainedModels(
     for (const [what, { model, recompute = "none", options }] of Object.entries(WAYS)) {
       const program = compileModel(model?.() ?? gpt2(GPT, 2), recompute, { precision });
       const [whole] = cutIntoStages(program, 1);
-      await openStage(recording(device, models, `${precision} ${what}`), whole!, {
+      const stage = await openStage(recording(device, models, `${precision} ${what}`), whole!, {
         optimizer: ADAMW_DEFAULTS,
         backward: "whole",
         ...options,
       });
+      for (const rank of [0, 1, 2]) await stage.sums?.collect(rank, 3);
     }
   }
   device.close();

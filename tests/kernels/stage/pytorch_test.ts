@@ -1,4 +1,7 @@
 import { ISOLATE_DEVICES } from "../../devices.ts";
-import { testPytorch } from "./pytorch.ts";
+import { testPytorch, testRecomputation } from "./pytorch.ts";
 
-for (const name of ISOLATE_DEVICES) testPytorch(name);
+for (const name of ISOLATE_DEVICES) {
+  testPytorch(name);
+  testRecomputation(name);
+}

@@ -46,9 +46,9 @@ async function openBenchEngine(
     optimizer: ADAMW_DEFAULTS,
   });
   // As in a worker: what is compared is the runtime, not on which thread kernels run.
-  const blocking = { ...prepared.device, isBlocking: true };
+  const blocking = { ...prepared.devices[0], isBlocking: true };
   const engine = runtime === "serial"
-    ? await openSerial({ ...prepared, device: blocking })
+    ? await openSerial({ ...prepared, devices: [blocking] })
     : await openPipeline(prepared, "worker");
   let step = 0;
   return {

@@ -7,6 +7,7 @@
 
 export { type CommandContext, runCommand } from "./command.ts";
 export { completionCommand } from "./commands/completion.ts";
+export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
 export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";

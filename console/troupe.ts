@@ -9,6 +9,7 @@ import { didYouMean } from "../actors/run/options/did_you_mean.ts";
 import { formatTable } from "../schedules/pictures/table.ts";
 import type { CommandContext } from "./command.ts";
 import { COMPLETION_SYNTAX, completionCommand } from "./commands/completion.ts";
+import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
@@ -37,6 +38,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },
+  { syntax: DEVICES_SYNTAX, run: devicesCommand },
   { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },
 ];
 

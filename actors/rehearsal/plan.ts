@@ -88,7 +88,7 @@ function optionsOf(plan: RehearsalPlan): EngineOptions {
     replicas,
     halves,
     predictionsOf: () => SAMPLES,
-    device: { name: "reference" },
+    devices: [{ name: "reference" }],
     isRehearsed: true,
     stage: {
       optimizer: ADAMW_DEFAULTS,

@@ -35,7 +35,7 @@ export interface JournaledRun {
   /** Where actors run. */
   readonly runtime: string;
   /** What computes. */
-  readonly device: DeviceChoice;
+  readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
 }
 
 /** The journal of a run that is written. */
@@ -72,7 +72,7 @@ export async function openRunJournal(
   };
   return {
     ended: full.signal,
-    async begin({ seed, runtime, device }, nth) {
+    async begin({ seed, runtime, devices: [device] }, nth) {
       try {
         return await beginJournal({
           path: nth === 0 ? path : `${path}.${nth + 1}`,

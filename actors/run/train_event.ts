@@ -41,6 +41,8 @@ export type TrainEvent =
     /** Whether `signal` ended the run before its last step. */
     readonly isInterrupted: boolean;
     readonly device: DeviceName;
+    /** The names of the adapters, each once, of a device that has some. */
+    readonly adapter?: string;
     /** The device, as {@linkcode openDevice} takes it. */
     readonly choice: DeviceChoice;
     readonly runtime: RuntimeName;

@@ -14,6 +14,7 @@ import { meanLoss } from "../commit/mean_loss.ts";
 import { meanNorm } from "../commit/gradient_norm.ts";
 import { openEngine } from "./engines/open_engine.ts";
 import type { PreparedRun } from "./options/prepare_run.ts";
+import { adapterNames, computedOn } from "./options/run_devices.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress.ts";
 import type { TakenStep } from "./run_ahead.ts";
@@ -155,7 +156,12 @@ export async function save(
 ): Promise<StageState> {
   const state = await engine.save();
   const kept = keptProgress(progress, prepared.lossScaling);
-  const config = { ...prepared.checkpoint?.config, progress: kept };
+  const { devices } = prepared;
+  const config = {
+    ...prepared.checkpoint?.config,
+    progress: kept,
+    computedOn: computedOn(devices),
+  };
   writer.begin({ step: progress.step, state, config });
   return state;
 }
@@ -178,12 +184,14 @@ export function assertTrained(run: TrainingRun): void {
 
 /** The last event of a run. */
 export function endEvent(run: TrainingRun, { weights }: StageState): TrainEvent {
-  const { prepared: { device, runtime, schedule }, held, writer } = run;
+  const { prepared: { devices, runtime, schedule }, held, writer } = run;
+  const [choice] = devices, adapter = adapterNames(devices);
   return {
     type: "end",
     isInterrupted: isInterrupted(run),
-    device: device.name,
-    choice: device,
+    device: choice.name,
+    ...adapter !== undefined && { adapter },
+    choice,
     runtime,
     schedule: schedule.name,
     workers: schedule.workers,

@@ -8,7 +8,6 @@ import {
   bytesTokenizer,
   checkTokens,
   compileModel,
-  DEVICE_NAMES,
   generateText,
   type Gpt2Config,
   gpt2Logits,
@@ -24,6 +23,7 @@ import { type CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
+import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
@@ -40,12 +40,7 @@ const FLAGS = {
     default: 1,
     help: "of the draws",
   },
-  device: {
-    kind: "choice",
-    choices: ["auto", ...DEVICE_NAMES],
-    default: "auto",
-    help: "what computes",
-  },
+  device: DEVICE_FLAG,
   ...COMMON_FLAGS,
 } as const;
 

@@ -14,9 +14,9 @@ export interface Flag {
   readonly help: string;
   /** Other names: a letter (`h`), or what other programs call exactly the same thing. */
   readonly aliases?: readonly FlagAlias[];
-  /** Values of a choice. */
+  /** Values of a choice; with `read` the usual ones. */
   readonly choices?: readonly string[];
-  /** Reads a value of its own kind; undefined for what is none. */
+  /** Reads a value of its own kind, or of a choice that takes others too; undefined for what is none. */
   readonly read?: (text: string) => unknown;
   /** What a value of its own kind must be, in words. */
   readonly must?: string;

@@ -47,6 +47,11 @@ export function readLossScale(text: string): number | "dynamic" | undefined {
   return text === "dynamic" ? text : readPositive(text);
 }
 
+/** Whole numbers from 0: `0,1`. */
+export function readNumbers(text: string): readonly number[] | undefined {
+  return /^\d{1,9}(,\d{1,9})*$/.test(text) ? text.split(",").map(Number) : undefined;
+}
+
 /** A cost for 1/P of the model, or one for each of any number of slices: `1` or `1,2,1,2`. */
 export function readCost(text: string): number | readonly number[] | undefined {
   const costs = text.split(",").map(numberOf);

@@ -17,7 +17,7 @@ import { type Flag, INTEGER_MAX } from "./flag.ts";
 export function convertValue(name: string, flag: Flag, raw: string): unknown {
   const { kind, choices = [], read, must } = flag;
   if (raw === "") throw new TypeError(`Cannot read flags: --${name} must have a value`);
-  if (kind === "choice" && !choices.includes(raw)) {
+  if (kind === "choice" && !read && !choices.includes(raw)) {
     throw new RangeError(
       `Cannot use --${name}: it must be one of ${choices.join(", ")}, received ${quoted(raw)}`,
     );

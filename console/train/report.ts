@@ -123,7 +123,8 @@ export function consoleReport(steps: number, withMemory = false): Report {
       case "end": {
         stop();
         const seconds = event.seconds.toFixed(1);
-        print(`${event.steps} steps in ${seconds} s on ${event.device}`);
+        const { adapter } = event, on = adapter === undefined ? "" : `, ${adapter}`;
+        print(`${event.steps} steps in ${seconds} s on ${event.device}${on}`);
         tellMemory(event.memory);
         if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
         return sayHowToResume(event);

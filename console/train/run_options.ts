@@ -36,6 +36,7 @@ export function runOptions(
     clip: flags.clip,
     dropLast: flags["drop-last"],
     device: flags.device,
+    adapters: flags.adapters,
     runtime: flags.runtime,
     isolation: flags.isolation,
     journal: flags.journal === undefined ? undefined : {

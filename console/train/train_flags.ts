@@ -4,10 +4,17 @@
  * @module
  */
 
-import { DEVICE_NAMES, GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { FlagValues, GivenFlags } from "../flags/flag.ts";
-import { readLink, readLossScale, readPositive, readSize } from "../flags/quantities.ts";
+import { DEVICE_FLAG } from "../flags/device_flag.ts";
+import {
+  readLink,
+  readLossScale,
+  readNumbers,
+  readPositive,
+  readSize,
+} from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
@@ -175,11 +182,14 @@ const RUNNING_FLAGS = {
     default: 600,
     help: "optimizer steps of the whole run",
   },
-  device: {
-    kind: "choice",
-    choices: ["auto", ...DEVICE_NAMES],
-    default: "auto",
-    help: "what computes",
+  device: DEVICE_FLAG,
+  adapters: {
+    kind: "own",
+    value: "N,N",
+    read: readNumbers,
+    must: "numbers from 0 with commas between them, such as 0,1",
+    otherwise: "all GPUs",
+    help: "webgpu: those on which the workers compute, in turn",
   },
   runtime: {
     kind: "choice",

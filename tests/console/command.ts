@@ -33,11 +33,12 @@ async function run(
   script: string,
   args: readonly string[],
   permissions: readonly string[] = [],
+  environment: Readonly<Record<string, string>> = {},
 ): Promise<Outcome> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", ...permissions, script, ...args],
     cwd: ROOT,
-    env: ENVIRONMENT,
+    env: { ...ENVIRONMENT, ...environment },
     stdin: "null",
     signal: AbortSignal.timeout(HANG_LIMIT_MS),
   }).output();
@@ -46,14 +47,20 @@ async function run(
 }
 
 /** Runs `deno task train`, with all permissions but what flags of Deno's take away. */
-export const runTrain = (args: readonly string[], permissions?: readonly string[]) =>
-  run("cli.ts", ["train", ...args], permissions);
+export const runTrain = (
+  args: readonly string[],
+  permissions?: readonly string[],
+  environment?: Readonly<Record<string, string>>,
+) => run("cli.ts", ["train", ...args], permissions, environment);
 
 /** Runs `deno task generate`. */
 export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);
 
 /** Runs any command of `deno task troupe`. */
-export const runTroupe = (args: readonly string[]) => run("cli.ts", args);
+export const runTroupe = (
+  args: readonly string[],
+  environment?: Readonly<Record<string, string>>,
+) => run("cli.ts", args, [], environment);
 
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;

@@ -45,8 +45,8 @@ export interface EngineOptions extends PlanOptions {
   readonly state: StageState;
   /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
   readonly halves: 1 | 2;
-  /** What computes. */
-  readonly device: DeviceChoice;
+  /** What computes: the workers take them in turn; an engine without workers takes the first. */
+  readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
   /** Whether stand-ins take the place of kernels, and no device is opened. */
   readonly isRehearsed?: boolean | undefined;
   /** How stages store and step their weights. */

@@ -21,7 +21,7 @@ import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stag
 
 /** Opens the serial engine. */
 export async function openSerial(options: EngineOptions): Promise<Engine> {
-  const { model, device: choice, halves } = options;
+  const { model, devices: [choice], halves } = options;
   const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };

@@ -37,7 +37,7 @@ const NO_MOMENTS = new Map<string, Float32Array>();
 
 /** Opens the serial engine of PipeDream or PipeDream-2BW. */
 export async function openSerialUnflushed(options: EngineOptions): Promise<Engine> {
-  const { device: choice, isRehearsed } = options;
+  const { devices: [choice], isRehearsed } = options;
   const device = isRehearsed ? undefined : await openDevice(choice.name, choice);
   const stages = await openStages(options, device), depth = stages.length;
   const planner = openStepPlanner(options);

@@ -29,7 +29,7 @@ export function workerInits(
   isolate: PlaceName,
   fault: WorkerFault | undefined,
 ): WorkerInit[] {
-  const { model, schedule, scheduleOptions, replicas, device, halves, reduce, link } = options;
+  const { model, schedule, scheduleOptions, replicas, devices, halves, reduce, link } = options;
   const programs = cutIntoStages(model, schedule.stages);
   const states = withAliases(options.state, model.ties);
   const copies = copiesOf(schedule, replicas);
@@ -41,7 +41,7 @@ export function workerInits(
   return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
     worker,
     replica: Math.floor(worker / schedule.workers),
-    device,
+    device: devices[worker % devices.length]!,
     held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
       const program = programs[copy.stage]!;
       return { copy, program, state: stateOf(program, states) };

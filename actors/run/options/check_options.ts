@@ -4,7 +4,12 @@
  * @module
  */
 
-import { DEVICE_NAMES, PRECISIONS, RECOMPUTE_POLICIES } from "../../../kernels/mod.ts";
+import {
+  DEVICE_SPECS,
+  isDeviceSpec,
+  PRECISIONS,
+  RECOMPUTE_POLICIES,
+} from "../../../kernels/mod.ts";
 import { SCALE_MAX } from "../../commit/loss_scale.ts";
 import {
   aBoolean,
@@ -42,6 +47,10 @@ const anyObject = anInstance("an object", () => true);
 
 const has = (value: object, ...names: (string | symbol)[]) =>
   names.every((name) => typeof (value as Record<string | symbol, unknown>)[name] === "function");
+
+const aDevice: Must = (what, value) => {
+  if (typeof value !== "string" || !isDeviceSpec(value)) oneOf(...DEVICE_SPECS)(what, value);
+};
 
 const OPTIMIZERS: Readonly<Record<string, Must>> = {
   adamw: aRecord({
@@ -114,7 +123,8 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   recomputeInterval: count,
   offload: aBoolean,
   memoryLimitBytes: aboveZero,
-  device: oneOf("auto", ...DEVICE_NAMES),
+  device: aDevice,
+  adapters: anArray(required(anInteger(0)), 1),
   runtime: oneOf("workers", "local", "serial"),
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: anOptimizer,

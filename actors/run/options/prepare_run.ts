@@ -4,13 +4,7 @@
  * @module
  */
 
-import {
-  assertMachineHolds,
-  type DeviceName,
-  type LearningRate,
-  needsProcess,
-  resolveDevice,
-} from "../../../kernels/mod.ts";
+import { assertMachineHolds, type LearningRate } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
@@ -26,6 +20,7 @@ import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
+import { isolationFor, type RunDevices, runDevices } from "./run_devices.ts";
 import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
@@ -105,8 +100,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
   compileServable(filled, schedule);
-  const device = await resolveDevice(options.device ?? "auto", options.announce);
-  const isolation = isolationFor(filled, device.name);
+  const devices = await runDevices(options, runtime), [device] = devices;
+  const isolation = isolationFor(runtime, filled.isolation, device.name);
   const compiled = compileRun(filled, schedule, device.name);
   const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
@@ -126,7 +121,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     state,
     rate: rateOf(options),
     plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
-    device,
+    // Which ones are used is known now, even if there are more of them than workers.
+    devices: devices.slice(0, replicas * schedule.workers) as unknown as RunDevices,
     stage,
     sync: filled.sync,
     reduce: filled.reduce,
@@ -147,15 +143,6 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     isTraced: options.trace ?? false,
     seed: filled.seed,
   };
-}
-
-/** Where each worker runs: apart from the others as far as the device needs it. */
-function isolationFor({ runtime, isolation }: FilledOptions, device: DeviceName): PlaceName {
-  if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
-  if (isolation !== "worker") return isolation ?? "process";
-  throw new RangeError(
-    `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
-  );
 }
 
 /** Makes sure that these options and this machine can serve the model with its schedule. */

@@ -6,7 +6,7 @@
 
 import type {
   Batch,
-  DeviceName,
+  DeviceSpec,
   LearningRate,
   Model,
   OptimizerOptions,
@@ -85,8 +85,13 @@ export interface TrainOptions {
   readonly offload?: boolean | undefined;
   /** Refuses a run that needs more bytes than this on a worker. */
   readonly memoryLimitBytes?: number | undefined;
-  /** Default `auto`: native where it loads, else wasm. */
-  readonly device?: DeviceName | "auto";
+  /** Default `auto`: webgpu where there is a GPU, else native where it loads, else wasm. */
+  readonly device?: DeviceSpec;
+  /**
+   * Numbers of the adapters that workers compute on, one after the other and then from the first
+   * again. Default: all GPUs; where there is none, the first of the others.
+   */
+  readonly adapters?: readonly number[] | undefined;
   /** Default `workers`. */
   readonly runtime?: RuntimeName;
   /** Default `none`. */

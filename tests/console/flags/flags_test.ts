@@ -135,7 +135,9 @@ Deno.test("values that begin with a dash are values, and words stand beside flag
 });
 
 Deno.test("every command answers -h and -V whatever else it is told; other commands are refused", async () => {
-  const names = ["train", "generate", "schedule", "explore", "replay", "journal", "completion"];
+  const names = [
+    ...["train", "generate", "schedule", "explore", "replay", "journal", "devices", "completion"],
+  ];
   await Promise.all(names.map(async (name) => {
     const [help, version] = await Promise.all([
       runTroupe([name, "--nonesuch", "-h"]),

@@ -1,0 +1,91 @@
+/**
+ * What the workers of a run compute on: one device for all, on an adapter for each where it has some.
+ *
+ * @module
+ */
+
+import {
+  type DeviceChoice,
+  type DeviceName,
+  needsProcess,
+  resolveDevices,
+} from "../../../kernels/mod.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
+import type { RuntimeName, TrainOptions } from "./train_options.ts";
+
+/** The devices of a run: workers take them one after the other, and then from the first again. */
+export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
+
+/** What a checkpoint says of where its bits come from. */
+interface ComputedOn {
+  readonly device: string;
+  readonly adapter?: string;
+}
+
+/**
+ * Finds the devices of a run.
+ *
+ * @throws {RangeError} when one process would need several adapters; as `resolveDevices` otherwise.
+ */
+export async function runDevices(
+  options: Pick<TrainOptions, "device" | "adapters" | "isolation" | "announce" | "resume">,
+  runtime: RuntimeName,
+): Promise<RunDevices> {
+  const { device = "auto", adapters, isolation, announce } = options;
+  const isOneProcess = runtime !== "workers";
+  if (isOneProcess && new Set(adapters).size > 1) {
+    throw new RangeError(
+      `Cannot train with runtime ${runtime} on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received ${adapters}`,
+    );
+  }
+  const isShared = !isOneProcess && isolation === "worker";
+  const devices = await resolveDevices(device, { announce, adapters, isShared });
+  const [first] = devices, used: RunDevices = isOneProcess ? [first] : devices;
+  tellOfOtherBits(options, used);
+  return used;
+}
+
+/** Where each worker runs: apart from the others as far as the device needs it. */
+export function isolationFor(
+  runtime: RuntimeName,
+  isolation: PlaceName | undefined,
+  device: DeviceName,
+): PlaceName {
+  if (runtime !== "workers" || !needsProcess(device)) return isolation ?? "worker";
+  if (isolation !== "worker") return isolation ?? "process";
+  throw new RangeError(
+    `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
+  );
+}
+
+/** The names of the adapters of devices, each once; undefined where they have none. */
+export function adapterNames(devices: RunDevices): string | undefined {
+  const names = devices.flatMap(({ adapter }) => adapter?.name ?? []);
+  return names.length === 0 ? undefined : [...new Set(names)].join(", ");
+}
+
+/** What a checkpoint keeps of the devices of its run. */
+export function computedOn(devices: RunDevices): ComputedOn {
+  const [{ name: device }] = devices, adapter = adapterNames(devices);
+  return { device, ...adapter !== undefined && { adapter } };
+}
+
+/** Says when a run goes on where other bits come out than on the checkpoint's device. */
+function tellOfOtherBits(
+  { resume, announce }: Pick<TrainOptions, "announce" | "resume">,
+  devices: RunDevices,
+): void {
+  const before = inWords(resume?.config?.["computedOn"]), now = inWords(computedOn(devices));
+  if (before === undefined || before === now) return;
+  announce?.(
+    `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`,
+  );
+}
+
+/** A stranger may have written it. */
+function inWords(kept: unknown): string | undefined {
+  const { device, adapter } = (kept ?? {}) as Partial<Record<keyof ComputedOn, unknown>>;
+  if (typeof device !== "string") return undefined;
+  const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
+  return typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
+}

@@ -28,10 +28,13 @@ interface ComputedOn {
  * @throws {RangeError} when one process would need several adapters; as `resolveDevices` otherwise.
  */
 export async function runDevices(
-  options: Pick<TrainOptions, "device" | "adapters" | "isolation" | "announce" | "resume">,
+  options: Pick<
+    TrainOptions,
+    "device" | "adapters" | "precision" | "isolation" | "announce" | "resume"
+  >,
   runtime: RuntimeName,
 ): Promise<RunDevices> {
-  const { device = "auto", adapters, isolation, announce } = options;
+  const { device = "auto", adapters, precision, isolation, announce } = options;
   const isOneProcess = runtime !== "workers";
   if (isOneProcess && new Set(adapters).size > 1) {
     throw new RangeError(
@@ -39,7 +42,7 @@ export async function runDevices(
     );
   }
   const isShared = !isOneProcess && isolation === "worker";
-  const devices = await resolveDevices(device, { announce, adapters, isShared });
+  const devices = await resolveDevices(device, { announce, adapters, precision, isShared });
   const [first] = devices, used: RunDevices = isOneProcess ? [first] : devices;
   tellOfOtherBits(options, used);
   return used;

@@ -75,7 +75,7 @@ function sharedRows(
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const { reduce, link, observer, system, stage, device } = options;
+  const { reduce, link, observer, system, stage, devices: [device] } = options;
   const isShared = reduce === "deterministic" && !link && copies > 1 && !observer && !system &&
     hasFreeViews(device.name) &&
     transportTo(isolate, options)?.sharesMemory !== false;

@@ -29,7 +29,10 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--beta1 1", /--beta1: it must be a number from 0 and below 1, received "1"/],
   ["--warmup -3", /--warmup: it must be a whole number from 0, received "-3"/],
   ["--micro-batches 0", /--micro-batches: it must be a whole number from 1/],
-  ["--device gpu", /--device: it must be one of auto, native, wasm, reference, received "gpu"/],
+  [
+    "--device gpu",
+    /--device: it must be one of auto, native, webgpu, webgpu:N, wasm, reference, received "gpu"/,
+  ],
   ["--model bert", /--model: it must be one of gpt, mlp, received "bert"/],
   ["--schedule pipedreams", /--schedule: it must be one of gpipe, 1f1b, .*received "pipedreams"/],
   ["--schedule-file none.csv", /--schedule-file: it must name a file .* \(no such file\)/],

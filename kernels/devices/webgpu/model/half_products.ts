@@ -21,12 +21,15 @@ import { ONNX_DTYPE } from "../../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
 import { intOf, type ValueType } from "./model_shapes.ts";
+import { isPlain, sizesOf, writeInParts } from "./product_parts.ts";
 import { isRowAddition } from "./rewrites.ts";
 
 /** Terms of a product that are added one after the other in f16. */
 const TERMS = 1024;
 
-const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
+const FUSED = "FusedMatMul";
+
+const PRODUCTS = new Set(["MatMul", FUSED, "Gemm"]);
 
 const isCastTo = (node: NodeProto, dtype: "f16" | "f32") =>
   node.opType === "Cast" && intOf(node, "to", 0) === ONNX_DTYPE[dtype];
@@ -51,33 +54,6 @@ function storesOf(graph: GraphProto, types: ReadonlyMap<string, ValueType>): Sto
     if (isCastTo(node, "f32") && dtype === "f16") loads.set(to, from);
   }
   return { loads, stores, read };
-}
-
-/** The terms of a Gemm in parts; the third operand is added to the sum of all. */
-function gemmInParts(write: Writer, node: NodeProto, halves: readonly string[], output: string) {
-  const [a, b, c] = halves as [string, string, string?];
-  const axisA = 1 - intOf(node, "transA", 0), axisB = intOf(node, "transB", 0);
-  const terms = write.typeOf(node.input[0]!).shape[axisA]!;
-  const part = (name: string, axis: number, from: number) =>
-    write.node("Slice", [
-      name,
-      write.constant("i64", [from]),
-      write.constant("i64", [Math.min(from + TERMS, terms)]),
-      write.constant("i64", [axis]),
-    ]);
-  let sum: string | undefined;
-  for (let from = 0; from < terms; from += TERMS) {
-    const operands = [part(a, axisA, from), part(b, axisB, from), ...sum ? [sum] : []];
-    sum = write.again(operands, from + TERMS >= terms && !c ? output : undefined);
-  }
-  if (c) write.node("Add", [sum!, c], {}, output);
-}
-
-/** Whether a Gemm has more terms than are added at once; β would apply to the sum of the parts. */
-function isLong(write: Writer, node: NodeProto): boolean {
-  const { shape } = write.typeOf(node.input[0]!);
-  const isPlain = !node.attribute.some(({ name, f }) => name === "beta" && f !== 1);
-  return node.opType === "Gemm" && isPlain && shape[1 - intOf(node, "transA", 0)]! > TERMS;
 }
 
 /**
@@ -107,8 +83,11 @@ export function halveProducts(graph: GraphProto, types: ReadonlyMap<string, Valu
   };
   const product: Rewrite = (write, node) => {
     const halves = node.input.map((name) => half(write, name));
+    const [a, b] = node.input as [string, string];
+    const sizes = sizesOf(node, write.typeOf(a), write.typeOf(b));
+    const isLong = sizes.terms > TERMS && node.opType !== FUSED && isPlain(node);
     returnHalf(write, node, (output) => {
-      if (isLong(write, node)) gemmInParts(write, node, halves, output);
+      if (isLong) writeInParts(write, node, halves, sizes, TERMS, output);
       else write.again(halves, output);
     });
   };

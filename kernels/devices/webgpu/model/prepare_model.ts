@@ -11,6 +11,7 @@ import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
 import { valueTypes } from "./model_shapes.ts";
 import { rewriteGraph } from "./rewrites.ts";
+import { orderSums } from "./sum_order.ts";
 
 /** A model of which each operation has a kernel on the GPU. */
 export interface PreparedModel {
@@ -33,6 +34,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));
+    orderSums(graph, valueTypes(graph, inputs));
     const inPlace = inPlaceOutputs(graph, valueTypes(graph, inputs));
     return { bytes: toBinary(ModelProtoSchema, model), inPlace, usesHalf };
   } catch (error) {

@@ -103,10 +103,11 @@ const scatterAdd: Rewrite = (write, node) => {
   const sums: string[] = [];
   for (let from = 0; from < count!; from += ROWS) {
     const to = Math.min(from + ROWS, count!);
-    const some = to - from === count
-      ? rows
-      : write.node("Slice", [rows, write.constant("i64", [from]), write.constant("i64", [to])]);
-    const down = write.node("Reshape", [some, write.constant("i64", [to - from, 1])]);
+    // There is no kernel that slices i32.
+    const places = Array.from({ length: to - from }, (_, i) => from + i);
+    const down = write.node("Gather", [rows, write.constant("i32", places, [to - from, 1])], {
+      axis: 0,
+    });
     const equal = write.node("Cast", [write.node("Equal", [down, across])], {
       to: ONNX_DTYPE[dtype],
     });

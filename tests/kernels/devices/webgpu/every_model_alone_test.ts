@@ -5,7 +5,14 @@ import {
   chooseAdapters,
   webgpuAdapters,
 } from "../../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
-import { Graph, nativeLibraryPath, openDevice } from "../../../../kernels/mod.ts";
+import {
+  compileModel,
+  gpt2,
+  Graph,
+  nativeLibraryPath,
+  openDevice,
+  PRECISIONS,
+} from "../../../../kernels/mod.ts";
 import { enterGpu, leaveGpu } from "../../../../kernels/devices/webgpu/gpu_context.ts";
 import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";
@@ -16,6 +23,15 @@ import { trainedModels } from "./trained_models.ts";
 // A session is made strictly: a node without a kernel on the GPU, shapes not excepted, is an error.
 gpuTest("no node of a model that training GPT-2 or MLP compiles is left to the CPU", async () => {
   const models = await trainedModels();
+  // So many rows that products and the sums of equal tokens are written in parts.
+  const large = gpt2({ layers: 1, hidden: 8, heads: 1, seq: 1300, vocab: 20 }, 1);
+  for (const precision of PRECISIONS) {
+    for (const { models: some } of compileModel(large, "none", { precision }).programs) {
+      for (const [what, model] of Object.entries(some)) {
+        models.set(`${precision} ${what} of many rows, model ${models.size}`, model);
+      }
+    }
+  }
   assert.ok(models.size > 80, `${models.size} models`);
   const gpu = enterGpu(await nativeLibraryPath(), chooseAdapters(await webgpuAdapters())[0]);
   try {

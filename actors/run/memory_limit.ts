@@ -5,7 +5,12 @@
  * @module
  */
 
-import { bestRecomputeInterval, type DeviceName, hasOwnMemory } from "../../kernels/mod.ts";
+import {
+  bestRecomputeInterval,
+  type DeviceName,
+  hasOwnMemory,
+  mebibytes,
+} from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import { type CompiledRun, type CompileOptions, compileRun } from "./compile_run.ts";
 import { limitedBytes, type WorkerMemory } from "./memory_plan.ts";
@@ -78,9 +83,4 @@ export function assertMemory(
       mebibytes(limit)
     }, received ${mebibytes(bytes)} on worker ${worker}; ${advice}`,
   );
-}
-
-/** Bytes for a person: `1.50 MiB`. */
-export function mebibytes(bytes: number): string {
-  return `${(bytes / 2 ** 20).toFixed(2)} MiB`;
 }

@@ -41,3 +41,18 @@ export function assertMachineHolds(what: string, bytes: number): void {
 }
 
 const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toPrecision(3)} GiB`;
+
+/**
+ * Bytes for a person.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mebibytes } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(mebibytes(1.5 * 2 ** 20), "1.50 MiB");
+ * ```
+ */
+export function mebibytes(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(2)} MiB`;
+}

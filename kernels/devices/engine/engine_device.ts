@@ -21,6 +21,8 @@ export interface Binding<Block> extends Border {
 
 /** A model bound to memory. */
 export interface BoundProgram {
+  /** Bytes of tensor memory that binding took for itself. Default 0. */
+  readonly ownBytes?: number;
   /** Computes once. */
   run(): Promise<void> | void;
   /** Frees what binding took. */
@@ -65,6 +67,8 @@ class EngineDevice<Block> implements Device {
   #engine: Engine<Block>;
   #memory: TensorMemory<Block>;
   #kernels = new Set<Kernel>();
+  /** What is bound and not yet released. */
+  #bound = new Set<BoundProgram>();
   /** Every compiled model is inside until it is freed. */
   #gate: Gate;
 
@@ -80,7 +84,8 @@ class EngineDevice<Block> implements Device {
   }
 
   get allocatedBytes(): number {
-    return this.#memory.allocatedBytes;
+    const own = [...this.#bound].reduce((sum, { ownBytes = 0 }) => sum + ownBytes, 0);
+    return this.#memory.allocatedBytes + own;
   }
 
   get copied(): CopiedBytes {
@@ -139,7 +144,10 @@ class EngineDevice<Block> implements Device {
   #kernel(memory: TensorMemory<Block>, program: Program<Block>, signature: Signature): Kernel {
     const bound = new Set<BoundProgram>();
     const gate = new Gate(() => {
-      for (const each of bound) each.release();
+      for (const each of bound) {
+        each.release();
+        this.#bound.delete(each);
+      }
       program.release();
       this.#kernels.delete(kernel);
       this.#gate.leave();
@@ -161,6 +169,7 @@ class EngineDevice<Block> implements Device {
         };
         const boundProgram = program.bind(place("input", inputs), place("output", outputs));
         bound.add(boundProgram);
+        this.#bound.add(boundProgram);
         return makeRun(boundProgram, [...allocations], memory, gate);
       },
       close: () => gate.close(),

@@ -13,6 +13,8 @@ import type { Handle } from "../onnx_runtime/function_table.ts";
 import { Graph } from "../../graph/graph.ts";
 import { encodeModel } from "../../onnx/encode_model.ts";
 import type { BlockStore } from "../engine/tensor_memory.ts";
+import { mebibytes } from "../machine_memory.ts";
+import { assertFits, type BufferLimit, namingMemory } from "./buffer_limit.ts";
 import { type GpuApi, ONNX_UINT8 } from "./gpu_api.ts";
 
 /** Memory on the GPU. */
@@ -33,14 +35,13 @@ export interface GpuMemory extends BlockStore<GpuBlock> {
 /** Buffers are multiples of this many bytes, and so may be copied and zeroed whole. */
 const UNIT_BYTES = 16;
 
-/** Larger buffers are tried out: the library does not say when the GPU refuses one. */
-const DOUBTFUL_BYTES = 2 ** 26;
+const CANNOT = "Cannot allocate on the webgpu device";
 
 const F32_BYTES = 4;
 const ONNX_F32 = 1;
 
 /** Opens the memory of one device. */
-export function openGpuMemory(gpu: GpuApi): GpuMemory {
+export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
   const copied = { toDevice: 0, toHost: 0 };
   const zeros = openZeros(gpu);
   /** Copies between the host and the beginning of a block. */
@@ -64,13 +65,13 @@ export function openGpuMemory(gpu: GpuApi): GpuMemory {
     copied,
     allocate(byteLength) {
       const size = Math.max(Math.ceil(byteLength / UNIT_BYTES), 1) * UNIT_BYTES;
+      assertFits(CANNOT, size, limit);
       const block = { memory: gpu.allocate(size), byteLength: size };
       try {
-        if (size > DOUBTFUL_BYTES) tryOut(block, transfer);
         zeros.fill(block);
       } catch (error) {
         gpu.free(block.memory);
-        throw error;
+        throw namingMemory(error, CANNOT, mebibytes(size), limit);
       }
       return block;
     },
@@ -99,20 +100,6 @@ export function openGpuMemory(gpu: GpuApi): GpuMemory {
     close: zeros.close,
   };
   return memory;
-}
-
-/** Writes to a buffer and reads it back: one that is too large forgets, without an error. */
-function tryOut(
-  block: GpuBlock,
-  transfer: (block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) => void,
-): void {
-  const found = new Uint8Array(UNIT_BYTES);
-  transfer(block, new Uint8Array(UNIT_BYTES).fill(165), "toDevice");
-  transfer(block, found, "toHost");
-  if (found.every((byte) => byte === 165)) return;
-  throw new RangeError(
-    `Cannot allocate on the webgpu device: the adapter must have a free buffer of the size of each tensor, received ${block.byteLength} bytes; use more workers, a smaller micro-batch or a smaller model`,
-  );
 }
 
 /** What sets whole blocks to zero, a kernel for each size. */

@@ -14,6 +14,7 @@ import type { Handle } from "../onnx_runtime/function_table.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
 import type { Adapter } from "./adapters/adapter.ts";
 import { checkHalf, chooseAdapters, webgpuAdapters } from "./adapters/webgpu_adapters.ts";
+import { assertFits, namingMemory } from "./buffer_limit.ts";
 import type { GpuApi } from "./gpu_api.ts";
 import { enterGpu, leaveGpu } from "./gpu_context.ts";
 import { type GpuBlock, type GpuMemory, openGpuMemory } from "./gpu_memory.ts";
@@ -44,7 +45,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     ? wanted
     : chooseAdapters(await webgpuAdapters({ library }), wanted === undefined ? [] : [wanted])[0];
   const gpu = enterGpu(library, adapter);
-  const memory = openGpuMemory(gpu);
+  const memory = openGpuMemory(gpu, adapter);
   return engineDevice<GpuBlock>({
     name: "webgpu",
     hasFreeViews: false,
@@ -53,9 +54,10 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
     async compile(bytes) {
       const model = prepareModel(bytes);
       if (model.usesHalf) checkHalf("compile the model for webgpu", [adapter]);
+      assertModelFits(model, adapter);
       const session = gpu.createSession(model.bytes);
       return {
-        bind: (inputs, outputs) => bind({ gpu, memory, session, model }, inputs, outputs),
+        bind: (inputs, outputs) => bind({ gpu, memory, adapter, session, model }, inputs, outputs),
         release: () => gpu.releaseSession(session),
       };
     },
@@ -66,13 +68,24 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   });
 }
 
+/** Refuses a model that computes what is larger than the largest buffer. */
+function assertModelFits({ largest }: PreparedModel, adapter: Adapter): void {
+  if (!largest) return;
+  const { name, shape, byteLength } = largest;
+  const cannot = "Cannot compile the model for webgpu";
+  assertFits(cannot, byteLength, adapter, `its value ${name} [${shape}]`);
+}
+
 /** A compiled model and what it is bound with. */
 interface Compiled {
   readonly gpu: GpuApi;
   readonly memory: GpuMemory;
+  readonly adapter: Adapter;
   readonly session: Handle;
   readonly model: PreparedModel;
 }
+
+const CANNOT_RUN = "Cannot run the model on webgpu";
 
 type Bindings = readonly Binding<GpuBlock>[];
 
@@ -83,7 +96,7 @@ interface Place {
 }
 
 function bind(compiled: Compiled, inputs: Bindings, outputs: Bindings): BoundProgram {
-  const { gpu, memory, session } = compiled, own: GpuBlock[] = [];
+  const { gpu, memory, adapter, session } = compiled, own: GpuBlock[] = [];
   const apart = (byteLength: number) => {
     const block = memory.allocate(byteLength);
     own.push(block);
@@ -99,9 +112,14 @@ function bind(compiled: Compiled, inputs: Bindings, outputs: Bindings): BoundPro
   const read = tensorsOf(inputs, sources), written = tensorsOf(outputs, targets);
   const bound = gpu.bind(session, read, written);
   return {
+    ownBytes: own.reduce((sum, { byteLength }) => sum + byteLength, 0),
     run() {
       for (const { copy } of sources) copy?.();
-      bound.run();
+      try {
+        bound.run();
+      } catch (error) {
+        throw namingMemory(error, CANNOT_RUN, "what it computes in between", adapter);
+      }
       for (const { copy } of targets) copy?.();
     },
     release() {

@@ -18,84 +18,52 @@ import {
   type Precision,
   PRECISIONS,
   RECOMPUTE_POLICIES,
-  type Stage,
   type StageOptions,
-  totalBytes,
 } from "../../../kernels/mod.ts";
 import { ownMemory } from "../own_memory.ts";
-import { backward, drawTokens, forward, openStages } from "./stage_runs.ts";
+import { assertPlanned, COUNTED } from "./planned_memory.ts";
+import { openStages } from "./stage_runs.ts";
 
-const CONFIG = { layers: 2, hidden: 32, heads: 2, seq: 8, vocab: 64 };
-const BATCHES = drawTokens(3, 2 * CONFIG.seq, CONFIG.vocab);
+const CONFIG = COUNTED;
 const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0 };
 
 const compile = (precision: Precision, frozen?: (name: string) => boolean) =>
   compileModel(gpt2(CONFIG, 2), "cheap", { precision, frozen });
 
-/** Two micro-batches in flight, a step, and a third micro-batch. */
-async function run(stages: readonly Stage[], kinds: readonly ("B" | "I" | "W")[]): Promise<void> {
-  for (const m of [0, 1]) await forward(stages, m, BATCHES[m]!);
-  for (const m of [0, 1]) for (const kind of kinds) await backward(stages, m, kind);
-  for (const stage of stages) {
-    await stage.checkGradients(2);
-    await stage.gradientSquares();
-    await stage.optimize(1, 1e-3);
-  }
-  await forward(stages, 2, BATCHES[2]!);
-}
+const WAYS: readonly Partial<StageOptions>[] = [
+  {},
+  { bucketSize: 1000 },
+  { offload: true },
+  { offload: true, bucketSize: 1000 },
+  { backward: "split", recomputeInterval: 2 },
+  { backward: "split", offload: true },
+];
+
+/** Where views are not free, gradients of copies are added on the device. */
+const ADDING: readonly Partial<StageOptions>[] = [
+  { addends: 2 },
+  { addends: 3 },
+  { addends: 2, collects: true, offload: true },
+];
 
 for (const precision of PRECISIONS) {
   for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
-    Deno.test(`every byte of ${precision} stages with ${optimizer.kind} is planned`, async () => {
-      const ways: readonly Partial<StageOptions>[] = [
-        {},
-        { bucketSize: 1000 },
-        { offload: true },
-        { offload: true, bucketSize: 1000 },
-        { backward: "split", recomputeInterval: 2 },
-        { backward: "split", offload: true },
-      ];
-      for (const [i, way] of ways.entries()) {
-        const device = await openReference();
-        const frozen = (name: string) => i % 2 === 1 && name.includes("h.0.");
-        const model = compile(precision, frozen), options = { optimizer, ...way };
-        const stages = await openStages(device, model, 2, options);
-        const planned = cutIntoStages(model, 2).map((program) =>
-          planMemory(program, { backward: "whole", ...options, slots: 2 })
-        );
-        await run(stages, way.backward === "split" ? ["I", "W"] : ["B"]);
-        assert.deepEqual(stages.map(({ memory }) => memory), planned, JSON.stringify(way));
-        const total = planned.reduce((sum, memory) => sum + totalBytes(memory.device), 0);
-        assert.equal(device.allocatedBytes, total, JSON.stringify(way));
-        device.close();
-      }
-    });
-  }
-}
-
-Deno.test("every byte is planned on a device with memory of its own, with what it adds", async () => {
-  const ways: readonly Partial<StageOptions>[] = [
-    {},
-    { addends: 2 },
-    { addends: 3 },
-    { addends: 2, collects: true, offload: true },
-  ];
-  for (const precision of PRECISIONS) {
-    for (const way of ways) {
-      const device = ownMemory(await openReference()), model = compile(precision);
-      const options = { optimizer: ADAMW_DEFAULTS, ...way };
-      const stages = await openStages(device, model, 2, options);
-      const planned = cutIntoStages(model, 2).map((program) =>
-        planMemory(program, { backward: "whole", ...options, slots: 2, hasFreeViews: false })
-      );
-      await run(stages, ["B"]);
-      assert.deepEqual(stages.map(({ memory }) => memory), planned, JSON.stringify(way));
-      const total = planned.reduce((sum, memory) => sum + totalBytes(memory.device), 0);
-      assert.equal(device.allocatedBytes, total, JSON.stringify(way));
-      device.close();
+    for (const isOwn of [false, true]) {
+      const where = isOwn ? " on a device with memory of its own" : "";
+      const name = `every byte of ${precision} stages with ${optimizer.kind} is planned${where}`;
+      Deno.test(name, async () => {
+        for (const [i, way] of [...WAYS, ...isOwn ? ADDING : []].entries()) {
+          const reference = await openReference();
+          const device = isOwn ? ownMemory(reference) : reference;
+          const frozen = (name: string) => i % 2 === 1 && name.includes("h.0.");
+          const options = { optimizer, ...way };
+          await assertPlanned(device, compile(precision, frozen), options, JSON.stringify(way));
+          device.close();
+        }
+      });
     }
   }
-});
+}
 
 /** Bytes of parameters and optimizer for each trained number, and for each element of a bucket. */
 const FORMULAS = {

@@ -6,6 +6,7 @@ import { testFp32Limits, testGradientNorms } from "../optimizer/gradient_norms.t
 import { testOptimizer } from "../optimizer/optimizer.ts";
 import { testFrozen } from "./frozen.ts";
 import { testOffload } from "./offload.ts";
+import { testPlannedMemory } from "./planned_memory.ts";
 import { testPytorch } from "./pytorch.ts";
 
 keepGpuOpen();
@@ -17,3 +18,4 @@ testFp32Limits("webgpu", gpuTest);
 testFrozen("webgpu", gpuTest);
 testOffload("webgpu", "fp32", gpuTest);
 testLengths("webgpu", gpuTest);
+testPlannedMemory("webgpu", gpuTest);

@@ -97,9 +97,15 @@ function describe(vulkan: Vulkan, device: Deno.PointerObject): VulkanDevice {
     pciAddress: pciAddressOf(pci),
     uuid: new Uint8Array(id.buffer, 16, 16).toHex(),
     memoryBytes: ownMemory(vulkan, device),
-    maxBufferBytes: Math.min(maxStorageBufferRange, maxMemoryAllocationSize || Infinity),
+    maxBufferBytes: below(Math.min(maxStorageBufferRange, maxMemoryAllocationSize || Infinity)),
   };
 }
+
+/** Bytes of which buffers are made. */
+const UNIT_BYTES = 16;
+
+/** The largest buffer below a limit: one of just that size may need some bytes beside. */
+const below = (limit: number) => Math.floor((limit - 1) / UNIT_BYTES) * UNIT_BYTES;
 
 const UNKNOWN = 2 ** 32 - 1;
 

@@ -25,6 +25,7 @@ export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
   Sub: [0, 1],
   Mul: [0, 1],
   Cast: [0],
+  Where: [1, 2],
   Gemm: [2], // It adds its third operand to each element when it writes it.
   ScatterND: [0], // It writes some rows of its first operand, and leaves the rest.
 };

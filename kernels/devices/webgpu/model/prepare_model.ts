@@ -9,6 +9,7 @@ import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
 import { readSignature } from "../../../onnx/signature.ts";
 import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
+import { largestValue, type ModelValue } from "./largest_value.ts";
 import { valueTypes } from "./model_shapes.ts";
 import { rewriteGraph } from "./rewrites.ts";
 import { orderSums } from "./sum_order.ts";
@@ -20,6 +21,8 @@ export interface PreparedModel {
   readonly inPlace: ReadonlyMap<string, ReadonlySet<string>>;
   /** Whether it computes in FP16. */
   readonly usesHalf: boolean;
+  /** Its largest value; undefined where it has none. */
+  readonly largest: ModelValue | undefined;
 }
 
 /**
@@ -35,8 +38,13 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));
     orderSums(graph, valueTypes(graph, inputs));
-    const inPlace = inPlaceOutputs(graph, valueTypes(graph, inputs));
-    return { bytes: toBinary(ModelProtoSchema, model), inPlace, usesHalf };
+    const types = valueTypes(graph, inputs), inPlace = inPlaceOutputs(graph, types);
+    return {
+      bytes: toBinary(ModelProtoSchema, model),
+      inPlace,
+      usesHalf,
+      largest: largestValue(types),
+    };
   } catch (error) {
     throw new Error(`Cannot compile the model for webgpu: ${(error as Error).message}`);
   }

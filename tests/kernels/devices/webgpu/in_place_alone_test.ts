@@ -17,6 +17,7 @@ const N = 160;
 type Build = (g: Graph, x: Value) => Value;
 
 const other = (g: Graph) => g.input("other", [N, N]);
+const mask = (g: Graph) => g.input("mask", [N, N]);
 const rows = (g: Graph) => g.input("rows", [N], "i32");
 
 /** What is in the list, at each place of it. */
@@ -28,6 +29,8 @@ const LISTED: Readonly<Record<string, Build>> = {
   "Mul 0": (g, x) => g.mul(x, other(g)),
   "Mul 1": (g, x) => g.mul(other(g), x),
   "Cast 0": (g, x) => g.node("Cast", [x], [x.shape], { to: 1 })[0]!,
+  "Where 1": (g, x) => g.where(g.greater(mask(g), g.scalar(0)), x, other(g)),
+  "Where 2": (g, x) => g.where(g.greater(mask(g), g.scalar(0)), other(g), x),
   "Gemm 2": (g, x) => g.gemm(other(g), g.input("right", [N, N]), x, { transA: true }),
   "ScatterND 0": (g, x) => g.scatterAdd(x, rows(g), other(g)),
 };

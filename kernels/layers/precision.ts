@@ -4,7 +4,7 @@
  * [Note: mixed precision] As in NVIDIA's AMP O2 and AxoNN (section II-B7): weights, gradients,
  * activations from F to B and what travels between stages are FP16; the optimizer has FP32 weights
  * ("master") and moments. CPU devices compute in FP32: models widen what they read and round what
- * they write. An activation is rounded where it is made, for the layer's own forward too, whether
+ * they write; on a GPU the products of matrices are in FP16, and the rest as on the CPU. An activation is rounded where it is made, for the layer's own forward too, whether
  * or not a recomputation policy saves it: so every policy and interval has the same bits. What one
  * model computes on its way (the gradients within a layer) is not rounded, nor is what I hands to
  * W: so a split backward has the bits of a whole one. The loss of each sample, the fields of the

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { gpuTest } from "../../gpu.ts";
 import {
   inFolder,
   refusal,
@@ -197,3 +198,16 @@ Deno.test("bad input ends a process with exit code 2 and one line on standard er
     const left = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
     assert.deepEqual(left, ["tokens.bin"]);
   }));
+
+gpuTest(
+  "FP16 is refused before anything begins where the adapter does not compute in it",
+  async () => {
+    const fp16 = [...TINY, "--steps", "1", "--precision", "fp16"];
+    for (const device of ["webgpu", "webgpu:0"]) {
+      assert.match(
+        await refusal([...fp16, "--device", device]),
+        /^Cannot use the webgpu device in fp16: .* \(shader-f16\), received SwiftShader.* without it; use precision fp32, or other adapters$/,
+      );
+    }
+  },
+);

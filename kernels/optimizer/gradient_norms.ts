@@ -82,7 +82,7 @@ export function allocateNorms(
     pieces,
     sums: each(),
     ...isHalf && { tops: each() },
-    ...!device.hasFreeViews && { indices: pieces.map(() => device.alloc("i32", [])) },
+    ...!device.hasFreeViews && { indices: pieces.map(() => device.alloc("i64", [1, 1])) },
   };
 }
 
@@ -105,12 +105,11 @@ function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefi
   }
   const outputs = [...numbers].map(([name, value]): Port => ({ name, value }));
   if (count === undefined) return encodeModel(g, [{ name: "d", value: d }], outputs);
-  const index = g.input("index", [], "i32"), shape = [count];
-  const places = g.constant(Int32Array.from({ length: count }, (_, i) => i), shape, "i32");
-  const [isOwn] = g.node("Equal", [places, index], [{ shape, dtype: "bool" }]);
+  const index = g.input("index", [1, 1], "i64");
   const all = outputs.map(({ name, value }): Port => {
-    const others = g.input(`${name}s`, shape);
-    return { name, value: g.where(isOwn!, value, others) };
+    const others = g.input(`${name}s`, [count]);
+    const [result] = g.node("ScatterND", [others, index, g.reshape(value, [1])], [[count]]);
+    return { name, value: result! };
   });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), all);
 }
@@ -158,7 +157,9 @@ export async function openGradientNorms(
       ...tops && { top: tops.each[i]! },
     });
   });
-  for (const [i, index] of indices?.entries() ?? []) device.write(index, Int32Array.of(i));
+  for (const [i, index] of indices?.entries() ?? []) {
+    device.write(index, BigInt64Array.of(BigInt(i)));
+  }
   const read = ({ all }: Scalars) => device.read<Float32Array>(all);
   const compute = async () => {
     for (const run of runs) await run();

@@ -99,6 +99,7 @@ export async function trainedModels(
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */
 export function numbersFor({ name, dtype, shape }: Border, seed: number): HostArray {
   const numbers = pseudoRandom(seed, elementCount(shape));
+  if (name === "index") return hostArray(dtype, [seed % 2]);
   if (dtype === "i32") return hostArray(dtype, numbers.map((x) => Math.floor((x + 1) / 2 * VOCAB)));
   const isPositive = /^m\d$|^epsilon$/.test(name);
   return hostArray(dtype, isPositive ? numbers.map((x) => Math.abs(x) + 0.01) : numbers);

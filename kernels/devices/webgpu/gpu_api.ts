@@ -10,7 +10,7 @@
  */
 
 import { created, loadOrt, type OrtLibrary, SLOT } from "../onnx_runtime/ort_library.ts";
-import type { FunctionTable, Handle } from "../onnx_runtime/function_table.ts";
+import { type FunctionTable, type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
 import { isForNodes, RECORDS_NODES, unservedNodes } from "./unserved_nodes.ts";
 import { LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
 
@@ -110,9 +110,15 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
   const releaseSession = api.release(SLOT.releaseSession);
   const memory = makeMemory(api, keeper);
   const copy = api.sync(SLOT.copyTensors, ["pointer", "buffer", "buffer", "pointer", "usize"]);
+  const ends = new BigUint64Array(2), from = new Uint8Array(ends.buffer, 0, POINTER_BYTES);
+  const to = new Uint8Array(ends.buffer, POINTER_BYTES);
   return {
     ...memory.api,
-    copy: (source, target) => copy(env, pointers([source]), pointers([target]), null, 1n),
+    copy(source, target) {
+      ends[0] = Deno.UnsafePointer.value(source);
+      ends[1] = Deno.UnsafePointer.value(target);
+      copy(env, from, to, null, 1n);
+    },
     createSession,
     releaseSession,
     bind: makeBind(api),

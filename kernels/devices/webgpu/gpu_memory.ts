@@ -44,14 +44,28 @@ const ONNX_F32 = 1;
 export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
   const copied = { toDevice: 0, toHost: 0 };
   const zeros = openZeros(gpu);
+  /** The bytes of a block as a tensor: most blocks are always copied in one length. */
+  const kept = new Map<GpuBlock, { readonly byteLength: number; readonly tensor: Handle }>();
+  const drop = (block: GpuBlock) => {
+    const { tensor } = kept.get(block) ?? {};
+    if (tensor) gpu.releaseTensor(tensor);
+    kept.delete(block);
+  };
+  const bytesOf = (block: GpuBlock, byteLength: number) => {
+    const known = kept.get(block);
+    if (known?.byteLength === byteLength) return known.tensor;
+    drop(block);
+    const tensor = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
+    kept.set(block, { byteLength, tensor });
+    return tensor;
+  };
   /** Copies between the host and the beginning of a block. */
   const transfer = (block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) => {
     const { byteLength } = bytes;
-    const onHost = gpu.hostTensor(bytes);
-    const onDevice = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
+    const onHost = gpu.hostTensor(bytes), onDevice = bytesOf(block, byteLength);
     if (direction === "toDevice") gpu.copy(onHost, onDevice);
     else gpu.copy(onDevice, onHost);
-    for (const tensor of [onHost, onDevice]) gpu.releaseTensor(tensor);
+    gpu.releaseTensor(onHost);
     copied[direction] += byteLength;
   };
   /** Changes a block by way of the host. */
@@ -70,7 +84,7 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
       try {
         zeros.fill(block);
       } catch (error) {
-        gpu.free(block.memory);
+        memory.release(block);
         throw namingMemory(error, CANNOT, mebibytes(size), limit);
       }
       return block;
@@ -86,17 +100,17 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
       into.set(all.subarray(byteOffset));
     },
     zero(block, byteOffset, byteLength) {
-      if (byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES) zeros.fill(block);
+      if (byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES) zeros.fillAgain(block);
       else memory.write(block, byteOffset, new Uint8Array(byteLength));
     },
     copy(source, target, byteLength) {
-      const [from, to] = [source, target].map(({ memory }) =>
-        gpu.deviceTensor(memory, byteLength, [byteLength], ONNX_UINT8)
-      ) as [Handle, Handle];
-      gpu.copy(from, to);
-      for (const tensor of [from, to]) gpu.releaseTensor(tensor);
+      gpu.copy(bytesOf(source, byteLength), bytesOf(target, byteLength));
     },
-    release: ({ memory }) => gpu.free(memory),
+    release(block) {
+      drop(block);
+      zeros.drop(block);
+      gpu.free(block.memory);
+    },
     close: zeros.close,
   };
   return memory;
@@ -109,16 +123,34 @@ function openZeros(gpu: GpuApi) {
     const g = new Graph(), zeros = g.expand(g.scalar(0), [length]);
     return gpu.createSession(encodeModel(g, [], [{ name: "y", value: zeros }]));
   };
-  return {
-    fill({ memory, byteLength }: GpuBlock) {
-      const length = byteLength / F32_BYTES;
-      const session = sessions.get(length) ?? sessionFor(length);
-      sessions.set(length, session);
-      const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_F32);
-      const bound = gpu.bind(session, [], [{ name: "y", tensor }]);
-      bound.run();
+  const bind = ({ memory, byteLength }: GpuBlock) => {
+    const length = byteLength / F32_BYTES;
+    const session = sessions.get(length) ?? sessionFor(length);
+    sessions.set(length, session);
+    const tensor = gpu.deviceTensor(memory, byteLength, [length], ONNX_F32);
+    const bound = gpu.bind(session, [], [{ name: "y", tensor }]);
+    const release = () => {
       bound.release();
       gpu.releaseTensor(tensor);
+    };
+    return { run: bound.run, release };
+  };
+  /** Of blocks that are zeroed again and again. */
+  const kept = new Map<GpuBlock, ReturnType<typeof bind>>();
+  return {
+    fill(block: GpuBlock) {
+      const bound = bind(block);
+      bound.run();
+      bound.release();
+    },
+    fillAgain(block: GpuBlock) {
+      const bound = kept.get(block) ?? bind(block);
+      kept.set(block, bound);
+      bound.run();
+    },
+    drop(block: GpuBlock) {
+      kept.get(block)?.release();
+      kept.delete(block);
     },
     close() {
       for (const session of sessions.values()) gpu.releaseSession(session);

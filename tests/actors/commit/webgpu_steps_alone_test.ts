@@ -8,29 +8,30 @@ import { allocateSums, openGradientSums } from "../../../kernels/optimizer/gradi
 import { createSchedule } from "../../../schedules/mod.ts";
 import { gpuTest } from "../../gpu.ts";
 import { ownMemory } from "../../kernels/own_memory.ts";
-import { assertSameBits, drawTokens } from "../../kernels/stage/stage_runs.ts";
+import { drawTokens } from "../../kernels/stage/stage_runs.ts";
 import { bytesOf, copiesOf, leftToRight } from "./all_reduce/gradients.ts";
 import { assertCopied } from "./copied_bytes.ts";
 import { stepByHand, type Steps } from "./steps_by_hand.ts";
 
 gpuTest(
-  "first, middle and last stages on webgpu copy what the formula says, whatever the chunks",
+  "first, middle and last stages on webgpu copy what the formula says, without a view at an offset",
   async () => {
-    const stepped = [];
-    for (const [coarsening, bucketSize] of [[1, 101], [3, 37]] as const) {
-      const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
-      const steps: Steps = {
-        options: { model: gpt2(config, 2), replicas: 2, bucketSize },
-        schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
-        coarsening,
-        microBatches: drawTokens(2, 8, 9),
-        steps: 2,
-        openDevice: async () => ownMemory(await openWebgpu()),
-      };
-      stepped.push(await stepByHand(steps));
-      assertCopied(stepped.at(-1)!, steps);
+    const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
+    const steps: Steps = {
+      options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
+      schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
+      coarsening: 3,
+      microBatches: drawTokens(2, 8, 9),
+      steps: 2,
+      openDevice: async () => ownMemory(await openWebgpu()),
+    };
+    const stepped = await stepByHand(steps);
+    assertCopied(stepped, steps);
+    for (const [name, weights] of stepped.results) {
+      if (name.endsWith("copy 1")) {
+        assert.deepEqual(weights, stepped.results.get(name.replace(/1$/, "0")), name);
+      }
     }
-    assertSameBits(stepped[1]!.results, stepped[0]!.results, "other chunks");
   },
 );
 

@@ -42,32 +42,7 @@ const ONNX_F32 = 1;
 
 /** Opens the memory of one device. */
 export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
-  const copied = { toDevice: 0, toHost: 0 };
-  const zeros = openZeros(gpu);
-  /** The bytes of a block as a tensor: most blocks are always copied in one length. */
-  const kept = new Map<GpuBlock, { readonly byteLength: number; readonly tensor: Handle }>();
-  const drop = (block: GpuBlock) => {
-    const { tensor } = kept.get(block) ?? {};
-    if (tensor) gpu.releaseTensor(tensor);
-    kept.delete(block);
-  };
-  const bytesOf = (block: GpuBlock, byteLength: number) => {
-    const known = kept.get(block);
-    if (known?.byteLength === byteLength) return known.tensor;
-    drop(block);
-    const tensor = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
-    kept.set(block, { byteLength, tensor });
-    return tensor;
-  };
-  /** Copies between the host and the beginning of a block. */
-  const transfer = (block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) => {
-    const { byteLength } = bytes;
-    const onHost = gpu.hostTensor(bytes), onDevice = bytesOf(block, byteLength);
-    if (direction === "toDevice") gpu.copy(onHost, onDevice);
-    else gpu.copy(onDevice, onHost);
-    gpu.releaseTensor(onHost);
-    copied[direction] += byteLength;
-  };
+  const { copied, transfer, copy, drop } = openTransfers(gpu), zeros = openZeros(gpu);
   /** Changes a block by way of the host. */
   const change = (block: GpuBlock, edit: (bytes: Uint8Array) => void) => {
     const bytes = new Uint8Array(block.byteLength);
@@ -103,9 +78,7 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
       if (byteOffset === 0 && byteLength > block.byteLength - UNIT_BYTES) zeros.fillAgain(block);
       else memory.write(block, byteOffset, new Uint8Array(byteLength));
     },
-    copy(source, target, byteLength) {
-      gpu.copy(bytesOf(source, byteLength), bytesOf(target, byteLength));
-    },
+    copy,
     release(block) {
       drop(block);
       zeros.drop(block);
@@ -114,6 +87,41 @@ export function openGpuMemory(gpu: GpuApi, limit: BufferLimit): GpuMemory {
     close: zeros.close,
   };
   return memory;
+}
+
+/** What copies between the host and the beginnings of blocks, and counts. */
+function openTransfers(gpu: GpuApi) {
+  const copied = { toDevice: 0, toHost: 0 };
+  /** The bytes of a block as a tensor: most blocks are always copied in one length. */
+  const kept = new Map<GpuBlock, { readonly byteLength: number; readonly tensor: Handle }>();
+  const drop = (block: GpuBlock) => {
+    const { tensor } = kept.get(block) ?? {};
+    if (tensor) gpu.releaseTensor(tensor);
+    kept.delete(block);
+  };
+  const bytesOf = (block: GpuBlock, byteLength: number) => {
+    const known = kept.get(block);
+    if (known?.byteLength === byteLength) return known.tensor;
+    drop(block);
+    const tensor = gpu.deviceTensor(block.memory, byteLength, [byteLength], ONNX_UINT8);
+    kept.set(block, { byteLength, tensor });
+    return tensor;
+  };
+  return {
+    copied,
+    transfer(block: GpuBlock, bytes: Uint8Array, direction: keyof CopiedBytes) {
+      const { byteLength } = bytes;
+      const onHost = gpu.hostTensor(bytes), onDevice = bytesOf(block, byteLength);
+      if (direction === "toDevice") gpu.copy(onHost, onDevice);
+      else gpu.copy(onDevice, onHost);
+      gpu.releaseTensor(onHost);
+      copied[direction] += byteLength;
+    },
+    copy(source: GpuBlock, target: GpuBlock, byteLength: number) {
+      gpu.copy(bytesOf(source, byteLength), bytesOf(target, byteLength));
+    },
+    drop,
+  };
 }
 
 /** What sets whole blocks to zero, a kernel for each size. */

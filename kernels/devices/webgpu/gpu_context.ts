@@ -6,18 +6,23 @@
 
 import { Graph } from "../../graph/graph.ts";
 import { encodeModel } from "../../onnx/encode_model.ts";
-import { type GpuApi, openGpu } from "./gpu_api.ts";
 import type { Adapter } from "./adapters/adapter.ts";
 import { seeingAdapter } from "./adapters/process_adapter.ts";
-import { claimGpu, releaseGpu } from "./owner.ts";
+import { endAtOnce } from "./end_at_once.ts";
+import { type GpuApi, openGpu } from "./gpu_api.ts";
+import { claimGpu } from "./owner.ts";
+import { quietly } from "./quiet.ts";
 
 interface Context {
   readonly gpu: GpuApi;
-  readonly library: string;
-  users: number;
+  /** Gives the GPU to whoever comes next. */
+  readonly release: () => void;
 }
 
-let context: Context | undefined;
+/** Those who have entered, or are about to. */
+let users = 0;
+
+let opening: Promise<Context> | undefined, context: Context | undefined;
 
 /** A model of one node, whose session keeps the GPU's device open. */
 function smallestModel(): Uint8Array {
@@ -26,12 +31,10 @@ function smallestModel(): Uint8Array {
 }
 
 /**
- * Waits until the GPU has done all that it was given.
- *
- * [Note: nothing pending at the end] A process that ends while the GPU still works for it crashes in
- * the driver. What is copied to the host was computed after all that was queued before.
+ * Waits until the GPU has done all that it was given: what is copied to the host was computed after
+ * all that was queued before. Its objects must not be released earlier.
  */
-function drain({ gpu }: Context): void {
+function drain(gpu: GpuApi): void {
   const memory = gpu.allocate(16), source = gpu.deviceTensor(memory, 4, [4], 2);
   const target = gpu.hostTensor(new Uint8Array(4));
   gpu.copy(source, target);
@@ -39,7 +42,17 @@ function drain({ gpu }: Context): void {
   gpu.free(memory);
 }
 
-const drainAtEnd = () => context && drain(context);
+async function open(library: string, adapter: Adapter): Promise<Context> {
+  const release = await claimGpu();
+  try {
+    const gpu = seeingAdapter(adapter, () => quietly(() => openGpu(library, smallestModel())));
+    endAtOnce();
+    return context = { gpu, release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
 
 /**
  * Opens the GPU, or shares it where this isolate has it open.
@@ -47,32 +60,22 @@ const drainAtEnd = () => context && drain(context);
  * @throws {Error} when another isolate has it, the process has used another adapter, or the library cannot
  * be loaded.
  */
-export function enterGpu(library: string, adapter: Adapter): GpuApi {
-  if (!context) {
-    claimGpu();
-    try {
-      context = {
-        gpu: seeingAdapter(adapter, () => openGpu(library, smallestModel())),
-        library,
-        users: 0,
-      };
-    } catch (error) {
-      releaseGpu();
-      throw error;
-    }
-    globalThis.addEventListener("unload", drainAtEnd);
+export async function enterGpu(library: string, adapter: Adapter): Promise<GpuApi> {
+  users++;
+  try {
+    return (await (opening ??= open(library, adapter))).gpu;
+  } catch (error) {
+    if (--users === 0) opening = undefined;
+    throw error;
   }
-  context.users++;
-  return context.gpu;
 }
 
 /** Ends one {@linkcode enterGpu}. */
 export function leaveGpu(): void {
-  if (!context || --context.users > 0) return;
-  const { gpu } = context;
-  drain(context);
-  context = undefined;
-  globalThis.removeEventListener("unload", drainAtEnd);
+  if (!context || --users > 0) return;
+  const { gpu, release } = context;
+  opening = context = undefined;
+  drain(gpu);
   gpu.close();
-  releaseGpu();
+  release();
 }

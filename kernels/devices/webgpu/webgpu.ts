@@ -44,7 +44,7 @@ export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   const adapter = typeof wanted === "object"
     ? wanted
     : chooseAdapters(await webgpuAdapters({ library }), wanted === undefined ? [] : [wanted])[0];
-  const gpu = enterGpu(library, adapter);
+  const gpu = await enterGpu(library, adapter);
   const memory = openGpuMemory(gpu, adapter);
   return engineDevice<GpuBlock>({
     name: "webgpu",

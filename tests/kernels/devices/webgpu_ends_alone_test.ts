@@ -1,0 +1,56 @@
+/** Ends of programs that have the GPU open: exit codes, and what is on standard error. */
+
+import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
+import { gpuTest } from "../../gpu.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+
+const PROGRAM = fileURLToPath(new URL("./gpu_program.ts", import.meta.url));
+
+async function end(how: string) {
+  const { code, signal, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", PROGRAM, how],
+    // Libraries look for a display there, and say so when there is none.
+    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", XDG_RUNTIME_DIR: "" },
+    stdin: "null",
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
+  }).output();
+  const decoder = new TextDecoder();
+  return { code, signal, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+for (
+  const [how, code, told] of [
+    ["natural", 0, /^$/],
+    ["exit", 3, /^$/],
+    ["throw", 1, /^error: Uncaught Error: thrown\n/],
+    ["reject", 1, /^error: Uncaught \(in promise\) Error: rejected\n/],
+    ["worker terminated", 0, /^$/],
+    ["worker throws", 4, /^error: Uncaught \(in worker .*\) Error: thrown\n/],
+    ["another isolate's exit", 5, /^$/],
+  ] as const
+) {
+  gpuTest(`a program whose GPU is at work ends with its exit code: ${how}`, async () => {
+    const { stderr, ...rest } = await end(how);
+    assert.deepEqual(rest, { code, signal: null, stdout: "" }, stderr);
+    assert.match(stderr, told);
+  });
+}
+
+const REFUSED =
+  "Cannot open the webgpu device: one isolate of a process can use the GPU, received another that has it open; use isolation process";
+
+gpuTest("of isolates that open the GPU at once exactly one gets it", async () => {
+  const stdout = "holds, refused, refused\n".repeat(2);
+  assert.deepEqual(await end("race"), { code: 0, signal: null, stdout, stderr: "" });
+});
+
+gpuTest("an isolate that was terminated leaves the GPU to the next", async () => {
+  const stdout = `${REFUSED}\nopened\nopened\n`;
+  assert.deepEqual(await end("owner terminated"), { code: 0, signal: null, stdout, stderr: "" });
+});
+
+gpuTest("the GPU of a main isolate is refused to workers and not to children", async () => {
+  const stdout = `${REFUSED}\nopened\nopened\n`;
+  assert.deepEqual(await end("owner is main"), { code: 0, signal: null, stdout, stderr: "" });
+});

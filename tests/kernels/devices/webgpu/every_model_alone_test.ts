@@ -33,7 +33,7 @@ gpuTest("no node of a model that training GPT-2 or MLP compiles is left to the C
     }
   }
   assert.ok(models.size > 80, `${models.size} models`);
-  const gpu = enterGpu(await nativeLibraryPath(), chooseAdapters(await webgpuAdapters())[0]);
+  const gpu = await enterGpu(await nativeLibraryPath(), chooseAdapters(await webgpuAdapters())[0]);
   try {
     for (const [what, model] of models) {
       const { bytes } = prepareModel(model);

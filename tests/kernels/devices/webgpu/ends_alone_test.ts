@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import { gpuTest } from "../../gpu.ts";
-import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { gpuTest } from "../../../gpu.ts";
+import { HANG_LIMIT_MS } from "../../../hang_limit.ts";
 
-const PROGRAM = fileURLToPath(new URL("./gpu_program.ts", import.meta.url));
+const PROGRAM = fileURLToPath(new URL("./ends_program.ts", import.meta.url));
 
 async function end(how: string) {
   const { code, signal, stdout, stderr } = await new Deno.Command(Deno.execPath(), {

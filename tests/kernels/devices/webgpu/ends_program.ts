@@ -3,10 +3,10 @@
  * the GPU one after the other. It prints what the test must see.
  */
 
-import { type Device, openDevice } from "../../../kernels/mod.ts";
-import { encodeModel } from "../../../kernels/onnx/encode_model.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
-import { print } from "../../../console/print.ts";
+import { type Device, openDevice } from "../../../../kernels/mod.ts";
+import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
+import { Graph } from "../../../../kernels/graph/graph.ts";
+import { print } from "../../../../console/print.ts";
 
 const SIZE = 256;
 const scope = self as unknown as Worker & { name: string };

@@ -20,7 +20,7 @@ import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
-import { isolationFor, type RunDevices, runDevices } from "./run_devices.ts";
+import { isolationFor, runDevices } from "./run_devices.ts";
 import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
@@ -100,7 +100,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
   compileServable(filled, schedule);
-  const devices = await runDevices(options, runtime), [device] = devices;
+  const workers = replicas * schedule.workers;
+  const devices = await runDevices(options, runtime, workers), [device] = devices;
   const isolation = isolationFor(runtime, filled.isolation, device.name);
   const compiled = compileRun(filled, schedule, device.name);
   const { model, stage, memory, halves } = compiled;
@@ -121,8 +122,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     state,
     rate: rateOf(options),
     plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
-    // Which ones are used is known now, even if there are more of them than workers.
-    devices: devices.slice(0, replicas * schedule.workers) as unknown as RunDevices,
+    devices,
     stage,
     sync: filled.sync,
     reduce: filled.reduce,

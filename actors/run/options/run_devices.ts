@@ -25,27 +25,35 @@ interface ComputedOn {
 /**
  * Finds the devices of a run.
  *
+ * @param workers how many compute, of all data-parallel replicas.
  * @throws {RangeError} when one process would need several adapters; as `resolveDevices` otherwise.
  */
 export async function runDevices(
   options: Pick<
     TrainOptions,
-    "device" | "adapters" | "precision" | "isolation" | "announce" | "resume"
+    "device" | "adapters" | "precision" | "isolation" | "system" | "announce" | "resume"
   >,
   runtime: RuntimeName,
+  workers: number,
 ): Promise<RunDevices> {
-  const { device = "auto", adapters, precision, isolation, announce } = options;
-  const isOneProcess = runtime !== "workers";
-  if (isOneProcess && new Set(adapters).size > 1) {
+  const { device = "auto", adapters, precision, isolation, system, announce } = options;
+  // In a simulated system, as that of a replay, all workers share a process.
+  const isSimulated = system?.transports.length === 0;
+  const isShared = runtime === "workers" && isolation === "worker";
+  const found = await resolveDevices(device, { announce, adapters, precision, isShared });
+  const isFree = runtime !== "workers" && adapters === undefined;
+  const devices = found.slice(0, isFree ? 1 : workers) as readonly DeviceChoice[] as RunDevices;
+  const numbers = new Set(devices.map(({ adapter }) => adapter?.index));
+  if (numbers.size > 1 && (runtime !== "workers" || isSimulated)) {
+    const where = isSimulated ? "in a simulated system" : `with runtime ${runtime}`;
     throw new RangeError(
-      `Cannot train with runtime ${runtime} on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received ${adapters}`,
+      `Cannot train ${where} on several adapters: a process can use one, so adapters must name one${
+        isSimulated ? "" : " or the runtime must be workers"
+      }, received ${[...numbers]}`,
     );
   }
-  const isShared = !isOneProcess && isolation === "worker";
-  const devices = await resolveDevices(device, { announce, adapters, precision, isShared });
-  const [first] = devices, used: RunDevices = isOneProcess ? [first] : devices;
-  tellOfOtherBits(options, used);
-  return used;
+  tellOfOtherBits(options, devices);
+  return devices;
 }
 
 /** Where each worker runs: apart from the others as far as the device needs it. */

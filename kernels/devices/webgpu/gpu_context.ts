@@ -7,7 +7,7 @@
 import { Graph } from "../../graph/graph.ts";
 import { encodeModel } from "../../onnx/encode_model.ts";
 import type { Adapter } from "./adapters/adapter.ts";
-import { seeingAdapter } from "./adapters/process_adapter.ts";
+import { assertOnlyAdapter, seeingAdapter } from "./adapters/process_adapter.ts";
 import { endAtOnce } from "./end_at_once.ts";
 import { type GpuApi, openGpu } from "./gpu_api.ts";
 import { claimGpu } from "./owner.ts";
@@ -45,6 +45,7 @@ function drain(gpu: GpuApi): void {
 async function open(library: string, adapter: Adapter): Promise<Context> {
   const release = await claimGpu();
   try {
+    assertOnlyAdapter(adapter);
     const gpu = seeingAdapter(adapter, () => quietly(() => openGpu(library, smallestModel())));
     endAtOnce();
     return context = { gpu, release };
@@ -63,9 +64,12 @@ async function open(library: string, adapter: Adapter): Promise<Context> {
 export async function enterGpu(library: string, adapter: Adapter): Promise<GpuApi> {
   users++;
   try {
-    return (await (opening ??= open(library, adapter))).gpu;
+    const { gpu } = await (opening ??= open(library, adapter));
+    assertOnlyAdapter(adapter);
+    return gpu;
   } catch (error) {
-    if (--users === 0) opening = undefined;
+    if (context) leaveGpu();
+    else if (--users === 0) opening = undefined;
     throw error;
   }
 }

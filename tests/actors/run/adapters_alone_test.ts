@@ -50,6 +50,11 @@ gpuTest(
             "Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received 0,1",
         },
       );
+      // All that is asked of a simulated system before a run begins.
+      const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
+      await assert.rejects(prepareRun({ ...OPTIONS, data: [], adapters: [0, 1], system }), {
+        message: /^Cannot train in a simulated system on several adapters: .*, received 0,1$/,
+      });
       const { devices } = await prepareRun({
         ...OPTIONS,
         data: [],

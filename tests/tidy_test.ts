@@ -161,6 +161,13 @@ Deno.test(`a folder has at most ${FOLDER_FILES_MAX} source files on its floor, t
   }
 });
 
+Deno.test("test files that open the GPU are those that run alone", () => {
+  for (const [path, text] of SOURCES) {
+    if (!path.endsWith("_test.ts") || path.endsWith("_alone_test.ts")) continue;
+    assert.doesNotMatch(text, /\bopenWebgpu\(|\("webgpu"[,)]|\bdevice: "(webgpu|auto)/, path);
+  }
+});
+
 Deno.test("every source file says in its first lines what it is", () => {
   for (const [path, text] of SOURCES) {
     if (path.startsWith("tests/") || path.startsWith("compat/")) continue;

@@ -6,13 +6,13 @@ import { ENVIRONMENT, inFolder, ROOT } from "../console/command.ts";
 
 /** How each is run, and what it then prints. */
 const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: RegExp]>> = {
-  "train_gpt.ts": [["run", "-A", "examples/train_gpt.ts", "2"], /^The [^]{100,}/],
+  "train_gpt.ts": [["run", "-A", "examples/train_gpt.ts", "2", "native"], /^The [^]{100,}/],
   "train_mnist.ts": [
-    ["run", "-A", "examples/train_mnist.ts", "60"],
+    ["run", "-A", "examples/train_mnist.ts", "60", "native"],
     /^20 [\d.]+\n40 [\d.]+\n60 [\d.]+\n[89]\d\.\d % of the held-out digits are recognised\n$/,
   ],
   "own_layer.ts": [
-    ["run", "-A", "examples/own_layer.ts", "60"],
+    ["run", "-A", "examples/own_layer.ts", "60", "native"],
     /^0 embedding, block 0, .*\n1 .*, classifier\n20 [\d.]+\n40 [\d.]+\n60 0\.[0-3]\d+\n$/,
   ],
   "custom_schedule.ts": [

@@ -59,7 +59,7 @@ for (const [name, edit] of Object.entries(EDITS)) {
     assert.deepEqual({ code, device }, { code: 0, device: "wasm" }, stderr);
     assert.match(
       stderr,
-      /^device wasm \(native is not available: Cannot use npm:onnxruntime-node@1\.30\.0: .*\)$/,
+      /^device wasm (\(webgpu is not available: .*\) )?\(native is not available: Cannot use npm:onnxruntime-node@1\.30\.0: .*\)$/,
     );
   });
 }

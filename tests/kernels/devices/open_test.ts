@@ -4,9 +4,9 @@ import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devi
 import { DEVICE_NAMES, needsProcess } from "../../../kernels/devices/table.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 
-Deno.test("auto is native where its library loads, and says so", async () => {
-  const lines: string[] = [];
-  const choice = await resolveDevice("auto", (line) => lines.push(line));
+Deno.test("auto is native where isolates share a process and its library loads, and says so", async () => {
+  const lines: string[] = [], announce = (line: string) => lines.push(line);
+  const [choice] = await resolveDevices("auto", { announce, isShared: true });
   assert.deepEqual(choice, { name: "native", library: await nativeLibraryPath() });
   assert.equal(lines.at(-1), "device native");
 });

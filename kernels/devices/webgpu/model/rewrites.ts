@@ -31,17 +31,30 @@ const fusedMatMul: Rewrite = (write, node) => {
     write.node("Gemm", [a, b], { transA, transB, alpha: { float: alpha } }, y);
     return;
   }
-  const transposed = (name: string, { shape: { length: rank } }: ValueType) =>
-    write.node("Transpose", [name], {
-      perm: Array.from({ length: rank }, (_, i) => i < rank - 2 ? i : 2 * rank - 3 - i),
-    });
-  const left = transA ? transposed(a, typeA) : a, right = transB ? transposed(b, typeB) : b;
-  if (alpha === 1) return void write.node("MatMul", [left, right], {}, y);
-  const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
-  const scaled = (name: string) => write.node("Mul", [name, factor]);
-  // The product is linear in both: the smaller one is scaled.
-  const isLeft = elementCount(typeA.shape) <= elementCount(typeB.shape);
-  write.node("MatMul", isLeft ? [scaled(left), right] : [left, scaled(right)], {}, y);
+  const transposed = (name: string, { shape: { length: rank } }: ValueType, output?: string) => {
+    const perm = Array.from({ length: rank }, (_, i) => i < rank - 2 ? i : 2 * rank - 3 - i);
+    return write.node("Transpose", [name], { perm }, output);
+  };
+  const typeY = write.typeOf(y!);
+  const [sizeA, sizeB, sizeY] = [typeA, typeB, typeY].map(({ shape }) => elementCount(shape)) as [
+    number,
+    number,
+    number,
+  ];
+  // y = l·r is also the transpose of rᵀ·lᵀ, which may move fewer elements: those of the attention
+  // from each token to each other are many.
+  const moved = transA * sizeA + transB * sizeB;
+  const isTurned = moved > (1 - transA) * sizeA + (1 - transB) * sizeB + sizeY;
+  let left = transA === +isTurned ? a : transposed(a, typeA);
+  let right = transB === +isTurned ? b : transposed(b, typeB);
+  if (alpha !== 1) {
+    const factor = write.constant(typeA.dtype as ConstantDType, [alpha], []);
+    // The product is linear in both: the smaller one is scaled.
+    if (sizeA <= sizeB) left = write.node("Mul", [left, factor]);
+    else right = write.node("Mul", [right, factor]);
+  }
+  if (isTurned) transposed(write.node("MatMul", [right, left]), typeY, y);
+  else write.node("MatMul", [left, right], {}, y);
 };
 
 /** ln softmax x = (x − m) − ln Σ e^(x − m), where m is the largest x. */

@@ -187,6 +187,27 @@ Deno.test("a product's factor goes to its smaller operand", () => {
   }
 });
 
+Deno.test("of a product's operands and result those are transposed that are smaller together", async () => {
+  const ways = [
+    // What a token hands to each other is turned, not what each has of each: 2·(64·4) for 64·64.
+    { a: [2, 64, 64], b: [2, 64, 4], transA: true, transposed: ["b", "product"] },
+    { a: [2, 4, 64], b: [2, 64, 64], transB: true, transposed: ["a", "product"] },
+    { a: [2, 5, 4], b: [2, 5, 6], transA: true, transposed: ["a"] },
+    { a: [2, 64, 4], b: [2, 64, 4], transB: true, transposed: ["b"] },
+    { a: [2, 64, 3], b: [2, 5, 64], transA: true, transB: true, transposed: ["product"] },
+  ];
+  for (const { a, b, transposed, transA = false, transB = false } of ways) {
+    const g = new Graph();
+    const y = g.matmul(g.input("a", a), g.input("b", b), { transA, transB, alpha: 0.3 });
+    const model = modelOf(g, { y }), { node } = graphOf(prepareModel(model).bytes);
+    const found = node.filter(({ opType }) => opType === "Transpose").map(({ input: [name] }) =>
+      ["a", "b"].includes(name!) ? name : "product"
+    );
+    assert.deepEqual(found, transposed);
+    assert.ok(await errorOf(model, 7) < BOUNDS.fp32);
+  }
+});
+
 Deno.test("an operation whose shapes are not known is refused by name", () => {
   const g = new Graph();
   const [odd] = g.node("Frobnicate", [g.input("x", [2, 3, 4])], [[2, 3, 4]]);

@@ -5,7 +5,11 @@
  * the threads of a GPU come, where an index stands twice (as a token does in a text). So rows of the
  * same index are added by a product first, whose order is fixed: with e[i][j] = 1 where the indices i
  * and j are equal, row i of e·updates is the sum of all updates for that index, the same bits for
- * every i that has it. Each is added to the row of the base that it belongs to, and put there.
+ * every i that has it. Each is added to the row of the base that it belongs to, and put there. Where
+ * the base has no more rows than there are updates, e[i][j] = 1 where index i is j, and eᵀ·updates is
+ * added to all of it. For n updates of w numbers and a base of r rows that is 2·n·min(n, r)·w
+ * operations: 1.7 % of a GPT-2 of 12 layers, 768 wide, at n = 8192, and at most half of those of its
+ * head, which has r columns. What is not finite spreads to other rows; such gradients are not used.
  *
  * @module
  */
@@ -98,38 +102,59 @@ const crossEntropy: Rewrite = (write, node) => {
   write.node("Div", [total, write.node("ReduceSum", [counted], { keepdims: 0 })], {}, loss);
 };
 
+/** 1 where the indices of some rows, from one to another, are those that stand across, else 0. */
+function equalRows(
+  write: Writer,
+  { rows, across, dtype }: { rows: string; across: string; dtype: DType },
+  [from, to]: readonly [number, number],
+): string {
+  // There is no kernel that slices i32.
+  const places = write.constant("i32", range(from, to), [to - from, 1]);
+  const down = write.node("Gather", [rows, places], { axis: 0 });
+  return write.node("Cast", [write.node("Equal", [down, across])], { to: ONNX_DTYPE[dtype] });
+}
+
+const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
+
+/** `count` rows in parts: from which to which. */
+const partsOf = (count: number) =>
+  range(0, Math.ceil(count / ROWS)).map((i) =>
+    [i * ROWS, Math.min((i + 1) * ROWS, count)] as const
+  );
+
 /**
  * See the note above; indices are [n, 1]. The base may be f16 where the updates are f32: then each sum
  * is made in f32 and rounded.
  */
 const scatterAdd: Rewrite = (write, node) => {
   const [base, indices, updates] = node.input as [string, string, string], [y] = node.output;
-  const { shape: [count] } = write.typeOf(indices), { shape, dtype } = write.typeOf(updates);
-  const width = elementCount(shape.slice(1)), stored = write.typeOf(base).dtype;
-  const cast = (name: string, to: DType, from: DType) =>
-    from === to ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] });
-  const flat = write.node("Reshape", [updates, write.constant("i64", [count!, width])]);
-  const rows = write.node("Cast", [
-    write.node("Reshape", [indices, write.constant("i64", [count!])]),
-  ], { to: ONNX_DTYPE.i32 });
-  const across = write.node("Reshape", [rows, write.constant("i64", [1, count!])]);
-  const sums: string[] = [];
-  for (let from = 0; from < count!; from += ROWS) {
-    const to = Math.min(from + ROWS, count!);
-    // There is no kernel that slices i32.
-    const places = Array.from({ length: to - from }, (_, i) => from + i);
-    const down = write.node("Gather", [rows, write.constant("i32", places, [to - from, 1])], {
-      axis: 0,
-    });
-    const equal = write.node("Cast", [write.node("Equal", [down, across])], {
-      to: ONNX_DTYPE[dtype],
-    });
-    sums.push(write.node("MatMul", [equal, flat]));
+  const [count = 0] = write.typeOf(indices).shape, { shape, dtype } = write.typeOf(updates);
+  const { shape: whole, dtype: stored } = write.typeOf(base), [height = 0] = whole;
+  const cast = (name: string, to: DType, from: DType, output?: string) =>
+    from === to && !output ? name : write.node("Cast", [name], { to: ONNX_DTYPE[to] }, output);
+  const reshaped = (name: string, to: readonly number[]) =>
+    write.node("Reshape", [name, write.constant("i64", to)]);
+  const flat = reshaped(updates, [count, elementCount(shape.slice(1))]);
+  const rows = write.node("Cast", [reshaped(indices, [count])], { to: ONNX_DTYPE.i32 });
+  if (height <= count) {
+    const across = write.constant("i32", range(0, height), [1, height]);
+    const total = partsOf(count).reduce<string | undefined>((sum, part) => {
+      const some = write.node("Slice", [flat, ...part.map((end) => write.constant("i64", [end]))]);
+      const equal = equalRows(write, { rows, across, dtype }, part);
+      return write.node("Gemm", sum ? [equal, some, sum] : [equal, some], { transA: 1 });
+    }, undefined)!;
+    const sum = [cast(base, dtype, stored), reshaped(total, whole)];
+    if (dtype === stored) write.node("Add", sum, {}, y);
+    else cast(write.node("Add", sum), stored, dtype, y);
+    return;
   }
+  const across = reshaped(rows, [1, count]);
+  const sums = partsOf(count).map((part) =>
+    write.node("MatMul", [equalRows(write, { rows, across, dtype }, part), flat])
+  );
   const sum = sums.length === 1 ? sums[0]! : write.node("Concat", sums, { axis: 0 });
-  const shaped = write.node("Reshape", [sum, write.constant("i64", shape)]);
   const before = cast(write.node("Gather", [base, rows], { axis: 0 }), dtype, stored);
-  const after = cast(write.node("Add", [before, shaped]), stored, dtype);
+  const after = cast(write.node("Add", [before, reshaped(sum, shape)]), stored, dtype);
   write.node("ScatterND", [base, indices, after], {}, y);
 };
 

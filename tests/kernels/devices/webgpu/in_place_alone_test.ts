@@ -32,11 +32,13 @@ const LISTED: Readonly<Record<string, Build>> = {
   "Where 1": (g, x) => g.where(g.greater(mask(g), g.scalar(0)), x, other(g)),
   "Where 2": (g, x) => g.where(g.greater(mask(g), g.scalar(0)), other(g), x),
   "Gemm 2": (g, x) => g.gemm(other(g), g.input("right", [N, N]), x, { transA: true }),
-  "ScatterND 0": (g, x) => g.scatterAdd(x, rows(g), other(g)),
+  "ScatterND 0": (g, x) =>
+    g.scatterAdd(x, g.input("some", [N / 4], "i32"), g.input("updates", [N / 4, N])),
 };
 
 /** More ways of the same, as training and others use them. */
 const FREE: Readonly<Record<string, Build>> = {
+  "more updates than rows": (g, x) => g.scatterAdd(x, rows(g), other(g)),
   "both operands": (g, x) => g.mul(x, x),
   "an operand that is repeated": (g, x) => g.add(x, g.input("bias", [N])),
   "the second operand transposed": (g, x) =>

@@ -11,7 +11,7 @@ import type { Value } from "../../../../kernels/graph/value.ts";
 import { type Border, readSignature } from "../../../../kernels/onnx/signature.ts";
 import { type GraphProto, ModelProtoSchema } from "../../../../kernels/onnx/onnx_pb.ts";
 import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
-import { modelOf, numbersOf } from "../models.ts";
+import { modelOf, numbersOf, tensorOf } from "../models.ts";
 import { testOperators } from "../operators.ts";
 import { preparing } from "./preparing.ts";
 import { numbersFor, trainedModels } from "./trained_models.ts";
@@ -156,24 +156,32 @@ Deno.test("a product of few elements and many terms is added in parts, in one or
   assert.equal(productsOf(graphOf(prepareModel(modelOf(g, { y: many })).bytes)), 1);
 });
 
+Deno.test("more rows than are compared at a time are added to any table", async () => {
+  for (const height of [20, 1300, 3000]) {
+    const g = new Graph(), base = g.input("base", [height, 3]);
+    const ids = g.input("ids", [2100], "i32"), updates = g.input("updates", [2100, 3]);
+    const model = modelOf(g, { y: g.scatterAdd(base, ids, updates) });
+    assert.ok(await errorOf(model, 1) < BOUNDS.fp32, `${height} rows`);
+    assert.ok(prepareModel(model).inPlace.get("y")!.has("base"));
+  }
+});
+
 Deno.test("what f16 cannot hold exactly is looked up and added to rows in f32", async () => {
-  const g = new Graph(), base = g.input("base", [3, 2]), ids = g.input("ids", [5], "i32");
-  const y = g.scatterAdd(base, ids, g.input("updates", [5, 2]));
-  const ports = g.inputs.map((value) => ({ name: value.name, value }));
-  const model = encodeModel(g, ports, [{ name: "y", value: y }], new Set([base, y]));
   const device = await openReference();
-  const kernel = await device.compile(prepareModel(model).bytes);
-  const [from, at, updates] = [
-    device.alloc("f16", [3, 2]),
-    device.alloc("i32", [5]),
-    device.alloc("f32", [5, 2]),
-  ];
-  device.write(from, new Float16Array([2048, 7, 0, 0, 1, 1]));
-  device.write(at, Int32Array.of(0, 2, 0, 0, 0));
-  // 2048 + 0.75 is 2048 in f16, four times; their f32 sum is 2051, which rounds to 2052.
-  device.write(updates, Float32Array.of(0.75, 0, 5, 5, 0.75, 0, 0.75, 0, 0.75, 0));
-  await kernel.bind({ base: from, ids: at, updates }, { y: from })();
-  assert.deepEqual(await numbersOf(device, from), [2052, 7, 0, 0, 6, 6]);
+  for (const height of [3, 8]) { // Fewer rows than updates, and more.
+    const g = new Graph(), base = g.input("base", [height, 2]), ids = g.input("ids", [5], "i32");
+    const y = g.scatterAdd(base, ids, g.input("updates", [5, 2]));
+    const ports = g.inputs.map((value) => ({ name: value.name, value }));
+    const model = encodeModel(g, ports, [{ name: "y", value: y }], new Set([base, y]));
+    const kernel = await device.compile(prepareModel(model).bytes);
+    const from = tensorOf(device, [height, 2], [2048, 7, ...Array(2 * height - 2).fill(1)], "f16");
+    // 2048 + 0.75 is 2048 in f16, four times; their f32 sum is 2051, which rounds to 2052.
+    const updates = tensorOf(device, [5, 2], [0.75, 0, 5, 5, 0.75, 0, 0.75, 0, 0.75, 0]);
+    const at = tensorOf(device, [5], [0, 2, 0, 0, 0], "i32");
+    await kernel.bind({ base: from, ids: at, updates }, { y: from })();
+    const rest = Array(2 * height - 6).fill(1);
+    assert.deepEqual(await numbersOf(device, from), [2052, 7, 1, 1, 6, 6, ...rest]);
+  }
   device.close();
 });
 

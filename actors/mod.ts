@@ -18,7 +18,7 @@ export type { WorkerFault } from "./pipeline/worker/faults.ts";
 export * from "./pipeline/layout.ts";
 export * from "./pipeline/emulated_link.ts";
 export * from "./commit/loss_scale.ts";
-export * from "./run/memory_plan.ts";
+export * from "./run/memory/memory_plan.ts";
 export * from "./run/plan.ts";
 export type { PolicyData } from "./pipeline/policy_data.ts";
 export * from "./pipeline/protocol.ts";

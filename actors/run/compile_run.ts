@@ -20,7 +20,7 @@ import {
 import { parts, type Schedule } from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import { trainedTies } from "./engines/tied_parameters.ts";
-import { planWorkers, type WorkerMemory } from "./memory_plan.ts";
+import { planWorkers, type WorkerMemory } from "./memory/memory_plan.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
 /** A model, ready to be opened by workers. */

@@ -12,7 +12,7 @@ import {
   type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
-import type { WorkerMemory } from "./memory_plan.ts";
+import type { WorkerMemory } from "./memory/memory_plan.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** One stage of the plan. */

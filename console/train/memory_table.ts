@@ -6,7 +6,7 @@
 
 import { formatTable } from "../../schedules/pictures/table.ts";
 import { type StageMemory, totalBytes } from "../../kernels/mod.ts";
-import type { WorkerMemory } from "../../actors/run/memory_plan.ts";
+import type { WorkerMemory } from "../../actors/run/memory/memory_plan.ts";
 
 const COLUMNS = [
   "weights",

@@ -45,14 +45,17 @@ const gibibytes = (bytes: number) => `${(bytes / 2 ** 30).toPrecision(3)} GiB`;
 /**
  * Bytes for a person.
  *
+ * @param round of hundredths: downwards for a limit, as what does not fit should not look as if it did.
+ *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
  * import { mebibytes } from "@troupe/troupe/kernels";
  *
  * assert.equal(mebibytes(1.5 * 2 ** 20), "1.50 MiB");
+ * assert.equal(mebibytes(2 ** 30 - 16, Math.floor), "1023.99 MiB");
  * ```
  */
-export function mebibytes(bytes: number): string {
-  return `${(bytes / 2 ** 20).toFixed(2)} MiB`;
+export function mebibytes(bytes: number, round: (x: number) => number = Math.round): string {
+  return `${(round(bytes / 2 ** 20 * 100) / 100).toFixed(2)} MiB`;
 }

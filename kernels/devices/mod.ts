@@ -4,6 +4,7 @@
  * @module
  */
 
+export * from "./limits.ts";
 export * from "./native/native.ts";
 export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
@@ -21,4 +22,5 @@ export * from "./wasm/wasm.ts";
 export type { Adapter, AdapterKind, RefusedAdapter } from "./webgpu/adapters/adapter.ts";
 export type { FoundAdapters } from "./webgpu/adapters/find_adapters.ts";
 export { type AdapterOptions, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
+export type { ModelValue } from "./webgpu/model/largest_value.ts";
 export * from "./webgpu/webgpu.ts";

@@ -12,6 +12,8 @@ import { openReference } from "./reference/reference.ts";
 import { openWasm } from "./wasm/wasm.ts";
 import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
 import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
+import type { ModelValue } from "./webgpu/model/largest_value.ts";
+import { prepareModel } from "./webgpu/model/prepare_model.ts";
 import { openWebgpu } from "./webgpu/webgpu.ts";
 
 /** The devices that exist. */
@@ -73,6 +75,8 @@ export interface DeviceEntry {
    * @throws {Error} when what it needs is not there.
    */
   readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
+  /** The largest value of a model as it is computed, where tensors are limited in size. */
+  readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
   readonly open: (options: DeviceOptions) => Promise<Device>;
 }
@@ -92,6 +96,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     isAlone: true,
     hasAdapters: true,
     find: findWebgpu,
+    largestValue: (model) => prepareModel(model).largest,
     open: openWebgpu,
   },
   wasm: { hasOwnMemory: true, hasFreeViews: true, isAlone: false, open: openWasm },

@@ -12,7 +12,8 @@
  * FP16 one of widened gradients. AxoNN (section V-B) counts 20φ where we need 16φ + 4b: it widens all
  * gradients at once. On the native and the reference device, whose memory is the host's, an offload
  * moves bytes from one column to the other and saves none. What ONNX Runtime takes while a model
- * runs is not counted.
+ * runs is not counted, nor that its WebGPU provider makes buffers of certain sizes only (one of 9 MiB
+ * takes 12) and keeps some that are freed for the next of their size.
  *
  * @module
  */

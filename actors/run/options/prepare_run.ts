@@ -4,7 +4,7 @@
  * @module
  */
 
-import { assertMachineHolds, type LearningRate } from "../../../kernels/mod.ts";
+import type { LearningRate } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
@@ -13,15 +13,15 @@ import type { PlaceName } from "../../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../../runtime/transports/process/rendezvous_folder.ts";
 import { compileRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
-import { assertMemory } from "../memory_limit.ts";
-import { totalMemory } from "../memory_plan.ts";
+import { assertDevicesHold } from "../memory/device_memory.ts";
+import { assertMemory } from "../memory/memory_limit.ts";
 import { describePlan, type Plan } from "../plan.ts";
 import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { isolationFor, runDevices } from "./run_devices.ts";
-import { checkSizes, ISOLATE_BYTES } from "./sizes.ts";
+import { checkSizes } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
 import { assertServable } from "./trainable.ts";
@@ -106,7 +106,9 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const compiled = compileRun(filled, schedule, device.name);
   const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
-  assertMemory(options, schedule, compiled, device.name);
+  const run = { options: filled, schedule, compiled, devices, runtime, replicas };
+  assertMemory(options.memoryLimitBytes, run);
+  assertDevicesHold(run);
   const state = await firstState(model, options);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
@@ -147,7 +149,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
 
 /** Makes sure that these options and this machine can serve the model with its schedule. */
 function compileServable(options: FilledOptions, schedule: Schedule): void {
-  const { runtime, replicas } = options;
+  const { runtime } = options;
   if (options.journal && runtime === "serial") {
     throw new RangeError(
       "Cannot write a journal: the runtime must have actors, workers or local, received serial",
@@ -155,8 +157,6 @@ function compileServable(options: FilledOptions, schedule: Schedule): void {
   }
   const compiled = compileRun(options, schedule);
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
-  const isolates = runtime === "workers" ? schedule.workers * ISOLATE_BYTES : 0;
-  assertMachineHolds("Cannot train", replicas * (totalMemory(compiled.memory) + isolates));
 }
 
 /** The learning rate of each step. */

@@ -32,16 +32,10 @@ export function assertFits(
   const received = mebibytes(byteLength) + (what === undefined ? "" : ` for ${what}`);
   throw new RangeError(
     `${cannot}: a tensor must fit into the largest buffer of ${name}, ${
-      roundedDown(maxBufferBytes)
+      mebibytes(maxBufferBytes, Math.floor)
     }, received ${received}; take a smaller micro-batch or a smaller model`,
   );
 }
-
-/** What is a little too large does not look as if it would fit. */
-const roundedDown = (bytes: number) => mebibytes(Math.floor(bytes / CENT) * CENT);
-
-/** The least that is shown, in bytes. */
-const CENT = 2 ** 20 / 100;
 
 /** How the library says that a kernel was bound to a buffer which the GPU has refused. */
 const REFUSED = /Invalid Buffer|max buffer size limit/;

@@ -18,9 +18,9 @@ import {
   type StageOptions,
   type StageProgram,
   totalBytes,
-} from "../../kernels/mod.ts";
-import { sumMemory } from "../pipeline/sum_memory.ts";
-import { analyze, parts, type Schedule } from "../../schedules/mod.ts";
+} from "../../../kernels/mod.ts";
+import { sumMemory } from "../../pipeline/sum_memory.ts";
+import { analyze, parts, type Schedule } from "../../../schedules/mod.ts";
 
 /** Bytes of one worker. */
 export interface WorkerMemory extends StageMemory {

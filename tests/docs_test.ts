@@ -6,7 +6,14 @@ import { fileURLToPath } from "node:url";
 import { runTroupe } from "./console/command.ts";
 
 const ROOT = new URL("../", import.meta.url);
-const PAGES = ["README.md", "SIMULATION.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+const PAGES = [
+  "README.md",
+  "SIMULATION.md",
+  "ARCHITECTURE.md",
+  "CONTRIBUTING.md",
+  "CHANGELOG.md",
+  "BENCHMARKS.md",
+];
 
 const read = (page: string) => Deno.readTextFileSync(new URL(page, ROOT));
 

@@ -7,7 +7,7 @@
  * @module
  */
 
-import { type Adapter, openWebgpu, webgpuAdapters } from "../../kernels/mod.ts";
+import { type Adapter, openWebgpu, resolveDevice } from "../../kernels/mod.ts";
 import type { Row } from "../support/row.ts";
 import { gptRows } from "./gpt.ts";
 import { measureLimits } from "./limits.ts";
@@ -36,8 +36,7 @@ async function smallParts(adapter: Adapter): Promise<Products> {
 
 /** Measures the first adapter: a GPU, else software in its place. */
 export async function gpuBench(): Promise<Row[]> {
-  const { adapters: [adapter] } = await webgpuAdapters();
-  if (!adapter) throw new Error("there is no adapter; `deno task troupe devices` says why");
+  const adapter = (await resolveDevice("webgpu")).adapter!;
   const { rows, gflopPerSecond } = await smallParts(adapter);
   return [adapterRow(adapter), ...rows, ...await gptRows(adapter, gflopPerSecond)];
 }

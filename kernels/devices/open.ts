@@ -29,7 +29,10 @@ export const DEVICE_SPECS: readonly string[] = [
 export interface ResolveOptions {
   /** Receives which device `auto` chose and why, and a line before a download. */
   readonly announce?: ((line: string) => void) | undefined;
-  /** Numbers of adapters. Default: all GPUs; where there is none, the first of the others. */
+  /**
+   * Numbers of adapters, of which `auto` then means a device. Default: all GPUs; where there is none,
+   * the first of the others.
+   */
   readonly adapters?: readonly number[] | undefined;
   /** In which type stages store, fp32 by default: fp16 rules out adapters that do not compute in it. */
   readonly precision?: Precision | undefined;
@@ -131,16 +134,20 @@ export async function resolveDevices(
     );
   }
   const wanted = read.adapter === undefined ? adapters : [read.adapter];
-  const request = { announce, adapters: wanted, precision, isAutomatic: read.name === "auto" };
-  const names = read.name !== "auto"
-    ? [read.name]
-    : AUTO.filter((name) => !isShared || !needsProcess(name));
-  const choices = await firstDevice(names, request);
-  const [{ name }] = choices;
-  if (wanted === undefined || DEVICES[name].hasAdapters) return choices;
-  throw new RangeError(
-    `Cannot open a device: adapters must be those of webgpu, received ${wanted} for ${name}`,
-  );
+  // Who names adapters wants a device that has some.
+  const meant = read.name === "auto" && wanted
+    ? DEVICE_NAMES.find((name) => DEVICES[name].hasAdapters)!
+    : read.name;
+  if (wanted && meant !== "auto" && !DEVICES[meant].hasAdapters) {
+    throw new RangeError(
+      `Cannot open a device: adapters must be those of webgpu, received ${wanted} for ${meant}`,
+    );
+  }
+  const request = { announce, adapters: wanted, precision, isAutomatic: meant === "auto" };
+  const names = meant === "auto"
+    ? AUTO.filter((name) => !isShared || !needsProcess(name))
+    : [meant];
+  return await firstDevice(names, request);
 }
 
 /** The first device that this machine has. */
@@ -157,7 +164,7 @@ async function firstDevice(
       [choice, ...more] = choices;
     if (!choice) return await firstDevice(others, request, reasons);
     const adapters = choices.flatMap(({ adapter }) => adapter?.name ?? []);
-    const where = adapters.length > 0 ? ` on ${adapters.join(", ")}` : "";
+    const where = adapters.length > 0 ? `, on the GPU ${adapters.join(", ")}` : "";
     if (isAutomatic) announce(`device ${name}${where}${reasons}`);
     return [choice, ...more];
   } catch (error) {

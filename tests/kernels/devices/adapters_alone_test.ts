@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { openDevice, resolveDevice } from "../../../kernels/devices/open.ts";
+import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devices/open.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { webgpuAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
 import { gpuTest, SWIFTSHADER, writeDrivers } from "../../gpu.ts";
@@ -37,6 +37,9 @@ gpuTest("auto computes on no software", async () => {
   const lines: string[] = [];
   assert.equal((await resolveDevice("auto", (line) => lines.push(line))).name, "native");
   assert.deepEqual(lines, ["device native"]);
+  // Unless it is told on which.
+  const [{ name, adapter }] = await resolveDevices("auto", { adapters: [0] });
+  assert.deepEqual([name, adapter!.index], ["webgpu", 0]);
 });
 
 gpuTest("an adapter of a wrong number is refused with what exists", async () => {

@@ -209,3 +209,27 @@ Deno.test("without an adapter it is said what to install, and what is there but 
   const found = await look({ "/lavapipe": answer([software], { problem: "no indexing" }) });
   assert.throws(() => chooseAdapters(found), /received none that serves: lava \(no indexing\)$/);
 });
+
+Deno.test("where there is no Vulkan, the system's own adapter counts once the provider takes it", async () => {
+  const ofSystem = (provider: ProviderAnswer | undefined, isSoftware = false) =>
+    findAdapters(undefined, () => {
+      const system = { name: "Apple M4", isSoftware, maxBufferBytes: 2 ** 30 };
+      return Promise.resolve({ devices: undefined, system, provider });
+    });
+  const { adapters: [adapter] } = await ofSystem(SERVES);
+  assert.deepEqual(adapter, {
+    index: 0,
+    name: "Apple M4",
+    kind: "other",
+    memoryBytes: 0,
+    maxBufferBytes: 2 ** 30,
+    hasF16: true,
+    environment: {},
+  });
+  assert.equal((await ofSystem(SERVES, true)).adapters[0]!.kind, "software");
+  assert.deepEqual(await ofSystem({ problem: "no device" }), {
+    adapters: [],
+    refused: [{ name: "Apple M4", reason: "no device" }],
+  });
+  assert.deepEqual(await ofSystem(undefined, true), { adapters: [], refused: [] });
+});

@@ -50,9 +50,15 @@ export function askProbe(library: string, triesSoftware: boolean): Ask {
       stdout: "piped",
       stderr: "piped",
     });
-    const child = command.spawn(), limit = setTimeout(() => child.kill("SIGKILL"), LIMIT_MS);
+    const child = command.spawn();
+    let hasHung = false;
+    const limit = setTimeout(() => {
+      hasHung = true;
+      child.kill("SIGKILL");
+    }, LIMIT_MS);
     const { signal, code, stdout, stderr } = await child.output();
     clearTimeout(limit);
+    if (hasHung) return { failure: `a driver without an answer after ${LIMIT_MS / 1000} s` };
     const said = new TextDecoder().decode(stderr);
     try {
       return explained(JSON.parse(new TextDecoder().decode(stdout)), said);

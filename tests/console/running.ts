@@ -15,14 +15,21 @@ export class Running {
   readonly #read: Promise<unknown>;
   #wake = () => {};
 
-  /** @param isNohup whether it is started as `nohup` does: hang-ups are ignored. */
-  constructor(args: readonly string[], isNohup = false) {
+  /**
+   * @param isNohup whether it is started as `nohup` does: hang-ups are ignored.
+   * @param env variables of its environment.
+   */
+  constructor(
+    args: readonly string[],
+    isNohup = false,
+    env: Readonly<Record<string, string>> = {},
+  ) {
     const command = [Deno.execPath(), ...args];
     if (isNohup) command.unshift("sh", "-c", 'trap "" HUP; exec "$0" "$@"');
     this.#child = new Deno.Command(command[0]!, {
       args: command.slice(1),
       cwd: ROOT,
-      env: ENVIRONMENT,
+      env: { ...ENVIRONMENT, ...env },
       stdin: "null",
       stdout: "piped",
       stderr: "piped",

@@ -91,7 +91,8 @@ const untilThen = async (
 
 function signalCase(draw: Draw, nth: number): Case {
   const signal = (["SIGINT", "SIGTERM"] as const)[nth % 2]!;
-  const to = (["process", "group"] as const)[(nth >> 1) % 2]!;
+  // What reaches all processes is Ctrl-C; SIGTERM to a worker ends that worker.
+  const to = signal === "SIGTERM" ? "process" : (["process", "group"] as const)[(nth >> 1) % 2]!;
   const runtime = ["workers", "workers", "serial", "local"][draw(4)]!, moment = drawMoment(draw);
   const args = [...TRAIN, ...SMALL_RUN, "--steps", "100000", "--runtime", runtime];
   // SIGTERM before anybody listens ends a program by itself.

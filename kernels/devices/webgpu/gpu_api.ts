@@ -101,6 +101,21 @@ const pointers = (handles: readonly (Handle | Uint8Array<ArrayBuffer>)[]) =>
     ).buffer,
   );
 
+/**
+ * What a copy to the host says of a GPU whose driver was reset, or that was taken out.
+ *
+ * [Note: a lost GPU] All else goes on without an error and computes nothing, for as long as the process
+ * lives. But whatever leaves a stage, losses and norms included, is copied to the host: no step ends
+ * with what a lost GPU did not compute.
+ */
+const LOST = /\bis lost\b/;
+
+const lost = (cause: unknown) =>
+  new Error(
+    "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again",
+    { cause },
+  );
+
 function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
   const env = created((out) =>
     api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, cString("troupe"), out)
@@ -117,7 +132,11 @@ function makeGpu({ api, unload }: OrtLibrary, firstModel: Uint8Array): GpuApi {
     copy(source, target) {
       ends[0] = Deno.UnsafePointer.value(source);
       ends[1] = Deno.UnsafePointer.value(target);
-      copy(env, from, to, null, 1n);
+      try {
+        copy(env, from, to, null, 1n);
+      } catch (error) {
+        throw LOST.test((error as Error).message) ? lost(error) : error;
+      }
     },
     createSession,
     releaseSession,

@@ -79,7 +79,11 @@ export function leaveGpu(): void {
   if (!context || --users > 0) return;
   const { gpu, release } = context;
   opening = context = undefined;
-  drain(gpu);
+  try {
+    drain(gpu);
+  } catch {
+    // A GPU that was lost has nothing to do any more.
+  }
   gpu.close();
   release();
 }

@@ -27,8 +27,24 @@ async function readOrders(): Promise<Orders> {
   return JSON.parse(text);
 }
 
+/** Ends the process when the root was gone before it could be met: there is nobody to tell. */
+function endWithRoot(error: unknown): never {
+  const { NotFound, ConnectionRefused } = Deno.errors;
+  if (error instanceof NotFound || error instanceof ConnectionRefused) Deno.exit(1);
+  throw error;
+}
+
+function listen(): { peers: SocketConnector; sockets: SocketPoll } {
+  try {
+    const peers = new SocketConnector(rendezvous, number);
+    return { peers, sockets: new SocketPoll(rendezvous, number) };
+  } catch (error) {
+    return endWithRoot(error);
+  }
+}
+
 const { isolate: number, rendezvous, root } = await readOrders();
-const calling = connect(rendezvous, root, number);
+const calling = connect(rendezvous, root, number).catch(endWithRoot);
 // From here on the end of the input is the end of the root, and the watchdog sees it.
 const pulse = new Pulse();
 const watchdog = new Worker(new URL("./watchdog.ts", import.meta.url), {
@@ -44,8 +60,8 @@ watchdog.onmessage = () => watchdog.postMessage(beat);
 Deno.addSignalListener("SIGINT", () => {});
 if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
 
-const outbox = new Outbox(), peers = new SocketConnector(rendezvous, number);
-const sockets = new SocketPoll(rendezvous, number);
+const outbox = new Outbox();
+const { peers, sockets } = listen();
 const isolate = serveIsolate({
   send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
   drain: () => flush([outbox, ...peers.outboxes()]) ?? sockets.look(),

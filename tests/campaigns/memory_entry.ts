@@ -14,7 +14,7 @@ export interface MemoryRun {
   readonly steps: number;
   /** The steps after which memory is looked at. */
   readonly samples: readonly number[];
-  readonly options: Pick<TrainOptions, "runtime" | "isolation" | "retries" | "journal">;
+  readonly options: Pick<TrainOptions, "runtime" | "device" | "isolation" | "retries" | "journal">;
 }
 
 const ROWS = 4;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { LATENCY_BYTES } from "../../../../actors/commit/all_reduce/fast.ts";
 import type { ReduceAlgorithm } from "../../../../actors/commit/all_reduce/mod.ts";
+import { sliceBorder } from "../../../../actors/commit/all_reduce/slice_border.ts";
 import { allReduce } from "./network.ts";
 
 const SIZES = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -81,4 +82,35 @@ Deno.test("fast is Rabenseifner for powers of two, elsewhere the ring from a siz
   const even = Math.floor(2 / 1.9 * LATENCY_BYTES / Float32Array.BYTES_PER_ELEMENT);
   await isSame(5, even - 1, "rabenseifner");
   await isSame(5, even + 1, "ring");
+});
+
+Deno.test("where only whole parameters are added, ranks take turns in adding chunks of one parameter", () => {
+  for (const size of SIZES) {
+    const borders = [0, 16, 48, 848], owners: number[] = [];
+    for (let chunk = 0; chunk < size; chunk++) {
+      const cuts = Array.from(
+        { length: size + 1 },
+        (_, slice) => sliceBorder(slice, size, { offset: 48, length: 800 }, chunk, borders),
+      );
+      owners.push(
+        ...Array.from({ length: size }, (_, i) => i).filter((i) => cuts[i + 1]! > cuts[i]!),
+      );
+    }
+    assert.deepEqual(owners.sort(), Array.from({ length: size }, (_, i) => i));
+  }
+});
+
+Deno.test("slices of whole parameters follow each other, and cover the chunk", () => {
+  const borders = [0, 16, 32, 48, 848, 864];
+  for (const size of SIZES) {
+    for (let chunk = 0; chunk < 9; chunk++) {
+      const cuts = Array.from(
+        { length: size + 1 },
+        (_, slice) => sliceBorder(slice, size, { offset: 16, length: 848 }, chunk, borders),
+      );
+      assert.deepEqual([cuts[0], cuts.at(-1)], [0, 848]);
+      assert.deepEqual(cuts, cuts.toSorted((a, b) => a - b));
+      assert.ok(cuts.every((cut) => borders.includes(cut + 16)));
+    }
+  }
 });

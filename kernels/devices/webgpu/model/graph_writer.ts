@@ -31,8 +31,8 @@ export interface Writer {
     attributes?: Readonly<Record<string, Attribute>>,
     output?: string,
   ): string;
-  /** Adds the node that is rewritten with other inputs, and with one output as above. */
-  again(inputs: readonly string[], output?: string): string;
+  /** Adds the node that is rewritten with other inputs and outputs; one, as above, unless given. */
+  again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
   /** Adds a constant. */
   constant(dtype: ConstantDType, values: readonly number[], shape?: readonly number[]): string;
 }
@@ -98,9 +98,9 @@ export function rewriteNodes(
       }));
       return output;
     },
-    again(inputs, output = newName()) {
+    again(inputs, output = newName(), ...others) {
       const name = `${old.name}.${names++}`;
-      nodes.push({ ...old, name, input: [...inputs], output: [output] });
+      nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });
       return output;
     },
     constant(dtype, values, shape = [values.length]) {

@@ -5,8 +5,8 @@
  * of matrices are most of the work, and its fast units take f16: so each product reads its operands
  * in f16, those that are stored as they are and those in between rounded first, and what it returns
  * is f16. All else stays f32: softmax, the statistics of norms, losses, sums over rows, and every
- * element-wise step. Rows of a stored table are looked up before they are widened, and sums of rows
- * are narrowed before they are put back: no table is widened whole.
+ * element-wise step. What is only moved is widened afterwards, if at all; sums of rows are narrowed
+ * before they are put back: no table is widened whole.
  *
  * The provider also adds the terms of an f16 product in f16. With u = 2^−11 the sum of n random terms
  * is then off by about u·√(n/6) of its size, and one of equal terms stands still after 1/u of them. So
@@ -30,6 +30,12 @@ const TERMS = 1024;
 const FUSED = "FusedMatMul";
 
 const PRODUCTS = new Set(["MatMul", FUSED, "Gemm"]);
+
+/** Operations that move elements of their first operand, so that it may be wide or narrow. */
+const MOVEMENTS = new Set(["Reshape", "Transpose", "Split", "Gather"]);
+
+/** The one that moves the elements of all its operands. */
+const JOIN = "Concat";
 
 const isCastTo = (node: NodeProto, dtype: "f16" | "f32") =>
   node.opType === "Cast" && intOf(node, "to", 0) === ONNX_DTYPE[dtype];
@@ -72,28 +78,33 @@ export function halveProducts(graph: GraphProto, types: ReadonlyMap<string, Valu
     rounded.set(name, made);
     return made;
   };
-  /** Computes the f16 value of a node's output, and what reads it in f32. */
-  const returnHalf = (write: Writer, node: NodeProto, compute: (output: string) => void) => {
-    const [y = ""] = node.output, store = stores.get(y);
-    const output = store?.output[0] ?? `half.${y}`;
-    if (store) gone.add(store);
-    compute(output);
-    loads.set(y, output);
-    if (read.has(y)) write.node("Cast", [output], { to: ONNX_DTYPE.f32 }, y);
+  /** Computes the f16 values of a node's outputs, and what reads them in f32. */
+  const returnHalf = (write: Writer, { output }: NodeProto, compute: (to: string[]) => void) => {
+    const halves = output.map((y) => {
+      const store = stores.get(y);
+      if (store) gone.add(store);
+      return store?.output[0] ?? `half.${y}`;
+    });
+    compute(halves);
+    output.forEach((y, i) => {
+      loads.set(y, halves[i]!);
+      if (read.has(y)) write.node("Cast", [halves[i]!], { to: ONNX_DTYPE.f32 }, y);
+    });
   };
   const product: Rewrite = (write, node) => {
     const halves = node.input.map((name) => half(write, name));
     const [a, b] = node.input as [string, string];
     const sizes = sizesOf(node, write.typeOf(a), write.typeOf(b));
     const isLong = sizes.terms > TERMS && node.opType !== FUSED && isPlain(node);
-    returnHalf(write, node, (output) => {
+    returnHalf(write, node, ([output]) => {
       if (isLong) writeInParts(write, node, halves, sizes, TERMS, output);
-      else write.again(halves, output);
+      else write.again(halves, output!);
     });
   };
-  const rows: Rewrite = (write, node) => {
-    const [table, ...others] = node.input as [string, ...string[]];
-    returnHalf(write, node, (output) => write.again([loads.get(table)!, ...others], output));
+  const movement: Rewrite = (write, node) => {
+    const isMoved = (place: number) => place === 0 || node.opType === JOIN;
+    const halves = node.input.map((name, i) => isMoved(i) ? loads.get(name)! : name);
+    returnHalf(write, node, (outputs) => write.again(halves, ...outputs));
   };
   rewriteNodes(graph, types, "half", (node) => {
     if (gone.has(node)) return () => {};
@@ -101,9 +112,12 @@ export function halveProducts(graph: GraphProto, types: ReadonlyMap<string, Valu
     if (PRODUCTS.has(node.opType ?? "")) {
       return types.get(first)?.dtype === "f32" ? product : undefined;
     }
+    if (node.opType === JOIN) {
+      return node.input.every((name) => loads.has(name)) ? movement : undefined;
+    }
     if (!loads.has(first)) return undefined;
     const isNarrowed = isRowAddition(node, types.get(second)) && stores.has(y) && !read.has(y);
-    return node.opType === "Gather" || isNarrowed ? rows : undefined;
+    return MOVEMENTS.has(node.opType ?? "") || isNarrowed ? movement : undefined;
   });
   removeUnread(graph);
   return true;

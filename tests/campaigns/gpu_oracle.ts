@@ -57,9 +57,9 @@ function drawGpt(draw: Draw): Case {
 }
 
 function drawMlp(draw: Draw, number: () => number): Case {
-  const sizes = [1, 2, 3, 5, 16, 31, 33, 64, 65, 127, 257, 1025];
+  const sizes = [1, 2, 3, 5, 16, 31, 33, 64, 65, 127, 257];
   const config = {
-    ...{ inputs: draw(sizes), hidden: draw(sizes) },
+    ...{ inputs: draw([...sizes, 1025]), hidden: draw(sizes) },
     ...{ layers: draw([0, 1, 2, 3]) + 1, classes: draw([2, 3, 10, 257]) },
   };
   const microBatch = draw([1, 3, 8, 33, 65, 130]);

@@ -80,6 +80,27 @@ for (const [i, { name: schedule }] of scheduleDefinitions.entries()) {
   }
 }
 
+// A product over half the samples at a time: the sums are cut elsewhere.
+gpuTest(
+  "backwards in halves on webgpu are within 1e-6 of whole ones, and have other bits",
+  async () => {
+    const runs = [];
+    for (const scheduleOptions of [{}, { scale: "halving" }] as const) {
+      const options = { schedule: "chimera", scheduleOptions, replicas: 2 };
+      const made = createSchedule("chimera", { ...scheduleOptions, workers: 2, microBatches: 4 });
+      runs.push((await serialOf(groupingOf(made, 2), options)).bits);
+    }
+    const [whole, halves] = runs as [typeof runs[0], typeof runs[0]];
+    assert.notEqual(halves.hash, whole.hash);
+    for (const name of ["losses", "norms"] as const) {
+      for (const [i, value] of halves[name].entries()) {
+        const distance = Math.abs(value / whole[name][i]! - 1);
+        assert.ok(distance <= 1e-6, `${name} of step ${i + 1}: ${distance}`);
+      }
+    }
+  },
+);
+
 gpuTest("copies in processes have the bits of the serial run on webgpu", async () => {
   const options = { schedule: "chimera" };
   const serial = await run({ ...options, runtime: "serial" });

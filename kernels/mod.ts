@@ -16,6 +16,7 @@ export {
   type GradientPiece,
   type NormMemory,
   openGradientNorms,
+  type Scalars,
 } from "./optimizer/gradient_norms.ts";
 export * from "./graph/gradient_rules.ts";
 export * from "./graph/graph.ts";
@@ -33,7 +34,7 @@ export * from "./layers/mlp.ts";
 export * from "./optimizer/learning_rate.ts";
 export * from "./devices/machine_memory.ts";
 export * from "./files/npm_package.ts";
-export * from "./onnx/encode_model.ts";
+export { encodeModel, type Port } from "./onnx/encode_model.ts";
 export type { FlatState, HostState } from "./optimizer/flat_state.ts";
 export type { FlatPart, FlatRange, FlatTensor } from "./optimizer/flat_tensor.ts";
 export { openOptimizer, type Optimizer, type OptimizerMemory } from "./optimizer/optimizer.ts";
@@ -74,6 +75,7 @@ export {
   activationBytes,
   type DeviceBytes,
   planMemory,
+  type PlannedDevice,
   type StageMemory,
   totalBytes,
 } from "./stage/stage_memory.ts";

@@ -19,11 +19,13 @@ export interface FlatRange {
 
 /** A range that lies in a tensor of its own. */
 export interface FlatPart extends FlatRange {
+  /** The tensor. */
   readonly tensor: Tensor;
 }
 
 /** A flat array on a device. */
 export interface FlatTensor {
+  /** The type of its elements. */
   readonly dtype: DType;
   /** Its tensors in order; together they cover it. */
   readonly parts: readonly FlatPart[];

@@ -10,8 +10,11 @@ import type { ValueType } from "./model_shapes.ts";
 
 /** A value of a model: an input, an output, a constant, or what is computed in between. */
 export interface ModelValue {
+  /** Its name in the model. */
   readonly name: string;
+  /** The type of its elements. */
   readonly dtype: DType;
+  /** Its sizes. */
   readonly shape: readonly number[];
   /** Bytes of its tensor. */
   readonly byteLength: number;

@@ -7,6 +7,7 @@
 import type { Device, Tensor } from "../devices/device.ts";
 import { Graph } from "../graph/graph.ts";
 import { elementCount } from "../graph/shapes.ts";
+import type { Value } from "../graph/value.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
 import { BUCKET_SIZE, type ParameterStore } from "./parameters.ts";
 import { F16_MAX, F32_MAX } from "../layers/precision.ts";
@@ -86,6 +87,20 @@ export function allocateNorms(
   };
 }
 
+/** Shorter pieces are reduced in one row. */
+const LONG_PIECE = 2 ** 18;
+
+/**
+ * Into how many rows a piece is cut that is reduced on a GPU: one group of threads computes each
+ * number of a reduction, and a GPU has many.
+ */
+function rowsOf(length: number): number {
+  if (length < LONG_PIECE) return 1;
+  let rows = 256;
+  while (length % rows > 0) rows /= 2;
+  return rows;
+}
+
 /**
  * One pass over a piece. The sum of squares is not finite if an element is not; a maximum may
  * overlook one. In FP32 the squares of FP16 numbers are exact, and their sum cannot overflow.
@@ -98,9 +113,18 @@ export function allocateNorms(
  */
 function pieceModel(length: number, dtype: "f32" | "f16", count: number | undefined): Uint8Array {
   const g = new Graph(), d = g.input("d", [length], dtype), wide = g.cast(d, "f32");
-  const numbers = new Map([["sum", g.sumOfSquares(wide)]]);
+  const rows = count === undefined ? 1 : rowsOf(length);
+  const byRow = (value: Value) => rows === 1 ? value : g.reshape(value, [rows, length / rows]);
+  const sum = rows === 1 ? g.sumOfSquares(wide) : g.sum(g.sumOfSquares(byRow(wide), [1]));
+  const numbers = new Map([["sum", sum]]);
   if (dtype === "f16") {
-    const [top] = g.node("ReduceMax", [g.mul(wide, wide)], [[]], { keepdims: 0 });
+    let squares = byRow(g.mul(wide, wide));
+    if (rows > 1) {
+      [squares] = g.node("ReduceMax", [squares, g.int64([1])], [[rows]], { keepdims: 0 }) as [
+        Value,
+      ];
+    }
+    const [top] = g.node("ReduceMax", [squares], [[]], { keepdims: 0 });
     numbers.set("top", top!);
   }
   const outputs = [...numbers].map(([name, value]): Port => ({ name, value }));

@@ -1,6 +1,12 @@
 import assert from "node:assert/strict";
-import { F16_MAX } from "../../../kernels/mod.ts";
+import {
+  createParameters,
+  F16_MAX,
+  openGradientNorms,
+  openReference,
+} from "../../../kernels/mod.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
+import { ownMemory } from "../own_memory.ts";
 import { testFp16Limits, testFp32Limits, testGradientNorms, withNorms } from "./gradient_norms.ts";
 
 for (const name of ISOLATE_DEVICES) {
@@ -36,3 +42,24 @@ Deno.test("copies that pass the vote never overflow FP16 when they are added lef
     assert.ok(overflows > 0, "rounding alone must make some sums overflow");
   });
 });
+
+for (const precision of ["fp32", "fp16"] as const) {
+  Deno.test(`a long ${precision} gradient on a device of its own memory is reduced in rows, and none is missed`, async () => {
+    const device = ownMemory(await openReference()), shape = [2 ** 9, 3 * 2 ** 9];
+    const specs = [{ name: "long", shape }, { name: "short", shape: [5] }];
+    const store = createParameters(device, specs, { moments: 1, precision });
+    const { squares, areSafe } = await openGradientNorms(device, store);
+    const length = shape[0]! * shape[1]!;
+    for (const at of [0, length / 256 - 1, length / 256, length - 1]) {
+      const values = precision === "fp16" ? new Float16Array(length) : new Float32Array(length);
+      values[at] = 3;
+      device.write(store.parameters[0]!.gradient, values);
+      assert.deepEqual(await squares(), new Map([["long", 9], ["short", 0]]));
+      assert.equal(await areSafe(2), true);
+      values[at] = precision === "fp16" ? F16_MAX : 2e19;
+      device.write(store.parameters[0]!.gradient, values);
+      assert.equal(await areSafe(2), false);
+    }
+    device.close();
+  });
+}

@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
 import { openDevice, resolveDevice, resolveDevices } from "../../../kernels/devices/open.ts";
+import { nativeLibraryPath } from "../../../kernels/mod.ts";
+import { askProbe } from "../../../kernels/devices/webgpu/adapters/ask_probe.ts";
+import { findAdapters } from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { webgpuAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
 import { gpuTest, SWIFTSHADER, writeDrivers } from "../../gpu.ts";
@@ -37,6 +40,10 @@ gpuTest("auto computes on no software", async () => {
   const lines: string[] = [];
   assert.equal((await resolveDevice("auto", (line) => lines.push(line))).name, "native");
   assert.deepEqual(lines, ["device native"]);
+  // Nor where there is a GPU beside it, for which it looks.
+  const look = askProbe(await nativeLibraryPath(), false);
+  const found = await findAdapters([SWIFTSHADER["VK_DRIVER_FILES"]!], look);
+  assert.deepEqual(found, { adapters: [], refused: [] });
   // Unless it is told on which.
   const [{ name, adapter }] = await resolveDevices("auto", { adapters: [0] });
   assert.deepEqual([name, adapter!.index], ["webgpu", 0]);

@@ -8,11 +8,8 @@
  * element-wise step. What is only moved is widened afterwards, if at all; sums of rows are narrowed
  * before they are put back: no table is widened whole.
  *
- * The provider also adds the terms of an f16 product in f16. With u = 2^−11 the sum of n random terms
- * is then off by about u·√(n/6) of its size, and one of equal terms stands still after 1/u of them. So
- * the terms of a longer product are added in parts of {@linkcode TERMS}, and the parts to each other.
- * An accumulator is added to the sum of all: in f16, which has the bits of an f32 sum that is rounded
- * to f16, as f32 has more than twice its digits.
+ * An accumulator is added to a product that is f16 by then: so in f16, which has the bits of an f32 sum
+ * that is rounded to f16, as f32 has more than twice its digits.
  *
  * @module
  */
@@ -21,15 +18,9 @@ import { ONNX_DTYPE } from "../../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
 import { intOf, type ValueType } from "./model_shapes.ts";
-import { isPlain, sizesOf, writeInParts } from "./product_parts.ts";
 import { isRowAddition } from "./rewrites.ts";
 
-/** Terms of a product that are added one after the other in f16. */
-const TERMS = 1024;
-
-const FUSED = "FusedMatMul";
-
-const PRODUCTS = new Set(["MatMul", FUSED, "Gemm"]);
+const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);
 
 /** Operations that move elements of their first operand, so that it may be wide or narrow. */
 const MOVEMENTS = new Set(["Reshape", "Transpose", "Split", "Gather"]);
@@ -93,13 +84,7 @@ export function halveProducts(graph: GraphProto, types: ReadonlyMap<string, Valu
   };
   const product: Rewrite = (write, node) => {
     const halves = node.input.map((name) => half(write, name));
-    const [a, b] = node.input as [string, string];
-    const sizes = sizesOf(node, write.typeOf(a), write.typeOf(b));
-    const isLong = sizes.terms > TERMS && node.opType !== FUSED && isPlain(node);
-    returnHalf(write, node, ([output]) => {
-      if (isLong) writeInParts(write, node, halves, sizes, TERMS, output);
-      else write.again(halves, output!);
-    });
+    returnHalf(write, node, ([output]) => write.again(halves, output));
   };
   const movement: Rewrite = (write, node) => {
     const isMoved = (place: number) => place === 0 || node.opType === JOIN;

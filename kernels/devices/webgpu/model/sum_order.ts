@@ -10,13 +10,17 @@
  * | Gemm, MatMul on GPUs of Intel | few elements of many terms: workgroups add parts of 256 terms to the result atomically (split-K) | such products are written in parts that it leaves whole |
  * | ReduceSum and its like, LayerNormalization, Softmax, other products | nothing: one thread adds an element, or one workgroup in a fixed tree | |
  *
+ * The sum of an f16 product is made in f16. With u = 2^−11 a sum of n random terms is then off by about
+ * u·√(n/6) of its size, and one of equal terms stands still after 1/u of them: so the terms of longer
+ * products are added in parts of {@linkcode HALF_TERMS}, and the parts to each other.
+ *
  * What all these choose from is the adapter, its driver, the release of the library, the shapes and
  * the types. So one adapter gives one result, run after run, and another may give other bits.
  *
  * @module
  */
 
-import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
+import type { GraphProto } from "../../../onnx/onnx_pb.ts";
 import { rewriteNodes } from "./graph_writer.ts";
 import type { ValueType } from "./model_shapes.ts";
 import { isPlain, type ProductSizes, sizesOf, writeInParts } from "./product_parts.ts";
@@ -32,24 +36,27 @@ const SPLIT_ELEMENTS: readonly (readonly [terms: number, elementsPerTerm: number
   [SPLIT_TERMS.most, 16],
 ];
 
+/** Terms that are added one after the other in f16. */
+const HALF_TERMS = 1024;
+
 /** Terms of a part; a multiple of four, which the kernels load at once. */
 const PART_TERMS = SPLIT_TERMS.least - 4;
 
-function maySplit({ terms, elements }: ProductSizes): boolean {
+/** The most terms that are added at once. */
+function mostTerms({ terms, elements }: ProductSizes, { dtype }: ValueType): number {
   const [, perTerm = 0] = SPLIT_ELEMENTS.find(([most]) => terms <= most) ?? [];
-  return terms >= SPLIT_TERMS.least && elements <= perTerm * terms;
+  if (terms >= SPLIT_TERMS.least && elements <= perTerm * terms) return PART_TERMS;
+  return dtype === "f16" ? HALF_TERMS : Infinity;
 }
 
-/** Rewrites the products of a graph, in place, whose terms a GPU might add in any order. */
+/** Rewrites the products of a graph, in place, whose terms must not be added at once. */
 export function orderSums(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
-  const sizes = (node: NodeProto) => {
-    const [a, b] = node.input.map((name) => types.get(name));
-    return a && b && a.shape.length >= 2 && b.shape.length >= 2 ? sizesOf(node, a, b) : undefined;
-  };
   rewriteNodes(graph, types, "order", (node) => {
-    if (node.opType !== "Gemm" && node.opType !== "MatMul") return undefined;
-    const found = sizes(node);
-    if (!found || !maySplit(found) || !isPlain(node)) return undefined;
-    return (write) => writeInParts(write, node, node.input, found, PART_TERMS, node.output[0]);
+    const [a, b] = node.input.map((name) => types.get(name));
+    const isProduct = (node.opType === "Gemm" || node.opType === "MatMul") && isPlain(node);
+    if (!isProduct || !a || !b || a.shape.length < 2 || b.shape.length < 2) return undefined;
+    const sizes = sizesOf(node, a, b), most = mostTerms(sizes, a);
+    if (sizes.terms <= most) return undefined;
+    return (write) => writeInParts(write, node, node.input, sizes, most, node.output[0]);
   });
 }

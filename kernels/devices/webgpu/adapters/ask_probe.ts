@@ -8,7 +8,7 @@ import { Graph } from "../../../graph/graph.ts";
 import { encodeModel } from "../../../onnx/encode_model.ts";
 import type { DType } from "../../device.ts";
 import { TELEMETRY_SWITCH } from "../../onnx_runtime/telemetry.ts";
-import type { ProbeAnswer, ProbeRequest } from "./probe.ts";
+import { PROBE, type ProbeAnswer, type ProbeRequest } from "./probe.ts";
 
 /** How to ask: the way of {@linkcode askProbe}, or of a test. */
 export type Ask = (
@@ -38,7 +38,7 @@ export function askProbe(library: string, triesSoftware: boolean): Ask {
     ...["--quiet", "--no-prompt", "--no-lock", "--no-config", "--no-npm"],
     "--allow-ffi", // of all libraries: the system finds Vulkan's by its name
     `--allow-env=${TELEMETRY_SWITCH}`,
-    new URL("./probe.ts", import.meta.url).href,
+    PROBE,
     JSON.stringify(request),
   ];
   return async (environment) => {

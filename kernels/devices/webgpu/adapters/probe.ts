@@ -11,6 +11,9 @@
 import { type GpuApi, openGpu } from "../gpu_api.ts";
 import { listVulkanDevices, type VulkanDevice } from "./vulkan.ts";
 
+/** URL of the program. Who imports it has the program at hand, also where no network is. */
+export const PROBE = import.meta.url;
+
 /** What the child is asked: its only argument, in JSON. */
 export interface ProbeRequest {
   /** The ONNX Runtime library. */

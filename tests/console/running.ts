@@ -57,6 +57,11 @@ export class Running {
     }
   }
 
+  /** What it has printed so far. */
+  get stdout(): string {
+    return this.#texts.stdout;
+  }
+
   /** Its process. */
   get pid(): number {
     return this.#child.pid;

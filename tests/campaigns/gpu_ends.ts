@@ -1,6 +1,6 @@
 /**
- * Ends of runs on the GPU at random moments, in peace, by signals and by `kill -9` of a worker or of
- * the program: the exit code is right, no library writes to standard error, no process and no file is
+ * Ends of runs on the GPU at random moments, in peace, by signals, and by `kill -9` or `kill -STOP`
+ * of a worker or `kill -9` of the program: the exit code is right, no library writes to standard error, no process and no file is
  * left, and whatever recovers has the weights of a run left in peace.
  *
  * @module
@@ -122,23 +122,28 @@ function programCase(draw: Draw): Case {
 
 const unharmed = peace();
 
-function workerCase(draw: Draw): Case {
+/** A worker does not move for so long before it is ended; shaders take longer to compile. */
+const STALL_MS = 3000;
+
+/** A worker is killed, or stopped for ever. */
+function workerCase(draw: Draw, nth: number): Case {
+  const signal = nth % 4 === 3 ? "SIGSTOP" : "SIGKILL";
   const options: VictimOptions = {
-    ...{ schedule: "1f1b", workers: 2, device: "webgpu", retries: 10 } as const,
+    ...{ schedule: "1f1b", workers: 2, device: "webgpu", retries: 10, stallMs: STALL_MS } as const,
     ...{ sizes: { layers: 1, microBatches: 2 } },
   };
   const drawn = drawHarm(draw, false);
   const afterMs = drawn.moment === "start" ? draw(START_MS) : drawn.afterMs;
   const harm = { ...drawn, afterMs };
   return {
-    name: `kill -9 of a worker, ${JSON.stringify(harm)}`,
+    name: `${signal} to a worker, ${JSON.stringify(harm)}`,
     async run() {
       const { hash, output, seconds } = await suffer(options, (now, pid) => {
         if (now !== harm.moment) return;
         setTimeout(() => {
           const children = childProcesses(pid);
           const one = children[Math.floor(harm.which * children.length)];
-          if (one !== undefined) kill(one, "SIGKILL");
+          if (one !== undefined) kill(one, signal);
         }, harm.afterMs);
       });
       const expected = await unharmed(options);

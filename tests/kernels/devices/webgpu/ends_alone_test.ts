@@ -1,17 +1,19 @@
 /** Ends of programs that have the GPU open: exit codes, and what is on standard error. */
 
 import assert from "node:assert/strict";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import { gpuTest } from "../../../gpu.ts";
+import { inFolder } from "../../../console/command.ts";
+import { gpuTest, hasSwiftShader, SWIFTSHADER } from "../../../gpu.ts";
 import { HANG_LIMIT_MS } from "../../../hang_limit.ts";
 
 const PROGRAM = fileURLToPath(new URL("./ends_program.ts", import.meta.url));
 
-async function end(how: string) {
+async function end(how: string, variables: Readonly<Record<string, string>> = {}) {
   const { code, signal, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-A", "--no-check", PROGRAM, how],
     // Libraries look for a display there, and say so when there is none.
-    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", XDG_RUNTIME_DIR: "" },
+    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", XDG_RUNTIME_DIR: "", ...variables },
     stdin: "null",
     signal: AbortSignal.timeout(HANG_LIMIT_MS),
   }).output();
@@ -53,4 +55,37 @@ gpuTest("an isolate that was terminated leaves the GPU to the next", async () =>
 gpuTest("the GPU of a main isolate is refused to workers and not to children", async () => {
   const stdout = `${REFUSED}\nopened\nopened\n`;
   assert.deepEqual(await end("owner is main"), { code: 0, signal: null, stdout, stderr: "" });
+});
+
+/** Whether this machine has a C compiler, which a driver that loses its GPU is made with. */
+const hasCompiler = await new Deno.Command("cc", { args: ["--version"] }).output().then(
+  ({ success }) => success,
+  () => false,
+);
+
+Deno.test({
+  name: "a GPU that is lost is told in one sentence by whoever reads, and is closed without a word",
+  ignore: !hasSwiftShader || !hasCompiler,
+  fn: () =>
+    inFolder(async (folder) => {
+      const library = join(folder, "liblost_gpu.so"), manifest = join(folder, "icd.json");
+      const source = fileURLToPath(new URL("./lost_gpu.c", import.meta.url));
+      const compile = { args: ["-shared", "-fPIC", "-o", library, source, "-ldl"] };
+      assert.ok((await new Deno.Command("cc", compile).output()).success);
+      const icd = { library_path: library, api_version: "1.1.0" };
+      await Deno.writeTextFile(
+        manifest,
+        JSON.stringify({ file_format_version: "1.0.0", ICD: icd }),
+      );
+      const driver =
+        JSON.parse(await Deno.readTextFile(SWIFTSHADER.VK_DRIVER_FILES!)).ICD.library_path;
+      const outcome = await end("lost", {
+        VK_DRIVER_FILES: manifest,
+        LOSE_AFTER: "50",
+        LOSE_DRIVER: resolve(dirname(SWIFTSHADER.VK_DRIVER_FILES!), driver),
+      });
+      const told =
+        "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again\n";
+      assert.deepEqual(outcome, { code: 0, signal: null, stdout: told.repeat(2), stderr: "" });
+    }),
 });

@@ -102,6 +102,19 @@ const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
   async "a child"() {
     print(await opens());
   },
+  /** Reads until the GPU is lost; and once more when it was closed and opened. */
+  async lost() {
+    for (let opened = 0; opened < 2; opened++) {
+      const device = await openDevice("webgpu"), tensor = device.alloc("f32", [4]);
+      try {
+        for (let reads = 0; reads < 100; reads++) await device.read(tensor);
+        print("never lost");
+      } catch (error) {
+        print((error as Error).message);
+      }
+      device.close();
+    }
+  },
   async race() {
     for (let i = 0; i < 2; i++) {
       const all = await Promise.all([start("holds"), start("holds"), start("holds")]);

@@ -5,8 +5,8 @@
  */
 
 import { deadline } from "@std/async/deadline";
-import { compileModel, elementCount, initialValues } from "../../kernels/mod.ts";
-import { benchBatches, benchModel, type Workload } from "../support/workload.ts";
+import { compileModel } from "../../kernels/mod.ts";
+import { benchBatches, benchModel, firstWeights, type Workload } from "../support/workload.ts";
 
 /** Never in deno.json: only a benchmark fetches it, and only when it runs. */
 const JAX = "npm:@jax-js/jax@0.1.25";
@@ -22,14 +22,11 @@ export interface Peer extends AsyncDisposable {
 /** Writes the first weights and the micro-batch for the other program. */
 async function writeModel(folder: string, workload: Workload): Promise<void> {
   const { parameters } = compileModel(benchModel(workload), "none");
-  const size = parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
-  const weights = new Float32Array(size);
-  let offset = 0;
-  for (const { name, spec } of parameters) {
-    weights.set(initialValues(spec, name, 1), offset);
-    offset += elementCount(spec.shape);
+  const file = await Deno.create(`${folder}/weights.f32`), writer = file.writable.getWriter();
+  for (const values of firstWeights(workload).values()) {
+    await writer.write(new Uint8Array(values.buffer as ArrayBuffer));
   }
-  await Deno.writeFile(`${folder}/weights.f32`, new Uint8Array(weights.buffer));
+  await writer.close();
   const [fields] = benchBatches(1, 1, workload);
   const model = {
     ...workload,

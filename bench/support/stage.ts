@@ -8,12 +8,18 @@ import {
   ADAMW_DEFAULTS,
   compileModel,
   type Device,
-  initialValues,
   openStage,
   type Precision,
   type Stage,
 } from "../../kernels/mod.ts";
-import { benchBatches, benchModel, LEARNING_RATE, SMALL, tokensOf } from "./workload.ts";
+import {
+  benchBatches,
+  benchModel,
+  firstWeights,
+  LEARNING_RATE,
+  SMALL,
+  tokensOf,
+} from "./workload.ts";
 
 /** A stage with its first weights and a micro-batch. */
 export interface BenchStage {
@@ -40,9 +46,7 @@ export async function openBenchStage(
 ): Promise<BenchStage> {
   const program = compileModel(benchModel(workload), "none", { precision });
   const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward: "whole" });
-  const weights = new Map(
-    program.parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)] as const),
-  );
+  const weights = firstWeights(workload);
   stage.load({ weights, moments: new Map() });
   const drain = drainOf(device), tokens = tokensOf(workload);
   const [fields] = benchBatches(1, 1, workload);

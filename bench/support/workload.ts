@@ -6,8 +6,10 @@
 
 import type { StepRequest } from "../../actors/pipeline/step.ts";
 import {
+  compileModel,
   gpt2,
   type Gpt2Config,
+  initialValues,
   type Model,
   substream,
   type TokenBatch,
@@ -51,6 +53,17 @@ export const gflopOf = (workload: Workload): number =>
 /** The model. */
 export const benchModel = ({ config, microBatch }: Workload = SMALL): Model =>
   gpt2(config, microBatch);
+
+const drawn = new WeakMap<Workload, ReadonlyMap<string, Float32Array>>();
+
+/** The first weights of the model, by full name. Those of a GPT-2 small take long: they are drawn once. */
+export function firstWeights(workload: Workload): ReadonlyMap<string, Float32Array> {
+  const { parameters } = compileModel(benchModel(workload), "none");
+  const weights = drawn.get(workload) ??
+    new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)] as const));
+  drawn.set(workload, weights);
+  return weights;
+}
 
 /** Micro-batches of tokens drawn from a seed. */
 export function benchBatches(count: number, seed = 1, workload: Workload = SMALL): TokenBatch[] {

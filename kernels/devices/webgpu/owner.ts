@@ -13,22 +13,18 @@
 
 /** Web Locks, as far as they are used here; the types that come with Deno lack them. */
 interface LockManager {
-  /**
-   * Calls `hold` when the lock is free and keeps it until the promise returned settles.
-   *
-   * @throws {DOMException} (as a rejection) when aborted before the lock is free.
-   */
+  /** Calls `hold`, without a lock where it is taken, and keeps the lock until the promise settles. */
   request(
     name: string,
-    options: { readonly signal: AbortSignal },
-    hold: () => Promise<void> | void,
+    options: { readonly ifAvailable: true },
+    hold: (lock: object | null) => Promise<void> | void,
   ): Promise<void>;
 }
 
 const LOCK = "troupe: the webgpu device";
 
-/** A worker that lets go has done so within this time. */
-const GRACE_MS = 500;
+/** How often a taken lock is tried again, and after how long: a worker that lets go soon has done so. */
+const MAX_TRIES = 50, PAUSE_MS = 10;
 
 /** The main isolate's word: the number of its process. Children inherit it, and have other numbers. */
 const VARIABLE = "TROUPE_WEBGPU_OWNER";
@@ -42,17 +38,25 @@ const isWorker = "DedicatedWorkerGlobalScope" in globalThis;
  * @throws {Error} when another isolate of the process is.
  */
 export async function claimGpu(): Promise<() => void> {
-  const { locks } = navigator as unknown as { readonly locks: LockManager };
-  const release = await new Promise<(() => void) | undefined>((resolve) => {
-    locks.request(LOCK, { signal: AbortSignal.timeout(GRACE_MS) }, () => {
-      if (Deno.env.get(VARIABLE) === `${Deno.pid}`) return resolve(undefined);
-      if (isWorker) return new Promise<void>(resolve);
-      Deno.env.set(VARIABLE, `${Deno.pid}`);
-      resolve(() => Deno.env.delete(VARIABLE));
-    }).catch(() => resolve(undefined));
-  });
-  if (release) return release;
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    const release = await tryToClaim();
+    if (release) return release;
+    // Counted, not timed: this isolate may itself be at work meanwhile.
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
   throw new Error(
     "Cannot open the webgpu device: one isolate of a process can use the GPU, received another that has it open; use isolation process",
   );
+}
+
+function tryToClaim(): Promise<(() => void) | undefined> {
+  const { locks } = navigator as unknown as { readonly locks: LockManager };
+  return new Promise((resolve, reject) => {
+    locks.request(LOCK, { ifAvailable: true }, (lock) => {
+      if (!lock || Deno.env.get(VARIABLE) === `${Deno.pid}`) return resolve(undefined);
+      if (isWorker) return new Promise<void>(resolve);
+      Deno.env.set(VARIABLE, `${Deno.pid}`);
+      resolve(() => Deno.env.delete(VARIABLE));
+    }).catch(reject);
+  });
 }

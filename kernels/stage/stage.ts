@@ -13,6 +13,7 @@ import type { GradientSums } from "../optimizer/gradient_sums.ts";
 import type { Optimizer } from "../optimizer/optimizer.ts";
 import { readFlat, writeFlat, zeroFlat } from "../optimizer/flat_tensor.ts";
 import type { Bucket } from "../optimizer/parameters.ts";
+import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
 import type { FrozenWeights } from "./frozen.ts";
 import type { InFlight } from "./in_flight.ts";
 import type { Resident } from "./resident.ts";
@@ -61,6 +62,7 @@ export class Stage {
   readonly #inFlight: InFlight;
   readonly #state: StagePlace;
   readonly #versions: WeightVersions;
+  readonly #bounds: ReadonlyMap<string, Bounds>;
   /** What has filled the shared activations: a segment's `again` of one slot. */
   #fresh: readonly Run[] | undefined;
 
@@ -70,6 +72,7 @@ export class Stage {
   ) {
     this.#device = device;
     this.#layers = layers;
+    this.#bounds = new Map(layers.flatMap(({ program }) => [...fieldBounds(program)]));
     this.#resident = resident;
     this.#optimizer = optimizer;
     this.#norms = norms;
@@ -116,8 +119,8 @@ export class Stage {
    * @param age which weights F and the backward use: 0 for the newest, 1 for those before the last
    * update; what is older is only kept for micro-batches in flight.
    * @throws {TypeError} when a field is missing.
-   * @throws {RangeError} when the micro-batch is in flight already, an array has a wrong length, or
-   * such old weights are not kept.
+   * @throws {RangeError} when the micro-batch is in flight already, an array has a wrong length or
+   * names a row or class that is not there, or such old weights are not kept.
    */
   async forward(
     microBatch: number,
@@ -133,6 +136,7 @@ export class Stage {
       if (fields[name]) continue;
       throw new TypeError(`Cannot run F: the micro-batch must have the field "${name}"`);
     }
+    for (const [name, bounds] of this.#bounds) checkBounds(name, fields[name]!, bounds);
     const slot = this.#inFlight.begin(microBatch, this.#versions.at(age));
     if (slot.input) this.#device.write(slot.input, input!);
     for (const [name, tensor] of Object.entries(slot.fields)) {

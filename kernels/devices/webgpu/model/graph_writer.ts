@@ -14,7 +14,7 @@ import {
   type TensorProto,
   TensorProtoSchema,
 } from "../../../onnx/onnx_pb.ts";
-import type { ValueType } from "./model_shapes.ts";
+import type { ValueType } from "../../../onnx/value_types.ts";
 
 /** What a rewrite writes with. */
 export interface Writer {

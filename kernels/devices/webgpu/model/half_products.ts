@@ -17,7 +17,7 @@
 import { ONNX_DTYPE } from "../../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
 import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
-import { intOf, type ValueType } from "./model_shapes.ts";
+import { intOf, type ValueType } from "../../../onnx/value_types.ts";
 import { isRowAddition } from "./rewrites.ts";
 
 const PRODUCTS = new Set(["MatMul", "FusedMatMul", "Gemm"]);

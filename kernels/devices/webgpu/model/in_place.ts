@@ -17,7 +17,7 @@
 
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
 import { sameShape } from "../../../graph/shapes.ts";
-import type { ValueType } from "./model_shapes.ts";
+import type { ValueType } from "../../../onnx/value_types.ts";
 
 /** Operations that may write over an operand, and which: those of the same shape as the result. */
 export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {

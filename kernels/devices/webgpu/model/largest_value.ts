@@ -6,7 +6,7 @@
 
 import { type DType, DTYPE_BYTES } from "../../device.ts";
 import { elementCount } from "../../../graph/shapes.ts";
-import type { ValueType } from "./model_shapes.ts";
+import type { ValueType } from "../../../onnx/value_types.ts";
 
 /** A value of a model: an input, an output, a constant, or what is computed in between. */
 export interface ModelValue {

@@ -10,7 +10,7 @@ import { readSignature } from "../../../onnx/signature.ts";
 import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
 import { largestValue, type ModelValue } from "./largest_value.ts";
-import { valueTypes } from "./model_shapes.ts";
+import { valueTypes } from "../../../onnx/value_types.ts";
 import { rewriteGraph } from "./rewrites.ts";
 import { orderSums } from "./sum_order.ts";
 

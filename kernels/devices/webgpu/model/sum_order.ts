@@ -22,7 +22,7 @@
 
 import type { GraphProto } from "../../../onnx/onnx_pb.ts";
 import { rewriteNodes } from "./graph_writer.ts";
-import type { ValueType } from "./model_shapes.ts";
+import type { ValueType } from "../../../onnx/value_types.ts";
 import { isPlain, type ProductSizes, sizesOf, writeInParts } from "./product_parts.ts";
 
 /** Terms from which products are split, and the most that are. */

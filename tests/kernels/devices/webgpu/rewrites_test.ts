@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { fromBinary } from "@bufbuild/protobuf";
 import type { Device, Tensor } from "../../../../kernels/devices/device.ts";
 import { openReference } from "../../../../kernels/devices/reference/reference.ts";
-import { valueTypes } from "../../../../kernels/devices/webgpu/model/model_shapes.ts";
+import { valueTypes } from "../../../../kernels/onnx/value_types.ts";
 import { prepareModel } from "../../../../kernels/devices/webgpu/model/prepare_model.ts";
 import { Graph } from "../../../../kernels/graph/graph.ts";
 import type { Value } from "../../../../kernels/graph/value.ts";

@@ -6,17 +6,17 @@
  * @module
  */
 
-import type { DType } from "../../device.ts";
+import type { DType } from "../devices/device.ts";
 import {
   broadcastShape,
   elementCount,
   positiveAxis,
   productShape,
   reducedShape,
-} from "../../../graph/shapes.ts";
-import { ONNX_DTYPE } from "../../../graph/value.ts";
-import type { Border } from "../../../onnx/signature.ts";
-import type { GraphProto, NodeProto, TensorProto } from "../../../onnx/onnx_pb.ts";
+} from "../graph/shapes.ts";
+import { ONNX_DTYPE } from "../graph/value.ts";
+import type { Border } from "./signature.ts";
+import type { GraphProto, NodeProto, TensorProto } from "./onnx_pb.ts";
 
 /** What is known of a value. */
 export interface ValueType {

@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  gpt2,
+  mlp,
+  openReference,
+  openStage,
+} from "../../../kernels/mod.ts";
+
+Deno.test("a token or a target that is not in the vocabulary is refused, and one for none is not", async () => {
+  const device = await openReference();
+  try {
+    const model = gpt2({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 }, 1);
+    const stage = await openStage(device, compileModel(model, "none"), {
+      backward: "whole",
+      optimizer: ADAMW_DEFAULTS,
+    });
+    const ids = Int32Array.of(0, 4, 1, -1), targets = Int32Array.of(4, -1, 0, 0);
+    await stage.forward(0, undefined, { ids, targets });
+    for (const bad of [5, -6, 99_999]) {
+      await assert.rejects(
+        stage.forward(1, undefined, { ids: Int32Array.of(0, bad, 0, 0), targets }),
+        {
+          name: "RangeError",
+          message:
+            `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`,
+        },
+      );
+    }
+    for (const bad of [5, -2]) {
+      await assert.rejects(
+        stage.forward(1, undefined, { ids, targets: Int32Array.of(0, 0, 0, bad) }),
+        /"targets" must hold whole numbers from -1 to 4, received (5|-2) at position 3$/,
+      );
+    }
+    assert.equal(stage.liveActivations, 1);
+  } finally {
+    device.close();
+  }
+});
+
+Deno.test("a label that is no class is refused on every stage that reads it", async () => {
+  const device = await openReference();
+  try {
+    const stage = await openStage(
+      device,
+      compileModel(mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2), "none"),
+      { backward: "whole", optimizer: ADAMW_DEFAULTS },
+    );
+    const features = new Float32Array(8);
+    await assert.rejects(
+      stage.forward(0, undefined, { features, labels: Int32Array.of(0, 3) }),
+      /"labels" must hold whole numbers from -1 to 2, received 3 at position 1$/,
+    );
+  } finally {
+    device.close();
+  }
+});

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { delay } from "@std/async/delay";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../devices/device.ts";
 import { type Gpt2Config, gpt2Logits, gpt2Ties } from "../layers/gpt2.ts";
@@ -72,6 +73,8 @@ export async function* generate(device: Device, options: GenerateOptions): Async
     const uniform = (generator.next() >>> 0) / 2 ** 32;
     const id = sample(logits.subarray(start, start + vocab), temperature, uniform);
     context.push(id);
+    // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
+    await delay(0);
     yield id;
   }
 }

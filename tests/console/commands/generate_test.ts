@@ -3,7 +3,14 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { train } from "../../../actors/mod.ts";
-import { mlp } from "../../../kernels/mod.ts";
+import {
+  compileModel,
+  generate,
+  gpt2,
+  initialValues,
+  mlp,
+  openReference,
+} from "../../../kernels/mod.ts";
 import { inFolder, runGenerate, someTokens, TINY, trainJson, writeTokens } from "../command.ts";
 
 Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a seed", () =>
@@ -30,6 +37,18 @@ Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a
     assert.equal(again, drawn);
     assert.notEqual(other, drawn);
   }));
+
+Deno.test("between two tokens signals are heard, also on a device that keeps the thread", async () => {
+  const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 },
+    device = await openReference();
+  const { parameters } = compileModel(gpt2(config, 1), "none");
+  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  let tokens = 0, before: number | undefined;
+  setTimeout(() => before = tokens);
+  for await (const _ of generate(device, { config, weights, prompt: [1], tokens: 20 })) tokens++;
+  device.close();
+  assert.ok(before !== undefined && before < 20, `a timer had its turn after ${before} tokens`);
+});
 
 Deno.test("a prompt, a folder or a model that it cannot take is refused in one sentence", () =>
   inFolder(async (folder) => {

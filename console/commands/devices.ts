@@ -94,9 +94,13 @@ function describe(
   ];
   const head = ["adapter", "name", "kind", "memory", "largest buffer", "FP16"];
   const { name, adapter } = auto;
+  const missing = devices.slice(0, DEVICE_NAMES.indexOf(name))
+    .filter(({ available }) => !available).map(({ name }) => name);
   const why = adapter
     ? `, adapter ${adapter.index} (${adapter.name}), as a GPU goes first`
-    : ", as no adapter is a GPU";
+    : `, as no adapter is a GPU${
+      missing.length > 0 ? `; not available: ${missing.join(", ")}` : ""
+    }`;
   return [
     ...formatTable([
       ["device", "available"],

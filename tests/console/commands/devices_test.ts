@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { DEVICE_NAMES } from "../../../kernels/mod.ts";
 import { gpuTest, writeDrivers } from "../../gpu.ts";
-import { inFolder, runTroupe } from "../command.ts";
+import { ENVIRONMENT, inFolder, ROOT, runTroupe } from "../command.ts";
 
 Deno.test("without an adapter the listing says what to install, and auto is native", async () => {
   const { code, stdout, stderr } = await runTroupe(["devices"], { VK_DRIVER_FILES: "/none.json" });
@@ -14,6 +14,21 @@ Deno.test("without an adapter the listing says what to install, and auto is nati
   assert.match(stdout, /^native +yes$/m);
   assert.match(stdout, /^webgpu +no: Cannot use the webgpu device: .*, received no adapter$/m);
   assert.equal(lines.at(-1), "--device auto computes on native, as no adapter is a GPU.");
+});
+
+Deno.test("where auto has to take wasm, the listing says what is not available", async () => {
+  const { stdout } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "--no-prompt", "--allow-read", "--allow-env", "--allow-run", "cli.ts", "devices"],
+    cwd: ROOT,
+    env: ENVIRONMENT,
+    stderr: "null",
+  }).output();
+  const lines = new TextDecoder().decode(stdout).trimEnd().split("\n");
+  assert.match(lines[1]!, /^native +no: /);
+  assert.equal(
+    lines.at(-1),
+    "--device auto computes on wasm, as no adapter is a GPU; not available: native, webgpu.",
+  );
 });
 
 gpuTest(

@@ -32,6 +32,8 @@ const DISPLACED: Readonly<Record<string, readonly string[]>> = {
   data: ["text", "tokens"],
   schedule: ["schedule-file"],
   "schedule-file": ["schedule", "workers", "micro-batches"],
+  device: ["adapters"],
+  adapters: ["device"],
 };
 
 const displaces = (typed: string, arg: string): boolean =>

@@ -78,7 +78,12 @@ export interface Device {
   readonly copied: CopiedBytes;
   /** Bytes of tensor memory held now, for accounting. */
   readonly allocatedBytes: number;
-  /** Allocates zeroed, 64-byte aligned memory. */
+  /**
+   * Allocates zeroed, 64-byte aligned memory.
+   *
+   * @throws {TypeError} when there is no such dtype.
+   * @throws {RangeError} when a size is not a whole number from 0, or no memory is that large.
+   */
   alloc(dtype: DType, shape: readonly number[]): Tensor;
   /**
    * A tensor over part of another one's memory.

@@ -46,10 +46,13 @@ export async function runDevices(
   const numbers = new Set(devices.map(({ adapter }) => adapter?.index));
   if (numbers.size > 1 && (runtime !== "workers" || isSimulated)) {
     const where = isSimulated ? "in a simulated system" : `with runtime ${runtime}`;
+    const instead = isSimulated
+      ? ", or of a journal a worker be replayed alone with --actor"
+      : " or the runtime must be workers";
     throw new RangeError(
-      `Cannot train ${where} on several adapters: a process can use one, so adapters must name one${
-        isSimulated ? "" : " or the runtime must be workers"
-      }, received ${[...numbers]}`,
+      `Cannot train ${where} on several adapters: a process can use one, so adapters must name one${instead}, received ${[
+        ...numbers,
+      ]}`,
     );
   }
   tellOfOtherBits(options, devices);

@@ -59,6 +59,13 @@ export class TensorMemory<Block> {
 
   /** See {@linkcode Device.alloc}. */
   alloc(dtype: DType, shape: readonly number[]): Tensor {
+    if (!Object.hasOwn(DTYPE_BYTES, dtype)) {
+      throw new TypeError(
+        `Cannot make a tensor: its dtype must be one of ${
+          Object.keys(DTYPE_BYTES).join(", ")
+        }, received ${dtype}`,
+      );
+    }
     const byteLength = elementCount(checkShape(shape)) * DTYPE_BYTES[dtype];
     const block = this.#store.allocate(byteLength);
     const allocation = { block, byteLength, live: true, users: 0 };

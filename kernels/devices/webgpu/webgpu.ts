@@ -34,12 +34,19 @@ export interface WebgpuOptions {
  * Opens the GPU as a device. One isolate of a process can, and with one adapter in the whole life of
  * the process; its memory is not garbage collected: close it.
  *
+ * @throws {TypeError} when `adapter` is neither an adapter nor a number.
  * @throws {RangeError} when there is no adapter of this number.
  * @throws {Error} when the library cannot be found, fetched or loaded, there is no adapter, another
  * isolate of the process has the GPU open, or the process has used another adapter.
  */
 export async function openWebgpu(options: WebgpuOptions = {}): Promise<Device> {
   const { announce, adapter: wanted } = options;
+  const isAdapter = typeof wanted === "object" && wanted !== null && "environment" in wanted;
+  if (wanted !== undefined && !Number.isInteger(wanted) && !isAdapter) {
+    throw new TypeError(
+      `Cannot open the webgpu device: adapter must be a number or one of webgpuAdapters(), received ${wanted}`,
+    );
+  }
   const library = options.library ?? await nativeLibraryPath(announce);
   const adapter = typeof wanted === "object"
     ? wanted

@@ -57,6 +57,12 @@ Deno.test("what is typed displaces what cannot stand beside it in a file", () =>
     const args = ["--config", config, "--schedule-file", lists, "--tokens", tokens];
     const { flags, schedule } = await readTrainFlags(args);
     assert.deepEqual([schedule.name, schedule.workers, flags.text], ["mine", 2, undefined]);
+    await Deno.writeTextFile(config, 'adapters = "0,1"\ndevice = "webgpu"\n');
+    const typed = async (...more: string[]) =>
+      (await readTrainFlags(["--config", config, ...more])).flags;
+    assert.equal((await typed("--device", "native")).adapters, undefined);
+    assert.equal((await typed("--adapters", "1")).device, "auto");
+    assert.deepEqual((await typed()).adapters, [0, 1]);
   }));
 
 /** What stands in a file, by its name, and what the refusal says. */

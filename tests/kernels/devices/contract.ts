@@ -68,6 +68,16 @@ const MEMORY: Record<string, Check> = {
     assert.equal(device.allocatedBytes, 24);
   },
 
+  "refuses dtypes that there are not"(device) {
+    for (const dtype of ["f64", "", "toString"]) {
+      assert.throws(() => device.alloc(dtype as DType, [1]), {
+        name: "TypeError",
+        message:
+          `Cannot make a tensor: its dtype must be one of f32, f16, i32, i64, bool, received ${dtype}`,
+      });
+    }
+  },
+
   "refuses views that leave their tensor"(device) {
     const whole = device.alloc("f32", [6]);
     const rows = device.view(whole, 2, [2, 2]);

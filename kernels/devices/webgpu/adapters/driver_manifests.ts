@@ -40,6 +40,12 @@ export function driverManifests({ variable, files }: System = SYSTEM): string[] 
   ];
 }
 
+/** Which drivers alone the user lets be seen, and by which variable; undefined where it is all. */
+export function namedDrivers({ variable }: System = SYSTEM): string | undefined {
+  const name = ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"].find((one) => variable(one) !== undefined);
+  return name && `${name}=${variable(name)}`;
+}
+
 const split = (list: string) => list.split(":").filter((path) => path !== "");
 
 const SYSTEM: System = {

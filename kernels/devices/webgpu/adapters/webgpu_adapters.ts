@@ -8,7 +8,7 @@ import type { Precision } from "../../../layers/precision.ts";
 import { nativeLibraryPath } from "../../onnx_runtime/native_library.ts";
 import { type Adapter, isHardware } from "./adapter.ts";
 import { askProbe } from "./ask_probe.ts";
-import { driverManifests } from "./driver_manifests.ts";
+import { driverManifests, namedDrivers } from "./driver_manifests.ts";
 import { findAdapters, type FoundAdapters } from "./find_adapters.ts";
 import { VULKAN_LIBRARY } from "./vulkan.ts";
 
@@ -140,11 +140,14 @@ function byNumber(
 ): readonly [Adapter, ...Adapter[]] {
   const [first] = adapters;
   if (!first) {
+    const named = namedDrivers();
     const reasons = refused.map(({ name, reason }) => `${name} (${reason})`).join(", ");
     throw new Error(
       `Cannot use the webgpu device: this machine must have ${
         INSTALL[Deno.build.os] ?? "a GPU"
-      }, received ${reasons === "" ? "no adapter" : `none that serves: ${reasons}`}`,
+      }, received ${reasons === "" ? "no adapter" : `none that serves: ${reasons}`}${
+        named === undefined ? "" : `; of all drivers only those of ${named} were looked at`
+      }`,
     );
   }
   if (indices.length === 0) {

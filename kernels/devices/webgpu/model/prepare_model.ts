@@ -31,10 +31,10 @@ export interface PreparedModel {
  * @throws {Error} when the bytes are no model, or use an operation in a form that is not known.
  */
 export function prepareModel(bytes: Uint8Array): PreparedModel {
-  const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
-  if (!graph) throw new Error("Cannot compile the model: it must hold a graph, received none");
-  const { inputs } = readSignature(bytes);
   try {
+    const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
+    if (!graph) throw new Error("it must hold a graph, received none");
+    const { inputs } = readSignature(bytes);
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));
     orderSums(graph, valueTypes(graph, inputs));

@@ -20,6 +20,8 @@ export interface FoundAdapters {
   readonly adapters: readonly Adapter[];
   /** Those that cannot be used. */
   readonly refused: readonly RefusedAdapter[];
+  /** The variable by which the user lets only some drivers be seen. */
+  readonly drivers?: string | undefined;
 }
 
 type Environment = Readonly<Record<string, string>>;

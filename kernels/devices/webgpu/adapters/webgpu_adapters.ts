@@ -66,12 +66,13 @@ export async function webgpuAdapters(options: AdapterOptions = {}): Promise<Foun
   if (isHardwareOnly && !mayHaveGpu()) return NONE;
   checkPermission();
   const manifests = isLinux ? (hasVulkan() ? driverManifests() : []) : undefined;
-  if (manifests?.length === 0) return NONE;
+  const drivers = isLinux ? namedDrivers() : undefined;
+  if (manifests?.length === 0) return { ...NONE, drivers };
   const library = options.library ?? await nativeLibraryPath(announce);
   const key = JSON.stringify([library, isHardwareOnly, manifests]);
   const known = found.get(key) ?? findAdapters(manifests, askProbe(library, !isHardwareOnly));
   found.set(key, known);
-  return await known;
+  return { ...await known, drivers };
 }
 
 /** A child has at most the permissions of its parent. */
@@ -135,18 +136,17 @@ export function checkHalf(what: string, adapters: readonly Adapter[]): void {
 }
 
 function byNumber(
-  { adapters, refused }: FoundAdapters,
+  { adapters, refused, drivers }: FoundAdapters,
   indices: readonly number[],
 ): readonly [Adapter, ...Adapter[]] {
   const [first] = adapters;
   if (!first) {
-    const named = namedDrivers();
     const reasons = refused.map(({ name, reason }) => `${name} (${reason})`).join(", ");
     throw new Error(
       `Cannot use the webgpu device: this machine must have ${
         INSTALL[Deno.build.os] ?? "a GPU"
       }, received ${reasons === "" ? "no adapter" : `none that serves: ${reasons}`}${
-        named === undefined ? "" : `; of all drivers only those of ${named} were looked at`
+        drivers === undefined ? "" : `; of all drivers only those of ${drivers} were looked at`
       }`,
     );
   }

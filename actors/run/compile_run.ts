@@ -84,8 +84,17 @@ export function compileRun(
     ...recomputeInterval && { recomputeInterval },
   };
   for (const program of programs) checkStageOptions(program, stage);
-  const memory = planWorkers(programs, schedule, { ...stage, device }, halves);
-  return { model, programs, stage, halves, memory };
+  return planRun({ model, programs, stage, halves }, schedule, device);
+}
+
+/** A compiled run with the memory that it takes on a device. */
+export function planRun(
+  compiled: Omit<CompiledRun, "memory">,
+  schedule: Schedule,
+  device: DeviceName | undefined,
+): CompiledRun {
+  const { programs, stage, halves } = compiled;
+  return { ...compiled, memory: planWorkers(programs, schedule, { ...stage, device }, halves) };
 }
 
 /** The model for half a micro-batch. */

@@ -8,7 +8,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import type { DType, Tensor } from "../devices/device.ts";
 import { sameShape } from "../graph/shapes.ts";
 import { ONNX_DTYPE } from "../graph/value.ts";
-import { ModelProtoSchema, type ValueInfoProto } from "./onnx_pb.ts";
+import { type GraphProto, ModelProtoSchema, type ValueInfoProto } from "./onnx_pb.ts";
 
 /** One input or output of a model. */
 export interface Border {
@@ -33,7 +33,11 @@ const DTYPES = new Map(
  * @throws {TypeError} when an input or output has a dynamic shape or an unknown dtype.
  */
 export function readSignature(model: Uint8Array): Signature {
-  const { graph } = fromBinary(ModelProtoSchema, model);
+  return signatureOf(fromBinary(ModelProtoSchema, model).graph);
+}
+
+/** The signature of a graph; see {@linkcode readSignature}. */
+export function signatureOf(graph: GraphProto | undefined): Signature {
   const constants = new Set(graph?.initializer.map((constant) => constant.name));
   return {
     inputs: (graph?.input ?? []).filter(({ name }) => !constants.has(name)).map(readBorder),

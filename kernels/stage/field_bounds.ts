@@ -10,7 +10,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import type { HostArray } from "../devices/device.ts";
 import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
 import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
-import { readSignature } from "../onnx/signature.ts";
+import { signatureOf } from "../onnx/signature.ts";
 import { intOf, valueTypes } from "../onnx/value_types.ts";
 
 /** The least and the largest whole number that a field may hold. */
@@ -21,10 +21,11 @@ export type Bounds = readonly [least: number, most: number];
  * counted from its end where they are negative, and classes, or the number for none.
  */
 export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bounds> {
-  const { graph } = fromBinary(ModelProtoSchema, models.forward),
-    bounds = new Map<string, Bounds>();
-  if (!graph || !fields.some(({ dtype }) => dtype === "i32" || dtype === "i64")) return bounds;
-  const types = valueTypes(graph, readSignature(models.forward).inputs);
+  const bounds = new Map<string, Bounds>();
+  // Most layers read no such field, and decoding a model takes time.
+  if (!fields.some(({ dtype }) => dtype === "i32" || dtype === "i64")) return bounds;
+  const graph = fromBinary(ModelProtoSchema, models.forward).graph!;
+  const types = valueTypes(graph, signatureOf(graph).inputs);
   const names = new Map(fields.map(({ name }) => [PORTS.field(name), name]));
   for (const node of graph.node) {
     const field = names.get(node.input[1] ?? ""), shape = types.get(node.input[0] ?? "")?.shape;

@@ -11,7 +11,7 @@ import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
 import { tidyRendezvousFolders } from "../../runtime/transports/process/rendezvous_folder.ts";
-import { compileRun } from "../compile_run.ts";
+import { type CompiledRun, compileRun, planRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertDevicesHold } from "../memory/device_memory.ts";
 import { assertMemory } from "../memory/memory_limit.ts";
@@ -99,11 +99,11 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const filled = withDefaults(options), { runtime, replicas, announce } = filled;
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
-  compileServable(filled, schedule);
+  const servable = compileServable(filled, schedule);
   const workers = replicas * schedule.workers;
   const devices = await runDevices(options, runtime, workers), [device] = devices;
   const isolation = isolationFor(runtime, filled.isolation, device.name);
-  const compiled = compileRun(filled, schedule, device.name);
+  const compiled = planRun(servable, schedule, device.name);
   const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
@@ -147,8 +147,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   };
 }
 
-/** Makes sure that these options and this machine can serve the model with its schedule. */
-function compileServable(options: FilledOptions, schedule: Schedule): void {
+/** Compiles the model for its schedule, if these options can serve both. */
+function compileServable(options: FilledOptions, schedule: Schedule): CompiledRun {
   const { runtime } = options;
   if (options.journal && runtime === "serial") {
     throw new RangeError(
@@ -157,6 +157,7 @@ function compileServable(options: FilledOptions, schedule: Schedule): void {
   }
   const compiled = compileRun(options, schedule);
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
+  return compiled;
 }
 
 /** The learning rate of each step. */

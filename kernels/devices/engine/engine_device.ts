@@ -67,8 +67,8 @@ class EngineDevice<Block> implements Device {
   #engine: Engine<Block>;
   #memory: TensorMemory<Block>;
   #kernels = new Set<Kernel>();
-  /** What is bound and not yet released. */
-  #bound = new Set<BoundProgram>();
+  /** Bytes that binding took for itself and has not given back. */
+  #ownBytes = 0;
   /** Every compiled model is inside until it is freed. */
   #gate: Gate;
 
@@ -84,8 +84,7 @@ class EngineDevice<Block> implements Device {
   }
 
   get allocatedBytes(): number {
-    const own = [...this.#bound].reduce((sum, { ownBytes = 0 }) => sum + ownBytes, 0);
-    return this.#memory.allocatedBytes + own;
+    return this.#memory.allocatedBytes + this.#ownBytes;
   }
 
   get copied(): CopiedBytes {
@@ -146,7 +145,7 @@ class EngineDevice<Block> implements Device {
     const gate = new Gate(() => {
       for (const each of bound) {
         each.release();
-        this.#bound.delete(each);
+        this.#ownBytes -= each.ownBytes ?? 0;
       }
       program.release();
       this.#kernels.delete(kernel);
@@ -169,7 +168,7 @@ class EngineDevice<Block> implements Device {
         };
         const boundProgram = program.bind(place("input", inputs), place("output", outputs));
         bound.add(boundProgram);
-        this.#bound.add(boundProgram);
+        this.#ownBytes += boundProgram.ownBytes ?? 0;
         return makeRun(boundProgram, [...allocations], memory, gate);
       },
       close: () => gate.close(),

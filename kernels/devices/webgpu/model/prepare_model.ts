@@ -6,7 +6,7 @@
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
-import { readSignature } from "../../../onnx/signature.ts";
+import { signatureOf } from "../../../onnx/signature.ts";
 import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
 import { largestValue, type ModelValue } from "./largest_value.ts";
@@ -34,7 +34,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
-    const { inputs } = readSignature(bytes);
+    const { inputs } = signatureOf(graph);
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));
     orderSums(graph, valueTypes(graph, inputs));

@@ -8,8 +8,8 @@
  */
 
 import { Pulse } from "../../isolate/pulse.ts";
-import type { RemoteIsolate, StartRequest, Transport } from "../transport.ts";
-import type { WorkerOrders } from "./entry.ts";
+import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "../transport.ts";
+import type { WorkerOrders } from "./serve_worker.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
 
@@ -22,18 +22,34 @@ export const WORKER_TRANSPORT: Transport = {
   sharesMemory: true,
   canKill: false,
   limitsMemory: false,
-  open() {
-    const channels = new Set<PortChannel>();
-    return {
-      start: (request) => new WorkerIsolate(request, channels),
-      drain() {
-        for (const channel of channels) channel.drain();
-        return undefined;
-      },
-      decline: (port) => (port as MessagePort).close(),
-    };
-  },
+  open: () => openWorkers(),
 };
+
+/** What the workers of another transport are made of: a thread of a rank of MPI is one. */
+export interface WorkerKind {
+  /** Their module; it gets a {@linkcode WorkerOrders}. */
+  readonly module: URL;
+  /** What an isolate gets beside, and what of it moves. */
+  readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
+}
+
+const PLAIN: WorkerKind = {
+  module: new URL("./entry.ts", import.meta.url),
+  more: () => ({ value: undefined, transfer: [] }),
+};
+
+/** Opens the transport of Deno workers. */
+export function openWorkers(kind = PLAIN): OpenTransport {
+  const channels = new Set<PortChannel>();
+  return {
+    start: (request) => new WorkerIsolate(request, channels, kind),
+    drain() {
+      for (const channel of channels) channel.drain();
+      return undefined;
+    },
+    decline: (port) => (port as MessagePort).close(),
+  };
+}
 
 /** A Deno worker, seen from the root. */
 class WorkerIsolate implements RemoteIsolate {
@@ -59,7 +75,11 @@ class WorkerIsolate implements RemoteIsolate {
    * @param channels where those of all workers are kept while they live.
    * @throws {DOMException} when the first frame cannot be cloned.
    */
-  constructor({ boot, transfer, receive }: StartRequest, channels: Set<PortChannel>) {
+  constructor(
+    { isolate, boot, transfer, receive }: StartRequest,
+    channels: Set<PortChannel>,
+    { module, more }: WorkerKind,
+  ) {
     const { port1, port2 } = new MessageChannel();
     this.#channel = new PortChannel(port1, receive);
     this.#channels = channels;
@@ -72,9 +92,8 @@ class WorkerIsolate implements RemoteIsolate {
     }
     this.#channel.listen();
     channels.add(this.#channel);
-    const url = new URL("./entry.ts", import.meta.url);
-    this.#worker = new Worker(url, { type: "module", name: this.#lock });
-    this.#worker.onmessage = () => this.#ready();
+    this.#worker = new Worker(module, { type: "module", name: this.#lock });
+    this.#worker.onmessage = () => this.#ready(more(isolate));
     this.#worker.onerror = (event) => {
       // Or the root would end as well.
       event.preventDefault();
@@ -130,11 +149,11 @@ class WorkerIsolate implements RemoteIsolate {
   }
 
   /** The worker holds its lock and can hear; before, a message to it could be lost. */
-  #ready(): void {
+  #ready({ value, transfer }: ReturnType<WorkerKind["more"]>): void {
     if (!this.#far) return;
     this.#locked.resolve(true);
-    const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer };
-    this.#worker.postMessage(orders, [this.#far]);
+    const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer, more: value };
+    this.#worker.postMessage(orders, [this.#far, ...transfer]);
     this.#far = undefined;
   }
 }

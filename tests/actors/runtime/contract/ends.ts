@@ -230,7 +230,7 @@ export const ENDS: Suite = {
     refused({ id: Symbol("s") }, /RangeError: Cannot spawn "Symbol\(s\)": id must be a string/);
     refused(
       { isolate: "thread" },
-      /RangeError: .* local, worker(, process)? or (process|tcp), received thread/,
+      /RangeError: .* local, worker(, process)? or (process|tcp|mpi), received thread/,
     );
     refused(
       { memoryLimitMb: NaN },

@@ -1,0 +1,113 @@
+/**
+ * The communication worker, as the ruler of a rank has it.
+ *
+ * @module
+ */
+
+import type { Address, Parcel } from "./addresses.ts";
+import { movedOf, RULER } from "./addresses.ts";
+import { decodeFrame, encodeFrame } from "../codec/codec.ts";
+import { PortChannel } from "../worker/port_channel.ts";
+import type { CommOrder, CommReport } from "./comm_entry.ts";
+import type { MpiOptions } from "./mpi.ts";
+
+/** How frames travel between ranks. */
+export interface FrameChannel {
+  /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
+  send(to: Address, frame: unknown, transfer: readonly Transferable[]): void;
+  /** Receives what has come by now. */
+  drain(): void;
+  close(): void;
+}
+
+/** Opens an isolate's channel over its port to the communication worker. */
+export function openFrames(port: MessagePort, receive: (frame: unknown) => void): FrameChannel {
+  const channel = new PortChannel(port, (parcel) => {
+    const { body, buffers } = parcel as Parcel;
+    receive(decodeFrame(body, buffers.map(({ buffer }) => buffer)));
+  });
+  channel.listen();
+  return {
+    send(to, frame, transfer) {
+      const { body, buffers } = encodeFrame(frame, transfer as readonly ArrayBuffer[]);
+      const parcel: Parcel = { to, body, buffers };
+      channel.send(parcel, movedOf(parcel));
+    },
+    drain: () => channel.drain(),
+    close: () => channel.close(),
+  };
+}
+
+/** MPI, open in a thread of its own. */
+export interface Comm {
+  readonly rank: number;
+  readonly size: number;
+  /** As the library calls itself. */
+  readonly version: string;
+  /** The ruler's own channel. */
+  readonly frames: FrameChannel;
+  /** Lets an isolate of this rank send and receive: its end of the channel. */
+  join(isolate: number): MessagePort;
+  /** It has ended; resolves when all that it had sent is on its way. */
+  leave(isolate: number): Promise<void>;
+  /** Closes MPI, as every rank must: resolves when all have. */
+  close(): Promise<void>;
+}
+
+/** How MPI is opened. */
+export interface CommOptions extends MpiOptions {
+  /** Address of the interface on which other ranks can ring. */
+  readonly hostname: string;
+  /** Handles a frame for the ruler. */
+  readonly receive: (frame: unknown) => void;
+  /** Told when a transfer has failed: the job is lost. */
+  readonly failed: (error: Error) => void;
+}
+
+/**
+ * Opens MPI; every rank does.
+ *
+ * @throws {Error} when it cannot be opened.
+ */
+export async function openComm({ receive, failed, hostname, ...mpi }: CommOptions): Promise<Comm> {
+  const worker = new Worker(new URL("./comm_entry.ts", import.meta.url), { type: "module" });
+  const order = (one: CommOrder, transfer: Transferable[] = []) =>
+    worker.postMessage(one, transfer);
+  const opened = Promise.withResolvers<Extract<CommReport, { kind: "opened" }>>();
+  const closed = Promise.withResolvers<void>(), leaving = new Map<number, () => void>();
+  let isOpen = false;
+  worker.onmessage = ({ data }: MessageEvent<CommReport>) => {
+    if (data.kind === "opened") opened.resolve(data);
+    else if (data.kind === "closed") closed.resolve();
+    else if (data.kind === "left") leaving.get(data.isolate)?.();
+    else if (isOpen) failed(new Error(data.message));
+    else opened.reject(new Error(data.message));
+  };
+  order({ kind: "open", mpi, hostname });
+  const { rank, size, version } = await opened.promise;
+  isOpen = true;
+  const join = (isolate: number) => {
+    const { port1, port2 } = new MessageChannel();
+    order({ kind: "join", isolate, port: port1 }, [port1]);
+    return port2;
+  };
+  const frames = openFrames(join(RULER), receive);
+  return {
+    rank,
+    size,
+    version,
+    frames,
+    join,
+    leave: (isolate) =>
+      new Promise((resolve) => {
+        leaving.set(isolate, resolve);
+        order({ kind: "leave", isolate });
+      }),
+    async close() {
+      order({ kind: "close" });
+      await closed.promise;
+      frames.close();
+      worker.terminate();
+    },
+  };
+}

@@ -1,0 +1,118 @@
+/**
+ * A job: the ranks that a launcher of MPI has started, this process being one of them.
+ *
+ * @module
+ */
+
+import { RULER } from "./addresses.ts";
+import { openComm } from "./comm.ts";
+import { type AbiName, launchedBy } from "./mpi_abi.ts";
+import { Ruler, type RulerOrder, type RulerReport } from "./ruler.ts";
+
+/** Options of {@linkcode openJob}. */
+export interface JobOptions {
+  /** MPI's library; by default that of the launcher, by its usual name. */
+  readonly library?: string | undefined;
+  /** Address of the interface on which ranks announce messages to each other. */
+  readonly hostname?: string | undefined;
+}
+
+/** The job, seen from one of its ranks. */
+export interface Job {
+  readonly rank: number;
+  readonly size: number;
+  /** MPI's library, as it calls itself. */
+  readonly version: string;
+  /** What rank 0 does: see {@linkcode mpiTransport}. */
+  readonly root: RootSide;
+  /** What the others do: they start isolates as rank 0 asks, until it says that the job is over. */
+  serve(): Promise<void>;
+}
+
+/** What is told of one isolate. */
+export type IsolateReport =
+  | Exclude<RulerReport, { kind: "stirred" }>
+  | { readonly kind: "stirred" };
+
+/** The root's side of a job. */
+export interface RootSide {
+  /** Has the ruler of a rank do something. */
+  order(rank: number, order: RulerOrder, transfer?: readonly Transferable[]): void;
+  /** Gives an isolate a number that no other of the job has, and tells `report` what is said of it. */
+  enlist(report: (report: IsolateReport) => void): number;
+  /** Receives what has come by now. */
+  drain(): void;
+  /** Ends the job on all ranks. */
+  close(): Promise<void>;
+}
+
+/** Whether a launcher of MPI has started this process. */
+export const isLaunched = (): boolean => launcher() !== undefined;
+
+const launcher = (): AbiName | undefined => launchedBy((name) => Deno.env.get(name));
+
+/**
+ * Joins the job that this process is a rank of; without a launcher, a job of one rank.
+ *
+ * @throws {Error} when MPI's library cannot be loaded, or is not that of the launcher.
+ */
+export async function openJob({ library, hostname = "127.0.0.1" }: JobOptions = {}): Promise<Job> {
+  const over = Promise.withResolvers<void>();
+  const comm = await openComm({
+    abi: launcher() ?? "mpich",
+    library,
+    hostname,
+    receive: (frame) => receive(frame),
+    failed: over.reject,
+  });
+  const enlisted = new Map<number, (report: IsolateReport) => void>();
+  let isolates = RULER;
+  const report = (one: RulerReport) => {
+    if (one.kind === "stirred") {
+      for (const isolate of one.isolates) enlisted.get(isolate)?.({ kind: "stirred" });
+      return;
+    }
+    enlisted.get(one.isolate)?.(one);
+    if (one.kind === "ended") enlisted.delete(one.isolate);
+  };
+  const root: RootSide = {
+    order(rank, order, transfer = []) {
+      if (rank === 0) obey(order, transfer);
+      else comm.frames.send({ rank, isolate: RULER }, order, transfer);
+    },
+    enlist(report) {
+      enlisted.set(++isolates, report);
+      return isolates;
+    },
+    drain() {
+      ruler.drain();
+      comm.frames.drain();
+    },
+    async close() {
+      for (let rank = 1; rank < comm.size; rank++) root.order(rank, { kind: "over" });
+      await comm.close();
+    },
+  };
+  const ruler = new Ruler(comm, (one) => {
+    if (comm.rank === 0) report(one);
+    else comm.frames.send({ rank: 0, isolate: RULER }, one, []);
+  });
+  const obey = (order: RulerOrder, transfer: readonly Transferable[] = []) => {
+    if (order.kind === "over") over.resolve();
+    else ruler.receive(order, transfer);
+  };
+  const receive = (frame: unknown) => {
+    if (comm.rank === 0) report(frame as RulerReport);
+    else obey(frame as RulerOrder);
+  };
+  return {
+    rank: comm.rank,
+    size: comm.size,
+    version: comm.version,
+    root,
+    async serve() {
+      await over.promise;
+      await comm.close();
+    },
+  };
+}

@@ -1,0 +1,162 @@
+/**
+ * The link from one rank to another: parcels in order.
+ *
+ * [Note: doorbells] MPI tells nobody that a message has come: who waits for one must ask again and
+ * again, which takes a core. So a parcel is announced over a TCP connection, the doorbell, together
+ * with all of it that is small; what is large goes by MPI, and the receiver, who has just been told
+ * its size, posts a receive that fits exactly. Both are in order, so one tag is enough.
+ *
+ * @module
+ */
+
+import { Ring } from "../../mailbox/ring.ts";
+import type { Parcel } from "./addresses.ts";
+import type { Mpi } from "./mpi.ts";
+import type { Progress } from "./progress.ts";
+
+/** Buffers from this many bytes on go by MPI. */
+const LARGE_BYTES = 16_384;
+
+/** A transfer of MPI counts its bytes in 31 bits; larger buffers go in parts. */
+const PART_BYTES = 2 ** 30;
+
+/** Numbers at the beginning of an announcement: isolate, bytes of the body, count of buffers. */
+const FIXED_NUMBERS = 3;
+const NUMBER_BYTES = 8;
+
+/** What links are made with. */
+export interface LinkParts {
+  readonly mpi: Pick<Mpi, "send" | "receive">;
+  readonly progress: Progress;
+}
+
+/** The sending end. */
+export interface Outgoing {
+  send(parcel: Parcel): void;
+  /** Resolves when all is sent. */
+  finish(): Promise<void>;
+}
+
+const isLarge = ({ byteLength }: Uint8Array) => byteLength >= LARGE_BYTES;
+
+function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
+  for (let at = 0; at < bytes.byteLength; at += PART_BYTES) {
+    yield bytes.subarray(at, Math.min(at + PART_BYTES, bytes.byteLength));
+  }
+}
+
+/** Sends to `rank` over a connection that is on its way. */
+export function openOutgoing(
+  { mpi, progress }: LinkParts,
+  rank: number,
+  connection: Promise<Deno.Conn>,
+  failed: (error: Error) => void,
+): Outgoing {
+  const pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  let isWriting = false, written = Promise.resolve();
+  const write = async () => {
+    try {
+      const conn = await connection;
+      for (let piece = pieces.shift(); piece; piece = pieces.shift()) {
+        for (let at = 0; at < piece.length;) at += await conn.write(piece.subarray(at));
+      }
+    } catch (error) {
+      failed(error as Error);
+    }
+    isWriting = false;
+  };
+  return {
+    send({ to, body, buffers }) {
+      const lengths = buffers.map(({ byteLength }) => byteLength);
+      const head = Float64Array.of(to.isolate, body.byteLength, buffers.length, ...lengths);
+      for (const piece of [new Uint8Array(head.buffer), body]) pieces.push(piece);
+      for (const buffer of buffers) {
+        if (isLarge(buffer)) {
+          for (const part of partsOf(buffer)) progress.await(mpi.send(part, rank), () => {});
+        } else if (buffer.byteLength > 0) pieces.push(buffer);
+      }
+      if (isWriting) return;
+      isWriting = true;
+      written = write();
+    },
+    async finish() {
+      await written;
+      await progress.settled();
+    },
+  };
+}
+
+/** A parcel whose large buffers are on their way. */
+interface Arriving {
+  readonly parcel: Parcel;
+  missing: number;
+}
+
+/** Receives from `rank` over a connection, until that ends; `deliver` gets the parcels in order. */
+export async function receiveParcels(
+  { mpi, progress }: LinkParts,
+  own: number,
+  rank: number,
+  conn: Deno.Conn,
+  deliver: (parcel: Parcel) => void,
+): Promise<void> {
+  const arriving = new Ring<Arriving>();
+  const deliverWhole = () => {
+    for (let first = arriving.at(0); first?.missing === 0; first = arriving.at(0)) {
+      arriving.shift();
+      deliver(first.parcel);
+    }
+  };
+  const read = readerOf(conn);
+  for (;;) {
+    const head = await read(FIXED_NUMBERS * NUMBER_BYTES);
+    if (!head) return;
+    const [isolate, bodyBytes, count] = new Float64Array(head.buffer) as unknown as number[];
+    const lengths = await read(count! * NUMBER_BYTES), body = await read(bodyBytes!);
+    if (!lengths || !body) return;
+    const buffers: Uint8Array<ArrayBuffer>[] = [],
+      one: Arriving = {
+        parcel: { to: { rank: own, isolate: isolate! }, body, buffers },
+        missing: 1,
+      };
+    for (const length of new Float64Array(lengths.buffer)) {
+      const buffer = new Uint8Array(length);
+      buffers.push(buffer);
+      if (isLarge(buffer)) {
+        for (const part of partsOf(buffer)) {
+          one.missing++;
+          progress.await(mpi.receive(part, rank), () => {
+            one.missing--;
+            deliverWhole();
+          });
+        }
+      } else if (!await read(length, buffer)) return;
+    }
+    one.missing--;
+    arriving.push(one);
+    deliverWhole();
+  }
+}
+
+/** Reads exactly as many bytes as are asked for; undefined when the connection ends before. */
+function readerOf(conn: Deno.Conn) {
+  const chunk = new Uint8Array(65_536);
+  let rest = chunk.subarray(0, 0);
+  return async (
+    byteLength: number,
+    into = new Uint8Array(byteLength),
+  ): Promise<Uint8Array<ArrayBuffer> | undefined> => {
+    for (let filled = 0; filled < byteLength;) {
+      if (rest.length === 0) {
+        const count = await conn.read(chunk).catch(() => null);
+        if (count === null) return undefined;
+        rest = chunk.subarray(0, count);
+      }
+      const part = rest.subarray(0, byteLength - filled);
+      into.set(part, filled);
+      filled += part.length;
+      rest = rest.subarray(part.length);
+    }
+    return into;
+  };
+}

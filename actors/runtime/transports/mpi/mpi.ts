@@ -1,0 +1,185 @@
+/**
+ * MPI over foreign calls: what the communication worker of a process needs of it.
+ *
+ * @module
+ */
+
+import {
+  type AbiName,
+  HANDLE_TYPES,
+  type Handles,
+  LIBRARIES,
+  MPICH_HANDLES,
+  OPEN_MPI_NUMBERS,
+  REQUEST_BYTES,
+} from "./mpi_abi.ts";
+
+/** Only the thread that opens MPI calls it. */
+const FUNNELED = 1;
+
+/** Bytes of a text that MPI writes. */
+const TEXT_BYTES = 8192;
+
+/** Messages of a link are in order, so all have one tag. */
+const TAG = 1;
+
+/** A transfer that is under way; its bytes must stay where they are until it is done. */
+export interface MpiRequest {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly handle: Uint8Array<ArrayBuffer>;
+}
+
+/** MPI, opened. Methods throw an `Error` with its own text. */
+export interface Mpi {
+  /** As the library calls itself. */
+  readonly version: string;
+  readonly rank: number;
+  readonly size: number;
+  /** Begins to send bytes to a rank. */
+  send(bytes: Uint8Array<ArrayBuffer>, to: number): MpiRequest;
+  /** Begins to receive as many bytes as `into` holds. */
+  receive(into: Uint8Array<ArrayBuffer>, from: number): MpiRequest;
+  /** Whether a transfer is done; lets all go on. */
+  test(request: MpiRequest): boolean;
+  /** The bytes of each rank, one after the other; every rank calls it with as many. */
+  gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
+  /** Closes MPI: every rank calls it. */
+  finalize(): void;
+  /** Ends all ranks. */
+  abort(code: number): void;
+}
+
+/** The functions, with the type of handles of an interface. */
+function symbolsOf<H extends "i32" | "pointer">(handle: H) {
+  const status = "i32" as const;
+  return {
+    MPI_Get_library_version: { parameters: ["buffer", "buffer"], result: status },
+    MPI_Init_thread: { parameters: ["pointer", "pointer", "i32", "buffer"], result: status },
+    MPI_Comm_set_errhandler: { parameters: [handle, handle], result: status },
+    MPI_Comm_rank: { parameters: [handle, "buffer"], result: status },
+    MPI_Comm_size: { parameters: [handle, "buffer"], result: status },
+    MPI_Isend: {
+      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
+      result: status,
+    },
+    MPI_Irecv: {
+      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
+      result: status,
+    },
+    MPI_Test: { parameters: ["buffer", "buffer", "pointer"], result: status },
+    MPI_Allgather: {
+      parameters: ["buffer", "i32", handle, "buffer", "i32", handle, handle],
+      result: status,
+    },
+    MPI_Error_string: { parameters: ["i32", "buffer", "buffer"], result: status },
+    MPI_Finalize: { parameters: [], result: status },
+    MPI_Abort: { parameters: [handle, "i32"], result: status },
+  } as const;
+}
+
+/** The functions as they are called here, whatever the type of handles. */
+type Functions = Readonly<
+  Record<keyof ReturnType<typeof symbolsOf>, (...args: unknown[]) => number>
+>;
+
+/** What can be opened: a name for the system's loader, or a path. */
+export interface MpiOptions {
+  readonly abi: AbiName;
+  /** By default the one of the runtime packages. */
+  readonly library?: string | undefined;
+}
+
+/**
+ * Opens MPI; the calling thread is the only one that may use it.
+ *
+ * @throws {Error} when the library cannot be loaded, or is not of this interface.
+ */
+export function openMpi({ abi, library = LIBRARIES[abi] }: MpiOptions): Mpi {
+  if (abi === "openmpi") loadGlobally(library);
+  const { symbols } = Deno.dlopen(library, symbolsOf(HANDLE_TYPES[abi]));
+  const call = symbols as unknown as Functions, version = versionOf(call);
+  const isOpenMpi = version.startsWith("Open MPI");
+  if (isOpenMpi !== (abi === "openmpi")) {
+    throw new Error(
+      `Cannot use MPI: the library must be that of the launcher (${abi}), received ${library}, which is ${
+        version.split("\n")[0]
+      }; give the right one with --mpi-library`,
+    );
+  }
+  if (call.MPI_Init_thread(null, null, FUNNELED, new Uint8Array(4)) !== 0) {
+    throw new Error(`Cannot use MPI: ${library} must start, received a failure of MPI_Init_thread`);
+  }
+  return start(call, version, abi === "mpich" ? MPICH_HANDLES : openMpiHandles(library), abi);
+}
+
+/** Open MPI loads parts of itself that look for its symbols among all of the process. */
+function loadGlobally(library: string): void {
+  const NOW_AND_GLOBAL = 0x102;
+  const libc = Deno.dlopen("libc.so.6", {
+    dlopen: { parameters: ["buffer", "i32"], result: "pointer" },
+  });
+  libc.symbols.dlopen(cString(library), NOW_AND_GLOBAL);
+  libc.close();
+}
+
+const cString = (text: string) => new TextEncoder().encode(`${text}\0`);
+
+function versionOf(call: Functions): string {
+  const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
+  call.MPI_Get_library_version(text, new Uint8Array(length.buffer));
+  return new TextDecoder().decode(text.subarray(0, length[0])).replace(/\0.*$/s, "");
+}
+
+function openMpiHandles(library: string): Handles {
+  const parameters = ["i32"] as const, result = "pointer" as const;
+  const { symbols } = Deno.dlopen(library, {
+    MPI_Comm_f2c: { parameters, result },
+    MPI_Type_f2c: { parameters, result },
+    MPI_Op_f2c: { parameters, result },
+    MPI_Errhandler_f2c: { parameters, result },
+  });
+  const handles = Object.entries(OPEN_MPI_NUMBERS)
+    .map(([name, [convert, number]]) => [name, symbols[convert](number)]);
+  return { ...Object.fromEntries(handles), ignoredStatus: null };
+}
+
+function start(call: Functions, version: string, handles: Handles, abi: AbiName): Mpi {
+  const { world, bytes: BYTES, ignoredStatus } = handles;
+  const check = (status: number) => {
+    if (status === 0) return;
+    const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
+    call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
+    throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
+  };
+  const number = (read: (out: Uint8Array) => number) => {
+    const out = new Int32Array(1);
+    check(read(new Uint8Array(out.buffer)));
+    return out[0]!;
+  };
+  check(call.MPI_Comm_set_errhandler(world, handles.errorsReturn));
+  const size = number((out) => call.MPI_Comm_size(world, out));
+  const begin = (how: "MPI_Isend" | "MPI_Irecv", bytes: Uint8Array<ArrayBuffer>, rank: number) => {
+    const handle = new Uint8Array(REQUEST_BYTES[abi]);
+    check(call[how](bytes, bytes.byteLength, BYTES, rank, TAG, world, handle));
+    return { bytes, handle };
+  };
+  const done = new Int32Array(1), flag = new Uint8Array(done.buffer);
+  return {
+    version: version.split("\n")[0]!.trim(),
+    rank: number((out) => call.MPI_Comm_rank(world, out)),
+    size,
+    send: (bytes, to) => begin("MPI_Isend", bytes, to),
+    receive: (into, from) => begin("MPI_Irecv", into, from),
+    test({ handle }) {
+      check(call.MPI_Test(handle, flag, ignoredStatus));
+      return done[0] !== 0;
+    },
+    gather(own) {
+      const all = new Uint8Array(size * own.byteLength), count = own.byteLength;
+      check(call.MPI_Allgather(own, count, BYTES, all, count, BYTES, world));
+      return all;
+    },
+    finalize: () => check(call.MPI_Finalize()),
+    abort: (code) => void call.MPI_Abort(world, code),
+  };
+}

@@ -1,0 +1,64 @@
+/**
+ * The two binary interfaces of MPI: that of MPICH (Intel MPI, MVAPICH, Cray) and that of Open MPI.
+ *
+ * The functions are the same; handles and constants are not. MPICH's handles are 32-bit integers with
+ * values of their own, Open MPI's are pointers to objects, which it gives for the integers of its
+ * Fortran interface.
+ *
+ * @module
+ */
+
+/** What a library is called by the runtime packages of Linux systems. */
+export const LIBRARIES = { mpich: "libmpich.so.12", openmpi: "libmpi.so.40" } as const;
+
+/** An interface. */
+export type AbiName = keyof typeof LIBRARIES;
+
+/** The type of handles in foreign calls. */
+export const HANDLE_TYPES = { mpich: "i32", openmpi: "pointer" } as const;
+
+/** A handle. */
+export type MpiHandle = number | Deno.PointerValue;
+
+/** Bytes of a request. */
+export const REQUEST_BYTES = { mpich: 4, openmpi: 8 } as const;
+
+/** The handles that are used. */
+export interface Handles {
+  readonly world: MpiHandle;
+  readonly bytes: MpiHandle;
+  readonly floats: MpiHandle;
+  readonly sum: MpiHandle;
+  readonly errorsReturn: MpiHandle;
+  readonly ignoredStatus: Deno.PointerValue;
+}
+
+/** MPICH's, as its header has them. */
+export const MPICH_HANDLES: Handles = {
+  world: 0x44000000,
+  bytes: 0x4c00010d,
+  floats: 0x4c00040a,
+  sum: 0x58000003,
+  errorsReturn: 0x54000001,
+  ignoredStatus: Deno.UnsafePointer.create(1n),
+};
+
+/** Open MPI's numbers of them in Fortran, and the functions that turn these into handles. */
+export const OPEN_MPI_NUMBERS = {
+  world: ["MPI_Comm_f2c", 0],
+  bytes: ["MPI_Type_f2c", 1],
+  floats: ["MPI_Type_f2c", 13],
+  sum: ["MPI_Op_f2c", 3],
+  errorsReturn: ["MPI_Errhandler_f2c", 1],
+} as const;
+
+/** What a launcher tells its processes, by the interface that it serves. */
+const LAUNCHED: readonly (readonly [variable: string, abi: AbiName])[] = [
+  ["OMPI_COMM_WORLD_RANK", "openmpi"],
+  ["PMI_RANK", "mpich"],
+];
+
+/** The interface of the launcher that started this process; undefined where none did. */
+export function launchedBy(env: (name: string) => string | undefined): AbiName | undefined {
+  return LAUNCHED.find(([variable]) => env(variable) !== undefined)?.[1];
+}

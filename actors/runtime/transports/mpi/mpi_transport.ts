@@ -1,0 +1,66 @@
+/**
+ * The transport of MPI: isolates on the ranks of a job, reached over its network.
+ *
+ * @module
+ */
+
+import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "../transport.ts";
+import type { IsolateReport, Job } from "./job.ts";
+
+/** Says on which rank the n-th isolate that is started lives. */
+export type RankOf = (nth: number) => number;
+
+/**
+ * The transport of a job, for rank 0.
+ *
+ * @param rankOf by default one after the other, beginning with rank 0.
+ */
+export function mpiTransport(job: Job, rankOf: RankOf = (nth) => nth % job.size): Transport {
+  return {
+    name: "mpi",
+    sharesMemory: false,
+    canKill: false,
+    limitsMemory: false,
+    open(): OpenTransport {
+      let started = 0;
+      return {
+        start: (request) => startIsolate(job, rankOf(started++), request),
+        drain() {
+          job.root.drain();
+          return undefined;
+        },
+      };
+    },
+  };
+}
+
+/** Starts an isolate on a rank. */
+function startIsolate(
+  { root }: Job,
+  rank: number,
+  { boot, transfer, receive }: StartRequest,
+): RemoteIsolate {
+  const gone = Promise.withResolvers<string>(), ended = Promise.withResolvers<void>();
+  let hasStirred = true;
+  const isolate = root.enlist((report: IsolateReport) => {
+    if (report.kind === "frame") receive(report.frame);
+    else if (report.kind === "gone") gone.resolve(report.cause);
+    else if (report.kind === "ended") ended.resolve();
+    else hasStirred = true;
+  });
+  root.order(rank, { kind: "start", isolate, boot }, transfer);
+  const order = (kind: "close" | "kill" | "abandon") => root.order(rank, { kind, isolate });
+  return {
+    send: (frame, transfer) => root.order(rank, { kind: "frame", isolate, frame }, transfer),
+    close: () => order("close"),
+    kill: () => order("kill"),
+    abandon: () => order("abandon"),
+    gone: gone.promise,
+    ended: ended.promise,
+    stirs() {
+      const did = hasStirred;
+      hasStirred = false;
+      return did;
+    },
+  };
+}

@@ -7,6 +7,7 @@
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { endAll } from "./end_all.ts";
+import { follow, isFollower } from "./mpi_run.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
@@ -87,6 +88,7 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * ```
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
+  if (options.runtime === "mpi" && isFollower()) return await follow(options.mpi ?? {});
   const prepared = await prepareRun(options);
   using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
   yield { type: "plan", plan: prepared.plan };
@@ -122,7 +124,7 @@ async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
       yield* await writer.ended();
       await save(run);
     }
-    if (run.signal && prepared.runtime !== "workers") await letSignalsIn();
+    if (run.signal && ["local", "serial"].includes(prepared.runtime)) await letSignalsIn();
   }
   yield* await writer.ended();
   assertTrained(run);

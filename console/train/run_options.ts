@@ -39,6 +39,11 @@ export function runOptions(
     adapters: flags.adapters,
     runtime: flags.runtime,
     isolation: flags.isolation,
+    mpi: {
+      library: flags["mpi-library"],
+      map: flags.map,
+      hostname: flags["mpi-interface"],
+    },
     journal: flags.journal === undefined ? undefined : {
       path: flags.journal,
       payloads: flags["journal-messages"],

@@ -193,9 +193,22 @@ const RUNNING_FLAGS = {
   },
   runtime: {
     kind: "choice",
-    choices: ["workers", "local", "serial"],
+    choices: ["workers", "local", "serial", "mpi"],
     default: "workers",
     help: "where actors run",
+  },
+  "mpi-library": { kind: "path", value: "FILE", help: "MPI's library, if not the launcher's" },
+  map: {
+    kind: "own",
+    value: "R0,R1,…",
+    read: readNumbers,
+    must: "a rank for each worker, from 0, such as 0,0,1,1",
+    help: "the MPI rank of each worker",
+  },
+  "mpi-interface": {
+    kind: "text",
+    value: "ADDRESS",
+    help: "where MPI ranks announce messages to each other",
   },
   isolation: {
     kind: "choice",

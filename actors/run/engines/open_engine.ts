@@ -6,6 +6,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import type { Engine } from "./engine.ts";
+import { openMpiRun } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
 import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "../recovery/recovery.ts";
@@ -14,8 +15,21 @@ import type { PreparedRun } from "../options/prepare_run.ts";
 
 /** Opens the engine of a run. */
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {
+  if (!prepared.mpi) return await openOn(prepared);
+  const { transport, close } = await openMpiRun(prepared.mpi, prepared.mpi.ranks);
+  const own = { ...prepared, isolation: transport.name, transport };
+  try {
+    const engine = await openOn(own);
+    return { ...engine, close: () => engine.close().finally(close) };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+async function openOn(prepared: PreparedRun): Promise<Engine> {
   const { runtime, isolation } = prepared;
-  const isolate = runtime === "workers" ? isolation : "local";
+  const isolate = runtime === "local" ? "local" : isolation;
   if (runtime === "serial") return await openSerialOf(prepared);
   const canKill = transportTo(isolate, prepared)?.canKill ?? false;
   let opened = 0;

@@ -125,7 +125,12 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   memoryLimitBytes: aboveZero,
   device: aDevice,
   adapters: anArray(required(anInteger(0)), 1),
-  runtime: oneOf("workers", "local", "serial"),
+  runtime: oneOf("workers", "local", "serial", "mpi"),
+  mpi: aRecord({
+    library: aText,
+    map: anArray(anInteger(0)),
+    hostname: aText,
+  }),
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: anOptimizer,
   learningRate: either(

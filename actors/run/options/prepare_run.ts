@@ -15,6 +15,7 @@ import { type CompiledRun, compileRun, planRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertDevicesHold } from "../memory/device_memory.ts";
 import { assertMemory } from "../memory/memory_limit.ts";
+import { type MpiRunOptions, rankMap } from "../mpi_run.ts";
 import { describePlan, type Plan } from "../plan.ts";
 import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
@@ -40,6 +41,8 @@ export interface PreparedRun extends EngineOptions {
   readonly journal: OpenJournal | undefined;
   /** How each worker is kept apart from the others. */
   readonly isolation: PlaceName;
+  /** The rank of each worker, where they live on ranks of MPI, and how those are reached. */
+  readonly mpi: (MpiRunOptions & { readonly ranks: readonly number[] }) | undefined;
   /** What workers are asked to suffer. */
   readonly faults: readonly WorkerFault[];
   /** How often each worker may fail within ten minutes before the run ends. */
@@ -112,7 +115,11 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const state = await firstState(model, options);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
+  const mpi = runtime === "mpi"
+    ? { ...options.mpi, ranks: rankMap(options.mpi ?? {}, replicas * schedule.workers) }
+    : undefined;
   return {
+    mpi,
     steps: options.steps,
     microBatches: replicas * schedule.microBatches,
     predictionsOf: typeof predictions === "number" ? () => predictions : predictions,

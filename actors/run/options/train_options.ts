@@ -25,11 +25,12 @@ import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
+import type { MpiRunOptions } from "../mpi_run.ts";
 import type { RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
-export type RuntimeName = "workers" | "local" | "serial";
+export type RuntimeName = "workers" | "local" | "serial" | "mpi";
 
 /** What `train()` is asked to do. */
 export interface TrainOptions {
@@ -92,8 +93,13 @@ export interface TrainOptions {
    * again. Default: all GPUs; where there is none, the first of the others.
    */
   readonly adapters?: readonly number[] | undefined;
-  /** Default `workers`. */
+  /**
+   * Default `workers`. With `mpi` every rank of the job calls `train` with the same options: rank 0
+   * gets its events, the others none, and return when it is over.
+   */
   readonly runtime?: RuntimeName;
+  /** How `runtime: "mpi"` finds its ranks. */
+  readonly mpi?: MpiRunOptions | undefined;
   /** Default `none`. */
   readonly recompute?: Recompute;
   /** Default AdamW with betas 0.9 and 0.999, ε 1e-8, weight decay 0.01. */

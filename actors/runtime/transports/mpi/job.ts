@@ -6,7 +6,7 @@
 
 import { RULER } from "./addresses.ts";
 import { openComm } from "./comm.ts";
-import { type AbiName, launchedBy } from "./mpi_abi.ts";
+import { type Launched, launchedBy } from "./mpi_abi.ts";
 import { Ruler, type RulerOrder, type RulerReport } from "./ruler.ts";
 
 /** Options of {@linkcode openJob}. */
@@ -47,9 +47,10 @@ export interface RootSide {
 }
 
 /** Whether a launcher of MPI has started this process. */
-export const isLaunched = (): boolean => launcher() !== undefined;
+export const isLaunched = (): boolean => launchedRanks() !== undefined;
 
-const launcher = (): AbiName | undefined => launchedBy((name) => Deno.env.get(name));
+/** What the launcher has told this process of its place in the job. */
+export const launchedRanks = (): Launched | undefined => launchedBy((name) => Deno.env.get(name));
 
 /**
  * Joins the job that this process is a rank of; without a launcher, a job of one rank.
@@ -59,7 +60,7 @@ const launcher = (): AbiName | undefined => launchedBy((name) => Deno.env.get(na
 export async function openJob({ library, hostname = "127.0.0.1" }: JobOptions = {}): Promise<Job> {
   const over = Promise.withResolvers<void>();
   const comm = await openComm({
-    abi: launcher() ?? "mpich",
+    abi: launchedRanks()?.abi ?? "mpich",
     library,
     hostname,
     receive: (frame) => receive(frame),

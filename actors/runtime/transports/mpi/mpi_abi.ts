@@ -53,12 +53,25 @@ export const OPEN_MPI_NUMBERS = {
 } as const;
 
 /** What a launcher tells its processes, by the interface that it serves. */
-const LAUNCHED: readonly (readonly [variable: string, abi: AbiName])[] = [
-  ["OMPI_COMM_WORLD_RANK", "openmpi"],
-  ["PMI_RANK", "mpich"],
+const LAUNCHERS: readonly {
+  readonly abi: AbiName;
+  readonly rank: string;
+  readonly size: string;
+}[] = [
+  { abi: "openmpi", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
+  { abi: "mpich", rank: "PMI_RANK", size: "PMI_SIZE" },
 ];
 
-/** The interface of the launcher that started this process; undefined where none did. */
-export function launchedBy(env: (name: string) => string | undefined): AbiName | undefined {
-  return LAUNCHED.find(([variable]) => env(variable) !== undefined)?.[1];
+/** What the launcher of this process has told it. */
+export interface Launched {
+  readonly abi: AbiName;
+  readonly rank: number;
+  readonly size: number;
+}
+
+/** What the launcher of this process has told it; undefined where none started it. */
+export function launchedBy(env: (name: string) => string | undefined): Launched | undefined {
+  const found = LAUNCHERS.find(({ rank }) => env(rank) !== undefined);
+  return found &&
+    { abi: found.abi, rank: Number(env(found.rank)), size: Number(env(found.size)) };
 }

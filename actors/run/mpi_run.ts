@@ -18,6 +18,8 @@ export interface MpiRunOptions {
   readonly hostname?: string | undefined;
 }
 
+export { isLaunched };
+
 /** Whether this process is a rank that does not lead. */
 export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
 
@@ -48,27 +50,36 @@ export function rankMap({ map }: MpiRunOptions, workers: number): readonly numbe
   return ranks;
 }
 
-/** What rank 0 trains with. */
-export interface MpiRun {
-  readonly transport: Transport;
-  /** Ends the job on all ranks. */
-  close(): Promise<void>;
+/**
+ * The job of this process. MPI opens and closes once in a process, so there is one job for all of it.
+ *
+ * [Note: first the job] Ranks wait for each other when they join, so rank 0 joins before it looks at
+ * what it is to do: had it refused and ended before, the others would wait for ever.
+ */
+let joined: Promise<Job> | undefined;
+
+/** Joins the job, once. */
+const join = (options: MpiRunOptions): Promise<Job> => joined ??= openJob(options);
+
+/** Joins the job as rank 0; disposing of it ends the job, unless that is done further out. */
+export async function lead(options: MpiRunOptions): Promise<AsyncDisposable> {
+  const isOutermost = joined === undefined, job = await join(options);
+  return {
+    async [Symbol.asyncDispose]() {
+      if (isOutermost) await job.root.close();
+    },
+  };
 }
 
-/** Opens the job and makes the transport to its ranks. */
-export async function openMpiRun(
+/** The transport to the ranks of the job. */
+export async function rankTransport(
   options: MpiRunOptions,
   ranks: readonly number[],
-): Promise<MpiRun> {
-  const job = await openJob(options);
-  return {
-    transport: mpiTransport(job, (nth) => ranks[nth % ranks.length]!),
-    close: () => job.root.close(),
-  };
+): Promise<Transport> {
+  return mpiTransport(await join(options), (nth) => ranks[nth % ranks.length]!);
 }
 
 /** Lends this rank to the run that rank 0 leads, until that is over. */
 export async function follow(options: MpiRunOptions): Promise<void> {
-  const job: Job = await openJob(options);
-  await job.serve();
+  await (await join(options)).serve();
 }

@@ -7,7 +7,7 @@
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { endAll } from "./end_all.ts";
-import { follow, isFollower } from "./mpi_run.ts";
+import { follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
@@ -88,7 +88,14 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * ```
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
-  if (options.runtime === "mpi" && isFollower()) return await follow(options.mpi ?? {});
+  if (options.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
+  if (isFollower()) return await follow(options.mpi ?? {});
+  await using _job = await lead(options.mpi ?? {});
+  yield* trainHere(options);
+}
+
+/** Trains as a process that leads its run. */
+async function* trainHere(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
   using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
   yield { type: "plan", plan: prepared.plan };

@@ -5,13 +5,12 @@
  */
 
 import { train, type TrainOptions } from "../../actors/mod.ts";
-import { follow } from "../../actors/run/mpi_run.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import { printError } from "../print.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
 import { digitsTask } from "../train/digits_task.ts";
-import { followedJob } from "../train/followed_job.ts";
+import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport } from "../train/report.ts";
 import { runOptions } from "../train/run_options.ts";
 import type { Task } from "../train/task.ts";
@@ -25,11 +24,16 @@ export const TRAIN_MODULE = import.meta.url;
 /** Trains as the flags say; returns the exit code. */
 export async function trainCommand(
   args: readonly string[],
-  { begin, signal, system }: CommandContext,
+  context: CommandContext,
 ): Promise<number> {
   if (answersItself(args, TRAIN_SYNTAX)) return 0;
-  const mpi = followedJob(args);
-  if (mpi) return await follow(mpi), 0;
+  return await inJob(args, () => trainAsAsked(args, context));
+}
+
+async function trainAsAsked(
+  args: readonly string[],
+  { begin, signal, system }: CommandContext,
+): Promise<number> {
   const request = await readTrainFlags(args), { flags, start } = request;
   const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
   using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);

@@ -6,7 +6,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import type { Engine } from "./engine.ts";
-import { openMpiRun } from "../mpi_run.ts";
+import { rankTransport } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
 import { openPipeline } from "./pipeline.ts";
 import { openRecovering } from "../recovery/recovery.ts";
@@ -15,16 +15,10 @@ import type { PreparedRun } from "../options/prepare_run.ts";
 
 /** Opens the engine of a run. */
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {
-  if (!prepared.mpi) return await openOn(prepared);
-  const { transport, close } = await openMpiRun(prepared.mpi, prepared.mpi.ranks);
-  const own = { ...prepared, isolation: transport.name, transport };
-  try {
-    const engine = await openOn(own);
-    return { ...engine, close: () => engine.close().finally(close) };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const { mpi } = prepared;
+  if (!mpi) return await openOn(prepared);
+  const transport = await rankTransport(mpi, mpi.ranks);
+  return await openOn({ ...prepared, isolation: transport.name, transport });
 }
 
 async function openOn(prepared: PreparedRun): Promise<Engine> {

@@ -5,8 +5,6 @@
  * @module
  */
 
-// deno-lint-ignore-file determinism/no-ambient -- it measures real time
-
 import process from "node:process";
 import { openJob } from "../actors/runtime/transports/mpi/job.ts";
 import { mpiTransport } from "../actors/runtime/transports/mpi/mpi_transport.ts";

@@ -9,7 +9,7 @@ import { kindOf } from "./messages.ts";
 import type { Subscription, SystemOptions } from "./system_api.ts";
 import type { PlaceKind } from "./transports/wire.ts";
 import type { Transport } from "./transports/transport.ts";
-import type { ActorSpec } from "./types.ts";
+import type { AnySpec } from "./types.ts";
 
 /** The places of a world without transports, where all of them are one. */
 const PLACES: readonly PlaceKind[] = [
@@ -25,7 +25,7 @@ const PLACES: readonly PlaceKind[] = [
  * @throws {RangeError} when something is out of its bounds.
  */
 export function checkSpawn(
-  spec: ActorSpec,
+  spec: AnySpec,
   options: SpawnOptions,
   places: readonly PlaceKind[] = PLACES,
 ): void {
@@ -36,10 +36,7 @@ export function checkSpawn(
     throw new RangeError(`${cannot} id must be a string of one character or more`);
   }
   if (!isRecord(spec)) throw wrongKind(cannot, "its spec", "a record", spec);
-  if (!URL.canParse(spec.module)) {
-    throw new TypeError(`${cannot} module must be an absolute URL, received ${spec.module}`);
-  }
-  if (typeof spec.export !== "string") throw wrongKind(cannot, "export", "a string", spec.export);
+  checkSpec(cannot, spec);
   const place = places.find(({ name }) => name === isolate);
   if (!place && isolate !== "local") {
     const known = listed(["local", ...places.map(({ name }) => name)]);
@@ -56,6 +53,16 @@ export function checkSpawn(
   if (!Array.isArray(transfer) || transfer.some((one) => !(one instanceof ArrayBuffer))) {
     throw new TypeError(`${cannot} transfer must be an array of ArrayBuffers`);
   }
+}
+
+function checkSpec(cannot: string, spec: AnySpec): void {
+  const module = "from" in spec ? spec.from : spec.module;
+  if (!URL.canParse(module)) {
+    const what = "from" in spec ? "from must be a specifier or" : "module must be";
+    throw new TypeError(`${cannot} ${what} an absolute URL, received ${module}`);
+  }
+  if ("from" in spec && spec.export === undefined) return;
+  if (typeof spec.export !== "string") throw wrongKind(cannot, "export", "a string", spec.export);
 }
 
 /**

@@ -5,11 +5,12 @@
  */
 
 import type { Down } from "./failure.ts";
+import type { Permissions } from "./transports/confinement.ts";
 import type {
   ActorRef,
-  ActorSpec,
   Answers,
   AnswerTo,
+  AnySpec,
   Lane,
   Message,
   Questions,
@@ -65,7 +66,18 @@ export interface SpawnOptions {
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */
   readonly transfer?: readonly ArrayBuffer[];
+  /**
+   * What the actor of a package may do. Default: nothing. `inherit`: it is trusted as the program's
+   * own code, and may live anywhere.
+   */
+  readonly permissions?: Permissions | "inherit";
+  /** How long one message may take the actor of a package, in milliseconds, before its process is
+   * ended. Default {@linkcode STEP_LIMIT_MS}. */
+  readonly stepLimitMs?: number;
 }
+
+/** Default of {@linkcode SpawnOptions.stepLimitMs}. */
+export const STEP_LIMIT_MS = 60_000;
 
 /**
  * How an actor is made to stop.
@@ -212,7 +224,7 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {Deno.errors.NotCapable} when a process needs a permission that is lacking.
    */
   spawn<I, T extends Message>(
-    spec: ActorSpec<I, T>,
+    spec: AnySpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;

@@ -17,6 +17,7 @@ export {
   type Reply,
   type SendOptions,
   type SpawnOptions,
+  STEP_LIMIT_MS,
   type StopOptions,
 } from "./context_api.ts";
 export {
@@ -38,6 +39,12 @@ export type {
   ObserverFactory,
   ObserverSpec,
 } from "./observer.ts";
+export {
+  type ActorDefinition,
+  checkDefinition,
+  defineActor,
+  type Schema,
+} from "./packages/definition.ts";
 export { type Broadcast, broadcast, type Pool, type Spawner, spawnPool } from "./pool/pool.ts";
 export {
   type ChildSpec,
@@ -60,6 +67,7 @@ export {
   type SystemStopOptions,
 } from "./system_api.ts";
 export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
+export type { Confinement, Permissions } from "./transports/confinement.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { Outbox, receiveFrames } from "./transports/stream/stream.ts";
 export type {
@@ -79,9 +87,11 @@ export type {
   ActorSpec,
   Answers,
   AnswerTo,
+  AnySpec,
   Ask,
   Lane,
   Message,
+  PackageSpec,
   Questions,
   Undeclared,
 } from "./types.ts";

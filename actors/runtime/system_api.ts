@@ -9,7 +9,7 @@ import type { AskCall, SendOptions, SpawnOptions, StopOptions } from "./context_
 import type { DeadLetter, Down } from "./failure.ts";
 import type { ObserverSpec } from "./observer.ts";
 import type { Transport } from "./transports/transport.ts";
-import type { ActorRef, ActorSpec, Message } from "./types.ts";
+import type { ActorRef, AnySpec, Message } from "./types.ts";
 
 /** How a system is made. */
 export interface SystemOptions {
@@ -75,7 +75,7 @@ export interface Subscription {
 export interface System extends AsyncDisposable {
   /** Makes an actor at the top of the tree. See {@linkcode Context.spawn}. */
   spawn<I, T extends Message>(
-    spec: ActorSpec<I, T>,
+    spec: AnySpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;

@@ -154,3 +154,25 @@ export interface ActorSpec<Init = never, M extends Message = never> {
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }
+
+/**
+ * How an actor is made that a package brings: see {@linkcode defineActor}.
+ *
+ * @typeParam Init what the factory is given.
+ * @typeParam M messages that the actor handles.
+ */
+export interface PackageSpec<Init = never, M extends Message = never> {
+  /** Its specifier: `jsr:@you/actor@1`, `npm:you-actor@1`, or an absolute URL (https:, file:). */
+  readonly from: string;
+  /** Name of the exported definition. Default `actor`. */
+  readonly export?: string;
+  /** The version of its protocol that the program speaks. Default: any. */
+  readonly protocol?: number;
+  /** For the type checker; never present. */
+  readonly "~makes"?: (init: Init, message: M) => void;
+}
+
+/** What an actor can be made of. */
+export type AnySpec<Init = never, M extends Message = never> =
+  | ActorSpec<Init, M>
+  | PackageSpec<Init, M>;

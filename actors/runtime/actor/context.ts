@@ -19,14 +19,15 @@ import { snapshot } from "../snapshot.ts";
 import { deferReply, forward } from "./replies.ts";
 import { stopOther } from "./stopping.ts";
 import { cancelTimer, startTimer } from "./timers.ts";
-import type { ActorRef, ActorSpec, Message } from "../types.ts";
+import { nameOf } from "../packages/unpack.ts";
+import type { ActorRef, AnySpec, Message } from "../types.ts";
 import { unwatch, watch } from "./watches.ts";
 
 /** Makes a child; passed in, as what spawns needs contexts. */
 type Spawn = <T extends Message>(
   isolate: Isolate,
   parent: Actor,
-  spec: ActorSpec,
+  spec: AnySpec,
   init: unknown,
   options: SpawnOptions,
 ) => ActorRef<T>;
@@ -99,7 +100,7 @@ function familyOf<M extends Message>(
   const { observer } = isolate;
   return {
     spawn(spec, init, options) {
-      observer?.did(actor, { kind: "spawn", value: { made: spec.export, init, id: options.id } });
+      observer?.did(actor, { kind: "spawn", value: { made: nameOf(spec), init, id: options.id } });
       const child = spawn<Message>(isolate, actor, spec, init, options);
       observer?.did(actor, { kind: "spawned", to: child });
       return child;

@@ -14,7 +14,9 @@ import { tellWanted } from "./subscription.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { LaunchFrame, Place } from "../transports/wire.ts";
 import type { ActorFactory } from "../handlers.ts";
-import type { ActorRef, ActorSpec, Message } from "../types.ts";
+import { unpack } from "../packages/unpack.ts";
+import type { Confinement } from "../transports/confinement.ts";
+import type { ActorRef, AnySpec, Message } from "../types.ts";
 
 /** Serial of the first actor of an isolate; 0 is the system itself. */
 export const FIRST_SERIAL = 1;
@@ -29,11 +31,12 @@ const MAX_ISOLATES = 65_535;
 export function spawn<T extends Message>(
   isolate: Isolate,
   parent: Actor,
-  spec: ActorSpec,
-  init: unknown,
-  options: SpawnOptions,
+  given: AnySpec,
+  argument: unknown,
+  settings: SpawnOptions,
 ): ActorRef<T> {
-  checkSpawn(spec, options, isolate.env.places);
+  checkSpawn(given, settings, isolate.env.places);
+  const { spec, init, options, confinement } = unpack(given, argument, settings);
   const { module, export: name } = spec;
   const { id, capacity = MAILBOX_CAPACITY, transfer = [] } = options;
   if (parent.state === "stopping") {
@@ -44,7 +47,12 @@ export function spawn<T extends Message>(
       `Cannot spawn "${id}": id must be unique, received that of a living actor`,
     );
   }
-  const { network, system } = isolate.env, place = placeOf(options);
+  const { network, system } = isolate.env, place = placeOf(options, confinement);
+  if (confinement && !network) {
+    throw new TypeError(
+      `Cannot spawn "${id}": where all actors share an isolate, the permissions of a package must be "inherit"`,
+    );
+  }
   const elsewhere = place.isolate === "local" ? undefined : network;
   const ref: ActorRef<T> = {
     id,
@@ -77,8 +85,15 @@ export function spawn<T extends Message>(
   return ref;
 }
 
-function placeOf({ isolate = "local", memoryLimitMb }: SpawnOptions): Place {
-  return memoryLimitMb === undefined ? { isolate } : { isolate, memoryLimitMb };
+function placeOf(
+  { isolate = "local", memoryLimitMb }: SpawnOptions,
+  confinement: Confinement | undefined,
+): Place {
+  return {
+    isolate,
+    ...memoryLimitMb !== undefined && { memoryLimitMb },
+    ...confinement && { confinement },
+  };
 }
 
 function nextIsolate(isolate: Isolate, id: string): number {

@@ -8,13 +8,13 @@ import type { Context, SpawnOptions } from "../context_api.ts";
 import { ActorFailedError, type Down } from "../failure.ts";
 import { type ActorFactory, OTHERS } from "../handlers.ts";
 import { countRestarts, type RestartLimits, type Restarts } from "../supervision/restarts.ts";
-import type { ActorRef, ActorSpec, Message } from "../types.ts";
+import type { ActorRef, ActorSpec, AnySpec, Message } from "../types.ts";
 
 /** What a pool is made of. */
 export interface Pool<I, M extends Message>
   extends Partial<RestartLimits>, Pick<SpawnOptions, "isolate" | "capacity" | "memoryLimitMb"> {
   /** How each member is made. */
-  readonly spec: ActorSpec<I, M>;
+  readonly spec: AnySpec<I, M>;
   /** What each member is made with. */
   readonly init: I;
   /** The number of members. */
@@ -51,7 +51,7 @@ const POOL: ActorSpec<Pool<unknown, never>, PoolMessage> = {
 export interface Spawner {
   /** See {@linkcode Context.spawn}. */
   spawn<I, T extends Message>(
-    spec: ActorSpec<I, T>,
+    spec: AnySpec<I, T>,
     init: NoInfer<I>,
     options: SpawnOptions,
   ): ActorRef<T>;

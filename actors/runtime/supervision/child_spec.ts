@@ -5,7 +5,7 @@
  */
 
 import type { SpawnOptions } from "../context_api.ts";
-import type { ActorRef, ActorSpec, Message } from "../types.ts";
+import type { ActorRef, AnySpec, Message } from "../types.ts";
 import type { RestartLimits } from "./restarts.ts";
 
 /**
@@ -20,7 +20,7 @@ export interface ChildSpec extends Pick<SpawnOptions, "isolate" | "capacity" | "
   /** Its id, the same after each restart. */
   readonly id: string;
   /** How it is made. */
-  readonly spec: ActorSpec;
+  readonly spec: AnySpec;
   /** What it is made with. */
   readonly init: unknown;
   /**
@@ -61,7 +61,7 @@ export function childSpec<
   child:
     & Omit<ChildSpec, "spec" | "init" | "needs">
     & {
-      readonly spec: ActorSpec<I, M>;
+      readonly spec: AnySpec<I, M>;
       readonly init: [keyof N] extends [never] ? NoInfer<I> : Omit<NoInfer<I>, keyof N>;
       readonly needs?: N;
     },

@@ -63,8 +63,13 @@ export class IsolateRegistry implements Network {
   }
 
   start(number: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void {
-    const { isolate: name, memoryLimitMb } = launch.place;
+    const { isolate: name, memoryLimitMb, confinement } = launch.place;
     const transport = this.#transports.find((one) => one.name === name)!;
+    if (confinement && !transport.confines) {
+      throw new TypeError(
+        `Cannot spawn "${launch.ref.id}": a ${name} cannot confine the actor of a package; its isolate must be one that can, or its permissions "inherit"`,
+      );
+    }
     const { system, seed, stopGraceMs, observer } = this.#root;
     const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
     const root = { system, seed, stopGraceMs, observer, places };
@@ -72,6 +77,7 @@ export class IsolateRegistry implements Network {
     const remote = startGuarded(this.#opened(transport), {
       isolate: number,
       memoryLimitMb,
+      confinement,
       boot,
       transfer,
       receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),

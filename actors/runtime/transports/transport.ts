@@ -21,6 +21,8 @@
  * @module
  */
 
+import type { Confinement } from "./confinement.ts";
+
 /**
  * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
  *
@@ -83,6 +85,8 @@ export interface Transport {
   readonly canKill: boolean;
   /** It can limit the JavaScript heap of an isolate. */
   readonly limitsMemory: boolean;
+  /** It can hold code that is not the program's own. Default false. */
+  readonly confines?: boolean;
   /** Throws, in one sentence, when no isolate can be started: asked before hours are spent. */
   check?(): void;
   /** Opens it for a system, which does so when it starts the first isolate of this kind. */
@@ -119,6 +123,8 @@ export interface StartRequest {
   readonly isolate: number;
   /** Limit of its heap in MiB, where the transport can set one. */
   readonly memoryLimitMb: number | undefined;
+  /** How it is to be held, where the transport {@linkcode Transport.confines}. */
+  readonly confinement?: Confinement | undefined;
   /** What it gets before anything else. */
   readonly boot: unknown;
   /** Buffers in `boot` that move. */

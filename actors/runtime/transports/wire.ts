@@ -9,6 +9,7 @@ import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
 import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
+import type { Confinement } from "./confinement.ts";
 import type { ObserverSpec } from "../observer.ts";
 
 /** Makes an actor in the isolate that gets this. */
@@ -28,6 +29,8 @@ export interface Place {
   readonly isolate: string;
   /** Of the JavaScript heap, where the transport can limit it. */
   readonly memoryLimitMb?: number;
+  /** Set for code that is not the program's own. */
+  readonly confinement?: Confinement;
 }
 
 /** A kind of isolate that actors can be put in. */

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { nameOf } from "../../runtime/packages/unpack.ts";
 import type { AnyHandlers } from "../../runtime/actor/actor.ts";
 import { errorOf } from "../../runtime/actor/asks.ts";
 import { handlersOf } from "../../runtime/actor/methods.ts";
@@ -12,7 +13,7 @@ import { OTHERS } from "../../runtime/handlers.ts";
 import type {
   ActorFactory,
   ActorRef,
-  ActorSpec,
+  AnySpec,
   AskCall,
   Context,
   Message,
@@ -227,8 +228,8 @@ export class ReplayedActor {
         this.#does({ kind: "forward", to, value: receipt });
         this.#asker = undefined;
       },
-      spawn: <I, T extends Message>(spec: ActorSpec<I, T>, init: I, { id }: SpawnOptions) => {
-        this.#does({ kind: "spawn", value: { made: spec.export, init, id } });
+      spawn: <I, T extends Message>(spec: AnySpec<I, T>, init: I, { id }: SpawnOptions) => {
+        this.#does({ kind: "spawn", value: { made: nameOf(spec), init, id } });
         return this.#nextChild() as ActorRef<Message> as ActorRef<T>;
       },
       watch: (to) => this.#does({ kind: "watch", to }),

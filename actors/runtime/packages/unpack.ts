@@ -1,0 +1,38 @@
+/**
+ * What is spawned when the actor of a package is asked for: the bootstrap module, confined.
+ *
+ * @module
+ */
+
+import { type SpawnOptions, STEP_LIMIT_MS } from "../context_api.ts";
+import type { Confinement } from "../transports/confinement.ts";
+import type { ActorSpec, AnySpec } from "../types.ts";
+import { PACKAGED, type PackageInit } from "./bootstrap.ts";
+
+/** Default of {@linkcode SpawnOptions.memoryLimitMb} for the actor of a package. */
+const MEMORY_LIMIT_MB = 512;
+
+/** What an actor is made of, and how it is held. */
+export interface Unpacked {
+  readonly spec: ActorSpec;
+  readonly init: unknown;
+  readonly options: SpawnOptions;
+  /** Absent where it is the program's own code, or trusted as such. */
+  readonly confinement?: Confinement;
+}
+
+/** How a spec is called in journals and reports. */
+export const nameOf = (spec: AnySpec): string =>
+  "from" in spec ? `${spec.from}#${spec.export ?? "actor"}` : spec.export;
+
+/** The factory, its init, and where it goes; options as given where it is no package. */
+export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unpacked {
+  if (!("from" in spec)) return { spec, init, options };
+  const { from, export: name = "actor", protocol } = spec;
+  const packed: PackageInit = { from, export: name, protocol, init };
+  const { permissions = {}, stepLimitMs = STEP_LIMIT_MS, memoryLimitMb = MEMORY_LIMIT_MB } =
+    options;
+  const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };
+  if (permissions === "inherit") return unpacked;
+  return { ...unpacked, confinement: { permissions, stepLimitMs, memoryLimitMb } };
+}

@@ -4,7 +4,15 @@
  * @module
  */
 
-import { isLaunched, type Job, launchedRanks, openJob } from "../runtime/transports/mpi/job.ts";
+import { delay } from "@std/async/delay";
+import {
+  isLaunched,
+  type Job,
+  launchedRanks,
+  openJob,
+  speaksForHost,
+} from "../runtime/transports/mpi/job.ts";
+import { JobRefusal } from "../runtime/transports/mpi/job_refusal.ts";
 import { mpiTransport } from "../runtime/transports/mpi/mpi_transport.ts";
 import type { Transport } from "../runtime/mod.ts";
 
@@ -14,8 +22,12 @@ export interface MpiRunOptions {
   readonly library?: string | undefined;
   /** The rank of each worker. Default: a rank for each, in order. */
   readonly map?: readonly number[] | undefined;
-  /** Address of the interface on which ranks announce messages to each other. Default 127.0.0.1. */
-  readonly hostname?: string | undefined;
+  /**
+   * The interface on which ranks announce messages to each other: its name, its address or its
+   * network, such as 10.1.0.0/16. By default 127.0.0.1 on one host; on several the one network that
+   * they share.
+   */
+  readonly interface?: string | undefined;
 }
 
 export { isLaunched };
@@ -58,13 +70,24 @@ export function rankMap({ map }: MpiRunOptions, workers: number): readonly numbe
  */
 let joined: Promise<Job> | undefined;
 
+/** How long a rank that has nothing to say lets another say it: where one has ended with an error,
+ * Open MPI's launcher kills the others. */
+const SPEECH_MS = 3000;
+
 /** Joins the job, once. */
 const join = (options: MpiRunOptions): Promise<Job> => joined ??= openJob(options);
 
-/** Joins the job as rank 0; disposing of it ends the job, unless that is done further out. */
-export async function lead(options: MpiRunOptions): Promise<AsyncDisposable> {
+/** The job as rank 0 has it; disposing of it ends the job, unless that is done further out. */
+export interface Led extends AsyncDisposable {
+  /** Rejects when the job is lost. */
+  readonly lost: Promise<never>;
+}
+
+/** Joins the job as rank 0. */
+export async function lead(options: MpiRunOptions): Promise<Led> {
   const isOutermost = joined === undefined, job = await join(options);
   return {
+    lost: job.lost,
     async [Symbol.asyncDispose]() {
       if (isOutermost) await job.root.close();
     },
@@ -79,7 +102,16 @@ export async function rankTransport(
   return mpiTransport(await join(options), (nth) => ranks[nth % ranks.length]!);
 }
 
-/** Lends this rank to the run that rank 0 leads, until that is over. */
-export async function follow(options: MpiRunOptions): Promise<void> {
-  await (await join(options)).serve();
+/**
+ * Lends this rank to the run that rank 0 leads, until that is over.
+ *
+ * @returns whether it could; where it could not, another rank says why.
+ */
+export async function follow(options: MpiRunOptions): Promise<boolean> {
+  const job = await join(options).catch(async (error) => {
+    if (speaksForHost() && !(error instanceof JobRefusal)) throw error;
+    await delay(SPEECH_MS);
+  });
+  await job?.serve();
+  return job !== undefined;
 }

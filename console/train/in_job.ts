@@ -29,12 +29,9 @@ export async function inJob(
     throw error;
   }
   if (!options) return await command();
-  if (isFollower()) {
-    await follow(options);
-    return 0;
-  }
-  await using _job = await lead(options);
-  return await command();
+  if (isFollower()) return await follow(options) ? 0 : 2;
+  await using job = await lead(options);
+  return await Promise.race([command(), job.lost]);
 }
 
 /** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
@@ -43,5 +40,5 @@ function jobOf(typed: readonly string[]): MpiRunOptions | undefined {
   const { flags } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
   if (flags.runtime !== "mpi") return undefined;
   const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);
-  return { library: text("mpi-library"), hostname: text("mpi-interface") };
+  return { library: text("mpi-library"), interface: text("mpi-interface") };
 }

@@ -42,7 +42,7 @@ export function runOptions(
     mpi: {
       library: flags["mpi-library"],
       map: flags.map,
-      hostname: flags["mpi-interface"],
+      interface: flags["mpi-interface"],
     },
     journal: flags.journal === undefined ? undefined : {
       path: flags.journal,

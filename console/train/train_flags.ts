@@ -207,8 +207,8 @@ const RUNNING_FLAGS = {
   },
   "mpi-interface": {
     kind: "text",
-    value: "ADDRESS",
-    help: "where MPI ranks announce messages to each other",
+    value: "INTERFACE",
+    help: "where MPI ranks hear of messages: an interface, address or network",
   },
   isolation: {
     kind: "choice",

@@ -129,7 +129,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   mpi: aRecord({
     library: aText,
     map: anArray(anInteger(0)),
-    hostname: aText,
+    interface: aText,
   }),
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: anOptimizer,

@@ -4,11 +4,13 @@
  * @module
  */
 
+import { deadline } from "@std/async/deadline";
 import type { Address, Parcel } from "./addresses.ts";
 import { movedOf, RULER } from "./addresses.ts";
 import { decodeFrame, encodeFrame } from "../codec/codec.ts";
 import { PortChannel } from "../worker/port_channel.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
+import { JobRefusal } from "./job_refusal.ts";
 import type { MpiOptions } from "./mpi.ts";
 
 /** How frames travel between ranks. */
@@ -56,8 +58,10 @@ export interface Comm {
 
 /** How MPI is opened. */
 export interface CommOptions extends MpiOptions {
-  /** Address of the interface on which other ranks can ring. */
-  readonly hostname: string;
+  /** How long the others may take to join, in milliseconds. */
+  readonly joinMs: number;
+  /** The interface, address or network on which other ranks ring. */
+  readonly on: string | undefined;
   /** Handles a frame for the ruler. */
   readonly receive: (frame: unknown) => void;
   /** Told when a transfer has failed: the job is lost. */
@@ -67,9 +71,12 @@ export interface CommOptions extends MpiOptions {
 /**
  * Opens MPI; every rank does.
  *
+ * @throws {JobRefusal} when no rank can join, for one reason.
  * @throws {Error} when it cannot be opened.
  */
-export async function openComm({ receive, failed, hostname, ...mpi }: CommOptions): Promise<Comm> {
+export async function openComm(
+  { receive, failed, on, joinMs, ...mpi }: CommOptions,
+): Promise<Comm> {
   const worker = new Worker(new URL("./comm_entry.ts", import.meta.url), { type: "module" });
   const order = (one: CommOrder, transfer: Transferable[] = []) =>
     worker.postMessage(one, transfer);
@@ -81,10 +88,15 @@ export async function openComm({ receive, failed, hostname, ...mpi }: CommOption
     else if (data.kind === "closed") closed.resolve();
     else if (data.kind === "left") leaving.get(data.isolate)?.();
     else if (isOpen) failed(new Error(data.message));
-    else opened.reject(new Error(data.message));
+    else opened.reject(new (data.isRefusal ? JobRefusal : Error)(data.message));
   };
-  order({ kind: "open", mpi, hostname });
-  const { rank, size, version } = await opened.promise;
+  order({ kind: "open", mpi, on });
+  const { rank, size, version } = await orGiveUp(opened.promise, mpi.ranks, joinMs).catch(
+    (error) => {
+      worker.terminate();
+      throw error;
+    },
+  );
   isOpen = true;
   const join = (isolate: number) => {
     const { port1, port2 } = new MessageChannel();
@@ -110,4 +122,22 @@ export async function openComm({ receive, failed, hostname, ...mpi }: CommOption
       worker.terminate();
     },
   };
+}
+
+/**
+ * [Note: who never comes] Ranks wait for each other when they open MPI, in a call that does not
+ * return. A launcher ends all ranks when one has died, but MPICH's does so only once that one has
+ * begun to open MPI: where a host has no Deno, no library or no memory, the others would wait for ever.
+ */
+async function orGiveUp<T>(opened: Promise<T>, ranks: number, joinMs: number): Promise<T> {
+  try {
+    return await deadline(opened, joinMs);
+  } catch (error) {
+    if (!(error instanceof DOMException)) throw error;
+    throw new Error(
+      `Cannot join the job: all of its ${ranks} ranks must open MPI within ${
+        joinMs / 1000
+      } s, received fewer; look at what the others have said`,
+    );
+  }
 }

@@ -11,15 +11,17 @@
 import { PortChannel } from "../worker/port_channel.ts";
 import { decodeFrame, encodeFrame } from "../codec/codec.ts";
 import { type Address, movedOf, type Parcel } from "./addresses.ts";
-import { exchangeDoors, openDoor } from "./doorbell.ts";
+import { exchangeDoors } from "./doorbell/exchange_doors.ts";
+import { ownNetworks } from "./doorbell/own_networks.ts";
+import { JobRefusal } from "./job_refusal.ts";
 import { openOutgoing, type Outgoing, receiveParcels } from "./link.ts";
-import { type MpiOptions, openMpi } from "./mpi.ts";
+import { type Mpi, type MpiOptions, openMpi } from "./mpi.ts";
 import type { PeerFrame } from "./peer_frames.ts";
 import { openProgress } from "./progress.ts";
 
 /** What the worker is told, in this order: one `open`, then the others. */
 export type CommOrder =
-  | { readonly kind: "open"; readonly mpi: MpiOptions; readonly hostname: string }
+  | { readonly kind: "open"; readonly mpi: MpiOptions; readonly on: string | undefined }
   /** An isolate of this rank, and its port. */
   | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
   /** It has ended: what it had sent is sent, and then nothing more comes from its port. */
@@ -36,7 +38,7 @@ export type CommReport =
     readonly version: string;
   }
   | { readonly kind: "left"; readonly isolate: number }
-  | { readonly kind: "failed"; readonly message: string }
+  | { readonly kind: "failed"; readonly message: string; readonly isRefusal: boolean }
   | { readonly kind: "closed" };
 
 interface CommScope {
@@ -46,9 +48,10 @@ interface CommScope {
 
 const scope = globalThis as unknown as CommScope;
 const tell = (report: CommReport) => scope.postMessage(report);
-const failed = (error: Error) => tell({ kind: "failed", message: error.message });
+const failed = (error: Error) =>
+  tell({ kind: "failed", message: error.message, isRefusal: error instanceof JobRefusal });
 
-function open({ mpi: options, hostname }: Extract<CommOrder, { kind: "open" }>) {
+function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
   const mpi = openMpi(options), progress = openProgress(mpi, failed), parts = { mpi, progress };
   const ports = new Map<number, PortChannel>(), links = new Map<number, Outgoing>();
   /** What has come for isolates that have no port yet. */
@@ -70,11 +73,9 @@ function open({ mpi: options, hostname }: Extract<CommOrder, { kind: "open" }>) 
     const end: PeerFrame = { kind: "end", from };
     route({ to, ...encodeFrame(end, []) });
   };
-  const door = openDoor(
-    hostname,
-    (conn, rank) => void receiveParcels(parts, mpi.rank, rank, conn, deliver).catch(failed),
-  );
-  const doors = exchangeDoors(mpi, door);
+  const ring = (conn: Deno.Conn, rank: number) =>
+    void receiveParcels(parts, mpi.rank, rank, conn, deliver).catch(failed);
+  const doors = orderly(mpi, () => exchangeDoors(mpi, ownNetworks(on), ring));
   const linkTo = (rank: number) => {
     const link = links.get(rank) ?? openOutgoing(parts, rank, doors.connect(rank), failed);
     links.set(rank, link);
@@ -112,10 +113,21 @@ function open({ mpi: options, hostname }: Extract<CommOrder, { kind: "open" }>) 
       for (const channel of ports.values()) channel.drain();
       for (const link of links.values()) await link.finish();
       await progress.settled();
+      doors.close();
       mpi.finalize();
       tell({ kind: "closed" });
     },
   };
+}
+
+/** What refuses all ranks lets all of them close MPI, as launchers want it. */
+function orderly<T>(mpi: Mpi, join: () => T): T {
+  try {
+    return join();
+  } catch (error) {
+    if (error instanceof JobRefusal) mpi.finalize();
+    throw error;
+  }
 }
 
 let comm: ReturnType<typeof open> | undefined;

@@ -6,15 +6,21 @@
 
 import { RULER } from "./addresses.ts";
 import { openComm } from "./comm.ts";
-import { type Launched, launchedBy } from "./mpi_abi.ts";
+import { isFirstOfHost, type Launched, launchedBy } from "./mpi_abi.ts";
 import { Ruler, type RulerOrder, type RulerReport } from "./ruler.ts";
 
 /** Options of {@linkcode openJob}. */
 export interface JobOptions {
   /** MPI's library; by default that of the launcher, by its usual name. */
   readonly library?: string | undefined;
-  /** Address of the interface on which ranks announce messages to each other. */
-  readonly hostname?: string | undefined;
+  /**
+   * The interface on which ranks announce messages to each other: its name, its address or its
+   * network, such as 10.1.0.0/16. By default 127.0.0.1 on one host; on several the one network that
+   * they share.
+   */
+  readonly interface?: string | undefined;
+  /** How long the other ranks may take to join, in milliseconds. Default 120,000. */
+  readonly joinMs?: number | undefined;
 }
 
 /** The job, seen from one of its ranks. */
@@ -25,6 +31,8 @@ export interface Job {
   readonly version: string;
   /** What rank 0 does: see {@linkcode mpiTransport}. */
   readonly root: RootSide;
+  /** Rejects when the job is lost: no message reaches another rank any more. */
+  readonly lost: Promise<never>;
   /** What the others do: they start isolates as rank 0 asks, until it says that the job is over. */
   serve(): Promise<void>;
 }
@@ -49,22 +57,34 @@ export interface RootSide {
 /** Whether a launcher of MPI has started this process. */
 export const isLaunched = (): boolean => launchedRanks() !== undefined;
 
+/** Whether this process says what is wrong on its host. */
+export const speaksForHost = (): boolean => isFirstOfHost((name) => Deno.env.get(name));
+
 /** What the launcher has told this process of its place in the job. */
 export const launchedRanks = (): Launched | undefined => launchedBy((name) => Deno.env.get(name));
 
 /**
  * Joins the job that this process is a rank of; without a launcher, a job of one rank.
  *
- * @throws {Error} when MPI's library cannot be loaded, or is not that of the launcher.
+ * @throws {JobRefusal} when no rank can join, for one reason.
+ * @throws {Error} when MPI's library cannot be loaded, or is not that of the launcher, or other ranks
+ * never come.
  */
-export async function openJob({ library, hostname = "127.0.0.1" }: JobOptions = {}): Promise<Job> {
-  const over = Promise.withResolvers<void>();
+export async function openJob(options: JobOptions = {}): Promise<Job> {
+  const { library, interface: on, joinMs = 120_000 } = options, launched = launchedRanks();
+  const over = Promise.withResolvers<void>(), lost = Promise.withResolvers<never>();
+  let isLost = false;
   const comm = await openComm({
-    abi: launchedRanks()?.abi ?? "mpich",
+    abi: launched?.abi ?? "mpich",
     library,
-    hostname,
+    ranks: launched?.size ?? 1,
+    on,
+    joinMs,
     receive: (frame) => receive(frame),
-    failed: over.reject,
+    failed(error) {
+      isLost = true;
+      lost.reject(error);
+    },
   });
   const enlisted = new Map<number, (report: IsolateReport) => void>();
   let isolates = RULER;
@@ -90,6 +110,7 @@ export async function openJob({ library, hostname = "127.0.0.1" }: JobOptions = 
       comm.frames.drain();
     },
     async close() {
+      if (isLost) return;
       for (let rank = 1; rank < comm.size; rank++) root.order(rank, { kind: "over" });
       await comm.close();
     },
@@ -111,8 +132,9 @@ export async function openJob({ library, hostname = "127.0.0.1" }: JobOptions = 
     size: comm.size,
     version: comm.version,
     root,
+    lost: lost.promise,
     async serve() {
-      await over.promise;
+      await Promise.race([over.promise, lost.promise]);
       await comm.close();
     },
   };

@@ -10,9 +10,12 @@ import {
   type Handles,
   LIBRARIES,
   MPICH_HANDLES,
+  NAMES,
   OPEN_MPI_NUMBERS,
+  PACKAGES,
   REQUEST_BYTES,
 } from "./mpi_abi.ts";
+import { JobRefusal } from "./job_refusal.ts";
 
 /** Only the thread that opens MPI calls it. */
 const FUNNELED = 1;
@@ -87,29 +90,55 @@ export interface MpiOptions {
   readonly abi: AbiName;
   /** By default the one of the runtime packages. */
   readonly library?: string | undefined;
+  /** How many ranks the launcher says that it has started. */
+  readonly ranks: number;
 }
 
 /**
  * Opens MPI; the calling thread is the only one that may use it.
  *
+ * @throws {JobRefusal} when the library and the launcher do not find each other.
  * @throws {Error} when the library cannot be loaded, or is not of this interface.
  */
-export function openMpi({ abi, library = LIBRARIES[abi] }: MpiOptions): Mpi {
+export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): Mpi {
   if (abi === "openmpi") loadGlobally(library);
-  const { symbols } = Deno.dlopen(library, symbolsOf(HANDLE_TYPES[abi]));
-  const call = symbols as unknown as Functions, version = versionOf(call);
+  const call = load(library, abi), version = versionOf(call);
   const isOpenMpi = version.startsWith("Open MPI");
   if (isOpenMpi !== (abi === "openmpi")) {
     throw new Error(
-      `Cannot use MPI: the library must be that of the launcher (${abi}), received ${library}, which is ${
-        version.split("\n")[0]
-      }; give the right one with --mpi-library`,
+      `Cannot use MPI: the library must be that of the launcher, ${
+        NAMES[abi]
+      }, received ${library}, which is ${version}; start the ranks with its own launcher, or give the right library with --mpi-library`,
     );
   }
   if (call.MPI_Init_thread(null, null, FUNNELED, new Uint8Array(4)) !== 0) {
     throw new Error(`Cannot use MPI: ${library} must start, received a failure of MPI_Init_thread`);
   }
-  return start(call, version, abi === "mpich" ? MPICH_HANDLES : openMpiHandles(library), abi);
+  const mpi = start(call, version, abi === "mpich" ? MPICH_HANDLES : openMpiHandles(library), abi);
+  if (mpi.size === ranks) return mpi;
+  mpi.finalize();
+  throw new JobRefusal(
+    `Cannot use MPI: launcher and library must be of one installation, received a launcher that has started ${ranks} ranks and a library, ${library} (${mpi.version}), that knows of ${mpi.size}; name the launcher's own with --mpi-library`,
+  );
+}
+
+/** Loads the functions of a library. @throws {Error} when it has none, or is not there. */
+function load(library: string, abi: AbiName): Functions {
+  try {
+    return Deno.dlopen(library, symbolsOf(HANDLE_TYPES[abi])).symbols as unknown as Functions;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotCapable) throw error;
+    const { message } = error as Error, isLoaded = message.startsWith("Failed to register symbol");
+    throw new Error(
+      `Cannot use MPI on ${Deno.hostname()}: the launcher is ${
+        NAMES[abi]
+      }, whose library must be there, received ${library}, which ${
+        isLoaded
+          ? "has not all functions of MPI"
+          : `does not load (${message.replaceAll("Could not open library: ", "")})`
+      }; on Debian, apt-get install ${PACKAGES[abi]}, or name another with --mpi-library`,
+    );
+  }
 }
 
 /** Open MPI loads parts of itself that look for its symbols among all of the process. */
@@ -127,7 +156,8 @@ const cString = (text: string) => new TextEncoder().encode(`${text}\0`);
 function versionOf(call: Functions): string {
   const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
   call.MPI_Get_library_version(text, new Uint8Array(length.buffer));
-  return new TextDecoder().decode(text.subarray(0, length[0])).replace(/\0.*$/s, "");
+  const [first] = new TextDecoder().decode(text.subarray(0, length[0])).split(/[\n\0]/);
+  return first!.replaceAll(/\s+/g, " ").trim();
 }
 
 function openMpiHandles(library: string): Handles {
@@ -165,7 +195,7 @@ function start(call: Functions, version: string, handles: Handles, abi: AbiName)
   };
   const done = new Int32Array(1), flag = new Uint8Array(done.buffer);
   return {
-    version: version.split("\n")[0]!.trim(),
+    version,
     rank: number((out) => call.MPI_Comm_rank(world, out)),
     size,
     send: (bytes, to) => begin("MPI_Isend", bytes, to),

@@ -11,6 +11,12 @@
 /** What a library is called by the runtime packages of Linux systems. */
 export const LIBRARIES = { mpich: "libmpich.so.12", openmpi: "libmpi.so.40" } as const;
 
+/** The packages of Debian that bring them. */
+export const PACKAGES = { mpich: "libmpich12", openmpi: "libopenmpi3" } as const;
+
+/** What people call who is behind it. */
+export const NAMES = { mpich: "MPICH", openmpi: "Open MPI" } as const;
+
 /** An interface. */
 export type AbiName = keyof typeof LIBRARIES;
 
@@ -74,4 +80,12 @@ export function launchedBy(env: (name: string) => string | undefined): Launched 
   const found = LAUNCHERS.find(({ rank }) => env(rank) !== undefined);
   return found &&
     { abi: found.abi, rank: Number(env(found.rank)), size: Number(env(found.size)) };
+}
+
+/** What launchers call the number of a process among those of its host. */
+const LOCAL_RANKS = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
+
+/** Whether this process is the one of its host that says what is wrong there. */
+export function isFirstOfHost(env: (name: string) => string | undefined): boolean {
+  return Number(LOCAL_RANKS.map(env).find((local) => local !== undefined) ?? 0) === 0;
 }

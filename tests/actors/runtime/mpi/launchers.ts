@@ -10,16 +10,29 @@ export interface Launcher {
   readonly command: string;
   /** Before everything else. */
   readonly args: readonly string[];
+  /** The same for a job on several hosts: their addresses with the ranks of each, such as
+   * 10.1.0.1:2, and the program that runs a command on one of them as `ssh` would. */
+  readonly onHosts: (hosts: string, shell: string) => readonly string[];
 }
 
 /** Both of them. */
 export const LAUNCHERS: readonly Launcher[] = [
-  { name: "MPICH", package: "mpich", command: "mpirun.mpich", args: [] },
+  {
+    name: "MPICH",
+    package: "mpich",
+    command: "mpirun.mpich",
+    args: [],
+    onHosts: (hosts, shell) => ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", hosts],
+  },
   {
     name: "Open MPI",
     package: "openmpi-bin",
     command: "mpirun.openmpi",
     args: ["--oversubscribe"],
+    onHosts: (
+      hosts,
+      shell,
+    ) => ["--mca", "plm_rsh_agent", shell, "--mca", "btl", "tcp,self", "--host", hosts],
   },
 ];
 
@@ -36,11 +49,15 @@ const isThere = ({ command }: Launcher) =>
   });
 
 /** Registers a test for each launcher; where it is missing, the test is skipped by its name. */
-export function mpiTest(name: string, fn: (launcher: Launcher) => Promise<void>): void {
+export function mpiTest(
+  name: string,
+  fn: (launcher: Launcher) => Promise<void>,
+  { ignore = false } = {},
+): void {
   for (const launcher of LAUNCHERS) {
     Deno.test({
       name: `${launcher.name}: ${name}`,
-      ignore: !isThere(launcher),
+      ignore: ignore || !isThere(launcher),
       fn: () => fn(launcher),
     });
   }
@@ -53,29 +70,47 @@ export interface JobOutput {
   readonly stderr: string;
 }
 
-/** Runs Deno on ranks: each part is a number of ranks and what they run. */
-export async function runJob(
-  { command, args }: Launcher,
-  ...parts: readonly (readonly [ranks: number, ...args: string[]])[]
-): Promise<JobOutput> {
-  const all = parts.flatMap(([ranks, ...one], i) => [
+/** A number of ranks and what they run with Deno. */
+export type Part = readonly [ranks: number, ...args: string[]];
+
+/** Runs Deno on ranks. */
+export const runJob = (launcher: Launcher, ...parts: readonly Part[]): Promise<JobOutput> =>
+  runCommand([launcher.command, ...launcher.args, ...commandsOf(parts)]);
+
+/** The command line of parts, for a launcher; `by` runs each. */
+export const commandsOf = (parts: readonly Part[], by: readonly string[] = []): readonly string[] =>
+  parts.flatMap(([ranks, ...args], i) => [
     ...i > 0 ? [":"] : [],
     "-n",
     String(ranks),
+    ...by,
     Deno.execPath(),
-    ...one,
+    ...args,
   ]);
-  const { code, stdout, stderr } = await new Deno.Command(command, {
-    args: [...args, ...all],
-    env: { ...ENVIRONMENT, NO_COLOR: "1" },
+
+/** Runs a command with what launchers want to know of their user. */
+export async function runCommand(
+  [command, ...args]: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<JobOutput> {
+  const { code, stdout, stderr } = await new Deno.Command(command!, {
+    args,
+    env: { ...ENVIRONMENT, NO_COLOR: "1", ...env },
     stdin: "null",
   }).output();
   const [out, err] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
   return { code, stdout: out!, stderr: err! };
 }
 
-/** The last line of a run that has ended well, as JSON. */
-export function doneOf({ code, stdout, stderr }: JobOutput): Record<string, unknown> {
+/** The rows of a run that has ended well. */
+export function rowsOf({ code, stdout, stderr }: JobOutput): readonly Record<string, unknown>[] {
   assert.equal(code, 0, stderr);
-  return JSON.parse(stdout.trimEnd().split("\n").at(-1)!);
+  return stdout.trimEnd().split("\n").map((line) => JSON.parse(line));
 }
+
+/** The last line of a run that has ended well, as JSON. */
+export const doneOf = (output: JobOutput): Record<string, unknown> => rowsOf(output).at(-1)!;
+
+/** What must not depend on where a run was: its losses, norms, and the hash of its weights. */
+export const bitsOf = (output: JobOutput): readonly unknown[] =>
+  rowsOf(output).map(({ loss, gradNorm, weightsHash }) => weightsHash ?? [loss, gradNorm]);

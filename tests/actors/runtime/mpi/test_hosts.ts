@@ -1,0 +1,116 @@
+/**
+ * Two hosts for a test: namespaces with a network, a name and an interface of their own, joined by a
+ * cable, as `ip netns` makes them for root.
+ */
+
+import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
+import { commandsOf, type JobOutput, type Launcher, type Part, runCommand } from "./launchers.ts";
+
+/** A host. */
+interface TestHost {
+  readonly name: string;
+  readonly interface: string;
+  readonly address: string;
+}
+
+/** Both of them. */
+export interface TestHosts extends Disposable {
+  readonly hosts: readonly [TestHost, TestHost];
+  /** Whether the cable delays what it carries. */
+  readonly delays: boolean;
+  /** Runs a job whose ranks are spread evenly over the hosts, the first of them on the first. */
+  run(launcher: Launcher, ...parts: readonly Part[]): Promise<JobOutput>;
+  /** Runs a command on a host. */
+  runOn(host: TestHost, ...command: string[]): Promise<JobOutput>;
+  /** Bytes that the cable has carried to the second host. */
+  bytesCarried(): Promise<number>;
+}
+
+const isDone = (command: string, ...args: string[]) =>
+  new Deno.Command(command, { args, stderr: "null", stdout: "null" }).outputSync().success;
+
+const textOf = (command: string, ...args: string[]) =>
+  new TextDecoder().decode(new Deno.Command(command, { args }).outputSync().stdout);
+
+const must = (...args: string[]) => assert.ok(isDone("ip", ...args), `ip ${args.join(" ")}`);
+
+/** Whether this machine lets us make hosts. */
+export const canMakeHosts = ((): boolean => {
+  const name = `troupe-${Deno.pid}`;
+  try {
+    return isDone("ip", "netns", "add", name) && isDone("ip", "netns", "del", name);
+  } catch {
+    return false;
+  }
+})();
+
+/** Runs a command as if on a host, which is told by its address: what launchers call for `ssh`. */
+const SHELL = (hosts: TestHosts["hosts"]) =>
+  `#!/bin/sh
+while [ "\${1#-}" != "$1" ]; do shift; done
+case $1 in
+${hosts.map(({ address, name }) => `${address}) host=${name} ;;`).join("\n")}
+esac
+shift
+exec ip netns exec $host unshare --uts sh -c "hostname $host; $*"
+`;
+
+/** Makes the hosts; disposing of them takes them away. */
+export async function makeHosts(): Promise<TestHosts> {
+  const hostOf = (n: number): TestHost => ({
+    name: `troupe-${Deno.pid}-${n}`,
+    interface: `veth${n}`,
+    address: `10.77.0.${n}`,
+  });
+  const hosts = [hostOf(1), hostOf(2)] as const, [one, two] = hosts;
+  const shell = Deno.makeTempFileSync();
+  Deno.writeTextFileSync(shell, SHELL(hosts));
+  Deno.chmodSync(shell, 0o755);
+  for (const { name } of hosts) must("netns", "add", name);
+  const ends = hosts.map((one) => ["name", one.interface, "netns", one.name]);
+  must("link", "add", ...ends[0]!, "type", "veth", "peer", ...ends[1]!);
+  for (const { name, interface: device, address } of hosts) {
+    must("-n", name, "address", "add", `${address}/24`, "dev", device);
+    for (const each of ["lo", device]) must("-n", name, "link", "set", each, "up");
+  }
+  for (const { name } of hosts) {
+    // UCX takes a device that is up, which the kernel may say a second late.
+    while (!textOf("ip", "-n", name, "link", "show", "up", "type", "veth").includes("state UP")) {
+      await delay(20);
+    }
+  }
+  const runOn = ({ address }: TestHost, ...command: string[]) =>
+    // As ssh does: the words of the command are joined.
+    runCommand([shell, address, ...command.map((word) => `'${word}'`)]);
+  return {
+    hosts,
+    delays: hosts.every(({ name, interface: device }) =>
+      isDone(
+        "tc",
+        ..."-n _ qdisc add dev _ root netem delay 100us".split(" ").with(1, name).with(5, device),
+      )
+    ),
+    runOn,
+    run({ command, onHosts }, ...parts) {
+      const ranks = parts.reduce((sum, [count]) => sum + count, 0) / 2;
+      const all = hosts.map(({ address }) => `${address}:${ranks}`).join(",");
+      // MPICH's transfers take the device that they are told to, which has another name on each host.
+      const env = [
+        "sh",
+        "-c",
+        'UCX_TLS=tcp,self UCX_NET_DEVICES=$(ls /sys/class/net | grep veth) "$@"',
+        "-",
+      ];
+      return runOn(one, command, ...onHosts(all, shell), ...commandsOf(parts, env));
+    },
+    async bytesCarried() {
+      const path = `/sys/class/net/${two.interface}/statistics/rx_bytes`;
+      return Number((await runOn(two, "cat", path)).stdout);
+    },
+    [Symbol.dispose]() {
+      for (const { name } of hosts) must("netns", "del", name);
+      Deno.removeSync(shell);
+    },
+  };
+}

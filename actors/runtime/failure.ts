@@ -61,7 +61,9 @@ export interface Down {
 /**
  * Why nobody will handle a message. `no-such-actor`: there never was one with this address in this
  * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`,
- * or its address or its lane is none. `too-late`: nobody waits for this answer any more.
+ * or its address or its lane is none. `too-late`: nobody waits for this answer any more. `denied`: the
+ * actor of a package was not given this address, or one that the message holds. `no-room`: half of the
+ * mailbox is full, and the rest is not for messages of packages.
  */
 export type DeadReason =
   | "no-such-actor"
@@ -69,7 +71,9 @@ export type DeadReason =
   | "isolate-gone"
   | "not-cloneable"
   | "malformed"
-  | "too-late";
+  | "too-late"
+  | "denied"
+  | "no-room";
 
 /**
  * A message that nobody will handle.

@@ -58,6 +58,7 @@ export { CHILD_SUPERVISOR, type SupervisionMessage } from "./supervision/supervi
 export { createSystem } from "./system.ts";
 export {
   type DeadLetterEvent,
+  type DeniedEvent,
   MAX_DEAD_LETTERS,
   type SlowStepEvent,
   type Subscription,

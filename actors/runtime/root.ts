@@ -65,6 +65,7 @@ export function openSystem(world: World): System {
     observer: world.observer && "module" in world.observer ? world.observer : undefined,
     onDeadLetter: reports.onDeadLetter,
     deliver: (frame) => isolate.deliver(frame),
+    onEvent: reports.onEvent,
     isolateGone: (number, reason) => isolateGone(isolate, number, reason),
   });
   const env: Environment = {

@@ -62,8 +62,21 @@ export interface SlowStepEvent {
   readonly waitsFor: readonly string[];
 }
 
+/** The actor of a package has tried what it was not granted, and has not done it. */
+export interface DeniedEvent {
+  /** Tells it from other events. */
+  readonly type: "denied";
+  /** Id of the actor, as it was spawned. */
+  readonly actor: string;
+  /** A permission as Deno names it, or what it tried with another actor: `message`, `reference`,
+   * `watch`, `stop`, `spawn`. */
+  readonly what: string;
+  /** The file, host or the like, or the id of the other actor. */
+  readonly on: string;
+}
+
 /** What happens in a system, in any of its isolates, that its owner may want to know of. */
-export type SystemEvent = DeadLetterEvent | SlowStepEvent;
+export type SystemEvent = DeadLetterEvent | SlowStepEvent | DeniedEvent;
 
 /** What a subscriber wants to be told of besides dead letters. */
 export interface Subscription {

@@ -10,6 +10,7 @@ import type { Network } from "../isolate/isolate.ts";
 import { starterOf } from "../isolate/spawning.ts";
 import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
+import type { SystemEvent } from "../system_api.ts";
 import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
 import { buryFrame, type Undertaker } from "./undeliverable.ts";
@@ -20,6 +21,8 @@ export interface Root
   extends Undertaker, Omit<BootFrame, "kind" | "isolate" | "launch" | "places"> {
   readonly observer: ObserverSpec | undefined;
   deliver(frame: Frame): void;
+  /** Tells the owner of the system of something. */
+  onEvent(event: SystemEvent): void;
   isolateGone(isolate: number, reason: Reason): void;
 }
 

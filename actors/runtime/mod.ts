@@ -45,6 +45,13 @@ export {
   defineActor,
   type Schema,
 } from "./packages/definition.ts";
+export { type HashedModule, hashModule } from "./packages/hash_module.ts";
+export type {
+  GraphModule,
+  GraphOptions,
+  ModuleGraph,
+  NpmPackage,
+} from "./packages/module_graph.ts";
 export { type Broadcast, broadcast, type Pool, type Spawner, spawnPool } from "./pool/pool.ts";
 export {
   type ChildSpec,

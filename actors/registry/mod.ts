@@ -1,0 +1,8 @@
+/**
+ * Actors and parts of training by name.
+ *
+ * @module
+ */
+
+export { type Part, PART_KINDS, type PartKind } from "./part.ts";
+export { openRegistry, type Registry, type Verified } from "./registry.ts";

@@ -1,0 +1,119 @@
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { openRegistry } from "../../../actors/mod.ts";
+import { inFolder } from "../../in_folder.ts";
+
+const write = (folder: string, name: string, value: unknown) =>
+  Deno.writeTextFile(
+    join(folder, name),
+    typeof value === "string" ? value : JSON.stringify(value),
+  );
+
+Deno.test("names come from the nearest file upward, and a troupe.json goes before a deno.json", () =>
+  inFolder(async (folder) => {
+    const inner = join(folder, "inner", "most");
+    await Deno.mkdir(inner, { recursive: true });
+    await write(folder, "deno.json", { actors: { a: { from: "./outer.ts" } } });
+    assert.equal(openRegistry(inner).find("actor", "a").from, `${pathToFileURL(folder)}/outer.ts`);
+    await write(
+      join(folder, "inner"),
+      "deno.jsonc",
+      '{ // mine\n"actors": { "a": { "from": "jsr:@x/y@1" } } }',
+    );
+    assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
+    await write(inner, "deno.json", { imports: {} });
+    assert.equal(openRegistry(inner).find("actor", "a").from, "jsr:@x/y@1");
+    await write(join(folder, "inner"), "troupe.json", { actors: { b: { from: "npm:b@2" } } });
+    const registry = openRegistry(inner);
+    assert.equal(registry.path, join(folder, "inner", "troupe.json"));
+    assert.equal(registry.find("actor", "b").from, "npm:b@2");
+    assert.throws(() => registry.find("actor", "a"), RangeError);
+  }));
+
+Deno.test("what is no entry is refused in a sentence that says what was meant", () =>
+  inFolder(async (folder) => {
+    const cases: readonly (readonly [unknown, RegExp])[] = [
+      ["{", /must be JSON/],
+      [[], /must be a record with the key "actors"/],
+      [{ actor: {} }, /keys must be \$schema and actors, received "actor"; did you mean actors\?$/],
+      [{ actors: [] }, /"actors" must be a record, received \[\]$/],
+      [{ actors: { a: "jsr:@x/y" } }, /the entry "a" must be a record with "from"/],
+      [{ actors: { a: { form: "jsr:@x/y" } } }, /received "form"; did you mean from\?$/],
+      [{ actors: { a: {} } }, /must have a text as "from", received nothing$/],
+      [{ actors: { a: { from: "ftp://x/y" } } }, /a specifier must begin with .*"ftp:/],
+      [{ actors: { a: { from: "y.ts" } } }, /a specifier must begin with \.\//],
+      [{ actors: { a: { from: "./a\u001b[2J.ts" } } }, /a specifier must begin with/],
+      [{ actors: { "./a": { from: "./a.ts" } } }, /a name must be at most 100 letters/],
+      [{ actors: { a: { from: "./a.ts", kind: "modle" } } }, /did you mean model\?$/],
+      [{ actors: { a: { from: "./a.ts", integrity: "sha256-x" } } }, /integrity of sha256-/],
+      [`{ "actors": {} ${" ".repeat(2 ** 20)}}`, /more than 1048576/],
+    ];
+    for (const [value, sentence] of cases) {
+      await write(folder, "troupe.json", value);
+      assert.throws(() => openRegistry(folder), (error: Error) => {
+        assert.match(error.message, /^Cannot read [^\n]+$/);
+        // deno-lint-ignore no-control-regex
+        assert.doesNotMatch(error.message, /[\u0000-\u001f]/);
+        assert.match(error.message, sentence);
+        return true;
+      });
+    }
+  }));
+
+Deno.test("a specifier stands for itself; what is neither that nor a name is answered with what was meant", () =>
+  inFolder(async (folder) => {
+    await write(folder, "troupe.json", { actors: { counter: { from: "./counter.ts" } } });
+    const registry = openRegistry(folder);
+    assert.deepEqual(registry.find("model", "jsr:@you/model@1"), {
+      name: "jsr:@you/model@1",
+      kind: "model",
+      from: "jsr:@you/model@1",
+      isBuiltIn: false,
+    });
+    assert.equal(registry.find("actor", "./x.ts").from, `${pathToFileURL(folder)}/x.ts`);
+    assert.throws(() => registry.find("actor", "countre"), /; did you mean counter\?$/);
+    assert.throws(() => registry.find("model", "counter"), RangeError);
+  }));
+
+Deno.test("a hash stands for all modules: it changes with each of them, and not with where they lie", () =>
+  inFolder(async (folder) => {
+    for (const copy of ["one", "other"]) {
+      const at = join(folder, copy);
+      await Deno.mkdir(join(at, "lib"), { recursive: true });
+      await write(at, "actor.ts", 'import "./lib/sum.ts"; import "npm:pure-rand@8.4.2";\n');
+      await write(
+        at,
+        "lib/sum.ts",
+        'import n from "./n.json" with { type: "json" };\nexport { n };',
+      );
+      await write(at, "lib/n.json", "1");
+      await write(at, "troupe.json", { actors: { a: { from: "./actor.ts" } } });
+    }
+    const hash = async (copy: string) => {
+      const registry = openRegistry(join(folder, copy));
+      return (await registry.verify(registry.find("actor", "a"))).integrity;
+    };
+    const first = await hash("one");
+    assert.match(first, /^sha256-.{43}=$/);
+    assert.equal(await hash("other"), first);
+    const hashes = [first];
+    for (
+      const [name, text] of [
+        ["lib/n.json", "2"],
+        ["lib/sum.ts", 'import n from "./n.json" with { type: "json" };\nexport { n as m };'],
+        ["actor.ts", 'import "./lib/sum.ts"; import "npm:fast-check@4.10.2";\n'],
+      ] as const
+    ) {
+      await write(join(folder, "other"), name, text);
+      hashes.push(await hash("other"));
+    }
+    assert.equal(new Set(hashes).size, hashes.length);
+    const integrity = first;
+    const entry = { from: "./actor.ts", integrity };
+    await write(join(folder, "one"), "troupe.json", { actors: { a: entry } });
+    const registry = openRegistry(join(folder, "one")), part = registry.find("actor", "a");
+    assert.equal((await registry.verify(part)).isIntact, true);
+    await write(join(folder, "one"), "lib/n.json", "3");
+    assert.equal((await registry.verify(part)).isIntact, false);
+  }));

@@ -15,7 +15,8 @@ import { sumsOf } from "./host_sums.ts";
 
 /** How gradients are added. */
 export interface ReduceOptions {
-  /** `direct` adds in copy order, whatever the chunks; `fast` picks ring or Rabenseifner's. */
+  /** `direct` adds in copy order, whatever the chunks; `fast` picks ring or Rabenseifner's;
+   * `collective` leaves it to the network. */
   readonly algorithm: ReduceAlgorithm | "fast";
   /** Buckets of a chunk, k. */
   readonly coarsening: number;
@@ -74,6 +75,8 @@ export interface CopySync {
   readonly earlyTies: Map<string, MessageArray>;
   /** Chunks whose sums have come since somebody last looked. */
   readonly summed: number[];
+  /** Whether all copies have been told to add. */
+  isReducing: boolean;
   /** Chunks that have been started, and those whose sums are there. */
   started: number;
   complete: number;
@@ -116,6 +119,7 @@ export function openCopySync(
     reducer,
     earlyTies: new Map(),
     summed,
+    isReducing: false,
     started: 0,
     complete: 0,
     tiesMissing: ties[stage]!.length,

@@ -50,6 +50,11 @@ export interface GradientSync {
   receiveTie(stage: number, rank: number, name: string, values: MessageArray): Promise<void>;
   /** Lets the optimizer step every bucket that has its sums. */
   commit(update: number, learningRate: number, gradientScale: number): void;
+  /**
+   * The step is given up. The network matches sums by their order alone, so those of this step that
+   * other copies may have begun are begun here too, whatever becomes of them.
+   */
+  giveUp(): Promise<void>;
   /** Steps one bucket. */
   stepBucket(): Promise<void>;
   /** Whether every bucket has been stepped. */
@@ -86,6 +91,7 @@ export function openGradientSync(
   return {
     async reduce(stages) {
       for (const one of sync.copies.filter(({ copy }) => stages.includes(copy.stage))) {
+        one.isReducing = true;
         if (one.chunks.length === 0) await sumsComplete(sync, one);
         while (await startChunk(one, CHUNKS_UNDER_WAY));
         await takeSums(sync, one);
@@ -105,6 +111,12 @@ export function openGradientSync(
       sync.isCommitted = true;
       for (const { kernels } of copies) kernels.beginStep(update, learningRate, gradientScale);
       wake(sync);
+    },
+    async giveUp() {
+      if (options.algorithm !== "collective") return;
+      for (const one of sync.copies) {
+        while (one.isReducing && await startChunk(one));
+      }
     },
     async stepBucket() {
       sync.isAwake = false;

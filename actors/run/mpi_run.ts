@@ -94,12 +94,18 @@ export async function lead(options: MpiRunOptions): Promise<Led> {
   };
 }
 
-/** The transport to the ranks of the job. */
+/**
+ * The transport to the ranks of the job.
+ *
+ * @param columns groups whose members add arrays by MPI, as the rank of each.
+ */
 export async function rankTransport(
   options: MpiRunOptions,
   ranks: readonly number[],
+  columns: readonly (readonly number[])[] = [],
 ): Promise<Transport> {
-  return mpiTransport(await join(options), (nth) => ranks[nth % ranks.length]!);
+  const rankOf = (nth: number) => ranks[nth % ranks.length]!;
+  return mpiTransport(await join(options), { rankOf, groups: columns });
 }
 
 /**

@@ -6,6 +6,7 @@
 
 import type { Down } from "./failure.ts";
 import type { Permissions } from "./transports/confinement.ts";
+import type { Addend } from "./transports/transport.ts";
 import type {
   ActorRef,
   Answers,
@@ -272,6 +273,15 @@ export interface Context<M extends Message, A = Answers<M>> {
    * @throws {TypeError} (as a rejection) outside a step, or when a journal cannot keep what comes.
    */
   outside<T>(run: () => T | Promise<T>): Promise<T>;
+
+  /**
+   * Adds an array to those of the other members of a group, element by element, where the isolates
+   * of all have a transport whose network does so; see {@linkcode Collectives}. The sums, the same
+   * for all, come as a message of this actor to itself. No journal can replay them.
+   *
+   * @throws {TypeError} when the transport of this isolate cannot.
+   */
+  allReduce(addend: Addend, as: (sums: Addend["values"]) => M): void;
 
   /**
    * Lets the handlers of this actor overlap: while its steps wait for answers or for what is

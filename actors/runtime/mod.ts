@@ -79,6 +79,8 @@ export type { Confinement, Permissions } from "./transports/confinement.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { Outbox, receiveFrames } from "./transports/stream/stream.ts";
 export type {
+  Addend,
+  Collectives,
   Invitation,
   IsolateSide,
   OpenTransport,

@@ -155,9 +155,9 @@ export const LEARNING_FLAGS = {
   },
   reduce: {
     kind: "choice",
-    choices: ["deterministic", "fast"],
+    choices: ["deterministic", "fast", "mpi"],
     default: "deterministic",
-    help: "all-reduce in copy order, or by ring and halving",
+    help: "all-reduce in copy order, by ring and halving, or by MPI",
   },
   seed: {
     kind: "integer",

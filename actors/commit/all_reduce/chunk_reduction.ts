@@ -16,6 +16,7 @@ import {
   hostValues,
   rowOf,
 } from "./chunk_values.ts";
+import { collectivePlan } from "./collective.ts";
 import { directPlan } from "./direct.ts";
 import { chooseFast } from "./fast.ts";
 import { rabenseifnerPlan } from "./rabenseifner.ts";
@@ -28,6 +29,7 @@ const PLANS: Readonly<Record<ReduceAlgorithm, (rank: number, size: number) => Re
   direct: directPlan,
   ring: ringPlan,
   rabenseifner: rabenseifnerPlan,
+  collective: collectivePlan,
 };
 
 /** What a message says, in words; no two messages of a chunk say the same to a rank. */

@@ -17,14 +17,19 @@ export type GradientArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer
  * - `ring`: reduce-scatter, then all-gather, each rank with its neighbours.
  * - `rabenseifner`: recursive halving, then doubling (Rabenseifner 2004, the model of Chimera
  *   section 3.4).
+ * - `collective`: the network adds. Each rank sends its chunks to itself, and whoever carries them
+ *   gives them to the network in place of that, and hands it the sums as a message `gather` of its
+ *   own.
  *
  * [Note: other orders, other sums] Ring and Rabenseifner add in an order that follows from slice
  * and number of ranks. Their sums are the same bits in every rank and every run of the same
  * chunks, but not those of `direct`. With p ranks each is off the exact sum by at most
  * (p−1)·u·Σ|x| to first order, where u is 2⁻²⁴ for f32, and 2⁻¹¹ for f16, which they round at every
- * hop; `direct` has the same bound in f32, and rounds f16 once.
+ * hop; `direct` has the same bound in f32, and rounds f16 once. What a collective adds in which
+ * order the library of the network decides, by the size of a chunk and where ranks are; f16 travels
+ * as f32 and is rounded once.
  */
-export type ReduceAlgorithm = "direct" | "ring" | "rabenseifner";
+export type ReduceAlgorithm = "direct" | "ring" | "rabenseifner" | "collective";
 
 /**
  * Where a message belongs: `scatter` and `gather` are reduce-scatter and all-gather; `fold` and

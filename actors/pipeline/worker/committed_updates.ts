@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { ReduceMessage } from "../../commit/all_reduce/mod.ts";
 import { type GradientSync, openGradientSync } from "../../commit/gradient_sync.ts";
 import { restorePolicy } from "../policy_data.ts";
 import type { PeerMessage, WorkerMessage } from "../protocol.ts";
@@ -53,7 +54,10 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
         sync().commit(update, learningRate, gradientScale);
         if (sync().isStepped) endStep(commits);
       },
-      Abort: () => endStep(commits),
+      async Abort() {
+        await sync().giveUp();
+        endStep(commits);
+      },
       async StepBucket() {
         await activity.run("optimizer", () => sync().stepBucket());
         if (sync().isStepped) endStep(commits);
@@ -118,6 +122,26 @@ function mostAddends({ init: { copies, ties } }: Worker): number {
   return copies[0]!.length * (ties.some((ends) => ends.length > 0) ? 2 : 1);
 }
 
+/** Has the network add a part: the sums come as the part that the copy waits for. */
+function addByNetwork(
+  { ctx }: Worker,
+  round: number,
+  stage: number,
+  { chunk, from: rank, slice, values }: ReduceMessage,
+): void {
+  const isHalf = values instanceof Float16Array;
+  const addend = {
+    group: stage,
+    member: rank,
+    values: isHalf ? new Float32Array(values) : values!,
+  };
+  ctx.allReduce(addend, (sums) => {
+    const values = isHalf ? new Float16Array(sums) : sums;
+    const part: ReduceMessage = { chunk, phase: "gather", from: rank, slice, values };
+    return { type: "ReducePart", round, stage, rank, part };
+  });
+}
+
 function openStepSync(worker: Worker, round: number): GradientSync {
   const { ctx, init, copies, link, peers } = worker;
   const holderOf = (stage: number, rank: number) =>
@@ -129,6 +153,7 @@ function openStepSync(worker: Worker, round: number): GradientSync {
     dtype: init.stage.precision === "fp16" ? "f16" : "f32",
   }, {
     sendPart(stage, rank, part) {
+      if (init.reduce.algorithm === "collective") return addByNetwork(worker, round, stage, part);
       const message = { type: "ReducePart", round, stage, rank, part } as const;
       const { values } = part;
       link.send(holderOf(stage, rank), message, values ? { transfer: [values.buffer] } : {});

@@ -37,6 +37,9 @@ export interface Engine {
   close(): Promise<void>;
 }
 
+/** How the gradients of copies are added. */
+export type ReduceChoice = "deterministic" | "fast" | "mpi";
+
 /** What an engine is made from. */
 export interface EngineOptions extends PlanOptions {
   /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
@@ -53,8 +56,8 @@ export interface EngineOptions extends PlanOptions {
   readonly stage: StageOptions;
   /** When the all-reduce of a stage starts. */
   readonly sync: SyncStrategy;
-  /** In copy order with one result for any chunks, or by ring and Rabenseifner's algorithm. */
-  readonly reduce: "deterministic" | "fast";
+  /** In copy order with one result for any chunks, by ring and Rabenseifner's algorithm, or by MPI. */
+  readonly reduce: ReduceChoice;
   /** Buckets of a chunk of the all-reduce, k. */
   readonly coarsening: number;
   /** The most that the norm of all gradients may be; more is scaled down. */

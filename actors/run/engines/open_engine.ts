@@ -6,6 +6,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import type { Engine } from "./engine.ts";
+import { copiesOf } from "../../pipeline/layout.ts";
 import { rankTransport } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
 import { openPipeline } from "./pipeline.ts";
@@ -17,8 +18,18 @@ import type { PreparedRun } from "../options/prepare_run.ts";
 export async function openEngine(prepared: PreparedRun): Promise<Engine> {
   const { mpi } = prepared;
   if (!mpi) return await openOn(prepared);
-  const transport = await rankTransport(mpi, mpi.ranks);
+  const transport = await rankTransport(mpi, mpi.ranks, columnsOf(prepared, mpi.ranks));
   return await openOn({ ...prepared, isolation: transport.name, transport });
+}
+
+/** For each stage the rank of each copy, where MPI adds their gradients. */
+function columnsOf(
+  { reduce, schedule, replicas }: PreparedRun,
+  ranks: readonly number[],
+): number[][] {
+  const copies = copiesOf(schedule, replicas);
+  if (reduce !== "mpi" || copies[0]!.length === 1) return [];
+  return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
 
 async function openOn(prepared: PreparedRun): Promise<Engine> {

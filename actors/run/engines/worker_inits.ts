@@ -23,6 +23,9 @@ import type { EngineOptions } from "./engine.ts";
 import { stageParameters, stateOf } from "./stage_parameters.ts";
 import { tieEnds, trainedTies } from "./tied_parameters.ts";
 
+/** What a choice means to the copies of a stage. */
+const ALGORITHMS = { deterministic: "direct", fast: "fast", mpi: "collective" } as const;
+
 /** What every worker of every data-parallel replica is made from. */
 export function workerInits(
   options: EngineOptions,
@@ -53,7 +56,7 @@ export function workerInits(
     stage: stageOf(worker),
     halves,
     reduce: {
-      algorithm: reduce === "fast" ? "fast" : "direct",
+      algorithm: ALGORITHMS[reduce],
       coarsening: options.coarsening,
       shared,
     },

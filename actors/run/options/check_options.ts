@@ -108,7 +108,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   policy: oneOf("list", "elastic"),
   replicas: count,
   sync: oneOf("end", "eager", "eager-opt"),
-  reduce: oneOf("deterministic", "fast"),
+  reduce: oneOf("deterministic", "fast", "mpi"),
   bucketSize: count,
   coarsening: count,
   link: aRecord({

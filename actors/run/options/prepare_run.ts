@@ -19,6 +19,7 @@ import { type MpiRunOptions, rankMap } from "../mpi_run.ts";
 import { describePlan, type Plan } from "../plan.ts";
 import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
+import { checkReduce } from "./check_reduce.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { isolationFor, runDevices } from "./run_devices.ts";
@@ -100,6 +101,7 @@ function withDefaults(options: TrainOptions) {
 export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   checkOptions(options);
   const filled = withDefaults(options), { runtime, replicas, announce } = filled;
+  checkReduce(filled);
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
   const servable = compileServable(filled, schedule);

@@ -25,6 +25,7 @@ import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
+import type { ReduceChoice } from "../engines/engine.ts";
 import type { MpiRunOptions } from "../mpi_run.ts";
 import type { RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
@@ -64,8 +65,11 @@ export interface TrainOptions {
   readonly replicas?: number;
   /** When the all-reduce of a stage starts. Default `end`. */
   readonly sync?: SyncStrategy;
-  /** How gradients are added: in copy order, or with fewer bytes moved. Default `deterministic`. */
-  readonly reduce?: "deterministic" | "fast";
+  /**
+   * How gradients are added: in copy order, with fewer bytes moved, or by `MPI_Iallreduce`, which
+   * wants `runtime: "mpi"`. Default `deterministic`.
+   */
+  readonly reduce?: ReduceChoice;
   /** Elements of an optimizer bucket. Default: those of the device. */
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k. Default 4. */

@@ -5,6 +5,7 @@
  */
 
 import type { Actor } from "./actor.ts";
+import { allReduce } from "./all_reduce.ts";
 import { ask } from "./asks.ts";
 import { callerOf } from "./current_step.ts";
 import { outside } from "./outside.ts";
@@ -52,6 +53,7 @@ export function createContext<M extends Message>(
       isolate.observer?.did(actor, { kind: "outside" });
       return outside(isolate, actor, run);
     },
+    allReduce: (addend, as) => allReduce(isolate, actor, addend, as),
     reentrant(maxSteps = Infinity) {
       if (!(maxSteps >= 1)) {
         throw new RangeError(

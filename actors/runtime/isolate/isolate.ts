@@ -20,6 +20,7 @@ import { both, guarded, type Observer, type ObserverSpec, openObserver } from ".
 import { Pulse } from "./pulse.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import { snapshot } from "../snapshot.ts";
+import type { Collectives } from "../transports/transport.ts";
 import type { ChaseFrame, Frame, LaunchFrame, PlaceKind } from "../transports/wire.ts";
 import type { ActorRef, Lane, Message } from "../types.ts";
 import type { PendingAsk, Watch } from "../actor/waiting.ts";
@@ -70,6 +71,8 @@ export interface Environment {
   readonly outside?: (<T>(run: () => T | Promise<T>) => Promise<T>) | undefined;
   /** Where actors can be put, beside this isolate. Absent: wherever a transport would put them. */
   readonly places?: readonly PlaceKind[];
+  /** How actors add arrays with those of other isolates. Absent: by messages only. */
+  readonly collectives?: Collectives | undefined;
   /** The pulse of the isolate, where others look at it. */
   readonly pulse?: Pulse;
   /** How long a child in another isolate may take to stop before its isolate is ended. */

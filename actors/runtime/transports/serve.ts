@@ -100,6 +100,7 @@ function openIsolate(
       stopGraceMs,
       observer,
       pulse: new Pulse(side.pulse),
+      collectives: side.collectives,
       places,
       clock: realClock(),
       telemetry: openTelemetry,

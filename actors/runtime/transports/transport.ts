@@ -173,6 +173,27 @@ export interface IsolateSide {
   readonly pulse?: SharedArrayBuffer | undefined;
   /** How to reach others without the root. */
   readonly peers?: PeerConnector | undefined;
+  /** How to add with others without messages. */
+  readonly collectives?: Collectives | undefined;
+}
+
+/** An array that is to be added to those of others. */
+export interface Addend {
+  /** Who adds: a number of the groups that the transport was made with. */
+  readonly group: number;
+  /** Whose array it is: a place in the group. */
+  readonly member: number;
+  /** The array, all of its buffer; it moves. */
+  readonly values: Float32Array<ArrayBuffer>;
+}
+
+/** Sums over isolates, by a network that knows how to make them. */
+export interface Collectives {
+  /**
+   * Adds arrays of all members of a group, element by element: the n-th of a member to the n-th of
+   * each other, which is as long. All get the same sums, to the bit.
+   */
+  allReduce(addend: Addend, done: (sums: Float32Array<ArrayBuffer>) => void): void;
 }
 
 /** Opens connections from isolate to isolate, within one transport. Each carries one direction. */

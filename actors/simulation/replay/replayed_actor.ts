@@ -245,6 +245,8 @@ export class ReplayedActor {
         this.#does({ kind: "outside" });
         return this.#wait(this.#self, "outside", Infinity) as Promise<T>;
       },
+      // The sums are in the inbox.
+      allReduce() {},
       reentrant: (maxSteps = Infinity) => {
         if (maxSteps === 1) return;
         throw new TypeError(

@@ -8,13 +8,16 @@ import { deadline } from "@std/async/deadline";
 import type { Address, Parcel } from "./addresses.ts";
 import { movedOf, RULER } from "./addresses.ts";
 import { decodeFrame, encodeFrame } from "../codec/codec.ts";
+import type { Collectives } from "../transport.ts";
 import { PortChannel } from "../worker/port_channel.ts";
+import type { GroupRanks } from "./collectives/column_rounds.ts";
+import type { SumFrame } from "./collectives/column_sums.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
 import { JobRefusal } from "./job_refusal.ts";
 import type { MpiOptions } from "./mpi.ts";
 
 /** How frames travel between ranks. */
-export interface FrameChannel {
+export interface FrameChannel extends Collectives {
   /** Sends a frame. @throws {DOMException} `DataCloneError` when it cannot be cloned. */
   send(to: Address, frame: unknown, transfer: readonly Transferable[]): void;
   /** Receives what has come by now. */
@@ -24,8 +27,15 @@ export interface FrameChannel {
 
 /** Opens an isolate's channel over its port to the communication worker. */
 export function openFrames(port: MessagePort, receive: (frame: unknown) => void): FrameChannel {
-  const channel = new PortChannel(port, (parcel) => {
-    const { body, buffers } = parcel as Parcel;
+  const summed = new Map<number, Parameters<Collectives["allReduce"]>[1]>();
+  let sums = 0;
+  const channel = new PortChannel(port, (frame) => {
+    if ("addend" in (frame as object)) {
+      const { nth, addend } = frame as SumFrame, done = summed.get(nth)!;
+      summed.delete(nth);
+      return done(addend.values);
+    }
+    const { body, buffers } = frame as Parcel;
     receive(decodeFrame(body, buffers.map(({ buffer }) => buffer)));
   });
   channel.listen();
@@ -34,6 +44,11 @@ export function openFrames(port: MessagePort, receive: (frame: unknown) => void)
       const { body, buffers } = encodeFrame(frame, transfer as readonly ArrayBuffer[]);
       const parcel: Parcel = { to, body, buffers };
       channel.send(parcel, movedOf(parcel));
+    },
+    allReduce(addend, done) {
+      const frame: SumFrame = { nth: sums++, addend };
+      summed.set(frame.nth, done);
+      channel.send(frame, [addend.values.buffer]);
     },
     drain: () => channel.drain(),
     close: () => channel.close(),
@@ -50,6 +65,8 @@ export interface Comm {
   readonly frames: FrameChannel;
   /** Lets an isolate of this rank send and receive: its end of the channel. */
   join(isolate: number): MessagePort;
+  /** Begins anew with groups whose members add arrays, on all ranks. */
+  group(groups: readonly GroupRanks[]): void;
   /** It has ended; resolves when all that it had sent is on its way. */
   leave(isolate: number): Promise<void>;
   /** Closes MPI, as every rank must: resolves when all have. */
@@ -110,6 +127,7 @@ export async function openComm(
     version,
     frames,
     join,
+    group: (groups) => order({ kind: "group", groups }),
     leave: (isolate) =>
       new Promise((resolve) => {
         leaving.set(isolate, resolve);

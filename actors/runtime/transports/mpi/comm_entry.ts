@@ -11,6 +11,8 @@
 import { PortChannel } from "../worker/port_channel.ts";
 import { decodeFrame, encodeFrame } from "../codec/codec.ts";
 import { type Address, movedOf, type Parcel } from "./addresses.ts";
+import { openColumnSums, type SumFrame } from "./collectives/column_sums.ts";
+import type { GroupRanks } from "./collectives/column_rounds.ts";
 import { exchangeDoors } from "./doorbell/exchange_doors.ts";
 import { ownNetworks } from "./doorbell/own_networks.ts";
 import { JobRefusal } from "./job_refusal.ts";
@@ -26,6 +28,8 @@ export type CommOrder =
   | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
   /** It has ended: what it had sent is sent, and then nothing more comes from its port. */
   | { readonly kind: "leave"; readonly isolate: number }
+  /** Isolates of these ranks are about to add arrays; every rank is told. */
+  | { readonly kind: "group"; readonly groups: readonly GroupRanks[] }
   /** Every rank is to close. */
   | { readonly kind: "close" };
 
@@ -51,13 +55,20 @@ const tell = (report: CommReport) => scope.postMessage(report);
 const failed = (error: Error) =>
   tell({ kind: "failed", message: error.message, isRefusal: error instanceof JobRefusal });
 
-function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
-  const mpi = openMpi(options), progress = openProgress(mpi, failed), parts = { mpi, progress };
-  const ports = new Map<number, PortChannel>(), links = new Map<number, Outgoing>();
+/** An array that is to be added; its sums go back to the isolate that gave it. */
+type Add = (isolate: number, frame: SumFrame) => void;
+
+/** The isolates of this rank, each by its port; `route` carries parcels to others. */
+function openPorts(route: (parcel: Parcel) => void, add: Add) {
+  const ports = new Map<number, PortChannel>();
   /** What has come for isolates that have no port yet. */
   const early = new Map<number, Parcel[]>();
   /** To whom each isolate has sent; of one that has left, nobody. */
   const peers = new Map<number, Map<string, Address>>();
+  const sendEnd = (from: number, to: Address) => {
+    const end: PeerFrame = { kind: "end", from };
+    route({ to, ...encodeFrame(end, []) });
+  };
   const deliver = (parcel: Parcel) => {
     const { isolate } = parcel.to, port = ports.get(isolate);
     if (port) return port.send(parcel, movedOf(parcel));
@@ -69,30 +80,17 @@ function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
     const frame = decodeFrame(parcel.body, parcel.buffers.map(({ buffer }) => buffer)) as PeerFrame;
     if (frame.kind === "connected") sendEnd(isolate, frame.from);
   };
-  const sendEnd = (from: number, to: Address) => {
-    const end: PeerFrame = { kind: "end", from };
-    route({ to, ...encodeFrame(end, []) });
-  };
-  const ring = (conn: Deno.Conn, rank: number) =>
-    void receiveParcels(parts, mpi.rank, rank, conn, deliver).catch(failed);
-  const doors = orderly(mpi, () => exchangeDoors(mpi, ownNetworks(on), ring));
-  const linkTo = (rank: number) => {
-    const link = links.get(rank) ?? openOutgoing(parts, rank, doors.connect(rank), failed);
-    links.set(rank, link);
-    return link;
-  };
-  const route = (parcel: Parcel) => {
-    if (parcel.to.rank === mpi.rank) deliver(parcel);
-    else linkTo(parcel.to.rank).send(parcel);
-  };
-  tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
   return {
-    join({ isolate, port }: Extract<CommOrder, { kind: "join" }>) {
+    deliver,
+    giveBack: (isolate: number, sums: SumFrame) =>
+      ports.get(isolate)?.send(sums, [sums.addend.values.buffer]),
+    join(isolate: number, port: MessagePort) {
       const sentTo = new Map<string, Address>();
-      const channel = new PortChannel(port, (parcel) => {
-        const { to } = parcel as Parcel;
+      const channel = new PortChannel(port, (frame) => {
+        if ("addend" in (frame as object)) return add(isolate, frame as SumFrame);
+        const parcel = frame as Parcel, { to } = parcel;
         sentTo.set(`${to.rank} ${to.isolate}`, to);
-        route(parcel as Parcel);
+        route(parcel);
       });
       ports.set(isolate, channel);
       peers.set(isolate, sentTo);
@@ -100,19 +98,57 @@ function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
       early.delete(isolate);
       channel.listen();
     },
-    async leave({ isolate }: Extract<CommOrder, { kind: "leave" }>) {
+    async leave(isolate: number) {
       const channel = ports.get(isolate);
       await channel?.settle();
       channel?.close();
       ports.delete(isolate);
       for (const to of peers.get(isolate)?.values() ?? []) sendEnd(isolate, to);
       peers.set(isolate, new Map());
+    },
+    drain() {
+      for (const channel of ports.values()) channel.drain();
+    },
+  };
+}
+
+function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
+  const mpi = openMpi(options), progress = openProgress(mpi, failed), parts = { mpi, progress };
+  const sums = openColumnSums(mpi, progress), links = new Map<number, Outgoing>();
+  const linkTo = (rank: number) => {
+    const link = links.get(rank) ?? openOutgoing(parts, rank, doors.connect(rank), failed);
+    links.set(rank, link);
+    return link;
+  };
+  const route = (parcel: Parcel) => {
+    if (parcel.to.rank === mpi.rank) ports.deliver(parcel);
+    else linkTo(parcel.to.rank).send(parcel);
+  };
+  const ports = openPorts(
+    route,
+    (isolate, { nth, addend }) =>
+      sums.add(addend, (values) => {
+        ports.giveBack(isolate, { nth, addend: { ...addend, values } });
+      }),
+  );
+  const ring = (conn: Deno.Conn, rank: number) =>
+    void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
+  const doors = orderly(mpi, () => exchangeDoors(mpi, ownNetworks(on), ring));
+  tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
+  return {
+    join: ({ isolate, port }: Extract<CommOrder, { kind: "join" }>) => ports.join(isolate, port),
+    async leave({ isolate }: Extract<CommOrder, { kind: "leave" }>) {
+      await ports.leave(isolate);
       tell({ kind: "left", isolate });
     },
+    group: ({ groups }: Extract<CommOrder, { kind: "group" }>) => sums.open(groups).catch(failed),
     async close() {
-      for (const channel of ports.values()) channel.drain();
+      ports.drain();
+      await sums.close();
       for (const link of links.values()) await link.finish();
       await progress.settled();
+      // Nobody must be closed while another still sends to it.
+      await progress.end(mpi.barrier());
       doors.close();
       mpi.finalize();
       tell({ kind: "closed" });

@@ -6,16 +6,20 @@
 
 import {
   type AbiName,
+  HANDLE_BYTES,
   HANDLE_TYPES,
   type Handles,
   LIBRARIES,
   MPICH_HANDLES,
+  type MpiHandle,
   NAMES,
+  NO_COLOR,
+  OPEN_MPI_ADDRESSES,
   OPEN_MPI_NUMBERS,
   PACKAGES,
-  REQUEST_BYTES,
 } from "./mpi_abi.ts";
 import { JobRefusal } from "./job_refusal.ts";
+import { type Functions, symbolsOf } from "./library/mpi_functions.ts";
 
 /** Only the thread that opens MPI calls it. */
 const FUNNELED = 1;
@@ -32,6 +36,13 @@ export interface MpiRequest {
   readonly handle: Uint8Array<ArrayBuffer>;
 }
 
+/** Some of the ranks, among themselves. */
+export interface Communicator {
+  readonly handle: MpiHandle;
+  /** Where MPI has written it. */
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
 /** MPI, opened. Methods throw an `Error` with its own text. */
 export interface Mpi {
   /** As the library calls itself. */
@@ -46,44 +57,20 @@ export interface Mpi {
   test(request: MpiRequest): boolean;
   /** The bytes of each rank, one after the other; every rank calls it with as many. */
   gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
+  /** Begins to wait until every rank has begun to. */
+  barrier(): MpiRequest;
+  /** The ranks that give the same color, in their order; none for one that gives none. Every rank
+   * calls it. */
+  split(color: number | undefined): Communicator | undefined;
+  /** Lets go of a communicator with which nothing is under way; all its ranks call it. */
+  free(communicator: Communicator): void;
+  /** Begins to add values to those of the other ranks of a communicator, each in place. */
+  allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest;
   /** Closes MPI: every rank calls it. */
   finalize(): void;
   /** Ends all ranks. */
   abort(code: number): void;
 }
-
-/** The functions, with the type of handles of an interface. */
-function symbolsOf<H extends "i32" | "pointer">(handle: H) {
-  const status = "i32" as const;
-  return {
-    MPI_Get_library_version: { parameters: ["buffer", "buffer"], result: status },
-    MPI_Init_thread: { parameters: ["pointer", "pointer", "i32", "buffer"], result: status },
-    MPI_Comm_set_errhandler: { parameters: [handle, handle], result: status },
-    MPI_Comm_rank: { parameters: [handle, "buffer"], result: status },
-    MPI_Comm_size: { parameters: [handle, "buffer"], result: status },
-    MPI_Isend: {
-      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
-      result: status,
-    },
-    MPI_Irecv: {
-      parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
-      result: status,
-    },
-    MPI_Test: { parameters: ["buffer", "buffer", "pointer"], result: status },
-    MPI_Allgather: {
-      parameters: ["buffer", "i32", handle, "buffer", "i32", handle, handle],
-      result: status,
-    },
-    MPI_Error_string: { parameters: ["i32", "buffer", "buffer"], result: status },
-    MPI_Finalize: { parameters: [], result: status },
-    MPI_Abort: { parameters: [handle, "i32"], result: status },
-  } as const;
-}
-
-/** The functions as they are called here, whatever the type of handles. */
-type Functions = Readonly<
-  Record<keyof ReturnType<typeof symbolsOf>, (...args: unknown[]) => number>
->;
 
 /** What can be opened: a name for the system's loader, or a path. */
 export interface MpiOptions {
@@ -170,46 +157,86 @@ function openMpiHandles(library: string): Handles {
   });
   const handles = Object.entries(OPEN_MPI_NUMBERS)
     .map(([name, [convert, number]]) => [name, symbols[convert](number)]);
-  return { ...Object.fromEntries(handles), ignoredStatus: null };
+  return { ...Object.fromEntries(handles), ...OPEN_MPI_ADDRESSES };
+}
+
+/** Throws what MPI says of a failure. */
+function check(call: Functions, status: number): void {
+  if (status === 0) return;
+  const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
+  call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
+  throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
 }
 
 function start(call: Functions, version: string, handles: Handles, abi: AbiName): Mpi {
   const { world, bytes: BYTES, ignoredStatus } = handles;
-  const check = (status: number) => {
-    if (status === 0) return;
-    const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
-    call.MPI_Error_string(status, text, new Uint8Array(length.buffer));
-    throw new Error(new TextDecoder().decode(text.subarray(0, length[0])));
-  };
+  const ok = (status: number) => check(call, status);
   const number = (read: (out: Uint8Array) => number) => {
     const out = new Int32Array(1);
-    check(read(new Uint8Array(out.buffer)));
+    ok(read(new Uint8Array(out.buffer)));
     return out[0]!;
   };
-  check(call.MPI_Comm_set_errhandler(world, handles.errorsReturn));
+  const newHandle = () => new Uint8Array(HANDLE_BYTES[abi]);
+  ok(call.MPI_Comm_set_errhandler(world, handles.errorsReturn));
   const size = number((out) => call.MPI_Comm_size(world, out));
+  const rank = number((out) => call.MPI_Comm_rank(world, out));
   const begin = (how: "MPI_Isend" | "MPI_Irecv", bytes: Uint8Array<ArrayBuffer>, rank: number) => {
-    const handle = new Uint8Array(REQUEST_BYTES[abi]);
-    check(call[how](bytes, bytes.byteLength, BYTES, rank, TAG, world, handle));
+    const handle = newHandle();
+    ok(call[how](bytes, bytes.byteLength, BYTES, rank, TAG, world, handle));
     return { bytes, handle };
   };
   const done = new Int32Array(1), flag = new Uint8Array(done.buffer);
   return {
     version,
-    rank: number((out) => call.MPI_Comm_rank(world, out)),
+    rank,
     size,
     send: (bytes, to) => begin("MPI_Isend", bytes, to),
     receive: (into, from) => begin("MPI_Irecv", into, from),
     test({ handle }) {
-      check(call.MPI_Test(handle, flag, ignoredStatus));
+      ok(call.MPI_Test(handle, flag, ignoredStatus));
       return done[0] !== 0;
     },
     gather(own) {
       const all = new Uint8Array(size * own.byteLength), count = own.byteLength;
-      check(call.MPI_Allgather(own, count, BYTES, all, count, BYTES, world));
+      ok(call.MPI_Allgather(own, count, BYTES, all, count, BYTES, world));
       return all;
     },
-    finalize: () => check(call.MPI_Finalize()),
+    ...groupCalls(call, handles, rank, newHandle),
+    finalize: () => ok(call.MPI_Finalize()),
     abort: (code) => void call.MPI_Abort(world, code),
+  };
+}
+
+/** What all ranks of a communicator do together. */
+function groupCalls(
+  call: Functions,
+  { world, floats, sum, inPlace, errorsReturn }: Handles,
+  rank: number,
+  newHandle: () => Uint8Array<ArrayBuffer>,
+): Pick<Mpi, "barrier" | "split" | "free" | "allReduce"> {
+  const ok = (status: number) => check(call, status);
+  return {
+    barrier() {
+      const handle = newHandle();
+      ok(call.MPI_Ibarrier(world, handle));
+      return { bytes: handle, handle };
+    },
+    split(color) {
+      const bytes = newHandle();
+      ok(call.MPI_Comm_split(world, color ?? NO_COLOR, rank, bytes));
+      if (color === undefined) return undefined;
+      const view = new DataView(bytes.buffer);
+      const handle = bytes.length === HANDLE_BYTES.mpich
+        ? view.getInt32(0, true)
+        : Deno.UnsafePointer.create(view.getBigUint64(0, true));
+      ok(call.MPI_Comm_set_errhandler(handle, errorsReturn));
+      return { handle, bytes };
+    },
+    free: ({ bytes }) => ok(call.MPI_Comm_free(bytes)),
+    allReduce(values, { handle: communicator }) {
+      const handle = newHandle(), { buffer, byteOffset, byteLength, length } = values;
+      ok(call.MPI_Iallreduce(inPlace, values, length, floats, sum, communicator, handle));
+      return { bytes: new Uint8Array(buffer, byteOffset, byteLength), handle };
+    },
   };
 }

@@ -26,8 +26,11 @@ export const HANDLE_TYPES = { mpich: "i32", openmpi: "pointer" } as const;
 /** A handle. */
 export type MpiHandle = number | Deno.PointerValue;
 
-/** Bytes of a request. */
-export const REQUEST_BYTES = { mpich: 4, openmpi: 8 } as const;
+/** Bytes of a handle, and so of a request. */
+export const HANDLE_BYTES = { mpich: 4, openmpi: 8 } as const;
+
+/** The color of a rank that wants no communicator: the same in both. */
+export const NO_COLOR = -32766;
 
 /** The handles that are used. */
 export interface Handles {
@@ -37,6 +40,8 @@ export interface Handles {
   readonly sum: MpiHandle;
   readonly errorsReturn: MpiHandle;
   readonly ignoredStatus: Deno.PointerValue;
+  /** What a rank gives where its values and the sums have one place. */
+  readonly inPlace: Deno.PointerValue;
 }
 
 /** MPICH's, as its header has them. */
@@ -47,7 +52,14 @@ export const MPICH_HANDLES: Handles = {
   sum: 0x58000003,
   errorsReturn: 0x54000001,
   ignoredStatus: Deno.UnsafePointer.create(1n),
+  inPlace: Deno.UnsafePointer.create(0xffff_ffff_ffff_ffffn),
 };
+
+/** Those of Open MPI that are no objects. */
+export const OPEN_MPI_ADDRESSES = {
+  ignoredStatus: null,
+  inPlace: Deno.UnsafePointer.create(1n),
+} as const;
 
 /** Open MPI's numbers of them in Fortran, and the functions that turn these into handles. */
 export const OPEN_MPI_NUMBERS = {

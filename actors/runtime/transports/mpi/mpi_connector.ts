@@ -4,7 +4,13 @@
  * @module
  */
 
-import type { Invitation, PeerConnector, PeerReceiver, PeerSender } from "../transport.ts";
+import type {
+  Collectives,
+  Invitation,
+  PeerConnector,
+  PeerReceiver,
+  PeerSender,
+} from "../transport.ts";
 import type { Address } from "./addresses.ts";
 import { type FrameChannel, openFrames } from "./comm.ts";
 import type { InvitationAddress, PeerFrame } from "./peer_frames.ts";
@@ -32,6 +38,11 @@ export class MpiConnector implements PeerConnector {
   constructor(own: Address, port: MessagePort) {
     this.#own = own;
     this.#frames = openFrames(port, (frame) => this.#hear(frame as PeerFrame));
+  }
+
+  /** Sums over the ranks of a column. */
+  get collectives(): Collectives {
+    return this.#frames;
   }
 
   /** Receives what has come by now. */

@@ -5,17 +5,25 @@
  */
 
 import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "../transport.ts";
+import type { GroupRanks } from "./collectives/column_rounds.ts";
 import type { IsolateReport, Job } from "./job.ts";
 
 /** Says on which rank the n-th isolate that is started lives. */
 export type RankOf = (nth: number) => number;
 
-/**
- * The transport of a job, for rank 0.
- *
- * @param rankOf by default one after the other, beginning with rank 0.
- */
-export function mpiTransport(job: Job, rankOf: RankOf = (nth) => nth % job.size): Transport {
+/** How a job is used. */
+export interface MpiTransportOptions {
+  /** By default one after the other, beginning with rank 0. */
+  readonly rankOf?: RankOf;
+  /** The groups whose members add arrays by MPI. */
+  readonly groups?: readonly GroupRanks[];
+}
+
+/** The transport of a job, for rank 0. */
+export function mpiTransport(
+  job: Job,
+  { rankOf = (nth) => nth % job.size, groups = [] }: MpiTransportOptions = {},
+): Transport {
   return {
     name: "mpi",
     sharesMemory: false,
@@ -23,6 +31,9 @@ export function mpiTransport(job: Job, rankOf: RankOf = (nth) => nth % job.size)
     limitsMemory: false,
     open(): OpenTransport {
       let started = 0;
+      if (groups.length > 0) {
+        for (let rank = 0; rank < job.size; rank++) job.root.order(rank, { kind: "group", groups });
+      }
       return {
         start: (request) => startIsolate(job, rankOf(started++), request),
         drain() {

@@ -12,6 +12,8 @@ import type { Mpi, MpiRequest } from "./mpi.ts";
 export interface Progress {
   /** Calls `done` when a transfer is over. */
   await(request: MpiRequest, done: () => void): void;
+  /** Resolves when a transfer is over. */
+  end(request: MpiRequest): Promise<void>;
   /** Resolves when nothing is under way. */
   settled(): Promise<void>;
 }
@@ -38,13 +40,15 @@ export function openProgress(mpi: Pick<Mpi, "test">, failed: (error: Error) => v
     if (isPolling) setImmediate(poll);
     else for (const resolve of idle.splice(0)) resolve();
   };
+  const begin: Progress["await"] = (request, done) => {
+    waiting.push({ request, done });
+    if (isPolling) return;
+    isPolling = true;
+    setImmediate(poll);
+  };
   return {
-    await(request, done) {
-      waiting.push({ request, done });
-      if (isPolling) return;
-      isPolling = true;
-      setImmediate(poll);
-    },
+    await: begin,
+    end: (request) => new Promise((resolve) => begin(request, resolve)),
     settled: () =>
       waiting.length === 0 ? Promise.resolve() : new Promise((resolve) => idle.push(resolve)),
   };

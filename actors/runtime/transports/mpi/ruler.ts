@@ -10,6 +10,7 @@
 
 import type { OpenTransport, RemoteIsolate } from "../transport.ts";
 import { openWorkers } from "../worker/worker.ts";
+import type { GroupRanks } from "./collectives/column_rounds.ts";
 import type { Comm } from "./comm.ts";
 import type { RankOrders } from "./entry.ts";
 
@@ -18,6 +19,8 @@ export type RulerOrder =
   | { readonly kind: "start"; readonly isolate: number; readonly boot: unknown }
   | { readonly kind: "frame"; readonly isolate: number; readonly frame: unknown }
   | { readonly kind: "close" | "kill" | "abandon"; readonly isolate: number }
+  /** Isolates on these ranks are about to add arrays. */
+  | { readonly kind: "group"; readonly groups: readonly GroupRanks[] }
   /** The job is over. */
   | { readonly kind: "over" };
 
@@ -63,6 +66,7 @@ export class Ruler {
     order: Exclude<RulerOrder, { kind: "over" }>,
     transfer: readonly Transferable[] = [],
   ): void {
+    if (order.kind === "group") return this.#comm.group(order.groups);
     if (order.kind === "start") return this.#start(order.isolate, order.boot, transfer);
     const isolate = this.#isolates.get(order.isolate);
     if (order.kind === "frame") isolate?.send(order.frame, transfer);

@@ -5,7 +5,7 @@
  */
 
 import { serveIsolate } from "../serve.ts";
-import type { PeerConnector } from "../transport.ts";
+import type { Collectives, PeerConnector } from "../transport.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
 
@@ -30,6 +30,7 @@ interface WorkerScope {
 export interface WorkerConnector extends PeerConnector {
   /** Receives what has come by now. */
   drain(): void;
+  readonly collectives?: Collectives;
 }
 
 /**
@@ -51,6 +52,7 @@ export function serveWorker(connect: (more: unknown) => WorkerConnector): void {
       },
       pulse,
       peers,
+      collectives: peers.collectives,
     });
     channel.listen();
   };

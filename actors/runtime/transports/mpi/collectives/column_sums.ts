@@ -1,0 +1,151 @@
+/**
+ * Sums over the ranks of a column, as the communication worker of each of them makes them.
+ *
+ * [Note: one order, no deadlock] MPI matches what the ranks of a communicator begin by its order
+ * alone. Each group has a communicator of its own, the n-th sum of a group is the n-th that is begun
+ * there, and each member gives its arrays in the same order as all others; so what is matched belongs
+ * together, whatever the order among groups and whoever is ahead. Nothing waits for one sum before it
+ * begins that of another group, and all that are under way are tested in turn: none keeps another
+ * from its end.
+ *
+ * [Note: half-begun sums] When the members of a group have failed, some ranks have begun sums that
+ * others never will. MPI cannot take those back, nor close while they are under way. So the ranks tell
+ * each other what they have begun, and who is behind begins the rest with zeros.
+ *
+ * @module
+ */
+
+import type { Addend } from "../../transport.ts";
+import { gatherValues } from "../doorbell/gather_values.ts";
+import type { Communicator, Mpi } from "../mpi.ts";
+import type { Progress } from "../progress.ts";
+import { columnRounds, type GroupRanks } from "./column_rounds.ts";
+
+/** What is done with sums: the array is nobody else's. */
+type Take = (sums: Float32Array<ArrayBuffer>) => void;
+
+/** An array on its way to a sum, or the sums on their way back, by a number of the isolate's own. */
+export interface SumFrame {
+  readonly nth: number;
+  readonly addend: Addend;
+}
+
+/** A sum that is under way on this rank. */
+interface UnderWay {
+  readonly length: number;
+  readonly ended: Promise<void>;
+}
+
+/** A group, as a rank has it that is one of its ranks. */
+interface Column {
+  /** None where all members live here. */
+  readonly communicator: Communicator | undefined;
+  /** What each member that lives here has given and is not begun, by its place in the group. */
+  readonly given: ReadonlyMap<number, { readonly values: Addend["values"]; readonly take: Take }[]>;
+  /** Sums that have been begun here, and of these what is under way. */
+  begun: number;
+  readonly underWay: Map<number, UnderWay>;
+}
+
+/** What a rank tells the others of a group: how many sums it has begun, and the lengths of some. */
+type Begun = readonly [begun: number, lengths: Readonly<Record<number, number>>];
+
+/** The sums of a rank. */
+export interface ColumnSums {
+  /** Begins anew with these groups; every rank calls it. What is given from now on is for them. */
+  open(groups: readonly GroupRanks[]): Promise<void>;
+  /** Takes the array of a member that lives here; `take` gets the sums. */
+  add(addend: Addend, take: Take): void;
+  /** Ends all that is under way; every rank calls it. */
+  close(): Promise<void>;
+}
+
+/** Opens it, without groups. */
+export function openColumnSums(mpi: Mpi, progress: Progress): ColumnSums {
+  let columns = new Map<number, Column>();
+  /** What has been given to groups that are not open. */
+  let early: [Addend, Take][] | undefined = [];
+  let isOpen = Promise.resolve();
+  const begin = (column: Column, values: Addend["values"], take: Take) => {
+    const { communicator, underWay } = column, nth = column.begun++;
+    if (!communicator) return take(values);
+    const ended = progress.end(mpi.allReduce(values, communicator)).then(() => {
+      underWay.delete(nth);
+      take(values);
+    });
+    underWay.set(nth, { length: values.length, ended });
+  };
+  const addHere = ({ group, member, values }: Addend, take: Take) => {
+    const column = columns.get(group), own = column?.given.get(member);
+    if (!column || !own) {
+      throw new RangeError(
+        `Cannot add: member ${member} of group ${group} must live on rank ${mpi.rank}`,
+      );
+    }
+    own.push({ values, take });
+    const all = [...column.given.values()];
+    if (all.some((one) => one.length === 0)) return;
+    const [first, ...others] = all.map((one) => one.shift()!);
+    for (const { values } of others) addInto(first!.values, values);
+    begin(column, first!.values, (sums) => {
+      for (const { take } of others) take(sums.slice());
+      first!.take(sums);
+    });
+  };
+  /** Has all ranks begin what one has begun, and waits for its end. */
+  const level = async () => {
+    await progress.end(mpi.barrier());
+    const own = [...columns].map(([group, { begun, underWay }]): [number, Begun] => [
+      group,
+      [begun, Object.fromEntries([...underWay].map(([nth, { length }]) => [nth, length]))],
+    ]);
+    const all = gatherValues<Record<number, Begun | undefined>>(mpi, Object.fromEntries(own));
+    for (const [group, column] of columns) {
+      const others = all.map((one) => one[group]).filter((one) => one !== undefined);
+      const most = Math.max(...others.map(([begun]) => begun));
+      while (column.begun < most) {
+        const length = others.map(([, lengths]) => lengths[column.begun]).find((one) => one)!;
+        begin(column, new Float32Array(length), () => {});
+      }
+    }
+    const left = [...columns.values()].flatMap(({ underWay }) => [...underWay.values()]);
+    await Promise.all(left.map(({ ended }) => ended));
+    for (const { communicator } of columns.values()) if (communicator) mpi.free(communicator);
+    columns = new Map();
+  };
+  const openNow = async (groups: readonly GroupRanks[], given: [Addend, Take][]) => {
+    await level();
+    columns = divide(mpi, groups);
+    if (early === given) early = undefined;
+    for (const one of given) addHere(...one);
+  };
+  return {
+    open(groups) {
+      const given: [Addend, Take][] = early = [];
+      return isOpen = isOpen.then(() => openNow(groups, given));
+    },
+    add: (addend, take) => early ? void early.push([addend, take]) : addHere(addend, take),
+    close: () => isOpen.then(level),
+  };
+}
+
+/** The groups of this rank, with their communicators; every rank calls it. */
+function divide(mpi: Mpi, groups: readonly GroupRanks[]): Map<number, Column> {
+  const own = new Map<number, Communicator>();
+  for (const round of columnRounds(groups)) {
+    const group = round.find((one) => groups[one]!.includes(mpi.rank));
+    const communicator = mpi.split(group);
+    if (communicator) own.set(group!, communicator);
+  }
+  return new Map(
+    [...groups.entries()].filter(([, ranks]) => ranks.includes(mpi.rank)).map(([group, ranks]) => {
+      const here = [...ranks.keys()].filter((member) => ranks[member] === mpi.rank);
+      const given = new Map(here.map((member) => [member, []]));
+      return [group, { communicator: own.get(group), given, begun: 0, underWay: new Map() }];
+    }),
+  );
+}
+
+function addInto(sums: Float32Array, values: Float32Array): void {
+  for (let i = 0; i < sums.length; i++) sums[i]! += values[i]!;
+}

@@ -7,25 +7,19 @@
 import {
   type AbiName,
   HANDLE_BYTES,
-  HANDLE_TYPES,
   type Handles,
   LIBRARIES,
   MPICH_HANDLES,
   type MpiHandle,
   NAMES,
   NO_COLOR,
-  OPEN_MPI_ADDRESSES,
-  OPEN_MPI_NUMBERS,
-  PACKAGES,
 } from "./mpi_abi.ts";
 import { JobRefusal } from "./job_refusal.ts";
-import { type Functions, symbolsOf } from "./library/mpi_functions.ts";
+import { loadMpi, openMpiHandles, versionOf } from "./library/load_mpi.ts";
+import { type Functions, TEXT_BYTES } from "./library/mpi_functions.ts";
 
 /** Only the thread that opens MPI calls it. */
 const FUNNELED = 1;
-
-/** Bytes of a text that MPI writes. */
-const TEXT_BYTES = 8192;
 
 /** Messages of a link are in order, so all have one tag. */
 const TAG = 1;
@@ -88,8 +82,7 @@ export interface MpiOptions {
  * @throws {Error} when the library cannot be loaded, or is not of this interface.
  */
 export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): Mpi {
-  if (abi === "openmpi") loadGlobally(library);
-  const call = load(library, abi), version = versionOf(call);
+  const call = loadMpi(library, abi), version = versionOf(call);
   const isOpenMpi = version.startsWith("Open MPI");
   if (isOpenMpi !== (abi === "openmpi")) {
     throw new Error(
@@ -107,57 +100,6 @@ export function openMpi({ abi, library = LIBRARIES[abi], ranks }: MpiOptions): M
   throw new JobRefusal(
     `Cannot use MPI: launcher and library must be of one installation, received a launcher that has started ${ranks} ranks and a library, ${library} (${mpi.version}), that knows of ${mpi.size}; name the launcher's own with --mpi-library`,
   );
-}
-
-/** Loads the functions of a library. @throws {Error} when it has none, or is not there. */
-function load(library: string, abi: AbiName): Functions {
-  try {
-    return Deno.dlopen(library, symbolsOf(HANDLE_TYPES[abi])).symbols as unknown as Functions;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotCapable) throw error;
-    const { message } = error as Error, isLoaded = message.startsWith("Failed to register symbol");
-    throw new Error(
-      `Cannot use MPI on ${Deno.hostname()}: the launcher is ${
-        NAMES[abi]
-      }, whose library must be there, received ${library}, which ${
-        isLoaded
-          ? "has not all functions of MPI"
-          : `does not load (${message.replaceAll("Could not open library: ", "")})`
-      }; on Debian, apt-get install ${PACKAGES[abi]}, or name another with --mpi-library`,
-    );
-  }
-}
-
-/** Open MPI loads parts of itself that look for its symbols among all of the process. */
-function loadGlobally(library: string): void {
-  const NOW_AND_GLOBAL = 0x102;
-  const libc = Deno.dlopen("libc.so.6", {
-    dlopen: { parameters: ["buffer", "i32"], result: "pointer" },
-  });
-  libc.symbols.dlopen(cString(library), NOW_AND_GLOBAL);
-  libc.close();
-}
-
-const cString = (text: string) => new TextEncoder().encode(`${text}\0`);
-
-function versionOf(call: Functions): string {
-  const text = new Uint8Array(TEXT_BYTES), length = new Int32Array(1);
-  call.MPI_Get_library_version(text, new Uint8Array(length.buffer));
-  const [first] = new TextDecoder().decode(text.subarray(0, length[0])).split(/[\n\0]/);
-  return first!.replaceAll(/\s+/g, " ").trim();
-}
-
-function openMpiHandles(library: string): Handles {
-  const parameters = ["i32"] as const, result = "pointer" as const;
-  const { symbols } = Deno.dlopen(library, {
-    MPI_Comm_f2c: { parameters, result },
-    MPI_Type_f2c: { parameters, result },
-    MPI_Op_f2c: { parameters, result },
-    MPI_Errhandler_f2c: { parameters, result },
-  });
-  const handles = Object.entries(OPEN_MPI_NUMBERS)
-    .map(([name, [convert, number]]) => [name, symbols[convert](number)]);
-  return { ...Object.fromEntries(handles), ...OPEN_MPI_ADDRESSES };
 }
 
 /** Throws what MPI says of a failure. */

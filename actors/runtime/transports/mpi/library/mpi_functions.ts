@@ -4,6 +4,9 @@
  * @module
  */
 
+/** Bytes of a text that MPI writes. */
+export const TEXT_BYTES = 8192;
+
 /** The functions, with the type of handles of an interface. */
 export function symbolsOf<H extends "i32" | "pointer">(handle: H) {
   const status = "i32" as const;

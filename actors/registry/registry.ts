@@ -7,7 +7,7 @@
 
 import { pathToFileURL } from "node:url";
 import { resolve } from "node:path";
-import { hashModule } from "../runtime/mod.ts";
+import { hashModule, type Message, type PackageSpec } from "../runtime/mod.ts";
 import { didYouMean } from "../run/options/did_you_mean.ts";
 import { BUILT_IN_PARTS } from "./built_in.ts";
 import { isSpecifier, resolveSpecifier } from "./entries.ts";
@@ -35,6 +35,13 @@ export interface Registry {
    * @throws {TypeError} when a specifier is none.
    */
   find(kind: PartKind, nameOrSpecifier: string): Part;
+  /**
+   * How the actor of a name, or of a specifier, is spawned: with the hash that it must have.
+   *
+   * @throws {RangeError} when nothing has that name.
+   * @throws {TypeError} when a specifier is none.
+   */
+  spec<Init, M extends Message>(nameOrSpecifier: string): PackageSpec<Init, M>;
   /** All parts, or those of a kind, in the order of their names. */
   list(kind?: PartKind): readonly Part[];
   /**
@@ -74,25 +81,34 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
   const parts = [...own, ...BUILT_IN_PARTS.filter((one) => !names.has(`${one.kind} ${one.name}`))]
     .sort(({ name: one }, { name: other }) => one < other ? -1 : 1);
   const list = (kind?: PartKind) => parts.filter((one) => kind === undefined || one.kind === kind);
+  const find = (kind: PartKind, name: string): Part => {
+    const cannot = `Cannot use ${JSON.stringify(name.slice(0, 200))} as ${kind}`;
+    if (isSpecifier(name)) {
+      const base = new URL(`${pathToFileURL(resolve(folder)).href}/`);
+      const from = resolveSpecifier(cannot, name, base);
+      return { name, kind, from, isBuiltIn: false };
+    }
+    const found = list(kind).find((one) => one.name === name);
+    if (found) return found;
+    const known = list(kind).map((one) => one.name);
+    const meant = didYouMean(name, known);
+    throw new RangeError(
+      `${cannot}: it must be a specifier or one of ${
+        known.join(", ") || "no names so far"
+      }${meant}`,
+    );
+  };
   return {
     path: file?.path,
+    find,
     list,
-    find(kind, name) {
-      const cannot = `Cannot use ${JSON.stringify(name.slice(0, 200))} as ${kind}`;
-      if (isSpecifier(name)) {
-        const base = new URL(`${pathToFileURL(resolve(folder)).href}/`);
-        const from = resolveSpecifier(cannot, name, base);
-        return { name, kind, from, isBuiltIn: false };
-      }
-      const found = list(kind).find((one) => one.name === name);
-      if (found) return found;
-      const known = list(kind).map((one) => one.name);
-      const meant = didYouMean(name, known);
-      throw new RangeError(
-        `${cannot}: it must be a specifier or one of ${
-          known.join(", ") || "no names so far"
-        }${meant}`,
-      );
+    spec(name) {
+      const { from, export: exported, integrity } = find("actor", name);
+      return {
+        from,
+        ...exported !== undefined && { export: exported },
+        ...integrity !== undefined && { integrity },
+      };
     },
     async verify(part) {
       const { integrity } = await hashModule(part.from, { folder });

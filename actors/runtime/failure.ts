@@ -61,7 +61,7 @@ export interface Down {
 /**
  * Why nobody will handle a message. `no-such-actor`: there never was one with this address in this
  * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`,
- * or its address or its lane is none. `too-late`: nobody waits for this answer any more. `denied`: the
+ * or its address or its lane is none, or it does not fit the schema of the package that it is for. `too-late`: nobody waits for this answer any more. `denied`: the
  * actor of a package was not given this address, or one that the message holds. `no-room`: half of the
  * mailbox is full, and the rest is not for messages of packages.
  */

@@ -10,6 +10,12 @@ import type { Message } from "./types.ts";
 /** Names the handler of all messages that have none of their own: of an actor that passes them on. */
 export const OTHERS: unique symbol = Symbol("others");
 
+/**
+ * Names what looks at each message before it is handled: says why one is refused, or undefined. Such
+ * a message becomes a dead letter, and who asked gets an error.
+ */
+export const DOOR: unique symbol = Symbol("door");
+
 /** One handler for each message of a protocol; see {@linkcode Message}. */
 export type Handlers<M extends Message> = {
   [K in M["type"]]: (message: Extract<M, { readonly type: K }>) => void | Promise<void>;

@@ -168,6 +168,9 @@ export interface PackageSpec<Init = never, M extends Message = never> {
   readonly export?: string;
   /** The version of its protocol that the program speaks. Default: any. */
   readonly protocol?: number;
+  /** The hash that its modules must have before the first of them runs: see
+   * {@linkcode hashModule}. Default: any. */
+  readonly integrity?: string;
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }

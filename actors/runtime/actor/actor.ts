@@ -9,7 +9,7 @@ import type { Reason } from "../failure.ts";
 import { Mailbox, oldestOfEachSender } from "../mailbox/mailbox.ts";
 import type { Envelope, ReplyTo, Step } from "../mailbox/envelope.ts";
 import { Ring } from "../mailbox/ring.ts";
-import type { OTHERS } from "../handlers.ts";
+import type { DOOR, OTHERS } from "../handlers.ts";
 import type { ActorRef, Message } from "../types.ts";
 
 /** Serial of the system itself, in isolate 0. */
@@ -18,7 +18,10 @@ export const SYSTEM_SERIAL = 0;
 /** Handlers by message type, whatever the protocol. */
 export type AnyHandlers =
   & Readonly<Record<string, (message: Message) => void | Promise<void>>>
-  & { readonly [OTHERS]?: (message: Message) => void | Promise<void> };
+  & {
+    readonly [OTHERS]?: (message: Message) => void | Promise<void>;
+    readonly [DOOR]?: (message: Message) => string | undefined;
+  };
 
 /** A child. */
 export interface Child {

@@ -11,8 +11,8 @@ import { chaseSuspects } from "../actor/circles.ts";
 import { callIn } from "../actor/current_step.ts";
 import type { Work } from "../mailbox/choose.ts";
 import { describeFailure, type Failure } from "../failure.ts";
-import { OTHERS } from "../handlers.ts";
-import { sendMessage } from "./sending.ts";
+import { DOOR, OTHERS } from "../handlers.ts";
+import { bury, sendMessage } from "./sending.ts";
 import { timeStep } from "./slow_steps.ts";
 import { type Isolate, offer } from "./isolate.ts";
 import { fail, stopFurther } from "../actor/lifecycle.ts";
@@ -114,6 +114,8 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
     const error = unknownMessage(actor, message.type);
     return crash(isolate, actor, "unknown-message", error, step);
   }
+  const refusal = envelope.run ? undefined : handlers[DOOR]?.(message);
+  if (refusal !== undefined) return refuse(isolate, actor, step, refusal);
   const kind = actor.state === "starting" ? "init" : "throw";
   try {
     const result = envelope.run
@@ -129,6 +131,15 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   } catch (error) {
     crash(isolate, actor, kind, error, step);
   }
+}
+
+/** The message is not what the actor takes. */
+function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
+  const { replyTo, envelope: { from, message } } = step;
+  if (replyTo) actor.owed.take(replyTo);
+  const letter = { from, to: actor.ref, message, replyTo };
+  bury(isolate, letter, "malformed", undefined, { status: "unsent", why });
+  settle(isolate, actor, step);
 }
 
 function unknownMessage({ ref, handlers }: Actor, type: string): TypeError {

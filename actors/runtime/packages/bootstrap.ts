@@ -8,6 +8,7 @@
 import type { Context } from "../context_api.ts";
 import type { Handlers } from "../handlers.ts";
 import type { Message } from "../types.ts";
+import { handlersOf } from "../actor/methods.ts";
 import { checkDefinition } from "./definition.ts";
 
 /** What the actor is made of. */
@@ -18,6 +19,8 @@ export interface PackageInit {
   readonly export: string;
   /** The version of its protocol that the program speaks; undefined: any. */
   readonly protocol: number | undefined;
+  /** The hash that its modules must have; undefined: any, or whoever confines it has looked. */
+  readonly integrity: string | undefined;
   /** What its factory is given. */
   readonly init: unknown;
 }
@@ -28,19 +31,27 @@ export const PACKAGED = { module: import.meta.url, export: "packaged" } as const
 /**
  * Makes the actor of a package.
  *
- * @throws {TypeError} when the module exports no definition.
- * @throws {RangeError} when it speaks another protocol.
+ * @throws {TypeError} when the module exports no definition, or a message has no handler.
+ * @throws {RangeError} when it has another hash, or speaks another protocol.
  */
 export async function packaged(
   ctx: Context<Message>,
-  { from, export: name, protocol, init }: PackageInit,
+  { from, export: name, protocol, integrity, init }: PackageInit,
 ): Promise<Handlers<Message>> {
+  const cannot = `Cannot use "${name}" of ${from}`;
+  // What is imported where it is needed costs nothing to isolates without packages.
+  if (integrity !== undefined) {
+    const { checkIntegrity } = await import("./hash_module.ts");
+    await checkIntegrity(from, integrity);
+  }
   const { [name]: definition } = await import(from) as Record<string, unknown>;
-  checkDefinition(`Cannot use "${name}" of ${from}`, definition);
+  checkDefinition(cannot, definition);
   if (protocol !== undefined && definition.protocol !== protocol) {
     throw new RangeError(
-      `Cannot use "${name}" of ${from}: its protocol must be version ${protocol}, received ${definition.protocol}`,
+      `${cannot}: its protocol must be version ${protocol}, received ${definition.protocol}`,
     );
   }
-  return await definition.create(ctx, init);
+  const { behindDoor } = await import("./message_door.ts");
+  const made = handlersOf(ctx.self.id, name, await definition.create(ctx, init));
+  return behindDoor(cannot, definition, made);
 }

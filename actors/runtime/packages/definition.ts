@@ -9,7 +9,11 @@ import type { ActorFactory } from "../handlers.ts";
 import type { Message } from "../types.ts";
 import type { Permissions } from "../transports/confinement.ts";
 
-/** A JSON Schema, as far as {@linkcode ActorDefinition.messages} use it. */
+/**
+ * A JSON Schema (2020-12). What JSON does not have is said with one keyword more, which is ajv's too:
+ * `{ instanceof: "Float32Array", maxItems: 1024 }` is a typed array of at most 1024 elements; other
+ * classes that a message can hold (`ArrayBuffer`, `Map`, `Date`, `BigInt`) are named likewise.
+ */
 export type Schema = Readonly<Record<string, unknown>>;
 
 /**
@@ -83,6 +87,10 @@ export function checkDefinition(
   }
   if (typeof messages !== "object" || messages === null) {
     throw wrong("its messages", "a record of schemas", messages);
+  }
+  for (const [type, schema] of Object.entries(messages)) {
+    if (typeof schema === "object" && schema !== null && !Array.isArray(schema)) continue;
+    throw wrong(`the schema of "${type}"`, "a record", schema);
   }
   if (typeof create !== "function") throw wrong("create", "a function", create);
 }

@@ -60,6 +60,24 @@ export async function hashModule(
   return { ...graph, integrity: `sha256-${hash.digest("base64")}` };
 }
 
+/**
+ * Checks that the modules of a specifier have a hash.
+ *
+ * @throws {RangeError} (as a rejection) naming both hashes when they do not.
+ * @throws {TypeError} (as a rejection) when a module is not to be had.
+ */
+export async function checkIntegrity(
+  specifier: string,
+  wanted: string,
+  options?: GraphOptions,
+): Promise<HashedModule> {
+  const hashed = await hashModule(specifier, options);
+  if (hashed.integrity === wanted) return hashed;
+  throw new RangeError(
+    `Cannot use ${specifier}: its hash must be ${wanted}, received ${hashed.integrity}`,
+  );
+}
+
 async function lineOf({ specifier, local }: GraphModule, root: string): Promise<string> {
   const name = named(specifier, root);
   if (local === undefined) return `${name}\n`;

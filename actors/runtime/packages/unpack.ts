@@ -28,8 +28,8 @@ export const nameOf = (spec: AnySpec): string =>
 /** The factory, its init, and where it goes; options as given where it is no package. */
 export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unpacked {
   if (!("from" in spec)) return { spec, init, options };
-  const { from, export: name = "actor", protocol } = spec;
-  const packed: PackageInit = { from, export: name, protocol, init };
+  const { from, export: name = "actor", protocol, integrity } = spec;
+  const packed: PackageInit = { from, export: name, protocol, integrity, init };
   const { permissions = {}, stepLimitMs = STEP_LIMIT_MS, memoryLimitMb = MEMORY_LIMIT_MB } =
     options;
   const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };

@@ -75,7 +75,7 @@ export {
   type SystemStopOptions,
 } from "./system_api.ts";
 export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
-export type { Confinement, Permissions } from "./transports/confinement.ts";
+export type { Confined, Confinement, Permissions } from "./transports/confinement.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
 export { Outbox, receiveFrames } from "./transports/stream/stream.ts";
 export type {

@@ -34,5 +34,5 @@ export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unp
     options;
   const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };
   if (permissions === "inherit") return unpacked;
-  return { ...unpacked, confinement: { permissions, stepLimitMs, memoryLimitMb } };
+  return { ...unpacked, confinement: { from, permissions, stepLimitMs, memoryLimitMb } };
 }

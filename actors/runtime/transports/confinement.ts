@@ -26,10 +26,20 @@ export interface Permissions {
 
 /** How an isolate of somebody else's code is held. */
 export interface Confinement {
+  /** Specifier of the module whose code it is. */
+  readonly from: string;
   /** What it may do. */
   readonly permissions: Permissions;
   /** How long one message may take it, in milliseconds, before it is ended. */
   readonly stepLimitMs: number;
   /** Memory that it may hold, all kinds together, in MiB, before it is ended. */
   readonly memoryLimitMb: number;
+}
+
+/** As its transport is told. */
+export interface Confined extends Confinement {
+  /** Id of the actor. */
+  readonly actor: string;
+  /** To be called with what it asked for and was not granted. */
+  readonly denied: (permission: string, value: string) => void;
 }

@@ -11,6 +11,7 @@ import { starterOf } from "../isolate/spawning.ts";
 import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { SystemEvent } from "../system_api.ts";
+import type { Confined, Confinement } from "./confinement.ts";
 import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
 import { buryFrame, type Undertaker } from "./undeliverable.ts";
@@ -32,6 +33,7 @@ interface Member {
   readonly actor: string;
   readonly transport: Transport;
   readonly remote: RemoteIsolate;
+  readonly isConfined: boolean;
   /** How its last actor has ended, once it has said so. */
   reason?: Reason;
   /** Why it was killed. */
@@ -80,12 +82,13 @@ export class IsolateRegistry implements Network {
     const remote = startGuarded(this.#opened(transport), {
       isolate: number,
       memoryLimitMb,
-      confinement,
+      confinement: confinement && this.#confined(launch.ref.id, confinement),
       boot,
       transfer,
       receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
     }, 2 * stopGraceMs);
-    const member = { actor: launch.ref.id, transport, remote, hasStirred: false };
+    const isConfined = confinement !== undefined;
+    const member = { actor: launch.ref.id, transport, remote, isConfined, hasStirred: false };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
@@ -138,6 +141,12 @@ export class IsolateRegistry implements Network {
     for (const number of [...this.#early.keys()]) this.#giveUpOn(number);
   }
 
+  #confined(actor: string, confinement: Confinement): Confined {
+    const denied = (what: string, on: string) =>
+      this.#root.onEvent({ type: "denied", actor, what, on });
+    return { ...confinement, actor, denied };
+  }
+
   #opened(transport: Transport): OpenTransport {
     const open = this.#open.get(transport) ??
       transport.open({ stopGraceMs: this.#root.stopGraceMs });
@@ -181,9 +190,11 @@ export class IsolateRegistry implements Network {
 
   /** Nothing comes from an isolate any more. */
   #lose(number: number, member: Member, cause: string): void {
-    const { actor, transport: { name } } = member;
-    const error = new Error(`the ${name} of "${actor}" has ended: ${member.why ?? cause}`);
-    const reason = member.reason ?? describeFailure(actor, "exit", error);
+    const { actor, transport: { name }, remote: { hasBegun } } = member;
+    const what = hasBegun === false ? "could not begin" : "has ended";
+    const error = new Error(`the ${name} of "${actor}" ${what}: ${member.why ?? cause}`);
+    const kind = hasBegun === false ? "init" : "exit";
+    const reason = member.reason ?? describeFailure(actor, kind, error);
     this.#members.delete(number);
     this.#gone.set(number, reason);
     this.#tell(number, reason);
@@ -234,7 +245,9 @@ export class IsolateRegistry implements Network {
     { to, address, transfer }: Extract<UpFrame, { kind: "invite" }>,
   ): void {
     const greet = (member?: Member) => {
-      if (member?.transport !== transport) this.#open.get(transport)!.decline?.(address);
+      // One that is confined gets no address of a socket.
+      const isPeer = member?.transport === transport && !member.isConfined;
+      if (!isPeer) this.#open.get(transport)!.decline?.(address);
       else member.remote.send({ kind: "accept", from, address }, transfer);
     };
     if (this.#gone.has(to)) greet();

@@ -13,6 +13,7 @@ import { createIsolate, type Isolate } from "../isolate/isolate.ts";
 import { Pulse } from "../isolate/pulse.ts";
 import { FIRST_SERIAL } from "../isolate/spawning.ts";
 import { run } from "../isolate/steps.ts";
+import { both } from "../observer.ts";
 import { openTelemetry } from "../world/telemetry.ts";
 import { realClock } from "../world/clock.ts";
 import { turn } from "../world/pace.ts";
@@ -103,7 +104,7 @@ function openIsolate(
       collectives: side.collectives,
       places,
       clock: realClock(),
-      telemetry: openTelemetry,
+      telemetry: (isolate) => both(openTelemetry(isolate), side.observer),
       // After every step, so that a control message can overtake however long a handler computes.
       breathe: turn,
       network: {

@@ -21,7 +21,8 @@
  * @module
  */
 
-import type { Confinement } from "./confinement.ts";
+import type { Observer } from "../observer.ts";
+import type { Confined } from "./confinement.ts";
 
 /**
  * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
@@ -124,7 +125,7 @@ export interface StartRequest {
   /** Limit of its heap in MiB, where the transport can set one. */
   readonly memoryLimitMb: number | undefined;
   /** How it is to be held, where the transport {@linkcode Transport.confines}. */
-  readonly confinement?: Confinement | undefined;
+  readonly confinement?: Confined | undefined;
   /** What it gets before anything else. */
   readonly boot: unknown;
   /** Buffers in `boot` that move. */
@@ -153,6 +154,8 @@ export interface RemoteIsolate {
   /** Resolves when nothing comes from it any more and all that did is received: with the cause, as
    * in "exited with code 3". It must come however the isolate ends. */
   readonly gone: Promise<string>;
+  /** Whether it ever began; absent: it did. Asked when it is gone. */
+  readonly hasBegun?: boolean;
   /** Settles when nothing of it is left. */
   readonly ended: Promise<void>;
   /** Gives up waiting for its end: `ended` settles soon. Called only after it is gone. */
@@ -173,6 +176,8 @@ export interface IsolateSide {
   readonly pulse?: SharedArrayBuffer | undefined;
   /** How to reach others without the root. */
   readonly peers?: PeerConnector | undefined;
+  /** Sees the steps of its actors. */
+  readonly observer?: Observer | undefined;
   /** How to add with others without messages. */
   readonly collectives?: Collectives | undefined;
 }

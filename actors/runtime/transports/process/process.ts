@@ -5,6 +5,8 @@
  * @module
  */
 
+import { ConfinedIsolate, type ConfinedRequest } from "../confined/confined.ts";
+import { Workshop } from "../confined/workshop.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { RemoteIsolate, StartRequest, Transport, TransportOptions } from "../transport.ts";
 import { Acceptor, type Orders } from "./acceptor.ts";
@@ -20,15 +22,23 @@ export const PROCESS_TRANSPORT: Transport = {
   sharesMemory: false,
   canKill: true,
   limitsMemory: true,
+  confines: true,
   check: checkProcesses,
   open(options) {
-    const acceptor = new Acceptor();
+    const acceptor = new Acceptor(), workshop = new Workshop();
     return {
-      start: (request) => new ProcessIsolate(request, options, acceptor),
+      start: (request) =>
+        isConfined(request)
+          ? new ConfinedIsolate(request, options, workshop)
+          : new ProcessIsolate(request, options, acceptor),
       drain: () => acceptor.look(),
     };
   },
 };
+
+function isConfined(request: StartRequest): request is ConfinedRequest {
+  return request.confinement !== undefined;
+}
 
 /** A child process, seen from the root. */
 class ProcessIsolate implements RemoteIsolate {

@@ -40,3 +40,19 @@ export function readNumbers(bytes: Uint8Array<ArrayBuffer>): number[] {
 export function lengthsBytes(buffers: number): number {
   return buffers * NUMBER_BYTES;
 }
+
+/**
+ * Checks the lengths that a head claims.
+ *
+ * @throws {RangeError} when one is no length, or all are more than a frame may have.
+ */
+export function checkFrameBytes(lengths: readonly number[], maxBytes: number): void {
+  let sum = 0;
+  for (const length of lengths) {
+    sum += Number.isSafeInteger(length) && length >= 0 ? length : NaN;
+  }
+  if (sum <= maxBytes) return;
+  throw new RangeError(
+    `Cannot receive a frame: its parts must be of at most ${maxBytes} bytes, received ${sum}`,
+  );
+}

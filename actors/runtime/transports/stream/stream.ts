@@ -6,17 +6,29 @@
 
 import { Ring } from "../../mailbox/ring.ts";
 import { decodeFrame } from "../codec/codec.ts";
-import { framePieces, HEAD_BYTES, lengthsBytes, readNumbers } from "./frame_head.ts";
+import {
+  checkFrameBytes,
+  framePieces,
+  HEAD_BYTES,
+  lengthsBytes,
+  readNumbers,
+} from "./frame_head.ts";
 import { keepSpare, takeSpare } from "./spares.ts";
 
 /** Pieces below this many bytes are written together: a write costs as much as copying them. */
 const JOIN_BYTES = 65_536;
 
+/** What frames are written to: a socket, or as much of a pipe. */
+export type FrameSink = Pick<Deno.Conn, "write" | "closeWrite" | "close">;
+
+/** What frames are read from. */
+export type FrameSource = Pick<Deno.Conn, "read">;
+
 /** What is to be sent over a socket, also before there is one. What {@linkcode receiveFrames} hears. */
 export class Outbox {
   readonly #pieces = new Ring<Uint8Array<ArrayBuffer>>();
   readonly #empty = Promise.withResolvers<void>();
-  #conn: Deno.Conn | undefined;
+  #conn: FrameSink | undefined;
   #waitingBytes = 0;
   /** Settles when all there was has been sent, or never will be. */
   #idle = Promise.withResolvers<void>();
@@ -43,7 +55,7 @@ export class Outbox {
   }
 
   /** Sends over `conn` from now on. */
-  attach(conn: Deno.Conn): void {
+  attach(conn: FrameSink): void {
     this.#conn = conn;
     this.#write();
   }
@@ -115,12 +127,17 @@ export class Outbox {
  * Receives until the far end ends or dies, which settles the promise. A frame that did not come
  * whole is dropped. All frames that came together are handled in one turn, so that a control
  * message among them is not left behind.
+ *
+ * @param maxBytes most that a frame may have, for a far end that is not trusted. Default: any.
+ * @throws {RangeError} (as a rejection) when a frame is larger, before anything is allocated for it.
+ * @throws {SyntaxError} (as a rejection) when what comes is no frame.
  */
 export async function receiveFrames(
-  conn: Deno.Conn,
+  conn: FrameSource,
   handle: (value: unknown) => void,
+  maxBytes = Infinity,
 ): Promise<void> {
-  const frames = readFrames(handle), chunk = new Uint8Array(JOIN_BYTES);
+  const frames = readFrames(handle, maxBytes), chunk = new Uint8Array(JOIN_BYTES);
   let wanted = new Uint8Array(frames.next().value), filled = 0;
   /** Hands on what has come whole. */
   const passWhole = () => {
@@ -153,10 +170,13 @@ export async function receiveFrames(
 /** Yields how many bytes it wants next, and gets them. */
 function* readFrames(
   handle: (value: unknown) => void,
+  maxBytes: number,
 ): Generator<number, never, Uint8Array<ArrayBuffer>> {
   for (;;) {
     const [bodyBytes, count] = readNumbers(yield HEAD_BYTES) as [number, number];
+    checkFrameBytes([bodyBytes, lengthsBytes(count)], maxBytes);
     const lengths = readNumbers(yield lengthsBytes(count));
+    checkFrameBytes([bodyBytes, ...lengths], maxBytes);
     const body = yield bodyBytes, buffers: ArrayBuffer[] = [];
     for (const length of lengths) buffers.push((yield length).buffer);
     handle(decodeFrame(body, buffers));

@@ -1,0 +1,183 @@
+/**
+ * The isolates of code that the program did not write: each in a process that can do nothing but what
+ * it was granted, and that is ended when it takes more than it may. Nothing that comes from it is
+ * believed.
+ *
+ * @module
+ */
+
+import { messageOf } from "../../failure.ts";
+import type { Confined } from "../confinement.ts";
+import { Outbox, receiveFrames } from "../stream/stream.ts";
+import type { RemoteIsolate, StartRequest, TransportOptions } from "../transport.ts";
+import { Audit } from "./audit.ts";
+import { confinedCommand } from "./command.ts";
+import { type Grants, grantsOf } from "./grants.ts";
+import { keep } from "./keeper.ts";
+import { LimitsWatch } from "./limits.ts";
+import { sinkOf, sourceOf } from "./pipes.ts";
+import { showLines } from "./printed_lines.ts";
+import { type Call, isSign } from "./signs.ts";
+import type { Workshop } from "./workshop.ts";
+
+/** Bytes of a MiB. */
+const MB = 2 ** 20;
+
+/** Milliseconds in which a process that has closed its output must have ended. */
+const CLOSED_MS = 1000;
+
+/** What V8 ends a process with when the heap is at its limit. */
+const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
+
+const CALL: Call = { kind: "call" };
+
+/** The start of one. */
+export type ConfinedRequest = StartRequest & { readonly confinement: Confined };
+
+/** A process in which code of a package runs, seen from the root. */
+export class ConfinedIsolate implements RemoteIsolate {
+  readonly ended: Promise<void>;
+  readonly #gone = Promise.withResolvers<string>();
+  readonly #request: StartRequest;
+  readonly #limits: Confined;
+  readonly #grants: Grants;
+  readonly #graceMs: number;
+  readonly #workshop: Workshop;
+  readonly #outbox = new Outbox();
+  #child: Deno.ChildProcess | undefined;
+  #hasBegun = false;
+  /** Why it is ended; the first reason counts. */
+  #why: string | undefined;
+  #hasStirred = false;
+  #killTimer: ReturnType<typeof setTimeout> | undefined;
+
+  /**
+   * Starts a process, as soon as its modules are there.
+   *
+   * @throws {DOMException} when the first frame cannot be cloned.
+   * @throws {Deno.errors.NotCapable} when it would get more permissions than this program has.
+   * @throws {RangeError} when the folder for temporary files cannot be used.
+   */
+  constructor(
+    request: ConfinedRequest,
+    { stopGraceMs }: TransportOptions,
+    workshop: Workshop,
+  ) {
+    const { boot, transfer, confinement, isolate } = request;
+    this.#request = request;
+    this.#limits = confinement;
+    this.#graceMs = stopGraceMs;
+    this.#workshop = workshop;
+    this.#grants = grantsOf(confinement.actor, confinement.permissions);
+    this.#outbox.post(boot, transfer);
+    this.ended = this.#live(workshop.enter(isolate));
+  }
+
+  get gone(): Promise<string> {
+    return this.#gone.promise;
+  }
+
+  get hasBegun(): boolean {
+    return this.#hasBegun;
+  }
+
+  send(frame: unknown, transfer: readonly Transferable[]): void {
+    this.#outbox.post(frame, transfer as readonly ArrayBuffer[]);
+  }
+
+  stirs(): boolean {
+    const hasStirred = this.#hasStirred;
+    this.#hasStirred = false;
+    return hasStirred;
+  }
+
+  close(): void {
+    this.#gone.resolve("it is done");
+    if (!this.#child) return this.kill();
+    this.#outbox.finish();
+    this.#killTimer ??= setTimeout(() => this.kill(), this.#graceMs);
+  }
+
+  kill(): void {
+    this.#end("it was ended");
+  }
+
+  /** From its start to the end of all that is left of it. */
+  async #live(path: string): Promise<void> {
+    try {
+      const graph = await this.#workshop.graphOf(this.#limits.from);
+      if (this.#why !== undefined) return;
+      const { read, import: imports } = this.#grants;
+      const grants: Grants = {
+        ...this.#grants,
+        read: read === true || [...read, ...graph.files],
+        import: imports === true || [...imports, ...graph.hosts],
+      };
+      const audit = new Audit(path, grants, this.#limits.denied);
+      const command = confinedCommand(graph, grants, this.#limits.memoryLimitMb, path);
+      await this.#run(command.spawn(), audit);
+    } catch (error) {
+      this.#why ??= messageOf(error);
+    } finally {
+      this.#gone.resolve(this.#why ?? "it was ended");
+      this.#workshop.leave();
+    }
+  }
+
+  async #run(child: Deno.ChildProcess, audit: Audit): Promise<void> {
+    this.#child = child;
+    this.#hasBegun = true;
+    const { actor, memoryLimitMb } = this.#limits;
+    const keeper = keep(child.pid), output = sourceOf(child.stdout);
+    const printed = child.stderr.getReader(), shown = showLines(printed, actor);
+    const watch = new LimitsWatch({
+      pid: child.pid,
+      limits: this.#limits,
+      audit,
+      call: () => this.#outbox.post(CALL),
+      exceed: (what) => this.#end(what),
+    });
+    this.#outbox.attach(sinkOf(child.stdin));
+    const heard = receiveFrames(output, (frame) => this.#hear(frame, watch), memoryLimitMb * MB)
+      .then(
+        () => this.#endSoon("it must not close its output"),
+        (error) => this.#end(`it broke the protocol: ${messageOf(error)}`),
+      );
+    const { code, signal } = await child.status;
+    this.#child = undefined;
+    await keeper[Symbol.asyncDispose]();
+    watch.close();
+    clearTimeout(this.#killTimer);
+    // A process that it has started may hold the other ends.
+    const all = Promise.all([heard, shown]);
+    const late = setTimeout(() => void [output.cancel(), printed.cancel()], CLOSED_MS);
+    await all;
+    clearTimeout(late);
+    clearTimeout(this.#killTimer);
+    this.#outbox.close();
+    audit.read();
+    const hint = OUT_OF_MEMORY_SIGNALS.includes(signal ?? "") ? ", as when out of memory" : "";
+    const how = this.#why ?? (signal ? `killed by ${signal}${hint}` : `exited with code ${code}`);
+    this.#gone.resolve(audit.summary ? `${how}; it was denied ${audit.summary}` : how);
+  }
+
+  #hear(frame: unknown, watch: LimitsWatch): void {
+    this.#hasStirred = true;
+    if (isSign(frame)) watch.hear(frame);
+    else this.#request.receive(frame);
+  }
+
+  #end(why: string): void {
+    this.#why ??= why;
+    try {
+      this.#child?.kill("SIGKILL");
+    } catch {
+      // It died a moment ago, and its status is about to say so.
+    }
+  }
+
+  /** It is about to end, or will not. */
+  #endSoon(why: string): void {
+    if (this.#child) this.#killTimer ??= setTimeout(() => this.#end(why), CLOSED_MS);
+  }
+}

@@ -1,0 +1,35 @@
+/**
+ * What ends a confined process when the program dies, however it does, and whatever that process is
+ * doing then. It cannot end itself: an endless loop sees nothing, and without permissions nobody may
+ * kill. So a shell waits for the end of its input, which only the program holds, and kills then.
+ *
+ * @module
+ */
+
+/** Keeps a process. */
+export interface Keeper extends AsyncDisposable {}
+
+/**
+ * Starts the keeper of a process. To be disposed of when that has ended, before its number can be
+ * another's.
+ */
+export function keep(pid: number): Keeper {
+  if (Deno.build.os === "windows") return { [Symbol.asyncDispose]: () => Promise.resolve() };
+  const shell = new Deno.Command("sh", {
+    args: ["-c", 'read -r end; kill -9 "$0"', `${pid}`],
+    stdin: "piped",
+    stdout: "null",
+    stderr: "null",
+  }).spawn();
+  return {
+    async [Symbol.asyncDispose]() {
+      try {
+        shell.kill("SIGKILL");
+      } catch {
+        // Somebody has killed it.
+      }
+      await shell.status;
+      await shell.stdin.close().catch(() => {});
+    },
+  };
+}

@@ -1,0 +1,123 @@
+/**
+ * What a package is made of, found out before any of its code runs: all is fetched into the cache,
+ * and what its process may load is what its module graph names.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { packageFolder } from "./package_folder.ts";
+
+/** What a process must load. */
+export interface PackageGraph {
+  /** Its files, where it has any: absolute paths. */
+  readonly files: readonly string[];
+  /** Hosts of its remote modules, with their ports. */
+  readonly hosts: readonly string[];
+  /** Path of a lock file that holds what it imports, and nothing else. */
+  readonly lock: string;
+  /** Path of its import map. */
+  readonly importMap: string;
+  /** The folder of Deno's cache. */
+  readonly cache: string;
+}
+
+/** How long modules may take to be fetched, in milliseconds. */
+const FETCH_LIMIT_MS = 300_000;
+
+/** Characters of what Deno says that are told. */
+const SAID_MAX = 2000;
+
+/** The module of the process, which its lock and its import map are for as well. */
+export const ENTRY = new URL("./entry.ts", import.meta.url).href;
+
+/** Names that the modules of the runtime import, which are none of its own files. */
+const BARE = ["pure-rand/generator/xoroshiro128plus"];
+
+/** Configurations of the place where it runs mean nothing to a package. */
+export const NO_CONFIG = ["--no-config", "--quiet"];
+
+/** As {@linkcode NO_CONFIG}, by the environment. */
+export const NO_CONFIG_ENV = {
+  DENO_NO_PACKAGE_JSON: "1",
+  DENO_NO_UPDATE_CHECK: "1",
+  NO_COLOR: "1",
+};
+
+/**
+ * Fetches the modules of a package.
+ *
+ * @param from specifier of its module.
+ * @param folder a private one, for the files that the process is started with.
+ * @throws {Error} (as a rejection) when a module cannot be had.
+ * @throws {RangeError} (as a rejection) when a file is outside of the folder of the package.
+ */
+export async function fetchGraph(from: string, folder: string): Promise<PackageGraph> {
+  const name = crypto.randomUUID();
+  const importMap = join(folder, `${name}.imports.json`), lock = join(folder, `${name}.lock`);
+  await Deno.writeTextFile(importMap, JSON.stringify(importMapOf()));
+  const flags = [...NO_CONFIG, `--import-map=${importMap}`];
+  await deno(["cache", ...flags, `--lock=${lock}`, "--frozen=false", ENTRY, from]);
+  const info = JSON.parse(await deno(["info", "--json", ...flags, `--lock=${lock}`, from]));
+  const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
+  const files: string[] = [], hosts = new Set<string>();
+  for (const { specifier, local } of (info as Info).modules) {
+    if (!URL.canParse(specifier)) continue;
+    const { protocol, host, port } = new URL(specifier);
+    if (protocol === "file:" && local) files.push(local);
+    if (protocol === "https:" || protocol === "http:") {
+      hosts.add(port ? host : `${host}:${protocol === "https:" ? 443 : 80}`);
+    }
+  }
+  await checkFiles(from, files);
+  return { files, hosts: [...hosts], lock, importMap, cache: denoDir };
+}
+
+/** What `deno info --json` says of a module graph. */
+interface Info {
+  readonly modules: readonly { readonly specifier: string; readonly local?: string }[];
+}
+
+/** What the names mean that the runtime imports. */
+function importMapOf(): unknown {
+  const runtime = new URL("../../", import.meta.url).href;
+  const names = BARE.flatMap((name) => {
+    try {
+      return [[name, import.meta.resolve(name)]];
+    } catch {
+      // Where the runtime is published, no module imports by such a name.
+      return [];
+    }
+  });
+  return { scopes: { [runtime]: Object.fromEntries(names) } };
+}
+
+/** A file of a package that is not in its folder is somebody else's, and none of its business. */
+async function checkFiles(from: string, files: readonly string[]): Promise<void> {
+  if (files.length === 0) return;
+  if (!from.startsWith("file:")) {
+    throw new RangeError(`Cannot load ${from}: it must import no file, received ${files[0]}`);
+  }
+  const folder = await packageFolder(fileURLToPath(from));
+  for (const file of files) {
+    const real = await Deno.realPath(file);
+    if (real.startsWith(join(folder, "/"))) continue;
+    throw new RangeError(
+      `Cannot load ${from}: all that it imports must be in its folder, ${folder}, received ${real}`,
+    );
+  }
+}
+
+/** What Deno prints. */
+async function deno(args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: [...args],
+    env: NO_CONFIG_ENV,
+    stdin: "null",
+    signal: AbortSignal.timeout(FETCH_LIMIT_MS),
+  }).output();
+  const decoder = new TextDecoder();
+  if (code === 0) return decoder.decode(stdout);
+  throw new Error(decoder.decode(stderr).trim().slice(0, SAID_MAX));
+}

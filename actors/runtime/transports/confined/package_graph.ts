@@ -6,8 +6,8 @@
  */
 
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
-import { packageFolder } from "./package_folder.ts";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { type PackageFolder, packageFolder } from "./package_folder.ts";
 
 /** What a process must load. */
 export interface PackageGraph {
@@ -32,9 +32,6 @@ const SAID_MAX = 2000;
 /** The module of the process, which its lock and its import map are for as well. */
 export const ENTRY = new URL("./entry.ts", import.meta.url).href;
 
-/** Names that the modules of the runtime import, which are none of its own files. */
-const BARE = ["pure-rand/generator/xoroshiro128plus"];
-
 /** Configurations of the place where it runs mean nothing to a package. */
 export const NO_CONFIG = ["--no-config", "--quiet"];
 
@@ -56,7 +53,8 @@ export const NO_CONFIG_ENV = {
 export async function fetchGraph(from: string, folder: string): Promise<PackageGraph> {
   const name = crypto.randomUUID();
   const importMap = join(folder, `${name}.imports.json`), lock = join(folder, `${name}.lock`);
-  await Deno.writeTextFile(importMap, JSON.stringify(importMapOf()));
+  const own = from.startsWith("file:") ? await packageFolder(fileURLToPath(from)) : undefined;
+  await Deno.writeTextFile(importMap, JSON.stringify(await importMapOf(own)));
   const flags = [...NO_CONFIG, `--import-map=${importMap}`];
   await deno(["cache", ...flags, `--lock=${lock}`, "--frozen=false", ENTRY, from]);
   const info = JSON.parse(await deno(["info", "--json", ...flags, `--lock=${lock}`, from]));
@@ -70,7 +68,7 @@ export async function fetchGraph(from: string, folder: string): Promise<PackageG
       hosts.add(port ? host : `${host}:${protocol === "https:" ? 443 : 80}`);
     }
   }
-  await checkFiles(from, files);
+  await checkFiles(from, own, files);
   return { files, hosts: [...hosts], lock, importMap, cache: denoDir };
 }
 
@@ -79,33 +77,27 @@ interface Info {
   readonly modules: readonly { readonly specifier: string; readonly local?: string }[];
 }
 
-/** What the names mean that the runtime imports. */
-function importMapOf(): unknown {
-  const runtime = new URL("../../", import.meta.url).href;
-  const names = BARE.flatMap((name) => {
-    try {
-      return [[name, import.meta.resolve(name)]];
-    } catch {
-      // Where the runtime is published, no module imports by such a name.
-      return [];
-    }
-  });
-  return { scopes: { [runtime]: Object.fromEntries(names) } };
+/** What names mean: those of the runtime in its own modules, those of the package elsewhere. */
+async function importMapOf(folder: PackageFolder | undefined): Promise<unknown> {
+  // Where it is published, its modules import by no such names.
+  const runtime = ENTRY.startsWith("file:") && await packageFolder(fileURLToPath(ENTRY));
+  const scopes = runtime && { [pathToFileURL(join(runtime.path, "/")).href]: runtime.imports };
+  return { imports: folder?.imports ?? {}, scopes: scopes || {} };
 }
 
 /** A file of a package that is not in its folder is somebody else's, and none of its business. */
-async function checkFiles(from: string, files: readonly string[]): Promise<void> {
-  if (files.length === 0) return;
-  if (!from.startsWith("file:")) {
-    throw new RangeError(`Cannot load ${from}: it must import no file, received ${files[0]}`);
-  }
-  const folder = await packageFolder(fileURLToPath(from));
+async function checkFiles(
+  from: string,
+  folder: PackageFolder | undefined,
+  files: readonly string[],
+): Promise<void> {
   for (const file of files) {
     const real = await Deno.realPath(file);
-    if (real.startsWith(join(folder, "/"))) continue;
-    throw new RangeError(
-      `Cannot load ${from}: all that it imports must be in its folder, ${folder}, received ${real}`,
-    );
+    if (folder && real.startsWith(join(folder.path, "/"))) continue;
+    const where = folder
+      ? `all that it imports must be in ${folder.path}`
+      : "it must import no file";
+    throw new RangeError(`Cannot load ${from}: ${where}, received ${real}`);
   }
 }
 

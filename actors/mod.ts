@@ -28,6 +28,7 @@ export * from "./pipeline/step_plan.ts";
 export * from "./pipeline/update_policy.ts";
 export * from "./run/recovery/recovery.ts";
 export type { RetryOptions } from "./run/recovery/retries.ts";
+export * from "./parts/mod.ts";
 export * from "./registry/mod.ts";
 export * from "./rehearsal/mod.ts";
 export * from "./runtime/mod.ts";

@@ -28,6 +28,7 @@ export * from "./files/input_file.ts";
 export * from "./layers/batch.ts";
 export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
+export * from "./layers/model_fields.ts";
 export * from "./layers/model_sizes.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";

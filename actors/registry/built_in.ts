@@ -4,7 +4,29 @@
  * @module
  */
 
-import type { Part } from "./part.ts";
+import type { Part, PartKind } from "./part.ts";
+
+const part = (kind: PartKind, name: string, file: string, exported: string = kind): Part => ({
+  name,
+  kind,
+  from: import.meta.resolve(`../parts/built_in/${file}.ts`),
+  export: exported,
+  isBuiltIn: true,
+});
 
 /** All of them. */
-export const BUILT_IN_PARTS: readonly Part[] = [];
+export const BUILT_IN_PARTS: readonly Part[] = [
+  part("model", "gpt", "gpt"),
+  part("model", "mlp", "mlp"),
+  part("data", "mnist", "digits"),
+  part("data", "moby-dick", "texts", "mobyDick"),
+  part("data", "sotu", "texts", "sotu"),
+  part("data", "text", "texts", "text"),
+  part("data", "tokens", "texts", "tokens"),
+  part("optimizer", "adamw", "optimizers", "adamw"),
+  part("optimizer", "sgd", "optimizers", "sgd"),
+];
+
+/** The names of those of a kind. */
+export const builtInNames = (kind: PartKind): readonly string[] =>
+  BUILT_IN_PARTS.filter((one) => one.kind === kind).map(({ name }) => name);

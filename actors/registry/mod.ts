@@ -4,5 +4,6 @@
  * @module
  */
 
+export { builtInNames } from "./built_in.ts";
 export { type Part, PART_KINDS, type PartKind } from "./part.ts";
 export { openRegistry, type Registry, type Verified } from "./registry.ts";

@@ -7,14 +7,13 @@
 import { train, type TrainOptions } from "../../actors/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
-import { printError } from "../print.ts";
+import type { Task } from "../../actors/parts/mod.ts";
+import { print, printError } from "../print.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
-import { digitsTask } from "../train/digits_task.ts";
 import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport } from "../train/report.ts";
 import { runOptions } from "../train/run_options.ts";
-import type { Task } from "../train/task.ts";
-import { textTask } from "../train/text_task.ts";
+import { importParts, keptParts, type RunParts, taskOf } from "../train/run_parts.ts";
 import { TRAIN_SYNTAX } from "../train/train_flags.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
 
@@ -35,9 +34,11 @@ async function trainAsAsked(
   { begin, signal, system }: CommandContext,
 ): Promise<number> {
   const request = await readTrainFlags(args), { flags, start } = request;
-  const task = await (flags.model === "mlp" ? digitsTask(request) : textTask(request));
-  using report = flags.json ? jsonReport(flags.memory) : consoleReport(flags.steps, flags.memory);
-  for await (const event of train({ ...optionsOf(request, task), signal, system })) {
+  const parts = await importParts(request), task = await taskOf(request, parts);
+  using report = flags.json
+    ? jsonReport(flags.memory, keptParts(parts))
+    : consoleReport(flags.steps, flags.memory);
+  for await (const event of train({ ...optionsOf(request, task, parts), signal, system })) {
     if (event.type === "plan") {
       begin("the step under way");
       if (start) printError(start);
@@ -46,20 +47,28 @@ async function trainAsAsked(
     if (event.type !== "end") continue;
     if (event.isInterrupted) return 130;
     begin(); // nothing is left to finish: Ctrl-C ends at once
-    if (!flags.json) await task.show(event.weights, event.choice);
+    if (flags.json) continue;
+    const shown = await task.show(event.weights, event.choice);
+    if (shown !== undefined) print(`\n${shown}`);
   }
   return 0;
 }
 
-function optionsOf(request: TrainRequest, task: Task): TrainOptions {
-  const { flags, out } = request;
-  const every = flags["eval-every"] ?? (flags.json || flags.tokens ? undefined : 50);
-  const config = checkpointConfig(request, task.config);
+function optionsOf(request: TrainRequest, task: Task, parts: RunParts): TrainOptions {
+  const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
+  const out = request.out ?? (flags.json ? undefined : `runs/${parts.model.value.name}`);
+  const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
+  if (every && !heldOut) {
+    throw new TypeError(
+      `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, as it holds nothing out, received ${every}`,
+    );
+  }
+  const config = checkpointConfig(request, task.config, keptParts(parts));
   return {
-    ...runOptions(request, TRAIN_MODULE),
+    ...runOptions(request, parts.optimizer.value, TRAIN_MODULE),
     model: task.model,
     data: task.data,
-    evaluation: every ? { every, batches: task.heldOut(), atStart: !flags.json } : undefined,
+    evaluation: every && heldOut ? { every, batches: heldOut(), atStart: !flags.json } : undefined,
     checkpoint: out === undefined ? undefined : {
       directory: out,
       every: flags["checkpoint-every"],

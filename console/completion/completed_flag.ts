@@ -23,7 +23,7 @@ export function completedFlags(syntax: CommandSyntax): CompletedFlag[] {
     const { kind, help, choices, aliases = [] } = flag;
     const follows = kind === "switch"
       ? "nothing"
-      : kind === "choice"
+      : kind === "choice" || kind === "part"
       ? choices!
       : kind === "path"
       ? "file"

@@ -73,7 +73,7 @@ export function readConfigFile(path: string, flags: Flags): ConfigFile {
       }`,
     );
   }
-  readKeptFlags(named, flags, where);
+  readKeptFlags(named, flags, where, !isCheckpoint);
   const args = Object.entries(named).map(([name, value]) =>
     typeof value === "boolean" ? `--${value ? "" : "no-"}${name}` : `--${name}=${value}`
   );

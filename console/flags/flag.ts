@@ -6,15 +6,18 @@
 
 /** One flag. */
 export interface Flag {
-  /** What its values are; a path is taken from nobody but the user who types it. */
-  readonly kind: "integer" | "number" | "text" | "path" | "choice" | "switch" | "own";
+  /**
+   * What its values are. A path is taken from nobody but the user who types it, and so is a part
+   * that is none of `choices`: it names a module to be run.
+   */
+  readonly kind: "integer" | "number" | "text" | "path" | "choice" | "part" | "switch" | "own";
   /** What stands for the value in the help: `N`, `FILE`. */
   readonly value?: string;
   /** What it does, in a few words. */
   readonly help: string;
   /** Other names: a letter (`h`), or what other programs call exactly the same thing. */
   readonly aliases?: readonly FlagAlias[];
-  /** Values of a choice; with `read` the usual ones. */
+  /** Values of a choice; with `read` the usual ones; parts that come with Troupe. */
   readonly choices?: readonly string[];
   /** Reads a value of its own kind, or of a choice that takes others too; undefined for what is none. */
   readonly read?: (text: string) => unknown;

@@ -13,6 +13,8 @@ import { convertValue } from "./values.ts";
  *
  * @param kept by name, without the dashes; what is none of `flags` is left out.
  * @param where the file, for messages.
+ * @param mayImport whether parts may be others than those that come with Troupe: where the user has
+ * written the file.
  * @throws {TypeError} when `kept` is no record, or a value is none that could have been typed.
  * @throws {RangeError} when a value is not what its flag allows.
  *
@@ -32,6 +34,7 @@ export function readKeptFlags<const T extends Flags>(
   kept: unknown,
   flags: T,
   where: string,
+  mayImport = false,
 ): GivenFlags<T> {
   if (typeof kept !== "object" || kept === null || Array.isArray(kept)) {
     throw new TypeError(
@@ -52,7 +55,10 @@ export function readKeptFlags<const T extends Flags>(
       );
     }
     if (value === false) continue;
-    values[name] = value === true ? true : convertValue(`${name} of ${where}`, flag, String(value));
+    const known = flag.kind === "part" && !mayImport ? { ...flag, kind: "choice" as const } : flag;
+    values[name] = value === true
+      ? true
+      : convertValue(`${name} of ${where}`, known, String(value));
   }
   return values as GivenFlags<T>;
 }

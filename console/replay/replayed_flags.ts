@@ -17,6 +17,9 @@ export const NAMED_FLAGS = {
   tokens: TRAIN_FLAGS.tokens,
   weights: TRAIN_FLAGS.weights,
   "schedule-file": TRAIN_FLAGS["schedule-file"],
+  model: TRAIN_FLAGS.model,
+  data: TRAIN_FLAGS.data,
+  optimizer: TRAIN_FLAGS.optimizer,
   resume: TRAIN_FLAGS.resume,
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],
@@ -37,7 +40,7 @@ const OWN: readonly string[] = [
   "version",
 ];
 
-/** All that a journal decides: no path is among it. */
+/** All that a journal decides: no path is among it, and no module. */
 const INHERITED = new Set(
   Object.entries(TRAIN_FLAGS as Flags)
     .filter(([name, { kind }]) => kind !== "path" && !OWN.includes(name))
@@ -68,12 +71,14 @@ export function replayedArguments(
   } catch (error) {
     throw new TypeError(`Cannot replay with the flags of the journal: ${(error as Error).message}`);
   }
-  const args = Object.entries(raw).filter(([name]) => INHERITED.has(name))
+  const args = Object.entries(raw)
+    .filter(([name, value]) => INHERITED.has(name) && !isModule(name, value))
     .map(([name, value]) => value === true ? `--${name}` : `--${name}=${value}`);
   args.push(...takenBack.filter((name) => INHERITED.has(name)).map((name) => `--no-${name}`));
   for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
     if (name === "memory-limit") continue;
-    const then = raw[name], now = named[name];
+    const isOwn = TRAIN_FLAGS[name].kind === "path" || isModule(name, raw[name]);
+    const then = isOwn ? raw[name] : undefined, now = named[name];
     if (then === undefined && now === undefined) continue;
     if (now === undefined) throw unnamed(name, String(then), journal);
     if (then === undefined) {
@@ -86,6 +91,12 @@ export function replayedArguments(
     args.push(`--${name}=${now}`);
   }
   return [...args, `--memory-limit=${workerLimit(recorded, named["memory-limit"])}`];
+}
+
+/** Whether a value names a module of somebody's, and nothing that comes with Troupe. */
+function isModule(name: string, value: string | true | undefined): boolean {
+  const { kind, choices = [] } = (TRAIN_FLAGS as Flags)[name]!;
+  return kind === "part" && typeof value === "string" && !choices.includes(value);
 }
 
 /** The error of a file that a journal says was read, and nobody named. */

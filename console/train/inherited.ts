@@ -54,6 +54,7 @@ export function checkResumable(
 ): void {
   const kept: Values = { ...config, ...inherited };
   for (const name of Object.keys(MODEL_FLAGS)) {
+    if (Object.hasOwn(config.parts ?? {}, name)) continue; // a module, known by its hash
     if (given[name] === undefined || given[name] === kept[name]) continue;
     throw new RangeError(
       `Cannot resume from ${path}: --${name} must be ${

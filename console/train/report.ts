@@ -11,6 +11,7 @@ import type { StageMemory } from "../../kernels/mod.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { print, printError } from "../print.ts";
+import type { KeptParts } from "./run_parts.ts";
 import { memoryLines, memoryTable } from "./memory_table.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
@@ -20,8 +21,9 @@ export type Report = ((event: TrainEvent) => void) & Disposable;
  * One JSON object a line on standard output, and nothing else there.
  *
  * @param withMemory whether a line at the end says what each worker held.
+ * @param parts the modules of the user's, which the last line tells.
  */
-export function jsonReport(withMemory = false): Report {
+export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
   let plan: Plan | undefined;
   return disposable((event) => {
     switch (event.type) {
@@ -49,7 +51,12 @@ export function jsonReport(withMemory = false): Report {
           ...line
         } = event;
         if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
-        printJson({ done: true, ...line, ...isInterrupted && { interrupted: true } });
+        printJson({
+          done: true,
+          ...line,
+          ...Object.keys(parts).length > 0 && { parts },
+          ...isInterrupted && { interrupted: true },
+        });
         return sayHowToResume(event);
       }
     }

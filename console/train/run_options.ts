@@ -5,17 +5,18 @@
  */
 
 import type { TrainOptions } from "../../actors/run/options/train_options.ts";
-import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import type { OptimizerPart } from "../../actors/parts/mod.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
 import type { TrainRequest } from "./train_request.ts";
 
 /**
- * The part of a run's options that the flags decide alone: all but the model and its data.
+ * The part of a run's options that the flags decide: all but the model and its data.
  *
  * @param program URL of the module that trains, which a journal wants to know.
  */
 export function runOptions(
   { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
+  optimizer: OptimizerPart,
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
@@ -57,12 +58,12 @@ export function runOptions(
     recomputeInterval: flags["recompute-interval"],
     offload: flags.offload,
     memoryLimitBytes: flags["memory-limit"],
-    optimizer: {
-      ...ADAMW_DEFAULTS,
+    optimizer: optimizer.options({
       beta1: flags.beta1,
       beta2: flags.beta2,
+      momentum: flags.momentum,
       weightDecay: flags["weight-decay"],
-    },
+    }),
     learningRate: { rate: flags.lr, schedule: flags["lr-schedule"], warmup: flags.warmup },
     seed: flags.seed,
     weights: flags.weights,

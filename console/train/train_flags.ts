@@ -4,6 +4,7 @@
  * @module
  */
 
+import { builtInNames } from "../../actors/registry/mod.ts";
 import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { FlagValues, GivenFlags } from "../flags/flag.ts";
@@ -18,9 +19,18 @@ import {
 import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
+/** What stands for a part in the help. */
+const PART = "NAME|MODULE";
+
 /** The model and its sizes: these cannot change when a run goes on. */
 export const MODEL_FLAGS = {
-  model: { kind: "choice", choices: ["gpt", "mlp"], default: "gpt", help: "what to train" },
+  model: {
+    kind: "part",
+    choices: builtInNames("model"),
+    value: PART,
+    default: "gpt",
+    help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+  },
   layers: {
     kind: "integer",
     aliases: ["n_layer", "num_hidden_layers"],
@@ -75,13 +85,17 @@ const DATA_FILE_FLAGS = {
   tokens: { kind: "path", value: "FILE", help: "token ids as little-endian uint16, read in order" },
 } as const;
 
+/** Data that comes with Troupe and has a name. */
+const DATA_NAMES = builtInNames("data").filter((name) => !Object.hasOwn(DATA_FILE_FLAGS, name));
+
 /** Data, optimizer, and all else that the numbers of a step depend on. */
 export const LEARNING_FLAGS = {
   data: {
-    kind: "text",
-    value: "TEXT|mnist",
-    otherwise: "sotu; mnist for the mlp",
-    help: "sotu or moby-dick; mnist for the mlp",
+    kind: "part",
+    choices: DATA_NAMES,
+    value: PART,
+    otherwise: "what the model says: sotu; mnist for the mlp",
+    help: `${DATA_NAMES.join(", ")}, or one of your own`,
   },
   "micro-batch": {
     kind: "integer",
@@ -115,7 +129,15 @@ export const LEARNING_FLAGS = {
     help: "the learning rate after the warm-up",
   },
   warmup: { kind: "integer", minimum: 0, default: 0, help: "steps of linear warm-up" },
-  "weight-decay": { kind: "number", default: 0.01, help: "AdamW's weight decay" },
+  optimizer: {
+    kind: "part",
+    choices: builtInNames("optimizer"),
+    value: PART,
+    default: "adamw",
+    help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
+  },
+  "weight-decay": { kind: "number", default: 0.01, help: "weight decay" },
+  momentum: { kind: "number", below: 1, default: 0.9, help: "SGD's momentum" },
   beta1: {
     kind: "number",
     aliases: ["adam_beta1"],
@@ -358,6 +380,8 @@ export const TRAIN_SYNTAX: CommandSyntax = {
   notes: [
     "In brackets: the default, the bounds, and the names that nanoGPT and Hugging Face have for it.",
     "Names may be written with _ for -, and --no-FLAG takes a switch back.",
+    "NAME is of troupe.json, or comes with Troupe; MODULE begins with jsr:, npm:, https:, file:, ./ or ../",
+    "and runs with all permissions of this program. A resumed run wants it named again.",
     "",
     "Exit codes: 0 done; 1 a run that failed; 2 bad input; 75 a worker thread hangs; 130 a signal.",
   ],

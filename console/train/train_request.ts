@@ -14,7 +14,14 @@ import { withDefaults } from "../flags/flag.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { readScheduleFile } from "../schedule/schedule_file.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
-import { checkSameFiles, type DataFiles, readDataFiles, textOf } from "./data_files.ts";
+import {
+  checkSameFiles,
+  type DataFiles,
+  type Doing,
+  readDataFiles,
+  type Remembering,
+  textOf,
+} from "./data_files.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
 import { TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
 import { withConfig } from "./with_config.ts";
@@ -23,6 +30,10 @@ import { withConfig } from "./with_config.ts";
 export interface TrainRequest {
   /** The flags as they were given, those of `--config` first. */
   readonly args: readonly string[];
+  /** The flags as they were typed. */
+  readonly typed: readonly string[];
+  /** Names of the flags that the user gave, and no checkpoint. */
+  readonly given: readonly string[];
   /** All flags, with inherited and default values. */
   readonly flags: TrainFlags;
   /** The files of one's own that it reads. */
@@ -33,9 +44,11 @@ export interface TrainRequest {
   readonly microBatches: number;
   /** The checkpoint from which the run goes on. */
   readonly checkpoint: Checkpoint | undefined;
+  /** What remembers a run that is gone on with or made again. */
+  readonly before: Remembering & { readonly doing: Doing } | undefined;
   /** Where a run with `--resume` starts, and what is passed over or taken unseen, in words. */
   readonly start: string | undefined;
-  /** Where checkpoints go. */
+  /** Where checkpoints go, if that was said. */
   readonly out: string | undefined;
 }
 
@@ -64,13 +77,13 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
   const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
-  if (config?.checkpoint && !checkpoint) {
-    const before = { path: config.path, config: config.checkpoint };
-    checkSameFiles(before, "repeat the run of", given, files, typed, tell);
-  }
+  const before = checkpoint
+    ? { ...checkpoint, doing: "resume from" } as const
+    : config?.checkpoint &&
+      { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
+  if (checkpoint) checkResumable(checkpoint, inherited, given, flags.steps);
+  if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
   if (checkpoint) {
-    checkResumable(checkpoint, inherited, given, flags.steps);
-    checkSameFiles(checkpoint, "resume from", given, files, typed, tell);
     const more = describeNotInherited(checkpoint);
     if (more) tell(more);
   } else if (flags.weights !== undefined) checkFile("weights", flags.weights);
@@ -81,18 +94,20 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
-  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume)) ??
-    (flags.json ? undefined : `runs/${flags.model}`);
+  const out = flags.out ?? (resume === undefined ? undefined : runFolder(resume));
   const depends = schedule.updates !== "flush" && flags["checkpoint-every"] !== undefined;
-  if (config?.checkpoint && out === undefined && depends) {
+  if (config?.checkpoint && out === undefined && flags.json && depends) {
     throw new TypeError(
       `Cannot repeat the run of ${config.path}: --out must say where its checkpoints go, on which the bits of ${schedule.name} depend, received none`,
     );
   }
   return {
     args,
+    typed,
+    given: Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : given),
     flags,
     files,
+    before,
     schedule,
     microBatches: schedule.microBatches,
     checkpoint,

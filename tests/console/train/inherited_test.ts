@@ -96,7 +96,17 @@ const VALUES: readonly [string, unknown, RegExp][] = [
   ["tie", "yes", /--tie of .*: it must be true or false, received "yes"$/],
   ["clip", "a\u001b[2J\nb", /--clip of .*: it must be .*, received "a\\u001b\[2J\\nb"$/],
   ["precision", "fp8", /--precision of .*: it must be one of fp32, fp16, received "fp8"$/],
-  ["data", "../../etc", /its name must be one of sotu, moby-dick|must name the file/],
+  [
+    "data",
+    "../../etc",
+    /--data of .*: it must be one of mnist, moby-dick, sotu, received "..\/..\/etc"$/,
+  ],
+  [
+    "model",
+    "https://localhost/mod.ts",
+    /--model of .*: it must be one of gpt, mlp, received "http/,
+  ],
+  ["optimizer", "./mine.ts", /--optimizer of .*: it must be one of adamw, sgd, received ".\/mine/],
   ["heads", 4, /its heads must be that of its flags, 4, received "2"$/],
 ];
 

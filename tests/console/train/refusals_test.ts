@@ -34,7 +34,7 @@ const FLAGS: readonly [string, RegExp][] = [
     "--device gpu",
     /--device: it must be one of auto, native, webgpu, webgpu:N, wasm, reference, received "gpu"/,
   ],
-  ["--model bert", /--model: it must be one of gpt, mlp, received "bert"/],
+  ["--model bert", /"bert" as model: it must be a specifier or one of gpt, mlp$/],
   ["--schedule pipedreams", /--schedule: it must be one of gpipe, 1f1b, .*received "pipedreams"/],
   ["--schedule-file none.csv", /--schedule-file: it must name a file .* \(no such file\)/],
   ["--policy fast", /--policy: it must be one of list, elastic, received "fast"/],
@@ -80,7 +80,12 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--schedule chimera --workers 3", /the schedule chimera: workers must be even, received 3/],
   ["--schedule hanayo --micro-batches 3", /microBatches must be a multiple of the 2 workers/],
   ["--text a.txt", /the data must come from one file, received --text and --tokens/],
-  ["--model mlp", /--data must be mnist, received ".*tokens.bin"/],
+  [
+    "--model mlp",
+    /^Cannot train mlp on tokens: the data must say its inputs and classes, received vocab$/,
+  ],
+  ["--optimizer adam", /"adam" as optimizer: .* one of adamw, sgd; did you mean adamw\?$/],
+  ["--model ./none.ts", /^Cannot .*none\.ts.*/],
 ];
 
 Deno.test("bad flags are each refused in one sentence", () =>
@@ -117,7 +122,7 @@ Deno.test("files that cannot be read or written are refused by the name of their
     }
     assert.match(
       await refusal([...TINY, "--data", "shakespeare"]),
-      /must be one of sotu, moby-dick, received "shakespeare"/,
+      /"shakespeare" as data: it must be a specifier or one of mnist, moby-dick, sotu, /,
     );
     const empty = join(folder, "empty.txt");
     await Deno.writeTextFile(empty, "");

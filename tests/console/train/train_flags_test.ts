@@ -4,12 +4,16 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { rememberedFlags } from "../../../console/train/checkpoint_config.ts";
 import { runOptions } from "../../../console/train/run_options.ts";
+import { importParts } from "../../../console/train/run_parts.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
 
 /** The options of a run with these flags. */
-const optionsOf = async (flags: string) =>
-  runOptions(await readTrainFlags(flags.split(" ").filter((flag) => flag !== "")));
+const optionsOf = async (flags: string) => {
+  const request = await readTrainFlags(flags.split(" ").filter((flag) => flag !== ""));
+  const { optimizer } = await importParts(request);
+  return runOptions(request, optimizer.value);
+};
 
 Deno.test("each flag of data parallelism, memory and precision becomes an option", async () => {
   const flags = "--replicas 3 --sync eager-opt --reduce fast --bucket-size 4096 --coarsening 2 " +
@@ -83,7 +87,7 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +
     "--recompute-interval 2 --emulate-link 1,1 --schedule chimera --workers 4 --pipelines 2";
-  const remembered = rememberedFlags((await readTrainFlags(given.split(" "))).flags);
+  const remembered = rememberedFlags((await readTrainFlags(given.split(" "))).flags, {});
   const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
   const kept = Object.fromEntries(names.map((name) => [name, remembered[name]]));
   assert.deepEqual(JSON.parse(JSON.stringify(kept)), {

@@ -1,0 +1,23 @@
+/**
+ * `--data mnist`: ten thousand handwritten digits.
+ *
+ * @module
+ */
+
+import { DIGIT_PIXELS, digitBatches, loadDigits, shuffledOrder } from "../../../kernels/mod.ts";
+import { defineData } from "../data_part.ts";
+
+/** The part. */
+export const data = defineData({
+  name: "mnist",
+  version: "1",
+  async open({ microBatch, microBatches, replicas, seed, announce }) {
+    const { train, heldOut } = await loadDigits(announce);
+    const order = shuffledOrder(train.labels.length, seed);
+    return {
+      sizes: { inputs: DIGIT_PIXELS, classes: 10 },
+      batches: digitBatches(train, { microBatch, microBatches, replicas, order }),
+      heldOut: (samples) => [...digitBatches(heldOut, { microBatch: samples, microBatches: 1 })],
+    };
+  },
+});

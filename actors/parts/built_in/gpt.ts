@@ -1,0 +1,37 @@
+/**
+ * `--model gpt`: a GPT-2 that learns to go on with its tokens.
+ *
+ * @module
+ */
+
+import { generateText, gpt2, type Gpt2Config, openDevice } from "../../../kernels/mod.ts";
+import { defineModel, type Trained } from "../model_part.ts";
+
+/** The part. */
+export const model = defineModel({
+  name: "gpt",
+  version: "1",
+  sizes: ["vocab"],
+  data: "sotu",
+  build({ layers, hidden, heads, seq, vocab, tie, microBatch, data }) {
+    const config: Gpt2Config = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
+    return {
+      ...gpt2(config, microBatch),
+      config: { architecture: "gpt2", ...config },
+      show: (trained) => sample(config, trained),
+    };
+  },
+});
+
+/** What it writes; nothing where its tokens are not those of a text. */
+async function sample(
+  config: Gpt2Config,
+  { weights, device: choice, data: { tokenizer }, seed }: Trained,
+): Promise<string | undefined> {
+  if (!tokenizer || config.vocab < tokenizer.vocabularySize) return undefined;
+  const device = await openDevice(choice.name, choice);
+  const options = { config, weights, prompt: "The ", tokens: 200, seed };
+  const text = await generateText(device, tokenizer, options);
+  device.close();
+  return `A sample:\n${text}`;
+}

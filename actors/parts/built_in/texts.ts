@@ -1,0 +1,96 @@
+/**
+ * `--data sotu` and `moby-dick`, `--text FILE` and `--tokens FILE`: rows of tokens, each of which
+ * predicts the next.
+ *
+ * @module
+ */
+
+import {
+  bytesTokenizer,
+  checkTokens,
+  decodeText,
+  decodeTokens,
+  gpt2Tokenizer,
+  heldOutBatches,
+  loadText,
+  rowCount,
+  type RowOrder,
+  shuffledOrder,
+  splitTokens,
+  type TextName,
+  tokenBatches,
+  type Tokenizer,
+  type Tokens,
+} from "../../../kernels/mod.ts";
+import { type DataOptions, type DataPart, defineData, type OpenedData } from "../data_part.ts";
+
+/** The State of the Union addresses. */
+export const sotu: DataPart = textPart("sotu", ({ announce }) => loadText("sotu", announce));
+
+/** Moby Dick. */
+export const mobyDick: DataPart = textPart(
+  "moby-dick",
+  ({ announce }) => loadText("moby-dick" satisfies TextName, announce),
+);
+
+/** A text of one's own, in UTF-8. */
+export const text: DataPart = textPart("text", (options) => {
+  const { content, path } = fileOf(options, "text");
+  return decodeText(content, path);
+});
+
+/** Token ids of one's own, read in order; what the run does not reach is held out. */
+export const tokens: DataPart = defineData({
+  name: "tokens",
+  version: "1",
+  async open(options) {
+    const { content, path } = fileOf(options, "tokens");
+    const { steps, replicas, microBatches, microBatch, seq } = options;
+    const all = decodeTokens(content, path),
+      used = steps * replicas * microBatches * microBatch * seq;
+    const cut = { tokens: all, heldOut: all.subarray(used) };
+    return openTokens(await tokenizerOf(options), cut, { steps, lastIsSmaller: true }, options);
+  },
+});
+
+/** Text that is read row by row, in another order in each epoch. */
+function textPart(
+  name: string,
+  load: (options: DataOptions) => string | Promise<string>,
+): DataPart {
+  return defineData({
+    name,
+    version: "1",
+    async open(options) {
+      const tokenizer = await tokenizerOf(options), { seq, seed } = options;
+      const encoded = tokenizer.encode(await load(options));
+      checkTokens(encoded, options.vocab ?? tokenizer.vocabularySize);
+      const { train: tokens, heldOut } = splitTokens(encoded, seq);
+      const order = shuffledOrder(rowCount(tokens.length, seq), seed);
+      return openTokens(tokenizer, { tokens, heldOut }, { order }, options);
+    },
+  });
+}
+
+function openTokens(
+  tokenizer: Tokenizer,
+  { tokens, heldOut }: { readonly tokens: Tokens; readonly heldOut: Tokens },
+  reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
+  { seq, vocab = tokenizer.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
+): OpenedData {
+  const cut = { seq, vocabularySize: vocab, microBatches, replicas };
+  return {
+    sizes: { vocab },
+    tokenizer,
+    batches: tokenBatches({ ...cut, microBatch, tokens, ...reading }),
+    heldOut: (samples) => heldOutBatches({ ...cut, microBatch: samples, tokens: heldOut }),
+  };
+}
+
+const tokenizerOf = ({ tokenizer, announce }: DataOptions): Tokenizer | Promise<Tokenizer> =>
+  tokenizer === "gpt2" ? gpt2Tokenizer(announce) : bytesTokenizer();
+
+function fileOf({ file }: DataOptions, flag: string): NonNullable<DataOptions["file"]> {
+  if (file) return file;
+  throw new TypeError(`Cannot read a file of ${flag}: --${flag} must name it, received none`);
+}

@@ -1,0 +1,11 @@
+/**
+ * What training is made of, by name: models, data and optimizers, of Troupe and of others.
+ *
+ * @module
+ */
+
+export * from "./data_part.ts";
+export * from "./import_part.ts";
+export * from "./model_part.ts";
+export * from "./open_task.ts";
+export * from "./optimizer_part.ts";

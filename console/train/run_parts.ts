@@ -1,0 +1,155 @@
+/**
+ * The parts of a run, by name or by the module that the user named; and what its checkpoints
+ * remember of the latter: enough to know them again, and nothing that would import them.
+ *
+ * @module
+ */
+
+import { commandLine } from "../../actors/run/command_line.ts";
+import {
+  findPart,
+  type FoundPart,
+  type ImportedPart,
+  importPart,
+  openTask,
+  type Task,
+} from "../../actors/parts/mod.ts";
+import { quoted } from "../escape.ts";
+import { printError } from "../print.ts";
+import { shellWord } from "./data_files.ts";
+import { INHERITED_FLAGS } from "./train_flags.ts";
+import type { TrainRequest } from "./train_request.ts";
+
+/** The kinds of parts that a run has; each is named by the flag of its name. */
+const RUN_PARTS = ["model", "data", "optimizer"] as const;
+
+type RunPartKind = (typeof RUN_PARTS)[number];
+
+/** The parts of a run. */
+export type RunParts = { readonly [Kind in RunPartKind]: ImportedPart<Kind> };
+
+/** What a checkpoint remembers of a module of the user's. It is shown and compared, never imported. */
+export interface KeptPart {
+  /** How it was named. */
+  readonly name: string;
+  /** Where it was. */
+  readonly from: string;
+  /** The hash of its modules. */
+  readonly integrity: string;
+}
+
+/** Modules of the user's by what they are for. */
+export type KeptParts = { readonly [Kind in RunPartKind]?: KeptPart };
+
+/** The modules of the user's among the parts of a run. */
+export function keptParts(parts: RunParts): KeptParts {
+  return Object.fromEntries(
+    RUN_PARTS.map((kind) => parts[kind]).filter(({ isBuiltIn }) => !isBuiltIn)
+      .map(({ kind, name, from, integrity }) => [kind, { name, from, integrity }]),
+  );
+}
+
+/**
+ * Finds the parts of a run and imports them. Modules of the user's are told with their hashes before
+ * they run.
+ *
+ * @throws {TypeError} {@linkcode RangeError} (as a rejection) in one sentence for the user.
+ */
+export async function importParts(request: TrainRequest): Promise<RunParts> {
+  const { flags } = request;
+  const model = await take(request, "model", flags.model);
+  const data = await take(request, "data", nameOfData(request, model));
+  const optimizer = await take(request, "optimizer", flags.optimizer);
+  return { model, data, optimizer };
+}
+
+/** What the model of a run and its data make, by the flags. */
+export function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
+  const { flags, files, microBatches } = request;
+  const { layers, hidden, heads, seq, vocab, tie = false, tokenizer, replicas, steps, seed } =
+    flags;
+  return openTask(model.value, data.value, {
+    ...{ layers, hidden, heads, seq, vocab, tie, tokenizer, replicas, steps, seed, microBatches },
+    microBatch: flags["micro-batch"],
+    file: files.tokens ?? files.text,
+    announce: printError,
+  });
+}
+
+function nameOfData({ flags, files, given }: TrainRequest, model: ImportedPart<"model">): string {
+  const file = files.tokens ? "tokens" : files.text ? "text" : undefined;
+  const isOwn = flags.data !== undefined && !INHERITED_FLAGS.data.choices.includes(flags.data);
+  if (file && given.includes("data") && isOwn) {
+    throw new TypeError(
+      `Cannot train: the data must come from one place, received --data and --${file}`,
+    );
+  }
+  const name = file ?? flags.data ?? model.value.data;
+  if (name !== undefined) return name;
+  throw new TypeError(
+    `Cannot train ${model.value.name}: --data must name what it learns from, received none`,
+  );
+}
+
+async function take<K extends RunPartKind>(
+  request: TrainRequest,
+  kind: K,
+  name: string,
+): Promise<ImportedPart<K>> {
+  const found = await findPart(kind, name);
+  checkSamePart(request, found);
+  if (!found.isBuiltIn) printError(`${kind} ${name}: ${found.from} with hash ${found.integrity}`);
+  return await importPart(found);
+}
+
+/** Makes sure that a run which remembers its parts gets the same, and no module that nobody named. */
+function checkSamePart({ before, given, typed }: TrainRequest, found: FoundPart): void {
+  if (!before) return;
+  const kind = found.kind as RunPartKind, { path, config, doing } = before;
+  const kept = readKept(before, kind), isGiven = given.includes(kind);
+  const cannot = `Cannot ${doing} ${path}: --${kind} must name`;
+  const received = `received ${quoted(found.name)}, ${found.from} with hash ${found.integrity}`;
+  if (!kept) {
+    const isFixed = kind === "model" && doing === "resume from";
+    if (found.isBuiltIn || (isGiven && !isFixed)) return;
+    const { [kind]: own } = (config.flags ?? {}) as Record<string, unknown>;
+    throw new RangeError(
+      `${cannot} what its run used, the ${own ?? found.name} that comes with Troupe, ${received}`,
+    );
+  }
+  if (!isGiven) {
+    const command = [...typed, `--${kind}`, kept.name].map(shellWord).join(" ");
+    throw new TypeError(
+      `${cannot} the module that its run used, as no file imports one, received none; if you trust it, type: ${
+        commandLine("train", command)
+      }`,
+    );
+  }
+  if (found.integrity === kept.integrity) return;
+  throw new RangeError(
+    `${cannot} the module that its run used, ${kept.from} with hash ${kept.integrity}, ${
+      found.isBuiltIn ? `received ${quoted(found.name)}, which comes with Troupe` : received
+    }`,
+  );
+}
+
+/** Characters of what a checkpoint says of a module. */
+const TEXT_MAX = 2000;
+
+function readKept(
+  { path, config, doing }: NonNullable<TrainRequest["before"]>,
+  kind: RunPartKind,
+): KeptPart | undefined {
+  const { [kind]: kept } = (config.parts ?? {}) as Record<string, unknown>;
+  if (kept === undefined) return undefined;
+  const { name, from, integrity } = (kept ?? {}) as Record<string, unknown>;
+  const texts = [name, from, integrity];
+  if (texts.every((text) => typeof text === "string" && text.length <= TEXT_MAX)) {
+    return kept as KeptPart;
+  }
+  throw new TypeError(
+    `Cannot ${doing} ${path}: its ${kind} must have a name, a module and a hash, received ${
+      quoted(kept)
+    }`,
+  );
+}

@@ -1,0 +1,58 @@
+/**
+ * Which fields of a micro-batch a model reads, and whether a micro-batch has them.
+ *
+ * @module
+ */
+
+import { elementCount } from "../graph/shapes.ts";
+import type { Value } from "../graph/value.ts";
+import type { Batch } from "./batch.ts";
+import { LayerGraph, type Model, type TensorSpec } from "./layer.ts";
+
+/**
+ * The fields that the layers of a model read, each once.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { mlp, modelFields } from "@troupe/troupe/kernels";
+ *
+ * const model = mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3);
+ * assert.deepEqual(modelFields(model), [
+ *   { name: "features", shape: [3, 4], dtype: "f32" },
+ *   { name: "labels", shape: [3], dtype: "i32" },
+ * ]);
+ * ```
+ */
+export function modelFields({ layers }: Pick<Model, "layers">): readonly TensorSpec[] {
+  const fields = new Map<string, TensorSpec>();
+  let output: Value | undefined;
+  for (const layer of layers) {
+    const g = new LayerGraph();
+    output = layer.build(g, output && g.input("x", output.shape, output.dtype));
+    for (const { spec } of g.fields) fields.set(spec.name, spec);
+  }
+  return [...fields.values()];
+}
+
+/** The arrays that hold the elements of each type. */
+const ARRAYS = {
+  f32: Float32Array,
+  f16: Float16Array,
+  i32: Int32Array,
+  i64: BigInt64Array,
+  bool: Uint8Array,
+} as const;
+
+/**
+ * What a micro-batch lacks of a field, in words: what it must have, and what it has.
+ *
+ * @returns undefined where nothing is lacking.
+ */
+export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): string | undefined {
+  const array = ARRAYS[dtype], elements = elementCount(shape), values = batch[name];
+  const must = `must have the field "${name}", ${array.name} of [${shape}] (${elements} elements)`;
+  if (!values) return `${must}, received ${Object.keys(batch).join(", ") || "no field"}`;
+  if (values instanceof array && values.length === elements) return undefined;
+  return `${must}, received ${values.constructor.name} of ${values.length}`;
+}

@@ -33,12 +33,22 @@ export interface ModuleGraph {
   readonly npm: readonly NpmPackage[];
 }
 
+/** How the names in modules are read. */
+export interface Resolution {
+  /** Flags of Deno that say so, but for the lock. */
+  readonly flags: readonly string[];
+  /** Path of a lock file, which is written to. */
+  readonly lock: string;
+}
+
 /** How a graph is read. */
 export interface GraphOptions {
   /** Where a configuration, with its import map and lock file, is looked for. Default: here. */
   readonly folder?: string;
   /** How long fetching may take, in milliseconds. Default five minutes. */
   readonly timeLimitMs?: number;
+  /** What says how names are read, instead of what is found from the folder. */
+  readonly resolution?: Resolution;
 }
 
 const TIME_LIMIT_MS = 300_000;
@@ -86,20 +96,30 @@ interface Lock {
  */
 export async function readGraph(
   specifier: string,
-  { folder = Deno.cwd(), timeLimitMs = TIME_LIMIT_MS }: GraphOptions = {},
+  { folder = Deno.cwd(), timeLimitMs = TIME_LIMIT_MS, resolution }: GraphOptions = {},
 ): Promise<ModuleGraph> {
+  if (resolution) return await readResolved(specifier, resolution, folder, timeLimitMs);
   const temporary = await Deno.makeTempDir({ prefix: "troupe-graph-" });
   try {
     // Versions stay as the program's own lock file has chosen them; what npm's registry says of its
     // packages stands in lock files only.
     const lock = join(temporary, "deno.lock"), own = findUpward(folder, ["deno.lock"]);
     if (own !== undefined) await Deno.copyFile(own, lock);
-    const info = await readInfo(specifier, ["--lock", lock], folder, timeLimitMs);
-    const { npm = {} } = existsSync(lock) ? JSON.parse(await Deno.readTextFile(lock)) as Lock : {};
-    return graphOf(specifier, info, npm);
+    return await readResolved(specifier, { flags: [], lock }, folder, timeLimitMs);
   } finally {
     await Deno.remove(temporary, { recursive: true });
   }
+}
+
+async function readResolved(
+  specifier: string,
+  { flags, lock }: Resolution,
+  folder: string,
+  timeLimitMs: number,
+): Promise<ModuleGraph> {
+  const info = await readInfo(specifier, [...flags, "--lock", lock], folder, timeLimitMs);
+  const { npm = {} } = existsSync(lock) ? JSON.parse(await Deno.readTextFile(lock)) as Lock : {};
+  return graphOf(specifier, info, npm);
 }
 
 /** The nearest file with one of some names, from a folder upward; earlier names go first. */
@@ -112,12 +132,12 @@ export function findUpward(folder: string, names: readonly string[]): string | u
 
 async function readInfo(
   specifier: string,
-  lock: readonly string[],
+  flags: readonly string[],
   folder: string,
   timeLimitMs: number,
 ): Promise<Info> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["info", "--json", ...lock, ...importFlags(specifier), specifier],
+    args: ["info", "--json", ...flags, ...importFlags(specifier), specifier],
     cwd: folder,
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
     stdin: "null",
@@ -129,7 +149,7 @@ async function readInfo(
 }
 
 /** Whoever names a host lets modules of that host be fetched, and of those that Deno trusts. */
-function importFlags(specifier: string): string[] {
+export function importFlags(specifier: string): string[] {
   const { protocol, host, port } = new URL(specifier);
   if (protocol !== "https:" && protocol !== "http:") return [];
   const named = port === "" ? `${host}:${protocol === "https:" ? 443 : 80}` : host;

@@ -29,10 +29,11 @@ export const nameOf = (spec: AnySpec): string =>
 export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unpacked {
   if (!("from" in spec)) return { spec, init, options };
   const { from, export: name = "actor", protocol, integrity } = spec;
-  const packed: PackageInit = { from, export: name, protocol, integrity, init };
   const { permissions = {}, stepLimitMs = STEP_LIMIT_MS, memoryLimitMb = MEMORY_LIMIT_MB } =
     options;
-  const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };
-  if (permissions === "inherit") return unpacked;
-  return { ...unpacked, confinement: { from, permissions, stepLimitMs, memoryLimitMb } };
+  const packed: PackageInit = { from, export: name, protocol, integrity: undefined, init };
+  const unpacked = { spec: PACKAGED, options: { isolate: "process", ...options } };
+  if (permissions === "inherit") return { ...unpacked, init: { ...packed, integrity } };
+  const confinement = { from, integrity, permissions, stepLimitMs, memoryLimitMb };
+  return { ...unpacked, init: packed, confinement };
 }

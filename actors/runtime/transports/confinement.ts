@@ -28,6 +28,8 @@ export interface Permissions {
 export interface Confinement {
   /** Specifier of the module whose code it is. */
   readonly from: string;
+  /** The hash that its modules must have; undefined: any. */
+  readonly integrity?: string | undefined;
   /** What it may do. */
   readonly permissions: Permissions;
   /** How long one message may take it, in milliseconds, before it is ended. */

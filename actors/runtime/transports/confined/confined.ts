@@ -105,7 +105,7 @@ export class ConfinedIsolate implements RemoteIsolate {
   /** From its start to the end of all that is left of it. */
   async #live(path: string): Promise<void> {
     try {
-      const graph = await this.#workshop.graphOf(this.#limits.from);
+      const graph = await this.#workshop.graphOf(this.#limits);
       if (this.#why !== undefined) return;
       const { read, import: imports } = this.#grants;
       const grants: Grants = {

@@ -7,6 +7,8 @@
 
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { checkIntegrity } from "../../packages/hash_module.ts";
+import { type GraphModule, importFlags, readGraph } from "../../packages/module_graph.ts";
 import { type PackageFolder, packageFolder } from "./package_folder.ts";
 
 /** What a process must load. */
@@ -46,35 +48,42 @@ export const NO_CONFIG_ENV = {
  * Fetches the modules of a package.
  *
  * @param from specifier of its module.
+ * @param integrity the hash that they must have; undefined: any.
  * @param folder a private one, for the files that the process is started with.
- * @throws {Error} (as a rejection) when a module cannot be had.
- * @throws {RangeError} (as a rejection) when a file is outside of the folder of the package.
+ * @throws {TypeError} (as a rejection) when a module cannot be had.
+ * @throws {RangeError} (as a rejection) when a file is outside of the folder of the package, or the
+ * hash is another.
  */
-export async function fetchGraph(from: string, folder: string): Promise<PackageGraph> {
+export async function fetchGraph(
+  from: string,
+  integrity: string | undefined,
+  folder: string,
+): Promise<PackageGraph> {
   const name = crypto.randomUUID();
   const importMap = join(folder, `${name}.imports.json`), lock = join(folder, `${name}.lock`);
   const own = from.startsWith("file:") ? await packageFolder(fileURLToPath(from)) : undefined;
   await Deno.writeTextFile(importMap, JSON.stringify(await importMapOf(own)));
-  const flags = [...NO_CONFIG, `--import-map=${importMap}`];
-  await deno(["cache", ...flags, `--lock=${lock}`, "--frozen=false", ENTRY, from]);
-  const info = JSON.parse(await deno(["info", "--json", ...flags, `--lock=${lock}`, from]));
+  const flags = [...NO_CONFIG, `--import-map=${importMap}`], resolution = { flags, lock };
+  const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
+  await deno(["cache", ...flags, ...locked, ENTRY, from]);
+  const { modules } = integrity === undefined
+    ? await readGraph(from, { resolution })
+    : await checkIntegrity(from, integrity, { resolution });
   const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
-  const files: string[] = [], hosts = new Set<string>();
-  for (const { specifier, local } of (info as Info).modules) {
-    if (!URL.canParse(specifier)) continue;
-    const { protocol, host, port } = new URL(specifier);
-    if (protocol === "file:" && local) files.push(local);
-    if (protocol === "https:" || protocol === "http:") {
-      hosts.add(port ? host : `${host}:${protocol === "https:" ? 443 : 80}`);
-    }
-  }
+  const files = modules.flatMap((one) => one.specifier.startsWith("file:") ? one.local ?? [] : []);
   await checkFiles(from, own, files);
-  return { files, hosts: [...hosts], lock, importMap, cache: denoDir };
+  return { files, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
 }
 
-/** What `deno info --json` says of a module graph. */
-interface Info {
-  readonly modules: readonly { readonly specifier: string; readonly local?: string }[];
+/** Where remote modules come from, with the ports. */
+function hostsOf(modules: readonly GraphModule[]): string[] {
+  const hosts = new Set<string>();
+  for (const { specifier } of modules) {
+    const { protocol, hostname, port } = new URL(specifier);
+    if (protocol === "https:") hosts.add(`${hostname}:${port || 443}`);
+    if (protocol === "http:") hosts.add(`${hostname}:${port || 80}`);
+  }
+  return [...hosts];
 }
 
 /** What names mean: those of the runtime in its own modules, those of the package elsewhere. */

@@ -7,6 +7,7 @@
 
 import { join } from "node:path";
 import { closeRendezvousFolder, openRendezvousFolder } from "../process/rendezvous_folder.ts";
+import type { Confinement } from "../confinement.ts";
 import { fetchGraph, type PackageGraph } from "./package_graph.ts";
 
 /** The shared things of the confined processes of one system. */
@@ -28,13 +29,13 @@ export class Workshop {
   }
 
   /** What the package is made of, found out once. */
-  graphOf(from: string): Promise<PackageGraph> {
-    const known = this.#graphs.get(from);
+  graphOf({ from, integrity }: Confinement): Promise<PackageGraph> {
+    const key = `${integrity} ${from}`, known = this.#graphs.get(key);
     if (known) return known;
-    const graph = fetchGraph(from, this.#folder!);
-    this.#graphs.set(from, graph);
+    const graph = fetchGraph(from, integrity, this.#folder!);
+    this.#graphs.set(key, graph);
     // It may be there the next time.
-    graph.catch(() => this.#graphs.delete(from));
+    graph.catch(() => this.#graphs.delete(key));
     return graph;
   }
 

@@ -4,6 +4,8 @@ import { doneOf, type JobOutput, mpiTest, runJob } from "./launchers.ts";
 
 const CLI = fileURLToPath(new URL("../../../../cli.ts", import.meta.url));
 
+const SUMS = fileURLToPath(new URL("./sums_entry.ts", import.meta.url));
+
 const TRAIN = "train --layers 2 --hidden 16 --heads 2 --seq 8 --steps 3 --json".split(" ");
 
 /** Many chunks, sums that begin while others compute, and a decision that waits for them. */
@@ -46,3 +48,12 @@ mpiTest("MPI adds gradients as the copies do, but for the order of sums", async 
     assert.ok(apart < TOLERANCE, `${what}: losses or norms differ by ${apart}`);
   }
 });
+
+mpiTest(
+  "sums over ranks have the same bits in all members, and those half-begun are in nobody's way",
+  async (launcher) => {
+    const { code, stdout, stderr } = await runJob(launcher, [3, "run", "-A", "--no-check", SUMS]);
+    assert.equal(code, 0, stdout + stderr);
+    assert.equal(stdout, "all sums were right\n");
+  },
+);

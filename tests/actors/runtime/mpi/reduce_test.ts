@@ -6,6 +6,8 @@ const CLI = fileURLToPath(new URL("../../../../cli.ts", import.meta.url));
 
 const SUMS = fileURLToPath(new URL("./sums_entry.ts", import.meta.url));
 
+const GIVEN_UP = fileURLToPath(new URL("./given_up_entry.ts", import.meta.url));
+
 const TRAIN = "train --layers 2 --hidden 16 --heads 2 --seq 8 --steps 3 --json".split(" ");
 
 /** Many chunks, sums that begin while others compute, and a decision that waits for them. */
@@ -55,5 +57,15 @@ mpiTest(
     const { code, stdout, stderr } = await runJob(launcher, [3, "run", "-A", "--no-check", SUMS]);
     assert.equal(code, 0, stdout + stderr);
     assert.equal(stdout, "all sums were right\n");
+  },
+);
+
+mpiTest(
+  "a step that is given up and a worker that fails leave no trace in what MPI adds later",
+  async (launcher) => {
+    const command = ["run", "-A", "--no-check", GIVEN_UP] as const;
+    const { code, stdout, stderr } = await runJob(launcher, [4, ...command]);
+    assert.equal(code, 0, stdout + stderr);
+    assert.equal(stdout, "the same weights\n");
   },
 );

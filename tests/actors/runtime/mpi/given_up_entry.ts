@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { train, type TrainOptions } from "../../../../actors/mod.ts";
 import { follow, isFollower, lead } from "../../../../actors/run/mpi_run.ts";
+import { print } from "../../../../console/print.ts";
 import type { Batch } from "../../../../kernels/mod.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
 
@@ -64,6 +65,6 @@ else {
     assert.ok(!plain.told.some((one) => what.test(one)), `${plain.told}`);
   }
   assert.equal(hard.weightsHash, plain.weightsHash);
-  console.log("the same weights");
+  print("the same weights");
 }
 Deno.exit(0);

@@ -1,6 +1,7 @@
 /** Sums over three ranks: rank 0 asks for them and looks at them, the others serve. */
 
 import assert from "node:assert/strict";
+import { print } from "../../../../console/print.ts";
 import { type ActorRef, createSystem } from "../../../../actors/mod.ts";
 import { type Job, openJob } from "../../../../actors/runtime/transports/mpi/job.ts";
 import { mpiTransport } from "../../../../actors/runtime/transports/mpi/mpi_transport.ts";
@@ -70,6 +71,6 @@ if (job.rank === 0) {
   await addOnce(job);
   await addOnce(job);
   await job.root.close();
-  console.log("all sums were right");
+  print("all sums were right");
 } else await job.serve();
 Deno.exit(0);

@@ -29,9 +29,9 @@ async function sentBy(algorithm: ReduceAlgorithm): Promise<number[][]> {
     dtype: "f32",
   }, {
     sendPart: (stage, _, { chunk }) => void sent[stage]!.push(chunk),
-    sendTie: assert.fail,
-    wake: assert.fail,
-    reduced: assert.fail,
+    sendTie: () => assert.fail(),
+    wake: () => assert.fail(),
+    reduced: () => assert.fail(),
   });
   await sync.reduce([1]);
   assert.deepEqual(sent, [[], [0, 1].slice(0, CHUNKS_UNDER_WAY)]);

@@ -65,7 +65,8 @@ export {
   type SafetensorsInfo,
   type SafetensorsMetadata,
 } from "./files/safetensors/format.ts";
-export type { SafetensorsFile } from "./files/safetensors/header.ts";
+export { readFull, readHeader, type SafetensorsFile } from "./files/safetensors/header.ts";
+export { repeatedKey } from "./files/repeated_key.ts";
 export * from "./files/safetensors/read.ts";
 export * from "./files/safetensors/write.ts";
 export type { BackwardKind, StageLayer } from "./stage/slot.ts";
@@ -81,4 +82,4 @@ export {
   totalBytes,
 } from "./stage/stage_memory.ts";
 export { checkBucketSize, checkStageOptions, type StageOptions } from "./stage/stage_options.ts";
-export { type StageState, withAliases } from "./stage/stage_state.ts";
+export { type StageState, type StateOf, withAliases } from "./stage/stage_state.ts";

@@ -8,7 +8,7 @@ import { filesBelow, ROOT } from "./repository.ts";
 const GENERAL = ["kernels", "schedules", "actors/runtime"];
 
 /** The rooms of what trains, the lowest first: each may import those before it. */
-const TRAINING = ["actors/commit", "actors/pipeline", "actors/checkpoints", "actors/run"];
+const TRAINING = ["actors/checkpoints", "actors/commit", "actors/pipeline", "actors/run"];
 
 /** Which rooms a room may import; a room may always import itself. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
@@ -17,7 +17,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "actors/runtime": [],
   "actors/simulation": ["actors/runtime", "deno.json"],
   "actors/commit": ["schedules", "kernels"],
-  "actors/pipeline": [...GENERAL, "actors/commit"],
+  "actors/pipeline": [...GENERAL, "actors/checkpoints", "actors/commit"],
   "actors/checkpoints": ["kernels", "deno.json"],
   "actors/run": [...GENERAL, ...TRAINING, "actors/simulation", "deno.json"],
   "actors/rehearsal": [...GENERAL, ...TRAINING, "actors/simulation"],

@@ -7,6 +7,12 @@
 export { checkWritable, encodeConfig } from "./check_writable.ts";
 export type { Checkpoint, Shapes } from "./checkpoint_format.ts";
 export type { Disk, DiskFile } from "./disk.ts";
-export { readCheckpoint } from "./read_checkpoint.ts";
-export * from "./weights.ts";
+export { locateCheckpoint, readCheckpoint } from "./read_checkpoint.ts";
+export {
+  type DrawnTensor,
+  type PlacedTensor,
+  readTensor,
+  type TensorSource,
+} from "./tensors/tensor_source.ts";
+export * from "./tensors/weights.ts";
 export { writeCheckpoint } from "./write_checkpoint.ts";

@@ -4,19 +4,15 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { basename, join, resolve } from "node:path";
-import { checkInputFile } from "../../kernels/mod.ts";
 import { folderEntries, stepFolder, stepFolders } from "./checkpoint_folders.ts";
-import {
-  BYTES_MAX,
-  type Checkpoint,
-  type FILES,
-  FORMAT,
-  type Manifest,
-} from "./checkpoint_format.ts";
-import type { Disk, DiskFile } from "./disk.ts";
-import { readFloats } from "./weights.ts";
+import { type Checkpoint, FORMAT, type Manifest, SHARDED_FORMAT } from "./checkpoint_format.ts";
+import { BYTES_MAX, fileName, TENSOR_BYTES_MAX } from "./checkpoint_format.ts";
+import type { Disk } from "./disk.ts";
+import { readShards } from "./read_shards.ts";
+import { locateFloats, readFloats, type ReadTensors } from "./tensors/tensor_files.ts";
+import type { PlacedTensor } from "./tensors/tensor_source.ts";
+import { openInput, parseRecord, readBytes, readWhole } from "./whole_files.ts";
 
 /**
  * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
@@ -53,6 +49,30 @@ export async function readCheckpoint(
   announce: (line: string) => void = () => {},
   disk: Disk = Deno,
 ): Promise<Checkpoint | undefined> {
+  return await newestOf(path, announce, disk, readFloats);
+}
+
+/**
+ * Looks where the tensors of the newest whole checkpoint lie, as {@linkcode readCheckpoint} reads
+ * them, and keeps none in memory: who needs one reads it by itself.
+ *
+ * @param announce as of {@linkcode readCheckpoint}.
+ * @throws as {@linkcode readCheckpoint}; and {@linkcode RangeError} when a tensor has numbers that no
+ * run could have kept.
+ */
+export async function locateCheckpoint(
+  path: string,
+  announce: (line: string) => void = () => {},
+): Promise<Checkpoint<PlacedTensor> | undefined> {
+  return await newestOf(path, announce, Deno, locateFloats);
+}
+
+async function newestOf<T>(
+  path: string,
+  announce: (line: string) => void,
+  disk: Disk,
+  read: ReadTensors<T>,
+): Promise<Checkpoint<T> | undefined> {
   const names = await folderEntries(path, disk).catch((cause) => {
     throw new RangeError(
       `Cannot read a checkpoint from ${path}: it must be a folder, received ${cause.message}`,
@@ -61,7 +81,7 @@ export async function readCheckpoint(
   });
   if (names.length === 0) return undefined;
   if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
-    return await readStep(disk, path);
+    return await readStep(disk, path, read);
   }
   const problems: unknown[] = [];
   for (const { name, kind } of stepFolders(names)) {
@@ -73,7 +93,7 @@ export async function readCheckpoint(
       continue;
     }
     try {
-      return await readStep(disk, folder);
+      return await readStep(disk, folder, read);
     } catch (error) {
       problems.push(error);
       announce(`${(error as Error).message}; it is passed over`);
@@ -83,14 +103,22 @@ export async function readCheckpoint(
   return undefined;
 }
 
-async function readStep(disk: Disk, path: string): Promise<Checkpoint> {
-  const manifest = await readManifest(disk, path);
+async function readStep<T>(
+  disk: Disk,
+  path: string,
+  read: ReadTensors<T>,
+): Promise<Checkpoint<T>> {
+  const manifest = await readManifest(disk, path), folder = { disk, path, manifest };
   const config = parseRecord(
     join(path, "config.json"),
-    await readWhole(disk, path, manifest, "config.json", readBytes),
+    await readWhole(folder, "config.json", BYTES_MAX["config.json"], readBytes),
   );
-  const weights = await readWhole(disk, path, manifest, "model.safetensors", readFloats);
-  const moments = await readWhole(disk, path, manifest, "optimizer.safetensors", readFloats);
+  const { weights, moments } = manifest.format === FORMAT
+    ? {
+      weights: await readWhole(folder, fileName("model"), TENSOR_BYTES_MAX.model, read),
+      moments: await readWhole(folder, fileName("optimizer"), TENSOR_BYTES_MAX.optimizer, read),
+    }
+    : await readShards(folder, read);
   return {
     step: manifest.step,
     path,
@@ -104,12 +132,12 @@ async function readManifest(disk: Disk, path: string): Promise<Manifest> {
   const name = join(path, "manifest.json");
   using file = await openInput(disk, name, BYTES_MAX["manifest.json"]);
   const manifest = parseRecord(name, await readBytes(file)) as unknown as Partial<Manifest>;
-  const { format, step } = manifest;
-  if (format !== FORMAT || !Number.isSafeInteger(step) || step! < 0) {
+  const { format, step } = manifest, formats: readonly unknown[] = [FORMAT, SHARDED_FORMAT];
+  if (!formats.includes(format) || !Number.isSafeInteger(step) || step! < 0) {
     throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: its manifest must have format ${FORMAT} and a step, received ${
-        JSON.stringify({ format, step }).slice(0, 80)
-      }`,
+      `Cannot read the checkpoint ${path}: its manifest must have format ${
+        formats.join(" or ")
+      } and a step, received ${JSON.stringify({ format, step }).slice(0, 80)}`,
     );
   }
   const named = stepFolder(basename(resolve(path)))?.step ?? step;
@@ -119,76 +147,4 @@ async function readManifest(disk: Disk, path: string): Promise<Manifest> {
     );
   }
   return manifest as Manifest;
-}
-
-/** Reads a file of a checkpoint when its bytes are those that the manifest tells. */
-async function readWhole<T>(
-  disk: Disk,
-  path: string,
-  manifest: Manifest,
-  name: typeof FILES[number],
-  read: (file: DiskFile, path: string) => Promise<T>,
-): Promise<T> {
-  const full = join(path, name), { bytes, sha256 } = manifest.files?.[name] ?? {};
-  // What was hashed is what is read, whatever takes the path's place meanwhile.
-  using file = await openInput(disk, full, BYTES_MAX[name]);
-  const { size } = await file.stat();
-  const received = size === bytes ? await hashOf(file) : `${size} bytes`;
-  if (received !== sha256) {
-    throw new SyntaxError(
-      `Cannot read the checkpoint ${path}: ${name} must have the hash ${
-        shownHash(sha256)
-      } of its manifest, received ${received}; it is torn or was changed`,
-    );
-  }
-  await file.seek(0, Deno.SeekMode.Start);
-  return await read(file, full);
-}
-
-const shownHash = (hash: unknown) => /^[0-9a-f]{64}$/.test(`${hash}`) ? hash : "of 64 digits";
-
-/** Opens a regular file of a checkpoint. */
-async function openInput(disk: Disk, path: string, bytesMax: number): Promise<DiskFile> {
-  try {
-    // Opening a pipe waits for its other end.
-    if (disk === Deno) checkInputFile(path, bytesMax);
-    return await disk.open(path);
-  } catch (cause) {
-    const { message } = cause as Error;
-    throw new SyntaxError(
-      `Cannot read ${path}: a whole checkpoint must have this file, received ${message}`,
-      { cause },
-    );
-  }
-}
-
-async function hashOf(file: DiskFile): Promise<string> {
-  const hash = createHash("sha256"), piece = new Uint8Array(1 << 20);
-  for (let read; (read = await file.read(piece)) !== null;) hash.update(piece.subarray(0, read));
-  return hash.digest("hex");
-}
-
-async function readBytes(file: DiskFile): Promise<Uint8Array> {
-  const bytes = new Uint8Array((await file.stat()).size);
-  for (let done = 0, read; done < bytes.length; done += read) {
-    read = await file.read(bytes.subarray(done));
-    if (read === null) return bytes.subarray(0, done);
-  }
-  return bytes;
-}
-
-function parseRecord(path: string, bytes: Uint8Array): Record<string, unknown> {
-  try {
-    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-      return value as Record<string, unknown>;
-    }
-    throw new SyntaxError("something that is no object");
-  } catch (cause) {
-    const received = JSON.stringify((cause as Error).message).slice(1, -1);
-    throw new SyntaxError(
-      `Cannot read ${path}: it must be a JSON object, received ${received}`,
-      { cause },
-    );
-  }
 }

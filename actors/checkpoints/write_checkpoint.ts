@@ -4,14 +4,13 @@
  * @module
  */
 
-import { createHash } from "node:crypto";
 import { join, resolve } from "node:path";
-import { layoutSafetensors, type ModelParameter, type StageState } from "../../kernels/mod.ts";
+import type { ModelParameter, StageState } from "../../kernels/mod.ts";
 import { stepName, unfinishedName } from "./checkpoint_folders.ts";
 import { FORMAT, type Manifest } from "./checkpoint_format.ts";
 import type { Disk } from "./disk.ts";
 import { makeFolder, replaceFolder, syncFolder } from "./durable_folder.ts";
-import { bytesOf } from "./weights.ts";
+import { writeJson, writeTensors } from "./write_files.ts";
 
 /**
  * Writes a checkpoint; one of the same step is replaced.
@@ -31,30 +30,46 @@ export async function writeCheckpoint(
   disk: Disk = Deno,
 ): Promise<string> {
   const { step, state, parameters, config } = checkpoint;
+  const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
+  const momentShape = (key: string) => shapes.get(key.slice(0, key.lastIndexOf(".")))!;
+  return await writeFolder(directory, step, disk, async (folder) => {
+    const write = (
+      name: string,
+      tensors: ReadonlyMap<string, Float32Array>,
+      shapeOf: (name: string) => readonly number[],
+    ) => writeTensors(disk, folder, name, tensors, shapeOf);
+    const files = {
+      "model.safetensors": await write(
+        "model.safetensors",
+        state.weights,
+        (key) => shapes.get(key)!,
+      ),
+      "optimizer.safetensors": await write("optimizer.safetensors", state.moments, momentShape),
+      "config.json": await writeJson(disk, folder, "config.json", config),
+    };
+    return { format: FORMAT, step, files };
+  });
+}
+
+/**
+ * Writes the folder of a step, which is whole in the end or not there at all.
+ *
+ * @param fill writes its files into a folder that has another name as yet, and says what they are.
+ * @returns its path.
+ * @throws {Error} saying what is in the way; what was there before stays.
+ */
+export async function writeFolder(
+  directory: string,
+  step: number,
+  disk: Disk,
+  fill: (folder: string) => Promise<Manifest>,
+): Promise<string> {
   const target = join(directory, stepName(step));
   const temporary = join(directory, unfinishedName(step));
   try {
     await makeFolder(disk, resolve(directory));
     await disk.mkdir(temporary);
-    const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
-    const momentShape = (key: string) => shapes.get(key.slice(0, key.lastIndexOf(".")))!;
-    const files = {
-      "model.safetensors": await writeTensors(
-        disk,
-        join(temporary, "model.safetensors"),
-        state.weights,
-        (key) => shapes.get(key)!,
-      ),
-      "optimizer.safetensors": await writeTensors(
-        disk,
-        join(temporary, "optimizer.safetensors"),
-        state.moments,
-        momentShape,
-      ),
-      "config.json": await writeJson(disk, join(temporary, "config.json"), config),
-    };
-    const manifest: Manifest = { format: FORMAT, step, files };
-    await writeJson(disk, join(temporary, "manifest.json"), manifest);
+    await writeJson(disk, temporary, "manifest.json", await fill(temporary));
     await syncFolder(disk, temporary);
     await replaceFolder(disk, temporary, target);
   } catch (cause) {
@@ -67,43 +82,4 @@ export async function writeCheckpoint(
     );
   }
   return target;
-}
-
-async function writeTensors(
-  disk: Disk,
-  path: string,
-  tensors: ReadonlyMap<string, Float32Array>,
-  shapeOf: (name: string) => readonly number[],
-) {
-  const infos = new Map(
-    [...tensors.keys()].map((name) => [name, { dtype: "F32" as const, shape: shapeOf(name) }]),
-  );
-  const { header, names } = layoutSafetensors(infos, { format: "pt" });
-  function* parts() {
-    yield header;
-    for (const name of names) yield bytesOf(tensors.get(name)!);
-  }
-  return await writeFile(disk, path, parts());
-}
-
-const writeJson = (disk: Disk, path: string, value: unknown) =>
-  writeFile(disk, path, [new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n")]);
-
-/** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
-const PIECE_BYTES = 1 << 18;
-
-async function writeFile(disk: Disk, path: string, parts: Iterable<Uint8Array>) {
-  const hash = createHash("sha256");
-  let bytes = 0;
-  using file = await disk.open(path, { write: true, createNew: true });
-  for (const part of parts) {
-    bytes += part.length;
-    for (let from = 0; from < part.length; from += PIECE_BYTES) {
-      const piece = part.subarray(from, from + PIECE_BYTES);
-      hash.update(piece);
-      for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
-    }
-  }
-  await file.syncData();
-  return { bytes, sha256: hash.digest("hex") };
 }

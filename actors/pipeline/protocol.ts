@@ -18,6 +18,7 @@
  * @module
  */
 import type { Batch, MessageArray, StageMemory, StageState } from "../../kernels/mod.ts";
+import type { ShardOrder, WrittenShard } from "../checkpoints/shards.ts";
 import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
 import type { GradientSquares } from "../commit/gradient_norm.ts";
 import type { LinkMessage } from "./emulated_link.ts";
@@ -28,7 +29,7 @@ import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 4;
+export const PROTOCOL_VERSION = 5;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
@@ -122,7 +123,14 @@ export type WorkerMessage =
   /** Asks what the worker waits for; the reply is a {@linkcode WorkerReport}. */
   | { readonly type: "Report" }
   /** Asks for weights and moments: Saved brings them. */
-  | { readonly type: "Save" };
+  | { readonly type: "Save" }
+  /** Asks for weights and moments to be written to files: Written says where they lie. */
+  | { readonly type: "Write"; readonly order: ShardOrder; readonly step: number };
+
+/** What came of a shard that was to be written. */
+export type WriteOutcome =
+  | { readonly shard: WrittenShard }
+  | { readonly problem: string; readonly isNonFinite: boolean };
 
 /** What a worker waits for, when nothing moves. */
 export interface WorkerReport {
@@ -152,10 +160,23 @@ export type SupervisorMessage =
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
+  /**
+   * Asks for weights and moments of the whole model to be written by the workers that hold them; the
+   * reply is a {@linkcode WriteOutcome} of each.
+   */
+  | {
+    readonly type: "Write";
+    /** Who is to write what. */
+    readonly orders: readonly { readonly worker: number; readonly order: ShardOrder }[];
+    /** Optimizer steps done. */
+    readonly step: number;
+  }
   /** A worker knows the others, and its stages are compiled. */
   | { readonly type: "Ready"; readonly worker: number }
   /** The weights and moments of a worker. */
   | { readonly type: "Saved"; readonly worker: number; readonly state: StageState }
+  /** A worker has written its weights and moments, or could not. */
+  | { readonly type: "Written"; readonly worker: number; readonly outcome: WriteOutcome }
   /** The loss of each sample of a micro-batch, by its global id. */
   | {
     readonly type: "Loss";

@@ -17,9 +17,10 @@ import {
   splitBatch,
   type StageOptions,
   type StageProgram,
-  type StageState,
+  type StateOf,
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
+import { readState, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import type { StageCopy } from "./layout.ts";
 import { cut, join } from "./halves.ts";
 import { openStandIn } from "./stand_in.ts";
@@ -63,7 +64,8 @@ export interface StageCopies {
 export interface CopyInit {
   readonly copy: StageCopy;
   readonly program: StageProgram;
-  readonly state: StageState;
+  /** Its first weights and moments, or where they come from. */
+  readonly state: StateOf<TensorSource>;
 }
 
 /**
@@ -82,7 +84,7 @@ export async function openCopies(
     const kernels = device
       ? await openStage(device, program, options)
       : openStandIn(program, options);
-    kernels.load(state);
+    kernels.load(readState(state));
     all.push({ ...copy, kernels });
   }
   /** The keys under which the kernels know a micro-batch, or a half of it. */

@@ -11,7 +11,7 @@ import type { Engine } from "../run/engines/engine.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";
 import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
-import { hashWeights } from "../checkpoints/weights.ts";
+import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 
 /** Training with checkpoints as plain data. */

@@ -4,7 +4,13 @@
  * @module
  */
 
-import type { Batch, LayerProgram, ModelProgram, TensorSpec } from "../../kernels/mod.ts";
+import type {
+  Batch,
+  LayerProgram,
+  ModelProgram,
+  StageState,
+  TensorSpec,
+} from "../../kernels/mod.ts";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
 import { createSchedule, parts, type Schedule, type ScheduleOptions } from "../../schedules/mod.ts";
 import type { EngineOptions } from "../run/engines/engine.ts";
@@ -55,9 +61,14 @@ const LEARNING_RATE = 1;
 /** A step in which nobody says anything for so long, in virtual time, has stalled. */
 const STALL_MS = 60_000;
 
+/** What its engines are made from: values that a test may change. */
+export interface RehearsalOptions extends EngineOptions {
+  readonly state: StageState;
+}
+
 /** A plan, ready to be rehearsed any number of times. */
 export interface PreparedRehearsal {
-  readonly options: EngineOptions;
+  readonly options: RehearsalOptions;
   readonly requests: readonly StepRequest[];
 }
 
@@ -67,7 +78,7 @@ export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
   return { options, requests: requestsOf(plan, options) };
 }
 
-function optionsOf(plan: RehearsalPlan): EngineOptions {
+function optionsOf(plan: RehearsalPlan): RehearsalOptions {
   const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
   const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
   const schedule = createSchedule(plan.schedule, scheduleOptions);

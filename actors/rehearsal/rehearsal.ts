@@ -12,7 +12,7 @@ import { UPDATE_POLICIES } from "../pipeline/update_policy.ts";
 import { WorkerLostError } from "../run/recovery/retries.ts";
 import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, World } from "../simulation/mod.ts";
-import { hashWeights } from "../checkpoints/weights.ts";
+import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { addInvariants } from "./invariants.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 

@@ -4,7 +4,9 @@
  * @module
  */
 
-import type { ModelParameter, StageState } from "../../kernels/mod.ts";
+import type { ModelParameter, StageState, StateOf } from "../../kernels/mod.ts";
+import { writeShards, type WrittenShard } from "../checkpoints/shards.ts";
+import type { PlacedTensor } from "../checkpoints/tensors/tensor_source.ts";
 import { writeCheckpoint } from "../checkpoints/write_checkpoint.ts";
 import { removeOld, removeUnfinished } from "../checkpoints/checkpoint_folders.ts";
 import type { Disk } from "../checkpoints/disk.ts";
@@ -32,6 +34,16 @@ export interface CheckpointWriter {
   ended(): Promise<TrainEvent[]>;
   /** The same for a write that has ended by itself; nothing while it goes on. */
   soFar(): Promise<TrainEvent[]>;
+  /**
+   * Writes a checkpoint of shards to its end: the event is that of a write that has ended.
+   *
+   * @param write has the workers write their shards into a folder.
+   * @throws what `write` throws; {@linkcode Error} saying what else is in the way.
+   */
+  shards(
+    snapshot: Omit<Snapshot, "state">,
+    write: (folder: string) => Promise<readonly WrittenShard[]>,
+  ): Promise<StateOf<PlacedTensor>>;
   /** The folder of the newest checkpoint that is whole. */
   readonly newest: string | null;
 }
@@ -51,17 +63,25 @@ export function openCheckpointWriter(
 ): CheckpointWriter {
   let writing: Promise<TrainEvent[]> | undefined, isOver = false, newest: string | null = null;
 
-  const write = async ({ step, state, config }: Snapshot): Promise<TrainEvent[]> => {
-    await assertFinite(state, step);
-    if (!to) return [];
-    const { directory, keep } = to;
+  /** Writes the folder of a step, and removes what crashes have left before, and what is old after. */
+  const replaceOld = async (
+    { directory, keep }: NonNullable<typeof to>,
+    step: number,
+    write: () => Promise<string>,
+  ): Promise<TrainEvent[]> => {
     // What cannot be removed is no reason to end: should the disk be full, writing will tell.
     const tell = ({ message }: Error) =>
       announce(`Cannot remove old checkpoints from ${directory}: ${message}; training goes on`);
     await removeUnfinished(directory, disk).catch(tell);
-    newest = await writeCheckpoint(directory, { step, state, parameters, config }, disk);
+    newest = await write();
     await removeOld(directory, step, keep, disk).catch(tell);
     return [{ type: "checkpoint", step, path: newest }];
+  };
+  const write = async ({ step, state, config }: Snapshot): Promise<TrainEvent[]> => {
+    await assertFinite(state, step);
+    if (!to) return [];
+    const checkpoint = { step, state, parameters, config };
+    return await replaceOld(to, step, () => writeCheckpoint(to.directory, checkpoint, disk));
   };
   const ended = async () => {
     const events = await writing ?? [];
@@ -74,6 +94,17 @@ export function openCheckpointWriter(
       writing = write(snapshot).finally(() => isOver = true);
       // A failure is met when the event is asked for.
       writing.catch(() => {});
+    },
+    async shards({ step, config }, write) {
+      let state: StateOf<PlacedTensor> | undefined;
+      const events = await replaceOld(to!, step, async () => {
+        const written = await writeShards(to!.directory, { step, config }, write);
+        state = written.state;
+        return written.path;
+      });
+      writing = Promise.resolve(events);
+      isOver = true;
+      return state!;
     },
     ended,
     soFar: async () => isOver ? await ended() : [],

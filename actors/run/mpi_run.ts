@@ -28,6 +28,11 @@ export interface MpiRunOptions {
    * they share.
    */
   readonly interface?: string | undefined;
+  /**
+   * Whether rank 0 reads and writes all files of weights. Default: each rank those of its stages, in
+   * a folder that all hosts share.
+   */
+  readonly gather?: boolean | undefined;
 }
 
 export { isLaunched };

@@ -88,7 +88,8 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * ```
  */
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
-  if (options.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
+  // What is no object is refused where all options are.
+  if (options?.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
   if (isFollower()) return void await follow(options.mpi ?? {});
   await using _job = await lead(options.mpi ?? {});
   yield* trainHere(options);

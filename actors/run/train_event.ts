@@ -60,6 +60,6 @@ export type TrainEvent =
     readonly weightsHash: string;
     /** The last checkpoint's folder. */
     readonly checkpoint: string | null;
-    /** The trained weights by name. */
+    /** The trained weights by name; where workers have written them, read when they are asked for. */
     readonly weights: ReadonlyMap<string, Float32Array>;
   };

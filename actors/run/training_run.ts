@@ -4,12 +4,12 @@
  * @module
  */
 
-import { type Batch, learningRateAt, type StageState } from "../../kernels/mod.ts";
+import { type Batch, learningRateAt, type StateOf } from "../../kernels/mod.ts";
 import { type CheckpointWriter, openCheckpointWriter } from "./checkpoint_writer.ts";
-import { hashWeights } from "../checkpoints/weights.ts";
+import { readTensors, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
+import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { allSkipped, assertScaled } from "../commit/non_finite.ts";
 import type { StepRequest } from "../pipeline/step.ts";
-import { type Engine } from "./engines/engine.ts";
 import { meanLoss } from "../commit/mean_loss.ts";
 import { meanNorm } from "../commit/gradient_norm.ts";
 import { openEngine } from "./engines/open_engine.ts";
@@ -17,6 +17,7 @@ import type { PreparedRun } from "./options/prepare_run.ts";
 import { adapterNames, computedOn } from "./options/run_devices.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress.ts";
+import type { RecoveringEngine } from "./recovery/recovery.ts";
 import type { TakenStep } from "./run_ahead.ts";
 import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
@@ -32,7 +33,7 @@ export interface TrainingRun {
   /** What it was made from. */
   readonly prepared: PreparedRun;
   /** Takes its steps. */
-  readonly engine: Engine;
+  readonly engine: RecoveringEngine;
   /** The micro-batches of each step. */
   readonly data: AsyncGenerator<Batch[], void>;
   /** Writes its checkpoints. */
@@ -150,11 +151,14 @@ export async function evaluate(run: TrainingRun): Promise<TrainEvent> {
   return { type: "evaluation", step, loss: meanLoss(losses, countPredictions(run, batches)) };
 }
 
-/** Begins to write a checkpoint; the one before must have been waited for. */
+/**
+ * Begins to write a checkpoint; the one before must have been waited for. Where workers write their
+ * shards, it is written in the end.
+ */
 export async function save(
   { prepared, engine, writer, progress }: TrainingRun,
-): Promise<StageState> {
-  const state = await engine.save();
+): Promise<StateOf<TensorSource>> {
+  const { step } = progress;
   const kept = keptProgress(progress, prepared.lossScaling);
   const { devices } = prepared;
   const config = {
@@ -162,7 +166,13 @@ export async function save(
     progress: kept,
     computedOn: computedOn(devices),
   };
-  writer.begin({ step: progress.step, state, config });
+  if (engine.checkpoint) {
+    return await engine.checkpoint(({ write }) =>
+      writer.shards({ step, config }, (folder) => write!(folder, step))
+    );
+  }
+  const state = await engine.save();
+  writer.begin({ step, state, config });
   return state;
 }
 
@@ -183,7 +193,7 @@ export function assertTrained(run: TrainingRun): void {
 }
 
 /** The last event of a run. */
-export function endEvent(run: TrainingRun, { weights }: StageState): TrainEvent {
+export function endEvent(run: TrainingRun, state: StateOf<TensorSource>): TrainEvent {
   const { prepared: { devices, runtime, schedule }, held, writer } = run;
   const [choice] = devices, adapter = adapterNames(devices);
   return {
@@ -198,8 +208,10 @@ export function endEvent(run: TrainingRun, { weights }: StageState): TrainEvent 
     steps: run.progress.step,
     seconds: (performance.now() - run.began) / 1000,
     ...held,
-    weightsHash: hashWeights(weights),
+    weightsHash: hashWeights(state.weights),
     checkpoint: writer.newest,
-    weights,
+    get weights() {
+      return readTensors(state.weights);
+    },
   };
 }

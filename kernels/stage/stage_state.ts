@@ -12,13 +12,16 @@ import { type FlatState, readState, writeState } from "../optimizer/flat_state.t
 import type { ParameterStore } from "../optimizer/parameters.ts";
 import type { FrozenWeights } from "./frozen.ts";
 
-/** Names, weights and moments of a stage's parameters. */
-export interface StageState {
+/** Something for each weight and moment of a stage's parameters, or of a model's. */
+export interface StateOf<T> {
   /** Weights by parameter name. */
-  readonly weights: ReadonlyMap<string, Float32Array>;
+  readonly weights: ReadonlyMap<string, T>;
   /** `${parameter}.${moment}`, for example `lm_head.weight.exp_avg`. */
-  readonly moments: ReadonlyMap<string, Float32Array>;
+  readonly moments: ReadonlyMap<string, T>;
 }
+
+/** Names, weights and moments of a stage's parameters. */
+export type StageState = StateOf<Float32Array>;
 
 /**
  * A state with the weights and moments of aliases added, for stages to load: an alias has those of
@@ -34,13 +37,16 @@ export interface StageState {
  * assert.deepEqual(weights.get("head"), Float32Array.of(1));
  * ```
  */
-export function withAliases({ weights, moments }: StageState, ties: readonly Tie[]): StageState {
+export function withAliases<T>(
+  { weights, moments }: StateOf<T>,
+  ties: readonly Tie[],
+): StateOf<T> {
   const suffixes = Object.values(MOMENTS).flat().map((moment) => `.${moment}`);
-  const added = (values: ReadonlyMap<string, Float32Array>, endings: readonly string[]) => {
+  const added = (values: ReadonlyMap<string, T>, endings: readonly string[]) => {
     const pairs = ties.flatMap(([canonical, alias]) =>
       endings.map((ending) => [alias + ending, values.get(canonical + ending)] as const)
     );
-    return new Map([...values, ...pairs.filter((pair) => pair[1]) as [string, Float32Array][]]);
+    return new Map([...values, ...pairs.filter((pair) => pair[1] !== undefined) as [string, T][]]);
   };
   return { weights: added(weights, [""]), moments: added(moments, suffixes) };
 }

@@ -50,5 +50,18 @@ export function pauseHandlers(
       for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
     },
     Saved: ({ worker, state }) => supervisor.takeState(worker, state),
+    Write({ orders, step }) {
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a checkpoint";
+      supervisor.takeWritten = gather(orders.map(({ worker }) => worker), (outcomes) => {
+        goIdle();
+        reply(outcomes);
+      });
+      for (const { worker, order } of orders) {
+        ctx.send(workers[worker]!, { type: "Write", order, step }, { lane: "control" });
+      }
+    },
+    Written: ({ worker, outcome }) => supervisor.takeWritten(worker, outcome),
   };
 }

@@ -76,6 +76,7 @@ function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): 
     flow: emptyFlow(init),
     takeReady: () => {},
     takeState: () => {},
+    takeWritten: () => {},
     drained: () => {},
   };
   return supervisor;

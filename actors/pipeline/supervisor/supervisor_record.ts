@@ -11,7 +11,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import type { ActorRef, Context } from "../../runtime/mod.ts";
-import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
+import type { SupervisorMessage, WorkerMessage, WriteOutcome } from "../protocol.ts";
 import type { Evaluations } from "./evaluation.ts";
 import type { Take } from "./gather.ts";
 import type { OwedReplies } from "./owed_replies.ts";
@@ -45,9 +45,10 @@ export interface Supervisor {
   /** The steps under way, the oldest first: one, but without flushes any number. */
   steps: StepRecord[];
   flow: Flow;
-  /** Who takes what comes of each worker: that it is ready, its state, that it is drained. */
+  /** Who takes what comes of each worker: that it is ready, its state, its shard, that it is drained. */
   takeReady: Take<undefined>;
   takeState: Take<StageState>;
+  takeWritten: Take<WriteOutcome>;
   drained: () => void;
 }
 

@@ -7,7 +7,9 @@
 import type { StageState } from "../../../kernels/mod.ts";
 import { formatAction } from "../../../schedules/mod.ts";
 import type { Handlers } from "../../runtime/mod.ts";
-import type { WorkerMessage, WorkerReport } from "../protocol.ts";
+import { type ShardOrder, writeShard } from "../../checkpoints/shards.ts";
+import { assertFinite, NonFiniteError } from "../../commit/non_finite.ts";
+import type { WorkerMessage, WorkerReport, WriteOutcome } from "../protocol.ts";
 import { joinStates, moved } from "../stage_states.ts";
 import { tell, type Worker } from "./worker_record.ts";
 
@@ -36,5 +38,23 @@ export function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> 
       const state = joinStates(parts);
       tell(worker, { type: "Saved", worker: init.worker, state }, moved(state));
     },
+    async Write({ order, step }) {
+      const outcome = await ctx.busy(() => write(worker, order, step));
+      tell(worker, { type: "Written", worker: init.worker, outcome });
+    },
   };
+}
+
+/** Writes what first copies hold: the others are equal. */
+async function write({ copies }: Worker, order: ShardOrder, step: number): Promise<WriteOutcome> {
+  const parts: StageState[] = [];
+  for (const { kernels, rank } of copies.all) if (rank === 0) parts.push(await kernels.save());
+  const state = joinStates(parts);
+  try {
+    await assertFinite(state, step);
+    return { shard: await writeShard(order, state) };
+  } catch (error) {
+    const { message } = error as Error;
+    return { problem: message, isNonFinite: error instanceof NonFiniteError };
+  }
 }

@@ -10,7 +10,10 @@ import type {
   ModelProgram,
   StageOptions,
   StageState,
+  StateOf,
 } from "../../../kernels/mod.ts";
+import type { WrittenShard } from "../../checkpoints/shards.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
@@ -33,6 +36,14 @@ export interface Engine {
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
   /** Weights and moments of the whole model. */
   save(): Promise<StageState>;
+  /**
+   * Has the workers write weights and moments into a folder, each those that it holds; undefined
+   * where checkpoints are made of what `save` gathers.
+   *
+   * @param folder its absolute path.
+   * @param step optimizer steps done.
+   */
+  write?(folder: string, step: number): Promise<readonly WrittenShard[]>;
   /** Frees devices and workers. */
   close(): Promise<void>;
 }
@@ -44,14 +55,16 @@ export type ReduceChoice = "deterministic" | "fast" | "mpi";
 export interface EngineOptions extends PlanOptions {
   /** The compiled model; for half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
-  /** First weights by name, and moments where a run is resumed. */
-  readonly state: StageState;
+  /** First weights by name, and moments where a run is resumed, or where they come from. */
+  readonly state: StateOf<TensorSource>;
   /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
   readonly halves: 1 | 2;
   /** What computes: the workers take them in turn; an engine without workers takes the first. */
   readonly devices: readonly [DeviceChoice, ...DeviceChoice[]];
   /** Whether stand-ins take the place of kernels, and no device is opened. */
   readonly isRehearsed?: boolean | undefined;
+  /** Whether workers write checkpoints, each a shard of its own. Default false. */
+  readonly isSharded?: boolean | undefined;
   /** How stages store and step their weights. */
   readonly stage: StageOptions;
   /** When the all-reduce of a stage starts. */

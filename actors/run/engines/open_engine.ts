@@ -4,18 +4,18 @@
  * @module
  */
 
-import type { StageState } from "../../../kernels/mod.ts";
-import type { Engine } from "./engine.ts";
+import type { StateOf } from "../../../kernels/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { rankTransport } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
 import { openPipeline } from "./pipeline.ts";
-import { openRecovering } from "../recovery/recovery.ts";
+import { openRecovering, type RecoveringEngine } from "../recovery/recovery.ts";
 import { openSerialOf } from "./serial_of.ts";
 import type { PreparedRun } from "../options/prepare_run.ts";
 
 /** Opens the engine of a run. */
-export async function openEngine(prepared: PreparedRun): Promise<Engine> {
+export async function openEngine(prepared: PreparedRun): Promise<RecoveringEngine> {
   const { mpi } = prepared;
   if (!mpi) return await openOn(prepared);
   const transport = await rankTransport(mpi, mpi.ranks, columnsOf(prepared, mpi.ranks));
@@ -32,13 +32,13 @@ function columnsOf(
   return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
 
-async function openOn(prepared: PreparedRun): Promise<Engine> {
+async function openOn(prepared: PreparedRun): Promise<RecoveringEngine> {
   const { runtime, isolation } = prepared;
   const isolate = runtime === "local" ? "local" : isolation;
   if (runtime === "serial") return await openSerialOf(prepared);
   const canKill = transportTo(isolate, prepared)?.canKill ?? false;
   let opened = 0;
-  const open = async (state: StageState) => {
+  const open = async (state: StateOf<TensorSource>) => {
     const nth = opened++, fault = prepared.faults[nth];
     return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
   };

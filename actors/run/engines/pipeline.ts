@@ -6,7 +6,7 @@
 
 import type { StageState } from "../../../kernels/mod.ts";
 import { eagerStages } from "../../commit/eager_stages.ts";
-import type { SupervisorMessage } from "../../pipeline/protocol.ts";
+import type { SupervisorMessage, WriteOutcome } from "../../pipeline/protocol.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { openStepPlanner } from "../../pipeline/step_plan.ts";
 import { SUPERVISOR } from "../../pipeline/supervisor/supervisor.ts";
@@ -16,6 +16,7 @@ import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
 import { transportTo } from "../place.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { shardOrders, writtenShards } from "./shard_orders.ts";
 import { startSupervisor } from "./supervised.ts";
 import { withoutAliases } from "./tied_parameters.ts";
 import { workerInits } from "./worker_inits.ts";
@@ -54,6 +55,12 @@ export async function openPipeline(
     step: (request) => ask<StepOutcome>({ type: "RunStep", request, plan: planner.next(request) }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: async () => withoutAliases(await ask<StageState>({ type: "Save" }), model.ties),
+    ...options.isSharded && {
+      async write(folder, step) {
+        const orders = shardOrders(options, folder);
+        return writtenShards(await ask<WriteOutcome[]>({ type: "Write", orders, step }));
+      },
+    },
     close,
   };
   if (policy.isFlushed) return engine;

@@ -25,6 +25,7 @@ import { joinStates } from "../../pipeline/stage_states.ts";
 import { openStepPlanner } from "../../pipeline/step_plan.ts";
 import { openStandIn } from "../../pipeline/stand_in.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { readState } from "../../checkpoints/tensors/tensor_source.ts";
 import { stateOf } from "./stage_parameters.ts";
 
 /** A stage and its weights of the last updates, the newest first. */
@@ -96,7 +97,7 @@ async function openStages(
     const kernels = device
       ? await openStage(device, program, options)
       : openStandIn(program, options);
-    const own = stateOf(program, state);
+    const own = readState(stateOf(program, state));
     kernels.load(own);
     stages.push({ kernels, history: [own.weights] });
   }

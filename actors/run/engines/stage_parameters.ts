@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { ParameterSpec, StageProgram, StageState } from "../../../kernels/mod.ts";
+import type { ParameterSpec, StageProgram, StateOf } from "../../../kernels/mod.ts";
 
 /** The parameters of a stage under their full names. */
 export function stageParameters({ layers, programs }: StageProgram): ParameterSpec[] {
@@ -19,11 +19,11 @@ export function parameterNames(program: StageProgram): string[] {
 }
 
 /** The part of a model's state that belongs to a stage. */
-export function stateOf(program: StageProgram, state: StageState): StageState {
+export function stateOf<T>(program: StageProgram, state: StateOf<T>): StateOf<T> {
   const weights = new Map(
     parameterNames(program).flatMap((name) => {
       const values = state.weights.get(name);
-      return values ? [[name, values] as const] : [];
+      return values !== undefined ? [[name, values] as const] : [];
     }),
   );
   const moments = new Map(

@@ -130,6 +130,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     library: aText,
     map: anArray(anInteger(0)),
     interface: aText,
+    gather: aBoolean,
   }),
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: anOptimizer,

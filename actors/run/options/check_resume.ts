@@ -6,11 +6,15 @@
  */
 
 import {
+  elementCount,
   type ModelProgram,
   MOMENTS,
   type OptimizerOptions,
   sameShape,
+  type StageState,
+  type StateOf,
 } from "../../../kernels/mod.ts";
+import { bytesOfSource, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { checkFinite } from "../../commit/non_finite.ts";
 import type { Progress } from "../progress.ts";
 import type { TrainOptions } from "./train_options.ts";
@@ -42,6 +46,20 @@ export function checkResume(
   );
   checkTensors("weights", parameters, state.weights, shapes?.weights);
   checkTensors(`moments of ${kind}`, moments, state.moments, shapes?.moments);
+  checkValues(valuesOf(state));
+  checkProgress(resume);
+}
+
+/** The values that are there; those that lie in a file were looked at when they were found. */
+function valuesOf({ weights, moments }: StateOf<TensorSource>): StageState {
+  const values = (tensors: ReadonlyMap<string, TensorSource>) =>
+    new Map(
+      [...tensors].filter((one): one is [string, Float32Array] => one[1] instanceof Float32Array),
+    );
+  return { weights: values(weights), moments: values(moments) };
+}
+
+function checkValues(state: StageState): void {
   checkFinite(state, "Cannot resume");
   for (const [name, values] of state.moments) {
     if (!name.endsWith(".exp_avg_sq") || values.every((value) => value >= 0)) continue;
@@ -49,22 +67,21 @@ export function checkResume(
       `Cannot resume: means of squares must be at least 0, received a negative one in "${name}"`,
     );
   }
-  checkProgress(resume);
 }
 
 /** The tensors must be those that are expected, no fewer and no more, in their shapes. */
 export function checkTensors(
   what: string,
   expected: readonly Expected[],
-  received: ReadonlyMap<string, Float32Array>,
+  received: ReadonlyMap<string, TensorSource>,
   shapes?: ReadonlyMap<string, readonly number[]>,
 ): void {
   for (const { name, shape } of expected) {
     const values = received.get(name), known = shapes?.get(name);
-    const count = shape.reduce((a, b) => a * b, 1);
-    if (values?.length === count && (known === undefined || sameShape(known, shape))) continue;
+    const count = elementCount(shape), length = values && bytesOfSource(values) / 4;
+    if (length === count && (known === undefined || sameShape(known, shape))) continue;
     const must = shapes ? `shape [${shape}]` : `${count} values`;
-    const found = known ? `[${known}]` : values?.length ?? "none";
+    const found = known ? `[${known}]` : length ?? "none";
     throw new RangeError(
       `Cannot train from these ${what}: "${name}" must have ${must}, received ${found}; are they of another model?`,
     );

@@ -1,16 +1,12 @@
 /**
- * The weights and moments that a run begins with.
+ * The weights and moments that a run begins with, or where they come from.
  *
  * @module
  */
 
-import {
-  ADAMW_DEFAULTS,
-  initialValues,
-  type ModelProgram,
-  type StageState,
-} from "../../../kernels/mod.ts";
-import { readWeights } from "../../checkpoints/weights.ts";
+import { ADAMW_DEFAULTS, type ModelProgram, type StateOf } from "../../../kernels/mod.ts";
+import { readTensor, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import { locateWeights, readWeights } from "../../checkpoints/tensors/weights.ts";
 import { checkResume, checkTensors } from "./check_resume.ts";
 import type { TrainOptions } from "./train_options.ts";
 
@@ -18,28 +14,34 @@ import type { TrainOptions } from "./train_options.ts";
 export const SEED = 1;
 
 /**
- * Weights and moments before the first step: resumed, given or drawn.
+ * Weights and moments before the first step: resumed, given or to be drawn.
  *
+ * @param workersRead whether workers can open a file of weights by themselves.
  * @throws {RangeError} when those that are given are not the model's.
  */
 export async function firstState(
   { parameters, ties }: ModelProgram,
-  { resume, weights, seed = SEED, optimizer = ADAMW_DEFAULTS }: TrainOptions,
-): Promise<StageState> {
+  { resume, weights, seed = SEED, optimizer = ADAMW_DEFAULTS, journal, system }: TrainOptions,
+  workersRead: boolean,
+): Promise<StateOf<TensorSource>> {
   if (resume) {
     checkResume({ parameters }, optimizer, resume);
     return resume.state;
   }
   const moments = new Map();
   if (typeof weights === "string") {
-    return { weights: await readWeights(weights, parameters, ties), moments };
+    const read = workersRead ? locateWeights : readWeights;
+    return { weights: await read(weights, parameters, ties), moments };
   }
   if (weights) {
     checkTensors("weights", parameters, weights);
     return { weights, moments };
   }
-  const drawn = parameters.map(({ name, spec }) =>
-    [name, initialValues(spec, name, seed)] as const
-  );
+  // Messages must tell all that happened where a journal is written, or the system is another's.
+  const isTold = journal !== undefined || system !== undefined;
+  const drawn = parameters.map(({ name, spec }) => {
+    const source: TensorSource = { kind: "drawn", spec, name, seed };
+    return [name, isTold ? readTensor(source) : source] as const;
+  });
   return { weights: new Map(drawn), moments };
 }

@@ -114,7 +114,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
   assertMemory(options.memoryLimitBytes, run);
   assertDevicesHold(run);
-  const state = await firstState(model, options);
+  const state = await firstState(model, options, runtime === "mpi" && !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
   const mpi = runtime === "mpi"
@@ -145,6 +145,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     transport: filled.transport,
     checkpoint,
     journal,
+    isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
     system: options.system,
     faults: filled.faults,
     heapLimitMb: options.heapLimitMb,

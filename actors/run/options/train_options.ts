@@ -12,7 +12,7 @@ import type {
   OptimizerOptions,
   Precision,
   Recompute,
-  StageState,
+  StateOf,
 } from "../../../kernels/mod.ts";
 import type {
   ListPolicy,
@@ -21,6 +21,7 @@ import type {
   ScheduleOptions,
 } from "../../../schedules/mod.ts";
 import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { PlaceName, System, Transport } from "../../runtime/mod.ts";
@@ -114,10 +115,13 @@ export interface TrainOptions {
   readonly seed?: number;
   /** First weights in place of drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
-  /** Where a run goes on: the steps done, weights and moments, as a checkpoint gives them. */
+  /**
+   * Where a run goes on: the steps done, weights and moments, as a checkpoint gives them; or with
+   * `runtime: "mpi"` where they lie ({@linkcode locateCheckpoint}), so that each rank reads its own.
+   */
   readonly resume?: {
     readonly step: number;
-    readonly state: StageState;
+    readonly state: StateOf<TensorSource>;
     readonly shapes?: Checkpoint["shapes"];
     readonly config?: Readonly<Record<string, unknown>>;
   } | undefined;

@@ -4,14 +4,15 @@
  * @module
  */
 
-import type { StageState } from "../../../kernels/mod.ts";
+import type { StateOf } from "../../../kernels/mod.ts";
+import { bytesOfSource, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { StepRequest } from "../../pipeline/step.ts";
 
 /**
  * Where nobody knows when the next snapshot comes, the micro-batches since the last one may take as
  * many bytes as it does, and so many always.
  */
-const KEPT_BYTES = 2 ** 24;
+export const KEPT_BYTES = 2 ** 24;
 
 /** The steps since a snapshot. */
 export interface KeptSteps {
@@ -19,8 +20,8 @@ export interface KeptSteps {
   readonly limitBytes: number;
   /** What their micro-batches take. */
   bytes: number;
-  /** The steps in order; none once they were too many. */
-  steps: StepRequest[];
+  /** The steps in order, and where the pipe ran empty between them; none once they were too many. */
+  steps: (StepRequest | "drained")[];
   /** Whether they were too many. */
   areLost: boolean;
 }
@@ -41,9 +42,15 @@ export function keepStep(kept: KeptSteps, request: StepRequest): boolean {
   return true;
 }
 
+/** Keeps that the pipe has run empty: steps that are taken again with a full one have other bits. */
+export function keepDrained({ steps, areLost }: KeptSteps): void {
+  if (!areLost && steps.length > 0) steps.push("drained");
+}
+
 /** The room for the steps after a snapshot, in bytes. */
-export function roomAfter({ weights, moments }: StageState): number {
-  return Math.max(KEPT_BYTES, bytesOf(weights.values()) + bytesOf(moments.values()));
+export function roomAfter({ weights, moments }: StateOf<TensorSource>): number {
+  const sources = [...weights.values(), ...moments.values()];
+  return Math.max(KEPT_BYTES, sources.reduce((sum, source) => sum + bytesOfSource(source), 0));
 }
 
 const bytesOf = (values: Iterable<{ readonly byteLength: number }>) =>

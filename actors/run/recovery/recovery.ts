@@ -13,14 +13,25 @@
  * had stayed full. So there a snapshot is taken whenever the run lets the pipe run empty anyway:
  * before its checkpoints and evaluations.
  *
+ * [Note: no copy] Where workers write checkpoints themselves, nobody gathers the weights: the last
+ * checkpoint is the snapshot, or before it what the first weights come from.
+ *
  * @module
  */
 
 import { delay } from "@std/async/delay";
-import type { StageState } from "../../../kernels/mod.ts";
+import type { StageState, StateOf } from "../../../kernels/mod.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { Engine } from "../engines/engine.ts";
-import { keepStep, keepSteps, type KeptSteps, roomAfter } from "./kept_steps.ts";
+import {
+  keepDrained,
+  keepStep,
+  keepSteps,
+  KEPT_BYTES,
+  type KeptSteps,
+  roomAfter,
+} from "./kept_steps.ts";
 import { openRetries, type Retries, type RetryOptions, WorkerLostError } from "./retries.ts";
 
 /** Steps from one snapshot to the next: a tenth of a second of copying in a minute of training. */
@@ -31,24 +42,35 @@ const TOO_MANY =
 
 /** What a recovering engine needs. */
 export interface RecoveryOptions extends RetryOptions {
-  /** Weights and moments before the first step. */
-  readonly state: StageState;
+  /** Weights and moments before the first step, or where they come from. */
+  readonly state: StateOf<TensorSource>;
   /** Told when the run goes on after a failure. */
   readonly announce: (line: string) => void;
+}
+
+/** An engine that outlives its workers. */
+export interface RecoveringEngine extends Engine {
+  /**
+   * Has the workers write what they hold, where {@linkcode Engine.write} can: once more when one of
+   * them dies meanwhile. What is said to be written is what all is started from again.
+   *
+   * @param write makes a checkpoint of it.
+   */
+  checkpoint?<T extends StateOf<TensorSource>>(write: (engine: Engine) => Promise<T>): Promise<T>;
 }
 
 /** A run whose workers may die. */
 interface Recovery {
   readonly options: RecoveryOptions;
   /** Starts all workers from a state. */
-  readonly open: (state: StageState) => Promise<Engine>;
+  readonly open: (state: StateOf<TensorSource>) => Promise<Engine>;
   readonly retries: Retries;
   /** Aborted at the end: nobody waits for another try. */
   readonly ending: AbortController;
   /** What all is started from again. */
-  snapshot: StageState;
-  /** Whether no step has been taken since the snapshot. */
-  isNewest: boolean;
+  snapshot: StateOf<TensorSource>;
+  /** The state of now, if no step has been taken since it was saved. */
+  newest: StageState | undefined;
   /** The steps since the snapshot. */
   kept: KeptSteps;
   /** The engine as it starts: all workers anew, and the kept steps taken again. */
@@ -65,15 +87,17 @@ interface Recovery {
  * or fails at the same thing twice, which no further try would change.
  */
 export async function openRecovering(
-  open: (state: StageState) => Promise<Engine>,
+  open: (state: StateOf<TensorSource>) => Promise<Engine>,
   options: RecoveryOptions,
-): Promise<Engine> {
+): Promise<RecoveringEngine> {
   const recovery = begin(open, options);
-  const { ahead } = await outlive(recovery, (engine) => engine);
-  const keepsAll = ahead === undefined;
-  const save = () => takeSnapshot(recovery, keepsAll);
-  recovery.kept = keepSteps(keepsAll ? Infinity : roomAfter(options.state));
-  const engine: Engine = {
+  const { ahead, write } = await outlive(recovery, (engine) => engine);
+  const keepsAll = ahead === undefined && !write;
+  const roomOf = (state: StateOf<TensorSource>) =>
+    keepsAll ? Infinity : write ? KEPT_BYTES : roomAfter(state);
+  const save = () => takeSnapshot(recovery, write ? undefined : roomOf);
+  recovery.kept = keepSteps(roomOf(options.state));
+  const engine: RecoveringEngine = {
     async step(request) {
       const outcome = await takeStep(recovery, request);
       if (keepsAll && recovery.kept.steps.length >= SNAPSHOT_STEPS) await save();
@@ -81,12 +105,14 @@ export async function openRecovering(
     },
     evaluate: (microBatches) => getOn(recovery, (engine) => engine.evaluate(microBatches)),
     save,
+    ...write && { checkpoint: (write) => takeCheckpoint(recovery, roomOf, write) },
     close: () => end(recovery),
   };
-  if (keepsAll) return engine;
+  if (ahead === undefined) return engine;
   const drain = async () => {
     await outlive(recovery, (engine) => engine.drain!());
-    if (options.retries > 0) await save();
+    if (write) keepDrained(recovery.kept);
+    else if (options.retries > 0) await save();
   };
   return { ...engine, ahead, drain };
 }
@@ -98,7 +124,7 @@ function begin(open: Recovery["open"], options: RecoveryOptions): Recovery {
     retries: openRetries(options),
     ending: new AbortController(),
     snapshot: options.state,
-    isNewest: false,
+    newest: undefined,
     kept: keepSteps(Infinity),
     opened: undefined,
   };
@@ -109,6 +135,10 @@ function begin(open: Recovery["open"], options: RecoveryOptions): Recovery {
 async function start(recovery: Omit<Recovery, "current">): Promise<Engine> {
   const engine = recovery.opened = await recovery.open(recovery.snapshot);
   for (const request of recovery.kept.steps) {
+    if (request === "drained") {
+      await engine.drain!();
+      continue;
+    }
     const step = engine.step(request);
     if (engine.ahead === undefined) await step;
     // It ends behind those that follow; should it fail, so do they.
@@ -165,26 +195,44 @@ async function getOn<T>(recovery: Recovery, run: (engine: Engine) => Promise<T>)
 async function takeStep(recovery: Recovery, request: StepRequest): Promise<StepOutcome> {
   const { retries, announce } = recovery.options;
   const outcome = await getOn(recovery, (engine) => engine.step(request));
-  recovery.isNewest = false;
+  recovery.newest = undefined;
   if (retries > 0 && keepStep(recovery.kept, request)) {
     announce(`${TOO_MANY}: up to the next one, a worker that dies ends the run`);
   }
   return outcome;
 }
 
-/** Saves the state of now, and starts from it should a worker die: the steps before are done. */
-async function takeSnapshot(recovery: Recovery, keepsAll: boolean): Promise<StageState> {
-  if (recovery.isNewest) return recovery.snapshot;
-  // The pipe is empty, but not if the steps since the snapshot had to be taken again.
-  const saved = await getOn(
-    recovery,
-    async (engine) => (await engine.drain?.(), await engine.save()),
-  );
-  if (recovery.options.retries === 0) return saved;
-  recovery.kept = keepSteps(keepsAll ? Infinity : roomAfter(saved));
-  recovery.isNewest = true;
-  return recovery.snapshot = saved;
+/** The room for the steps after a snapshot, in bytes. */
+type RoomOf = (snapshot: StateOf<TensorSource>) => number;
+
+/**
+ * Saves the state of now, and starts from it should a worker die: the steps before are done.
+ *
+ * @param roomOf undefined where it is no snapshot.
+ */
+async function takeSnapshot(recovery: Recovery, roomOf: RoomOf | undefined): Promise<StageState> {
+  if (recovery.newest) return recovery.newest;
+  const saved = await whenEmpty(recovery, (engine) => engine.save());
+  if (!roomOf || recovery.options.retries === 0) return saved;
+  recovery.kept = keepSteps(roomOf(saved));
+  return recovery.newest = recovery.snapshot = saved;
 }
+
+/** Has the workers write what they hold, and starts from that should one of them die. */
+async function takeCheckpoint<T extends StateOf<TensorSource>>(
+  recovery: Recovery,
+  roomOf: RoomOf,
+  write: (engine: Engine) => Promise<T>,
+): Promise<T> {
+  const written = await whenEmpty(recovery, write);
+  recovery.kept = keepSteps(roomOf(written));
+  recovery.snapshot = written;
+  return written;
+}
+
+/** The pipe is empty, but not if the steps since the snapshot had to be taken again. */
+const whenEmpty = <T>(recovery: Recovery, save: (engine: Engine) => Promise<T>): Promise<T> =>
+  getOn(recovery, async (engine) => (await engine.drain?.(), await save(engine)));
 
 /** Ends everything, also what is about to be tried again. */
 async function end(recovery: Recovery): Promise<void> {

@@ -1,0 +1,198 @@
+/**
+ * Weights for a model from files of others.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import {
+  checkInputFile,
+  elementCount,
+  type ModelParameter,
+  readFull,
+  readHeader,
+  sameShape,
+  type Tie,
+} from "../../../kernels/mod.ts";
+import { BYTES_MAX, fileName, indexName } from "../checkpoint_format.ts";
+import { parseIndex } from "../read_shards.ts";
+import { checkF32, hashPart } from "./tensor_files.ts";
+import type { PlacedTensor } from "./tensor_source.ts";
+
+export { type Floats, readFloats } from "./tensor_files.ts";
+export { bytesOf, hashWeights } from "./weights_hash.ts";
+
+/** Buffers that Hugging Face's GPT-2 files carry beside the parameters: causal masks. */
+const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
+
+/** What a file may hold for a model. */
+type Parameter = Pick<ModelParameter, "name" | "shape">;
+
+/** Bytes of a file that are a parameter's. */
+type Place = Pick<PlacedTensor, "path" | "at" | "bytes">;
+
+/**
+ * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2: names with or
+ * without `transformer.`, `attn.bias` buffers ignored, tables with more rows than the model has
+ * (positions) cut to its rows, aliases of ties passed over.
+ *
+ * @param path of a file, of an index of shards (`model.safetensors.index.json`), or of a folder that
+ * has one of them.
+ * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is not F32.
+ * @throws {RangeError} when a shape differs.
+ * @throws {SyntaxError} when the file is not a safetensors file, or shards are not as their index
+ * says.
+ */
+export async function readWeights(
+  path: string,
+  parameters: readonly Parameter[],
+  ties: readonly Tie[] = [],
+): Promise<Map<string, Float32Array>> {
+  return await openEach(path, parameters, ties, async (file, { path, at, bytes }) => {
+    const values = new Float32Array(bytes / 4);
+    await file.seek(at, Deno.SeekMode.Start);
+    if (await readFull(file, new Uint8Array(values.buffer))) return values;
+    throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
+  });
+}
+
+/**
+ * Looks where the weights lie that {@linkcode readWeights} would read.
+ *
+ * @throws as {@linkcode readWeights}.
+ */
+export async function locateWeights(
+  path: string,
+  parameters: readonly Parameter[],
+  ties: readonly Tie[] = [],
+): Promise<Map<string, PlacedTensor>> {
+  return await openEach(path, parameters, ties, async (file, place) => {
+    const absolute = { ...place, path: await Deno.realPath(place.path) };
+    return { kind: "placed", ...absolute, sha256: await hashPart(file, place) };
+  });
+}
+
+/** Finds all parameters in a file or in shards, and does something with the place of each. */
+async function openEach<T>(
+  path: string,
+  parameters: readonly Parameter[],
+  ties: readonly Tie[],
+  use: (file: Deno.FsFile, place: Place) => Promise<T>,
+): Promise<Map<string, T>> {
+  const found = new Map<string, T>();
+  for (const { file: name, expects } of await filesOf(path)) {
+    checkInputFile(name);
+    using file = await Deno.open(name);
+    const places = await findParameters(file, name, parameters, ties, expects);
+    for (const [parameter, place] of places) {
+      if (found.has(parameter)) throw twice(path, parameter);
+      found.set(parameter, await use(file, place));
+    }
+  }
+  for (const { name } of parameters) {
+    if (found.has(name)) continue;
+    const tied = name === "lm_head.weight"
+      ? "; is it of a model with tied embeddings (--tie)?"
+      : "";
+    throw new TypeError(`Cannot read weights from ${path}: it must hold "${name}"${tied}`);
+  }
+  return found;
+}
+
+const twice = (path: string, name: string) =>
+  new SyntaxError(
+    `Cannot read weights from ${path}: it must hold "${name}" once, received it twice`,
+  );
+
+/** A file of weights, and the tensors that an index says it has. */
+interface WeightsFile {
+  readonly file: string;
+  readonly expects?: ReadonlySet<string>;
+}
+
+/** A name of a file in the folder of its index, and of nowhere else. */
+const SHARD = /^[\w-][\w.-]*\.safetensors$/;
+
+/** The files of weights that a path names. */
+async function filesOf(path: string): Promise<WeightsFile[]> {
+  const { isDirectory } = await Deno.stat(path);
+  if (isDirectory) {
+    const index = join(path, indexName("model"));
+    const hasIndex = await Deno.stat(index).then(() => true, () => false);
+    return hasIndex ? await shardsOf(path, index) : [{ file: join(path, fileName("model")) }];
+  }
+  return path.endsWith(".index.json") ? await shardsOf(join(path, ".."), path) : [{ file: path }];
+}
+
+async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
+  checkInputFile(path, BYTES_MAX.index);
+  const shards = new Map<string, Set<string>>();
+  for (const [tensor, name] of parseIndex(path, await Deno.readFile(path))) {
+    if (typeof name !== "string" || !SHARD.test(name)) {
+      throw new SyntaxError(
+        `Cannot read ${path}: its shards must be safetensors files beside it, received ${
+          JSON.stringify(name).slice(0, 80)
+        }`,
+      );
+    }
+    shards.set(name, (shards.get(name) ?? new Set()).add(tensor));
+  }
+  return Array.from(shards, ([name, expects]) => ({ file: join(folder, name), expects }));
+}
+
+/** Finds parameters in an open file; each tensor is checked before it takes memory. */
+async function findParameters(
+  file: Deno.FsFile,
+  path: string,
+  parameters: readonly Parameter[],
+  ties: readonly Tie[],
+  expects: ReadonlySet<string> | undefined,
+): Promise<Map<string, Place>> {
+  const aliases = new Set(ties.map(([, alias]) => alias));
+  const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  const places = new Map<string, Place>(), { dataStart, entries } = await readHeader(file, path);
+  const names = new Set(entries.map(({ name }) => name));
+  const wrong = expects?.symmetricDifference(names).values().next().value;
+  if (wrong !== undefined) {
+    throw new SyntaxError(
+      `Cannot read ${path}: it must hold the tensors that its index says, received ${
+        names.has(wrong) ? "also" : "no"
+      } ${JSON.stringify(wrong.slice(0, 80))}`,
+    );
+  }
+  for (const { name, begin, ...info } of entries) {
+    if (IGNORED.test(name) || aliases.has(name)) continue;
+    const parameter = byName.get(name) ?? byName.get(`transformer.${name}`);
+    if (!parameter) {
+      throw new TypeError(
+        `Cannot read weights from ${path}: every tensor must be a parameter of the model, received ${
+          JSON.stringify(name)
+        }; is it a file of another model?`,
+      );
+    }
+    checkF32(path, name, info);
+    checkFit(path, name, parameter, info.shape);
+    if (places.has(parameter.name)) throw twice(path, parameter.name);
+    const bytes = 4 * elementCount(parameter.shape);
+    places.set(parameter.name, { path, at: dataStart + begin, bytes });
+  }
+  return places;
+}
+
+/** The rows of positions that a file may have beyond those of the model: GPT-2 has 1,024. */
+const ROWS_MAX = 65_536;
+
+/** A tensor must have the shape of its parameter; positions may have more rows. */
+function checkFit(
+  path: string,
+  name: string,
+  parameter: Parameter,
+  received: readonly number[],
+): void {
+  const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;
+  const isCut = parameter.name.endsWith("wpe.weight") && given > rows && given <= ROWS_MAX;
+  if (sameShape(isCut ? [rows, ...rest] : received, shape)) return;
+  throw new RangeError(
+    `Cannot read weights from ${path}: "${name}" must have shape [${shape}], received [${received}]`,
+  );
+}

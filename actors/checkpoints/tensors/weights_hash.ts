@@ -1,0 +1,34 @@
+/**
+ * The hash of a model's weights.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { readTensor, type TensorSource } from "./tensor_source.ts";
+
+/**
+ * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal. Those that are
+ * elsewhere are read one after the other.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hashWeights } from "@troupe/troupe/actors";
+ *
+ * const [a, b] = [Float32Array.of(1), Float32Array.of(2)];
+ * assert.equal(hashWeights(new Map([["a", a], ["b", b]])), hashWeights(new Map([["b", b], ["a", a]])));
+ * ```
+ */
+export function hashWeights(weights: ReadonlyMap<string, TensorSource>): string {
+  const hash = createHash("sha256");
+  for (const name of [...weights.keys()].sort()) {
+    hash.update(bytesOf(readTensor(weights.get(name)!)));
+  }
+  return hash.digest("hex");
+}
+
+/** The bytes of an array. */
+export function bytesOf(values: Float32Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}

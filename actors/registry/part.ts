@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { Lock } from "../runtime/mod.ts";
+
 /** The kinds of parts. */
 export const PART_KINDS = ["actor", "model", "data", "optimizer", "supervisor"] as const;
 
@@ -22,6 +24,8 @@ export interface Part {
   readonly export?: string;
   /** Hash of its modules when it was added: see {@linkcode hashModule}. */
   readonly integrity?: string;
+  /** Versions of what its modules import, chosen when it was added. */
+  readonly lock?: Lock;
   /** Whether it comes with Troupe. */
   readonly isBuiltIn: boolean;
 }

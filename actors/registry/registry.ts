@@ -12,7 +12,8 @@ import { didYouMean } from "../run/options/did_you_mean.ts";
 import { BUILT_IN_PARTS } from "./built_in.ts";
 import { isSpecifier, resolveSpecifier } from "./entries.ts";
 import type { Part, PartKind } from "./part.ts";
-import { findRegistryFile } from "./registry_file.ts";
+import { readLocks } from "./lock_file.ts";
+import { findRegistryFile, type RegistryFile } from "./registry_file.ts";
 
 /** A part whose hash was taken again. */
 export interface Verified {
@@ -84,8 +85,7 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
   const find = (kind: PartKind, name: string): Part => {
     const cannot = `Cannot use ${JSON.stringify(name.slice(0, 200))} as ${kind}`;
     if (isSpecifier(name)) {
-      const base = new URL(`${pathToFileURL(resolve(folder)).href}/`);
-      const from = resolveSpecifier(cannot, name, base);
+      const from = resolveSpecifier(cannot, name, folderURL(folder));
       return { name, kind, from, isBuiltIn: false };
     }
     const found = list(kind).find((one) => one.name === name);
@@ -103,27 +103,30 @@ export function openRegistry(folder: string = Deno.cwd()): Registry {
     find,
     list,
     spec(name) {
-      const { from, export: exported, integrity } = find("actor", name);
+      const { from, export: exported, integrity, lock } = find("actor", name);
       return {
         from,
         ...exported !== undefined && { export: exported },
         ...integrity !== undefined && { integrity },
+        ...lock !== undefined && { lock },
       };
     },
     async verify(part) {
-      const { integrity } = await hashModule(part.from, { folder });
+      const { integrity } = await hashModule(part.from, { lock: part.lock });
       return { part, integrity, isIntact: (part.integrity ?? integrity) === integrity };
     },
   };
 }
 
-function partsOf({ path, entries }: NonNullable<ReturnType<typeof findRegistryFile>>): Part[] {
+/** What relative specifiers are relative to. */
+export const folderURL = (folder: string): URL =>
+  new URL(`${pathToFileURL(resolve(folder)).href}/`);
+
+function partsOf({ path, entries }: RegistryFile): Part[] {
+  const locks = readLocks(path), cannot = `Cannot read ${path}`, base = pathToFileURL(path);
   return Object.entries(entries).map(([name, { from, kind = "actor", ...rest }]) => ({
     ...{ name, kind, ...rest, isBuiltIn: false },
-    from: resolveSpecifier(
-      `Cannot read ${path}: the entry "${name}" is wrong`,
-      from,
-      pathToFileURL(path),
-    ),
+    from: resolveSpecifier(`${cannot}: the entry "${name}" is wrong`, from, base),
+    ...Object.hasOwn(locks, name) && { lock: locks[name]! },
   }));
 }

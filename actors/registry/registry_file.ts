@@ -5,10 +5,9 @@
  */
 
 import { dirname, join, resolve } from "node:path";
-import { existsSync, readFileSync } from "node:fs";
 import { parse } from "@std/jsonc/parse";
-import { checkInputFile, decodeText } from "../../kernels/mod.ts";
 import { didYouMean } from "../run/options/did_you_mean.ts";
+import { readText } from "./text_file.ts";
 import { checkEntries, type Entry, isRecord } from "./entries.ts";
 
 /** A registry's file as it was read. */
@@ -21,7 +20,7 @@ export interface RegistryFile {
 export const FILE_NAMES = ["troupe.json", "deno.json", "deno.jsonc"] as const;
 
 /** Bytes of such a file. */
-const BYTES_MAX = 2 ** 20;
+export const BYTES_MAX = 2 ** 20;
 
 /** Keys of a `troupe.json`; those of a `deno.json` are Deno's business. */
 const OWN_KEYS = ["$schema", "actors"];
@@ -37,20 +36,13 @@ const OWN_KEYS = ["$schema", "actors"];
 export function findRegistryFile(folder: string): RegistryFile | undefined {
   for (let at = resolve(folder);; at = dirname(at)) {
     for (const name of FILE_NAMES) {
-      const path = join(at, name), text = readText(path);
+      const path = join(at, name), text = readText(path, BYTES_MAX);
       if (text === undefined) continue;
       const entries = entriesOf(path, text);
       if (entries) return { path, entries };
     }
     if (dirname(at) === at) return undefined;
   }
-}
-
-/** The text of a file that is there. */
-export function readText(path: string): string | undefined {
-  if (!existsSync(path)) return undefined;
-  checkInputFile(path, BYTES_MAX);
-  return decodeText(readFileSync(path), path).replace(/^\uFEFF/, "");
 }
 
 /** The entries that a text holds; undefined for the configuration of something else. */

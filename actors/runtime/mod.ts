@@ -49,6 +49,7 @@ export { type HashedModule, hashModule } from "./packages/hash_module.ts";
 export type {
   GraphModule,
   GraphOptions,
+  Lock,
   ModuleGraph,
   NpmPackage,
 } from "./packages/module_graph.ts";

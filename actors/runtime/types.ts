@@ -171,6 +171,9 @@ export interface PackageSpec<Init = never, M extends Message = never> {
   /** The hash that its modules must have before the first of them runs: see
    * {@linkcode hashModule}. Default: any. */
   readonly integrity?: string;
+  /** Versions of what it imports, as {@linkcode hashModule} gave them with that hash. Default: the
+   * newest ones. */
+  readonly lock?: Readonly<Record<string, unknown>>;
   /** For the type checker; never present. */
   readonly "~makes"?: (init: Init, message: M) => void;
 }

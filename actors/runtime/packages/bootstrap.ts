@@ -10,6 +10,7 @@ import type { Handlers } from "../handlers.ts";
 import type { Message } from "../types.ts";
 import { handlersOf } from "../actor/methods.ts";
 import { checkDefinition } from "./definition.ts";
+import type { Lock } from "./module_graph.ts";
 
 /** What the actor is made of. */
 export interface PackageInit {
@@ -21,6 +22,8 @@ export interface PackageInit {
   readonly protocol: number | undefined;
   /** The hash that its modules must have; undefined: any, or whoever confines it has looked. */
   readonly integrity: string | undefined;
+  /** Versions that were chosen for what it imports. */
+  readonly lock: Lock | undefined;
   /** What its factory is given. */
   readonly init: unknown;
 }
@@ -36,13 +39,14 @@ export const PACKAGED = { module: import.meta.url, export: "packaged" } as const
  */
 export async function packaged(
   ctx: Context<Message>,
-  { from, export: name, protocol, integrity, init }: PackageInit,
+  { from, export: name, protocol, integrity, lock, init }: PackageInit,
 ): Promise<Handlers<Message>> {
   const cannot = `Cannot use "${name}" of ${from}`;
   // What is imported where it is needed costs nothing to isolates without packages.
   if (integrity !== undefined) {
     const { checkIntegrity } = await import("./hash_module.ts");
-    await checkIntegrity(from, integrity);
+    const { readGraph } = await import("./module_graph.ts");
+    await checkIntegrity(await readGraph(from, { lock }), integrity);
   }
   const { [name]: definition } = await import(from) as Record<string, unknown>;
   checkDefinition(cannot, definition);

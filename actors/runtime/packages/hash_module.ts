@@ -7,7 +7,7 @@
  * first module (`./actor.ts`, `../lib/sum.ts`), so that a checkout elsewhere has the same hash; others
  * by their URLs, with the versions that were chosen. Then a line for each package of npm, `npm:`, its
  * name, `@`, its version, a space, and the integrity that its registry gives, under which Deno keeps
- * and checks it. Parts of Deno (`node:fs`) are named only. Lines are in the order of their code
+ * and checks it. Parts of Deno (`node:fs`), and names without a meaning, are named only. Lines are in the order of their code
  * units; each ends with a line feed. What only types need is not hashed, nor is what a module imports
  * by a specifier that it computes: that is the business of permissions.
  *
@@ -20,6 +20,7 @@ import { posix } from "node:path";
 import {
   type GraphModule,
   type GraphOptions,
+  type Lock,
   type ModuleGraph,
   readGraph,
 } from "./module_graph.ts";
@@ -28,6 +29,8 @@ import {
 export interface HashedModule extends ModuleGraph {
   /** `sha256-` and the hash, in base64. */
   readonly integrity: string;
+  /** The versions that were chosen, and the hashes that Deno keeps itself. */
+  readonly lock: Lock;
 }
 
 /** Bytes of a module's text. */
@@ -53,28 +56,28 @@ export async function hashModule(
   options?: GraphOptions,
 ): Promise<HashedModule> {
   const graph = await readGraph(specifier, options);
+  return { ...graph, integrity: await hashGraph(graph) };
+}
+
+/** The hash of a graph. */
+export async function hashGraph(graph: ModuleGraph): Promise<string> {
   const lines = await Promise.all(graph.modules.map((module) => lineOf(module, graph.root)));
   const packages = graph.npm.map(({ id, integrity }) => `npm:${id} ${integrity}\n`);
   const hash = createHash("sha256");
   for (const line of [...lines, ...packages].sort()) hash.update(line);
-  return { ...graph, integrity: `sha256-${hash.digest("base64")}` };
+  return `sha256-${hash.digest("base64")}`;
 }
 
 /**
- * Checks that the modules of a specifier have a hash.
+ * Refuses modules that have another hash than they must have.
  *
- * @throws {RangeError} (as a rejection) naming both hashes when they do not.
- * @throws {TypeError} (as a rejection) when a module is not to be had.
+ * @throws {RangeError} (as a rejection) naming both.
  */
-export async function checkIntegrity(
-  specifier: string,
-  wanted: string,
-  options?: GraphOptions,
-): Promise<HashedModule> {
-  const hashed = await hashModule(specifier, options);
-  if (hashed.integrity === wanted) return hashed;
+export async function checkIntegrity(graph: ModuleGraph, wanted: string): Promise<void> {
+  const received = await hashGraph(graph);
+  if (received === wanted) return;
   throw new RangeError(
-    `Cannot use ${specifier}: its hash must be ${wanted}, received ${hashed.integrity}`,
+    `Cannot use ${graph.specifier}: its hash must be ${wanted}, received ${received}`,
   );
 }
 

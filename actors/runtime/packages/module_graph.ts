@@ -1,17 +1,24 @@
 /**
  * The modules that a specifier stands for, all of them, fetched but not run.
  *
+ * [Note: what names mean] A module's hash must be the same whoever asks for it, and the one that is
+ * asked for must be the one that runs. So the configuration of the place where the program runs has
+ * no say: names mean what the package's own configuration says, and what that does not say (as where
+ * the program's own configuration gives them a meaning) is noted by name.
+ *
  * @module
  */
 
 import { existsSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { packageFolder } from "../transports/confined/package_folder.ts";
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {
-  /** Absolute URL, `npm:name@version` or `node:name`. */
+  /** Absolute URL, `npm:/name@version`, `node:name`, or a name that nobody has resolved. */
   readonly specifier: string;
-  /** Where its text lies on this machine; undefined for packages of npm and parts of Deno. */
+  /** Where its text lies on this machine; undefined for what is no file. */
   readonly local: string | undefined;
 }
 
@@ -23,9 +30,14 @@ export interface NpmPackage {
   readonly integrity: string;
 }
 
+/** What Deno writes into its lock file: versions that were chosen, and hashes of what was fetched. */
+export type Lock = Readonly<Record<string, unknown>>;
+
 /** All that is loaded when a module is imported. */
 export interface ModuleGraph {
-  /** The URL that the specifier stands for, after redirects and choices of versions. */
+  /** As it was asked for. */
+  readonly specifier: string;
+  /** The URL that it stands for, after redirects and choices of versions. */
   readonly root: string;
   /** In the order of their specifiers. */
   readonly modules: readonly GraphModule[];
@@ -33,24 +45,13 @@ export interface ModuleGraph {
   readonly npm: readonly NpmPackage[];
 }
 
-/** How the names in modules are read. */
-export interface Resolution {
-  /** Flags of Deno that say so, but for the lock. */
-  readonly flags: readonly string[];
-  /** Path of a lock file, which is written to. */
-  readonly lock: string;
-}
-
 /** How a graph is read. */
 export interface GraphOptions {
-  /** Where a configuration, with its import map and lock file, is looked for. Default: here. */
-  readonly folder?: string;
-  /** How long fetching may take, in milliseconds. Default five minutes. */
-  readonly timeLimitMs?: number;
-  /** What says how names are read, instead of what is found from the folder. */
-  readonly resolution?: Resolution;
+  /** Versions that were chosen before, and stay. Default: the newest ones. */
+  readonly lock?: Lock | undefined;
 }
 
+/** How long fetching may take, in milliseconds. */
 const TIME_LIMIT_MS = 300_000;
 
 /** Modules of one graph; far above what anybody publishes. */
@@ -76,16 +77,12 @@ interface Info {
     readonly error?: string;
     readonly npmPackage?: string;
     readonly dependencies?: readonly {
+      readonly specifier: string;
       readonly code?: { readonly specifier?: string; readonly error?: string };
     }[];
   }[];
   readonly redirects: Readonly<Record<string, string>>;
   readonly npmPackages: Readonly<Record<string, { readonly dependencies: readonly string[] }>>;
-}
-
-/** What a lock file of Deno says, as far as it is read here. */
-interface Lock {
-  readonly npm?: Readonly<Record<string, { readonly integrity?: string }>>;
 }
 
 /**
@@ -96,56 +93,53 @@ interface Lock {
  */
 export async function readGraph(
   specifier: string,
-  { folder = Deno.cwd(), timeLimitMs = TIME_LIMIT_MS, resolution }: GraphOptions = {},
-): Promise<ModuleGraph> {
-  if (resolution) return await readResolved(specifier, resolution, folder, timeLimitMs);
-  const temporary = await Deno.makeTempDir({ prefix: "troupe-graph-" });
+  { lock }: GraphOptions = {},
+): Promise<ModuleGraph & { readonly lock: Lock }> {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-graph-" });
   try {
-    // Versions stay as the program's own lock file has chosen them; what npm's registry says of its
-    // packages stands in lock files only.
-    const lock = join(temporary, "deno.lock"), own = findUpward(folder, ["deno.lock"]);
-    if (own !== undefined) await Deno.copyFile(own, lock);
-    return await readResolved(specifier, { flags: [], lock }, folder, timeLimitMs);
+    const lockPath = join(folder, "deno.lock"), importMap = join(folder, "imports.json");
+    if (lock) await Deno.writeTextFile(lockPath, JSON.stringify(lock));
+    const { imports = {} } = await ownFolder(specifier) ?? {};
+    await Deno.writeTextFile(importMap, JSON.stringify({ imports }));
+    const graph = await graphWith(specifier, lockPath, importMap);
+    return { ...graph, lock: await readLock(lockPath) };
   } finally {
-    await Deno.remove(temporary, { recursive: true });
+    await Deno.remove(folder, { recursive: true });
   }
 }
 
-async function readResolved(
+const ownFolder = async (specifier: string) =>
+  specifier.startsWith("file:") ? await packageFolder(fileURLToPath(specifier)) : undefined;
+
+/** The same with a lock file and an import map that are there, or are made. */
+export async function graphWith(
   specifier: string,
-  { flags, lock }: Resolution,
-  folder: string,
-  timeLimitMs: number,
+  lock: string,
+  importMap: string,
 ): Promise<ModuleGraph> {
-  const info = await readInfo(specifier, [...flags, "--lock", lock], folder, timeLimitMs);
-  const { npm = {} } = existsSync(lock) ? JSON.parse(await Deno.readTextFile(lock)) as Lock : {};
-  return graphOf(specifier, info, npm);
-}
-
-/** The nearest file with one of some names, from a folder upward; earlier names go first. */
-export function findUpward(folder: string, names: readonly string[]): string | undefined {
-  for (let at = resolve(folder);; at = dirname(at)) {
-    const found = names.map((name) => join(at, name)).find((path) => existsSync(path));
-    if (found !== undefined || dirname(at) === at) return found;
-  }
-}
-
-async function readInfo(
-  specifier: string,
-  flags: readonly string[],
-  folder: string,
-  timeLimitMs: number,
-): Promise<Info> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["info", "--json", ...flags, ...importFlags(specifier), specifier],
-    cwd: folder,
-    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
+    args: [
+      ...["info", "--json", "--no-config", "--node-modules-dir=none", `--lock=${lock}`],
+      ...["--frozen=false", `--import-map=${importMap}`, ...importFlags(specifier), specifier],
+    ],
+    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", DENO_NO_PACKAGE_JSON: "1" },
     stdin: "null",
-    signal: AbortSignal.timeout(timeLimitMs),
+    signal: AbortSignal.timeout(TIME_LIMIT_MS),
   }).output();
   const decoder = new TextDecoder();
-  if (code === 0) return JSON.parse(decoder.decode(stdout));
-  throw refused(specifier, decoder.decode(stderr).trim() || `deno info ended with code ${code}`);
+  if (code !== 0) {
+    throw refused(specifier, decoder.decode(stderr).trim() || `an end with code ${code}`);
+  }
+  const { npm = {} } = await readLock(lock) as { npm?: Locked };
+  return graphOf(specifier, JSON.parse(decoder.decode(stdout)), npm);
+}
+
+/** What a lock file says of packages of npm, by their ids. */
+type Locked = Readonly<Record<string, { readonly integrity?: string }>>;
+
+/** A module that imports nothing from elsewhere needs none. */
+async function readLock(path: string): Promise<Lock> {
+  return existsSync(path) ? JSON.parse(await Deno.readTextFile(path)) : {};
 }
 
 /** Whoever names a host lets modules of that host be fetched, and of those that Deno trusts. */
@@ -156,7 +150,7 @@ export function importFlags(specifier: string): string[] {
   return [`--allow-import=${[...USUAL_HOSTS, named].join(",")}`];
 }
 
-function graphOf(specifier: string, info: Info, npm: NonNullable<Lock["npm"]>): ModuleGraph {
+function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   const listed = new Map(info.modules.map((module) => [module.specifier, module]));
   const found = new Map<string, Info["modules"][number]>(), root = follow(info, specifier);
   const left = [root];
@@ -167,20 +161,20 @@ function graphOf(specifier: string, info: Info, npm: NonNullable<Lock["npm"]>): 
       throw refused(specifier, module?.error ?? `${at} was not fetched`);
     }
     found.set(at, module);
-    for (const { code } of module.dependencies ?? []) {
-      if (code?.specifier === undefined) {
-        if (code) throw refused(specifier, code.error ?? `${at} imports what is no module`);
-      } else left.push(follow(info, code.specifier));
+    for (const { specifier: name, code } of module.dependencies ?? []) {
+      if (code?.specifier !== undefined) left.push(follow(info, code.specifier));
+      else if (code) found.set(name, { specifier: name });
     }
   }
-  if (found.size > MODULES_MAX) throw refused(specifier, `it has ${found.size} modules`);
+  if (found.size > MODULES_MAX) {
+    throw refused(specifier, `${found.size} of them, more than ${MODULES_MAX}`);
+  }
+  const modules = [...found.values()];
   return {
-    root,
-    modules: [...found.values()].map(({ specifier, kind, local }) => ({
-      specifier,
-      local: kind === "npm" || kind === "node" ? undefined : local,
-    })).sort(({ specifier: one }, { specifier: other }) => one < other ? -1 : 1),
-    npm: npmOf(specifier, info, [...found.values()].flatMap((one) => one.npmPackage ?? []), npm),
+    ...{ specifier, root },
+    modules: modules.map(({ specifier, local }) => ({ specifier, local }))
+      .sort(({ specifier: one }, { specifier: other }) => one < other ? -1 : 1),
+    npm: npmOf(specifier, info, modules.flatMap((one) => one.npmPackage ?? []), npm),
   };
 }
 
@@ -197,7 +191,7 @@ function npmOf(
   specifier: string,
   { npmPackages }: Info,
   imported: readonly string[],
-  locked: NonNullable<Lock["npm"]>,
+  locked: Locked,
 ): NpmPackage[] {
   const left = [...imported], found = new Map<string, NpmPackage>();
   for (let id = left.pop(); id !== undefined; id = left.pop()) {

@@ -28,12 +28,18 @@ export const nameOf = (spec: AnySpec): string =>
 /** The factory, its init, and where it goes; options as given where it is no package. */
 export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unpacked {
   if (!("from" in spec)) return { spec, init, options };
-  const { from, export: name = "actor", protocol, integrity } = spec;
+  const { from, export: name = "actor", protocol, integrity, lock } = spec;
   const { permissions = {}, stepLimitMs = STEP_LIMIT_MS, memoryLimitMb = MEMORY_LIMIT_MB } =
     options;
-  const packed: PackageInit = { from, export: name, protocol, integrity: undefined, init };
-  const unpacked = { spec: PACKAGED, options: { isolate: "process", ...options } };
-  if (permissions === "inherit") return { ...unpacked, init: { ...packed, integrity } };
-  const confinement = { from, integrity, permissions, stepLimitMs, memoryLimitMb };
-  return { ...unpacked, init: packed, confinement };
+  const isTrusted = permissions === "inherit";
+  const packed: PackageInit = {
+    ...{ from, export: name, protocol, init },
+    // Whoever confines it looks before it starts.
+    integrity: isTrusted ? integrity : undefined,
+    lock: isTrusted ? lock : undefined,
+  };
+  const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };
+  if (isTrusted) return unpacked;
+  const confinement = { from, integrity, lock, permissions, stepLimitMs, memoryLimitMb };
+  return { ...unpacked, confinement };
 }

@@ -4,6 +4,8 @@
  * @module
  */
 
+import type { Lock } from "../packages/module_graph.ts";
+
 /** Permissions by their kinds, as Deno names them; what is left out is not granted. */
 export interface Permissions {
   /** Files and folders to read; `true`: all. */
@@ -30,6 +32,8 @@ export interface Confinement {
   readonly from: string;
   /** The hash that its modules must have; undefined: any. */
   readonly integrity?: string | undefined;
+  /** Versions that were chosen for what it imports; undefined: the newest ones. */
+  readonly lock?: Lock | undefined;
   /** What it may do. */
   readonly permissions: Permissions;
   /** How long one message may take it, in milliseconds, before it is ended. */

@@ -8,7 +8,8 @@
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { checkIntegrity } from "../../packages/hash_module.ts";
-import { type GraphModule, importFlags, readGraph } from "../../packages/module_graph.ts";
+import { type GraphModule, graphWith, importFlags } from "../../packages/module_graph.ts";
+import type { Confinement } from "../confinement.ts";
 import { type PackageFolder, packageFolder } from "./package_folder.ts";
 
 /** What a process must load. */
@@ -47,28 +48,25 @@ export const NO_CONFIG_ENV = {
 /**
  * Fetches the modules of a package.
  *
- * @param from specifier of its module.
- * @param integrity the hash that they must have; undefined: any.
  * @param folder a private one, for the files that the process is started with.
  * @throws {TypeError} (as a rejection) when a module cannot be had.
  * @throws {RangeError} (as a rejection) when a file is outside of the folder of the package, or the
  * hash is another.
  */
 export async function fetchGraph(
-  from: string,
-  integrity: string | undefined,
+  { from, integrity, lock: chosen }: Pick<Confinement, "from" | "integrity" | "lock">,
   folder: string,
 ): Promise<PackageGraph> {
   const name = crypto.randomUUID();
   const importMap = join(folder, `${name}.imports.json`), lock = join(folder, `${name}.lock`);
   const own = from.startsWith("file:") ? await packageFolder(fileURLToPath(from)) : undefined;
   await Deno.writeTextFile(importMap, JSON.stringify(await importMapOf(own)));
-  const flags = [...NO_CONFIG, `--import-map=${importMap}`], resolution = { flags, lock };
+  if (chosen) await Deno.writeTextFile(lock, JSON.stringify(chosen));
+  const flags = [...NO_CONFIG, `--import-map=${importMap}`];
   const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
   await deno(["cache", ...flags, ...locked, ENTRY, from]);
-  const { modules } = integrity === undefined
-    ? await readGraph(from, { resolution })
-    : await checkIntegrity(from, integrity, { resolution });
+  const graph = await graphWith(from, lock, importMap), { modules } = graph;
+  if (integrity !== undefined) await checkIntegrity(graph, integrity);
   const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
   const files = modules.flatMap((one) => one.specifier.startsWith("file:") ? one.local ?? [] : []);
   await checkFiles(from, own, files);
@@ -79,6 +77,7 @@ export async function fetchGraph(
 function hostsOf(modules: readonly GraphModule[]): string[] {
   const hosts = new Set<string>();
   for (const { specifier } of modules) {
+    if (!URL.canParse(specifier)) continue; // a name that nobody has resolved
     const { protocol, hostname, port } = new URL(specifier);
     if (protocol === "https:") hosts.add(`${hostname}:${port || 443}`);
     if (protocol === "http:") hosts.add(`${hostname}:${port || 80}`);

@@ -29,10 +29,10 @@ export class Workshop {
   }
 
   /** What the package is made of, found out once. */
-  graphOf({ from, integrity }: Confinement): Promise<PackageGraph> {
-    const key = `${integrity} ${from}`, known = this.#graphs.get(key);
+  graphOf({ from, integrity, lock }: Confinement): Promise<PackageGraph> {
+    const key = JSON.stringify([from, integrity, lock]), known = this.#graphs.get(key);
     if (known) return known;
-    const graph = fetchGraph(from, integrity, this.#folder!);
+    const graph = fetchGraph({ from, integrity, lock }, this.#folder!);
     this.#graphs.set(key, graph);
     // It may be there the next time.
     graph.catch(() => this.#graphs.delete(key));

@@ -1,0 +1,122 @@
+/**
+ * New names for a registry.
+ *
+ * @module
+ */
+
+import { dirname, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+import { type HashedModule, hashModule } from "../runtime/mod.ts";
+import { editEntry, fileToEdit } from "./edit_file.ts";
+import { checkName, type Entry, resolveSpecifier } from "./entries.ts";
+import { editLock } from "./lock_file.ts";
+import type { Part, PartKind } from "./part.ts";
+import { folderURL, openRegistry } from "./registry.ts";
+
+/** A name that is to be added. */
+export interface NewPart {
+  /** What it is to be asked for by. */
+  readonly name: string;
+  /** Its specifier; a relative one is relative to the folder. */
+  readonly specifier: string;
+  /** What it is for. */
+  readonly kind: PartKind;
+  /** What its module exports for it. Default: its kind. */
+  readonly export?: string | undefined;
+  /** Whether it may take the name of another. Default false. */
+  readonly replace?: boolean | undefined;
+}
+
+/** A name that can be added: its modules are fetched and hashed, and none of them has run. */
+export interface PreparedPart {
+  readonly part: Part & { readonly integrity: string };
+  readonly hashed: HashedModule;
+  /** The file that it is written to. */
+  readonly path: string;
+  /** Writes it, whole or not at all. */
+  write(): Promise<void>;
+}
+
+/**
+ * Fetches and hashes what is to have a name. Versions that were chosen are kept: of
+ * `jsr:@you/actor@1` as `jsr:@you/actor@1.2.0`.
+ *
+ * @param folder whose registry it is for. Default: where the program runs.
+ * @throws {RangeError} (as a rejection) when the name is none, or another's.
+ * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
+ */
+export async function preparePart(
+  { name, specifier, kind, export: exported, replace = false }: NewPart,
+  folder: string = Deno.cwd(),
+): Promise<PreparedPart> {
+  const cannot = `Cannot add "${name}"`;
+  checkName(cannot.slice(0, 200), name);
+  const taken = openRegistry(folder).list().find((one) => one.name === name);
+  if (taken && !replace) {
+    throw new RangeError(
+      `${cannot}: its name must be new, received that of ${
+        taken.isBuiltIn ? `a ${taken.kind} that comes with Troupe` : taken.from
+      }; --replace replaces it`,
+    );
+  }
+  const hashed = await hashModule(resolveSpecifier(cannot, specifier, folderURL(folder)));
+  const path = fileToEdit(folder), { integrity } = hashed;
+  const from = pinned(hashed);
+  const more = { ...exported !== undefined && { export: exported } };
+  const entry: Entry = {
+    from: from.startsWith("file:") ? relativeTo(dirname(path), from) : from,
+    ...kind !== "actor" && { kind },
+    ...more,
+    integrity,
+  };
+  return {
+    part: { name, kind, from, ...more, integrity, lock: hashed.lock, isBuiltIn: false },
+    ...{ hashed, path },
+    async write() {
+      // A lock without its entry does no harm.
+      await editLock(path, name, hashed.lock);
+      await editEntry(path, name, entry);
+    },
+  };
+}
+
+/** The specifier with the version that was chosen. */
+function pinned({ specifier, root }: HashedModule): string {
+  if (specifier.startsWith("npm:")) return root.replace(/^npm:\//, "npm:");
+  const [, name, path = ""] = /^jsr:\/?(@[^/]+\/[^@/]+)(?:@[^/]*)?(\/.*)?$/.exec(specifier) ?? [];
+  if (name === undefined) return root;
+  const version = versionIn(root, name);
+  return version === undefined ? specifier : `jsr:${name}@${version}${path}`;
+}
+
+/** The version in the URL of a module of JSR. */
+export function versionIn(root: string, name: string): string | undefined {
+  const [, rest] = root.split(`/${name}/`);
+  return rest?.split("/", 1)[0];
+}
+
+/** As it stands in a file of that folder. */
+function relativeTo(folder: string, url: string): string {
+  const way = relative(folder, fileURLToPath(url)).replaceAll("\\", "/");
+  return way.startsWith("../") ? way : `./${way}`;
+}
+
+/**
+ * Takes a name out of the registry's file.
+ *
+ * @returns the path of the file.
+ * @throws {RangeError} (as a rejection) when it has no such name.
+ */
+export async function removePart(name: string, folder: string = Deno.cwd()): Promise<string> {
+  const { path, list } = openRegistry(folder), found = list().find((one) => one.name === name);
+  if (path === undefined || !found || found.isBuiltIn) {
+    throw new RangeError(
+      `Cannot remove ${
+        JSON.stringify(name.slice(0, 100))
+      }: it must be a name in the registry's file`,
+    );
+  }
+  await editEntry(path, name, undefined);
+  await editLock(path, name, undefined);
+  return path;
+}

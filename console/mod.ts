@@ -11,6 +11,7 @@ export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
 export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";
+export { launchCommand } from "./commands/launch.ts";
 export { replayCommand, type TrainProgram } from "./commands/replay.ts";
 export {
   scheduleCommand,

@@ -14,11 +14,13 @@ import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
+import { launchCommand } from "./commands/launch.ts";
 import { printSchedule } from "./commands/schedule.ts";
 import { TRAIN_MODULE, trainCommand } from "./commands/train.ts";
 import { inOneLine } from "./escape.ts";
 import type { CommandSyntax } from "./flags/command_syntax.ts";
 import { VERSION } from "./flags/version.ts";
+import { LAUNCH_SYNTAX } from "./launch/launch_flags.ts";
 import { print } from "./print.ts";
 import { SCHEDULE_SYNTAX } from "./schedule/schedule_command_flags.ts";
 import { TRAIN_SYNTAX } from "./train/train_flags.ts";
@@ -33,6 +35,7 @@ const TRAIN = { run: trainCommand, module: TRAIN_MODULE };
 
 const COMMANDS: readonly Command[] = [
   { syntax: TRAIN_SYNTAX, run: trainCommand },
+  { syntax: LAUNCH_SYNTAX, run: launchCommand },
   { syntax: GENERATE_SYNTAX, run: generateCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },

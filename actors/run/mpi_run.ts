@@ -13,6 +13,7 @@ import {
   speaksForHost,
 } from "../runtime/transports/mpi/job.ts";
 import { JobRefusal } from "../runtime/transports/mpi/job_refusal.ts";
+import { type LaunchWatch, watchLaunch } from "../runtime/transports/mpi/launcher/launch_watch.ts";
 import { mpiTransport } from "../runtime/transports/mpi/mpi_transport.ts";
 import type { Transport } from "../runtime/mod.ts";
 
@@ -73,14 +74,41 @@ export function rankMap({ map }: MpiRunOptions, workers: number): readonly numbe
  * [Note: first the job] Ranks wait for each other when they join, so rank 0 joins before it looks at
  * what it is to do: had it refused and ended before, the others would wait for ever.
  */
-let joined: Promise<Job> | undefined;
+let joined: Promise<WatchedJob> | undefined;
+
+/** A job, and what binds this rank to `troupe launch`. */
+interface WatchedJob {
+  readonly job: Job;
+  readonly watch: LaunchWatch | undefined;
+}
 
 /** How long a rank that has nothing to say lets another say it: where one has ended with an error,
  * Open MPI's launcher kills the others. */
 const SPEECH_MS = 3000;
 
 /** Joins the job, once. */
-const join = (options: MpiRunOptions): Promise<Job> => joined ??= openJob(options);
+const join = (options: MpiRunOptions): Promise<WatchedJob> => joined ??= joinWatched(options);
+
+async function joinWatched(options: MpiRunOptions): Promise<WatchedJob> {
+  const watch = watchLaunch(launchedRanks()?.rank ?? 0), job = await openJob(options);
+  watch?.tell("joined");
+  return { job, watch };
+}
+
+/** Leaves the job, as `leaving` does it. */
+async function leave({ watch }: WatchedJob, leaving: () => Promise<void>): Promise<void> {
+  watch?.tell("leaving");
+  await leaving();
+  watch?.close();
+}
+
+/** Whether one of its ranks does not answer: MPI cannot be closed without it. */
+let isLost = false;
+
+/** From now on nobody waits for the ranks: when this process ends, their launcher ends them. */
+export function abandonJob(): void {
+  isLost = true;
+}
 
 /** The job as rank 0 has it; disposing of it ends the job, unless that is done further out. */
 export interface Led extends AsyncDisposable {
@@ -90,11 +118,11 @@ export interface Led extends AsyncDisposable {
 
 /** Joins the job as rank 0. */
 export async function lead(options: MpiRunOptions): Promise<Led> {
-  const isOutermost = joined === undefined, job = await join(options);
+  const isOutermost = joined === undefined, joint = await join(options);
   return {
-    lost: job.lost,
+    lost: joint.job.lost,
     async [Symbol.asyncDispose]() {
-      if (isOutermost) await job.root.close();
+      if (isOutermost && !isLost) await leave(joint, joint.job.root.close);
     },
   };
 }
@@ -110,7 +138,8 @@ export async function rankTransport(
   columns: readonly (readonly number[])[] = [],
 ): Promise<Transport> {
   const rankOf = (nth: number) => ranks[nth % ranks.length]!;
-  return mpiTransport(await join(options), { rankOf, groups: columns });
+  const { job } = await join(options);
+  return mpiTransport(job, { rankOf, groups: columns });
 }
 
 /**
@@ -119,10 +148,11 @@ export async function rankTransport(
  * @returns whether it could; where it could not, another rank says why.
  */
 export async function follow(options: MpiRunOptions): Promise<boolean> {
-  const job = await join(options).catch(async (error) => {
+  const joint = await join(options).catch(async (error) => {
     if (speaksForHost() && !(error instanceof JobRefusal)) throw error;
     await delay(SPEECH_MS);
   });
-  await job?.serve();
-  return job !== undefined;
+  await joint?.job.serve();
+  joint?.watch?.close();
+  return joint !== undefined;
 }

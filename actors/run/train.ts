@@ -7,7 +7,8 @@
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { endAll } from "./end_all.ts";
-import { follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
+import { type FinishMark, finishMark } from "./finish_mark.ts";
+import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
@@ -92,27 +93,35 @@ export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, 
   if (options?.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
   if (isFollower()) return void await follow(options.mpi ?? {});
   await using _job = await lead(options.mpi ?? {});
-  yield* trainHere(options);
+  yield* trainHere(options, finishMark(options));
 }
 
 /** Trains as a process that leads its run. */
-async function* trainHere(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
+async function* trainHere(
+  options: TrainOptions,
+  mark?: FinishMark,
+): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
   using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
+  await mark?.begin();
   yield { type: "plan", plan: prepared.plan };
   const run = await openRun(options, prepared), { engine, data, writer } = run;
   const written = () => writer.ended().catch(() => {});
   const errors: unknown[] = [];
   try {
-    yield* trainToEnd(run);
+    for await (const event of trainToEnd(run)) {
+      mark?.see(event);
+      yield event;
+    }
   } catch (error) {
     if (error instanceof WorkerLostError && error.lost.isWedged) {
       await written();
       errors.push(new WedgedError(error.message, writer.newest));
+      abandonJob();
     } else errors.push(error);
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, engine.close, () => data.return()]);
+    await endAll(errors, [written, engine.close, () => data.return(), () => mark?.end()]);
   }
   // What was done last is written down last.
   assertWritten(prepared.journal, run.progress.step, writer.newest);

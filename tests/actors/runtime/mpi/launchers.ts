@@ -37,7 +37,7 @@ export const LAUNCHERS: readonly Launcher[] = [
 ];
 
 /** Open MPI wants to be told that root means it; shared memory of MPICH is in the way of no test. */
-const ENVIRONMENT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
+export const ENVIRONMENT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
 
 const isThere = ({ command }: Launcher) =>
   (Deno.env.get("PATH") ?? "").split(":").some((folder) => {

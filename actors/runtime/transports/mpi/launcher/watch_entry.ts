@@ -1,0 +1,62 @@
+/**
+ * The worker that binds a rank to its launch.
+ *
+ * [Note: no orphans] Launchers of MPI end all ranks when one dies, but not when they are killed
+ * themselves: ranks of Open MPI, and those of a proxy of MPICH's hydra that is killed, go on as
+ * orphans. So each rank looks who its parent is, and ends when it has got another one. The launch
+ * itself holds the standard input of rank 0, which comes to its end with it however it ends; rank 0
+ * ends then, and MPI ends the others.
+ *
+ * @module
+ */
+
+import { encodeSign, END_REQUEST, type Phase } from "./sign_of_life.ts";
+
+/** What the worker must know. */
+export interface WatchOrders {
+  readonly rank: number;
+  readonly phase: Phase;
+}
+
+interface WatchScope {
+  onmessage: (event: MessageEvent<WatchOrders>) => void;
+}
+
+/** Milliseconds from one sign of life to the next, and from one look at the parent. */
+const BEAT_MS = 500;
+
+const end = () => Deno.kill(Deno.pid, "SIGKILL");
+const host = Deno.hostname(), parent = Deno.ppid;
+let now: WatchOrders | undefined;
+
+function sign({ rank, phase }: WatchOrders): void {
+  const bytes = new TextEncoder().encode(encodeSign({ rank, phase, pid: Deno.pid, host }));
+  try {
+    Deno.stderr.writeSync(bytes);
+  } catch {
+    // Nobody listens any more: the parent is gone, or will be.
+  }
+}
+
+/** Waits for the word of the launcher; its end is that of the input. */
+async function obey(): Promise<void> {
+  const bytes = new Uint8Array(END_REQUEST.length);
+  for (;;) {
+    const count = await Deno.stdin.read(bytes).catch(() => null);
+    if (count === null) return end();
+    // As if Ctrl-C had been pressed here, so that scripts of one's own need nothing new.
+    Deno.kill(Deno.pid, "SIGINT");
+  }
+}
+
+(globalThis as unknown as WatchScope).onmessage = ({ data }) => {
+  const isFirst = now === undefined;
+  now = data;
+  sign(data);
+  if (!isFirst) return;
+  if (data.rank === 0) obey();
+  setInterval(() => {
+    if (Deno.ppid !== parent) end();
+    if (now!.rank === 0) sign(now!);
+  }, BEAT_MS);
+};

@@ -1,0 +1,98 @@
+/**
+ * `troupe launch`: trains on the ranks of MPI, and starts the job again when one dies.
+ *
+ * @module
+ */
+
+import type { CommandContext } from "../command.ts";
+import { answersItself } from "../flags/asked.ts";
+import { rawArguments } from "../flags/parse.ts";
+import { type CommandLine, shellLine } from "../launch/command_line.ts";
+import { placeRanks, readHosts } from "../launch/hosts.ts";
+import { runJob } from "../launch/job.ts";
+import { LAUNCH_FLAGS, LAUNCH_SYNTAX } from "../launch/launch_flags.ts";
+import {
+  type LaunchRequest,
+  newestStep,
+  readLaunchRequest,
+  splitArguments,
+  troupeCommand,
+} from "../launch/launch_request.ts";
+import { findLauncher, type Launcher } from "../launch/launcher.ts";
+import { relaunch } from "../launch/relaunch.ts";
+import { slurmScript } from "../launch/slurm_script.ts";
+import { print, printError } from "../print.ts";
+import { TRAIN_SYNTAX } from "../train/train_flags.ts";
+
+/** Runs the command; returns the exit code. */
+export async function launchCommand(
+  args: readonly string[],
+  { begin, signal }: Pick<CommandContext, "begin" | "signal">,
+): Promise<number> {
+  const { own, command: [name, ...rest] } = splitArguments(args);
+  if (answersItself(own, LAUNCH_SYNTAX)) return 0;
+  if (name === "train" && answersItself(rest, TRAIN_SYNTAX)) return 0;
+  const request = await readLaunchRequest(args), launcher = await findLauncher(request.flags);
+  const { flags, out, stallMs } = request, lineOf = lines(request, launcher);
+  const hasCheckpoint = out !== undefined && await newestStep(out) !== undefined;
+  const first = shellLine(lineOf(hasCheckpoint));
+  if (flags.slurm) return writeScript(request, launcher, args, first), 0;
+  if (flags.print) return print(first), 0;
+  printError(first);
+  begin("the job");
+  const launch = crypto.randomUUID();
+  return await relaunch({
+    out,
+    launch,
+    maxRestarts: flags["max-restarts"],
+    stallMs,
+    signal,
+    run: (hasCheckpoint) =>
+      runJob({ line: lineOf(hasCheckpoint), launch, stallMs, signal, filters: launcher.filters() }),
+  });
+}
+
+/** The command line of a try: it goes on from a checkpoint if there is one. */
+function lines(
+  { flags, ranks, command, resume }: LaunchRequest,
+  launcher: Launcher,
+): (hasCheckpoint: boolean) => CommandLine {
+  const listed = flags.hosts === undefined ? undefined : readHosts(flags.hosts);
+  const placed = listed ? placeRanks(listed, ranks) : { hosts: [], isTooMany: false };
+  const network = flags.interface;
+  const isTrain = resume.length > 0 && network !== undefined;
+  return (hasCheckpoint) =>
+    launcher.line({
+      ...placed,
+      ranks,
+      interface: network,
+      remoteShell: flags["remote-shell"],
+      command: [
+        ...command,
+        ...isTrain ? ["--mpi-interface", network] : [],
+        ...hasCheckpoint ? resume : [],
+      ],
+    });
+}
+
+/** Flags that are about the script, or that it says by itself. */
+const OF_SCRIPT = ["slurm", "print", "launcher", "mpi"];
+
+function writeScript(
+  { flags, script, ranks }: LaunchRequest,
+  { mpi }: Launcher,
+  args: readonly string[],
+  srun: string,
+): void {
+  const { own, command } = splitArguments(args);
+  const typed = rawArguments(own, LAUNCH_FLAGS, { takesWords: true }).flags;
+  const kept = Object.entries(typed).filter(([name]) => !OF_SCRIPT.includes(name))
+    .map(([name, value]) => `--${name}=${value}`);
+  const launch = [...troupeCommand("launch"), ...kept, "--launcher=srun", `--mpi=${mpi}`, "--"];
+  const text = slurmScript({ ranks, folder: Deno.cwd(), launch: [...launch, ...command], srun });
+  if (script === undefined || flags.print) print(text.trimEnd());
+  else {
+    Deno.writeTextFileSync(script, text);
+    printError(`Wrote ${script}; go on with: sbatch ${script}`);
+  }
+}

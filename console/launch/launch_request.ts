@@ -1,0 +1,157 @@
+/**
+ * What a `troupe launch` command asks for.
+ *
+ * @module
+ */
+
+import { basename, dirname, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import {
+  folderEntries,
+  stepFolder,
+  stepFolders,
+} from "../../actors/checkpoints/checkpoint_folders.ts";
+import { parseArguments } from "../flags/parse.ts";
+import { withDefaults } from "../flags/flag.ts";
+import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
+import { LAUNCH_FLAGS, type LaunchFlags } from "./launch_flags.ts";
+
+/** What is to be launched. */
+export interface LaunchRequest {
+  readonly flags: LaunchFlags;
+  /** Where the script goes that `--slurm` asks for; undefined for standard output. */
+  readonly script: string | undefined;
+  /** How many ranks. */
+  readonly ranks: number;
+  /** What each runs. */
+  readonly command: readonly string[];
+  /** The folder of the checkpoints; undefined where nobody says it, and nothing is started again. */
+  readonly out: string | undefined;
+  /** Time after which a job in which nothing moves is taken for dead. */
+  readonly stallMs: number;
+  /** What goes on from the checkpoints of `out`: added to the command. */
+  readonly resume: readonly string[];
+}
+
+/** As `--stall-timeout` of train has it, for a command of one's own. */
+const STALL_MS = 60_000;
+
+/** The arguments of `launch` itself, and the command behind `--`. */
+export function splitArguments(args: readonly string[]) {
+  const end = args.indexOf("--");
+  return end < 0
+    ? { own: args, command: [] }
+    : { own: args.slice(0, end), command: args.slice(end + 1) };
+}
+
+/**
+ * Reads the arguments.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function readLaunchRequest(args: readonly string[]): Promise<LaunchRequest> {
+  const { own, command } = splitArguments(args);
+  const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
+  const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
+  if (words.length > (flags.slurm ? 1 : 0)) {
+    throw new TypeError(
+      `Cannot launch: the command must stand behind --, received ${words.join(" ")} before it`,
+    );
+  }
+  if (command.length === 0) {
+    throw new TypeError("Cannot launch: a command must follow --, such as -- train, received none");
+  }
+  if (flags.hosts !== undefined && (flags.slurm || flags.launcher === "srun")) {
+    throw new TypeError("Cannot launch: --hosts must be left out, as Slurm chooses them");
+  }
+  const [first, ...rest] = command;
+  const asked = first === "train" ? await ofTrain(flags, rest) : ofCommand(flags, command);
+  return { flags, script, ...asked };
+}
+
+/** `train`, by this program. */
+async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
+  const request = await readTrainFlags(args), { stallMs, out: said } = runOf(request);
+  const isMpi = /^--runtime\b/m.test(request.args.join("\n"));
+  if (isMpi && request.flags.runtime !== "mpi") {
+    throw new RangeError(
+      `Cannot launch: --runtime must be mpi, received ${request.flags.runtime}`,
+    );
+  }
+  if (flags.out !== undefined) {
+    throw new TypeError("Cannot launch: --out must stand behind --, among the flags of train");
+  }
+  const ranks = ranksOf(request), out = said ?? `runs/${request.flags.model}`;
+  if (flags.ranks !== undefined && flags.ranks !== ranks) {
+    throw new RangeError(
+      `Cannot launch: --ranks must be ${ranks}, as the flags of train say, received ${flags.ranks}`,
+    );
+  }
+  await checkOwn(out, request.flags.resume);
+  const command = [
+    ...troupeCommand("train"),
+    ...args,
+    ...isMpi ? [] : ["--runtime", "mpi"],
+    ...said === undefined ? ["--out", out] : [],
+  ];
+  return { ranks, command, out, stallMs, resume: ["--resume", out] };
+}
+
+const runOf = ({ flags, out }: TrainRequest) => ({
+  stallMs: 1000 * flags["stall-timeout"],
+  out: flags.json || flags.out !== undefined || flags.resume !== undefined ? out : undefined,
+});
+
+/** As many as there are workers in all replicas, or as the map names. */
+function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
+  return map === undefined ? replicas * schedule.workers : Math.max(...map) + 1;
+}
+
+/** A command of one's own. */
+function ofCommand(flags: LaunchFlags, command: readonly string[]) {
+  const { ranks, out, "max-restarts": maxRestarts } = flags;
+  if (ranks === undefined) {
+    throw new TypeError(
+      `Cannot launch: --ranks must say how many ranks run ${command[0]}, received none`,
+    );
+  }
+  if (out === undefined && maxRestarts > 0) {
+    throw new TypeError(
+      "Cannot launch: --out must say where the command writes its checkpoints, or --max-restarts be 0, received neither",
+    );
+  }
+  return { ranks, command, out, stallMs: STALL_MS, resume: [] };
+}
+
+/** This program with one of its commands, as ranks run it. */
+export function troupeCommand(name: string): readonly string[] {
+  const { mainModule } = Deno, isFile = mainModule.startsWith("file:");
+  return [
+    ...[Deno.execPath(), "run", "-A", "--v8-flags=--max-semi-space-size=2"],
+    ...[isFile ? fileURLToPath(mainModule) : mainModule, name],
+  ];
+}
+
+/**
+ * Makes sure that the checkpoints of a folder are those of the run, as it goes on from the newest. A
+ * job that Slurm has put back into its queue finds its own.
+ */
+async function checkOwn(out: string, resume: string | undefined): Promise<void> {
+  if (Number(Deno.env.get("SLURM_RESTART_COUNT") ?? 0) > 0) return;
+  const newest = await newestStep(out);
+  if (newest === undefined) return;
+  if (resume !== undefined) {
+    const step = stepFolder(basename(resume))?.step;
+    const folder = step === undefined ? resume : dirname(resume);
+    if (resolve(folder) === resolve(out) && (step ?? newest) === newest) return;
+  }
+  throw new RangeError(
+    `Cannot launch: ${out} must hold no checkpoints but those that the run goes on from, as it would go on from them when a rank dies, received one of step ${newest}; add --resume ${out}, or name another --out`,
+  );
+}
+
+/** The step of the newest checkpoint of a folder; undefined where there is none. */
+export async function newestStep(directory: string): Promise<number | undefined> {
+  const folders = stepFolders(await folderEntries(directory));
+  return folders.find(({ kind }) => kind !== "unfinished")?.step;
+}

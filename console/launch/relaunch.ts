@@ -1,0 +1,104 @@
+/**
+ * Runs a job until it has come to its end, however often a rank of it dies.
+ *
+ * [Note: the whole job] MPI cannot go on without a rank, and its launchers end all when one dies. So
+ * the whole job is started again, and goes on from its newest checkpoint with the same bits.
+ *
+ * @module
+ */
+
+import { delay } from "@std/async/delay";
+import { lockFolder } from "../../actors/checkpoints/checkpoint_lock.ts";
+import { readFinished } from "../../actors/checkpoints/finished.ts";
+import { countRestarts } from "../../actors/runtime/supervision/restarts.ts";
+import { printError } from "../print.ts";
+import type { JobEnd } from "./job.ts";
+import { newestStep } from "./launch_request.ts";
+
+/** What is run. */
+export interface Relaunch {
+  /** The folder of the checkpoints; undefined where nothing is started again. */
+  readonly out: string | undefined;
+  /** The name of the launch. */
+  readonly launch: string;
+  readonly maxRestarts: number;
+  /** Time after which what is left of a try is not waited for. */
+  readonly stallMs: number;
+  /** Aborted when the job is to end. */
+  readonly signal: AbortSignal;
+  /** Makes one try, which goes on from a checkpoint if there is one. */
+  run(hasCheckpoint: boolean): Promise<JobEnd>;
+}
+
+/** The first restart comes at once, the second after so many milliseconds, each further one later. */
+const BACK_OFF = { firstMs: 1000, maxMs: 60_000 } as const;
+
+/** Of train, and so of rank 0: bad input, an interrupted run. */
+const REFUSED = 2, INTERRUPTED = 130;
+
+/**
+ * Runs a job; returns the exit code.
+ *
+ * @throws {Error} when it has failed too often.
+ */
+export async function relaunch(job: Relaunch): Promise<number> {
+  const { out, launch, maxRestarts, signal } = job;
+  const count = () =>
+    countRestarts({ intensity: maxRestarts, periodMs: Infinity, backOff: BACK_OFF });
+  let restarts = count(), step = out === undefined ? undefined : await newestStep(out);
+  for (let failures = 1;; failures++) {
+    const end = await job.run(step !== undefined);
+    if (out === undefined) return signal.aborted ? INTERRUPTED : end.code;
+    if ((await readFinished(out))?.launch === launch) return 0;
+    if (signal.aborted) return INTERRUPTED;
+    if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
+    const before = step;
+    step = await newestStep(out);
+    if (step !== before) {
+      failures = 1;
+      restarts = count();
+    }
+    const waitMs = restarts.failed(performance.now()), how = describeEnd(end);
+    const from = step === undefined ? "the beginning" : `step ${step}`;
+    if (waitMs === undefined) {
+      throw new Error(
+        `Cannot go on: the job may fail ${maxRestarts} times without a new checkpoint, and failed again: ${how}; it stands at ${from}`,
+      );
+    }
+    printError(`${how}; going on from ${from} (restart ${failures} of ${maxRestarts})`);
+    await delay(waitMs, { signal }).catch(() => {});
+    if (signal.aborted) return INTERRUPTED;
+    await untilFree(out, job.stallMs);
+  }
+}
+
+/** How a try has ended, in words. */
+function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
+  if (stalled !== undefined) return `The job was ended, as ${stalled}`;
+  const { signal, pid, host } = death ?? {};
+  const known = [...ranks.values()].find((rank) => rank.pid === pid && rank.host === host);
+  const rank = death?.rank ?? known?.rank;
+  const who = rank !== undefined
+    ? `Rank ${rank}`
+    : pid !== undefined
+    ? `Process ${pid}`
+    : "The job";
+  const where = host === undefined ? "" : ` on ${host}`;
+  if (signal !== undefined) return `${who}${where} died of ${signal}`;
+  return `${who}${where} ended before its time with exit code ${death?.code ?? code}`;
+}
+
+/** Milliseconds from one look at a folder to the next. */
+const LOOK_MS = 100;
+
+/** Waits until nobody has the folder any more: what is left of a try ends by itself. */
+async function untilFree(out: string, limitMs: number): Promise<void> {
+  for (let waitedMs = 0; waitedMs < limitMs; waitedMs += LOOK_MS) {
+    try {
+      using _lock = lockFolder(out);
+      return;
+    } catch {
+      await delay(LOOK_MS);
+    }
+  }
+}

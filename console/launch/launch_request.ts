@@ -36,6 +36,9 @@ export interface LaunchRequest {
 /** As `--stall-timeout` of train has it, for a command of one's own. */
 const STALL_MS = 60_000;
 
+/** A name that is a folder's, too; others are addresses of modules. */
+const PLAIN_NAME = /^[\w-]+$/;
+
 /** The arguments of `launch` itself, and the command behind `--`. */
 export function splitArguments(args: readonly string[]) {
   const end = args.indexOf("--");
@@ -71,7 +74,7 @@ export async function readLaunchRequest(args: readonly string[]): Promise<Launch
 
 /** `train`, by this program. */
 async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
-  const request = await readTrainFlags(args), { stallMs, out: said } = runOf(request);
+  const request = await readTrainFlags(args), { out: said, flags: { model } } = request;
   const isMpi = /^--runtime\b/m.test(request.args.join("\n"));
   if (isMpi && request.flags.runtime !== "mpi") {
     throw new RangeError(
@@ -81,7 +84,12 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
   if (flags.out !== undefined) {
     throw new TypeError("Cannot launch: --out must stand behind --, among the flags of train");
   }
-  const ranks = ranksOf(request), out = said ?? `runs/${request.flags.model}`;
+  const ranks = ranksOf(request), out = said ?? `runs/${model}`;
+  if (said === undefined && !PLAIN_NAME.test(model)) {
+    throw new TypeError(
+      "Cannot launch: --out must say where checkpoints go where the model is one of your own, received none",
+    );
+  }
   if (flags.ranks !== undefined && flags.ranks !== ranks) {
     throw new RangeError(
       `Cannot launch: --ranks must be ${ranks}, as the flags of train say, received ${flags.ranks}`,
@@ -94,13 +102,9 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
     ...isMpi ? [] : ["--runtime", "mpi"],
     ...said === undefined ? ["--out", out] : [],
   ];
+  const stallMs = 1000 * request.flags["stall-timeout"];
   return { ranks, command, out, stallMs, resume: ["--resume", out] };
 }
-
-const runOf = ({ flags, out }: TrainRequest) => ({
-  stallMs: 1000 * flags["stall-timeout"],
-  out: flags.json || flags.out !== undefined || flags.resume !== undefined ? out : undefined,
-});
 
 /** As many as there are workers in all replicas, or as the map names. */
 function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {

@@ -9,7 +9,7 @@ import type { ReplyTo, Step } from "../mailbox/envelope.ts";
 import { callerOf } from "./current_step.ts";
 import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
 import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "../failure.ts";
-import { type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
+import { giveCredit, type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { LANES, sendMessage } from "../isolate/sending.ts";
 import { tellOfLetter } from "../isolate/subscription.ts";
@@ -104,6 +104,7 @@ export function takeBack(isolate: Isolate, actor: Actor | undefined, question: R
     const { replyTo } = envelope;
     if (replyTo?.ask !== question.ask || replyTo?.isolate !== question.isolate) continue;
     actor!.mailbox.remove(envelope);
+    giveCredit(isolate, envelope.credit);
     return offer(isolate, actor!);
   }
 }

@@ -12,7 +12,7 @@ import { type Actor, keyOf, stepsOf } from "./actor.ts";
 import type { Step } from "../mailbox/envelope.ts";
 import { abandonAsks, answer } from "./asks.ts";
 import { describeFailure, type Failure, goneFailure, type Reason } from "../failure.ts";
-import { type Isolate, post, releaseId, schedule } from "../isolate/isolate.ts";
+import { giveCredit, type Isolate, post, releaseId, schedule } from "../isolate/isolate.ts";
 import { bury } from "../isolate/sending.ts";
 import { cancelTimers } from "./timers.ts";
 import type { ActorRef } from "../types.ts";
@@ -51,6 +51,7 @@ function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
   }
   if (step.isSettled) {
     step.ends?.();
+    giveCredit(isolate, step.envelope.credit);
     if (actor.step === step) actor.step = undefined;
     else actor.parked.delete(step);
   } else if (step.isAbandoned) isolate.unwinding.set(step, actor);

@@ -45,6 +45,9 @@ export function deliver(isolate: Isolate, frame: Frame): void {
       if (!actor?.parent) return;
       return frame.drain ? drain(isolate, actor) : stopNow(isolate, actor);
     }
+    case "credit":
+      // The root takes what is for the guard of a confined isolate.
+      return;
     case "event":
       return isolate.env.onEvent?.(frame.event);
     case "subscribe":
@@ -66,6 +69,11 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
   }
   if (actor.state === "stopping" || actor.isDraining) {
     return bury(isolate, frame, "stopped", actor.reason);
+  }
+  // Code that is not the program's own must not make an actor of the program fail.
+  if (frame.credit && actor.mailbox.length >= actor.capacity / 2) {
+    const why = `the mailbox of "${to.id}" must have room for it`;
+    return bury(isolate, frame, "no-room", undefined, { status: "unsent", why });
   }
   if (actor.mailbox.length >= actor.capacity) {
     const error = new RangeError(

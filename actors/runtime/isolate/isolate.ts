@@ -5,7 +5,7 @@
  */
 
 import { type Actor, keyOf } from "../actor/actor.ts";
-import type { Envelope, Step } from "../mailbox/envelope.ts";
+import type { Credit, Envelope, Step } from "../mailbox/envelope.ts";
 import { BriefMap } from "../actor/brief_map.ts";
 import {
   type Choose,
@@ -199,6 +199,11 @@ function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
   return { ...frame, message: snapshot(frame.message, transfer) };
 }
 
+/** Tells the isolate that guards a confined one that its message waits no more. */
+export function giveCredit(isolate: Isolate, credit: Credit | undefined): void {
+  if (credit) post(isolate, credit.isolate, { kind: "credit", credit });
+}
+
 /** What an envelope holds, without its place in the order. */
 export interface Contents {
   readonly lane: Lane;
@@ -208,11 +213,12 @@ export interface Contents {
   readonly timerKey?: Envelope["timerKey"];
   readonly isNotice?: Envelope["isNotice"];
   readonly receipt?: Envelope["receipt"];
+  readonly credit?: Envelope["credit"];
 }
 
 /** Puts a message at the end of an actor's lane. */
 export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Envelope {
-  const { lane, from, message, replyTo, timerKey, isNotice, receipt } = contents;
+  const { lane, from, message, replyTo, timerKey, isNotice, receipt, credit } = contents;
   const nth = count(isolate, actor, from), seq = isolate.nextSeq++;
   const envelope: Envelope = {
     seq,
@@ -224,6 +230,7 @@ export function enqueue(isolate: Isolate, actor: Actor, contents: Contents): Env
     timerKey,
     isNotice,
     receipt,
+    credit,
   };
   actor.mailbox.push(envelope);
   offer(isolate, actor);

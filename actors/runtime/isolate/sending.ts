@@ -6,7 +6,7 @@
 
 import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
-import { type Isolate, post } from "./isolate.ts";
+import { giveCredit, type Isolate, post } from "./isolate.ts";
 import { tellOfLetter } from "./subscription.ts";
 import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
@@ -53,7 +53,7 @@ export function sendMessage(
 /** Makes a message a dead letter, and tells who waits for an answer to it. */
 export function bury(
   isolate: Isolate,
-  { from, to, message, replyTo }: Omit<MessageFrame, "kind" | "lane">,
+  { from, to, message, replyTo, credit }: Omit<MessageFrame, "kind" | "lane">,
   reason: DeadLetter["reason"],
   end?: Reason,
   unsent?: Outcome,
@@ -65,6 +65,7 @@ export function bury(
     reason,
   };
   tellOfLetter(isolate, letter, message);
+  giveCredit(isolate, credit);
   if (!replyTo) return;
   const outcome = unsent ?? { status: "gone", failure: goneFailure(to.id, end) };
   post(isolate, replyTo.isolate, { kind: "answer", ask: replyTo.ask, outcome });

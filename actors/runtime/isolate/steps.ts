@@ -14,7 +14,7 @@ import { describeFailure, type Failure } from "../failure.ts";
 import { DOOR, OTHERS } from "../handlers.ts";
 import { bury, sendMessage } from "./sending.ts";
 import { timeStep } from "./slow_steps.ts";
-import { type Isolate, offer } from "./isolate.ts";
+import { giveCredit, type Isolate, offer } from "./isolate.ts";
 import { fail, stopFurther } from "../actor/lifecycle.ts";
 import { endIfDrained } from "../actor/stopping.ts";
 
@@ -191,6 +191,7 @@ function crash(
 
 function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
   step.ends?.();
+  giveCredit(isolate, step.envelope.credit);
   if (step.isAbandoned) isolate.unwinding.delete(step);
   if (actor.step === step) actor.step = undefined;
   else actor.parked.delete(step);

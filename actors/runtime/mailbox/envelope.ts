@@ -18,6 +18,14 @@ export interface Receipt {
   readonly message: Message;
 }
 
+/** What a confined isolate owes for a message, until nothing of it waits any more. */
+export interface Credit {
+  /** The confined isolate. */
+  readonly isolate: number;
+  /** Which of its messages. */
+  readonly number: number;
+}
+
 /** A message in a mailbox. */
 export interface Envelope {
   /** Counts what was enqueued in this isolate, so a lower one is older. */
@@ -36,6 +44,8 @@ export interface Envelope {
   readonly isNotice?: true | undefined;
   /** Set when somebody wants to know that it has been handled. */
   readonly receipt?: Receipt | undefined;
+  /** Set on what comes from a confined isolate. */
+  readonly credit?: Credit | undefined;
   /** Set on what the runtime itself makes an actor do (start, resume, finish). */
   readonly run?: () => void | Promise<void>;
   /** The step that goes on with it, if it is an answer. */

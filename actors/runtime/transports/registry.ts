@@ -12,6 +12,8 @@ import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { SystemEvent } from "../system_api.ts";
 import type { Confined, Confinement } from "./confinement.ts";
+import { type Guard, openGuard } from "./guard/guard.ts";
+import type { Inward } from "./guard/screen.ts";
 import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
 import { buryFrame, type Undertaker } from "./undeliverable.ts";
@@ -33,13 +35,21 @@ interface Member {
   readonly actor: string;
   readonly transport: Transport;
   readonly remote: RemoteIsolate;
-  readonly isConfined: boolean;
+  /** Set where its code is not the program's own. */
+  readonly guarded: Guarded | undefined;
   /** How its last actor has ended, once it has said so. */
   reason?: Reason;
   /** Why it was killed. */
   why?: string;
   /** A frame has come since {@linkcode IsolateRegistry.activity} was called last. */
   hasStirred: boolean;
+}
+
+/** An isolate that is confined. */
+interface Guarded {
+  readonly guard: Guard;
+  /** Sends it what its guard need not see. */
+  readonly tell: (frame: Inward) => void;
 }
 
 /** What waits for an isolate whose start is still on its way to the root. It gets none when there
@@ -78,17 +88,21 @@ export class IsolateRegistry implements Network {
     const { system, seed, stopGraceMs, observer } = this.#root;
     const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
     const root = { system, seed, stopGraceMs, observer, places };
-    const boot: BootFrame = { kind: "boot", isolate: number, ...root, launch };
-    const remote = startGuarded(this.#opened(transport), {
+    const whole: BootFrame = { kind: "boot", isolate: number, ...root, launch };
+    const guard = confinement && openGuard(whole), boot = guard?.boot ?? whole;
+    const isolate = startGuarded(this.#opened(transport), {
       isolate: number,
       memoryLimitMb,
       confinement: confinement && this.#confined(launch.ref.id, confinement),
       boot,
       transfer,
-      receive: (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
+      receive: guard
+        ? (frame) => this.#judge(number, transport, frame)
+        : (frame) => this.#receive(number, transport, frame as UpFrame | Frame),
     }, 2 * stopGraceMs);
-    const isConfined = confinement !== undefined;
-    const member = { actor: launch.ref.id, transport, remote, isConfined, hasStirred: false };
+    const remote = guard ? screened(isolate, guard) : isolate;
+    const guarded = guard && { guard, tell: (frame: Inward) => isolate.send(frame, []) };
+    const member = { actor: launch.ref.id, transport, remote, guarded, hasStirred: false };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
@@ -152,6 +166,26 @@ export class IsolateRegistry implements Network {
       transport.open({ stopGraceMs: this.#root.stopGraceMs });
     this.#open.set(transport, open);
     return open;
+  }
+
+  /** What isolate `number` tells the root, and what of that its guard lets pass. */
+  #judge(number: number, transport: Transport, frame: unknown): void {
+    const member = this.#members.get(number);
+    // Who has ended, or must, says nothing more.
+    if (!member?.guarded || member.why !== undefined) return;
+    member.hasStirred = true;
+    const { guard, tell } = member.guarded;
+    const { up, post, back, denied, forged, transfer } = guard.judge(frame);
+    if (forged !== undefined) return this.kill(number, forged);
+    if (denied) {
+      const { what, on, letter } = denied;
+      if (letter) this.#root.onDeadLetter(letter);
+      this.#root.onEvent({ type: "denied", actor: member.actor, what, on });
+    }
+    if (up) this.#receive(number, transport, up);
+    if (back) tell(back);
+    if (post?.to === 0) this.#root.deliver(post.frame);
+    else if (post) this.#forward(number, { kind: "forward", ...post, transfer });
   }
 
   /** What isolate `number` tells the root. */
@@ -246,7 +280,7 @@ export class IsolateRegistry implements Network {
   ): void {
     const greet = (member?: Member) => {
       // One that is confined gets no address of a socket.
-      const isPeer = member?.transport === transport && !member.isConfined;
+      const isPeer = member?.transport === transport && !member.guarded;
       if (!isPeer) this.#open.get(transport)!.decline?.(address);
       else member.remote.send({ kind: "accept", from, address }, transfer);
     };
@@ -270,9 +304,11 @@ export class IsolateRegistry implements Network {
    * the start has come before the answer, or the address was made up.
    */
   #askFor(about: number): void {
-    const starter = this.#starterOf(about);
-    if (starter) this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
-    else this.#giveUpOn(about);
+    const starter = this.#starterOf(about), isGuarded = this.#members.get(starter)?.guarded;
+    // Who is confined starts none.
+    if (starter && !isGuarded) {
+      this.#members.get(starter)!.remote.send({ kind: "has-started", about }, []);
+    } else this.#giveUpOn(about);
   }
 
   /** The nearest living isolate among the starters of this one; 0, the root, knows what it started. */
@@ -295,6 +331,8 @@ export class IsolateRegistry implements Network {
   }
 
   #bury(frame: Frame | SwitchFrame, why?: string): void {
+    const credit = frame.kind === "message" ? frame.credit : undefined;
+    if (credit) this.#members.get(credit.isolate)?.remote.send({ kind: "credit", credit }, []);
     const answer = buryFrame(this.#root, frame, why);
     if (!answer) return;
     if (answer.to === 0) this.#root.deliver(answer.frame);
@@ -307,4 +345,14 @@ export class IsolateRegistry implements Network {
     );
     this.#pending.set(remote, settled);
   }
+}
+
+/** A confined isolate, which gets what its guard lets it see. */
+function screened(remote: RemoteIsolate, guard: Guard): RemoteIsolate {
+  return {
+    ...remote,
+    send(frame, transfer) {
+      for (const shown of guard.screen(frame as Inward)) remote.send(shown, transfer);
+    },
+  };
 }

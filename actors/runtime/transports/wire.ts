@@ -8,7 +8,7 @@
 import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
-import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
+import type { Credit, Receipt, ReplyTo } from "../mailbox/envelope.ts";
 import type { Confinement } from "./confinement.ts";
 import type { ObserverSpec } from "../observer.ts";
 
@@ -48,6 +48,7 @@ export interface MessageFrame {
   readonly message: Message;
   readonly replyTo?: ReplyTo | undefined;
   readonly receipt?: Receipt | undefined;
+  readonly credit?: Credit | undefined;
 }
 
 /** How a question ended. */
@@ -106,6 +107,8 @@ export type Frame =
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** The actor is to end; `drain`: when it has handled what has arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
+  /** A message of the confined isolate `credit.isolate` waits no more. */
+  | { readonly kind: "credit"; readonly credit: Credit }
   /** To the root: something that the owner of the system wants to know of. */
   | { readonly kind: "event"; readonly event: SystemEvent }
   /** What the owner of the system wants to be told of by this isolate and those below it. */

@@ -17,6 +17,10 @@ export interface Place {
   readonly isolate: PlaceName;
   /** What a system needs to know to put actors there. */
   readonly transport?: Transport;
+  /** Makes of a system one that puts actors there in another way. */
+  readonly through?: (system: System) => System;
+  /** Tests that cannot hold there, and why. */
+  readonly except?: Readonly<Record<string, string>>;
 }
 
 /** What a test gets. */
@@ -40,12 +44,16 @@ export function each<const T>(cases: readonly T[], make: (one: T) => [string, Te
 }
 
 /** Registers a suite for a place. */
-export function register({ isolate, transport }: Place, suite: Suite): void {
+export function register(
+  { isolate, transport, through = (system) => system, except = {} }: Place,
+  suite: Suite,
+): void {
   const options = transport ? { transport } : {};
   for (const [name, test] of Object.entries(suite)) {
+    if (Object.hasOwn(except, name)) continue;
     Deno.test(
       `${isolate}: ${name}`,
-      () => withSystem(options, (system) => test({ system, isolate, options })),
+      () => withSystem(options, (system) => test({ system: through(system), isolate, options })),
     );
   }
 }

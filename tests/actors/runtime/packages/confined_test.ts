@@ -19,8 +19,6 @@ const EXCEPT = {
   "a failure of a child that nobody watches fails the parent, by its own name": CHILDREN,
   "the loss of an isolate is a failure of the parent there is": CHILDREN,
   "children in other isolates stop when their parent's is gone": CHILDREN,
-  "a factory () => {} fails its actor": "the factory is that of its package",
-  "a factory async () => null fails its actor": "the factory is that of its package",
   "what cannot be spawned is refused at once": "the words list this test's own transport",
 };
 

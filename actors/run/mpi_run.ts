@@ -16,6 +16,7 @@ import { JobRefusal } from "../runtime/transports/mpi/job_refusal.ts";
 import { type LaunchWatch, watchLaunch } from "../runtime/transports/mpi/launcher/launch_watch.ts";
 import { mpiTransport } from "../runtime/transports/mpi/mpi_transport.ts";
 import type { Transport } from "../runtime/mod.ts";
+import { type Facts, programFacts } from "./ranks/program_facts.ts";
 
 /** How a run uses MPI. */
 export interface MpiRunOptions {
@@ -87,10 +88,12 @@ interface WatchedJob {
 const SPEECH_MS = 3000;
 
 /** Joins the job, once. */
-const join = (options: MpiRunOptions): Promise<WatchedJob> => joined ??= joinWatched(options);
+const join = (options: MpiRunOptions, facts?: Facts): Promise<WatchedJob> =>
+  joined ??= joinWatched(options, facts);
 
-async function joinWatched(options: MpiRunOptions): Promise<WatchedJob> {
-  const watch = watchLaunch(launchedRanks()?.rank ?? 0), job = await openJob(options);
+async function joinWatched(options: MpiRunOptions, asked: Facts = {}): Promise<WatchedJob> {
+  const watch = watchLaunch(launchedRanks()?.rank ?? 0), facts = { ...programFacts(), ...asked };
+  const job = await openJob({ ...options, facts });
   watch?.tell("joined");
   return { job, watch };
 }
@@ -116,9 +119,13 @@ export interface Led extends AsyncDisposable {
   readonly lost: Promise<never>;
 }
 
-/** Joins the job as rank 0. */
-export async function lead(options: MpiRunOptions): Promise<Led> {
-  const isOutermost = joined === undefined, joint = await join(options);
+/**
+ * Joins the job as rank 0.
+ *
+ * @param facts what the run was asked to do, which must be the same on all ranks.
+ */
+export async function lead(options: MpiRunOptions, facts?: Facts): Promise<Led> {
+  const isOutermost = joined === undefined, joint = await join(options, facts);
   return {
     lost: joint.job.lost,
     async [Symbol.asyncDispose]() {
@@ -145,10 +152,11 @@ export async function rankTransport(
 /**
  * Lends this rank to the run that rank 0 leads, until that is over.
  *
+ * @param facts as of {@linkcode lead}.
  * @returns whether it could; where it could not, another rank says why.
  */
-export async function follow(options: MpiRunOptions): Promise<boolean> {
-  const joint = await join(options).catch(async (error) => {
+export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boolean> {
+  const joint = await join(options, facts).catch(async (error) => {
     if (speaksForHost() && !(error instanceof JobRefusal)) throw error;
     await delay(SPEECH_MS);
   });

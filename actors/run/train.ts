@@ -9,6 +9,7 @@ import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
 import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
+import { optionFacts } from "./options/option_facts.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
@@ -91,8 +92,9 @@ export { NonFiniteError } from "../commit/non_finite.ts";
 export async function* train(options: TrainOptions): AsyncGenerator<TrainEvent, void> {
   // What is no object is refused where all options are.
   if (options?.runtime !== "mpi" || !isLaunched()) return yield* trainHere(options);
-  if (isFollower()) return void await follow(options.mpi ?? {});
-  await using _job = await lead(options.mpi ?? {});
+  const mpi = options.mpi ?? {}, facts = optionFacts(options);
+  if (isFollower()) return void await follow(mpi, facts);
+  await using _job = await lead(mpi, facts);
   yield* trainHere(options, finishMark(options));
 }
 

@@ -15,30 +15,46 @@ import { rawArguments } from "../flags/parse.ts";
 import { TRAIN_FLAGS } from "./train_flags.ts";
 import { withConfig } from "./with_config.ts";
 
+/** How a rank joins, and what all must be asked alike. */
+interface Asked {
+  readonly options: MpiRunOptions;
+  readonly facts: Readonly<Record<string, string>>;
+}
+
 /** Runs a command where `--runtime mpi` says so as rank 0 of a job, or lends this rank to it. */
 export async function inJob(
   typed: readonly string[],
   command: () => Promise<number>,
 ): Promise<number> {
-  let options: MpiRunOptions | undefined;
+  let asked: Asked | undefined;
   try {
-    options = jobOf(typed);
+    asked = jobOf(typed);
   } catch (error) {
     // Rank 0 says what is wrong.
     if (isFollower()) return 2;
     throw error;
   }
-  if (!options) return await command();
-  if (isFollower()) return await follow(options) ? 0 : 2;
-  await using job = await lead(options);
+  if (!asked) return await command();
+  const { options, facts } = asked;
+  if (isFollower()) return await follow(options, facts) ? 0 : 2;
+  await using job = await lead(options, facts);
   return await Promise.race([command(), job.lost]);
 }
 
 /** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
-function jobOf(typed: readonly string[]): MpiRunOptions | undefined {
+function jobOf(typed: readonly string[]): Asked | undefined {
   if (!isLaunched()) return undefined;
-  const { flags } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
+  const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
   if (flags.runtime !== "mpi") return undefined;
   const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);
-  return { library: text("mpi-library"), interface: text("mpi-interface") };
+  const facts = [...Object.entries(flags), ...takenBack.map((name) => [name, "false"] as const)]
+    .filter(([name]) => !OF_A_HOST.includes(name))
+    .map(([name, value]) => [`--${name}`, String(value)]);
+  return {
+    options: { library: text("mpi-library"), interface: text("mpi-interface") },
+    facts: Object.fromEntries(facts),
+  };
 }
+
+/** The flags that may differ from host to host. */
+const OF_A_HOST: readonly string[] = ["mpi-library", "mpi-interface"];

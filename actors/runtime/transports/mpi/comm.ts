@@ -14,6 +14,7 @@ import type { GroupRanks } from "./collectives/column_rounds.ts";
 import type { SumFrame } from "./collectives/column_sums.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
 import { JobRefusal } from "./job_refusal.ts";
+import type { Facts } from "./facts.ts";
 import type { MpiOptions } from "./mpi.ts";
 
 /** How frames travel between ranks. */
@@ -79,6 +80,8 @@ export interface CommOptions extends MpiOptions {
   readonly joinMs: number;
   /** The interface, address or network on which other ranks ring. */
   readonly on: string | undefined;
+  /** What all ranks must have in common. */
+  readonly facts: Facts;
   /** Handles a frame for the ruler. */
   readonly receive: (frame: unknown) => void;
   /** Told when a transfer has failed: the job is lost. */
@@ -92,7 +95,7 @@ export interface CommOptions extends MpiOptions {
  * @throws {Error} when it cannot be opened.
  */
 export async function openComm(
-  { receive, failed, on, joinMs, ...mpi }: CommOptions,
+  { receive, failed, on, facts, joinMs, ...mpi }: CommOptions,
 ): Promise<Comm> {
   const worker = new Worker(new URL("./comm_entry.ts", import.meta.url), { type: "module" });
   const order = (one: CommOrder, transfer: Transferable[] = []) =>
@@ -107,7 +110,7 @@ export async function openComm(
     else if (isOpen) failed(new Error(data.message));
     else opened.reject(new (data.isRefusal ? JobRefusal : Error)(data.message));
   };
-  order({ kind: "open", mpi, on });
+  order({ kind: "open", mpi, on, facts });
   const { rank, size, version } = await orGiveUp(opened.promise, mpi.ranks, joinMs).catch(
     (error) => {
       worker.terminate();

@@ -15,6 +15,7 @@ import { openColumnSums, type SumFrame } from "./collectives/column_sums.ts";
 import type { GroupRanks } from "./collectives/column_rounds.ts";
 import { exchangeDoors } from "./doorbell/exchange_doors.ts";
 import { ownNetworks } from "./doorbell/own_networks.ts";
+import { compareFacts, type Facts } from "./facts.ts";
 import { JobRefusal } from "./job_refusal.ts";
 import { openOutgoing, type Outgoing, receiveParcels } from "./link.ts";
 import { type Mpi, type MpiOptions, openMpi } from "./mpi.ts";
@@ -23,7 +24,12 @@ import { openProgress } from "./progress.ts";
 
 /** What the worker is told, in this order: one `open`, then the others. */
 export type CommOrder =
-  | { readonly kind: "open"; readonly mpi: MpiOptions; readonly on: string | undefined }
+  | {
+    readonly kind: "open";
+    readonly mpi: MpiOptions;
+    readonly on: string | undefined;
+    readonly facts: Facts;
+  }
   /** An isolate of this rank, and its port. */
   | { readonly kind: "join"; readonly isolate: number; readonly port: MessagePort }
   /** It has ended: what it had sent is sent, and then nothing more comes from its port. */
@@ -112,7 +118,7 @@ function openPorts(route: (parcel: Parcel) => void, add: Add) {
   };
 }
 
-function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
+function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
   const mpi = openMpi(options), progress = openProgress(mpi, failed), parts = { mpi, progress };
   const sums = openColumnSums(mpi, progress), links = new Map<number, Outgoing>();
   const linkTo = (rank: number) => {
@@ -133,7 +139,10 @@ function open({ mpi: options, on }: Extract<CommOrder, { kind: "open" }>) {
   );
   const ring = (conn: Deno.Conn, rank: number) =>
     void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
-  const doors = orderly(mpi, () => exchangeDoors(mpi, ownNetworks(on), ring));
+  const doors = orderly(mpi, () => {
+    compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
+    return exchangeDoors(mpi, ownNetworks(on), ring);
+  });
   tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
   return {
     join: ({ isolate, port }: Extract<CommOrder, { kind: "join" }>) => ports.join(isolate, port),

@@ -6,6 +6,7 @@
 
 import { RULER } from "./addresses.ts";
 import { openComm } from "./comm.ts";
+import type { Facts } from "./facts.ts";
 import { isFirstOfHost, type Launched, launchedBy } from "./mpi_abi.ts";
 import { Ruler, type RulerOrder, type RulerReport } from "./ruler.ts";
 
@@ -19,6 +20,8 @@ export interface JobOptions {
    * they share.
    */
   readonly interface?: string | undefined;
+  /** What all ranks must have in common, by name. Default: nothing but MPI's library. */
+  readonly facts?: Facts | undefined;
   /** How long the other ranks may take to join, in milliseconds. Default 120,000. */
   readonly joinMs?: number | undefined;
 }
@@ -71,7 +74,8 @@ export const launchedRanks = (): Launched | undefined => launchedBy((name) => De
  * never come.
  */
 export async function openJob(options: JobOptions = {}): Promise<Job> {
-  const { library, interface: on, joinMs = 120_000 } = options, launched = launchedRanks();
+  const { library, interface: on, facts = {}, joinMs = 120_000 } = options,
+    launched = launchedRanks();
   const over = Promise.withResolvers<void>(), lost = Promise.withResolvers<never>();
   let isLost = false;
   const comm = await openComm({
@@ -79,6 +83,7 @@ export async function openJob(options: JobOptions = {}): Promise<Job> {
     library,
     ranks: launched?.size ?? 1,
     on,
+    facts,
     joinMs,
     receive: (frame) => receive(frame),
     failed(error) {

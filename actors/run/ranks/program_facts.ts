@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { join, relative } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import about from "../../../deno.json" with { type: "json" };
 import { PROTOCOL_VERSION } from "../../pipeline/protocol.ts";
@@ -31,9 +31,9 @@ export function programFacts(): Facts {
 
 /** The hash of the modules, where they are files; those of a registry have the version's. */
 function hashOfModules(): string | undefined {
-  const root = new URL("../../../", import.meta.url);
-  if (root.protocol !== "file:") return undefined;
-  const hash = createHash("sha256"), base = fileURLToPath(root);
+  const about = new URL("../../../deno.json", import.meta.url);
+  if (about.protocol !== "file:") return undefined;
+  const hash = createHash("sha256"), base = dirname(fileURLToPath(about));
   for (const path of ROOMS.flatMap((room) => modulesBelow(join(base, room))).sort()) {
     // With its name and its length, so that no two trees have one text.
     const text = Deno.readFileSync(path);

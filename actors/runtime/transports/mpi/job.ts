@@ -74,15 +74,14 @@ export const launchedRanks = (): Launched | undefined => launchedBy((name) => De
  * never come.
  */
 export async function openJob(options: JobOptions = {}): Promise<Job> {
-  const { library, interface: on, facts = {}, joinMs = 120_000 } = options,
-    launched = launchedRanks();
+  const { facts = {}, joinMs = 120_000 } = options, launched = launchedRanks();
   const over = Promise.withResolvers<void>(), lost = Promise.withResolvers<never>();
   let isLost = false;
   const comm = await openComm({
     abi: launched?.abi ?? "mpich",
-    library,
+    library: options.library,
     ranks: launched?.size ?? 1,
-    on,
+    on: options.interface,
     facts,
     joinMs,
     receive: (frame) => receive(frame),

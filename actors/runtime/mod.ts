@@ -46,6 +46,12 @@ export {
   type Schema,
 } from "./packages/definition.ts";
 export { type HashedModule, hashModule } from "./packages/hash_module.ts";
+export {
+  inspectActor,
+  type InspectedActor,
+  inspectHashed,
+  type InspectOptions,
+} from "./packages/inspect.ts";
 export type {
   GraphModule,
   GraphOptions,

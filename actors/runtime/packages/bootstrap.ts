@@ -7,7 +7,7 @@
 
 import type { Context } from "../context_api.ts";
 import type { Handlers } from "../handlers.ts";
-import type { Message } from "../types.ts";
+import type { Ask, Message } from "../types.ts";
 import { handlersOf } from "../actor/methods.ts";
 import { checkDefinition } from "./definition.ts";
 import type { Lock } from "./module_graph.ts";
@@ -30,6 +30,9 @@ export interface PackageInit {
 
 /** Where to find {@linkcode packaged}. */
 export const PACKAGED = { module: import.meta.url, export: "packaged" } as const;
+
+/** Where to find {@linkcode inspected}. */
+export const INSPECTED = { module: import.meta.url, export: "inspected" } as const;
 
 /**
  * Makes the actor of a package.
@@ -58,4 +61,22 @@ export async function packaged(
   const { behindDoor } = await import("./message_door.ts");
   const made = handlersOf(ctx.self.id, name, await definition.create(ctx, init));
   return behindDoor(cannot, definition, made);
+}
+
+/** What an actor is asked that stands for a package. */
+export type Inspection = { readonly type: "Describe" } & Ask<string>;
+
+/** Imports a package and tells what it exports, as JSON; its factory is never called. */
+export async function inspected(
+  ctx: Context<Inspection>,
+  { from, export: name }: PackageInit,
+): Promise<Handlers<Inspection>> {
+  const exported = await import(from) as Record<string, unknown>;
+  return {
+    Describe() {
+      checkDefinition(`Cannot use "${name}" of ${from}`, exported[name], Object.keys(exported));
+      const { name: called, protocol, messages, permissions } = exported[name];
+      ctx.reply(JSON.stringify({ name: called, protocol, messages, permissions }));
+    },
+  };
 }

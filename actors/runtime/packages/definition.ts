@@ -65,22 +65,29 @@ export function defineActor<Init, M extends Message>(
   return definition;
 }
 
+type Values = Readonly<Record<string, unknown>>;
+
 /**
  * Checks what a package exports.
  *
  * @param cannot begins the sentence of a refusal.
+ * @param exports what else its module exports.
  * @throws {TypeError} when it is no definition.
  */
 export function checkDefinition(
   cannot: string,
   definition: unknown,
+  exports: readonly string[] = [],
 ): asserts definition is ActorDefinition<unknown, Message> {
   const wrong = (what: string, wanted: string, received: unknown) =>
     new TypeError(`${cannot}: ${what} must be ${wanted}, received ${kindOf(received)}`);
   if (typeof definition !== "object" || definition === null) {
-    throw wrong("its definition", "a record", definition);
+    const others = exports.length > 0 ? `; it exports ${exports.slice(0, 10).join(", ")}` : "";
+    throw new TypeError(
+      `${cannot}: its definition must be a record, received ${kindOf(definition)}${others}`,
+    );
   }
-  const { name, protocol, messages, create } = definition as Record<string, unknown>;
+  const { name, protocol, messages, permissions = {}, create } = definition as Values;
   if (typeof name !== "string" || name === "") throw wrong("its name", "a string", name);
   if (!Number.isSafeInteger(protocol) || protocol as number < 1) {
     throw wrong("its protocol", "a positive integer", protocol);
@@ -91,6 +98,9 @@ export function checkDefinition(
   for (const [type, schema] of Object.entries(messages)) {
     if (typeof schema === "object" && schema !== null && !Array.isArray(schema)) continue;
     throw wrong(`the schema of "${type}"`, "a record", schema);
+  }
+  if (typeof permissions !== "object" || permissions === null) {
+    throw wrong("its permissions", "a record", permissions);
   }
   if (typeof create !== "function") throw wrong("create", "a function", create);
 }

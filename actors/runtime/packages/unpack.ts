@@ -7,7 +7,7 @@
 import { type SpawnOptions, STEP_LIMIT_MS } from "../context_api.ts";
 import type { Confinement } from "../transports/confinement.ts";
 import type { ActorSpec, AnySpec } from "../types.ts";
-import { PACKAGED, type PackageInit } from "./bootstrap.ts";
+import { INSPECTED, PACKAGED, type PackageInit } from "./bootstrap.ts";
 
 /** Default of {@linkcode SpawnOptions.memoryLimitMb} for the actor of a package. */
 const MEMORY_LIMIT_MB = 512;
@@ -38,7 +38,8 @@ export function unpack(spec: AnySpec, init: unknown, options: SpawnOptions): Unp
     integrity: isTrusted ? integrity : undefined,
     lock: isTrusted ? lock : undefined,
   };
-  const unpacked = { spec: PACKAGED, init: packed, options: { isolate: "process", ...options } };
+  const made = "inspects" in spec ? INSPECTED : PACKAGED;
+  const unpacked = { spec: made, init: packed, options: { isolate: "process", ...options } };
   if (isTrusted) return unpacked;
   const confinement = { from, integrity, lock, permissions, stepLimitMs, memoryLimitMb };
   return { ...unpacked, confinement };

@@ -6,7 +6,7 @@
 
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { parse } from "@std/jsonc/parse";
+import { parse } from "jsonc-parser";
 
 const CONFIGS = ["deno.json", "deno.jsonc", "package.json"];
 

@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { SpawnOptions } from "../context_api.ts";
 import { ActorFailedError } from "../failure.ts";
 import { createSystem } from "../system.ts";
 import type { Permissions } from "../transports/confinement.ts";
@@ -83,23 +84,33 @@ export async function inspectHashed(
   { specifier: from, integrity, lock }: HashedModule,
   { export: name = "actor", timeLimitMs, memoryLimitMb }: InspectOptions = {},
 ): Promise<InspectedActor> {
-  const cannot = `Cannot inspect ${from}`, denied: string[] = [];
-  await using system = createSystem({ onDeadLetter() {} });
-  system.failed.catch(() => {}); // the question is answered with it
-  using _ = system.subscribe((event) => {
-    if (event.type === "denied") denied.push(`${event.what} "${inOneLine(event.on)}"`);
-  });
-  const spec: PackageSpec<undefined, Inspection> & { inspects: true } = {
-    ...{ from, integrity, lock, export: name, inspects: true },
-  };
-  const actor = system.spawn(spec, undefined, {
-    ...{ id: "inspected", isolate: "process" },
+  const denied: string[] = [];
+  // Some of what it was denied is told when it ends.
+  const said = await describe({ from, integrity, lock, export: name }, denied, {
     stepLimitMs: timeLimitMs ?? TIME_LIMIT_MS,
     memoryLimitMb: memoryLimitMb ?? MEMORY_LIMIT_MB,
   });
+  return { ...said, denied };
+}
+
+async function describe(
+  spec: PackageSpec<undefined, Inspection>,
+  denied: string[],
+  limits: Pick<SpawnOptions, "stepLimitMs" | "memoryLimitMb">,
+): Promise<Omit<InspectedActor, "denied">> {
+  const cannot = `Cannot inspect ${spec.from}`;
+  await using system = createSystem({ onDeadLetter() {} });
+  system.failed.catch(() => {}); // the question is answered with it
+  system.subscribe((event) => {
+    if (event.type === "denied") denied.push(`${event.what} "${inOneLine(event.on)}"`);
+  });
+  const inspects = { ...spec, inspects: true };
+  const actor = system.spawn<undefined, Inspection>(inspects, undefined, {
+    ...{ id: "inspected", isolate: "process", ...limits },
+  });
   try {
     const answer = await system.ask(actor, { type: "Describe" }, { timeoutMs: Infinity });
-    return { ...readAnswer(cannot, answer), denied };
+    return readAnswer(cannot, answer);
   } catch (error) {
     if (!(error instanceof ActorFailedError)) throw error;
     const why = inOneLine(error.failure.error.message.slice(0, WHY_MAX));

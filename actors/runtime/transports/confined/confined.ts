@@ -152,6 +152,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     const all = Promise.all([heard, shown]);
     const late = setTimeout(() => void [output.cancel(), printed.cancel()], CLOSED_MS);
     await all;
+    await output.cancel(); // one that broke the protocol is not heard to its end
     clearTimeout(late);
     clearTimeout(this.#killTimer);
     this.#outbox.close();

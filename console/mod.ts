@@ -47,4 +47,5 @@ export {
 } from "./flags/parse.ts";
 export { type Output, print, printError, writeAll } from "./print.ts";
 export { consoleReport, jsonReport, type Report } from "./train/report.ts";
+export type { KeptPart, KeptParts } from "./train/run_parts.ts";
 export { troupe } from "./troupe.ts";

@@ -31,6 +31,8 @@ export interface ModelOptions<Size extends string = string> {
 export interface BuiltModel extends Model {
   /** What a checkpoint's `config.json` says of the model; `architecture` is its name by default. */
   readonly config?: Readonly<Record<string, unknown>>;
+  /** The same layers but that the last predicts: what {@linkcode openPredictor} takes. */
+  readonly predicting?: readonly Layer[];
   /** Says what trained weights can do, in words to print after a run. */
   show?(trained: Trained): Promise<string | undefined>;
 }

@@ -39,7 +39,14 @@ export interface KeptPart {
 }
 
 /** Modules of the user's by what they are for. */
-export type KeptParts = { readonly [Kind in RunPartKind]?: KeptPart };
+export interface KeptParts {
+  /** What was trained. */
+  readonly model?: KeptPart;
+  /** What it learnt from. */
+  readonly data?: KeptPart;
+  /** How weights were stepped. */
+  readonly optimizer?: KeptPart;
+}
 
 /** The modules of the user's among the parts of a run. */
 export function keptParts(parts: RunParts): KeptParts {

@@ -41,10 +41,12 @@ export async function makeWorkspace(folder: string): Promise<string> {
   const troupe = join(folder, "troupe");
   await copyRepository(troupe);
   await Deno.rename(join(troupe, "compat"), join(folder, "compat"));
-  const { links, nodeModulesDir, allowScripts, compilerOptions, ...config } = JSON.parse(
+  const { workspace, links, nodeModulesDir, allowScripts, compilerOptions, ...config } = JSON.parse(
     await Deno.readTextFile(join(troupe, "deno.json")),
   );
-  const root = { workspace: ["./troupe"], links, nodeModulesDir, allowScripts, compilerOptions };
+  const members = workspace.map((path: string) => `./${join("troupe", path)}`);
+  const shared = { links, nodeModulesDir, allowScripts, compilerOptions };
+  const root = { workspace: ["./troupe", ...members], ...shared };
   await Deno.writeTextFile(join(folder, "deno.json"), JSON.stringify(root));
   await Deno.writeTextFile(join(troupe, "deno.json"), JSON.stringify(config));
   return troupe;

@@ -14,7 +14,7 @@ import type { AnySpec } from "./types.ts";
 /** The places of a world without transports, where all of them are one. */
 const PLACES: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
-  { name: "process", limitsMemory: true },
+  { name: "process", limitsMemory: true, confines: true },
 ];
 
 /**
@@ -30,13 +30,14 @@ export function checkSpawn(
   places: readonly PlaceKind[] = PLACES,
 ): void {
   if (!isRecord(options)) throw wrongKind("Cannot spawn", "its options", "a record", options);
-  const { id, isolate = "local", memoryLimitMb, capacity, transfer = [] } = options;
+  const { id, memoryLimitMb, capacity, transfer = [] } = options;
   const cannot = `Cannot spawn "${String(id)}":`;
   if (typeof id !== "string" || id === "") {
     throw new RangeError(`${cannot} id must be a string of one character or more`);
   }
   if (!isRecord(spec)) throw wrongKind(cannot, "its spec", "a record", spec);
   checkSpec(cannot, spec);
+  const { isolate = "from" in spec ? "process" : "local" } = options;
   const place = places.find(({ name }) => name === isolate);
   if (!place && isolate !== "local") {
     const known = listed(["local", ...places.map(({ name }) => name)]);
@@ -50,9 +51,38 @@ export function checkSpawn(
     const able = listed(places.filter((one) => one.limitsMemory).map(({ name }) => name));
     throw new TypeError(`${cannot} only a ${able} must have a memoryLimitMb`);
   }
+  checkConfinement(cannot, spec, options, place?.confines === true);
   if (!Array.isArray(transfer) || transfer.some((one) => !(one instanceof ArrayBuffer))) {
     throw new TypeError(`${cannot} transfer must be an array of ArrayBuffers`);
   }
+}
+
+/** Checks how the code of a package is to be held. */
+function checkConfinement(
+  cannot: string,
+  spec: AnySpec,
+  { isolate, permissions, stepLimitMs }: SpawnOptions,
+  canConfine: boolean,
+): void {
+  if (stepLimitMs !== undefined && !(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
+    throw new RangeError(
+      `${cannot} stepLimitMs must be a positive number, received ${String(stepLimitMs)}`,
+    );
+  }
+  if (permissions === "inherit") return;
+  if (permissions !== undefined && !isRecord(permissions)) {
+    throw wrongKind(cannot, "its permissions", 'a record, or "inherit"', permissions);
+  }
+  if (!("from" in spec)) {
+    if (permissions === undefined && stepLimitMs === undefined) return;
+    throw new TypeError(
+      `${cannot} only the actor of a package must have permissions or a stepLimitMs`,
+    );
+  }
+  if (canConfine) return;
+  throw new TypeError(
+    `${cannot} a ${isolate} cannot confine the actor of a package; its isolate must be one that can, or its permissions "inherit"`,
+  );
 }
 
 function checkSpec(cannot: string, spec: AnySpec): void {

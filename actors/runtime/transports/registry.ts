@@ -86,7 +86,11 @@ export class IsolateRegistry implements Network {
       );
     }
     const { system, seed, stopGraceMs, observer } = this.#root;
-    const places = this.#transports.map(({ name, limitsMemory }) => ({ name, limitsMemory }));
+    const places = this.#transports.map(({ name, limitsMemory, confines = false }) => ({
+      name,
+      limitsMemory,
+      confines,
+    }));
     const root = { system, seed, stopGraceMs, observer, places };
     const whole: BootFrame = { kind: "boot", isolate: number, ...root, launch };
     const guard = confinement && openGuard(whole), boot = guard?.boot ?? whole;

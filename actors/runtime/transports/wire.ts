@@ -37,6 +37,8 @@ export interface Place {
 export interface PlaceKind {
   readonly name: string;
   readonly limitsMemory: boolean;
+  /** Code that is not the program's own can be held there. */
+  readonly confines?: boolean;
 }
 
 /** A message for an actor. */

@@ -141,7 +141,10 @@ export class ConfinedIsolate implements RemoteIsolate {
     const heard = receiveFrames(output, (frame) => this.#hear(frame, watch), memoryLimitMb * MB)
       .then(
         () => this.#endSoon("it must not close its output"),
-        (error) => this.#end(`it broke the protocol: ${messageOf(error)}`),
+        (error) => {
+          this.#end(`it broke the protocol: ${messageOf(error)}`);
+          return output.cancel();
+        },
       );
     const { code, signal } = await child.status;
     this.#child = undefined;

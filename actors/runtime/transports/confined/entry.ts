@@ -34,6 +34,14 @@ outbox.attach({
 });
 
 let steps = 0, isAtWork = false;
+const giveSign = () => {
+  const sign: Sign = { kind: "sign", steps, isAtWork };
+  outbox.post(sign);
+};
+// The first one has left before any code of the package is here, which may never let go of this thread.
+giveSign();
+await outbox.idle;
+
 const observer: Observer = {
   begins() {
     steps++;
@@ -53,9 +61,8 @@ const isolate = serveIsolate({
 });
 
 await receiveFrames(Deno.stdin, (frame) => {
-  if (!isCall(frame)) return isolate.receive(frame);
-  const sign: Sign = { kind: "sign", steps, isAtWork };
-  outbox.post(sign);
+  if (isCall(frame)) giveSign();
+  else isolate.receive(frame);
 });
 // The root lets go of what is done, or has died.
 if (isolate.isDone) await outbox.finish();

@@ -28,6 +28,20 @@ export interface PackageInit {
   readonly init: unknown;
 }
 
+/**
+ * What looks at the modules of a package. Not imported by a specifier that is written out: it would
+ * be among the modules of a process that is confined, which neither needs it nor may load what it
+ * imports.
+ */
+async function looking(): Promise<
+  typeof import("./hash_module.ts") & typeof import("./module_graph.ts")
+> {
+  const [hash, graph] = await Promise.all(
+    ["./hash_module.ts", "./module_graph.ts"].map((path) => import(import.meta.resolve(path))),
+  );
+  return { ...hash, ...graph };
+}
+
 /** Where to find {@linkcode packaged}. */
 export const PACKAGED = { module: import.meta.url, export: "packaged" } as const;
 
@@ -47,8 +61,7 @@ export async function packaged(
   const cannot = `Cannot use "${name}" of ${from}`;
   // What is imported where it is needed costs nothing to isolates without packages.
   if (integrity !== undefined) {
-    const { checkIntegrity } = await import("./hash_module.ts");
-    const { readGraph } = await import("./module_graph.ts");
+    const { checkIntegrity, readGraph } = await looking();
     await checkIntegrity(await readGraph(from, { lock }), integrity);
   }
   const { [name]: definition } = await import(from) as Record<string, unknown>;

@@ -45,9 +45,7 @@ export function startGuarded(
   remote.ended.then(ended.resolve, () => ended.resolve());
   return {
     gone: gone.promise,
-    get hasBegun() {
-      return remote.hasBegun ?? true;
-    },
+    hasBegun: () => remote.hasBegun?.() ?? true,
     ended: ended.promise,
     send(frame, transfer) {
       if (isGone) return;

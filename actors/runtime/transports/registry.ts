@@ -228,10 +228,11 @@ export class IsolateRegistry implements Network {
 
   /** Nothing comes from an isolate any more. */
   #lose(number: number, member: Member, cause: string): void {
-    const { actor, transport: { name }, remote: { hasBegun } } = member;
-    const what = hasBegun === false ? "could not begin" : "has ended";
+    const { actor, transport: { name }, remote } = member;
+    const hasBegun = remote.hasBegun?.() ?? true;
+    const what = hasBegun ? "has ended" : "could not begin";
     const error = new Error(`the ${name} of "${actor}" ${what}: ${member.why ?? cause}`);
-    const kind = hasBegun === false ? "init" : "exit";
+    const kind = hasBegun ? "exit" : "init";
     const reason = member.reason ?? describeFailure(actor, kind, error);
     this.#members.delete(number);
     this.#gone.set(number, reason);

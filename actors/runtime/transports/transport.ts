@@ -155,7 +155,7 @@ export interface RemoteIsolate {
    * in "exited with code 3". It must come however the isolate ends. */
   readonly gone: Promise<string>;
   /** Whether it ever began; absent: it did. Asked when it is gone. */
-  readonly hasBegun?: boolean;
+  hasBegun?(): boolean;
   /** Settles when nothing of it is left. */
   readonly ended: Promise<void>;
   /** Gives up waiting for its end: `ended` settles soon. Called only after it is gone. */

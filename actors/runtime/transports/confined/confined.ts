@@ -77,7 +77,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     return this.#gone.promise;
   }
 
-  get hasBegun(): boolean {
+  hasBegun(): boolean {
     return this.#hasBegun;
   }
 
@@ -173,8 +173,9 @@ export class ConfinedIsolate implements RemoteIsolate {
 
   #end(why: string): void {
     this.#why ??= why;
+    if (!this.#child) return this.#gone.resolve(this.#why);
     try {
-      this.#child?.kill("SIGKILL");
+      this.#child.kill("SIGKILL");
     } catch {
       // It died a moment ago, and its status is about to say so.
     }

@@ -77,6 +77,17 @@ export interface SpawnOptions {
   readonly stepLimitMs?: number;
 }
 
+/** Where an actor lives, and how it is held, whatever its name: what others pass on. */
+export type Placement = Omit<SpawnOptions, "id" | "transfer">;
+
+/** The placement in what may hold more. */
+export function placementOf(
+  { isolate, memoryLimitMb, capacity, permissions, stepLimitMs }: Placement,
+): Placement {
+  const all = { isolate, memoryLimitMb, capacity, permissions, stepLimitMs };
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
+}
+
 /** Default of {@linkcode SpawnOptions.stepLimitMs}. */
 export const STEP_LIMIT_MS = 60_000;
 

@@ -13,6 +13,7 @@ export {
   type Context,
   type ForwardOptions,
   MAILBOX_CAPACITY,
+  type Placement,
   type PlaceName,
   type Reply,
   type SendOptions,

@@ -4,15 +4,14 @@
  * @module
  */
 
-import type { Context, SpawnOptions } from "../context_api.ts";
+import { type Context, type Placement, placementOf, type SpawnOptions } from "../context_api.ts";
 import { ActorFailedError, type Down } from "../failure.ts";
 import { type ActorFactory, OTHERS } from "../handlers.ts";
 import { countRestarts, type RestartLimits, type Restarts } from "../supervision/restarts.ts";
 import type { ActorRef, ActorSpec, AnySpec, Message } from "../types.ts";
 
 /** What a pool is made of. */
-export interface Pool<I, M extends Message>
-  extends Partial<RestartLimits>, Pick<SpawnOptions, "isolate" | "capacity" | "memoryLimitMb"> {
+export interface Pool<I, M extends Message> extends Partial<RestartLimits>, Placement {
   /** How each member is made. */
   readonly spec: AnySpec<I, M>;
   /** What each member is made with. */
@@ -189,15 +188,11 @@ function memberOf(members: readonly Member[], ref: ActorRef): Member | undefined
 
 function spawnMember(
   ctx: Context<PoolMessage>,
-  { spec, init, isolate, capacity, memoryLimitMb }: Pool<unknown, Message>,
+  pool: Pool<unknown, Message>,
   index: number,
 ): ActorRef<Message> {
-  const ref = ctx.spawn(spec, init, {
-    id: `${ctx.self.id}-${index + 1}`,
-    ...isolate && { isolate },
-    ...capacity !== undefined && { capacity },
-    ...memoryLimitMb !== undefined && { memoryLimitMb },
-  });
+  const id = `${ctx.self.id}-${index + 1}`;
+  const ref = ctx.spawn(pool.spec, pool.init, { id, ...placementOf(pool) });
   ctx.watch(ref, (down) => ({ type: "~down", down }));
   return ref;
 }

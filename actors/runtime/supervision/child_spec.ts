@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { SpawnOptions } from "../context_api.ts";
+import type { Placement } from "../context_api.ts";
 import type { ActorRef, AnySpec, Message } from "../types.ts";
 import type { RestartLimits } from "./restarts.ts";
 
@@ -16,7 +16,7 @@ import type { RestartLimits } from "./restarts.ts";
 export type RestartStrategy = "one-for-one" | "one-for-all" | "rest-for-one";
 
 /** A child of a supervisor; see {@linkcode childSpec}. */
-export interface ChildSpec extends Pick<SpawnOptions, "isolate" | "capacity" | "memoryLimitMb"> {
+export interface ChildSpec extends Placement {
   /** Its id, the same after each restart. */
   readonly id: string;
   /** How it is made. */

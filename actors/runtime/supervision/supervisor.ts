@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Context, Reply } from "../context_api.ts";
+import { type Context, placementOf, type Reply } from "../context_api.ts";
 import { ActorFailedError, type Down, type Reason } from "../failure.ts";
 import type { ActorFactory } from "../handlers.ts";
 import type { ActorRef, ActorSpec, Ask } from "../types.ts";
@@ -175,15 +175,11 @@ function addChild({ supervision, children }: Nursery, spec: ChildSpec): Child {
 
 /** Begins a child, the first time or again. */
 function begin({ ctx, children }: Nursery, child: Child): void {
-  const { spec: { id, spec, init, needs = {}, isolate, capacity, memoryLimitMb } } = child;
+  const { spec: { id, spec, init, needs = {} } } = child;
   const refs = Object.entries(needs).map(([name, needed]) => [name, children.get(needed)?.ref]);
   const full = refs.length === 0 ? init : { ...init as object, ...Object.fromEntries(refs) };
-  child.ref = ctx.spawn(spec as ActorSpec<unknown>, full, {
-    id,
-    ...isolate && { isolate },
-    ...capacity !== undefined && { capacity },
-    ...memoryLimitMb !== undefined && { memoryLimitMb },
-  });
+  const options = { id, ...placementOf(child.spec) };
+  child.ref = ctx.spawn(spec as ActorSpec<unknown>, full, options);
   child.state = "up";
   ctx.watch(child.ref, (down) => ({ type: "Down", down }));
   for (const reply of child.awaited.splice(0)) reply(child.ref);

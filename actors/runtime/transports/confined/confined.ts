@@ -45,6 +45,7 @@ export class ConfinedIsolate implements RemoteIsolate {
   readonly #workshop: Workshop;
   readonly #outbox = new Outbox();
   #child: Deno.ChildProcess | undefined;
+  #audit: Audit | undefined;
   #hasBegun = false;
   /** Why it is ended; the first reason counts. */
   #why: string | undefined;
@@ -92,8 +93,10 @@ export class ConfinedIsolate implements RemoteIsolate {
   }
 
   close(): void {
-    this.#gone.resolve("it is done");
     if (!this.#child) return this.kill();
+    // What it was denied is told before its end is.
+    this.#audit?.read();
+    this.#gone.resolve("it is done");
     this.#outbox.finish();
     this.#killTimer ??= setTimeout(() => this.kill(), this.#graceMs);
   }
@@ -126,6 +129,7 @@ export class ConfinedIsolate implements RemoteIsolate {
 
   async #run(child: Deno.ChildProcess, audit: Audit): Promise<void> {
     this.#child = child;
+    this.#audit = audit;
     this.#hasBegun = true;
     const { actor, memoryLimitMb } = this.#limits;
     const keeper = keep(child.pid), output = sourceOf(child.stdout);

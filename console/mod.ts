@@ -6,6 +6,7 @@
  */
 
 export { type CommandContext, runCommand } from "./command.ts";
+export { actorsCommand } from "./commands/actors.ts";
 export { completionCommand } from "./commands/completion.ts";
 export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";

@@ -8,6 +8,8 @@ import { commandLine } from "../actors/run/command_line.ts";
 import { didYouMean } from "../actors/run/options/did_you_mean.ts";
 import { formatTable } from "../schedules/pictures/table.ts";
 import type { CommandContext } from "./command.ts";
+import { ACTORS_SYNTAX } from "./actors/actors_syntax.ts";
+import { actorsCommand } from "./commands/actors.ts";
 import { COMPLETION_SYNTAX, completionCommand } from "./commands/completion.ts";
 import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
@@ -41,6 +43,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },
+  { syntax: ACTORS_SYNTAX, run: actorsCommand },
   { syntax: DEVICES_SYNTAX, run: devicesCommand },
   { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },
 ];

@@ -11,6 +11,7 @@ import { editEntry, fileToEdit } from "./edit_file.ts";
 import { checkName, type Entry, resolveSpecifier } from "./entries.ts";
 import { editLock } from "./lock_file.ts";
 import type { Part, PartKind } from "./part.ts";
+import { pinnedSpecifier } from "./package_version.ts";
 import { folderURL, openRegistry } from "./registry.ts";
 
 /** A name that is to be added. */
@@ -38,19 +39,18 @@ export interface PreparedPart {
 }
 
 /**
- * Fetches and hashes what is to have a name. Versions that were chosen are kept: of
- * `jsr:@you/actor@1` as `jsr:@you/actor@1.2.0`.
+ * Checks a new name and its specifier, and fetches nothing.
  *
- * @param folder whose registry it is for. Default: where the program runs.
- * @throws {RangeError} (as a rejection) when the name is none, or another's.
- * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
+ * @returns the specifier, absolute.
+ * @throws {RangeError} when the name is none, or another's.
+ * @throws {TypeError} when the specifier is none.
  */
-export async function preparePart(
-  { name, specifier, kind, export: exported, replace = false }: NewPart,
+export function checkNewPart(
+  { name, specifier, replace = false }: NewPart,
   folder: string = Deno.cwd(),
-): Promise<PreparedPart> {
-  const cannot = `Cannot add "${name}"`;
-  checkName(cannot.slice(0, 200), name);
+): string {
+  const cannot = `Cannot add ${JSON.stringify(name.slice(0, 200))}`;
+  checkName(cannot, name);
   const taken = openRegistry(folder).list().find((one) => one.name === name);
   if (taken && !replace) {
     throw new RangeError(
@@ -59,9 +59,25 @@ export async function preparePart(
       }; --replace replaces it`,
     );
   }
-  const hashed = await hashModule(resolveSpecifier(cannot, specifier, folderURL(folder)));
+  return resolveSpecifier(cannot, specifier, folderURL(folder));
+}
+
+/**
+ * Fetches and hashes what is to have a name. Versions that were chosen are kept: of
+ * `jsr:@you/actor@1` as `jsr:@you/actor@1.2.0`.
+ *
+ * @param folder whose registry it is for. Default: where the program runs.
+ * @throws {RangeError} (as a rejection) when the name is none, or another's.
+ * @throws {TypeError} (as a rejection) when the specifier is none, or a module is not to be had.
+ */
+export async function preparePart(
+  part: NewPart,
+  folder: string = Deno.cwd(),
+): Promise<PreparedPart> {
+  const { name, kind, export: exported } = part;
+  const hashed = await hashModule(checkNewPart(part, folder));
   const path = fileToEdit(folder), { integrity } = hashed;
-  const from = pinned(hashed);
+  const from = pinnedSpecifier(hashed);
   const more = { ...exported !== undefined && { export: exported } };
   const entry: Entry = {
     from: from.startsWith("file:") ? relativeTo(dirname(path), from) : from,
@@ -78,21 +94,6 @@ export async function preparePart(
       await editEntry(path, name, entry);
     },
   };
-}
-
-/** The specifier with the version that was chosen. */
-function pinned({ specifier, root }: HashedModule): string {
-  if (specifier.startsWith("npm:")) return root.replace(/^npm:\//, "npm:");
-  const [, name, path = ""] = /^jsr:\/?(@[^/]+\/[^@/]+)(?:@[^/]*)?(\/.*)?$/.exec(specifier) ?? [];
-  if (name === undefined) return root;
-  const version = versionIn(root, name);
-  return version === undefined ? specifier : `jsr:${name}@${version}${path}`;
-}
-
-/** The version in the URL of a module of JSR. */
-export function versionIn(root: string, name: string): string | undefined {
-  const [, rest] = root.split(`/${name}/`);
-  return rest?.split("/", 1)[0];
 }
 
 /** As it stands in a file of that folder. */

@@ -108,8 +108,11 @@ export async function readGraph(
   }
 }
 
+/** Of a file that is not there, Deno says so. */
 const ownFolder = async (specifier: string) =>
-  specifier.startsWith("file:") ? await packageFolder(fileURLToPath(specifier)) : undefined;
+  specifier.startsWith("file:")
+    ? await packageFolder(fileURLToPath(specifier)).catch(() => undefined)
+    : undefined;
 
 /** The same with a lock file and an import map that are there, or are made. */
 export async function graphWith(

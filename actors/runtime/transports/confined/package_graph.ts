@@ -119,5 +119,6 @@ async function deno(args: readonly string[]): Promise<string> {
   }).output();
   const decoder = new TextDecoder();
   if (code === 0) return decoder.decode(stdout);
-  throw new Error(decoder.decode(stderr).trim().slice(0, SAID_MAX));
+  const [said = ""] = decoder.decode(stderr).replace(/^error: /, "").split("\n", 1);
+  throw new Error(`Cannot load ${args.at(-1)}: ${said.slice(0, SAID_MAX)}`);
 }

@@ -51,14 +51,21 @@ export const MPICH_HANDLES: Handles = {
   floats: 0x4c00040a,
   sum: 0x58000003,
   errorsReturn: 0x54000001,
-  ignoredStatus: Deno.UnsafePointer.create(1n),
-  inPlace: Deno.UnsafePointer.create(0xffff_ffff_ffff_ffffn),
+  // Only where they are asked for: to make a pointer is for those who may call libraries.
+  get ignoredStatus() {
+    return Deno.UnsafePointer.create(1n);
+  },
+  get inPlace() {
+    return Deno.UnsafePointer.create(0xffff_ffff_ffff_ffffn);
+  },
 };
 
 /** Those of Open MPI that are no objects. */
 export const OPEN_MPI_ADDRESSES = {
   ignoredStatus: null,
-  inPlace: Deno.UnsafePointer.create(1n),
+  get inPlace() {
+    return Deno.UnsafePointer.create(1n);
+  },
 } as const;
 
 /** Open MPI's numbers of them in Fortran, and the functions that turn these into handles. */

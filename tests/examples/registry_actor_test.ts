@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { serveFolder, trustingEnvironment } from "../package/served.ts";
 import { deno } from "../package/workspace.ts";
 import { ENVIRONMENT, inFolder, jsonLines, type Outcome, ROOT } from "../console/command.ts";
 
@@ -10,40 +11,6 @@ const PACKAGE = join(ROOT, "examples", "registry_actor");
 
 /** The lock file of this repository is none of theirs. */
 const RUN = ["run", "-A", "--no-lock"];
-
-/** A CA that nobody else trusts, and its certificate for localhost. */
-const tls = (name: string) => Deno.readTextFileSync(join(ROOT, "tests", "fixtures", "tls", name));
-
-/** Trust in that CA, and a cache without modules: a port may have served another text once. */
-async function environment(folder: string): Promise<Record<string, string>> {
-  const DENO_CERT = join(ROOT, "tests", "fixtures", "tls", "ca.pem"), cache = join(folder, "cache");
-  const { npmCache } = JSON.parse((await deno(ROOT, ["info", "--json"])).stdout);
-  await Deno.mkdir(cache);
-  await Deno.symlink(npmCache, join(cache, "npm"), { type: "dir" });
-  return { DENO_CERT, DENO_DIR: cache };
-}
-
-/** Serves a folder over https, and tells which of its files were asked for. */
-function serve(folder: string) {
-  const asked: string[] = [];
-  const server = Deno.serve(
-    { port: 0, cert: tls("localhost.pem"), key: tls("localhost.key"), onListen() {} },
-    async (request) => {
-      const { pathname } = new URL(request.url);
-      asked.push(pathname);
-      const text = await Deno.readTextFile(join(folder, pathname)).catch(() => undefined);
-      const headers = { "content-type": "text/typescript" };
-      return text === undefined
-        ? new Response("", { status: 404 })
-        : new Response(text, { headers });
-    },
-  );
-  return {
-    url: `https://localhost:${server.addr.port}`,
-    asked,
-    [Symbol.asyncDispose]: () => server.shutdown(),
-  };
-}
 
 /** What a run of the example's script says. */
 function said({ stdout }: Outcome) {
@@ -57,10 +24,10 @@ function said({ stdout }: Outcome) {
 }
 
 Deno.test("a package trains and watches from a file as from https: the same weights, each with its hash", async () => {
-  await using server = serve(PACKAGE);
+  await using server = serveFolder(PACKAGE);
   const modules = [pathToFileURL(join(PACKAGE, "mod.ts")).href, `${server.url}/mod.ts`];
   const [file, https] = await inFolder(async (folder) => {
-    const env = await environment(folder), script = join(PACKAGE, "train.ts");
+    const env = await trustingEnvironment(folder), script = join(PACKAGE, "train.ts");
     const run = (module: string) => deno(ROOT, [...RUN, script, module, "60", "native"], env);
     return (await Promise.all(modules.map(run))).map(said);
   }) as [ReturnType<typeof said>, ReturnType<typeof said>];
@@ -76,8 +43,8 @@ Deno.test("a package trains and watches from a file as from https: the same weig
 Deno.test("the command trains a model of https, tells its hash, and a checkpoint wants it named again", async () => {
   await inFolder(async (folder) => {
     const out = join(folder, "out");
-    await using server = serve(PACKAGE);
-    const module = `${server.url}/mod.ts`, env = await environment(folder);
+    await using server = serveFolder(PACKAGE);
+    const module = `${server.url}/mod.ts`, env = await trustingEnvironment(folder);
     const how = ["--hidden", "16", "--micro-batch", "4", "--device", "native", "--json"];
     const train = (args: readonly string[]) => runHere(["train", ...args], env);
     const begun = await train(["--model", module, ...how, "--steps", "2", "--out", out]);

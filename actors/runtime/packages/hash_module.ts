@@ -29,7 +29,7 @@ import {
 export interface HashedModule extends ModuleGraph {
   /** `sha256-` and the hash, in base64. */
   readonly integrity: string;
-  /** The versions that were chosen, and the hashes that Deno keeps itself. */
+  /** The versions that were chosen for what it imports. */
   readonly lock: Lock;
 }
 

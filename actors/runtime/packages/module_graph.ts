@@ -30,7 +30,7 @@ export interface NpmPackage {
   readonly integrity: string;
 }
 
-/** What Deno writes into its lock file: versions that were chosen, and hashes of what was fetched. */
+/** Versions that were chosen, as Deno writes them into a lock file. */
 export type Lock = Readonly<Record<string, unknown>>;
 
 /** All that is loaded when a module is imported. */
@@ -102,7 +102,9 @@ export async function readGraph(
     const { imports = {} } = await ownFolder(specifier) ?? {};
     await Deno.writeTextFile(importMap, JSON.stringify({ imports }));
     const graph = await graphWith(specifier, lockPath, importMap);
-    return { ...graph, lock: await readLock(lockPath) };
+    // Texts are hashed here, and a difference is to be told with both hashes.
+    const { remote: _, ...chosen } = await readLock(lockPath);
+    return { ...graph, lock: chosen };
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
@@ -122,7 +124,7 @@ export async function graphWith(
 ): Promise<ModuleGraph> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: [
-      ...["info", "--json", "--no-config", "--node-modules-dir=none", `--lock=${lock}`],
+      ...["info", "--json", "--quiet", "--no-config", "--node-modules-dir=none", `--lock=${lock}`],
       ...["--frozen=false", `--import-map=${importMap}`, ...importFlags(specifier), specifier],
     ],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", DENO_NO_PACKAGE_JSON: "1" },

@@ -12,6 +12,7 @@ import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
 import { optionFacts } from "./options/option_facts.ts";
 import { prepareRun } from "./options/prepare_run.ts";
 import type { TrainOptions } from "./options/train_options.ts";
+import { checkShared } from "./ranks/shared_files.ts";
 import { WedgedError, WorkerLostError } from "./recovery/retries.ts";
 import { runAhead } from "./run_ahead.ts";
 import { assertWritten } from "./run_journal.ts";
@@ -106,6 +107,7 @@ async function* trainHere(
   const prepared = await prepareRun(options);
   using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
   await mark?.begin();
+  await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };
   const run = await openRun(options, prepared), { engine, data, writer } = run;
   const written = () => writer.ended().catch(() => {});

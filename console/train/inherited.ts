@@ -10,6 +10,9 @@ import { inOneLine, quoted } from "../escape.ts";
 import { readKeptFlags } from "../flags/kept.ts";
 import { type GivenTrainFlags, INHERITED_FLAGS, MODEL_FLAGS } from "./train_flags.ts";
 
+/** What a checkpoint says, whatever it says of tensors. */
+type KeptRun = Omit<Checkpoint, "state" | "shapes">;
+
 type Values = Readonly<Record<string, unknown>>;
 
 /**
@@ -20,7 +23,7 @@ type Values = Readonly<Record<string, unknown>>;
  * is taken back belongs to the model.
  */
 export function inheritedFlags(
-  { path, config }: Checkpoint,
+  { path, config }: KeptRun,
   takenBack: readonly string[],
 ): GivenTrainFlags {
   const kept: Values = readKeptFlags(config.flags ?? {}, INHERITED_FLAGS, path);
@@ -34,7 +37,7 @@ export function inheritedFlags(
 }
 
 /** The flags of a checkpoint that no run inherits, in words; undefined where there are none. */
-export function describeNotInherited({ path, config }: Checkpoint): string | undefined {
+export function describeNotInherited({ path, config }: KeptRun): string | undefined {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
   const names = Object.keys(config.flags ?? {}).filter((name) =>
     !Object.hasOwn(INHERITED_FLAGS, name) && !data.includes(name)
@@ -47,7 +50,7 @@ export function describeNotInherited({ path, config }: Checkpoint): string | und
 
 /** Refuses another model than the checkpoint's, and a run that would have to go back. */
 export function checkResumable(
-  { path, step, config }: Checkpoint,
+  { path, step, config }: KeptRun,
   inherited: Values,
   given: Values,
   steps: number,
@@ -75,7 +78,7 @@ export function checkResumable(
  * @param config what rebuilds the model.
  * @throws {RangeError} naming what differs.
  */
-export function checkSameModel({ path, config: kept }: Checkpoint, config: Values): void {
+export function checkSameModel({ path, config: kept }: KeptRun, config: Values): void {
   for (const [name, value] of Object.entries(config)) {
     if (kept[name] === undefined || kept[name] === value) continue;
     throw new RangeError(

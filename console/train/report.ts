@@ -41,15 +41,10 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
       case "evaluation":
         return printJson({ step: event.step, evalLoss: event.loss });
       case "end": {
-        const {
-          type: _type,
-          weights: _weights,
-          weightsHeld: _held,
-          memory: _memory,
-          choice: _choice,
-          isInterrupted,
-          ...line
-        } = event;
+        // The weights may be read from a disk when they are asked for.
+        const names = Object.keys(event).filter((name) => !UNSAID.includes(name));
+        const line = Object.fromEntries(names.map((name) => [name, event[name as keyof EndEvent]]));
+        const { isInterrupted } = event;
         if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
         printJson({
           done: true,
@@ -64,6 +59,18 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
 }
 
 const printJson = (line: unknown) => print(JSON.stringify(line));
+
+type EndEvent = Extract<TrainEvent, { type: "end" }>;
+
+/** What a line of JSON leaves out of the last event, or says in other words. */
+const UNSAID: readonly string[] = [
+  "type",
+  "weights",
+  "weightsHeld",
+  "memory",
+  "choice",
+  "isInterrupted",
+] satisfies (keyof EndEvent)[];
 
 const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Report =>
   Object.assign(report, { [Symbol.dispose]: dispose });

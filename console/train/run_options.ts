@@ -44,6 +44,7 @@ export function runOptions(
       library: flags["mpi-library"],
       map: flags.map,
       interface: flags["mpi-interface"],
+      gather: flags.gather,
     },
     journal: flags.journal === undefined ? undefined : {
       path: flags.journal,

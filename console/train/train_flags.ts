@@ -232,6 +232,10 @@ const RUNNING_FLAGS = {
     value: "INTERFACE",
     help: "where MPI ranks hear of messages: an interface, address or network",
   },
+  gather: {
+    kind: "switch",
+    help: "MPI's rank 0 reads and writes all weights: for hosts that share no folder",
+  },
   isolation: {
     kind: "choice",
     choices: ["worker", "process"],
@@ -299,7 +303,11 @@ const RUNNING_FLAGS = {
     must: "a latency in µs from 0 to 6e7, a comma and GB/s above 0, such as 50,1.25",
     help: "delay messages as such a link would: µs, GB/s",
   },
-  weights: { kind: "path", value: "FILE", help: "first weights: safetensors with GPT-2's names" },
+  weights: {
+    kind: "path",
+    value: "PATH",
+    help: "first weights: safetensors with GPT-2's names, a file, or an index or folder of some",
+  },
   resume: {
     kind: "path",
     aliases: ["resume_from_checkpoint"],

@@ -6,7 +6,13 @@
 
 import { basename, dirname } from "node:path";
 import { stepFolder } from "../../actors/checkpoints/checkpoint_folders.ts";
-import { type Checkpoint, readCheckpoint } from "../../actors/checkpoints/mod.ts";
+import {
+  type Checkpoint,
+  locateCheckpoint,
+  readCheckpoint,
+  type TensorSource,
+} from "../../actors/checkpoints/mod.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
 import { checkSizes } from "../../actors/run/options/sizes.ts";
 import { createSchedule, type Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
@@ -43,7 +49,7 @@ export interface TrainRequest {
   /** Micro-batches of a step of each data-parallel replica. */
   readonly microBatches: number;
   /** The checkpoint from which the run goes on. */
-  readonly checkpoint: Checkpoint | undefined;
+  readonly checkpoint: Checkpoint<TensorSource> | undefined;
   /** What remembers a run that is gone on with or made again. */
   readonly before: Remembering & { readonly doing: Doing } | undefined;
   /** Where a run with `--resume` starts, and what is passed over or taken unseen, in words. */
@@ -73,7 +79,9 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
   const told: string[] = [], tell = (line: string) => void told.push(line);
-  const checkpoint = resume === undefined ? undefined : await readCheckpoint(resume, tell);
+  // Where each rank reads what it holds, this one keeps no more.
+  const read = given.runtime === "mpi" && !given.gather ? locateCheckpoint : readCheckpoint;
+  const checkpoint = resume === undefined ? undefined : await read(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
   const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
@@ -86,7 +94,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   if (checkpoint) {
     const more = describeNotInherited(checkpoint);
     if (more) tell(more);
-  } else if (flags.weights !== undefined) checkFile("weights", flags.weights);
+  } else if (flags.weights !== undefined) checkWeights(flags.weights);
   const { workers, "micro-batches": microBatches, replicas } = flags;
   checkSizes({ workers, microBatches, replicas });
   const schedule = fromFile ??
@@ -114,6 +122,11 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
     out,
   };
+}
+
+/** Weights are a file, or in a folder that is looked into when they are read. */
+function checkWeights(path: string): void {
+  if (inputFileProblem(path) !== "a folder") checkFile("weights", path);
 }
 
 /** The folder of a run: a checkpoint's own folder stands in it. */

@@ -4,10 +4,11 @@
  * @module
  */
 
-import { join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import {
   checkInputFile,
   elementCount,
+  inputFileProblem,
   type ModelParameter,
   readFull,
   readHeader,
@@ -67,8 +68,8 @@ export async function locateWeights(
   ties: readonly Tie[] = [],
 ): Promise<Map<string, PlacedTensor>> {
   return await openEach(path, parameters, ties, async (file, place) => {
-    const absolute = { ...place, path: await Deno.realPath(place.path) };
-    return { kind: "placed", ...absolute, sha256: await hashPart(file, place) };
+    const sha256 = await hashPart(file, place);
+    return { kind: "placed", ...place, path: resolve(place.path), sha256 };
   });
 }
 
@@ -115,13 +116,17 @@ const SHARD = /^[\w-][\w.-]*\.safetensors$/;
 
 /** The files of weights that a path names. */
 async function filesOf(path: string): Promise<WeightsFile[]> {
-  const { isDirectory } = await Deno.stat(path);
-  if (isDirectory) {
-    const index = join(path, indexName("model"));
-    const hasIndex = await Deno.stat(index).then(() => true, () => false);
-    return hasIndex ? await shardsOf(path, index) : [{ file: join(path, fileName("model")) }];
+  if (inputFileProblem(path) !== "a folder") {
+    return path.endsWith(".index.json") ? await shardsOf(dirname(path), path) : [{ file: path }];
   }
-  return path.endsWith(".index.json") ? await shardsOf(join(path, ".."), path) : [{ file: path }];
+  const [index, file] = [indexName("model"), fileName("model")].map((name) => join(path, name));
+  if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
+  if (inputFileProblem(file!) === undefined) return [{ file: file! }];
+  throw new TypeError(
+    `Cannot read weights from ${path}: the folder must hold ${fileName("model")} or ${
+      indexName("model")
+    }, received neither; a checkpoint's own folder does (step-…)`,
+  );
 }
 
 async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {

@@ -1,0 +1,262 @@
+/** Checkpoints in shards: read as one, whoever wrote them; refused where files do not agree. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { locateCheckpoint, readCheckpoint, readWeights } from "../../../actors/mod.ts";
+import { writeShard, writeShards } from "../../../actors/checkpoints/shards.ts";
+import { readState } from "../../../actors/checkpoints/tensors/tensor_source.ts";
+import { hashWeights } from "../../../actors/checkpoints/tensors/weights_hash.ts";
+import { encodeSafetensors } from "../../../kernels/mod.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+
+/** Two parameters for each of two workers. */
+const NAMES = ["a.weight", "b.weight", "c.weight", "d.weight"];
+const SHAPE = [2, 3];
+const PARAMETERS = NAMES.map((name) => ({ name, shape: SHAPE }));
+
+function stateOf(seed: number) {
+  const values = (n: number) => new Float32Array(6).map((_, i) => seed + n + i / 8);
+  return {
+    weights: new Map(NAMES.map((name, n) => [name, values(n)])),
+    moments: new Map(
+      NAMES.flatMap((
+        name,
+        n,
+      ) => [[`${name}.exp_avg`, values(-n)], [`${name}.exp_avg_sq`, values(n)]]),
+    ),
+  };
+}
+
+/** Writes a checkpoint as two workers do, each its half of what all hold. */
+const write = (directory: string, step: number) =>
+  writeShards(
+    directory,
+    { step, config: { by: "two" } },
+    (folder) =>
+      Promise.all([1, 2].map((nth) => {
+        const shapes = new Map(NAMES.slice(2 * nth - 2, 2 * nth).map((name) => [name, SHAPE]));
+        return writeShard({ folder, nth, count: 2, shapes }, stateOf(step));
+      })),
+  );
+
+folderTest(
+  "the shards of two workers are one checkpoint, as Hugging Face names them",
+  async (folder) => {
+    const { path, state: placed } = await write(folder, 7);
+    assert.deepEqual(await namesIn(path), [
+      "config.json",
+      "manifest.json",
+      "model-00001-of-00002.safetensors",
+      "model-00002-of-00002.safetensors",
+      "model.safetensors.index.json",
+      "optimizer-00001-of-00002.safetensors",
+      "optimizer-00002-of-00002.safetensors",
+      "optimizer.safetensors.index.json",
+    ]);
+    const index = JSON.parse(await Deno.readTextFile(join(path, "model.safetensors.index.json")));
+    assert.equal(index.metadata.total_size, 4 * 6 * 4);
+    assert.equal(index.weight_map["c.weight"], "model-00002-of-00002.safetensors");
+
+    const expected = stateOf(7), checkpoint = (await readCheckpoint(folder))!;
+    const located = (await locateCheckpoint(folder))!;
+    for (const { step, config, shapes } of [checkpoint, located]) {
+      assert.deepEqual({ step, config }, { step: 7, config: { by: "two" } });
+      assert.deepEqual(shapes.moments.get("d.weight.exp_avg_sq"), SHAPE);
+    }
+    for (const state of [checkpoint.state, readState(located.state), readState(placed)]) {
+      assert.deepEqual(new Map([...state.weights].sort()), expected.weights);
+      assert.deepEqual(new Map([...state.moments].sort()), new Map([...expected.moments].sort()));
+    }
+    assert.equal(hashWeights(located.state.weights), hashWeights(expected.weights));
+    for (const from of [path, join(path, "model.safetensors.index.json")]) {
+      const weights = await readWeights(from, PARAMETERS);
+      assert.deepEqual(new Map([...weights].sort()), expected.weights);
+    }
+  },
+);
+
+/** Edits of a checkpoint's files: of what the manifest says, of an index, or of anything else. */
+interface Forgery {
+  readonly manifest?: (files: Record<string, unknown>) => void;
+  readonly index?: (text: string) => string;
+  readonly shard?: Uint8Array<ArrayBuffer>;
+}
+
+const SHARD = "model-00001-of-00002.safetensors";
+const OTHER = "model-00002-of-00002.safetensors";
+
+function moved(from: string, to: string): NonNullable<Forgery["manifest"]> {
+  return (files) => {
+    files[to] = files[from];
+    delete files[from];
+  };
+}
+
+const both = { dtype: "F32", shape: SHAPE, data: new Float32Array(6) } as const;
+
+/** What must be refused, whoever signs it with hashes that are right. */
+const FORGERIES: Readonly<Record<string, readonly [Forgery, RegExp]>> = {
+  "a shard above the folder": [{ manifest: moved(SHARD, `../${SHARD}`) }, /received "\.\.\/model/],
+  "a shard anywhere": [{ manifest: moved(SHARD, "/etc/passwd") }, /received "\/etc\/passwd"/],
+  "a missing shard": [{ manifest: (files) => delete files[SHARD] }, /one or more shards/],
+  "no shard of the optimizer": [
+    {
+      manifest: (files) => {
+        for (const name of Object.keys(files)) if (/^opt.*-of-/.test(name)) delete files[name];
+      },
+    },
+    /one or more shards/,
+  ],
+  "a file too many": [
+    { manifest: (files) => Object.assign(files, { "more.ts": files[SHARD], "x": files[SHARD] }) },
+    /one or more shards/,
+  ],
+  "another size": [
+    { manifest: (files) => Object.assign(files[SHARD] as object, { bytes: 9 }) },
+    /model-00001-of-00002.safetensors must have the hash/,
+  ],
+  "sizes without end": [
+    { manifest: (files) => Object.assign(files[SHARD] as object, { bytes: 1e300 }) },
+    /must be at most \d+ bytes, received 1e\+300/,
+  ],
+  "a tensor said to be elsewhere": [
+    { index: (text) => text.replace(SHARD, OTHER) },
+    /"a.weight" must be where model.safetensors.index.json says, "model-00002-of-00002.safetensors"/,
+  ],
+  "a tensor said to be above": [
+    { index: (text) => text.replace(SHARD, "../../secret.safetensors") },
+    /"\.\.\/\.\.\/secret.safetensors", received it in model-00001/,
+  ],
+  "a tensor in no shard": [
+    { index: (text) => text.replace('"a.weight"', `"z.weight": "${OTHER}", "a.weight"`) },
+    /"z.weight" must be .*received it in no shard/,
+  ],
+  "a tensor that is not said": [
+    { index: (text) => text.replace('"a.weight"', '"A.weight"') },
+    /"a.weight" must be where .*says, "no shard"/,
+  ],
+  "a name twice": [
+    { index: (text) => text.replace('"a.weight"', `"a.weight": "${OTHER}", "a.weight"`) },
+    /names must be unique, received "a.weight" twice/,
+  ],
+  "no index": [{ index: () => '{"weight_map": []}' }, /must have a weight_map/],
+  "a tensor in two shards": [
+    {
+      shard: encodeSafetensors(
+        new Map(["a.weight", "b.weight", "c.weight"].map((name) => [name, both])),
+      ),
+    },
+    /"c.weight" must be where .*"model-00002-of-00002.safetensors", received it in model-00001/,
+  ],
+};
+
+/** Rewrites files of a checkpoint, with the sizes and hashes that are then right. */
+async function forge(path: string, { manifest, index, shard }: Forgery): Promise<void> {
+  const name = join(path, "manifest.json"), told = JSON.parse(await Deno.readTextFile(name));
+  const rewrite = async (file: string, bytes: Uint8Array<ArrayBuffer>) => {
+    await Deno.writeFile(join(path, file), bytes);
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    told.files[file] = { bytes: bytes.length, sha256 };
+  };
+  const file = "model.safetensors.index.json", text = await Deno.readTextFile(join(path, file));
+  if (index) await rewrite(file, new TextEncoder().encode(index(text)));
+  if (shard) await rewrite(SHARD, shard);
+  manifest?.(told.files);
+  await Deno.writeTextFile(name, JSON.stringify(told));
+}
+
+folderTest(
+  "files that do not agree are refused, and the checkpoint before is read",
+  async (folder) => {
+    await write(folder, 1);
+    for (const [name, [forgery, sentence]] of Object.entries(FORGERIES)) {
+      const { path } = await write(folder, 2);
+      await forge(path, forgery);
+      for (const read of [readCheckpoint, locateCheckpoint]) {
+        await assert.rejects(read(path), (error: Error) => {
+          assert.ok(error instanceof SyntaxError, `${name}: ${error}`);
+          assert.match(error.message, sentence, name);
+          return true;
+        });
+        const told: string[] = [];
+        assert.equal((await read(folder, (line) => told.push(line)))!.step, 1, name);
+        assert.match(told.join(), /step-00000002.*it is passed over$/, name);
+      }
+    }
+  },
+);
+
+folderTest(
+  "an index of weights names files beside it, and each tensor as it is",
+  async (folder) => {
+    const { path } = await write(folder, 1), index = join(path, "model.safetensors.index.json");
+    const text = await Deno.readTextFile(index);
+    await Deno.writeTextFile(join(folder, "secret.safetensors"), "secret");
+    for (
+      const [forged, sentence] of [
+        [text.replaceAll(SHARD, "../secret.safetensors"), /beside it, received "\.\.\/secret/],
+        [text.replaceAll(SHARD, join(folder, "secret.safetensors")), /beside it, received "\//],
+        [text.replaceAll(SHARD, ".."), /beside it, received "\.\."/],
+        [text.replace(SHARD, OTHER), /that its index says, received (also|no) "a.weight"/],
+        [text.replace(/"d.weight".*/, '"e.weight": "' + OTHER + '"'), /received (also|no) "[de]/],
+      ] as const
+    ) {
+      await Deno.writeTextFile(index, forged);
+      await assert.rejects(readWeights(path, PARAMETERS), {
+        name: "SyntaxError",
+        message: sentence,
+      });
+    }
+    await assert.rejects(
+      readWeights(folder, PARAMETERS),
+      /must hold model.safetensors or .*neither/,
+    );
+  },
+);
+
+folderTest("what was looked for is read, or nothing is", async (folder) => {
+  const { path } = await write(folder, 1), { state } = (await locateCheckpoint(folder))!;
+  await Deno.writeFile(
+    join(path, OTHER),
+    await Deno.readFile(join((await write(folder, 2)).path, OTHER)),
+  );
+  assert.throws(
+    () => readState(state),
+    /model-00002-of-00002.*must have the hash .*it was changed$/,
+  );
+  await Deno.remove(path, { recursive: true });
+  assert.throws(() => readState(state), /must be readable by every worker that needs a part/);
+});
+
+folderTest(
+  "a worker that cannot write leaves the checkpoints before it, and nothing else",
+  async (folder) => {
+    await write(folder, 1);
+    const lost = new Error("worker-1 is gone");
+    const writing = writeShards(folder, { step: 2, config: {} }, async (unfinished) => {
+      const shapes = new Map([["a.weight", SHAPE]]);
+      await writeShard({ folder: unfinished, nth: 1, count: 2, shapes }, stateOf(2));
+      throw lost;
+    });
+    await assert.rejects(writing, lost);
+    assert.deepEqual(await namesIn(folder), ["step-00000001"]);
+  },
+);
+
+folderTest(
+  "a shard that is not seen where the manifest is written makes no checkpoint",
+  async (folder) => {
+    const elsewhere = await Deno.makeTempDir();
+    const writing = writeShards(folder, { step: 1, config: {} }, async () => {
+      const shapes = new Map(NAMES.map((name) => [name, SHAPE]));
+      return [await writeShard({ folder: elsewhere, nth: 1, count: 1, shapes }, stateOf(1))];
+    });
+    await assert.rejects(
+      writing,
+      /no bytes of model-00001-of-00001.safetensors .* that all hosts share/,
+    );
+    assert.deepEqual(await namesIn(folder), []);
+    await Deno.remove(elsewhere, { recursive: true });
+  },
+);

@@ -12,55 +12,59 @@ import {
   runCommand,
   runJob,
 } from "./launchers.ts";
-import { trainArgs } from "./train_runs.ts";
+import { trainArgs, type TrainRun } from "./train_runs.ts";
 
-const CHIMERA = { schedule: "chimera", workers: 2, replicas: 2 };
 const MPI = ["--runtime", "mpi"];
-
-/** A run of four steps, two of which another run has made. */
-const goingOn = (out: string) => [...trainArgs(CHIMERA), "--steps", "4", "--resume", out];
 
 const onWorkers = (...args: string[]) => runCommand([Deno.execPath(), ...args]);
 
-const hashOf = (output: JobOutput) => doneOf(output).weightsHash;
-
-const copy = async (from: string, to: string) => {
-  await Deno.mkdir(to, { recursive: true });
-  for (const name of await namesIn(from)) await Deno.copyFile(join(from, name), join(to, name));
+/** The run that all others are parts of; made once. */
+const wholes = new Map<TrainRun, Promise<readonly unknown[]>>();
+const wholeOf = (run: TrainRun) => {
+  const bits = wholes.get(run) ?? onWorkers(...trainArgs(run), "--steps", "4").then(bitsOf);
+  wholes.set(run, bits);
+  return bits;
 };
 
+/** Each worker holds two stages, and of one of them the first copy. */
+const CHIMERA: TrainRun = { schedule: "chimera", workers: 2, replicas: 2 };
+
+/** Runs on four ranks, then on workers, then on some ranks, each going on from the one before. */
+const CHAINS: readonly (readonly [TrainRun, TrainRun, TrainRun])[] = [
+  [
+    { schedule: "1f1b", workers: 2, replicas: 2 },
+    { schedule: "zb-h1", workers: 3, replicas: 2 },
+    { schedule: "gpipe", workers: 1, replicas: 2 },
+  ],
+  [CHIMERA, CHIMERA, CHIMERA],
+];
+
 mpiTest(
-  "ranks write shards, and workers, ranks and a serial run go on from them",
-  (launcher) =>
-    inFolder(async (folder) => {
-      const out = join(folder, "ranks"),
-        whole = await onWorkers(...trainArgs(CHIMERA), "--steps", "4");
-      const first = [...trainArgs(CHIMERA), "--steps", "2", "--checkpoint-every", "1"];
-      const half = await runJob(launcher, [4, ...first, ...MPI, "--out", out]);
-      const saved = join(out, "step-00000002");
-      assert.equal(doneOf(half).checkpoint, saved);
-      assert.equal((await namesIn(saved)).filter((name) => /-of-00002/.test(name)).length, 4);
-
-      const others = ["workers", "back"].map((name) => join(folder, name));
-      for (const other of others) await copy(saved, join(other, "step-00000002"));
-      const onRanks = await runJob(launcher, [4, ...goingOn(out), ...MPI]);
-      const elsewhere = await onWorkers(...goingOn(others[0]!));
-      assert.deepEqual(bitsOf(onRanks), bitsOf(whole).slice(2));
-      assert.deepEqual(bitsOf(elsewhere), bitsOf(whole).slice(2));
-      assert.equal(hashOf(onRanks), hashOf(whole));
-
-      // What workers have written as one file, ranks read in parts.
-      const longer = ["--steps", "5", "--resume"];
-      const back = await runJob(launcher, [
-        4,
-        ...trainArgs(CHIMERA),
-        ...MPI,
-        ...longer,
-        others[0]!,
-      ]);
-      const serial = await onWorkers(...trainArgs(CHIMERA), "--runtime", "serial", ...longer, out);
-      assert.deepEqual(bitsOf(back), bitsOf(serial));
-    }),
+  "ranks write shards, from which any layout goes on, and go on from a file",
+  async (launcher) => {
+    for (const [first, second, third] of CHAINS) {
+      await inFolder(async (out) => {
+        const whole = await wholeOf(first);
+        const args = [...trainArgs(first), "--steps", "2", "--checkpoint-every", "1", "--out", out];
+        const onRanks = await runJob(launcher, [4, ...args, ...MPI]);
+        assert.equal(doneOf(onRanks).checkpoint, join(out, "step-00000002"));
+        for (const step of ["step-00000001", "step-00000002"]) {
+          const shards = (await namesIn(join(out, step))).filter((name) => /-of-00002/.test(name));
+          assert.equal(shards.length, 4, "two of weights and two of moments");
+        }
+        const goOn = (
+          run: TrainRun,
+          steps: string,
+        ) => [...trainArgs(run), "--steps", steps, "--resume", out];
+        const onAny = await onWorkers(...goOn(second, "3"));
+        assert.deepEqual(bitsOf(onAny)[0], whole[2], second.schedule);
+        assert.ok((await namesIn(join(out, "step-00000003"))).includes("model.safetensors"));
+        const ranks = third.workers * third.replicas;
+        const back = await runJob(launcher, [ranks, ...goOn(third, "4"), ...MPI]);
+        assert.deepEqual(bitsOf(back), whole.slice(3), third.schedule);
+      });
+    }
+  },
 );
 
 mpiTest(

@@ -6,6 +6,7 @@
  */
 
 import { kindOf } from "../runtime/messages.ts";
+import { inOneLine } from "../runtime/world/escape.ts";
 import { openRegistry, type Part, type PartKind, type Registry } from "../registry/mod.ts";
 import { type ActorDefinition, checkDefinition, type Message } from "../runtime/mod.ts";
 import type { DataPart } from "./data_part.ts";
@@ -76,7 +77,7 @@ export async function importPart<K extends PartKind>(
     module = await import(from);
   } catch (cause) {
     const why = cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
-    throw new TypeError(`${cannot}: ${from} must run, received ${why}`, { cause });
+    throw new TypeError(`${cannot}: ${from} must run, received ${inOneLine(why)}`, { cause });
   }
   const value = module[exported];
   if (value === undefined) {

@@ -14,6 +14,7 @@ import {
   openTask,
   type Task,
 } from "../../actors/parts/mod.ts";
+import { builtInNames } from "../../actors/registry/mod.ts";
 import { quoted } from "../escape.ts";
 import { printError } from "../print.ts";
 import { shellWord } from "./data_files.ts";
@@ -105,7 +106,10 @@ async function take<K extends RunPartKind>(
 ): Promise<ImportedPart<K>> {
   const found = await findPart(kind, name);
   checkSamePart(request, found);
-  if (!found.isBuiltIn) printError(`${kind} ${name}: ${found.from} with hash ${found.integrity}`);
+  const instead = builtInNames(kind).includes(name) ? `, in place of Troupe's own` : "";
+  if (!found.isBuiltIn) {
+    printError(`${kind} ${name}: ${found.from} with hash ${found.integrity}${instead}`);
+  }
   return await importPart(found);
 }
 

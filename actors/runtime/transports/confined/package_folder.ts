@@ -26,7 +26,7 @@ export interface PackageFolder {
  * else the module's own.
  */
 export async function packageFolder(module: string): Promise<PackageFolder> {
-  const own = dirname(await Deno.realPath(module));
+  const own = dirname(await Deno.realPath(module).catch(() => module)); // told where it is read
   for (let path = own;; path = dirname(path)) {
     for (const name of CONFIGS) {
       const config = await readConfig(join(path, name));

@@ -1,0 +1,226 @@
+/** Models, data and optimizers by name and by module: what takes their place, and what is refused. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { hashModule } from "../../../actors/mod.ts";
+import {
+  bitsOf,
+  ENVIRONMENT,
+  inFolder,
+  jsonLines,
+  type Outcome,
+  refusal,
+  ROOT,
+  someTokens,
+  TINY,
+  trainJson,
+  writeTokens,
+} from "../command.ts";
+import { forgeConfig } from "../forged.ts";
+
+const KERNELS = pathToFileURL(join(ROOT, "kernels", "mod.ts")).href;
+
+/** A model of one's own, which is the GPT with one block more than is asked for. */
+const DEEPER = `import { gpt2 } from "${KERNELS}";
+export const model = { name: "deeper", version: "1", sizes: ["vocab"], data: "sotu",
+  build: ({ microBatch, data, layers, ...sizes }) =>
+    gpt2({ ...sizes, layers: layers + 1, vocab: data.vocab }, microBatch) };`;
+
+/** Data of one's own: sixteen tokens of each sample, the same each time. */
+const COUNTING = `export const data = { name: "counting", version: "1",
+  open: ({ microBatch, seq }) => ({ sizes: { vocab: 256 }, batches: function* () {
+    for (;;) {
+      const ids = Int32Array.from({ length: microBatch * seq }, (_, i) => i);
+      yield { ids, targets: ids.map((id) => id + 1) };
+    }
+  }() }) };`;
+
+/** Writes a module, and gives its URL. */
+async function write(folder: string, name: string, text: string): Promise<string> {
+  await Deno.writeTextFile(join(folder, name), text);
+  return pathToFileURL(join(folder, name)).href;
+}
+
+/** Trains in a folder with a registry of its own. */
+async function trainIn(cwd: string, args: readonly string[], registry?: unknown): Promise<Outcome> {
+  if (registry) await Deno.writeTextFile(join(cwd, "troupe.json"), JSON.stringify(registry));
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-lock", join(ROOT, "cli.ts"), "train", ...args],
+    cwd,
+    env: ENVIRONMENT,
+    stdin: "null",
+  }).output();
+  const decoder = new TextDecoder();
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+const STEP = ["--steps", "1", "--runtime", "local"];
+
+Deno.test("a name of troupe.json takes the place of Troupe's own, and that is told; a module's hash is", () =>
+  inFolder(async (folder) => {
+    const from = await write(folder, "deeper.ts", DEEPER), { integrity } = await hashModule(from);
+    const tokens = await writeTokens(folder, someTokens(100));
+    const train = [...TINY, ...STEP, "--json", "--tokens", tokens];
+    const actors = { gpt: { from: "./deeper.ts", kind: "model", integrity } };
+    const named = await trainIn(folder, train, { actors });
+    assert.equal(named.code, 0, named.stderr);
+    assert.equal(
+      named.stderr,
+      `model gpt: ${from} with hash ${integrity}, in place of Troupe's own\n`,
+    );
+    const { parts, weightsHash } = jsonLines(named.stdout).at(-1)!;
+    assert.deepEqual(parts, { model: { name: "gpt", from, integrity } });
+
+    const relative = await trainIn(folder, [...train, "--model", "./deeper.ts"]);
+    assert.equal(relative.stderr, `model ./deeper.ts: ${from} with hash ${integrity}\n`);
+    const { last } = await trainJson([...train, "--layers", "2"]);
+    for (const other of [jsonLines(relative.stdout).at(-1)!, last]) {
+      assert.equal(other.weightsHash, weightsHash);
+    }
+
+    await Deno.writeTextFile(join(folder, "deeper.ts"), `console.log("run");${DEEPER}`);
+    const changed = await trainIn(folder, train);
+    assert.deepEqual([changed.code, changed.stdout], [2, ""]);
+    assert.match(
+      changed.stderr,
+      /^Cannot use gpt as model: .* must have the hash that the registry notes, sha256-.*, received sha256-.*\n$/,
+    );
+  }));
+
+Deno.test("what is no such part is refused in one sentence, before anything is written", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100));
+    const model = [...TINY, ...STEP, "--out", join(folder, "out")];
+    const train = [...model, "--tokens", tokens];
+    const named = (name: string) => `export const model = { name: "${name}", version: "1" };`;
+    const modules: readonly [kind: string, text: string, RegExp][] = [
+      ["model", "export const other = 1;", /must export "model", received other$/],
+      ["model", "export const model = 1;", /as model: it must be a record, received number$/],
+      [
+        "model",
+        named("../up"),
+        /its name must be letters, digits, _, \. and -, received "\.\.\/up"$/,
+      ],
+      ["model", named("mine"), /build must be a function, received undefined$/],
+      [
+        "model",
+        'throw new Error("a\\nb");',
+        /^Cannot use .* as model: file:.*\.ts must run, received Error: a/,
+      ],
+      ["model", "let 1;", /^Cannot /],
+      ["optimizer", "export const model = 1;", /must export "optimizer", received model$/],
+      ["data", `export const data = { name: "d", version: "1" };`, /open must be a function/],
+    ];
+    for (const [i, [kind, text, reason]] of modules.entries()) {
+      const module = await write(folder, `${i}.ts`, text), run = kind === "data" ? model : train;
+      assert.match(await refusal([...run, `--${kind}`, module]), reason, text);
+    }
+    assert.match(
+      await refusal([...train, "--model", join(folder, "none.ts")]),
+      /^Cannot fetch file:/,
+    );
+    assert.match(await refusal([...train, "--model", "gtp"]), /did you mean gpt\?$/);
+    assert.match(
+      await refusal([...train, "--data", await write(folder, "d.ts", COUNTING)]),
+      /the data must come from one place, received --data and --tokens$/,
+    );
+    assert.ok(!Array.from(Deno.readDirSync(folder), ({ name }) => name).includes("out"));
+  }));
+
+Deno.test("data of one's own trains, and is refused where it does not fit the model", () =>
+  inFolder(async (folder) => {
+    const data = await write(folder, "counting.ts", COUNTING);
+    const { last } = await trainJson([...TINY, ...STEP, "--data", data]);
+    assert.equal(last.steps, 1);
+    assert.match(
+      await refusal([...TINY, "--data", data, "--model", "mlp"]),
+      /^Cannot train mlp on counting: the data must say its inputs and classes, received vocab$/,
+    );
+    assert.match(
+      await refusal([...TINY, "--data", data, "--eval-every", "1"]),
+      /^Cannot evaluate on counting: .* as it holds nothing out, received 1$/,
+    );
+    const short = await write(folder, "short.ts", COUNTING.replace("* seq", "* (seq - 1)"));
+    assert.equal(
+      await refusal([...TINY, "--data", short]),
+      'Cannot train gpt on counting: its micro-batches must have the field "ids", Int32Array of [16] (16 elements), received Int32Array of 14',
+    );
+    const others = await write(folder, "others.ts", COUNTING.replace("targets:", "labels:"));
+    assert.match(
+      await refusal([...TINY, "--data", others]),
+      /must have the field "targets", Int32Array of \[16\] \(16 elements\), received ids, labels$/,
+    );
+  }));
+
+Deno.test("an optimizer of one's own is settings of AdamW or SGD", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100));
+    const train = [...TINY, "--steps", "2", "--runtime", "local", "--tokens", tokens];
+    const optimizer = await write(
+      folder,
+      "heavy.ts",
+      `export const optimizer = { name: "heavy",
+      version: "1", options: () => ({ kind: "sgd", momentum: 0.5, weightDecay: 0 }) };`,
+    );
+    const [own, flags, adamw] = await Promise.all([
+      ["--optimizer", optimizer],
+      ["--optimizer", "sgd", "--momentum", "0.5", "--weight-decay", "0"],
+      [],
+    ].map(async (more) => bitsOf((await trainJson([...train, ...more])).lines)));
+    assert.deepEqual(own, flags);
+    assert.notDeepEqual(own!.at(-1), adamw!.at(-1));
+  }));
+
+Deno.test("a checkpoint imports nothing: its module is named again, with the same hash", () =>
+  inFolder(async (folder) => {
+    const model = await write(folder, "deeper.ts", DEEPER), out = join(folder, "out");
+    const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
+    await trainJson([...TINY, ...STEP, ...own, "--model", model, "--out", out]);
+    const step = join(out, "step-00000001"), resume = ["--resume", step, ...own, "--steps", "2"];
+    const cannot = `Cannot resume from ${step}: --model must name the module that its run used`;
+    assert.ok(
+      (await refusal(resume)).startsWith(`${cannot}, as no file imports one, received none`),
+    );
+    assert.match(
+      await refusal([...resume, "--model", "gpt"]),
+      /received "gpt", which comes with Tr/,
+    );
+    const copy = await write(folder, "copy.ts", `${DEEPER}\n// another`);
+    assert.match(
+      await refusal([...resume, "--model", copy]),
+      /with hash sha.*, received "file:.*sha/,
+    );
+    const config = ["--config", join(step, "config.json"), ...own];
+    assert.match(
+      await refusal(config),
+      /^Cannot repeat the run of .*: --model must name the module/,
+    );
+    const again = await trainJson([...config, "--model", model]);
+    assert.equal(again.last.steps, 1);
+    const { last } = await trainJson([...resume, "--model", model, "--runtime", "local"]);
+    assert.equal(last.steps, 2);
+
+    // What a stranger's checkpoint says of modules is text.
+    const imported = join(folder, "imported");
+    const evil = await write(folder, "evil.ts", `Deno.writeTextFileSync("${imported}", "")`);
+    for (
+      const parts of [{ model: { name: evil, from: evil, integrity: "sha256-" } }, { model: 7 }]
+    ) {
+      await forgeConfig(step, (forged) => void (forged.parts = parts));
+      assert.match(
+        await refusal(resume),
+        /--model must name the module|its model must have a name/,
+      );
+      assert.match(await refusal([...resume, "--model", model]), /^Cannot resume from /);
+    }
+    await forgeConfig(step, (forged) => {
+      delete forged.parts;
+      forged.flags.model = evil;
+    });
+    assert.match(
+      await refusal(resume),
+      /--model of .*: it must be one of gpt, mlp, received "file:/,
+    );
+    await assert.rejects(Deno.stat(imported), Deno.errors.NotFound);
+  }));

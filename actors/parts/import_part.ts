@@ -9,6 +9,8 @@ import { kindOf } from "../runtime/messages.ts";
 import { inOneLine } from "../runtime/world/escape.ts";
 import { openRegistry, type Part, type PartKind, type Registry } from "../registry/mod.ts";
 import { type ActorDefinition, checkDefinition, type Message } from "../runtime/mod.ts";
+import { PROTOCOL_VERSION, type SupervisorMessage } from "../pipeline/protocol.ts";
+import type { SupervisorInit } from "../pipeline/supervisor/supervisor_init.ts";
 import type { DataPart } from "./data_part.ts";
 import type { ModelPart } from "./model_part.ts";
 import type { OptimizerPart } from "./optimizer_part.ts";
@@ -24,7 +26,7 @@ export interface PartTypes {
   /** How weights are stepped. */
   readonly optimizer: OptimizerPart;
   /** The supervisor of a pipeline. */
-  readonly supervisor: ActorDefinition<unknown, Message>;
+  readonly supervisor: ActorDefinition<SupervisorInit, SupervisorMessage>;
 }
 
 /** A part that was found, and whose module was not run yet. */
@@ -90,11 +92,19 @@ export async function importPart<K extends PartKind>(
 
 const CHECKS: Readonly<Record<PartKind, (cannot: string, value: unknown) => void>> = {
   actor: checkDefinition,
-  supervisor: checkDefinition,
+  supervisor: checkSupervisor,
   model: (cannot, value) => checkRecord(cannot, value, "build"),
   data: (cannot, value) => checkRecord(cannot, value, "open"),
   optimizer: (cannot, value) => checkRecord(cannot, value, "options"),
 };
+
+function checkSupervisor(cannot: string, value: unknown): void {
+  checkDefinition(cannot, value);
+  if (value.protocol === PROTOCOL_VERSION) return;
+  throw new RangeError(
+    `${cannot}: its protocol must be version ${PROTOCOL_VERSION}, received ${value.protocol}`,
+  );
+}
 
 /** Names of parts become names of folders and lines of reports. */
 const NAME = /^\w[\w.-]{0,63}$/;

@@ -4,6 +4,10 @@
  * @module
  */
 
+export {
+  supervisor as PIPELINE_SUPERVISOR,
+  worker as PIPELINE_WORKER,
+} from "./built_in/supervisors.ts";
 export * from "./data_part.ts";
 export * from "./import_part.ts";
 export * from "./model_part.ts";

@@ -62,7 +62,9 @@ export interface StageCopies {
 
 /** What a worker's copies are made from. */
 export interface CopyInit {
+  /** Which copy of which stage. */
   readonly copy: StageCopy;
+  /** What it computes. */
   readonly program: StageProgram;
   /** Its first weights and moments, or where they come from. */
   readonly state: StateOf<TensorSource>;

@@ -25,6 +25,7 @@ export const BUILT_IN_PARTS: readonly Part[] = [
   part("data", "tokens", "texts", "tokens"),
   part("optimizer", "adamw", "optimizers", "adamw"),
   part("optimizer", "sgd", "optimizers", "sgd"),
+  part("supervisor", "pipeline", "supervisors"),
 ];
 
 /** The names of those of a kind. */

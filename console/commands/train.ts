@@ -65,7 +65,7 @@ function optionsOf(request: TrainRequest, task: Task, parts: RunParts): TrainOpt
   }
   const config = checkpointConfig(request, task.config, keptParts(parts));
   return {
-    ...runOptions(request, parts.optimizer.value, TRAIN_MODULE),
+    ...runOptions(request, parts, TRAIN_MODULE),
     model: task.model,
     data: task.data,
     evaluation: every && heldOut ? { every, batches: heldOut(), atStart: !flags.json } : undefined,

@@ -20,6 +20,7 @@ export const NAMED_FLAGS = {
   model: TRAIN_FLAGS.model,
   data: TRAIN_FLAGS.data,
   optimizer: TRAIN_FLAGS.optimizer,
+  supervisor: TRAIN_FLAGS.supervisor,
   resume: TRAIN_FLAGS.resume,
   "memory-limit": {
     ...TRAIN_FLAGS["memory-limit"],

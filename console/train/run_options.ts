@@ -5,8 +5,9 @@
  */
 
 import type { TrainOptions } from "../../actors/run/options/train_options.ts";
-import type { OptimizerPart } from "../../actors/parts/mod.ts";
+import { PROTOCOL_VERSION } from "../../actors/pipeline/protocol.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
+import type { RunParts } from "./run_parts.ts";
 import type { TrainRequest } from "./train_request.ts";
 
 /**
@@ -16,7 +17,7 @@ import type { TrainRequest } from "./train_request.ts";
  */
 export function runOptions(
   { args, flags, schedule, microBatches, checkpoint }: TrainRequest,
-  optimizer: OptimizerPart,
+  { optimizer, supervisor }: Pick<RunParts, "optimizer" | "supervisor">,
   program?: string,
 ): Omit<TrainOptions, "model" | "data"> {
   return {
@@ -59,15 +60,27 @@ export function runOptions(
     recomputeInterval: flags["recompute-interval"],
     offload: flags.offload,
     memoryLimitBytes: flags["memory-limit"],
-    optimizer: optimizer.options({
+    optimizer: optimizer.value.options({
       beta1: flags.beta1,
       beta2: flags.beta2,
       momentum: flags.momentum,
       weightDecay: flags["weight-decay"],
     }),
     learningRate: { rate: flags.lr, schedule: flags["lr-schedule"], warmup: flags.warmup },
+    supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
     seed: flags.seed,
     weights: flags.weights,
     resume: checkpoint,
   };
 }
+
+/** How an actor of somebody's is made. */
+const specOf = (
+  { from, export: exported, kind, integrity, lock }: RunParts["supervisor"],
+): TrainOptions["supervisor"] => ({
+  from,
+  export: exported ?? kind,
+  protocol: PROTOCOL_VERSION,
+  ...integrity !== undefined && { integrity },
+  ...lock !== undefined && { lock },
+});

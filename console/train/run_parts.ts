@@ -22,7 +22,7 @@ import { INHERITED_FLAGS } from "./train_flags.ts";
 import type { TrainRequest } from "./train_request.ts";
 
 /** The kinds of parts that a run has; each is named by the flag of its name. */
-const RUN_PARTS = ["model", "data", "optimizer"] as const;
+const RUN_PARTS = ["model", "data", "optimizer", "supervisor"] as const;
 
 type RunPartKind = (typeof RUN_PARTS)[number];
 
@@ -47,6 +47,8 @@ export interface KeptParts {
   readonly data?: KeptPart;
   /** How weights were stepped. */
   readonly optimizer?: KeptPart;
+  /** What supervised its workers. */
+  readonly supervisor?: KeptPart;
 }
 
 /** The modules of the user's among the parts of a run. */
@@ -68,7 +70,8 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
   const model = await take(request, "model", flags.model);
   const data = await take(request, "data", nameOfData(request, model));
   const optimizer = await take(request, "optimizer", flags.optimizer);
-  return { model, data, optimizer };
+  const supervisor = await take(request, "supervisor", flags.supervisor);
+  return { model, data, optimizer, supervisor };
 }
 
 /** What the model of a run and its data make, by the flags. */
@@ -117,6 +120,8 @@ async function take<K extends RunPartKind>(
 function checkSamePart({ before, given, typed }: TrainRequest, found: FoundPart): void {
   if (!before) return;
   const kind = found.kind as RunPartKind, { path, config, doing } = before;
+  // Who supervises may change when a run goes on.
+  if (kind === "supervisor" && doing === "resume from") return;
   const kept = readKept(before, kind), isGiven = given.includes(kind);
   const cannot = `Cannot ${doing} ${path}: --${kind} must name`;
   const received = `received ${quoted(found.name)}, ${found.from} with hash ${found.integrity}`;

@@ -242,6 +242,13 @@ const RUNNING_FLAGS = {
     otherwise: "worker; process on webgpu",
     help: "what keeps workers apart: threads, or processes that can be killed",
   },
+  supervisor: {
+    kind: "part",
+    choices: builtInNames("supervisor"),
+    value: PART,
+    default: "pipeline",
+    help: "what supervises the workers: Troupe's own, or one of your own",
+  },
   retries: {
     kind: "integer",
     minimum: 0,

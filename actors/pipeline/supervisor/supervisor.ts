@@ -6,10 +6,11 @@
  * @module
  */
 
-import type { ActorFactory, ActorRef, ActorSpec, Context } from "../../runtime/mod.ts";
+import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../../runtime/mod.ts";
 import { mailboxBound } from "../mailbox_bound.ts";
 import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { WORKER } from "../worker/worker.ts";
+import type { WorkerInit } from "../worker/worker_init.ts";
 import { openEvaluations } from "./evaluation.ts";
 import { openOwedReplies } from "./owed_replies.ts";
 import type { SupervisorInit } from "./supervisor_init.ts";
@@ -36,7 +37,10 @@ export interface SupervisorView {
 }
 
 /** Makes the supervisor and its workers. Handled messages: {@linkcode SupervisorMessage}. */
-export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage> = (ctx, init) => {
+export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage> = (
+  ctx,
+  init,
+): Handlers<SupervisorMessage> => {
   const supervisor = openSupervisor(ctx, init);
   ctx.expose((): SupervisorView => ({
     state: supervisor.state,
@@ -49,8 +53,10 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
 };
 
 function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): Supervisor {
+  const made = init.worker ?? WORKER;
   const workers: ActorRef<WorkerMessage>[] = init.workers.map((worker) =>
-    ctx.spawn(WORKER, worker, {
+    ctx.spawn<WorkerInit, WorkerMessage>(made, worker, {
+      ...("from" in made && { permissions: "inherit" }),
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
       ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },

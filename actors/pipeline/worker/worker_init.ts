@@ -19,6 +19,7 @@ export interface WorkerInit {
   readonly worker: number;
   /** Its data-parallel replica. */
   readonly replica: number;
+  /** What computes. */
   readonly device: DeviceChoice;
   /** Whether stand-ins take the place of kernels, and no device is opened. */
   readonly isRehearsed?: boolean | undefined;
@@ -32,12 +33,15 @@ export interface WorkerInit {
   readonly updates: WeightUpdates;
   /** Who orders its actions in a step, where steps end with a flush. */
   readonly policy: PolicyData;
+  /** How its stages store and step their weights. */
   readonly stage: StageOptions;
   /** Runs of the kernels for each micro-batch: 2 where backwards run in halves. */
   readonly halves: 1 | 2;
+  /** How gradients of copies are added. */
   readonly reduce: ReduceOptions;
   /** For each stage the parameters that are tied to others. */
   readonly ties: readonly (readonly TieEnd[])[];
+  /** Delays messages to others as such a link would. */
   readonly link?: LinkOptions | undefined;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;

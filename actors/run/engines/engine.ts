@@ -18,7 +18,10 @@ import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { PlanOptions } from "../../pipeline/step_plan.ts";
-import type { ObserverSpec, System, Transport } from "../../runtime/mod.ts";
+import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";
+import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
+import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
+import type { AnySpec, ObserverSpec, System, Transport } from "../../runtime/mod.ts";
 
 /**
  * Takes optimizer steps. Calls must be awaited one after the other, but for steps where the engine
@@ -77,6 +80,10 @@ export interface EngineOptions extends PlanOptions {
   readonly clip?: number | undefined;
   /** Delays messages between workers as such a link would. */
   readonly link?: LinkOptions | undefined;
+  /** What supervises the pipeline, where that is not Troupe's own. */
+  readonly supervisor?: AnySpec<SupervisorInit, SupervisorMessage> | undefined;
+  /** What makes a worker, where that is not Troupe's own. */
+  readonly worker?: AnySpec<WorkerInit, WorkerMessage> | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
   /** How long nobody may be at work before what is waited for counts as stalled, in milliseconds. */

@@ -33,7 +33,7 @@ export async function openPipeline(
   isolate: PlaceName,
   fault?: WorkerFault,
 ): Promise<Engine> {
-  const { schedule, sync, clip, heapLimitMb, model } = options;
+  const { schedule, sync, clip, heapLimitMb, model, supervisor = SUPERVISOR, worker } = options;
   const policy = UPDATE_POLICIES[schedule.updates], ahead = policy.stepsAhead(schedule);
   const init: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
@@ -43,10 +43,11 @@ export async function openPipeline(
     eagerStages: eagerStages(schedule, sync),
     updates: schedule.updates,
     clip,
+    ...worker && { worker },
   };
   const { ask, close } = await startSupervisor<SupervisorInit, SupervisorMessage>(
     options,
-    SUPERVISOR,
+    supervisor,
     init,
     Math.max(1, ahead),
   );

@@ -11,7 +11,7 @@ import type { Answer, Stalled } from "../../pipeline/protocol.ts";
 import { WorkerLostError } from "../recovery/retries.ts";
 import {
   type ActorRef,
-  type ActorSpec,
+  type AnySpec,
   createSystem,
   type Message,
   type System,
@@ -44,7 +44,7 @@ export interface Supervised<M extends Message> {
  */
 export async function startSupervisor<Init, M extends Message>(
   { seed, observer, stallMs, transport, system: given }: EngineOptions,
-  spec: ActorSpec<Init, M>,
+  spec: AnySpec<Init, M>,
   init: NoInfer<Init>,
   ahead = 1,
 ): Promise<Supervised<M>> {
@@ -55,7 +55,12 @@ export async function startSupervisor<Init, M extends Message>(
       ...observer && { observer },
       ...transport && { transport },
     });
-  const supervisor = system.spawn<Init, M>(spec, init, { id: "supervisor" });
+  const supervisor = system.spawn<Init, M>(spec, init, {
+    id: "supervisor",
+    isolate: "local",
+    // Whoever starts the run has chosen it.
+    ...("from" in spec && { permissions: "inherit" }),
+  });
   const watch = openStallWatch(system, stallMs, (forMs) => {
     const stalled: Stalled = { type: "Stalled", forMs };
     system.send(supervisor as ActorRef<Message>, stalled, { lane: "control" });

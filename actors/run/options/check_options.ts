@@ -167,6 +167,8 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   retries: anInteger(0, COUNT_MAX),
   isolation: aText,
   transport: anyObject,
+  supervisor: anyObject,
+  worker: anyObject,
   heapLimitMb: count,
   stallMs: aNumber(
     `a number above 0 and at most ${DELAY_MAX_MS}`,

@@ -147,6 +147,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
     system: options.system,
+    supervisor: options.supervisor,
+    worker: options.worker,
     faults: filled.faults,
     heapLimitMb: options.heapLimitMb,
     stallMs: filled.stallMs,
@@ -163,6 +165,11 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
   if (options.journal && runtime === "serial") {
     throw new RangeError(
       "Cannot write a journal: the runtime must have actors, workers or local, received serial",
+    );
+  }
+  if (runtime === "serial" && (options.supervisor ?? options.worker)) {
+    throw new RangeError(
+      "Cannot train with a supervisor or workers of your own: the runtime must have actors, received serial",
     );
   }
   const compiled = compileRun(options, schedule);

@@ -24,7 +24,10 @@ import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
-import type { PlaceName, System, Transport } from "../../runtime/mod.ts";
+import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";
+import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
+import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
+import type { AnySpec, PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { ReduceChoice } from "../engines/engine.ts";
 import type { MpiRunOptions } from "../mpi_run.ts";
@@ -161,6 +164,13 @@ export interface TrainOptions {
   readonly isolation?: Exclude<PlaceName, "local"> | undefined;
   /** Transports that `isolation` may name beside those that every system has. */
   readonly transport?: Transport | readonly Transport[];
+  /**
+   * What supervises the pipeline in place of Troupe's own: an actor of your own that takes the same
+   * messages, such as one around `PIPELINE_SUPERVISOR`. It is trusted as the program is.
+   */
+  readonly supervisor?: AnySpec<SupervisorInit, SupervisorMessage> | undefined;
+  /** What makes each worker in place of Troupe's own, such as an actor around `PIPELINE_WORKER`. */
+  readonly worker?: AnySpec<WorkerInit, WorkerMessage> | undefined;
   /** Limit of the JavaScript heap of each worker that is a process, in MiB. Default: V8's. */
   readonly heapLimitMb?: number | undefined;
   /**

@@ -21,6 +21,10 @@ import { forgeConfig } from "../forged.ts";
 
 const KERNELS = pathToFileURL(join(ROOT, "kernels", "mod.ts")).href;
 
+const ACTORS = pathToFileURL(join(ROOT, "actors", "mod.ts")).href;
+
+type Trained = Awaited<ReturnType<typeof trainJson>>;
+
 /** A model of one's own, which is the GPT with one block more than is asked for. */
 const DEEPER = `import { gpt2 } from "${KERNELS}";
 export const model = { name: "deeper", version: "1", sizes: ["vocab"], data: "sotu",
@@ -223,4 +227,50 @@ Deno.test("a checkpoint imports nothing: its module is named again, with the sam
       /--model of .*: it must be one of gpt, mlp, received "file:/,
     );
     await assert.rejects(Deno.stat(imported), Deno.errors.NotFound);
+  }));
+
+Deno.test("a supervisor of one's own takes the place of Troupe's, and its workers of theirs: the same bits", () =>
+  inFolder(async (folder) => {
+    const seen = join(folder, "seen");
+    const supervisor = await write(
+      folder,
+      "counting.ts",
+      `import { PIPELINE_SUPERVISOR, PIPELINE_WORKER } from "${ACTORS}";
+      const seen = (what) => Deno.writeTextFileSync("${seen}", what + "\\n", { append: true });
+      export const worker = { ...PIPELINE_WORKER, name: "seen",
+        create: (ctx, init) => (seen(ctx.self.id), PIPELINE_WORKER.create(ctx, init)) };
+      export const supervisor = { ...PIPELINE_SUPERVISOR, name: "counting", create(ctx, init) {
+        const worker = { from: import.meta.url, export: "worker" };
+        const handlers = PIPELINE_SUPERVISOR.create(ctx, { ...init, worker });
+        return { ...handlers, RunStep: (step) => (seen("step"), handlers.RunStep(step)) };
+      } };`,
+    );
+    const tokens = await writeTokens(folder, someTokens(100));
+    const train = [...TINY, "--workers", "2", "--steps", "2", "--tokens", tokens];
+    const [own, troupes] = await Promise.all(
+      [["--supervisor", supervisor], []].map((more) => trainJson([...train, ...more])),
+    ) as [Trained, Trained];
+    assert.deepEqual(bitsOf(own.lines), bitsOf(troupes.lines));
+    const lines = (await Deno.readTextFile(seen)).trimEnd().split("\n").sort();
+    assert.deepEqual(lines, ["step", "step", "worker-0", "worker-1"]);
+    const { supervisor: told } = own.last.parts as Record<string, { name: string }>;
+    assert.equal(told!.name, supervisor);
+
+    const old = await write(
+      folder,
+      "old.ts",
+      `export const supervisor = { name: "old", protocol: 1, messages: {}, create: () => ({}) };`,
+    );
+    for (
+      const [more, reason] of [
+        [
+          ["--supervisor", old],
+          /^Cannot use .* as supervisor: its protocol must be version \d+, received 1$/,
+        ],
+        [
+          ["--supervisor", supervisor, "--runtime", "serial"],
+          /the runtime must have actors, received serial$/,
+        ],
+      ] as const
+    ) assert.match(await refusal([...train, ...more]), reason);
   }));

@@ -11,8 +11,7 @@ import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from
 /** The options of a run with these flags. */
 const optionsOf = async (flags: string) => {
   const request = await readTrainFlags(flags.split(" ").filter((flag) => flag !== ""));
-  const { optimizer } = await importParts(request);
-  return runOptions(request, optimizer.value);
+  return runOptions(request, await importParts(request));
 };
 
 Deno.test("each flag of data parallelism, memory and precision becomes an option", async () => {

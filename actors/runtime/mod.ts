@@ -75,6 +75,7 @@ export {
   type DeadLetterEvent,
   type DeniedEvent,
   MAX_DEAD_LETTERS,
+  type MovedEvent,
   type SlowStepEvent,
   type Subscription,
   type System,

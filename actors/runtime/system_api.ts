@@ -75,8 +75,20 @@ export interface DeniedEvent {
   readonly on: string;
 }
 
+/** The actor of a package lives elsewhere than was asked for, as it could not be held there. */
+export interface MovedEvent {
+  /** Tells it from other events. */
+  readonly type: "moved";
+  /** Id of the actor. */
+  readonly actor: string;
+  /** The kind of isolate that it is in: `process`. */
+  readonly to: string;
+  /** What is lacking, and what to do about it. */
+  readonly why: string;
+}
+
 /** What happens in a system, in any of its isolates, that its owner may want to know of. */
-export type SystemEvent = DeadLetterEvent | SlowStepEvent | DeniedEvent;
+export type SystemEvent = DeadLetterEvent | SlowStepEvent | DeniedEvent | MovedEvent;
 
 /** What a subscriber wants to be told of besides dead letters. */
 export interface Subscription {

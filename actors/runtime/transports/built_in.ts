@@ -6,7 +6,7 @@
 
 import type { Transport } from "./transport.ts";
 import { PROCESS_TRANSPORT } from "./process/process.ts";
-import { WORKER_TRANSPORT } from "./worker/worker.ts";
+import { WORKER_TRANSPORT } from "./worker/worker_transport.ts";
 
 /** Deno workers and processes. */
 export const BUILT_IN_TRANSPORTS: readonly Transport[] = [WORKER_TRANSPORT, PROCESS_TRANSPORT];

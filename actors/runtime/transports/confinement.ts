@@ -48,4 +48,6 @@ export interface Confined extends Confinement {
   readonly actor: string;
   /** To be called with what it asked for and was not granted. */
   readonly denied: (permission: string, value: string) => void;
+  /** To be called where it cannot be held as it was asked for, and is in another way. */
+  readonly moved: (to: string, why: string) => void;
 }

@@ -162,7 +162,9 @@ export class IsolateRegistry implements Network {
   #confined(actor: string, confinement: Confinement): Confined {
     const denied = (what: string, on: string) =>
       this.#root.onEvent({ type: "denied", actor, what, on });
-    return { ...confinement, actor, denied };
+    const moved = (to: string, why: string) =>
+      this.#root.onEvent({ type: "moved", actor, to, why });
+    return { ...confinement, actor, denied, moved };
   }
 
   #opened(transport: Transport): OpenTransport {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createSystem, type TrainOptions, type Transport } from "../../../actors/mod.ts";
-import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker.ts";
+import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
 import { outcome, SMALL } from "../runs.ts";
 import { TCP_TRANSPORT } from "../runtime/tcp_transport.ts";
 

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createSystem, type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
-import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker.ts";
+import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
 import { downOf, failureOf, thrownBy, withSystem } from "./harness.ts";
 import { RECORDER } from "./players.ts";
 

@@ -34,6 +34,11 @@ const CALL: Call = { kind: "call" };
 /** The start of one. */
 export type ConfinedRequest = StartRequest & { readonly confinement: Confined };
 
+/** Whether what is started is to be confined. */
+export function isConfined(request: StartRequest): request is ConfinedRequest {
+  return request.confinement !== undefined;
+}
+
 /** A process in which code of a package runs, seen from the root. */
 export class ConfinedIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;

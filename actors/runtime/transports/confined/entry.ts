@@ -3,19 +3,12 @@
  * input and output, so that it needs no permission for them. What it prints goes to its standard
  * error.
  *
- * Nothing in here protects anybody: whoever runs in this process can undo all of it. What protects is
- * on the other side of the pipes.
- *
  * @module
  */
 
-// Here, before it is confined, so that loading it later needs no permission.
-import "../../packages/bootstrap.ts";
-import type { Observer } from "../../observer.ts";
-import { serveIsolate } from "../serve.ts";
 import { flush } from "../stream/flush.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
-import { isCall, type Sign } from "./signs.ts";
+import { serveConfined } from "./serve_confined.ts";
 
 /** All that prints to the standard output. */
 const PRINTING = [
@@ -33,37 +26,14 @@ outbox.attach({
   close: () => Deno.stdout.close(),
 });
 
-let steps = 0, isAtWork = false;
-const giveSign = () => {
-  const sign: Sign = { kind: "sign", steps, isAtWork };
-  outbox.post(sign);
-};
-// The first one has left before any code of the package is here, which may never let go of this thread.
-giveSign();
-await outbox.idle;
-
-const observer: Observer = {
-  begins() {
-    steps++;
-    isAtWork = true;
-  },
-  ends() {
-    isAtWork = false;
-  },
-  did() {},
-  closes() {},
-};
-
-const isolate = serveIsolate({
+const isolate = serveConfined({
   send: (frame, transfer) => outbox.post(frame, transfer as readonly ArrayBuffer[]),
   drain: () => flush([outbox]),
-  observer,
 });
-
-await receiveFrames(Deno.stdin, (frame) => {
-  if (isCall(frame)) giveSign();
-  else isolate.receive(frame);
-});
+// The first sign has left before any code of the package is here, which may never let go of this
+// thread.
+await outbox.idle;
+await receiveFrames(Deno.stdin, (frame) => isolate.receive(frame));
 // The root lets go of what is done, or has died.
 if (isolate.isDone) await outbox.finish();
 Deno.exit(0);

@@ -21,9 +21,11 @@ const BEGIN_LIMIT_MS = 60_000;
 
 /** What the watch of a process needs. */
 export interface Watched {
-  readonly pid: number;
+  /** Number of its process; absent where it has none of its own. */
+  readonly pid?: number;
   readonly limits: Confinement;
-  readonly audit: Audit;
+  /** What it asks for, where that is known. */
+  readonly audit?: Audit;
   /** Has the process give a sign. */
   readonly call: () => void;
   /** Called once, with what it has exceeded. */
@@ -73,7 +75,7 @@ export class LimitsWatch {
     if (this.#isCalled || this.#last?.isAtWork) this.#spentMs += passedMs;
     this.#sinceCallMs += passedMs;
     const { limits: { stepLimitMs, memoryLimitMb }, audit, call, exceed, pid } = this.#watched;
-    if (audit.read()) return exceed("it must not ask for permissions without end");
+    if (audit?.read()) return exceed("it must not ask for permissions without end");
     if (!this.#last && this.#spentMs > BEGIN_LIMIT_MS) {
       return exceed(`it must begin within ${BEGIN_LIMIT_MS} ms`);
     }
@@ -85,7 +87,7 @@ export class LimitsWatch {
       this.#sinceCallMs = 0;
       call();
     }
-    if (this.#isLooking) return;
+    if (this.#isLooking || pid === undefined) return;
     this.#isLooking = true;
     const heldMb = await memoryOf(pid);
     this.#isLooking = false;

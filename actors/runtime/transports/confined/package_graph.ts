@@ -16,6 +16,8 @@ import { type PackageFolder, packageFolder } from "./package_folder.ts";
 export interface PackageGraph {
   /** Its files, where it has any: absolute paths. */
   readonly files: readonly string[];
+  /** Names that its own configuration gives a meaning. */
+  readonly names: readonly string[];
   /** Hosts of its remote modules, with their ports. */
   readonly hosts: readonly string[];
   /** Path of a lock file that holds what it imports, and nothing else. */
@@ -70,7 +72,8 @@ export async function fetchGraph(
   const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
   const files = modules.flatMap((one) => one.specifier.startsWith("file:") ? one.local ?? [] : []);
   await checkFiles(from, own, files);
-  return { files, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
+  const names = Object.keys(own?.imports ?? {});
+  return { files, names, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
 }
 
 /** Where remote modules come from, with the ports. */

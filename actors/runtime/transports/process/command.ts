@@ -41,15 +41,19 @@ export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
 
 /** Without a configuration of the program, Deno finds that of this package. */
 function configFlags(): string[] {
-  if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return [];
-  let folder = dirname(fileURLToPath(Deno.mainModule));
-  for (;;) {
-    for (const name of CONFIGS) {
-      if (isFile(join(folder, name))) return ["--config", join(folder, name)];
-    }
-    const parent = dirname(folder);
-    if (parent === folder) return [];
-    folder = parent;
+  const config = nearestConfig();
+  return config === undefined ? [] : ["--config", config];
+}
+
+/** The configuration that is nearest to the main module, or to a folder. */
+export function nearestConfig(from?: string): string | undefined {
+  if (from === undefined) {
+    if (!URL.canParse(Deno.mainModule) || new URL(Deno.mainModule).protocol !== "file:") return;
+    from = dirname(fileURLToPath(Deno.mainModule));
+  }
+  for (let folder = from;; folder = dirname(folder)) {
+    const found = CONFIGS.map((name) => join(folder, name)).find(isFile);
+    if (found !== undefined || dirname(folder) === folder) return found;
   }
 }
 

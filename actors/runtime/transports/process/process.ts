@@ -5,7 +5,7 @@
  * @module
  */
 
-import { ConfinedIsolate, type ConfinedRequest } from "../confined/confined.ts";
+import { ConfinedIsolate, isConfined } from "../confined/confined.ts";
 import { Workshop } from "../confined/workshop.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { RemoteIsolate, StartRequest, Transport, TransportOptions } from "../transport.ts";
@@ -35,10 +35,6 @@ export const PROCESS_TRANSPORT: Transport = {
     };
   },
 };
-
-function isConfined(request: StartRequest): request is ConfinedRequest {
-  return request.confinement !== undefined;
-}
 
 /** A child process, seen from the root. */
 class ProcessIsolate implements RemoteIsolate {

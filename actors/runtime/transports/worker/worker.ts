@@ -1,5 +1,5 @@
 /**
- * The transport of Deno workers.
+ * Isolates in Deno workers.
  *
  * [Note: noticing death] A worker that calls `Deno.exit` or `self.close`, or is terminated, ends
  * without an event. So each holds a Web Lock for as long as it lives, and the root waits for it.
@@ -7,8 +7,9 @@
  * @module
  */
 
+import { messageOf } from "../../failure.ts";
 import { Pulse } from "../../isolate/pulse.ts";
-import type { OpenTransport, RemoteIsolate, StartRequest, Transport } from "../transport.ts";
+import type { OpenTransport, RemoteIsolate, StartRequest } from "../transport.ts";
 import type { WorkerOrders } from "./serve_worker.ts";
 import { locks } from "./locks.ts";
 import { PortChannel } from "./port_channel.ts";
@@ -16,22 +17,18 @@ import { PortChannel } from "./port_channel.ts";
 /** Begins the names of the locks of all workers of this program, or of this thread of it. */
 export const PROGRAM = `troupe ${crypto.randomUUID()}`;
 
-/** Isolates in Deno workers. */
-export const WORKER_TRANSPORT: Transport = {
-  name: "worker",
-  sharesMemory: true,
-  canKill: false,
-  limitsMemory: false,
-  open: () => openWorkers(),
-};
-
 /** What the workers of another transport are made of: a thread of a rank of MPI is one. */
 export interface WorkerKind {
   /** Their module; it gets a {@linkcode WorkerOrders}. */
   readonly module: URL;
   /** What an isolate gets beside, and what of it moves. */
   readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
+  /** What one may do, before it begins. Default: what the program may. */
+  readonly permissions?: (request: StartRequest) => Promise<WorkerPermissions>;
 }
+
+/** Permissions of a worker, as Deno takes them; what is left out is not granted. */
+export type WorkerPermissions = Readonly<Record<string, boolean | readonly string[]>>;
 
 const PLAIN: WorkerKind = {
   module: new URL("./entry.ts", import.meta.url),
@@ -55,7 +52,7 @@ export function openWorkers(kind = PLAIN): OpenTransport {
 class WorkerIsolate implements RemoteIsolate {
   readonly ended: Promise<void>;
   readonly #gone = Promise.withResolvers<string>();
-  readonly #worker: Worker;
+  #worker: Worker | undefined;
   readonly #pulse = new Pulse();
   /** Name of the lock that the worker holds. */
   readonly #lock = `${PROGRAM} ${crypto.randomUUID()}`;
@@ -76,10 +73,11 @@ class WorkerIsolate implements RemoteIsolate {
    * @throws {DOMException} when the first frame cannot be cloned.
    */
   constructor(
-    { isolate, boot, transfer, receive }: StartRequest,
+    request: StartRequest,
     channels: Set<PortChannel>,
-    { module, more }: WorkerKind,
+    kind: WorkerKind,
   ) {
+    const { boot, transfer, receive } = request;
     const { port1, port2 } = new MessageChannel();
     this.#channel = new PortChannel(port1, receive);
     this.#channels = channels;
@@ -92,15 +90,21 @@ class WorkerIsolate implements RemoteIsolate {
     }
     this.#channel.listen();
     channels.add(this.#channel);
-    this.#worker = new Worker(module, { type: "module", name: this.#lock });
-    this.#worker.onmessage = () => this.#ready(more(isolate));
-    this.#worker.onerror = (event) => {
-      // Or the root would end as well.
-      event.preventDefault();
-      this.#lastError = event.message;
-      if (this.#far) this.#end();
-    };
+    if (!kind.permissions) this.#begin(kind, request.isolate);
+    else {
+      kind.permissions(request).then(
+        (permissions) => this.#isEnding || this.#begin(kind, request.isolate, permissions),
+        (error) => {
+          this.#lastError = messageOf(error);
+          this.#end();
+        },
+      );
+    }
     this.ended = this.#awaitEnd();
+  }
+
+  hasBegun(): boolean {
+    return this.#worker !== undefined;
   }
 
   get gone(): Promise<string> {
@@ -127,6 +131,22 @@ class WorkerIsolate implements RemoteIsolate {
     this.#abandoned.abort();
   }
 
+  #begin({ module, more }: WorkerKind, isolate: number, permissions?: WorkerPermissions): void {
+    const options = { type: "module", name: this.#lock } as const;
+    // The types that come with Deno lack what is unstable.
+    this.#worker = new Worker(
+      module,
+      permissions ? { ...options, ...{ deno: { permissions } } } : options,
+    );
+    this.#worker.onmessage = () => this.#ready(more(isolate));
+    this.#worker.onerror = (event) => {
+      // Or the root would end as well.
+      event.preventDefault();
+      this.#lastError = event.message;
+      if (this.#far) this.#end();
+    };
+  }
+
   async #awaitEnd(): Promise<void> {
     if (!await this.#locked.promise) return;
     const { signal } = this.#abandoned;
@@ -138,7 +158,7 @@ class WorkerIsolate implements RemoteIsolate {
   async #end(): Promise<void> {
     if (this.#isEnding) return;
     this.#isEnding = true;
-    this.#worker.terminate();
+    this.#worker?.terminate();
     await this.#channel.settle();
     this.#channels.delete(this.#channel);
     this.#channel.close();
@@ -153,7 +173,7 @@ class WorkerIsolate implements RemoteIsolate {
     if (!this.#far) return;
     this.#locked.resolve(true);
     const orders: WorkerOrders = { root: this.#far, pulse: this.#pulse.buffer, more: value };
-    this.#worker.postMessage(orders, [this.#far, ...transfer]);
+    this.#worker!.postMessage(orders, [this.#far, ...transfer]);
     this.#far = undefined;
   }
 }

@@ -25,20 +25,24 @@ const OUTCOME = { losses: [], updates: [], isCommitted: true, peakActivations: [
 
 /** What happens at a call: the error that it ends with, if any. */
 type Script = Partial<
-  Record<"open" | "step" | "save" | "evaluate" | "drain", (Error | undefined)[]>
+  Record<"open" | "step" | "save" | "write" | "evaluate" | "drain", (Error | undefined)[]>
 >;
 
+/** How an engine runs. */
+type How = Partial<RetryOptions> & { readonly ahead?: number; readonly writes?: boolean };
+
 /** A recovering engine over ones that do nothing but fail, and what they were asked. */
-async function scripted(script: Script, options: Partial<RetryOptions> & { ahead?: number } = {}) {
-  const { ahead, ...retry } = options, calls: string[] = [], told: string[] = [];
+async function scripted(script: Script, options: How = {}) {
+  const { ahead, writes, ...retry } = options, calls: string[] = [], told: string[] = [];
   const call = (name: keyof Script, more = "") => {
     calls.push(name + more);
     const error = script[name]?.shift();
     return error ? Promise.reject(error) : Promise.resolve();
   };
-  const open = async (): Promise<Engine> => {
-    await call("open");
+  const open = async (state: unknown): Promise<Engine> => {
+    await call("open", state === STATE ? "" : " from the checkpoint");
     return {
+      ...writes && { write: () => call("write").then(() => []) },
       ...ahead !== undefined && { ahead, drain: () => call("drain") },
       step: ({ step }) => call("step", ` ${step}`).then(() => ({ ...OUTCOME, traces: [] })),
       evaluate: () => call("evaluate").then(() => []),
@@ -192,4 +196,35 @@ Deno.test("only a thread that does not answer says that the program must end", (
   assert.equal(isWedged({ retries: 3, canKill: false }), true);
   assert.equal(isWedged({ retries: 0, canKill: true }), false);
   assert.equal(isWedged({ retries: 3, canKill: true }), undefined);
+});
+
+Deno.test("where workers write checkpoints nothing is gathered, and the last one is gone on from", async () => {
+  const script = { step: [...Array(21).fill(undefined), lost()], write: [undefined, lost()] };
+  const { engine, calls } = await scripted(script, { retries: 2, writes: true });
+  const checkpoint = () =>
+    engine.checkpoint!(async ({ write }) => (await write!("/folder", 1), { ...STATE }));
+  for (let step = 1; step <= 20; step++) await engine.step(request(step));
+  assert.ok(!calls.includes("save"), "no copy of the weights however long it takes");
+  await checkpoint();
+  for (let step = 21; step <= 22; step++) await engine.step(request(step));
+  const anew = "open from the checkpoint";
+  assert.deepEqual(calls.slice(21), ["write", "step 21", "step 22", anew, "step 21", "step 22"]);
+  calls.length = 0;
+  await checkpoint();
+  assert.deepEqual(calls, ["write", anew, "step 21", "step 22", "write"], "it is written again");
+  await engine.close();
+});
+
+Deno.test("steps that are taken again let the pipe run empty where it was", async () => {
+  const script = { step: [undefined, undefined, lost()] };
+  const { engine, calls } = await scripted(script, { retries: 1, ahead: 1, writes: true });
+  await engine.step(request(1));
+  await engine.drain!();
+  await engine.step(request(2));
+  await engine.step(request(3));
+  assert.deepEqual(calls, [
+    ...["open", "step 1", "drain", "step 2", "step 3"],
+    ...["open", "step 1", "drain", "step 2", "step 3"],
+  ]);
+  await engine.close();
 });

@@ -1,7 +1,7 @@
 /** Ranks read and write the parts of checkpoints that they hold; any other layout goes on from them. */
 
 import assert from "node:assert/strict";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { inFolder, namesIn } from "../../../in_folder.ts";
 import {
   bitsOf,
@@ -15,6 +15,8 @@ import {
 import { trainArgs, type TrainRun } from "./train_runs.ts";
 
 const MPI = ["--runtime", "mpi"];
+
+const PAIR: TrainRun = { schedule: "1f1b", workers: 2, replicas: 1 };
 
 const onWorkers = (...args: string[]) => runCommand([Deno.execPath(), ...args]);
 
@@ -109,11 +111,70 @@ mpiTest(
       assert.deepEqual(await namesIn(folders[0]!), [], "nothing was trained");
 
       const gathered = await runApart(launcher, folders, [...args, "--gather"]);
-      assert.deepEqual(bitsOf(gathered), bitsOf(await onWorkers(...trainArgs(run))));
+      assert.deepEqual(bitsOf(gathered), bitsOf(await onWorkers(...trainArgs(PAIR))));
       const [saved] = (await namesIn(join(folders[0]!, "out"))).filter((name) =>
         /^step/.test(name)
       );
       assert.ok((await namesIn(join(folders[0]!, "out", saved!))).includes("model.safetensors"));
       assert.deepEqual(await namesIn(folders[1]!), []);
+    }),
+);
+
+/** Weights and moments that take a while to be written. */
+const LARGE = ["--hidden", "256", "--checkpoint-every", "1"];
+
+/** Runs a job of which a rank is killed when the folder of step 2 appears; what is left in `out`. */
+async function killedAmidWriting(launcher: Launcher, out: string): Promise<string[]> {
+  await Deno.mkdir(out);
+  const args = [...trainArgs(PAIR), ...MPI, ...LARGE, "--out", out];
+  const job = runJob(launcher, [2, ...args]);
+  using watcher = Deno.watchFs(out);
+  let rank: number | undefined;
+  for await (const { paths } of watcher) {
+    rank ??= rankOf(out, 1);
+    if (!paths.some((path) => basename(path).startsWith(".step-00000002-"))) continue;
+    Deno.kill(rank, "SIGKILL");
+    break;
+  }
+  assert.notEqual((await job).code, 0);
+  return await namesIn(out);
+}
+
+/** The process that is a rank of the job whose checkpoints go to a folder. */
+function rankOf(out: string, rank: number): number {
+  const read = (pid: string, what: string) => {
+    try {
+      return Deno.readTextFileSync(`/proc/${pid}/${what}`).split("\0");
+    } catch {
+      return [];
+    }
+  };
+  const isRank = (pid: string) =>
+    read(pid, "environ").some((one) =>
+      /^(PMI|OMPI_COMM_WORLD)_RANK=/.test(one) && one.endsWith(`=${rank}`)
+    );
+  const pids = [...Deno.readDirSync("/proc")].map(({ name }) => name).filter((name) =>
+    /^\d+$/.test(name)
+  );
+  return Number(pids.find((pid) => read(pid, "cmdline").includes(out) && isRank(pid)));
+}
+
+mpiTest(
+  "a rank that is killed while it writes leaves the checkpoints before it",
+  (launcher) =>
+    inFolder(async (folder) => {
+      const whole = await onWorkers(...trainArgs(PAIR), ...LARGE, "--out", join(folder, "whole"));
+      for (let tries = 1;; tries++) {
+        const out = join(folder, `${tries}`), left = await killedAmidWriting(launcher, out);
+        assert.ok(left.includes("step-00000001"), left.join());
+        const goneOn = await onWorkers(...trainArgs(PAIR), ...LARGE, "--resume", out);
+        assert.equal(bitsOf(goneOn).at(-1), bitsOf(whole).at(-1));
+        // The folder may have been whole before the signal came.
+        if (left.some((name) => name.startsWith(".step-00000002-"))) {
+          assert.ok(!left.includes("step-00000002"));
+          return assert.match(goneOn.stderr, /step-00000002.*received a part; it is passed over/);
+        }
+        assert.ok(tries < 5, `the kill must come amid a write once, received ${left}`);
+      }
     }),
 );

@@ -118,6 +118,6 @@ export async function removePart(name: string, folder: string = Deno.cwd()): Pro
     );
   }
   await editEntry(path, name, undefined);
-  await editLock(path, name, undefined);
+  await editLock(path, name);
   return path;
 }

@@ -27,7 +27,7 @@ const SPECIFIER_MAX = 2000;
 
 const KEYS = ["from", "kind", "export", "integrity"];
 
-const PROTOCOLS = ["jsr:", "npm:", "https:", "http:", "file:", "data:"];
+const PROTOCOLS = ["jsr:", "npm:", "https:", "http:", "file:"];
 
 /** Names of entries: what can be told from a specifier, and typed. */
 const NAME = /^@?\w[\w.\/-]{0,99}$/;

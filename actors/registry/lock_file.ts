@@ -46,11 +46,14 @@ export function readLocks(path: string): Locks {
   );
 }
 
-/** Writes the lock of a name, or removes it where it is undefined. */
-export async function editLock(path: string, name: string, lock: Lock | undefined): Promise<void> {
-  const { [name]: _, ...others } = readLocks(path);
-  const locks = Object.entries(lock ? { ...others, [name]: lock } : others)
+/** Writes the lock of a name; where nothing was chosen for it, or it is undefined, it has none. */
+export async function editLock(path: string, name: string, lock: Lock = {}): Promise<void> {
+  const { [name]: before, ...others } = readLocks(path);
+  const isEmpty = Object.keys(lock).every((key) => key === "version");
+  if (isEmpty && !before) return;
+  const locks = Object.entries(isEmpty ? others : { ...others, [name]: lock })
     .sort(([one], [other]) => one < other ? -1 : 1);
+  if (locks.length === 0) return await Deno.remove(lockPathOf(path));
   const value = { version: VERSION, locks: Object.fromEntries(locks) };
   await replaceFile(lockPathOf(path), `${JSON.stringify(value, null, 2)}\n`);
 }

@@ -70,6 +70,7 @@ const USUAL_HOSTS = [
 
 /** What `deno info --json` says, as far as it is read here. */
 interface Info {
+  readonly roots: readonly string[];
   readonly modules: readonly {
     readonly kind?: string;
     readonly specifier: string;
@@ -157,7 +158,8 @@ export function importFlags(specifier: string): string[] {
 
 function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   const listed = new Map(info.modules.map((module) => [module.specifier, module]));
-  const found = new Map<string, Info["modules"][number]>(), root = follow(info, specifier);
+  const found = new Map<string, Info["modules"][number]>(),
+    root = follow(info, info.roots[0] ?? specifier);
   const left = [root];
   for (let at = left.pop(); at !== undefined; at = left.pop()) {
     if (found.has(at)) continue;

@@ -42,7 +42,7 @@ Deno.test("a name is added, listed, verified, found to differ, replaced and remo
         `{\n\t\t"counter": {\n\t\t\t"from": "./counter.ts",\n\t\t\t"integrity": "${integrity}"\n\t\t}\n\t},`,
       ),
     );
-    assert.deepEqual(await namesIn(folder), ["counter.ts", "deno.json", "troupe.lock"]);
+    assert.deepEqual(await namesIn(folder), ["counter.ts", "deno.json"]);
 
     const listed = await actors(folder, "list", "--kind", "actor", "--json");
     assert.deepEqual(jsonLines(listed.stdout)[0], [

@@ -39,7 +39,8 @@ export const LAUNCHERS: readonly Launcher[] = [
 /** Open MPI wants to be told that root means it; shared memory of MPICH is in the way of no test. */
 export const ENVIRONMENT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
 
-const isThere = ({ command }: Launcher) =>
+/** Whether this machine has one. */
+export const isThere = ({ command }: Launcher) =>
   (Deno.env.get("PATH") ?? "").split(":").some((folder) => {
     try {
       return Deno.statSync(`${folder}/${command}`).isFile;

@@ -1,0 +1,95 @@
+/**
+ * Kills or stops ranks, the launcher of MPI or what it starts on a host, at random moments under
+ * `troupe launch`: the job is started again and ends with the bits of one left in peace, and no
+ * process is left.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { delay } from "@std/async/delay";
+import { isThere, LAUNCHERS } from "../actors/runtime/mpi/launchers.ts";
+import { print } from "../../console/print.ts";
+import { inFolder, jsonLines, trainJson } from "../console/command.ts";
+import { Launched, mpiFlag, SMALL_JOB } from "../console/launch/launched.ts";
+import { type Case, casesOf, type Draw, kill, runCampaign } from "./victim_helper.ts";
+
+const STEPS = 30;
+
+/** What nobody moves in for so many seconds is ended. */
+const STALL = ["--stall-timeout", "5"];
+
+/** Where in a job it comes to harm; the longest that this lasts, in milliseconds. */
+const MOMENTS = {
+  start: 2000,
+  step: 300,
+  checkpoint: 20,
+  end: 500,
+} as const;
+
+type Moment = keyof typeof MOMENTS;
+
+const LAUNCHERS_HERE = LAUNCHERS.filter(isThere);
+
+const unharmed =
+  (async () =>
+    (await trainJson([...SMALL_JOB.slice(1), "--steps", `${STEPS}`])).last.weightsHash)();
+
+/** Waits for a moment of a job. */
+async function come(job: Launched, moment: Moment, step: number, out: string): Promise<void> {
+  if (moment === "start") await job.process(({ kind }) => kind === "mpirun");
+  else {
+    const last = moment === "end" ? STEPS : step;
+    await job.running.printed("stdout", new RegExp(`"step":${last},`));
+  }
+  while (moment === "checkpoint" && !(await isBeingWritten(out))) await delay(1);
+}
+
+/** Whether a checkpoint is being written; also where none will be. */
+async function isBeingWritten(out: string): Promise<boolean> {
+  const names = await Array.fromAsync(Deno.readDir(out), ({ name }) => name);
+  return names.some((name) => name.startsWith(".step-") || name === `step-000000${STEPS}`);
+}
+
+function harmCase(draw: Draw, nth: number, signal: "SIGKILL" | "SIGSTOP"): Case {
+  const launcher = LAUNCHERS_HERE[nth % LAUNCHERS_HERE.length]!;
+  const victims = ["rank 0", "rank 1", "rank 1", "mpirun", "proxy"] as const;
+  const victim = signal === "SIGKILL" ? victims[draw(victims.length)]! : `rank ${draw(2)}`;
+  const moment = (Object.keys(MOMENTS) as Moment[])[draw(4)]!;
+  const step = 1 + draw(STEPS - 2), afterMs = draw.part() * MOMENTS[moment];
+  const isVictim = ({ kind, rank }: { kind: string; rank: number | undefined }) =>
+    victim === kind || victim === `rank ${rank}`;
+  const name = JSON.stringify({ mpi: launcher.name, signal, victim, moment, step, afterMs });
+  const run = () =>
+    inFolder(async (folder) => {
+      const out = join(folder, "out"), steps = ["--steps", `${STEPS}`];
+      const job = new Launched([
+        mpiFlag(launcher),
+        "--",
+        ...SMALL_JOB,
+        ...STALL,
+        ...steps,
+        "--out",
+        out,
+      ]);
+      await come(job, moment, step, out);
+      await delay(afterMs);
+      const found = job.processes().filter(isVictim);
+      for (const { pid } of found) kill(pid, signal);
+      const { code, stdout, stderr } = await job.end();
+      assert.equal(code, 0, stderr);
+      const told = /^.*\(restart .*$/m.exec(stderr)?.[0] ?? "it came too late to harm";
+      print(`${name}: ${told}`);
+      assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed, stderr);
+    }).then(() => undefined);
+  return {
+    name: JSON.stringify({ mpi: launcher.name, signal, victim, moment, step, afterMs }),
+    run,
+  };
+}
+
+await runCampaign("launch", 10, (count, seed) => [
+  ...casesOf(count, seed, 80, "kill -9", (draw, nth) => harmCase(draw, nth, "SIGKILL")),
+  ...casesOf(count, seed, 20, "stops", (draw, nth) => harmCase(draw, nth, "SIGSTOP")),
+]);

@@ -12,7 +12,7 @@ import { delay } from "@std/async/delay";
 import { isThere, LAUNCHERS } from "../actors/runtime/mpi/launchers.ts";
 import { print } from "../../console/print.ts";
 import { inFolder, jsonLines, trainJson } from "../console/command.ts";
-import { Launched, mpiFlag, SMALL_JOB } from "../console/launch/launched.ts";
+import { type JobProcess, Launched, mpiFlag, SMALL_JOB } from "../console/launch/launched.ts";
 import { type Case, casesOf, type Draw, kill, runCampaign } from "./victim_helper.ts";
 
 const STEPS = 30;
@@ -22,10 +22,10 @@ const STALL = ["--stall-timeout", "5"];
 
 /** Where in a job it comes to harm; the longest that this lasts, in milliseconds. */
 const MOMENTS = {
-  start: 2000,
+  start: 1200,
   step: 300,
   checkpoint: 20,
-  end: 500,
+  end: 250,
 } as const;
 
 type Moment = keyof typeof MOMENTS;
@@ -36,9 +36,11 @@ const unharmed =
   (async () =>
     (await trainJson([...SMALL_JOB.slice(1), "--steps", `${STEPS}`])).last.weightsHash)();
 
+type IsVictim = (one: JobProcess) => boolean;
+
 /** Waits for a moment of a job. */
-async function come(job: Launched, moment: Moment, step: number, out: string): Promise<void> {
-  if (moment === "start") await job.process(({ kind }) => kind === "mpirun");
+async function come(job: Launched, moment: Moment, step: number, out: string, isVictim: IsVictim) {
+  if (moment === "start") await job.process(isVictim);
   else {
     const last = moment === "end" ? STEPS : step;
     await job.running.printed("stdout", new RegExp(`"step":${last},`));
@@ -54,12 +56,12 @@ async function isBeingWritten(out: string): Promise<boolean> {
 
 function harmCase(draw: Draw, nth: number, signal: "SIGKILL" | "SIGSTOP"): Case {
   const launcher = LAUNCHERS_HERE[nth % LAUNCHERS_HERE.length]!;
-  const victims = ["rank 0", "rank 1", "rank 1", "mpirun", "proxy"] as const;
+  const victims = ["rank 0", "rank 0", "rank 1", "rank 1", "mpirun"];
+  if (launcher.name === "MPICH") victims.push("proxy");
   const victim = signal === "SIGKILL" ? victims[draw(victims.length)]! : `rank ${draw(2)}`;
   const moment = (Object.keys(MOMENTS) as Moment[])[draw(4)]!;
   const step = 1 + draw(STEPS - 2), afterMs = draw.part() * MOMENTS[moment];
-  const isVictim = ({ kind, rank }: { kind: string; rank: number | undefined }) =>
-    victim === kind || victim === `rank ${rank}`;
+  const isVictim: IsVictim = ({ kind, rank }) => [kind, `rank ${rank}`].includes(victim);
   const name = JSON.stringify({ mpi: launcher.name, signal, victim, moment, step, afterMs });
   const run = () =>
     inFolder(async (folder) => {
@@ -73,7 +75,7 @@ function harmCase(draw: Draw, nth: number, signal: "SIGKILL" | "SIGSTOP"): Case 
         "--out",
         out,
       ]);
-      await come(job, moment, step, out);
+      await come(job, moment, step, out, isVictim);
       await delay(afterMs);
       const found = job.processes().filter(isVictim);
       for (const { pid } of found) kill(pid, signal);

@@ -77,7 +77,11 @@ export const OPEN_MPI_NUMBERS = {
   errorsReturn: ["MPI_Errhandler_f2c", 1],
 } as const;
 
-/** What a launcher tells its processes, by the interface that it serves. */
+/**
+ * What a launcher tells its processes, by the interface that it serves: mpirun of either, then srun,
+ * which has Open MPI's processes find each other by PMIx and MPICH's by its own PMI-2. Variables of a
+ * job of Slurm are seen by mpirun's processes in it too, so they come last.
+ */
 const LAUNCHERS: readonly {
   readonly abi: AbiName;
   readonly rank: string;
@@ -85,6 +89,8 @@ const LAUNCHERS: readonly {
 }[] = [
   { abi: "openmpi", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
   { abi: "mpich", rank: "PMI_RANK", size: "PMI_SIZE" },
+  { abi: "openmpi", rank: "PMIX_RANK", size: "SLURM_STEP_NUM_TASKS" },
+  { abi: "mpich", rank: "SLURM_PROCID", size: "SLURM_STEP_NUM_TASKS" },
 ];
 
 /** What the launcher of this process has told it. */
@@ -96,7 +102,9 @@ export interface Launched {
 
 /** What the launcher of this process has told it; undefined where none started it. */
 export function launchedBy(env: (name: string) => string | undefined): Launched | undefined {
-  const found = LAUNCHERS.find(({ rank }) => env(rank) !== undefined);
+  const found = LAUNCHERS.find(({ rank, size }) =>
+    env(rank) !== undefined && env(size) !== undefined
+  );
   return found &&
     { abi: found.abi, rank: Number(env(found.rank)), size: Number(env(found.size)) };
 }

@@ -1,0 +1,114 @@
+/** What `troupe launch` would run, with launchers that only say who they are. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { launchedBy } from "../../../actors/runtime/transports/mpi/mpi_abi.ts";
+import { folderTest } from "../../in_folder.ts";
+import { type Outcome, runTroupe } from "../command.ts";
+
+const VERSIONS = { mpich: "HYDRA build details:", openmpi: "mpirun (Open MPI) 4.1.4" } as const;
+
+/** A folder for PATH with `mpirun` of an MPI, and nothing else that launches. */
+async function pathWith(folder: string, mpi?: keyof typeof VERSIONS): Promise<string> {
+  const bin = join(folder, mpi ?? "none");
+  await Deno.mkdir(bin);
+  if (mpi) await writeProgram(join(bin, "mpirun"), `echo '${VERSIONS[mpi]}'`);
+  return bin;
+}
+
+async function writeProgram(path: string, text: string): Promise<void> {
+  await Deno.writeTextFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+}
+
+/** What it prints of a job, up to the command of the ranks. */
+async function headOf(path: string, args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await launch(path, ["--print", ...args]);
+  assert.deepEqual([code, stderr], [0, ""]);
+  const [, head] = /^(.*?) \S+ run -A .*cli\.ts train .*\n$/.exec(stdout)!;
+  return head!;
+}
+
+const launch = (path: string, args: readonly string[]): Promise<Outcome> =>
+  runTroupe(["launch", ...args], { PATH: `${path}:/usr/bin/nothing` });
+
+const job = (...flags: string[]) => ["--", "train", "--schedule", "1f1b", ...flags];
+
+folderTest(
+  "each MPI gets its own command line, with the ranks that train's flags ask for",
+  async (folder) => {
+    const hosts = join(folder, "hosts");
+    await Deno.writeTextFile(hosts, "# two of them\nnode1 slots=2\n\nnode2:2\n");
+    const network = ["--hosts", hosts, "--interface", "eth0", "--remote-shell", "/opt/rsh"];
+    const mpich = await pathWith(folder, "mpich"), openmpi = await pathWith(folder, "openmpi");
+    assert.equal(await headOf(mpich, job("--workers", "4")), "mpirun -n 4");
+    assert.equal(await headOf(mpich, job("--workers", "2", "--replicas", "3")), "mpirun -n 6");
+    assert.equal(await headOf(mpich, job("--workers", "4", "--map", "0,1,1,2")), "mpirun -n 3");
+    const doubled = ["--", "train", "--schedule", "chimera-wave", "--workers", "2"];
+    assert.equal(await headOf(mpich, doubled), "mpirun -n 4");
+    assert.equal(
+      await headOf(mpich, [...network, ...job("--workers", "4")]),
+      "UCX_NET_DEVICES=eth0 mpirun -hosts node1:2,node2:2 -n 4 -iface eth0 -launcher-exec /opt/rsh",
+    );
+    assert.equal(
+      await headOf(openmpi, job("--workers", "4")),
+      "mpirun --host localhost:4 -n 4 --bind-to none",
+    );
+    const onHosts = await headOf(openmpi, [...network, ...job("--workers", "8")]);
+    assert.match(
+      onHosts,
+      /^UCX_NET_DEVICES=eth0 mpirun --host node1:4,node2:4 -n 8 --bind-to none --oversubscribe --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_agent \/opt\/rsh /,
+    );
+    for (const name of ["NO_COLOR", "UCX_NET_DEVICES"]) {
+      assert.match(
+        onHosts,
+        new RegExp(` -x ${name}\\b`),
+      );
+    }
+  },
+);
+
+folderTest(
+  "what cannot be launched is told in one sentence, before anything runs",
+  async (folder) => {
+    const hosts = join(folder, "hosts");
+    await Deno.writeTextFile(hosts, "node1\nnode 2\n");
+    const mpich = await pathWith(folder, "mpich"), none = await pathWith(folder);
+    for (
+      const [path, args, sentence] of [
+        [none, job(), /MPI must be installed.*received none of mpirun/],
+        [mpich, ["--mpi", "openmpi", ...job()], /Open MPI must be installed.*openmpi-bin/],
+        [mpich, [], /a command must follow --/],
+        [mpich, ["train"], /must stand behind --, received train/],
+        [mpich, job("--runtime", "local"), /--runtime must be mpi, received local/],
+        [mpich, job("--wokers", "2"), /did you mean --workers/],
+        [mpich, ["--ranks", "3", ...job("--workers", "2")], /--ranks must be 2.*received 3/],
+        [mpich, ["--hosts", hosts, ...job()], /line 2 must be a host.*received "node 2"/],
+        [mpich, ["--", "my_program"], /--ranks must say how many ranks run my_program/],
+        [mpich, ["--ranks", "2", "--", "my_program"], /--out must say where/],
+      ] as const
+    ) {
+      const { code, stdout, stderr } = await launch(path, args);
+      assert.deepEqual([code, stdout], [2, ""], stderr);
+      assert.match(stderr, sentence);
+      assert.equal(stderr.trimEnd().split("\n").length, 1, stderr);
+    }
+  },
+);
+
+Deno.test("srun's ranks know who they are, also within a job of Slurm that mpirun's run in", () => {
+  const slurm = { SLURM_PROCID: "3", SLURM_STEP_NUM_TASKS: "8" };
+  const of = (env: Record<string, string>) => launchedBy((name) => env[name]);
+  assert.deepEqual(of(slurm), { abi: "mpich", rank: 3, size: 8 });
+  assert.deepEqual(of({ ...slurm, PMIX_RANK: "3" }), { abi: "openmpi", rank: 3, size: 8 });
+  assert.deepEqual(of({ ...slurm, PMI_RANK: "1", PMI_SIZE: "2" }), {
+    abi: "mpich",
+    rank: 1,
+    size: 2,
+  });
+  assert.deepEqual(
+    of({ ...slurm, PMIX_RANK: "1", OMPI_COMM_WORLD_RANK: "1", OMPI_COMM_WORLD_SIZE: "2" }),
+    { abi: "openmpi", rank: 1, size: 2 },
+  );
+  // The shell of a job of Slurm is no rank.
+  assert.equal(of({ SLURM_PROCID: "0", SLURM_NTASKS: "8" }), undefined);
+});

@@ -1,0 +1,24 @@
+/** A training script of a user's own, for ranks: it goes on from the checkpoints that it finds. */
+
+import { readCheckpoint, train } from "../../../actors/mod.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { print } from "../../../console/print.ts";
+import { batchesOf, SMALL } from "../../actors/runs.ts";
+
+const directory = Deno.args[0]!, sizes = { ...SMALL, microBatches: 2, steps: 10 };
+for await (
+  const event of train({
+    model: gpt2(sizes, sizes.microBatch),
+    data: batchesOf(sizes),
+    steps: sizes.steps,
+    microBatches: sizes.microBatches,
+    workers: 2,
+    device: "reference",
+    runtime: "mpi",
+    checkpoint: { directory, every: 2, config: {} },
+    resume: await readCheckpoint(directory),
+  })
+) {
+  if (event.type === "step") print(`step ${event.step}`);
+  if (event.type === "end") print(event.weightsHash);
+}

@@ -1,7 +1,8 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [peers] [simulation] [--json]
+ *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [mpi] [mpi-ranks] [peers]
+ *         [simulation] [--json]
  *
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -15,6 +16,8 @@ import { print, printError } from "../console/print.ts";
 import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
 import { messagesBench } from "./messages.ts";
+import { mpiBench } from "./mpi.ts";
+import { mpiRanksBench } from "./mpi_ranks.ts";
 import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers.ts";
 import { pipelineBench } from "./pipeline.ts";
@@ -28,6 +31,8 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   pipeline: pipelineBench,
   overlap: overlapBench,
   messages: messagesBench,
+  mpi: mpiBench,
+  "mpi-ranks": mpiRanksBench,
   peers: peersBench,
   simulation: simulationBench,
 };

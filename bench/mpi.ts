@@ -1,54 +1,82 @@
 /**
- * Messages between ranks of MPI: to be started by a launcher on two ranks. Prints what a megabyte takes
- * one way by MPI alone, and from actor to actor.
+ * Ranks of MPI: what a megabyte takes from rank to rank, what an all-reduce takes of the computing
+ * beside it, and what a rank takes that has nothing to do.
  *
  * @module
  */
 
-import process from "node:process";
-import { openJob } from "../actors/runtime/transports/mpi/job.ts";
-import { mpiTransport } from "../actors/runtime/transports/mpi/mpi_transport.ts";
-import { type ActorRef, createSystem } from "../actors/mod.ts";
-import { print } from "../console/print.ts";
-import { COURIER, type CourierMessage } from "./support/courier.ts";
+import { findLauncher } from "./mpi/rank_job.ts";
+import type { Row } from "./support/row.ts";
+import { interleave, spread, spreadOf } from "./support/timing.ts";
 
-const MEGABYTE = 2 ** 20;
-
-/** CPU time of this process, in milliseconds. */
-const cpuMs = () => {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1000;
-};
-
-const job = await openJob();
-if (job.rank === 0) {
-  await using system = createSystem({ transport: mpiTransport(job) });
-  const couriers = [1, 2].map((n) =>
-    system.spawn(COURIER, undefined, { id: `courier ${n}`, isolate: "mpi" })
-  ) as [ActorRef<CourierMessage>, ActorRef<CourierMessage>];
-  const play = (bytes: number, passes: number, isMoved = true) =>
-    system.ask<CourierMessage, number>(couriers[0], {
-      type: "Play",
-      to: couriers[1],
-      bytes,
-      isMoved,
-      tensors: 1,
-      passes,
-    });
-  await play(MEGABYTE, 100);
-  for (const bytes of [0, 1024, 65536, MEGABYTE, 16 * MEGABYTE]) {
-    const passes = bytes > MEGABYTE ? 40 : 400;
-    const rounds: number[] = [];
-    for (let i = 0; i < 5; i++) rounds.push(1000 * await play(bytes, passes) / passes);
-    rounds.sort((a, b) => a - b);
-    print(JSON.stringify({ what: "actor to actor", bytes, us: Math.round(rounds[2]!) }));
-  }
-  const before = cpuMs();
-  await new Promise((resolve) => setTimeout(resolve, 3000));
-  print(JSON.stringify({ what: "idle rank", percent: (cpuMs() - before) / 30 }));
-  await system.stop();
-  await job.root.close();
-} else {
-  await job.serve();
+/** What an answer of a job tells. */
+interface Timed {
+  readonly ms: number;
+  readonly cpuMs?: number;
 }
-Deno.exit(0);
+
+const IDLE_ROUNDS = 3;
+
+/** Measures all of it on two ranks. */
+export async function mpiBench(): Promise<Row[]> {
+  const launcher = await findLauncher();
+  const links = launcher.start("links_job.ts", 2), actors = launcher.start("actors_job.ts", 2);
+  const cpuMs: Record<string, number[]> = {};
+  const timed = (job: typeof links, question: string) => async () => {
+    const answer = await job.ask<Timed>(question);
+    if (answer.cpuMs !== undefined) (cpuMs[question] ??= []).push(answer.cpuMs);
+    return answer.ms;
+  };
+  const cases = {
+    bare: timed(links, "bare"),
+    link: timed(links, "link"),
+    afar: timed(actors, "afar"),
+    near: timed(actors, "near"),
+    compute: timed(actors, "compute"),
+    add: timed(actors, "add"),
+    both: timed(actors, "both"),
+  };
+  const rounds = await interleave(cases, { rounds: 15, warmup: 3, isAlone: false });
+  const idle: number[] = [];
+  for (let i = 0; i < IDLE_ROUNDS; i++) {
+    idle.push((await actors.ask<{ percent: number }>("idle")).percent);
+  }
+  await Promise.all([links.close(), actors.close()]);
+  type Ms = Parameters<Parameters<typeof spreadOf<keyof typeof cases>>[1]>[0];
+  const row = (name: string, unit: string, figure: (ms: Ms) => number): Row => ({
+    name,
+    unit,
+    measured: spreadOf(rounds, figure),
+  });
+  const cpu = (question: string) => spread(cpuMs[question]!).median;
+  return [
+    {
+      ...row("1 MB one way, MPI_Send and MPI_Recv", "µs", (ms) => 1e3 * ms.bare),
+      note: launcher.version,
+    },
+    row("… between communication workers", "µs", (ms) => 1e3 * ms.link),
+    { ...row("… ÷ MPI_Send and MPI_Recv", "×", (ms) => ms.link / ms.bare), target: { atMost: 2 } },
+    row("… between actors of one rank, a hop of workers", "µs", (ms) => 1e3 * ms.near),
+    row("… between actors of two ranks", "µs", (ms) => 1e3 * ms.afar),
+    {
+      ...row(
+        "… ÷ communication workers and two hops",
+        "×",
+        (ms) => ms.afar / (ms.link + 2 * ms.near),
+      ),
+      target: { atMost: 1 },
+    },
+    row("computing alone", "ms", (ms) => ms.compute),
+    {
+      ...row("all-reduce of 16 MB alone", "ms", (ms) => ms.add),
+      note: `CPU of both ranks ${cpu("add").toFixed(1)} ms`,
+    },
+    row("both at once", "ms", (ms) => ms.both),
+    {
+      ...row("… beyond computing alone", "%", (ms) => 100 * (ms.both / ms.compute - 1)),
+      target: { atMost: 5 },
+      note: `CPU of both ranks ${(cpu("both") - cpu("compute")).toFixed(1)} ms more`,
+    },
+    { name: "an idle rank", unit: "% of a core", measured: spread(idle), target: { atMost: 2 } },
+  ];
+}

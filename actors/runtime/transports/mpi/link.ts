@@ -10,6 +10,7 @@
  */
 
 import { Ring } from "../../mailbox/ring.ts";
+import { keepSpare, takeSpare } from "../stream/spares.ts";
 import type { Parcel } from "./addresses.ts";
 import type { Mpi } from "./mpi.ts";
 import type { Progress } from "./progress.ts";
@@ -45,6 +46,17 @@ function* partsOf(bytes: Uint8Array<ArrayBuffer>) {
   }
 }
 
+/** Bytes one after the other: each write of a connection takes longer than to copy them. */
+function joined(pieces: readonly Uint8Array<ArrayBuffer>[]): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(pieces.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.byteLength;
+  }
+  return all;
+}
+
 /** Sends to `rank` over a connection that is on its way. */
 export function openOutgoing(
   { mpi, progress }: LinkParts,
@@ -65,16 +77,22 @@ export function openOutgoing(
     }
     isWriting = false;
   };
+  const sendLarge = (buffer: Uint8Array<ArrayBuffer>) => {
+    const parts = [...partsOf(buffer)];
+    let missing = parts.length;
+    const sent = () => {
+      if (--missing === 0) keepSpare(buffer.buffer);
+    };
+    for (const part of parts) progress.await(mpi.send(part, rank), sent);
+  };
   return {
     send({ to, body, buffers }) {
       const lengths = buffers.map(({ byteLength }) => byteLength);
       const head = Float64Array.of(to.isolate, body.byteLength, buffers.length, ...lengths);
-      for (const piece of [new Uint8Array(head.buffer), body]) pieces.push(piece);
-      for (const buffer of buffers) {
-        if (isLarge(buffer)) {
-          for (const part of partsOf(buffer)) progress.await(mpi.send(part, rank), () => {});
-        } else if (buffer.byteLength > 0) pieces.push(buffer);
-      }
+      const small = [new Uint8Array(head.buffer), body];
+      for (const buffer of buffers) if (!isLarge(buffer)) small.push(buffer);
+      pieces.push(joined(small));
+      for (const buffer of buffers) if (isLarge(buffer)) sendLarge(buffer);
       if (isWriting) return;
       isWriting = true;
       written = write();
@@ -120,7 +138,7 @@ export async function receiveParcels(
         missing: 1,
       };
     for (const length of new Float64Array(lengths.buffer)) {
-      const buffer = new Uint8Array(length);
+      const buffer = new Uint8Array(takeSpare(length));
       buffers.push(buffer);
       if (isLarge(buffer)) {
         for (const part of partsOf(buffer)) {

@@ -6,7 +6,11 @@
  */
 
 import { setImmediate } from "node:timers";
+import { yieldCore } from "./library/yield_core.ts";
 import type { Mpi, MpiRequest } from "./mpi.ts";
+
+/** A test carries a part of a large transfer; so many are made before others have their turn. */
+const TESTS = 8;
 
 /** What waits for transfers. */
 export interface Progress {
@@ -23,28 +27,36 @@ export function openProgress(mpi: Pick<Mpi, "test">, failed: (error: Error) => v
   let waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
   let isPolling = false;
   const idle: (() => void)[] = [];
-  const poll = () => {
-    const finished = new Set<() => void>();
-    try {
+  /** Tests all that is under way, until something is over or it has been done often enough. */
+  const test = () => {
+    const finished: (() => void)[] = [];
+    for (let n = 0; n < TESTS && waiting.length > 0 && finished.length === 0; n++) {
       waiting = waiting.filter(({ request, done }) => {
         const isDone = mpi.test(request);
-        if (isDone) finished.add(done);
+        if (isDone) finished.push(done);
         return !isDone;
       });
+    }
+    return finished;
+  };
+  const poll = () => {
+    try {
+      for (const done of test()) done();
     } catch (error) {
       waiting = [];
       failed(error as Error);
     }
-    for (const done of finished) done();
     isPolling = waiting.length > 0;
-    if (isPolling) setImmediate(poll);
-    else for (const resolve of idle.splice(0)) resolve();
+    if (isPolling) {
+      yieldCore();
+      setImmediate(poll);
+    } else for (const resolve of idle.splice(0)) resolve();
   };
   const begin: Progress["await"] = (request, done) => {
     waiting.push({ request, done });
     if (isPolling) return;
     isPolling = true;
-    setImmediate(poll);
+    queueMicrotask(poll);
   };
   return {
     await: begin,

@@ -1,0 +1,60 @@
+/**
+ * Two ranks whose actors pass a megabyte to and fro, add 16 MB while they compute, or do nothing.
+ *
+ * @module
+ */
+
+import { type ActorRef, createSystem } from "../../actors/mod.ts";
+import { openJob } from "../../actors/runtime/transports/mpi/job.ts";
+import { mpiTransport } from "../../actors/runtime/transports/mpi/mpi_transport.ts";
+import { spread } from "../support/timing.ts";
+import { ADDER, type AdderMessage } from "./adder.ts";
+import { answer } from "./lines.ts";
+import { PINGER, type PingerMessage } from "./pinger.ts";
+
+const BYTES = 2 ** 20, TRIPS = 100, COMPUTE_MS = 50, IDLE_MS = 2000;
+
+const job = await openJob();
+if (job.rank === 0) {
+  await using system = createSystem({ transport: mpiTransport(job, { groups: [[0, 1]] }) });
+  const pingersIn = (isolate: string) =>
+    [1, 2].map((n) =>
+      system.spawn(PINGER, undefined, { id: `pinger ${n} ${isolate}`, isolate })
+    ) as [ActorRef<PingerMessage>, ActorRef<PingerMessage>];
+  const afar = pingersIn("mpi"), near = pingersIn("worker");
+  const adders = [0, 1].map((member): ActorRef<AdderMessage> =>
+    system.spawn(ADDER, member, { id: `adder ${member}`, isolate: "mpi" })
+  );
+  /** Milliseconds of one way, in the middle of all. */
+  const play = async ([one, to]: typeof afar) => {
+    const game = { type: "Play", to, bytes: BYTES, trips: TRIPS } as const;
+    const times = await system.ask<PingerMessage, number[]>(one, game);
+    return { ms: spread(times).median / 2 };
+  };
+  const askBoth = (message: AdderMessage) =>
+    Promise.all(adders.map((one) => system.ask<AdderMessage, number>(one, message)));
+  const count = Math.max(...await askBoth({ type: "Calibrate", ms: COMPUTE_MS }));
+  /** The longer of both, and the CPU time of both ranks together. */
+  const compute = async (count: number, isAdding: boolean) => {
+    const before = await askBoth({ type: "Cpu" });
+    const ms = Math.max(...await askBoth({ type: "Compute", count, isAdding }));
+    const after = await askBoth({ type: "Cpu" });
+    return { ms, cpuMs: after.reduce((sum, one, i) => sum + one - before[i]!, 0) };
+  };
+  await answer({
+    afar: () => play(afar),
+    near: () => play(near),
+    compute: () => compute(count, false),
+    add: () => compute(0, true),
+    both: () => compute(count, true),
+    async idle() {
+      const before = await askBoth({ type: "Cpu" }), start = performance.now();
+      await new Promise((resolve) => setTimeout(resolve, IDLE_MS));
+      const after = await askBoth({ type: "Cpu" }), ms = performance.now() - start;
+      return { percent: 100 * Math.max(...after.map((one, i) => one - before[i]!)) / ms };
+    },
+  });
+  await system.stop();
+  await job.root.close();
+} else await job.serve();
+Deno.exit(0);

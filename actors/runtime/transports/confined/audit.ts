@@ -55,21 +55,31 @@ export class Audit {
       const whole = got.subarray(0, got.lastIndexOf(0x0a) + 1);
       this.#read += whole.length;
       for (const line of new TextDecoder().decode(whole).split("\n")) if (line) this.#note(line);
-    } catch (error) {
-      // Nothing has been asked for yet.
-      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    } catch {
+      // Nothing has been asked for yet, or the system has ended.
     }
     return false;
   }
 
   #note(line: string): void {
-    const { permission, value } = JSON.parse(line) as { permission: Kind; value: string | null };
-    const what = (value ?? "").slice(0, MAX_VALUE);
+    const noted = noteOf(line);
+    if (!noted) return;
+    const { permission, value } = noted, what = value.slice(0, MAX_VALUE);
     if (covers(this.#grants[permission], permission, what)) return;
     const told = `${permission} ${JSON.stringify(what)}`;
     if (this.#told.has(told) || this.#told.size === MAX_TOLD) return;
     this.#told.add(told);
     this.#denied(permission, what);
+  }
+}
+
+/** What a line says; nothing, where somebody else has written it. */
+function noteOf(line: string): { permission: Kind; value: string } | undefined {
+  try {
+    const { permission, value } = JSON.parse(line);
+    return { permission: String(permission) as Kind, value: String(value ?? "") };
+  } catch {
+    return undefined;
   }
 }
 

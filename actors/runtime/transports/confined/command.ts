@@ -13,36 +13,57 @@ const YOUNG_MB = 2;
 /** What Deno needs of the environment to find what is in its cache. */
 const CACHE_VARIABLES = ["HOME", "NPM_CONFIG_REGISTRY", "JSR_URL"];
 
+/** What one process has for itself: paths. */
+export interface OwnFiles {
+  readonly folder: string;
+  /** Where Deno notes what permissions are asked for. */
+  readonly audit: string;
+  /** Its cache. */
+  readonly cache: string;
+}
+
 /**
  * The command that starts a process.
  *
- * @param audit path of the file in which Deno notes what permissions are asked for.
+ * @param own what the process has for itself.
  */
 export function confinedCommand(
   graph: PackageGraph,
   grants: Grants,
   memoryLimitMb: number,
-  audit: string,
+  own: OwnFiles,
 ): Deno.Command {
+  const isClosed = grants.import !== true && grants.import.length === 0;
   return new Deno.Command(Deno.execPath(), {
     args: [
       "run",
       ...NO_CONFIG,
       "--no-prompt",
-      "--cached-only",
-      "--frozen",
+      // Whoever may import from elsewhere may import packages of npm from there, too.
+      ...isClosed ? ["--cached-only", "--frozen"] : [],
       `--lock=${graph.lock}`,
       `--import-map=${graph.importMap}`,
-      ...grantFlags(grants),
+      ...grantFlags(withModules(grants, graph)),
       `--v8-flags=--max-old-space-size=${memoryLimitMb},--max-semi-space-size=${YOUNG_MB}`,
       ENTRY,
     ],
     clearEnv: true,
-    env: { ...environment(grants), DENO_AUDIT_PERMISSIONS: audit, DENO_DIR: graph.cache },
+    env: { ...environment(grants), DENO_AUDIT_PERMISSIONS: own.audit, DENO_DIR: own.cache },
+    cwd: own.folder,
     stdin: "piped",
     stdout: "piped",
     stderr: "piped",
   });
+}
+
+/** What was granted, and what the package itself is made of. */
+export function withModules(grants: Grants, { files, hosts }: PackageGraph): Grants {
+  const { read, import: imports } = grants;
+  return {
+    ...grants,
+    read: read === true || [...read, ...files],
+    import: imports === true || [...imports, ...hosts],
+  };
 }
 
 /** What the process may read of the environment, and what Deno needs of it. */

@@ -6,19 +6,20 @@
  * @module
  */
 
+import { join } from "node:path";
 import { messageOf } from "../../failure.ts";
 import type { Confined } from "../confinement.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { RemoteIsolate, StartRequest, TransportOptions } from "../transport.ts";
 import { Audit } from "./audit.ts";
-import { confinedCommand } from "./command.ts";
+import { confinedCommand, withModules } from "./command.ts";
 import { type Grants, grantsOf } from "./grants.ts";
 import { keep } from "./keeper.ts";
 import { LimitsWatch } from "./limits.ts";
 import { sinkOf, sourceOf } from "./pipes.ts";
 import { showLines } from "./printed_lines.ts";
 import { type Call, isSign } from "./signs.ts";
-import type { Workshop } from "./workshop.ts";
+import { hasOpenedCaches, ownCache, type Workshop } from "./workshop.ts";
 
 /** Bytes of a MiB. */
 const MB = 2 ** 20;
@@ -111,19 +112,14 @@ export class ConfinedIsolate implements RemoteIsolate {
   }
 
   /** From its start to the end of all that is left of it. */
-  async #live(path: string): Promise<void> {
+  async #live(folder: string): Promise<void> {
     try {
       const graph = await this.#workshop.graphOf(this.#limits);
       if (this.#why !== undefined) return;
-      const { read, import: imports } = this.#grants;
-      const grants: Grants = {
-        ...this.#grants,
-        read: read === true || [...read, ...graph.files],
-        import: imports === true || [...imports, ...graph.hosts],
-      };
-      const audit = new Audit(path, grants, this.#limits.denied);
-      const command = confinedCommand(graph, grants, this.#limits.memoryLimitMb, path);
-      await this.#run(command.spawn(), audit);
+      const own = { folder, audit: join(folder, "audit"), cache: ownCache(graph.cache, folder) };
+      const audit = new Audit(own.audit, withModules(this.#grants, graph), this.#limits.denied);
+      const command = confinedCommand(graph, this.#grants, this.#limits.memoryLimitMb, own);
+      await this.#run(command.spawn(), audit, own.cache);
     } catch (error) {
       this.#why ??= messageOf(error);
     } finally {
@@ -132,7 +128,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     }
   }
 
-  async #run(child: Deno.ChildProcess, audit: Audit): Promise<void> {
+  async #run(child: Deno.ChildProcess, audit: Audit, cache: string): Promise<void> {
     this.#child = child;
     this.#audit = audit;
     this.#hasBegun = true;
@@ -142,7 +138,10 @@ export class ConfinedIsolate implements RemoteIsolate {
     const watch = new LimitsWatch({
       pid: child.pid,
       limits: this.#limits,
-      audit,
+      look() {
+        if (audit.read()) return "it must not ask for permissions without end";
+        return hasOpenedCaches(cache) ? "it must not keep data in caches" : undefined;
+      },
       call: () => this.#outbox.post(CALL),
       exceed: (what) => this.#end(what),
     });

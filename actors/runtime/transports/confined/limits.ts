@@ -6,7 +6,6 @@
  */
 
 import type { Confinement } from "../confinement.ts";
-import type { Audit } from "./audit.ts";
 import { memoryOf } from "./memory.ts";
 import type { Sign } from "./signs.ts";
 
@@ -24,8 +23,8 @@ export interface Watched {
   /** Number of its process; absent where it has none of its own. */
   readonly pid?: number;
   readonly limits: Confinement;
-  /** What it asks for, where that is known. */
-  readonly audit?: Audit;
+  /** What it has done that it must not, where that is known. */
+  readonly look?: () => string | undefined;
   /** Has the process give a sign. */
   readonly call: () => void;
   /** Called once, with what it has exceeded. */
@@ -74,8 +73,9 @@ export class LimitsWatch {
     this.#lookedAt = now;
     if (this.#isCalled || this.#last?.isAtWork) this.#spentMs += passedMs;
     this.#sinceCallMs += passedMs;
-    const { limits: { stepLimitMs, memoryLimitMb }, audit, call, exceed, pid } = this.#watched;
-    if (audit?.read()) return exceed("it must not ask for permissions without end");
+    const { limits: { stepLimitMs, memoryLimitMb }, look, call, exceed, pid } = this.#watched;
+    const seen = look?.();
+    if (seen !== undefined) return exceed(seen);
     if (!this.#last && this.#spentMs > BEGIN_LIMIT_MS) {
       return exceed(`it must begin within ${BEGIN_LIMIT_MS} ms`);
     }
@@ -89,8 +89,9 @@ export class LimitsWatch {
     }
     if (this.#isLooking || pid === undefined) return;
     this.#isLooking = true;
-    const heldMb = await memoryOf(pid);
+    const heldMb = await memoryOf(pid).catch(() => undefined);
     this.#isLooking = false;
+    if (heldMb === undefined) return exceed("its memory must be readable, in /proc or by ps");
     if (heldMb > memoryLimitMb) {
       exceed(`it must hold at most ${memoryLimitMb} MiB of memory, and held ${Math.ceil(heldMb)}`);
     }

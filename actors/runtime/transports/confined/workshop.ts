@@ -10,6 +10,35 @@ import { closeRendezvousFolder, openRendezvousFolder } from "../process/rendezvo
 import type { Confinement } from "../confinement.ts";
 import { fetchGraph, type PackageGraph } from "./package_graph.ts";
 
+/** What Deno keeps for scripts in its cache: `localStorage` and `caches`, which need no permission. */
+const KEPT = "location_data";
+
+/**
+ * Makes a cache that is Deno's, but for what scripts may keep there: who could write that would fill
+ * the disk, and leave notes to others.
+ *
+ * @returns its path.
+ */
+export function ownCache(cache: string, folder: string): string {
+  const own = join(folder, "cache");
+  Deno.mkdirSync(own);
+  for (const { name } of Deno.readDirSync(cache)) {
+    // What belongs to a database is found beside it.
+    if (name === KEPT || /-(wal|shm)$/.test(name)) continue;
+    Deno.symlinkSync(join(cache, name), join(own, name));
+  }
+  return own;
+}
+
+/** Whether a script has opened what has no bound: `localStorage` has one, of 10 MB. */
+export function hasOpenedCaches(cache: string): boolean {
+  try {
+    return Deno.lstatSync(join(cache, KEPT, "web_cache")) !== undefined;
+  } catch {
+    return false;
+  }
+}
+
 /** The shared things of the confined processes of one system. */
 export class Workshop {
   readonly #graphs = new Map<string, Promise<PackageGraph>>();
@@ -19,13 +48,15 @@ export class Workshop {
   /**
    * Another process needs it, until {@linkcode leave}.
    *
-   * @returns path of a file of its own, which does not exist yet.
+   * @returns path of a folder of its own.
    * @throws {RangeError} when the folder for temporary files cannot be used.
    */
   enter(isolate: number): string {
     this.#folder ??= openRendezvousFolder();
     this.#users++;
-    return join(this.#folder, `${isolate}.audit`);
+    const own = join(this.#folder, `${isolate}`);
+    Deno.mkdirSync(own);
+    return own;
   }
 
   /** What the package is made of, found out once. */

@@ -16,7 +16,7 @@ const HOSTILE: PackageSpec<undefined, Hostile> = {
 const saying = (answer: string, before = "") =>
   `${before}
   export const actor = { name: "sayer", protocol: 1, messages: { Say: {} },
-    create: (ctx) => ({ Say: () => ctx.reply(${answer}) }) };`;
+    create: (ctx) => ({ Say: async () => ctx.reply(await (${answer})) }) };`;
 
 type Sayer = { type: "Say" } & Ask<unknown>;
 
@@ -109,6 +109,24 @@ Deno.test("a package that is served by a host is imported from there, and confin
     const spec: PackageSpec<undefined, Sayer> = { from };
     const sayer = system.spawn(spec, undefined, { id: "sayer" });
     assert.equal(await system.ask(sayer, { type: "Say" }), 1);
+  }));
+
+Deno.test("a confined actor imports from the hosts that it was granted", () =>
+  withSystem({}, async (system) => {
+    const headers = { "content-type": "text/javascript" };
+    await using server = Deno.serve(
+      { port: 0, hostname: "127.0.0.1", onListen() {} },
+      () => new Response("export const of = 'afar';", { headers }),
+    );
+    const host = `127.0.0.1:${server.addr.port}`;
+    await withFiles(
+      { "mod.js": saying("import('http://' + ctx.self.id + '/m.js').then((m) => m.of)") },
+      async (spec) => {
+        const permissions = { import: [host] };
+        const sayer = system.spawn(spec("mod.js"), undefined, { id: host, permissions });
+        assert.equal(await system.ask(sayer, { type: "Say" }), "afar");
+      },
+    );
   }));
 
 for (

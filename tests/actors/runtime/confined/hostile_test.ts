@@ -102,6 +102,16 @@ function ended(name: string, how: RegExp, options: Partial<SpawnOptions> = {}): 
     }));
 }
 
+Deno.test("what an actor keeps in localStorage, no other finds", () =>
+  withSystem({}, async (system) => {
+    for (const id of ["first", "second"]) {
+      const hostile = system.spawn(HOSTILE, undefined, { id });
+      const name = "keep notes for others";
+      assert.equal(await system.ask(hostile, { type: "Attack", name }), "null");
+      await system.stop(hostile);
+    }
+  }));
+
 const STEP = { stepLimitMs: 300 }, MEMORY = { memoryLimitMb: 160 };
 
 ended("loop", /has ended: one step must take at most 300 ms$/, STEP);
@@ -125,4 +135,5 @@ ended("send what is no frame", /it broke the protocol: Cannot read a value/);
 ended("flood the output", /it broke the protocol/);
 ended("close the output", /one step must take at most 300 ms$/, STEP);
 ended("ask without end", /it must not ask for permissions without end/);
+ended("fill the disk", /it must not keep data in caches$/);
 ended("poison what the runtime uses", /./, STEP);

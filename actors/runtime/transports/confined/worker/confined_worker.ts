@@ -12,6 +12,7 @@
 
 import type { RemoteIsolate, TransportOptions } from "../../transport.ts";
 import { openWorkers, type WorkerPermissions } from "../../worker/worker.ts";
+import { withModules } from "../command.ts";
 import { ConfinedIsolate, type ConfinedRequest } from "../confined.ts";
 import { type Grants, grantsOf } from "../grants.ts";
 import { LimitsWatch } from "../limits.ts";
@@ -94,18 +95,13 @@ async function permissionsOf(
   grants: Grants,
   workshop: Workshop,
 ): Promise<WorkerPermissions> {
-  const { files, hosts, names } = await workshop.graphOf(confinement);
-  if (names.length > 0) {
+  const graph = await workshop.graphOf(confinement);
+  if (graph.names.length > 0) {
     throw new TypeError(
       `Cannot load ${confinement.from}: its isolate must be "process" as it gives names a meaning of its own, received ${
-        names.join(", ")
+        graph.names.join(", ")
       }`,
     );
   }
-  const { read, import: imports } = grants;
-  return {
-    ...grants,
-    read: read === true || [...read, ...files],
-    import: imports === true || [...imports, ...hosts],
-  };
+  return { ...withModules(grants, graph) };
 }

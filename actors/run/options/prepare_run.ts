@@ -167,14 +167,23 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
       "Cannot write a journal: the runtime must have actors, workers or local, received serial",
     );
   }
-  if (runtime === "serial" && (options.supervisor ?? options.worker)) {
+  refuseOwnActors(options);
+  const compiled = compileRun(options, schedule);
+  assertServable(schedule, { ...options, ties: compiled.model.ties.length });
+  return compiled;
+}
+
+/** Refuses a supervisor or workers of the user's where there are none, or none that are replayed. */
+function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions): void {
+  if (runtime === "serial" && (supervisor ?? worker)) {
     throw new RangeError(
       "Cannot train with a supervisor or workers of your own: the runtime must have actors, received serial",
     );
   }
-  const compiled = compileRun(options, schedule);
-  assertServable(schedule, { ...options, ties: compiled.model.ties.length });
-  return compiled;
+  if (!journal || ![supervisor, worker].some((spec) => spec && "from" in spec)) return;
+  throw new RangeError(
+    "Cannot write a journal: supervisor and workers must be Troupe's own, or exports of a module, as those of a package are not replayed, received a package",
+  );
 }
 
 /** The learning rate of each step. */

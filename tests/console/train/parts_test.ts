@@ -12,6 +12,7 @@ import {
   type Outcome,
   refusal,
   ROOT,
+  runTroupe,
   someTokens,
   TINY,
   trainJson,
@@ -229,6 +230,22 @@ Deno.test("a checkpoint imports nothing: its module is named again, with the sam
     await assert.rejects(Deno.stat(imported), Deno.errors.NotFound);
   }));
 
+Deno.test("a journal imports nothing: the module of its run is named again, and the run replays", () =>
+  inFolder(async (folder) => {
+    const model = await write(folder, "deeper.ts", DEEPER), journal = join(folder, "run.jsonl");
+    const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
+    await trainJson([...TINY, ...STEP, ...own, "--model", model, "--journal", journal]);
+    const unnamed = await runTroupe(["replay", journal, ...own]);
+    assert.equal(unnamed.code, 2);
+    assert.match(
+      unnamed.stderr,
+      /^Cannot replay: --model must name the file .* no journal opens one/,
+    );
+    const named = await runTroupe(["replay", journal, ...own, "--model", model]);
+    assert.equal(named.code, 0, named.stderr);
+    assert.match(named.stdout, /\d+ steps as recorded/);
+  }));
+
 Deno.test("a supervisor of one's own takes the place of Troupe's, and its workers of theirs: the same bits", () =>
   inFolder(async (folder) => {
     const seen = join(folder, "seen");
@@ -266,6 +283,10 @@ Deno.test("a supervisor of one's own takes the place of Troupe's, and its worker
         [
           ["--supervisor", old],
           /^Cannot use .* as supervisor: its protocol must be version \d+, received 1$/,
+        ],
+        [
+          ["--supervisor", supervisor, "--journal", join(folder, "journal")],
+          /^Cannot write a journal: supervisor and workers must be Troupe's own, /,
         ],
         [
           ["--supervisor", supervisor, "--runtime", "serial"],

@@ -4,10 +4,16 @@
  * @module
  */
 
+// Those of Troupe, so that others can be made around them.
+export { data as MNIST_DATA } from "./built_in/digits.ts";
+export { model as GPT_MODEL } from "./built_in/gpt.ts";
+export { model as MLP_MODEL } from "./built_in/mlp.ts";
+export { adamw as ADAMW_OPTIMIZER, sgd as SGD_OPTIMIZER } from "./built_in/optimizers.ts";
 export {
   supervisor as PIPELINE_SUPERVISOR,
   worker as PIPELINE_WORKER,
 } from "./built_in/supervisors.ts";
+export { mobyDick as MOBY_DICK_DATA, sotu as SOTU_DATA } from "./built_in/texts.ts";
 export * from "./data_part.ts";
 export * from "./import_part.ts";
 export * from "./model_part.ts";

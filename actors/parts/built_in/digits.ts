@@ -5,10 +5,10 @@
  */
 
 import { DIGIT_PIXELS, digitBatches, loadDigits, shuffledOrder } from "../../../kernels/mod.ts";
-import { defineData } from "../data_part.ts";
+import { type DataPart, defineData } from "../data_part.ts";
 
-/** The part. */
-export const data = defineData({
+/** Digits of MNIST. */
+export const data: DataPart = defineData({
   name: "mnist",
   version: "1",
   async open({ microBatch, microBatches, replicas, seed, announce }) {

@@ -5,10 +5,10 @@
  */
 
 import { generateText, gpt2, type Gpt2Config, openDevice } from "../../../kernels/mod.ts";
-import { defineModel, type Trained } from "../model_part.ts";
+import { defineModel, type ModelPart, type Trained } from "../model_part.ts";
 
-/** The part. */
-export const model = defineModel({
+/** A GPT-2. */
+export const model: ModelPart<"vocab"> = defineModel({
   name: "gpt",
   version: "1",
   sizes: ["vocab"],

@@ -5,10 +5,10 @@
  */
 
 import { mlp, mlpLogits } from "../../../kernels/mod.ts";
-import { defineModel } from "../model_part.ts";
+import { defineModel, type ModelPart } from "../model_part.ts";
 
-/** The part. */
-export const model = defineModel({
+/** A multilayer perceptron. */
+export const model: ModelPart<"inputs" | "classes"> = defineModel({
   name: "mlp",
   version: "1",
   sizes: ["inputs", "classes"],

@@ -31,8 +31,8 @@ export interface MpiRunOptions {
    */
   readonly interface?: string | undefined;
   /**
-   * Whether rank 0 reads and writes all files of weights. Default: each rank those of its stages, in
-   * a folder that all hosts share.
+   * Whether rank 0 reads and writes all files of weights, as it does where a journal is written.
+   * Default: each rank those of its stages, in a folder that all hosts share.
    */
   readonly gather?: boolean | undefined;
 }

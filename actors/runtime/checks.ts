@@ -11,11 +11,14 @@ import type { PlaceKind } from "./transports/wire.ts";
 import type { Transport } from "./transports/transport.ts";
 import type { AnySpec } from "./types.ts";
 
-/** The places of a world without transports, where all of them are one. */
-const PLACES: readonly PlaceKind[] = [
+/** The places that every system has. */
+const BUILT_IN: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
   { name: "process", limitsMemory: true, confines: true },
 ];
+
+/** The places of a world without transports, where all of them are one, ranks of MPI too. */
+const PLACES: readonly PlaceKind[] = [...BUILT_IN, { name: "mpi", limitsMemory: false }];
 
 /**
  * Checks how an actor is to be made.
@@ -166,7 +169,7 @@ export function checkSubscription(listener: unknown, { slowStepMs = 0 }: Subscri
 }
 
 /** Names that no other transport can have. */
-const TAKEN: readonly string[] = ["local", ...PLACES.map(({ name }) => name)];
+const TAKEN: readonly string[] = ["local", ...BUILT_IN.map(({ name }) => name)];
 
 /** @throws {TypeError} {@linkcode RangeError} when something is no transport, or has no name of its own. */
 export function checkTransports(cannot: string, given: Transport | readonly Transport[]): void {

@@ -5,7 +5,11 @@
  */
 
 import { ADAMW_DEFAULTS, type ModelProgram, type StateOf } from "../../../kernels/mod.ts";
-import { readTensor, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import {
+  readState,
+  readTensor,
+  type TensorSource,
+} from "../../checkpoints/tensors/tensor_source.ts";
 import { locateWeights, readWeights } from "../../checkpoints/tensors/weights.ts";
 import { checkResume, checkTensors } from "./check_resume.ts";
 import type { TrainOptions } from "./train_options.ts";
@@ -24,21 +28,21 @@ export async function firstState(
   { resume, weights, seed = SEED, optimizer = ADAMW_DEFAULTS, journal, system }: TrainOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
+  // Messages must tell all that happened where a journal is written, or the system is another's.
+  const isTold = journal !== undefined || system !== undefined;
   if (resume) {
     checkResume({ parameters }, optimizer, resume);
-    return resume.state;
+    return isTold ? readState(resume.state) : resume.state;
   }
   const moments = new Map();
   if (typeof weights === "string") {
-    const read = workersRead ? locateWeights : readWeights;
+    const read = workersRead && !isTold ? locateWeights : readWeights;
     return { weights: await read(weights, parameters, ties), moments };
   }
   if (weights) {
     checkTensors("weights", parameters, weights);
     return { weights, moments };
   }
-  // Messages must tell all that happened where a journal is written, or the system is another's.
-  const isTold = journal !== undefined || system !== undefined;
   const drawn = parameters.map(({ name, spec }) => {
     const source: TensorSource = { kind: "drawn", spec, name, seed };
     return [name, isTold ? readTensor(source) : source] as const;

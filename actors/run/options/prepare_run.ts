@@ -107,7 +107,9 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const servable = compileServable(filled, schedule);
   const workers = replicas * schedule.workers;
   const devices = await runDevices(options, runtime, workers), [device] = devices;
-  const isolation = isolationFor(runtime, filled.isolation, device.name);
+  const isolation = runtime === "mpi"
+    ? runtime
+    : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name);
   const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
@@ -117,9 +119,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const state = await firstState(model, options, runtime === "mpi" && !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
-  const mpi = runtime === "mpi"
-    ? { ...options.mpi, ranks: rankMap(options.mpi ?? {}, replicas * schedule.workers) }
-    : undefined;
+  const mpi = runtime === "mpi" && !options.system ? rankedRun(options, workers) : undefined;
   return {
     mpi,
     steps: options.steps,
@@ -157,6 +157,11 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     isTraced: options.trace ?? false,
     seed: filled.seed,
   };
+}
+
+/** The ranks of a run. With a journal, messages bring all weights to rank 0, so that they are told. */
+function rankedRun({ mpi = {}, journal }: TrainOptions, workers: number): PreparedRun["mpi"] {
+  return { ...mpi, gather: mpi.gather || journal !== undefined, ranks: rankMap(mpi, workers) };
 }
 
 /** Compiles the model for its schedule, if these options can serve both. */

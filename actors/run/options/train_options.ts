@@ -137,7 +137,7 @@ export interface TrainOptions {
   } | undefined;
   /**
    * Where checkpoints go, after how many steps, and what their `config.json` says. They are written
-   * while the next steps run.
+   * while the next steps run; those of which each rank writes a part, before.
    */
   readonly checkpoint?: {
     /** One run's alone as long as it lasts; where another has it, this one is refused. */

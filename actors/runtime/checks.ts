@@ -14,7 +14,7 @@ import type { AnySpec } from "./types.ts";
 /** The places that every system has. */
 const BUILT_IN: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
-  { name: "process", limitsMemory: true, confines: true },
+  { name: "process", limitsMemory: true, confines: true, limitsPermissions: true },
 ];
 
 /** The places of a world without transports, where all of them are one, ranks of MPI too. */
@@ -54,7 +54,7 @@ export function checkSpawn(
     const able = listed(places.filter((one) => one.limitsMemory).map(({ name }) => name));
     throw new TypeError(`${cannot} only a ${able} must have a memoryLimitMb`);
   }
-  checkConfinement(cannot, spec, options, place?.confines === true);
+  checkConfinement(cannot, spec, options, place);
   if (!Array.isArray(transfer) || transfer.some((one) => !(one instanceof ArrayBuffer))) {
     throw new TypeError(`${cannot} transfer must be an array of ArrayBuffers`);
   }
@@ -65,7 +65,7 @@ function checkConfinement(
   cannot: string,
   spec: AnySpec,
   { isolate, permissions, stepLimitMs }: SpawnOptions,
-  canConfine: boolean,
+  place: PlaceKind | undefined,
 ): void {
   if (stepLimitMs !== undefined && !(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
     throw new RangeError(
@@ -77,12 +77,13 @@ function checkConfinement(
     throw wrongKind(cannot, "its permissions", 'a record, or "inherit"', permissions);
   }
   if (!("from" in spec)) {
-    if (permissions === undefined && stepLimitMs === undefined) return;
-    throw new TypeError(
-      `${cannot} only the actor of a package must have permissions or a stepLimitMs`,
-    );
+    if (stepLimitMs !== undefined) {
+      throw new TypeError(`${cannot} only the actor of a package must have a stepLimitMs`);
+    }
+    if (permissions === undefined || place?.limitsPermissions) return;
+    throw new TypeError(`${cannot} where it lives, its permissions must be "inherit"`);
   }
-  if (canConfine) return;
+  if (place?.confines) return;
   throw new TypeError(
     `${cannot} a ${isolate} cannot confine the actor of a package; its isolate must be one that can, or its permissions "inherit"`,
   );

@@ -5,6 +5,7 @@
  * @module
  */
 
+import type { Permissions } from "./transports/confinement.ts";
 import { snapshot } from "./snapshot.ts";
 import type { ActorRef, Message } from "./types.ts";
 
@@ -77,6 +78,8 @@ export interface ObserverSpec {
   readonly export: string;
   /** Structured-cloneable. */
   readonly init: unknown;
+  /** What it needs in an isolate that may not do all that the program may. */
+  readonly permissions?: Permissions;
 }
 
 /** Makes an observer in the isolate that it observes. */

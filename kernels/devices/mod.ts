@@ -14,6 +14,8 @@ export {
   type DeviceChoice,
   type DeviceName,
   type DeviceOptions,
+  type DevicePermissions,
+  devicePermissions,
   hasFreeViews,
   hasOwnMemory,
   needsProcess,

@@ -8,8 +8,10 @@ import type { Precision } from "../layers/precision.ts";
 import type { Device } from "./device.ts";
 import { openNative } from "./native/native.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
+import { TELEMETRY_SWITCH } from "./onnx_runtime/telemetry.ts";
 import { openReference } from "./reference/reference.ts";
 import { openWasm } from "./wasm/wasm.ts";
+import { wasmFolder } from "./wasm/wasm_module.ts";
 import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
 import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
 import type { ModelValue } from "./webgpu/model/largest_value.ts";
@@ -58,6 +60,16 @@ export interface FindRequest {
   readonly isAutomatic: boolean;
 }
 
+/** What a process may do, by the kinds of permissions as Deno names them; `true`: all of a kind. */
+export interface DevicePermissions {
+  /** Files and folders. */
+  readonly read?: true | readonly string[];
+  /** Environment variables. */
+  readonly env?: true | readonly string[];
+  /** Libraries. */
+  readonly ffi?: true;
+}
+
 /** What is to be known of a device before it is opened. */
 export interface DeviceEntry {
   /** Whether tensors lie in a memory of its own, apart from that of the host. */
@@ -75,6 +87,8 @@ export interface DeviceEntry {
    * @throws {Error} when what it needs is not there.
    */
   readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
+  /** The least that a process must be permitted for a device that was found. */
+  readonly permissions: (choice: DeviceChoice) => DevicePermissions;
   /** The largest value of a model as it is computed, where tensors are limited in size. */
   readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
@@ -88,6 +102,8 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     find: findNative,
+    // Deno lets nobody read a pointer who may load one library only.
+    permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
     open: openNative,
   },
   webgpu: {
@@ -96,11 +112,25 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     isAlone: true,
     hasAdapters: true,
     find: findWebgpu,
+    // The libraries of drivers are found by their names, where the environment says.
+    permissions: () => ({ env: true, ffi: true }),
     largestValue: (model) => prepareModel(model).largest,
     open: openWebgpu,
   },
-  wasm: { hasOwnMemory: true, hasFreeViews: true, isAlone: false, open: openWasm },
-  reference: { hasOwnMemory: false, hasFreeViews: true, isAlone: false, open: openReference },
+  wasm: {
+    hasOwnMemory: true,
+    hasFreeViews: true,
+    isAlone: false,
+    permissions: () => ({ read: [wasmFolder()] }),
+    open: openWasm,
+  },
+  reference: {
+    hasOwnMemory: false,
+    hasFreeViews: true,
+    isAlone: false,
+    permissions: () => ({}),
+    open: openReference,
+  },
 };
 
 /**
@@ -150,6 +180,23 @@ export function hasFreeViews(name: DeviceName): boolean {
  */
 export function needsProcess(name: DeviceName): boolean {
   return DEVICES[name].isAlone;
+}
+
+/**
+ * The least that a process must be permitted to open a device, and to compute on it.
+ *
+ * @param choice what was found by {@linkcode resolveDevices}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { devicePermissions } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(devicePermissions({ name: "reference" }), {});
+ * ```
+ */
+export function devicePermissions(choice: DeviceChoice): DevicePermissions {
+  return DEVICES[choice.name].permissions(choice);
 }
 
 /** Finds the library and opens it once, to learn whether it loads. */

@@ -6,7 +6,15 @@
  * @module
  */
 
-import type { ActorFactory, ActorRef, ActorSpec, Context, Handlers } from "../../runtime/mod.ts";
+import { devicePermissions } from "../../../kernels/mod.ts";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  Context,
+  Handlers,
+  SpawnOptions,
+} from "../../runtime/mod.ts";
 import { mailboxBound } from "../mailbox_bound.ts";
 import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { WORKER } from "../worker/worker.ts";
@@ -52,14 +60,23 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   return supervisorHandlers(supervisor);
 };
 
+/** Code of the user's own has the permissions of the program, of which it is a part. */
+function permissionsOf(
+  { worker: own, hasLeastPermissions }: SupervisorInit,
+  { device }: WorkerInit,
+): Pick<SpawnOptions, "permissions"> {
+  if (own) return { permissions: "inherit" };
+  return hasLeastPermissions ? { permissions: devicePermissions(device) } : {};
+}
+
 function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): Supervisor {
   const made = init.worker ?? WORKER;
   const workers: ActorRef<WorkerMessage>[] = init.workers.map((worker) =>
     ctx.spawn<WorkerInit, WorkerMessage>(made, worker, {
-      ...("from" in made && { permissions: "inherit" }),
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
       ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
+      ...permissionsOf(init, worker),
       capacity: mailboxBound(worker, init),
     })
   );

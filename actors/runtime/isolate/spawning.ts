@@ -86,13 +86,15 @@ export function spawn<T extends Message>(
 }
 
 function placeOf(
-  { isolate = "local", memoryLimitMb }: SpawnOptions,
+  { isolate = "local", memoryLimitMb, permissions }: SpawnOptions,
   confinement: Confinement | undefined,
 ): Place {
   return {
     isolate,
     ...memoryLimitMb !== undefined && { memoryLimitMb },
-    ...confinement && { confinement },
+    ...confinement
+      ? { confinement }
+      : permissions !== undefined && permissions !== "inherit" && { permissions },
   };
 }
 

@@ -42,6 +42,16 @@ export interface Confinement {
   readonly memoryLimitMb: number;
 }
 
+/** How an isolate of the program's own code is held that may do less than the program. */
+export interface Least {
+  /** Id of the actor. */
+  readonly actor: string;
+  /** What it may do, besides what its transport does in it. */
+  readonly permissions: Permissions;
+  /** Modules that it imports by their names. */
+  readonly modules: readonly string[];
+}
+
 /** As its transport is told. */
 export interface Confined extends Confinement {
   /** Id of the actor. */
@@ -50,4 +60,23 @@ export interface Confined extends Confinement {
   readonly denied: (permission: string, value: string) => void;
   /** To be called where it cannot be held as it was asked for, and is in another way. */
   readonly moved: (to: string, why: string) => void;
+}
+
+/** What either of two grants. */
+export function together(one: Permissions, other: Permissions): Permissions {
+  const kinds = new Set([...Object.keys(one), ...Object.keys(other)]) as Set<keyof Permissions>;
+  return Object.fromEntries(Array.from(kinds, (kind) => {
+    const values = [one[kind] ?? [], other[kind] ?? []];
+    const isAll = values.includes(true);
+    return [kind, isAll || values.flatMap((value) => typeof value === "boolean" ? [] : value)];
+  }));
+}
+
+/** Whether all that one grants is granted by the other by the same names. */
+export function isWithin(one: Permissions, most: Permissions): boolean {
+  return (Object.keys(one) as (keyof Permissions)[]).every((kind) => {
+    const { [kind]: value = false } = one, { [kind]: limit = false } = most;
+    if (limit === true || value === false) return true;
+    return value !== true && value.every((item) => limit && limit.includes(item));
+  });
 }

@@ -11,13 +11,22 @@ import { starterOf } from "../isolate/spawning.ts";
 import type { ObserverSpec } from "../observer.ts";
 import { isCloneError, snapshot } from "../snapshot.ts";
 import type { SystemEvent } from "../system_api.ts";
-import type { Confined, Confinement } from "./confinement.ts";
+import type { Confined, Confinement, Least, Permissions } from "./confinement.ts";
+import { isWithin, together } from "./confinement.ts";
 import { type Guard, openGuard } from "./guard/guard.ts";
 import type { Inward } from "./guard/screen.ts";
 import { startGuarded } from "./guarded_isolate.ts";
 import type { OpenTransport, RemoteIsolate, Transport } from "./transport.ts";
 import { buryFrame, type Undertaker } from "./undeliverable.ts";
-import type { BootFrame, Frame, LaunchFrame, SwitchFrame, UpFrame } from "./wire.ts";
+import type {
+  BootFrame,
+  Frame,
+  LaunchFrame,
+  Place,
+  PlaceKind,
+  SwitchFrame,
+  UpFrame,
+} from "./wire.ts";
 
 /** What the registry needs of the root. */
 export interface Root
@@ -37,6 +46,8 @@ interface Member {
   readonly remote: RemoteIsolate;
   /** Set where its code is not the program's own. */
   readonly guarded: Guarded | undefined;
+  /** What it may do, where that is less than the program may. */
+  readonly permissions: Permissions | undefined;
   /** How its last actor has ended, once it has said so. */
   reason?: Reason;
   /** Why it was killed. */
@@ -78,7 +89,7 @@ export class IsolateRegistry implements Network {
   }
 
   start(number: number, launch: LaunchFrame, transfer: readonly ArrayBuffer[]): void {
-    const { isolate: name, memoryLimitMb, confinement } = launch.place;
+    const { isolate: name, memoryLimitMb, confinement, permissions } = launch.place;
     const transport = this.#transports.find((one) => one.name === name)!;
     if (confinement && !transport.confines) {
       throw new TypeError(
@@ -86,11 +97,7 @@ export class IsolateRegistry implements Network {
       );
     }
     const { system, seed, stopGraceMs, observer } = this.#root;
-    const places = this.#transports.map(({ name, limitsMemory, confines = false }) => ({
-      name,
-      limitsMemory,
-      confines,
-    }));
+    const places = this.#transports.map(placeKindOf);
     const root = { system, seed, stopGraceMs, observer, places };
     const whole: BootFrame = { kind: "boot", isolate: number, ...root, launch };
     const guard = confinement && openGuard(whole), boot = guard?.boot ?? whole;
@@ -98,6 +105,7 @@ export class IsolateRegistry implements Network {
       isolate: number,
       memoryLimitMb,
       confinement: confinement && this.#confined(launch.ref.id, confinement),
+      least: permissions && leastOf(launch, permissions, observer),
       boot,
       transfer,
       receive: guard
@@ -106,7 +114,8 @@ export class IsolateRegistry implements Network {
     }, 2 * stopGraceMs);
     const remote = guard ? screened(isolate, guard) : isolate;
     const guarded = guard && { guard, tell: (frame: Inward) => isolate.send(frame, []) };
-    const member = { actor: launch.ref.id, transport, remote, guarded, hasStirred: false };
+    const actor = launch.ref.id, hasStirred = false;
+    const member = { actor, transport, remote, guarded, permissions, hasStirred };
     this.#members.set(number, member);
     this.#await(remote, remote.gone.then((cause) => this.#lose(number, member, cause)));
     for (const greet of this.#early.get(number) ?? []) greet(member);
@@ -204,7 +213,7 @@ export class IsolateRegistry implements Network {
       case "forward":
         return this.#forward(number, frame);
       case "start":
-        return this.#startFor(frame);
+        return this.#startFor(frame, member?.permissions);
       case "done":
         return this.#release(number, frame.reason);
       case "kill":
@@ -252,14 +261,31 @@ export class IsolateRegistry implements Network {
     this.#members.get(to)?.remote.send({ kind: "isolate-gone", isolate, reason }, []);
   }
 
-  #startFor({ isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>): void {
+  /** Starts an isolate for one that may do no more than `most`. */
+  #startFor(
+    { isolate, launch, transfer }: Extract<UpFrame, { kind: "start" }>,
+    most: Permissions | undefined,
+  ): void {
     try {
-      this.start(isolate, launch, transfer);
+      const place = most ? this.#placeWithin(launch, most) : launch.place;
+      this.start(isolate, { ...launch, place }, transfer);
     } catch (error) {
       const reason = describeFailure(launch.ref.id, "exit", error);
       this.#gone.set(isolate, reason);
       this.#tell(isolate, reason);
     }
+  }
+
+  /** Where an actor goes whose parent may do no more than `most`, and so must not give more. */
+  #placeWithin({ ref, place }: LaunchFrame, most: Permissions): Place {
+    const cannot = `Cannot spawn "${ref.id}": it must be granted no more than its parent`;
+    const { isolate: name, confinement, permissions = confinement?.permissions ?? most } = place;
+    if (!isWithin(permissions, most)) throw new Deno.errors.NotCapable(cannot);
+    if (confinement) return place;
+    if (this.#transports.find((one) => one.name === name)?.limitsPermissions) {
+      return { ...place, permissions };
+    }
+    throw new Deno.errors.NotCapable(`${cannot}, which a ${name} cannot limit`);
   }
 
   /** Passes a frame on. */
@@ -362,4 +388,22 @@ function screened(remote: RemoteIsolate, guard: Guard): RemoteIsolate {
       for (const shown of guard.screen(frame as Inward)) remote.send(shown, transfer);
     },
   };
+}
+
+/** What actors may know of a transport. */
+function placeKindOf(
+  { name, limitsMemory, confines = false, limitsPermissions = false }: Transport,
+): PlaceKind {
+  return { name, limitsMemory, confines, limitsPermissions };
+}
+
+/** What an actor of the program may do, and what observes it must. */
+function leastOf(
+  { ref, spec }: LaunchFrame,
+  permissions: Permissions,
+  observer: ObserverSpec | undefined,
+): Least {
+  const modules = [spec.module, ...observer ? [observer.module] : []];
+  const all = observer?.permissions ? together(permissions, observer.permissions) : permissions;
+  return { actor: ref.id, permissions: all, modules };
 }

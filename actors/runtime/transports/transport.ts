@@ -22,7 +22,7 @@
  */
 
 import type { Observer } from "../observer.ts";
-import type { Confined } from "./confinement.ts";
+import type { Confined, Least } from "./confinement.ts";
 
 /**
  * A kind of isolates, to be registered with {@linkcode SystemOptions.transport}.
@@ -86,6 +86,8 @@ export interface Transport {
   readonly canKill: boolean;
   /** It can limit the JavaScript heap of an isolate. */
   readonly limitsMemory: boolean;
+  /** It can give an isolate fewer permissions than the program has. Default false. */
+  readonly limitsPermissions?: boolean;
   /** It can hold code that is not the program's own. Default false. */
   readonly confines?: boolean;
   /** Throws, in one sentence, when no isolate can be started: asked before hours are spent. */
@@ -126,6 +128,9 @@ export interface StartRequest {
   readonly memoryLimitMb: number | undefined;
   /** How it is to be held, where the transport {@linkcode Transport.confines}. */
   readonly confinement?: Confined | undefined;
+  /** What it may do, where that is less than the program may and the transport
+   * {@linkcode Transport.limitsPermissions}. */
+  readonly least?: Least | undefined;
   /** What it gets before anything else. */
   readonly boot: unknown;
   /** Buffers in `boot` that move. */

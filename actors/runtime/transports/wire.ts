@@ -9,7 +9,7 @@ import type { DeadLetter, Failure, Reason } from "../failure.ts";
 import type { Subscription, SystemEvent } from "../system_api.ts";
 import type { ActorRef, ActorSpec, Lane, Message } from "../types.ts";
 import type { Credit, Receipt, ReplyTo } from "../mailbox/envelope.ts";
-import type { Confinement } from "./confinement.ts";
+import type { Confinement, Permissions } from "./confinement.ts";
 import type { ObserverSpec } from "../observer.ts";
 
 /** Makes an actor in the isolate that gets this. */
@@ -29,6 +29,8 @@ export interface Place {
   readonly isolate: string;
   /** Of the JavaScript heap, where the transport can limit it. */
   readonly memoryLimitMb?: number;
+  /** What it may do, where that is less than the program may. */
+  readonly permissions?: Permissions;
   /** Set for code that is not the program's own. */
   readonly confinement?: Confinement;
 }
@@ -39,6 +41,7 @@ export interface PlaceKind {
   readonly limitsMemory: boolean;
   /** Code that is not the program's own can be held there. */
   readonly confines?: boolean;
+  readonly limitsPermissions?: boolean;
 }
 
 /** A message for an actor. */

@@ -77,7 +77,8 @@ export async function beginJournal(options: JournalOptions): Promise<ObserverSpe
   const init: AppenderInit = { path, header: await writeHeader(options), payloads, flushMs };
   // Functions do not travel to other isolates, and need not: all of them write to one disk.
   if (onFailure) listeners.set(path, onFailure);
-  return { module: import.meta.url, export: "openAppender", init };
+  const permissions = { read: [path], write: [path] };
+  return { module: import.meta.url, export: "openAppender", init, permissions };
 }
 
 /** Writes the header, and returns its sum. */

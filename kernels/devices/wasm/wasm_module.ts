@@ -8,6 +8,7 @@
  * @module
  */
 
+import { fileURLToPath } from "node:url";
 import { checkPackage } from "../../files/pinned_files.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
@@ -110,9 +111,18 @@ type Factory = (options: FactoryOptions) => Promise<OrtModule>;
 
 let compiled: Promise<{ factory: Factory; module: WebAssembly.Module }> | undefined;
 
+function scriptUrl(): string {
+  return import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+}
+
+/** Where the module is on this machine, with a slash at its end. */
+export function wasmFolder(): string {
+  return fileURLToPath(new URL(".", scriptUrl()));
+}
+
 /** Once for the isolate: of one module each device has an instance, and so a heap, of its own. */
 async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module }> {
-  const script = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
+  const script = scriptUrl();
   checkPackage(PACKAGE, new URL("../", script));
   const bytes = await Deno.readFile(new URL("ort-wasm-simd-threaded.wasm", script));
   const { default: factory } = await import("onnxruntime-web/ort-wasm-simd-threaded.mjs");

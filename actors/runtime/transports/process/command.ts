@@ -6,7 +6,6 @@
 
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { permissionFlags } from "./permissions.ts";
 
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
@@ -19,14 +18,17 @@ const YOUNG_MB = 2;
 /**
  * The command that starts a process for an actor.
  *
- * It has the permissions of this program, and the nearest configuration to its main module, so that
- * an import means the same in both.
+ * It has the nearest configuration to the main module of this program, so that an import means the
+ * same in both.
  *
  * @param memoryLimitMb limit of its JavaScript heap; buffers do not count.
- * @throws {Deno.errors.NotCapable} when it would get other permissions than this program.
+ * @param permissions flags that say what it may do.
  */
-export function commandOf(memoryLimitMb: number | undefined): Deno.Command {
-  const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissionFlags()];
+export function commandOf(
+  memoryLimitMb: number | undefined,
+  permissions: readonly string[],
+): Deno.Command {
+  const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissions];
   const limit = memoryLimitMb === undefined ? [] : [`--max-old-space-size=${memoryLimitMb}`];
   args.push(`--v8-flags=${[...limit, `--max-semi-space-size=${YOUNG_MB}`].join()}`);
   args.push(new URL("./entry.ts", import.meta.url).href);

@@ -12,6 +12,8 @@ import type { RemoteIsolate, StartRequest, Transport, TransportOptions } from ".
 import { Acceptor, type Orders } from "./acceptor.ts";
 import { checkProcesses } from "./check.ts";
 import { commandOf } from "./command.ts";
+import { leastFlags } from "./least.ts";
+import { permissionFlags } from "./permissions.ts";
 
 /** What V8 ends a process with when the heap is at its limit. */
 const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
@@ -23,6 +25,7 @@ export const PROCESS_TRANSPORT: Transport = {
   canKill: true,
   limitsMemory: true,
   confines: true,
+  limitsPermissions: true,
   check: checkProcesses,
   open(options) {
     const acceptor = new Acceptor(), workshop = new Workshop();
@@ -61,7 +64,7 @@ class ProcessIsolate implements RemoteIsolate {
    * @throws {RangeError} when the folder for temporary files cannot be used.
    */
   constructor(
-    { isolate, memoryLimitMb, boot, transfer, receive }: StartRequest,
+    { isolate, memoryLimitMb, boot, transfer, receive, least }: StartRequest,
     { stopGraceMs }: TransportOptions,
     acceptor: Acceptor,
   ) {
@@ -71,13 +74,15 @@ class ProcessIsolate implements RemoteIsolate {
     this.#receive = receive;
     this.#outbox.post(boot, transfer);
     try {
-      const command = commandOf(memoryLimitMb);
+      const inherited = least ? [] : permissionFlags();
       const orders = acceptor.expect(
         isolate,
         (conn) => this.#attach(conn),
         () => this.#hasStirred = true,
       );
-      this.#child = command.spawn();
+      const { directory } = orders.rendezvous;
+      const permissions = least ? leastFlags(least, directory, isolate) : inherited;
+      this.#child = commandOf(memoryLimitMb, permissions).spawn();
       this.#instruct(orders);
     } catch (error) {
       acceptor.forget(isolate);

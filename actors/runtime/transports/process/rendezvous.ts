@@ -37,6 +37,16 @@ const CALLER_BYTES = Float64Array.BYTES_PER_ELEMENT;
 /** The number by which the watchdog of an isolate's process calls. */
 export const beatOf = (isolate: number) => -isolate;
 
+/** Where the socket of this name is. */
+export function socketPath(directory: string, name: string): string {
+  return `${directory}/${name}.sock`;
+}
+
+/** The name of the socket over which an isolate calls itself. */
+export function selfSocket(isolate: number): string {
+  return `${isolate}-self`;
+}
+
 /** Makes the directory. @throws {RangeError} when the folder for temporary files cannot have it. */
 export function openRendezvous(): Rendezvous {
   return { directory: openRendezvousFolder(), token: crypto.randomUUID() };
@@ -55,7 +65,7 @@ export function listen(
 ): Endpoint {
   const listener: Deno.Listener<Deno.Conn<Address>, Address> = Deno.build.os === "windows"
     ? Deno.listen({ transport: "tcp", hostname: "127.0.0.1", port: 0 })
-    : Deno.listen({ transport: "unix", path: `${directory}/${name}.sock` });
+    : Deno.listen({ transport: "unix", path: socketPath(directory, name) });
   const hear = async () => {
     for await (const conn of listener) {
       authenticate(conn, token).then((caller) => {

@@ -1,0 +1,65 @@
+/** What a worker in a process of its own may do: what its device needs, and nothing else. */
+
+import assert from "node:assert/strict";
+import { createSystem, type Transport } from "../../../actors/mod.ts";
+import type { Least } from "../../../actors/runtime/transports/confinement.ts";
+import { PROCESS_TRANSPORT } from "../../../actors/runtime/transports/process/process.ts";
+import { type DeviceName, devicePermissions, resolveDevices } from "../../../kernels/mod.ts";
+import { outcome, SMALL } from "../runs.ts";
+import { PROBE } from "../runtime/probe.ts";
+
+const DEVICES = ["native", "wasm", "reference"] as const satisfies readonly DeviceName[];
+
+/** Processes, and what each was given. */
+function watched(given: Least[]): Transport {
+  return {
+    ...PROCESS_TRANSPORT,
+    name: "watched",
+    open(options) {
+      const open = PROCESS_TRANSPORT.open(options);
+      return {
+        ...open,
+        start(request) {
+          given.push(request.least!);
+          return open.start(request);
+        },
+      };
+    },
+  };
+}
+
+for (const device of DEVICES) {
+  Deno.test(`workers on ${device} get what the device needs, and have the bits of threads`, async () => {
+    const given: Least[] = [], options = { device, workers: 2, schedule: "1f1b" } as const;
+    const path = await Deno.makeTempFile();
+    const [threads, processes] = await Promise.all([
+      outcome(SMALL, { ...options, isolation: "worker" }),
+      outcome(SMALL, {
+        ...options,
+        isolation: "watched",
+        transport: watched(given),
+        journal: { path },
+      }),
+    ]);
+    assert.deepEqual(processes.bits, threads.bits);
+    const [choice] = await resolveDevices(device);
+    const { read = [], ...others } = devicePermissions(choice!);
+    assert.ok(read !== true);
+    const permissions = { ...others, read: [...read, path], write: [path] };
+    assert.deepEqual(given.map(({ actor }) => actor), ["worker-0", "worker-1"]);
+    for (const least of given) assert.deepEqual(least.permissions, permissions);
+    await Deno.remove(path);
+  });
+
+  Deno.test(`with what ${device} needs a process reads no file, reaches nobody and runs nothing`, async () => {
+    const [choice] = await resolveDevices(device);
+    await using system = createSystem();
+    const permissions = devicePermissions(choice!);
+    const probe = system.spawn(PROBE, undefined, { id: "probe", isolate: "process", permissions });
+    for (const what of ["read", "write", "connect", "listen", "run", "env", "sys"]) {
+      assert.equal(await system.ask(probe, { type: "Try", what }), "NotCapable", what);
+    }
+    const ffi = await system.ask(probe, { type: "Try", what: "ffi" });
+    assert.equal(ffi, device === "native" ? "did it" : "NotCapable");
+  });
+}

@@ -18,7 +18,7 @@ export interface CommandContext {
    * Called once the input is checked: what fails from now on is a failed run, not bad input.
    *
    * @param finishing what the command brings to its end after Ctrl-C, in words; where there is no
-   * such thing, Ctrl-C ends it at once.
+   * such thing, Ctrl-C ends it at once. Empty where another process brings it to its end, and says so.
    */
   readonly begin: (finishing?: string) => void;
   /** Aborted by the first Ctrl-C: end in good order. */
@@ -42,13 +42,17 @@ export async function runCommand(
   let hasBegun = false, inGoodOrder: string | undefined, firstSignal: number | undefined;
   const interrupt = () => {
     firstSignal ??= performance.now();
-    if (!inGoodOrder || performance.now() - firstSignal > SAME_SIGNAL_MS) Deno.exit(130);
+    if (inGoodOrder === undefined || performance.now() - firstSignal > SAME_SIGNAL_MS) {
+      Deno.exit(130);
+    }
     if (controller.signal.aborted) return;
     controller.abort();
-    printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end at once.`);
+    if (inGoodOrder !== "") {
+      printError(`Finishing ${inGoodOrder}; press Ctrl-C again to end at once.`);
+    }
   };
   const begin = (finishing?: string) => {
-    hasBegun = true;
+    hasBegun ||= finishing !== "";
     inGoodOrder = finishing;
   };
   const hangUp = isHangUpIgnored() ? () => {} : interrupt;

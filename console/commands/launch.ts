@@ -33,7 +33,7 @@ export async function launchCommand(
   if (answersItself(own, LAUNCH_SYNTAX)) return 0;
   if (name === "train" && answersItself(rest, TRAIN_SYNTAX)) return 0;
   const request = await readLaunchRequest(args), launcher = await findLauncher(request.flags);
-  const { flags, out, stallMs } = request, lineOf = lines(request, launcher);
+  const { flags, out, stallMs, isTrain } = request, lineOf = lines(request, launcher);
   const hasCheckpoint = out !== undefined && await newestStep(out) !== undefined;
   const first = shellLine(lineOf(hasCheckpoint));
   if (flags.slurm) return writeScript(request, launcher, args, first), 0;
@@ -48,19 +48,25 @@ export async function launchCommand(
     stallMs,
     signal,
     run: (hasCheckpoint) =>
-      runJob({ line: lineOf(hasCheckpoint), launch, stallMs, signal, filters: launcher.filters() }),
+      runJob({
+        line: lineOf(hasCheckpoint),
+        launch,
+        stallMs,
+        isTrain,
+        signal,
+        filters: launcher.filters(),
+      }),
   });
 }
 
 /** The command line of a try: it goes on from a checkpoint if there is one. */
 function lines(
-  { flags, ranks, command, resume }: LaunchRequest,
+  { flags, ranks, command, isTrain, resume }: LaunchRequest,
   launcher: Launcher,
 ): (hasCheckpoint: boolean) => CommandLine {
   const listed = flags.hosts === undefined ? undefined : readHosts(flags.hosts);
   const placed = listed ? placeRanks(listed, ranks) : { hosts: [], isTooMany: false };
   const network = flags.interface;
-  const isTrain = resume.length > 0 && network !== undefined;
   return (hasCheckpoint) =>
     launcher.line({
       ...placed,
@@ -69,7 +75,7 @@ function lines(
       remoteShell: flags["remote-shell"],
       command: [
         ...command,
-        ...isTrain ? ["--mpi-interface", network] : [],
+        ...isTrain && network !== undefined ? ["--mpi-interface", network] : [],
         ...hasCheckpoint ? resume : [],
       ],
     });

@@ -26,7 +26,7 @@ export async function trainCommand(
   context: CommandContext,
 ): Promise<number> {
   if (answersItself(args, TRAIN_SYNTAX)) return 0;
-  return await inJob(args, () => trainAsAsked(args, context));
+  return await inJob(args, () => trainAsAsked(args, context), context.begin);
 }
 
 async function trainAsAsked(

@@ -23,6 +23,8 @@ export interface JobOptions {
   readonly launch: string;
   /** Time after which a job in which nothing moves is taken for dead. */
   readonly stallMs: number;
+  /** Whether the ranks run `train`, and no command of one's own. */
+  readonly isTrain: boolean;
   /** Aborted when the job is to end in good order. */
   readonly signal: AbortSignal;
   /** What the launcher says of its own, beside what ranks say. */
@@ -45,7 +47,7 @@ const GRACE_MS = 5000;
 
 /** Runs a job to its end. */
 export async function runJob(options: JobOptions): Promise<JobEnd> {
-  const { line: { env, words: [command, ...args] }, launch, stallMs, signal, filters } = options;
+  const { line: { env, words: [command, ...args] }, launch, signal, filters } = options;
   const child = new Deno.Command(command!, {
     args,
     env: { ...env, [LAUNCH_VARIABLE]: launch },
@@ -69,7 +71,7 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
   const killAtOnce = () => kill("SIGKILL");
   globalThis.addEventListener("unload", killAtOnce);
   let killing: ReturnType<typeof setTimeout> | undefined;
-  const watch = openJobWatch(stallMs, () => {
+  const watch = openJobWatch(options, () => {
     kill("SIGTERM");
     killing = setTimeout(killAtOnce, GRACE_MS);
   });

@@ -32,15 +32,20 @@ export interface JobWatch {
 /**
  * Opens a watch.
  *
+ * @param isTrain whether ranks begin by joining; else they may do anything before.
  * @param stallMs how long nothing may be heard of rank 0, or ranks may take to leave.
  * @param onStall called once, when that is over.
  */
-export function openJobWatch(stallMs: number, onStall: () => void): JobWatch {
+export function openJobWatch(
+  { isTrain, stallMs }: { readonly isTrain: boolean; readonly stallMs: number },
+  onStall: () => void,
+): JobWatch {
   const ranks = new Map<number, SignOfLife>();
   let quietMs = 0, phaseMs = 0, stalled: string | undefined;
   const seconds = (ms: number) => `${ms / 1000} s`;
   const problem = (): string | undefined => {
     const phase = ranks.get(0)?.phase, startMs = START_FACTOR * stallMs;
+    if (phase === "left" || (phase === undefined && !isTrain)) return undefined;
     if (phase === undefined || phase === "joining") {
       if (phaseMs <= startMs) return undefined;
       return `the ranks have not found each other within ${seconds(startMs)}`;
@@ -59,6 +64,8 @@ export function openJobWatch(stallMs: number, onStall: () => void): JobWatch {
   }, LOOK_MS);
   return {
     hear(sign) {
+      // A last sign of a thread that is being ended may come late.
+      if (ranks.get(sign.rank)?.phase === "left") return;
       if (sign.rank === 0) {
         quietMs = 0;
         if (sign.phase !== ranks.get(0)?.phase) phaseMs = 0;

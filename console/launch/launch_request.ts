@@ -25,6 +25,8 @@ export interface LaunchRequest {
   readonly ranks: number;
   /** What each runs. */
   readonly command: readonly string[];
+  /** Whether that is `train`, and no command of one's own. */
+  readonly isTrain: boolean;
   /** The folder of the checkpoints; undefined where nobody says it, and nothing is started again. */
   readonly out: string | undefined;
   /** Time after which a job in which nothing moves is taken for dead. */
@@ -103,7 +105,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
     ...said === undefined ? ["--out", out] : [],
   ];
   const stallMs = 1000 * request.flags["stall-timeout"];
-  return { ranks, command, out, stallMs, resume: ["--resume", out] };
+  return { ranks, command, isTrain: true, out, stallMs, resume: ["--resume", out] };
 }
 
 /** As many as there are workers in all replicas, or as the map names. */
@@ -124,7 +126,7 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
       "Cannot launch: --out must say where the command writes its checkpoints, or --max-restarts be 0, received neither",
     );
   }
-  return { ranks, command, out, stallMs: STALL_MS, resume: [] };
+  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [] };
 }
 
 /** This program with one of its commands, as ranks run it. */

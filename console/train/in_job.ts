@@ -11,6 +11,7 @@ import {
   lead,
   type MpiRunOptions,
 } from "../../actors/run/mpi_run.ts";
+import type { CommandContext } from "../command.ts";
 import { rawArguments } from "../flags/parse.ts";
 import { TRAIN_FLAGS } from "./train_flags.ts";
 import { withConfig } from "./with_config.ts";
@@ -21,10 +22,15 @@ interface Asked {
   readonly facts: Readonly<Record<string, string>>;
 }
 
-/** Runs a command where `--runtime mpi` says so as rank 0 of a job, or lends this rank to it. */
+/**
+ * Runs a command where `--runtime mpi` says so as rank 0 of a job, or lends this rank to it.
+ *
+ * @param begin called where it is lent: launchers send signals to all ranks, and rank 0 ends them.
+ */
 export async function inJob(
   typed: readonly string[],
   command: () => Promise<number>,
+  begin: CommandContext["begin"],
 ): Promise<number> {
   let asked: Asked | undefined;
   try {
@@ -36,7 +42,10 @@ export async function inJob(
   }
   if (!asked) return await command();
   const { options, facts } = asked;
-  if (isFollower()) return await follow(options, facts) ? 0 : 2;
+  if (isFollower()) {
+    begin("");
+    return await follow(options, facts) ? 0 : 2;
+  }
   await using job = await lead(options, facts);
   return await Promise.race([command(), job.lost]);
 }

@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { Phase } from "./sign_of_life.ts";
+import { type Phase, writeSign } from "./sign_of_life.ts";
 import type { WatchOrders } from "./watch_entry.ts";
 
 /** Names the launch that a rank belongs to, in its environment. */
@@ -18,7 +18,7 @@ export const launchName = (): string | undefined => Deno.env.get(LAUNCH_VARIABLE
 export interface LaunchWatch {
   /** Where the rank stands from now on. */
   tell(phase: Phase): void;
-  /** The rank leaves in good order: nobody has to watch it any more. */
+  /** MPI is closed: what the rank does from now on, and for how long, is its own. */
   close(): void;
 }
 
@@ -28,5 +28,11 @@ export function watchLaunch(rank: number): LaunchWatch | undefined {
   const worker = new Worker(new URL("./watch_entry.ts", import.meta.url), { type: "module" });
   const tell = (orders: WatchOrders) => worker.postMessage(orders);
   tell({ rank, phase: "joining" });
-  return { tell: (phase) => tell({ rank, phase }), close: () => worker.terminate() };
+  return {
+    tell: (phase) => tell({ rank, phase }),
+    close() {
+      worker.terminate();
+      writeSign({ rank, phase: "left" });
+    },
+  };
 }

@@ -8,8 +8,8 @@
 /** What the launch writes to rank 0 when the job is to end in good order. */
 export const END_REQUEST = "end\n";
 
-/** Where a rank stands: MPI is being opened, is open, is being closed. */
-export type Phase = "joining" | "joined" | "leaving";
+/** Where a rank stands: MPI is being opened, is open, is being closed, is closed. */
+export type Phase = "joining" | "joined" | "leaving" | "left";
 
 /** What a rank tells. */
 export interface SignOfLife {
@@ -22,8 +22,18 @@ export interface SignOfLife {
 /** Marks such lines: a control character, which no text of Troupe contains. */
 const MARK = "\x16";
 
-/** A sign as a line. */
-export const encodeSign = (sign: SignOfLife): string => `${MARK}${JSON.stringify(sign)}\n`;
+/** A sign as a line, so short that no other gets into it. */
+const encodeSign = (sign: SignOfLife): string => `${MARK}${JSON.stringify(sign)}\n`;
+
+/** Tells where this process stands. */
+export function writeSign(sign: Pick<SignOfLife, "rank" | "phase">): void {
+  const text = encodeSign({ ...sign, pid: Deno.pid, host: Deno.hostname() });
+  try {
+    Deno.stderr.writeSync(new TextEncoder().encode(text));
+  } catch {
+    // Nobody listens any more: the launcher is gone, or will be.
+  }
+}
 
 /** The sign that a line is, if it is one. */
 export function decodeSign(line: string): SignOfLife | undefined {

@@ -10,7 +10,7 @@
  * @module
  */
 
-import { encodeSign, END_REQUEST, type Phase } from "./sign_of_life.ts";
+import { END_REQUEST, type Phase, writeSign } from "./sign_of_life.ts";
 
 /** What the worker must know. */
 export interface WatchOrders {
@@ -26,17 +26,8 @@ interface WatchScope {
 const BEAT_MS = 500;
 
 const end = () => Deno.kill(Deno.pid, "SIGKILL");
-const host = Deno.hostname(), parent = Deno.ppid;
+const parent = Deno.ppid;
 let now: WatchOrders | undefined;
-
-function sign({ rank, phase }: WatchOrders): void {
-  const bytes = new TextEncoder().encode(encodeSign({ rank, phase, pid: Deno.pid, host }));
-  try {
-    Deno.stderr.writeSync(bytes);
-  } catch {
-    // Nobody listens any more: the parent is gone, or will be.
-  }
-}
 
 /** Waits for the word of the launcher; its end is that of the input. */
 async function obey(): Promise<void> {
@@ -52,11 +43,11 @@ async function obey(): Promise<void> {
 (globalThis as unknown as WatchScope).onmessage = ({ data }) => {
   const isFirst = now === undefined;
   now = data;
-  sign(data);
+  writeSign(data);
   if (!isFirst) return;
   if (data.rank === 0) obey();
   setInterval(() => {
     if (Deno.ppid !== parent) end();
-    if (now!.rank === 0) sign(now!);
+    if (now!.rank === 0) writeSign(now!);
   }, BEAT_MS);
 };

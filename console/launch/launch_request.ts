@@ -77,7 +77,7 @@ export async function readLaunchRequest(args: readonly string[]): Promise<Launch
 /** `train`, by this program. */
 async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
   const request = await readTrainFlags(args), { out: said, flags: { model } } = request;
-  const isMpi = /^--runtime\b/m.test(request.args.join("\n"));
+  const isMpi = request.given.includes("runtime");
   if (isMpi && request.flags.runtime !== "mpi") {
     throw new RangeError(
       `Cannot launch: --runtime must be mpi, received ${request.flags.runtime}`,

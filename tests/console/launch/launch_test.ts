@@ -35,6 +35,7 @@ test(
     assert.deepEqual([finished.step, finished.weightsHash], [12, weightsHash]);
     assert.match(stderr, /^(Rank 1|The job|Process \d+).*; going on from the beginning \(restart/m);
     assert.match(stderr, /^Rank 0 on \S+ died of Killed \(signal 9\); going on from step [46] /m);
+    assert.match(stderr, /^Going on from \S+, after step [46]\.$/m);
   },
 );
 

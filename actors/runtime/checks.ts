@@ -60,11 +60,14 @@ export function checkSpawn(
   }
 }
 
+/** Least {@linkcode SpawnOptions.memoryLimitMb} of the actor of a package. */
+const MIN_CONFINED_MB = 96;
+
 /** Checks how the code of a package is to be held. */
 function checkConfinement(
   cannot: string,
   spec: AnySpec,
-  { isolate, permissions, stepLimitMs }: SpawnOptions,
+  { isolate, permissions, stepLimitMs, memoryLimitMb = MIN_CONFINED_MB }: SpawnOptions,
   place: PlaceKind | undefined,
 ): void {
   if (stepLimitMs !== undefined && !(Number.isFinite(stepLimitMs) && stepLimitMs > 0)) {
@@ -82,6 +85,11 @@ function checkConfinement(
     }
     if (permissions === undefined || place?.limitsPermissions) return;
     throw new TypeError(`${cannot} where it lives, its permissions must be "inherit"`);
+  }
+  if (memoryLimitMb < MIN_CONFINED_MB) {
+    throw new RangeError(
+      `${cannot} memoryLimitMb must be at least ${MIN_CONFINED_MB}, most of which an empty process takes, received ${memoryLimitMb}`,
+    );
   }
   if (place?.confines) return;
   throw new TypeError(

@@ -55,9 +55,15 @@ export interface SpawnOptions {
    * death by whatever cause nothing but its actors suffers; it needs the permissions to run, read,
    * write and net, and lacks those that this program has only a part of. Another name: wherever the
    * {@linkcode Transport} of that name puts it.
+   *
+   * The actor of a package is in a process unless it is asked for elsewhere. In a worker it has only
+   * the permissions that it is granted, too, but no limit of memory, and a loop of it keeps a core
+   * until the program ends. Where workers cannot be confined ({@linkcode MovedEvent} says why) it
+   * gets a process.
    */
   readonly isolate?: PlaceName;
-  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. */
+  /** Limit of the JavaScript heap of a process, in MiB; buffers do not count. Default: V8's. For the
+   * actor of a package: of all that its process holds, at least 96. Default 512. */
   readonly memoryLimitMb?: number;
   /**
    * Most messages that may wait, in both lanes, those that have reached its isolate but have not
@@ -73,8 +79,9 @@ export interface SpawnOptions {
    * its own is to have less than the program. Default: `inherit`.
    */
   readonly permissions?: Permissions | "inherit";
-  /** How long one message may take the actor of a package, in milliseconds, before its process is
-   * ended. Default {@linkcode STEP_LIMIT_MS}. */
+  /** How long one message, or its beginning, may take the actor of a package, in milliseconds, before
+   * it is ended; the time in which it waits for answers, or in {@linkcode Context.outside}, does not
+   * count. Default {@linkcode STEP_LIMIT_MS}. */
   readonly stepLimitMs?: number;
 }
 

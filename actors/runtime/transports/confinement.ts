@@ -16,13 +16,14 @@ export interface Permissions {
   readonly net?: boolean | readonly string[];
   /** Environment variables. */
   readonly env?: boolean | readonly string[];
-  /** Programs. */
+  /** Programs; what these do is not confined. */
   readonly run?: boolean | readonly string[];
   /** Dynamic libraries, by their full paths. */
   readonly ffi?: boolean | readonly string[];
   /** What the operating system tells of itself. */
   readonly sys?: boolean | readonly string[];
-  /** Hosts to import from, beyond what is cached. */
+  /** Hosts to import from, beyond its own modules; whoever may import from anywhere may import any
+   * package of npm as well. */
   readonly import?: boolean | readonly string[];
 }
 

@@ -24,6 +24,7 @@ export class Audit {
   readonly #denied: (permission: string, value: string) => void;
   readonly #told = new Set<string>();
   #read = 0;
+  #file: Deno.FsFile | undefined;
 
   /** @param denied called once for each thing that was denied. */
   constructor(
@@ -41,24 +42,33 @@ export class Audit {
     return [...this.#told].slice(0, 3).join(", ");
   }
 
-  /** Reads what is new. @returns whether there is too much of it. */
+  /** Reads what is new, which costs nothing when nothing is. @returns whether it is too much. */
   read(): boolean {
-    try {
-      using file = Deno.openSync(this.#path);
-      const { size } = file.statSync();
-      if (size > MAX_AUDIT_BYTES) return true;
-      if (size === this.#read) return false;
-      file.seekSync(this.#read, Deno.SeekMode.Start);
-      const bytes = new Uint8Array(size - this.#read);
-      const got = bytes.subarray(0, file.readSync(bytes) ?? 0);
-      // A line may be half written.
-      const whole = got.subarray(0, got.lastIndexOf(0x0a) + 1);
-      this.#read += whole.length;
-      for (const line of new TextDecoder().decode(whole).split("\n")) if (line) this.#note(line);
-    } catch {
-      // Nothing has been asked for yet, or the system has ended.
-    }
+    const file = this.#file ??= this.#open(), size = file?.statSync().size ?? 0;
+    if (!file || size === this.#read) return false;
+    if (size > MAX_AUDIT_BYTES) return true;
+    file.seekSync(this.#read, Deno.SeekMode.Start);
+    const bytes = new Uint8Array(size - this.#read);
+    const got = bytes.subarray(0, file.readSync(bytes) ?? 0);
+    // A line may be half written.
+    const whole = got.subarray(0, got.lastIndexOf(0x0a) + 1);
+    this.#read += whole.length;
+    for (const line of new TextDecoder().decode(whole).split("\n")) if (line) this.#note(line);
     return false;
+  }
+
+  /** Reads no more. */
+  close(): void {
+    this.#file?.close();
+    this.#file = undefined;
+  }
+
+  #open(): Deno.FsFile | undefined {
+    try {
+      return Deno.openSync(this.#path);
+    } catch {
+      // Nothing has been asked for yet.
+    }
   }
 
   #note(line: string): void {

@@ -14,7 +14,7 @@ import type { RemoteIsolate, StartRequest, TransportOptions } from "../transport
 import { Audit } from "./audit.ts";
 import { confinedCommand, withModules } from "./command.ts";
 import { type Grants, grantsOf } from "./grants.ts";
-import { keep } from "./keeper.ts";
+import { keep, type Keeper } from "./keeper.ts";
 import { LimitsWatch } from "./limits.ts";
 import { sinkOf, sourceOf } from "./pipes.ts";
 import { showLines } from "./printed_lines.ts";
@@ -100,8 +100,6 @@ export class ConfinedIsolate implements RemoteIsolate {
 
   close(): void {
     if (!this.#child) return this.kill();
-    // What it was denied is told before its end is.
-    this.#audit?.read();
     this.#gone.resolve("it is done");
     this.#outbox.finish();
     this.#killTimer ??= setTimeout(() => this.kill(), this.#graceMs);
@@ -133,7 +131,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     this.#audit = audit;
     this.#hasBegun = true;
     const { actor, memoryLimitMb } = this.#limits;
-    const keeper = keep(child.pid), output = sourceOf(child.stdout);
+    const keeper = this.#keeperOf(child), output = sourceOf(child.stdout);
     const printed = child.stderr.getReader(), shown = showLines(printed, actor);
     const watch = new LimitsWatch({
       pid: child.pid,
@@ -156,7 +154,7 @@ export class ConfinedIsolate implements RemoteIsolate {
       );
     const { code, signal } = await child.status;
     this.#child = undefined;
-    await keeper[Symbol.asyncDispose]();
+    await keeper?.[Symbol.asyncDispose]();
     watch.close();
     clearTimeout(this.#killTimer);
     // A process that it has started may hold the other ends.
@@ -168,15 +166,30 @@ export class ConfinedIsolate implements RemoteIsolate {
     clearTimeout(this.#killTimer);
     this.#outbox.close();
     audit.read();
+    audit.close();
     const hint = OUT_OF_MEMORY_SIGNALS.includes(signal ?? "") ? ", as when out of memory" : "";
     const how = this.#why ?? (signal ? `killed by ${signal}${hint}` : `exited with code ${code}`);
     this.#gone.resolve(audit.summary ? `${how}; it was denied ${audit.summary}` : how);
   }
 
+  /** Without one, it does not live. */
+  #keeperOf({ pid }: Deno.ChildProcess): Keeper | undefined {
+    try {
+      return keep(pid);
+    } catch (error) {
+      this.#end(`it must have a keeper: ${messageOf(error)}`);
+    }
+  }
+
   #hear(frame: unknown, watch: LimitsWatch): void {
-    this.#hasStirred = true;
-    if (isSign(frame)) watch.hear(frame);
-    else this.#request.receive(frame);
+    if (!isSign(frame)) {
+      this.#hasStirred = true;
+      // What it was denied is told before what it says next.
+      this.#audit?.read();
+      return this.#request.receive(frame);
+    }
+    this.#hasStirred ||= frame.isAtWork;
+    watch.hear(frame);
   }
 
   #end(why: string): void {

@@ -207,6 +207,10 @@ Deno.test("what cannot be granted is refused at the door", () =>
     );
     assert.throws(spawn({ permissions: "all" }), /must be a record, or "inherit", received/);
     assert.throws(spawn({ stepLimitMs: 0 }), /stepLimitMs must be a positive number, received 0/);
+    assert.throws(
+      spawn({ memoryLimitMb: 95 }),
+      /memoryLimitMb must be at least 96, .* received 95/,
+    );
     assert.throws(spawn({ isolate: "local" }), /a local cannot confine the actor of a package/);
     return Promise.resolve();
   }));

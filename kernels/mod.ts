@@ -65,7 +65,13 @@ export {
   type SafetensorsInfo,
   type SafetensorsMetadata,
 } from "./files/safetensors/format.ts";
-export { readFull, readHeader, type SafetensorsFile } from "./files/safetensors/header.ts";
+export {
+  type Entry as SafetensorsEntry,
+  type Header as SafetensorsHeader,
+  readFull,
+  readHeader,
+  type SafetensorsFile,
+} from "./files/safetensors/header.ts";
 export { repeatedKey } from "./files/repeated_key.ts";
 export * from "./files/safetensors/read.ts";
 export * from "./files/safetensors/write.ts";

@@ -20,11 +20,11 @@ export const FORMAT = 1;
 /** Version of the layout with shards. */
 export const SHARDED_FORMAT = 2;
 
-/** The files of tensors, or of what lies in shards. */
-export const KINDS = ["model", "optimizer"] as const;
-
 /** What a file of tensors holds: weights, or moments. */
-export type FileKind = typeof KINDS[number];
+export type FileKind = "model" | "optimizer";
+
+/** The files of tensors, or of what lies in shards. */
+export const KINDS: readonly FileKind[] = ["model", "optimizer"];
 
 /** The most bytes of all files of a kind: two moments of each parameter, and the tensors' headers. */
 export const TENSOR_BYTES_MAX: Readonly<Record<FileKind, number>> = {

@@ -5,7 +5,7 @@
  */
 
 export { checkWritable, encodeConfig } from "./check_writable.ts";
-export type { Checkpoint, Shapes } from "./checkpoint_format.ts";
+export type { Checkpoint, FileKind, ManifestEntry, Shapes } from "./checkpoint_format.ts";
 export type { Disk, DiskFile } from "./disk.ts";
 export { locateCheckpoint, readCheckpoint } from "./read_checkpoint.ts";
 export {
@@ -14,5 +14,8 @@ export {
   readTensor,
   type TensorSource,
 } from "./tensors/tensor_source.ts";
+export type { ShardOrder, WrittenShard } from "./shards.ts";
+export type { TensorsOf } from "./tensors/tensor_files.ts";
 export * from "./tensors/weights.ts";
+export type { PlacedFile } from "./write_files.ts";
 export { writeCheckpoint } from "./write_checkpoint.ts";

@@ -14,7 +14,9 @@ import { bytesOf } from "./tensors/weights_hash.ts";
 
 /** A file of tensors, and where each of them lies. */
 export interface PlacedFile extends ManifestEntry {
+  /** The file's name. */
   readonly name: string;
+  /** Where each tensor lies in it. */
   readonly tensors: ReadonlyMap<string, Omit<PlacedTensor, "path" | "kind">>;
 }
 

@@ -30,7 +30,9 @@ export interface NewPart {
 
 /** A name that can be added: its modules are fetched and hashed, and none of them has run. */
 export interface PreparedPart {
+  /** The part, as a registry will list it. */
   readonly part: Part & { readonly integrity: string };
+  /** What its modules are. */
   readonly hashed: HashedModule;
   /** The file that it is written to. */
   readonly path: string;

@@ -13,5 +13,5 @@ export {
   preparePart,
   removePart,
 } from "./add_part.ts";
-export { packageVersion } from "./package_version.ts";
+export { type Chosen, packageVersion } from "./package_version.ts";
 export { openRegistry, type Registry, type Verified } from "./registry.ts";

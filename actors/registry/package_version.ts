@@ -6,7 +6,8 @@
 
 import type { ModuleGraph } from "../runtime/mod.ts";
 
-type Chosen = Pick<ModuleGraph, "specifier" | "root">;
+/** A specifier, and the URL that it stands for. */
+export type Chosen = Pick<ModuleGraph, "specifier" | "root">;
 
 /** The parts of a specifier of JSR: the package, and the path within it. */
 const JSR = /^jsr:\/?(@[^/]+\/[^@/]+)(?:@[^/]*)?(\/.*)?$/;

@@ -17,6 +17,7 @@ import { findRegistryFile, type RegistryFile } from "./registry_file.ts";
 
 /** A part whose hash was taken again. */
 export interface Verified {
+  /** The part. */
   readonly part: Part;
   /** What its modules have now. */
   readonly integrity: string;

@@ -84,9 +84,14 @@ export {
   type SystemStopOptions,
 } from "./system_api.ts";
 export { decodeFrame, type EncodedFrame, encodeFrame } from "./transports/codec/codec.ts";
-export type { Confined, Confinement, Permissions } from "./transports/confinement.ts";
+export type { Confined, Confinement, Least, Permissions } from "./transports/confinement.ts";
 export { type ServedIsolate, serveIsolate } from "./transports/serve.ts";
-export { Outbox, receiveFrames } from "./transports/stream/stream.ts";
+export {
+  type FrameSink,
+  type FrameSource,
+  Outbox,
+  receiveFrames,
+} from "./transports/stream/stream.ts";
 export type {
   Addend,
   Collectives,

@@ -89,21 +89,24 @@ export type Seen = { samples: number[]; right: number[]; routed: number[][] };
 export const actor: ActorDefinition<{ classes: number; experts: number }, Watching> = {
   name: "expert-load",
   protocol: 1,
-  messages: { Predicted: { required: ["votes", "labels"] }, Report: {} },
+  messages: {
+    Predicted: {
+      properties: { votes: { instanceof: "Float32Array" }, labels: { instanceof: "Int32Array" } },
+      required: ["votes", "labels"],
+    },
+    Report: {},
+  },
   create(ctx, { classes, experts }) {
     const zeros = (count: number) => Array.from({ length: count }, () => 0);
-    const seen: Seen = {
-      routed: Array.from({ length: classes }, () => zeros(experts)),
-      right: zeros(classes),
-      samples: zeros(classes),
-    };
+    const routed = zeros(classes).map(() => zeros(experts));
+    const seen: Seen = { samples: zeros(classes), right: zeros(classes), routed };
     return {
       Predicted({ votes, labels }) {
         labels.forEach((label, i) => {
           const logits = zeros(classes);
           for (let expert = 0; expert < experts; expert++) {
-            const at = (expert * labels.length + i) * classes;
-            const its = votes.subarray(at, at + classes);
+            const from = (expert * labels.length + i) * classes;
+            const its = votes.subarray(from, from + classes);
             its.forEach((vote, digit) => logits[digit]! += vote);
             if (its.some((vote) => vote !== 0)) seen.routed[label]![expert]!++;
           }

@@ -38,6 +38,10 @@ Deno.test("a package trains and watches from a file as from https: the same weig
   assert.ok(file.percent > 75, `${file.percent} % after 60 steps`);
   assert.equal(file.loads.length, 10);
   assert.deepEqual(https.loads, file.loads);
+  for (const load of file.loads) {
+    const sum = load!.split(/[ %]+/).reduce((sum, share) => sum + Number(share), 0);
+    assert.ok(Math.abs(sum - 100) <= 2, `${load}: each digit goes to one expert`);
+  }
 });
 
 Deno.test("the command trains a model of https, tells its hash, and a checkpoint wants it named again", async () => {

@@ -26,8 +26,8 @@ export { bytesOf, hashWeights } from "./weights_hash.ts";
 /** Buffers that Hugging Face's GPT-2 files carry beside the parameters: causal masks. */
 const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
 
-/** What a file may hold for a model. */
-type Parameter = Pick<ModelParameter, "name" | "shape">;
+/** A parameter by its name and shape. */
+export type NamedShape = Pick<ModelParameter, "name" | "shape">;
 
 /** Bytes of a file that are a parameter's. */
 type Place = Pick<PlacedTensor, "path" | "at" | "bytes">;
@@ -46,7 +46,7 @@ type Place = Pick<PlacedTensor, "path" | "at" | "bytes">;
  */
 export async function readWeights(
   path: string,
-  parameters: readonly Parameter[],
+  parameters: readonly NamedShape[],
   ties: readonly Tie[] = [],
 ): Promise<Map<string, Float32Array>> {
   return await openEach(path, parameters, ties, async (file, { path, at, bytes }) => {
@@ -64,7 +64,7 @@ export async function readWeights(
  */
 export async function locateWeights(
   path: string,
-  parameters: readonly Parameter[],
+  parameters: readonly NamedShape[],
   ties: readonly Tie[] = [],
 ): Promise<Map<string, PlacedTensor>> {
   return await openEach(path, parameters, ties, async (file, place) => {
@@ -76,7 +76,7 @@ export async function locateWeights(
 /** Finds all parameters in a file or in shards, and does something with the place of each. */
 async function openEach<T>(
   path: string,
-  parameters: readonly Parameter[],
+  parameters: readonly NamedShape[],
   ties: readonly Tie[],
   use: (file: Deno.FsFile, place: Place) => Promise<T>,
 ): Promise<Map<string, T>> {
@@ -149,7 +149,7 @@ async function shardsOf(folder: string, path: string): Promise<WeightsFile[]> {
 async function findParameters(
   file: Deno.FsFile,
   path: string,
-  parameters: readonly Parameter[],
+  parameters: readonly NamedShape[],
   ties: readonly Tie[],
   expects: ReadonlySet<string> | undefined,
 ): Promise<Map<string, Place>> {
@@ -191,7 +191,7 @@ const ROWS_MAX = 65_536;
 function checkFit(
   path: string,
   name: string,
-  parameter: Parameter,
+  parameter: NamedShape,
   received: readonly number[],
 ): void {
   const { shape } = parameter, [rows = 1] = shape, [given = 1, ...rest] = received;

@@ -35,8 +35,11 @@ const TENSORS_MAX = 100_000;
 
 /** One checked entry of a header; offsets count from the end of the header. */
 export interface Entry extends SafetensorsInfo {
+  /** The tensor's name. */
   readonly name: string;
+  /** Where its bytes begin, from where tensors begin. */
   readonly begin: number;
+  /** Where they end. */
   readonly end: number;
 }
 
@@ -46,6 +49,7 @@ export interface Header {
   readonly dataStart: number;
   /** In the order of their bytes, which they tile. */
   readonly entries: readonly Entry[];
+  /** What the file says beside them. */
   readonly metadata: SafetensorsMetadata;
 }
 

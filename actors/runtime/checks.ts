@@ -14,7 +14,7 @@ import type { AnySpec } from "./types.ts";
 /** The places that every system has. */
 const BUILT_IN: readonly PlaceKind[] = [
   { name: "worker", limitsMemory: false },
-  { name: "process", limitsMemory: true, confines: true, limitsPermissions: true },
+  { name: "process", limitsMemory: true, confines: true },
 ];
 
 /** The places of a world without transports, where all of them are one, ranks of MPI too. */
@@ -80,11 +80,8 @@ function checkConfinement(
     throw wrongKind(cannot, "its permissions", 'a record, or "inherit"', permissions);
   }
   if (!("from" in spec)) {
-    if (stepLimitMs !== undefined) {
-      throw new TypeError(`${cannot} only the actor of a package must have a stepLimitMs`);
-    }
-    if (permissions === undefined || place?.limitsPermissions) return;
-    throw new TypeError(`${cannot} where it lives, its permissions must be "inherit"`);
+    if (stepLimitMs === undefined) return;
+    throw new TypeError(`${cannot} only the actor of a package must have a stepLimitMs`);
   }
   if (memoryLimitMb < MIN_CONFINED_MB) {
     throw new RangeError(

@@ -75,8 +75,9 @@ export interface SpawnOptions {
   readonly transfer?: readonly ArrayBuffer[];
   /**
    * What the actor of a package may do. Default: nothing. `inherit`: it is trusted as the program's
-   * own code, and may live anywhere. What an actor of the program itself may do, where a process of
-   * its own is to have less than the program. Default: `inherit`.
+   * own code, and may live anywhere. What an actor of the program itself needs: a process of its
+   * own may do nothing else, and other isolates cannot be kept from what the program may. Default:
+   * `inherit`.
    */
   readonly permissions?: Permissions | "inherit";
   /** How long one message, or its beginning, may take the actor of a package, in milliseconds, before

@@ -11,7 +11,7 @@ import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
 import { TELEMETRY_SWITCH } from "./onnx_runtime/telemetry.ts";
 import { openReference } from "./reference/reference.ts";
 import { openWasm } from "./wasm/wasm.ts";
-import { wasmFolder } from "./wasm/wasm_module.ts";
+import { wasmFolders } from "./wasm/wasm_module.ts";
 import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
 import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
 import type { ModelValue } from "./webgpu/model/largest_value.ts";
@@ -121,7 +121,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasOwnMemory: true,
     hasFreeViews: true,
     isAlone: false,
-    permissions: () => ({ read: [wasmFolder()] }),
+    permissions: () => ({ read: wasmFolders() }),
     open: openWasm,
   },
   reference: {

@@ -62,11 +62,10 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
 
 /** Code of the user's own has the permissions of the program, of which it is a part. */
 function permissionsOf(
-  { worker: own, hasLeastPermissions }: SupervisorInit,
+  { worker: own }: SupervisorInit,
   { device }: WorkerInit,
 ): Pick<SpawnOptions, "permissions"> {
-  if (own) return { permissions: "inherit" };
-  return hasLeastPermissions ? { permissions: devicePermissions(device) } : {};
+  return { permissions: own ? "inherit" : devicePermissions(device) };
 }
 
 function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): Supervisor {

@@ -18,8 +18,6 @@ export interface SupervisorInit extends InFlightOptions {
   readonly worker?: AnySpec<WorkerInit, WorkerMessage>;
   /** Where the workers run: beside the supervisor, or each in an isolate of its own. */
   readonly isolate: PlaceName;
-  /** Whether each worker, unless it is the user's own, may do no more than its device needs. */
-  readonly hasLeastPermissions?: boolean | undefined;
   /** Limit of the JavaScript heap of each worker, in MiB, where there can be one; V8's unless given. */
   readonly heapLimitMb?: number | undefined;
   /** When weights step. */

@@ -35,11 +35,9 @@ export async function openPipeline(
 ): Promise<Engine> {
   const { schedule, sync, clip, heapLimitMb, model, supervisor = SUPERVISOR, worker } = options;
   const policy = UPDATE_POLICIES[schedule.updates], ahead = policy.stepsAhead(schedule);
-  const transport = transportTo(isolate, options);
   const init: SupervisorInit = {
     workers: workerInits(options, isolate, fault),
-    heapLimitMb: transport?.limitsMemory ? heapLimitMb : undefined,
-    hasLeastPermissions: transport?.limitsPermissions,
+    heapLimitMb: transportTo(isolate, options)?.limitsMemory ? heapLimitMb : undefined,
     isolate,
     injectionLimit: policy.inFlight(schedule),
     eagerStages: eagerStages(schedule, sync),

@@ -392,9 +392,9 @@ function screened(remote: RemoteIsolate, guard: Guard): RemoteIsolate {
 
 /** What actors may know of a transport. */
 function placeKindOf(
-  { name, limitsMemory, confines = false, limitsPermissions = false }: Transport,
+  { name, limitsMemory, confines = false }: Transport,
 ): PlaceKind {
-  return { name, limitsMemory, confines, limitsPermissions };
+  return { name, limitsMemory, confines };
 }
 
 /** What an actor of the program may do, and what observes it must. */

@@ -41,7 +41,6 @@ export interface PlaceKind {
   readonly limitsMemory: boolean;
   /** Code that is not the program's own can be held there. */
   readonly confines?: boolean;
-  readonly limitsPermissions?: boolean;
 }
 
 /** A message for an actor. */

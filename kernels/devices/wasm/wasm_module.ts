@@ -115,9 +115,11 @@ function scriptUrl(): string {
   return import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs");
 }
 
-/** Where the module is on this machine, with a slash at its end. */
-export function wasmFolder(): string {
-  return fileURLToPath(new URL(".", scriptUrl()));
+/** Folders that it is read from. */
+export function wasmFolders(): string[] {
+  const script = scriptUrl();
+  // Where no package is installed yet it has another scheme.
+  return script.startsWith("file:") ? [fileURLToPath(new URL(".", script))] : [];
 }
 
 /** Once for the isolate: of one module each device has an instance, and so a heap, of its own. */

@@ -32,7 +32,8 @@ export type RulerReport =
   /** These have been at work. */
   | { readonly kind: "stirred"; readonly isolates: readonly number[] };
 
-/** How often it looks who is at work, in milliseconds. */
+/** How often it looks who is at work, in milliseconds, unless ranks are so many that rank 0 would
+ * hear of it more than a thousand times a second. */
 const LOOK_MS = 250;
 
 /** Rules the isolates of a rank. */
@@ -87,7 +88,7 @@ export class Ruler {
       receive: (frame) => this.#tell({ kind: "frame", isolate: number, frame }),
     });
     this.#isolates.set(number, isolate);
-    this.#timer ??= setInterval(() => this.#look(), LOOK_MS);
+    this.#timer ??= setInterval(() => this.#look(), Math.max(LOOK_MS, this.#comm.size));
     this.#await(number, isolate);
   }
 

@@ -13,18 +13,22 @@ import { interleave, spread, spreadOf } from "./support/timing.ts";
 interface Timed {
   readonly ms: number;
   readonly cpuMs?: number;
+  readonly waitPercent?: number;
 }
 
 const IDLE_ROUNDS = 3;
+
+/** Rounds that do not count. */
+const WARMUP = 3;
 
 /** Measures all of it on two ranks. */
 export async function mpiBench(): Promise<Row[]> {
   const launcher = await findLauncher();
   const links = launcher.start("links_job.ts", 2), actors = launcher.start("actors_job.ts", 2);
-  const cpuMs: Record<string, number[]> = {};
+  const answers: Record<string, Timed[]> = {};
   const timed = (job: typeof links, question: string) => async () => {
     const answer = await job.ask<Timed>(question);
-    if (answer.cpuMs !== undefined) (cpuMs[question] ??= []).push(answer.cpuMs);
+    (answers[question] ??= []).push(answer);
     return answer.ms;
   };
   const cases = {
@@ -36,7 +40,7 @@ export async function mpiBench(): Promise<Row[]> {
     add: timed(actors, "add"),
     both: timed(actors, "both"),
   };
-  const rounds = await interleave(cases, { rounds: 15, warmup: 3, isAlone: false });
+  const rounds = await interleave(cases, { rounds: 15, warmup: WARMUP, isAlone: false });
   const idle: number[] = [];
   for (let i = 0; i < IDLE_ROUNDS; i++) {
     idle.push((await actors.ask<{ percent: number }>("idle")).percent);
@@ -48,7 +52,8 @@ export async function mpiBench(): Promise<Row[]> {
     unit,
     measured: spreadOf(rounds, figure),
   });
-  const cpu = (question: string) => spread(cpuMs[question]!).median;
+  const cpu = (question: string) => spread(answers[question]!.map(({ cpuMs }) => cpuMs!)).median;
+  const waits = answers.both!.slice(WARMUP).map(({ waitPercent }) => waitPercent!);
   return [
     {
       ...row("1 MB one way, MPI_Send and MPI_Recv", "µs", (ms) => 1e3 * ms.bare),
@@ -76,6 +81,12 @@ export async function mpiBench(): Promise<Row[]> {
       ...row("… beyond computing alone", "%", (ms) => 100 * (ms.both / ms.compute - 1)),
       target: { atMost: 5 },
       note: `CPU of both ranks ${(cpu("both") - cpu("compute")).toFixed(1)} ms more`,
+    },
+    {
+      name: "… of that waiting for the sums when all is computed",
+      unit: "% of computing",
+      measured: spread(waits),
+      target: { atMost: 5 },
     },
     { name: "an idle rank", unit: "% of a core", measured: spread(idle), target: { atMost: 2 } },
   ];

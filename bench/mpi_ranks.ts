@@ -11,6 +11,9 @@ import { interleave, spreadOf } from "./support/timing.ts";
 const RANKS = [2, 4, 8, 16] as const;
 const STEPS = 5;
 
+/** Rounds that do not count. */
+const WARMUP = 1;
+
 /** One model for all, so that only the ranks grow. */
 const FLAGS = `train --runtime mpi --schedule 1f1b --layers 16 --hidden 16 --heads 2 --seq 8
   --device native --steps ${STEPS} --json`.split(/\s+/);
@@ -35,10 +38,10 @@ export async function mpiRanksBench(): Promise<Row[]> {
     times.set(ranks, [...times.get(ranks) ?? [], one]);
     return one[2];
   }]));
-  const rounds = await interleave(cases, { rounds: 3, warmup: 1, isAlone: false });
+  const rounds = await interleave(cases, { rounds: 3, warmup: WARMUP, isAlone: false });
   const [least, most] = [RANKS[0], RANKS.at(-1)!];
   const middle = (ranks: number, at: 0 | 1 | 2) => {
-    const all = times.get(ranks)!.map((one) => one[at]).sort((a, b) => a - b);
+    const all = times.get(ranks)!.slice(WARMUP).map((one) => one[at]).sort((a, b) => a - b);
     return Math.round(all[Math.floor(all.length / 2)]!);
   };
   return [

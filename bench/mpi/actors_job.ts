@@ -8,7 +8,7 @@ import { type ActorRef, createSystem } from "../../actors/mod.ts";
 import { openJob } from "../../actors/runtime/transports/mpi/job.ts";
 import { mpiTransport } from "../../actors/runtime/transports/mpi/mpi_transport.ts";
 import { spread } from "../support/timing.ts";
-import { ADDER, type AdderMessage } from "./adder.ts";
+import { ADDER, type AdderMessage, type Computed } from "./adder.ts";
 import { answer } from "./lines.ts";
 import { PINGER, type PingerMessage } from "./pinger.ts";
 
@@ -31,15 +31,20 @@ if (job.rank === 0) {
     const times = await system.ask<PingerMessage, number[]>(one, game);
     return { ms: spread(times).median / 2 };
   };
-  const askBoth = (message: AdderMessage) =>
-    Promise.all(adders.map((one) => system.ask<AdderMessage, number>(one, message)));
-  const count = Math.max(...await askBoth({ type: "Calibrate", ms: COMPUTE_MS }));
-  /** The longer of both, and the CPU time of both ranks together. */
+  const askBoth = <T>(message: AdderMessage) =>
+    Promise.all(adders.map((one) => system.ask<AdderMessage, T>(one, message)));
+  const count = Math.max(...await askBoth<number>({ type: "Calibrate", ms: COMPUTE_MS }));
+  const cpuMs = () => askBoth<number>({ type: "Cpu" });
+  /** Of both ranks what took longer, and the CPU time of both together. */
   const compute = async (count: number, isAdding: boolean) => {
-    const before = await askBoth({ type: "Cpu" });
-    const ms = Math.max(...await askBoth({ type: "Compute", count, isAdding }));
-    const after = await askBoth({ type: "Cpu" });
-    return { ms, cpuMs: after.reduce((sum, one, i) => sum + one - before[i]!, 0) };
+    const before = await cpuMs();
+    const both = await askBoth<Computed>({ type: "Compute", count, isAdding });
+    const after = await cpuMs();
+    return {
+      ms: Math.max(...both.map(({ ms }) => ms)),
+      waitPercent: Math.max(...both.map(({ ms, waitMs }) => 100 * waitMs / (ms - waitMs))),
+      cpuMs: after.reduce((sum, one, i) => sum + one - before[i]!, 0),
+    };
   };
   await answer({
     afar: () => play(afar),
@@ -48,9 +53,9 @@ if (job.rank === 0) {
     add: () => compute(0, true),
     both: () => compute(count, true),
     async idle() {
-      const before = await askBoth({ type: "Cpu" }), start = performance.now();
+      const before = await cpuMs(), start = performance.now();
       await new Promise((resolve) => setTimeout(resolve, IDLE_MS));
-      const after = await askBoth({ type: "Cpu" }), ms = performance.now() - start;
+      const after = await cpuMs(), ms = performance.now() - start;
       return { percent: 100 * Math.max(...after.map((one, i) => one - before[i]!)) / ms };
     },
   });

@@ -13,11 +13,19 @@ import type { ActorFactory, ActorSpec } from "../../actors/mod.ts";
 export type AdderMessage =
   /** Asks how many multiplications take so many milliseconds. */
   | { readonly type: "Calibrate"; readonly ms: number }
-  /** Asks for so many multiplications in one piece; the reply is the milliseconds of all. */
+  /** Asks for so many multiplications in one piece; the reply is a {@linkcode Computed}. */
   | { readonly type: "Compute"; readonly count: number; readonly isAdding: boolean }
   /** Asks for the CPU time of its process, in milliseconds. */
   | { readonly type: "Cpu" }
   | { readonly type: "Sums"; readonly sums: Float32Array<ArrayBuffer> };
+
+/** What a computation took, in milliseconds. */
+export interface Computed {
+  /** From the beginning to the end of all. */
+  readonly ms: number;
+  /** Of that, from the end of the computing to the sums. */
+  readonly waitMs: number;
+}
 
 /** Elements of an array: 16 MB. */
 const LENGTH = 2 ** 22;
@@ -34,8 +42,8 @@ function multiply(count: number): number {
 
 /** Makes an adder. */
 export const adder: ActorFactory<number, AdderMessage> = (ctx, member) => {
-  let values = new Float32Array(LENGTH), start = 0;
-  let reply: (ms: number) => void;
+  let values = new Float32Array(LENGTH), start = 0, computed = 0;
+  let reply: (computed: Computed) => void;
   return {
     Calibrate({ ms }) {
       const count = 2 ** 22, rates: number[] = [];
@@ -53,11 +61,13 @@ export const adder: ActorFactory<number, AdderMessage> = (ctx, member) => {
         ctx.allReduce({ group: 0, member, values }, (sums) => ({ type: "Sums", sums }));
       }
       if (count > 0) multiply(count);
-      if (!isAdding) reply(performance.now() - start);
+      computed = performance.now();
+      if (!isAdding) reply({ ms: computed - start, waitMs: 0 });
     },
     Sums({ sums }) {
       values = sums;
-      reply(performance.now() - start);
+      const now = performance.now();
+      reply({ ms: now - start, waitMs: now - computed });
     },
     Cpu() {
       const { user, system } = process.cpuUsage();

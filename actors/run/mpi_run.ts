@@ -39,8 +39,14 @@ export interface MpiRunOptions {
 
 export { isLaunched };
 
-/** Whether this process is a rank that does not lead. */
-export const isFollower = (): boolean => (launchedRanks()?.rank ?? 0) > 0;
+/** Whether this process is known to be a rank that does not lead. */
+export function isFollower(): boolean {
+  try {
+    return (launchedRanks()?.rank ?? 0) > 0;
+  } catch {
+    return false; // it may not look
+  }
+}
 
 /**
  * The rank of each worker.
@@ -83,9 +89,12 @@ interface WatchedJob {
   readonly watch: LaunchWatch | undefined;
 }
 
-/** How long a rank that has nothing to say lets another say it: where one has ended with an error,
- * Open MPI's launcher kills the others. */
+/** How long a rank stays that has nothing to say, in milliseconds: when one has ended with an error,
+ * Open MPI's launcher kills the others, who may not have said why yet. */
 const SPEECH_MS = 3000;
+
+/** Lets rank 0 say what is wrong. */
+export const letLeaderSpeak = (): Promise<void> => delay(SPEECH_MS);
 
 /** Joins the job, once. */
 const join = (options: MpiRunOptions, facts?: Facts): Promise<WatchedJob> =>
@@ -158,7 +167,7 @@ export async function rankTransport(
 export async function follow(options: MpiRunOptions, facts?: Facts): Promise<boolean> {
   const joint = await join(options, facts).catch(async (error) => {
     if (speaksForHost() && !(error instanceof JobRefusal)) throw error;
-    await delay(SPEECH_MS);
+    await letLeaderSpeak();
   });
   await joint?.job.serve();
   joint?.watch?.close();

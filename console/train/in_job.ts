@@ -9,6 +9,7 @@ import {
   isFollower,
   isLaunched,
   lead,
+  letLeaderSpeak,
   type MpiRunOptions,
 } from "../../actors/run/mpi_run.ts";
 import type { CommandContext } from "../command.ts";
@@ -36,9 +37,9 @@ export async function inJob(
   try {
     asked = jobOf(typed);
   } catch (error) {
-    // Rank 0 says what is wrong.
-    if (isFollower()) return 2;
-    throw error;
+    if (!isFollower()) throw error;
+    await letLeaderSpeak();
+    return 2;
   }
   if (!asked) return await command();
   const { options, facts } = asked;
@@ -52,9 +53,8 @@ export async function inJob(
 
 /** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */
 function jobOf(typed: readonly string[]): Asked | undefined {
-  if (!isLaunched()) return undefined;
   const { flags, takenBack } = rawArguments(withConfig(typed).args, TRAIN_FLAGS);
-  if (flags.runtime !== "mpi") return undefined;
+  if (flags.runtime !== "mpi" || !isLaunched()) return undefined;
   const text = (name: string) => flags[name] === undefined ? undefined : String(flags[name]);
   const facts = [...Object.entries(flags), ...takenBack.map((name) => [name, "false"] as const)]
     .filter(([name]) => !OF_A_HOST.includes(name))

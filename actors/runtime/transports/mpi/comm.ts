@@ -15,6 +15,7 @@ import type { SumFrame } from "./collectives/column_sums.ts";
 import type { CommOrder, CommReport } from "./comm_entry.ts";
 import { JobRefusal } from "./job_refusal.ts";
 import type { Facts } from "./facts.ts";
+import { watchFinalize } from "./library/watch_finalize.ts";
 import type { MpiOptions } from "./mpi.ts";
 
 /** How frames travel between ranks. */
@@ -102,13 +103,20 @@ export async function openComm(
     worker.postMessage(one, transfer);
   const opened = Promise.withResolvers<Extract<CommReport, { kind: "opened" }>>();
   const closed = Promise.withResolvers<void>(), leaving = new Map<number, () => void>();
-  let isOpen = false;
+  let isOpen = false, stopWatching = () => {};
   worker.onmessage = ({ data }: MessageEvent<CommReport>) => {
     if (data.kind === "opened") opened.resolve(data);
-    else if (data.kind === "closed") closed.resolve();
     else if (data.kind === "left") leaving.get(data.isolate)?.();
-    else if (isOpen) failed(new Error(data.message));
-    else opened.reject(new (data.isRefusal ? JobRefusal : Error)(data.message));
+    else if (data.kind === "closing") stopWatching = watchFinalize(closed.resolve);
+    else if (data.kind === "closed") closed.resolve();
+    else if (data.kind === "refused") {
+      closed.promise.then(() => opened.reject(new JobRefusal(data.message)));
+    } else (isOpen ? failed : opened.reject)(new Error(data.message));
+  };
+  closed.promise.then(() => stopWatching());
+  worker.onerror = (event) => {
+    event.preventDefault();
+    (isOpen ? failed : opened.reject)(new Error(event.message));
   };
   order({ kind: "open", mpi, on, facts });
   const { rank, size, version } = await orGiveUp(opened.promise, mpi.ranks, joinMs).catch(

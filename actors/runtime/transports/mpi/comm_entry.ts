@@ -20,7 +20,7 @@ import { JobRefusal } from "./job_refusal.ts";
 import { openOutgoing, type Outgoing, receiveParcels } from "./link.ts";
 import { type Mpi, type MpiOptions, openMpi } from "./mpi.ts";
 import type { PeerFrame } from "./peer_frames.ts";
-import { openProgress } from "./progress.ts";
+import { openProgress, type Progress } from "./progress.ts";
 
 /** What the worker is told, in this order: one `open`, then the others. */
 export type CommOrder =
@@ -48,7 +48,11 @@ export type CommReport =
     readonly version: string;
   }
   | { readonly kind: "left"; readonly isolate: number }
-  | { readonly kind: "failed"; readonly message: string; readonly isRefusal: boolean }
+  | { readonly kind: "failed"; readonly message: string }
+  /** No rank can join; `closed` follows. */
+  | { readonly kind: "refused"; readonly message: string }
+  /** All has been said and done, and MPI is being closed. */
+  | { readonly kind: "closing" }
   | { readonly kind: "closed" };
 
 interface CommScope {
@@ -58,8 +62,8 @@ interface CommScope {
 
 const scope = globalThis as unknown as CommScope;
 const tell = (report: CommReport) => scope.postMessage(report);
-const failed = (error: Error) =>
-  tell({ kind: "failed", message: error.message, isRefusal: error instanceof JobRefusal });
+const failed = ({ message }: Error) => tell({ kind: "failed", message });
+const refused = ({ message }: JobRefusal) => tell({ kind: "refused", message });
 
 /** An array that is to be added; its sums go back to the isolate that gave it. */
 type Add = (isolate: number, frame: SumFrame) => void;
@@ -139,7 +143,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
   );
   const ring = (conn: Deno.Conn, rank: number) =>
     void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
-  const doors = orderly(mpi, () => {
+  const doors = orderly(parts, () => {
     compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
     return exchangeDoors(mpi, ownNetworks(on), ring);
   });
@@ -159,18 +163,33 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
       // Nobody must be closed while another still sends to it.
       await progress.end(mpi.barrier());
       doors.close();
-      mpi.finalize();
-      tell({ kind: "closed" });
+      finalize(parts);
     },
   };
 }
 
+/** MPI, and what calls it. */
+interface Parts {
+  readonly mpi: Mpi;
+  readonly progress: Progress;
+}
+
+function finalize({ mpi, progress }: Parts): void {
+  progress.close();
+  tell({ kind: "closing" });
+  mpi.finalize();
+  tell({ kind: "closed" });
+}
+
 /** What refuses all ranks lets all of them close MPI, as launchers want it. */
-function orderly<T>(mpi: Mpi, join: () => T): T {
+function orderly<T>(parts: Parts, join: () => T): T {
   try {
     return join();
   } catch (error) {
-    if (error instanceof JobRefusal) mpi.finalize();
+    if (error instanceof JobRefusal) {
+      refused(error);
+      finalize(parts);
+    }
     throw error;
   }
 }
@@ -182,6 +201,8 @@ scope.onmessage = ({ data }) => {
     if (data.kind === "open") comm = open(data);
     else void comm![data.kind](data as never);
   } catch (error) {
-    failed(error as Error);
+    if (!(error instanceof JobRefusal)) return failed(error as Error);
+    refused(error);
+    tell({ kind: "closed" });
   }
 };

@@ -4,7 +4,8 @@
  * [Note: doorbells] MPI tells nobody that a message has come: who waits for one must ask again and
  * again, which takes a core. So a parcel is announced over a TCP connection, the doorbell, together
  * with all of it that is small; what is large goes by MPI, and the receiver, who has just been told
- * its size, posts a receive that fits exactly. Both are in order, so one tag is enough.
+ * its size, posts a receive that fits exactly. Both are in order, so one tag is enough. The receiver
+ * answers when all of it is there.
  *
  * @module
  */
@@ -24,6 +25,14 @@ const PART_BYTES = 2 ** 30;
 /** Numbers at the beginning of an announcement: isolate, bytes of the body, count of buffers. */
 const FIXED_NUMBERS = 3;
 const NUMBER_BYTES = 8;
+
+/** More than this a parcel cannot have: an announcement that says so is none. */
+const MAX_BODY_BYTES = 2 ** 31;
+const MAX_BUFFERS = 2 ** 20;
+const MAX_BUFFER_BYTES = 2 ** 36;
+
+/** What the receiver answers when a parcel is there of which some went by MPI. */
+const ARRIVED = new Uint8Array(1);
 
 /** What links are made with. */
 export interface LinkParts {
@@ -65,6 +74,12 @@ export function openOutgoing(
   failed: (error: Error) => void,
 ): Outgoing {
   const pieces = new Ring<Uint8Array<ArrayBuffer>>();
+  let sent = 0, arrived = 0;
+  const hear = async () => {
+    const conn = await connection, bytes = new Uint8Array(4096);
+    for (let n = await conn.read(bytes); n !== null; n = await conn.read(bytes)) arrived += n;
+  };
+  hear().catch(() => {}); // when it breaks the writer says so, or the launcher
   let isWriting = false, written = Promise.resolve();
   const write = async () => {
     try {
@@ -92,6 +107,10 @@ export function openOutgoing(
       const small = [new Uint8Array(head.buffer), body];
       for (const buffer of buffers) if (!isLarge(buffer)) small.push(buffer);
       pieces.push(joined(small));
+      if (buffers.some(isLarge)) {
+        const nth = ++sent;
+        progress.until(() => arrived >= nth);
+      }
       for (const buffer of buffers) if (isLarge(buffer)) sendLarge(buffer);
       if (isWriting) return;
       isWriting = true;
@@ -110,7 +129,11 @@ interface Arriving {
   missing: number;
 }
 
-/** Receives from `rank` over a connection, until that ends; `deliver` gets the parcels in order. */
+/**
+ * Receives from `rank` over a connection, until that ends; `deliver` gets the parcels in order.
+ *
+ * @throws {RangeError} when it announces what is no parcel, before anything is allocated for it.
+ */
 export async function receiveParcels(
   { mpi, progress }: LinkParts,
   own: number,
@@ -122,6 +145,8 @@ export async function receiveParcels(
   const deliverWhole = () => {
     for (let first = arriving.at(0); first?.missing === 0; first = arriving.at(0)) {
       arriving.shift();
+      // Told at once; when it cannot be told, the sender is gone.
+      if (first.parcel.buffers.some(isLarge)) conn.write(ARRIVED).catch(() => {});
       deliver(first.parcel);
     }
   };
@@ -130,6 +155,9 @@ export async function receiveParcels(
     const head = await read(FIXED_NUMBERS * NUMBER_BYTES);
     if (!head) return;
     const [isolate, bodyBytes, count] = new Float64Array(head.buffer) as unknown as number[];
+    checkCount(rank, "isolate", isolate!, Number.MAX_SAFE_INTEGER);
+    checkCount(rank, "body", bodyBytes!, MAX_BODY_BYTES);
+    checkCount(rank, "count of buffers", count!, MAX_BUFFERS);
     const lengths = await read(count! * NUMBER_BYTES), body = await read(bodyBytes!);
     if (!lengths || !body) return;
     const buffers: Uint8Array<ArrayBuffer>[] = [],
@@ -138,6 +166,7 @@ export async function receiveParcels(
         missing: 1,
       };
     for (const length of new Float64Array(lengths.buffer)) {
+      checkCount(rank, "buffer", length, MAX_BUFFER_BYTES);
       const buffer = new Uint8Array(takeSpare(length));
       buffers.push(buffer);
       if (isLarge(buffer)) {
@@ -154,6 +183,13 @@ export async function receiveParcels(
     arriving.push(one);
     deliverWhole();
   }
+}
+
+function checkCount(rank: number, what: string, value: number, most: number): void {
+  if (Number.isInteger(value) && value >= 0 && value <= most) return;
+  throw new RangeError(
+    `Cannot receive from rank ${rank}: the ${what} it announces must be an integer from 0 to ${most}, received ${value}`,
+  );
 }
 
 /** Reads exactly as many bytes as are asked for; undefined when the connection ends before. */

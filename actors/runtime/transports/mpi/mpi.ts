@@ -24,6 +24,9 @@ const FUNNELED = 1;
 /** Messages of a link are in order, so all have one tag. */
 const TAG = 1;
 
+/** What no message has. */
+const NO_TAG = 2;
+
 /** A transfer that is under way; its bytes must stay where they are until it is done. */
 export interface MpiRequest {
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -49,6 +52,8 @@ export interface Mpi {
   receive(into: Uint8Array<ArrayBuffer>, from: number): MpiRequest;
   /** Whether a transfer is done; lets all go on. */
   test(request: MpiRequest): boolean;
+  /** Lets all go on. */
+  advance(): void;
   /** The bytes of each rank, one after the other; every rank calls it with as many. */
   gather(own: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>;
   /** Begins to wait until every rank has begun to. */
@@ -138,6 +143,7 @@ function start(call: Functions, version: string, handles: Handles, abi: AbiName)
       ok(call.MPI_Test(handle, flag, ignoredStatus));
       return done[0] !== 0;
     },
+    advance: () => ok(call.MPI_Iprobe(rank, NO_TAG, world, flag, ignoredStatus)),
     gather(own) {
       const all = new Uint8Array(size * own.byteLength), count = own.byteLength;
       ok(call.MPI_Allgather(own, count, BYTES, all, count, BYTES, world));

@@ -10,7 +10,11 @@ export interface Launcher {
   readonly command: string;
   /** Before everything else. */
   readonly args: readonly string[];
-  /** The same for a job on several hosts: their addresses with the ranks of each, such as
+  /** Its library, and the package that brings that. */
+  readonly library: { readonly name: string; readonly package: string };
+  /** What it tells a rank in its environment, as a launcher of another installation would too. */
+  readonly alone: (rank: number, size: number) => Readonly<Record<string, string>>;
+  /** Its arguments for a job on several hosts: their addresses with the ranks of each, such as
    * 10.1.0.1:2, and the program that runs a command on one of them as `ssh` would. */
   readonly onHosts: (hosts: string, shell: string) => readonly string[];
 }
@@ -22,6 +26,8 @@ export const LAUNCHERS: readonly Launcher[] = [
     package: "mpich",
     command: "mpirun.mpich",
     args: [],
+    library: { name: "libmpich.so.12", package: "libmpich12" },
+    alone: (rank, size) => ({ PMI_RANK: `${rank}`, PMI_SIZE: `${size}` }),
     onHosts: (hosts, shell) => ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", hosts],
   },
   {
@@ -29,6 +35,12 @@ export const LAUNCHERS: readonly Launcher[] = [
     package: "openmpi-bin",
     command: "mpirun.openmpi",
     args: ["--oversubscribe"],
+    library: { name: "libmpi.so.40", package: "libopenmpi3" },
+    alone: (rank, size) => ({
+      OMPI_COMM_WORLD_RANK: `${rank}`,
+      OMPI_COMM_WORLD_SIZE: `${size}`,
+      OMPI_COMM_WORLD_LOCAL_RANK: `${rank}`,
+    }),
     onHosts: (
       hosts,
       shell,
@@ -89,6 +101,9 @@ export const commandsOf = (parts: readonly Part[], by: readonly string[] = []): 
     ...args,
   ]);
 
+/** A job that takes longer hangs: it is ended, and its test fails, in milliseconds. */
+const HANG_MS = 180_000;
+
 /** Runs a command with what launchers want to know of their user. */
 export async function runCommand(
   [command, ...args]: readonly string[],
@@ -98,6 +113,7 @@ export async function runCommand(
     args,
     env: { ...ENVIRONMENT, NO_COLOR: "1", ...env },
     stdin: "null",
+    signal: AbortSignal.timeout(HANG_MS),
   }).output();
   const [out, err] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
   return { code, stdout: out!, stderr: err! };

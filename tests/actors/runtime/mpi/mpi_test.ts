@@ -23,22 +23,3 @@ mpiTest("four ranks train with the bits of Deno workers", async (launcher) => {
     assert.deepEqual(bitsOf(onRanks), await bitsOnWorkers(run), run.schedule);
   }
 });
-
-mpiTest(
-  "what rank 0 refuses ends the job with its one sentence and exit code 2",
-  async (launcher) => {
-    for (
-      const [args, sentence] of [
-        [["--workers", "3"], /there must be a rank for each of the 3 workers.*received 2 ranks/],
-        [["--workers", "2", "--map", "0,2"], /a rank below 2 to each of the 2 workers/],
-        [["--wokers", "2"], /did you mean --workers/],
-      ] as const
-    ) {
-      const command = [...trainArgs(RUNS[1]!), "--runtime", "mpi", ...args];
-      const { code, stdout, stderr } = await runJob(launcher, [2, ...command]);
-      assert.equal(code, 2, stdout + stderr);
-      assert.match(stderr, sentence);
-      assert.equal(stderr.match(/^Cannot/gm)?.length, 1, stderr);
-    }
-  },
-);

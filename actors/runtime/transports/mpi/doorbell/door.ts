@@ -44,10 +44,12 @@ export interface Door {
  *
  * @param hostname the address of the interface that it is on.
  * @param ring is called with each connection of another rank.
+ * @param greetingMs how long a guest may take to greet.
  */
 export function openDoor(
   hostname: string,
   ring: (conn: Deno.TcpConn, rank: number) => void,
+  greetingMs = GREETING_MS,
 ): Door {
   const listener = Deno.listen({ hostname, port: 0 }), guests = new Set<Deno.TcpConn>();
   const admitted = Promise.withResolvers<{ rank: number; secret: Uint8Array }>();
@@ -58,7 +60,7 @@ export function openDoor(
   const greet = async (conn: Deno.TcpConn) => {
     guests.add(conn);
     if (guests.size > MAX_GUESTS) dismiss(guests.values().next().value!);
-    const timer = setTimeout(() => dismiss(conn), GREETING_MS);
+    const timer = setTimeout(() => dismiss(conn), greetingMs);
     try {
       conn.setNoDelay(true);
       const greeting = await readAll(conn, GREETING_BYTES),

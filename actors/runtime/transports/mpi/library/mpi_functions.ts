@@ -24,6 +24,10 @@ export function symbolsOf<H extends "i32" | "pointer">(handle: H) {
       parameters: ["buffer", "i32", handle, "i32", "i32", handle, "buffer"],
       result: status,
     },
+    MPI_Iprobe: {
+      parameters: ["i32", "i32", handle, "buffer", "pointer"],
+      result: status,
+    },
     MPI_Test: { parameters: ["buffer", "buffer", "pointer"], result: status },
     MPI_Allgather: {
       parameters: ["buffer", "i32", handle, "buffer", "i32", handle, handle],

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { inFolder, namesIn } from "../../../in_folder.ts";
 import {
   bitsOf,
@@ -175,6 +176,33 @@ mpiTest(
           return assert.match(goneOn.stderr, /step-00000002.*received a part; it is passed over/);
         }
         assert.ok(tries < 5, `the kill must come amid a write once, received ${left}`);
+      }
+    }),
+);
+
+const FAULTY = fileURLToPath(new URL("./faulty_entry.ts", import.meta.url));
+
+mpiTest(
+  "workers that fail amid a job begin again from its shards, with the same bits",
+  (launcher) =>
+    inFolder(async (folder) => {
+      for (const schedule of ["1f1b", "pipedream-2bw"]) {
+        const args = (
+          runtime: string,
+          ...kinds: string[]
+        ) => [
+          "run",
+          "-A",
+          "--no-check",
+          FAULTY,
+          runtime,
+          schedule,
+          join(folder, runtime, schedule),
+          ...kinds,
+        ];
+        const faulty = await runJob(launcher, [2, ...args("mpi", "throw", "close")]);
+        assert.deepEqual(bitsOf(faulty), bitsOf(await onWorkers(...args("workers"))), schedule);
+        assert.equal(faulty.stderr.match(/going on from the last committed step$/gm)?.length, 2);
       }
     }),
 );

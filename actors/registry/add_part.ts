@@ -4,8 +4,8 @@
  * @module
  */
 
-import { dirname, relative } from "node:path";
-import { fileURLToPath } from "node:url";
+import { posix } from "node:path";
+import { pathToFileURL } from "node:url";
 import { type HashedModule, hashModule } from "../runtime/mod.ts";
 import { editEntry, fileToEdit } from "./edit_file.ts";
 import { checkName, type Entry, resolveSpecifier } from "./entries.ts";
@@ -57,7 +57,7 @@ export function checkNewPart(
   if (taken && !replace) {
     throw new RangeError(
       `${cannot}: its name must be new, received that of ${
-        taken.isBuiltIn ? `a ${taken.kind} that comes with Troupe` : taken.from
+        taken.isBuiltIn ? `Troupe's own ${taken.kind}` : taken.from
       }; --replace replaces it`,
     );
   }
@@ -82,7 +82,7 @@ export async function preparePart(
   const from = pinnedSpecifier(hashed);
   const more = { ...exported !== undefined && { export: exported } };
   const entry: Entry = {
-    from: from.startsWith("file:") ? relativeTo(dirname(path), from) : from,
+    from: from.startsWith("file:") ? relativeTo(path, from) : from,
     ...kind !== "actor" && { kind },
     ...more,
     integrity,
@@ -98,9 +98,10 @@ export async function preparePart(
   };
 }
 
-/** As it stands in a file of that folder. */
-function relativeTo(folder: string, url: string): string {
-  const way = relative(folder, fileURLToPath(url)).replaceAll("\\", "/");
+/** As it stands in a file: a URL, relative to that. */
+function relativeTo(path: string, url: string): string {
+  const folder = posix.dirname(pathToFileURL(path).pathname);
+  const way = posix.relative(folder, new URL(url).pathname);
   return way.startsWith("../") ? way : `./${way}`;
 }
 

@@ -56,7 +56,7 @@ export const isSpecifier = (text: string): boolean => /^(\.{0,2}\/|[a-z][a-z0-9+
  */
 export function resolveSpecifier(cannot: string, specifier: string, base: URL): string {
   const isRelative = /^\.{0,2}\//.test(specifier);
-  const isShort = specifier.length <= SPECIFIER_MAX && !/[\p{Cc}\s]/u.test(specifier);
+  const isShort = specifier.length <= SPECIFIER_MAX && !/\p{Cc}/u.test(specifier);
   const url = isShort ? URL.parse(specifier, isRelative ? base : undefined) : null;
   if (url && PROTOCOLS.includes(url.protocol)) return isRelative ? url.href : specifier;
   throw new TypeError(

@@ -57,5 +57,8 @@ export const ACTORS_SYNTAX: CommandSyntax = {
   ],
   words: Object.keys(ACTORS_WORDS),
   groups: [{ flags: ACTORS_FLAGS }],
-  notes: ["Exit codes: 0 done; 1 a hash differs, or modules are not to be had; 2 bad input."],
+  notes: [
+    "Deno's environment says how modules are fetched: DENO_CERT, DENO_DIR, JSR_URL, HTTPS_PROXY.",
+    "Exit codes: 0 done; 1 a hash differs, or modules are not to be had; 2 bad input.",
+  ],
 };

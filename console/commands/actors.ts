@@ -14,6 +14,7 @@ import {
   type Part,
   type PartKind,
   preparePart,
+  type Registry,
   removePart,
 } from "../../actors/mod.ts";
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
@@ -25,6 +26,7 @@ import { answersItself } from "../flags/asked.ts";
 import type { GivenFlags } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
+import { VERSION } from "../flags/version.ts";
 import { print } from "../print.ts";
 
 type Given = GivenFlags<typeof ACTORS_FLAGS>;
@@ -86,6 +88,11 @@ async function inspect(
   begin: () => void,
 ): Promise<number> {
   const part = openRegistry().find(kind, nameOrSpecifier);
+  if (part.isBuiltIn) {
+    const { name } = part;
+    print(json ? JSON.stringify({ name, kind, isBuiltIn: true, version: VERSION }) : comes(part));
+    return 0;
+  }
   begin();
   const hashed = await hashModule(part.from, { lock: part.lock });
   const actor = await inspectPart(hashed, kind, exported ?? part.export);
@@ -134,25 +141,28 @@ async function verify(
   begin();
   let code = 0;
   for (const part of parts) {
-    const found = await registry.verify(part).catch((error: Error) => error);
-    const isIntact = !(found instanceof Error) && found.isIntact;
-    if (!isIntact) code = 1;
-    const received = found instanceof Error ? undefined : found.integrity;
-    const error = found instanceof Error ? found.message : undefined;
-    print(
-      json
-        ? JSON.stringify({ name: part.name, isIntact, integrity: part.integrity, received, error })
-        : inOneLine(`${part.name}: ${error ?? verdict(part, received!, isIntact)}`),
-    );
+    const { said, ...verdict } = await verdictOn(part, registry);
+    print(json ? JSON.stringify(verdict) : inOneLine(said));
+    if (!verdict.isIntact) code = 1;
   }
   if (parts.length === 0 && !json) print("No names to verify.");
   return code;
 }
 
-function verdict({ integrity, isBuiltIn }: Part, received: string, isIntact: boolean): string {
-  if (isBuiltIn) return `comes with Troupe, ${received}`;
-  if (integrity === undefined) return `has no hash to be compared with, ${received}`;
-  return isIntact
-    ? `intact, ${received}`
-    : `differs: it must be ${integrity}, received ${received}`;
+/** What a part's modules are now, as `--json` prints it, and in words. */
+async function verdictOn(part: Part, registry: Registry) {
+  const { name, integrity, isBuiltIn } = part;
+  if (isBuiltIn) return { name, isIntact: true, said: comes(part) };
+  const found = await registry.verify(part).catch((error: Error) => error);
+  if (found instanceof Error) {
+    const error = found.message;
+    return { name, isIntact: false, integrity, error, said: `${name}: ${error}` };
+  }
+  const { isIntact, integrity: received } = found;
+  const said = !isIntact
+    ? `differs: it must be ${integrity}, received ${received}`
+    : `${integrity === undefined ? "has no hash to be compared with" : "intact"}, ${received}`;
+  return { name, isIntact, integrity, received, said: `${name}: ${said}` };
 }
+
+const comes = ({ name, kind }: Part): string => `${name}: ${kind} of ${VERSION} itself`;

@@ -9,7 +9,8 @@
  * name, `@`, its version, a space, and the integrity that its registry gives, under which Deno keeps
  * and checks it. Parts of Deno (`node:fs`), and names without a meaning, are named only. Lines are in the order of their code
  * units; each ends with a line feed. What only types need is not hashed, nor is what a module imports
- * by a specifier that it computes: that is the business of permissions.
+ * by a specifier that it computes: that is the business of permissions. Who may write to the files of
+ * this machine while a program starts is not kept from changing them after they were hashed.
  *
  * @module
  */

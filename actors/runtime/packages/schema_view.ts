@@ -56,16 +56,20 @@ function lengthOf(value: unknown): number {
 /** Keywords whose values are data, not schemas. */
 const DATA = ["const", "enum", "default", "examples"];
 
+/** Keywords whose values are schemas by name. */
+const MAPS = ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
+
+const isValues = (value: unknown): value is Values => typeof value === "object" && value !== null;
+
 /** A copy of a schema in which `instanceof` is said in words that every validator knows. */
 export function plainSchema(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(plainSchema);
-  if (typeof schema !== "object" || schema === null) return schema;
-  const { instanceof: name, ...others } = schema as Values;
-  const plain = Object.fromEntries(
-    Object.entries(typeof name === "string" ? others : schema).map(([key, value]) =>
-      [key, DATA.includes(key) ? value : plainSchema(value)] as const
-    ),
-  );
+  if (!isValues(schema)) return schema;
+  const { instanceof: name, ...others } = schema;
+  const plain = mapped(typeof name === "string" ? others : schema, (value, key) => {
+    if (DATA.includes(key)) return value;
+    return MAPS.includes(key) && isValues(value) ? mapped(value, plainSchema) : plainSchema(value);
+  });
   if (typeof name !== "string") return plain;
   const { minItems: minimum = 0, maxItems: maximum = Number.MAX_SAFE_INTEGER } = others;
   const instance = {
@@ -75,3 +79,6 @@ export function plainSchema(schema: unknown): unknown {
   };
   return { allOf: [plain, instance] };
 }
+
+const mapped = (record: Values, map: (value: unknown, key: string) => unknown): Values =>
+  Object.fromEntries(Object.entries(record).map(([key, value]) => [key, map(value, key)]));

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { openRegistry } from "../../../actors/mod.ts";
+import { hashGraph } from "../../../actors/runtime/packages/hash_module.ts";
 import { inFolder } from "../../in_folder.ts";
 
 const write = (folder: string, name: string, value: unknown) =>
@@ -116,4 +117,29 @@ Deno.test("a hash stands for all modules: it changes with each of them, and not 
     assert.equal((await registry.verify(part)).isIntact, true);
     await write(join(folder, "one"), "lib/n.json", "3");
     assert.equal((await registry.verify(part)).isIntact, false);
+  }));
+
+Deno.test("a package of npm counts with its version and its integrity", async () => {
+  const graph = { specifier: "npm:a@1", root: "npm:/a@1.0.0", modules: [], npm: [] };
+  const packages = [
+    [],
+    [{ id: "a@1.0.0", integrity: "sha512-x" }],
+    [{ id: "a@1.0.0", integrity: "sha512-y" }],
+    [{ id: "a@1.0.1", integrity: "sha512-x" }],
+  ];
+  const hashes = await Promise.all(packages.map((npm) => hashGraph({ ...graph, npm })));
+  assert.equal(new Set(hashes).size, packages.length);
+});
+
+Deno.test("a lock file that is none is refused, and one of a name that is gone does no harm", () =>
+  inFolder(async (folder) => {
+    await write(folder, "troupe.json", { actors: { a: { from: "jsr:@x/y@1.0.0" } } });
+    const wrong = ["{", "[]", { version: "2", locks: {} }, { version: "1", locks: { a: "jsr" } }];
+    for (const locks of wrong) {
+      await write(folder, "troupe.lock", locks);
+      assert.throws(() => openRegistry(folder), /^\w+: Cannot read [^\n]*troupe\.lock: it must be/);
+    }
+    const lock = { version: "5", specifiers: { "jsr:@x/z@^1": "1.0.0" } };
+    await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
+    assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
   }));

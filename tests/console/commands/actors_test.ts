@@ -49,6 +49,10 @@ Deno.test("a name is added, listed, verified, found to differ, replaced and remo
       { name: "counter", kind: "actor", integrity, isBuiltIn: false, from: fileURL(folder) },
     ]);
     assert.match((await actors(folder, "list")).stdout, /^gpt +model +built in$/m);
+    assert.match(
+      (await actors(folder, "verify", "gpt")).stdout,
+      /^gpt: model of troupe [\d.]+ itself$/m,
+    );
     const intact = await actors(folder, "verify");
     assert.deepEqual([intact.code, intact.stdout], [0, `counter: intact, ${integrity}\n`]);
 
@@ -81,7 +85,7 @@ Deno.test("what cannot be inspected is not added, and leaves nothing behind", ()
       [["add", "x", "./forged.ts"], 1, /^Cannot inspect [^\n]*: \\u001b\[2J\\nforged\n$/],
       [["add", "x", "./nowhere.ts"], 1, /^Cannot fetch [^\n]*Module not found/],
       [["add", "x", "./counter.ts", "--export", "other"], 1, /; it exports actor\n$/],
-      [["add", "gpt", "./counter.ts"], 2, /received that of a model that comes with Troupe/],
+      [["add", "gpt", "./counter.ts"], 2, /received that of Troupe's own model; --replace/],
       [["add", "../x", "./counter.ts"], 2, /a name must be at most 100 letters/],
       [["add", "x", "counter.ts"], 2, /a specifier must begin with \.\//],
       [["add", "x"], 2, /the number of words after it must be 2, received 1/],

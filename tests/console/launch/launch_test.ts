@@ -81,14 +81,18 @@ test(
   },
 );
 
-test("when the launch or mpirun is killed, nobody is left", async (launcher, out) => {
-  const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...LONG, "--out", out]);
-  await job.running.printed("stdout", /"step":5,/);
-  Deno.kill(await job.process(({ kind }) => kind === "mpirun"), "SIGKILL");
-  await job.running.printed("stderr", /^Going on from/m);
-  job.running.kill();
-  await job.end();
-});
+test(
+  "when the launch is killed, or what starts ranks on a host, nobody is left",
+  async (launcher, out) => {
+    const starter = launcher.name === "MPICH" ? "proxy" : "mpirun";
+    const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...LONG, "--out", out]);
+    await job.running.printed("stdout", /"step":5,/);
+    Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
+    await job.running.printed("stderr", /^Going on from/m);
+    job.running.kill();
+    await job.end();
+  },
+);
 
 test(
   "a command of one's own is launched, and goes on from its own checkpoints",

@@ -1,11 +1,11 @@
 /**
  * The worker that binds a rank to its launch.
  *
- * [Note: no orphans] Launchers of MPI end all ranks when one dies, but not when they are killed
- * themselves: ranks of Open MPI, and those of a proxy of MPICH's hydra that is killed, go on as
- * orphans. So each rank looks who its parent is, and ends when it has got another one. The launch
- * itself holds the standard input of rank 0, which comes to its end with it however it ends; rank 0
- * ends then, and MPI ends the others.
+ * [Note: no orphans] Launchers of MPI end all ranks when one dies, but what starts them on a host may
+ * be killed itself: ranks of a proxy of MPICH's hydra then go on as orphans, as do those of any that
+ * have not opened MPI yet. So each rank looks who its parent is, and ends when it has got another one.
+ * The launch itself holds the standard input of rank 0, which comes to its end with it however it
+ * ends; rank 0 ends then, and MPI ends the others.
  *
  * @module
  */

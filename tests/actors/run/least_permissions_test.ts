@@ -6,6 +6,7 @@ import type { Least } from "../../../actors/runtime/transports/confinement.ts";
 import { PROCESS_TRANSPORT } from "../../../actors/runtime/transports/process/process.ts";
 import { type DeviceName, devicePermissions, resolveDevices } from "../../../kernels/mod.ts";
 import { outcome, SMALL } from "../runs.ts";
+import { runTrain, TINY } from "../../console/command.ts";
 import { PROBE } from "../runtime/probe.ts";
 
 const DEVICES = ["native", "wasm", "reference"] as const satisfies readonly DeviceName[];
@@ -63,3 +64,9 @@ for (const device of DEVICES) {
     assert.equal(ffi, device === "native" ? "did it" : "NotCapable");
   });
 }
+
+Deno.test("a program without environment and libraries trains in processes", async () => {
+  const run = [...TINY, "--workers", "1", "--steps", "1", "--isolation", "process", "--json"];
+  const { code, stderr } = await runTrain(run, ["--deny-env", "--deny-ffi", "--deny-sys"]);
+  assert.equal(code, 0, stderr);
+});

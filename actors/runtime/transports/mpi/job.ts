@@ -57,14 +57,20 @@ export interface RootSide {
   close(): Promise<void>;
 }
 
+/** What the environment says. Who may not look is no rank, as a rank may do all. */
+function told(variable: string): string | undefined {
+  const { state } = Deno.permissions.querySync({ name: "env", variable });
+  return state === "granted" ? Deno.env.get(variable) : undefined;
+}
+
 /** Whether a launcher of MPI has started this process. */
 export const isLaunched = (): boolean => launchedRanks() !== undefined;
 
 /** Whether this process says what is wrong on its host. */
-export const speaksForHost = (): boolean => isFirstOfHost((name) => Deno.env.get(name));
+export const speaksForHost = (): boolean => isFirstOfHost(told);
 
 /** What the launcher has told this process of its place in the job. */
-export const launchedRanks = (): Launched | undefined => launchedBy((name) => Deno.env.get(name));
+export const launchedRanks = (): Launched | undefined => launchedBy(told);
 
 /**
  * Joins the job that this process is a rank of; without a launcher, a job of one rank.

@@ -1,7 +1,10 @@
 /** Honest actors lose nothing when they are confined, but for what a guard is there for. */
 
+import assert from "node:assert/strict";
 import type { AnySpec, Message, System } from "../../../../actors/runtime/mod.ts";
+import { ASKER } from "../circle_players.ts";
 import { runContract } from "../contract.ts";
+import { each, type Place, register } from "../contract/suite.ts";
 import { TCP_TRANSPORT } from "../tcp_transport.ts";
 import type { Anybody } from "./fixtures/anybody.ts";
 
@@ -36,9 +39,32 @@ function confining(system: System): System {
   } as System;
 }
 
-runContract({
+const PLACE: Place = {
   isolate: CONFINED,
   transport: { ...TCP_TRANSPORT, name: CONFINED, confines: true },
   through: confining,
   except: EXCEPT,
-});
+};
+
+runContract(PLACE);
+
+register(
+  PLACE,
+  each([CONFINED, "local"], (isolate) => [
+    `a circle of questions over ${isolate} is found, and strangers in it are not named`,
+    async ({ system }) => {
+      const spawn = (id: string, isolate: string) =>
+        system.spawn(ASKER, undefined, { id, isolate });
+      const [a, b, c] = [spawn("a", CONFINED), spawn("b", isolate), spawn("c", CONFINED)];
+      const route = [b, c, a];
+      assert.equal(
+        await system.ask(a, { type: "Pass", route }, { timeoutMs: Infinity }),
+        "c failed",
+      );
+      assert.deepEqual(await system.ask(c, { type: "Notes" }), [
+        'TypeError: Cannot ask "a" for "Pass": "c" would wait for "a", which waits for ' +
+        '"another actor", which waits for "c"',
+      ]);
+    },
+  ]),
+);

@@ -92,3 +92,15 @@ async function runHere(args: readonly string[], env: Record<string, string>): Pr
   const decoder = new TextDecoder();
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
+
+Deno.test("the package loads nothing of Troupe: it imports types alone, and its script the package by name", async () => {
+  for (const [file, kinds] of [["mod.ts", /^import type /], ["train.ts", /^import /]] as const) {
+    const text = await Deno.readTextFile(join(PACKAGE, file));
+    const imports = text.match(/^import .*$/gm) ?? [];
+    assert.ok(imports.length > 0);
+    for (const line of imports) {
+      assert.match(line, kinds, file);
+      assert.match(line, / from "(@troupe\/troupe(\/actors)?|\.\/mod\.ts)";$/, file);
+    }
+  }
+});

@@ -20,7 +20,6 @@ const TOLERANCE = 1e-6;
 const LAYOUTS: readonly (readonly [what: string, ranks: number, flags: string])[] = [
   ["a copy a rank", 4, "--schedule chimera --workers 2 --replicas 2"],
   ["two copies on a rank", 2, "--schedule chimera --workers 2 --replicas 2 --map 0,1,1,0"],
-  ["a column on one rank", 2, "--schedule 1f1b --workers 2 --replicas 2 --map 0,1,0,1"],
   ["f16", 3, "--schedule 1f1b --workers 1 --replicas 3 --precision fp16"],
 ];
 

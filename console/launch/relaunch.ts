@@ -11,7 +11,9 @@ import { delay } from "@std/async/delay";
 import { lockFolder } from "../../actors/checkpoints/checkpoint_lock.ts";
 import { readFinished } from "../../actors/checkpoints/finished.ts";
 import { countRestarts } from "../../actors/runtime/supervision/restarts.ts";
+import type { SignOfLife } from "../../actors/runtime/transports/mpi/launcher/sign_of_life.ts";
 import { printError } from "../print.ts";
+import type { Death } from "./death.ts";
 import type { JobEnd } from "./job.ts";
 import { newestStep } from "./launch_request.ts";
 
@@ -76,8 +78,7 @@ export async function relaunch(job: Relaunch): Promise<number> {
 function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
   if (stalled !== undefined) return `The job was ended, as ${stalled}`;
   const { signal, pid, host } = death ?? {};
-  const known = [...ranks.values()].find((rank) => rank.pid === pid && rank.host === host);
-  const rank = death?.rank ?? known?.rank;
+  const rank = death?.rank ?? rankOf([...ranks.values()], death);
   const who = rank !== undefined
     ? `Rank ${rank}`
     : pid !== undefined
@@ -86,6 +87,12 @@ function describeEnd({ code, death, stalled, ranks }: JobEnd): string {
   const where = host === undefined ? "" : ` on ${host}`;
   if (signal !== undefined) return `${who}${where} died of ${signal}`;
   return `${who}${where} ended before its time with exit code ${death?.code ?? code}`;
+}
+
+/** The rank of a process: hosts may call themselves otherwise than whoever lists them. */
+function rankOf(ranks: readonly SignOfLife[], { pid, host }: Death = {}): number | undefined {
+  const found = ranks.filter((rank) => rank.pid === pid);
+  return (found.length > 1 ? found.find((rank) => rank.host === host) : found[0])?.rank;
 }
 
 /** Milliseconds from one look at a folder to the next. */

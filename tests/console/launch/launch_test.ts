@@ -95,6 +95,26 @@ test(
 );
 
 test(
+  "ranks on other hosts are started by the shell that is named, and again when one dies",
+  async (launcher, out) => {
+    const hosts = `${out}.hosts`, shell = `${out}.sh`;
+    await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
+    // The words behind the name of the host, run here.
+    const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
+    await Deno.writeTextFile(shell, script, { mode: 0o755 });
+    const flags = [mpiFlag(launcher), "--hosts", hosts, "--remote-shell", shell];
+    const job = new Launched([...flags, "--", ...SMALL_JOB, ...STEPS, "--out", out]);
+    await job.running.printed("stdout", /"step":5,/);
+    Deno.kill(await job.process(({ rank }) => rank === 1), "SIGKILL");
+    const { code, stdout, stderr } = await job.end();
+    assert.equal(code, 0, stderr);
+    assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed());
+    // Of several hosts hydra tells a signal as an exit code.
+    assert.match(stderr, /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m);
+  },
+);
+
+test(
   "a command of one's own is launched, and goes on from its own checkpoints",
   async (launcher, out) => {
     const script = join(ROOT, "tests/console/launch/own_train.ts");

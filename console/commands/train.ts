@@ -11,7 +11,7 @@ import type { Task } from "../../actors/parts/mod.ts";
 import { print, printError } from "../print.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
 import { inJob } from "../train/in_job.ts";
-import { consoleReport, jsonReport } from "../train/report.ts";
+import { consoleReport, jsonReport, printDone } from "../train/report.ts";
 import { runOptions } from "../train/run_options.ts";
 import { importParts, keptParts, type RunParts, taskOf } from "../train/run_parts.ts";
 import { TRAIN_SYNTAX } from "../train/train_flags.ts";
@@ -45,11 +45,14 @@ async function trainAsAsked(
     }
     report(event);
     if (event.type !== "end") continue;
+    if (!event.isInterrupted) {
+      begin(); // nothing is left to finish: Ctrl-C ends at once
+      const shown = flags.json ? undefined : await task.show(event.weights, event.choice);
+      if (shown !== undefined) print(`\n${shown}`);
+    }
+    // Who started ranks reads their last line, whatever is above it.
+    if (flags.runtime === "mpi" && !flags.json) printDone(event, keptParts(parts));
     if (event.isInterrupted) return 130;
-    begin(); // nothing is left to finish: Ctrl-C ends at once
-    if (flags.json) continue;
-    const shown = await task.show(event.weights, event.choice);
-    if (shown !== undefined) print(`\n${shown}`);
   }
   return 0;
 }

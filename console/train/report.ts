@@ -41,20 +41,23 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
       case "evaluation":
         return printJson({ step: event.step, evalLoss: event.loss });
       case "end": {
-        // The weights may be read from a disk when they are asked for.
-        const names = Object.keys(event).filter((name) => !UNSAID.includes(name));
-        const line = Object.fromEntries(names.map((name) => [name, event[name as keyof EndEvent]]));
-        const { isInterrupted } = event;
         if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
-        printJson({
-          done: true,
-          ...line,
-          ...Object.keys(parts).length > 0 && { parts },
-          ...isInterrupted && { interrupted: true },
-        });
+        printDone(event, parts);
         return sayHowToResume(event);
       }
     }
+  });
+}
+
+/** Prints what a run came to, as one JSON object. */
+export function printDone(event: EndEvent, parts: KeptParts): void {
+  // The weights may be read from a disk when they are asked for.
+  const names = Object.keys(event).filter((name) => !UNSAID.includes(name));
+  printJson({
+    done: true,
+    ...Object.fromEntries(names.map((name) => [name, event[name as keyof EndEvent]])),
+    ...Object.keys(parts).length > 0 && { parts },
+    ...event.isInterrupted && { interrupted: true },
   });
 }
 

@@ -23,3 +23,15 @@ mpiTest("four ranks train with the bits of Deno workers", async (launcher) => {
     assert.deepEqual(bitsOf(onRanks), await bitsOnWorkers(run), run.schedule);
   }
 });
+
+mpiTest("rank 0 alone prints, and its last line is what the run came to", async (launcher) => {
+  const args = trainArgs(RUNS[1]!).filter((arg) => arg !== "--json");
+  const out = await Deno.makeTempDir();
+  const output = await runJob(launcher, [4, ...args, "--runtime", "mpi", "--out", out]);
+  await Deno.remove(out, { recursive: true });
+  assert.equal(output.code, 0, output.stderr);
+  const lines = output.stdout.trimEnd().split("\n"), done = JSON.parse(lines.at(-1)!);
+  assert.equal(done.done, true);
+  assert.deepEqual(done.weightsHash, (await bitsOnWorkers(RUNS[1]!)).at(-1));
+  assert.equal(lines.filter((line) => line.startsWith("schedule 1f1b")).length, 1, output.stdout);
+});

@@ -84,11 +84,16 @@ export async function checkIntegrity(graph: ModuleGraph, wanted: string): Promis
 
 async function lineOf({ specifier, local }: GraphModule, root: string): Promise<string> {
   const name = named(specifier, root);
-  if (local === undefined) return `${name}\n`;
-  const { size } = await Deno.stat(local);
+  const cannot = `Cannot hash ${specifier}`;
+  if (local === undefined) {
+    if (!/^https?:/.test(specifier)) return `${name}\n`;
+    throw new TypeError(`${cannot}: its text must be in the cache`);
+  }
+  const { isFile, size } = await Deno.stat(local).catch(() => ({ isFile: false, size: 0 }));
+  if (!isFile) throw new TypeError(`${cannot}: it must be a file that is there`);
   if (size > TEXT_BYTES_MAX) {
     throw new TypeError(
-      `Cannot hash ${specifier}: it must have at most ${TEXT_BYTES_MAX} bytes, received ${size}`,
+      `${cannot}: it must have at most ${TEXT_BYTES_MAX} bytes, received ${size}`,
     );
   }
   const text = withoutNotes(await Deno.readFile(local), specifier);

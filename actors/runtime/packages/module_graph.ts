@@ -13,6 +13,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { packageFolder } from "../transports/confined/package_folder.ts";
+import { runDeno } from "./fetching.ts";
 
 /** One module that runs when the first one is imported. */
 export interface GraphModule {
@@ -50,9 +51,6 @@ export interface GraphOptions {
   /** Versions that were chosen before, and stay. Default: the newest ones. */
   readonly lock?: Lock | undefined;
 }
-
-/** How long fetching may take, in milliseconds. */
-const TIME_LIMIT_MS = 300_000;
 
 /** Modules of one graph; far above what anybody publishes. */
 const MODULES_MAX = 10_000;
@@ -123,21 +121,13 @@ export async function graphWith(
   lock: string,
   importMap: string,
 ): Promise<ModuleGraph> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: [
-      ...["info", "--json", "--quiet", "--no-config", "--node-modules-dir=none", `--lock=${lock}`],
-      ...["--frozen=false", `--import-map=${importMap}`, ...importFlags(specifier), specifier],
-    ],
-    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", DENO_NO_PACKAGE_JSON: "1" },
-    stdin: "null",
-    signal: AbortSignal.timeout(TIME_LIMIT_MS),
-  }).output();
-  const decoder = new TextDecoder();
-  if (code !== 0) {
-    throw refused(specifier, decoder.decode(stderr).trim() || `an end with code ${code}`);
-  }
+  const { code, stdout, stderr } = await runDeno([
+    ...["info", "--json", "--quiet", "--no-config", "--node-modules-dir=none", `--lock=${lock}`],
+    ...["--frozen=false", `--import-map=${importMap}`, ...importFlags(specifier), specifier],
+  ]);
+  if (code !== 0) throw refused(specifier, stderr || `an end with code ${code}`);
   const { npm = {} } = await readLock(lock) as { npm?: Locked };
-  return graphOf(specifier, JSON.parse(decoder.decode(stdout)), npm);
+  return graphOf(specifier, JSON.parse(stdout), npm);
 }
 
 /** What a lock file says of packages of npm, by their ids. */
@@ -179,7 +169,11 @@ function graphOf(specifier: string, info: Info, npm: Locked): ModuleGraph {
   const modules = [...found.values()];
   return {
     ...{ specifier, root },
-    modules: modules.map(({ specifier, local }) => ({ specifier, local }))
+    modules: modules.map(({ specifier, local }) => ({
+      specifier,
+      // Of a text that is imported, `deno info` says only what it is called.
+      local: local ?? (specifier.startsWith("file:") ? fileURLToPath(specifier) : undefined),
+    }))
       .sort(({ specifier: one }, { specifier: other }) => one < other ? -1 : 1),
     npm: npmOf(specifier, info, modules.flatMap((one) => one.npmPackage ?? []), npm),
   };

@@ -77,17 +77,17 @@ Deno.test("a specifier stands for itself; what is neither that nor a name is ans
     assert.throws(() => registry.find("model", "counter"), RangeError);
   }));
 
+const SUM = 'import n from "./n.json" with { type: "json" };\n' +
+  'import note from "./note.txt" with { type: "text" };\nexport { n, note };\n';
+
 Deno.test("a hash stands for all modules: it changes with each of them, and not with where they lie", () =>
   inFolder(async (folder) => {
     for (const copy of ["one", "other"]) {
       const at = join(folder, copy);
       await Deno.mkdir(join(at, "lib"), { recursive: true });
       await write(at, "actor.ts", 'import "./lib/sum.ts"; import "npm:pure-rand@8.4.2";\n');
-      await write(
-        at,
-        "lib/sum.ts",
-        'import n from "./n.json" with { type: "json" };\nexport { n };',
-      );
+      await write(at, "lib/sum.ts", SUM);
+      await write(at, "lib/note.txt", "1");
       await write(at, "lib/n.json", "1");
       await write(at, "troupe.json", { actors: { a: { from: "./actor.ts" } } });
     }
@@ -102,7 +102,8 @@ Deno.test("a hash stands for all modules: it changes with each of them, and not 
     for (
       const [name, text] of [
         ["lib/n.json", "2"],
-        ["lib/sum.ts", 'import n from "./n.json" with { type: "json" };\nexport { n as m };'],
+        ["lib/note.txt", "2"],
+        ["lib/sum.ts", `${SUM}export { n as m };`],
         ["actor.ts", 'import "./lib/sum.ts"; import "npm:fast-check@4.10.2";\n'],
       ] as const
     ) {

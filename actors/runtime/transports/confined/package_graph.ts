@@ -64,14 +64,14 @@ export async function fetchGraph(
   const own = from.startsWith("file:") ? await packageFolder(fileURLToPath(from)) : undefined;
   await Deno.writeTextFile(importMap, JSON.stringify(await importMapOf(own)));
   if (chosen) await Deno.writeTextFile(lock, JSON.stringify(chosen));
-  const flags = [...NO_CONFIG, `--import-map=${importMap}`];
-  const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
-  await deno(["cache", ...flags, ...locked, ENTRY, from]);
   const graph = await graphWith(from, lock, importMap), { modules } = graph;
   if (integrity !== undefined) await checkIntegrity(graph, integrity);
   const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
   const files = modules.flatMap((one) => one.specifier.startsWith("file:") ? one.local ?? [] : []);
   await checkFiles(from, own, files);
+  const flags = [...NO_CONFIG, `--import-map=${importMap}`];
+  const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
+  await deno(["cache", ...flags, ...locked, ENTRY, from]);
   const names = Object.keys(own?.imports ?? {});
   return { files, names, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
 }

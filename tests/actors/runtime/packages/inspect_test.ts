@@ -77,12 +77,14 @@ Deno.test("a package that will not be inspected is refused in a sentence", async
       /at most 1048576 characters/,
     ],
     ['import "./nowhere.ts";', /Module not found/],
+    ['import "/dev/zero";', /received more than 1024 MiB$/],
+    ['import all from "/dev/zero" with { type: "text" };', /\/dev\/zero: it must be a file/],
   ];
   for (const [text, sentence] of cases) {
     await assert.rejects(
       inspect(text, { timeLimitMs: 1000, memoryLimitMb: 128 }),
       (error: Error) => {
-        assert.match(error.message, /^Cannot (inspect|use|fetch) [^\n]+$/);
+        assert.match(error.message, /^Cannot (inspect|use|fetch|hash) [^\n]+$/);
         assert.match(error.message, sentence);
         return true;
       },

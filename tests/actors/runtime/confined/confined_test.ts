@@ -148,7 +148,7 @@ for (
       "imports what is not there",
       { "mod.js": saying("1", `import "./missing.js";`) },
       "init",
-      /could not begin: Cannot load file:[^\n]*: Module not found[^\n]*missing.js"\.$/,
+      /could not begin: Cannot fetch file:[^\n]* Module not found [^\n]*missing.js"\.$/,
     ],
     [
       "loops while it is imported",

@@ -4,8 +4,7 @@
  * [Note: doorbells] MPI tells nobody that a message has come: who waits for one must ask again and
  * again, which takes a core. So a parcel is announced over a TCP connection, the doorbell, together
  * with all of it that is small; what is large goes by MPI, and the receiver, who has just been told
- * its size, posts a receive that fits exactly. Both are in order, so one tag is enough. The receiver
- * answers when all of it is there.
+ * its size, posts a receive that fits exactly. Both are in order, so one tag is enough.
  *
  * @module
  */
@@ -30,9 +29,6 @@ const NUMBER_BYTES = 8;
 const MAX_BODY_BYTES = 2 ** 31;
 const MAX_BUFFERS = 2 ** 20;
 const MAX_BUFFER_BYTES = 2 ** 36;
-
-/** What the receiver answers when a parcel is there of which some went by MPI. */
-const ARRIVED = new Uint8Array(1);
 
 /** What links are made with. */
 export interface LinkParts {
@@ -74,12 +70,6 @@ export function openOutgoing(
   failed: (error: Error) => void,
 ): Outgoing {
   const pieces = new Ring<Uint8Array<ArrayBuffer>>();
-  let sent = 0, arrived = 0;
-  const hear = async () => {
-    const conn = await connection, bytes = new Uint8Array(4096);
-    for (let n = await conn.read(bytes); n !== null; n = await conn.read(bytes)) arrived += n;
-  };
-  hear().catch(() => {}); // when it breaks the writer says so, or the launcher
   let isWriting = false, written = Promise.resolve();
   const write = async () => {
     try {
@@ -107,10 +97,6 @@ export function openOutgoing(
       const small = [new Uint8Array(head.buffer), body];
       for (const buffer of buffers) if (!isLarge(buffer)) small.push(buffer);
       pieces.push(joined(small));
-      if (buffers.some(isLarge)) {
-        const nth = ++sent;
-        progress.until(() => arrived >= nth);
-      }
       for (const buffer of buffers) if (isLarge(buffer)) sendLarge(buffer);
       if (isWriting) return;
       isWriting = true;
@@ -145,8 +131,6 @@ export async function receiveParcels(
   const deliverWhole = () => {
     for (let first = arriving.at(0); first?.missing === 0; first = arriving.at(0)) {
       arriving.shift();
-      // Told at once; when it cannot be told, the sender is gone.
-      if (first.parcel.buffers.some(isLarge)) conn.write(ARRIVED).catch(() => {});
       deliver(first.parcel);
     }
   };

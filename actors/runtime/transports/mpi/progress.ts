@@ -2,9 +2,8 @@
  * Transfers of MPI that are under way, tested until they are done.
  *
  * [Note: progress] MPI moves bytes while it is called, and may say that a send is done when its bytes
- * are still in a buffer of its own. So a rank that has sent goes on calling until the receiver says
- * that all is there; and one that is idle calls now and then, for what else may be left, which takes a
- * few thousandths of a core.
+ * are still in a buffer of its own, or a connection is still coming about. So a rank that is idle calls
+ * it now and then, for those who wait for the rest, which takes less than a hundredth of a core.
  *
  * @module
  */
@@ -23,8 +22,6 @@ const IDLE_MS = 20;
 export interface Progress {
   /** Calls `done` when a transfer is over. */
   await(request: MpiRequest, done: () => void): void;
-  /** Lets all go on until `isDone`. */
-  until(isDone: () => boolean): void;
   /** Resolves when a transfer is over. */
   end(request: MpiRequest): Promise<void>;
   /** Resolves when nothing is under way. */
@@ -38,18 +35,18 @@ export function openProgress(
   mpi: Pick<Mpi, "test" | "advance">,
   failed: (error: Error) => void,
 ): Progress {
-  let waiting: { readonly isDone: () => boolean; readonly done: () => void }[] = [];
+  let waiting: { readonly request: MpiRequest; readonly done: () => void }[] = [];
   let isPolling = false;
   const idle: (() => void)[] = [];
   /** Tests all that is under way, until something is over or it has been done often enough. */
   const test = () => {
     const finished: (() => void)[] = [];
-    mpi.advance();
+    if (waiting.length === 0) mpi.advance();
     for (let n = 0; n < TESTS && waiting.length > 0 && finished.length === 0; n++) {
-      waiting = waiting.filter(({ isDone, done }) => {
-        const isOver = isDone();
-        if (isOver) finished.push(done);
-        return !isOver;
+      waiting = waiting.filter(({ request, done }) => {
+        const isDone = mpi.test(request);
+        if (isDone) finished.push(done);
+        return !isDone;
       });
     }
     return finished;
@@ -68,18 +65,16 @@ export function openProgress(
       setImmediate(poll);
     } else for (const resolve of idle.splice(0)) resolve();
   };
-  const begin = (isDone: () => boolean, done: () => void) => {
-    waiting.push({ isDone, done });
+  const begin: Progress["await"] = (request, done) => {
+    waiting.push({ request, done });
     if (isPolling) return;
     isPolling = true;
     queueMicrotask(poll);
   };
-  const begun = (request: MpiRequest, done: () => void) => begin(() => mpi.test(request), done);
   const timer = setInterval(() => isPolling || poll(), IDLE_MS);
   return {
-    await: begun,
-    until: (isDone) => begin(isDone, () => {}),
-    end: (request) => new Promise((resolve) => begun(request, resolve)),
+    await: begin,
+    end: (request) => new Promise((resolve) => begin(request, resolve)),
     settled: () =>
       waiting.length === 0 ? Promise.resolve() : new Promise((resolve) => idle.push(resolve)),
     close: () => clearInterval(timer),

@@ -64,7 +64,7 @@ export function readHosts(path: string): readonly ListedHost[] {
  * const [a, b] = [{ name: "a", slots: undefined }, { name: "b", slots: undefined }];
  * assert.deepEqual(placeRanks([a, b], 5).hosts, [{ name: "a", ranks: 3 }, { name: "b", ranks: 2 }]);
  * const many = placeRanks([{ ...a, slots: 4 }, b], 8);
- * assert.deepEqual(many.hosts, [{ name: "a", ranks: 6 }, { name: "b", ranks: 2 }]);
+ * assert.deepEqual(many.hosts, [{ name: "a", ranks: 7 }, { name: "b", ranks: 1 }]);
  * assert.equal(many.isTooMany, true);
  * ```
  */

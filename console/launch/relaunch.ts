@@ -56,7 +56,7 @@ export async function relaunch(job: Relaunch): Promise<number> {
     if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
     const before = step;
     step = await newestStep(out);
-    if (step !== before) {
+    if ((step ?? 0) > (before ?? 0)) {
       failures = 1;
       restarts = count();
     }

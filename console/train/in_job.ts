@@ -48,7 +48,12 @@ export async function inJob(
     return await follow(options, facts) ? 0 : 2;
   }
   await using job = await lead(options, facts);
-  return await Promise.race([command(), job.lost]);
+  return await Promise.race([command(), job.lost.catch(lostJob)]);
+}
+
+/** Of a job that is lost, whenever that is, another try may go well: EX_TEMPFAIL of sysexits.h. */
+function lostJob(error: Error): never {
+  throw Object.assign(error, { exitCode: 75 });
 }
 
 /** How `--runtime mpi` asks to join the job of this process; undefined where there is none. */

@@ -28,8 +28,8 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** Runs a command in a process of its own. */
-async function run(
+/** Runs a script in a process of its own. */
+export async function runScript(
   script: string,
   args: readonly string[],
   permissions: readonly string[] = [],
@@ -51,16 +51,16 @@ export const runTrain = (
   args: readonly string[],
   permissions?: readonly string[],
   environment?: Readonly<Record<string, string>>,
-) => run("cli.ts", ["train", ...args], permissions, environment);
+) => runScript("cli.ts", ["train", ...args], permissions, environment);
 
 /** Runs `deno task generate`. */
-export const runGenerate = (args: readonly string[]) => run("cli.ts", ["generate", ...args]);
+export const runGenerate = (args: readonly string[]) => runScript("cli.ts", ["generate", ...args]);
 
 /** Runs any command of `deno task troupe`. */
 export const runTroupe = (
   args: readonly string[],
   environment?: Readonly<Record<string, string>>,
-) => run("cli.ts", args, [], environment);
+) => runScript("cli.ts", args, [], environment);
 
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;

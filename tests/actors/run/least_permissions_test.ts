@@ -6,7 +6,7 @@ import type { Least } from "../../../actors/runtime/transports/confinement.ts";
 import { PROCESS_TRANSPORT } from "../../../actors/runtime/transports/process/process.ts";
 import { type DeviceName, devicePermissions, resolveDevices } from "../../../kernels/mod.ts";
 import { outcome, SMALL } from "../runs.ts";
-import { runTrain, TINY } from "../../console/command.ts";
+import { type Outcome, runScript, runTrain, TINY } from "../../console/command.ts";
 import { PROBE } from "../runtime/probe.ts";
 
 const DEVICES = ["native", "wasm", "reference"] as const satisfies readonly DeviceName[];
@@ -69,4 +69,34 @@ Deno.test("a program without environment and libraries trains in processes", asy
   const run = [...TINY, "--workers", "1", "--steps", "1", "--isolation", "process", "--json"];
   const { code, stderr } = await runTrain(run, ["--deny-env", "--deny-ffi", "--deny-sys"]);
   assert.equal(code, 0, stderr);
+});
+
+const ALL = ["read", "write", "connect", "listen", "run", "env", "sys"];
+
+const UNSTABLE = "--unstable-worker-options";
+
+for (const device of DEVICES) {
+  Deno.test(`where Deno is told to, a thread with what ${device} needs reads no file, reaches nobody and runs nothing`, async () => {
+    const script = new URL("./limited_worker.ts", import.meta.url).pathname;
+    const { code, stdout, stderr } = await runScript(script, [device, ...ALL, "ffi"], [UNSTABLE]);
+    assert.equal(code, 0, stderr);
+    const { ffi, ...others } = JSON.parse(stdout);
+    assert.deepEqual(others, Object.fromEntries(ALL.map((what) => [what, "NotCapable"])));
+    assert.equal(ffi, device === "native" ? "did it" : "NotCapable");
+  });
+}
+
+Deno.test("threads that may do less train with the bits of those that may do all, journal included", async () => {
+  const path = await Deno.makeTempFile();
+  const run = [...TINY, "--workers", "1", "--steps", "1", "--json", "--device", "wasm"];
+  const [all, least] = await Promise.all([
+    runTrain(run),
+    runTrain([...run, "--journal", path], [UNSTABLE]),
+  ]);
+  const hashOf = ({ code, stdout, stderr }: Outcome) => {
+    assert.equal(code, 0, stderr);
+    return JSON.parse(stdout.trimEnd().split("\n").at(-1)!).weightsHash;
+  };
+  assert.equal(hashOf(least), hashOf(all));
+  await Deno.remove(path);
 });

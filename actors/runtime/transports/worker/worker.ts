@@ -19,8 +19,8 @@ export const PROGRAM = `troupe ${crypto.randomUUID()}`;
 
 /** What the workers of another transport are made of: a thread of a rank of MPI is one. */
 export interface WorkerKind {
-  /** Their module; it gets a {@linkcode WorkerOrders}. */
-  readonly module: URL;
+  /** Their module, or that of each; it gets a {@linkcode WorkerOrders}. */
+  readonly module: URL | ((request: StartRequest) => URL);
   /** What an isolate gets beside, and what of it moves. */
   readonly more: (isolate: number) => { value: unknown; transfer: readonly Transferable[] };
   /** What one may do, before it begins. Default: what the program may. */
@@ -30,7 +30,8 @@ export interface WorkerKind {
 /** Permissions of a worker, as Deno takes them; what is left out is not granted. */
 export type WorkerPermissions = Readonly<Record<string, boolean | readonly string[]>>;
 
-const PLAIN: WorkerKind = {
+/** Workers that may do all that the program may. */
+export const PLAIN: WorkerKind = {
   module: new URL("./entry.ts", import.meta.url),
   more: () => ({ value: undefined, transfer: [] }),
 };
@@ -90,10 +91,10 @@ class WorkerIsolate implements RemoteIsolate {
     }
     this.#channel.listen();
     channels.add(this.#channel);
-    if (!kind.permissions) this.#begin(kind, request.isolate);
+    if (!kind.permissions) this.#begin(kind, request);
     else {
       kind.permissions(request).then(
-        (permissions) => this.#isEnding || this.#begin(kind, request.isolate, permissions),
+        (permissions) => this.#isEnding || this.#begin(kind, request, permissions),
         (error) => {
           this.#lastError = messageOf(error);
           this.#end();
@@ -131,14 +132,18 @@ class WorkerIsolate implements RemoteIsolate {
     this.#abandoned.abort();
   }
 
-  #begin({ module, more }: WorkerKind, isolate: number, permissions?: WorkerPermissions): void {
+  #begin(
+    { module, more }: WorkerKind,
+    request: StartRequest,
+    permissions?: WorkerPermissions,
+  ): void {
     const options = { type: "module", name: this.#lock } as const;
     // The types that come with Deno lack what is unstable.
     this.#worker = new Worker(
-      module,
+      typeof module === "function" ? module(request) : module,
       permissions ? { ...options, ...{ deno: { permissions } } } : options,
     );
-    this.#worker.onmessage = () => this.#ready(more(isolate));
+    this.#worker.onmessage = () => this.#ready(more(request.isolate));
     this.#worker.onerror = (event) => {
       // Or the root would end as well.
       event.preventDefault();

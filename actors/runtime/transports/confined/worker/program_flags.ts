@@ -12,28 +12,45 @@ import { dirname, join } from "node:path";
 import { parse } from "@std/jsonc/parse";
 import { nearestConfig } from "../../process/command.ts";
 
-let known: { readonly lack: string | undefined } | undefined;
-
-/** Why workers cannot be confined, as a sentence has it; undefined: they can. */
-export function lackOfWorkers(): string | undefined {
-  known ??= { lack: findLack() };
-  return known.lack;
+/** What a program cannot do, each as a sentence has it; undefined: it can. */
+interface Lacks {
+  /** Why its workers can have no permissions of their own. */
+  readonly permissions?: string;
+  /** Why code that is not its own cannot be confined in them. */
+  readonly confinement?: string;
 }
 
-function findLack(): string | undefined {
+let known: Lacks | undefined;
+
+/** Why the workers of this program cannot be given fewer permissions than it has. */
+export const lackOfPermissions = (): string | undefined => (known ??= findLacks()).permissions;
+
+/** Why code that is not this program's own cannot be confined in its workers. */
+export function lackOfWorkers(): string | undefined {
+  known ??= findLacks();
+  return known.permissions ?? known.confinement;
+}
+
+function findLacks(): Lacks {
   const flags = ownFlags();
-  if (!flags) return "how the program was started cannot be read";
+  if (!flags) return { permissions: "how the program was started cannot be read" };
   const has = (...names: string[]) => names.some((name) => flags.includes(name));
   const isOther = flags.some((flag) => /^(--config(=|$)|-c|--no-config$)/.test(flag));
   const config = isOther ? undefined : ownConfig();
   const unstable = config?.unstable, lock = config?.lock as { frozen?: unknown } | undefined;
   const hasOption = Array.isArray(unstable) && unstable.includes("worker-options");
   if (!has("--unstable-worker-options") && !hasOption) {
-    return 'permissions of workers want the program to be started with --unstable-worker-options, or its deno.json to have "unstable": ["worker-options"]';
+    return {
+      permissions:
+        'permissions of workers want the program to be started with --unstable-worker-options, or its deno.json to have "unstable": ["worker-options"]',
+    };
   }
   const isFrozen = has("--frozen", "--frozen=true", "--no-npm") || lock?.frozen === true;
-  if (has("--cached-only") && isFrozen) return undefined;
-  return "a worker may import any package of npm unless the program is started with --cached-only and --frozen, or --cached-only and --no-npm";
+  if (has("--cached-only") && isFrozen) return {};
+  return {
+    confinement:
+      "a worker may import any package of npm unless the program is started with --cached-only and --frozen, or --cached-only and --no-npm",
+  };
 }
 
 /** The flags that this program was started with, its own arguments aside. */

@@ -32,7 +32,7 @@ const LOOPBACK = "127.0.0.1";
  *
  * On one host that is 127.0.0.1. On several it is what was asked for, or the one network in which
  * every host has an address of its own: a bridge of containers, which has the same address on every
- * host, is not taken for one.
+ * host, is not taken for one, nor is that of 127.0.0.1.
  *
  * @throws {JobRefusal} when there is no such address, or more than one such network.
  *
@@ -95,7 +95,6 @@ function addressWanted(
 function sharedNetwork(ranks: readonly RankNetworks[]): string {
   const [first] = ranks as [RankNetworks];
   const shared = first.addresses.filter(({ cidr }) => {
-    if (isLoopback(addressOf({ cidr }))) return false;
     const found = ranks.map((own) => addressIn(own, cidr));
     const hostOf = new Map(found.map((one, rank) => [one?.cidr, ranks[rank]!.host]));
     return found.every((one, rank) => one && hostOf.get(one.cidr) === ranks[rank]!.host);
@@ -124,7 +123,7 @@ function addressIn({ addresses }: RankNetworks, network: string): InterfaceAddre
   return addresses.find((one) => subnet.check(addressOf(one), versionOf(addressOf(one))));
 }
 
-const addressOf = ({ cidr }: Pick<InterfaceAddress, "cidr">) => cidr.split("/")[0]!;
+const addressOf = ({ cidr }: InterfaceAddress) => cidr.split("/")[0]!;
 
 const versionOf = (address: string) => isIPv4(address) ? "ipv4" : "ipv6";
 

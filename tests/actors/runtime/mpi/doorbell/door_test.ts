@@ -56,13 +56,18 @@ Deno.test("a stranger is sent away: wrong secret, another's door, noise, half a 
   await asRank(3, door);
 });
 
-Deno.test("a greeting that comes byte by byte is too slow", async () => {
+Deno.test("a greeting that comes byte by byte is too slow, be it right", async () => {
   using door = doorOf3(200);
   using conn = await Deno.connect(door.address);
   const end = conn.read(new Uint8Array(1)).catch(() => null);
-  const drip = setInterval(() => conn.write(SECRET.subarray(0, 1)).catch(() => {}), 20);
+  const greeting = [...SECRET.subarray(0, 32), 0, 0, 0, 5, 0, 0, 0, 3];
+  const drip = setInterval(
+    () => greeting.length > 0 && conn.write(Uint8Array.of(greeting.shift()!)).catch(() => {}),
+    20,
+  );
   assert.equal(await end, null);
   clearInterval(drip);
+  assert.deepEqual(door.guests, []);
 });
 
 Deno.test("a flood of guests who say nothing keeps few of them, and no rank out", async () => {

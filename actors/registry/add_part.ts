@@ -13,6 +13,7 @@ import { editLock } from "./lock_file.ts";
 import type { Part, PartKind } from "./part.ts";
 import { pinnedSpecifier } from "./package_version.ts";
 import { folderURL, openRegistry } from "./registry.ts";
+import { holdFolder } from "./text_file.ts";
 
 /** A name that is to be added. */
 export interface NewPart {
@@ -91,6 +92,8 @@ export async function preparePart(
     part: { name, kind, from, ...more, integrity, lock: hashed.lock, isBuiltIn: false },
     ...{ hashed, path },
     async write() {
+      using _ = await holdFolder(path);
+      checkNewPart(part, folder); // somebody may have been faster
       // A lock without its entry does no harm.
       await editLock(path, name, hashed.lock);
       await editEntry(path, name, entry);
@@ -120,6 +123,7 @@ export async function removePart(name: string, folder: string = Deno.cwd()): Pro
       }: it must be a name in the registry's file`,
     );
   }
+  using _ = await holdFolder(path);
   await editEntry(path, name, undefined);
   await editLock(path, name);
   return path;

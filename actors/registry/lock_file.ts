@@ -48,9 +48,9 @@ export function readLocks(path: string): Locks {
 
 /** Writes the lock of a name; where nothing was chosen for it, or it is undefined, it has none. */
 export async function editLock(path: string, name: string, lock: Lock = {}): Promise<void> {
-  const { [name]: before, ...others } = readLocks(path);
+  const before = readLocks(path), { [name]: _, ...others } = before;
   const isEmpty = Object.keys(lock).every((key) => key === "version");
-  if (isEmpty && !before) return;
+  if (isEmpty && !Object.hasOwn(before, name)) return;
   const locks = Object.entries(isEmpty ? others : { ...others, [name]: lock })
     .sort(([one], [other]) => one < other ? -1 : 1);
   if (locks.length === 0) return await Deno.remove(lockPathOf(path));

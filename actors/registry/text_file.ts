@@ -4,6 +4,7 @@
  * @module
  */
 
+import { dirname } from "node:path";
 import { existsSync, readFileSync } from "node:fs";
 import { checkInputFile, decodeText } from "../../kernels/mod.ts";
 
@@ -16,6 +17,17 @@ export function readText(path: string, bytesMax: number): string | undefined {
   if (!existsSync(path)) return undefined;
   checkInputFile(path, bytesMax);
   return decodeText(readFileSync(path), path).replace(/^\uFEFF/, "");
+}
+
+/**
+ * Waits until no other program changes files in the folder of this one. Its end, whatever it dies of,
+ * lets the next one in. Windows opens no folders, and has nobody wait.
+ */
+export async function holdFolder(path: string): Promise<Disposable> {
+  if (Deno.build.os === "windows") return { [Symbol.dispose]() {} };
+  const folder = await Deno.open(dirname(path));
+  await folder.lock(true);
+  return folder;
 }
 
 /** Writes a file: whoever reads it meanwhile finds the old text or the new one. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { openRegistry } from "../../../actors/mod.ts";
+import { openRegistry, preparePart, removePart } from "../../../actors/mod.ts";
 import { hashGraph } from "../../../actors/runtime/packages/hash_module.ts";
 import { inFolder } from "../../in_folder.ts";
 
@@ -143,4 +143,26 @@ Deno.test("a lock file that is none is refused, and one of a name that is gone d
     const lock = { version: "5", specifiers: { "jsr:@x/z@^1": "1.0.0" } };
     await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
     assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
+  }));
+
+Deno.test("names that are added at the same time are all there, whatever they are called", () =>
+  inFolder(async (folder) => {
+    await write(folder, "mod.js", "export const actor = {};");
+    const names = ["__proto__", "constructor", "toString", "a", "b", "c"];
+    const prepared = await Promise.all(
+      ["a", ...names].map((name) =>
+        preparePart({ name, specifier: "./mod.js", kind: "actor" }, folder)
+      ),
+    );
+    const written = await Promise.allSettled(prepared.map((part) => part.write()));
+    const refused = written.flatMap((one) => one.status === "rejected" ? [`${one.reason}`] : []);
+    assert.equal(refused.length, 1);
+    assert.match(refused[0]!, /^RangeError: Cannot add "a": its name must be new/);
+    const own = openRegistry(folder).list().filter((part) => !part.isBuiltIn);
+    assert.deepEqual(own.map(({ name }) => name), names.sort());
+    for (const name of names) await removePart(name, folder);
+    assert.deepEqual(
+      await Array.fromAsync(Deno.readDir(folder), ({ name }) => name).then((all) => all.sort()),
+      ["mod.js", "troupe.json"],
+    );
   }));

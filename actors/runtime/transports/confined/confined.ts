@@ -165,7 +165,6 @@ export class ConfinedIsolate implements RemoteIsolate {
     clearTimeout(late);
     clearTimeout(this.#killTimer);
     this.#outbox.close();
-    audit.read();
     audit.close();
     const hint = OUT_OF_MEMORY_SIGNALS.includes(signal ?? "") ? ", as when out of memory" : "";
     const how = this.#why ?? (signal ? `killed by ${signal}${hint}` : `exited with code ${code}`);

@@ -8,12 +8,19 @@
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { checkIntegrity } from "../../packages/hash_module.ts";
-import { type GraphModule, graphWith, importFlags } from "../../packages/module_graph.ts";
+import {
+  type GraphModule,
+  graphWith,
+  importFlags,
+  type ModuleGraph,
+} from "../../packages/module_graph.ts";
 import type { Confinement } from "../confinement.ts";
 import { type PackageFolder, packageFolder } from "./package_folder.ts";
 
 /** What a process must load. */
 export interface PackageGraph {
+  /** Its modules. */
+  readonly graph: ModuleGraph;
   /** Its files, where it has any: absolute paths. */
   readonly files: readonly string[];
   /** Names that its own configuration gives a meaning. */
@@ -73,7 +80,7 @@ export async function fetchGraph(
   const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
   await deno(["cache", ...flags, ...locked, ENTRY, from]);
   const names = Object.keys(own?.imports ?? {});
-  return { files, names, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
+  return { graph, files, names, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
 }
 
 /** Where remote modules come from, with the ports. */

@@ -8,6 +8,7 @@
 import { join } from "node:path";
 import { closeRendezvousFolder, openRendezvousFolder } from "../process/rendezvous_folder.ts";
 import type { Confinement } from "../confinement.ts";
+import { checkIntegrity } from "../../packages/hash_module.ts";
 import { fetchGraph, type PackageGraph } from "./package_graph.ts";
 
 /** What Deno keeps for scripts in its cache: `localStorage` and `caches`, which need no permission. */
@@ -59,10 +60,10 @@ export class Workshop {
     return own;
   }
 
-  /** What the package is made of, found out once. */
+  /** What the package is made of, found out once; its files may have changed since. */
   graphOf({ from, integrity, lock }: Confinement): Promise<PackageGraph> {
     const key = JSON.stringify([from, integrity, lock]), known = this.#graphs.get(key);
-    if (known) return known;
+    if (known) return integrity === undefined ? known : checked(known, integrity);
     const graph = fetchGraph({ from, integrity, lock }, this.#folder!);
     this.#graphs.set(key, graph);
     // It may be there the next time.
@@ -77,4 +78,9 @@ export class Workshop {
     this.#folder = undefined;
     this.#graphs.clear();
   }
+}
+
+async function checked(known: Promise<PackageGraph>, integrity: string): Promise<PackageGraph> {
+  await checkIntegrity((await known).graph, integrity);
+  return known;
 }

@@ -19,6 +19,10 @@ const PRINTING = [
 const print = console.error.bind(console);
 Object.assign(globalThis.console, Object.fromEntries(PRINTING.map((name) => [name, print])));
 
+// Ctrl-C and the end of a terminal reach all its processes. What they mean is for the root to say.
+Deno.addSignalListener("SIGINT", () => {});
+if (Deno.build.os !== "windows") Deno.addSignalListener("SIGHUP", () => {});
+
 const outbox = new Outbox();
 outbox.attach({
   write: (bytes) => Deno.stdout.write(bytes),

@@ -16,7 +16,8 @@ export interface Keeper extends AsyncDisposable {}
 export function keep(pid: number): Keeper {
   if (Deno.build.os === "windows") return { [Symbol.asyncDispose]: () => Promise.resolve() };
   const shell = new Deno.Command("sh", {
-    args: ["-c", 'read -r end; kill -9 "$0"', `${pid}`],
+    // Ctrl-C and the end of a terminal are no end of the program.
+    args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"', `${pid}`],
     stdin: "piped",
     stdout: "null",
     stderr: "null",

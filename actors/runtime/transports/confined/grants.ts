@@ -35,7 +35,7 @@ export type Grants = Readonly<Record<Kind, true | readonly string[]>>;
 export function grantsOf(id: string, permissions: Permissions): Grants {
   const cannot = `Cannot spawn "${id}":`;
   for (const [name, value] of Object.entries(permissions)) {
-    if (!(name in KINDS)) {
+    if (!Object.hasOwn(KINDS, name)) {
       const known = Object.keys(KINDS).join(", ");
       throw new TypeError(`${cannot} its permissions must be of ${known}, received ${name}`);
     }
@@ -61,13 +61,22 @@ export function grantsOf(id: string, permissions: Permissions): Grants {
   return Object.fromEntries(entries);
 }
 
-/** The flags that grant just this. */
+/**
+ * The flags that grant just this.
+ *
+ * @throws {RangeError} when they cannot say it: they have commas between what they grant, and no way
+ * to write one.
+ */
 export function grantFlags(grants: Grants): string[] {
   return Object.entries(grants).flatMap(([kind, list]) => {
     if (list === true) return [`--allow-${kind}`];
     // Without a word, some hosts may be imported from.
     if (list.length === 0) return kind === "import" ? ["--deny-import"] : [];
-    return [`--allow-${kind}=${list.map((value) => value.replaceAll(",", ",,")).join()}`];
+    const split = list.find((value) => value.includes(","));
+    if (split === undefined) return [`--allow-${kind}=${list.join()}`];
+    throw new RangeError(
+      `Cannot grant ${kind}: its ${KINDS[kind as Kind]} must have no comma, received ${split}`,
+    );
   });
 }
 

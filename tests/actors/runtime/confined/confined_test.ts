@@ -1,7 +1,13 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { type Ask, createSystem, type Down, type PackageSpec } from "../../../../actors/mod.ts";
+import {
+  type Ask,
+  createSystem,
+  type Down,
+  hashModule,
+  type PackageSpec,
+} from "../../../../actors/mod.ts";
 import { showLines } from "../../../../actors/runtime/transports/confined/printed_lines.ts";
 import { inFolder } from "../../../in_folder.ts";
 import { failureOf, until, withSystem } from "../harness.ts";
@@ -55,6 +61,49 @@ Deno.test("what a confined actor was granted it may do, and nothing beside", () 
       assert.equal(await read(other), "NotCapable");
       await system.stop();
       assert.deepEqual(denied, [other]);
+    })));
+
+Deno.test("what a confined actor was granted it may do as often as it likes, and what it was not is told", () =>
+  withFiles({
+    "mod.js": saying(`(() => {
+      for (let n = 0; n < 60_000; n++) Deno.lstatSync(ctx.self.id);
+      try { return Deno.readTextFileSync("/proc/version"); } catch (error) { return error.name; }
+    })()`),
+  }, (spec, folder) =>
+    withSystem({}, async (system) => {
+      const denied: string[] = [];
+      using _ = system.subscribe((event) => event.type === "denied" && denied.push(event.on));
+      const permissions = { read: [folder] };
+      const sayer = system.spawn(spec("mod.js"), undefined, { id: folder, permissions });
+      assert.equal(await system.ask(sayer, { type: "Say" }), "NotCapable");
+      await system.stop();
+      assert.deepEqual(denied, ["/proc/version"]);
+    })));
+
+Deno.test("what Deno's flags cannot grant is refused", () =>
+  withFiles({ "mod.js": saying("1") }, (spec) =>
+    withSystem({}, async (system) => {
+      const permissions = { read: ["/one,/other"] };
+      const sayer = system.spawn(spec("mod.js"), undefined, { id: "sayer", permissions });
+      assert.match(
+        (await failureOf(system, sayer)).error.message,
+        /Cannot grant read: its path must have no comma, received \/one,\/other$/,
+      );
+    })));
+
+Deno.test("files that change while a package is in use run with the hash that they must have, or not", () =>
+  withFiles({ "mod.js": saying("1") }, (spec, folder) =>
+    withSystem({}, async (system) => {
+      const { from } = spec("mod.js"), { integrity } = await hashModule(from);
+      const checked: PackageSpec<undefined, Sayer> = { from, integrity };
+      const first = system.spawn(checked, undefined, { id: "first" });
+      assert.equal(await system.ask(first, { type: "Say" }), 1);
+      await Deno.writeTextFile(join(folder, "mod.js"), saying("2"));
+      const second = system.spawn(checked, undefined, { id: "second" });
+      assert.match(
+        (await failureOf(system, second)).error.message,
+        /its hash must be sha256-.*, received sha256-/,
+      );
     })));
 
 Deno.test("a confined actor sees of the environment what it was granted", () =>
@@ -255,7 +304,15 @@ Deno.test({
     const killed = program("./orphan_program.ts", ["-A"]);
     const stdout = killed.stdout.pipeThrough(new TextDecoderStream()).getReader();
     const pid = Number((await stdout.read()).value);
-    assert.ok(isAlive(pid));
+    // As Ctrl-C does: what that means is for the program to say.
+    const { stdout: children } = await new Deno.Command("ps", {
+      args: ["-o", "pid=", "--ppid", `${killed.pid}`],
+    }).output();
+    const pids = new TextDecoder().decode(children).trim().split(/\s+/).map(Number);
+    assert.ok(pids.includes(pid) && pids.length > 1);
+    for (const child of pids) Deno.kill(child, "SIGINT");
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    assert.ok(pids.every(isAlive));
     killed.kill("SIGKILL");
     await until(() => !isAlive(pid));
     await stdout.cancel();

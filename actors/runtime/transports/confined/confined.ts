@@ -122,7 +122,7 @@ export class ConfinedIsolate implements RemoteIsolate {
       this.#why ??= messageOf(error);
     } finally {
       this.#gone.resolve(this.#why ?? "it was ended");
-      this.#workshop.leave();
+      this.#workshop.leave(this.#request.isolate);
     }
   }
 

@@ -55,7 +55,7 @@ export class Workshop {
   enter(isolate: number): string {
     this.#folder ??= openRendezvousFolder();
     this.#users++;
-    const own = join(this.#folder, `${isolate}`);
+    const own = this.#ownFolder(isolate);
     Deno.mkdirSync(own);
     return own;
   }
@@ -71,16 +71,28 @@ export class Workshop {
     return graph;
   }
 
-  /** A process has ended. After the last one nothing is left. */
-  leave(): void {
-    if (--this.#users > 0) return;
+  /** A process has ended: nothing that was its own is left, and after the last one nothing at all. */
+  leave(isolate: number): void {
+    if (--this.#users > 0) return removeOwn(this.#ownFolder(isolate));
     closeRendezvousFolder(this.#folder!);
     this.#folder = undefined;
     this.#graphs.clear();
+  }
+
+  #ownFolder(isolate: number): string {
+    return join(this.#folder!, `${isolate}`);
   }
 }
 
 async function checked(known: Promise<PackageGraph>, integrity: string): Promise<PackageGraph> {
   await checkIntegrity((await known).graph, integrity);
   return known;
+}
+
+function removeOwn(folder: string): void {
+  try {
+    Deno.removeSync(folder, { recursive: true });
+  } catch {
+    // What it has started still writes there, and the last one removes it all.
+  }
 }

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import {
+  type ActorRef,
   type Ask,
   createSystem,
   type Down,
@@ -333,6 +335,26 @@ Deno.test("of what a confined actor prints without end, a part is shown", async 
   const hidden = more.reduce((sum, count) => sum + Number(count), 0);
   assert.ok(shown.length - more.length + hidden === total && shown.length < total / 5);
 });
+
+Deno.test("what a confined actor keeps is gone with it, also while others live", () =>
+  withFiles({
+    "mod.js": saying(
+      "(localStorage.setItem('a', 'b'), process.cwd())",
+      'import process from "node:process";',
+    ),
+  }, (spec) =>
+    withSystem({}, async (system) => {
+      const permissions = { read: true };
+      const [first, second] = ["first", "second"].map((id) =>
+        system.spawn(spec("mod.js"), undefined, { id, permissions })
+      ) as [ActorRef<Sayer>, ActorRef<Sayer>];
+      const folder = `${await system.ask(first, { type: "Say" })}`;
+      assert.ok(existsSync(join(folder, "cache", "location_data")));
+      assert.notEqual(await system.ask(second, { type: "Say" }), folder);
+      await system.stop(first);
+      await until(() => !existsSync(folder));
+      await system.ask(second, { type: "Say" });
+    })));
 
 Deno.test("a confined process that is stopped while its modules are fetched never begins", () =>
   withSystem({}, async (system) => {

@@ -63,7 +63,7 @@ export function startConfinedWorker(
   };
   remote.ended.then(() => {
     watch?.close();
-    workshop.leave();
+    workshop.leave(isolate);
   });
   return {
     send: (frame, transfer) => remote.send(frame, transfer),
@@ -83,7 +83,7 @@ export function startConfinedWorker(
     try {
       return start();
     } catch (error) {
-      workshop.leave();
+      workshop.leave(isolate);
       throw error;
     }
   }

@@ -46,6 +46,7 @@ export async function launchCommand(
     launch,
     maxRestarts: flags["max-restarts"],
     stallMs,
+    isTrain,
     signal,
     run: (hasCheckpoint) =>
       runJob({

@@ -23,8 +23,11 @@ interface ListedHost {
 /** The most bytes of such a file. */
 const BYTES_MAX = 2 ** 20;
 
-/** `node1`, `node1:4` as MPICH has it, `node1 slots=4` as Open MPI has it. */
-const LINE = /^([\w.-]{1,255})(?:(?:\s*:\s*|\s+slots\s*=\s*)(\d{1,6}))?$/;
+/**
+ * `node1`, `node1:4` as MPICH has it, `node1 slots=4` as Open MPI has it. No name begins as an option
+ * does: a remote shell would take it for one.
+ */
+const LINE = /^(\w[\w.-]{0,254})(?:(?:\s*:\s*|\s+slots\s*=\s*)(\d{1,6}))?$/;
 
 /**
  * Reads a file of hosts.

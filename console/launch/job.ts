@@ -79,14 +79,15 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
     passOn(child.stdout, Deno.stdout, filters.stdout),
     passOn(child.stderr, Deno.stderr, filters.stderr, watch.hear),
   ];
-  const { code } = await child.status;
+  const { code, signal: killed } = await child.status;
   clearTimeout(killing);
   globalThis.removeEventListener("unload", killAtOnce);
   signal.removeEventListener("abort", askToEnd);
   watch.close();
   await endReading(reading);
   input.close().catch(() => {});
-  const death = filters.stdout.death ?? filters.stderr.death;
+  const death = filters.stdout.death ?? filters.stderr.death ??
+    (killed === null ? undefined : { signal: killed });
   return { code, death, stalled: watch.stalled, ranks: watch.ranks };
 }
 

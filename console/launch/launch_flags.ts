@@ -82,6 +82,6 @@ export const LAUNCH_SYNTAX: CommandSyntax = {
   notes: [
     "--slurm may be followed by FILE. On Ctrl-C the job saves a checkpoint and ends.",
     "",
-    "Exit codes: 0 done; 1 a job that failed too often; 2 bad input; 130 a signal.",
+    "Exit codes: 0 done; 1 a job that failed too often or never began; 2 bad input; 130 a signal.",
   ],
 };

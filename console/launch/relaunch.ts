@@ -26,6 +26,8 @@ export interface Relaunch {
   readonly maxRestarts: number;
   /** Time after which what is left of a try is not waited for. */
   readonly stallMs: number;
+  /** Whether ranks are heard of as soon as they begin, as those of `train` are. */
+  readonly isTrain: boolean;
   /** Aborted when the job is to end. */
   readonly signal: AbortSignal;
   /** Makes one try, which goes on from a checkpoint if there is one. */
@@ -41,19 +43,22 @@ const REFUSED = 2, INTERRUPTED = 130;
 /**
  * Runs a job; returns the exit code.
  *
- * @throws {Error} when it has failed too often.
+ * @throws {Error} when it has failed too often, or the launcher has started nothing.
  */
 export async function relaunch(job: Relaunch): Promise<number> {
   const { out, launch, maxRestarts, signal } = job;
   const count = () =>
     countRestarts({ intensity: maxRestarts, periodMs: Infinity, backOff: BACK_OFF });
   let restarts = count(), step = out === undefined ? undefined : await newestStep(out);
+  let hasBegun = false;
   for (let failures = 1;; failures++) {
     const end = await job.run(step !== undefined);
     if (out === undefined) return signal.aborted ? INTERRUPTED : end.code;
     if ((await readFinished(out))?.launch === launch) return 0;
     if (signal.aborted) return INTERRUPTED;
     if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
+    hasBegun ||= end.ranks.size > 0 || end.death !== undefined || !job.isTrain;
+    if (!hasBegun) throw neverBegan(end);
     const before = step;
     step = await newestStep(out);
     if ((step ?? 0) > (before ?? 0)) {
@@ -73,6 +78,14 @@ export async function relaunch(job: Relaunch): Promise<number> {
     await untilFree(out, job.stallMs);
   }
 }
+
+/** Of a launcher that can start nothing, as on a host that is not there: another try would be in vain. */
+const neverBegan = ({ code, stalled }: JobEnd) =>
+  new Error(
+    `Cannot launch: the launcher must start the ranks, received ${
+      stalled ?? `its exit code ${code}`
+    } before any of them had begun; what it says stands above`,
+  );
 
 /** How a try has ended, in words. */
 function describeEnd({ code, death, stalled, ranks }: JobEnd): string {

@@ -72,6 +72,8 @@ folderTest(
   async (folder) => {
     const hosts = join(folder, "hosts");
     await Deno.writeTextFile(hosts, "node1\nnode 2\n");
+    const option = join(folder, "option");
+    await Deno.writeTextFile(option, "-oProxyCommand:2\n");
     const mpich = await pathWith(folder, "mpich"), none = await pathWith(folder);
     for (
       const [path, args, sentence] of [
@@ -83,6 +85,11 @@ folderTest(
         [mpich, job("--wokers", "2"), /did you mean --workers/],
         [mpich, ["--ranks", "3", ...job("--workers", "2")], /--ranks must be 2.*received 3/],
         [mpich, ["--hosts", hosts, ...job()], /line 2 must be a host.*received "node 2"/],
+        [
+          mpich,
+          ["--hosts", option, ...job()],
+          /line 1 must be a host.*received "-oProxyCommand:2"/,
+        ],
         [mpich, ["--", "my_program"], /--ranks must say how many ranks run my_program/],
         [mpich, ["--ranks", "2", "--", "my_program"], /--out must say where/],
       ] as const
@@ -94,6 +101,24 @@ folderTest(
     }
   },
 );
+
+folderTest("a launcher that starts no rank is asked once", async (folder) => {
+  const mpirun = await pathWith(folder, "openmpi"), tries = join(folder, "tries");
+  await writeProgram(
+    join(mpirun, "mpirun"),
+    `[ "$1" = --version ] && { echo '${VERSIONS.openmpi}'; exit; }\necho x >> '${tries}'\nexit 1`,
+  );
+  const { code, stderr } = await launch(
+    mpirun,
+    job("--workers", "2", "--out", join(folder, "out")),
+  );
+  assert.equal(code, 1);
+  assert.match(
+    stderr,
+    /^Cannot launch: the launcher must start the ranks, received its exit code 1/m,
+  );
+  assert.equal(await Deno.readTextFile(tries), "x\n");
+});
 
 Deno.test("srun's ranks know who they are, also within a job of Slurm that mpirun's run in", () => {
   const slurm = { SLURM_PROCID: "3", SLURM_STEP_NUM_TASKS: "8" };

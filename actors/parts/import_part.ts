@@ -67,6 +67,9 @@ export async function findPart<K extends PartKind>(
 /**
  * Imports the module of a part and checks what it exports. It runs with the program's permissions.
  *
+ * Deno resolves what it imports with the lock file of the program, and lets no program say another:
+ * where a range of versions is imported, that may be another version than the one that was hashed.
+ *
  * @throws {TypeError} (as a rejection) when it cannot be run, or does not export such a part.
  */
 export async function importPart<K extends PartKind>(

@@ -47,13 +47,22 @@ export async function writeFinished(directory: string, finished: Finished): Prom
   await syncFolder(Deno, directory);
 }
 
-/** Takes the mark away: what it was about is no longer the last run of the folder. */
+/**
+ * Takes the mark away: what it was about is no longer the last run of the folder.
+ *
+ * @throws {RangeError} when it stays.
+ */
 export async function removeFinished(directory: string): Promise<void> {
   try {
     await Deno.remove(join(directory, NAME));
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return;
-    throw error;
+    throw new RangeError(
+      `Cannot train: ${join(directory, NAME)} must be a file that can be removed, received ${
+        (error as Error).message
+      }`,
+      { cause: error },
+    );
   }
   await syncFolder(Deno, directory);
 }

@@ -37,7 +37,7 @@ export type WrittenShard = Readonly<Record<FileKind, PlacedFile>>;
 /**
  * Writes what one worker holds.
  *
- * @throws {Error} when it cannot be written.
+ * @throws {Error} saying which file cannot be written, and why.
  */
 export async function writeShard(
   { folder, nth, count, shapes }: ShardOrder,
@@ -51,7 +51,18 @@ export async function writeShard(
   ) => {
     const own = new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
     const name = shardName(kind, nth, count);
-    return await placeTensors(Deno, folder, name, own, (key) => shapes.get(nameOf(key))!);
+    try {
+      return await placeTensors(Deno, folder, name, own, (key) => shapes.get(nameOf(key))!);
+    } catch (cause) {
+      throw new Error(
+        `Cannot write ${
+          join(folder, name)
+        }: its disk must have room and let itself be written to, received ${
+          (cause as Error).message
+        }; the checkpoints before it stay`,
+        { cause },
+      );
+    }
   };
   return {
     model: await write("model", weights, (name) => name),

@@ -40,6 +40,8 @@ export interface JobEnd {
   readonly stalled: string | undefined;
   /** The ranks that have been heard of. */
   readonly ranks: ReadonlyMap<number, SignOfLife>;
+  /** What kept words of the job from being passed on: it was asked to end then. */
+  readonly unheard: unknown;
 }
 
 /** How long a launcher may take to end its ranks before it is killed itself, in milliseconds. */
@@ -47,7 +49,7 @@ const GRACE_MS = 5000;
 
 /** Runs a job to its end. */
 export async function runJob(options: JobOptions): Promise<JobEnd> {
-  const { line: { env, words: [command, ...args] }, launch, signal, filters } = options;
+  const { line: { env, words: [command, ...args] }, launch, isTrain, signal, filters } = options;
   const child = new Deno.Command(command!, {
     args,
     env: { ...env, [LAUNCH_VARIABLE]: launch },
@@ -58,9 +60,6 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
     detached: true,
   }).spawn();
   const input = child.stdin.getWriter();
-  const askToEnd = () => void input.write(new TextEncoder().encode(END_REQUEST)).catch(() => {});
-  if (signal.aborted) askToEnd();
-  signal.addEventListener("abort", askToEnd);
   const kill = (how: Deno.Signal) => {
     try {
       child.kill(how);
@@ -71,13 +70,26 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
   const killAtOnce = () => kill("SIGKILL");
   globalThis.addEventListener("unload", killAtOnce);
   let killing: ReturnType<typeof setTimeout> | undefined;
-  const watch = openJobWatch(options, () => {
+  const giveUp = () => {
     kill("SIGTERM");
-    killing = setTimeout(killAtOnce, GRACE_MS);
-  });
+    killing ??= setTimeout(killAtOnce, GRACE_MS);
+  };
+  const watch = openJobWatch(options, giveUp);
+  const askToEnd = () => {
+    // A rank that has not begun has nothing to save, and may never begin.
+    if (isTrain && watch.ranks.size === 0) giveUp();
+    else input.write(new TextEncoder().encode(END_REQUEST)).catch(() => {});
+  };
+  if (signal.aborted) askToEnd();
+  signal.addEventListener("abort", askToEnd);
+  let unheard: unknown;
+  const lose = (error: unknown) => {
+    unheard ??= error;
+    askToEnd();
+  };
   const reading = [
-    passOn(child.stdout, Deno.stdout, filters.stdout),
-    passOn(child.stderr, Deno.stderr, filters.stderr, watch.hear),
+    passOn(child.stdout, Deno.stdout, filters.stdout, { lose }),
+    passOn(child.stderr, Deno.stderr, filters.stderr, { lose, hear: watch.hear }),
   ];
   const { code, signal: killed } = await child.status;
   clearTimeout(killing);
@@ -88,7 +100,7 @@ export async function runJob(options: JobOptions): Promise<JobEnd> {
   input.close().catch(() => {});
   const death = filters.stdout.death ?? filters.stderr.death ??
     (killed === null ? undefined : { signal: killed });
-  return { code, death, stalled: watch.stalled, ranks: watch.ranks };
+  return { code, death, stalled: watch.stalled, ranks: watch.ranks, unheard };
 }
 
 /** What is being passed on. */
@@ -97,15 +109,32 @@ interface Reading {
   stop(): void;
 }
 
-/** Passes lines on, but for signs of life. */
+/**
+ * Passes lines on, but for signs of life.
+ *
+ * @param lose called once, where nobody takes them any more; then they are read in vain, lest ranks
+ * wait for somebody to do so.
+ */
 function passOn(
   from: ReadableStream<Uint8Array<ArrayBuffer>>,
   to: typeof Deno.stdout | typeof Deno.stderr,
   filter: LineFilter,
-  hear: (sign: SignOfLife) => void = () => {},
+  { lose, hear = () => {} }: {
+    readonly lose: (error: unknown) => void;
+    readonly hear?: (sign: SignOfLife) => void;
+  },
 ): Reading {
   const reader = from.pipeThrough(new TextDecoderStream()).getReader();
-  const say = (lines: readonly string[]) => lines.forEach((line) => writeAll(to, `${line}\n`));
+  let isHeard = true;
+  const say = (lines: readonly string[]) => {
+    if (!isHeard) return;
+    try {
+      lines.forEach((line) => writeAll(to, `${line}\n`));
+    } catch (error) {
+      isHeard = false;
+      lose(error);
+    }
+  };
   const read = async () => {
     let begun = "";
     for (;;) {

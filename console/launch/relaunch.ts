@@ -43,7 +43,7 @@ const REFUSED = 2, INTERRUPTED = 130;
 /**
  * Runs a job; returns the exit code.
  *
- * @throws {Error} when it has failed too often, or the launcher has started nothing.
+ * @throws {Error} when its words cannot be passed on, it has failed too often, or the launcher has started nothing.
  */
 export async function relaunch(job: Relaunch): Promise<number> {
   const { out, launch, maxRestarts, signal } = job;
@@ -55,6 +55,7 @@ export async function relaunch(job: Relaunch): Promise<number> {
     const end = await job.run(step !== undefined);
     if (out === undefined) return signal.aborted ? INTERRUPTED : end.code;
     if ((await readFinished(out))?.launch === launch) return 0;
+    if (end.unheard !== undefined) throw end.unheard;
     if (signal.aborted) return INTERRUPTED;
     if (end.code === REFUSED && end.death?.signal === undefined) return REFUSED;
     hasBegun ||= end.ranks.size > 0 || end.death !== undefined || !job.isTrain;

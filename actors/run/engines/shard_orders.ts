@@ -36,7 +36,7 @@ export function shardOrders(
  * The shards, if all were written.
  *
  * @throws {NonFiniteError} when a worker has numbers that no checkpoint may keep.
- * @throws {Error} saying what kept one from writing.
+ * @throws {Error} saying which file a worker could not write, and why.
  */
 export function writtenShards(outcomes: readonly WriteOutcome[]): WrittenShard[] {
   return outcomes.map((outcome) => {

@@ -260,3 +260,12 @@ folderTest(
     await Deno.remove(elsewhere, { recursive: true });
   },
 );
+
+folderTest("a worker that cannot write says which file, and why", async (folder) => {
+  const order = { folder: join(folder, "gone"), nth: 1, count: 2, shapes: new Map([["a", [6]]]) };
+  const state = { weights: new Map([["a", new Float32Array(6)]]), moments: new Map() };
+  await assert.rejects(writeShard(order, state), {
+    message:
+      /^Cannot write .*gone\/model-00001-of-00002\.safetensors: its disk must have room .*received No such file/,
+  });
+});

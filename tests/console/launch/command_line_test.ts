@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { launchedBy } from "../../../actors/runtime/transports/mpi/mpi_abi.ts";
 import { folderTest } from "../../in_folder.ts";
 import { type Outcome, runTroupe } from "../command.ts";
+import { Running } from "../running.ts";
 
 const VERSIONS = { mpich: "HYDRA build details:", openmpi: "mpirun (Open MPI) 4.1.4" } as const;
 
@@ -102,12 +103,17 @@ folderTest(
   },
 );
 
+/** A launcher that is Open MPI's by name, and does what a script says. */
+async function scripted(folder: string, script: string): Promise<string> {
+  const bin = await pathWith(folder, "openmpi");
+  const text = `[ "$1" = --version ] && { echo '${VERSIONS.openmpi}'; exit; }\n${script}`;
+  await writeProgram(join(bin, "mpirun"), text);
+  return `${bin}:${Deno.env.get("PATH")}`;
+}
+
 folderTest("a launcher that starts no rank is asked once", async (folder) => {
-  const mpirun = await pathWith(folder, "openmpi"), tries = join(folder, "tries");
-  await writeProgram(
-    join(mpirun, "mpirun"),
-    `[ "$1" = --version ] && { echo '${VERSIONS.openmpi}'; exit; }\necho x >> '${tries}'\nexit 1`,
-  );
+  const tries = join(folder, "tries");
+  const mpirun = await scripted(folder, `echo x >> '${tries}'\nexit 1`);
   const { code, stderr } = await launch(
     mpirun,
     job("--workers", "2", "--out", join(folder, "out")),
@@ -118,6 +124,35 @@ folderTest("a launcher that starts no rank is asked once", async (folder) => {
     /^Cannot launch: the launcher must start the ranks, received its exit code 1/m,
   );
   assert.equal(await Deno.readTextFile(tries), "x\n");
+});
+
+folderTest("a launch whose words nobody takes ends its job", async (folder) => {
+  const PATH = await scripted(folder, "exec timeout 15 yes"), out = join(folder, "out");
+  const words = [Deno.execPath(), ...["run", "-A", "--no-check", "cli.ts", "launch"]];
+  const { stdout, stderr } = await new Deno.Command("bash", {
+    args: ["-c", '"$@" | head -1; echo ${PIPESTATUS[0]}', "-", ...words, ...job("--out", out)],
+    env: { PATH, NO_COLOR: "1" },
+  }).output();
+  assert.equal(new TextDecoder().decode(stdout), "y\n1\n");
+  assert.match(new TextDecoder().decode(stderr), /^Broken pipe/m);
+});
+
+folderTest("Ctrl-C ends a launcher at once of which no rank has begun", async (folder) => {
+  const ended = join(folder, "ended"), script = `trap "touch '${ended}'; exit 1" TERM`;
+  const PATH = await scripted(folder, `${script}\necho begun\nsleep 15 >/dev/null 2>&1 &\nwait`);
+  const args = [
+    "run",
+    "-A",
+    "--no-check",
+    "cli.ts",
+    "launch",
+    ...job("--out", join(folder, "out")),
+  ];
+  const running = new Running(args, false, { PATH });
+  await running.printed("stdout", /begun/);
+  running.interrupt("group");
+  assert.equal((await running.end()).code, 130);
+  assert.ok((await Deno.stat(ended)).isFile);
 });
 
 Deno.test("srun's ranks know who they are, also within a job of Slurm that mpirun's run in", () => {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { LearningRate } from "../../../kernels/mod.ts";
+import type { DeviceName, LearningRate } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
@@ -22,7 +22,7 @@ import { checkOptions } from "./check_options.ts";
 import { checkReduce } from "./check_reduce.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
-import { isolationFor, runDevices } from "./run_devices.ts";
+import { assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
 import { checkSizes } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
@@ -119,7 +119,9 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const state = await firstState(model, options, runtime === "mpi" && !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const { predictions } = options.model;
-  const mpi = runtime === "mpi" && !options.system ? rankedRun(options, workers) : undefined;
+  const mpi = runtime === "mpi" && !options.system
+    ? rankedRun(options, workers, device.name)
+    : undefined;
   return {
     mpi,
     steps: options.steps,
@@ -160,8 +162,14 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
 }
 
 /** The ranks of a run. With a journal, messages bring all weights to rank 0, so that they are told. */
-function rankedRun({ mpi = {}, journal }: TrainOptions, workers: number): PreparedRun["mpi"] {
-  return { ...mpi, gather: mpi.gather || journal !== undefined, ranks: rankMap(mpi, workers) };
+function rankedRun(
+  { mpi = {}, journal }: TrainOptions,
+  workers: number,
+  device: DeviceName,
+): PreparedRun["mpi"] {
+  const ranks = rankMap(mpi, workers);
+  assertRanksHold(ranks, device);
+  return { ...mpi, gather: mpi.gather || journal !== undefined, ranks };
 }
 
 /** Compiles the model for its schedule, if these options can serve both. */

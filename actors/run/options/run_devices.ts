@@ -31,15 +31,17 @@ interface ComputedOn {
 export async function runDevices(
   options: Pick<
     TrainOptions,
-    "device" | "adapters" | "precision" | "isolation" | "system" | "announce" | "resume"
+    "device" | "adapters" | "precision" | "isolation" | "mpi" | "system" | "announce" | "resume"
   >,
   runtime: RuntimeName,
   workers: number,
 ): Promise<RunDevices> {
-  const { device = "auto", adapters, precision, isolation, system, announce } = options;
+  const { device = "auto", adapters, precision, isolation, mpi, system, announce } = options;
   // In a simulated system, as that of a replay, all workers share a process.
   const isSimulated = system?.transports.length === 0;
-  const isShared = runtime === "workers" && isolation === "worker";
+  const isShared = runtime === "mpi"
+    ? mpi?.map !== undefined && isDoubled(mpi.map)
+    : runtime === "workers" && isolation === "worker";
   const found = await resolveDevices(device, { announce, adapters, precision, isShared });
   const isFree = runtime !== "workers" && adapters === undefined;
   const devices = found.slice(0, isFree ? 1 : workers) as readonly DeviceChoice[] as RunDevices;
@@ -71,6 +73,20 @@ export function isolationFor(
     `Cannot train on ${device} in Deno workers: one isolate of a process can use the GPU, so isolation must be process, received worker`,
   );
 }
+
+/**
+ * Makes sure that the workers of each rank can have their device beside each other.
+ *
+ * @throws {RangeError} when they cannot.
+ */
+export function assertRanksHold(ranks: readonly number[], device: DeviceName): void {
+  if (!needsProcess(device) || !isDoubled(ranks)) return;
+  throw new RangeError(
+    `Cannot train on ${device} with runtime mpi: one isolate of a process can use the GPU, so the map must give each worker a rank of its own, received ${ranks}`,
+  );
+}
+
+const isDoubled = (ranks: readonly number[]) => new Set(ranks).size < ranks.length;
 
 /** The names of the adapters of devices, each once; undefined where they have none. */
 export function adapterNames(devices: RunDevices): string | undefined {

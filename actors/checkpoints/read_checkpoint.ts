@@ -67,11 +67,15 @@ export async function locateCheckpoint(
   return await newestOf(path, announce, Deno, locateFloats);
 }
 
+/** How often a folder is looked through that another program writes to meanwhile. */
+const MAX_LOOKS = 10;
+
 async function newestOf<T>(
   path: string,
   announce: (line: string) => void,
   disk: Disk,
   read: ReadTensors<T>,
+  looks = MAX_LOOKS,
 ): Promise<Checkpoint<T> | undefined> {
   const names = await folderEntries(path, disk).catch((cause) => {
     throw new RangeError(
@@ -99,8 +103,14 @@ async function newestOf<T>(
       announce(`${(error as Error).message}; it is passed over`);
     }
   }
-  if (problems.length > 0) throw problems[0];
-  return undefined;
+  if (problems.length === 0) return undefined;
+  // A run that keeps few may have removed them for newer ones.
+  const now = await folderEntries(path, disk);
+  const hasNewer = stepFolders(now).some(({ name, kind }) =>
+    kind !== "unfinished" && !names.includes(name)
+  );
+  if (hasNewer && looks > 1) return await newestOf(path, announce, disk, read, looks - 1);
+  throw problems[0];
 }
 
 async function readStep<T>(

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
+import { type Disk, readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
 import {
   compileModel,
   elementCount,
@@ -33,6 +33,11 @@ function stateOf(seed: number, of = parameters) {
   );
   return { weights, moments };
 }
+
+/** The calls of a disk, to be changed. */
+const diskOf = ({ open, readFile, readDir, mkdir, rename, remove }: Disk): Disk => ({
+  ...{ open, readFile, readDir, mkdir, rename, remove },
+});
 
 /** Writes the checkpoint of a step; the step is the seed of its weights. */
 const write = (directory: string, step: number, seed = step, of = parameters) =>
@@ -234,6 +239,28 @@ folderTest("steps are compared as numbers, beyond eight digits too", async (fold
   assert.deepEqual(await namesIn(folder), ["step-100000000", "step-99999999"]);
   assert.equal((await readCheckpoint(folder))!.step, 100_000_000);
 });
+
+folderTest(
+  "a folder whose run keeps only the newest is read again when those seen are gone",
+  async (folder) => {
+    await write(folder, 1);
+    let opened = 0;
+    const moving: Disk = {
+      ...diskOf(Deno),
+      async open(path, options) {
+        if (opened++ === 1) {
+          await write(folder, 2);
+          await Deno.remove(join(folder, "step-00000001"), { recursive: true });
+        }
+        return await Deno.open(path, options);
+      },
+    };
+    const told: string[] = [];
+    const checkpoint = await readCheckpoint(folder, (line) => told.push(line), moving);
+    assert.equal(checkpoint!.step, 2);
+    assert.match(told.join(), /step-00000001.*it is passed over$/);
+  },
+);
 
 folderTest("an empty or missing folder has no checkpoint", async (folder) => {
   assert.equal(await readCheckpoint(folder), undefined);

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { readFinished } from "../../../actors/checkpoints/finished.ts";
+import { once } from "../../actors/runs.ts";
 import { type Launcher, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { inFolder, jsonLines, ROOT, trainJson } from "../command.ts";
 import { Launched, mpiFlag, SMALL_JOB } from "./launched.ts";
@@ -14,11 +15,16 @@ const STEPS = ["--steps", "12"];
 const LONG = ["--steps", "5000"];
 
 /** Registers a test for each launcher, with a folder of its own. */
-const test = (name: string, fn: (launcher: Launcher, out: string) => Promise<void>) =>
-  mpiTest(name, (launcher) => inFolder((folder) => fn(launcher, join(folder, "out"))));
+const test = (
+  name: string,
+  fn: (launcher: Launcher, out: string) => Promise<void>,
+  options?: { readonly once: boolean },
+) => mpiTest(name, (launcher) => inFolder((folder) => fn(launcher, join(folder, "out"))), options);
 
-const unharmed = async () =>
-  (await trainJson([...SMALL_JOB.slice(1), ...STEPS])).last.weightsHash as string;
+/** The hash of the run that nothing happens to. */
+const unharmed = once(async (_: string) =>
+  (await trainJson([...SMALL_JOB.slice(1), ...STEPS])).last.weightsHash as string
+);
 
 test(
   "a job whose ranks are killed ends with the bits of one left in peace",
@@ -28,7 +34,7 @@ test(
     Deno.kill(await job.process(({ rank }) => rank === 1), "SIGKILL");
     await job.running.printed("stdout", /"step":6,/);
     Deno.kill(await job.process(({ rank }) => rank === 0), "SIGKILL");
-    const { code, stdout, stderr } = await job.end(), weightsHash = await unharmed();
+    const { code, stdout, stderr } = await job.end(), weightsHash = await unharmed("");
     assert.equal(code, 0, stderr);
     const done = jsonLines(stdout).at(-1)!, finished = (await readFinished(out))!;
     assert.deepEqual([done.done, done.weightsHash], [true, weightsHash]);
@@ -50,7 +56,7 @@ test("a rank that is stopped is noticed, and the job is started again", async (l
   Deno.kill(await job.process(({ rank }) => rank === stopped), "SIGSTOP");
   const { code, stdout, stderr } = await job.end();
   assert.equal(code, 0, stderr);
-  assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed());
+  assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed(""));
   assert.match(stderr, sentence);
 });
 
@@ -108,7 +114,7 @@ test(
     Deno.kill(await job.process(({ rank }) => rank === 1), "SIGKILL");
     const { code, stdout, stderr } = await job.end();
     assert.equal(code, 0, stderr);
-    assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed());
+    assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed(""));
     // Of several hosts hydra tells a signal as an exit code.
     assert.match(stderr, /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m);
   },
@@ -129,6 +135,7 @@ test(
     assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
     assert.match(stderr, /going on from step [2-9]/);
   },
+  { once: true },
 );
 
 test(

@@ -1,19 +1,18 @@
 import assert from "node:assert/strict";
-import { bitsOf, mpiTest } from "./launchers.ts";
+import { mpiTest } from "./launchers.ts";
 import { canMakeHosts, makeHosts } from "./test_hosts.ts";
-import { bitsOnWorkers, RUNS, trainArgs } from "./train_runs.ts";
+import { assertBitsOfWorkers, jobOf, RUNS, trainArgs } from "./train_runs.ts";
 
 const options = { ignore: !canMakeHosts };
 
 mpiTest("two hosts with two ranks each train with the bits of Deno workers", async (launcher) => {
   using hosts = await makeHosts();
-  const delay = hosts.delays ? [] : ["--emulate-link", "100,0.5"];
-  for (const run of RUNS) {
-    const before = await hosts.bytesCarried();
-    const onHosts = await hosts.run(launcher, [4, ...trainArgs(run), "--runtime", "mpi", ...delay]);
-    assert.deepEqual(bitsOf(onHosts), await bitsOnWorkers(run), run.schedule);
-    assert.ok(await hosts.bytesCarried() - before > 100_000, "the cable has carried it");
-  }
+  const delay = hosts.delays ? {} : { link: { latencyUs: 100, gigabytesPerSecond: 0.5 } };
+  const before = await hosts.bytesCarried();
+  await assertBitsOfWorkers(
+    await hosts.run(launcher, jobOf(4, RUNS.map((run) => ({ ...run, ...delay })))),
+  );
+  assert.ok(await hosts.bytesCarried() - before > 500_000, "the cable has carried it");
 }, options);
 
 mpiTest("what other hosts do not reach is refused as the ranks' interface", async (launcher) => {

@@ -26,4 +26,5 @@ mpiTest(
         /^worker-1: \d+ messages, \d+ doings and \d+ states as recorded$/m,
       );
     }),
+  { once: true },
 );

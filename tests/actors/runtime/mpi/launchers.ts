@@ -61,16 +61,27 @@ export const isThere = ({ command }: Launcher) =>
     }
   });
 
-/** Registers a test for each launcher; where it is missing, the test is skipped by its name. */
+/** Set where each test is to run on every MPI, as `deno task test:mpi` does. */
+const ON_EACH = "TROUPE_TEST_EACH_MPI";
+
+/**
+ * Registers a test for each launcher; where it is missing, the test is skipped by its name.
+ *
+ * @param options `once`: it is about what no MPI has a part in, and one of them is enough, unless the
+ * environment says otherwise.
+ */
 export function mpiTest(
   name: string,
   fn: (launcher: Launcher) => Promise<void>,
-  { ignore = false } = {},
+  { ignore = false, once = false } = {},
 ): void {
+  const there = LAUNCHERS.filter(isThere);
+  const enough = once && !Deno.env.has(ON_EACH) ? there.slice(0, 1) : there;
   for (const launcher of LAUNCHERS) {
+    if (there.includes(launcher) && !enough.includes(launcher)) continue;
     Deno.test({
       name: `${launcher.name}: ${name}`,
-      ignore: ignore || !isThere(launcher),
+      ignore: ignore || !there.includes(launcher),
       fn: () => fn(launcher),
     });
   }

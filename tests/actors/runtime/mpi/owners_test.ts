@@ -82,6 +82,7 @@ mpiTest(
       const onRanks = await runJob(launcher, [2, ...again, ...MPI]);
       assert.deepEqual(bitsOf(onRanks), bitsOf(await onWorkers(...again)));
     }),
+  { once: true },
 );
 
 /** Two ranks, each in a folder of its own: what a path names there is not what it names here. */
@@ -179,6 +180,7 @@ mpiTest(
         assert.ok(tries < 5, `the kill must come amid a write once, received ${left}`);
       }
     }),
+  { once: true },
 );
 
 const FAULTY = fileURLToPath(new URL("./faulty_entry.ts", import.meta.url));
@@ -205,4 +207,5 @@ mpiTest(
       assert.deepEqual(bitsOf(faulty), bitsOf(await onWorkers(...args("workers"))));
       assert.equal(faulty.stderr.match(/going on from the last committed step$/gm)?.length, 2);
     }),
+  { once: true },
 );

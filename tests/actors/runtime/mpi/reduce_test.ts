@@ -1,51 +1,34 @@
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import { doneOf, type JobOutput, mpiTest, runJob } from "./launchers.ts";
-
-const CLI = fileURLToPath(new URL("../../../../cli.ts", import.meta.url));
+import type { TrainOptions } from "../../../../actors/mod.ts";
+import { mpiTest, runJob } from "./launchers.ts";
+import { bitsOfJob, bitsOn, jobOf } from "./train_runs.ts";
 
 const SUMS = fileURLToPath(new URL("./sums_entry.ts", import.meta.url));
 
 const GIVEN_UP = fileURLToPath(new URL("./given_up_entry.ts", import.meta.url));
 
-const TRAIN = "train --layers 2 --hidden 16 --heads 2 --seq 8 --steps 3 --json".split(" ");
-
 /** Many chunks, sums that begin while others compute, and a decision that waits for them. */
-const HARD = "--bucket-size 500 --coarsening 1 --sync eager --clip 0.5".split(" ");
+const HARD = { bucketSize: 500, coarsening: 1, sync: "eager", clip: 0.5 } as const;
 
 /** Of sums of four numbers in another order, after three steps; measured: 1.7e-8. */
 const TOLERANCE = 1e-6;
 
-/** Ranks, and how a schedule is laid on them. */
-const LAYOUTS: readonly (readonly [what: string, ranks: number, flags: string])[] = [
-  ["a copy a rank", 4, "--schedule chimera --workers 2 --replicas 2"],
-  ["two copies on a rank", 2, "--schedule chimera --workers 2 --replicas 2 --map 0,1,1,0"],
-  ["f16", 3, "--schedule 1f1b --workers 1 --replicas 3 --precision fp16"],
+/** How a schedule is laid on the ranks. */
+const LAYOUTS: readonly (readonly [what: string, run: Partial<TrainOptions>, map: number[]])[] = [
+  ["a copy a rank", { schedule: "chimera", workers: 2, replicas: 2 }, [0, 1, 2, 3]],
+  ["two copies on a rank", { schedule: "chimera", workers: 2, replicas: 2 }, [0, 1, 1, 0]],
+  ["f16", { schedule: "1f1b", workers: 1, replicas: 3, precision: "fp16" }, [0, 1, 3]],
 ];
 
-/** The same run in this machine's one isolate. */
-async function runHere(command: readonly string[]): Promise<JobOutput> {
-  const args = command.filter((one, i) => one !== "--map" && command[i - 1] !== "--map");
-  const ran = await new Deno.Command(Deno.execPath(), { args: [...args, "--runtime", "local"] })
-    .output();
-  const [stdout, stderr] = [ran.stdout, ran.stderr].map((text) => new TextDecoder().decode(text));
-  return { code: ran.code, stdout: stdout!, stderr: stderr! };
-}
-
-/** Losses and norms of all steps. */
-function figuresOf(output: JobOutput): number[] {
-  assert.equal(doneOf(output).done, true);
-  const steps = output.stdout.trimEnd().split("\n").slice(0, -1).map((line) => JSON.parse(line));
-  return steps.flatMap(({ loss, gradNorm }) => [loss, gradNorm]);
-}
-
 mpiTest("MPI adds gradients as the copies do, but for the order of sums", async (launcher) => {
-  for (const [what, ranks, flags] of LAYOUTS) {
-    const command = ["run", "-A", "--no-check", CLI, ...TRAIN, ...flags.split(" "), ...HARD];
-    const job = await runJob(launcher, [ranks, ...command, "--runtime", "mpi", "--reduce", "mpi"]);
-    const byMpi = figuresOf(job), byCopies = figuresOf(await runHere(command));
-    assert.equal(byMpi.length, 6);
-    const apart = Math.max(...byMpi.map((one, i) => Math.abs(one / byCopies[i]! - 1)));
+  const runs = LAYOUTS.map(([, run, map]) => ({ ...run, ...HARD, reduce: "mpi", mpi: { map } }));
+  const byMpi = bitsOfJob(await runJob(launcher, jobOf(4, runs as Partial<TrainOptions>[])));
+  for (const [i, [what, run]] of LAYOUTS.entries()) {
+    const [one, other] = [byMpi[i]!, await bitsOn("local", { ...run, ...HARD })]
+      .map(({ losses, norms }) => [...losses, ...norms]) as [number[], number[]];
+    assert.equal(one.length, 6);
+    const apart = Math.max(...one.map((figure, j) => Math.abs(figure / other[j]! - 1)));
     assert.ok(apart < TOLERANCE, `${what}: losses or norms differ by ${apart}`);
   }
 });

@@ -1,9 +1,14 @@
-/** Small trainings of a job of four ranks, and their bits on Deno workers. */
+/** Small trainings of a job, and their bits elsewhere. */
 
+import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import { bitsOf, runCommand } from "./launchers.ts";
+import type { TrainOptions } from "../../../../actors/mod.ts";
+import { once, type Outcome, outcome, type Sizes } from "../../runs.ts";
+import { type JobOutput, type Part, rowsOf } from "./launchers.ts";
 
 const CLI = fileURLToPath(new URL("../../../../cli.ts", import.meta.url));
+
+const ENTRY = fileURLToPath(new URL("./runs_entry.ts", import.meta.url));
 
 /** A training. */
 export interface TrainRun {
@@ -11,6 +16,12 @@ export interface TrainRun {
   readonly workers: number;
   readonly replicas: number;
 }
+
+/** The model and the data of the runs of one job. */
+export const SIZES: Sizes = {
+  ...{ layers: 4, hidden: 16, heads: 2, seq: 8, vocab: 64 },
+  ...{ microBatch: 2, microBatches: 4, steps: 3 },
+};
 
 /** Trainings of four workers in all. */
 export const RUNS: readonly TrainRun[] = [
@@ -21,18 +32,35 @@ export const RUNS: readonly TrainRun[] = [
   { schedule: "pipedream-2bw", workers: 4, replicas: 1 },
 ];
 
-/** What Deno is told to train so. */
+/** What Deno is told to train so by the command. */
 export const trainArgs = ({ schedule, workers, replicas }: TrainRun): string[] => [
   ...["run", "-A", "--no-check", CLI, "train", "--json", "--schedule", schedule],
   ...["--workers", `${workers}`, "--replicas", `${replicas}`],
   ..."--layers 4 --hidden 16 --heads 2 --seq 8 --steps 3".split(" "),
 ];
 
-const known = new Map<TrainRun, Promise<readonly unknown[]>>();
+/** A job that trains one run after the other. */
+export const jobOf = (ranks: number, runs: readonly Partial<TrainOptions>[]): Part => [
+  ...[ranks, "run", "-A", "--no-check", ENTRY] as const,
+  JSON.stringify(runs),
+];
 
-/** The bits of a training on Deno workers; made once. */
-export function bitsOnWorkers(run: TrainRun): Promise<readonly unknown[]> {
-  const bits = known.get(run) ?? runCommand([Deno.execPath(), ...trainArgs(run)]).then(bitsOf);
-  known.set(run, bits);
-  return bits;
+/** The bits of each run of such a job. */
+export const bitsOfJob = (output: JobOutput) => rowsOf(output) as unknown as Outcome["bits"][];
+
+/** The bits of a run elsewhere; made once. */
+const bitsBy = once(async (_: string, options: Partial<TrainOptions>) =>
+  (await outcome(SIZES, options)).bits
+);
+
+/** The bits of a run on Deno workers, or in one isolate. */
+export const bitsOn = (runtime: "workers" | "local", options: Partial<TrainOptions>) =>
+  bitsBy(runtime + JSON.stringify(options), { ...options, runtime });
+
+/** Makes sure that a job has the bits of Deno workers. */
+export async function assertBitsOfWorkers(output: JobOutput): Promise<void> {
+  const bits = bitsOfJob(output);
+  for (const [i, run] of RUNS.entries()) {
+    assert.deepEqual(bits[i], await bitsOn("workers", { ...run }), run.schedule);
+  }
 }

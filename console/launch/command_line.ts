@@ -72,6 +72,10 @@ export function openMpiLine(
       ...["--host", placed(hosts.length > 0 ? hosts : here)],
       ...["-n", `${ranks}`, "--bind-to", "none"],
       ...isTooMany ? ["--oversubscribe"] : [],
+      // Else node1.a and node1.b are both taken for node1.
+      ...hosts.some(({ name }) => name.includes("."))
+        ? ["--mca", "orte_keep_fqdn_hostnames", "1"]
+        : [],
       ...option(job.interface, "--mca", "btl_tcp_if_include"),
       ...option(job.interface, "--mca", "oob_tcp_if_include"),
       ...option(job.remoteShell, "--mca", "plm_rsh_agent"),

@@ -54,6 +54,12 @@ folderTest(
       await headOf(openmpi, job("--workers", "4")),
       "mpirun --host localhost:4 -n 4 --bind-to none",
     );
+    const named = join(folder, "named");
+    await Deno.writeTextFile(named, "node1.a:1\nnode1.b:1\n");
+    assert.match(
+      await headOf(openmpi, ["--hosts", named, ...job("--workers", "2")]),
+      / --host node1\.a:1,node1\.b:1 .* --mca orte_keep_fqdn_hostnames 1 /,
+    );
     const onHosts = await headOf(openmpi, [...network, ...job("--workers", "8")]);
     assert.match(
       onHosts,

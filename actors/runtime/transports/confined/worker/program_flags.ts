@@ -9,7 +9,7 @@
  */
 
 import { dirname, join } from "node:path";
-import { parse } from "@std/jsonc/parse";
+import { parse } from "jsonc-parser";
 import { nearestConfig } from "../../process/command.ts";
 
 /** What a program cannot do, each as a sentence has it; undefined: it can. */
@@ -72,7 +72,7 @@ function ownConfig(): Readonly<Record<string, unknown>> | undefined {
     return undefined;
   }
   try {
-    return parse(Deno.readTextFileSync(path)) as unknown as Record<string, unknown>;
+    return parse(Deno.readTextFileSync(path)) as Record<string, unknown> | undefined;
   } catch {
     return undefined;
   }

@@ -5,6 +5,7 @@
  */
 
 import type { Precision } from "../layers/precision.ts";
+import { lowerModel } from "../onnx/fused_ops.ts";
 import type { Device } from "./device.ts";
 import { openNative } from "./native/native.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
@@ -89,6 +90,8 @@ export interface DeviceEntry {
   readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
   /** The least that a process must be permitted for a device that was found. */
   readonly permissions: (choice: DeviceChoice) => DevicePermissions;
+  /** A model as it is computed: in operations that the device has. */
+  readonly prepare: (model: Uint8Array) => Uint8Array;
   /** The largest value of a model as it is computed, where tensors are limited in size. */
   readonly largestValue?: (model: Uint8Array) => ModelValue | undefined;
   /** Opens the device. */
@@ -104,6 +107,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findNative,
     // Deno lets nobody read a pointer who may load one library only.
     permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
+    prepare: lowerModel,
     open: openNative,
   },
   webgpu: {
@@ -114,6 +118,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findWebgpu,
     // The libraries of drivers are found by their names, where the environment says.
     permissions: () => ({ env: true, ffi: true }),
+    prepare: (model) => prepareModel(model).bytes,
     largestValue: (model) => prepareModel(model).largest,
     open: openWebgpu,
   },
@@ -122,6 +127,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     permissions: () => ({ read: wasmFolders() }),
+    prepare: lowerModel,
     open: openWasm,
   },
   reference: {
@@ -129,6 +135,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     permissions: () => ({}),
+    prepare: lowerModel,
     open: openReference,
   },
 };

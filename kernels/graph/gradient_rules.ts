@@ -9,7 +9,7 @@
 
 import type { Graph } from "./graph.ts";
 import { elementCount, sameShape } from "./shapes.ts";
-import type { Node, Value } from "./value.ts";
+import { type FusedOp, type Node, TROUPE, type Value } from "./value.ts";
 
 /** Computes the cotangents of a node's inputs from those of its outputs. */
 export type GradientRule = (
@@ -71,15 +71,14 @@ const product: GradientRule = (g, node, [dy], needed) => {
   ];
 };
 
-/** With c = √(2/π), u = c(x + 0.044715x³): y = x·h, h = (1 + tanh u)/2, y' = h·(1 + x·2(1−h)·u'). */
-function tanhGelu(g: Graph, dy: Value, x: Value): Value {
-  const c = Math.sqrt(2 / Math.PI), c3 = c * 0.044715;
-  const x2 = g.mul(x, x);
-  const tanh = g.tanh(g.mul(x, g.add(g.mul(x2, g.scalar(c3)), g.scalar(c))));
-  const h = g.add(g.mul(tanh, g.scalar(0.5)), g.scalar(0.5));
-  const slope = g.add(g.mul(x2, g.scalar(3 * c3)), g.scalar(c));
-  const rest = g.mul(g.mul(x, slope), g.sub(g.scalar(2), g.mul(h, g.scalar(2))));
-  return g.mul(dy, g.mul(h, g.add(rest, g.scalar(1))));
+/** An operation of our own, of which the first output is like the first input. */
+function fused(
+  g: Graph,
+  op: FusedOp,
+  inputs: readonly Value[],
+  outputs: readonly (readonly number[])[] = [inputs[0]!.shape],
+): Value[] {
+  return g.node(op, inputs, outputs, {}, TROUPE);
 }
 
 /** y' = Φ(x) + x·φ(x). */
@@ -93,21 +92,18 @@ function exactGelu(g: Graph, dy: Value, x: Value): Value {
   return g.mul(dy, g.add(cdf, g.mul(x, pdf)));
 }
 
-/** With x̂ = (x − μ)/σ and f = dy·w: dx = (f − mean f − x̂·mean(f·x̂))/σ, dw = Σ dy·x̂, db = Σ dy. */
+/** The gradients of x, and of weight and bias: two operations, as I needs one of them and W the other. */
 const layerNorm: GradientRule = (g, node, [dy], needed) => {
   const [x, weight, bias] = node.inputs as [Value, Value, Value];
   const [, mean, inverseDeviation] = node.outputs as [Value, Value, Value];
-  const normal = g.mul(g.sub(x, mean), inverseDeviation);
-  const dx = () => {
-    const f = g.mul(dy!, weight), last = [x.shape.length - 1];
-    const centred = g.sub(f, g.mean(f, last, true));
-    const projected = g.mul(normal, g.mean(g.mul(f, normal), last, true));
-    return g.mul(g.sub(centred, projected), inverseDeviation);
-  };
+  const statistics = [x, mean, inverseDeviation];
+  const [dWeight, dBias] = needed[1] || needed[2]
+    ? fused(g, "LayerNormWeightGrad", [dy!, ...statistics], [weight.shape, bias.shape])
+    : [];
   return [
-    needed[0] ? dx() : undefined,
-    needed[1] ? unbroadcast(g, g.mul(dy!, normal), weight.shape) : undefined,
-    needed[2] ? unbroadcast(g, dy!, bias.shape) : undefined,
+    needed[0] ? fused(g, "LayerNormInputGrad", [dy!, ...statistics, weight])[0] : undefined,
+    needed[1] ? dWeight : undefined,
+    needed[2] ? dBias : undefined,
   ];
 };
 
@@ -117,15 +113,10 @@ function spread(g: Graph, dy: Value, node: Node): Value {
   return g.expand(g.reshape(dy, x.shape.map((size, i) => axes.includes(i) ? 1 : size)), x.shape);
 }
 
-/**
- * d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1, which
- * the scatter takes for the last class.
- */
+/** Of the logits; see {@linkcode Graph.crossEntropy}. */
 const crossEntropy: GradientRule = (g, node, [dy]) => {
   const [, targets] = node.inputs as [Value, Value], logProbabilities = node.outputs[1]!;
-  const isPredicted = g.greater(targets, g.constant(Int32Array.of(-1), [], "i32"));
-  const column = g.reshape(g.where(isPredicted, dy!, g.scalar(0)), [dy!.shape[0]!, 1]);
-  return [g.scatterAddColumns(g.mul(g.exp(logProbabilities), column), targets, g.neg(column))];
+  return fused(g, "CrossEntropyGrad", [dy!, logProbabilities, targets], [logProbabilities.shape]);
 };
 
 /** Gradient rules by ONNX op. */
@@ -144,7 +135,7 @@ export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
   ),
   Sigmoid: unary((g, dy, _, y) => g.mul(dy, g.mul(y, g.sub(g.scalar(1), y)))),
   Relu: unary((g, dy, _, y) => g.where(g.greater(y, g.scalar(0)), dy, g.scalar(0))),
-  FastGelu: unary(tanhGelu),
+  FastGelu: unary((g, dy, x) => fused(g, "FastGeluGrad", [dy, x])[0]!),
   Gelu: unary(exactGelu),
   Cast: unary((g, dy, x) => g.cast(dy, x.dtype)),
   Reshape: unary((g, dy, x) => g.reshape(dy, x.shape)),
@@ -182,8 +173,10 @@ export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
   FusedMatMul: product,
   Gemm: product,
   Softmax: unary((g, dy, _, y, node) => {
+    const axis = node.attributes.axis as number;
+    if (axis === y.shape.length - 1) return fused(g, "SoftmaxGrad", [dy, y])[0]!;
     const weighted = g.mul(y, dy);
-    return g.sub(weighted, g.mul(y, g.sum(weighted, [node.attributes.axis as number], true)));
+    return g.sub(weighted, g.mul(y, g.sum(weighted, [axis], true)));
   }),
   LayerNormalization: layerNorm,
   Gather: (g, node, [dy]) => {

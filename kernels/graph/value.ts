@@ -29,7 +29,7 @@ export interface Node {
   readonly id: number;
   /** ONNX's name of the operation. */
   readonly op: string;
-  /** Empty for ONNX's own operations, else {@linkcode MICROSOFT}. */
+  /** Empty for ONNX's own operations, else {@linkcode MICROSOFT} or {@linkcode TROUPE}. */
   readonly domain: string;
   /** What it reads. */
   readonly inputs: readonly Value[];
@@ -41,6 +41,29 @@ export interface Node {
 
 /** ONNX Runtime's own operator domain. */
 export const MICROSOFT = "com.microsoft";
+
+/** Our own operator domain: each device says its operations in its own way, see `fused_ops.ts`. */
+export const TROUPE = "troupe";
+
+/**
+ * The operations of {@linkcode TROUPE}:
+ *
+ * | op | inputs | outputs |
+ * |---|---|---|
+ * | `FastGeluGrad` | dy, x | dx |
+ * | `SoftmaxGrad`, over the last axis | dy, y | dx |
+ * | `LayerNormInputGrad`, over the last axis | dy, x, mean, 1/σ, weight | dx |
+ * | `LayerNormWeightGrad` | dy, x, mean, 1/σ | d weight, d bias |
+ * | `CrossEntropyGrad` | dy [n], ln softmax of the logits [n, classes], targets [n] | d logits |
+ * | `AdamW`, with `beta1`, `rest1`, `beta2`, `rest2` | w, d, m, v, scale, decay, rate, epsilon | w, m, v |
+ */
+export type FusedOp =
+  | "FastGeluGrad"
+  | "SoftmaxGrad"
+  | "LayerNormInputGrad"
+  | "LayerNormWeightGrad"
+  | "CrossEntropyGrad"
+  | "AdamW";
 
 /** ONNX's numbers of the element types. */
 export const ONNX_DTYPE: Readonly<Record<DType, number>> = {

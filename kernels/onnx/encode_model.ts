@@ -8,7 +8,14 @@ import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
 import type { NodeGraph } from "../graph/node_graph.ts";
 import { sliceNodes } from "../graph/slice.ts";
-import { type Attribute, MICROSOFT, type Node, ONNX_DTYPE, type Value } from "../graph/value.ts";
+import {
+  type Attribute,
+  MICROSOFT,
+  type Node,
+  ONNX_DTYPE,
+  TROUPE,
+  type Value,
+} from "../graph/value.ts";
 import {
   AttributeProto_AttributeType,
   type AttributeProtoSchema,
@@ -73,7 +80,11 @@ export function encodeModel(
   const constants = [...read].filter((value) => value.data);
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
-    opsetImport: [{ domain: "", version: OPSET }, { domain: MICROSOFT, version: 1n }],
+    opsetImport: [
+      { domain: "", version: OPSET },
+      { domain: MICROSOFT, version: 1n },
+      ...nodes.some(({ domain }) => domain === TROUPE) ? [{ domain: TROUPE, version: 1n }] : [],
+    ],
     graph: {
       name: "troupe",
       node: [

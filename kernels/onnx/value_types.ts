@@ -14,7 +14,7 @@ import {
   productShape,
   reducedShape,
 } from "../graph/shapes.ts";
-import { ONNX_DTYPE } from "../graph/value.ts";
+import { type FusedOp, ONNX_DTYPE } from "../graph/value.ts";
 import type { Border } from "./signature.ts";
 import type { GraphProto, NodeProto, TensorProto } from "./onnx_pb.ts";
 
@@ -96,7 +96,27 @@ const reduction: Rule = (known) => {
   return output(known, reducedShape(x.shape, axes, intOf(known.node, "keepdims", 1) === 1));
 };
 
+/** Outputs like some of the inputs. */
+const like = (...places: readonly number[]): Rule => ({ inputs }) =>
+  places.map((place) => inputs[place]);
+
+/** One number for each element of the last axis. */
+const perColumn: Rule = ({ inputs: [dy] }) => {
+  const column = dy && { ...dy, shape: dy.shape.slice(-1) };
+  return [column, column];
+};
+
+const FUSED_RULES: Readonly<Record<FusedOp, Rule>> = {
+  FastGeluGrad: likeFirst,
+  SoftmaxGrad: likeFirst,
+  LayerNormInputGrad: likeFirst,
+  LayerNormWeightGrad: perColumn,
+  CrossEntropyGrad: like(1),
+  AdamW: like(0, 2, 3),
+};
+
 const RULES: Readonly<Record<string, Rule>> = {
+  ...FUSED_RULES,
   Where: ({ inputs, ...known }) => elementwise({ inputs, ...known }),
   Equal: comparison,
   Greater: comparison,

@@ -5,7 +5,7 @@
  */
 
 import { Graph } from "../graph/graph.ts";
-import type { Value } from "../graph/value.ts";
+import { TROUPE, type Value } from "../graph/value.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
 import {
   type AdamWOptions,
@@ -14,10 +14,11 @@ import {
   type SgdOptions,
 } from "./optimizer_options.ts";
 
-/** What a step starts from: weights, scaled gradients and moments of a bucket, and scalars. */
+/** What a step starts from: weights, gradients and their factor, moments of a bucket, and scalars. */
 interface StepInputs {
   readonly w: Value;
   readonly d: Value;
+  readonly scale: Value;
   readonly moments: readonly Value[];
   readonly scalar: (name: string) => Value;
 }
@@ -29,16 +30,24 @@ type StepRule = (g: Graph, inputs: StepInputs) => { weight: Value; moments: read
  * p ← p·decay − lrT·m/(√v + epsT), with the corrections of the moments' bias folded into the
  * scalars: lrT = η·√(1−β₂ᵗ)/(1−β₁ᵗ), epsT = ε·√(1−β₂ᵗ), decay = 1 − η·λ.
  */
-const adamw = ({ beta1, beta2 }: AdamWOptions): StepRule => (g, { w, d, moments, scalar }) => {
-  const [m, v] = moments as [Value, Value];
-  const first = g.add(g.mul(m, g.scalar(beta1)), g.mul(d, g.scalar(1 - beta1)));
-  const second = g.add(g.mul(v, g.scalar(beta2)), g.mul(g.mul(d, d), g.scalar(1 - beta2)));
-  const step = g.div(g.mul(first, scalar("rate")), g.add(g.sqrt(second), scalar("epsilon")));
-  return { weight: g.sub(g.mul(w, scalar("decay")), step), moments: [first, second] };
+const adamw = ({ beta1, beta2 }: AdamWOptions): StepRule => (g, inputs) => {
+  const { w, d, scale, moments, scalar } = inputs;
+  const scalars = [scale, ...["decay", "rate", "epsilon"].map(scalar)];
+  // An attribute is rounded to f32: 1 − β of what was rounded would be another number.
+  const attributes = {
+    beta1: { float: beta1 },
+    rest1: { float: 1 - beta1 },
+    beta2: { float: beta2 },
+    rest2: { float: 1 - beta2 },
+  };
+  const shapes = [w, ...moments].map(({ shape }) => shape);
+  const next = g.node("AdamW", [w, d, ...moments, ...scalars], shapes, attributes, TROUPE);
+  const [weight, ...own] = next as [Value, Value, Value];
+  return { weight, moments: own };
 };
 
-const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, moments: [v], scalar }) => {
-  const gradient = g.add(d, g.mul(w, scalar("decay")));
+const sgd = ({ momentum }: SgdOptions): StepRule => (g, { w, d, scale, moments: [v], scalar }) => {
+  const gradient = g.add(g.mul(d, scale), g.mul(w, scalar("decay")));
   const velocity = g.add(g.mul(v!, g.scalar(momentum)), gradient);
   return { weight: g.sub(w, g.mul(velocity, scalar("rate"))), moments: [velocity] };
 };
@@ -56,12 +65,14 @@ export function stepModel(length: number, options: OptimizerOptions, isMixed: bo
     Object.keys(scalarValues(options, 1, 0, 1, true)).map((name) => [name, g.input(name, [])]),
   );
   const scalar = (name: string) => scalars.get(name)!;
-  const d = g.mul(g.cast(sum, "f32"), scalar("scale"));
-  const { weight, moments } = rule(g, { w, d, moments: states, scalar });
+  const own = isMixed
+    ? { d: g.mul(g.cast(sum, "f32"), scalar("scale")), scale: g.scalar(1) }
+    : { d: sum, scale: scalar("scale") };
+  const { weight, moments } = rule(g, { w, ...own, moments: states, scalar });
   return encodeModel(g, g.inputs.map((value) => ({ name: value.name, value })), [
     { name: "w'", value: weight },
     ...moments.map((value, i) => ({ name: `m${i}'`, value })),
-    ...isMixed ? [{ name: "d'", value: d }, { name: "h'", value: g.cast(weight, "f16") }] : [],
+    ...isMixed ? [{ name: "d'", value: own.d }, { name: "h'", value: g.cast(weight, "f16") }] : [],
   ]);
 }
 

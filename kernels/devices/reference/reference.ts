@@ -10,6 +10,7 @@
 
 import type { Device } from "../device.ts";
 import { sameShape } from "../../graph/shapes.ts";
+import { lowerModel } from "../../onnx/fused_ops.ts";
 import type { Binding } from "../engine/engine_device.ts";
 import { hostDevice } from "../engine/host_device.ts";
 import { fromBytes, type NdArray, toBytes } from "./array.ts";
@@ -44,7 +45,7 @@ export async function openReference(): Promise<Device> {
     release() {}, // The garbage collector's.
     // deno-lint-ignore require-await -- async, so that a refused model rejects and never throws
     async compile(bytes) {
-      const model = readModel(bytes);
+      const model = readModel(lowerModel(bytes));
       return {
         bind: (inputs, outputs) => ({ run: () => run(model, inputs, outputs), release() {} }),
         release() {},

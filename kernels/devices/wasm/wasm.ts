@@ -9,6 +9,7 @@
 
 import type { Device } from "../device.ts";
 import { ONNX_DTYPE } from "../../graph/value.ts";
+import { lowerModel } from "../../onnx/fused_ops.ts";
 import type { Binding, BoundProgram } from "../engine/engine_device.ts";
 import { hostDevice } from "../engine/host_device.ts";
 import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
@@ -57,7 +58,7 @@ export async function openWasm(): Promise<Device> {
     bytes: ({ start, byteLength }) => ort.HEAPU8.subarray(start, start + byteLength),
     release: ({ allocation }) => ort._free(allocation),
     async compile(model) {
-      const session = await createSession(ort, model);
+      const session = await createSession(ort, lowerModel(model));
       return {
         bind: (inputs, outputs) => bind(ort, session, runOptions, inputs, outputs),
         release: () => void ort._OrtReleaseSession(session),

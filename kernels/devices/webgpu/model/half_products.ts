@@ -16,7 +16,12 @@
 
 import { ONNX_DTYPE } from "../../../graph/value.ts";
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
-import { removeUnread, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
+import {
+  removeUnread,
+  type Rewrite,
+  rewriteNodes,
+  type Writer,
+} from "../../../onnx/graph_writer.ts";
 import { intOf, type ValueType } from "../../../onnx/value_types.ts";
 import { isRowAddition } from "./rewrites.ts";
 

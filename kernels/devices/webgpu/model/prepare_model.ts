@@ -5,6 +5,7 @@
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { lowerGraph } from "../../../onnx/fused_ops.ts";
 import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
 import { signatureOf } from "../../../onnx/signature.ts";
 import { halveProducts } from "./half_products.ts";
@@ -34,6 +35,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
+    lowerGraph(graph);
     const { inputs } = signatureOf(graph);
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));

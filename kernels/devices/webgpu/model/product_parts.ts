@@ -5,7 +5,7 @@
  */
 
 import type { NodeProto } from "../../../onnx/onnx_pb.ts";
-import type { Writer } from "./graph_writer.ts";
+import type { Writer } from "../../../onnx/graph_writer.ts";
 import { floatOf, intOf, type ValueType } from "../../../onnx/value_types.ts";
 
 /** The sizes of a product of matrices, and where the axis lies along which terms are added. */

@@ -18,7 +18,12 @@ import type { DType } from "../../device.ts";
 import { MICROSOFT, ONNX_DTYPE } from "../../../graph/value.ts";
 import { elementCount } from "../../../graph/shapes.ts";
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
-import { type ConstantDType, type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
+import {
+  type ConstantDType,
+  type Rewrite,
+  rewriteNodes,
+  type Writer,
+} from "../../../onnx/graph_writer.ts";
 import { floatOf, intOf, textOf, type ValueType } from "../../../onnx/value_types.ts";
 
 /** Updates of a scatter that are compared with all others at a time. */

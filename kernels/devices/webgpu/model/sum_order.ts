@@ -21,7 +21,7 @@
  */
 
 import type { GraphProto } from "../../../onnx/onnx_pb.ts";
-import { rewriteNodes } from "./graph_writer.ts";
+import { rewriteNodes } from "../../../onnx/graph_writer.ts";
 import type { ValueType } from "../../../onnx/value_types.ts";
 import { isPlain, type ProductSizes, sizesOf, writeInParts } from "./product_parts.ts";
 

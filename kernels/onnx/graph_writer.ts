@@ -5,16 +5,16 @@
  */
 
 import { create } from "@bufbuild/protobuf";
-import { type Attribute, ONNX_DTYPE } from "../../../graph/value.ts";
-import { encodeAttribute } from "../../../onnx/encode_model.ts";
+import { type Attribute, ONNX_DTYPE } from "../graph/value.ts";
+import { encodeAttribute } from "./encode_model.ts";
 import {
   type GraphProto,
   type NodeProto,
   NodeProtoSchema,
   type TensorProto,
   TensorProtoSchema,
-} from "../../../onnx/onnx_pb.ts";
-import type { ValueType } from "../../../onnx/value_types.ts";
+} from "./onnx_pb.ts";
+import type { ValueType } from "./value_types.ts";
 
 /** What a rewrite writes with. */
 export interface Writer {

@@ -1,0 +1,146 @@
+/**
+ * Our own operations, said in ONNX's.
+ *
+ * A gradient is many small operations in ONNX, each of which passes over memory. Graphs therefore
+ * hold it as one of ours, and each device says before it compiles a model how it computes that: by
+ * a kernel of its own, or in operations of ONNX, here or in another way that is faster there.
+ *
+ * @module
+ */
+
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { type FusedOp, TROUPE } from "../graph/value.ts";
+import { type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
+import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
+import { signatureOf } from "./signature.ts";
+import { floatOf, valueTypes } from "./value_types.ts";
+
+/** How a device computes our operations: `"keep"` where by a kernel of its own. */
+export type FusedRewrites = Readonly<Partial<Record<FusedOp, Rewrite | "keep">>>;
+
+/** Element-wise operations, written with a few characters. */
+function arithmetic(write: Writer) {
+  const binary = (op: string) => (a: string, b: string, output?: string) =>
+    write.node(op, [a, b], {}, output);
+  return {
+    add: binary("Add"),
+    sub: binary("Sub"),
+    mul: binary("Mul"),
+    div: binary("Div"),
+    scalar: (value: number) => write.constant("f32", [value], []),
+  };
+}
+
+/** With c = √(2/π), u = c(x + 0.044715x³): y = x·h, h = (1 + tanh u)/2, y' = h·(1 + x·2(1−h)·u'). */
+const fastGeluGrad: Rewrite = (write, { input: [dy, x], output: [dx] }) => {
+  const { add, sub, mul, scalar } = arithmetic(write);
+  const c = Math.sqrt(2 / Math.PI), c3 = c * 0.044715, x2 = mul(x!, x!);
+  const tanh = write.node("Tanh", [mul(x!, add(mul(x2, scalar(c3)), scalar(c)))]);
+  const h = add(mul(tanh, scalar(0.5)), scalar(0.5));
+  const slope = add(mul(x2, scalar(3 * c3)), scalar(c));
+  const rest = mul(mul(x!, slope), sub(scalar(2), mul(h, scalar(2))));
+  mul(dy!, mul(h, add(rest, scalar(1))), dx);
+};
+
+/** dx = y·dy − y·Σ y·dy. */
+const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
+  const { sub, mul } = arithmetic(write), weighted = mul(y!, dy!);
+  const last = write.constant("i64", [write.typeOf(y!).shape.length - 1]);
+  sub(weighted, mul(y!, write.node("ReduceSum", [weighted, last], { keepdims: 1 })), dx);
+};
+
+/** x̂ = (x − μ)/σ. */
+function normalised(write: Writer, [x, mean, inverseDeviation]: readonly string[]): string {
+  const { sub, mul } = arithmetic(write);
+  return mul(sub(x!, mean!), inverseDeviation!);
+}
+
+/** With f = dy·w: dx = (f − mean f − x̂·mean(f·x̂))/σ. */
+const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
+  const [dy, , , inverseDeviation, weight] = input, { sub, mul } = arithmetic(write);
+  const normal = normalised(write, input.slice(1)), f = mul(dy!, weight!);
+  const last = write.constant("i64", [write.typeOf(dy!).shape.length - 1]);
+  const mean = (of: string) => write.node("ReduceMean", [of, last], { keepdims: 1 });
+  const centred = sub(f, mean(f));
+  mul(sub(centred, mul(normal, mean(mul(f, normal)))), inverseDeviation!, dx);
+};
+
+/** d weight = Σ dy·x̂, d bias = Σ dy, over all rows. */
+const layerNormWeightGrad: Rewrite = (write, { input, output: [dWeight, dBias] }) => {
+  const [dy] = input, { mul } = arithmetic(write), { shape } = write.typeOf(dy!);
+  const rows = write.constant("i64", shape.slice(1).map((_, axis) => axis));
+  const sum = (of: string, output: string) =>
+    write.node("ReduceSum", [of, rows], { keepdims: 0 }, output);
+  if (dWeight) sum(mul(dy!, normalised(write, input.slice(1))), dWeight);
+  if (dBias) sum(dy!, dBias);
+};
+
+/**
+ * d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1, which
+ * the scatter takes for the last class.
+ */
+const crossEntropyGrad: Rewrite = (write, { input, output: [dLogits] }) => {
+  const [dy, logProbabilities, targets] = input as [string, string, string];
+  const { mul, scalar } = arithmetic(write), [rows] = write.typeOf(targets).shape;
+  const asColumn = (name: string) =>
+    write.node("Reshape", [name, write.constant("i64", [rows!, 1])]);
+  const isPredicted = write.node("Greater", [targets, write.constant("i32", [-1], [])]);
+  const column = asColumn(write.node("Where", [isPredicted, dy, scalar(0)]));
+  const all = mul(write.node("Exp", [logProbabilities]), column);
+  const updates = write.node("Neg", [column]);
+  write.node(
+    "ScatterElements",
+    [all, asColumn(targets), updates],
+    { axis: 1, reduction: "add" },
+    dLogits,
+  );
+};
+
+/**
+ * With g = d·scale, rest1 = 1 − β₁ and rest2 = 1 − β₂: m ← β₁m + rest1·g, v ← β₂v + rest2·g², w ← w·decay − m·rate/(√v + ε), where the
+ * corrections of the moments' bias are folded into rate and ε; see `step_model.ts`.
+ */
+const adamw: Rewrite = (write, node) => {
+  const [w, d, m, v, scale, decay, rate, epsilon] = node.input as [string, ...string[]];
+  const [nextW, nextM, nextV] = node.output, { add, sub, mul, div, scalar } = arithmetic(write);
+  const factor = (name: string) => scalar(floatOf(node, name, 0));
+  const g = mul(d!, scale!);
+  const first = add(mul(m!, factor("beta1")), mul(g, factor("rest1")), nextM);
+  const second = add(mul(v!, factor("beta2")), mul(mul(g, g), factor("rest2")), nextV);
+  const step = div(mul(first, rate!), add(write.node("Sqrt", [second]), epsilon!));
+  sub(mul(w, decay!), step, nextW);
+};
+
+/** Each of our operations in those of ONNX. */
+const IN_ONNX: Readonly<Record<FusedOp, Rewrite>> = {
+  FastGeluGrad: fastGeluGrad,
+  SoftmaxGrad: softmaxGrad,
+  LayerNormInputGrad: layerNormInputGrad,
+  LayerNormWeightGrad: layerNormWeightGrad,
+  CrossEntropyGrad: crossEntropyGrad,
+  AdamW: adamw,
+};
+
+/** Rewrites our operations in a graph, in place. */
+export function lowerGraph(graph: GraphProto, own: FusedRewrites = {}): void {
+  const isFused = (op: string): op is FusedOp => Object.hasOwn(IN_ONNX, op);
+  rewriteNodes(graph, valueTypes(graph, signatureOf(graph).inputs), "fused", (node) => {
+    const op = node.opType ?? "";
+    if (node.domain !== TROUPE || !isFused(op)) return undefined;
+    const rewrite = own[op] ?? IN_ONNX[op];
+    return rewrite === "keep" ? undefined : rewrite;
+  });
+}
+
+/**
+ * A model without our operations, as every device can compute it.
+ *
+ * @param own what a device does in another way.
+ * @throws {Error} when the bytes are no model.
+ */
+export function lowerModel(bytes: Uint8Array, own: FusedRewrites = {}): Uint8Array {
+  const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
+  if (!graph?.node.some(({ domain }) => domain === TROUPE)) return bytes;
+  lowerGraph(graph, own);
+  return toBinary(ModelProtoSchema, model);
+}

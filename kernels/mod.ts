@@ -58,7 +58,7 @@ export * from "./compile/layer_program.ts";
 export { compileLayer, type LayerOptions } from "./compile/compile_layer.ts";
 export { type Recompute, RECOMPUTE_POLICIES } from "./compile/saved_values.ts";
 export * from "./random.ts";
-export { bestRecomputeInterval } from "./stage/recompute_interval.ts";
+export { bestRecomputeInterval, countBlocks } from "./stage/recompute_interval.ts";
 export {
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,

@@ -21,7 +21,7 @@ export interface StagePlan {
   readonly stage: number;
   /** The workers that hold a copy of it. */
   readonly workers: readonly number[];
-  /** Names of its layers. */
+  /** Names of its layers; a block that is whole on it has one. */
   readonly layers: readonly string[];
   /** Trained numbers on it. */
   readonly parameters: number;
@@ -80,7 +80,7 @@ export function describePlan(
     workers: schedule.placement.flatMap((held, worker) =>
       held.some((one) => one.stage === stage) ? [worker] : []
     ),
-    layers: program.layers.map(({ name }) => name),
+    layers: namesOf(program.layers, model.layers),
     parameters: program.layers.reduce(
       (sum, { program: index }) =>
         sum +
@@ -104,4 +104,14 @@ export function describePlan(
     memory,
     stages,
   };
+}
+
+/** The names of a stage's layers; where all of a block is there, that of the block. */
+function namesOf(held: StageProgram["layers"], all: StageProgram["layers"]): readonly string[] {
+  const partsOf = (layers: StageProgram["layers"], of: string) =>
+    layers.filter(({ block }) => block === of).length;
+  return held.flatMap(({ name, block }, i) => {
+    if (block === undefined || partsOf(held, block) < partsOf(all, block)) return [name];
+    return held[i - 1]?.block === block ? [] : [block];
+  });
 }

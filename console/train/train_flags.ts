@@ -279,7 +279,7 @@ const RUNNING_FLAGS = {
   "recompute-interval": {
     kind: "integer",
     value: "AC",
-    help: "keep only the input of every AC layers",
+    help: "keep only the input of every AC blocks or layers",
   },
   offload: { kind: "switch", help: "master weights and moments stay in host memory" },
   memory: { kind: "switch", help: "show the memory of each worker, planned and used" },

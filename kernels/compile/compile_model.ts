@@ -71,8 +71,8 @@ export interface CompileOptions {
  *
  * const model = gpt2({ layers: 4, hidden: 32, heads: 4, seq: 16, vocab: 64 }, 2);
  * const program = compileModel(model, "cheap");
- * assert.equal(program.layers.length, 6);
- * assert.equal(program.programs.length, 3); // embedding, block, head
+ * assert.equal(program.layers.length, 10);
+ * assert.equal(program.programs.length, 4); // embedding, attention, mlp, head
  * ```
  */
 export function compileModel(
@@ -97,7 +97,8 @@ export function compileModel(
     });
     const key = fingerprint(program);
     if (!indexOf.has(key)) indexOf.set(key, programs.push(program) - 1);
-    layers.push({ name: layer.name, prefix, program: indexOf.get(key)! });
+    const { name, block } = layer;
+    layers.push({ name, ...block && { block }, prefix, program: indexOf.get(key)! });
     for (const spec of program.parameters) {
       const name = prefix + spec.name;
       if (parameters.has(name)) {

@@ -11,16 +11,21 @@ import type { Precision } from "../layers/precision.ts";
 export interface StageProgram {
   /** Distinct layer programs. */
   readonly programs: readonly LayerProgram[];
-  /** The layers in order: which program each runs, and the prefix of its parameters' names. */
+  /**
+   * The layers in order: which program each runs, the prefix of its parameters' names, and the block
+   * that it is a part of.
+   */
   readonly layers: readonly {
     readonly name: string;
+    readonly block?: string;
     readonly prefix: string;
     readonly program: number;
   }[];
 }
 
-/** A layer and the prefix of its parameters' names. */
+/** A layer, the prefix of its parameters' names, and the block that it is a part of. */
 export interface NamedProgram {
+  readonly block?: string;
   readonly prefix: string;
   readonly program: LayerProgram;
 }
@@ -41,7 +46,7 @@ export function parametersOf(layers: readonly NamedProgram[]): readonly NamedPar
 
 /** The layers of a stage, each with its program. */
 export const layersOf = ({ programs, layers }: StageProgram): NamedProgram[] =>
-  layers.map(({ prefix, program }) => ({ prefix, program: programs[program]! }));
+  layers.map(({ program, ...named }) => ({ ...named, program: programs[program]! }));
 
 /** The type in which a stage stores. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>

@@ -110,27 +110,41 @@ function causalMask(seq: number): Float32Array<ArrayBuffer> {
   return mask;
 }
 
-/** Causal self-attention and the feed-forward network, each added to the residual stream. */
-function block(config: Gpt2Config, microBatchSize: number, index: number): Layer {
-  const { hidden, heads, seq } = config, rows = microBatchSize * seq, width = hidden / heads;
-  // GPT-2 scales what is added to the residual stream by 1/√(number of additions).
-  const residual = 0.02 / Math.sqrt(2 * config.layers);
-  return {
-    name: `block ${index}`,
-    prefix: `transformer.h.${index}.`,
-    build(g, x) {
-      const qkv = linear(g, layerNorm(g, x!, "ln_1"), "attn.c_attn", 3 * hidden);
-      const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
-        g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
-      ) as [Value, Value, Value];
-      const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
-      const weights = g.softmax(g.add(scores, g.constant(causalMask(seq), [1, 1, seq, seq])));
-      const mixed = g.reshape(g.transpose(g.matmul(weights, v), [0, 2, 1, 3]), [rows, hidden]);
-      const attended = g.add(x!, linear(g, mixed, "attn.c_proj", hidden, residual));
-      const wide = g.gelu(linear(g, layerNorm(g, attended, "ln_2"), "mlp.c_fc", 4 * hidden));
-      return g.add(attended, linear(g, wide, "mlp.c_proj", hidden, residual));
+/** A block: two layers, so that a cut into stages may lie between. */
+function block(config: Gpt2Config, microBatchSize: number, index: number): Layer[] {
+  const name = `block ${index}`, prefix = `transformer.h.${index}.`;
+  return [
+    {
+      name: `${name} attention`,
+      block: name,
+      prefix,
+      build: (g, x) => attention(g, x!, config, microBatchSize),
     },
-  };
+    { name: `${name} mlp`, block: name, prefix, build: (g, x) => feedForward(g, x!, config) },
+  ];
+}
+
+/** GPT-2 scales what is added to the residual stream by 1/√(number of additions). */
+const residualDeviation = ({ layers }: Gpt2Config): number => 0.02 / Math.sqrt(2 * layers);
+
+/** Adds causal self-attention to the residual stream. */
+function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: number): Value {
+  const { hidden, heads, seq } = config, rows = microBatchSize * seq, width = hidden / heads;
+  const qkv = linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden);
+  const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
+    g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
+  ) as [Value, Value, Value];
+  const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
+  const weights = g.softmax(g.add(scores, g.constant(causalMask(seq), [1, 1, seq, seq])));
+  const mixed = g.reshape(g.transpose(g.matmul(weights, v), [0, 2, 1, 3]), [rows, hidden]);
+  return g.add(x, linear(g, mixed, "attn.c_proj", hidden, residualDeviation(config)));
+}
+
+/** Adds the feed-forward network to the residual stream. */
+function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value {
+  const { hidden } = config;
+  const wide = g.gelu(linear(g, layerNorm(g, x, "ln_2"), "mlp.c_fc", 4 * hidden));
+  return g.add(x, linear(g, wide, "mlp.c_proj", hidden, residualDeviation(config)));
 }
 
 /** The residual stream to logits [rows, vocabulary]. */
@@ -155,9 +169,9 @@ function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
  * import assert from "node:assert/strict";
  * import { type Batch, gpt2 } from "@troupe/troupe/kernels";
  *
- * const model = gpt2({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 }, 8);
+ * const model = gpt2({ layers: 1, hidden: 64, heads: 4, seq: 32, vocab: 256 }, 8);
  * assert.deepEqual(model.layers.map((layer) => layer.name), [
- *   "embedding", "block 0", "block 1", "head",
+ *   "embedding", "block 0 attention", "block 0 mlp", "head",
  * ]);
  * const fields = { ids: new Int32Array(8 * 32), targets: new Int32Array(8 * 32).fill(-1, 32) };
  * assert.equal((model.predictions as (batch: Batch) => number)(fields), 32);
@@ -187,7 +201,7 @@ export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
 
 function body(config: Gpt2Config, microBatchSize: number): Layer[] {
   const blocks = Array.from({ length: config.layers }, (_, i) => block(config, microBatchSize, i));
-  return [embedding(config, microBatchSize), ...blocks];
+  return [embedding(config, microBatchSize), ...blocks.flat()];
 }
 
 /**

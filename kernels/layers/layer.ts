@@ -91,8 +91,13 @@ export class LayerGraph extends Graph {
  * ```
  */
 export interface Layer {
-  /** What a reader sees: "block 3". */
+  /** What a reader sees: "block 3 attention". */
   readonly name: string;
+  /**
+   * The block that it is a part of: layers in a row of one block count as one where users count
+   * layers, as in an interval of recomputation, but a cut into stages may lie between.
+   */
+  readonly block?: string;
   /** Put before the names of its parameters; `${name}.` where not given. */
   readonly prefix?: string;
   /**

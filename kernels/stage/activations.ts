@@ -20,6 +20,7 @@ import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../layers/precision.ts";
 import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
+import type { NamedProgram } from "../compile/stage_program.ts";
 import { type Segment, segmentsOf } from "./recompute_interval.ts";
 
 /** What decides where activations live. */
@@ -27,8 +28,8 @@ export interface ActivationOptions {
   /** Whether the backward will be asked for whole, also split into I and W, or never. */
   readonly backward: "whole" | "split" | "never";
   /**
-   * Activation checkpointing: a micro-batch keeps the input of every so many layers, and the
-   * backward computes the rest again. By default it keeps what the layers save.
+   * Activation checkpointing: a micro-batch keeps the input of every so many layers (a block, such as
+   * one of GPT-2, counts as one), and the backward computes the rest again. By default it keeps what the layers save.
    */
   readonly recomputeInterval?: number;
 }
@@ -90,10 +91,11 @@ const ALIGNMENT = 64;
 /** Allocates what all micro-batches share: as much as the largest segment needs. */
 export function allocateShared(
   device: Allocator,
-  programs: readonly LayerProgram[],
+  layers: readonly NamedProgram[],
   options: ActivationOptions,
 ): SharedActivations {
-  const segments = segmentsOf(programs.length, options.recomputeInterval)
+  const programs = layers.map(({ program }) => program);
+  const segments = segmentsOf(layers, options.recomputeInterval)
     .map((segment) => sharedBy(segment, programs, options));
   const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
   const ports: Record<string, Tensor>[] = programs.map(() => ({}));
@@ -196,10 +198,11 @@ function sharedGradients(
 /** Allocates what one micro-batch needs beside what it shares. */
 export function allocateActivations(
   device: Allocator,
-  programs: readonly LayerProgram[],
+  layers: readonly NamedProgram[],
   options: ActivationOptions,
   shared: SharedActivations,
 ): Activations {
+  const programs = layers.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
   const first = programs[0]!.input, input = first && allocate(first);
   const gradients = gradientSpecs(programs, options).map((spec, i) =>

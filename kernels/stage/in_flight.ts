@@ -55,7 +55,6 @@ export function openInFlight(
     readonly lossScale: Tensor;
   },
 ): InFlight {
-  const programs = layers.map(({ program }) => program);
   const live = new Map<number, { readonly place: Place; readonly version: number }>();
   const free: Place[] = [];
   let bytes = 0;
@@ -64,9 +63,9 @@ export function openInFlight(
     bytes += device.allocatedBytes - held;
     return result;
   };
-  const shared = counted(() => allocateShared(device, programs, options));
+  const shared = counted(() => allocateShared(device, layers, options));
   const createPlace = (): Place => ({
-    memory: counted(() => allocateActivations(device, programs, options, shared)),
+    memory: counted(() => allocateActivations(device, layers, options, shared)),
     slots: [],
   });
   const bind = (memory: Activations, version: number) =>

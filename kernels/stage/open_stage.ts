@@ -63,9 +63,9 @@ async function compileLayers(
     };
     compiled.push({ program, kernels });
   }
-  return layers.map(({ prefix, program: index }) => {
+  return layers.map(({ program: index, ...named }) => {
     const one = compiled[index];
     if (!one) throw new RangeError(`Cannot open stage: program ${index} must exist`);
-    return { prefix, ...one };
+    return { ...named, ...one };
   });
 }

@@ -4,19 +4,32 @@
  * @module
  */
 
+import type { Layer } from "../layers/layer.ts";
+
 /** A run of layers whose activations are computed again together: from `from` to before `to`. */
 export interface Segment {
   readonly from: number;
   readonly to: number;
 }
 
-/** The segments of a stage of `layers` layers, first layer first; one where there is no interval. */
-export function segmentsOf(layers: number, interval = layers): Segment[] {
-  return Array.from({ length: Math.ceil(layers / interval) }, (_, i) => ({
-    from: i * interval,
-    to: Math.min((i + 1) * interval, layers),
-  }));
+/**
+ * The segments of a stage, first layer first; one where there is no interval. Layers in a row of one
+ * block count as one, so that the interval is in what `--layers` counts, wherever blocks are cut.
+ */
+export function segmentsOf(
+  layers: readonly Pick<Layer, "block">[],
+  interval = layers.length,
+): Segment[] {
+  const begins = layers.flatMap(({ block }, i) =>
+    block !== undefined && block === layers[i - 1]?.block ? [] : [i]
+  );
+  const starts = begins.filter((_, nth) => nth % interval === 0);
+  return starts.map((from, i) => ({ from, to: starts[i + 1] ?? layers.length }));
 }
+
+/** How many layers a user counts: those in a row of one block are one. */
+export const countBlocks = (layers: readonly Pick<Layer, "block">[]): number =>
+  segmentsOf(layers, 1).length;
 
 /**
  * The interval of `recomputeInterval` that needs least memory.
@@ -32,7 +45,7 @@ export function segmentsOf(layers: number, interval = layers): Segment[] {
  * `full`; under `none` a layer of GPT-2 computes about twenty times its input, and a smaller interval
  * needs less: `activationBytes` tells the bytes of each.
  *
- * @param layers of the model, N.
+ * @param layers of the model, N; a block counts as one.
  * @param workers of a pipeline, G.
  * @throws {RangeError} when one is not a positive integer.
  *

@@ -6,7 +6,8 @@
 
 import type { ActivationOptions, Activations } from "./activations.ts";
 import type { Kernel, Run, Tensor } from "../devices/device.ts";
-import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
+import { PORTS } from "../compile/layer_program.ts";
+import type { NamedProgram } from "../compile/stage_program.ts";
 import type { ParameterStore } from "../optimizer/parameters.ts";
 import { segmentsOf } from "./recompute_interval.ts";
 
@@ -14,11 +15,7 @@ import { segmentsOf } from "./recompute_interval.ts";
 export type BackwardKind = "B" | "I" | "W";
 
 /** A layer of a stage, compiled. */
-export interface StageLayer {
-  /** Put before the names of its parameters. */
-  readonly prefix: string;
-  /** What it computes. */
-  readonly program: LayerProgram;
+export interface StageLayer extends NamedProgram {
   /** Its models, as far as they exist and will be asked for. */
   readonly kernels: { readonly forward: Kernel } & Partial<Record<BackwardKind, Kernel>>;
 }
@@ -88,7 +85,7 @@ export function bindSlot(
     };
   });
   const forward = bound.map((runs) => runs.forward);
-  const segments = segmentsOf(layers.length, options.recomputeInterval).map(({ from, to }) => {
+  const segments = segmentsOf(layers, options.recomputeInterval).map(({ from, to }) => {
     // The output of a segment is kept, or nothing reads it: a last layer that saves nothing rests.
     const end = layers[to - 1]!.program.saved.length > 0 ? to : to - 1;
     return { from, to, again: isAgain ? forward.slice(from, end) : [] };

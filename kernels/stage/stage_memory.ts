@@ -134,7 +134,7 @@ export interface ActivationBytes {
  * ```
  */
 export function activationBytes(
-  { programs, layers }: StageProgram,
+  program: StageProgram,
   { hasFreeViews = true, ...options }: ActivationOptions & PlannedDevice,
 ): ActivationBytes {
   checkInterval(options.recomputeInterval);
@@ -147,9 +147,9 @@ export function activationBytes(
     },
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const stage = layers.map(({ program }) => programs[program]!);
-  const memory = allocateShared(counter, stage, options), shared = bytes;
-  allocateActivations(counter, stage, options, memory);
+  const layers = layersOf(program);
+  const memory = allocateShared(counter, layers, options), shared = bytes;
+  allocateActivations(counter, layers, options, memory);
   return { perMicroBatch: bytes - shared, shared };
 }
 

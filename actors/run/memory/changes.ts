@@ -6,6 +6,7 @@
 
 import {
   bestRecomputeInterval,
+  countBlocks,
   deviceLimits,
   hasOwnMemory,
   mebibytes,
@@ -41,7 +42,10 @@ const precisions = (devices: RunDevices): Change[] =>
 
 /** Changes that leave the micro-batch alone, from the one that costs least time to the one that costs most. */
 export function changesOfMemory({ compiled, schedule, devices }: LargeRun): Change[] {
-  const recomputeInterval = bestRecomputeInterval(compiled.model.layers.length, schedule.workers);
+  const recomputeInterval = bestRecomputeInterval(
+    countBlocks(compiled.model.layers),
+    schedule.workers,
+  );
   const offload: Change[] = hasOwnMemory(devices[0].name)
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];

@@ -88,7 +88,10 @@ export interface TrainOptions {
   readonly clip?: number | undefined;
   /** Leaves out a last step that has fewer micro-batches than the others. Default false. */
   readonly dropLast?: boolean | undefined;
-  /** Keeps only the input of every so many layers for the backward, ac. Default: `recompute` says. */
+  /**
+   * Keeps only the input of every so many layers for the backward, ac; a block of a transformer is
+   * one. Default: `recompute` says.
+   */
   readonly recomputeInterval?: number | undefined;
   /** Keeps master weights and moments in host memory, by buckets on the device. Default false. */
   readonly offload?: boolean | undefined;

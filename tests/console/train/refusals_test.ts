@@ -71,7 +71,7 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--offload --memory --drop-last 1", /every argument must be a flag, received "1"/],
   ["--order lifo", /--order: it must be one of fifo, backward-first, received "lifo"/],
   ["--heads 3", /hidden must be divisible by heads, received hidden 16 and heads 3/],
-  ["--workers 4", /into 4 stages: .*between 1 and its 3 layers/],
+  ["--workers 5", /into 5 stages: .*between 1 and its 4 layers/],
   [
     "--schedule 1f1b --waves 3",
     /schedule 1f1b: it does not read waves; schedules that do: hanayo,/,

@@ -49,7 +49,7 @@ Deno.test("embedding and head count when layers are cut into stages", () => {
   const config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 4096 };
   const stages = cutIntoStages(compileModel(gpt2(config, 2), "none"), 2);
   assert.deepEqual(stages.map(({ layers }) => layers.map(({ name }) => name)), [
-    ["embedding", "block 0", "block 1"],
+    ["embedding", "block 0 attention", "block 0 mlp", "block 1 attention", "block 1 mlp"],
     ["head"],
   ]);
 });

@@ -21,14 +21,14 @@ import {
 import type { RegisterTest } from "../../devices.ts";
 
 const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32 };
-/** Four layers. */
+/** Six layers. */
 export const MODEL = gpt2(CONFIG, 2);
 const BATCHES = drawTokens(4, 2 * CONFIG.seq, CONFIG.vocab);
 
-/** One layer a stage: embedding, two blocks, head. */
-export const STAGES = 4;
+/** One layer a stage: embedding, two blocks of attention and mlp, head. */
+export const STAGES = 6;
 
-/** The whole stages 0 and 2 (block 1), and weights here and there. */
+/** The whole stages 0, 3 and 4 (block 1), and weights here and there. */
 export const isFrozen = (name: string) =>
   /^transformer\.(w.e|h\.1)\.|c_fc\.weight|ln_f\.bias/.test(name);
 

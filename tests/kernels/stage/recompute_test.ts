@@ -168,15 +168,15 @@ Deno.test("a backward runs forwards again only where their activations are gone"
       return runs;
     };
     const [first, second] = BATCHES;
-    assert.equal(await countRuns(() => forward(stages, 0, first!)), 6);
-    // Segments [embedding, 0] [1, 2] [3, head]: F has left the last.
-    assert.equal(await countRuns(() => backward(stages, 0, "B")), 4 + 6);
+    assert.equal(await countRuns(() => forward(stages, 0, first!)), 10);
+    // Segments [embedding, 0] [1, 2] [3, head], a block being two layers: F has left the last.
+    assert.equal(await countRuns(() => backward(stages, 0, "B")), 7 + 10);
     await forward(stages, 0, first!);
     await forward(stages, 1, second!);
-    assert.equal(await countRuns(() => backward(stages, 0, "B")), 6 + 6);
+    assert.equal(await countRuns(() => backward(stages, 0, "B")), 10 + 10);
     // I has no kernel for the embedding; it leaves the first segment, which W needs last.
-    assert.equal(await countRuns(() => backward(stages, 1, "I")), 6 + 5);
-    assert.equal(await countRuns(() => backward(stages, 1, "W")), 6 + 6);
+    assert.equal(await countRuns(() => backward(stages, 1, "I")), 10 + 9);
+    assert.equal(await countRuns(() => backward(stages, 1, "W")), 10 + 10);
   } finally {
     device.close();
   }

@@ -2,8 +2,9 @@
  * What Troupe claims of its speed, measured here and now.
  *
  *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [mpi] [mpi-ranks] [peers]
- *         [simulation] [--json]
+ *         [simulation] [--rounds 3] [--json]
  *
+ * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
  * code, so a person judges them.
@@ -16,13 +17,14 @@ import { print, printError } from "../console/print.ts";
 import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
 import { messagesBench } from "./messages.ts";
-import { mpiBench } from "./mpi.ts";
-import { mpiRanksBench } from "./mpi_ranks.ts";
+import { mpiBench } from "./mpi/mod.ts";
+import { mpiRanksBench } from "./mpi/ranks.ts";
 import { overlapBench } from "./overlap.ts";
-import { peersBench } from "./peers.ts";
+import { peersBench } from "./peers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
 import { machineText, thisMachine } from "./support/machine.ts";
 import { isMet, type Row, table } from "./support/row.ts";
+import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
@@ -51,12 +53,19 @@ async function run(name: string): Promise<Row[]> {
 
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
-  const { json, _: named, ...unknown } = parseArgs(args, { boolean: ["json"] });
+  const { json, rounds, _: named, ...unknown } = parseArgs(args, { boolean: ["json"] });
   const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
   if (wrong.length > 0) {
     const known = Object.keys(SECTIONS).join(", ");
     printError(`Cannot measure: a section must be one of ${known}, received ${wrong[0]}`);
     return 2;
+  }
+  if (rounds !== undefined) {
+    if (!Number.isInteger(rounds) || rounds < 1) {
+      printError(`Cannot measure: --rounds must be a whole number from 1, received ${rounds}`);
+      return 2;
+    }
+    limitRounds(rounds);
   }
   const before = await thisMachine();
   const sections = new Map<string, Row[]>();

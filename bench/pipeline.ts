@@ -4,16 +4,12 @@
  * @module
  */
 
-import type { Engine } from "../actors/run/engines/engine.ts";
-import { openPipeline } from "../actors/run/engines/pipeline.ts";
-import { openSerial } from "../actors/run/engines/serial.ts";
-import { prepareRun } from "../actors/run/options/prepare_run.ts";
-import { ADAMW_DEFAULTS, type DeviceName } from "../kernels/mod.ts";
+import type { DeviceName } from "../kernels/mod.ts";
 import { measureBalance } from "./balance.ts";
 import { benchDevices } from "./support/devices.ts";
+import { type BenchEngine, openBenchEngine } from "./support/engine.ts";
 import type { Row } from "./support/row.ts";
 import { interleave, type Round, spread, spreadOf } from "./support/timing.ts";
-import { benchBatches, benchModel, stepRequest } from "./support/workload.ts";
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;
@@ -22,66 +18,22 @@ const WORKERS = 2;
 /** The share of its time that a worker of 1F1B waits: (D − 1) / (N + D − 1). */
 const BUBBLE_RATIO = (WORKERS - 1) / (MICRO_BATCHES + WORKERS - 1);
 
-/** An engine that takes one optimizer step after the other. */
-interface BenchEngine {
-  readonly engine: Engine;
-  readonly step: () => Promise<void>;
-}
-
-async function openBenchEngine(
-  device: DeviceName,
-  workers: number,
-  runtime: "workers" | "serial",
-): Promise<BenchEngine> {
-  const micro = benchBatches(MICRO_BATCHES);
-  const prepared = await prepareRun({
-    model: benchModel(),
-    data: [],
-    steps: 1,
-    microBatches: MICRO_BATCHES,
-    workers,
-    runtime,
-    schedule: "1f1b",
-    device,
-    optimizer: ADAMW_DEFAULTS,
-  });
-  // As in a worker: what is compared is the runtime, not on which thread kernels run.
-  const blocking = { ...prepared.devices[0], isBlocking: true };
-  const engine = runtime === "serial"
-    ? await openSerial({ ...prepared, devices: [blocking] })
-    : await openPipeline(prepared, "worker");
-  let step = 0;
-  return {
-    engine,
-    async step() {
-      const request = stepRequest(++step, micro);
-      const { isCommitted } = await engine.step(request);
-      if (!isCommitted) throw new Error(`Cannot measure step ${step}: it must be finite`);
-    },
-  };
-}
-
 /** The steps that are compared. `twins` is one worker with a second, independent one beside it. */
 type StepRound = Round<"serial" | "one" | "two" | "twins">;
 
 async function timeSteps(device: DeviceName): Promise<StepRound[]> {
-  const opened: BenchEngine[] = [];
-  const open = async (workers: number, runtime: "workers" | "serial" = "workers") => {
-    const engine = await openBenchEngine(device, workers, runtime);
-    opened.push(engine);
-    return engine;
-  };
-  try {
-    const serial = await open(1, "serial"), one = await open(1), twin = await open(1);
-    const two = await open(WORKERS);
-    const twins = async () => void await Promise.all([one.step(), twin.step()]);
-    return await interleave(
-      { serial: serial.step, one: one.step, two: two.step, twins },
-      device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 },
-    );
-  } finally {
-    for (const { engine } of opened) await engine.close();
-  }
+  const open = (workers: number) =>
+    openBenchEngine({ device, workers, microBatches: MICRO_BATCHES });
+  await using serial = await open(0);
+  await using one = await open(1);
+  await using twin = await open(1);
+  await using two = await open(WORKERS);
+  const timed = ({ step }: BenchEngine) => async () => void await step();
+  const twins = async () => void await Promise.all([one.step(), twin.step()]);
+  return await interleave(
+    { serial: timed(serial), one: timed(one), two: timed(two), twins },
+    device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 },
+  );
 }
 
 /** One worker's time, spread over the workers without loss but for the bubble. */

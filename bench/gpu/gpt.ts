@@ -5,7 +5,8 @@
  */
 
 import { type Adapter, openWebgpu, type Precision } from "../../kernels/mod.ts";
-import { firstLoss, openJax, type Peer } from "../peers/jax.ts";
+import { firstLoss, openJax } from "../peers/jax.ts";
+import type { Peer } from "../peers/program.ts";
 import type { Row } from "../support/row.ts";
 import { type BenchStage, openBenchStage } from "../support/stage.ts";
 import { interleave, spreadOf } from "../support/timing.ts";
@@ -73,7 +74,10 @@ async function measure(
     const loss = await stage.forwardBackward(), name = `${nameOf(workload)}, ${precision}`;
     // The peer computes in FP32 alone.
     if (precision === "fp16") return await race(stage, workload, name);
-    await using jax = await openJax("webgpu", workload, adapter.environment);
+    await using jax = await openJax(
+      { backend: "webgpu", environment: adapter.environment },
+      workload,
+    );
     const peerLoss = await firstLoss(jax);
     if (typeof peerLoss === "string") {
       return [...await race(stage, workload, name), { name: PEER, unit: "", note: peerLoss }];

@@ -1,13 +1,16 @@
 /**
  * The measured GPT in jax-js, as a program of its own: it imports nothing of Troupe.
  *
- *     deno run --allow-read --no-lock --no-config jax_gpt.ts <specifier> <wasm|webgpu> <folder of jax.ts>
+ *     deno run --allow-read --no-lock --no-config jax_gpt.ts <specifier> <wasm|webgpu> <pool> <folder>
  *
  * It takes one step for each line on standard input, and answers with `{"ms":…,"loss":…}`.
  *
+ * The folder is that of `program.ts`.
+ *
  * [Note: how jax-js is used] Its WebAssembly backend by the synchronous interface, which keeps all
- * work in the calling thread; its WebGPU backend, which has no other, by the asynchronous one. Version
- * 0.1.25 cannot compile the gradient of a `take` that a reshape follows, so the embedding and its
+ * work in the calling thread and is faster than a pool of one worker; with a pool, and on its WebGPU
+ * backend, by the asynchronous one. It makes a worker for each core that `navigator` tells, and has no
+ * other option: what `navigator` tells is changed before it loads. Version 0.1.25 cannot compile the gradient of a `take` that a reshape follows, so the embedding and its
  * gradient run outside `jit`; the rest is one compiled function. Operations consume their arguments:
  * `.ref` keeps one for another use.
  *
@@ -17,7 +20,11 @@
 import { createInterface } from "node:readline";
 import process from "node:process";
 
-const [specifier, backend, folder] = Deno.args as [string, "wasm" | "webgpu", string];
+const [specifier, backend, pool, folder] = Deno.args as [string, "wasm" | "webgpu", string, string];
+const isSynchronous = backend === "wasm" && Number(pool) === 0;
+if (backend === "wasm" && !isSynchronous) {
+  Object.defineProperty(navigator, "hardwareConcurrency", { value: Number(pool) });
+}
 // Not a literal: Deno would fetch it for everyone, and write it into the lock file.
 const { blockUntilReady, defaultDevice, init, jit, nn, numpy: np, tree, valueAndGrad, vjp } =
   await import(
@@ -59,7 +66,7 @@ function writeOutPointers(): void {
 type Tensor = any;
 type Weights = Record<string, Tensor>;
 
-const { config, microBatch, parameters, ids, targets } = JSON.parse(
+const { config, microBatch, parameters, batches: [{ ids, targets }] } = JSON.parse(
   await Deno.readTextFile(`${folder}/model.json`),
 );
 const { layers, hidden, heads, seq, vocab } = config, rows = microBatch * seq;
@@ -102,10 +109,9 @@ function embed(tokens: Tensor, positions: Tensor): Tensor {
 const bytes = await Deno.readFile(`${folder}/weights.f32`);
 const weights: Weights = {};
 let offset = 0;
-for (const { name, shape } of parameters) {
-  const length = shape.reduce((product: number, size: number) => product * size, 1);
-  weights[name] = np.array(new Float32Array(bytes.buffer, offset, length)).reshape(shape);
-  offset += 4 * length;
+for (const { name, shape, size } of parameters) {
+  weights[name] = np.array(new Float32Array(bytes.buffer, offset, size)).reshape(shape);
+  offset += 4 * size;
 }
 const { "transformer.wte.weight": tokens, "transformer.wpe.weight": positions, ...rest } = weights;
 const wanted = nn.oneHot(np.array(Int32Array.from(targets), { dtype: np.int32 }), vocab);
@@ -119,12 +125,12 @@ async function step(): Promise<number> {
   embedBackward.dispose();
   tree.dispose(gradients);
   // Operations wait until something is read; one output of a compiled function computes all of it.
-  if (backend === "wasm") {
+  if (isSynchronous) {
     for (const gradient of embedded) gradient.dataSync();
     return value.dataSync()[0];
   }
   tree.dispose(await blockUntilReady(embedded)); // to read them would be a transfer
-  return (await value.data())[0]; // the last in the queue of the GPU
+  return (await value.data())[0]; // the last in the queue
 }
 
 for await (const _ of createInterface({ input: process.stdin })) {

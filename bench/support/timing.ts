@@ -40,6 +40,14 @@ export interface RoundOptions {
 /** Other programs may keep this much of a core busy in a quiet round. */
 const QUIET_CORES = 0.1;
 
+/** The most rounds that anything runs: fewer are a first look. */
+let roundsMax = Infinity;
+
+/** Lets nothing run more than so many rounds that count. */
+export function limitRounds(most: number): void {
+  roundsMax = most;
+}
+
 /** Of each round that is to count, so many are run at most. */
 const TRIES = 2;
 
@@ -50,8 +58,10 @@ const TRIES = 2;
  */
 export async function interleave<Name extends string>(
   cases: Readonly<Record<Name, () => Promise<number | void>>>,
-  { rounds, warmup = 2, isAlone = true }: RoundOptions,
+  options: RoundOptions,
 ): Promise<Round<Name>[]> {
+  const { isAlone = true } = options, rounds = Math.min(options.rounds, roundsMax);
+  const warmup = Math.min(options.warmup ?? 2, roundsMax);
   const names = Object.keys(cases) as Name[];
   const run = async (order: readonly Name[]): Promise<Round<Name>> => {
     const ms: Partial<Record<Name, number>> = {}, others = watchOthers();

@@ -5,9 +5,9 @@
  * @module
  */
 
-import { findLauncher } from "./mpi/rank_job.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, spread, spreadOf } from "./support/timing.ts";
+import { findLauncher } from "./rank_job.ts";
+import type { Row } from "../support/row.ts";
+import { interleave, spread, spreadOf } from "../support/timing.ts";
 
 /** What an answer of a job tells. */
 interface Timed {

@@ -4,9 +4,9 @@
  * @module
  */
 
-import { findLauncher, type RankLauncher } from "./mpi/rank_job.ts";
-import type { Row } from "./support/row.ts";
-import { interleave, spreadOf } from "./support/timing.ts";
+import { findLauncher, type RankLauncher } from "./rank_job.ts";
+import type { Row } from "../support/row.ts";
+import { interleave, spreadOf } from "../support/timing.ts";
 
 const RANKS = [2, 4, 8, 16] as const;
 const STEPS = 5;

@@ -1,0 +1,130 @@
+/**
+ * Another library as a program of its own, that takes a step for each line that it is sent.
+ *
+ * @module
+ */
+
+import { deadline } from "@std/async/deadline";
+import { ADAMW_DEFAULTS, compileModel, elementCount } from "../../kernels/mod.ts";
+import {
+  benchBatches,
+  benchModel,
+  firstWeights,
+  LEARNING_RATE,
+  type Workload,
+} from "../support/workload.ts";
+
+/** The first answer compiles; on software in place of a GPU that alone takes half a minute. */
+const ANSWER_LIMIT_MS = 180_000;
+
+/** A step that another program took. */
+export interface PeerStep {
+  /** As it measured it itself. */
+  readonly ms: number;
+  /** The mean of its tokens. */
+  readonly loss: number;
+}
+
+/** A program that takes a step when it is told to. */
+export interface Peer extends AsyncDisposable {
+  step(): Promise<PeerStep>;
+}
+
+/** How a program is started. */
+export interface PeerCommand {
+  /** The library, as errors call it. */
+  readonly library: string;
+  readonly command: string;
+  /** Its arguments before the folder of {@linkcode writeModel}. */
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** A program that answers each line with a line of JSON. */
+export interface PeerProgram extends AsyncDisposable {
+  /** Its next answer. */
+  answer<Answer>(): Promise<Answer>;
+  /** Sends a line, and receives the answer. */
+  ask<Answer>(): Promise<Answer>;
+}
+
+/**
+ * Writes what a program needs to train as Troupe does: sizes and AdamW's settings, the first weights
+ * one behind the other, and micro-batches.
+ */
+async function writeModel(
+  folder: string,
+  workload: Workload,
+  microBatches: number,
+): Promise<void> {
+  const { parameters } = compileModel(benchModel(workload), "none");
+  const file = await Deno.create(`${folder}/weights.f32`), writer = file.writable.getWriter();
+  for (const values of firstWeights(workload).values()) {
+    await writer.write(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+  }
+  await writer.close();
+  const model = {
+    ...workload,
+    parameters: parameters.map(({ name, shape }) => ({ name, shape, size: elementCount(shape) })),
+    batches: benchBatches(microBatches, 1, workload)
+      .map(({ ids, targets }) => ({ ids: [...ids], targets: [...targets] })),
+    optimizer: { ...ADAMW_DEFAULTS, learningRate: LEARNING_RATE },
+  };
+  await Deno.writeTextFile(`${folder}/model.json`, JSON.stringify(model));
+}
+
+/** The sentence in which Deno or Python say why a program ended. */
+function reasonIn(text: string): string {
+  const lines = text.trim().split("\n");
+  const line = lines.find((one) => one.startsWith("error: ")) ??
+    lines.findLast((one) => /^\w*(Error|Exception): /.test(one)) ?? (lines[0] || "no reason");
+  return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
+}
+
+/** Starts a program on the model and `microBatches` micro-batches of a workload. */
+export async function openProgram(
+  { library, command, args, env = {} }: PeerCommand,
+  workload: Workload,
+  microBatches: number,
+): Promise<PeerProgram> {
+  const folder = await Deno.makeTempDir({ prefix: "troupe-bench-" });
+  await writeModel(folder, workload, microBatches);
+  const child = new Deno.Command(command, {
+    args: [...args, folder],
+    env: { ...env, NO_COLOR: "1" },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "piped",
+  }).spawn();
+  const input = child.stdin.getWriter();
+  const lines = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  const problem = new Response(child.stderr).text();
+  const read = async () => {
+    let line = "";
+    while (!line.endsWith("\n")) {
+      const { value, done } = await lines.read();
+      if (done) throw new Error(`Cannot run ${library}: ${reasonIn(await problem)}`);
+      line += value;
+    }
+    return JSON.parse(line);
+  };
+  const answer = () => deadline(read(), ANSWER_LIMIT_MS);
+  return {
+    answer,
+    async ask() {
+      await input.write(new TextEncoder().encode("\n")).catch(() => {});
+      return await answer();
+    },
+    async [Symbol.asyncDispose]() {
+      await input.close().catch(() => {});
+      try {
+        child.kill();
+      } catch {
+        // It has ended by itself.
+      }
+      await child.status;
+      await lines.cancel();
+      await Deno.remove(folder, { recursive: true });
+    },
+  };
+}

@@ -189,17 +189,17 @@ export class Graph extends NodeGraph {
       epsilon: { float: epsilon },
     })[0]!;
   }
-  /** Sum over axes, all by default. */
+  /** Sum over axes, all by default; over none of them (`[]`) it is `a` itself. */
   sum(a: Value, axes?: readonly number[], keep?: boolean): Value {
-    return reduce(this, "ReduceSum", a, axes, keep);
+    return reduce(this, "ReduceSum", a, axes, keep) ?? a;
   }
-  /** Mean over axes, all by default. */
+  /** Mean over axes, all by default; over none of them (`[]`) it is `a` itself. */
   mean(a: Value, axes?: readonly number[], keep?: boolean): Value {
-    return reduce(this, "ReduceMean", a, axes, keep);
+    return reduce(this, "ReduceMean", a, axes, keep) ?? a;
   }
-  /** Sum of squares over axes, all by default. */
+  /** Sum of squares over axes, all by default; over none of them (`[]`) it is a². */
   sumOfSquares(a: Value, axes?: readonly number[], keep?: boolean): Value {
-    return reduce(this, "ReduceSumSquare", a, axes, keep);
+    return reduce(this, "ReduceSumSquare", a, axes, keep) ?? this.mul(a, a);
   }
 
   /** Rows of a table by int32 index: [rows, ...] and [...n] give [...n, ...]. */
@@ -249,13 +249,15 @@ function one(
   return g.node(op, inputs, [shape], attributes, domain)[0]!;
 }
 
+/** A reduction; undefined over no axes. */
 function reduce(
   g: NodeGraph,
   op: string,
   a: Value,
   axes: readonly number[] = a.shape.map((_, i) => i),
   isKept = false,
-): Value {
+): Value | undefined {
+  if (axes.length === 0) return undefined; // To ONNX, no axes are all of them.
   const at = axes.map((axis) => positiveAxis(axis, a.shape.length));
   return one(g, op, [a, g.int64(at)], reducedShape(a.shape, at, isKept), { keepdims: +isKept });
 }

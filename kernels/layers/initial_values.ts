@@ -28,11 +28,14 @@ export function initialValues(spec: ParameterSpec, name: string, seed: number): 
   const { initializer } = spec;
   if (initializer.kind === "constant") return values.fill(initializer.value);
   const generator = substream(seed, name);
-  // In (0, 1): a draw of zero would make the logarithm infinite.
-  const uniform = () => ((generator.next() >>> 0) + 0.5) / 2 ** 32;
-  for (let i = 0; i < values.length; i++) { // Box and Muller (1958)
-    const radius = Math.sqrt(-2 * Math.log(uniform()));
-    values[i] = initializer.deviation * radius * Math.cos(2 * Math.PI * uniform());
+  // In (−1, 1) and never 0, where the logarithm would be infinite.
+  const uniform = () => (generator.next() + 0.5) / 2 ** 31;
+  for (let i = 0; i < values.length;) { // Marsaglia and Bray's polar method (1964): two for each point.
+    const x = uniform(), y = uniform(), square = x * x + y * y;
+    if (square >= 1) continue;
+    const radius = initializer.deviation * Math.sqrt(-2 * Math.log(square) / square);
+    values[i++] = radius * x;
+    values[i++] = radius * y; // Beyond the end of an odd number it is dropped.
   }
   return values;
 }

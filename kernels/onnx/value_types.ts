@@ -91,8 +91,9 @@ const product: Rule = (known) => {
 const reduction: Rule = (known) => {
   const [x] = known.inputs;
   if (!x) return undefined;
-  const given = known.numbers(1) ?? x.shape.map((_, axis) => axis);
-  const axes = given.map((axis) => positiveAxis(axis, x.shape.length));
+  const given = known.numbers(1) ?? [], isNone = intOf(known.node, "noop_with_empty_axes", 0) === 1;
+  const all = given.length === 0 && !isNone ? x.shape.map((_, axis) => axis) : given;
+  const axes = all.map((axis) => positiveAxis(axis, x.shape.length));
   return output(known, reducedShape(x.shape, axes, intOf(known.node, "keepdims", 1) === 1));
 };
 

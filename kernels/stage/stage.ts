@@ -17,7 +17,7 @@ import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
 import type { FrozenWeights } from "./frozen.ts";
 import type { InFlight } from "./in_flight.ts";
 import type { Resident } from "./resident.ts";
-import type { BackwardKind, StageLayer } from "./slot.ts";
+import type { BackwardKind, Slot, StageLayer } from "./slot.ts";
 import { countMemory, type StageMemory } from "./stage_memory.ts";
 import type { StageOptions } from "./stage_options.ts";
 import {
@@ -138,6 +138,20 @@ export class Stage {
     }
     for (const [name, bounds] of this.#bounds) checkBounds(name, fields[name]!, bounds);
     const slot = this.#inFlight.begin(microBatch, this.#versions.at(age));
+    try {
+      return await this.#compute(slot, input, fields, into);
+    } catch (error) {
+      this.drop(microBatch); // No backward can follow.
+      throw error;
+    }
+  }
+
+  async #compute(
+    slot: Slot,
+    input: MessageArray | undefined,
+    fields: Batch,
+    into?: MessageArray,
+  ): Promise<ForwardResult> {
     if (slot.input) this.#device.write(slot.input, input!);
     for (const [name, tensor] of Object.entries(slot.fields)) {
       this.#device.write(tensor, fields[name]!);

@@ -96,7 +96,8 @@ const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attribute
   const places = positions(labels!.shape, [strides[0]!, ...strides.slice(2)]);
   const losses = new Float64Array(places).map((place, i) => {
     const label = labels!.values[i]!;
-    return label === ignored ? 0 : -logProbabilities[place + label * strides[1]!]!;
+    if (label === ignored) return 0;
+    return -logProbabilities[place + checkClass(label, scores!.shape[1]!) * strides[1]!]!;
   });
   const total = losses.reduce((sum, loss) => sum + loss, 0);
   const counted = labels!.values.filter((label) => label !== ignored).length;
@@ -106,6 +107,15 @@ const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attribute
     : ndArray(scores!.dtype, [], [how === "sum" ? total : total / counted]);
   return [loss, ndArray(scores!.dtype, scores!.shape, logProbabilities)];
 };
+
+function checkClass(label: number, classes: number): number {
+  if (label >= 0 && label < classes) return label;
+  throw new RangeError(
+    `Cannot compute SoftmaxCrossEntropyLoss: a label must be in 0 .. ${
+      classes - 1
+    }, received ${label}`,
+  );
+}
 
 /** Reductions, and what is built on them, by name. */
 export const REDUCTIONS: Readonly<Record<string, Operation>> = {

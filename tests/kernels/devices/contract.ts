@@ -209,6 +209,24 @@ const KERNELS: Record<string, Check> = {
     }
   },
 
+  async "reduces over no axes each element by itself, and over all where none are named"(device) {
+    const g = new Graph();
+    const x = g.input("x", [2, 2]);
+    const [bare] = g.node("ReduceSum", [x, g.int64([])], [[]], { keepdims: 0 });
+    const kernel = await device.compile(modelOf(g, {
+      ...{ sum: g.sum(x, []), mean: g.mean(x, []), squares: g.sumOfSquares(x, [], true) },
+      ...{ all: g.sum(x), bare: bare! },
+    }));
+    const shapes = { sum: [2, 2], mean: [2, 2], squares: [2, 2], all: [], bare: [] };
+    const outputs = Object.fromEntries(
+      Object.entries(shapes).map(([name, shape]) => [name, device.alloc("f32", shape)]),
+    );
+    await kernel.bind({ x: tensorOf(device, [2, 2], [1, 2, 3, 4]) }, outputs)();
+    const results = [];
+    for (const tensor of Object.values(outputs)) results.push(await numbersOf(device, tensor));
+    assert.deepEqual(results, [[1, 2, 3, 4], [1, 2, 3, 4], [1, 4, 9, 16], [10], [10]]);
+  },
+
   async "gives the same bits for the same inputs"(device) {
     const g = new Graph();
     const x = g.input("x", [64, 48]), w = g.input("w", [48, 32]);

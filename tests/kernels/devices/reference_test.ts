@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { openNative } from "../../../kernels/devices/native/native.ts";
 import { erf } from "../../../kernels/devices/reference/elementwise.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { testContract } from "./contract.ts";
@@ -13,6 +14,30 @@ Deno.test("the error function of the reference device has its tabulated values",
   for (const [x, want] of [...table, [2, 0.9953222650], [3, 0.9999779095], [7, 1]]) {
     assert.ok(Math.abs(erf(x!) - want!) < 1e-10, `erf ${x}`);
     assert.equal(erf(-x!), -erf(x!));
+  }
+});
+
+Deno.test("the reference device refuses a label beyond the classes, as the native device does", async () => {
+  for (const open of [openReference, openNative]) {
+    const device = await open();
+    try {
+      const g = new Graph();
+      const logits = g.input("logits", [2, 3]), targets = g.input("targets", [2], "i32");
+      const loss = g.crossEntropy(logits, targets);
+      const kernel = await device.compile(modelOf(g, { loss }));
+      const labels = device.alloc("i32", [2]);
+      const run = kernel.bind({ logits: device.alloc("f32", [2, 3]), targets: labels }, {
+        loss: device.alloc("f32", [2]),
+      });
+      device.write(labels, Int32Array.of(2, -1));
+      await run();
+      for (const bad of [3, 99_999]) {
+        device.write(labels, Int32Array.of(0, bad));
+        await assert.rejects(run(), /SoftmaxCrossEntropyLoss.*received|Out of range/);
+      }
+    } finally {
+      device.close();
+    }
   }
 });
 

@@ -57,3 +57,30 @@ Deno.test("a label that is no class is refused on every stage that reads it", as
     device.close();
   }
 });
+
+Deno.test("a micro-batch whose F has failed is not in flight, and its memory serves the next one", async () => {
+  const device = await openReference();
+  try {
+    const program = compileModel(mlp({ inputs: 4, hidden: 4, layers: 1, classes: 3 }, 2), "none");
+    const stage = await openStage(device, program, {
+      backward: "whole",
+      optimizer: ADAMW_DEFAULTS,
+    });
+    const fields = { features: new Float32Array(8), labels: Int32Array.of(0, 2) };
+    const read = device.read.bind(device);
+    device.read = () => Promise.reject(new Error("broken"));
+    await assert.rejects(stage.forward(0, undefined, fields), /broken/);
+    device.read = read;
+    await assert.rejects(
+      stage.forward(0, undefined, { ...fields, features: new Float32Array(7) }),
+      RangeError,
+    );
+    assert.equal(stage.liveActivations, 0);
+    const held = device.allocatedBytes;
+    await stage.forward(0, undefined, fields);
+    assert.equal(stage.liveActivations, 1);
+    assert.equal(device.allocatedBytes, held);
+  } finally {
+    device.close();
+  }
+});

@@ -49,8 +49,9 @@ function formula(
   };
 }
 
+/** Of all copies: a whole number, whose thirds floating point may have rounded. */
 const total = (all: readonly CopiedBytes[]): CopiedBytes => ({
-  toDevice: all.reduce((sum, { toDevice }) => sum + toDevice, 0),
+  toDevice: Math.round(all.reduce((sum, { toDevice }) => sum + toDevice, 0)),
   toHost: all.reduce((sum, { toHost }) => sum + toHost, 0),
 });
 

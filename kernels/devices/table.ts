@@ -8,6 +8,7 @@ import type { Precision } from "../layers/precision.ts";
 import { lowerModel } from "../onnx/fused_ops.ts";
 import type { Device } from "./device.ts";
 import { openNative } from "./native/native.ts";
+import { prepareModel as prepareNative } from "./native/prepare_model.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
 import { TELEMETRY_SWITCH } from "./onnx_runtime/telemetry.ts";
 import { openReference } from "./reference/reference.ts";
@@ -16,7 +17,7 @@ import { wasmFolders } from "./wasm/wasm_module.ts";
 import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
 import { chooseAdapters, webgpuAdapters } from "./webgpu/adapters/webgpu_adapters.ts";
 import type { ModelValue } from "./webgpu/model/largest_value.ts";
-import { prepareModel } from "./webgpu/model/prepare_model.ts";
+import { prepareModel as prepareWebgpu } from "./webgpu/model/prepare_model.ts";
 import { openWebgpu } from "./webgpu/webgpu.ts";
 
 /** The devices that exist. */
@@ -107,7 +108,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findNative,
     // Deno lets nobody read a pointer who may load one library only.
     permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
-    prepare: lowerModel,
+    prepare: prepareNative,
     open: openNative,
   },
   webgpu: {
@@ -118,8 +119,8 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findWebgpu,
     // The libraries of drivers are found by their names, where the environment says.
     permissions: () => ({ env: true, ffi: true }),
-    prepare: (model) => prepareModel(model).bytes,
-    largestValue: (model) => prepareModel(model).largest,
+    prepare: (model) => prepareWebgpu(model).bytes,
+    largestValue: (model) => prepareWebgpu(model).largest,
     open: openWebgpu,
   },
   wasm: {

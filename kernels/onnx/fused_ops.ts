@@ -19,7 +19,7 @@ import { floatOf, valueTypes } from "./value_types.ts";
 export type FusedRewrites = Readonly<Partial<Record<FusedOp, Rewrite | "keep">>>;
 
 /** Element-wise operations, written with a few characters. */
-function arithmetic(write: Writer) {
+export function arithmetic(write: Writer) {
   const binary = (op: string) => (a: string, b: string, output?: string) =>
     write.node(op, [a, b], {}, output);
   return {

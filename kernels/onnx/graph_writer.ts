@@ -4,10 +4,11 @@
  * @module
  */
 
-import { create } from "@bufbuild/protobuf";
+import { create, toJsonString } from "@bufbuild/protobuf";
 import { type Attribute, ONNX_DTYPE } from "../graph/value.ts";
 import { encodeAttribute } from "./encode_model.ts";
 import {
+  AttributeProtoSchema,
   type GraphProto,
   type NodeProto,
   NodeProtoSchema,
@@ -31,6 +32,13 @@ export interface Writer {
     attributes?: Readonly<Record<string, Attribute>>,
     output?: string,
   ): string;
+  /** Adds a node with so many outputs, and returns their names. */
+  nodes(
+    op: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, Attribute>>,
+    outputs: number,
+  ): string[];
   /** Adds the node that is rewritten with other inputs and outputs; one, as above, unless given. */
   again(inputs: readonly string[], output?: string, ...others: readonly string[]): string;
   /** Adds a constant. */
@@ -80,6 +88,22 @@ export function rewriteNodes(
   let names = 0;
   const constants = new Map<string, string>(), nodes: NodeProto[] = [];
   const newName = () => `${prefix}.${names++}`;
+  const push = (
+    { name }: NodeProto,
+    op: string,
+    inputs: readonly string[],
+    attributes: Readonly<Record<string, Attribute>>,
+    outputs: readonly string[],
+  ) => {
+    nodes.push(create(NodeProtoSchema, {
+      opType: op,
+      name: `${name}.${names++}`,
+      input: [...inputs],
+      output: [...outputs],
+      attribute: Object.entries(attributes).map(([key, value]) => encodeAttribute(key, value)),
+    }));
+    return [...outputs];
+  };
   const writerOf = (old: NodeProto): Writer => ({
     typeOf(name) {
       const type = types.get(name);
@@ -88,16 +112,10 @@ export function rewriteNodes(
         `${old.opType} needs the shape of "${name}", which follows from an operation that is not known here`,
       );
     },
-    node(op, inputs, attributes = {}, output = newName()) {
-      nodes.push(create(NodeProtoSchema, {
-        opType: op,
-        name: `${old.name}.${names++}`,
-        input: [...inputs],
-        output: [output],
-        attribute: Object.entries(attributes).map(([name, value]) => encodeAttribute(name, value)),
-      }));
-      return output;
-    },
+    node: (op, inputs, attributes = {}, output = newName()) =>
+      push(old, op, inputs, attributes, [output])[0]!,
+    nodes: (op, inputs, attributes, outputs) =>
+      push(old, op, inputs, attributes, Array.from({ length: outputs }, newName)),
     again(inputs, output = newName(), ...others) {
       const name = `${old.name}.${names++}`;
       nodes.push({ ...old, name, input: [...inputs], output: [output, ...others] });
@@ -128,4 +146,29 @@ export function removeUnread(graph: GraphProto): void {
     if (isRead) { for (const name of input) read.add(name); }
     return isRead;
   }).reverse();
+}
+
+/** Lets nodes that compute the same be one, in place. Outputs of the graph keep theirs. */
+export function shareEqual(graph: GraphProto): void {
+  const outputs = new Set(graph.output.map(({ name }) => name));
+  const first = new Map<string, NodeProto>(), names = new Map<string, string>();
+  graph.node = graph.node.filter((node) => {
+    node.input = node.input.map((name) => names.get(name) ?? name);
+    const { opType, domain, input, output } = node;
+    const attributes = node.attribute.map((one) => toJsonString(AttributeProtoSchema, one)).sort();
+    const key = JSON.stringify([
+      opType,
+      domain,
+      input,
+      attributes,
+      output.map((name) => name !== ""),
+    ]);
+    const known = first.get(key);
+    if (!known || output.some((name) => outputs.has(name))) {
+      if (!known) first.set(key, node);
+      return true;
+    }
+    output.forEach((name, i) => names.set(name, known.output[i]!));
+    return false;
+  });
 }

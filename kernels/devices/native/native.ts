@@ -12,9 +12,9 @@ import { ONNX_DTYPE } from "../../graph/value.ts";
 import { type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
 import type { Binding, BoundProgram } from "../engine/engine_device.ts";
 import { hostDevice } from "../engine/host_device.ts";
-import { lowerModel } from "../../onnx/fused_ops.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
 import { type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
+import { prepareModel } from "./prepare_model.ts";
 
 /** Options of {@linkcode openNative}. */
 export interface NativeOptions {
@@ -68,7 +68,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
     bytes: ({ bytes }) => bytes,
     release: ort.free,
     async compile(model) {
-      const session = await ort.createSession(lowerModel(model));
+      const session = await ort.createSession(prepareModel(model));
       return {
         bind: (inputs, outputs) => bind(ort, session, inputs, outputs),
         release: () => ort.releaseSession(session),

@@ -12,6 +12,7 @@ import { prepareModel as prepareNative } from "./native/prepare_model.ts";
 import { nativeLibraryPath } from "./onnx_runtime/native_library.ts";
 import { TELEMETRY_SWITCH } from "./onnx_runtime/telemetry.ts";
 import { openReference } from "./reference/reference.ts";
+import { KEPT } from "./simd/own_nodes.ts";
 import { openWasm } from "./wasm/wasm.ts";
 import { wasmFolders } from "./wasm/wasm_module.ts";
 import { type Adapter, isHardware } from "./webgpu/adapters/adapter.ts";
@@ -128,7 +129,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     permissions: () => ({ read: wasmFolders() }),
-    prepare: lowerModel,
+    prepare: (model) => lowerModel(model, KEPT),
     open: openWasm,
   },
   reference: {

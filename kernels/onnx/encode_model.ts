@@ -27,7 +27,8 @@ import {
 type NodeInit = MessageInitShape<typeof NodeProtoSchema>;
 /** What an attribute is written from. */
 export type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
-type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
+/** What the type of an input or output is written from. */
+export type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
 
 /** Opset of every model: the first with Gelu; reductions take their axes as inputs. */
 const OPSET = 20n;
@@ -185,10 +186,19 @@ export function encodeAttribute(name: string, value: Attribute): AttributeInit {
 }
 
 function encodeBorder({ name, value }: Port, stored: ReadonlySet<Value>): ValueInfoInit {
-  const elemType = ONNX_DTYPE[stored.has(value) ? "f16" : value.dtype];
-  const dim = value.shape.map((size) => ({
-    value: { case: "dimValue" as const, value: BigInt(size) },
-  }));
-  const tensorType = { case: "tensorType" as const, value: { elemType, shape: { dim } } };
+  return encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
+}
+
+/** Writes the type of an input or output. */
+export function encodeValueInfo(
+  name: string,
+  dtype: DType,
+  shape: readonly number[],
+): ValueInfoInit {
+  const dim = shape.map((size) => ({ value: { case: "dimValue" as const, value: BigInt(size) } }));
+  const tensorType = {
+    case: "tensorType" as const,
+    value: { elemType: ONNX_DTYPE[dtype], shape: { dim } },
+  };
   return { name, type: { value: tensorType } };
 }

@@ -71,7 +71,13 @@ export interface OrtModule {
     outputCount: number,
     outputs: Pointer,
     options: Pointer,
-  ): Promise<number>;
+  ): number;
+}
+
+/** A module, and the memory of its heap. */
+export interface OrtInstance {
+  readonly ort: OrtModule;
+  readonly memory: WebAssembly.Memory;
 }
 
 let loaded: Promise<unknown> = Promise.resolve();
@@ -81,7 +87,7 @@ let loaded: Promise<unknown> = Promise.resolve();
  *
  * @throws {Error} when the package cannot be loaded or is not what it was when it was pinned.
  */
-export function loadOrtModule(): Promise<OrtModule> {
+export function loadOrtModule(): Promise<OrtInstance> {
   // One after the other, because each guards a global while it loads.
   const loading = loaded.then(withGlobalWorkerKept(instantiate));
   loaded = loading.catch(() => {});
@@ -131,18 +137,23 @@ async function compile(): Promise<{ factory: Factory; module: WebAssembly.Module
   return { factory: factory as Factory, module: await WebAssembly.compile(bytes) };
 }
 
-async function instantiate(): Promise<OrtModule> {
+async function instantiate(): Promise<OrtInstance> {
   const { factory, module } = await (compiled ??= compile().catch((error) => {
     compiled = undefined;
     throw error;
   }));
-  return await factory({
+  let memory: WebAssembly.Memory | undefined;
+  const ort = await factory({
     numThreads: 1,
     instantiateWasm(imports, receive) {
+      memory = Object.values(imports).flatMap((one) => Object.values(one)).find((one) =>
+        one instanceof WebAssembly.Memory
+      );
       receive(new WebAssembly.Instance(module, imports), module);
       return {};
     },
   });
+  return { ort, memory: memory! };
 }
 
 /**

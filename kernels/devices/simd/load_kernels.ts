@@ -1,0 +1,31 @@
+/**
+ * Our own kernels in WebAssembly, which compute four numbers at once in any memory.
+ *
+ * @module
+ */
+
+import { KERNELS_MODULE } from "./kernels_module.ts";
+
+/** The address of an array of f32 in the memory. */
+export type Address = number;
+
+/** The kernels over one memory: `source/` says what each computes. */
+export interface SimdKernels {
+  adamw(
+    count: number,
+    ...arraysAndFactors: readonly number[]
+  ): void;
+}
+
+let module: WebAssembly.Module | undefined;
+
+/**
+ * The kernels over a memory.
+ *
+ * @param memory shared, of up to 4 GiB.
+ */
+export function loadKernels(memory: WebAssembly.Memory): SimdKernels {
+  module ??= new WebAssembly.Module(Uint8Array.fromBase64(KERNELS_MODULE));
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  return exports as unknown as SimdKernels;
+}

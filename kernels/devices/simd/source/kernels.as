@@ -1,0 +1,3 @@
+/** All kernels of the module. */
+
+export * from "./adamw";

@@ -22,6 +22,7 @@ import { mpiRanksBench } from "./mpi/ranks.ts";
 import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers/mod.ts";
 import { pipelineBench } from "./pipeline.ts";
+import { scalingBench } from "./scaling.ts";
 import { machineText, thisMachine } from "./support/machine.ts";
 import { isMet, type Row, table } from "./support/row.ts";
 import { limitRounds } from "./support/timing.ts";
@@ -36,6 +37,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   mpi: mpiBench,
   "mpi-ranks": mpiRanksBench,
   peers: peersBench,
+  scaling: scalingBench,
   simulation: simulationBench,
 };
 

@@ -5,6 +5,7 @@
  */
 
 import { analyze, createSchedule, validate, withLists } from "../schedules/mod.ts";
+import { exponentOf } from "./support/exponent.ts";
 
 const SIZES = [128, 256, 512, 1024, 2048];
 const REPEATS = 3;
@@ -31,20 +32,6 @@ function timeOf(size: number): ScheduleTiming {
   return { size, actions: 2 * size * size, seconds };
 }
 
-/** The exponent of the growth: the slope of log seconds over log actions, by least squares. */
-export function growthExponent(timings: readonly ScheduleTiming[]): number {
-  const points = timings.map(({ actions, seconds }) => [Math.log(actions), Math.log(seconds)]);
-  const mean = (axis: number) =>
-    points.reduce((sum, point) => sum + (point[axis] ?? 0), 0) / points.length;
-  const [meanX, meanY] = [mean(0), mean(1)];
-  let [covariance, variance] = [0, 0];
-  for (const [x = 0, y = 0] of points) {
-    covariance += (x - meanX) * (y - meanY);
-    variance += (x - meanX) ** 2;
-  }
-  return covariance / variance;
-}
-
 /** Times every size and returns a table, with the exponent below it. */
 export function scheduleBench(): string {
   timeOf(64); // compiled before it is timed
@@ -54,7 +41,7 @@ export function scheduleBench(): string {
     `${String(actions).padStart(9)} actions ${seconds.toFixed(3).padStart(8)} s ` +
     `${(1e9 * seconds / actions).toFixed(0).padStart(5)} ns an action`
   );
-  const exponent = growthExponent(timings).toFixed(2);
+  const exponent = exponentOf(timings.map(({ actions, seconds }) => [actions, seconds])).toFixed(2);
   return [...rows, `time grows with the number of actions to the power of ${exponent}`].join("\n");
 }
 

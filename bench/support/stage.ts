@@ -28,8 +28,8 @@ export interface BenchStage {
   readonly parameters: number;
   /** Forward and backward of the micro-batch, computed to the end; its mean loss. */
   readonly forwardBackward: () => Promise<number>;
-  /** What a worker does for a step of one micro-batch, computed to the end. */
-  readonly step: () => Promise<void>;
+  /** What a worker does for a step of so many micro-batches, one by default, computed to the end. */
+  readonly step: (microBatches?: number) => Promise<void>;
 }
 
 /** Resolves when a device has done all that it was given: what is read was computed after that. */
@@ -64,9 +64,9 @@ export async function openBenchStage(
       await drain();
       return loss;
     },
-    async step() {
+    async step(microBatches = 1) {
       stage.zeroGradients();
-      await queue();
+      for (let m = 0; m < microBatches; m++) await queue();
       await stage.checkGradients(1);
       await stage.gradientSquares();
       await stage.optimize(++steps, LEARNING_RATE);

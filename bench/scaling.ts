@@ -1,0 +1,150 @@
+/**
+ * How the time of a step and the memory of a GPT-2 grow with each of its sizes.
+ *
+ * [Note: exponents] A small model is doubled in one size, three times. The power of the size that
+ * comes nearest to what is measured stands beside the power that the operations of its matrix
+ * products grow with over the same sizes; the sentence says where both go in the limit. Bytes are
+ * those that the plan says, and those of the tensors that the device then holds.
+ *
+ * @module
+ */
+
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  type Device,
+  openDevice,
+  planMemory,
+  totalBytes,
+} from "../kernels/mod.ts";
+import { exponentOf } from "./support/exponent.ts";
+import type { Row } from "./support/row.ts";
+import { openBenchStage } from "./support/stage.ts";
+import { interleave, type Round, spread, spreadOf } from "./support/timing.ts";
+import { benchModel, gflopOf, type Workload } from "./support/workload.ts";
+
+/** Sizes that are doubled. */
+interface Sizes {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly seq: number;
+  readonly vocab: number;
+  /** Micro-batches of a step, N. */
+  readonly microBatches: number;
+}
+
+const BASE: Sizes = { layers: 2, hidden: 128, seq: 64, vocab: 1024, microBatches: 2 };
+const SAMPLES = 2;
+const HEAD_WIDTH = 64;
+const FACTORS = [1, 2, 4, 8] as const;
+const ROUNDS = { rounds: 9 } as const;
+
+/** Why each grows as it does: time, then bytes. */
+const REASONS: Readonly<Record<keyof Sizes, { readonly time: string; readonly bytes: string }>> = {
+  layers: {
+    time: "towards 1: blocks are alike, but embedding and head stay as they are",
+    bytes: "towards 1, for the same reason",
+  },
+  hidden: {
+    time: "towards 2: a block has 12·d² weights; attention, head and embedding grow with d, and " +
+      "larger products run at a higher rate",
+    bytes: "towards 2: weights grow with d², activations with d",
+  },
+  seq: {
+    time: "between 1 and 2: products with weights grow with T, attention with T²; the optimizer " +
+      "does not grow",
+    bytes: "between 0 and 2: weights do not grow, activations grow with T, attention with T²",
+  },
+  vocab: {
+    time: "towards 1: head, loss and the optimizer of two tables grow with V, blocks do not",
+    bytes: "towards 1: two tables and the logits grow with V, blocks do not",
+  },
+  microBatches: {
+    time: "1 but for the optimizer, which runs once a step",
+    bytes: "0: a worker alone has one micro-batch in flight",
+  },
+};
+
+const workloadOf = ({ layers, hidden, seq, vocab }: Sizes): Workload => ({
+  config: { layers, hidden, heads: hidden / HEAD_WIDTH, seq, vocab },
+  microBatch: SAMPLES,
+});
+
+/** One size of an axis, opened. */
+interface Point {
+  readonly size: number;
+  readonly gflop: number;
+  readonly planned: number;
+  readonly device: Device;
+  readonly step: () => Promise<void>;
+}
+
+/** Bytes of the whole model on one worker. */
+function plannedBytes(workload: Workload): number {
+  const program = compileModel(benchModel(workload), "none");
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", slots: 1 } as const;
+  return totalBytes(planMemory(program, options).device);
+}
+
+async function openPoint(axis: keyof Sizes, factor: number): Promise<Point> {
+  const sizes = { ...BASE, [axis]: factor * BASE[axis] }, workload = workloadOf(sizes);
+  const device = await openDevice("native", { isBlocking: true });
+  const { step } = await openBenchStage(device, workload);
+  return {
+    size: sizes[axis],
+    gflop: gflopOf(workload) * sizes.microBatches,
+    planned: plannedBytes(workload),
+    device,
+    step: () => step(sizes.microBatches),
+  };
+}
+
+async function measure(axis: keyof Sizes): Promise<Row[]> {
+  const points: Point[] = [];
+  try {
+    for (const factor of FACTORS) points.push(await openPoint(axis, factor));
+    const cases = Object.fromEntries(points.map(({ size, step }) => [`${size}`, step]));
+    return rowsOf(axis, points, await interleave(cases, ROUNDS));
+  } finally {
+    for (const { device } of points) device.close();
+  }
+}
+
+function rowsOf(
+  axis: keyof Sizes,
+  points: readonly Point[],
+  rounds: readonly Round<string>[],
+): Row[] {
+  const mebibytes = (bytes: number) => (bytes / 2 ** 20).toFixed(1);
+  const power = (value: (point: Point) => number) =>
+    exponentOf(points.map((point) => [point.size, value(point)]));
+  const { time, bytes } = REASONS[axis], name = axis === "microBatches" ? "N" : axis;
+  const held = ({ device }: Point) => device.allocatedBytes;
+  return [
+    ...points.map((point): Row => ({
+      name: `${name} ${point.size}: step`,
+      unit: "ms",
+      measured: spreadOf(rounds, (ms) => ms[point.size]!),
+      note: `planned ${mebibytes(point.planned)} MiB, held ${mebibytes(held(point))} MiB`,
+    })),
+    {
+      name: `time grows with ${name} to the power of`,
+      unit: "",
+      measured: spreadOf(rounds, (ms) => power(({ size }) => ms[size]!)),
+      note: `operations ${power(({ gflop }) => gflop).toFixed(2)}; ${time}`,
+    },
+    {
+      name: `bytes grow with ${name} to the power of`,
+      unit: "",
+      measured: spread([power(held)]),
+      note: `planned ${power(({ planned }) => planned).toFixed(2)}; ${bytes}`,
+    },
+  ];
+}
+
+/** Measures each size on the native device. */
+export async function scalingBench(): Promise<Row[]> {
+  const rows: Row[] = [];
+  for (const axis of Object.keys(BASE) as (keyof Sizes)[]) rows.push(...await measure(axis));
+  return rows;
+}

@@ -2,7 +2,7 @@
  * What Troupe claims of its speed, measured here and now.
  *
  *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [mpi] [mpi-ranks] [peers]
- *         [simulation] [--rounds 3] [--json]
+ *         [threads] [scaling] [simulation] [--rounds 3] [--json]
  *
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
@@ -27,6 +27,7 @@ import { machineText, thisMachine } from "./support/machine.ts";
 import { isMet, type Row, table } from "./support/row.ts";
 import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
+import { threadsBench } from "./threads/mod.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
@@ -37,6 +38,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   mpi: mpiBench,
   "mpi-ranks": mpiRanksBench,
   peers: peersBench,
+  threads: threadsBench,
   scaling: scalingBench,
   simulation: simulationBench,
 };

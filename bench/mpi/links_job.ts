@@ -19,7 +19,7 @@ import {
 } from "../../actors/runtime/transports/mpi/mpi_abi.ts";
 import { openProgress } from "../../actors/runtime/transports/mpi/progress.ts";
 import { spread } from "../support/timing.ts";
-import { answer } from "./lines.ts";
+import { answer } from "../support/lines.ts";
 
 const BYTES = 2 ** 20;
 

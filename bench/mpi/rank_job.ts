@@ -4,7 +4,7 @@
  * @module
  */
 
-import { linesOf } from "./lines.ts";
+import { type Conversation, linesOf, talkTo } from "../support/lines.ts";
 
 /** Names of launchers, the first that is there is taken. */
 const LAUNCHERS = ["mpirun.mpich", "mpirun", "mpirun.openmpi", "mpiexec"];
@@ -15,20 +15,12 @@ const OPEN_MPI = {
   env: { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" },
 };
 
-/** A job at work. */
-export interface RankJob {
-  /** What its rank 0 answers. */
-  ask<T>(question: string): Promise<T>;
-  /** Lets it end. */
-  close(): Promise<void>;
-}
-
 /** How ranks are started here. */
 export interface RankLauncher {
   /** As it calls itself. */
   readonly version: string;
   /** Starts a module of this folder on so many ranks. */
-  start(module: string, ranks: number): RankJob;
+  start(module: string, ranks: number): Conversation;
   /** Runs the command on so many ranks: the lines that it prints, as they come. */
   run(ranks: number, args: readonly string[]): AsyncGenerator<string>;
 }
@@ -79,20 +71,4 @@ async function versionOf(command: string): Promise<string | undefined> {
   } catch {
     return undefined;
   }
-}
-
-function talkTo(child: Deno.ChildProcess): RankJob {
-  const writer = child.stdin.getWriter(), lines = linesOf(child.stdout);
-  return {
-    async ask<T>(question: string) {
-      await writer.write(new TextEncoder().encode(`${question}\n`));
-      const { value } = await lines.next();
-      if (value === undefined) throw new Error(`the job has ended at "${question}"`);
-      return JSON.parse(value) as T;
-    },
-    async close() {
-      await writer.close();
-      await child.status;
-    },
-  };
 }

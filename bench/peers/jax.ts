@@ -47,7 +47,7 @@ export async function openJax(
     1,
   );
   return {
-    step: () => program.ask<PeerStep>(),
+    step: () => program.ask<PeerStep>("step"),
     [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
   };
 }

@@ -1,5 +1,5 @@
 /**
- * Another library as a program of its own, that takes a step for each line that it is sent.
+ * Another library as a program of its own, that takes a step when it is asked to.
  *
  * @module
  */
@@ -13,6 +13,7 @@ import {
   LEARNING_RATE,
   type Workload,
 } from "../support/workload.ts";
+import { talkTo } from "../support/lines.ts";
 
 /** The first answer compiles; on software in place of a GPU that alone takes half a minute. */
 const ANSWER_LIMIT_MS = 180_000;
@@ -40,12 +41,10 @@ export interface PeerCommand {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** A program that answers each line with a line of JSON. */
+/** A program that answers questions. */
 export interface PeerProgram extends AsyncDisposable {
-  /** Its next answer. */
-  answer<Answer>(): Promise<Answer>;
-  /** Sends a line, and receives the answer. */
-  ask<Answer>(): Promise<Answer>;
+  /** @throws {Error} saying why it has ended. */
+  ask<Answer>(question: string): Promise<Answer>;
 }
 
 /**
@@ -73,11 +72,11 @@ async function writeModel(
   await Deno.writeTextFile(`${folder}/model.json`, JSON.stringify(model));
 }
 
-/** The sentence in which Deno or Python say why a program ended. */
+/** The sentence in which Deno or Python say why a program ended; empty where they say nothing. */
 function reasonIn(text: string): string {
   const lines = text.trim().split("\n");
   const line = lines.find((one) => one.startsWith("error: ")) ??
-    lines.findLast((one) => /^\w*(Error|Exception): /.test(one)) ?? (lines[0] || "no reason");
+    lines.findLast((one) => /^\w*(Error|Exception): /.test(one)) ?? lines[0]!;
   return line.replace(/^error: (Uncaught \(in promise\) )?(\w*Error: )?/, "");
 }
 
@@ -96,35 +95,28 @@ export async function openProgram(
     stdout: "piped",
     stderr: "piped",
   }).spawn();
-  const input = child.stdin.getWriter();
-  const lines = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
-  const problem = new Response(child.stderr).text();
-  const read = async () => {
-    let line = "";
-    while (!line.endsWith("\n")) {
-      const { value, done } = await lines.read();
-      if (done) throw new Error(`Cannot run ${library}: ${reasonIn(await problem)}`);
-      line += value;
-    }
-    return JSON.parse(line);
-  };
-  const answer = () => deadline(read(), ANSWER_LIMIT_MS);
+  const problem = new Response(child.stderr).text(), { ask, close } = talkTo(child);
   return {
-    answer,
-    async ask() {
-      await input.write(new TextEncoder().encode("\n")).catch(() => {});
-      return await answer();
-    },
+    ask: <Answer>(question: string) =>
+      deadline(ask<Answer>(question), ANSWER_LIMIT_MS).catch(async (error) => {
+        kill(child); // it may hang
+        const reason = reasonIn(await problem) || (error as Error).message;
+        throw new Error(`Cannot run ${library}: ${reason}`);
+      }),
     async [Symbol.asyncDispose]() {
-      await input.close().catch(() => {});
-      try {
-        child.kill();
-      } catch {
-        // It has ended by itself.
-      }
-      await child.status;
-      await lines.cancel();
+      kill(child);
+      await close();
+      await problem;
       await Deno.remove(folder, { recursive: true });
     },
   };
+}
+
+/** Ends a program, if it has not ended by itself. */
+function kill(child: Deno.ChildProcess): void {
+  try {
+    child.kill();
+  } catch {
+    // It has.
+  }
 }

@@ -14,7 +14,7 @@ const PYTHONS = ["python3", "/usr/bin/python3"] as const;
 /** Threads of its libraries wait for more to do before they sleep: OpenBLAS's 2²⁶ cycles. */
 const WAKE_MS = 50;
 
-/** What the program tells first. */
+/** What the program tells of itself. */
 interface TorchAnswer {
   readonly version: string;
   readonly threads: number;
@@ -85,12 +85,12 @@ export async function openTorch(
     workload,
     microBatches,
   );
-  const { version, threads: taken, ways } = await program.answer<TorchAnswer>();
+  const { version, threads: taken, ways } = await program.ask<TorchAnswer>("about");
   return {
     title: `PyTorch ${version}, threads: ${taken}, OPENBLAS_CORETYPE=${core ?? "unset"}`,
     ways: Object.entries(ways).map(([what, way]) => `${what}: ${way}`).join("; "),
     async step() {
-      const step = await program.ask<PeerStep>();
+      const step = await program.ask<PeerStep>("step");
       await delay(WAKE_MS); // what is measured next has these cores to itself
       return step;
     },

@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=<threads> python3 torch_gpt.py <threads> <folder of program.ts>
 
-First it tells what it is and how it computes, as a line of JSON. Then it takes an optimizer step for
-each line on standard input - gradients zeroed, forward and backward of every micro-batch, AdamW - and
-answers with {"ms":...,"loss":...}.
+It answers a line "about" on standard input with what it is and how it computes, and a line "step" by
+an optimizer step - gradients zeroed, forward and backward of every micro-batch, AdamW - and
+{"ms":...,"loss":...}.
 
 What PyTorch offers several ways of is tried on this machine before, and the fastest taken: how
 scores are scaled and masked, which way linear weights lie, how AdamW loops over parameters, and
@@ -202,10 +202,10 @@ def main():
     layout, attention, optimizer, zeroing = choose(model, values, batches)
     gpt = Gpt(model, values, layout, attention)
     steps = adamw(gpt, model["optimizer"], **optimizers()[optimizer])
-    about = {"version": torch.__version__, "threads": torch.get_num_threads()}
     ways = {"linear weights": layout, "scores": attention, "AdamW": optimizer, "gradients": zeroing}
-    print(json.dumps({**about, "ways": ways}), flush=True)
-    for _ in sys.stdin:
+    about = {"version": torch.__version__, "threads": torch.get_num_threads(), "ways": ways}
+
+    def step():
         start = time.perf_counter()
         steps.zero_grad(set_to_none=zeroing == "freed")
         losses = []
@@ -215,8 +215,10 @@ def main():
             losses.append(loss.detach())
         steps.step()
         mean = torch.stack(losses).double().mean().item()
-        ms = 1000 * (time.perf_counter() - start)
-        print(json.dumps({"ms": ms, "loss": mean}), flush=True)
+        return {"ms": 1000 * (time.perf_counter() - start), "loss": mean}
+
+    for line in sys.stdin:
+        print(json.dumps(step() if line.strip() == "step" else about), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import { type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
 import type { Binding, BoundProgram } from "../engine/engine_device.ts";
 import { hostDevice } from "../engine/host_device.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
-import { type NativeBytes, openOrt, type Ort } from "./ort_api.ts";
+import { alone } from "./alone.ts";
+import { openOrt, type Ort } from "./ort_api.ts";
+import type { NativeBytes } from "./ort_memory.ts";
 import { prepareModel } from "./prepare_model.ts";
 
 /** Options of {@linkcode openNative}. */
@@ -58,10 +60,8 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
       `Cannot open the native device: threads must be a whole number from 1, received ${threads}`,
     );
   }
-  const ort = openOrt(options.library ?? await nativeLibraryPath(announce), {
-    threads,
-    isBlocking,
-  });
+  const library = options.library ?? await nativeLibraryPath(announce);
+  const ort = await alone(() => openOrt(library, { threads, isBlocking }));
   return hostDevice<NativeBytes>({
     name: "native",
     allocate: ort.allocate,

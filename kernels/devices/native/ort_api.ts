@@ -4,25 +4,26 @@
  * @module
  */
 
-import { ALIGNMENT, LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
-import type { FunctionTable, Handle } from "../onnx_runtime/function_table.ts";
+import { LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
+import { cString, type FunctionTable, type Handle } from "../onnx_runtime/function_table.ts";
 import { created, loadOrt, SLOT } from "../onnx_runtime/ort_library.ts";
+import { joinArena, SHARES_ARENA } from "./arena.ts";
+import { makeMemory, makeTensors, type OrtMemory, type OrtTensors } from "./ort_memory.ts";
 
-/** The version of the API that is used. */
-const API_VERSION = 20;
+/** The first version of the API that tells of an allocator. */
+const API_VERSION = 23;
 
-const ARENA_ALLOCATOR = 1;
-const DEFAULT_MEMORY = 0;
-
-/** Memory of the library. */
-export interface NativeBytes {
-  /** What to free. */
-  readonly allocation: Handle;
-  /** The address of the first byte, a multiple of 64. */
-  readonly address: bigint;
-  /** The bytes, until they are freed. */
-  readonly bytes: Uint8Array<ArrayBuffer>;
-}
+/**
+ * How the threads of a session wait.
+ *
+ * [Note: threads of a session] Each session has the threads within an operation for itself, and they
+ * sleep while it does not run. One pool for all sessions of a process would be as fast; but how an
+ * operation is divided, and with it some bits, follows from the number of threads in the pool, and the
+ * pool of the process is made once. So a worker would compute other bits beside a second one in its
+ * process than alone, and who opens a device first would decide for all. Threads that spin, as ONNX
+ * Runtime has it, take the cores from the sessions that run.
+ */
+const WAITS_ASLEEP: Readonly<Record<string, string>> = { "session.intra_op.allow_spinning": "0" };
 
 /** The arrays of pointers that a run passes, laid out once. */
 export interface RunTables {
@@ -35,24 +36,18 @@ export interface RunTables {
 }
 
 /** ONNX Runtime, opened. Every method throws an `Error` with the C API's own text. */
-export interface Ort {
-  /** Allocates zeroed memory that the garbage collector does not know of. */
-  allocate(byteLength: number): NativeBytes;
-  free(memory: NativeBytes): void;
+export interface Ort extends OrtMemory {
   /** Compiles a model on the thread pool of blocking calls. */
   createSession(model: Uint8Array): Promise<Handle>;
   releaseSession(session: Handle): void;
-  /** A tensor over memory of the caller. */
-  createTensor(
-    address: bigint,
-    byteLength: number,
-    shape: readonly number[],
-    onnxDtype: number,
-  ): Handle;
-  releaseTensor(tensor: Handle): void;
+  /** See {@linkcode OrtTensors.create}. */
+  readonly createTensor: OrtTensors["create"];
+  readonly releaseTensor: OrtTensors["release"];
   /** Runs a session, on this thread or on another: see {@linkcode OrtOptions.isBlocking}. */
   run(session: Handle, tables: RunTables): Promise<void>;
-  /** Frees the environment. */
+  /** Bytes that the arena of this process holds. */
+  readonly arenaBytes: () => number;
+  /** Gives back what is not in use any more. */
   close(): void;
 }
 
@@ -65,7 +60,8 @@ export interface OrtOptions {
 }
 
 /**
- * Opens the library and an environment in it.
+ * Opens the library, the environment in it, and the arena of the process; no other isolate may do so
+ * meanwhile.
  *
  * @throws {Error} when the library cannot be loaded or is too old.
  */
@@ -84,25 +80,23 @@ function makeOrt(
   { threads, isBlocking }: OrtOptions,
   unload: () => void,
 ): Ort {
-  const env = created((out) => {
-    const name = new TextEncoder().encode("troupe\0");
-    api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, name, out);
-  });
-  const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
-  const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
-  set(SLOT.setIntraOpThreads, threads);
-  set(SLOT.setInterOpThreads, 1);
-  set(SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
-  const memory = makeMemory(api);
-  const tensors = makeTensors(api);
+  const env = created((out) =>
+    api.sync(SLOT.createEnv, ["i32", "buffer", "buffer"])(LOG_FATAL, cString("troupe"), out)
+  );
+  const memory = makeMemory(api), tensors = makeTensors(api);
+  const options = makeSessionOptions(api, threads);
+  const sessions = makeSessions(api, env, options, memory);
+  const arena = joinArena({ api, env, memory, tensors, createSession: sessions.createNow });
   return {
     ...memory,
-    createSession: makeCreateSession(api, env, options, memory),
-    releaseSession: api.release(SLOT.releaseSession),
+    createSession: sessions.create,
+    releaseSession: sessions.release,
     createTensor: tensors.create,
     releaseTensor: tensors.release,
     run: makeRun(api, isBlocking),
+    arenaBytes: arena.heldBytes,
     close() {
+      arena.leave();
       tensors.close();
       api.release(SLOT.releaseSessionOptions)(options);
       // The environment is one for all threads, and stays: a thread that opens it while another gives
@@ -112,73 +106,41 @@ function makeOrt(
   };
 }
 
-function makeMemory(api: FunctionTable): Pick<Ort, "allocate" | "free"> {
-  const allocator = created((out) => api.sync(SLOT.getDefaultAllocator, ["buffer"])(out));
-  const alloc = api.sync(SLOT.allocatorAlloc, ["pointer", "usize", "buffer"]);
-  const free = api.sync(SLOT.allocatorFree, ["pointer", "pointer"]);
-  return {
-    allocate(byteLength) {
-      const size = BigInt(byteLength + ALIGNMENT);
-      const allocation = created((out) => alloc(allocator, size, out));
-      const padding = -Deno.UnsafePointer.value(allocation) & BigInt(ALIGNMENT - 1);
-      const first = Deno.UnsafePointer.offset(allocation, Number(padding))!;
-      const bytes = new Uint8Array(Deno.UnsafePointerView.getArrayBuffer(first, byteLength));
-      return { allocation, address: Deno.UnsafePointer.value(first), bytes: bytes.fill(0) };
-    },
-    free: ({ allocation }) => free(allocator, allocation),
-  };
+/** The options of all sessions of a device. */
+function makeSessionOptions(api: FunctionTable, threads: number): Handle {
+  const options = created((out) => api.sync(SLOT.createSessionOptions, ["buffer"])(out));
+  const set = (slot: number, value: number) => api.sync(slot, ["pointer", "i32"])(options, value);
+  set(SLOT.setIntraOpThreads, threads);
+  set(SLOT.setInterOpThreads, 1);
+  set(SLOT.setGraphOptimizationLevel, OPTIMIZATION_LEVEL);
+  api.sync(SLOT.disableMemPattern, ["pointer"])(options);
+  const configure = api.sync(SLOT.addSessionConfigEntry, ["pointer", "buffer", "buffer"]);
+  for (const [key, value] of Object.entries({ ...SHARES_ARENA, ...WAITS_ASLEEP })) {
+    configure(options, cString(key), cString(value));
+  }
+  return options;
 }
 
-function makeCreateSession(
-  api: FunctionTable,
-  env: Handle,
-  options: Handle,
-  memory: Pick<Ort, "allocate" | "free">,
-): Ort["createSession"] {
-  const create = api.async(
-    SLOT.createSessionFromArray,
-    ["pointer", "buffer", "usize", "pointer", "buffer"],
-  );
-  return async (model) => {
-    const bytes = memory.allocate(model.byteLength);
-    const out = memory.allocate(BigUint64Array.BYTES_PER_ELEMENT);
-    try {
-      bytes.bytes.set(model);
-      await create(env, bytes.bytes, BigInt(model.byteLength), options, out.bytes);
-      return Deno.UnsafePointer.create(new BigUint64Array(out.bytes.buffer)[0]!)!;
-    } finally {
-      memory.free(bytes);
-      memory.free(out);
-    }
-  };
-}
-
-function makeTensors(api: FunctionTable) {
-  const memoryInfo = created((out) =>
-    api.sync(SLOT.createCpuMemoryInfo, ["i32", "i32", "buffer"])(
-      ARENA_ALLOCATOR,
-      DEFAULT_MEMORY,
-      out,
-    )
-  );
-  const create = api.sync(
-    SLOT.createTensorWithData,
-    ["pointer", "pointer", "usize", "buffer", "usize", "i32", "buffer"],
-  );
+function makeSessions(api: FunctionTable, env: Handle, options: Handle, memory: OrtMemory) {
+  const types = ["pointer", "buffer", "usize", "pointer", "buffer"] as const;
+  const createNow = api.sync(SLOT.createSessionFromArray, types);
+  const create = api.async(SLOT.createSessionFromArray, types);
   return {
-    create(
-      address: bigint,
-      byteLength: number,
-      shape: readonly number[],
-      onnxDtype: number,
-    ): Handle {
-      const data = Deno.UnsafePointer.create(address);
-      const dims = new Uint8Array(BigInt64Array.from(shape, BigInt).buffer);
-      const size = BigInt(byteLength), rank = BigInt(shape.length);
-      return created((out) => create(memoryInfo, data, size, dims, rank, onnxDtype, out));
+    release: api.release(SLOT.releaseSession),
+    createNow: (model: Uint8Array<ArrayBuffer>) =>
+      created((out) => createNow(env, model, BigInt(model.byteLength), options, out)),
+    async create(model: Uint8Array): Promise<Handle> {
+      const bytes = memory.allocate(model.byteLength);
+      const out = memory.allocate(BigUint64Array.BYTES_PER_ELEMENT);
+      try {
+        bytes.bytes.set(model);
+        await create(env, bytes.bytes, BigInt(model.byteLength), options, out.bytes);
+        return Deno.UnsafePointer.create(new BigUint64Array(out.bytes.buffer)[0]!)!;
+      } finally {
+        memory.free(bytes);
+        memory.free(out);
+      }
     },
-    release: api.release(SLOT.releaseValue),
-    close: () => api.release(SLOT.releaseMemoryInfo)(memoryInfo),
   };
 }
 

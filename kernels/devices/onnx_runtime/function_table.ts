@@ -13,10 +13,28 @@ export const POINTER_BYTES = 8;
 type Types = readonly Deno.NativeType[];
 type Arguments<P extends Types> = Deno.ToNativeParameterTypes<P>;
 
+/** A zero-terminated string. */
+export const cString = (text: string): Uint8Array<ArrayBuffer> =>
+  new TextEncoder().encode(`${text}\0`);
+
+/** An array of pointers, as bytes. What they point to must be kept as long as it is read. */
+export const pointers = (
+  handles: readonly (Handle | Uint8Array<ArrayBuffer>)[],
+): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(
+    BigUint64Array.from(
+      handles,
+      (one) =>
+        Deno.UnsafePointer.value(one instanceof Uint8Array ? Deno.UnsafePointer.of(one) : one),
+    ).buffer,
+  );
+
 /** The functions of a table by slot. Those that return a status throw its text as an `Error`. */
 export interface FunctionTable {
   /** A function that frees an object. */
   release(slot: number): (handle: Handle) => void;
+  /** A function that returns a pointer to a string, and no status. */
+  text<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => string;
   /** A function that returns a status. */
   sync<const P extends Types>(slot: number, parameters: P): (...args: Arguments<P>) => void;
   /** A function that returns a status, called on the thread pool of blocking calls. */
@@ -56,6 +74,10 @@ export function functionTable(
   };
   return {
     release,
+    text(slot, parameters) {
+      const fn = new Deno.UnsafeFnPointer(pointer(slot), { parameters, result: "pointer" });
+      return (...args) => Deno.UnsafePointerView.getCString(fn.call(...args as never)!);
+    },
     sync(slot, parameters) {
       const fn = new Deno.UnsafeFnPointer(pointer(slot), { parameters, result: "pointer" });
       return (...args) => check(fn.call(...args as never));

@@ -10,7 +10,13 @@
  */
 
 import { created, loadOrt, type OrtLibrary, SLOT } from "../onnx_runtime/ort_library.ts";
-import { type FunctionTable, type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
+import {
+  cString,
+  type FunctionTable,
+  type Handle,
+  POINTER_BYTES,
+  pointers,
+} from "../onnx_runtime/function_table.ts";
 import { isForNodes, RECORDS_NODES, unservedNodes } from "./unserved_nodes.ts";
 import { LOG_FATAL, OPTIMIZATION_LEVEL } from "../onnx_runtime/settings.ts";
 
@@ -88,18 +94,6 @@ export function openGpu(library: string, firstModel: Uint8Array): GpuApi {
     throw error;
   }
 }
-
-const cString = (text: string) => new TextEncoder().encode(`${text}\0`);
-
-/** An array of pointers, as bytes. */
-const pointers = (handles: readonly (Handle | Uint8Array<ArrayBuffer>)[]) =>
-  new Uint8Array(
-    BigUint64Array.from(
-      handles,
-      (one) =>
-        Deno.UnsafePointer.value(one instanceof Uint8Array ? Deno.UnsafePointer.of(one) : one),
-    ).buffer,
-  );
 
 /**
  * What a copy to the host says of a GPU whose driver was reset, or that was taken out.

@@ -78,6 +78,25 @@ Deno.test("the process outlives a worker that is terminated in the middle of a r
   assert.deepEqual({ code, signal }, { code: 0, signal: null }, new TextDecoder().decode(stderr));
 });
 
+Deno.test("isolates that come and go share one arena, which keeps nothing when they have gone", async () => {
+  const program = new URL("./share_arena.ts", import.meta.url);
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--quiet", program.href, await nativeLibraryPath()],
+  }).output();
+  assert.equal(code, 0, new TextDecoder().decode(stderr));
+  const { computed, joined, left } = JSON.parse(new TextDecoder().decode(stdout)) as Record<
+    "computed" | "joined" | "left",
+    number[]
+  >;
+  const matrix = (size: number) => 4 * size * size;
+  // Eight compute at once, or after each other in what the one before has left.
+  assert.deepEqual(computed, computed.map(() => computed[0]));
+  assert.ok(computed[0]! >= matrix(256) && computed[0]! <= 8 * 2 * matrix(256), `${computed}`);
+  assert.deepEqual(joined, [joined[0], joined[0]]);
+  assert.ok(joined[0]! >= matrix(512) && joined[0]! < 2 * matrix(512), `${joined}`);
+  assert.deepEqual(left, [0, 0]);
+});
+
 Deno.test("the native device computes the same product with two threads", async () => {
   const results: Float32Array[] = [];
   for (const threads of [1, 2]) {

@@ -16,6 +16,13 @@ const MEMORY_LIMIT_MB = 1024;
 /** How often its memory is looked at, in milliseconds. */
 const LOOK_MS = 50;
 
+/** Configurations of the place where it runs mean nothing to a package; see also `--no-config`. */
+export const NO_CONFIG_ENV = {
+  DENO_NO_PACKAGE_JSON: "1",
+  DENO_NO_UPDATE_CHECK: "1",
+  NO_COLOR: "1",
+};
+
 /** What Deno said. */
 export interface Said {
   readonly code: number;
@@ -27,7 +34,7 @@ export interface Said {
 export async function runDeno(args: readonly string[]): Promise<Said> {
   const child = new Deno.Command(Deno.execPath(), {
     args: [...args],
-    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", DENO_NO_PACKAGE_JSON: "1" },
+    env: NO_CONFIG_ENV,
     ...{ stdin: "null", stdout: "piped", stderr: "piped" },
   }).spawn();
   let why: string | undefined, passedMs = 0;

@@ -4,11 +4,10 @@
  * @module
  */
 
+import { NO_CONFIG_ENV } from "../../packages/fetching.ts";
+import { YOUNG_MB } from "../process/command.ts";
 import { grantFlags, type Grants } from "./grants.ts";
-import { ENTRY, NO_CONFIG, NO_CONFIG_ENV, type PackageGraph } from "./package_graph.ts";
-
-/** Room for young objects, in MiB: see the command of other processes. */
-const YOUNG_MB = 2;
+import { ENTRY, NO_CONFIG, type PackageGraph } from "./package_graph.ts";
 
 /** What Deno needs of the environment to find what is in its cache. */
 const CACHE_VARIABLES = ["HOME", "NPM_CONFIG_REGISTRY", "JSR_URL"];

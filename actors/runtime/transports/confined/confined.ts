@@ -9,6 +9,7 @@
 import { join } from "node:path";
 import { messageOf } from "../../failure.ts";
 import type { Confined } from "../confinement.ts";
+import { endReason } from "../process/end_reason.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { RemoteIsolate, StartRequest, TransportOptions } from "../transport.ts";
 import { Audit } from "./audit.ts";
@@ -26,9 +27,6 @@ const MB = 2 ** 20;
 
 /** Milliseconds in which a process that has closed its output must have ended. */
 const CLOSED_MS = 1000;
-
-/** What V8 ends a process with when the heap is at its limit. */
-const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
 
 const CALL: Call = { kind: "call" };
 
@@ -152,7 +150,7 @@ export class ConfinedIsolate implements RemoteIsolate {
           return output.cancel();
         },
       );
-    const { code, signal } = await child.status;
+    const status = await child.status;
     this.#child = undefined;
     await keeper?.[Symbol.asyncDispose]();
     watch.close();
@@ -166,8 +164,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     clearTimeout(this.#killTimer);
     this.#outbox.close();
     audit.close();
-    const hint = OUT_OF_MEMORY_SIGNALS.includes(signal ?? "") ? ", as when out of memory" : "";
-    const how = this.#why ?? (signal ? `killed by ${signal}${hint}` : `exited with code ${code}`);
+    const how = this.#why ?? endReason(status);
     this.#gone.resolve(audit.summary ? `${how}; it was denied ${audit.summary}` : how);
   }
 

@@ -7,6 +7,7 @@
 
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { runDeno } from "../../packages/fetching.ts";
 import { checkIntegrity } from "../../packages/hash_module.ts";
 import {
   type GraphModule,
@@ -35,9 +36,6 @@ export interface PackageGraph {
   readonly cache: string;
 }
 
-/** How long modules may take to be fetched, in milliseconds. */
-const FETCH_LIMIT_MS = 300_000;
-
 /** Characters of what Deno says that are told. */
 const SAID_MAX = 2000;
 
@@ -46,13 +44,6 @@ export const ENTRY = new URL("./entry.ts", import.meta.url).href;
 
 /** Configurations of the place where it runs mean nothing to a package. */
 export const NO_CONFIG = ["--no-config", "--quiet"];
-
-/** As {@linkcode NO_CONFIG}, by the environment. */
-export const NO_CONFIG_ENV = {
-  DENO_NO_PACKAGE_JSON: "1",
-  DENO_NO_UPDATE_CHECK: "1",
-  NO_COLOR: "1",
-};
 
 /**
  * Fetches the modules of a package.
@@ -73,14 +64,14 @@ export async function fetchGraph(
   if (chosen) await Deno.writeTextFile(lock, JSON.stringify(chosen));
   const graph = await graphWith(from, lock, importMap), { modules } = graph;
   if (integrity !== undefined) await checkIntegrity(graph, integrity);
-  const { denoDir } = JSON.parse(await deno(["info", "--json", "--no-config"]));
+  const cache = await denoDir();
   const files = modules.flatMap((one) => one.specifier.startsWith("file:") ? one.local ?? [] : []);
   await checkFiles(from, own, files);
   const flags = [...NO_CONFIG, `--import-map=${importMap}`];
   const locked = [`--lock=${lock}`, "--frozen=false", ...importFlags(from)];
   await deno(["cache", ...flags, ...locked, ENTRY, from]);
   const names = Object.keys(own?.imports ?? {});
-  return { graph, files, names, hosts: hostsOf(modules), lock, importMap, cache: denoDir };
+  return { graph, files, names, hosts: hostsOf(modules), lock, importMap, cache };
 }
 
 /** Where remote modules come from, with the ports. */
@@ -119,16 +110,18 @@ async function checkFiles(
   }
 }
 
+let cacheFolder: string | undefined;
+
+/** The folder of Deno's cache. */
+async function denoDir(): Promise<string> {
+  cacheFolder ??= JSON.parse(await deno(["info", "--json", "--no-config"])).denoDir as string;
+  return cacheFolder;
+}
+
 /** What Deno prints. */
 async function deno(args: readonly string[]): Promise<string> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: [...args],
-    env: NO_CONFIG_ENV,
-    stdin: "null",
-    signal: AbortSignal.timeout(FETCH_LIMIT_MS),
-  }).output();
-  const decoder = new TextDecoder();
-  if (code === 0) return decoder.decode(stdout);
-  const [said = ""] = decoder.decode(stderr).replace(/^error: /, "").split("\n", 1);
+  const { code, stdout, stderr } = await runDeno(args);
+  if (code === 0) return stdout;
+  const [said = ""] = stderr.replace(/^error: /, "").split("\n", 1);
   throw new Error(`Cannot load ${args.at(-1)}: ${said.slice(0, SAID_MAX)}`);
 }

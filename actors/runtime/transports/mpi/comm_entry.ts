@@ -123,7 +123,8 @@ function openPorts(route: (parcel: Parcel) => void, add: Add) {
 }
 
 function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>) {
-  const mpi = openMpi(options), progress = openProgress(mpi, failed), parts = { mpi, progress };
+  const mpi = openMpi(options), progress = openProgress(mpi, failed);
+  const parts = opened = { mpi, progress };
   const sums = openColumnSums(mpi, progress), links = new Map<number, Outgoing>();
   const linkTo = (rank: number) => {
     const link = links.get(rank) ?? openOutgoing(parts, rank, doors.connect(rank), failed);
@@ -143,10 +144,8 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
   );
   const ring = (conn: Deno.Conn, rank: number) =>
     void receiveParcels(parts, mpi.rank, rank, conn, ports.deliver).catch(failed);
-  const doors = orderly(parts, () => {
-    compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
-    return exchangeDoors(mpi, ownNetworks(on), ring);
-  });
+  compareFacts(mpi, { ...facts, "MPI's library": mpi.version });
+  const doors = exchangeDoors(mpi, ownNetworks(on), ring);
   tell({ kind: "opened", rank: mpi.rank, size: mpi.size, version: mpi.version });
   return {
     join: ({ isolate, port }: Extract<CommOrder, { kind: "join" }>) => ports.join(isolate, port),
@@ -163,7 +162,7 @@ function open({ mpi: options, on, facts }: Extract<CommOrder, { kind: "open" }>)
       // Nobody must be closed while another still sends to it.
       await progress.end(mpi.barrier());
       doors.close();
-      finalize(parts);
+      finalize();
     },
   };
 }
@@ -174,27 +173,18 @@ interface Parts {
   readonly progress: Progress;
 }
 
-function finalize({ mpi, progress }: Parts): void {
-  progress.close();
-  tell({ kind: "closing" });
-  mpi.finalize();
+let opened: Parts | undefined;
+let comm: ReturnType<typeof open> | undefined;
+
+/** Closes MPI, if it was opened. */
+function finalize(): void {
+  if (opened) {
+    opened.progress.close();
+    tell({ kind: "closing" });
+    opened.mpi.finalize();
+  }
   tell({ kind: "closed" });
 }
-
-/** What refuses all ranks lets all of them close MPI, as launchers want it. */
-function orderly<T>(parts: Parts, join: () => T): T {
-  try {
-    return join();
-  } catch (error) {
-    if (error instanceof JobRefusal) {
-      refused(error);
-      finalize(parts);
-    }
-    throw error;
-  }
-}
-
-let comm: ReturnType<typeof open> | undefined;
 
 scope.onmessage = ({ data }) => {
   try {
@@ -202,7 +192,8 @@ scope.onmessage = ({ data }) => {
     else void comm![data.kind](data as never);
   } catch (error) {
     if (!(error instanceof JobRefusal)) return failed(error as Error);
+    // What refuses all ranks lets all of them close MPI, as launchers want it.
     refused(error);
-    tell({ kind: "closed" });
+    finalize();
   }
 };

@@ -67,8 +67,6 @@ export interface Mpi {
   allReduce(values: Float32Array<ArrayBuffer>, communicator: Communicator): MpiRequest;
   /** Closes MPI: every rank calls it. */
   finalize(): void;
-  /** Ends all ranks. */
-  abort(code: number): void;
 }
 
 /** What can be opened: a name for the system's loader, or a path. */
@@ -151,7 +149,6 @@ function start(call: Functions, version: string, handles: Handles, abi: AbiName)
     },
     ...groupCalls(call, handles, rank, newHandle),
     finalize: () => ok(call.MPI_Finalize()),
-    abort: (code) => void call.MPI_Abort(world, code),
   };
 }
 

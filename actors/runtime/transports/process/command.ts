@@ -13,7 +13,7 @@ const CONFIGS = ["deno.json", "deno.jsonc"];
  * Room for young objects, in MiB. V8 doubles it again and again, to 32 MiB and more, however few
  * survive: messages are short-lived, so a process would only hold more the longer it runs.
  */
-const YOUNG_MB = 2;
+export const YOUNG_MB = 2;
 
 /**
  * The command that starts a process for an actor.

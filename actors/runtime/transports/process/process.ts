@@ -12,11 +12,9 @@ import type { RemoteIsolate, StartRequest, Transport, TransportOptions } from ".
 import { Acceptor, type Orders } from "./acceptor.ts";
 import { checkProcesses } from "./check.ts";
 import { commandOf } from "./command.ts";
+import { endReason } from "./end_reason.ts";
 import { leastFlags } from "./least.ts";
 import { permissionFlags } from "./permissions.ts";
-
-/** What V8 ends a process with when the heap is at its limit. */
-const OUT_OF_MEMORY_SIGNALS: readonly string[] = ["SIGTRAP", "SIGABRT", "SIGILL"];
 
 /** Isolates in processes of their own. */
 export const PROCESS_TRANSPORT: Transport = {
@@ -123,14 +121,13 @@ class ProcessIsolate implements RemoteIsolate {
   }
 
   async #awaitEnd(): Promise<void> {
-    const { code, signal } = await this.#child.status;
+    const status = await this.#child.status;
     this.#isDead = true;
     clearTimeout(this.#killTimer);
     await this.#child.stdin.close().catch(() => {});
     await this.#heard;
     this.#acceptor.forget(this.#number);
-    const hint = OUT_OF_MEMORY_SIGNALS.includes(signal ?? "") ? ", as when out of memory" : "";
-    this.#gone.resolve(signal ? `killed by ${signal}${hint}` : `exited with code ${code}`);
+    this.#gone.resolve(endReason(status));
   }
 
   #attach(conn: Deno.Conn): void {

@@ -42,7 +42,6 @@ export function symbolsOf<H extends "i32" | "pointer">(handle: H) {
     },
     MPI_Error_string: { parameters: ["i32", "buffer", "buffer"], result: status },
     MPI_Finalize: { parameters: [], result: status },
-    MPI_Abort: { parameters: [handle, "i32"], result: status },
   } as const;
 }
 

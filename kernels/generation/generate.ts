@@ -7,9 +7,9 @@
 import { delay } from "@std/async/delay";
 import type { Tokenizer } from "../data/tokenizer.ts";
 import type { Device } from "../devices/device.ts";
-import { type Gpt2Config, gpt2Logits, gpt2Ties } from "../layers/gpt2.ts";
-import { openPredictor } from "./predict.ts";
+import type { Gpt2Config } from "../layers/gpt2.ts";
 import { substream } from "../random.ts";
+import { openCachedGpt2 } from "./cached_gpt2.ts";
 
 /** What to generate. */
 export interface GenerateOptions {
@@ -25,13 +25,20 @@ export interface GenerateOptions {
   readonly temperature?: number;
   /** Default 1. */
   readonly seed?: number;
+  /**
+   * By how many tokens the model's view moves on when the context has outgrown its `seq` tokens, from
+   * 1 to `seq`; what it then sees is computed anew. Default 1: each token sees all `seq` before it.
+   * With more it sees at least `seq` − `slide` + 1 of them, and a token costs less.
+   */
+  readonly slide?: number;
 }
 
 /**
- * Generates tokens one by one; each sees the `seq` tokens before it.
+ * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
+ * that a token costs one row of the model while all fit.
  *
- * @throws {RangeError} when the prompt is empty or outside the vocabulary, or the temperature is
- * negative.
+ * @throws {RangeError} when the prompt is empty or outside the vocabulary, the temperature is
+ * negative, or `slide` is not from 1 to `seq`.
  *
  * @example
  * ```ts
@@ -49,7 +56,7 @@ export interface GenerateOptions {
  * ```
  */
 export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
-  const { config, weights, prompt, tokens, temperature = 0.8, seed = 1 } = options;
+  const { config, weights, prompt, tokens, temperature = 0.8, seed = 1, slide = 1 } = options;
   const { seq, vocab } = config;
   const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
   if (prompt.length === 0 || outside >= 0) {
@@ -62,29 +69,41 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   if (!(temperature >= 0)) {
     throw new RangeError(`Cannot generate: temperature must be 0 or more, received ${temperature}`);
   }
-  const predict = await openPredictor(device, gpt2Logits(config), weights, gpt2Ties(config));
+  if (!(Number.isInteger(slide) && slide >= 1 && slide <= seq)) {
+    throw new RangeError(
+      `Cannot generate: slide must be a whole number from 1 to ${seq}, received ${slide}`,
+    );
+  }
   const generator = substream(seed, "generate");
-  const context = [...prompt], ids = new Int32Array(seq);
-  for (let i = 0; i < tokens; i++) {
-    const visible = context.slice(-seq);
-    ids.fill(0).set(visible); // later positions are masked, whatever they hold
-    const logits = await predict({ ids });
-    const start = (visible.length - 1) * vocab;
-    const uniform = (generator.next() >>> 0) / 2 ** 32;
-    const id = sample(logits.subarray(start, start + vocab), temperature, uniform);
-    context.push(id);
-    // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
-    await delay(0);
-    yield id;
+  const context = [...prompt], model = await openCachedGpt2(device, config, weights);
+  try {
+    // From which token on the model sees the context, and how many it has seen.
+    for (let i = 0, start = 0, seen = 0; i < tokens; i++) {
+      if (context.length - start > seq) [start, seen] = [context.length - seq + slide - 1, 0];
+      const logits = await model.logits(context.slice(start), seen);
+      seen = context.length - start;
+      const id = sample(logits, temperature, (generator.next() >>> 0) / 2 ** 32);
+      context.push(id);
+      // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
+      await delay(0);
+      yield id;
+    }
+  } finally {
+    model.close();
   }
 }
 
 /** Draws an index with probability softmax(logits ÷ temperature). */
 function sample(logits: Float32Array, temperature: number, uniform: number): number {
-  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
-  if (temperature === 0) return logits.indexOf(highest);
-  const weights = Array.from(logits, (logit) => Math.exp((logit - highest) / temperature));
-  let rest = uniform * weights.reduce((a, b) => a + b, 0);
+  let likeliest = 0;
+  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[likeliest]!) likeliest = i;
+  if (temperature === 0) return likeliest;
+  const weights = new Float64Array(logits.length), highest = logits[likeliest]!;
+  let total = 0;
+  for (let i = 0; i < weights.length; i++) {
+    total += weights[i] = Math.exp((logits[i]! - highest) / temperature);
+  }
+  let rest = uniform * total;
   const index = weights.findIndex((weight) => (rest -= weight) < 0);
   return index < 0 ? weights.length - 1 : index;
 }

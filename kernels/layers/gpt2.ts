@@ -48,10 +48,14 @@ export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
 const ZERO: Initializer = { kind: "constant", value: 0 };
 const ONE: Initializer = { kind: "constant", value: 1 };
 /** Blocks attend to no later token: exp(−1e30) is exactly 0. */
-const MASKED = -1e30;
+export const MASKED = -1e30;
 
-/** Checks the sizes of a GPT-2 at the door. */
-function check(config: Gpt2Config, microBatchSize: number): void {
+/**
+ * Checks the sizes of a GPT-2 at the door.
+ *
+ * @throws {RangeError} when one is not a positive integer, or heads do not divide hidden.
+ */
+export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
   const { layers, hidden, heads, seq, vocab } = config;
   checkModelSizes("GPT-2", {
     layers,
@@ -68,7 +72,8 @@ function check(config: Gpt2Config, microBatchSize: number): void {
   }
 }
 
-function layerNorm(g: LayerGraph, x: Value, name: string): Value {
+/** LayerNorm with the parameters `${name}.weight` and `${name}.bias`. */
+export function layerNorm(g: LayerGraph, x: Value, name: string): Value {
   const size = x.shape.slice(-1);
   return g.layerNorm(
     x,
@@ -77,7 +82,14 @@ function layerNorm(g: LayerGraph, x: Value, name: string): Value {
   );
 }
 
-function linear(g: LayerGraph, x: Value, name: string, outputs: number, deviation = 0.02): Value {
+/** x·W + b with the parameters `${name}.weight` and `${name}.bias`. */
+export function linear(
+  g: LayerGraph,
+  x: Value,
+  name: string,
+  outputs: number,
+  deviation = 0.02,
+): Value {
   const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], {
     kind: "normal",
     deviation,
@@ -104,7 +116,7 @@ function embedding(config: Gpt2Config, microBatchSize: number): Layer {
 }
 
 /** Zero where a token may attend to another: itself and those before it. */
-function causalMask(seq: number): Float32Array<ArrayBuffer> {
+export function causalMask(seq: number): Float32Array<ArrayBuffer> {
   const mask = new Float32Array(seq * seq);
   for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
   return mask;
@@ -141,14 +153,14 @@ function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: 
 }
 
 /** Adds the feed-forward network to the residual stream. */
-function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value {
+export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value {
   const { hidden } = config;
   const wide = g.gelu(linear(g, layerNorm(g, x, "ln_2"), "mlp.c_fc", 4 * hidden));
   return g.add(x, linear(g, wide, "mlp.c_proj", hidden, residualDeviation(config)));
 }
 
 /** The residual stream to logits [rows, vocabulary]. */
-function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
+export function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
   const normal = layerNorm(g, x, "transformer.ln_f");
   return g.gemm(normal, g.parameter("lm_head.weight", [vocab, hidden]), undefined, {
     transB: true,
@@ -179,7 +191,7 @@ function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
  * ```
  */
 export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
-  check(config, microBatchSize);
+  checkGpt2(config, microBatchSize);
   const { seq } = config, rows = microBatchSize * seq;
   const head: Layer = {
     name: "head",
@@ -210,7 +222,7 @@ function body(config: Gpt2Config, microBatchSize: number): Layer[] {
  * @throws {RangeError} as {@linkcode gpt2}.
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
-  check(config, 1);
+  checkGpt2(config, 1);
   return [...body(config, 1), {
     name: "head",
     prefix: "",

@@ -21,8 +21,8 @@ export interface DataOptions {
   readonly seq: number;
   /** Number of token ids, where that was given. */
   readonly vocab: number | undefined;
-  /** What the tokens of a text are. */
-  readonly tokenizer: TokenizerName;
+  /** What the tokens of a text are, where that was said. */
+  readonly tokenizer: TokenizerName | undefined;
   /** Of the order of the samples. */
   readonly seed: number;
   /** A file that the user named: its path, to be shown, and what it holds. */

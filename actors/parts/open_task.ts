@@ -45,7 +45,7 @@ export interface Task {
  * @example
  * ```ts
  * import { defineData, defineModel, openTask } from "@troupe/troupe/actors";
- * import { bytesTokenizer, mlp } from "@troupe/troupe/kernels";
+ * import { mlp } from "@troupe/troupe/kernels";
  * import assert from "node:assert/strict";
  *
  * const model = defineModel({
@@ -61,7 +61,7 @@ export interface Task {
  * });
  * const sizes = { layers: 1, hidden: 4, heads: 1, seq: 2, vocab: undefined, tie: false };
  * const cut = { microBatch: 2, microBatches: 1, replicas: 1, steps: 1, seed: 1, file: undefined };
- * const options = { ...sizes, ...cut, tokenizer: bytesTokenizer().name, announce: () => {} };
+ * const options = { ...sizes, ...cut, tokenizer: undefined, announce: () => {} };
  * await assert.rejects(openTask(model, data, options), {
  *   message: "Cannot train signs on bytes: its micro-batches must have the field " +
  *     '"features", Float32Array of [2,1] (2 elements), received ids',
@@ -95,7 +95,7 @@ export async function openTask(
     config: {
       architecture: model.name,
       ...built.config,
-      ...tokenizer && { tokenizer: tokenizer.name },
+      ...sizes.vocab !== undefined && { tokenizer: tokenizer?.name ?? "none" },
     },
     show: (weights, device) => show(built, opened, options.seed, weights, device),
   };

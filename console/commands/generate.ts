@@ -8,13 +8,15 @@ import {
   bytesTokenizer,
   checkTokens,
   compileModel,
-  generateText,
+  generate,
   type Gpt2Config,
   gpt2Logits,
   gpt2Ties,
   gpt2Tokenizer,
   openDevice,
   resolveDevice,
+  type Tokenizer,
+  type TokenizerName,
 } from "../../kernels/mod.ts";
 import { type Checkpoint, readCheckpoint } from "../../actors/checkpoints/mod.ts";
 import { checkFinite } from "../../actors/commit/non_finite.ts";
@@ -27,12 +29,33 @@ import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
+import { readNumbers } from "../flags/quantities.ts";
 
 const FLAGS = {
   from: { kind: "path", value: "DIR", help: "a run's folder, or that of one checkpoint" },
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to go on from" },
   tokens: { kind: "integer", maximum: 1_000_000, default: 200, help: "tokens to add" },
   temperature: { kind: "number", default: 0.8, help: "0 takes the likeliest token each time" },
+  slide: {
+    kind: "integer",
+    default: 1,
+    help:
+      "tokens by which a full context moves on: with 1 each token sees all it can, more is faster",
+  },
+  tokenizer: {
+    kind: "choice",
+    choices: ["bytes", "gpt2"],
+    otherwise: "that of the run",
+    help: "what the tokens of a text are",
+  },
+  ids: {
+    kind: "own",
+    value: "N,N",
+    read: readNumbers,
+    must: "numbers from 0 with commas between them, such as 3,5",
+    otherwise: "the text's",
+    help: "token ids to go on from, instead of a text; prints ids",
+  },
   seed: {
     kind: "integer",
     minimum: 0,
@@ -56,14 +79,20 @@ export const GENERATE_SYNTAX: CommandSyntax = {
 /** Sizes that a checkpoint of a GPT-2 must have. */
 const SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
 
+/** What it may say of its tokens. */
+const TOKENIZERS: readonly string[] = ["bytes", "gpt2", "none"];
+
+/** How many tokens bytes are. */
+const BYTES = 256;
+
 /** Runs the command; returns the exit code. */
 export async function generateCommand(
   args: readonly string[],
   { begin }: Pick<CommandContext, "begin">,
 ): Promise<number> {
   if (answersItself(args, GENERATE_SYNTAX)) return 0;
-  const flags = withDefaults(FLAGS, parseFlags(args, FLAGS));
-  const { from, prompt, tokens, temperature, seed } = flags;
+  const given = parseFlags(args, FLAGS), flags = withDefaults(FLAGS, given);
+  const { from, tokens, temperature, seed, slide } = flags;
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
   }
@@ -75,25 +104,57 @@ export async function generateCommand(
   }
   const { state: { weights } } = checkpoint;
   const config = modelOf(checkpoint);
-  const tokenizer = checkpoint.config.tokenizer === "gpt2"
-    ? await gpt2Tokenizer(printError)
-    : bytesTokenizer();
-  checkTokens(tokenizer.encode(prompt), config.vocab);
+  if (slide > config.seq) {
+    throw new RangeError(
+      `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
+    );
+  }
+  const text = flags.ids ? undefined : await tokenizerOf(checkpoint, flags.tokenizer);
+  const prompt = promptOf(given, text, config.vocab, flags.prompt);
   const choice = await resolveDevice(flags.device, printError);
   const device = await openDevice(choice.name, choice);
   begin();
-  print(
-    await generateText(device, tokenizer, {
-      config,
-      weights,
-      prompt,
-      tokens,
-      temperature,
-      seed,
-    }),
-  );
+  const options = { config, weights, prompt, tokens, temperature, seed, slide };
+  const added = await Array.fromAsync(generate(device, options));
+  print(text?.decode([...prompt, ...added]) ?? [...prompt, ...added].join(","));
   device.close();
   return 0;
+}
+
+/** The ids to go on from: those that are given, or those of a text. */
+function promptOf(
+  given: { readonly ids?: readonly number[]; readonly prompt?: string },
+  text: Tokenizer | undefined,
+  vocab: number,
+  prompt: string,
+): number[] {
+  if (given.ids && given.prompt !== undefined) {
+    throw new TypeError("Cannot generate: it must go on from --ids or --prompt, received both");
+  }
+  const ids = given.ids ?? [...text!.encode(prompt)];
+  checkTokens(Int32Array.from(ids), vocab);
+  return [...ids];
+}
+
+/**
+ * What turns the tokens of a checkpoint into text.
+ *
+ * @param asked its name, where the user gives one.
+ * @throws {TypeError} when nobody has said it.
+ */
+async function tokenizerOf(
+  { path, config }: Checkpoint,
+  asked: TokenizerName | undefined,
+): Promise<Tokenizer> {
+  const { files, flags } = config as { files?: { tokens?: unknown }; flags?: { tokens?: unknown } };
+  // Troupe 0.1 called tokens of any file bytes.
+  const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(config.vocab) > BYTES;
+  const own = config.tokenizer === "bytes" && isOld ? "none" : config.tokenizer ?? "bytes";
+  const name = asked ?? own;
+  if (name !== "none") return name === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
+  throw new TypeError(
+    `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must say what made its tokens, or --ids give token ids to go on from, received neither`,
+  );
 }
 
 /**
@@ -118,8 +179,8 @@ function modelOf({ path, config, state, shapes }: Checkpoint): Gpt2Config {
   for (const name of SIZES) {
     if (!Number.isSafeInteger(config[name])) refuse(`${name} must be a whole number`, config[name]);
   }
-  if (tokenizer !== "bytes" && tokenizer !== "gpt2") {
-    refuse("tokenizer must be bytes or gpt2", tokenizer);
+  if (!TOKENIZERS.includes(String(tokenizer))) {
+    refuse("tokenizer must be bytes, gpt2 or none", tokenizer);
   }
   if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
   const model = Object.fromEntries(["tie", ...SIZES].map((name) => [name, config[name] ?? tie]));

@@ -69,7 +69,7 @@ export const MODEL_FLAGS = {
   tokenizer: {
     kind: "choice",
     choices: ["bytes", "gpt2"],
-    default: "bytes",
+    otherwise: "bytes; of --tokens with --vocab none",
     help: "what the tokens of a text are",
   },
   tie: {

@@ -23,12 +23,14 @@ export const model: ModelPart<"vocab"> = defineModel({
   },
 });
 
-/** What it writes; nothing where its tokens are not those of a text. */
+/** What it writes, or why that cannot be read. */
 async function sample(
   config: Gpt2Config,
   { weights, device: choice, data: { tokenizer }, seed }: Trained,
 ): Promise<string | undefined> {
-  if (!tokenizer || config.vocab < tokenizer.vocabularySize) return undefined;
+  if (!tokenizer || config.vocab < tokenizer.vocabularySize) {
+    return "No sample: the token ids have no tokenizer (for --tokens, --tokenizer names it); generate --ids goes on with ids.";
+  }
   const device = await openDevice(choice.name, choice);
   const options = { config, weights, prompt: "The ", tokens: 200, seed };
   const text = await generateText(device, tokenizer, options);

@@ -49,7 +49,10 @@ export const tokens: DataPart = defineData({
     const all = decodeTokens(content, path),
       used = steps * replicas * microBatches * microBatch * seq;
     const cut = { tokens: all, heldOut: all.subarray(used) };
-    return openTokens(await tokenizerOf(options), cut, { steps, lastIsSmaller: true }, options);
+    // Ids of a vocabulary that was given are whatever they are, unless somebody says what made them.
+    const isUnsaid = options.tokenizer === undefined && options.vocab !== undefined;
+    const tokenizer = isUnsaid ? undefined : await tokenizerOf(options);
+    return openTokens(tokenizer, cut, { steps, lastIsSmaller: true }, options);
   },
 });
 
@@ -73,15 +76,15 @@ function textPart(
 }
 
 function openTokens(
-  tokenizer: Tokenizer,
+  tokenizer: Tokenizer | undefined,
   { tokens, heldOut }: { readonly tokens: Tokens; readonly heldOut: Tokens },
   reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
-  { seq, vocab = tokenizer.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
+  { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
 ): OpenedData {
   const cut = { seq, vocabularySize: vocab, microBatches, replicas };
   return {
     sizes: { vocab },
-    tokenizer,
+    ...tokenizer && { tokenizer },
     batches: tokenBatches({ ...cut, microBatch, tokens, ...reading }),
     heldOut: (samples) => heldOutBatches({ ...cut, microBatch: samples, tokens: heldOut }),
   };

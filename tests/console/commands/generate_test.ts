@@ -11,7 +11,16 @@ import {
   mlp,
   openReference,
 } from "../../../kernels/mod.ts";
-import { inFolder, runGenerate, someTokens, TINY, trainJson, writeTokens } from "../command.ts";
+import { forgeConfig } from "../forged.ts";
+import {
+  inFolder,
+  runGenerate,
+  runTrain,
+  someTokens,
+  TINY,
+  trainJson,
+  writeTokens,
+} from "../command.ts";
 
 Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a seed", () =>
   inFolder(async (folder) => {
@@ -36,6 +45,27 @@ Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a
     assert.match(drawn, /^abc[^]*\n$/);
     assert.equal(again, drawn);
     assert.notEqual(other, drawn);
+  }));
+
+Deno.test("token ids that no tokenizer made are never shown as text, and go on as ids", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(200, 300)), run = join(folder, "run");
+    const model = [...TINY, "--tokens", tokens, "--vocab", "300", "--steps", "1", "--out", run];
+    const trained = await runTrain(model);
+    assert.equal(trained.code, 0, trained.stderr);
+    assert.match(trained.stdout, /\n\nNo sample: the token ids have no tokenizer .*--ids/);
+    const ids = ["--from", run, "--ids", "7,299", "--tokens", "12", "--device", "reference"];
+    const { code, stdout, stderr } = await runGenerate([...ids, "--slide", "8"]);
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /^7,299(,\d+){12}\n$/);
+    // Before there was such a thing, tokens of any file were called bytes.
+    const [step] = [...Deno.readDirSync(run)].filter(({ isDirectory }) => isDirectory);
+    const path = join(run, step!.name, "config.json");
+    const config = JSON.parse(await Deno.readTextFile(path));
+    assert.equal(config.tokenizer, "none");
+    await forgeConfig(join(run, step!.name), (kept) => kept.tokenizer = "bytes");
+    const old = await runGenerate(["--from", run]);
+    assert.match(old.stderr, /^Cannot generate text from .*: it has no tokenizer/);
   }));
 
 Deno.test("between two tokens signals are heard, also on a device that keeps the thread", async () => {
@@ -63,8 +93,21 @@ Deno.test("a prompt, a folder or a model that it cannot take is refused in one s
       [["--from", tokens], /^Cannot read a checkpoint from .*: it must be a folder, received/],
       [["--from", digits], /the checkpoint must be of a gpt, received mlp in .*step-00000001$/],
       [
-        ["--from", run, "--prompt", "Zz"],
+        ["--from", run, "--prompt", "Zz", "--tokenizer", "bytes"],
         /each must be from 0 to 63 .*, received 90 at position 0$/,
+      ],
+      [
+        ["--from", run],
+        /^Cannot generate text from .*: it has no tokenizer, so --tokenizer must say .*, or --ids give/,
+      ],
+      [
+        ["--from", run, "--ids", "3,64"],
+        /each must be from 0 to 63 .*, received 64 at position 1$/,
+      ],
+      [["--from", run, "--ids", "3", "--prompt", "a"], /from --ids or --prompt, received both$/],
+      [
+        ["--from", run, "--ids", "3", "--slide", "9"],
+        /--slide must be at most 8, the tokens of its context, received 9$/,
       ],
       [["--from", run, "--prompt", ""], /^Cannot read flags: --prompt must have a value$/],
       [

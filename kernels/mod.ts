@@ -36,6 +36,7 @@ export * from "./optimizer/learning_rate.ts";
 export * from "./devices/machine_memory.ts";
 export * from "./files/npm_package.ts";
 export { encodeModel, type Port } from "./onnx/encode_model.ts";
+export { transientBytes } from "./onnx/transient.ts";
 export type { FlatState, HostState } from "./optimizer/flat_state.ts";
 export type { FlatPart, FlatRange, FlatTensor } from "./optimizer/flat_tensor.ts";
 export { openOptimizer, type Optimizer, type OptimizerMemory } from "./optimizer/optimizer.ts";
@@ -76,6 +77,7 @@ export { repeatedKey } from "./files/repeated_key.ts";
 export * from "./files/safetensors/read.ts";
 export * from "./files/safetensors/write.ts";
 export type { BackwardKind, StageLayer } from "./stage/slot.ts";
+export { type LibraryBytes, planLibrary } from "./stage/library_memory.ts";
 export { openStage } from "./stage/open_stage.ts";
 export { type ForwardResult, Stage } from "./stage/stage.ts";
 export {

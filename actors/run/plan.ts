@@ -13,6 +13,7 @@ import {
   type StageProgram,
 } from "../../kernels/mod.ts";
 import type { WorkerMemory } from "./memory/memory_plan.ts";
+import type { RunMemory } from "./memory/run_memory.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** One stage of the plan. */
@@ -49,6 +50,8 @@ export interface Plan {
   readonly microBatches: number;
   /** Bytes that each worker of a data-parallel replica will hold at its peak. */
   readonly memory: readonly WorkerMemory[];
+  /** Bytes of all else that the run will hold, and of all together. */
+  readonly run: RunMemory;
   /** The stages in order. */
   readonly stages: readonly StagePlan[];
 }
@@ -61,12 +64,13 @@ export interface Plan {
 export function describePlan(
   model: ModelProgram,
   schedule: Schedule,
-  { runtime, device, replicas, stage: options, memory }: {
+  { runtime, device, replicas, stage: options, memory, run }: {
     runtime: string;
     device: string;
     replicas: number;
     stage: StageOptions;
     memory: readonly WorkerMemory[];
+    run: RunMemory;
   },
 ): Plan {
   const total = model.costs.reduce((sum, cost) => sum + cost, 0);
@@ -102,6 +106,7 @@ export function describePlan(
     replicas,
     microBatches: schedule.microBatches,
     memory,
+    run,
     stages,
   };
 }

@@ -7,6 +7,8 @@
 import { formatTable } from "../../schedules/pictures/table.ts";
 import { type StageMemory, totalBytes } from "../../kernels/mod.ts";
 import type { WorkerMemory } from "../../actors/run/memory/memory_plan.ts";
+import { type ActorBytes, actorBytes, type RunMemory } from "../../actors/run/memory/run_memory.ts";
+import type { ResidentMemory } from "./resident_memory.ts";
 
 const COLUMNS = [
   "weights",
@@ -25,6 +27,8 @@ export interface MemoryLine {
   readonly host: StageMemory["host"];
   readonly plannedBytes: number;
   readonly usedBytes: number | null;
+  /** What it will hold beside its stages. */
+  readonly beside: ActorBytes | undefined;
 }
 
 const bytesOf = ({ device, host }: StageMemory) => totalBytes(device) + totalBytes(host);
@@ -37,20 +41,23 @@ const bytesOf = ({ device, host }: StageMemory) => totalBytes(device) + totalByt
 export function memoryLines(
   planned: readonly WorkerMemory[],
   used: readonly StageMemory[] | undefined,
+  run: RunMemory,
 ): MemoryLine[] {
   const workers = used ? used.length : planned.length;
   return Array.from({ length: workers }, (_, worker) => {
     const plan = planned[worker % planned.length]!, held = used?.[worker];
     const { device, host } = held ?? plan;
     const usedBytes = held ? bytesOf(held) : null;
-    return { worker, device, host, plannedBytes: bytesOf(plan), usedBytes };
+    const beside = run.workers[worker % run.workers.length];
+    return { worker, device, host, plannedBytes: bytesOf(plan), usedBytes, beside };
   });
 }
+
+const cell = (bytes: number | null) => bytes === null ? "" : (bytes / 2 ** 20).toFixed(2);
 
 /** The table in MiB. */
 export function memoryTable(lines: readonly MemoryLine[]): string[] {
   const head = ["memory, MiB", ...COLUMNS, "on the host", "planned", "used"];
-  const cell = (bytes: number | null) => bytes === null ? "" : (bytes / 2 ** 20).toFixed(2);
   const rows = lines.map(({ worker, device, host, plannedBytes, usedBytes }) => [
     `  worker ${worker}`,
     ...COLUMNS.map((name) => cell(device[name])),
@@ -59,4 +66,43 @@ export function memoryTable(lines: readonly MemoryLine[]): string[] {
     cell(usedBytes),
   ]);
   return formatTable([head, ...rows]);
+}
+
+const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "runtime"] as const;
+
+/** What actors hold beside stages, in MiB, and what that comes to. */
+export function besideTable(lines: readonly MemoryLine[], run: RunMemory): string[] {
+  const row = (name: string, actor: ActorBytes) => [
+    `  ${name}`,
+    ...BESIDE.map((column) => cell(actor[column])),
+    cell(actorBytes(actor)),
+  ];
+  const workers = lines.flatMap(({ worker, beside }) =>
+    beside ? [row(`worker ${worker}`, beside)] : []
+  );
+  return [
+    ...formatTable([
+      ["beside stages, MiB", ...BESIDE, "planned"],
+      ...workers,
+      row("supervisor", run.supervisor),
+    ]),
+    `planned in all: ${cell(run.totalBytes)} MiB`,
+  ];
+}
+
+/** What the system has seen, and what lies between that and the plan. */
+export function residentLines({ totalBytes }: RunMemory, seen: ResidentMemory): string[] {
+  const { rssBytes, peakRssBytes, processes } = seen;
+  const ratio = (peakRssBytes / totalBytes).toFixed(2);
+  return [
+    `resident (RSS): at most ${cell(peakRssBytes)} MiB, ${ratio} times the plan; ${
+      cell(rssBytes)
+    } MiB now`,
+    ...processes.length > 1
+      ? processes.map((one) =>
+        `  process ${one.pid}: at most ${cell(one.peakRssBytes)} MiB, at last ${cell(one.rssBytes)}`
+      )
+      : [],
+    "between them: arrays that nobody holds but V8 has not collected yet, what allocators keep for the next piece of its size, and data that is read",
+  ];
 }

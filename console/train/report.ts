@@ -7,12 +7,11 @@
 import { commandLine } from "../../actors/run/command_line.ts";
 import process from "node:process";
 import { MultiBar, Presets } from "cli-progress";
-import type { StageMemory } from "../../kernels/mod.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { print, printError } from "../print.ts";
 import type { KeptParts } from "./run_parts.ts";
-import { memoryLines, memoryTable } from "./memory_table.ts";
+import { openMemoryReport } from "./memory_report.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
@@ -24,12 +23,11 @@ export type Report = ((event: TrainEvent) => void) & Disposable;
  * @param parts the modules of the user's, which the last line tells.
  */
 export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
-  let plan: Plan | undefined;
+  const memory = withMemory ? openMemoryReport() : undefined;
   return disposable((event) => {
     switch (event.type) {
       case "plan":
-        plan = event.plan;
-        return;
+        return void memory?.begin(event.plan);
       case "step": {
         const { step, loss, gradNorm, tokensPerSecond } = event;
         return printJson({ step, loss, gradNorm, tokensPerSecond });
@@ -41,12 +39,12 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
       case "evaluation":
         return printJson({ step: event.step, evalLoss: event.loss });
       case "end": {
-        if (withMemory) printJson({ memory: memoryLines(plan!.memory, event.memory) });
+        if (memory) printJson(memory.json(event.memory));
         printDone(event, parts);
         return sayHowToResume(event);
       }
     }
-  });
+  }, () => memory?.[Symbol.dispose]());
 }
 
 /** Prints what a run came to, as one JSON object. */
@@ -60,6 +58,8 @@ export function printDone(event: EndEvent, parts: KeptParts): void {
     ...event.isInterrupted && { interrupted: true },
   });
 }
+
+const printLine = (line: string) => print(line);
 
 const printJson = (line: unknown) => print(JSON.stringify(line));
 
@@ -84,11 +84,7 @@ const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Re
  * @param withMemory whether tables say what each worker will hold, and what it held.
  */
 export function consoleReport(steps: number, withMemory = false): Report {
-  let plan: Plan | undefined;
-  const tellMemory = (used?: readonly StageMemory[]) => {
-    if (!withMemory) return;
-    memoryTable(memoryLines(plan!.memory, used)).forEach((line) => print(line));
-  };
+  const memory = withMemory ? openMemoryReport() : undefined;
   const isTerminal = Deno.stderr.isTerminal();
   // The bar is written through Node's stream. When the terminal hangs up, training goes to its end.
   if (isTerminal) process.stderr.on("error", () => {});
@@ -113,9 +109,7 @@ export function consoleReport(steps: number, withMemory = false): Report {
   return disposable((event) => {
     switch (event.type) {
       case "plan":
-        plan = event.plan;
-        planLines(plan).forEach((line) => print(line));
-        return tellMemory();
+        return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(printLine);
       case "step": {
         const loss = event.loss.toFixed(3), speed = Math.round(event.tokensPerSecond);
         if (isTerminal) {
@@ -142,12 +136,15 @@ export function consoleReport(steps: number, withMemory = false): Report {
         const seconds = event.seconds.toFixed(1);
         const { adapter } = event, on = adapter === undefined ? "" : `, ${adapter}`;
         print(`${event.steps} steps in ${seconds} s on ${event.device}${on}`);
-        tellMemory(event.memory);
+        memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
         return sayHowToResume(event);
       }
     }
-  }, stop);
+  }, () => {
+    stop();
+    memory?.[Symbol.dispose]();
+  });
 }
 
 function sayHowToResume(event: TrainEvent & { type: "end" }): void {

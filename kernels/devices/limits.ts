@@ -76,3 +76,18 @@ export function deviceLimits({ name, adapter }: DeviceChoice): DeviceLimits {
 export function largestValue(name: DeviceName, model: Uint8Array): ModelValue | undefined {
   return DEVICES[name].largestValue?.(model);
 }
+
+/**
+ * Bytes that opening a device takes in each process, and more in each isolate.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { libraryBytes } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(libraryBytes("reference"), { process: 0, isolate: 0 });
+ * ```
+ */
+export function libraryBytes(name: DeviceName): { process: number; isolate: number } {
+  return DEVICES[name].libraryBytes;
+}

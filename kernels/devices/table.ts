@@ -92,6 +92,11 @@ export interface DeviceEntry {
   readonly find?: (request: FindRequest) => Promise<readonly Omit<DeviceChoice, "name">[]>;
   /** The least that a process must be permitted for a device that was found. */
   readonly permissions: (choice: DeviceChoice) => DevicePermissions;
+  /**
+   * What opening it takes, before anything is compiled: its library with all that it knows of
+   * operations, in each process; and in each isolate, where each has the library anew.
+   */
+  readonly libraryBytes: { readonly process: number; readonly isolate: number };
   /** A model as it is computed: in operations that the device has. */
   readonly prepare: (model: Uint8Array) => Uint8Array;
   /** The largest value of a model as it is computed, where tensors are limited in size. */
@@ -99,6 +104,8 @@ export interface DeviceEntry {
   /** Opens the device. */
   readonly open: (options: DeviceOptions) => Promise<Device>;
 }
+
+const MIB = 2 ** 20;
 
 /** The table. */
 export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
@@ -109,6 +116,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findNative,
     // Deno lets nobody read a pointer who may load one library only.
     permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
+    libraryBytes: { process: 40 * MIB, isolate: 0 },
     prepare: prepareNative,
     open: openNative,
   },
@@ -120,6 +128,8 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     find: findWebgpu,
     // The libraries of drivers are found by their names, where the environment says.
     permissions: () => ({ env: true, ffi: true }),
+    // Without its driver, of which nobody knows.
+    libraryBytes: { process: 40 * MIB, isolate: 0 },
     prepare: (model) => prepareWebgpu(model).bytes,
     largestValue: (model) => prepareWebgpu(model).largest,
     open: openWebgpu,
@@ -129,6 +139,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     permissions: () => ({ read: wasmFolders() }),
+    libraryBytes: { process: 0, isolate: 120 * MIB },
     prepare: (model) => lowerModel(model, KEPT),
     open: openWasm,
   },
@@ -137,6 +148,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasFreeViews: true,
     isAlone: false,
     permissions: () => ({}),
+    libraryBytes: { process: 0, isolate: 0 },
     prepare: lowerModel,
     open: openReference,
   },

@@ -46,6 +46,11 @@ const statesOf = ({ master, moments }: Pick<ParameterStore, "master" | "moments"
 const allPieces = (store: ParameterStore) =>
   store.buckets.flatMap((bucket) => piecesOf(store, bucket));
 
+/** The lengths of what is stepped: a model is compiled for each. */
+export const stepLengths = (store: ParameterStore): number[] => [
+  ...new Set(allPieces(store).map(({ length }) => length)),
+];
+
 /** Allocates what an optimizer needs for a step; one bucket uses it after the other. */
 export function allocateOptimizer(
   device: Pick<Device, "alloc">,
@@ -97,7 +102,7 @@ export async function openOptimizer(
     options,
   ),
 ): Promise<Optimizer> {
-  const lengths = [...new Set(allPieces(store).map(({ length }) => length))];
+  const lengths = stepLengths(store);
   const kernels = new Map(
     await Promise.all(lengths.map(async (length) => {
       const model = stepModel(length, options, store.master !== undefined);

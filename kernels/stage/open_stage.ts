@@ -4,7 +4,9 @@
  * @module
  */
 
-import type { Device } from "../devices/device.ts";
+import type { LayerProgram } from "../compile/layer_program.ts";
+import type { Device, Kernel } from "../devices/device.ts";
+import type { ActivationOptions } from "./activations.ts";
 import type { StageProgram } from "../compile/stage_program.ts";
 import { openGradientSums } from "../optimizer/gradient_sums.ts";
 import { openGradientNorms } from "../optimizer/gradient_norms.ts";
@@ -12,7 +14,7 @@ import { openOptimizer } from "../optimizer/optimizer.ts";
 import { openFrozen } from "./frozen.ts";
 import { openInFlight } from "./in_flight.ts";
 import { allocateResident } from "./resident.ts";
-import { parameterPorts, type StageLayer } from "./slot.ts";
+import { type BackwardKind, parameterPorts, type StageLayer } from "./slot.ts";
 import { Stage } from "./stage.ts";
 import { checkStageOptions, type StageOptions } from "./stage_options.ts";
 
@@ -44,24 +46,35 @@ export async function openStage(
   return new Stage(parts);
 }
 
+/** The models of a layer that a stage compiles, by the names of their kernels. */
+export function modelsToCompile(
+  { models }: LayerProgram,
+  { backward, recomputeInterval }: ActivationOptions,
+): { readonly forward: Uint8Array } & Partial<Record<BackwardKind, Uint8Array>> {
+  const isSplit = backward === "split";
+  return {
+    forward: models.forward,
+    ...backward !== "never" && models.backward && { B: models.backward },
+    ...isSplit && models.input && { I: models.input },
+    // With an interval, W is B again.
+    ...isSplit && models.weight && !recomputeInterval && { W: models.weight },
+  };
+}
+
 async function compileLayers(
   device: Device,
   { programs, layers }: StageProgram,
-  { backward, recomputeInterval }: StageOptions,
+  options: StageOptions,
 ): Promise<StageLayer[]> {
   const compiled: Pick<StageLayer, "program" | "kernels">[] = [];
-  const isSplit = backward === "split";
   for (const program of programs) {
-    const { models } = program;
-    const kernels: StageLayer["kernels"] = {
-      forward: await device.compile(models.forward),
-      ...backward !== "never" && models.backward && { B: await device.compile(models.backward) },
-      ...isSplit && models.input && { I: await device.compile(models.input) },
-      // With an interval, W is B again.
-      ...isSplit && models.weight && !recomputeInterval &&
-        { W: await device.compile(models.weight) },
-    };
-    compiled.push({ program, kernels });
+    const { forward, ...backward } = modelsToCompile(program, options);
+    const kernels: Record<string, Kernel> = {};
+    const first = await device.compile(forward);
+    for (const [kind, model] of Object.entries(backward)) {
+      kernels[kind] = await device.compile(model);
+    }
+    compiled.push({ program, kernels: { forward: first, ...kernels } });
   }
   return layers.map(({ program: index, ...named }) => {
     const one = compiled[index];

@@ -11,9 +11,9 @@
  * for weights, gradients, master weights, moments, and buckets: those of the offloaded states, and in
  * FP16 one of widened gradients. AxoNN (section V-B) counts 20φ where we need 16φ + 4b: it widens all
  * gradients at once. On the native and the reference device, whose memory is the host's, an offload
- * moves bytes from one column to the other and saves none. What ONNX Runtime takes while a model
- * runs is not counted, nor that its WebGPU provider makes buffers of certain sizes only (one of 9 MiB
- * takes 12) and keeps some that are freed for the next of their size.
+ * moves bytes from one column to the other and saves none. What ONNX Runtime takes for itself is
+ * planned by {@linkcode planLibrary}; that its WebGPU provider makes buffers of certain sizes only (one
+ * of 9 MiB takes 12) and keeps some that are freed for the next of their size is not counted.
  *
  * @module
  */
@@ -185,14 +185,22 @@ export function planMemory(
   },
 ): StageMemory {
   checkStageOptions(program, options);
+  const { perMicroBatch, shared } = activationBytes(program, { ...options, hasFreeViews });
+  const resident = planResident(program, { ...options, hasFreeViews });
+  return countMemory(resident, shared + slots * perMicroBatch);
+}
+
+/** What a stage will hold from the start, in tensors without memory. */
+export function planResident(
+  program: StageProgram,
+  { hasFreeViews = true, ...options }: StageOptions & PlannedDevice,
+): Resident {
   const counter: Pick<Device, "alloc" | "view" | "hasFreeViews"> = {
     hasFreeViews,
     alloc: (dtype, shape) => ({ dtype, shape }),
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const { perMicroBatch, shared } = activationBytes(program, { ...options, hasFreeViews });
-  const resident = allocateResident(counter, layersOf(program), options);
-  return countMemory(resident, shared + slots * perMicroBatch);
+  return allocateResident(counter, layersOf(program), options);
 }
 
 /**

@@ -68,20 +68,37 @@ export function workerInits(
   }));
 }
 
+/** What decides where gradients of copies are added. */
+export interface RowOptions
+  extends Pick<EngineOptions, "reduce" | "link" | "system" | "devices" | "transport"> {
+  /** Whoever writes a journal, or what of: then messages must tell all that happens. */
+  readonly journal?: unknown;
+}
+
 /**
- * Memory in which workers add their gradients, where all of them see it and it is the host that adds.
- * Over an emulated link gradients travel, and so they do where messages must tell all that happened.
+ * Whether workers add the gradients of a stage's copies in memory that all of them see, where it is
+ * the host that adds. Over an emulated link gradients travel, and so they do where messages must tell
+ * all that happened.
  */
+export function sharesRows(
+  options: RowOptions,
+  isolate: PlaceName,
+  copies: number,
+): boolean {
+  const { reduce, link, journal, system, devices: [device] } = options;
+  return reduce === "deterministic" && !link && copies > 1 && !journal && !system &&
+    hasFreeViews(device.name) && transportTo(isolate, options)?.sharesMemory !== false;
+}
+
+/** The memory in which workers add their gradients, for each stage. */
 function sharedRows(
   options: EngineOptions,
   isolate: PlaceName,
   programs: readonly StageProgram[],
   copies: number,
 ): (SharedArrayBuffer | undefined)[] {
-  const { reduce, link, observer, system, stage, devices: [device] } = options;
-  const isShared = reduce === "deterministic" && !link && copies > 1 && !observer && !system &&
-    hasFreeViews(device.name) &&
-    transportTo(isolate, options)?.sharesMemory !== false;
+  const { stage, observer: journal } = options;
+  const isShared = sharesRows({ ...options, journal }, isolate, copies);
   const elementBytes = stage.precision === "fp16" ? 2 : 4;
   return programs.map((program) => {
     if (!isShared) return undefined;

@@ -4,7 +4,7 @@
  *
  * [Note: what is counted] Weights, gradients, FP32 master weights, moments, activations of the
  * micro-batches that the schedule has in flight, and optimizer buckets, as {@linkcode planMemory}
- * says for each stage. Messages under way and what ONNX Runtime takes while a model runs are not.
+ * says for each stage. All else that a run holds is in {@linkcode planRunMemory}.
  *
  * @module
  */
@@ -57,15 +57,19 @@ export function planWorkers(
       planMemory(programs[stage]!, {
         ...planned,
         versions,
-        slots: halves * peakOfCopy(schedule, worker, stage, replica),
+        slots: halves * slotsOf(schedule, worker, stage, replica),
       })
     );
     return { worker, ...sumMemory(stages) };
   });
 }
 
-/** The most micro-batches of one copy of a stage that have activations at a time. */
-function peakOfCopy(schedule: Schedule, worker: number, stage: number, pipe: number): number {
+/**
+ * The most micro-batches of one copy of a stage that have activations at a time.
+ *
+ * @param pipe the replica of the pipeline within a data-parallel one.
+ */
+export function slotsOf(schedule: Schedule, worker: number, stage: number, pipe: number): number {
   const { lists, listPolicy, injectionLimit, microBatches, replicaOf } = schedule;
   if (!lists) return Math.min(injectionLimit, microBatches);
   if (listPolicy?.name === "elastic") {

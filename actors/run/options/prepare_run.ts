@@ -15,6 +15,7 @@ import { type CompiledRun, compileRun, planRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertDevicesHold } from "../memory/device_memory.ts";
 import { assertMemory } from "../memory/memory_limit.ts";
+import { planRunMemory } from "../memory/run_memory.ts";
 import { type MpiRunOptions, rankMap } from "../mpi_run.ts";
 import { describePlan, type Plan } from "../plan.ts";
 import { type OpenJournal, openRunJournal } from "../run_journal.ts";
@@ -134,7 +135,14 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     model,
     state,
     rate: rateOf(options),
-    plan: describePlan(model, schedule, { runtime, device: device.name, replicas, stage, memory }),
+    plan: describePlan(model, schedule, {
+      runtime,
+      device: device.name,
+      replicas,
+      stage,
+      memory,
+      run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation }),
+    }),
     devices,
     stage,
     sync: filled.sync,

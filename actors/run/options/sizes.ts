@@ -8,8 +8,11 @@
 /** Workers of a run, those of all its replicas together. */
 export const WORKERS_MAX = 256;
 
-/** What a worker in a thread or process of its own takes beside its stages, at the least. */
+/** What a thread with an isolate of its own takes before it holds anything. */
 export const ISOLATE_BYTES = 2 ** 25;
+
+/** What a process of Deno's takes with all that a worker or a supervisor imports. */
+export const PROCESS_BYTES = 85 * 2 ** 20;
 
 /** Micro-batches of a step, those of all its replicas together. */
 export const MICRO_BATCHES_MAX = 65_536;

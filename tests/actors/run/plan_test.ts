@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describePlan } from "../../../actors/run/plan.ts";
+import { NOTHING } from "../../../actors/run/memory/run_memory.ts";
 import { compileRun } from "../../../actors/run/compile_run.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
@@ -9,7 +10,8 @@ Deno.test("the plan names a block that is whole on a stage, and the parts of one
   const layersOf = (workers: number) => {
     const schedule = createSchedule("1f1b", { workers, microBatches: 4 });
     const { model: program, stage } = compileRun({ model }, schedule);
-    const where = { runtime: "local", device: "reference", replicas: 1, memory: [] };
+    const run = { workers: [], supervisor: NOTHING, totalBytes: 0 };
+    const where = { runtime: "local", device: "reference", replicas: 1, memory: [], run };
     return describePlan(program, schedule, { ...where, stage }).stages.map(({ layers }) => layers);
   };
   assert.deepEqual(layersOf(1), [["embedding", "block 0", "block 1", "block 2", "head"]]);

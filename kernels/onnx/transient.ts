@@ -1,0 +1,151 @@
+/**
+ * What ONNX Runtime takes for itself while a model runs: the values between its operations.
+ *
+ * [Note: transient] Inputs and outputs are bound to memory of ours; what is computed in between lies in
+ * the library's arena from the operation that makes it to the last one that reads it. The library
+ * plans that once for each session, and this repeats its rules: an operation that only looks at its
+ * operand in another shape takes nothing, one that works element by element writes over an operand
+ * that nobody reads after it, and a value may lie where another of the same size has lain, whose
+ * memory is kept for it until then. Some operations take memory for themselves while they compute.
+ *
+ * @module
+ */
+
+import { fromBinary } from "@bufbuild/protobuf";
+import { DTYPE_BYTES } from "../devices/device.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
+import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
+import { signatureOf } from "./signature.ts";
+import { type ValueType, valueTypes } from "./value_types.ts";
+
+/** The arena gives memory out in pieces of so many bytes. */
+const PIECE_BYTES = 256;
+
+/** Operations whose result is their first operand in another shape, in the same memory. */
+const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
+
+/** Operations that write over their first operand where nobody reads it after them. */
+const IN_PLACE = new Set(["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"]);
+
+/** Bytes that an operation takes for itself while it computes. */
+const SCRATCH: Readonly<Record<string, (node: NodeProto, operands: readonly number[]) => number>> =
+  {
+    // What is chosen of either side, the other being zero.
+    Where: (_, [, a = 0, b = 0]) => 2 * Math.max(a, b),
+    // Logits less their maximum, and the logarithms of probabilities where nobody asked for them.
+    SoftmaxCrossEntropyLoss: ({ output }, [logits = 0]) => (output[1] ? 1 : 2) * logits,
+  };
+
+const bytesOf = ({ dtype, shape }: ValueType) =>
+  Math.ceil(elementCount(shape) * DTYPE_BYTES[dtype] / PIECE_BYTES) * PIECE_BYTES;
+
+/** A piece of the arena, from the operation that takes it to the one after which it is given back. */
+interface Piece {
+  readonly type: ValueType;
+  readonly from: number;
+  to: number;
+  /** Reads to come of what lies in it now. */
+  reads: number;
+}
+
+/**
+ * The most bytes that lie in the arena at a time while a model runs.
+ *
+ * @param bytes the model, as its device computes it.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { encodeModel, Graph, transientBytes } from "@troupe/troupe/kernels";
+ *
+ * const g = new Graph(), x = g.input("x", [64, 64]);
+ * const bounded = g.tanh(g.matmul(x, x)); // lies over the product
+ * const y = g.matmul(bounded, x);
+ * const model = encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]);
+ * assert.equal(transientBytes(model), 4 * 64 * 64);
+ * ```
+ */
+export function transientBytes(bytes: Uint8Array): number {
+  const { graph } = fromBinary(ModelProtoSchema, bytes);
+  if (!graph) return 0;
+  const types = valueTypes(graph, signatureOf(graph).inputs), nodes = inOrder(graph);
+  const pieces = piecesOf(graph, nodes, types);
+  const sizeOf = (name: string) => types.has(name) ? bytesOf(types.get(name)!) : 0;
+  return nodes.reduce((most, node, at) => {
+    const held = pieces.filter(({ from, to }) => from <= at && at <= to);
+    const scratch = SCRATCH[node.opType ?? ""]?.(node, node.input.map(sizeOf)) ?? 0;
+    return Math.max(most, held.reduce((sum, { type }) => sum + bytesOf(type), scratch));
+  }, 0);
+}
+
+/**
+ * The operations in the order in which the library runs them: depth first from the last one whose
+ * results nobody reads, and of several operands that first which was made last.
+ */
+function inOrder({ node: nodes }: GraphProto): NodeProto[] {
+  const makers = new Map(nodes.flatMap((node, at) => node.output.map((name) => [name, at])));
+  const operands = nodes.map(({ input }) => input.flatMap((name) => makers.get(name) ?? []));
+  const read = new Set(operands.flat()), order = new Set<number>(), seen = new Set<number>();
+  const visit = (at: number) => {
+    if (seen.has(at)) return;
+    seen.add(at);
+    operands[at]!.toSorted((a, b) => b - a).forEach(visit);
+    order.add(at);
+  };
+  [...nodes.keys()].filter((at) => !read.has(at)).toReversed().forEach(visit);
+  return Array.from(order, (at) => nodes[at]!);
+}
+
+/** The pieces that the values of a graph lie in, but for those that are bound or constant. */
+function piecesOf(
+  { input, output, initializer }: GraphProto,
+  nodes: readonly NodeProto[],
+  types: ReadonlyMap<string, ValueType>,
+): Piece[] {
+  const outside = new Set([...input, ...output, ...initializer].map(({ name }) => name));
+  const reads = Map.groupBy(nodes.flatMap((node) => node.input), (name) => name);
+  const places = new Map<string, Piece>(), pieces: Piece[] = [], free: Piece[] = [];
+  const take = (type: ValueType, from: number): Piece => {
+    const at = free.findLastIndex((piece) => isAlike(piece.type, type));
+    if (at >= 0) return free.splice(at, 1)[0]!;
+    const piece = { type, from, to: from, reads: 0 };
+    pieces.push(piece);
+    return piece;
+  };
+  for (const [at, node] of nodes.entries()) {
+    const operand = places.get(node.input[0] ?? ""), touched = new Set<Piece>();
+    for (const name of node.output) {
+      const type = types.get(name);
+      if (!type || outside.has(name)) continue;
+      const piece = ALIASES.has(node.opType ?? "")
+        ? operand
+        : overwritten(node, operand, type) ?? take(type, at);
+      if (!piece) continue; // it is bound memory in another shape
+      piece.reads += reads.get(name)?.length ?? 0;
+      places.set(name, piece);
+      touched.add(piece);
+    }
+    for (const piece of node.input.flatMap((name) => places.get(name) ?? [])) {
+      piece.reads--;
+      touched.add(piece);
+    }
+    for (const piece of touched) {
+      piece.to = at;
+      if (piece.reads === 0) free.push(piece);
+    }
+  }
+  return pieces;
+}
+
+const isAlike = (a: ValueType, b: ValueType) =>
+  DTYPE_BYTES[a.dtype] === DTYPE_BYTES[b.dtype] && sameShape(a.shape, b.shape);
+
+/** The piece of the first operand, where the result may lie over it. */
+function overwritten(
+  { opType = "" }: NodeProto,
+  operand: Piece | undefined,
+  type: ValueType,
+): Piece | undefined {
+  const isLast = operand?.reads === 1 && isAlike(operand.type, type);
+  return isLast && IN_PLACE.has(opType) ? operand : undefined;
+}

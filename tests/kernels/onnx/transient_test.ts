@@ -1,0 +1,39 @@
+import assert from "node:assert/strict";
+import { encodeModel, Graph, transientBytes, type Value } from "../../../kernels/mod.ts";
+
+const SIZE = 64, VALUE = 4 * SIZE * SIZE;
+
+/** How many values of 64 × 64 lie in the arena while a model runs. */
+function valuesOf(build: (g: Graph, x: Value) => Value): number {
+  const g = new Graph(), x = g.input("x", [SIZE, SIZE]), y = build(g, x);
+  return transientBytes(encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }])) /
+    VALUE;
+}
+
+Deno.test("what is bound takes nothing, and what lies in between is counted while it is needed", () => {
+  assert.equal(valuesOf((g, x) => g.matmul(x, x)), 0);
+  assert.equal(valuesOf((g, x) => g.matmul(g.matmul(x, x), x)), 1);
+  assert.equal(valuesOf((g, x) => g.matmul(g.add(g.matmul(x, x), x), x)), 2);
+});
+
+Deno.test("a value in another shape takes nothing, and some operations write over their operand", () => {
+  const flat = (g: Graph, x: Value) => g.reshape(g.reshape(x, [SIZE * SIZE]), [SIZE, SIZE]);
+  assert.equal(valuesOf((g, x) => g.matmul(flat(g, g.matmul(x, x)), x)), 1);
+  assert.equal(valuesOf((g, x) => g.matmul(g.tanh(g.matmul(x, x)), x)), 1);
+  // Not where somebody reads it later.
+  const both = (g: Graph, one: Value) => g.add(g.tanh(one), one);
+  assert.equal(valuesOf((g, x) => g.matmul(both(g, g.matmul(x, x)), x)), 3);
+});
+
+Deno.test("operations run in the library's order, depth first from the last one", () => {
+  // The product that is added last comes first, and waits for the sum of the others.
+  const three = (g: Graph, x: Value) =>
+    g.add(g.add(g.matmul(x, x), g.matmul(x, x)), g.matmul(x, x));
+  assert.equal(valuesOf(three), 4);
+});
+
+Deno.test("operations that compute in memory of their own have it for that long", () => {
+  const rows = (g: Graph, x: Value) => g.cast(g.sum(x, [1]), "i32");
+  const [loss] = [valuesOf((g, x) => g.crossEntropy(x, rows(g, x)))];
+  assert.ok(loss >= 2 && loss < 2.1, `received ${loss}`);
+});

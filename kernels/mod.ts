@@ -90,4 +90,9 @@ export {
   totalBytes,
 } from "./stage/stage_memory.ts";
 export { checkBucketSize, checkStageOptions, type StageOptions } from "./stage/stage_options.ts";
-export { type StageState, type StateOf, withAliases } from "./stage/stage_state.ts";
+export {
+  type StageState,
+  type StateOf,
+  type TensorPart,
+  withAliases,
+} from "./stage/stage_state.ts";

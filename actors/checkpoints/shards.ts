@@ -5,7 +5,6 @@
  */
 
 import { join, resolve } from "node:path";
-import type { StageState, StateOf } from "../../kernels/mod.ts";
 import {
   type FileKind,
   indexName,
@@ -15,9 +14,15 @@ import {
   SHARDED_FORMAT,
   shardName,
 } from "./checkpoint_format.ts";
-import type { PlacedTensor } from "./tensors/tensor_source.ts";
-import { writeFolder } from "./write_checkpoint.ts";
-import { type PlacedFile, placeTensors, writeJson } from "./write_files.ts";
+import type { HeldState } from "./tensors/held_state.ts";
+import { placedIn, writeFolder, type WrittenCheckpoint } from "./write_checkpoint.ts";
+import {
+  type NewFiles,
+  newFiles,
+  type PlacedFile,
+  writeJson,
+  writeTensors,
+} from "./write_files.ts";
 
 /** What a worker is to write. */
 export interface ShardOrder {
@@ -27,8 +32,10 @@ export interface ShardOrder {
   readonly nth: number;
   /** How many write. */
   readonly count: number;
-  /** The parameters that it writes, moments and all, with their sizes. */
-  readonly shapes: ReadonlyMap<string, readonly number[]>;
+  /** The weights and moments that it writes, with their sizes. */
+  readonly shapes: HeldState["shapes"];
+  /** The stage of each parameter. */
+  readonly stages: ReadonlyMap<string, number>;
 }
 
 /** What a worker has written. */
@@ -37,24 +44,27 @@ export type WrittenShard = Readonly<Record<FileKind, PlacedFile>>;
 /**
  * Writes what one worker holds.
  *
- * @throws {Error} saying which file cannot be written, and why.
+ * @param state of the tensors that are to be written.
+ * @throws {Error} what reading throws, or saying which file cannot be written, and why.
  */
 export async function writeShard(
-  { folder, nth, count, shapes }: ShardOrder,
-  { weights, moments }: StageState,
+  { folder, nth, count }: Pick<ShardOrder, "folder" | "nth" | "count">,
+  state: HeldState,
 ): Promise<WrittenShard> {
-  const parameterOf = (moment: string) => moment.slice(0, moment.lastIndexOf("."));
-  const write = async (
-    kind: FileKind,
-    tensors: StageState["weights"],
-    nameOf: (key: string) => string,
-  ) => {
-    const own = new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
+  let failure: unknown;
+  const read: HeldState["read"] = (parts) =>
+    state.read(parts).catch((error) => {
+      throw failure = error;
+    });
+  using files = newFiles(Deno, folder);
+  const write = async (kind: FileKind) => {
     const name = shardName(kind, nth, count);
     try {
-      return await placeTensors(Deno, folder, name, own, (key) => shapes.get(nameOf(key))!);
+      const file = await writeTensors(files, name, { ...state, read }, kind, true);
+      await files.sync();
+      return file;
     } catch (cause) {
-      throw new Error(
+      throw failure ?? new Error(
         `Cannot write ${
           join(folder, name)
         }: its disk must have room and let itself be written to, received ${
@@ -64,16 +74,7 @@ export async function writeShard(
       );
     }
   };
-  return {
-    model: await write("model", weights, (name) => name),
-    optimizer: await write("optimizer", moments, parameterOf),
-  };
-}
-
-/** A checkpoint in shards, and where its tensors lie. */
-export interface ShardedCheckpoint {
-  readonly path: string;
-  readonly state: StateOf<PlacedTensor>;
+  return { model: await write("model"), optimizer: await write("optimizer") };
 }
 
 /**
@@ -89,9 +90,9 @@ export async function writeShards(
     readonly config: Readonly<Record<string, unknown>>;
   },
   write: (folder: string) => Promise<readonly WrittenShard[]>,
-): Promise<ShardedCheckpoint> {
+): Promise<WrittenCheckpoint> {
   let failure: unknown, shards: readonly WrittenShard[] = [];
-  const fill = async (folder: string): Promise<Manifest> => {
+  const fill = async (json: NewFiles, folder: string): Promise<Manifest> => {
     const files: Record<string, ManifestEntry> = {};
     shards = await write(resolve(folder)).catch((error) => {
       throw failure = error;
@@ -102,23 +103,15 @@ export async function writeShards(
         await checkSeen(folder, file);
         files[file.name] = { bytes: file.bytes, sha256: file.sha256 };
       }
-      files[indexName(kind)] = await writeJson(Deno, folder, indexName(kind), indexOf(written));
+      files[indexName(kind)] = await writeJson(json, indexName(kind), indexOf(written));
     }
-    files["config.json"] = await writeJson(Deno, folder, "config.json", config);
+    files["config.json"] = await writeJson(json, "config.json", config);
     return { format: SHARDED_FORMAT, step, files };
   };
   const path = await writeFolder(directory, step, Deno, fill).catch((error) => {
     throw failure ?? error;
   });
-  const state = (kind: FileKind) =>
-    new Map(
-      shards.flatMap(({ [kind]: { name, tensors } }) =>
-        Array.from(tensors, ([tensor, place]): [string, PlacedTensor] => [
-          tensor,
-          { kind: "placed", path: resolve(path, name), ...place },
-        ])
-      ),
-    );
+  const state = (kind: FileKind) => placedIn(path, shards.map((shard) => shard[kind]));
   return { path, state: { weights: state("model"), moments: state("optimizer") } };
 }
 

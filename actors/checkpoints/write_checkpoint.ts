@@ -5,12 +5,20 @@
  */
 
 import { join, resolve } from "node:path";
-import type { ModelParameter, StageState } from "../../kernels/mod.ts";
+import type { ModelParameter, StageState, StateOf } from "../../kernels/mod.ts";
 import { stepName, unfinishedName } from "./checkpoint_folders.ts";
-import { FORMAT, type Manifest } from "./checkpoint_format.ts";
+import { type FileKind, fileName, FORMAT, type Manifest } from "./checkpoint_format.ts";
 import type { Disk } from "./disk.ts";
 import { makeFolder, replaceFolder, syncFolder } from "./durable_folder.ts";
-import { writeJson, writeTensors } from "./write_files.ts";
+import { type HeldState, heldValues } from "./tensors/held_state.ts";
+import type { PlacedTensor } from "./tensors/tensor_source.ts";
+import {
+  type NewFiles,
+  newFiles,
+  type PlacedFile,
+  writeJson,
+  writeTensors,
+} from "./write_files.ts";
 
 /**
  * Writes a checkpoint; one of the same step is replaced.
@@ -30,25 +38,71 @@ export async function writeCheckpoint(
   disk: Disk = Deno,
 ): Promise<string> {
   const { step, state, parameters, config } = checkpoint;
-  const shapes = new Map(parameters.map((parameter) => [parameter.name, parameter.shape]));
-  const momentShape = (key: string) => shapes.get(key.slice(0, key.lastIndexOf(".")))!;
-  return await writeFolder(directory, step, disk, async (folder) => {
-    const write = (
-      name: string,
-      tensors: ReadonlyMap<string, Float32Array>,
-      shapeOf: (name: string) => readonly number[],
-    ) => writeTensors(disk, folder, name, tensors, shapeOf);
-    const files = {
-      "model.safetensors": await write(
-        "model.safetensors",
-        state.weights,
-        (key) => shapes.get(key)!,
-      ),
-      "optimizer.safetensors": await write("optimizer.safetensors", state.moments, momentShape),
-      "config.json": await writeJson(disk, folder, "config.json", config),
+  const shapes = new Map(parameters.map(({ name, shape }) => [name, shape]));
+  const held = heldValues(state, shapes);
+  return (await writeHeld(directory, { step, state: held, config }, disk)).path;
+}
+
+/** A checkpoint that is whole, and where its tensors lie. */
+export interface WrittenCheckpoint {
+  /** Its folder. */
+  readonly path: string;
+  /** Weights and moments. */
+  readonly state: StateOf<PlacedTensor>;
+}
+
+/**
+ * Writes a checkpoint of what somebody else holds, as it is read.
+ *
+ * @throws {Error} what reading throws; or as {@linkcode writeCheckpoint}.
+ */
+export async function writeHeld(
+  directory: string,
+  { step, state, config }: {
+    readonly step: number;
+    readonly state: HeldState;
+    readonly config: Readonly<Record<string, unknown>>;
+  },
+  disk: Disk = Deno,
+): Promise<WrittenCheckpoint> {
+  let failure: unknown;
+  const written = new Map<FileKind, PlacedFile>();
+  const read: HeldState["read"] = (parts) =>
+    state.read(parts).catch((error) => {
+      throw failure = error;
+    });
+  const write = async (files: NewFiles, kind: FileKind) => {
+    const file = await writeTensors(files, fileName(kind), { ...state, read }, kind);
+    written.set(kind, file);
+    return { bytes: file.bytes, sha256: file.sha256 };
+  };
+  const path = await writeFolder(directory, step, disk, async (files) => {
+    const entries = {
+      [fileName("model")]: await write(files, "model"),
+      [fileName("optimizer")]: await write(files, "optimizer"),
+      "config.json": await writeJson(files, "config.json", config),
     };
-    return { format: FORMAT, step, files };
+    return { format: FORMAT, step, files: entries };
+  }).catch((error) => {
+    throw failure ?? error;
   });
+  const placed = (kind: FileKind) => placedIn(path, [written.get(kind)!]);
+  return { path, state: { weights: placed("model"), moments: placed("optimizer") } };
+}
+
+/** Where the tensors of some files lie, when their folder has its name. */
+export function placedIn(
+  path: string,
+  files: readonly PlacedFile[],
+): ReadonlyMap<string, PlacedTensor> {
+  return new Map(
+    files.flatMap(({ name, tensors }) =>
+      Array.from(tensors, ([tensor, place]): [string, PlacedTensor] => [
+        tensor,
+        { kind: "placed", path: resolve(path, name), ...place },
+      ])
+    ),
+  );
 }
 
 /**
@@ -62,14 +116,14 @@ export async function writeFolder(
   directory: string,
   step: number,
   disk: Disk,
-  fill: (folder: string) => Promise<Manifest>,
+  fill: (files: NewFiles, folder: string) => Promise<Manifest>,
 ): Promise<string> {
   const target = join(directory, stepName(step));
   const temporary = join(directory, unfinishedName(step));
   try {
     await makeFolder(disk, resolve(directory));
     await disk.mkdir(temporary);
-    await writeJson(disk, temporary, "manifest.json", await fill(temporary));
+    await fillFolder(disk, temporary, fill);
     await syncFolder(disk, temporary);
     await replaceFolder(disk, temporary, target);
   } catch (cause) {
@@ -82,4 +136,17 @@ export async function writeFolder(
     );
   }
   return target;
+}
+
+/** The manifest is written last: it tells of nothing that is not durable. */
+async function fillFolder(
+  disk: Disk,
+  folder: string,
+  fill: (files: NewFiles, folder: string) => Promise<Manifest>,
+): Promise<void> {
+  using files = newFiles(disk, folder);
+  const manifest = await fill(files, folder);
+  await files.sync();
+  await writeJson(files, "manifest.json", manifest);
+  await files.sync();
 }

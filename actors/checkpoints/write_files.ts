@@ -7,8 +7,9 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { layoutSafetensors } from "../../kernels/mod.ts";
-import type { ManifestEntry } from "./checkpoint_format.ts";
-import type { Disk } from "./disk.ts";
+import type { FileKind, ManifestEntry } from "./checkpoint_format.ts";
+import type { Disk, DiskFile } from "./disk.ts";
+import { type HeldState, readPieces } from "./tensors/held_state.ts";
 import type { PlacedTensor } from "./tensors/tensor_source.ts";
 import { bytesOf } from "./tensors/weights_hash.ts";
 
@@ -20,83 +21,93 @@ export interface PlacedFile extends ManifestEntry {
   readonly tensors: ReadonlyMap<string, Omit<PlacedTensor, "path" | "kind">>;
 }
 
-/** Writes tensors in F32 to a new file of a folder. */
-export async function writeTensors(
-  disk: Disk,
-  folder: string,
-  name: string,
-  tensors: ReadonlyMap<string, Float32Array>,
-  shapeOf: (name: string) => readonly number[],
-): Promise<ManifestEntry> {
-  const { header, parts } = layOut(tensors, shapeOf);
-  return await writeFile(disk, join(folder, name), [header, ...parts]);
-}
-
-/** The same, told with the hash of each tensor. */
-export async function placeTensors(
-  disk: Disk,
-  folder: string,
-  name: string,
-  tensors: ReadonlyMap<string, Float32Array>,
-  shapeOf: (name: string) => readonly number[],
-): Promise<PlacedFile> {
-  const { header, names, parts } = layOut(tensors, shapeOf), hashes: string[] = [];
-  const entry = await writeFile(disk, join(folder, name), [header, ...parts], hashes);
-  let at = header.length;
-  const places = names.map((name, i) => {
-    const { length: bytes } = parts[i]!, place = { at, bytes, sha256: hashes[i + 1]! };
-    at += bytes;
-    return [name, place] as const;
-  });
-  return { name, ...entry, tensors: new Map(places) };
-}
-
-function layOut(
-  tensors: ReadonlyMap<string, Float32Array>,
-  shapeOf: (name: string) => readonly number[],
-) {
-  const infos = new Map(
-    [...tensors.keys()].map((name) => [name, { dtype: "F32" as const, shape: shapeOf(name) }]),
-  );
-  const { header, names } = layoutSafetensors(infos, { format: "pt" });
-  return { header, names, parts: names.map((name) => bytesOf(tensors.get(name)!)) };
-}
-
-/** Writes JSON to a new file of a folder. */
-export async function writeJson(
-  disk: Disk,
-  folder: string,
-  name: string,
-  value: unknown,
-): Promise<ManifestEntry> {
-  const text = new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n");
-  return await writeFile(disk, join(folder, name), [text]);
+/** New files of a folder, which stay open until all of them are durable. */
+export interface NewFiles extends Disposable {
+  /** Makes a file and writes bytes to it as they come. */
+  write(
+    name: string,
+    bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  ): Promise<ManifestEntry>;
+  /** Makes durable what has been written. */
+  sync(): Promise<void>;
 }
 
 /** Bytes that are hashed in one go, a quarter of a millisecond in which no message is heard. */
 const PIECE_BYTES = 1 << 18;
 
-/** Writes parts to a new file. @param hashes gets that of each part, where it is wanted. */
-async function writeFile(
-  disk: Disk,
-  path: string,
-  parts: readonly Uint8Array[],
-  hashes?: string[],
-): Promise<ManifestEntry> {
-  const hash = createHash("sha256");
-  let bytes = 0;
-  using file = await disk.open(path, { write: true, createNew: true });
-  for (const part of parts) {
-    const own = hashes && createHash("sha256");
-    bytes += part.length;
-    for (let from = 0; from < part.length; from += PIECE_BYTES) {
-      const piece = part.subarray(from, from + PIECE_BYTES);
-      hash.update(piece);
-      own?.update(piece);
-      for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
+/**
+ * New files of a folder. Writing them and waiting for the disk are two things: when all tensors have
+ * been read, those who hold them need not wait until they are durable.
+ */
+export function newFiles(disk: Disk, folder: string): NewFiles {
+  const open = new DisposableStack(), unsynced: DiskFile[] = [];
+  return {
+    async write(name, parts) {
+      const file = open.use(
+        await disk.open(join(folder, name), { write: true, createNew: true }),
+      );
+      const hash = createHash("sha256");
+      let bytes = 0;
+      for await (const part of parts) {
+        bytes += part.length;
+        for (let from = 0; from < part.length; from += PIECE_BYTES) {
+          const piece = part.subarray(from, from + PIECE_BYTES);
+          hash.update(piece);
+          for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
+        }
+      }
+      unsynced.push(file);
+      return { bytes, sha256: hash.digest("hex") };
+    },
+    async sync() {
+      for (const file of unsynced.splice(0)) await file.syncData();
+    },
+    [Symbol.dispose]: () => open.dispose(),
+  };
+}
+
+/**
+ * Writes all tensors of a kind in F32 to a new file, as they are read.
+ *
+ * @param isHashed whether the place of each tensor is told with its hash.
+ */
+export async function writeTensors(
+  files: NewFiles,
+  name: string,
+  state: HeldState,
+  kind: FileKind,
+  isHashed = false,
+): Promise<PlacedFile> {
+  const infos = new Map(
+    Array.from(state.shapes[kind], ([key, shape]) => [key, { dtype: "F32" as const, shape }]),
+  );
+  const { header, names } = layoutSafetensors(infos, { format: "pt" });
+  const tensors = new Map<string, Omit<PlacedTensor, "path" | "kind">>();
+  async function* parts() {
+    yield header;
+    let at = header.length, bytes = 0, hash = createHash("sha256");
+    for await (const { name, values, isLast } of readPieces(state, kind, names)) {
+      const piece = bytesOf(values);
+      bytes += piece.length;
+      if (isHashed) hash.update(piece);
+      yield piece;
+      if (!isLast) continue;
+      tensors.set(name, { at, bytes, ...isHashed && { sha256: hash.digest("hex") } });
+      at += bytes;
+      bytes = 0;
+      hash = createHash("sha256");
     }
-    if (own) hashes!.push(own.digest("hex"));
   }
-  await file.syncData();
-  return { bytes, sha256: hash.digest("hex") };
+  return { ...await files.write(name, parts()), name, tensors };
+}
+
+/** Writes JSON to a new file. */
+export async function writeJson(
+  files: NewFiles,
+  name: string,
+  value: unknown,
+): Promise<ManifestEntry> {
+  return await files.write(name, [
+    new TextEncoder().encode(JSON.stringify(value, null, 2) + "\n"),
+  ]);
 }

@@ -4,8 +4,7 @@
  * @module
  */
 
-import { delay } from "@std/async/delay";
-import type { StageState } from "../../kernels/mod.ts";
+import type { StageState, TensorPart } from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import type { GradientSquares } from "./gradient_norm.ts";
 import { type LossScale, type LossScaleState, SCALE_MIN, SKIPS_MAX } from "./loss_scale.ts";
@@ -66,34 +65,26 @@ export function areFinite(
     updates.every((squares) => squares.values().every(Number.isFinite));
 }
 
-/** Numbers that are looked at in one turn of the event loop: about a millisecond. */
-const PIECE_ELEMENTS = 1 << 20;
-
 /**
- * Makes sure that weights and moments may be kept, and lets messages in meanwhile.
+ * Makes sure that parts of weights and moments may be kept.
  *
+ * @param values the parts, one after the other.
  * @throws {NonFiniteError} naming the first number that is not finite.
  */
-export async function assertFinite({ weights, moments }: StageState, step: number): Promise<void> {
-  let left = PIECE_ELEMENTS;
-  for (const [name, values] of [...weights, ...moments]) {
-    for (let from = 0; from < values.length;) {
-      const to = Math.min(values.length, from + left);
-      const wrong = indexOfNonFinite(values, from, to);
-      if (wrong < to) {
-        throw new NonFiniteError(
-          `Cannot keep step ${step}: weights and moments must be finite, received ${
-            values[wrong]
-          } in "${name}"; ${REMEDY}`,
-        );
-      }
-      left -= to - from;
-      from = to;
-      if (left > 0) continue;
-      await delay(0);
-      left = PIECE_ELEMENTS;
-    }
-  }
+export function assertFinite(
+  parts: readonly TensorPart[],
+  values: Float32Array,
+  step: number,
+): void {
+  const wrong = indexOfNonFinite(values);
+  if (wrong === values.length) return;
+  let at = 0;
+  const part = parts.find(({ from, to }) => (at += to - from) > wrong);
+  throw new NonFiniteError(
+    `Cannot keep step ${step}: weights and moments must be finite, received ${
+      values[wrong]
+    } in "${part?.name}"; ${REMEDY}`,
+  );
 }
 
 /**
@@ -103,7 +94,7 @@ export async function assertFinite({ weights, moments }: StageState, step: numbe
  */
 export function checkFinite({ weights, moments }: StageState, what: string): void {
   for (const [name, values] of [...weights, ...moments]) {
-    const wrong = indexOfNonFinite(values, 0, values.length);
+    const wrong = indexOfNonFinite(values);
     if (wrong === values.length) continue;
     throw new RangeError(
       `${what}: weights and moments must be finite, received ${values[wrong]} in "${name}"`,
@@ -111,9 +102,9 @@ export function checkFinite({ weights, moments }: StageState, what: string): voi
   }
 }
 
-/** Where the first number of a range stands that is not finite; `to` where all are. */
-function indexOfNonFinite(values: Float32Array, from: number, to: number): number {
-  let i = from;
-  while (i < to && Number.isFinite(values[i])) i++;
+/** Where the first number stands that is not finite; the length where all are. */
+function indexOfNonFinite(values: Float32Array): number {
+  let i = 0;
+  while (i < values.length && Number.isFinite(values[i])) i++;
   return i;
 }

@@ -17,7 +17,13 @@
  *
  * @module
  */
-import type { Batch, MessageArray, StageMemory, StageState } from "../../kernels/mod.ts";
+import type {
+  Batch,
+  MessageArray,
+  StageMemory,
+  StageState,
+  TensorPart,
+} from "../../kernels/mod.ts";
 import type { ShardOrder, WrittenShard } from "../checkpoints/shards.ts";
 import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
 import type { GradientSquares } from "../commit/gradient_norm.ts";
@@ -29,7 +35,7 @@ import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 5;
+export const PROTOCOL_VERSION = 6;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
@@ -124,8 +130,23 @@ export type WorkerMessage =
   | { readonly type: "Report" }
   /** Asks for weights and moments: Saved brings them. */
   | { readonly type: "Save" }
+  /** Asks for parts of weights and moments of a stage: Fetched brings them. */
+  | Fetch
   /** Asks for weights and moments to be written to files: Written says where they lie. */
   | { readonly type: "Write"; readonly order: ShardOrder; readonly step: number };
+
+/**
+ * Asks for parts of weights and moments of one stage, which come as one array. Whoever asks for the
+ * next when these have come holds no more of a model than that.
+ */
+export interface Fetch {
+  /** Which message it is. */
+  readonly type: "Fetch";
+  /** The stage that has them. */
+  readonly stage: number;
+  /** What is wanted, in which order. */
+  readonly parts: readonly TensorPart[];
+}
 
 /** What came of a shard that was to be written. */
 export type WriteOutcome =
@@ -160,6 +181,8 @@ export type SupervisorMessage =
   | { readonly type: "Evaluate"; readonly microBatches: readonly Batch[] }
   /** Asks for weights and moments of the whole model; the reply is a {@linkcode StageState}. */
   | { readonly type: "Save" }
+  /** Asks for parts of weights and moments; the reply is a Float32Array. */
+  | Fetch
   /**
    * Asks for weights and moments of the whole model to be written by the workers that hold them; the
    * reply is a {@linkcode WriteOutcome} of each.
@@ -175,6 +198,8 @@ export type SupervisorMessage =
   | { readonly type: "Ready"; readonly worker: number }
   /** The weights and moments of a worker. */
   | { readonly type: "Saved"; readonly worker: number; readonly state: StageState }
+  /** The parts of weights and moments that were asked for. */
+  | { readonly type: "Fetched"; readonly values: Float32Array<ArrayBuffer> }
   /** A worker has written its weights and moments, or could not. */
   | { readonly type: "Written"; readonly worker: number; readonly outcome: WriteOutcome }
   /** The loss of each sample of a micro-batch, by its global id. */

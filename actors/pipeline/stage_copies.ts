@@ -20,7 +20,7 @@ import {
   type StateOf,
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
-import { readState, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
+import { eachTensor, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import type { StageCopy } from "./layout.ts";
 import { cut, join } from "./halves.ts";
 import { openStandIn } from "./stand_in.ts";
@@ -86,7 +86,7 @@ export async function openCopies(
     const kernels = device
       ? await openStage(device, program, options)
       : openStandIn(program, options);
-    kernels.load(readState(state));
+    eachTensor(state, (name, values) => kernels.write(name, values));
     all.push({ ...copy, kernels });
   }
   /** The keys under which the kernels know a micro-batch, or a half of it. */

@@ -28,5 +28,7 @@ export type StageKernels = Pick<
   | "stepBucket"
   | "optimize"
   | "load"
+  | "write"
+  | "read"
   | "save"
 >;

@@ -312,7 +312,21 @@ export class StandIn implements StageKernels {
   }
 
   load({ weights }: Parameters<Stage["load"]>[0]): void {
-    for (const [name, { offset }] of this.#ranges) this.#newest.set(weights.get(name)!, offset);
+    for (const name of this.#ranges.keys()) this.write(name, weights.get(name)!);
+  }
+
+  /** A stand-in has no moments. */
+  write(name: string, values: Float32Array): void {
+    const range = this.#ranges.get(name);
+    if (range) this.#newest.set(values, range.offset);
+  }
+
+  read(parts: Parameters<Stage["read"]>[0]): ReturnType<Stage["read"]> {
+    const read = parts.flatMap(({ name, from, to }) => {
+      const { offset } = this.#ranges.get(name)!;
+      return [...this.#newest.subarray(offset + from, offset + to)];
+    });
+    return Promise.resolve(Float32Array.from(read));
   }
 
   save(): ReturnType<Stage["save"]> {

@@ -8,9 +8,11 @@
 import { type Checkpoint, readCheckpoint } from "../checkpoints/mod.ts";
 import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
 import type { Engine } from "../run/engines/engine.ts";
+import { stateShapes } from "../run/engines/held_by_stages.ts";
 import { openPipeline } from "../run/engines/pipeline.ts";
 import { openSerialOf } from "../run/engines/serial_of.ts";
 import type { Scenario, SimulatedDisk, World } from "../simulation/mod.ts";
+import { heldValues } from "../checkpoints/tensors/held_state.ts";
 import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { type PreparedRehearsal, prepareRehearsal, type RehearsalPlan } from "./plan.ts";
 
@@ -139,7 +141,8 @@ async function train(
   const engine: Engine = await openPipeline({ ...options, state, system }, "local");
   try {
     const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
-    const writer = openCheckpointWriter(to, options.model.parameters, () => {}, disk);
+    const writer = openCheckpointWriter(to, () => {}, disk);
+    const { model: shapes } = stateShapes(options.model.parameters, options);
     for (const request of requests.slice(from?.step ?? 0)) {
       const { step } = request;
       const ending = engine.step(request), saves = savesAfter(step, configuration);
@@ -148,7 +151,8 @@ async function train(
       if (saves || engine.ahead === undefined) await ending;
       else ending.catch(() => {});
       if (!saves) continue;
-      writer.begin({ step, state: await engine.save(), config: to.config });
+      const state = heldValues(await engine.save(), shapes);
+      await writer.begin({ step, state, config: to.config });
       await writer.ended();
       promised.step = Math.max(promised.step, step);
     }

@@ -1,34 +1,42 @@
 /**
- * Writes checkpoints while the next steps run, one at a time.
+ * Writes checkpoints, one at a time: weights and moments are read before the next step begins, and
+ * made durable while it runs.
  *
  * @module
  */
 
-import type { ModelParameter, StageState, StateOf } from "../../kernels/mod.ts";
+import { elementCount, type StateOf } from "../../kernels/mod.ts";
 import { writeShards, type WrittenShard } from "../checkpoints/shards.ts";
+import type { HeldState } from "../checkpoints/tensors/held_state.ts";
 import type { PlacedTensor } from "../checkpoints/tensors/tensor_source.ts";
-import { writeCheckpoint } from "../checkpoints/write_checkpoint.ts";
+import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write_checkpoint.ts";
 import { removeOld, removeUnfinished } from "../checkpoints/checkpoint_folders.ts";
 import type { Disk } from "../checkpoints/disk.ts";
 import { assertFinite } from "../commit/non_finite.ts";
 import type { TrainEvent } from "./train_event.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
-/** What a checkpoint holds, as a step left it; nobody may change it any more. */
+/** What a checkpoint holds, as a step left it. */
 export interface Snapshot {
   readonly step: number;
-  readonly state: StageState;
+  /** Weights and moments, which stay as they are until all of them have been read. */
+  readonly state: HeldState;
   readonly config: Readonly<Record<string, unknown>>;
 }
 
-/** Writes snapshots in the background. */
+/** Writes snapshots. */
 export interface CheckpointWriter {
-  /** Begins to write. The write before must have been waited for. */
-  begin(snapshot: Snapshot): void;
+  /**
+   * Begins to write, and waits until all has been read. The write before must have been waited for.
+   *
+   * @param whole told where the tensors lie when the checkpoint is whole.
+   * @throws what keeps it from being read; {@linkcode NonFiniteError} when it has numbers that are not
+   * finite; {@linkcode Error} when the disk fails before the end of it.
+   */
+  begin(snapshot: Snapshot, whole?: (state: StateOf<PlacedTensor>) => void): Promise<void>;
   /**
    * Waits for the write under way; returns its event, if there was a write.
    *
-   * @throws {NonFiniteError} when the snapshot has numbers that are not finite.
    * @throws {Error} saying what kept the checkpoint from being written.
    */
   ended(): Promise<TrainEvent[]>;
@@ -44,30 +52,30 @@ export interface CheckpointWriter {
     snapshot: Omit<Snapshot, "state">,
     write: (folder: string) => Promise<readonly WrittenShard[]>,
   ): Promise<StateOf<PlacedTensor>>;
-  /** The folder of the newest checkpoint that is whole. */
-  readonly newest: string | null;
+  /** The newest checkpoint that is whole. */
+  readonly newest: WrittenCheckpoint | undefined;
 }
 
 /**
  * Makes a writer.
  *
- * @param to where checkpoints go; without it, snapshots are only checked.
+ * @param to where checkpoints go.
  * @param announce told in words which old checkpoints could not be removed.
  * @param disk where files are.
  */
 export function openCheckpointWriter(
-  to: TrainOptions["checkpoint"],
-  parameters: readonly Pick<ModelParameter, "name" | "shape">[],
+  to: Pick<NonNullable<TrainOptions["checkpoint"]>, "directory" | "keep">,
   announce: (line: string) => void,
   disk: Disk = Deno,
 ): CheckpointWriter {
-  let writing: Promise<TrainEvent[]> | undefined, isOver = false, newest: string | null = null;
+  const { directory, keep } = to;
+  let writing: Promise<TrainEvent[]> | undefined, isOver = false;
+  let newest: WrittenCheckpoint | undefined;
 
   /** Writes the folder of a step, and removes what crashes have left before, and what is old after. */
   const replaceOld = async (
-    { directory, keep }: NonNullable<typeof to>,
     step: number,
-    write: () => Promise<string>,
+    write: () => Promise<WrittenCheckpoint>,
   ): Promise<TrainEvent[]> => {
     // What cannot be removed is no reason to end: should the disk be full, writing will tell.
     const tell = ({ message }: Error) =>
@@ -75,13 +83,7 @@ export function openCheckpointWriter(
     await removeUnfinished(directory, disk).catch(tell);
     newest = await write();
     await removeOld(directory, step, keep, disk).catch(tell);
-    return [{ type: "checkpoint", step, path: newest }];
-  };
-  const write = async ({ step, state, config }: Snapshot): Promise<TrainEvent[]> => {
-    await assertFinite(state, step);
-    if (!to) return [];
-    const checkpoint = { step, state, parameters, config };
-    return await replaceOld(to, step, () => writeCheckpoint(to.directory, checkpoint, disk));
+    return [{ type: "checkpoint", step, path: newest.path }];
   };
   const ended = async () => {
     const events = await writing ?? [];
@@ -89,22 +91,32 @@ export function openCheckpointWriter(
     return events;
   };
   return {
-    begin(snapshot) {
+    async begin({ step, state, config }, whole = () => {}) {
       isOver = false;
-      writing = write(snapshot).finally(() => isOver = true);
+      const { counted, isRead } = countReads(finiteOnly(state, step));
+      writing = replaceOld(step, async () => {
+        const written = await writeHeld(directory, { step, state: counted, config }, disk);
+        whole(written.state);
+        return written;
+      }).finally(() => isOver = true);
+      try {
+        // A write that is over has read all, or has failed.
+        await Promise.race([isRead, writing]);
+      } catch (error) {
+        writing = undefined;
+        throw error;
+      }
       // A failure is met when the event is asked for.
       writing.catch(() => {});
     },
     async shards({ step, config }, write) {
-      let state: StateOf<PlacedTensor> | undefined;
-      const events = await replaceOld(to!, step, async () => {
-        const written = await writeShards(to!.directory, { step, config }, write);
-        state = written.state;
-        return written.path;
-      });
+      const events = await replaceOld(
+        step,
+        () => writeShards(directory, { step, config }, write),
+      );
       writing = Promise.resolve(events);
       isOver = true;
-      return state!;
+      return newest!.state;
     },
     ended,
     soFar: async () => isOver ? await ended() : [],
@@ -112,4 +124,33 @@ export function openCheckpointWriter(
       return newest;
     },
   };
+}
+
+/** A state which may be kept: numbers that are not finite are refused when they are read. */
+export function finiteOnly(state: HeldState, step: number): HeldState {
+  return {
+    ...state,
+    async read(parts) {
+      const values = await state.read(parts);
+      assertFinite(parts, values, step);
+      return values;
+    },
+  };
+}
+
+/** A state, and when all of it has been read once. */
+function countReads(state: HeldState): { counted: HeldState; isRead: Promise<void> } {
+  const shapes = [...state.shapes.model.values(), ...state.shapes.optimizer.values()];
+  let left = shapes.reduce((sum, shape) => sum + elementCount(shape), 0);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const counted: HeldState = {
+    ...state,
+    async read(parts) {
+      const values = await state.read(parts);
+      left -= values.length;
+      if (left === 0) resolve();
+      return values;
+    },
+  };
+  return { counted, isRead: promise };
 }

@@ -23,6 +23,7 @@ import {
   endStep,
   evaluate,
   evaluatesAfter,
+  lastWeights,
   openRun,
   save,
   savesAfter,
@@ -110,7 +111,8 @@ async function* trainHere(
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };
   const run = await openRun(options, prepared), { engine, data, writer } = run;
-  const written = () => writer.ended().catch(() => {});
+  const newest = () => writer?.newest?.path ?? null;
+  const written = async () => void await writer?.ended().catch(() => {});
   const errors: unknown[] = [];
   try {
     for await (const event of trainToEnd(run)) {
@@ -120,7 +122,7 @@ async function* trainHere(
   } catch (error) {
     if (error instanceof WorkerLostError && error.lost.isWedged) {
       await written();
-      errors.push(new WedgedError(error.message, writer.newest));
+      errors.push(new WedgedError(error.message, newest()));
       abandonJob();
     } else errors.push(error);
   } finally {
@@ -128,7 +130,7 @@ async function* trainHere(
     await endAll(errors, [written, engine.close, () => data.return(), () => mark?.end()]);
   }
   // What was done last is written down last.
-  assertWritten(prepared.journal, run.progress.step, writer.newest);
+  assertWritten(prepared.journal, run.progress.step, newest());
 }
 
 /** The training loop: steps, with evaluations and checkpoints between them; then the end. */
@@ -138,21 +140,26 @@ async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
   if (run.evaluation?.atStart) yield await evaluate(run);
   for await (const taken of runAhead(engine, stepRequests(run), pausesAfter)) {
     yield endStep(run, taken);
-    yield* await writer.soFar();
+    if (writer) yield* await writer.soFar();
     const { step } = run.progress;
     if (evaluatesAfter(run, step)) yield await evaluate(run);
-    if (savesAfter(run, step)) {
+    if (writer && savesAfter(run, step)) {
       yield* await writer.ended();
-      await save(run);
+      await save(run, writer);
     }
     if (run.signal && ["local", "serial"].includes(prepared.runtime)) await letSignalsIn();
   }
-  yield* await writer.ended();
+  if (writer) yield* await writer.ended();
   assertTrained(run);
-  const state = await save(run);
-  yield* await writer.ended();
-  assertWritten(prepared.journal, run.progress.step, writer.newest);
-  yield endEvent(run, state);
+  if (writer) {
+    await save(run, writer);
+    yield* await writer.ended();
+  }
+  const last = await lastWeights(run), event = endEvent(run, last);
+  assertWritten(prepared.journal, run.progress.step, writer?.newest?.path ?? null);
+  // What is done with the weights needs room of its own.
+  await engine.close();
+  yield event;
 }
 
 /**

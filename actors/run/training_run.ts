@@ -4,10 +4,13 @@
  * @module
  */
 
-import { type Batch, learningRateAt, type StateOf } from "../../kernels/mod.ts";
-import { type CheckpointWriter, openCheckpointWriter } from "./checkpoint_writer.ts";
+import { createHash } from "node:crypto";
+import { type Batch, elementCount, learningRateAt } from "../../kernels/mod.ts";
+import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
+import type { FileKind } from "../checkpoints/checkpoint_format.ts";
+import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts";
 import { readTensors, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
-import { hashWeights } from "../checkpoints/tensors/weights_hash.ts";
+import { bytesOf, hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { allSkipped, assertScaled } from "../commit/non_finite.ts";
 import type { StepRequest } from "../pipeline/step.ts";
 import { meanLoss } from "../commit/mean_loss.ts";
@@ -36,8 +39,8 @@ export interface TrainingRun {
   readonly engine: RecoveringEngine;
   /** The micro-batches of each step. */
   readonly data: AsyncGenerator<Batch[], void>;
-  /** Writes its checkpoints. */
-  readonly writer: CheckpointWriter;
+  /** Writes its checkpoints, where there are to be some. */
+  readonly writer: CheckpointWriter | undefined;
   /** Held-out micro-batches, and after how many steps they are evaluated. */
   readonly evaluation: TrainOptions["evaluation"];
   /** Ends it early. */
@@ -59,14 +62,14 @@ export interface TrainingRun {
  */
 export async function openRun(options: TrainOptions, prepared: PreparedRun): Promise<TrainingRun> {
   const began = performance.now();
-  const { microBatches, checkpoint, model, announce, lossScaling } = prepared;
+  const { microBatches, checkpoint, announce, lossScaling } = prepared;
   const first = firstProgress(options.resume, lossScaling);
   const evaluation = options.evaluation && copyEvaluation(options.evaluation);
   return {
     prepared,
     engine: await openEngine(prepared),
     data: takeSteps(options.data, microBatches, first.step, options.dropLast ?? false),
-    writer: openCheckpointWriter(checkpoint, model.parameters, announce),
+    writer: checkpoint && openCheckpointWriter(checkpoint, announce),
     evaluation,
     signal: options.signal,
     began,
@@ -156,25 +159,64 @@ export async function evaluate(run: TrainingRun): Promise<TrainEvent> {
  * shards, it is written in the end.
  */
 export async function save(
-  { prepared, engine, writer, progress }: TrainingRun,
-): Promise<StateOf<TensorSource>> {
-  const { step } = progress;
-  const kept = keptProgress(progress, prepared.lossScaling);
-  const { devices } = prepared;
+  { prepared, engine, progress }: TrainingRun,
+  writer: CheckpointWriter,
+): Promise<void> {
+  const { step } = progress, { checkpoint, devices, lossScaling } = prepared;
   const config = {
-    ...prepared.checkpoint?.config,
-    progress: kept,
+    ...checkpoint?.config,
+    progress: keptProgress(progress, lossScaling),
     computedOn: computedOn(devices),
   };
-  if (engine.checkpoint) {
-    return await engine.checkpoint(({ write }) =>
-      writer.shards({ step, config }, (folder) => write!(folder, step))
-    );
+  if (!engine.checkpoint) {
+    return await engine.read((state, kept) => writer.begin({ step, state, config }, kept));
   }
-  const state = await engine.save();
-  writer.begin({ step, state, config });
-  return state;
+  await engine.checkpoint(({ write }) =>
+    writer.shards({ step, config }, (folder) => write!(folder, step))
+  );
 }
+
+/** The weights in which a run ends. */
+export interface LastWeights {
+  /** Of all of them. */
+  readonly hash: string;
+  /** Where they lie; undefined where nobody has kept them. */
+  readonly weights: ReadonlyMap<string, TensorSource> | undefined;
+}
+
+/**
+ * The weights of now: those of the checkpoint just written, else of the workers.
+ *
+ * @throws {NonFiniteError} when they, or their moments, are not finite.
+ */
+export async function lastWeights(
+  { prepared, engine, writer, progress: { step } }: TrainingRun,
+): Promise<LastWeights> {
+  if (writer) {
+    const { weights } = writer.newest!.state;
+    return { hash: hashWeights(weights), weights };
+  }
+  return await engine.read(async (state) => {
+    const finite = finiteOnly(state, step), weights = new Map<string, Float32Array>();
+    for await (const _ of readPieces(finite, "optimizer", namesOf(state, "optimizer")));
+    const hash = createHash("sha256");
+    let at = 0;
+    for await (const piece of readPieces(finite, "model", namesOf(state, "model"))) {
+      const { name, values, isLast } = piece;
+      hash.update(bytesOf(values));
+      if (!prepared.returnsWeights) continue;
+      const shape = state.shapes.model.get(name)!;
+      const all = weights.get(name) ?? new Float32Array(elementCount(shape));
+      all.set(values, at);
+      weights.set(name, all);
+      at = isLast ? 0 : at + values.length;
+    }
+    return { hash: hash.digest("hex"), weights: prepared.returnsWeights ? weights : undefined };
+  });
+}
+
+/** In the order in which weights are hashed. */
+const namesOf = ({ shapes }: HeldState, kind: FileKind) => [...shapes[kind].keys()].sort();
 
 /** Whether the run ends before its last step because it was told to. */
 const isInterrupted = ({ signal, progress, prepared }: TrainingRun): boolean =>
@@ -193,9 +235,10 @@ export function assertTrained(run: TrainingRun): void {
 }
 
 /** The last event of a run. */
-export function endEvent(run: TrainingRun, state: StateOf<TensorSource>): TrainEvent {
+export function endEvent(run: TrainingRun, { hash, weights }: LastWeights): TrainEvent {
   const { prepared: { devices, runtime, schedule }, held, writer } = run;
   const [choice] = devices, adapter = adapterNames(devices);
+  let read: ReadonlyMap<string, Float32Array> | undefined;
   return {
     type: "end",
     isInterrupted: isInterrupted(run),
@@ -208,10 +251,13 @@ export function endEvent(run: TrainingRun, state: StateOf<TensorSource>): TrainE
     steps: run.progress.step,
     seconds: (performance.now() - run.began) / 1000,
     ...held,
-    weightsHash: hashWeights(state.weights),
-    checkpoint: writer.newest,
+    weightsHash: hash,
+    checkpoint: writer?.newest?.path ?? null,
     get weights() {
-      return readTensors(state.weights);
+      if (weights) return read ??= readTensors(weights);
+      throw new TypeError(
+        "Cannot give the weights: returnWeights must not be false, or there must be checkpoints, received neither",
+      );
     },
   };
 }

@@ -78,6 +78,8 @@ function optionsOf(request: TrainRequest, task: Task, parts: RunParts): TrainOpt
       keep: flags.keep,
       config,
     },
+    // Nobody would look at them.
+    returnWeights: !flags.json,
     announce: printError,
   };
 }

@@ -55,6 +55,7 @@ export function runOptions(
       whenFull: flags["journal-full"],
     },
     retries: flags.retries,
+    snapshots: flags.snapshots,
     stallMs: 1000 * flags["stall-timeout"],
     recompute: flags.recompute,
     recomputeInterval: flags["recompute-interval"],

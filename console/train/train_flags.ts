@@ -17,6 +17,7 @@ import {
   readSize,
 } from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
+import { SNAPSHOT_PLACES } from "../../actors/run/recovery/snapshots.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
 /** What stands for a part in the help. */
@@ -254,6 +255,12 @@ const RUNNING_FLAGS = {
     minimum: 0,
     default: 3,
     help: "failures of each worker in ten minutes that the run outlives",
+  },
+  snapshots: {
+    kind: "choice",
+    choices: SNAPSHOT_PLACES,
+    otherwise: "memory up to 256 MiB of weights and moments, else disk",
+    help: "where the state lies that the run goes on from when a worker fails",
   },
   "stall-timeout": {
     kind: "integer",

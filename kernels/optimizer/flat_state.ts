@@ -5,7 +5,7 @@
  */
 
 import type { Device } from "../devices/device.ts";
-import { type FlatRange, type FlatTensor, readFlat, writeFlat } from "./flat_tensor.ts";
+import { type FlatRange, type FlatTensor, readFlatInto, writeFlat } from "./flat_tensor.ts";
 
 /** A flat f32 array on the host; it takes memory when first used, so that one can be planned. */
 export interface HostState {
@@ -45,14 +45,13 @@ export function writeState(
   else writeFlat(device, state, offset, values);
 }
 
-/** A copy of a range of a flat state. */
-export async function readState(
+/** Copies the elements of a flat state from `offset` on to the host. */
+export async function readStateInto(
   device: Device,
   state: FlatState,
-  range: FlatRange,
-): Promise<Float32Array<ArrayBuffer>> {
-  const { offset, length } = range;
-  return "values" in state
-    ? state.values.slice(offset, offset + length)
-    : await readFlat(device, state, range) as Float32Array<ArrayBuffer>;
+  offset: number,
+  into: Float32Array,
+): Promise<void> {
+  if ("values" in state) into.set(state.values.subarray(offset, offset + into.length));
+  else await readFlatInto(device, state, offset, into);
 }

@@ -85,10 +85,20 @@ export async function readFlat(
   const all = flat.dtype === "f16"
     ? new Float16Array(range.length)
     : new Float32Array(range.length);
-  for (const { tensor, from, to } of viewsOf(device, flat, range)) {
-    await device.read<HostArray>(tensor, all.subarray(from, to));
-  }
+  await readFlatInto(device, flat, range.offset, all);
   return all;
+}
+
+/** Copies the elements from `offset` on to the host. */
+export async function readFlatInto(
+  device: Device,
+  flat: FlatTensor,
+  offset: number,
+  into: Float32Array | Float16Array,
+): Promise<void> {
+  for (const { tensor, from, to } of viewsOf(device, flat, { offset, length: into.length })) {
+    await device.read<HostArray>(tensor, into.subarray(from, to));
+  }
 }
 
 /** Sets the elements from `offset` on. */

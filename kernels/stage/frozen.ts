@@ -14,8 +14,8 @@ export interface FrozenWeights {
   readonly tensors: ReadonlyMap<string, Tensor>;
   /** Sets one. */
   write(name: string, values: Float32Array): void;
-  /** What was written, bit for bit. */
-  read(name: string): Promise<Float32Array>;
+  /** Copies what was written, bit for bit, from an element on. */
+  read(name: string, from: number, into: Float32Array): Promise<void>;
 }
 
 /** Allocates frozen weights. */
@@ -38,8 +38,10 @@ export function openFrozen(
       device.write(tensors.get(name)!, toStorage(dtype, values));
       written.get(name)?.set(values);
     },
-    async read(name) {
-      return written.get(name)?.slice() ?? await device.read<Float32Array>(tensors.get(name)!);
+    async read(name, from, into) {
+      const kept = written.get(name);
+      if (kept) return into.set(kept.subarray(from, from + into.length));
+      await device.read(device.view(tensors.get(name)!, from, [into.length]), into);
     },
   };
 }

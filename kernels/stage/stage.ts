@@ -22,10 +22,13 @@ import { countMemory, type StageMemory } from "./stage_memory.ts";
 import type { StageOptions } from "./stage_options.ts";
 import {
   readGradients,
+  readParts,
   readStageState,
   type StagePlace,
   type StageState,
+  type TensorPart,
   writeStageState,
+  writeTensor,
 } from "./stage_state.ts";
 import { openWeightVersions, type WeightVersions } from "./weight_versions.ts";
 
@@ -262,6 +265,25 @@ export class Stage {
    */
   load(state: StageState): void {
     writeStageState(this.#state, this.#versions.newest, state);
+  }
+
+  /**
+   * Sets one weight or moment, so that never more than one tensor of a state is on the host.
+   *
+   * @throws {RangeError} when the stage has none of that name, or it has another length.
+   */
+  write(name: string, values: Float32Array): void {
+    writeTensor(this.#state, this.#versions.newest, name, values);
+  }
+
+  /**
+   * Copies parts of FP32 weights and moments to the host, one after the other into one array that
+   * owns its buffer.
+   *
+   * @throws {RangeError} when the stage has no tensor of such a name.
+   */
+  read(parts: readonly TensorPart[]): Promise<Float32Array<ArrayBuffer>> {
+    return readParts(this.#state, this.#versions.newest, parts);
   }
 
   /** Copies FP32 weights and moments to the host; frozen weights have no moments. */

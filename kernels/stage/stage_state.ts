@@ -6,10 +6,12 @@
 
 import type { Device, MessageArray } from "../devices/device.ts";
 import type { Tie } from "../layers/layer.ts";
+import { elementCount } from "../graph/shapes.ts";
 import { toStorage } from "../layers/precision.ts";
 import { MOMENTS, type OptimizerOptions } from "../optimizer/optimizer_options.ts";
-import { type FlatState, readState, writeState } from "../optimizer/flat_state.ts";
+import { type FlatState, readStateInto, writeState } from "../optimizer/flat_state.ts";
 import type { ParameterStore } from "../optimizer/parameters.ts";
+import type { FlatRange } from "../optimizer/flat_tensor.ts";
 import type { FrozenWeights } from "./frozen.ts";
 
 /** Something for each weight and moment of a stage's parameters, or of a model's. */
@@ -18,6 +20,16 @@ export interface StateOf<T> {
   readonly weights: ReadonlyMap<string, T>;
   /** `${parameter}.${moment}`, for example `lm_head.weight.exp_avg`. */
   readonly moments: ReadonlyMap<string, T>;
+}
+
+/** Elements of a weight or moment, by the name that a {@linkcode StateOf} has for it. */
+export interface TensorPart {
+  /** The tensor. */
+  readonly name: string;
+  /** The first element. */
+  readonly from: number;
+  /** The element behind the last. */
+  readonly to: number;
 }
 
 /** Names, weights and moments of a stage's parameters. */
@@ -60,40 +72,91 @@ export interface StagePlace {
   readonly optimizer: OptimizerOptions["kind"];
 }
 
-/** The moments of the optimizer with their names. */
-function momentsOf({ store, optimizer }: StagePlace): (readonly [string, FlatState])[] {
-  return MOMENTS[optimizer].map((name, i) => [name, store.moments[i]!]);
+/** Where a weight or moment lies; a weight has no state of its own. */
+interface TensorPlace {
+  readonly state?: FlatState;
+  readonly range: FlatRange;
+}
+
+function placeOf(place: StagePlace, name: string): TensorPlace {
+  const found = findPlace(place, name);
+  if (found) return found;
+  throw new RangeError(
+    `Cannot find "${name}": it must be a weight or a moment of the stage`,
+  );
+}
+
+function findPlace({ store: { ranges, moments }, optimizer }: StagePlace, name: string) {
+  const weight = ranges.get(name);
+  if (weight) return { range: weight };
+  const dot = name.lastIndexOf("."), range = ranges.get(name.slice(0, dot));
+  const index = (MOMENTS[optimizer] as readonly string[]).indexOf(name.slice(dot + 1));
+  return range && index >= 0 ? { state: moments[index]!, range } : undefined;
 }
 
 /** Sets weights, those of one version, and moments; see {@linkcode Stage.load}. */
 export function writeStageState(place: StagePlace, version: number, state: StageState): void {
-  const { device, store: { parameters, ranges, master }, frozen } = place;
-  const weightOf = (name: string) => {
-    const values = state.weights.get(name);
-    if (values) return values;
+  for (const name of [...place.frozen.tensors.keys(), ...place.store.ranges.keys()]) {
+    if (state.weights.has(name)) continue;
     throw new TypeError(`Cannot load stage: the weight "${name}" must be given`);
-  };
-  for (const name of frozen.tensors.keys()) frozen.write(name, weightOf(name));
-  for (const { name, weights } of parameters) {
-    const weight = weights[version]!, values = weightOf(name), range = ranges.get(name)!;
-    device.write(weight, toStorage(weight.dtype, values));
-    if (master) writeState(device, master, range, values);
-    for (const [moment, array] of momentsOf(place)) {
-      const kept = state.moments.get(`${name}.${moment}`);
-      if (kept) writeState(device, array, range, kept);
+  }
+  for (const [name, values] of [...state.weights, ...state.moments]) {
+    if (place.frozen.tensors.has(name) || findPlace(place, name)) {
+      writeTensor(place, version, name, values);
     }
   }
+}
+
+/** Sets one weight or moment; see {@linkcode Stage.write}. */
+export function writeTensor(
+  place: StagePlace,
+  version: number,
+  name: string,
+  values: Float32Array,
+): void {
+  const { device, store: { parameters, master }, frozen } = place;
+  if (frozen.tensors.has(name)) return frozen.write(name, values);
+  const { state, range } = placeOf(place, name);
+  if (state === undefined) {
+    const weight = parameters.find((one) => one.name === name)!.weights[version]!;
+    device.write(weight, toStorage(weight.dtype, values));
+  }
+  const kept = state ?? master;
+  if (kept) writeState(device, kept, range, values);
+}
+
+/** Copies parts of weights and moments to the host; see {@linkcode Stage.read}. */
+export async function readParts(
+  place: StagePlace,
+  version: number,
+  parts: readonly TensorPart[],
+): Promise<Float32Array<ArrayBuffer>> {
+  const { device, store: { versions, master = versions[version]! }, frozen } = place;
+  const all = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
+  let at = 0;
+  for (const { name, from, to } of parts) {
+    const into = all.subarray(at, at += to - from);
+    if (frozen.tensors.has(name)) {
+      await frozen.read(name, from, into);
+      continue;
+    }
+    const { state = master, range } = placeOf(place, name);
+    await readStateInto(device, state, range.offset + from, into);
+  }
+  return all;
 }
 
 /** Copies weights, those of one version, and moments to the host; see {@linkcode Stage.save}. */
 export async function readStageState(place: StagePlace, version: number): Promise<StageState> {
   const weights = new Map<string, Float32Array>(), moments = new Map<string, Float32Array>();
-  const { device, store: { ranges, versions, master = versions[version]! }, frozen } = place;
-  for (const name of frozen.tensors.keys()) weights.set(name, await frozen.read(name));
-  for (const [name, range] of ranges) {
-    weights.set(name, await readState(device, master, range));
-    for (const [moment, array] of momentsOf(place)) {
-      moments.set(`${name}.${moment}`, await readState(device, array, range));
+  const read = (name: string, to: number) => readParts(place, version, [{ name, from: 0, to }]);
+  for (const [name, { shape }] of place.frozen.tensors) {
+    weights.set(name, await read(name, elementCount(shape)));
+  }
+  for (const [name, { length }] of place.store.ranges) {
+    weights.set(name, await read(name, length));
+    for (const moment of MOMENTS[place.optimizer]) {
+      moments.set(`${name}.${moment}`, await read(`${name}.${moment}`, length));
     }
   }
   return { weights, moments };

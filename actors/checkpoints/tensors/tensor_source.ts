@@ -35,8 +35,11 @@ export interface PlacedTensor {
   readonly at: number;
   /** How many there are. */
   readonly bytes: number;
-  /** SHA-256 of them, in hexadecimal: whoever reads them gets what was looked at before. */
-  readonly sha256: string;
+  /**
+   * SHA-256 of them, in hexadecimal: whoever reads them gets what was looked at before. Absent where
+   * the run has written them itself, on this host.
+   */
+  readonly sha256?: string | undefined;
 }
 
 /** A tensor: its values, or where they come from. */
@@ -82,6 +85,24 @@ export function readTensors(
   }));
 }
 
+/**
+ * Gives the tensors of a state to whoever needs them, one after the other; those with one source are
+ * read once. No more than one is in memory.
+ */
+export function eachTensor(
+  { weights, moments }: StateOf<TensorSource>,
+  take: (name: string, values: Float32Array) => void,
+): void {
+  const names = new Map<TensorSource, string[]>();
+  for (const [name, source] of [...weights, ...moments]) {
+    names.set(source, [...names.get(source) ?? [], name]);
+  }
+  for (const [source, same] of names) {
+    const values = readTensor(source);
+    for (const name of same) take(name, values);
+  }
+}
+
 /** The values of a state. */
 export function readState({ weights, moments }: StateOf<TensorSource>): StageState {
   return { weights: readTensors(weights), moments: readTensors(moments) };
@@ -104,8 +125,11 @@ function readPlaced({ path, at, bytes, sha256 }: PlacedTensor): Float32Array {
       { cause },
     );
   }
+  if (sha256 === undefined && filled === bytes) return values;
   if (createHash("sha256").update(into.subarray(0, filled)).digest("hex") === sha256) return values;
   throw new Error(
-    `Cannot read ${path}: the ${bytes} bytes from ${at} on must have the hash ${sha256}, received others; it was changed`,
+    `Cannot read ${path}: the ${bytes} bytes from ${at} on must ${
+      sha256 === undefined ? "be there" : `have the hash ${sha256}`
+    }, received others; it was changed`,
   );
 }

@@ -50,6 +50,18 @@ export function pauseHandlers(
       for (const worker of first) ctx.send(workers[worker]!, { type: "Save" }, { lane: "control" });
     },
     Saved: ({ worker, state }) => supervisor.takeState(worker, state),
+    Fetch(message) {
+      const reply = replies.owe();
+      supervisor.state = "saving";
+      supervisor.pause = "a save";
+      supervisor.takeFetched = (values) => {
+        goIdle();
+        reply(values, { transfer: [values.buffer] });
+      };
+      const [first] = init.workers[0]!.copies[message.stage]!;
+      ctx.send(workers[first!.worker]!, message, { lane: "control" });
+    },
+    Fetched: ({ values }) => supervisor.takeFetched(values),
     Write({ orders, step }) {
       const reply = replies.owe();
       supervisor.state = "saving";

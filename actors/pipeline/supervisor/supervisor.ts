@@ -98,6 +98,7 @@ function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): 
     flow: emptyFlow(init),
     takeReady: () => {},
     takeState: () => {},
+    takeFetched: () => {},
     takeWritten: () => {},
     drained: () => {},
   };

@@ -26,6 +26,7 @@ export const QUESTIONS: readonly SupervisorMessage["type"][] = [
   "Drain",
   "Evaluate",
   "Save",
+  "Fetch",
   "Write",
 ];
 
@@ -35,26 +36,26 @@ const FLOW = ["Loss", "Credit"] as const;
 /** The states of a supervisor whose steps end with a flush. */
 export const FLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
   starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Write"],
+  idle: [...ALWAYS, "RunStep", "Evaluate", "Save", "Fetch", "Write"],
   stepping: [...ALWAYS, ...FLOW, "GradientsReady", "Reduced"],
   deciding: [...ALWAYS, "Reduced"],
   ending: [...ALWAYS, "Reduced", "StepDone"],
   draining: [],
   evaluating: [...ALWAYS, "Loss"],
-  saving: [...ALWAYS, "Saved", "Written"],
+  saving: [...ALWAYS, "Saved", "Fetched", "Written"],
   lost: [],
 };
 
 /** The states of a supervisor whose workers step their weights by themselves. */
 export const UNFLUSHED_SUPERVISOR: StateTable<SupervisorState, SupervisorMessage> = {
   starting: [...ALWAYS, "Start", "Ready"],
-  idle: [...ALWAYS, "RunStep", "Drain", "Evaluate", "Save", "Write"],
+  idle: [...ALWAYS, "RunStep", "Drain", "Evaluate", "Save", "Fetch", "Write"],
   stepping: [...ALWAYS, ...FLOW, "RunStep", "StepDone", "Drain"],
   deciding: [],
   ending: [],
   draining: [...ALWAYS, ...FLOW, "StepDone", "Drained"],
   evaluating: [...ALWAYS, "Loss"],
-  saving: [...ALWAYS, "Saved", "Written"],
+  saving: [...ALWAYS, "Saved", "Fetched", "Written"],
   lost: [],
 };
 

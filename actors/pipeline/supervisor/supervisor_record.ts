@@ -45,9 +45,10 @@ export interface Supervisor {
   /** The steps under way, the oldest first: one, but without flushes any number. */
   steps: StepRecord[];
   flow: Flow;
-  /** Who takes what comes of each worker: that it is ready, its state, its shard, that it is drained. */
+  /** Who takes what comes of each worker: that it is ready, its state or parts of it, its shard, that it is drained. */
   takeReady: Take<undefined>;
   takeState: Take<StageState>;
+  takeFetched: (values: Float32Array<ArrayBuffer>) => void;
   takeWritten: Take<WriteOutcome>;
   drained: () => void;
 }

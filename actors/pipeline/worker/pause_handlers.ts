@@ -8,8 +8,10 @@ import type { StageState } from "../../../kernels/mod.ts";
 import { formatAction } from "../../../schedules/mod.ts";
 import type { Handlers } from "../../runtime/mod.ts";
 import { type ShardOrder, writeShard } from "../../checkpoints/shards.ts";
+import { type HeldState, parameterOf } from "../../checkpoints/tensors/held_state.ts";
 import { assertFinite, NonFiniteError } from "../../commit/non_finite.ts";
 import type { WorkerMessage, WorkerReport, WriteOutcome } from "../protocol.ts";
+import type { OpenCopy } from "../stage_copies.ts";
 import { joinStates, moved } from "../stage_states.ts";
 import { tell, type Worker } from "./worker_record.ts";
 
@@ -38,6 +40,10 @@ export function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> 
       const state = joinStates(parts);
       tell(worker, { type: "Saved", worker: init.worker, state }, moved(state));
     },
+    async Fetch({ stage, parts }) {
+      const values = await ctx.busy(() => firstCopy(worker, stage).kernels.read(parts));
+      tell(worker, { type: "Fetched", values }, { transfer: [values.buffer] });
+    },
     async Write({ order, step }) {
       const outcome = await ctx.busy(() => write(worker, order, step));
       tell(worker, { type: "Written", worker: init.worker, outcome });
@@ -45,14 +51,31 @@ export function pauseHandlers(worker: Worker): Partial<Handlers<WorkerMessage>> 
   };
 }
 
-/** Writes what first copies hold: the others are equal. */
-async function write({ copies }: Worker, order: ShardOrder, step: number): Promise<WriteOutcome> {
-  const parts: StageState[] = [];
-  for (const { kernels, rank } of copies.all) if (rank === 0) parts.push(await kernels.save());
-  const state = joinStates(parts);
+/** Copies of a stage are equal: the first stands for all. */
+function firstCopy({ copies }: Worker, stage: number): OpenCopy {
+  const copy = copies.all.find((one) => one.stage === stage && one.rank === 0);
+  if (copy) return copy;
+  throw new RangeError(`Cannot read stage ${stage}: its first copy must be held here`);
+}
+
+/** Writes what first copies hold. */
+async function write(
+  worker: Worker,
+  { stages, ...order }: ShardOrder,
+  step: number,
+): Promise<WriteOutcome> {
+  const stageOf = (name: string) => (stages.get(name) ?? stages.get(parameterOf(name)))!;
+  const held: HeldState = {
+    shapes: order.shapes,
+    holderOf: stageOf,
+    async read(parts) {
+      const values = await firstCopy(worker, stageOf(parts[0]!.name)).kernels.read(parts);
+      assertFinite(parts, values, step);
+      return values;
+    },
+  };
   try {
-    await assertFinite(state, step);
-    return { shard: await writeShard(order, state) };
+    return { shard: await writeShard(order, held) };
   } catch (error) {
     const { message } = error as Error;
     return { problem: message, isNonFinite: error instanceof NonFiniteError };

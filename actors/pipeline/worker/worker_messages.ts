@@ -26,7 +26,7 @@ const PARTS = ["ReducePart", "TieGradient"] as const;
 /** The states of a worker whose steps end with a flush. */
 export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Write"],
+  idle: [...ALWAYS, ...INPUTS, ...PARTS, "Begin", "Save", "Fetch", "Write"],
   computing: [...ALWAYS, ...INPUTS, ...PARTS, "Gradient", "Dispatch", "Reduce"],
   reducing: [...ALWAYS, ...PARTS, "Reduce", "Commit", "Abort"],
   committing: [...ALWAYS, ...PARTS, "StepBucket"],
@@ -35,7 +35,7 @@ export const FLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
 /** The states of a worker that steps its weights by itself. */
 export const UNFLUSHED_WORKER: StateTable<WorkerState, WorkerMessage> = {
   connecting: [...ALWAYS, "Connect"],
-  idle: [...ALWAYS, ...INPUTS, "Begin", "Save", "Write"],
+  idle: [...ALWAYS, ...INPUTS, "Begin", "Save", "Fetch", "Write"],
   computing: [...ALWAYS, ...INPUTS, "Gradient", "Dispatch", "Begin", "Drain"],
   reducing: [],
   committing: [...ALWAYS, ...INPUTS, "Gradient", "StepBucket", "Begin", "Drain"],

@@ -13,6 +13,7 @@ import type {
   StateOf,
 } from "../../../kernels/mod.ts";
 import type { WrittenShard } from "../../checkpoints/shards.ts";
+import type { HeldState } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { LinkOptions } from "../../pipeline/emulated_link.ts";
@@ -37,8 +38,10 @@ export interface Engine {
   step(request: StepRequest): Promise<StepOutcome>;
   /** The losses of micro-batches, without training on them. */
   evaluate(microBatches: readonly Batch[]): Promise<readonly Float32Array[]>;
-  /** Weights and moments of the whole model. */
+  /** Weights and moments of the whole model, all at once. */
   save(): Promise<StageState>;
+  /** The same, read from who holds them while no step is under way; absent where `save` must do. */
+  readonly held?: HeldState;
   /**
    * Has the workers write weights and moments into a folder, each those that it holds; undefined
    * where checkpoints are made of what `save` gathers.

@@ -6,11 +6,15 @@
 
 import type { StateOf } from "../../../kernels/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
+import { type HeldState, heldValues } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { rankTransport } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
+import { stateShapes } from "./held_by_stages.ts";
+import type { Engine } from "./engine.ts";
 import { openPipeline } from "./pipeline.ts";
 import { openRecovering, type RecoveringEngine } from "../recovery/recovery.ts";
+import { openSnapshots } from "../recovery/snapshots.ts";
 import { openSerialOf } from "./serial_of.ts";
 import type { PreparedRun } from "../options/prepare_run.ts";
 
@@ -35,14 +39,23 @@ function columnsOf(
 async function openOn(prepared: PreparedRun): Promise<RecoveringEngine> {
   const { runtime, isolation } = prepared;
   const isolate = runtime === "local" ? "local" : isolation;
-  if (runtime === "serial") return await openSerialOf(prepared);
+  const { model: { parameters }, snapshots, checkpoint } = prepared;
+  const shapes = stateShapes(parameters, prepared);
+  if (runtime === "serial") return readable(await openSerialOf(prepared), shapes);
   const canKill = transportTo(isolate, prepared)?.canKill ?? false;
   let opened = 0;
   const open = async (state: StateOf<TensorSource>) => {
     const nth = opened++, fault = prepared.faults[nth];
     return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
   };
-  return await openRecovering(open, { ...prepared, canKill });
+  const taken = openSnapshots(snapshots, checkpoint?.directory, shapes);
+  return await openRecovering(open, { ...prepared, canKill, shapes, snapshots: taken });
+}
+
+/** A serial engine: nobody dies whom it would outlive. */
+function readable(engine: Engine, { model }: HeldState["shapes"]): RecoveringEngine {
+  const state = async () => engine.held ?? heldValues(await engine.save(), model);
+  return { ...engine, read: async (use) => await use(await state(), () => {}) };
 }
 
 /** A run with the journal of the `nth` time that its workers start. */

@@ -16,6 +16,7 @@ import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
 import { transportTo } from "../place.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { heldByStages } from "./held_by_stages.ts";
 import { shardOrders, writtenShards } from "./shard_orders.ts";
 import { startSupervisor } from "./supervised.ts";
 import { withoutAliases } from "./tied_parameters.ts";
@@ -52,10 +53,18 @@ export async function openPipeline(
     Math.max(1, ahead),
   );
   const planner = openStepPlanner(options);
+  // Journals, and systems of others, are told of a state by one message of each worker.
+  const isTold = options.observer !== undefined || options.system !== undefined;
   const engine: Engine = {
     step: (request) => ask<StepOutcome>({ type: "RunStep", request, plan: planner.next(request) }),
     evaluate: (microBatches) => ask<Float32Array[]>({ type: "Evaluate", microBatches }),
     save: async () => withoutAliases(await ask<StageState>({ type: "Save" }), model.ties),
+    ...!isTold && {
+      held: heldByStages(
+        options,
+        (stage, parts) => ask<Float32Array>({ type: "Fetch", stage, parts }),
+      ),
+    },
     ...options.isSharded && {
       async write(folder, step) {
         const orders = shardOrders(options, folder);

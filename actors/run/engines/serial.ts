@@ -16,6 +16,7 @@ import { pipesOf } from "../../pipeline/layout.ts";
 import type { StepRequest } from "../../pipeline/step.ts";
 import { shareStep, type StepShares } from "../../pipeline/step_plan.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { stateShapes } from "./held_by_stages.ts";
 import { trainedTies, withoutAliases } from "./tied_parameters.ts";
 import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stage_copies.ts";
 
@@ -64,6 +65,11 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
       return losses;
     },
     save: async () => withoutAliases(await kernels.save(), model.ties),
+    held: {
+      shapes: stateShapes(model.parameters, options),
+      holderOf: () => 0,
+      read: (parts) => kernels.read(parts),
+    },
     close: () => Promise.resolve(device?.close()),
   };
 }

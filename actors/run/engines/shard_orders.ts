@@ -10,25 +10,27 @@ import { NonFiniteError } from "../../commit/non_finite.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import type { WriteOutcome } from "../../pipeline/protocol.ts";
 import type { EngineOptions } from "./engine.ts";
+import { stateShapes } from "./held_by_stages.ts";
 import { parameterNames } from "./stage_parameters.ts";
 
 /** What each worker writes that holds the first copy of a stage: the other copies are equal. */
 export function shardOrders(
-  { model, schedule, replicas }: Pick<EngineOptions, "model" | "schedule" | "replicas">,
+  options: Pick<EngineOptions, "model" | "schedule" | "replicas" | "stage" | "isRehearsed">,
   folder: string,
 ): { readonly worker: number; readonly order: ShardOrder }[] {
+  const { model, schedule, replicas } = options;
   const owners = copiesOf(schedule, replicas).map(([first]) => first!.worker);
   // Aliases of ties are no parameters of the model: checkpoints hold them under one name.
-  const shapes = new Map(model.parameters.map(({ name, shape }) => [name, shape]));
-  const held = new Map<number, string[]>();
+  const known = new Map(model.parameters.map((parameter) => [parameter.name, parameter]));
+  const held = new Map<number, Map<string, number>>();
   for (const [stage, program] of cutIntoStages(model, schedule.stages).entries()) {
-    const worker = owners[stage]!,
-      names = parameterNames(program).filter((name) => shapes.has(name));
-    held.set(worker, [...held.get(worker) ?? [], ...names]);
+    const worker = owners[stage]!, stages = held.get(worker) ?? new Map<string, number>();
+    for (const name of parameterNames(program)) if (known.has(name)) stages.set(name, stage);
+    held.set(worker, stages);
   }
-  return Array.from(held, ([worker, names], i) => {
-    const own = new Map(names.map((name) => [name, shapes.get(name)!]));
-    return { worker, order: { folder, nth: i + 1, count: held.size, shapes: own } };
+  return Array.from(held, ([worker, stages], i) => {
+    const shapes = stateShapes([...stages.keys()].map((name) => known.get(name)!), options);
+    return { worker, order: { folder, nth: i + 1, count: held.size, shapes, stages } };
   });
 }
 

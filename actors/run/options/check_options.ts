@@ -27,6 +27,7 @@ import {
 } from "./must.ts";
 import { checkTransports } from "../../runtime/checks.ts";
 import { knownTransports } from "../place.ts";
+import { SNAPSHOT_PLACES } from "../recovery/snapshots.ts";
 import { COUNT_MAX } from "./sizes.ts";
 import type { TrainOptions } from "./train_options.ts";
 
@@ -165,6 +166,8 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   signal: anInstance("an AbortSignal", (value) => value instanceof AbortSignal),
   frozen: aFunction,
   retries: anInteger(0, COUNT_MAX),
+  snapshots: oneOf(...SNAPSHOT_PLACES),
+  returnWeights: aBoolean,
   isolation: aText,
   transport: anyObject,
   supervisor: anyObject,

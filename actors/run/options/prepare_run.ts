@@ -24,6 +24,7 @@ import { checkReduce } from "./check_reduce.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
+import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import { checkSizes } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
@@ -49,6 +50,10 @@ export interface PreparedRun extends EngineOptions {
   readonly faults: readonly WorkerFault[];
   /** How often each worker may fail within ten minutes before the run ends. */
   readonly retries: number;
+  /** Where snapshots lie, where that was said. */
+  readonly snapshots: SnapshotPlace | undefined;
+  /** Whether the last event has the weights also where no checkpoint holds them. */
+  readonly returnsWeights: boolean;
   /** Told in words what the user should know. */
   readonly announce: (line: string) => void;
   /** Where actors run. */
@@ -163,6 +168,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     heapLimitMb: options.heapLimitMb,
     stallMs: filled.stallMs,
     retries: filled.retries,
+    snapshots: options.snapshots,
+    returnsWeights: options.returnWeights ?? true,
     announce,
     isTraced: options.trace ?? false,
     seed: filled.seed,

@@ -31,6 +31,7 @@ import type { AnySpec, PlaceName, System, Transport } from "../../runtime/mod.ts
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { ReduceChoice } from "../engines/engine.ts";
 import type { MpiRunOptions } from "../mpi_run.ts";
+import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import type { RunJournal } from "../run_journal.ts";
 import type { Data } from "../step_data.ts";
 
@@ -122,8 +123,8 @@ export interface TrainOptions {
   /** First weights in place of drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
   /**
-   * Where a run goes on: the steps done, weights and moments, as a checkpoint gives them; or with
-   * `runtime: "mpi"` where they lie ({@linkcode locateCheckpoint}), so that each rank reads its own.
+   * Where a run goes on: the steps done, and weights and moments, as a checkpoint gives them; or where
+   * they lie ({@linkcode locateCheckpoint}), so that each worker reads its own.
    */
   readonly resume?: {
     readonly step: number;
@@ -139,8 +140,9 @@ export interface TrainOptions {
     readonly atStart?: boolean;
   } | undefined;
   /**
-   * Where checkpoints go, after how many steps, and what their `config.json` says. They are written
-   * while the next steps run; those of which each rank writes a part, before.
+   * Where checkpoints go, after how many steps, and what their `config.json` says. Weights and moments
+   * are read piece by piece before the next step begins, and made durable while it runs; where each
+   * rank writes a part, that is durable before.
    */
   readonly checkpoint?: {
     /** One run's alone as long as it lasts; where another has it, this one is refused. */
@@ -160,6 +162,18 @@ export interface TrainOptions {
   readonly frozen?: (name: string) => boolean;
   /** How often each worker may fail within ten minutes before the run ends. Default 3. */
   readonly retries?: number;
+  /**
+   * Where the state lies that a run goes on from when a worker fails: one copy in memory, taken anew
+   * every 10 steps, or one on disk every 100 steps, in the folder for checkpoints or a temporary one,
+   * removed at the end. Default: in memory up to 256 MiB, else on disk where the program may write.
+   * Without retries, and where ranks write checkpoints, there is none.
+   */
+  readonly snapshots?: SnapshotPlace | undefined;
+  /**
+   * Whether the event `end` has the weights where no checkpoint holds them: they are then gathered in
+   * memory. Default true.
+   */
+  readonly returnWeights?: boolean | undefined;
   /**
    * Whether each worker is a Deno worker (default), or a process that can be killed; or the name of
    * another transport.

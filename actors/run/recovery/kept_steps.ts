@@ -1,45 +1,42 @@
 /**
- * The steps since a snapshot, kept to be taken again as far as there is room for them.
+ * The steps since a state from which a run can be started again, kept to be taken again as far as
+ * there is room for them.
  *
  * @module
  */
 
-import type { StateOf } from "../../../kernels/mod.ts";
-import { bytesOfSource, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { StepRequest } from "../../pipeline/step.ts";
 
-/**
- * Where nobody knows when the next snapshot comes, the micro-batches since the last one may take as
- * many bytes as it does, and so many always.
- */
+/** The most bytes that micro-batches of steps may take which a newer snapshot has made needless. */
 export const KEPT_BYTES = 2 ** 24;
 
-/** The steps since a snapshot. */
+/** The steps since the oldest state from which all can be started again. */
 export interface KeptSteps {
   /** The most bytes that their micro-batches may take. */
-  readonly limitBytes: number;
+  limitBytes: number;
   /** What their micro-batches take. */
   bytes: number;
   /** The steps in order, and where the pipe ran empty between them; none once they were too many. */
   steps: (StepRequest | "drained")[];
+  /** How many came before them that are not kept any more. */
+  dropped: number;
   /** Whether they were too many. */
   areLost: boolean;
 }
 
 /** No steps yet, and room for so many. */
 export function keepSteps(limitBytes: number): KeptSteps {
-  return { limitBytes, bytes: 0, steps: [], areLost: false };
+  return { limitBytes, bytes: 0, steps: [], dropped: 0, areLost: false };
 }
 
-/** Keeps one more, and tells if it is the first that is too many. */
+/** How many there have been, all in all: where the next one will be. */
+export const stepsSoFar = ({ dropped, steps }: KeptSteps): number => dropped + steps.length;
+
+/** Keeps one more, and tells whether they have become too many. */
 export function keepStep(kept: KeptSteps, request: StepRequest): boolean {
-  if (kept.areLost) return false;
   kept.steps.push(request);
-  kept.bytes += bytesOf(request.microBatches.flatMap((fields) => Object.values(fields)));
-  if (kept.bytes <= kept.limitBytes) return false;
-  kept.areLost = true;
-  kept.steps = [];
-  return true;
+  kept.bytes += bytesOf(request);
+  return kept.bytes > kept.limitBytes;
 }
 
 /** Keeps that the pipe has run empty: steps that are taken again with a full one have other bits. */
@@ -47,11 +44,15 @@ export function keepDrained({ steps, areLost }: KeptSteps): void {
   if (!areLost && steps.length > 0) steps.push("drained");
 }
 
-/** The room for the steps after a snapshot, in bytes. */
-export function roomAfter({ weights, moments }: StateOf<TensorSource>): number {
-  const sources = [...weights.values(), ...moments.values()];
-  return Math.max(KEPT_BYTES, sources.reduce((sum, source) => sum + bytesOfSource(source), 0));
+/** Drops those before a place. */
+export function dropSteps(kept: KeptSteps, before: number): void {
+  for (const step of kept.steps.splice(0, before - kept.dropped)) {
+    if (step !== "drained") kept.bytes -= bytesOf(step);
+    kept.dropped++;
+  }
 }
 
-const bytesOf = (values: Iterable<{ readonly byteLength: number }>) =>
-  [...values].reduce((sum, { byteLength }) => sum + byteLength, 0);
+function bytesOf({ microBatches }: StepRequest): number {
+  return microBatches.flatMap((fields) => Object.values(fields))
+    .reduce((sum, { byteLength }) => sum + byteLength, 0);
+}

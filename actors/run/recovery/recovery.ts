@@ -13,28 +13,32 @@
  * had stayed full. So there a snapshot is taken whenever the run lets the pipe run empty anyway:
  * before its checkpoints and evaluations.
  *
- * [Note: no copy] Where workers write checkpoints themselves, nobody gathers the weights: the last
- * checkpoint is the snapshot, or before it what the first weights come from.
+ * [Note: no copy] The last checkpoint that is whole is a snapshot, too, or before it what the first
+ * weights come from: the base. Where workers write checkpoints themselves there is no other, and
+ * nobody gathers the weights.
  *
  * @module
  */
 
 import { delay } from "@std/async/delay";
 import type { StageState, StateOf } from "../../../kernels/mod.ts";
+import { gatherState, type HeldState, heldValues } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { Engine } from "../engines/engine.ts";
 import {
+  dropSteps,
   keepDrained,
   keepStep,
   keepSteps,
   KEPT_BYTES,
   type KeptSteps,
-  roomAfter,
+  stepsSoFar,
 } from "./kept_steps.ts";
 import { openRetries, type Retries, type RetryOptions, WorkerLostError } from "./retries.ts";
+import { bytesOfState, type Snapshots } from "./snapshots.ts";
 
-/** Steps from one snapshot to the next: a tenth of a second of copying in a minute of training. */
+/** The fewest steps from one snapshot to the next, however many bytes their micro-batches take. */
 const SNAPSHOT_STEPS = 10;
 
 const TOO_MANY =
@@ -44,12 +48,26 @@ const TOO_MANY =
 export interface RecoveryOptions extends RetryOptions {
   /** Weights and moments before the first step, or where they come from. */
   readonly state: StateOf<TensorSource>;
+  /** The sizes of all of them. */
+  readonly shapes: HeldState["shapes"];
+  /** What takes snapshots. */
+  readonly snapshots: Snapshots;
   /** Told when the run goes on after a failure. */
   readonly announce: (line: string) => void;
 }
 
+/** Says where the tensors of a state lie that has been read: all can be started again from there. */
+export type Kept = (state: StateOf<TensorSource>) => void;
+
 /** An engine that outlives its workers. */
-export interface RecoveringEngine extends Engine {
+export interface RecoveringEngine extends Omit<Engine, "held" | "write"> {
+  /**
+   * Has the weights and moments of now read, from the beginning once more when a worker dies
+   * meanwhile.
+   *
+   * @param use reads them; it may tell later, too, that they are kept.
+   */
+  read<T>(use: (state: HeldState, kept: Kept) => Promise<T>): Promise<T>;
   /**
    * Has the workers write what they hold, where {@linkcode Engine.write} can: once more when one of
    * them dies meanwhile. What is said to be written is what all is started from again.
@@ -67,11 +85,13 @@ interface Recovery {
   readonly retries: Retries;
   /** Aborted at the end: nobody waits for another try. */
   readonly ending: AbortController;
-  /** What all is started from again. */
-  snapshot: StateOf<TensorSource>;
-  /** The state of now, if no step has been taken since it was saved. */
+  /** The oldest state that all can be started again from; none once its steps are too many. */
+  base: StateOf<TensorSource> | undefined;
+  /** A newer one, and how many steps came before it. */
+  snapshot: { readonly state: StateOf<TensorSource>; readonly at: number } | undefined;
+  /** The state of now, where it had to be gathered and no step has been taken since. */
   newest: StageState | undefined;
-  /** The steps since the snapshot. */
+  /** The steps since the base, or since the snapshot where there is none. */
   kept: KeptSteps;
   /** The engine as it starts: all workers anew, and the kept steps taken again. */
   current: Promise<Engine>;
@@ -90,29 +110,30 @@ export async function openRecovering(
   open: (state: StateOf<TensorSource>) => Promise<Engine>,
   options: RecoveryOptions,
 ): Promise<RecoveringEngine> {
-  const recovery = begin(open, options);
+  const recovery = begin(open, options), { retries, shapes, snapshots } = options;
   const { ahead, write } = await outlive(recovery, (engine) => engine);
-  const keepsAll = ahead === undefined && !write;
-  const roomOf = (state: StateOf<TensorSource>) =>
-    keepsAll ? Infinity : write ? KEPT_BYTES : roomAfter(state);
-  const save = () => takeSnapshot(recovery, write ? undefined : roomOf);
-  recovery.kept = keepSteps(roomOf(options.state));
+  // As many steps as a snapshot is apart are kept in any case.
+  const isBounded = ahead !== undefined || write !== undefined;
+  if (ahead !== undefined && !write) {
+    recovery.kept.limitBytes = Math.max(KEPT_BYTES, bytesOfState(shapes));
+  }
   const engine: RecoveringEngine = {
     async step(request) {
-      const outcome = await takeStep(recovery, request);
-      if (keepsAll && recovery.kept.steps.length >= SNAPSHOT_STEPS) await save();
+      const outcome = await takeStep(recovery, request, isBounded);
+      if (!isBounded && isSnapshotDue(recovery)) await takeSnapshot(recovery);
       return outcome;
     },
     evaluate: (microBatches) => getOn(recovery, (engine) => engine.evaluate(microBatches)),
-    save,
-    ...write && { checkpoint: (write) => takeCheckpoint(recovery, roomOf, write) },
+    read: (use) => read(recovery, use),
+    save: () => read(recovery, (state) => gatherState(state)),
+    ...write && { checkpoint: (write) => takeCheckpoint(recovery, write) },
     close: () => end(recovery),
   };
   if (ahead === undefined) return engine;
   const drain = async () => {
     await outlive(recovery, (engine) => engine.drain!());
-    if (write) keepDrained(recovery.kept);
-    else if (options.retries > 0) await save();
+    keepDrained(recovery.kept);
+    if (!write && retries > 0) await takeSnapshot(recovery);
   };
   return { ...engine, ahead, drain };
 }
@@ -123,9 +144,10 @@ function begin(open: Recovery["open"], options: RecoveryOptions): Recovery {
     open,
     retries: openRetries(options),
     ending: new AbortController(),
-    snapshot: options.state,
+    base: options.state,
+    snapshot: undefined,
     newest: undefined,
-    kept: keepSteps(Infinity),
+    kept: keepSteps(KEPT_BYTES),
     opened: undefined,
   };
   return Object.assign(recovery, { current: start(recovery) });
@@ -133,8 +155,9 @@ function begin(open: Recovery["open"], options: RecoveryOptions): Recovery {
 
 /** Opens everything and takes the kept steps again. */
 async function start(recovery: Omit<Recovery, "current">): Promise<Engine> {
-  const engine = recovery.opened = await recovery.open(recovery.snapshot);
-  for (const request of recovery.kept.steps) {
+  const { kept, snapshot = { state: recovery.base!, at: kept.dropped } } = recovery;
+  const engine = recovery.opened = await recovery.open(snapshot.state);
+  for (const request of kept.steps.slice(snapshot.at - kept.dropped)) {
     if (request === "drained") {
       await engine.drain!();
       continue;
@@ -192,41 +215,91 @@ async function getOn<T>(recovery: Recovery, run: (engine: Engine) => Promise<T>)
 }
 
 /** Takes a step, and keeps it until the next snapshot. */
-async function takeStep(recovery: Recovery, request: StepRequest): Promise<StepOutcome> {
-  const { retries, announce } = recovery.options;
+async function takeStep(
+  recovery: Recovery,
+  request: StepRequest,
+  isBounded: boolean,
+): Promise<StepOutcome> {
+  const { retries, announce } = recovery.options, { kept } = recovery;
   const outcome = await getOn(recovery, (engine) => engine.step(request));
   recovery.newest = undefined;
-  if (retries > 0 && keepStep(recovery.kept, request)) {
-    announce(`${TOO_MANY}: up to the next one, a worker that dies ends the run`);
-  }
+  if (retries === 0) return outcome;
+  if (kept.areLost) kept.dropped++;
+  else if (keepStep(kept, request)) forgetBase(recovery);
+  if (!isBounded || kept.areLost || kept.bytes <= kept.limitBytes) return outcome;
+  dropSteps(kept, stepsSoFar(kept));
+  kept.areLost = true;
+  recovery.base = recovery.snapshot = undefined;
+  announce(`${TOO_MANY}: up to the next one, a worker that dies ends the run`);
   return outcome;
 }
 
-/** The room for the steps after a snapshot, in bytes. */
-type RoomOf = (snapshot: StateOf<TensorSource>) => number;
+/** Where there is a newer snapshot, the steps before it are not kept for ever. */
+function forgetBase(recovery: Recovery): void {
+  if (!recovery.snapshot) return;
+  recovery.base = undefined;
+  dropSteps(recovery.kept, recovery.snapshot.at);
+}
 
-/**
- * Saves the state of now, and starts from it should a worker die: the steps before are done.
- *
- * @param roomOf undefined where it is no snapshot.
- */
-async function takeSnapshot(recovery: Recovery, roomOf: RoomOf | undefined): Promise<StageState> {
-  if (recovery.newest) return recovery.newest;
-  const saved = await whenEmpty(recovery, (engine) => engine.save());
-  if (!roomOf || recovery.options.retries === 0) return saved;
-  recovery.kept = keepSteps(roomOf(saved));
-  return recovery.newest = recovery.snapshot = saved;
+function isSnapshotDue({ kept, snapshot, options: { retries, snapshots } }: Recovery): boolean {
+  const steps = stepsSoFar(kept) - (snapshot?.at ?? kept.dropped);
+  const isMuch = kept.bytes > KEPT_BYTES && snapshot === undefined;
+  return retries > 0 && steps >= (isMuch ? SNAPSHOT_STEPS : snapshots.everySteps);
+}
+
+/** Keeps the state of now, to start from it should a worker die: the steps before are done. */
+async function takeSnapshot(recovery: Recovery): Promise<void> {
+  const { snapshots } = recovery.options;
+  await whenEmpty(recovery, async (engine) => {
+    const at = stepsSoFar(recovery.kept);
+    if (!engine.held) return void await gathered(recovery, engine);
+    const mayOverwrite = recovery.base !== undefined;
+    // What is half overwritten is nothing to start from.
+    if (snapshots.overwrites && mayOverwrite) recovery.snapshot = undefined;
+    const state = await snapshots.take(engine.held, mayOverwrite);
+    if (!snapshots.overwrites) return rebase(recovery, state, at);
+    recovery.snapshot = { state, at };
+    if (recovery.kept.areLost) recovery.kept.areLost = false;
+    if (recovery.base === undefined) dropSteps(recovery.kept, at);
+  });
+}
+
+/** Has the state of now read. */
+const read = <T>(recovery: Recovery, use: (state: HeldState, kept: Kept) => Promise<T>) =>
+  whenEmpty(recovery, async (engine) => {
+    const at = stepsSoFar(recovery.kept);
+    return await use(
+      engine.held ?? await gathered(recovery, engine),
+      (state) => rebase(recovery, state, at),
+    );
+  });
+
+/** The state of now, all at once; that it is a snapshot, too, costs nothing more. */
+async function gathered(recovery: Recovery, engine: Engine): Promise<HeldState> {
+  const { shapes } = recovery.options;
+  recovery.newest ??= await engine.save();
+  rebase(recovery, recovery.newest, stepsSoFar(recovery.kept));
+  return heldValues(recovery.newest, shapes.model);
+}
+
+/** Starts from a state from now on, should a worker die. @param at how many steps came before it. */
+function rebase(recovery: Recovery, state: StateOf<TensorSource>, at: number): void {
+  const { kept, snapshot, options: { retries } } = recovery;
+  // Some of the steps since are not kept any more.
+  if (retries === 0 || at < kept.dropped) return;
+  recovery.base = state;
+  dropSteps(kept, at);
+  kept.areLost = false;
+  if (snapshot && snapshot.at < at) recovery.snapshot = undefined;
 }
 
 /** Has the workers write what they hold, and starts from that should one of them die. */
 async function takeCheckpoint<T extends StateOf<TensorSource>>(
   recovery: Recovery,
-  roomOf: RoomOf,
   write: (engine: Engine) => Promise<T>,
 ): Promise<T> {
   const written = await whenEmpty(recovery, write);
-  recovery.kept = keepSteps(roomOf(written));
-  recovery.snapshot = written;
+  rebase(recovery, written, stepsSoFar(recovery.kept));
   return written;
 }
 
@@ -238,5 +311,8 @@ const whenEmpty = <T>(recovery: Recovery, save: (engine: Engine) => Promise<T>):
 async function end(recovery: Recovery): Promise<void> {
   recovery.ending.abort();
   await recovery.current.catch(() => {});
-  await recovery.opened?.close();
+  const { opened } = recovery;
+  recovery.opened = undefined;
+  await opened?.close();
+  await recovery.options.snapshots.close();
 }

@@ -5,6 +5,11 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { locateCheckpoint, readCheckpoint, readWeights } from "../../../actors/mod.ts";
 import { writeShard, writeShards } from "../../../actors/checkpoints/shards.ts";
+import {
+  type HeldState,
+  heldValues,
+  parameterOf,
+} from "../../../actors/checkpoints/tensors/held_state.ts";
 import { readState } from "../../../actors/checkpoints/tensors/tensor_source.ts";
 import { hashWeights } from "../../../actors/checkpoints/tensors/weights_hash.ts";
 import { encodeSafetensors } from "../../../kernels/mod.ts";
@@ -28,6 +33,17 @@ function stateOf(seed: number) {
   };
 }
 
+/** What one worker holds of such a state. */
+function heldOf(seed: number, names: readonly string[]): HeldState {
+  const { weights, moments } = stateOf(seed), shapes = new Map(names.map((name) => [name, SHAPE]));
+  const own = <T>(tensors: Map<string, T>, nameOf: (key: string) => string) =>
+    new Map([...tensors].filter(([key]) => shapes.has(nameOf(key))));
+  return heldValues(
+    { weights: own(weights, (name) => name), moments: own(moments, parameterOf) },
+    shapes,
+  );
+}
+
 /** Writes a checkpoint as two workers do, each its half of what all hold. */
 const write = (directory: string, step: number) =>
   writeShards(
@@ -35,8 +51,8 @@ const write = (directory: string, step: number) =>
     { step, config: { by: "two" } },
     (folder) =>
       Promise.all([1, 2].map((nth) => {
-        const shapes = new Map(NAMES.slice(2 * nth - 2, 2 * nth).map((name) => [name, SHAPE]));
-        return writeShard({ folder, nth, count: 2, shapes }, stateOf(step));
+        const names = NAMES.slice(2 * nth - 2, 2 * nth);
+        return writeShard({ folder, nth, count: 2 }, heldOf(step, names));
       })),
   );
 
@@ -235,8 +251,7 @@ folderTest(
     await write(folder, 1);
     const lost = new Error("worker-1 is gone");
     const writing = writeShards(folder, { step: 2, config: {} }, async (unfinished) => {
-      const shapes = new Map([["a.weight", SHAPE]]);
-      await writeShard({ folder: unfinished, nth: 1, count: 2, shapes }, stateOf(2));
+      await writeShard({ folder: unfinished, nth: 1, count: 2 }, heldOf(2, ["a.weight"]));
       throw lost;
     });
     await assert.rejects(writing, lost);
@@ -249,8 +264,7 @@ folderTest(
   async (folder) => {
     const elsewhere = await Deno.makeTempDir();
     const writing = writeShards(folder, { step: 1, config: {} }, async () => {
-      const shapes = new Map(NAMES.map((name) => [name, SHAPE]));
-      return [await writeShard({ folder: elsewhere, nth: 1, count: 1, shapes }, stateOf(1))];
+      return [await writeShard({ folder: elsewhere, nth: 1, count: 1 }, heldOf(1, NAMES))];
     });
     await assert.rejects(
       writing,
@@ -262,9 +276,8 @@ folderTest(
 );
 
 folderTest("a worker that cannot write says which file, and why", async (folder) => {
-  const order = { folder: join(folder, "gone"), nth: 1, count: 2, shapes: new Map([["a", [6]]]) };
-  const state = { weights: new Map([["a", new Float32Array(6)]]), moments: new Map() };
-  await assert.rejects(writeShard(order, state), {
+  const order = { folder: join(folder, "gone"), nth: 1, count: 2 };
+  await assert.rejects(writeShard(order, heldOf(1, NAMES)), {
     message:
       /^Cannot write .*gone\/model-00001-of-00002\.safetensors: its disk must have room .*received No such file/,
   });

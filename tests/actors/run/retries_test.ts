@@ -5,6 +5,7 @@ import type { WorkerLost } from "../../../actors/pipeline/protocol.ts";
 import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engines/engine.ts";
 import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
+import { openSnapshots } from "../../../actors/run/recovery/snapshots.ts";
 import {
   openRetries,
   type RetryOptions,
@@ -53,6 +54,8 @@ async function scripted(script: Script, options: How = {}) {
   const announce = (line: string) => void told.push(line);
   const engine = await openRecovering(open, {
     ...{ retries: 1, canKill: true, state: STATE, announce },
+    shapes: { model: new Map(), optimizer: new Map() },
+    snapshots: openSnapshots("memory", undefined, { model: new Map(), optimizer: new Map() }),
     ...retry,
   });
   return { engine, calls, told };

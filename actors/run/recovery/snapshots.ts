@@ -1,0 +1,124 @@
+/**
+ * Where the snapshots lie that a run is started again from: in memory, or on disk.
+ *
+ * [Note: one snapshot] In memory there is room for one: the next takes its place, tensor by tensor.
+ * Should a worker die just then, the run is started again from what was before: a checkpoint, or what
+ * the first weights come from. On disk the next is written beside the last, which is removed then.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+import { elementCount, type StageState, type StateOf } from "../../../kernels/mod.ts";
+import { type FileKind, fileName, KINDS } from "../../checkpoints/checkpoint_format.ts";
+import { gatherState, type HeldState } from "../../checkpoints/tensors/held_state.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import { placedIn } from "../../checkpoints/write_checkpoint.ts";
+import { newFiles, type PlacedFile, writeTensors } from "../../checkpoints/write_files.ts";
+
+/** Where snapshots may lie. */
+export const SNAPSHOT_PLACES = ["memory", "disk"] as const;
+
+/** Where snapshots lie. */
+export type SnapshotPlace = typeof SNAPSHOT_PLACES[number];
+
+/** Unless asked otherwise, snapshots of larger states lie on disk. */
+const MEMORY_BYTES = 2 ** 28;
+
+/** What takes snapshots. */
+export interface Snapshots {
+  /** Steps from one to the next. */
+  readonly everySteps: number;
+  /** Whether the next may take the place of the last before it is whole. */
+  readonly overwrites: boolean;
+  /** Takes one. @param mayOverwrite whether the last is not needed any more. */
+  take(state: HeldState, mayOverwrite: boolean): Promise<StateOf<TensorSource>>;
+  /** Removes what is left of them. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the snapshots of a run.
+ *
+ * @param asked where they are to lie. Default: in memory, but those that are large on disk, where the
+ * program may write there.
+ * @param directory where the user lets the run write; without it, a temporary folder is used.
+ */
+export function openSnapshots(
+  asked: SnapshotPlace | undefined,
+  directory: string | undefined,
+  shapes: HeldState["shapes"],
+): Snapshots {
+  const isLarge = bytesOfState(shapes) > MEMORY_BYTES;
+  const place = asked ?? (isLarge && mayWrite(directory) ? "disk" : "memory");
+  return place === "disk" ? onDisk(directory) : inMemory();
+}
+
+/** Bytes of all weights and moments. */
+export function bytesOfState(shapes: HeldState["shapes"]): number {
+  const all = KINDS.flatMap((kind) => [...shapes[kind].values()]);
+  return all.reduce((sum, shape) => sum + 4 * elementCount(shape), 0);
+}
+
+/** Without a directory of the user's, who can tell where temporary folders are must have all. */
+function mayWrite(directory: string | undefined): boolean {
+  const where = directory === undefined ? {} : { path: directory };
+  return (["read", "write"] as const).every((name) =>
+    Deno.permissions.querySync({ name, ...where }).state === "granted"
+  );
+}
+
+function inMemory(): Snapshots {
+  let last: StageState | undefined;
+  return {
+    // A tenth of a second of copying in a minute of training.
+    everySteps: 10,
+    overwrites: true,
+    async take(state, mayOverwrite) {
+      return last = await gatherState(state, mayOverwrite ? last : undefined);
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+/** Nobody waits for the disk: what survives the workers, not the machine, need not be durable. */
+function onDisk(directory: string | undefined): Snapshots {
+  let root: string | undefined, last: string | undefined, count = 0;
+  const makeRoot = async () => {
+    if (directory === undefined) return await Deno.makeTempDir({ prefix: "troupe-snapshots-" });
+    const own = join(directory, ".snapshots");
+    // What a run has left that was ended from outside.
+    await removeFolder(own);
+    await Deno.mkdir(own, { recursive: true });
+    return own;
+  };
+  return {
+    everySteps: 100,
+    overwrites: false,
+    async take(state) {
+      root ??= await makeRoot();
+      const folder = join(root, String(count++));
+      await Deno.mkdir(folder);
+      const files = new Map<FileKind, PlacedFile>();
+      {
+        using made = newFiles(Deno, folder);
+        for (const kind of KINDS) {
+          files.set(kind, await writeTensors(made, fileName(kind), state, kind));
+        }
+      }
+      if (last) await removeFolder(last);
+      last = folder;
+      const placed = (kind: FileKind) => placedIn(folder, [files.get(kind)!]);
+      return { weights: placed("model"), moments: placed("optimizer") };
+    },
+    async close() {
+      if (root) await removeFolder(root);
+    },
+  };
+}
+
+async function removeFolder(path: string): Promise<void> {
+  await Deno.remove(path, { recursive: true }).catch((error) => {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  });
+}

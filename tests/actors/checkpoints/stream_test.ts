@@ -1,0 +1,195 @@
+/** Checkpoints are written as tensors are read: the same bytes, and never a second copy of a state. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { readCheckpoint } from "../../../actors/mod.ts";
+import {
+  gatherState,
+  type HeldState,
+  heldValues,
+  PIECE_ELEMENTS,
+  readPieces,
+} from "../../../actors/checkpoints/tensors/held_state.ts";
+import { hashWeights } from "../../../actors/checkpoints/tensors/weights_hash.ts";
+import { readState } from "../../../actors/checkpoints/tensors/tensor_source.ts";
+import { writeHeld } from "../../../actors/checkpoints/write_checkpoint.ts";
+import { elementCount, type StageState } from "../../../kernels/mod.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+
+/** More than a piece, less, a number for a name, nothing, and a piece and a bit. */
+const SHAPES = new Map<string, readonly number[]>([
+  ["z.weight", [3, 500_000]],
+  ["a.bias", [7]],
+  ["10", [2]],
+  ["m.empty", [0]],
+  ["m.weight", [1024, 1025]],
+]);
+
+function stateOf(seed = 0): StageState {
+  const values = (shape: readonly number[], more: number) =>
+    Float32Array.from({ length: elementCount(shape) }, (_, i) => (i % 1000) / 8 + more + seed);
+  const moments = Array.from(
+    SHAPES,
+    ([name, shape], k) =>
+      ["exp_avg", "exp_avg_sq"].map((moment, i) =>
+        [`${name}.${moment}`, values(shape, 10 + 2 * k + i)] as const
+      ),
+  );
+  return {
+    weights: new Map(Array.from(SHAPES, ([name, shape], k) => [name, values(shape, k)])),
+    moments: new Map(moments.flat()),
+  };
+}
+
+const STATE = stateOf();
+
+const held = (state = STATE): HeldState => heldValues(state, SHAPES);
+
+const hashesOf = ({ weights, moments }: StageState) => [weights, moments].map(hashWeights);
+
+/** The same as workers hold it: parts of several tensors come in one array that is theirs no more. */
+function heldByTwo(
+  { shapes, read }: HeldState,
+  watch: { asked: number; most: number },
+): HeldState {
+  let last: number | undefined;
+  return {
+    shapes,
+    holderOf: (name) => Number(name < "b"),
+    async read(parts) {
+      assert.equal(new Set(parts.map(({ name }) => name < "b")).size, 1, "parts of one holder");
+      const values = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
+      // What is asked for before this lies with who reads, and what came before that does not.
+      watch.asked = values.length + (last ?? 0);
+      last = values.length;
+      watch.most = Math.max(watch.most, watch.asked);
+      let at = 0;
+      for (const part of parts) {
+        const piece = await read([part]);
+        values.set(piece, at);
+        at += piece.length;
+      }
+      return values;
+    },
+  };
+}
+
+/** The files of such a checkpoint as they have been since there are any. */
+const GOLDEN = {
+  "config.json": "5e36b6560513586ced65eca0e8b025fe88edbcab82ba2cb67a5fcb2d7b202383",
+  "manifest.json": "2486b3de6c0443ef2594828ee69ec08a9ff70136169652f31f295b8c0e33fa67",
+  "model.safetensors": "5ac304f30f1828e76836cac7f05a49376a82fb993d1798759652c223769df14d",
+  "optimizer.safetensors": "440baf421e6ade24acf3a7713f1397993f2bd9bce36e4136cf27ac0460084bb6",
+};
+
+folderTest("a checkpoint that is streamed has the bytes that it always had", async (folder) => {
+  const watch = { asked: 0, most: 0 };
+  for (const state of [held(), heldByTwo(held(), watch)]) {
+    const written = await writeHeld(folder, { step: 7, state, config: { a: 1 } });
+    for (const [name, hash] of Object.entries(GOLDEN)) {
+      const bytes = await Deno.readFile(join(written.path, name));
+      assert.equal(createHash("sha256").update(bytes).digest("hex"), hash, name);
+    }
+    assert.deepEqual(hashesOf(readState(written.state)), hashesOf(STATE));
+  }
+  assert.ok(watch.most > 0 && watch.most <= 2 * PIECE_ELEMENTS, `two pieces, not ${watch.most}`);
+});
+
+Deno.test("who reads slowly is not given more: two pieces are under way, whatever the state's size", async () => {
+  let given = 0, taken = 0, most = 0;
+  const shapes = { model: new Map([["w", [64 * PIECE_ELEMENTS]]]), optimizer: new Map() };
+  const state: HeldState = {
+    shapes,
+    holderOf: () => 0,
+    read: ([part]) => {
+      const { from, to } = part!;
+      given += to - from;
+      most = Math.max(most, given - taken);
+      return Promise.resolve(new Float32Array(to - from));
+    },
+  };
+  for await (const { values } of readPieces(state, "model", ["w"])) {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    taken += values.length;
+  }
+  assert.equal(given, 64 * PIECE_ELEMENTS);
+  assert.ok(most <= 2 * PIECE_ELEMENTS, `at most two pieces, received ${most / PIECE_ELEMENTS}`);
+});
+
+Deno.test("who leaves early waits for what was asked for, so that others can be asked", async () => {
+  let isReading = false;
+  const state: HeldState = {
+    ...held(),
+    async read(parts) {
+      assert.ok(!isReading, "one question at a time");
+      isReading = true;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      isReading = false;
+      return await held().read(parts);
+    },
+  };
+  for await (const _ of readPieces(state, "model", [...SHAPES.keys()])) break;
+  assert.ok(!isReading);
+});
+
+Deno.test("a state that is gathered into arrays takes no others", async () => {
+  const arrays = await gatherState(held()), other = stateOf(1);
+  const again = await gatherState(held(other), arrays);
+  assert.deepEqual(hashesOf(again), hashesOf(other));
+  for (const kind of ["weights", "moments"] as const) {
+    for (const [name, values] of again[kind]) assert.equal(values, arrays[kind].get(name));
+  }
+});
+
+folderTest(
+  "a program that is killed at any piece of a checkpoint leaves the old one whole",
+  async (folder) => {
+    const { path } = await writeHeld(folder, { step: 1, state: held(), config: {} });
+    const source = `
+    const [, folder, nth] = ${JSON.stringify(["", folder])}.concat(Deno.args);
+    const { writeHeld } = await import(${
+      JSON.stringify(import.meta.resolve("../../../actors/checkpoints/write_checkpoint.ts"))
+    });
+    const { PIECE_ELEMENTS } = await import(${
+      JSON.stringify(import.meta.resolve("../../../actors/checkpoints/tensors/held_state.ts"))
+    });
+    let reads = 0;
+    const state = {
+      shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },
+      holderOf: () => 0,
+      async read([{ from, to }]) {
+        if (++reads === Number(nth)) Deno.kill(Deno.pid, "SIGKILL");
+        return new Float32Array(to - from);
+      },
+    };
+    await writeHeld(folder, { step: 2, state, config: {} });
+  `;
+    for (const nth of ["1", "2", "3"]) {
+      const args = ["eval", "--no-check", source, nth];
+      const { signal } = await new Deno.Command(Deno.execPath(), { args, stderr: "inherit" })
+        .output();
+      assert.equal(signal, "SIGKILL");
+      assert.ok((await namesIn(folder)).some((name) => name.startsWith(".step-00000002-")));
+      const told: string[] = [], left = (await readCheckpoint(folder, (line) => told.push(line)))!;
+      assert.equal(left.path, path);
+      assert.equal(hashWeights(left.state.weights), hashWeights(STATE.weights));
+      assert.match(told.join(), /step-00000002-.*it is passed over/);
+    }
+  },
+);
+
+folderTest(
+  "what is read wrongly is no checkpoint, and its reason is not the disk's",
+  async (folder) => {
+    await writeHeld(folder, { step: 1, state: held(), config: {} });
+    let reads = 0;
+    const lost = new Error("worker-1 is gone"), whole = held();
+    const state: HeldState = {
+      ...whole,
+      read: (parts) => ++reads === 3 ? Promise.reject(lost) : whole.read(parts),
+    };
+    await assert.rejects(writeHeld(folder, { step: 2, state, config: {} }), lost);
+    assert.deepEqual(await namesIn(folder), ["step-00000001"]);
+  },
+);

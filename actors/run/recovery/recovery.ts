@@ -110,7 +110,7 @@ export async function openRecovering(
   open: (state: StateOf<TensorSource>) => Promise<Engine>,
   options: RecoveryOptions,
 ): Promise<RecoveringEngine> {
-  const recovery = begin(open, options), { retries, shapes, snapshots } = options;
+  const recovery = begin(open, options), { retries, shapes } = options;
   const { ahead, write } = await outlive(recovery, (engine) => engine);
   // As many steps as a snapshot is apart are kept in any case.
   const isBounded = ahead !== undefined || write !== undefined;

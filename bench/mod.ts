@@ -1,8 +1,8 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [gpu] [pipeline] [overlap] [messages] [mpi] [mpi-ranks] [peers]
- *         [threads] [scaling] [simulation] [--rounds 3] [--json]
+ *     deno task bench [kernels] [gpu] [pipeline] [balance] [overlap] [messages] [mpi] [mpi-ranks]
+ *         [peers] [threads] [scaling] [simulation] [--rounds 3] [--json]
  *
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
@@ -16,6 +16,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { print, printError } from "../console/print.ts";
 import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
+import { balanceBench } from "./layer_costs.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench } from "./mpi/mod.ts";
 import { mpiRanksBench } from "./mpi/ranks.ts";
@@ -33,6 +34,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
   gpu: gpuBench,
   pipeline: pipelineBench,
+  balance: balanceBench,
   overlap: overlapBench,
   messages: messagesBench,
   mpi: mpiBench,

@@ -110,8 +110,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   checkReduce(filled);
   checkSizes(filled);
   const chosen = chooseSchedule(filled), { schedule } = chosen;
-  const servable = compileServable(filled, schedule);
-  const workers = replicas * schedule.workers;
+  const servable = compileServable(filled, schedule), workers = replicas * schedule.workers;
   const devices = await runDevices(options, runtime, workers), [device] = devices;
   const isolation = runtime === "mpi"
     ? runtime

@@ -68,10 +68,13 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
     bytes: ({ bytes }) => bytes,
     release: ort.free,
     async compile(model) {
-      const session = await ort.createSession(prepareModel(model));
+      const session = await ort.createSession(prepareModel(model)), names = openNames(ort);
       return {
-        bind: (inputs, outputs) => bind(ort, session, inputs, outputs),
-        release: () => ort.releaseSession(session),
+        bind: (inputs, outputs) => bind(ort, session, names.at, inputs, outputs),
+        release() {
+          ort.releaseSession(session);
+          names.close();
+        },
       };
     },
     close: ort.close,
@@ -81,18 +84,18 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
 function bind(
   ort: Ort,
   session: Handle,
+  nameAt: (name: string) => bigint,
   inputs: readonly Binding<NativeBytes>[],
   outputs: readonly Binding<NativeBytes>[],
 ): BoundProgram {
   const all = [...inputs, ...outputs];
-  const names = all.map(({ name }) => cString(ort, name));
   const tensors = all.map(({ dtype, shape, block, byteOffset, byteLength }) =>
     ort.createTensor(block.address + BigInt(byteOffset), byteLength, shape, ONNX_DTYPE[dtype])
   );
   // One array of pointers: first every name, then every tensor, inputs before outputs in both.
   const table = ort.allocate(2 * all.length * POINTER_BYTES);
   new BigUint64Array(table.bytes.buffer).set([
-    ...names.map(({ address }) => address),
+    ...all.map(({ name }) => nameAt(name)),
     ...tensors.map(Deno.UnsafePointer.value),
   ]);
   const at = (index: number) =>
@@ -109,8 +112,24 @@ function bind(
     run: () => ort.run(session, tables),
     release() {
       tensors.forEach(ort.releaseTensor);
-      [...names, table].forEach(ort.free);
+      ort.free(table);
     },
+  };
+}
+
+/**
+ * The names of a session's inputs and outputs as zero-terminated strings, each written once: some
+ * sessions, such as those that step weights, are bound a thousand times.
+ */
+function openNames(ort: Ort) {
+  const known = new Map<string, NativeBytes>();
+  return {
+    at(name: string): bigint {
+      const memory = known.get(name) ?? cString(ort, name);
+      known.set(name, memory);
+      return memory.address;
+    },
+    close: () => known.forEach(ort.free),
   };
 }
 

@@ -5,7 +5,8 @@
  */
 
 import { elementCount } from "../graph/shapes.ts";
-import { substream } from "../random.ts";
+import { loadKernels, type SimdKernels } from "../devices/simd/load_kernels.ts";
+import { type RandomGenerator, substream } from "../random.ts";
 import type { ParameterSpec } from "./layer.ts";
 
 /**
@@ -27,15 +28,31 @@ export function initialValues(spec: ParameterSpec, name: string, seed: number): 
   const values = new Float32Array(elementCount(spec.shape));
   const { initializer } = spec;
   if (initializer.kind === "constant") return values.fill(initializer.value);
-  const generator = substream(seed, name);
-  // In (−1, 1) and never 0, where the logarithm would be infinite.
-  const uniform = () => (generator.next() + 0.5) / 2 ** 31;
-  for (let i = 0; i < values.length;) { // Marsaglia and Bray's polar method (1964): two for each point.
-    const x = uniform(), y = uniform(), square = x * x + y * y;
-    if (square >= 1) continue;
-    const radius = initializer.deviation * Math.sqrt(-2 * Math.log(square) / square);
-    values[i++] = radius * x;
-    values[i++] = radius * y; // Beyond the end of an odd number it is dropped.
-  }
+  drawNormals(values, initializer.deviation, substream(seed, name));
   return values;
+}
+
+/** Numbers that are drawn at once; an even number, as they are drawn in pairs. */
+const CHUNK = 16_384;
+/** Where they lie in the memory of the kernel, behind the state of the generator. */
+const STATE = 0, VALUES = 16, PAGE_BYTES = 65_536;
+
+let drawing: { readonly memory: WebAssembly.Memory; readonly kernels: SimdKernels } | undefined;
+
+function openDrawing() {
+  const initial = Math.ceil((VALUES + 4 * CHUNK) / PAGE_BYTES);
+  const memory = new WebAssembly.Memory({ initial, maximum: PAGE_BYTES, shared: true });
+  return { memory, kernels: loadKernels(memory) };
+}
+
+/** Fills an array with normal numbers. Their bits depend on no engine's logarithm. */
+function drawNormals(values: Float32Array, deviation: number, generator: RandomGenerator): void {
+  const { memory, kernels } = drawing ??= openDrawing();
+  const [high0, low0, high1, low1] = generator.getState() as [number, number, number, number];
+  new Int32Array(memory.buffer, STATE, 4).set([low0, high0, low1, high1]);
+  for (let at = 0; at < values.length; at += CHUNK) {
+    const count = Math.min(CHUNK, values.length - at);
+    kernels.normals(STATE, VALUES, count, deviation);
+    values.set(new Float32Array(memory.buffer, VALUES, count), at);
+  }
 }

@@ -15,6 +15,7 @@ export interface SimdKernels {
     count: number,
     ...arraysAndFactors: readonly number[]
   ): void;
+  normals(state: Address, values: Address, count: number, deviation: number): void;
 }
 
 let module: WebAssembly.Module | undefined;

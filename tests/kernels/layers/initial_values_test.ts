@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { initialValues } from "../../../kernels/mod.ts";
+import { initialValues, substream } from "../../../kernels/mod.ts";
 
 const draw = (count: number, name = "w", deviation = 1) => {
   const spec = { name: "w", shape: [count], initializer: { kind: "normal", deviation } } as const;
@@ -21,6 +21,20 @@ Deno.test("first weights are normal: their moments and tails, and no two of a pa
     const next = (i: number) => values[(i + lag) % count]! / 0.5;
     near(mean((x, i) => x * next(i)), 0, 1);
     near(mean((x, i) => x ** 2 * next(i) ** 2), 1, 3);
+  }
+});
+
+Deno.test("first weights are those of the polar method with pure-rand's generator", () => {
+  const got = draw(40_001, "polar"), generator = substream(1, "polar");
+  const uniform = () => (generator.next() + 0.5) / 2 ** 31;
+  for (let i = 0; i < got.length;) {
+    const x = uniform(), y = uniform(), square = x * x + y * y;
+    if (square >= 1) continue;
+    const radius = Math.sqrt(-2 * Math.log(square) / square);
+    for (const wanted of [radius * x, radius * y].slice(0, got.length - i)) {
+      const value = got[i++]!;
+      assert.ok(Math.abs(value - wanted) <= 1e-7 * Math.abs(wanted), `${i}: ${value}, ${wanted}`);
+    }
   }
 });
 

@@ -1,3 +1,4 @@
 /** All kernels of the module. */
 
 export * from "./adamw";
+export * from "./normals";

@@ -1,0 +1,51 @@
+/** Normal random numbers: pairs by Marsaglia and Bray's polar method (1964). */
+
+/**
+ * Draws `count` numbers of mean 0.
+ *
+ * @param state address of the generator xoroshiro128+: two u64, which move on.
+ */
+export function normals(state: usize, values: usize, count: i32, deviation: f64): void {
+  let s0 = load<u64>(state), s1 = load<u64>(state, 8);
+  const end = values + (<usize>count << 2);
+  for (let at = values; at < end;) {
+    const x = uniform(s0 + s1);
+    s1 ^= s0;
+    s0 = rotl(s0, 24) ^ s1 ^ (s1 << 16);
+    s1 = rotl(s1, 37);
+    const y = uniform(s0 + s1);
+    s1 ^= s0;
+    s0 = rotl(s0, 24) ^ s1 ^ (s1 << 16);
+    s1 = rotl(s1, 37);
+    const square = x * x + y * y;
+    if (square >= 1) continue;
+    const radius = deviation * sqrt<f64>(-2 * logarithm(square) / square);
+    store<f32>(at, <f32>(radius * x));
+    at += 4;
+    if (at == end) break; // of an odd number the last second one is dropped
+    store<f32>(at, <f32>(radius * y));
+    at += 4;
+  }
+  store<u64>(state, s0);
+  store<u64>(state, s1, 8);
+}
+
+/** The low 32 bits as a number in (−1, 1) that is never 0. */
+// @ts-ignore: decorator
+@inline
+function uniform(bits: u64): f64 {
+  return (<f64><i32>bits + 0.5) / 2147483648;
+}
+
+/**
+ * ln x of a normal number: x = m·2^k with m from √½ to √2, and ln m = 2·artanh((m − 1) ÷ (m + 1)), to
+ * 5e-11 of it. The logarithm of an engine may differ from that of another.
+ */
+// @ts-ignore: decorator
+@inline
+function logarithm(x: f64): f64 {
+  const bits = reinterpret<i64>(x), exponent = (bits - 0x3fe6a09e667f3bcd) >> 52;
+  const m = reinterpret<f64>(bits - (exponent << 52)), t = (m - 1) / (m + 1), q = t * t;
+  const series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q / 11))));
+  return <f64>exponent * 0.6931471805599453 + 2 * t * series;
+}

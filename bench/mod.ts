@@ -1,9 +1,9 @@
 /**
  * What Troupe claims of its speed, measured here and now.
  *
- *     deno task bench [kernels] [gpu] [pipeline] [balance] [overlap] [messages] [mpi] [mpi-ranks]
- *         [peers] [threads] [scaling] [simulation] [--rounds 3] [--json]
+ *     deno task bench [section …] [--rounds 3] [--json | --markdown]
  *
+ * Sections are the keys of `SECTIONS`; all of them unless some are named.
  * `--rounds` lets nothing be measured more often, for a first look: then the figures say little.
  * Every figure that is compared with another is taken in the same run, interleaved with it. The
  * exit code does not depend on the figures: a machine that is busy fails targets for no fault of the
@@ -22,10 +22,11 @@ import { mpiBench } from "./mpi/mod.ts";
 import { mpiRanksBench } from "./mpi/ranks.ts";
 import { overlapBench } from "./overlap.ts";
 import { peersBench } from "./peers/mod.ts";
-import { pipelineBench } from "./pipeline.ts";
+import { gpt2Bench } from "./pipeline/gpt2.ts";
+import { pipelineBench } from "./pipeline/mod.ts";
 import { scalingBench } from "./scaling.ts";
 import { machineText, thisMachine } from "./support/machine.ts";
-import { isMet, type Row, table } from "./support/row.ts";
+import { isMet, markdown, type Row, table } from "./support/row.ts";
 import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
 import { threadsBench } from "./threads/mod.ts";
@@ -41,6 +42,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   "mpi-ranks": mpiRanksBench,
   peers: peersBench,
   threads: threadsBench,
+  gpt2: gpt2Bench,
   scaling: scalingBench,
   simulation: simulationBench,
 };
@@ -59,7 +61,9 @@ async function run(name: string): Promise<Row[]> {
 
 /** Runs the sections that the arguments name, or all. */
 async function main(args: string[]): Promise<number> {
-  const { json, rounds, _: named, ...unknown } = parseArgs(args, { boolean: ["json"] });
+  const { json, markdown: isMarkdown, rounds, _: named, ...unknown } = parseArgs(args, {
+    boolean: ["json", "markdown"],
+  });
   const wrong = [...named.filter((name) => !(name in SECTIONS)), ...Object.keys(unknown)];
   if (wrong.length > 0) {
     const known = Object.keys(SECTIONS).join(", ");
@@ -87,7 +91,7 @@ async function main(args: string[]): Promise<number> {
     return 0;
   }
   print(`${machineText(before)}\n${MODEL}\n`);
-  print(table(sections));
+  print(isMarkdown ? markdown(sections) : table(sections));
   return 0;
 }
 

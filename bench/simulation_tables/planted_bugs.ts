@@ -16,7 +16,7 @@ import {
   random,
   type Strategy,
 } from "../../testing.ts";
-import { markdownTable } from "./markdown_table.ts";
+import { markdownTable } from "../support/markdown_table.ts";
 import { PLANTED, type Planted } from "../../tests/actors/simulation/planted.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {

@@ -8,7 +8,7 @@ import { printError } from "../../console/print.ts";
 import { delay, fifo, pct, pos, random, simulate, type Strategy } from "../../testing.ts";
 import { playRing } from "../../tests/actors/simulation/players.ts";
 import { interleave, spreadOf } from "../support/timing.ts";
-import { markdownTable } from "./markdown_table.ts";
+import { markdownTable } from "../support/markdown_table.ts";
 
 const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
   fifo,

@@ -6,7 +6,7 @@
 
 import { printError } from "../../console/print.ts";
 import { countStates, MODELS, pipelineOf } from "../../tests/actors/simulation/count_states.ts";
-import { markdownTable } from "./markdown_table.ts";
+import { markdownTable } from "../support/markdown_table.ts";
 
 const STAGES = [2, 3, 4, 5] as const;
 

@@ -5,6 +5,7 @@
  */
 
 import { formatTable } from "../../schedules/pictures/table.ts";
+import { markdownTable } from "./markdown_table.ts";
 import type { Spread } from "./timing.ts";
 
 /** A figure that must be reached. */
@@ -64,4 +65,24 @@ export function table(sections: ReadonlyMap<string, readonly Row[]>): string {
   const [head, ...lines] = formatTable(all, { left: [0, 4, 5] });
   const shown = bodies.flatMap(([title, rows]) => [title, ...lines.splice(0, rows.length)]);
   return [head, ...shown].join("\n");
+}
+
+/** Sections of rows as tables in Markdown, as BENCHMARKS.md has them. */
+export function markdown(sections: ReadonlyMap<string, readonly Row[]>): string {
+  const tables = [...sections].map(([title, rows]) => {
+    const lines = rows.map((row) => {
+      const [, median, range, target, met, note] = cells(row);
+      return [
+        name!.trim().replace(/^(\w+: )? {2}/, "$1… "),
+        median!,
+        range!,
+        `${target} ${met}`.trim(),
+        note!,
+      ];
+    });
+    return `### ${title}\n\n${
+      markdownTable([["measured", "median", "lowest–highest", "target", ""], ...lines])
+    }`;
+  });
+  return tables.join("\n");
 }

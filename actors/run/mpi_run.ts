@@ -37,7 +37,7 @@ export interface MpiRunOptions {
   readonly gather?: boolean | undefined;
 }
 
-export { isLaunched };
+export { isLaunched, launchedRanks };
 
 /** Whether this process is known to be a rank that does not lead. */
 export function isFollower(): boolean {

@@ -14,6 +14,7 @@ import {
 } from "../../kernels/mod.ts";
 import type { WorkerMemory } from "./memory/memory_plan.ts";
 import type { RunMemory } from "./memory/run_memory.ts";
+import type { CoreShare } from "./options/core_share.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 
 /** One stage of the plan. */
@@ -44,6 +45,8 @@ export interface Plan {
   readonly runtime: string;
   /** What computes. */
   readonly device: string;
+  /** Threads of each worker within an operation, and the cores that they share. */
+  readonly share: CoreShare;
   /** Data-parallel replicas, each with workers of its own. */
   readonly replicas: number;
   /** Micro-batches of a step in each data-parallel replica. */
@@ -64,9 +67,10 @@ export interface Plan {
 export function describePlan(
   model: ModelProgram,
   schedule: Schedule,
-  { runtime, device, replicas, stage: options, memory, run }: {
+  { runtime, device, share, replicas, stage: options, memory, run }: {
     runtime: string;
     device: string;
+    share: CoreShare;
     replicas: number;
     stage: StageOptions;
     memory: readonly WorkerMemory[];
@@ -103,6 +107,7 @@ export function describePlan(
     schedule: schedule.name,
     runtime,
     device,
+    share,
     replicas,
     microBatches: schedule.microBatches,
     memory,

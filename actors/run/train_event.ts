@@ -43,6 +43,8 @@ export type TrainEvent =
     readonly device: DeviceName;
     /** The names of the adapters, each once, of a device that has some. */
     readonly adapter?: string;
+    /** Threads of each worker within an operation, of a device that can have several. */
+    readonly threads?: number;
     /** The device, as {@linkcode openDevice} takes it. */
     readonly choice: DeviceChoice;
     readonly runtime: RuntimeName;

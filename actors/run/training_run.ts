@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { type Batch, elementCount, learningRateAt } from "../../kernels/mod.ts";
+import { type Batch, elementCount, hasThreads, learningRateAt } from "../../kernels/mod.ts";
 import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
 import type { FileKind } from "../checkpoints/checkpoint_format.ts";
 import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts";
@@ -244,6 +244,7 @@ export function endEvent(run: TrainingRun, { hash, weights }: LastWeights): Trai
     isInterrupted: isInterrupted(run),
     device: choice.name,
     ...adapter !== undefined && { adapter },
+    ...hasThreads(choice.name) && { threads: choice.threads ?? 1 },
     choice,
     runtime,
     schedule: schedule.name,

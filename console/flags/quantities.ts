@@ -7,6 +7,7 @@
  */
 
 import type { LinkOptions } from "../../actors/pipeline/emulated_link.ts";
+import { THREADS_MAX } from "../../actors/run/options/sizes.ts";
 
 const UNITS: Readonly<Record<string, number>> = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
 
@@ -45,6 +46,13 @@ export function readPositive(text: string): number | undefined {
 /** A loss scale that stays, or one that follows the overflows. */
 export function readLossScale(text: string): number | "dynamic" | undefined {
   return text === "dynamic" ? text : readPositive(text);
+}
+
+/** Threads of a worker, or its share of the cores. */
+export function readThreads(text: string): number | "auto" | undefined {
+  if (text === "auto") return text;
+  const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  return count >= 1 && count <= THREADS_MAX ? count : undefined;
 }
 
 /** Whole numbers from 0: `0,1`. */

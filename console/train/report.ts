@@ -7,6 +7,7 @@
 import { commandLine } from "../../actors/run/command_line.ts";
 import process from "node:process";
 import { MultiBar, Presets } from "cli-progress";
+import type { CoreShare } from "../../actors/run/options/core_share.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { print, printError } from "../print.ts";
@@ -168,5 +169,16 @@ export function planLines(plan: Plan): string[] {
       ` (${count(parameters)} parameters, ${(100 * costShare).toFixed(0)} % of the work)`
     ),
     `schedule ${plan.schedule}, ${plan.microBatches} micro-batches a step, device ${plan.device}, runtime ${plan.runtime}`,
+    coresLine(plan.share),
   ];
+}
+
+/** Threads of each worker, and whether there are cores for them. */
+function coresLine({ threads, workersHere, cores }: CoreShare): string {
+  const count = (n: number, what: string) => `${n} ${what}${n === 1 ? "" : "s"}`;
+  const each = workersHere === 1 ? "" : " each", wanted = workersHere * threads;
+  const who = `${count(workersHere, "worker")} with ${count(threads, "thread")}${each}`;
+  return wanted <= cores
+    ? `${who}, on ${count(cores, "core")}`
+    : `${who} share ${count(cores, "core")}: more than there are, so they wait for each other`;
 }

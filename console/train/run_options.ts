@@ -39,6 +39,7 @@ export function runOptions(
     dropLast: flags["drop-last"],
     device: flags.device,
     adapters: flags.adapters,
+    threads: flags.threads,
     runtime: flags.runtime,
     isolation: flags.isolation,
     mpi: {

@@ -15,8 +15,9 @@ import {
   readNumbers,
   readPositive,
   readSize,
+  readThreads,
 } from "../flags/quantities.ts";
-import { MICRO_BATCHES_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
+import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { SNAPSHOT_PLACES } from "../../actors/run/recovery/snapshots.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
@@ -213,6 +214,14 @@ const RUNNING_FLAGS = {
     must: "numbers from 0 with commas between them, such as 0,1",
     otherwise: "all GPUs",
     help: "webgpu: those on which the workers compute, in turn",
+  },
+  threads: {
+    kind: "own",
+    value: "N|auto",
+    read: readThreads,
+    must: `a whole number from 1 to ${THREADS_MAX}, or auto`,
+    otherwise: "1",
+    help: "native: threads of each worker within an operation; auto: its share of the cores",
   },
   runtime: {
     kind: "choice",

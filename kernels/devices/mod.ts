@@ -10,6 +10,7 @@ export * from "./onnx_runtime/native_library.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
 export {
+  assertThreads,
   DEVICE_NAMES,
   type DeviceChoice,
   type DeviceName,
@@ -18,6 +19,7 @@ export {
   devicePermissions,
   hasFreeViews,
   hasOwnMemory,
+  hasThreads,
   needsProcess,
 } from "./table.ts";
 export * from "./wasm/wasm.ts";

@@ -7,6 +7,7 @@
 import type { Precision } from "../layers/precision.ts";
 import type { Device } from "./device.ts";
 import {
+  assertThreads,
   DEVICE_NAMES,
   type DeviceChoice,
   type DeviceName,
@@ -178,7 +179,7 @@ async function firstDevice(
 /**
  * Opens a device by name; see {@linkcode resolveDevice} for `auto`.
  *
- * @throws {RangeError} when there is no device of this name, or `threads` is not from 1.
+ * @throws {RangeError} when there is no device of this name, or it cannot have so many threads.
  * @throws {Error} when the device cannot be loaded.
  *
  * @example
@@ -197,5 +198,6 @@ export async function openDevice(name: string, options: DeviceOptions = {}): Pro
   const choice = isDeviceName(name) && options.library !== undefined
     ? { name }
     : await resolveDevice(name, options.announce);
+  assertThreads("Cannot open", choice.name, options.threads ?? 1);
   return await DEVICES[choice.name].open({ ...options, ...choice });
 }

@@ -35,11 +35,16 @@ export interface DeviceChoice {
   readonly library?: string;
   /** The adapter, of devices that have some. */
   readonly adapter?: Adapter;
+  /** Threads within one operation. Default 1. */
+  readonly threads?: number;
 }
 
 /** Options of {@linkcode openDevice}. */
 export interface DeviceOptions {
-  /** Threads within one operation of the native device, 1 by default. The others have one. */
+  /**
+   * Threads within one operation, 1 by default; the native device can have more. Some bits depend on
+   * how many there are, though not on what else computes.
+   */
   threads?: number;
   /** Whether runs of the native device take the isolate's own thread; those of the others always do. */
   isBlocking?: boolean;
@@ -81,6 +86,8 @@ export interface DeviceEntry {
   readonly hasFreeViews: boolean;
   /** Whether only one isolate of a process can have it open. */
   readonly isAlone: boolean;
+  /** Whether several threads can share an operation. */
+  readonly hasThreads?: boolean;
   /** Whether it has adapters, which have numbers. */
   readonly hasAdapters?: boolean;
   /**
@@ -113,6 +120,7 @@ export const DEVICES: Readonly<Record<DeviceName, DeviceEntry>> = {
     hasOwnMemory: false,
     hasFreeViews: true,
     isAlone: false,
+    hasThreads: true,
     find: findNative,
     // Deno lets nobody read a pointer who may load one library only.
     permissions: () => ({ ffi: true, env: [TELEMETRY_SWITCH] }),
@@ -201,6 +209,36 @@ export function hasFreeViews(name: DeviceName): boolean {
  */
 export function needsProcess(name: DeviceName): boolean {
   return DEVICES[name].isAlone;
+}
+
+/**
+ * Whether several threads of a device can share an operation.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { hasThreads } from "@troupe/troupe/kernels";
+ *
+ * assert.ok(hasThreads("native"));
+ * assert.ok(!hasThreads("wasm"));
+ * ```
+ */
+export function hasThreads(name: DeviceName): boolean {
+  return DEVICES[name].hasThreads ?? false;
+}
+
+/**
+ * Refuses more threads than a device can have.
+ *
+ * @param what needs the device, for the message: "Cannot train on".
+ * @throws {RangeError} when it is asked for more than one and has no more.
+ */
+export function assertThreads(what: string, name: DeviceName, threads: number): void {
+  if (threads === 1 || hasThreads(name)) return;
+  const able = DEVICE_NAMES.filter(hasThreads).join(", ");
+  throw new RangeError(
+    `${what} ${name}: threads must be 1, as only ${able} has more, received ${threads}`,
+  );
 }
 
 /**

@@ -28,7 +28,7 @@ import {
 import { checkTransports } from "../../runtime/checks.ts";
 import { knownTransports } from "../place.ts";
 import { SNAPSHOT_PLACES } from "../recovery/snapshots.ts";
-import { COUNT_MAX } from "./sizes.ts";
+import { COUNT_MAX, THREADS_MAX } from "./sizes.ts";
 import type { TrainOptions } from "./train_options.ts";
 
 const count = anInteger(1, COUNT_MAX);
@@ -126,6 +126,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   memoryLimitBytes: aboveZero,
   device: aDevice,
   adapters: anArray(required(anInteger(0)), 1),
+  threads: either("string", oneOf("auto"), anInteger(1, THREADS_MAX)),
   runtime: oneOf("workers", "local", "serial", "mpi"),
   mpi: aRecord({
     library: aText,

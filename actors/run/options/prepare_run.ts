@@ -22,6 +22,7 @@ import { type OpenJournal, openRunJournal } from "../run_journal.ts";
 import { checkOptions } from "./check_options.ts";
 import { checkReduce } from "./check_reduce.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
+import { shareCores } from "./core_share.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
 import type { SnapshotPlace } from "../recovery/snapshots.ts";
@@ -115,7 +116,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const isolation = runtime === "mpi"
     ? runtime
     : isolationFor(runtime, filled.isolation, device.name);
-  const compiled = planRun(servable, schedule, device.name);
+  const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
   const { model, stage, memory, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
@@ -123,7 +124,6 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   assertDevicesHold(run);
   const state = await firstState(model, options, runtime === "mpi" && !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
-  const { predictions } = options.model;
   const mpi = runtime === "mpi" && !options.system
     ? rankedRun(options, workers, device.name)
     : undefined;
@@ -142,6 +142,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     plan: describePlan(model, schedule, {
       runtime,
       device: device.name,
+      share: shareCores(options, runtime, workers, device.name),
       replicas,
       stage,
       memory,

@@ -7,10 +7,12 @@
 import {
   type DeviceChoice,
   type DeviceName,
+  hasThreads,
   needsProcess,
   resolveDevices,
 } from "../../../kernels/mod.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
+import { shareCores } from "./core_share.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 
 /** The devices of a run: workers take them one after the other, and then from the first again. */
@@ -20,18 +22,29 @@ export type RunDevices = readonly [DeviceChoice, ...DeviceChoice[]];
 interface ComputedOn {
   readonly device: string;
   readonly adapter?: string;
+  /** Of each worker within an operation; not kept before there could be several. Default 1. */
+  readonly threads?: number;
 }
 
 /**
  * Finds the devices of a run.
  *
  * @param workers how many compute, of all data-parallel replicas.
- * @throws {RangeError} when one process would need several adapters; as `resolveDevices` otherwise.
+ * @throws {RangeError} when one process would need several adapters, or the device cannot have so many
+ * threads; as `resolveDevices` otherwise.
  */
 export async function runDevices(
   options: Pick<
     TrainOptions,
-    "device" | "adapters" | "precision" | "isolation" | "mpi" | "system" | "announce" | "resume"
+    | "device"
+    | "adapters"
+    | "threads"
+    | "precision"
+    | "isolation"
+    | "mpi"
+    | "system"
+    | "announce"
+    | "resume"
   >,
   runtime: RuntimeName,
   workers: number,
@@ -44,7 +57,10 @@ export async function runDevices(
     : runtime === "workers" && isolation === "worker";
   const found = await resolveDevices(device, { announce, adapters, precision, isShared });
   const isFree = runtime !== "workers" && adapters === undefined;
-  const devices = found.slice(0, isFree ? 1 : workers) as readonly DeviceChoice[] as RunDevices;
+  const { threads } = shareCores(options, runtime, workers, found[0].name);
+  const devices = found.slice(0, isFree ? 1 : workers).map((one) =>
+    threads === 1 ? one : { ...one, threads }
+  ) as readonly DeviceChoice[] as RunDevices;
   const numbers = new Set(devices.map(({ adapter }) => adapter?.index));
   if (numbers.size > 1 && (runtime !== "workers" || isSimulated)) {
     const where = isSimulated ? "in a simulated system" : `with runtime ${runtime}`;
@@ -96,8 +112,8 @@ export function adapterNames(devices: RunDevices): string | undefined {
 
 /** What a checkpoint keeps of the devices of its run. */
 export function computedOn(devices: RunDevices): ComputedOn {
-  const [{ name: device }] = devices, adapter = adapterNames(devices);
-  return { device, ...adapter !== undefined && { adapter } };
+  const [{ name: device, threads = 1 }] = devices, adapter = adapterNames(devices);
+  return { device, ...adapter !== undefined && { adapter }, ...hasThreads(device) && { threads } };
 }
 
 /** Says when a run goes on where other bits come out than on the checkpoint's device. */
@@ -114,8 +130,9 @@ function tellOfOtherBits(
 
 /** A stranger may have written it. */
 function inWords(kept: unknown): string | undefined {
-  const { device, adapter } = (kept ?? {}) as Partial<Record<keyof ComputedOn, unknown>>;
+  const { device, adapter, threads } = (kept ?? {}) as Partial<Record<keyof ComputedOn, unknown>>;
   if (typeof device !== "string") return undefined;
   const shown = (text: string) => JSON.stringify(text.slice(0, 100)).slice(1, -1);
-  return typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
+  const on = typeof adapter === "string" ? `${shown(device)} (${shown(adapter)})` : shown(device);
+  return typeof threads === "number" && threads !== 1 ? `${on} with ${threads} threads` : on;
 }

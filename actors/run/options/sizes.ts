@@ -8,6 +8,9 @@
 /** Workers of a run, those of all its replicas together. */
 export const WORKERS_MAX = 256;
 
+/** Threads of a worker within an operation. */
+export const THREADS_MAX = 256;
+
 /** What a thread with an isolate of its own takes before it holds anything. */
 export const ISOLATE_BYTES = 2 ** 25;
 

@@ -106,6 +106,11 @@ export interface TrainOptions {
    */
   readonly adapters?: readonly number[] | undefined;
   /**
+   * Threads of each worker within an operation, on the native device; `auto` gives each its share of
+   * the cores of this machine. Some bits depend on how many there are. Default 1.
+   */
+  readonly threads?: number | "auto" | undefined;
+  /**
    * Default `workers`. With `mpi` every rank of the job calls `train` with the same options: rank 0
    * gets its events, the others none, and return when it is over.
    */

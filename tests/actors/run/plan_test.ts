@@ -11,7 +11,8 @@ Deno.test("the plan names a block that is whole on a stage, and the parts of one
     const schedule = createSchedule("1f1b", { workers, microBatches: 4 });
     const { model: program, stage } = compileRun({ model }, schedule);
     const run = { workers: [], supervisor: NOTHING, totalBytes: 0 };
-    const where = { runtime: "local", device: "reference", replicas: 1, memory: [], run };
+    const share = { threads: 1, workersHere: workers, cores: 4 };
+    const where = { runtime: "local", device: "reference", share, replicas: 1, memory: [], run };
     return describePlan(program, schedule, { ...where, stage }).stages.map(({ layers }) => layers);
   };
   assert.deepEqual(layersOf(1), [["embedding", "block 0", "block 1", "block 2", "head"]]);

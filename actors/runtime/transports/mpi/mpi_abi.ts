@@ -98,15 +98,26 @@ export interface Launched {
   readonly abi: AbiName;
   readonly rank: number;
   readonly size: number;
+  /** Ranks on the host of this one, where anybody says. */
+  readonly hostSize?: number;
 }
+
+/** What launchers call the number of processes of a host; Slurm's is that of all hosts, `2(x3),1`. */
+const HOST_SIZES = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"];
 
 /** What the launcher of this process has told it; undefined where none started it. */
 export function launchedBy(env: (name: string) => string | undefined): Launched | undefined {
   const found = LAUNCHERS.find(({ rank, size }) =>
     env(rank) !== undefined && env(size) !== undefined
   );
-  return found &&
-    { abi: found.abi, rank: Number(env(found.rank)), size: Number(env(found.size)) };
+  if (!found) return undefined;
+  const hostSize = parseInt(HOST_SIZES.map(env).find((size) => size !== undefined) ?? "");
+  return {
+    abi: found.abi,
+    rank: Number(env(found.rank)),
+    size: Number(env(found.size)),
+    ...hostSize > 0 && { hostSize },
+  };
 }
 
 /** What launchers call the number of a process among those of its host. */

@@ -6,17 +6,26 @@
 
 import { KERNELS_MODULE } from "./kernels_module.ts";
 
-/** The address of an array of f32 in the memory. */
+/** The address of an array in the memory. */
 export type Address = number;
 
-/** The kernels over one memory: `source/` says what each computes. */
-export interface SimdKernels {
-  adamw(
-    count: number,
-    ...arraysAndFactors: readonly number[]
-  ): void;
-  normals(state: Address, values: Address, count: number, deviation: number): void;
-}
+/** The kernels; `source/` says what each computes, and of which numbers and addresses. */
+export type KernelName =
+  | "adamw"
+  | "crossEntropyGrad"
+  | "gelu"
+  | "geluGrad"
+  | "layerNorm"
+  | "layerNormInputGrad"
+  | "layerNormWeightGrad"
+  | "logSoftmax"
+  | "negativeTargets"
+  | "normals"
+  | "softmax"
+  | "softmaxGrad";
+
+/** The kernels over one memory. */
+export type SimdKernels = Readonly<Record<KernelName, (...given: readonly number[]) => void>>;
 
 let module: WebAssembly.Module | undefined;
 

@@ -5,10 +5,10 @@
  */
 
 import { elementCount } from "../../graph/shapes.ts";
-import { type FusedOp, TROUPE } from "../../graph/value.ts";
+import { type FusedOp, MICROSOFT, TROUPE } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
-import { floatOf, type ValueType } from "../../onnx/value_types.ts";
-import type { Address, SimdKernels } from "./load_kernels.ts";
+import { floatOf, intOf, textOf, type ValueType } from "../../onnx/value_types.ts";
+import type { Address, KernelName, SimdKernels } from "./load_kernels.ts";
 
 /** Computes a node once its inputs and outputs have addresses, in the node's order. */
 export type OwnCall = (
@@ -17,28 +17,112 @@ export type OwnCall = (
   outputs: readonly Address[],
 ) => void;
 
-/** How a node is computed, given the type of its first input. */
-type OwnNode = (node: NodeProto, type: ValueType) => OwnCall;
+/** How a node is computed, given the types of its inputs; undefined where it is not. */
+type OwnNode = (
+  node: NodeProto,
+  types: readonly [ValueType, ...ValueType[]],
+) => OwnCall | undefined;
 
-const adamw: OwnNode = (node, { shape }) => {
+/** A kernel that takes the number of elements first. */
+const elementwise = (name: KernelName): OwnNode => (_, [{ shape }]) => {
+  const count = elementCount(shape);
+  return (kernels, inputs, outputs) => kernels[name](count, ...inputs, ...outputs);
+};
+
+/** The rows of a shape, and their length. */
+function rowsOf(shape: readonly number[]): [rows: number, columns: number] {
+  return [elementCount(shape.slice(0, -1)), shape.at(-1)!];
+}
+
+/** A kernel that takes rows and columns first, and computes row by row. */
+const byRow = (name: KernelName): OwnNode => (_, [{ shape }]) => {
+  const rows = rowsOf(shape);
+  return (kernels, inputs, outputs) => kernels[name](...rows, ...inputs, ...outputs);
+};
+
+const isLast = (node: NodeProto, { shape }: ValueType) =>
+  [-1, shape.length - 1].includes(intOf(node, "axis", -1));
+
+/** A kernel of rows, where the last axis is meant. */
+const byLastAxis = (name: KernelName): OwnNode => (node, types) =>
+  isLast(node, types[0]) ? byRow(name)(node, types) : undefined;
+
+const adamw: OwnNode = (node, [{ shape }]) => {
   const count = elementCount(shape);
   const factors = ["beta1", "rest1", "beta2", "rest2"].map((name) => floatOf(node, name, 0));
   return (kernels, inputs, outputs) => kernels.adamw(count, ...inputs, ...outputs, ...factors);
 };
 
-const OWN: Readonly<Partial<Record<FusedOp, OwnNode>>> = { AdamW: adamw };
+/** An address for each output, where the last ones are optional. */
+const padded = (outputs: readonly Address[], count: number) =>
+  Array.from({ length: count }, (_, i) => outputs[i] ?? 0);
+
+const layerNorm: OwnNode = (node, types) => {
+  const [{ shape }] = types, epsilon = floatOf(node, "epsilon", 1e-5);
+  if (!isLast(node, types[0])) return undefined;
+  return (kernels, inputs, outputs) =>
+    kernels.layerNorm(...rowsOf(shape), ...padded(inputs, 3), ...padded(outputs, 3), epsilon);
+};
+
+const layerNormWeightGrad: OwnNode = (_, [{ shape }]) => (kernels, inputs, outputs) =>
+  kernels.layerNormWeightGrad(...rowsOf(shape), ...inputs, ...padded(outputs, 2));
+
+/** The loss of each row, and the logarithms that its gradient reads. */
+const crossEntropy: OwnNode = (node, [{ shape }, targets, weights]) => {
+  const isOwn = textOf(node, "reduction") === "none" && !weights && targets?.dtype === "i32" &&
+    shape.length === 2 && node.output[1];
+  if (!isOwn) return undefined;
+  // A class that there is not stands for none that is ignored.
+  const rows = rowsOf(shape), ignored = intOf(node, "ignore_index", shape[1]!);
+  return (kernels, [x, target], [loss, y]) => {
+    kernels.logSoftmax(...rows, x!, y!);
+    kernels.negativeTargets(...rows, y!, target!, ignored, loss!);
+  };
+};
+
+/** dx is made row by row of y; dy and targets have one number a row. */
+const crossEntropyGrad: OwnNode = (_, [, logarithms, targets]) => {
+  if (targets?.dtype !== "i32") return undefined;
+  const rows = rowsOf(logarithms!.shape);
+  return (kernels, inputs, outputs) => kernels.crossEntropyGrad(...rows, ...inputs, ...outputs);
+};
+
+/** Of one input: one with a bias is another operation. */
+const gelu: OwnNode = (node, types) =>
+  node.input.length === 1 ? elementwise("gelu")(node, types) : undefined;
+
+const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
+  AdamW: adamw,
+  CrossEntropyGrad: crossEntropyGrad,
+  FastGeluGrad: elementwise("geluGrad"),
+  LayerNormInputGrad: byRow("layerNormInputGrad"),
+  LayerNormWeightGrad: layerNormWeightGrad,
+  SoftmaxGrad: byRow("softmaxGrad"),
+};
+
+const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
+  [TROUPE]: FUSED,
+  [MICROSOFT]: { FastGelu: gelu },
+  "": {
+    LayerNormalization: layerNorm,
+    LogSoftmax: byLastAxis("logSoftmax"),
+    Softmax: byLastAxis("softmax"),
+    SoftmaxCrossEntropyLoss: crossEntropy,
+  },
+};
 
 /** What of our operations stays in a model that is compiled with our kernels. */
 export const KEPT = Object.fromEntries(
-  Object.keys(OWN).map((op) => [op, "keep"]),
-) as Readonly<Partial<Record<FusedOp, "keep">>>;
+  Object.keys(FUSED).map((op) => [op, "keep"]),
+) as Readonly<Record<FusedOp, "keep">>;
 
-/** How our kernels compute a node; undefined where they do not, or the type of its input is not known. */
+/** How our kernels compute a node; undefined where they do not, or a type is not known. */
 export function ownCall(
   node: NodeProto,
   types: ReadonlyMap<string, ValueType>,
 ): OwnCall | undefined {
-  const own = node.domain === TROUPE ? OWN[node.opType as FusedOp] : undefined;
-  const type = types.get(node.input[0] ?? "");
-  return type && own?.(node, type);
+  const own = OWN[node.domain ?? ""]?.[node.opType ?? ""];
+  const [first, ...rest] = node.input.map((name) => types.get(name));
+  if (!own || first?.dtype !== "f32" || rest.includes(undefined)) return undefined;
+  return own(node, [first, ...rest as ValueType[]]);
 }

@@ -83,10 +83,15 @@ function bindParts(
   inputs: Bindings,
   outputs: Bindings,
 ): BoundProgram {
-  const { kernels, shared } = runtime;
+  const { ort, kernels, shared } = runtime;
+  const apart = new Map(
+    outputs.filter((output) => inputs.some((input) => isReadAfter(cut, input, output)))
+      .map((output) => [output, allocateBlock(ort, output.byteLength)] as const),
+  );
   const addresses = new Map<string, Pointer>([
     ["", 0],
-    ...[...inputs, ...outputs].map((one) => [one.name, placed(one).address] as const),
+    ...inputs.map((one) => [one.name, placed(one).address] as const),
+    ...outputs.map((one) => [one.name, apart.get(one)?.start ?? placed(one).address] as const),
     ...[...constants].map(([name, { start }]) => [name, start] as const),
   ]);
   const addressOf = (name: string) => addresses.get(name) ?? shared.start + cut.offsets.get(name)!;
@@ -103,6 +108,7 @@ function bindParts(
     for (const part of bound) part.release();
   };
   return {
+    ownBytes: [...apart.keys()].reduce((sum, { byteLength }) => sum + byteLength, 0),
     // Nothing is waited for in between: the shared memory is that of one run at a time.
     run() {
       if (start !== shared.start) {
@@ -111,7 +117,27 @@ function bindParts(
         bound = cut.parts.map(bindPart);
       }
       for (const part of bound) part.run();
+      for (const [output, { start, byteLength }] of apart) {
+        ort.HEAPU8.copyWithin(placed(output).address, start, start + byteLength);
+      }
     },
-    release,
+    release() {
+      release();
+      for (const { allocation } of apart.values()) ort._free(allocation);
+    },
   };
+}
+
+/** Whether an input over which an output lies is read by a part after the one that makes the output. */
+function isReadAfter(
+  { parts }: CutModel,
+  input: Binding<HeapBlock>,
+  output: Binding<HeapBlock>,
+): boolean {
+  const distance = placed(output).address - placed(input).address;
+  if (distance >= input.byteLength || -distance >= output.byteLength) return false;
+  const has = (borders: readonly Border[], { name }: Border) =>
+    borders.some((border) => border.name === name);
+  return parts.findLastIndex((part) => has(part.inputs, input)) >
+    parts.findIndex((part) => has(part.outputs, output));
 }

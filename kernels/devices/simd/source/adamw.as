@@ -1,6 +1,6 @@
 /** AdamW in one pass over memory, with the operations of `fused_ops.ts` in their order. */
 
-import { load, store } from "./vectors";
+import { bytesOf, load, NUMBER, store, VECTOR, wholeOf } from "./vectors";
 
 /**
  * Steps `count` weights. Outputs may lie over the inputs of the same names.
@@ -29,12 +29,12 @@ export function adamw(
   const r = v128.load_splat<f32>(rate), e = v128.load_splat<f32>(epsilon);
   const b1 = f32x4.splat(beta1), r1 = f32x4.splat(rest1);
   const b2 = f32x4.splat(beta2), r2 = f32x4.splat(rest2);
-  const bytes: usize = <usize>count << 2, whole = bytes & ~15;
+  const bytes = bytesOf(count), whole = wholeOf(bytes);
   let at: usize = 0;
-  for (; at < whole; at += 16) {
+  for (; at < whole; at += VECTOR) {
     step(w + at, d + at, m + at, v + at, s, c, r, e, nextW + at, nextM + at, nextV + at, b1, r1, b2, r2, true);
   }
-  for (; at < bytes; at += 4) {
+  for (; at < bytes; at += NUMBER) {
     step(w + at, d + at, m + at, v + at, s, c, r, e, nextW + at, nextM + at, nextV + at, b1, r1, b2, r2, false);
   }
 }

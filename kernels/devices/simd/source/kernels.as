@@ -1,4 +1,7 @@
 /** All kernels of the module. */
 
 export * from "./adamw";
+export * from "./gelu";
+export * from "./layer_norm";
 export * from "./normals";
+export * from "./softmax";

@@ -1,5 +1,7 @@
 /** Normal random numbers: pairs by Marsaglia and Bray's polar method (1964). */
 
+import { logarithm } from "./exponential";
+
 /**
  * Draws `count` numbers of mean 0.
  *
@@ -35,17 +37,4 @@ export function normals(state: usize, values: usize, count: i32, deviation: f64)
 @inline
 function uniform(bits: u64): f64 {
   return (<f64><i32>bits + 0.5) / 2147483648;
-}
-
-/**
- * ln x of a normal number: x = m·2^k with m from √½ to √2, and ln m = 2·artanh((m − 1) ÷ (m + 1)), to
- * 5e-11 of it. The logarithm of an engine may differ from that of another.
- */
-// @ts-ignore: decorator
-@inline
-function logarithm(x: f64): f64 {
-  const bits = reinterpret<i64>(x), exponent = (bits - 0x3fe6a09e667f3bcd) >> 52;
-  const m = reinterpret<f64>(bits - (exponent << 52)), t = (m - 1) / (m + 1), q = t * t;
-  const series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q / 11))));
-  return <f64>exponent * 0.6931471805599453 + 2 * t * series;
 }

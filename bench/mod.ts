@@ -17,6 +17,7 @@ import { print, printError } from "../console/print.ts";
 import { gpuBench } from "./gpu/mod.ts";
 import { kernelsBench } from "./kernels.ts";
 import { balanceBench } from "./layer_costs.ts";
+import { memoryBench } from "./memory.ts";
 import { messagesBench } from "./messages.ts";
 import { mpiBench } from "./mpi/mod.ts";
 import { mpiRanksBench } from "./mpi/ranks.ts";
@@ -43,6 +44,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   peers: peersBench,
   threads: threadsBench,
   gpt2: gpt2Bench,
+  memory: memoryBench,
   scaling: scalingBench,
   simulation: simulationBench,
 };

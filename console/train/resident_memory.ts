@@ -37,7 +37,7 @@ export function watchResident(): ResidentWatch {
   const seen = new Map<number, ProcessMemory>();
   let rssBytes = 0, peakRssBytes = 0;
   const look = (): ResidentMemory => {
-    const found = processes();
+    const found = processesFrom(Deno.pid);
     for (const one of found) seen.set(one.pid, one);
     rssBytes = found.reduce((sum, one) => sum + one.rssBytes, 0);
     peakRssBytes = Math.max(peakRssBytes, rssBytes);
@@ -48,11 +48,14 @@ export function watchResident(): ResidentWatch {
   return { look, [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** This process and all that come of it; this one alone where the system does not tell of others. */
-function processes(): ProcessMemory[] {
-  const own = Deno.memoryUsage().rss, found: ProcessMemory[] = [];
+/**
+ * A process and all that have come of it. Where the system does not tell of others there is at most
+ * this one.
+ */
+export function processesFrom(root: number): ProcessMemory[] {
+  const found: ProcessMemory[] = [];
   try {
-    for (const waiting = [Deno.pid]; waiting.length > 0;) {
+    for (const waiting = [root]; waiting.length > 0;) {
       const pid = waiting.shift()!;
       found.push(...statusOf(pid));
       waiting.push(...childrenOf(pid));
@@ -60,7 +63,9 @@ function processes(): ProcessMemory[] {
   } catch {
     // No Linux, or Deno may not look.
   }
-  return found.length > 0 ? found : [{ pid: Deno.pid, rssBytes: own, peakRssBytes: own }];
+  if (found.length > 0 || root !== Deno.pid) return found;
+  const { rss } = Deno.memoryUsage();
+  return [{ pid: root, rssBytes: rss, peakRssBytes: rss }];
 }
 
 /** What Linux says of a process; nothing of one that has ended. */

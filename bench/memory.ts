@@ -1,0 +1,80 @@
+/**
+ * What a run of GPT-2 small takes of the system's memory, beside its plan and beside PyTorch.
+ *
+ * @module
+ */
+
+import { processesFrom } from "../console/train/resident_memory.ts";
+import { openTorch } from "./peers/torch.ts";
+import type { Row } from "./support/row.ts";
+import { trainWatched } from "./support/train_memory.ts";
+import type { Workload } from "./support/workload.ts";
+
+const GPT2_SMALL: Workload = {
+  config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50257 },
+  microBatch: 2,
+};
+const WORKERS = 2, MICRO_BATCHES = 8, STEPS = 4;
+
+const GIB = 2 ** 30;
+
+const row = (name: string, bytes: number, note = ""): Row => {
+  const gibibytes = bytes / GIB;
+  return {
+    name,
+    unit: "GiB",
+    measured: { median: gibibytes, low: gibibytes, high: gibibytes },
+    ...note && { note },
+  };
+};
+
+const ratio = (name: string, value: number, atMost: number): Row => ({
+  name,
+  unit: "×",
+  measured: { median: value, low: value, high: value },
+  target: { atMost },
+});
+
+/** The most that PyTorch's process has while it takes steps, and what it is. */
+async function torchBytes(): Promise<{ bytes: number; title: string }> {
+  await using torch = await openTorch(WORKERS, GPT2_SMALL, MICRO_BATCHES);
+  let bytes = 0;
+  const look = () => {
+    const others = processesFrom(Deno.pid).filter(({ pid }) => pid !== Deno.pid);
+    bytes = Math.max(bytes, others.reduce((sum, { rssBytes }) => sum + rssBytes, 0));
+  };
+  const timer = setInterval(look, 200);
+  try {
+    for (let step = 0; step < 2; step++) await torch.step();
+    return { bytes, title: torch.title };
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** Trains GPT-2 small on two workers, and then with PyTorch on two threads, where there is one. */
+export async function memoryBench(): Promise<Row[]> {
+  if (Deno.build.os !== "linux") throw new Error("only Linux tells of other processes' memory");
+  const { planned, peak, training, end } = await trainWatched({
+    ...GPT2_SMALL,
+    microBatches: MICRO_BATCHES,
+    steps: STEPS,
+    flags: ["--device", "native", "--workers", `${WORKERS}`, "--schedule", "1f1b"],
+  });
+  const ours = [
+    row("GPT-2 small on two workers: planned", planned, "12×768, T = 256, V = 50257, B = 2, N = 8"),
+    row("resident in training", training),
+    row("resident at the end", end, "the checkpoint is written"),
+    ratio("the most that was resident ÷ planned", peak / planned, 1.25),
+  ];
+  try {
+    const { bytes, title } = await torchBytes();
+    return [
+      ...ours,
+      row("PyTorch in training", bytes, title),
+      ratio("the most that was resident ÷ PyTorch", peak / bytes, 1),
+    ];
+  } catch (error) {
+    return [...ours, { name: "PyTorch", unit: "GiB", note: (error as Error).message }];
+  }
+}

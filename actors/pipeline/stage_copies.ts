@@ -20,6 +20,7 @@ import {
   type StateOf,
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
+import { PIECE_ELEMENTS } from "../checkpoints/tensors/held_state.ts";
 import { eachTensor, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import type { StageCopy } from "./layout.ts";
 import { cut, join } from "./halves.ts";
@@ -86,7 +87,9 @@ export async function openCopies(
     const kernels = device
       ? await openStage(device, program, options)
       : openStandIn(program, options);
-    eachTensor(state, (name, values) => kernels.write(name, values));
+    // Where views are not free, a piece of a tensor would take all of it to and fro.
+    const most = device?.hasFreeViews ? PIECE_ELEMENTS : Infinity;
+    eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
     all.push({ ...copy, kernels });
   }
   /** The keys under which the kernels know a micro-batch, or a half of it. */

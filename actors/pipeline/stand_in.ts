@@ -316,9 +316,9 @@ export class StandIn implements StageKernels {
   }
 
   /** A stand-in has no moments. */
-  write(name: string, values: Float32Array): void {
+  write(name: string, values: Float32Array, from = 0): void {
     const range = this.#ranges.get(name);
-    if (range) this.#newest.set(values, range.offset);
+    if (range) this.#newest.set(values, range.offset + from);
   }
 
   read(parts: Parameters<Stage["read"]>[0]): ReturnType<Stage["read"]> {

@@ -34,6 +34,9 @@ export interface WatchedMemory {
 
 const EVERY_MS = 200;
 
+/** The URL of a program to start. */
+const programUrl = (path: string) => new URL(path, import.meta.url).href;
+
 /** As `deno task train` does. */
 const V8_FLAGS = "--v8-flags=--max-semi-space-size=2";
 
@@ -56,7 +59,7 @@ export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
     await Deno.writeFile(tokens, new Uint8Array(Uint16Array.from(batch!.ids).buffer));
     const child = new Deno.Command(Deno.execPath(), {
       args: [
-        ...["run", "-A", "--no-check", V8_FLAGS, new URL("../../cli.ts", import.meta.url).href],
+        ...["run", "-A", "--no-check", V8_FLAGS, programUrl("../../cli.ts")],
         ...["train", "--json", "--memory", "--tokens", tokens, "--out", `${folder}/run`],
         ...configFlags(run.config),
         ...["--micro-batch", `${run.microBatch}`, "--micro-batches", `${run.microBatches}`],

@@ -26,10 +26,17 @@ import type { ParameterSpec } from "./layer.ts";
  */
 export function initialValues(spec: ParameterSpec, name: string, seed: number): Float32Array {
   const values = new Float32Array(elementCount(spec.shape));
-  const { initializer } = spec;
-  if (initializer.kind === "constant") return values.fill(initializer.value);
-  drawNormals(values, initializer.deviation, substream(seed, name));
+  openDraws(spec, name, seed)(values);
   return values;
+}
+
+/** Fills an array with values that follow those of the last call. */
+export type Draws = (into: Float32Array) => void;
+
+/** The first values of a parameter, piece by piece from the first to the last. */
+export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {
+  if (initializer.kind === "constant") return (into) => void into.fill(initializer.value);
+  return openNormals(initializer.deviation, substream(seed, name));
 }
 
 /** Numbers that are drawn at once; an even number, as they are drawn in pairs. */
@@ -45,14 +52,26 @@ function openDrawing() {
   return { memory, kernels: loadKernels(memory) };
 }
 
-/** Fills an array with normal numbers. Their bits depend on no engine's logarithm. */
-function drawNormals(values: Float32Array, deviation: number, generator: RandomGenerator): void {
-  const { memory, kernels } = drawing ??= openDrawing();
+/** Normal numbers. Their bits depend on no engine's logarithm. */
+function openNormals(deviation: number, generator: RandomGenerator): Draws {
   const [high0, low0, high1, low1] = generator.getState() as [number, number, number, number];
-  new Int32Array(memory.buffer, STATE, 4).set([low0, high0, low1, high1]);
-  for (let at = 0; at < values.length; at += CHUNK) {
-    const count = Math.min(CHUNK, values.length - at);
-    kernels.normals(STATE, VALUES, count, deviation);
-    values.set(new Float32Array(memory.buffer, VALUES, count), at);
-  }
+  const state = Int32Array.of(low0, high0, low1, high1);
+  /** The second of a pair whose first was the last of a piece. */
+  let left: number | undefined;
+  return (into) => {
+    const { memory, kernels } = drawing ??= openDrawing();
+    const used = new Int32Array(memory.buffer, STATE, 4);
+    used.set(state);
+    let at = 0;
+    if (left !== undefined && into.length > 0) [into[at++], left] = [left, undefined];
+    while (at < into.length) {
+      const count = Math.min(CHUNK, into.length - at), even = count + count % 2;
+      kernels.normals(STATE, VALUES, even, deviation);
+      const drawn = new Float32Array(memory.buffer, VALUES, even);
+      into.set(drawn.subarray(0, count), at);
+      if (even > count) left = drawn[count];
+      at += count;
+    }
+    state.set(used);
+  };
 }

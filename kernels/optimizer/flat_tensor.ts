@@ -45,6 +45,16 @@ export function allocateFlat(
 export const tensorsOf = (arrays: readonly FlatTensor[]): Tensor[] =>
   arrays.flatMap(({ parts }) => parts.map(({ tensor }) => tensor));
 
+/** What some values take of a tensor, from an element on; all of it where none is given. */
+export function partOf(
+  device: Pick<Device, "view">,
+  tensor: Tensor,
+  { length }: HostArray,
+  from: number | undefined,
+): Tensor {
+  return from === undefined ? tensor : device.view(tensor, from, [length]);
+}
+
 /**
  * A view of elements that lie in one tensor.
  *

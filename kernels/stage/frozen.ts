@@ -6,14 +6,15 @@
 
 import type { Device, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
+import { partOf } from "../optimizer/flat_tensor.ts";
 import { type Precision, storageDtype, toStorage } from "../layers/precision.ts";
 
 /** Frozen weights on a device, by full name. */
 export interface FrozenWeights {
   /** What the models read. */
   readonly tensors: ReadonlyMap<string, Tensor>;
-  /** Sets one. */
-  write(name: string, values: Float32Array): void;
+  /** Sets one, or a part of it from an element on. */
+  write(name: string, values: Float32Array, from?: number): void;
   /** Copies what was written, bit for bit, from an element on. */
   read(name: string, from: number, into: Float32Array): Promise<void>;
 }
@@ -34,9 +35,10 @@ export function openFrozen(
   );
   return {
     tensors,
-    write(name, values) {
-      device.write(tensors.get(name)!, toStorage(dtype, values));
-      written.get(name)?.set(values);
+    write(name, values, from) {
+      const part = partOf(device, tensors.get(name)!, values, from);
+      device.write(part, toStorage(dtype, values));
+      written.get(name)?.set(values, from);
     },
     async read(name, from, into) {
       const kept = written.get(name);

@@ -268,12 +268,13 @@ export class Stage {
   }
 
   /**
-   * Sets one weight or moment, so that never more than one tensor of a state is on the host.
+   * Sets one weight or moment, or a part of it: never more than that of a state must be on the host.
    *
+   * @param from where the part begins in it; all of it is set unless given.
    * @throws {RangeError} when the stage has none of that name, or it has another length.
    */
-  write(name: string, values: Float32Array): void {
-    writeTensor(this.#state, this.#versions.newest, name, values);
+  write(name: string, values: Float32Array, from?: number): void {
+    writeTensor(this.#state, this.#versions.newest, name, values, from);
   }
 
   /**

@@ -11,7 +11,7 @@ import { toStorage } from "../layers/precision.ts";
 import { MOMENTS, type OptimizerOptions } from "../optimizer/optimizer_options.ts";
 import { type FlatState, readStateInto, writeState } from "../optimizer/flat_state.ts";
 import type { ParameterStore } from "../optimizer/parameters.ts";
-import type { FlatRange } from "../optimizer/flat_tensor.ts";
+import { type FlatRange, partOf } from "../optimizer/flat_tensor.ts";
 import type { FrozenWeights } from "./frozen.ts";
 
 /** Something for each weight and moment of a stage's parameters, or of a model's. */
@@ -113,17 +113,22 @@ export function writeTensor(
   version: number,
   name: string,
   values: Float32Array,
+  from?: number,
 ): void {
   const { device, store: { parameters, master }, frozen } = place;
-  if (frozen.tensors.has(name)) return frozen.write(name, values);
+  if (frozen.tensors.has(name)) return frozen.write(name, values, from);
   const { state, range } = placeOf(place, name);
   if (state === undefined) {
     const weight = parameters.find((one) => one.name === name)!.weights[version]!;
-    device.write(weight, toStorage(weight.dtype, values));
+    device.write(partOf(device, weight, values, from), toStorage(weight.dtype, values));
   }
   const kept = state ?? master;
-  if (kept) writeState(device, kept, range, values);
+  if (kept) writeState(device, kept, partOfRange(range, values, from), values);
 }
+
+/** The same of a range. */
+const partOfRange = (range: FlatRange, { length }: Float32Array, from?: number): FlatRange =>
+  from === undefined ? range : { offset: range.offset + from, length };
 
 /** Copies parts of weights and moments to the host; see {@linkcode Stage.read}. */
 export async function readParts(

@@ -8,6 +8,7 @@ import { createHash } from "node:crypto";
 import {
   elementCount,
   initialValues,
+  openDraws,
   type ParameterSpec,
   type StageState,
   type StateOf,
@@ -86,21 +87,60 @@ export function readTensors(
 }
 
 /**
+ * Takes values of a tensor.
+ *
+ * @param from where they lie in it; absent where they are all of it.
+ */
+export type TakeValues = (name: string, values: Float32Array, from?: number) => void;
+
+/**
  * Gives the tensors of a state to whoever needs them, one after the other; those with one source are
- * read once. No more than one is in memory.
+ * read once. No more than a piece of one is in memory, in an array that is used again.
+ *
+ * @param most elements of a piece.
  */
 export function eachTensor(
   { weights, moments }: StateOf<TensorSource>,
-  take: (name: string, values: Float32Array) => void,
+  take: TakeValues,
+  most: number,
 ): void {
   const names = new Map<TensorSource, string[]>();
   for (const [name, source] of [...weights, ...moments]) {
     names.set(source, [...names.get(source) ?? [], name]);
   }
+  let piece = new Float32Array();
   for (const [source, same] of names) {
-    const values = readTensor(source);
-    for (const name of same) take(name, values);
+    const takeAll = (values: Float32Array, from?: number) => {
+      for (const name of same) take(name, values, from);
+    };
+    if (source instanceof Float32Array) {
+      takeAll(source);
+      continue;
+    }
+    const count = bytesOfSource(source) / 4, length = Math.min(most, count);
+    if (piece.length < length) piece = new Float32Array(length);
+    using values = openValues(source);
+    for (let from = 0; from < count; from += length) {
+      const part = piece.subarray(0, Math.min(length, count - from));
+      values.fill(part);
+      takeAll(part, from);
+    }
+    values.check();
   }
+}
+
+/** The values of a tensor from the first to the last. */
+interface Values extends Disposable {
+  /** Fills an array with those that follow. */
+  fill(into: Float32Array): void;
+  /** Makes sure, at the end, that they were the right ones. */
+  check(): void;
+}
+
+function openValues(source: DrawnTensor | PlacedTensor): Values {
+  if (source.kind === "placed") return openPlaced(source);
+  const fill = openDraws(source.spec, source.name, source.seed);
+  return { fill, check: () => {}, [Symbol.dispose]: () => {} };
 }
 
 /** The values of a state. */
@@ -108,28 +148,53 @@ export function readState({ weights, moments }: StateOf<TensorSource>): StageSta
   return { weights: readTensors(weights), moments: readTensors(moments) };
 }
 
-function readPlaced({ path, at, bytes, sha256 }: PlacedTensor): Float32Array {
-  const values = new Float32Array(bytes / 4), into = new Uint8Array(values.buffer);
-  let filled = 0;
-  try {
-    using file = Deno.openSync(path);
-    file.seekSync(at, Deno.SeekMode.Start);
-    for (let read; filled < bytes && (read = file.readSync(into.subarray(filled))) !== null;) {
-      filled += read;
+function readPlaced(source: PlacedTensor): Float32Array {
+  using placed = openPlaced(source);
+  const values = new Float32Array(source.bytes / 4);
+  placed.fill(values);
+  placed.check();
+  return values;
+}
+
+function openPlaced({ path, at, bytes, sha256 }: PlacedTensor): Values {
+  const hash = sha256 === undefined ? undefined : createHash("sha256");
+  let found = 0;
+  const attempt = <T>(read: () => T): T => {
+    try {
+      return read();
+    } catch (cause) {
+      throw new Error(
+        `Cannot read ${path}: it must be readable by every worker that needs a part of it, received ${
+          (cause as Error).message
+        }`,
+        { cause },
+      );
     }
-  } catch (cause) {
-    throw new Error(
-      `Cannot read ${path}: it must be readable by every worker that needs a part of it, received ${
-        (cause as Error).message
-      }`,
-      { cause },
-    );
-  }
-  if (sha256 === undefined && filled === bytes) return values;
-  if (createHash("sha256").update(into.subarray(0, filled)).digest("hex") === sha256) return values;
-  throw new Error(
-    `Cannot read ${path}: the ${bytes} bytes from ${at} on must ${
-      sha256 === undefined ? "be there" : `have the hash ${sha256}`
-    }, received others; it was changed`,
-  );
+  };
+  const file = attempt(() => {
+    const opened = Deno.openSync(path);
+    opened.seekSync(at, Deno.SeekMode.Start);
+    return opened;
+  });
+  return {
+    fill: (values) =>
+      attempt(() => {
+        const into = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+        let filled = 0;
+        for (let read; (read = file.readSync(into.subarray(filled))) !== null && read > 0;) {
+          filled += read;
+        }
+        hash?.update(into.subarray(0, filled));
+        found += filled;
+      }),
+    check() {
+      if (found === bytes && hash?.digest("hex") === sha256) return;
+      throw new Error(
+        `Cannot read ${path}: the ${bytes} bytes from ${at} on must ${
+          sha256 === undefined ? "be there" : `have the hash ${sha256}`
+        }, received others; it was changed`,
+      );
+    },
+    [Symbol.dispose]: () => file.close(),
+  };
 }

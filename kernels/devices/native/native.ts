@@ -13,7 +13,9 @@ import { type Handle, POINTER_BYTES } from "../onnx_runtime/function_table.ts";
 import type { Binding, BoundProgram } from "../engine/engine_device.ts";
 import { hostDevice } from "../engine/host_device.ts";
 import { nativeLibraryPath } from "../onnx_runtime/native_library.ts";
+import { adamwOf } from "./adamw.ts";
 import { alone } from "./alone.ts";
+import { openKernelMemory } from "./kernel_memory.ts";
 import { openOrt, type Ort } from "./ort_api.ts";
 import type { NativeBytes } from "./ort_memory.ts";
 import { prepareModel } from "./prepare_model.ts";
@@ -62,15 +64,18 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
   }
   const library = options.library ?? await nativeLibraryPath(announce);
   const ort = await alone(() => openOrt(library, { threads, isBlocking }));
+  const own = isBlocking ? openKernelMemory() : undefined;
   return hostDevice<NativeBytes>({
     name: "native",
-    allocate: ort.allocate,
+    allocate: (byteLength) => own?.allocate(byteLength) ?? ort.allocate(byteLength),
     bytes: ({ bytes }) => bytes,
-    release: ort.free,
+    release: (block) => void (own?.free(block) || ort.free(block)),
     async compile(model) {
       const session = await ort.createSession(prepareModel(model)), names = openNames(ort);
+      const bindOwn = own && adamwOf(model, own);
       return {
-        bind: (inputs, outputs) => bind(ort, session, names.at, inputs, outputs),
+        bind: (inputs, outputs) =>
+          bindOwn?.(inputs, outputs) ?? bind(ort, session, names.at, inputs, outputs),
         release() {
           ort.releaseSession(session);
           names.close();

@@ -17,7 +17,7 @@ import { encodeModel, type Port } from "../onnx/encode_model.ts";
 import { type Layer, LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
-import { carriedValues, type Recompute, savedValues } from "./saved_values.ts";
+import { carriedValues, overwrittenValues, type Recompute, savedValues } from "./saved_values.ts";
 import { workOf } from "./work.ts";
 
 /** Options of {@linkcode compileLayer}. */
@@ -59,7 +59,12 @@ export function compileLayer(
   const savedPorts = saved.map((value, i) => ({ name: `saved.${i}`, value }));
   const given = g.inputs.map((value) => ({ name: value.name, value }))
     .filter(({ value }) => !accumulators.some((port) => port.value === value));
-  const known = [...given, ...savedPorts, ...accumulators];
+  const over = overwrittenValues(g, saved, ends);
+  const overwritten = savedPorts.map(({ name, value }) => ({
+    name,
+    value: over.get(value)?.at(-1) ?? value,
+  }));
+  const known = [...given, ...overwritten, ...accumulators];
   const carried = dx ? carriedValues(g, known, dx, gradients) : [];
   const carriedPorts = carried.map((value, i) => ({ name: `carried.${i}`, value }));
   const outputPort = { name: PORTS.output, value: y };
@@ -86,6 +91,16 @@ export function compileLayer(
       ...outputs.length > 0 && { backward: encode(known, outputs) },
       ...dx && { input: encode(known, [dx, ...carriedPorts]) },
       ...trained.length > 0 && { weight: encode([...carriedPorts, ...known], gradients) },
+    },
+    ...over.size > 0 && {
+      overwrites: savedPorts.flatMap(({ name, value }) =>
+        (over.get(value) ?? []).map((step, i, steps) => ({
+          saved: name,
+          model: encode([...given, { name, value: steps[i - 1] ?? value }], [
+            { name: PORTS.overwritten(name), value: step },
+          ]),
+        }))
+      ),
     },
     cost: {
       forward: workOf(sliceNodes(g, given.map((port) => port.value), [y])),
@@ -139,7 +154,7 @@ function buildGraph(
 
 /**
  * What is stored in FP16: parameters and their accumulators, the input, what the layer hands to
- * others, and whatever a recomputation policy may save.
+ * others, and whatever a recomputation policy may save, or write over that.
  */
 function storedValues(
   g: LayerGraph,
@@ -150,10 +165,12 @@ function storedValues(
     value.node?.op === "LayerNormalization" && value !== value.node.outputs[0];
   const isOwn = (input: Value) =>
     input.name !== PORTS.lossScale && !g.fields.some(({ value }) => value === input);
+  const saved = savedValues(borders, forwardNodes, "none");
   const values = [
     ...g.inputs.filter(isOwn),
     ...borders,
-    ...savedValues(borders, forwardNodes, "none"),
+    ...saved,
+    ...[...overwrittenValues(g, saved, borders).values()].flat(),
     ...savedValues(borders, forwardNodes, "cheap"),
   ];
   return new Set(values.filter((value) => value.dtype === "f32" && !isStatistic(value)));

@@ -141,8 +141,9 @@ function checkElements(
 }
 
 /** Equal for layers that are computed and initialised alike. */
-function fingerprint({ models, ...specs }: LayerProgram): string {
+function fingerprint({ models, overwrites = [], ...specs }: LayerProgram): string {
   const hash = createHash("sha256").update(JSON.stringify(specs));
   for (const model of Object.values(models)) hash.update(model);
+  for (const { saved, model } of overwrites) hash.update(saved).update(model);
   return hash.digest("hex");
 }

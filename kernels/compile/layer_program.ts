@@ -35,6 +35,11 @@ export interface LayerProgram {
     readonly input?: Uint8Array;
     readonly weight?: Uint8Array;
   };
+  /**
+   * Models that run one after the other before B or I, and write over one of the saved activations:
+   * what backward models read there is what the last one has left.
+   */
+  readonly overwrites?: readonly { readonly saved: string; readonly model: Uint8Array }[];
   /** Estimated work of a forward and a whole backward, in floating-point operations. */
   readonly cost: { readonly forward: number; readonly backward: number };
 }
@@ -50,5 +55,7 @@ export const PORTS = {
   parameter: (name: string) => `p.${name}`,
   field: (name: string) => `batch.${name}`,
   accumulator: (name: string) => `acc.${name}`,
+  /** What an overwriting model leaves in place of a saved activation. */
+  overwritten: (saved: string) => `over.${saved}`,
   gradient: (name: string) => `d.${name}`,
 } as const;

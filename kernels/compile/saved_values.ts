@@ -7,6 +7,7 @@
 
 import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
+import { sameShape } from "../graph/shapes.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import type { Port } from "../onnx/encode_model.ts";
 
@@ -37,6 +38,39 @@ export function savedValues(
     else saved.add(value);
   }
   return [...saved].sort((a, b) => a.node!.id - b.node!.id || a.name.localeCompare(b.name));
+}
+
+/** Operations whose result may take the place of their first operand, element by element. */
+const OVERWRITING = new Set(["Softmax", "ScatterElements"]);
+
+/**
+ * What takes the place of saved activations before the backward, step by step.
+ *
+ * [Note: activations that are overwritten] The largest activation of a language model are its logits.
+ * Their gradient is as large, and needs nothing else of them: it is computed over them, each step by
+ * a model of its own, so that no third copy stands beside. A saved value qualifies where one
+ * operation of the backward reads it, which is among {@linkcode OVERWRITING}.
+ *
+ * @returns for each saved value that qualifies the values that lie in its place, in order.
+ */
+export function overwrittenValues(
+  g: Graph,
+  saved: readonly Value[],
+  ends: readonly Value[],
+): Map<Value, Value[]> {
+  const nodes = sliceNodes(g, [...g.inputs, ...saved], ends);
+  const next = (value: Value) => {
+    const [reader, ...others] = nodes.filter(({ inputs }) => inputs.includes(value));
+    if (!reader || others.length > 0 || ends.includes(value)) return undefined;
+    const isInPlace = OVERWRITING.has(reader.op) && reader.inputs.lastIndexOf(value) === 0 &&
+      sameShape(reader.outputs[0]!.shape, value.shape);
+    return isInPlace ? reader.outputs[0] : undefined;
+  };
+  return new Map(saved.flatMap((value) => {
+    const steps: Value[] = [];
+    for (let step = next(value); step; step = next(step)) steps.push(step);
+    return steps.length > 0 ? [[value, steps]] : [];
+  }));
 }
 
 /** What I computes and W reads. */

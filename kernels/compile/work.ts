@@ -19,13 +19,12 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   FastGelu: 65,
   Gelu: 65,
   Softmax: 65,
-  SoftmaxCrossEntropyLoss: 100,
   ...{
     FastGeluGrad: 90,
     SoftmaxGrad: 50,
     LayerNormInputGrad: 90,
     LayerNormWeightGrad: 40,
-    CrossEntropyGrad: 80,
+    CrossEntropy: 100,
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
 };

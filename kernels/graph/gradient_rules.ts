@@ -54,7 +54,19 @@ const flag = (node: Node, name: string) => node.attributes[name] === 1;
 const alphaOf = (node: Node) =>
   (node.attributes.alpha as { float: number } | undefined)?.float ?? 1;
 
-/** y = α·op(a)·op(b): da = α·dy·op(b)ᵀ, db = α·op(a)ᵀ·dy, each transposed back where needed. */
+/** The matrix and the factors of its rows whose product is `dy`. */
+function scaledRows(dy: Value): { readonly rows: Value; readonly factors: Value } | undefined {
+  const [rows, factors] = dy.node?.op === "Mul" ? dy.node.inputs as [Value, Value] : [];
+  const isScaled = rows && factors && sameShape(rows.shape, dy.shape) &&
+    sameShape(factors.shape, [dy.shape[0]!, 1]);
+  return isScaled ? { rows, factors } : undefined;
+}
+
+/**
+ * y = α·op(a)·op(b): da = α·dy·op(b)ᵀ, db = α·op(a)ᵀ·dy, each transposed back where needed. Where a
+ * gradient has factors of its rows and is wider than `a`, as that of logits, `a` takes them in its
+ * place.
+ */
 const product: GradientRule = (g, node, [dy], needed) => {
   const [a, b] = node.inputs as [Value, Value];
   const ta = flag(node, "transA"), tb = flag(node, "transB"), alpha = alphaOf(node);
@@ -62,8 +74,11 @@ const product: GradientRule = (g, node, [dy], needed) => {
     node.op === "Gemm"
       ? g.gemm(x, y, undefined, { transA, transB, alpha })
       : g.matmul(x, y, { transA, transB, alpha });
-  const da = () => ta ? multiply(b, dy!, tb, true) : multiply(dy!, b, false, !tb);
-  const db = () => tb ? multiply(dy!, a, true, ta) : multiply(a, dy!, !ta, false);
+  const scaled = !ta && dy!.shape[1]! > a.shape[1]! ? scaledRows(dy!) : undefined;
+  const dRows = scaled?.rows ?? dy!, toRows = (x: Value) => scaled ? g.mul(x, scaled.factors) : x;
+  const da = () => ta ? multiply(b, dRows, tb, true) : toRows(multiply(dRows, b, false, !tb));
+  const db = () =>
+    tb ? multiply(dRows, toRows(a), true, ta) : multiply(toRows(a), dRows, !ta, false);
   return [
     needed[0] ? unbroadcast(g, da(), a.shape) : undefined,
     needed[1] ? unbroadcast(g, db(), b.shape) : undefined,
@@ -113,10 +128,20 @@ function spread(g: Graph, dy: Value, node: Node): Value {
   return g.expand(g.reshape(dy, x.shape.map((size, i) => axes.includes(i) ? 1 : size)), x.shape);
 }
 
-/** Of the logits; see {@linkcode Graph.crossEntropy}. */
+/**
+ * d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1. What is
+ * in brackets may be computed over the logits: see [Note: activations that are overwritten].
+ */
 const crossEntropy: GradientRule = (g, node, [dy]) => {
-  const [, targets] = node.inputs as [Value, Value], logProbabilities = node.outputs[1]!;
-  return fused(g, "CrossEntropyGrad", [dy!, logProbabilities, targets], [logProbabilities.shape]);
+  const [logits, targets] = node.inputs as [Value, Value], column = [targets.shape[0]!, 1];
+  const int = (value: number) => g.constant(Int32Array.of(value), [], "i32");
+  const isPredicted = g.greater(targets, int(-1)), classes = g.where(isPredicted, targets, int(0));
+  const difference = g.scatterAddColumns(
+    g.softmax(logits),
+    classes,
+    g.expand(g.scalar(-1), column),
+  );
+  return [g.mul(difference, g.reshape(g.where(isPredicted, dy!, g.scalar(0)), column))];
 };
 
 /** Gradient rules by ONNX op. */
@@ -185,7 +210,7 @@ export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
     const rows = g.reshape(dy!, [count, ...table.shape.slice(1)]);
     return [g.scatterAdd(zeros(g, table.shape), g.reshape(indices, [count]), rows)];
   },
-  SoftmaxCrossEntropyLoss: crossEntropy,
+  CrossEntropy: crossEntropy,
 };
 
 /** A tensor of zeros; {@linkcode isZeros} recognises it, so that sums need not start from it. */

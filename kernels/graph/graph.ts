@@ -17,7 +17,7 @@ import {
   sameShape,
   transposedShape,
 } from "./shapes.ts";
-import { type Attribute, MICROSOFT, ONNX_DTYPE, type Value } from "./value.ts";
+import { type Attribute, MICROSOFT, ONNX_DTYPE, TROUPE, type Value } from "./value.ts";
 
 /** Options of {@linkcode Graph.matmul} and {@linkcode Graph.gemm}. */
 export interface MatmulOptions {
@@ -231,10 +231,7 @@ export class Graph extends NodeGraph {
         `Cannot take cross-entropy: logits must be [n, classes] and targets [n], received [${logits.shape}] and [${targets.shape}]`,
       );
     }
-    return this.node("SoftmaxCrossEntropyLoss", [logits, targets], [targets.shape, logits.shape], {
-      reduction: "none",
-      ignore_index: -1,
-    })[0]!;
+    return one(this, "CrossEntropy", [logits, targets], targets.shape, {}, TROUPE);
   }
 }
 

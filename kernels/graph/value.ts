@@ -54,7 +54,7 @@ export const TROUPE = "troupe";
  * | `SoftmaxGrad`, over the last axis | dy, y | dx |
  * | `LayerNormInputGrad`, over the last axis | dy, x, mean, 1/σ, weight | dx |
  * | `LayerNormWeightGrad` | dy, x, mean, 1/σ | d weight, d bias |
- * | `CrossEntropyGrad` | dy [n], ln softmax of the logits [n, classes], targets [n] | d logits |
+ * | `CrossEntropy` | logits [n, classes], targets [n], −1 where nothing is predicted | losses [n] |
  * | `AdamW`, with `beta1`, `rest1`, `beta2`, `rest2` | w, d, m, v, scale, decay, rate, epsilon | w, m, v |
  */
 export type FusedOp =
@@ -62,7 +62,7 @@ export type FusedOp =
   | "SoftmaxGrad"
   | "LayerNormInputGrad"
   | "LayerNormWeightGrad"
-  | "CrossEntropyGrad"
+  | "CrossEntropy"
   | "AdamW";
 
 /** ONNX's numbers of the element types. */

@@ -9,6 +9,7 @@
  */
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { elementCount } from "../graph/shapes.ts";
 import { type FusedOp, TROUPE } from "../graph/value.ts";
 import { type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
 import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
@@ -75,25 +76,51 @@ const layerNormWeightGrad: Rewrite = (write, { input, output: [dWeight, dBias] }
   if (dBias) sum(dy!, dBias);
 };
 
+/** Elements of which more are not kept beside logits. */
+const CHUNK_ELEMENTS = 2 ** 20;
+/** The most parts in which rows are taken. */
+const CHUNKS_MAX = 16;
+
 /**
- * d logits = (softmax − onehot(target))·dy, row by row; nothing for rows whose target is −1, which
- * the scatter takes for the last class.
+ * −ln softmax(logits)[target] of each row, and 0 where the target is −1. What is computed of logits on
+ * the way stands there for some rows at a time.
  */
-const crossEntropyGrad: Rewrite = (write, { input, output: [dLogits] }) => {
-  const [dy, logProbabilities, targets] = input as [string, string, string];
-  const { mul, scalar } = arithmetic(write), [rows] = write.typeOf(targets).shape;
-  const asColumn = (name: string) =>
-    write.node("Reshape", [name, write.constant("i64", [rows!, 1])]);
+const crossEntropy: Rewrite = (write, { input, output: [losses] }) => {
+  const [logits, targets] = input as [string, string], { shape } = write.typeOf(logits);
+  const [rows = 0] = shape,
+    parts = Math.min(
+      rows,
+      CHUNKS_MAX,
+      Math.ceil(elementCount(shape) / CHUNK_ELEMENTS),
+    );
+  const none = write.constant("i32", [0], []), zero = write.constant("f32", [0], []);
   const isPredicted = write.node("Greater", [targets, write.constant("i32", [-1], [])]);
-  const column = asColumn(write.node("Where", [isPredicted, dy, scalar(0)]));
-  const all = mul(write.node("Exp", [logProbabilities]), column);
-  const updates = write.node("Neg", [column]);
-  write.node(
-    "ScatterElements",
-    [all, asColumn(targets), updates],
-    { axis: 1, reduction: "add" },
-    dLogits,
-  );
+  const safe = write.node("Where", [isPredicted, targets, none]);
+  const classes = write.node("Reshape", [safe, write.constant("i64", [rows, 1])]);
+  const found = Array.from({ length: parts }, (_, i) => {
+    const [from, to] = [i, i + 1].map((part) => Math.floor(part * rows / parts)) as [
+      number,
+      number,
+    ];
+    const isAll = parts === 1, axis = write.constant("i64", [0]);
+    const some = isAll ? logits : write.node("Slice", [
+      logits,
+      write.constant("i64", [from]),
+      write.constant("i64", [to]),
+      axis,
+    ]);
+    // Not every device slices whole numbers.
+    const places = Array.from({ length: to - from }, (_, row) => from + row);
+    const own = isAll
+      ? classes
+      : write.node("Gather", [classes, write.constant("i32", places)], { axis: 0 });
+    return write.node("GatherElements", [write.node("LogSoftmax", [some], { axis: 1 }), own], {
+      axis: 1,
+    });
+  });
+  const all = parts === 1 ? found[0]! : write.node("Concat", found, { axis: 0 });
+  const flat = write.node("Reshape", [all, write.constant("i64", [rows])]);
+  write.node("Where", [isPredicted, write.node("Neg", [flat]), zero], {}, losses);
 };
 
 /**
@@ -117,7 +144,7 @@ const IN_ONNX: Readonly<Record<FusedOp, Rewrite>> = {
   SoftmaxGrad: softmaxGrad,
   LayerNormInputGrad: layerNormInputGrad,
   LayerNormWeightGrad: layerNormWeightGrad,
-  CrossEntropyGrad: crossEntropyGrad,
+  CrossEntropy: crossEntropy,
   AdamW: adamw,
 };
 

@@ -112,7 +112,9 @@ const FUSED_RULES: Readonly<Record<FusedOp, Rule>> = {
   SoftmaxGrad: likeFirst,
   LayerNormInputGrad: likeFirst,
   LayerNormWeightGrad: perColumn,
-  CrossEntropyGrad: like(1),
+  CrossEntropy: ({ inputs: [logits, targets] }) => [
+    logits && targets && { dtype: logits.dtype, shape: targets.shape },
+  ],
   AdamW: like(0, 2, 3),
 };
 

@@ -8,6 +8,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { HostArray } from "../devices/device.ts";
+import { TROUPE } from "../graph/value.ts";
 import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
 import { ModelProtoSchema } from "../onnx/onnx_pb.ts";
 import { signatureOf } from "../onnx/signature.ts";
@@ -33,8 +34,8 @@ export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bound
     if (node.opType === "Gather") {
       const rows = shape[intOf(node, "axis", 0)]!;
       bounds.set(field, [-rows, rows - 1]);
-    } else if (node.opType === "SoftmaxCrossEntropyLoss") {
-      bounds.set(field, [intOf(node, "ignore_index", 0), shape[1]! - 1]);
+    } else if (node.domain === TROUPE && node.opType === "CrossEntropy") {
+      bounds.set(field, [-1, shape[1]! - 1]);
     }
   }
   return bounds;

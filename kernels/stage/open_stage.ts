@@ -74,7 +74,11 @@ async function compileLayers(
     for (const [kind, model] of Object.entries(backward)) {
       kernels[kind] = await device.compile(model);
     }
-    compiled.push({ program, kernels: { forward: first, ...kernels } });
+    const overwrites: Kernel[] = [];
+    for (const { model } of options.backward === "never" ? [] : program.overwrites ?? []) {
+      overwrites.push(await device.compile(model));
+    }
+    compiled.push({ program, kernels: { forward: first, overwrites, ...kernels } });
   }
   return layers.map(({ program: index, ...named }) => {
     const one = compiled[index];

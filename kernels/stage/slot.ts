@@ -17,13 +17,17 @@ export type BackwardKind = "B" | "I" | "W";
 /** A layer of a stage, compiled. */
 export interface StageLayer extends NamedProgram {
   /** Its models, as far as they exist and will be asked for. */
-  readonly kernels: { readonly forward: Kernel } & Partial<Record<BackwardKind, Kernel>>;
+  readonly kernels:
+    & { readonly forward: Kernel; readonly overwrites: readonly Kernel[] }
+    & Partial<Record<BackwardKind, Kernel>>;
 }
 
 /** The backward of a segment of layers. */
 export interface SegmentBackward {
   /** Forwards that compute its activations again; one array for all kinds of backward. */
   readonly again: readonly Run[];
+  /** What writes over activations; it runs once after they were computed. */
+  readonly overwrites: readonly Run[];
   /** Last layer first. */
   readonly runs: readonly Run[];
 }
@@ -71,14 +75,19 @@ export function bindSlot(
   shared: { readonly parameters: ParameterPorts; readonly lossScale: Tensor },
 ): Slot {
   const isAgain = options.recomputeInterval !== undefined;
-  const bound = layers.map(({ kernels }, i) => {
+  const bound = layers.map(({ kernels, program }, i) => {
     const lossScale = { [PORTS.lossScale]: shared.lossScale };
-    const tensors = { ...shared.parameters[i], ...activations.ports[i], ...lossScale };
+    const own = activations.ports[i]!;
+    const inPlace = Object.fromEntries(
+      program.saved.map(({ name }) => [PORTS.overwritten(name), own[name]!]),
+    );
+    const tensors = { ...shared.parameters[i], ...own, ...inPlace, ...lossScale };
     const runOf = (kernel: Kernel | undefined) => kernel && bind(kernel, tensors);
     // With an interval, W cannot read what I has left: it is B again.
-    const { forward, B, I, W } = kernels;
+    const { forward, overwrites, B, I, W } = kernels;
     return {
       forward: bind(forward, tensors),
+      overwrites: overwrites.map((kernel) => bind(kernel, tensors)),
       B: runOf(B),
       I: runOf(I),
       W: isAgain ? undefined : runOf(W),
@@ -97,7 +106,10 @@ export function bindSlot(
       const runs = bound.slice(from, to).reverse().map((one) =>
         kind === "W" && isAgain ? one.B : one[kind]
       );
-      return [{ again, runs: runs.filter((run) => run !== undefined) }];
+      // Without an interval, W reads what I has written over.
+      const isOver = kind === "W" && !isAgain;
+      const overwrites = isOver ? [] : bound.slice(from, to).flatMap((one) => one.overwrites);
+      return [{ again, overwrites, runs: runs.filter((run) => run !== undefined) }];
     });
   return {
     ...activations,

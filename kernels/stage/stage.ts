@@ -192,9 +192,10 @@ export class Stage {
       if (this.isLast) this.#device.write(this.#resident.lossScale, Float32Array.of(lossScale));
       else this.#device.write(slot.gradients.at(-1)!, gradient!);
     }
-    for (const { again, runs } of slot.backward[kind]) {
+    for (const { again, overwrites, runs } of slot.backward[kind]) {
       // What F, or I, has just left there need not be computed again.
-      const missing = this.#fresh === again ? [] : again;
+      const isFresh = this.#fresh === again;
+      const missing = isFresh && kind === "W" ? [] : [...isFresh ? [] : again, ...overwrites];
       this.#fresh = undefined;
       for (const run of [...missing, ...runs]) await run();
       this.#fresh = again;

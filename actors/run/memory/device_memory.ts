@@ -51,8 +51,10 @@ interface NamedTensor {
 /** The largest tensor of a model: what one of its kernels reads or computes, or what steps a parameter. */
 function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
   const { programs, layers } = model;
-  const values = programs.map(({ models }) =>
-    Object.values(models).flatMap((one) => largestValue(name, one) ?? [])
+  const values = programs.map(({ models, overwrites = [] }) =>
+    [...Object.values(models), ...overwrites.map(({ model }) => model)].flatMap((one) =>
+      largestValue(name, one) ?? []
+    )
   );
   const tensors = layers.flatMap(({ name: layer, prefix, program }): NamedTensor[] => {
     const trained = programs[program]!.parameters.filter(({ frozen }) => !frozen);

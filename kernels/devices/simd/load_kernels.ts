@@ -12,14 +12,13 @@ export type Address = number;
 /** The kernels; `source/` says what each computes, and of which numbers and addresses. */
 export type KernelName =
   | "adamw"
-  | "crossEntropyGrad"
+  | "crossEntropy"
   | "gelu"
   | "geluGrad"
   | "layerNorm"
   | "layerNormInputGrad"
   | "layerNormWeightGrad"
   | "logSoftmax"
-  | "negativeTargets"
   | "normals"
   | "softmax"
   | "softmaxGrad";

@@ -7,7 +7,7 @@
 import { elementCount } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
-import { floatOf, intOf, textOf, type ValueType } from "../../onnx/value_types.ts";
+import { floatOf, intOf, type ValueType } from "../../onnx/value_types.ts";
 import type { Address, KernelName, SimdKernels } from "./load_kernels.ts";
 
 /** Computes a node once its inputs and outputs have addresses, in the node's order. */
@@ -67,24 +67,11 @@ const layerNorm: OwnNode = (node, types) => {
 const layerNormWeightGrad: OwnNode = (_, [{ shape }]) => (kernels, inputs, outputs) =>
   kernels.layerNormWeightGrad(...rowsOf(shape), ...inputs, ...padded(outputs, 2));
 
-/** The loss of each row, and the logarithms that its gradient reads. */
-const crossEntropy: OwnNode = (node, [{ shape }, targets, weights]) => {
-  const isOwn = textOf(node, "reduction") === "none" && !weights && targets?.dtype === "i32" &&
-    shape.length === 2 && node.output[1];
-  if (!isOwn) return undefined;
-  // A class that there is not stands for none that is ignored.
-  const rows = rowsOf(shape), ignored = intOf(node, "ignore_index", shape[1]!);
-  return (kernels, [x, target], [loss, y]) => {
-    kernels.logSoftmax(...rows, x!, y!);
-    kernels.negativeTargets(...rows, y!, target!, ignored, loss!);
-  };
-};
-
-/** dx is made row by row of y; dy and targets have one number a row. */
-const crossEntropyGrad: OwnNode = (_, [, logarithms, targets]) => {
+/** The loss of each row. */
+const crossEntropy: OwnNode = (_, [{ shape }, targets]) => {
   if (targets?.dtype !== "i32") return undefined;
-  const rows = rowsOf(logarithms!.shape);
-  return (kernels, inputs, outputs) => kernels.crossEntropyGrad(...rows, ...inputs, ...outputs);
+  const rows = rowsOf(shape);
+  return (kernels, inputs, outputs) => kernels.crossEntropy(...rows, ...inputs, ...outputs);
 };
 
 /** Of one input: one with a bias is another operation. */
@@ -93,7 +80,7 @@ const gelu: OwnNode = (node, types) =>
 
 const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
   AdamW: adamw,
-  CrossEntropyGrad: crossEntropyGrad,
+  CrossEntropy: crossEntropy,
   FastGeluGrad: elementwise("geluGrad"),
   LayerNormInputGrad: byRow("layerNormInputGrad"),
   LayerNormWeightGrad: layerNormWeightGrad,
@@ -107,7 +94,6 @@ const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
     LayerNormalization: layerNorm,
     LogSoftmax: byLastAxis("logSoftmax"),
     Softmax: byLastAxis("softmax"),
-    SoftmaxCrossEntropyLoss: crossEntropy,
   },
 };
 

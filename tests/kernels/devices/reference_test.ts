@@ -33,7 +33,7 @@ Deno.test("the reference device refuses a label beyond the classes, as the nativ
       await run();
       for (const bad of [3, 99_999]) {
         device.write(labels, Int32Array.of(0, bad));
-        await assert.rejects(run(), /SoftmaxCrossEntropyLoss.*received|Out of range/);
+        await assert.rejects(run(), /GatherElements|Cannot use index/);
       }
     } finally {
       device.close();

@@ -107,7 +107,7 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
     shapes: [[5, 3]],
     build: (g, table) => g.exp(g.gather(table!, indices(g, 4, 1, 4, 0))),
   }],
-  SoftmaxCrossEntropyLoss: [{
+  CrossEntropy: [{
     shapes: [[3, 5]],
     build: (g, logits) => g.crossEntropy(logits!, indices(g, 2, 0, 4)),
   }],

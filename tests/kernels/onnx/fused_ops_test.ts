@@ -15,10 +15,9 @@ const ownOperations = (model: Uint8Array) =>
   fromBinary(ModelProtoSchema, model).graph!.node
     .flatMap(({ domain, opType }) => domain === "troupe" ? [opType] : []);
 
-Deno.test("the gradients of normalisation, attention, GELU and loss are operations of our own", () => {
+Deno.test("the gradients of normalisation, attention and GELU are operations of our own", () => {
   const found = programs.flatMap(({ models }) => ownOperations(models.backward!));
   assert.deepEqual([...new Set(found)].sort(), [
-    "CrossEntropyGrad",
     "FastGeluGrad",
     "LayerNormInputGrad",
     "LayerNormWeightGrad",

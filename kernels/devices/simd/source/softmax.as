@@ -101,37 +101,25 @@ export function logSoftmax(rows: i32, columns: i32, x: usize, y: usize): void {
   }
 }
 
-/**
- * −y[target] of each row of logarithms; 0 where the target is `ignored`, NaN where there is none.
- */
-export function negativeTargets(rows: i32, columns: i32, y: usize, targets: usize, ignored: i32, loss: usize): void {
-  for (let row = 0; row < rows; row++) {
-    const target = load_i32(targets, row);
-    const isThere = <u32>target < <u32>columns;
-    const at = y + (<usize>row * columns + target << 2);
-    const value: f32 = target === ignored ? <f32>0 : isThere ? -f32.load(at) : <f32>NaN;
-    f32.store(loss + bytesOf(row), value);
-  }
-}
-
 // @ts-ignore: decorator
 @inline
 function load_i32(at: usize, index: i32): i32 {
   return i32.load(at + bytesOf(index));
 }
 
-/** dx = (eʸ − [target])·dy of each row, where y is ln softmax; 0 where the target is negative. */
-export function crossEntropyGrad(rows: i32, columns: i32, dy: usize, y: usize, targets: usize, dx: usize): void {
+/** −ln softmax(x)[target] of each row; 0 where the target is −1, NaN where there is no such class. */
+export function crossEntropy(rows: i32, columns: i32, x: usize, targets: usize, loss: usize): void {
   const bytes = bytesOf(columns), whole = wholeOf(bytes);
-  for (let row = 0; row < rows; row++, y += bytes, dx += bytes) {
+  for (let row = 0; row < rows; row++, x += bytes) {
     const target = load_i32(targets, row);
-    const factor: f32 = target < 0 ? <f32>0 : f32.load(dy + bytesOf(row)), factors = f32x4.splat(factor);
-    let at: usize = 0;
-    for (; at < whole; at += VECTOR) store(dx + at, f32x4.mul(exponential(load(y + at, true)), factors), true);
-    for (; at < bytes; at += NUMBER) store(dx + at, f32x4.mul(exponential(load(y + at, false)), factors), false);
+    let value: f32 = 0;
     if (<u32>target < <u32>columns) {
-      const own = dx + bytesOf(target);
-      f32.store(own, f32.load(own) - factor);
+      const top = largest(x, bytes, whole), sum = sumOfPowers(x, top, x, bytes, whole, false);
+      const rest: f32 = sum < Infinity ? <f32>logarithm(sum) : sum;
+      value = rest - (f32.load(x + bytesOf(target)) - top);
+    } else if (target !== -1) {
+      value = <f32>NaN;
     }
+    f32.store(loss + bytesOf(row), value);
   }
 }

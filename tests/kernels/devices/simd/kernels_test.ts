@@ -98,22 +98,11 @@ const CASES: Readonly<Record<string, (rows: number, columns: number) => Case>> =
     ],
     outputs: [[m], [m]],
   }),
-  SoftmaxCrossEntropyLoss: (n, m) => ({
-    op: "SoftmaxCrossEntropyLoss",
-    inputs: [{ shape: [n, m], of: (random) => 20 * random }, targets(n, m)],
-    outputs: [[n], [n, m]],
-    attributes: { reduction: "none", ignore_index: -1 },
-  }),
-  CrossEntropyGrad: (n, m) => ({
-    op: "CrossEntropyGrad",
+  CrossEntropy: (n, m) => ({
+    op: "CrossEntropy",
     domain: TROUPE,
-    inputs: [
-      { shape: [n] },
-      { shape: [n, m], of: (random) => 5 * random - 5 },
-      targets(n, m),
-    ],
-    outputs: [[n, m]],
-    over: 1,
+    inputs: [{ shape: [n, m], of: (random) => 20 * random }, targets(n, m)],
+    outputs: [[n]],
   }),
 };
 

@@ -8,12 +8,8 @@ import { processesFrom } from "../console/train/resident_memory.ts";
 import { openTorch } from "./peers/torch.ts";
 import type { Row } from "./support/row.ts";
 import { trainWatched } from "./support/train_memory.ts";
-import type { Workload } from "./support/workload.ts";
+import { GPT2_SMALL } from "./support/workload.ts";
 
-const GPT2_SMALL: Workload = {
-  config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50257 },
-  microBatch: 2,
-};
 const WORKERS = 2, MICRO_BATCHES = 8, STEPS = 4;
 
 const GIB = 2 ** 30;

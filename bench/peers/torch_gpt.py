@@ -201,6 +201,7 @@ def main():
     model, values, batches = read(folder)
     layout, attention, optimizer, zeroing = choose(model, values, batches)
     gpt = Gpt(model, values, layout, attention)
+    del values  # a file in memory, which is no part of training
     steps = adamw(gpt, model["optimizer"], **optimizers()[optimizer])
     ways = {"linear weights": layout, "scores": attention, "AdamW": optimizer, "gradients": zeroing}
     about = {"version": torch.__version__, "threads": torch.get_num_threads(), "ways": ways}

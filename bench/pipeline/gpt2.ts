@@ -9,14 +9,9 @@ import { raceTorch } from "../peers/race_torch.ts";
 import { openBenchEngine } from "../support/engine.ts";
 import type { Row } from "../support/row.ts";
 import { interleave, type Round, spread } from "../support/timing.ts";
-import type { Workload } from "../support/workload.ts";
+import { GPT2_SMALL } from "../support/workload.ts";
 import { measureLimits } from "./balance.ts";
 import { limitRows } from "./limit_rows.ts";
-
-const GPT2_SMALL: Workload = {
-  config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 },
-  microBatch: 2,
-};
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;

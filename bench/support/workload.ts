@@ -28,6 +28,12 @@ export const SMALL: Workload = {
   microBatch: 4,
 };
 
+/** GPT-2 small, as it is measured beside PyTorch. */
+export const GPT2_SMALL: Workload = {
+  config: { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 },
+  microBatch: 2,
+};
+
 /** Tokens of a micro-batch. */
 export const tokensOf = ({ config, microBatch }: Workload): number => microBatch * config.seq;
 

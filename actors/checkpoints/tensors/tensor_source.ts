@@ -108,25 +108,36 @@ export function eachTensor(
   for (const [name, source] of [...weights, ...moments]) {
     names.set(source, [...names.get(source) ?? [], name]);
   }
-  let piece = new Float32Array();
+  const read = openPieces(most);
   for (const [source, same] of names) {
-    const takeAll = (values: Float32Array, from?: number) => {
+    read(source, (values, from) => {
       for (const name of same) take(name, values, from);
-    };
-    if (source instanceof Float32Array) {
-      takeAll(source);
-      continue;
-    }
+    });
+  }
+}
+
+/**
+ * What reads tensors piece by piece into an array that is used again; one that is here already is one
+ * piece, without a place in the tensor.
+ *
+ * @param most elements of a piece.
+ */
+export function openPieces(
+  most: number,
+): (source: TensorSource, take: (values: Float32Array, from?: number) => void) => void {
+  let piece = new Float32Array();
+  return (source, take) => {
+    if (source instanceof Float32Array) return take(source);
     const count = bytesOfSource(source) / 4, length = Math.min(most, count);
     if (piece.length < length) piece = new Float32Array(length);
     using values = openValues(source);
     for (let from = 0; from < count; from += length) {
       const part = piece.subarray(0, Math.min(length, count - from));
       values.fill(part);
-      takeAll(part, from);
+      take(part, from);
     }
     values.check();
-  }
+  };
 }
 
 /** The values of a tensor from the first to the last. */

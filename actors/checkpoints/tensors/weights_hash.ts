@@ -5,11 +5,12 @@
  */
 
 import { createHash } from "node:crypto";
-import { readTensor, type TensorSource } from "./tensor_source.ts";
+import { PIECE_ELEMENTS } from "./held_state.ts";
+import { openPieces, type TensorSource } from "./tensor_source.ts";
 
 /**
  * SHA-256 of all parameters' F32 bytes in the order of their names, in hexadecimal. Those that are
- * elsewhere are read one after the other.
+ * elsewhere are read piece by piece.
  *
  * @example
  * ```ts
@@ -21,9 +22,9 @@ import { readTensor, type TensorSource } from "./tensor_source.ts";
  * ```
  */
 export function hashWeights(weights: ReadonlyMap<string, TensorSource>): string {
-  const hash = createHash("sha256");
+  const hash = createHash("sha256"), read = openPieces(PIECE_ELEMENTS);
   for (const name of [...weights.keys()].sort()) {
-    hash.update(bytesOf(readTensor(weights.get(name)!)));
+    read(weights.get(name)!, (values) => hash.update(bytesOf(values)));
   }
   return hash.digest("hex");
 }

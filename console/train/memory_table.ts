@@ -68,7 +68,7 @@ export function memoryTable(lines: readonly MemoryLine[]): string[] {
   return formatTable([head, ...rows]);
 }
 
-const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "runtime"] as const;
+const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "state", "runtime"] as const;
 
 /** What actors hold beside stages, in MiB, and what that comes to. */
 export function besideTable(lines: readonly MemoryLine[], run: RunMemory): string[] {

@@ -28,8 +28,8 @@ import type { EngineOptions } from "../engines/engine.ts";
 import { stageParameters } from "../engines/stage_parameters.ts";
 import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
-import type { RuntimeName } from "../options/train_options.ts";
 import { slotsOf } from "./memory_plan.ts";
+import { planState, type StateMemoryOptions } from "./state_memory.ts";
 
 /** Bytes of an actor beside the stages that it has. */
 export interface ActorBytes {
@@ -43,6 +43,8 @@ export interface ActorBytes {
   readonly fields: number;
   /** Gradients of copies that are being added. */
   readonly sums: number;
+  /** Weights and moments: a snapshot in memory, and pieces that are read to be written or hashed. */
+  readonly state: number;
   /** Deno, V8, and the library that computes. */
   readonly runtime: number;
 }
@@ -59,9 +61,7 @@ export interface RunMemory {
 
 /** What decides what a run holds. */
 export interface RunMemoryOptions
-  extends RowOptions, Pick<EngineOptions, "schedule" | "replicas" | "coarsening"> {
-  readonly compiled: CompiledRun;
-  readonly runtime: RuntimeName;
+  extends RowOptions, StateMemoryOptions, Pick<EngineOptions, "replicas" | "coarsening"> {
   /** How each worker is kept apart from the others. */
   readonly isolation: PlaceName;
 }
@@ -73,6 +73,7 @@ export const NOTHING: ActorBytes = {
   messages: 0,
   fields: 0,
   sums: 0,
+  state: 0,
   runtime: 0,
 };
 
@@ -130,6 +131,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
     messages,
     fields: slots * fieldBytes(compiled),
     sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), 0),
+    state: 0,
     runtime: runtime === "local" ? 0 : placeBytes(isolation, libraryBytes(name)),
   };
 }
@@ -169,11 +171,14 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
 function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const { compiled, schedule, replicas, devices: [{ name }], runtime } = options;
   const library = libraryBytes(name), isLocal = runtime === "local";
+  const stepBytes = replicas * schedule.microBatches * fieldBytes(compiled);
+  const { snapshot, state, keptSteps } = planState(options, stepBytes);
   return {
     ...NOTHING,
-    // As they were taken, and as they were sent.
-    fields: 2 * replicas * schedule.microBatches * fieldBytes(compiled),
+    // As they were taken, as they were sent, and those of steps that may be taken again.
+    fields: 2 * stepBytes + keptSteps,
     sums: rowBytes(options),
+    state: snapshot + state,
     runtime: PROCESS_BYTES + library.process + (isLocal ? library.isolate : 0),
   };
 }
@@ -190,6 +195,7 @@ function planSerial(options: RunMemoryOptions): RunMemory {
     fields: replicas * schedule.microBatches * fieldBytes(compiled),
     // Gradients of a copy on the host, and the sum.
     sums: copies > 1 ? 2 * gradientBytes(model, stage) : 0,
+    state: planState(options, 0).state,
     runtime: PROCESS_BYTES + library.process + library.isolate,
   };
   const totals = totalBytes(device) + totalBytes(host) + actorBytes(supervisor);

@@ -39,7 +39,7 @@ import { openRetries, type Retries, type RetryOptions, WorkerLostError } from ".
 import { bytesOfState, type Snapshots } from "./snapshots.ts";
 
 /** The fewest steps from one snapshot to the next, however many bytes their micro-batches take. */
-const SNAPSHOT_STEPS = 10;
+export const SNAPSHOT_STEPS = 10;
 
 const TOO_MANY =
   "Cannot take again the steps since the last checkpoint or evaluation: they are too many to be kept";

@@ -49,10 +49,21 @@ export function openSnapshots(
   directory: string | undefined,
   shapes: HeldState["shapes"],
 ): Snapshots {
-  const isLarge = bytesOfState(shapes) > MEMORY_BYTES;
-  const place = asked ?? (isLarge && mayWrite(directory) ? "disk" : "memory");
+  const place = snapshotPlace(asked, directory, bytesOfState(shapes));
   return place === "disk" ? onDisk(directory) : inMemory();
 }
+
+/** Where the snapshots of a run lie. @param bytes of one. */
+export function snapshotPlace(
+  asked: SnapshotPlace | undefined,
+  directory: string | undefined,
+  bytes: number,
+): SnapshotPlace {
+  return asked ?? (bytes > MEMORY_BYTES && mayWrite(directory) ? "disk" : "memory");
+}
+
+/** Steps from one snapshot to the next: in memory a tenth of a second of copying in a minute of training. */
+export const SNAPSHOT_EVERY: Readonly<Record<SnapshotPlace, number>> = { memory: 10, disk: 100 };
 
 /** Bytes of all weights and moments. */
 export function bytesOfState(shapes: HeldState["shapes"]): number {
@@ -71,8 +82,7 @@ function mayWrite(directory: string | undefined): boolean {
 function inMemory(): Snapshots {
   let last: StageState | undefined;
   return {
-    // A tenth of a second of copying in a minute of training.
-    everySteps: 10,
+    everySteps: SNAPSHOT_EVERY.memory,
     overwrites: true,
     async take(state, mayOverwrite) {
       return last = await gatherState(state, mayOverwrite ? last : undefined);
@@ -93,7 +103,7 @@ function onDisk(directory: string | undefined): Snapshots {
     return own;
   };
   return {
-    everySteps: 100,
+    everySteps: SNAPSHOT_EVERY.disk,
     overwrites: false,
     async take(state) {
       root ??= await makeRoot();

@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import {
+  ADAMW_DEFAULTS,
+  type BackwardKind,
+  compileModel,
+  cutIntoStages,
+  gpt2,
+  nativeLibraryPath,
+  openNative,
+  openStage,
+  planLibrary,
+  type Precision,
+  type Recompute,
+  type StageOptions,
+} from "../../../kernels/mod.ts";
+import { drawTokens, drawWeights } from "./stage_runs.ts";
+
+/** Beyond what is in use at a time: holes that no other value of the models fits into. */
+const HOLES = 1.4, CONSTANTS_BYTES = 2 ** 20;
+
+const CASES: readonly {
+  readonly recompute: Recompute;
+  readonly precision: Precision;
+  readonly backward: StageOptions["backward"];
+}[] = [
+  { recompute: "none", precision: "fp32", backward: "whole" },
+  { recompute: "cheap", precision: "fp32", backward: "split" },
+  { recompute: "full", precision: "fp16", backward: "whole" },
+];
+
+for (const { backward, ...compile } of CASES) {
+  const name = `${Object.values(compile).join(", ")}, backward ${backward}`;
+  Deno.test(`ONNX Runtime holds what was planned for the stages of GPT-2: ${name}`, async () => {
+    const config = { layers: 2, hidden: 256, heads: 4, seq: 128, vocab: 4096 };
+    const program = compileModel(gpt2(config, 2), compile.recompute, compile);
+    const options = { optimizer: ADAMW_DEFAULTS, backward } as const;
+    const weights = drawWeights(program), [fields] = drawTokens(1, 256, config.vocab);
+    for (const stage of cutIntoStages(program, 2)) {
+      const { transient } = planLibrary([stage], options, "native");
+      const device = await openNative();
+      const opened = await openStage(device, stage, options);
+      opened.load({ weights, moments: new Map() });
+      const half = compile.precision === "fp16" ? Float16Array : Float32Array;
+      const array = () => new half(256 * config.hidden).fill(0.01);
+      for (const kinds of [["B"], ...backward === "split" ? [["I", "W"]] : []]) {
+        await opened.forward(0, array(), fields!);
+        for (const kind of kinds) await opened.backward(0, kind as BackwardKind, array(), 1e-3);
+      }
+      await opened.optimize(1, 1e-3);
+      const ort = openOrt(await nativeLibraryPath(), { threads: 1, isBlocking: true });
+      const held = ort.arenaBytes();
+      ort.close();
+      device.close();
+      const seen = `planned ${transient}, held ${held}`;
+      assert.ok(held >= transient, seen);
+      assert.ok(held <= HOLES * transient + CONSTANTS_BYTES, seen);
+    }
+  });
+}

@@ -21,6 +21,8 @@ export interface ModelOptions<Size extends string = string> {
   readonly vocab: number | undefined;
   /** Whether the head's weight is that of the token embedding. */
   readonly tie: boolean;
+  /** Layers that share the head, each with a slice of the vocabulary; 1 where not given. */
+  readonly headSlices?: number | undefined;
   /** Samples of a micro-batch. */
   readonly microBatch: number;
   /** Sizes that the data says of itself: all those that the part asks for, and maybe more. */

@@ -168,7 +168,7 @@ function modelOf({ path, config, state, shapes }: Checkpoint): Gpt2Config {
       `Cannot generate from ${path}: its ${must}, received ${quoted(received)}`,
     );
   };
-  const { architecture, tokenizer = "bytes", tie = false } = config;
+  const { architecture, tokenizer = "bytes", tie = false, headSlices = 1 } = config;
   if (architecture !== "gpt2") {
     throw new RangeError(
       `Cannot generate: the checkpoint must be of a gpt, received ${
@@ -176,15 +176,15 @@ function modelOf({ path, config, state, shapes }: Checkpoint): Gpt2Config {
       } in ${path}`,
     );
   }
-  for (const name of SIZES) {
-    if (!Number.isSafeInteger(config[name])) refuse(`${name} must be a whole number`, config[name]);
+  const numbers = { ...Object.fromEntries(SIZES.map((name) => [name, config[name]])), headSlices };
+  for (const [name, size] of Object.entries(numbers)) {
+    if (!Number.isSafeInteger(size)) refuse(`${name} must be a whole number`, size);
   }
   if (!TOKENIZERS.includes(String(tokenizer))) {
     refuse("tokenizer must be bytes, gpt2 or none", tokenizer);
   }
   if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
-  const model = Object.fromEntries(["tie", ...SIZES].map((name) => [name, config[name] ?? tie]));
-  const sizes = model as unknown as Gpt2Config;
+  const sizes = { ...numbers, tie } as unknown as Gpt2Config;
   const layers = gpt2Logits(sizes), ties = gpt2Ties(sizes);
   const program = compileModel({ name: "gpt", layers, ties, predictions: 1 }, "full", {
     endsWithLoss: false,

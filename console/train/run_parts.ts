@@ -82,6 +82,7 @@ export function taskOf(request: TrainRequest, { model, data }: RunParts): Promis
   return openTask(model.value, data.value, {
     ...{ layers, hidden, heads, seq, vocab, tie, tokenizer, replicas, steps, seed, microBatches },
     microBatch: flags["micro-batch"],
+    headSlices: flags["head-slices"],
     file: files.tokens ?? files.text,
     announce: printError,
   });

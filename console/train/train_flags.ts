@@ -79,6 +79,12 @@ export const MODEL_FLAGS = {
     aliases: ["tie_word_embeddings"],
     help: "gpt: the head's weight is that of the token embedding",
   },
+  "head-slices": {
+    kind: "integer",
+    maximum: GPT2_MAX.headSlices,
+    otherwise: "1",
+    help: "gpt: layers that share the head, each with a slice of the vocabulary",
+  },
 } as const;
 
 /** Data of one's own. A run that goes on wants it named again: no file may name another. */

@@ -9,8 +9,10 @@
  */
 
 import type { Value } from "../graph/value.ts";
+import { layerNorm, linear } from "./affine.ts";
 import { countTargets } from "./batch.ts";
-import type { Initializer, Layer, LayerGraph, Model, Tie } from "./layer.ts";
+import { checkHead, headLayers, logits } from "./gpt2_head.ts";
+import type { Layer, LayerGraph, Model, Tie } from "./layer.ts";
 import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of a GPT-2. */
@@ -27,6 +29,11 @@ export interface Gpt2Config {
   readonly vocab: number;
   /** Whether the head's table is that of the embedding, as in the published GPT-2. */
   readonly tie?: boolean;
+  /**
+   * Layers that share the head, each with a slice of the vocabulary and a parameter of its own
+   * (`lm_head.0.weight`, ...), so that no stage must have all of it; 1 unless given.
+   */
+  readonly headSlices?: number | undefined;
 }
 
 /**
@@ -45,8 +52,6 @@ export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
   return tie ? [["transformer.wte.weight", "lm_head.weight"]] : [];
 }
 
-const ZERO: Initializer = { kind: "constant", value: 0 };
-const ONE: Initializer = { kind: "constant", value: 1 };
 /** Blocks attend to no later token: exp(−1e30) is exactly 0. */
 export const MASKED = -1e30;
 
@@ -56,13 +61,14 @@ export const MASKED = -1e30;
  * @throws {RangeError} when one is not a positive integer, or heads do not divide hidden.
  */
 export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
-  const { layers, hidden, heads, seq, vocab } = config;
+  const { layers, hidden, heads, seq, vocab, headSlices = 1 } = config;
   checkModelSizes("GPT-2", {
     layers,
     hidden,
     heads,
     seq,
     vocab,
+    headSlices,
     "micro-batch": microBatchSize,
   });
   if (config.hidden % config.heads !== 0) {
@@ -70,31 +76,7 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
       `Cannot build GPT-2: hidden must be divisible by heads, received hidden ${config.hidden} and heads ${config.heads}`,
     );
   }
-}
-
-/** LayerNorm with the parameters `${name}.weight` and `${name}.bias`. */
-export function layerNorm(g: LayerGraph, x: Value, name: string): Value {
-  const size = x.shape.slice(-1);
-  return g.layerNorm(
-    x,
-    g.parameter(`${name}.weight`, size, ONE),
-    g.parameter(`${name}.bias`, size, ZERO),
-  );
-}
-
-/** x·W + b with the parameters `${name}.weight` and `${name}.bias`. */
-export function linear(
-  g: LayerGraph,
-  x: Value,
-  name: string,
-  outputs: number,
-  deviation = 0.02,
-): Value {
-  const weight = g.parameter(`${name}.weight`, [x.shape[1]!, outputs], {
-    kind: "normal",
-    deviation,
-  });
-  return g.gemm(x, weight, g.parameter(`${name}.bias`, [outputs], ZERO));
+  checkHead(config);
 }
 
 /** Token ids [B·seq] to the residual stream [B·seq, hidden]. Reads the field `ids`. */
@@ -159,14 +141,6 @@ export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value 
   return g.add(x, linear(g, wide, "mlp.c_proj", hidden, residualDeviation(config)));
 }
 
-/** The residual stream to logits [rows, vocabulary]. */
-export function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): Value {
-  const normal = layerNorm(g, x, "transformer.ln_f");
-  return g.gemm(normal, g.parameter("lm_head.weight", [vocab, hidden]), undefined, {
-    transB: true,
-  });
-}
-
 /**
  * GPT-2 for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq].
  *
@@ -192,18 +166,9 @@ export function logits(g: LayerGraph, x: Value, { hidden, vocab }: Gpt2Config): 
  */
 export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
   checkGpt2(config, microBatchSize);
-  const { seq } = config, rows = microBatchSize * seq;
-  const head: Layer = {
-    name: "head",
-    prefix: "",
-    build(g, x) {
-      const losses = g.crossEntropy(logits(g, x!, config), g.batch("targets", [rows], "i32"));
-      return g.sum(g.reshape(losses, [microBatchSize, seq]), [1]);
-    },
-  };
   return {
     name: "gpt",
-    layers: [...body(config, microBatchSize), head],
+    layers: [...body(config, microBatchSize), ...headLayers(config, microBatchSize)],
     predictions: (batch) => countTargets(batch, "targets"),
     ties: gpt2Ties(config),
     samples: microBatchSize,

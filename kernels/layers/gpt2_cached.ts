@@ -6,16 +6,9 @@
  */
 
 import type { Value } from "../graph/value.ts";
-import {
-  causalMask,
-  checkGpt2,
-  feedForward,
-  type Gpt2Config,
-  layerNorm,
-  linear,
-  logits,
-  MASKED,
-} from "./gpt2.ts";
+import { layerNorm, linear } from "./affine.ts";
+import { causalMask, checkGpt2, feedForward, type Gpt2Config, MASKED } from "./gpt2.ts";
+import { logits } from "./gpt2_head.ts";
 import type { LayerGraph } from "./layer.ts";
 
 /** One layer. Those of one kind compute the same, with parameters of their own. */

@@ -14,6 +14,7 @@ export const GPT2_MAX = {
   heads: 65_536,
   seq: 8192, // the causal mask has seq² elements, and a model file less than 2 GiB
   vocab: 2 ** 24,
+  headSlices: 256,
   "micro-batch": 65_536,
 } as const;
 

@@ -13,8 +13,9 @@ export const model: ModelPart<"vocab"> = defineModel({
   version: "1",
   sizes: ["vocab"],
   data: "sotu",
-  build({ layers, hidden, heads, seq, vocab, tie, microBatch, data }) {
-    const config: Gpt2Config = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
+  build({ layers, hidden, heads, seq, vocab, tie, headSlices, microBatch, data }) {
+    const sizes = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
+    const config: Gpt2Config = { ...sizes, ...headSlices && { headSlices } };
     return {
       ...gpt2(config, microBatch),
       config: { architecture: "gpt2", ...config },

@@ -22,6 +22,8 @@ import { elementCount } from "../../../../kernels/graph/shapes.ts";
 import { hostArray, pseudoRandom } from "../models.ts";
 
 const VOCAB = 20;
+/** Ids that are in every slice of a head, too. */
+const IDS = 6;
 const GPT = { layers: 1, hidden: 8, heads: 2, seq: 6, vocab: VOCAB };
 const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0.01 };
 
@@ -43,6 +45,7 @@ const WAYS: Readonly<Record<string, Way>> = {
     options: { backward: "split" },
   },
   "gpt, tied": { model: () => gpt2({ ...GPT, tie: true }, 2) },
+  "gpt, a head in slices": { model: () => gpt2({ ...GPT, headSlices: 3 }, 2) },
   "gpt, SGD": { options: { optimizer: SGD } },
   "gpt, copies that are added": { options: { addends: 3, collects: true } },
   mlp: { model: () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4) },
@@ -100,7 +103,7 @@ export async function trainedModels(
 export function numbersFor({ name, dtype, shape }: Border, seed: number): HostArray {
   const numbers = pseudoRandom(seed, elementCount(shape));
   if (name === "index") return hostArray(dtype, [seed % 2]);
-  if (dtype === "i32") return hostArray(dtype, numbers.map((x) => Math.floor((x + 1) / 2 * VOCAB)));
+  if (dtype === "i32") return hostArray(dtype, numbers.map((x) => Math.floor((x + 1) / 2 * IDS)));
   const isPositive = /^m\d$|^epsilon$/.test(name);
   return hostArray(dtype, isPositive ? numbers.map((x) => Math.abs(x) + 0.01) : numbers);
 }

@@ -12,6 +12,7 @@ import { interleave, type Round, spread, spreadOf } from "../support/timing.ts";
 import { SMALL } from "../support/workload.ts";
 import { measureLimits } from "./balance.ts";
 import { limitRows } from "./limit_rows.ts";
+import { lostMs } from "./lost_time.ts";
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;
@@ -21,19 +22,28 @@ const SCHEDULE = "1f1b";
 /** The steps that are compared. `twins` is one worker with a second, independent one beside it. */
 type StepRound = Round<"serial" | "one" | "two" | "twins">;
 
-async function timeSteps(device: DeviceName): Promise<StepRound[]> {
-  const open = (workers: number) =>
-    openBenchEngine({ device, workers, microBatches: MICRO_BATCHES, schedule: SCHEDULE });
+/** Rounds, and for each step of two workers the share that was lost between its actions. */
+async function timeSteps(device: DeviceName): Promise<{ rounds: StepRound[]; lost: number[] }> {
+  const run = { device, microBatches: MICRO_BATCHES, schedule: SCHEDULE } as const;
+  const open = (workers: number) => openBenchEngine({ ...run, workers, isTraced: workers > 1 });
   await using serial = await open(0);
   await using one = await open(1);
   await using twin = await open(1);
   await using two = await open(WORKERS);
   const timed = ({ step }: BenchEngine) => async () => void await step();
   const twins = async () => void await Promise.all([one.step(), twin.step()]);
-  return await interleave(
-    { serial: timed(serial), one: timed(one), two: timed(two), twins },
+  const lost: number[] = [];
+  const traced = async () => {
+    const start = performance.now(), { traces } = await two.outcome();
+    const ms = performance.now() - start;
+    lost.push(lostMs(traces) / ms);
+    return ms;
+  };
+  const rounds = await interleave(
+    { serial: timed(serial), one: timed(one), two: traced, twins },
     device === "native" ? { rounds: 11 } : { rounds: 5, warmup: 1 },
   );
+  return { rounds, lost };
 }
 
 async function measure(device: DeviceName): Promise<Row[]> {
@@ -45,7 +55,7 @@ async function measure(device: DeviceName): Promise<Row[]> {
     microBatches: MICRO_BATCHES,
     rounds: 9,
   });
-  const rounds = await timeSteps(device);
+  const { rounds, lost } = await timeSteps(device);
   const otherCores = rounds.flatMap((round) => round.otherCores ?? []);
   const row = (name: string, unit: string, measured: Row["measured"], more: Partial<Row> = {}) => ({
     name: `${device}: ${name}`,
@@ -69,6 +79,9 @@ async function measure(device: DeviceName): Promise<Row[]> {
       ...one,
       name: `${device}: ${one.name}`,
     })),
+    row("  of that, between actions", "%", spread(lost.map((share) => 100 * share)), {
+      note: "messages, their copies and what else no action's own duration explains",
+    }),
     row(
       "  other programs meanwhile",
       "cores",

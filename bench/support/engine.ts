@@ -22,6 +22,8 @@ export interface BenchRun {
   readonly schedule?: string;
   /** Default: the small GPT-2. */
   readonly workload?: Workload;
+  /** Whether outcomes tell what each worker did when. Default false. */
+  readonly isTraced?: boolean;
 }
 
 /** A run that takes one optimizer step after the other. */
@@ -36,7 +38,8 @@ export interface BenchEngine extends AsyncDisposable {
 
 /** Starts a run, whose workers are threads. */
 export async function openBenchEngine(
-  { device, workers, microBatches, schedule = "1f1b", workload = SMALL }: BenchRun,
+  { device, workers, microBatches, schedule = "1f1b", workload = SMALL, isTraced = false }:
+    BenchRun,
 ): Promise<BenchEngine> {
   const micro = benchBatches(microBatches, 1, workload);
   const prepared = await prepareRun({
@@ -49,6 +52,7 @@ export async function openBenchEngine(
     schedule,
     device,
     optimizer: ADAMW_DEFAULTS,
+    trace: isTraced,
   });
   // As in a worker: what is compared is the runtime, not on which thread kernels run.
   const blocking = { ...prepared.devices[0], isBlocking: true };

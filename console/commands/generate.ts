@@ -112,7 +112,8 @@ export async function generateCommand(
   const text = flags.ids ? undefined : await tokenizerOf(checkpoint, flags.tokenizer);
   const prompt = promptOf(given, text, config.vocab, flags.prompt);
   const choice = await resolveDevice(flags.device, printError);
-  const device = await openDevice(choice.name, choice);
+  // Signals are heard between tokens: a run need not leave the thread free.
+  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
   begin();
   const options = { config, weights, prompt, tokens, temperature, seed, slide };
   const added = await Array.fromAsync(generate(device, options));

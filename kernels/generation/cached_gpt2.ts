@@ -9,7 +9,7 @@
  */
 
 import type { Device, Kernel, Tensor } from "../devices/device.ts";
-import { cachedGpt2, type CachedLayer } from "../layers/gpt2_cached.ts";
+import { cachedGpt2, type CachedLayer, cacheShape } from "../layers/gpt2_cached.ts";
 import { type Gpt2Config, gpt2Ties } from "../layers/gpt2.ts";
 import { LayerGraph, type ParameterSpec, type TensorSpec } from "../layers/layer.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
@@ -43,13 +43,13 @@ export async function openCachedGpt2(
   config: Gpt2Config,
   weights: ReadonlyMap<string, Float32Array>,
 ): Promise<CachedGpt2> {
-  const { seq, hidden, vocab } = config;
+  const { seq, hidden, vocab } = config, shape = cacheShape(config);
   const memory = openMemory(device);
   const one = await compileLayers(device, config, 1);
   const parameters = writeWeights(memory, one, config, weights);
   const caches = one.map(({ kind }) =>
     kind === "attention"
-      ? { keys: memory.alloc("f32", [seq, hidden]), values: memory.alloc("f32", [seq, hidden]) }
+      ? { keys: memory.alloc("f32", shape), values: memory.alloc("f32", shape) }
       : {}
   );
   const logits = memory.alloc("f32", [1, vocab]), result = new Float32Array(vocab);
@@ -65,6 +65,8 @@ export async function openCachedGpt2(
     async logits(ids, from) {
       // One row goes on from a cache; more begin one.
       const begin = from === ids.length - 1 ? from : 0, rows = rowsFor(ids.length - begin, seq);
+      // One row reads the cache that more rows write.
+      if (begin === 0 && rows === 1) memory.zero(caches.flatMap((cache) => Object.values(cache)));
       await (await rowsOf(rows)).run(ids.slice(begin), begin);
       return await device.read(logits, result);
     },
@@ -79,7 +81,8 @@ export async function openCachedGpt2(
 function openMemory(device: Device) {
   const tensors: Tensor[] = [];
   return {
-    ...{ write: device.write.bind(device), view: device.view.bind(device) },
+    write: device.write.bind(device),
+    zero: (list: readonly Tensor[]) => list.forEach((tensor) => device.zero(tensor)),
     alloc(...[dtype, shape]: Parameters<Device["alloc"]>): Tensor {
       const tensor = device.alloc(dtype, shape);
       tensors.push(tensor);
@@ -176,10 +179,7 @@ function bindRows(
     const inputs = { ...fields, ...caches[i], x: streams[i % 2]! };
     const outputs: Record<string, Tensor> = {
       "y'": i === layers.length - 1 ? logits : streams[(i + 1) % 2]!,
-      ...Object.fromEntries(cache.map(([name, tensor]) => [
-        `${name}'`,
-        rows === 1 ? tensor : memory.view(tensor, 0, [rows, hidden]),
-      ])),
+      ...Object.fromEntries(cache.map(([name, tensor]) => [`${name}'`, tensor])),
     };
     const inputOf = (name: string) =>
       name.startsWith("p.") ? parameters(prefix + name.slice(2)) : inputs[name as "x"];

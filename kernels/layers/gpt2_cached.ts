@@ -28,10 +28,10 @@ export interface CachedLayer {
 
 /**
  * The layers for `rows` tokens. Fields are `ids` and `positions`, int32 [rows], and `last`, int32
- * [1]: the row whose logits, [1, vocabulary], are wanted.
+ * [1]: the row whose logits, [1, vocabulary], are wanted, and the last one that is kept.
  *
- * One row goes on from a cache, the inputs `keys` and `values`, [seq, hidden]: those of the rows
- * before its position. More rows begin at position 0 and are what the cache then begins with.
+ * One row goes on from a cache, the inputs `keys` and `values` of {@linkcode cacheShape}: those of the
+ * rows before its position, and zeros. More rows begin at position 0, and with them a cache.
  *
  * @throws {RangeError} as {@linkcode gpt2}.
  */
@@ -51,7 +51,7 @@ export function cachedGpt2(config: Gpt2Config, rows: number): CachedLayer[] {
       kind: "head",
       prefix: "",
       build: (g, x) => {
-        const row = rows === 1 ? x! : g.gather(x!, g.batch("last", [1], "i32"));
+        const row = rows === 1 ? x! : g.gather(x!, lastOf(g));
         return { y: logits(g, row, config) };
       },
     },
@@ -64,7 +64,7 @@ function embedding(g: LayerGraph, { hidden, seq, vocab }: Gpt2Config, rows: numb
   return { y: g.add(rowsOf("wte.weight", vocab, "ids"), rowsOf("wpe.weight", seq, "positions")) };
 }
 
-/** Keys and values of all tokens, [tokens, hidden], and what is added to the scores of each. */
+/** Keys and values of all tokens, [heads, tokens, width], and what is added to the scores of each. */
 interface Attended {
   readonly keys: Value;
   readonly values: Value;
@@ -73,29 +73,65 @@ interface Attended {
 
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, rows: number) {
   const { hidden, heads } = config, width = hidden / heads;
-  const [q, k, v] = g.split(linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden), 1, 3);
-  const { keys, values, mask } = rows === 1
-    ? goOn(g, k!, v!, config)
-    : { keys: k!, values: v!, mask: g.constant(causalMask(rows), [1, rows, rows]) };
-  const byHead = (part: Value) =>
-    g.transpose(g.reshape(part, [part.shape[0]!, heads, width]), [1, 0, 2]);
-  const scores = g.matmul(byHead(q!), byHead(keys), { transB: true, alpha: 1 / Math.sqrt(width) });
-  const mixed = g.matmul(g.softmax(g.add(scores, mask)), byHead(values));
+  const byHead = (part: Value) => g.transpose(g.reshape(part, [rows, heads, width]), [1, 0, 2]);
+  const [q, k, v] = g.split(linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden), 1, 3)
+    .map(byHead) as [Value, Value, Value];
+  const goesOn = rows === 1;
+  const { keys, values, mask } = goesOn ? withCache(g, k, v, config) : {
+    keys: k,
+    values: v,
+    mask: g.constant(causalMask(rows), [1, rows, rows]),
+  };
+  const scores = g.matmul(q, keys, { transB: true, alpha: 1 / Math.sqrt(width) });
+  const mixed = g.matmul(g.softmax(g.add(scores, mask)), values);
   const joined = g.reshape(g.transpose(mixed, [1, 0, 2]), [rows, hidden]);
-  return { y: g.add(x, linear(g, joined, "attn.c_proj", hidden)), keys, values };
+  const kept = (all: Value) =>
+    g.reshape(goesOn ? all : newCache(g, all, config), cacheShape(config));
+  return {
+    y: g.add(x, linear(g, joined, "attn.c_proj", hidden)),
+    keys: kept(keys),
+    values: kept(values),
+  };
 }
 
-/** The cache with the row at `positions`; what is behind it is masked, whatever it holds. */
-function goOn(g: LayerGraph, k: Value, v: Value, { hidden, seq }: Gpt2Config): Attended {
+/** The shape of a cache: for each head a row for each position. */
+export const cacheShape = ({ heads, seq, hidden }: Gpt2Config): [number, number] => [
+  heads * seq,
+  hidden / heads,
+];
+
+const indexes = (g: LayerGraph, count: number, shape: readonly number[], step = 1) =>
+  g.constant(Int32Array.from({ length: count }, (_, i) => i * step), shape, "i32");
+
+/** The cache with the row at `positions`, which was zero, as are all behind it. */
+function withCache(g: LayerGraph, k: Value, v: Value, config: Gpt2Config): Attended {
+  const { heads, seq, hidden } = config, width = hidden / heads;
   const position = g.batch("positions", [1], "i32");
-  const index = (shape: readonly number[]) =>
-    g.constant(Int32Array.from({ length: seq }, (_, i) => i), shape, "i32");
-  const isBefore = g.greater(position, index([seq, 1]));
-  const kept = (name: string, row: Value) => g.where(isBefore, g.input(name, [seq, hidden]), row);
-  const isBehind = g.greater(index([1, 1, seq]), position);
+  const row = g.add(indexes(g, heads, [heads], seq), position);
+  const added = (name: string, part: Value) => {
+    const cache = g.input(name, cacheShape(config));
+    const all = g.scatterAdd(cache, row, g.reshape(part, [heads, width]));
+    return g.reshape(all, [heads, seq, width]);
+  };
+  const isBehind = g.greater(indexes(g, seq, [1, 1, seq]), position);
   return {
-    keys: kept("keys", k),
-    values: kept("values", v),
+    keys: added("keys", k),
+    values: added("values", v),
     mask: g.where(isBehind, g.scalar(MASKED), g.scalar(0)),
   };
+}
+
+/** A cache of the rows up to `last`, and zeros. */
+function newCache(g: LayerGraph, part: Value, { heads, seq }: Gpt2Config): Value {
+  const [, rows, width] = part.shape as [number, number, number];
+  const isBehind = g.greater(indexes(g, rows, [1, rows, 1]), lastOf(g));
+  const own = g.where(isBehind, g.scalar(0), part);
+  if (rows === seq) return own;
+  return g.concat([own, g.expand(g.scalar(0), [heads, seq - rows, width])], 1);
+}
+
+/** The field `last`, read once. */
+function lastOf(g: LayerGraph): Value {
+  const known = g.fields.find(({ spec }) => spec.name === "last");
+  return known?.value ?? g.batch("last", [1], "i32");
 }

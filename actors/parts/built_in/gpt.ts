@@ -32,7 +32,7 @@ async function sample(
   if (!tokenizer || config.vocab < tokenizer.vocabularySize) {
     return "No sample: the token ids have no tokenizer (for --tokens, --tokenizer names it); generate --ids goes on with ids.";
   }
-  const device = await openDevice(choice.name, choice);
+  const device = await openDevice(choice.name, { ...choice, isBlocking: true });
   const options = { config, weights, prompt: "The ", tokens: 200, seed };
   const text = await generateText(device, tokenizer, options);
   device.close();

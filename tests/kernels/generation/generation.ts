@@ -68,8 +68,8 @@ async function compareLogits(device: Device, whole: Whole): Promise<void> {
   const context = Array.from({ length: seq }, (_, i) => (7 * i + 3) % vocab);
   const wanted = await whole(context);
   const held = device.allocatedBytes, model = await openCachedGpt2(device, CONFIG, WEIGHTS);
-  // By single tokens, after a prompt of 5 of 16 rows, and after one of 17 of 20.
-  for (const prompt of [1, 5, 17]) {
+  // After a prompt of 5 of 16 rows, by single tokens, and after a prompt of 17 of 20.
+  for (const prompt of [5, 1, 17]) {
     for (let count = prompt, seen = 0; count <= seq; seen = count++) {
       const logits = await model.logits(context.slice(0, count), seen);
       logits.forEach((got, i) => {

@@ -9,7 +9,6 @@ import { stepFolder } from "../../actors/checkpoints/checkpoint_folders.ts";
 import {
   type Checkpoint,
   locateCheckpoint,
-  readCheckpoint,
   type TensorSource,
 } from "../../actors/checkpoints/mod.ts";
 import { inputFileProblem } from "../../kernels/mod.ts";
@@ -79,9 +78,8 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
   const told: string[] = [], tell = (line: string) => void told.push(line);
-  // Where each rank reads what it holds, this one keeps no more.
-  const read = given.runtime === "mpi" && !given.gather ? locateCheckpoint : readCheckpoint;
-  const checkpoint = resume === undefined ? undefined : await read(resume, tell);
+  // Each worker reads what it holds.
+  const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
   const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });

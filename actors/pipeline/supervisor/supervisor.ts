@@ -15,10 +15,11 @@ import type {
   Handlers,
   SpawnOptions,
 } from "../../runtime/mod.ts";
+import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { mailboxBound } from "../mailbox_bound.ts";
 import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { WORKER } from "../worker/worker.ts";
-import type { WorkerInit } from "../worker/worker_init.ts";
+import { withoutStates, type WorkerInit } from "../worker/worker_init.ts";
 import { openEvaluations } from "./evaluation.ts";
 import { openOwedReplies } from "./owed_replies.ts";
 import type { SupervisorInit } from "./supervisor_init.ts";
@@ -49,7 +50,10 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
   ctx,
   init,
 ): Handlers<SupervisorMessage> => {
-  const supervisor = openSupervisor(ctx, init);
+  const workers = spawnWorkers(ctx, init);
+  // Of first weights nobody keeps a copy.
+  const kept = { ...init, workers: init.workers.map(withoutStates) };
+  const supervisor = openSupervisor(ctx, workers, kept);
   ctx.expose((): SupervisorView => ({
     state: supervisor.state,
     round: supervisor.round,
@@ -63,14 +67,27 @@ export const pipelineSupervisor: ActorFactory<SupervisorInit, SupervisorMessage>
 /** Code of the user's own has the permissions of the program, of which it is a part. */
 function permissionsOf(
   { worker: own }: SupervisorInit,
-  { device }: WorkerInit,
+  { device, held }: WorkerInit,
 ): Pick<SpawnOptions, "permissions"> {
-  return { permissions: own ? "inherit" : devicePermissions(device) };
+  if (own) return { permissions: "inherit" };
+  const permissions = devicePermissions(device), { read = [] } = permissions;
+  const paths = filesOf(held.flatMap(({ state }) => [...state.weights, ...state.moments]));
+  if (read === true || paths.length === 0) return { permissions };
+  return { permissions: { ...permissions, read: [...read, ...paths] } };
 }
 
-function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): Supervisor {
+/** The files that hold tensors. */
+function filesOf(tensors: readonly (readonly [string, TensorSource])[]): string[] {
+  const paths = tensors.map(([, source]) => "path" in source ? source.path : undefined);
+  return [...new Set(paths.filter((path) => path !== undefined))];
+}
+
+function spawnWorkers(
+  ctx: Context<SupervisorMessage>,
+  init: SupervisorInit,
+): ActorRef<WorkerMessage>[] {
   const made = init.worker ?? WORKER;
-  const workers: ActorRef<WorkerMessage>[] = init.workers.map((worker) =>
+  return init.workers.map((worker) =>
     ctx.spawn<WorkerInit, WorkerMessage>(made, worker, {
       id: `worker-${worker.worker}`,
       isolate: init.isolate,
@@ -79,6 +96,13 @@ function openSupervisor(ctx: Context<SupervisorMessage>, init: SupervisorInit): 
       capacity: mailboxBound(worker, init),
     })
   );
+}
+
+function openSupervisor(
+  ctx: Context<SupervisorMessage>,
+  workers: readonly ActorRef<WorkerMessage>[],
+  init: SupervisorInit,
+): Supervisor {
   for (const worker of workers) ctx.watch(worker, (down) => ({ type: "WorkerDown", down }));
   const zeros = () => workers.map(() => 0);
   const supervisor: Supervisor = {

@@ -27,7 +27,7 @@ import { openActivity } from "./activity.ts";
 import { openArrivals } from "./arrivals.ts";
 import { openCommittedUpdates } from "./committed_updates.ts";
 import { openLocalUpdates } from "./local_updates.ts";
-import type { WorkerInit } from "./worker_init.ts";
+import { withoutStates, type WorkerInit } from "./worker_init.ts";
 import { workerHandlers } from "./worker_messages.ts";
 import { measure, type Worker } from "./worker_record.ts";
 import type { WorkerState } from "./worker_states.ts";
@@ -62,7 +62,8 @@ export const pipelineWorker: ActorFactory<WorkerInit, WorkerMessage> = async (ct
   return workerHandlers(worker, updater);
 };
 
-async function openWorker(ctx: Context<WorkerMessage>, init: WorkerInit): Promise<Worker> {
+async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promise<Worker> {
+  const init = withoutStates(whole);
   // In an isolate of its own the worker has nothing to do while a kernel computes.
   const isBlocking = ctx.self.isolate !== 0;
   const device = init.isRehearsed
@@ -72,7 +73,7 @@ async function openWorker(ctx: Context<WorkerMessage>, init: WorkerInit): Promis
   const worker: Worker = {
     ctx,
     init,
-    copies: await openCopies(device, init.held, init.stage, init.halves),
+    copies: await openCopies(device, whole.held, init.stage, init.halves),
     arrivals: openArrivals(),
     link: openEmulatedLink<PeerMessage>(ctx, init.link),
     activity: openActivity(ctx, init),

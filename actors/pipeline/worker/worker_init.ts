@@ -13,6 +13,12 @@ import type { PolicyData } from "../policy_data.ts";
 import type { CopyInit } from "../stage_copies.ts";
 import type { WorkerFault } from "./faults.ts";
 
+/** The same without first weights and moments, which nobody keeps once they are loaded. */
+export function withoutStates(init: WorkerInit): WorkerInit {
+  const state = { weights: new Map(), moments: new Map() };
+  return { ...init, held: init.held.map((one) => ({ ...one, state })) };
+}
+
 /** Everything a worker is made from, as plain data. */
 export interface WorkerInit {
   /** Its number over all data-parallel replicas. */

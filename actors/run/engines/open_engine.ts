@@ -7,7 +7,8 @@
 import type { StateOf } from "../../../kernels/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import { type HeldState, heldValues } from "../../checkpoints/tensors/held_state.ts";
-import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import { readState, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
 import { rankTransport } from "../mpi_run.ts";
 import { transportTo } from "../place.ts";
 import { stateShapes } from "./held_by_stages.ts";
@@ -41,19 +42,27 @@ async function openOn(prepared: PreparedRun): Promise<RecoveringEngine> {
   const isolate = runtime === "local" ? "local" : isolation;
   const { model: { parameters }, snapshots, checkpoint } = prepared;
   const shapes = stateShapes(parameters, prepared);
-  if (runtime === "serial") return readable(await openSerialOf(prepared), shapes);
+  if (runtime === "serial") return withReads(await openSerialOf(prepared), shapes);
   const canKill = transportTo(isolate, prepared)?.canKill ?? false;
   let opened = 0;
   const open = async (state: StateOf<TensorSource>) => {
     const nth = opened++, fault = prepared.faults[nth];
-    return await openPipeline({ ...await journaled(prepared, nth), state }, isolate, fault);
+    const run = { ...await journaled(prepared, nth), state: readable(isolate, state) };
+    return await openPipeline(run, isolate, fault);
   };
   const taken = openSnapshots(snapshots, checkpoint?.directory, shapes);
   return await openRecovering(open, { ...prepared, canKill, shapes, snapshots: taken });
 }
 
+/** A state that workers can read by themselves: nobody can be permitted to read a path with a comma. */
+function readable(isolate: PlaceName, state: StateOf<TensorSource>): StateOf<TensorSource> {
+  const sources = [...state.weights.values(), ...state.moments.values()];
+  const isRefused = (source: TensorSource) => "path" in source && source.path.includes(",");
+  return isolate !== "local" && sources.some(isRefused) ? readState(state) : state;
+}
+
 /** A serial engine: nobody dies whom it would outlive. */
-function readable(engine: Engine, { model }: HeldState["shapes"]): RecoveringEngine {
+function withReads(engine: Engine, { model }: HeldState["shapes"]): RecoveringEngine {
   const state = async () => engine.held ?? heldValues(await engine.save(), model);
   return { ...engine, read: async (use) => await use(await state(), () => {}) };
 }

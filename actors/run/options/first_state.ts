@@ -32,7 +32,7 @@ export async function firstState(
   const isTold = journal !== undefined || system !== undefined;
   if (resume) {
     checkResume({ parameters }, optimizer, resume);
-    return isTold ? readState(resume.state) : resume.state;
+    return isTold || !workersRead ? readState(resume.state) : resume.state;
   }
   const moments = new Map();
   if (typeof weights === "string") {

@@ -122,7 +122,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
   assertMemory(options.memoryLimitBytes, run);
   assertDevicesHold(run);
-  const state = await firstState(model, options, runtime === "mpi" && !options.mpi?.gather);
+  // Ranks that share no folder are sent what rank 0 has read.
+  const state = await firstState(model, options, runtime !== "mpi" || !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
   const mpi = runtime === "mpi" && !options.system
     ? rankedRun(options, workers, device.name)

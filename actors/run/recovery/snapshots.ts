@@ -14,7 +14,7 @@ import { type FileKind, fileName, KINDS } from "../../checkpoints/checkpoint_for
 import { gatherState, type HeldState } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { placedIn } from "../../checkpoints/write_checkpoint.ts";
-import { newFiles, type PlacedFile, writeTensors } from "../../checkpoints/write_files.ts";
+import { newFiles, writeTensors } from "../../checkpoints/write_files.ts";
 
 /** Where snapshots may lie. */
 export const SNAPSHOT_PLACES = ["memory", "disk"] as const;
@@ -108,23 +108,26 @@ function onDisk(directory: string | undefined): Snapshots {
     async take(state) {
       root ??= await makeRoot();
       const folder = join(root, String(count++));
-      await Deno.mkdir(folder);
-      const files = new Map<FileKind, PlacedFile>();
-      {
-        using made = newFiles(Deno, folder);
-        for (const kind of KINDS) {
-          files.set(kind, await writeTensors(made, fileName(kind), state, kind));
-        }
-      }
+      const taken = await writeSnapshot(folder, state).catch(async (error) => {
+        await removeFolder(folder);
+        throw error;
+      });
       if (last) await removeFolder(last);
       last = folder;
-      const placed = (kind: FileKind) => placedIn(folder, [files.get(kind)!]);
-      return { weights: placed("model"), moments: placed("optimizer") };
+      return taken;
     },
     async close() {
       if (root) await removeFolder(root);
     },
   };
+}
+
+async function writeSnapshot(folder: string, state: HeldState): Promise<StateOf<TensorSource>> {
+  await Deno.mkdir(folder);
+  using files = newFiles(Deno, folder);
+  const write = async (kind: FileKind) =>
+    placedIn(folder, [await writeTensors(files, fileName(kind), state, kind)]);
+  return { weights: await write("model"), moments: await write("optimizer") };
 }
 
 async function removeFolder(path: string): Promise<void> {

@@ -1,11 +1,15 @@
 /** What recovery does with failures, on an engine that fails as it is told and counts its starts. */
 
 import assert from "node:assert/strict";
+import { dirname } from "node:path";
 import type { WorkerLost } from "../../../actors/pipeline/protocol.ts";
+import type { HeldState } from "../../../actors/checkpoints/tensors/held_state.ts";
+import type { TensorSource } from "../../../actors/checkpoints/tensors/tensor_source.ts";
+import type { StateOf } from "../../../kernels/mod.ts";
 import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engines/engine.ts";
 import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
-import { openSnapshots } from "../../../actors/run/recovery/snapshots.ts";
+import { openSnapshots, type SnapshotPlace } from "../../../actors/run/recovery/snapshots.ts";
 import {
   openRetries,
   type RetryOptions,
@@ -26,23 +30,42 @@ const OUTCOME = { losses: [], updates: [], isCommitted: true, peakActivations: [
 
 /** What happens at a call: the error that it ends with, if any. */
 type Script = Partial<
-  Record<"open" | "step" | "save" | "write" | "evaluate" | "drain", (Error | undefined)[]>
+  Record<
+    "open" | "step" | "save" | "read" | "write" | "evaluate" | "drain",
+    (Error | undefined)[]
+  >
 >;
 
 /** How an engine runs. */
-type How = Partial<RetryOptions> & { readonly ahead?: number; readonly writes?: boolean };
+type How = Partial<RetryOptions> & {
+  readonly ahead?: number;
+  readonly writes?: boolean;
+  /** Where snapshots lie of a state that is read piece by piece. */
+  readonly snapshots?: SnapshotPlace;
+};
 
 /** A recovering engine over ones that do nothing but fail, and what they were asked. */
 async function scripted(script: Script, options: How = {}) {
-  const { ahead, writes, ...retry } = options, calls: string[] = [], told: string[] = [];
+  const { ahead, writes, snapshots: place, ...retry } = options,
+    calls: string[] = [],
+    told: string[] = [];
   const call = (name: keyof Script, more = "") => {
     calls.push(name + more);
     const error = script[name]?.shift();
     return error ? Promise.reject(error) : Promise.resolve();
   };
-  const open = async (state: unknown): Promise<Engine> => {
+  const held: HeldState = {
+    shapes: { model: new Map([["w", [1]]]), optimizer: new Map() },
+    holderOf: () => 0,
+    read: () => call("read").then(() => Float32Array.of(calls.length)),
+  };
+  const shapes = place ? held.shapes : { model: new Map(), optimizer: new Map() };
+  const states: StateOf<TensorSource>[] = [];
+  const open = async (state: StateOf<TensorSource>): Promise<Engine> => {
+    states.push(state);
     await call("open", state === STATE ? "" : " from the checkpoint");
     return {
+      ...place && { held },
       ...writes && { write: () => call("write").then(() => []) },
       ...ahead !== undefined && { ahead, drain: () => call("drain") },
       step: ({ step }) => call("step", ` ${step}`).then(() => ({ ...OUTCOME, traces: [] })),
@@ -54,11 +77,10 @@ async function scripted(script: Script, options: How = {}) {
   const announce = (line: string) => void told.push(line);
   const engine = await openRecovering(open, {
     ...{ retries: 1, canKill: true, state: STATE, announce },
-    shapes: { model: new Map(), optimizer: new Map() },
-    snapshots: openSnapshots("memory", undefined, { model: new Map(), optimizer: new Map() }),
+    ...{ shapes, snapshots: openSnapshots(place, undefined, shapes) },
     ...retry,
   });
-  return { engine, calls, told };
+  return { engine, calls, told, states };
 }
 
 const request = (step: number, length = 1): StepRequest => ({
@@ -229,5 +251,73 @@ Deno.test("steps that are taken again let the pipe run empty where it was", asyn
     ...["open", "step 1", "drain", "step 2", "step 3"],
     ...["open", "step 1", "drain", "step 2", "step 3"],
   ]);
+  await engine.close();
+});
+
+/** Takes steps, with micro-batches of so many numbers. */
+async function take(
+  engine: Pick<Engine, "step">,
+  from: number,
+  to: number,
+  length = 1,
+): Promise<string[]> {
+  const names = Array.from({ length: to - from + 1 }, (_, i) => `step ${from + i}`);
+  for (let step = from; step <= to; step++) await engine.step(request(step, length));
+  return names;
+}
+
+const ANEW = "open from the checkpoint";
+
+Deno.test("a snapshot that a worker leaves half overwritten is nothing to start from: what was before it is", async () => {
+  const script = { read: [undefined, lost()], step: [...Array(40).fill(undefined), lost()] };
+  const { engine, calls, states } = await scripted(script, { retries: 2, snapshots: "memory" });
+  const first = await take(engine, 1, 10), second = await take(engine, 11, 20);
+  const both = [...first, ...second];
+  assert.deepEqual(calls, ["open", ...first, "read", ...second, "read", "open", ...both, "read"]);
+  calls.length = 0;
+  await take(engine, 21, 21);
+  assert.deepEqual(calls, ["step 21", ANEW, "step 21"]);
+  assert.deepEqual([...states.at(-1)!.weights], [["w", Float32Array.of(45)]]);
+  await engine.close();
+});
+
+Deno.test("where the steps before a snapshot are too many to be kept it stays until the next is whole", async () => {
+  const { engine, calls } = await scripted({ read: [undefined, lost()] }, { snapshots: "memory" });
+  const first = await take(engine, 1, 10, 2 ** 20), second = await take(engine, 11, 20, 2 ** 20);
+  assert.deepEqual(calls, ["open", ...first, "read", ...second, "read", ANEW, ...second, "read"]);
+  await engine.close();
+});
+
+Deno.test("on disk the next snapshot is written beside the last, and none is left at the end", async () => {
+  const script = {
+    read: [undefined, undefined, lost()],
+    step: [...Array(20).fill(undefined), lost()],
+  };
+  const { engine, calls, states } = await scripted(script, { retries: 2, snapshots: "disk" });
+  const bulky = 2 ** 19;
+  const first = await take(engine, 1, 10, bulky), second = await take(engine, 11, 20, bulky);
+  calls.length = 0;
+  const third = await take(engine, 21, 30, bulky);
+  assert.deepEqual(calls, ["step 21", ANEW, ...third, "read", ANEW, ...third, "read"]);
+  assert.equal(first.length + second.length, 20);
+  const placed = states.at(-1)!.weights.get("w") as { readonly path: string };
+  const root = dirname(dirname(placed.path));
+  assert.equal([...Deno.readDirSync(root)].length, 1, "those before are removed");
+  await engine.close();
+  await assert.rejects(Deno.stat(root), Deno.errors.NotFound);
+});
+
+Deno.test("a checkpoint that is whole is what all is started from, also when it is told of later", async () => {
+  const script = { step: [...Array(13).fill(undefined), lost()] };
+  const { engine, calls, states } = await scripted(script, { snapshots: "memory" });
+  await take(engine, 1, 12);
+  const checkpoint = { weights: new Map([["w", Float32Array.of(7)]]), moments: new Map() };
+  const whole = await engine.read((_state, kept) => Promise.resolve(() => kept(checkpoint)));
+  await take(engine, 13, 13);
+  whole();
+  calls.length = 0;
+  await take(engine, 14, 14);
+  assert.deepEqual(calls, ["step 14", ANEW, "step 13", "step 14"]);
+  assert.equal(states.at(-1), checkpoint);
   await engine.close();
 });

@@ -30,6 +30,7 @@ import { machineText, thisMachine } from "./support/machine.ts";
 import { isMet, markdown, type Row, table } from "./support/row.ts";
 import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
+import { steadyBench } from "./steady.ts";
 import { threadsBench } from "./threads/mod.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
@@ -46,6 +47,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   gpt2: gpt2Bench,
   memory: memoryBench,
   scaling: scalingBench,
+  steady: steadyBench,
   simulation: simulationBench,
 };
 

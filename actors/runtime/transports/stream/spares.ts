@@ -3,6 +3,7 @@
  *
  * A new buffer costs as much as receiving into it, as the system has to find and clear its pages.
  * What goes to and fro between two actors is of one size, so each finds the buffer that it sent.
+ * What only ever leaves, such as the weights for a checkpoint, is not kept: nobody would take it.
  *
  * @module
  */
@@ -13,23 +14,32 @@ const MIN_BYTES = 65_536;
 /** Most bytes that are kept. */
 const MAX_BYTES = 2 ** 27;
 
+/** Most sizes that are known to come. */
+const MAX_SIZES = 64;
+
 /** The oldest first. */
 const spares: ArrayBuffer[] = [];
 let spareBytes = 0;
 
-/** Keeps a buffer that nobody else has. */
+/** Sizes of what has come, the one that has not come for longest first. */
+const comingSizes = new Set<number>();
+
+/** Keeps a buffer that nobody else has, if others of its size come. */
 export function keepSpare(buffer: ArrayBuffer): void {
-  if (buffer.byteLength < MIN_BYTES || buffer.byteLength > MAX_BYTES || buffer.resizable) return;
+  const { byteLength, resizable } = buffer;
+  if (!comingSizes.has(byteLength) || byteLength > MAX_BYTES || resizable) return;
   spares.push(buffer);
-  spareBytes += buffer.byteLength;
+  spareBytes += byteLength;
   while (spareBytes > MAX_BYTES) spareBytes -= spares.shift()!.byteLength;
 }
 
 /** A buffer of `byteLength`, with anything in it. */
 export function takeSpare(byteLength: number): ArrayBuffer {
-  const index = byteLength < MIN_BYTES
-    ? -1
-    : spares.findLastIndex((spare) => spare.byteLength === byteLength);
+  if (byteLength < MIN_BYTES) return new ArrayBuffer(byteLength);
+  comingSizes.delete(byteLength);
+  comingSizes.add(byteLength);
+  if (comingSizes.size > MAX_SIZES) comingSizes.delete(comingSizes.values().next().value!);
+  const index = spares.findLastIndex((spare) => spare.byteLength === byteLength);
   if (index < 0) return new ArrayBuffer(byteLength);
   spareBytes -= byteLength;
   return spares.splice(index, 1)[0]!;

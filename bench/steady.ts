@@ -1,0 +1,101 @@
+/**
+ * Whether a run holds after 2,000 steps what it held after 200: the memory of all its processes as
+ * the system sees it, with a checkpoint every 100 steps and snapshots for recovery. Each run is a
+ * program of its own, `deno run -A bench/steady.ts local|workers|process [STEPS]`.
+ *
+ * [Note: medians of windows] A heap grows until somebody collects what is dead in it, and then it
+ * shrinks, so one look says little: each figure is the median of looks at a hundred steps.
+ *
+ * @module
+ */
+
+import { train, type TrainOptions } from "../actors/mod.ts";
+import { print } from "../console/print.ts";
+import { watchResident } from "../console/train/resident_memory.ts";
+import { gpt2 } from "../kernels/mod.ts";
+import type { Row } from "./support/row.ts";
+import { spread } from "./support/timing.ts";
+import { benchBatches, LEARNING_RATE, type Workload } from "./support/workload.ts";
+
+/** Two blocks of a GPT-2, so small that thousands of steps take seconds. */
+const TINY: Workload = {
+  config: { layers: 2, hidden: 64, heads: 2, seq: 32, vocab: 256 },
+  microBatch: 2,
+};
+
+const MICRO_BATCHES = 4;
+
+/** What is compared, and the steps up to it in which it is looked. */
+const EARLY = 200, LATE = 2000, WINDOW = 100;
+
+const RUNTIMES: Readonly<Record<string, Pick<TrainOptions, "runtime" | "isolation">>> = {
+  local: { runtime: "local" },
+  workers: { runtime: "workers", isolation: "worker" },
+  process: { runtime: "workers", isolation: "process" },
+};
+
+/** Bytes at each step of a run. */
+async function residentBytes(runtime: string, steps: number): Promise<number[]> {
+  const directory = await Deno.makeTempDir(), batches = benchBatches(64, 1, TINY);
+  using watch = watchResident();
+  const bytes: number[] = [];
+  const run = train({
+    model: gpt2(TINY.config, TINY.microBatch),
+    data: function* () {
+      for (let i = 0;; i++) yield batches[i % batches.length]!;
+    }(),
+    steps,
+    microBatches: MICRO_BATCHES,
+    workers: 2,
+    learningRate: LEARNING_RATE,
+    checkpoint: { directory, every: 100, keep: 2, config: {} },
+    snapshots: "memory",
+    returnWeights: false,
+    device: "native",
+    ...RUNTIMES[runtime]!,
+  });
+  try {
+    for await (const event of run) if (event.type === "step") bytes.push(watch.look().rssBytes);
+  } finally {
+    await Deno.remove(directory, { recursive: true });
+  }
+  return bytes;
+}
+
+/** The same, by a program that does nothing else. */
+async function measure(runtime: string): Promise<number[]> {
+  const args = ["run", "-A", "--v8-flags=--max-semi-space-size=2", import.meta.url, runtime];
+  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args }).output();
+  const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
+  if (code === 0) return JSON.parse(text(stdout));
+  throw new Error(`Cannot measure ${runtime}: its run must end well, received ${text(stderr)}`);
+}
+
+/** Runs each runtime to its end. */
+export async function steadyBench(): Promise<Row[]> {
+  const rows: Row[] = [], mib = (bytes: number) => bytes / 2 ** 20;
+  for (const runtime of Object.keys(RUNTIMES)) {
+    const bytes = await measure(runtime);
+    const [early, late] = [EARLY, LATE].map((step) => spread(bytes.slice(step - WINDOW, step)));
+    const at = { median: mib(early!.median), low: mib(early!.low), high: mib(early!.high) };
+    rows.push(
+      { name: `${runtime}: resident after ${EARLY} steps`, unit: "MiB", measured: at },
+      {
+        name: `${runtime}: after ${LATE} steps ÷ after ${EARLY}`,
+        unit: "%",
+        measured: {
+          median: 100 * late!.median / early!.median,
+          low: 100 * late!.low / early!.high,
+          high: 100 * late!.high / early!.low,
+        },
+        target: { atMost: 105 },
+      },
+    );
+  }
+  return rows;
+}
+
+if (import.meta.main) {
+  const [runtime = "local", steps = `${LATE}`] = Deno.args;
+  print(JSON.stringify(await residentBytes(runtime, Number(steps))));
+}

@@ -7,7 +7,7 @@
 
 import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
-import { sameShape } from "../graph/shapes.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import type { Port } from "../onnx/encode_model.ts";
 
@@ -19,6 +19,19 @@ export const RECOMPUTE_POLICIES: readonly Recompute[] = ["none", "cheap", "full"
 
 /** Outputs of these ops cost little to compute again. */
 const CHEAP_OPS = new Set(["LayerNormalization", "FastGelu", "Gelu"]);
+
+/** Outputs of these ops have the elements of their inputs in another order: those are saved. */
+const MOVES = new Set(["Reshape", "Concat"]);
+
+const sizeOf = (values: readonly Value[]) =>
+  values.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+
+/** Whether a value was, step by step, made of something smaller, as scores of attention are. */
+function isGrown({ node }: Value): boolean {
+  if (node?.op === "Softmax" || node?.op === "Add") return isGrown(node.inputs[0]!);
+  const isProduct = node?.op === "FusedMatMul" || node?.op === "MatMul";
+  return isProduct && sizeOf(node.outputs) > sizeOf(node.inputs);
+}
 
 /** The forward values at which the backward pass stops, under a recomputation policy. */
 export function savedValues(
@@ -33,7 +46,8 @@ export function savedValues(
     if (seen.has(value) || !value.node) continue;
     seen.add(value);
     const again = !forwardNodes.has(value.node) || recompute === "full" ||
-      value.node.op === "Reshape" || (recompute === "cheap" && CHEAP_OPS.has(value.node.op));
+      MOVES.has(value.node.op) ||
+      (recompute === "cheap" && (CHEAP_OPS.has(value.node.op) || isGrown(value)));
     if (again) pending.push(...value.node.inputs);
     else saved.add(value);
   }

@@ -11,6 +11,7 @@
 import type { Value } from "../graph/value.ts";
 import { layerNorm, linear } from "./affine.ts";
 import { countTargets } from "./batch.ts";
+import { causalAttention } from "./causal_attention.ts";
 import { checkHead, headLayers, logits } from "./gpt2_head.ts";
 import type { Layer, LayerGraph, Model, Tie } from "./layer.ts";
 import { checkModelSizes } from "./model_sizes.ts";
@@ -51,9 +52,6 @@ export interface Gpt2Config {
 export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
   return tie ? [["transformer.wte.weight", "lm_head.weight"]] : [];
 }
-
-/** Blocks attend to no later token: exp(−1e30) is exactly 0. */
-export const MASKED = -1e30;
 
 /**
  * Checks the sizes of a GPT-2 at the door.
@@ -97,13 +95,6 @@ function embedding(config: Gpt2Config, microBatchSize: number): Layer {
   };
 }
 
-/** Zero where a token may attend to another: itself and those before it. */
-export function causalMask(seq: number): Float32Array<ArrayBuffer> {
-  const mask = new Float32Array(seq * seq);
-  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
-  return mask;
-}
-
 /** A block: two layers, so that a cut into stages may lie between. */
 function block(config: Gpt2Config, microBatchSize: number, index: number): Layer[] {
   const name = `block ${index}`, prefix = `transformer.h.${index}.`;
@@ -128,9 +119,7 @@ function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: 
   const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
     g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
   ) as [Value, Value, Value];
-  const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
-  const weights = g.softmax(g.add(scores, g.constant(causalMask(seq), [1, 1, seq, seq])));
-  const mixed = g.reshape(g.transpose(g.matmul(weights, v), [0, 2, 1, 3]), [rows, hidden]);
+  const mixed = g.reshape(g.transpose(causalAttention(g, q, k, v), [0, 2, 1, 3]), [rows, hidden]);
   return g.add(x, linear(g, mixed, "attn.c_proj", hidden, residualDeviation(config)));
 }
 

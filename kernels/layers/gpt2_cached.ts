@@ -7,7 +7,8 @@
 
 import type { Value } from "../graph/value.ts";
 import { layerNorm, linear } from "./affine.ts";
-import { causalMask, checkGpt2, feedForward, type Gpt2Config, MASKED } from "./gpt2.ts";
+import { causalMask, MASKED } from "./causal_attention.ts";
+import { checkGpt2, feedForward, type Gpt2Config } from "./gpt2.ts";
 import { logits } from "./gpt2_head.ts";
 import type { LayerGraph } from "./layer.ts";
 

@@ -1,0 +1,56 @@
+/**
+ * Causal attention: each token attends to itself and those before it.
+ *
+ * @module
+ */
+
+import type { Graph } from "../graph/graph.ts";
+import type { Value } from "../graph/value.ts";
+
+/** Blocks attend to no later token: exp(−1e30) is exactly 0. */
+export const MASKED = -1e30;
+
+/** Zero where a token may attend to another: itself and those before it. */
+export function causalMask(seq: number): Float32Array<ArrayBuffer> {
+  const mask = new Float32Array(seq * seq);
+  for (let i = 0; i < seq; i++) mask.fill(MASKED, i * seq + i + 1, (i + 1) * seq);
+  return mask;
+}
+
+/** The most queries of a part, and the least. */
+const QUERIES = { most: 128, least: 64 } as const;
+
+/** In how many parts queries are taken: as few as can be. */
+function partsOf(seq: number): number {
+  for (let parts = Math.ceil(seq / QUERIES.most); parts * QUERIES.least <= seq; parts++) {
+    if (seq % parts === 0) return parts;
+  }
+  return 1;
+}
+
+/**
+ * What tokens make of the values of those to which they attend: queries, keys and values are
+ * [B, heads, seq, width], and so is the result.
+ *
+ * [Note: attention in parts] Half of all scores are masked. Of long samples queries are therefore
+ * taken in parts, each of which meets the keys up to its own end: of n parts (n + 1)/2n of the scores
+ * are computed and kept. A row of scores stays whole, so softmax is what it is by definition.
+ * Measured on native with 12 heads of 64, forward and backward of an attention with its products:
+ * −6 to −11 % at T = 256, −10 % at 512, −19 to −26 % at 1024.
+ */
+export function causalAttention(g: Graph, queries: Value, keys: Value, values: Value): Value {
+  const [, , seq, width] = queries.shape as [number, number, number, number];
+  const parts = partsOf(seq);
+  const size = seq / parts, own = g.constant(causalMask(size), [1, 1, size, size]);
+  const cut = (x: Value) => parts === 1 ? [x] : g.split(x, 2, parts);
+  const join = (some: readonly Value[], axis: number) =>
+    some.length === 1 ? some[0]! : g.concat(some, axis);
+  const [k, v] = [cut(keys), cut(values)];
+  const mixtures = cut(queries).map((some, i) => {
+    const upTo = (all: readonly Value[]) => join(all.slice(0, i + 1), 2);
+    const scores = g.matmul(some, upTo(k), { transB: true, alpha: 1 / Math.sqrt(width) });
+    const before = i === 0 ? [] : [g.expand(g.scalar(0), [1, 1, size, i * size])];
+    return g.matmul(g.softmax(g.add(scores, join([...before, own], 3))), upTo(v));
+  });
+  return join(mixtures, 2);
+}

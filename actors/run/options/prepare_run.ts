@@ -125,9 +125,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   // Ranks that share no folder are sent what rank 0 has read.
   const state = await firstState(model, options, runtime !== "mpi" || !options.mpi?.gather);
   const { checkpoint, journal } = await openOutputs({ ...filled, isolation });
-  const mpi = runtime === "mpi" && !options.system
-    ? rankedRun(options, workers, device.name)
-    : undefined;
+  const isRanked = runtime === "mpi" && !options.system;
+  const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
   return {
     mpi,
     steps: options.steps,

@@ -12,6 +12,8 @@ export interface HostEngine<Block>
   extends Pick<Engine<Block>, "name" | "allocate" | "release" | "compile" | "close"> {
   /** The bytes of a block. Fetched anew at every use: a wasm heap moves when it grows. */
   bytes(block: Block): Uint8Array;
+  /** Sets bytes to zero, where that is faster than by their array. */
+  readonly zero?: Engine<Block>["zero"];
 }
 
 /** Makes a {@linkcode Device} of such an engine. */
@@ -29,7 +31,8 @@ export function hostDevice<Block>(engine: HostEngine<Block>): Device {
       into.set(engine.bytes(block).subarray(byteOffset, byteOffset + into.byteLength));
       copied.toHost += into.byteLength;
     },
-    zero: (block, byteOffset, byteLength) =>
-      void engine.bytes(block).fill(0, byteOffset, byteOffset + byteLength),
+    zero: engine.zero ??
+      ((block, byteOffset, byteLength) =>
+        void engine.bytes(block).fill(0, byteOffset, byteOffset + byteLength)),
   });
 }

@@ -21,7 +21,9 @@ export type KernelName =
   | "logSoftmax"
   | "normals"
   | "softmax"
-  | "softmaxGrad";
+  | "softmaxGrad"
+  | "sumOfSquares"
+  | "zero";
 
 /** The kernels over one memory. */
 export type SimdKernels = Readonly<Record<KernelName, (...given: readonly number[]) => void>>;

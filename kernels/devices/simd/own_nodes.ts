@@ -78,6 +78,13 @@ const crossEntropy: OwnNode = (_, [{ shape }, targets]) => {
 const gelu: OwnNode = (node, types) =>
   node.input.length === 1 ? elementwise("gelu")(node, types) : undefined;
 
+/** Of all elements of a row: one over some of several axes is not ours. */
+const sumOfSquares: OwnNode = (_, [{ shape }]) => {
+  const [count] = shape;
+  if (shape.length !== 1) return undefined;
+  return (kernels, [x], [sum]) => kernels.sumOfSquares(count!, x!, sum!);
+};
+
 const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
   AdamW: adamw,
   CrossEntropy: crossEntropy,
@@ -93,6 +100,7 @@ const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
   "": {
     LayerNormalization: layerNorm,
     LogSoftmax: byLastAxis("logSoftmax"),
+    ReduceSumSquare: sumOfSquares,
     Softmax: byLastAxis("softmax"),
   },
 };

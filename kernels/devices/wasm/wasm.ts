@@ -45,6 +45,7 @@ export async function openWasm(): Promise<Device> {
     name: "wasm",
     allocate: (byteLength) => allocateBlock(ort, byteLength),
     bytes: ({ start, byteLength }) => ort.HEAPU8.subarray(start, start + byteLength),
+    zero: ({ start }, byteOffset, byteLength) => kernels.zero(start + byteOffset, byteLength),
     release: ({ allocation }) => ort._free(allocation),
     compile: (model) => compileProgram({ ort, runOptions, kernels, shared }, model),
     close() {

@@ -5,3 +5,4 @@ export * from "./gelu";
 export * from "./layer_norm";
 export * from "./normals";
 export * from "./softmax";
+export * from "./sums";

@@ -98,6 +98,12 @@ const CASES: Readonly<Record<string, (rows: number, columns: number) => Case>> =
     ],
     outputs: [[m], [m]],
   }),
+  ReduceSumSquare: (n, m) => ({
+    op: "ReduceSumSquare",
+    inputs: [{ shape: [n * m] }],
+    outputs: [[]],
+    attributes: { keepdims: 0 },
+  }),
   CrossEntropy: (n, m) => ({
     op: "CrossEntropy",
     domain: TROUPE,

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { train } from "../../../actors/mod.ts";
+import { generateCommand } from "../../../console/mod.ts";
 import {
   compileModel,
   generate,
@@ -64,8 +65,10 @@ Deno.test("token ids that no tokenizer made are never shown as text, and go on a
     const config = JSON.parse(await Deno.readTextFile(path));
     assert.equal(config.tokenizer, "none");
     await forgeConfig(join(run, step!.name), (kept) => kept.tokenizer = "bytes");
-    const old = await runGenerate(["--from", run]);
-    assert.match(old.stderr, /^Cannot generate text from .*: it has no tokenizer/);
+    await assert.rejects(
+      generateCommand(["--from", run], { begin: () => {} }),
+      /^TypeError: Cannot generate text from .*: it has no tokenizer/,
+    );
   }));
 
 Deno.test("between two tokens signals are heard, also on a device that keeps the thread", async () => {
@@ -119,12 +122,13 @@ Deno.test("a prompt, a folder or a model that it cannot take is refused in one s
         /--tokens: it must be a whole number from 1, .*"none"$/,
       ],
     ];
-    const runs = await Promise.all(cases.map(([args]) => runGenerate(args)));
-    runs.forEach(({ code, stdout, stderr }, i) => {
-      assert.equal(code, 2, stderr);
-      assert.equal(stdout, "");
-      assert.match(stderr.trimEnd(), cases[i]![1]);
-    });
+    const context = { begin: () => assert.fail("bad input must not begin anything") };
+    for (const [args, message] of cases) {
+      await assert.rejects(generateCommand(args, context), { message });
+    }
+    const { code, stdout, stderr } = await runGenerate(cases[0]![0]);
+    assert.deepEqual([code, stdout], [2, ""]);
+    assert.match(stderr.trimEnd(), cases[0]![1]);
   }));
 
 /** A checkpoint of an MLP after one step. */

@@ -230,8 +230,8 @@ const RULES: Readonly<Record<string, Rule>> = {
   ),
 };
 
-/** The whole numbers of a constant. */
-function wholeNumbers(
+/** The whole numbers of a constant; undefined where it holds others. */
+export function wholeNumbers(
   { dataType, rawData, int64Data }: TensorProto,
 ): readonly number[] | undefined {
   if (dataType !== ONNX_DTYPE.i64) return undefined;

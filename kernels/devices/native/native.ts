@@ -71,7 +71,7 @@ export async function openNative(options: NativeOptions = {}): Promise<Device> {
     bytes: ({ bytes }) => bytes,
     release: (block) => void (own?.free(block) || ort.free(block)),
     async compile(model) {
-      const session = await ort.createSession(prepareModel(model)), names = openNames(ort);
+      const session = await ort.createSession(prepareModel(model, threads)), names = openNames(ort);
       const bindOwn = own && adamwOf(model, own);
       return {
         bind: (inputs, outputs) =>

@@ -15,20 +15,21 @@ import { arithmetic, type FusedRewrites, lowerGraph } from "../../onnx/fused_ops
 import { type Rewrite, rewriteNodes, shareEqual, type Writer } from "../../onnx/graph_writer.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { signatureOf } from "../../onnx/signature.ts";
-import { floatOf, intOf, valueTypes } from "../../onnx/value_types.ts";
+import { floatOf, intOf, valueTypes, wholeNumbers } from "../../onnx/value_types.ts";
 
 /** Elements of which a core's cache holds a few tensors. */
 const CACHED_ELEMENTS = 2 ** 16;
 
-/** Computes an element-wise operation part by part, so that what lies between stays in the cache. */
+/** Computes an element-wise operation part by part, so that what lies between stays in the caches. */
 function inParts(
   write: Writer,
+  threads: number,
   inputs: readonly string[],
   output: string,
   compute: (inputs: readonly string[], output?: string) => string,
 ): void {
   const { shape } = write.typeOf(inputs[0]!), rows = shape[0] ?? 1;
-  const parts = Math.min(rows, Math.ceil(elementCount(shape) / CACHED_ELEMENTS));
+  const parts = Math.min(rows, Math.ceil(elementCount(shape) / (threads * CACHED_ELEMENTS)));
   if (parts === 1) return void compute(inputs, output);
   const sizes = Array.from(
     { length: parts },
@@ -42,10 +43,10 @@ function inParts(
 }
 
 /** With c = 2√(2/π), t = c(x + 0.044715x³) and y = x·σ(t): y' = σ·(1 + x·t'·(1 − σ)). */
-const fastGeluGrad: Rewrite = (write, { input, output: [dx] }) => {
+const fastGeluGrad = (threads: number): Rewrite => (write, { input, output: [dx] }) => {
   const { add, sub, mul, scalar } = arithmetic(write);
   const c = 2 * Math.sqrt(2 / Math.PI), k = 0.044715;
-  inParts(write, input, dx!, ([dy, x], output) => {
+  inParts(write, threads, input, dx!, ([dy, x], output) => {
     const x2 = mul(x!, x!);
     const t = mul(mul(x!, add(x2, scalar(1 / k))), scalar(c * k));
     const sigmoid = write.node("Sigmoid", [t]);
@@ -63,7 +64,10 @@ const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
   mul(y!, sub(dy!, sum), dx);
 };
 
-const OWN: FusedRewrites = { FastGeluGrad: fastGeluGrad, SoftmaxGrad: softmaxGrad };
+const own = (threads: number): FusedRewrites => ({
+  FastGeluGrad: fastGeluGrad(threads),
+  SoftmaxGrad: softmaxGrad,
+});
 
 /**
  * aᵀ·b with a transposed first: within the product it would be, once for each 128 columns of b. Worth
@@ -85,12 +89,27 @@ const weightGradient: Rewrite = (write, node) => {
   );
 };
 
-/** Rewrites products in place. */
-function rewriteProducts(graph: GraphProto): void {
+/** Σ over rows as a product with ones, in half the time, and with several threads in a fifth. */
+const columnSums: Rewrite = (write, { input: [x], output: [sums] }) => {
+  const [rows, columns] = write.typeOf(x!).shape as [number, number];
+  const ones = write.constant("f32", new Array(rows).fill(1), [1, rows]);
+  const product = write.node("MatMul", [ones, x!]);
+  write.node("Reshape", [product, write.constant("i64", [columns])], {}, sums);
+};
+
+/** Rewrites products and sums in place. */
+function rewriteProducts(graph: GraphProto, threads: number): void {
   const types = valueTypes(graph, signatureOf(graph).inputs);
   const columnsOf = (name: string | undefined) => types.get(name ?? "")?.shape[1];
+  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
+  const isOverRows = ({ input: [x, axes], output: [sums] }: NodeProto) => {
+    const from = types.get(x!), constant = constants.get(axes);
+    return from?.dtype === "f32" && from.shape.length === 2 && constant !== undefined &&
+      types.get(sums!)?.shape.length === 1 && `${wholeNumbers(constant)}` === "0";
+  };
   rewriteNodes(graph, types, "native", (node: NodeProto) => {
-    if (node.opType !== "Gemm" || intOf(node, "transA", 0) !== 1) return undefined;
+    if (node.opType === "ReduceSum" && isOverRows(node)) return columnSums;
+    if (threads > 1 || node.opType !== "Gemm" || intOf(node, "transA", 0) !== 1) return undefined;
     const own = columnsOf(node.input[0]), result = columnsOf(node.output[0]);
     return own && result && own <= result ? weightGradient : undefined;
   });
@@ -99,13 +118,14 @@ function rewriteProducts(graph: GraphProto): void {
 /**
  * Rewrites a model for the native device.
  *
+ * @param threads within an operation: each has a cache, and its part of what is to be transposed.
  * @throws {Error} when the bytes are no model.
  */
-export function prepareModel(bytes: Uint8Array): Uint8Array {
+export function prepareModel(bytes: Uint8Array, threads = 1): Uint8Array {
   const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
   if (!graph) return bytes;
-  lowerGraph(graph, OWN);
-  rewriteProducts(graph);
+  lowerGraph(graph, own(threads));
+  rewriteProducts(graph, threads);
   shareEqual(graph);
   return toBinary(ModelProtoSchema, model);
 }

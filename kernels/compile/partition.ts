@@ -8,7 +8,9 @@ import type { ModelProgram } from "./compile_model.ts";
 import type { StageProgram } from "./stage_program.ts";
 
 /**
- * The contiguous partition whose most expensive part is cheapest, found by dynamic programming.
+ * The contiguous partition whose most expensive part is cheapest, and of those the one whose other
+ * parts are most even (the sum of their squares is least), found by dynamic programming. Where a
+ * worker has several stages, what is beside the most expensive one counts too.
  *
  * @param costs of the layers, embedding and head included.
  * @param parts number of stages.
@@ -21,6 +23,7 @@ import type { StageProgram } from "./stage_program.ts";
  * import { partition } from "@troupe/troupe/kernels";
  *
  * assert.deepEqual(partition([1, 10, 10, 10, 10, 4], 2), [0, 3]);
+ * assert.deepEqual(partition([1, 1, 1, 1, 4], 3), [0, 2, 4]);
  * assert.throws(() => partition([1, 2], 3), RangeError);
  * ```
  */
@@ -30,27 +33,42 @@ export function partition(costs: readonly number[], parts: number): number[] {
       `Cannot cut the model into ${parts} stages: the number of stages must be between 1 and its ${costs.length} layers`,
     );
   }
+  const { least } = cut(costs, parts, Math.max);
+  return cut(costs, parts, (sum, part) => part <= least ? sum + part ** 2 : Infinity).starts;
+}
+
+/**
+ * The cut for which a figure of its parts is least, the earliest of several.
+ *
+ * @param join the figure with one part more; that of no parts is 0.
+ */
+function cut(
+  costs: readonly number[],
+  parts: number,
+  join: (figure: number, part: number) => number,
+): { readonly least: number; readonly starts: number[] } {
   const prefix = [0];
   for (const cost of costs) prefix.push(prefix.at(-1)! + cost);
-  const total = (from: number, to: number) => prefix[to]! - prefix[from]!;
-  // best[n] for the current number of parts: the lowest maximum over the first n layers.
-  let best = costs.map((_, i) => total(0, i + 1));
-  best.unshift(Infinity);
+  // figures[n] for the current number of parts: the least over the first n layers.
+  let figures = prefix.map((_, n) => n === 0 ? 0 : Infinity);
   const cuts: number[][] = [];
-  for (let part = 2; part <= parts; part++) {
-    const next = best.map(() => Infinity), cut = best.map(() => 0);
+  for (let part = 1; part <= parts; part++) {
+    const next = prefix.map(() => Infinity), starts = prefix.map(() => part - 1);
     for (let n = part; n <= costs.length; n++) {
-      for (let first = part - 1; first < n; first++) {
-        const worst = Math.max(best[first]!, total(first, n));
-        if (worst < next[n]!) [next[n], cut[n]] = [worst, first];
+      for (let first = n - 1; first >= part - 1; first--) {
+        const own = prefix[n]! - prefix[first]!, figure = join(figures[first]!, own);
+        // What begins earlier still costs more by itself.
+        const alone = join(0, own);
+        if (alone > next[n]! || alone === Infinity) break;
+        if (figure <= next[n]!) [next[n], starts[n]] = [figure, first];
       }
     }
-    cuts.push(cut);
-    best = next;
+    cuts.push(starts);
+    figures = next;
   }
-  const starts = [];
+  const starts: number[] = [];
   for (let n = costs.length; cuts.length > 0;) starts.unshift(n = cuts.pop()![n]!);
-  return [0, ...starts];
+  return { least: figures.at(-1)!, starts };
 }
 
 /**

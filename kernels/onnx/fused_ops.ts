@@ -51,7 +51,7 @@ const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
 };
 
 /** x̂ = (x − μ)/σ. */
-function normalised(write: Writer, [x, mean, inverseDeviation]: readonly string[]): string {
+export function normalised(write: Writer, [x, mean, inverseDeviation]: readonly string[]): string {
   const { sub, mul } = arithmetic(write);
   return mul(sub(x!, mean!), inverseDeviation!);
 }

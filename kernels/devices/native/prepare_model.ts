@@ -2,7 +2,7 @@
  * A model as the native device computes it fastest.
  *
  * [Note: passes over memory] Where a matrix product runs at hundreds of GFLOP/s, an element-wise
- * operation on what does not fit into the cache of a core costs as much as ten thousand
+ * operation on what does not fit into the cache of a core costs as much as a hundred
  * multiplications for each element. `deno task bench kernels` says what each rewrite here is worth.
  * All follow from shapes alone, so an operation has the same bits in every model.
  *
@@ -11,7 +11,7 @@
 
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { elementCount } from "../../graph/shapes.ts";
-import { arithmetic, type FusedRewrites, lowerGraph } from "../../onnx/fused_ops.ts";
+import { arithmetic, type FusedRewrites, lowerGraph, normalised } from "../../onnx/fused_ops.ts";
 import { type Rewrite, rewriteNodes, shareEqual, type Writer } from "../../onnx/graph_writer.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "../../onnx/onnx_pb.ts";
 import { signatureOf } from "../../onnx/signature.ts";
@@ -64,8 +64,25 @@ const softmaxGrad: Rewrite = (write, { input: [dy, y], output: [dx] }) => {
   mul(y!, sub(dy!, sum), dx);
 };
 
+/**
+ * With x̂ = (x − μ)/σ and ŵ = w/n: dx = (dy·w − dy ŵ − x̂·((dy·x̂) ŵ))/σ, where the means over a row are
+ * products with ŵ, and dy·x̂ is that of the weights' gradient.
+ */
+const layerNormInputGrad: Rewrite = (write, { input, output: [dx] }) => {
+  const [dy, , , inverseDeviation, weight] = input, { sub, mul, scalar } = arithmetic(write);
+  const normal = normalised(write, input.slice(1)), size = write.typeOf(weight!).shape[0]!;
+  const column = write.node("Reshape", [
+    mul(weight!, scalar(1 / size)),
+    write.constant("i64", [size, 1]),
+  ]);
+  const mean = (of: string) => write.node("MatMul", [of, column]);
+  const centred = sub(mul(dy!, weight!), mean(dy!));
+  mul(sub(centred, mul(normal, mean(mul(dy!, normal)))), inverseDeviation!, dx);
+};
+
 const own = (threads: number): FusedRewrites => ({
   FastGeluGrad: fastGeluGrad(threads),
+  LayerNormInputGrad: layerNormInputGrad,
   SoftmaxGrad: softmaxGrad,
 });
 

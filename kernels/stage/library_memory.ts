@@ -9,7 +9,7 @@ import { type DeviceName, DEVICES } from "../devices/table.ts";
 import { transientBytes } from "../onnx/transient.ts";
 import { stepLengths } from "../optimizer/optimizer.ts";
 import { stepModel } from "../optimizer/step_model.ts";
-import { modelsToCompile } from "./open_stage.ts";
+import { modelsToCompile, overwritesToCompile } from "./open_stage.ts";
 import { planResident } from "./stage_memory.ts";
 import type { StageOptions } from "./stage_options.ts";
 
@@ -67,6 +67,7 @@ export function planLibrary(
   for (const stage of stages) {
     for (const program of stage.programs) {
       for (const model of Object.values(modelsToCompile(program, options))) add(model);
+      for (const model of overwritesToCompile(program, options)) add(model);
     }
     const { store, norms: { pieces } } = planResident(stage, { ...options, hasFreeViews });
     for (const length of stepLengths(store)) {

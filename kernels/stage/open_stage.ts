@@ -61,6 +61,14 @@ export function modelsToCompile(
   };
 }
 
+/** The models of a layer, in order, that a stage compiles to write over what F saved. */
+export function overwritesToCompile(
+  { overwrites = [] }: LayerProgram,
+  { backward }: ActivationOptions,
+): readonly Uint8Array[] {
+  return backward === "never" ? [] : overwrites.map(({ model }) => model);
+}
+
 async function compileLayers(
   device: Device,
   { programs, layers }: StageProgram,
@@ -75,7 +83,7 @@ async function compileLayers(
       kernels[kind] = await device.compile(model);
     }
     const overwrites: Kernel[] = [];
-    for (const { model } of options.backward === "never" ? [] : program.overwrites ?? []) {
+    for (const model of overwritesToCompile(program, options)) {
       overwrites.push(await device.compile(model));
     }
     compiled.push({ program, kernels: { forward: first, overwrites, ...kernels } });

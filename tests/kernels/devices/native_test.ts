@@ -3,6 +3,7 @@ import { openNative } from "../../../kernels/devices/native/native.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
+import { TROUPE } from "../../../kernels/graph/value.ts";
 import { testContract } from "./contract.ts";
 import { modelOf, pseudoRandom, tensorOf } from "./models.ts";
 
@@ -113,4 +114,25 @@ Deno.test("the native device computes the same product with two threads", async 
     }
   }
   results[0]!.forEach((value, i) => assert.ok(Math.abs(value - results[1]![i]!) < 1e-4));
+});
+
+Deno.test("with several threads GELU's gradient is cut into other parts, and has the same bits", async () => {
+  const shape = [96, 4096], results: Float32Array[] = [];
+  for (const threads of [1, 3]) {
+    const device = await openNative({ threads });
+    try {
+      const g = new Graph(), x = g.input("x", shape), dy = g.input("dy", shape);
+      const [dx] = g.node("FastGeluGrad", [dy, x], [shape], {}, TROUPE);
+      const kernel = await device.compile(modelOf(g, { dx: dx! }));
+      const [values, given] = [1, 2].map((seed) =>
+        tensorOf(device, shape, pseudoRandom(seed, 96 * 4096))
+      );
+      const into = device.alloc("f32", shape);
+      await kernel.bind({ x: values!, dy: given! }, { dx: into })();
+      results.push(await device.read<Float32Array>(into));
+    } finally {
+      device.close();
+    }
+  }
+  assert.deepEqual(results[0], results[1]);
 });

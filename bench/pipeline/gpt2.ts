@@ -8,17 +8,15 @@
 import { raceTorch } from "../peers/race_torch.ts";
 import { openBenchEngine } from "../support/engine.ts";
 import type { Row } from "../support/row.ts";
-import { interleave, type Round, spread } from "../support/timing.ts";
+import { interleave, type Round } from "../support/timing.ts";
 import { GPT2_SMALL } from "../support/workload.ts";
 import { measureLimits } from "./balance.ts";
+import { fastestSchedule } from "./fastest_schedule.ts";
 import { limitRows } from "./limit_rows.ts";
 
 /** Micro-batches of a step, N. */
 const MICRO_BATCHES = 8;
 const WORKERS = 2;
-
-/** Synchronous schedules that have each weight once, the fastest of which is taken. */
-const SCHEDULES = ["1f1b", "interleaved", "zb-h1", "zb-v"] as const;
 
 /** Steps of each schedule that is tried, after one that does not count. */
 const TRIED_STEPS = 2;
@@ -27,17 +25,6 @@ const TRIED_STEPS = 2;
 const ROUNDS = { rounds: 4, warmup: 1 } as const;
 
 const run = { device: "native", microBatches: MICRO_BATCHES, workload: GPT2_SMALL } as const;
-
-/** Milliseconds of the fastest step of a schedule; only one such model is held at a time. */
-async function trySchedule(schedule: string): Promise<number> {
-  await using engine = await openBenchEngine({ ...run, workers: WORKERS, schedule });
-  const rounds = await interleave({ step: async () => void await engine.step() }, {
-    rounds: TRIED_STEPS,
-    warmup: 1,
-    isAlone: false,
-  });
-  return Math.min(...rounds.map(({ ms }) => ms.step));
-}
 
 /** One worker, two that are independent, and two that share the model. */
 async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twins">[]> {
@@ -53,9 +40,7 @@ async function timeLimits(schedule: string): Promise<Round<"one" | "two" | "twin
 
 /** Measures GPT-2 small, in some minutes and 15 GB. */
 export async function gpt2Bench(): Promise<Row[]> {
-  const tried: { schedule: string; ms: number }[] = [];
-  for (const schedule of SCHEDULES) tried.push({ schedule, ms: await trySchedule(schedule) });
-  const { schedule } = tried.reduce((best, one) => one.ms < best.ms ? one : best);
+  const { schedule, rows } = await fastestSchedule({ ...run, workers: WORKERS }, TRIED_STEPS);
   const rates = await raceTorch({
     workload: GPT2_SMALL,
     microBatches: MICRO_BATCHES,
@@ -65,12 +50,7 @@ export async function gpt2Bench(): Promise<Row[]> {
   const limits = await measureLimits({ ...run, schedule, workers: WORKERS, rounds: 3 });
   const rounds = await timeLimits(schedule);
   return [
-    ...tried.map(({ schedule: one, ms }): Row => ({
-      name: `native, two workers, ${one}: fastest step of ${TRIED_STEPS}`,
-      unit: "ms",
-      measured: spread([ms]),
-      ...one === schedule && { note: "taken" },
-    })),
+    ...rows,
     ...rates,
     ...limitRows(rounds.map(({ ms }) => ms), limits, WORKERS),
   ];

@@ -19,6 +19,7 @@ export * from "./pipeline/layout.ts";
 export * from "./pipeline/emulated_link.ts";
 export * from "./commit/loss_scale.ts";
 export * from "./run/memory/memory_plan.ts";
+export type { ActorBytes, RunMemory } from "./run/memory/run_memory.ts";
 export * from "./run/plan.ts";
 export type { PolicyData } from "./pipeline/policy_data.ts";
 export * from "./pipeline/protocol.ts";

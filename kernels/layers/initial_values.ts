@@ -33,7 +33,21 @@ export function initialValues(spec: ParameterSpec, name: string, seed: number): 
 /** Fills an array with values that follow those of the last call. */
 export type Draws = (into: Float32Array) => void;
 
-/** The first values of a parameter, piece by piece from the first to the last. */
+/**
+ * The first values of a parameter, piece by piece from the first to the last.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { initialValues, openDraws } from "@troupe/troupe/kernels";
+ *
+ * const normal = { name: "w", shape: [5], initializer: { kind: "normal", deviation: 0.02 } } as const;
+ * const draws = openDraws(normal, "h.0.w", 1), first = new Float32Array(3), rest = new Float32Array(2);
+ * draws(first);
+ * draws(rest);
+ * assert.deepEqual([...first, ...rest], [...initialValues(normal, "h.0.w", 1)]);
+ * ```
+ */
 export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {
   if (initializer.kind === "constant") return (into) => void into.fill(initializer.value);
   return openNormals(initializer.deviation, substream(seed, name));

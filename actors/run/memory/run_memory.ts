@@ -28,7 +28,7 @@ import type { EngineOptions } from "../engines/engine.ts";
 import { stageParameters } from "../engines/stage_parameters.ts";
 import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
-import { slotsOf } from "./memory_plan.ts";
+import { slotsOf } from "./slots.ts";
 import { planState, type StateMemoryOptions } from "./state_memory.ts";
 
 /** Bytes of an actor beside the stages that it has. */

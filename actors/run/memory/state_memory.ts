@@ -9,8 +9,7 @@ import type { CompiledRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { stateShapes } from "../engines/held_by_stages.ts";
 import { UPDATE_POLICIES } from "../../pipeline/update_policy.ts";
-import { KEPT_BYTES } from "../recovery/kept_steps.ts";
-import { SNAPSHOT_STEPS } from "../recovery/recovery.ts";
+import { KEPT_BYTES, SNAPSHOT_STEPS } from "../recovery/kept_steps.ts";
 import { bytesOfState, SNAPSHOT_EVERY, snapshotPlace } from "../recovery/snapshots.ts";
 import type { RuntimeName, TrainOptions } from "../options/train_options.ts";
 

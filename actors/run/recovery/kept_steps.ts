@@ -10,6 +10,9 @@ import type { StepRequest } from "../../pipeline/step.ts";
 /** The most bytes that micro-batches of steps may take which a newer snapshot has made needless. */
 export const KEPT_BYTES = 2 ** 24;
 
+/** The fewest steps from one snapshot to the next, however many bytes their micro-batches take. */
+export const SNAPSHOT_STEPS = 10;
+
 /** The steps since the oldest state from which all can be started again. */
 export interface KeptSteps {
   /** The most bytes that their micro-batches may take. */

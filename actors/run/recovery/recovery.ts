@@ -33,13 +33,11 @@ import {
   keepSteps,
   KEPT_BYTES,
   type KeptSteps,
+  SNAPSHOT_STEPS,
   stepsSoFar,
 } from "./kept_steps.ts";
 import { openRetries, type Retries, type RetryOptions, WorkerLostError } from "./retries.ts";
 import { bytesOfState, type Snapshots } from "./snapshots.ts";
-
-/** The fewest steps from one snapshot to the next, however many bytes their micro-batches take. */
-export const SNAPSHOT_STEPS = 10;
 
 const TOO_MANY =
   "Cannot take again the steps since the last checkpoint or evaluation: they are too many to be kept";

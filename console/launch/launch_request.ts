@@ -14,6 +14,7 @@ import {
 import { parseArguments } from "../flags/parse.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
+import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
 import { LAUNCH_FLAGS, type LaunchFlags } from "./launch_flags.ts";
 
 /** What is to be launched. */
@@ -133,7 +134,7 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
 export function troupeCommand(name: string): readonly string[] {
   const { mainModule } = Deno, isFile = mainModule.startsWith("file:");
   return [
-    ...[Deno.execPath(), "run", "-A", "--v8-flags=--max-semi-space-size=2"],
+    ...[Deno.execPath(), "run", "-A", `--v8-flags=${HEAP_FLAGS.join()}`],
     ...[isFile ? fileURLToPath(mainModule) : mainModule, name],
   ];
 }

@@ -55,7 +55,7 @@ export function openInFlight(
     readonly lossScale: Tensor;
   },
 ): InFlight {
-  const live = new Map<number, { readonly place: Place; readonly version: number }>();
+  let live = new Map<number, { readonly place: Place; readonly version: number }>();
   const free: Place[] = [];
   let bytes = 0;
   const counted = <T>(allocate: () => T): T => {
@@ -103,6 +103,8 @@ export function openInFlight(
     end(microBatch) {
       free.push(find(microBatch).place);
       live.delete(microBatch);
+      // A table of a Map refers to those that take its place: one that is old keeps all of them.
+      if (live.size === 0) live = new Map();
     },
   };
 }

@@ -42,7 +42,13 @@ async function measure(steps: number, options: MemoryRun["options"]): Promise<[n
   const file = new URL("memory_entry.ts", import.meta.url).href;
   const { success, stdout } = await new Deno.Command(Deno.execPath(), {
     // As `deno task train` does.
-    args: ["run", "-A", "--v8-flags=--max-semi-space-size=2", file, JSON.stringify(run)],
+    args: [
+      "run",
+      "-A",
+      "--v8-flags=--max-semi-space-size=2,--heap-growing-percent=10,--optimize-for-size",
+      file,
+      JSON.stringify(run),
+    ],
     stdin: "null",
     stderr: "inherit",
   }).output();

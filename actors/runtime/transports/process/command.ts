@@ -10,10 +10,15 @@ import { fileURLToPath } from "node:url";
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
 /**
- * Room for young objects, in MiB. V8 doubles it again and again, to 32 MiB and more, however few
- * survive: messages are short-lived, so a process would only hold more the longer it runs.
+ * How V8 keeps the heap of a process small. It doubles the room for young objects again and again, to
+ * 32 MiB and more, however few survive, and lets what is old and dead lie until the heap has grown by
+ * half or more: messages are short-lived, so a process would only hold more the longer it runs.
  */
-export const YOUNG_MB = 2;
+export const HEAP_FLAGS = [
+  "--max-semi-space-size=2",
+  "--heap-growing-percent=10",
+  "--optimize-for-size",
+] as const;
 
 /**
  * The command that starts a process for an actor.
@@ -30,7 +35,7 @@ export function commandOf(
 ): Deno.Command {
   const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissions];
   const limit = memoryLimitMb === undefined ? [] : [`--max-old-space-size=${memoryLimitMb}`];
-  args.push(`--v8-flags=${[...limit, `--max-semi-space-size=${YOUNG_MB}`].join()}`);
+  args.push(`--v8-flags=${[...limit, ...HEAP_FLAGS].join()}`);
   args.push(new URL("./entry.ts", import.meta.url).href);
   return new Deno.Command(Deno.execPath(), {
     args,

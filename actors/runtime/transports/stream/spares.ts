@@ -21,13 +21,13 @@ const MAX_SIZES = 64;
 const spares: ArrayBuffer[] = [];
 let spareBytes = 0;
 
-/** Sizes of what has come, the one that has not come for longest first. */
-const comingSizes = new Set<number>();
+/** Sizes of what has come, the newest last. */
+const comingSizes: number[] = [];
 
 /** Keeps a buffer that nobody else has, if others of its size come. */
 export function keepSpare(buffer: ArrayBuffer): void {
   const { byteLength, resizable } = buffer;
-  if (!comingSizes.has(byteLength) || byteLength > MAX_BYTES || resizable) return;
+  if (!comingSizes.includes(byteLength) || byteLength > MAX_BYTES || resizable) return;
   spares.push(buffer);
   spareBytes += byteLength;
   while (spareBytes > MAX_BYTES) spareBytes -= spares.shift()!.byteLength;
@@ -36,9 +36,8 @@ export function keepSpare(buffer: ArrayBuffer): void {
 /** A buffer of `byteLength`, with anything in it. */
 export function takeSpare(byteLength: number): ArrayBuffer {
   if (byteLength < MIN_BYTES) return new ArrayBuffer(byteLength);
-  comingSizes.delete(byteLength);
-  comingSizes.add(byteLength);
-  if (comingSizes.size > MAX_SIZES) comingSizes.delete(comingSizes.values().next().value!);
+  if (!comingSizes.includes(byteLength)) comingSizes.push(byteLength);
+  if (comingSizes.length > MAX_SIZES) comingSizes.shift();
   const index = spares.findLastIndex((spare) => spare.byteLength === byteLength);
   if (index < 0) return new ArrayBuffer(byteLength);
   spareBytes -= byteLength;

@@ -17,7 +17,7 @@
 
 import type { GraphProto, NodeProto } from "../../../onnx/onnx_pb.ts";
 import { sameShape } from "../../../graph/shapes.ts";
-import type { ValueType } from "../../../onnx/value_types.ts";
+import { intOf, type ValueType } from "../../../onnx/value_types.ts";
 
 /** Operations that may write over an operand, and which: those of the same shape as the result. */
 export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
@@ -28,6 +28,8 @@ export const IN_PLACE: Readonly<Record<string, readonly number[]>> = {
   Where: [1, 2],
   Gemm: [2], // It adds its third operand to each element when it writes it.
   ScatterND: [0], // It writes some rows of its first operand, and leaves the rest.
+  ScatterElements: [0], // Some elements.
+  Softmax: [0], // Of the last axis: a workgroup has read all of a row before it writes any of it.
 };
 
 /** Operations whose result may be the memory of their first operand in another shape. */
@@ -63,6 +65,10 @@ function ancestorsOf(node: NodeProto, makers: ReadonlyMap<string, NodeProto>): S
   return found;
 }
 
+/** Whether a softmax is one of the last axis; any other is computed on a transposed copy. */
+const isByRow = (node: NodeProto, rank: number) =>
+  node.opType !== "Softmax" || [-1, rank - 1].includes(intOf(node, "axis", -1));
+
 /** Whether an output may lie in the memory of an input; `before` are the nodes on which it depends. */
 function mayOverwrite(
   nodes: readonly NodeProto[],
@@ -84,8 +90,8 @@ function mayOverwrite(
     for (const [place, name] of node.input.entries()) {
       if (!names.has(name)) continue;
       if (!isMaker && !before.has(node)) return false;
-      const isElementwise = IN_PLACE[opType]?.includes(place) && isOwnShape(name) &&
-        isOwnShape(result);
+      const isElementwise = IN_PLACE[opType]?.includes(place) && isByRow(node, own.shape.length) &&
+        isOwnShape(name) && isOwnShape(result);
       const isPassed = !isMaker && place === 0 && ALIASES.has(opType);
       if (isElementwise || isPassed) names.add(result);
       else if (isMaker || opType !== LOOKUP) return false;

@@ -34,6 +34,8 @@ const LISTED: Readonly<Record<string, Build>> = {
   "Gemm 2": (g, x) => g.gemm(other(g), g.input("right", [N, N]), x, { transA: true }),
   "ScatterND 0": (g, x) =>
     g.scatterAdd(x, g.input("some", [N / 4], "i32"), g.input("updates", [N / 4, N])),
+  "ScatterElements 0": (g, x) => g.scatterAddColumns(x, rows(g), g.input("updates", [N, 1])),
+  "Softmax 0": (g, x) => g.softmax(x),
 };
 
 /** More ways of the same, as training and others use them. */
@@ -52,7 +54,7 @@ const COPIED: Readonly<Record<string, Build>> = {
   Transpose: (g, x) => g.transpose(x, [1, 0]),
   MatMul: (g, x) => g.matmul(x, other(g)),
   "MatMul of both operands": (g, x) => g.matmul(x, x),
-  Softmax: (g, x) => g.softmax(x, 0),
+  "Softmax of columns": (g, x) => g.softmax(x, 0),
   "a mean of columns, repeated": (g, x) => g.expand(g.mean(x, [0], true), [N, N]),
   Gather: (g, x) => g.gather(x, rows(g)),
   "rows in another order": (g, x) => g.concat(g.split(x, 0, 2).toReversed(), 0),

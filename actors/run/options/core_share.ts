@@ -12,9 +12,9 @@ import type { RuntimeName, TrainOptions } from "./train_options.ts";
 export interface CoreShare {
   /** Threads of each worker within an operation. */
   readonly threads: number;
-  /** Workers that compute on this machine at a time. */
+  /** Workers that compute on these cores at a time. */
   readonly workersHere: number;
-  /** Cores of this machine, as far as this process may use them. */
+  /** Cores of this machine that this process may use. */
   readonly cores: number;
 }
 
@@ -37,14 +37,14 @@ export function shareCores(
 }
 
 /**
- * Of ranks those on the host of rank 0 count, as its launcher says: all ranks of a run have as many
+ * Of ranks those count that share the cores of rank 0, as its launcher says: all ranks of a run have as many
  * threads, since bits depend on it. With a map each may hold as many workers as the fullest does.
  */
 function workersHere(runtime: RuntimeName, workers: number, mpi: TrainOptions["mpi"]): number {
   if (runtime === "serial") return 1;
   if (runtime !== "mpi") return workers;
-  const { hostSize = workers } = launchedRanks() ?? {}, map = mpi?.map;
+  const { sharing = workers } = launchedRanks() ?? {}, map = mpi?.map;
   const held = new Map<number, number>();
   for (const rank of map ?? []) held.set(rank, (held.get(rank) ?? 0) + 1);
-  return Math.min(workers, hostSize * Math.max(1, ...held.values()));
+  return Math.min(workers, sharing * Math.max(1, ...held.values()));
 }

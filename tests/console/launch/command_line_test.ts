@@ -175,11 +175,13 @@ Deno.test("srun's ranks know who they are, also within a job of Slurm that mpiru
     of({ ...slurm, PMIX_RANK: "1", OMPI_COMM_WORLD_RANK: "1", OMPI_COMM_WORLD_SIZE: "2" }),
     { abi: "openmpi", rank: 1, size: 2 },
   );
-  // How many share a host, as each launcher says it.
-  const hostOf = (env: Record<string, string>) => of({ ...slurm, ...env })!.hostSize;
-  assert.equal(hostOf({ SLURM_STEP_TASKS_PER_NODE: "2(x3),1" }), 2);
-  assert.equal(hostOf({ MPI_LOCALNRANKS: "3" }), 3);
-  assert.equal(hostOf({ OMPI_COMM_WORLD_LOCAL_SIZE: "4" }), 4);
+  // How many share their cores, as each launcher says it.
+  const sharing = (env: Record<string, string>) => of({ ...slurm, ...env })!.sharing;
+  assert.equal(sharing({ SLURM_STEP_TASKS_PER_NODE: "2(x3),1" }), 2);
+  assert.equal(sharing({ MPI_LOCALNRANKS: "3" }), 3);
+  const ofFour = { OMPI_COMM_WORLD_LOCAL_SIZE: "4" };
+  assert.equal(sharing(ofFour), 4);
+  assert.equal(sharing({ ...ofFour, OMPI_MCA_orte_bound_at_launch: "1" }), 1);
   // The shell of a job of Slurm is no rank.
   assert.equal(of({ SLURM_PROCID: "0", SLURM_NTASKS: "8" }), undefined);
 });

@@ -98,9 +98,12 @@ export interface Launched {
   readonly abi: AbiName;
   readonly rank: number;
   readonly size: number;
-  /** Ranks on the host of this one, where anybody says. */
-  readonly hostSize?: number;
+  /** Ranks that share the cores which this one may use, where anybody says. */
+  readonly sharing?: number;
 }
+
+/** What Open MPI sets where it gives each process cores of its own. */
+const IS_BOUND = "OMPI_MCA_orte_bound_at_launch";
 
 /** What launchers call the number of processes of a host; Slurm's is that of all hosts, `2(x3),1`. */
 const HOST_SIZES = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE"];
@@ -112,11 +115,12 @@ export function launchedBy(env: (name: string) => string | undefined): Launched 
   );
   if (!found) return undefined;
   const hostSize = parseInt(HOST_SIZES.map(env).find((size) => size !== undefined) ?? "");
+  const sharing = env(IS_BOUND) === "1" ? 1 : hostSize;
   return {
     abi: found.abi,
     rank: Number(env(found.rank)),
     size: Number(env(found.size)),
-    ...hostSize > 0 && { hostSize },
+    ...sharing > 0 && { sharing },
   };
 }
 

@@ -15,6 +15,8 @@ import type { FusedOp, Node, Value } from "../graph/value.ts";
 
 /** Operations of a large matrix product in the time that an op takes for an element. */
 const ELEMENT_COSTS: Readonly<Record<string, number>> = {
+  Gather: 150,
+  ScatterND: 150,
   LayerNormalization: 40,
   FastGelu: 65,
   Gelu: 65,
@@ -24,7 +26,7 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
     SoftmaxGrad: 50,
     LayerNormInputGrad: 90,
     LayerNormWeightGrad: 40,
-    CrossEntropy: 100,
+    CrossEntropy: 40,
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
 };

@@ -32,9 +32,11 @@ import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
 import { steadyBench } from "./steady.ts";
 import { threadsBench } from "./threads/mod.ts";
+import { weightGradientsBench } from "./weight_gradients.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   kernels: kernelsBench,
+  "weight-gradients": weightGradientsBench,
   gpu: gpuBench,
   pipeline: pipelineBench,
   balance: balanceBench,

@@ -44,7 +44,7 @@ export function adamwOf(model: Uint8Array, memory: KernelMemory): BindAdamw | un
     return {
       run() {
         values.forEach((value, i) => memory.scratch[i] = value[0]!);
-        call(memory.kernels, from, to);
+        call.run(memory.kernels, from, to, 0);
       },
       release() {},
     };

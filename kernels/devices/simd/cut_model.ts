@@ -21,7 +21,8 @@ import {
 } from "../../onnx/onnx_pb.ts";
 import { type Border, signatureOf } from "../../onnx/signature.ts";
 import { valueTypes } from "../../onnx/value_types.ts";
-import { KEPT, type OwnCall, ownCall } from "./own_nodes.ts";
+import type { OwnCall } from "./own_call.ts";
+import { KEPT, ownCall } from "./own_nodes.ts";
 import { type Lifetime, placeValues } from "./place_values.ts";
 
 /** A part of a model: a model that the engine computes, or a node that one of our kernels does. */
@@ -37,7 +38,7 @@ export interface CutModel {
   readonly parts: readonly Part[];
   /** Constants that our kernels read. */
   readonly constants: ReadonlyMap<string, Uint8Array>;
-  /** Where each value between parts lies in memory that is shared by them, in bytes. */
+  /** Where each value between parts, and what a part works in, lies in memory that is shared by them, in bytes. */
   readonly offsets: ReadonlyMap<string, number>;
   /** Bytes of that memory. */
   readonly sharedBytes: number;
@@ -155,10 +156,17 @@ function partModel(
   return toBinary(ModelProtoSchema, { ...model, graph: { ...graph, node: nodes } });
 }
 
+/** The name of a part's working memory, among those of values. */
+export const workOf = ({ outputs }: Part): string => `work of ${outputs[0]!.name}`;
+
 /** When the values between parts are made and last read. */
 function lifetimesOf(parts: readonly Part[], results: ReadonlySet<string>): Lifetime[] {
   const lifetimes = new Map<string, Lifetime>();
-  for (const [at, { inputs, outputs }] of parts.entries()) {
+  for (const [at, part] of parts.entries()) {
+    const { inputs, outputs } = part, byteLength = "call" in part ? part.call.workBytes : undefined;
+    if (byteLength) {
+      lifetimes.set(workOf(part), { name: workOf(part), byteLength, from: at, to: at });
+    }
     for (const { name } of inputs) {
       const lifetime = lifetimes.get(name);
       if (lifetime) lifetime.to = at;

@@ -15,6 +15,7 @@ export type KernelName =
   | "crossEntropy"
   | "gelu"
   | "geluGrad"
+  | "gemm"
   | "layerNorm"
   | "layerNormInputGrad"
   | "layerNormWeightGrad"

@@ -8,25 +8,14 @@ import { elementCount } from "../../graph/shapes.ts";
 import { type FusedOp, MICROSOFT, TROUPE } from "../../graph/value.ts";
 import type { NodeProto } from "../../onnx/onnx_pb.ts";
 import { floatOf, intOf, type ValueType } from "../../onnx/value_types.ts";
-import type { Address, KernelName, SimdKernels } from "./load_kernels.ts";
-
-/** Computes a node once its inputs and outputs have addresses, in the node's order. */
-export type OwnCall = (
-  kernels: SimdKernels,
-  inputs: readonly Address[],
-  outputs: readonly Address[],
-) => void;
-
-/** How a node is computed, given the types of its inputs; undefined where it is not. */
-type OwnNode = (
-  node: NodeProto,
-  types: readonly [ValueType, ...ValueType[]],
-) => OwnCall | undefined;
+import { ownGemm, ownMatMul } from "./own_products.ts";
+import type { Address, KernelName } from "./load_kernels.ts";
+import type { OwnCall, OwnNode } from "./own_call.ts";
 
 /** A kernel that takes the number of elements first. */
 const elementwise = (name: KernelName): OwnNode => (_, [{ shape }]) => {
   const count = elementCount(shape);
-  return (kernels, inputs, outputs) => kernels[name](count, ...inputs, ...outputs);
+  return { run: (kernels, inputs, outputs) => kernels[name](count, ...inputs, ...outputs) };
 };
 
 /** The rows of a shape, and their length. */
@@ -37,7 +26,7 @@ function rowsOf(shape: readonly number[]): [rows: number, columns: number] {
 /** A kernel that takes rows and columns first, and computes row by row. */
 const byRow = (name: KernelName): OwnNode => (_, [{ shape }]) => {
   const rows = rowsOf(shape);
-  return (kernels, inputs, outputs) => kernels[name](...rows, ...inputs, ...outputs);
+  return { run: (kernels, inputs, outputs) => kernels[name](...rows, ...inputs, ...outputs) };
 };
 
 const isLast = (node: NodeProto, { shape }: ValueType) =>
@@ -50,7 +39,9 @@ const byLastAxis = (name: KernelName): OwnNode => (node, types) =>
 const adamw: OwnNode = (node, [{ shape }]) => {
   const count = elementCount(shape);
   const factors = ["beta1", "rest1", "beta2", "rest2"].map((name) => floatOf(node, name, 0));
-  return (kernels, inputs, outputs) => kernels.adamw(count, ...inputs, ...outputs, ...factors);
+  return {
+    run: (kernels, inputs, outputs) => kernels.adamw(count, ...inputs, ...outputs, ...factors),
+  };
 };
 
 /** An address for each output, where the last ones are optional. */
@@ -60,18 +51,24 @@ const padded = (outputs: readonly Address[], count: number) =>
 const layerNorm: OwnNode = (node, types) => {
   const [{ shape }] = types, epsilon = floatOf(node, "epsilon", 1e-5);
   if (!isLast(node, types[0])) return undefined;
-  return (kernels, inputs, outputs) =>
-    kernels.layerNorm(...rowsOf(shape), ...padded(inputs, 3), ...padded(outputs, 3), epsilon);
+  return {
+    run: (kernels, inputs, outputs) =>
+      kernels.layerNorm(...rowsOf(shape), ...padded(inputs, 3), ...padded(outputs, 3), epsilon),
+  };
 };
 
-const layerNormWeightGrad: OwnNode = (_, [{ shape }]) => (kernels, inputs, outputs) =>
-  kernels.layerNormWeightGrad(...rowsOf(shape), ...inputs, ...padded(outputs, 2));
+const layerNormWeightGrad: OwnNode = (_, [{ shape }]) => ({
+  run: (kernels, inputs, outputs) =>
+    kernels.layerNormWeightGrad(...rowsOf(shape), ...inputs, ...padded(outputs, 2)),
+});
 
 /** The loss of each row. */
 const crossEntropy: OwnNode = (_, [{ shape }, targets]) => {
   if (targets?.dtype !== "i32") return undefined;
   const rows = rowsOf(shape);
-  return (kernels, inputs, outputs) => kernels.crossEntropy(...rows, ...inputs, ...outputs);
+  return {
+    run: (kernels, inputs, outputs) => kernels.crossEntropy(...rows, ...inputs, ...outputs),
+  };
 };
 
 /** Of one input: one with a bias is another operation. */
@@ -82,7 +79,7 @@ const gelu: OwnNode = (node, types) =>
 const sumOfSquares: OwnNode = (_, [{ shape }]) => {
   const [count] = shape;
   if (shape.length !== 1) return undefined;
-  return (kernels, [x], [sum]) => kernels.sumOfSquares(count!, x!, sum!);
+  return { run: (kernels, [x], [sum]) => kernels.sumOfSquares(count!, x!, sum!) };
 };
 
 const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
@@ -96,10 +93,12 @@ const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
 
 const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
   [TROUPE]: FUSED,
-  [MICROSOFT]: { FastGelu: gelu },
+  [MICROSOFT]: { FastGelu: gelu, FusedMatMul: ownMatMul },
   "": {
+    Gemm: ownGemm,
     LayerNormalization: layerNorm,
     LogSoftmax: byLastAxis("logSoftmax"),
+    MatMul: ownMatMul,
     ReduceSumSquare: sumOfSquares,
     Softmax: byLastAxis("softmax"),
   },

@@ -7,7 +7,7 @@
 import type { Binding, BoundProgram, Program } from "../engine/engine_device.ts";
 import type { Border } from "../../onnx/signature.ts";
 import { lowerModel } from "../../onnx/fused_ops.ts";
-import { type CutModel, cutModel, type Part } from "../simd/cut_model.ts";
+import { type CutModel, cutModel, type Part, workOf } from "../simd/cut_model.ts";
 import type { SimdKernels } from "../simd/load_kernels.ts";
 import { allocateBlock, type HeapBlock } from "./heap.ts";
 import { bindSession, createSession, type OrtRuntime, type Placed } from "./session.ts";
@@ -101,7 +101,8 @@ function bindParts(
     const read = place(part.inputs), written = place(part.outputs);
     if (!("call" in part)) return bindSession(runtime, sessions.get(part)!, read, written);
     const from = read.map(({ address }) => address), to = written.map(({ address }) => address);
-    return { run: () => part.call(kernels, from, to), release() {} };
+    const work = shared.start + (cut.offsets.get(workOf(part)) ?? 0);
+    return { run: () => part.call.run(kernels, from, to, work), release() {} };
   };
   let bound: readonly BoundProgram[] = [], start: Pointer | undefined;
   const release = () => {

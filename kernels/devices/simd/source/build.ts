@@ -13,7 +13,7 @@ export const MODULE_FILE = new URL("../kernels_module.ts", import.meta.url);
 const OPTIONS = [
   ...["-O3", "--noAssert", "--runtime", "stub", "--use", "abort="],
   ...["--importMemory", "--noExportMemory", "--sharedMemory", "--maximumMemory", "65536"],
-  ...["--enable", "simd", "--enable", "threads"],
+  ...["--enable", "simd", "--enable", "relaxed-simd", "--enable", "threads"],
 ];
 
 /**

@@ -2,6 +2,7 @@
 
 export * from "./adamw";
 export * from "./gelu";
+export * from "./gemm";
 export * from "./layer_norm";
 export * from "./normals";
 export * from "./softmax";

@@ -38,7 +38,7 @@ const positive = (random: number) => random + 1.5;
 const MASK = -1e30;
 const masked = (random: number) => random > 0.5 ? MASK : 8 * random;
 
-const CASES: Readonly<Record<string, (rows: number, columns: number) => Case>> = {
+const CASES: Record<string, (rows: number, columns: number) => Case> = {
   Softmax: (n, m) => ({
     op: "Softmax",
     inputs: [{ shape: [n, m], of: masked }],
@@ -111,6 +111,37 @@ const CASES: Readonly<Record<string, (rows: number, columns: number) => Case>> =
     outputs: [[n]],
   }),
 };
+
+/** Products: `rows` and `columns` are also sizes of their depth, and of axes before. */
+for (const transA of [0, 1]) {
+  for (const transB of [0, 1]) {
+    const shapes = (n: number, m: number, k: number) => [
+      { shape: transA ? [k, n] : [n, k] },
+      { shape: transB ? [m, k] : [k, m] },
+    ];
+    const attributes = { transA, transB, alpha: { float: 0.75 } };
+    CASES[`Gemm ${transA}${transB}`] = (n, m) => ({
+      op: "Gemm",
+      inputs: [...shapes(n, m, n + 1), { shape: [n, m] }],
+      outputs: [[n, m]],
+      attributes,
+      over: 2,
+    });
+    CASES[`Gemm ${transA}${transB} and a row`] = (n, m) => ({
+      op: "Gemm",
+      inputs: [...shapes(n, m, Math.ceil(m / 2)), { shape: [m] }],
+      outputs: [[n, m]],
+      attributes,
+    });
+    CASES[`FusedMatMul ${transA}${transB}`] = (n, m) => ({
+      op: "FusedMatMul",
+      domain: MICROSOFT,
+      inputs: shapes(n, m, m + 2).map(({ shape }) => ({ shape: [2, 3, ...shape] })),
+      outputs: [[2, 3, n, m]],
+      attributes,
+    });
+  }
+}
 
 /** Classes from −1, which means none. */
 const targets = (rows: number, classes: number): Operand => ({

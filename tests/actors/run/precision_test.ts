@@ -29,10 +29,12 @@ Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", asyn
   const exact = await outcome(sizes, options);
   const half = await outcome(sizes, { ...options, precision: "fp16", lossScale: 1024 });
   assert.equal(half.bits.losses.length, 50);
-  for (const [i, loss] of half.bits.losses.entries()) {
-    const distance = Math.abs(loss / exact.bits.losses[i]! - 1);
-    assert.ok(distance > 0 && distance <= 2e-3, `step ${i + 1}: ${distance}`);
+  const distances = half.bits.losses.map((loss, i) => Math.abs(loss / exact.bits.losses[i]! - 1));
+  for (const [i, distance] of distances.entries()) {
+    assert.ok(distance <= 2e-3, `step ${i + 1}: ${distance}`);
   }
+  // Two losses may be equal by chance.
+  assert.ok(distances.filter((distance) => distance === 0).length <= 2, `${distances}`);
 });
 
 /** Trains until the end or an error; returns what happened. */

@@ -94,10 +94,11 @@ function checkKeepable(path: string, name: string, values: Float32Array): void {
   const least = name.endsWith(".exp_avg_sq") ? 0 : -Infinity;
   const wrong = values.find((value) => !Number.isFinite(value) || value < least);
   if (wrong === undefined) return;
+  const must = Number.isFinite(wrong)
+    ? "means of squares must be at least 0"
+    : "weights and moments must be finite";
   throw new RangeError(
-    `Cannot resume from ${path}: weights and moments must be finite, and means of squares at least 0, received ${wrong} in ${
-      JSON.stringify(name)
-    }`,
+    `Cannot resume from ${path}: ${must}, received ${wrong} in ${JSON.stringify(name)}`,
   );
 }
 

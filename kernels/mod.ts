@@ -52,7 +52,7 @@ export {
   type StoreOptions,
 } from "./optimizer/parameters.ts";
 export * from "./compile/partition.ts";
-export type { StageProgram } from "./compile/stage_program.ts";
+export type { NamedProgram, StageProgram } from "./compile/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
 export * from "./compile/layer_program.ts";

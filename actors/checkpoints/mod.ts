@@ -15,6 +15,7 @@ export {
   type TensorSource,
 } from "./tensors/tensor_source.ts";
 export type { ShardOrder, WrittenShard } from "./shards.ts";
+export type { HeldState } from "./tensors/held_state.ts";
 export type { TensorsOf } from "./tensors/tensor_files.ts";
 export * from "./tensors/weights.ts";
 export type { PlacedFile } from "./write_files.ts";

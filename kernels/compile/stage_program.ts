@@ -25,8 +25,11 @@ export interface StageProgram {
 
 /** A layer, the prefix of its parameters' names, and the block that it is a part of. */
 export interface NamedProgram {
+  /** The block that it is a part of. */
   readonly block?: string;
+  /** Put before the names of its parameters. */
   readonly prefix: string;
+  /** What it computes. */
   readonly program: LayerProgram;
 }
 

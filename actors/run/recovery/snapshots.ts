@@ -16,11 +16,11 @@ import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { placedIn } from "../../checkpoints/write_checkpoint.ts";
 import { newFiles, writeTensors } from "../../checkpoints/write_files.ts";
 
-/** Where snapshots may lie. */
-export const SNAPSHOT_PLACES = ["memory", "disk"] as const;
-
 /** Where snapshots lie. */
-export type SnapshotPlace = typeof SNAPSHOT_PLACES[number];
+export type SnapshotPlace = "memory" | "disk";
+
+/** Where snapshots may lie. */
+export const SNAPSHOT_PLACES: readonly SnapshotPlace[] = ["memory", "disk"];
 
 /** Unless asked otherwise, snapshots of larger states lie on disk. */
 const MEMORY_BYTES = 2 ** 28;

@@ -1,3 +1,5 @@
+/** What ONNX Runtime holds of one process is one number for all who compute in it, so this runs alone. */
+
 import assert from "node:assert/strict";
 import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
 import {

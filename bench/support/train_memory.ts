@@ -4,7 +4,8 @@
  * @module
  */
 
-import { processesFrom } from "../../console/train/resident_memory.ts";
+import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
+import { residentBytes } from "../../console/train/resident_memory.ts";
 import type { Gpt2Config } from "../../kernels/mod.ts";
 import { linesOf } from "./lines.ts";
 import { benchBatches } from "./workload.ts";
@@ -38,9 +39,7 @@ const EVERY_MS = 200;
 const programUrl = (path: string) => new URL(path, import.meta.url).href;
 
 /** As `deno task train` does. */
-const V8_FLAGS = "--v8-flags=--max-semi-space-size=2";
-
-const rssOf = (pid: number) => processesFrom(pid).reduce((sum, { rssBytes }) => sum + rssBytes, 0);
+const V8_FLAGS = `--v8-flags=${HEAP_FLAGS.join()}`;
 
 /** The flags of a GPT-2. */
 const configFlags = (config: Gpt2Config) =>
@@ -82,7 +81,7 @@ async function watch(child: Deno.ChildProcess, steps: number): Promise<WatchedMe
   const most = { peak: 0, training: 0, end: 0 };
   let phase: "training" | "end" | undefined, planned = 0;
   const look = () => {
-    const bytes = rssOf(child.pid);
+    const bytes = residentBytes(child.pid);
     for (const name of ["peak", ...phase ? [phase] : []] as const) {
       most[name] = Math.max(most[name], bytes);
     }

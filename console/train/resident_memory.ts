@@ -39,7 +39,7 @@ export function watchResident(): ResidentWatch {
   const look = (): ResidentMemory => {
     const found = processesFrom(Deno.pid);
     for (const one of found) seen.set(one.pid, one);
-    rssBytes = found.reduce((sum, one) => sum + one.rssBytes, 0);
+    rssBytes = totalOf(found);
     peakRssBytes = Math.max(peakRssBytes, rssBytes);
     return { rssBytes, peakRssBytes, processes: [...seen.values()] };
   };
@@ -67,6 +67,12 @@ export function processesFrom(root: number): ProcessMemory[] {
   const { rss } = Deno.memoryUsage();
   return [{ pid: root, rssBytes: rss, peakRssBytes: rss }];
 }
+
+const totalOf = (processes: readonly ProcessMemory[]) =>
+  processes.reduce((sum, { rssBytes }) => sum + rssBytes, 0);
+
+/** Bytes in memory of a process and all that have come of it. */
+export const residentBytes = (root: number): number => totalOf(processesFrom(root));
 
 /** What Linux says of a process; nothing of one that has ended. */
 function statusOf(pid: number): ProcessMemory[] {

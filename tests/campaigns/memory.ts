@@ -9,6 +9,7 @@
  */
 
 import { parseArgs } from "@std/cli/parse-args";
+import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
 import { webgpuAdapters } from "../../kernels/mod.ts";
 import { print, printError } from "../../console/print.ts";
 import type { MemoryRun } from "./memory_entry.ts";
@@ -45,7 +46,7 @@ async function measure(steps: number, options: MemoryRun["options"]): Promise<[n
     args: [
       "run",
       "-A",
-      "--v8-flags=--max-semi-space-size=2,--heap-growing-percent=10,--optimize-for-size",
+      `--v8-flags=${HEAP_FLAGS.join()}`,
       file,
       JSON.stringify(run),
     ],

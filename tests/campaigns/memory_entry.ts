@@ -7,6 +7,7 @@
 
 import { print } from "../../console/print.ts";
 import { train, type TrainOptions } from "../../actors/mod.ts";
+import { residentBytes } from "../../console/train/resident_memory.ts";
 import { type Layer } from "../../kernels/mod.ts";
 
 /** What a run of the campaign is made with, as JSON on the command line. */
@@ -37,35 +38,6 @@ function* batches() {
   for (let n = 0;; n++) {
     const points = Float32Array.from({ length: 2 * ROWS }, (_, i) => Math.sin(n + i));
     yield { points, labels: Int32Array.from({ length: ROWS }, (_, i) => Number(points[i]! > 0)) };
-  }
-}
-
-/** Bytes of a page, as `/proc` counts. */
-const PAGE_BYTES = 4096;
-
-/** Resident bytes of a process and all that descend from it. */
-function residentBytes(root: number): number {
-  const parents = new Map<number, number>();
-  for (const { name } of Deno.readDirSync("/proc")) {
-    if (!/^\d+$/.test(name)) continue;
-    // "pid (name) state parent ...", of which the name may hold anything.
-    const stat = read(`/proc/${name}/stat`);
-    parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(")")).split(" ")[2]));
-  }
-  const isOurs = (pid: number): boolean =>
-    pid === root || (pid > 1 && isOurs(parents.get(pid) ?? 0));
-  return [...parents.keys()].filter(isOurs).reduce(
-    (sum, pid) => sum + Number(read(`/proc/${pid}/statm`).split(" ")[1] ?? 0) * PAGE_BYTES,
-    0,
-  );
-}
-
-/** A file of a process, which may have ended just now. */
-function read(path: string): string {
-  try {
-    return Deno.readTextFileSync(path);
-  } catch {
-    return "";
   }
 }
 

@@ -41,6 +41,7 @@ export * from "./rehearsal/mod.ts";
 export * from "./runtime/mod.ts";
 export type { JournaledRun, OpenJournal, RunJournal } from "./run/run_journal.ts";
 export type { Data } from "./run/step_data.ts";
+export type { Metrics } from "./run/metrics/metrics.ts";
 export type { MpiRunOptions } from "./run/mpi_run.ts";
 export * from "./run/train.ts";
 export * from "./run/train_event.ts";

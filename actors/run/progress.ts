@@ -18,6 +18,8 @@ export interface Progress {
   readonly step: number;
   /** Steps of the optimizer that were taken. */
   readonly update: number;
+  /** Predictions learnt from; 0 is where one stood of whom no checkpoint says it. */
+  readonly predictions: number;
   /** The loss scale of the next step. */
   readonly lossScale: LossScaleState;
 }
@@ -30,31 +32,39 @@ export function firstProgress(
   const step = resume?.step ?? 0;
   const kept = resume?.config?.["progress"] as Partial<Progress> | undefined;
   const state = lossScale === "dynamic" ? kept?.lossScale : undefined;
-  return { step, update: kept?.update ?? step, lossScale: state ?? firstLossScale(lossScale) };
+  return {
+    step,
+    update: kept?.update ?? step,
+    predictions: kept?.predictions ?? 0,
+    lossScale: state ?? firstLossScale(lossScale),
+  };
 }
 
 /**
  * Where a run stands after one more step, whether the optimizer took it or it was skipped.
+ *
+ * @param taken whether it was, and from how many predictions.
  *
  * @example
  * ```ts
  * import assert from "node:assert/strict";
  *
  * const first = firstProgress(undefined, "dynamic");
- * const skipped = nextProgress(first, false, "dynamic");
+ * const skipped = nextProgress(first, { isTaken: false, predictions: 8 }, "dynamic");
  * assert.deepEqual([skipped.step, skipped.update, skipped.lossScale.scale], [1, 0, 32768]);
- * assert.equal(nextProgress(skipped, true, "dynamic").update, 1);
+ * assert.equal(nextProgress(skipped, { isTaken: true, predictions: 8 }, "dynamic").update, 1);
  * ```
  */
 export function nextProgress(
-  { step, update, lossScale }: Progress,
-  isTaken: boolean,
+  { step, update, predictions, lossScale }: Progress,
+  taken: { readonly isTaken: boolean; readonly predictions: number },
   scaling: LossScale = 1,
 ): Progress {
   return {
     step: step + 1,
-    update: isTaken ? update + 1 : update,
-    lossScale: nextLossScale(scaling, lossScale, isTaken),
+    update: taken.isTaken ? update + 1 : update,
+    predictions: taken.isTaken ? predictions + taken.predictions : predictions,
+    lossScale: nextLossScale(scaling, lossScale, taken.isTaken),
   };
 }
 

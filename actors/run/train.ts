@@ -8,6 +8,7 @@ import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
+import { metricsOf } from "./metrics/measure.ts";
 import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
 import { optionFacts } from "./options/option_facts.ts";
 import { prepareRun } from "./options/prepare_run.ts";
@@ -24,6 +25,7 @@ import {
   evaluate,
   evaluatesAfter,
   lastWeights,
+  lostEvents,
   openRun,
   save,
   savesAfter,
@@ -117,6 +119,8 @@ async function* trainHere(
   try {
     for await (const event of trainToEnd(run)) {
       mark?.see(event);
+      const metrics = options.metrics && metricsOf(run, event);
+      if (metrics) options.metrics!(metrics);
       yield event;
     }
   } catch (error) {
@@ -139,7 +143,9 @@ async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
   const pausesAfter = (step: number) => evaluatesAfter(run, step) || savesAfter(run, step);
   if (run.evaluation?.atStart) yield await evaluate(run);
   for await (const taken of runAhead(engine, stepRequests(run), pausesAfter)) {
-    yield endStep(run, taken);
+    const event = endStep(run, taken);
+    yield* lostEvents(run);
+    yield event;
     if (writer) yield* await writer.soFar();
     const { step } = run.progress;
     if (evaluatesAfter(run, step)) yield await evaluate(run);

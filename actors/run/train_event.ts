@@ -18,6 +18,14 @@ export type TrainEvent =
     readonly loss: number;
     readonly gradNorm: number;
     readonly tokensPerSecond: number;
+    /** The learning rate of the step. */
+    readonly learningRate: number;
+    /** Factor by which the loss was multiplied. */
+    readonly lossScale: number;
+    /** Predictions of the step: tokens, or samples. */
+    readonly predictions: number;
+    /** Time that the step took. */
+    readonly seconds: number;
     /** For each worker what it did in this step, when; empty unless the run is traced. */
     readonly traces: readonly (readonly TracedAction[])[];
   }
@@ -28,6 +36,21 @@ export type TrainEvent =
     readonly loss: number;
     readonly lossScale: number;
     readonly nextLossScale: number;
+    readonly learningRate: number;
+    readonly predictions: number;
+    readonly seconds: number;
+  }
+  | {
+    /** A worker was lost, and the run has gone on from the last committed step. */
+    readonly type: "failure";
+    /** The step that was taken next: what was lost has been made up for. */
+    readonly step: number;
+    /** Id of the actor that failed first. */
+    readonly actor: string;
+    /** What happened, in which step, at which action. */
+    readonly reason: string;
+    /** When, in milliseconds since the epoch. */
+    readonly time: number;
   }
   | { readonly type: "evaluation"; readonly step: number; readonly loss: number }
   | {

@@ -12,6 +12,7 @@ import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts
 import { readTensors, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import { bytesOf, hashWeights } from "../checkpoints/tensors/weights_hash.ts";
 import { allSkipped, assertScaled } from "../commit/non_finite.ts";
+import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepRequest } from "../pipeline/step.ts";
 import { meanLoss } from "../commit/mean_loss.ts";
 import { meanNorm } from "../commit/gradient_norm.ts";
@@ -53,7 +54,11 @@ export interface TrainingRun {
   progress: Progress;
   /** What its workers held in the last step. */
   held: Held;
+  /** Workers that were lost since the last step. */
+  readonly lost: Pick<FailureEvent, "actor" | "reason" | "time">[];
 }
+
+type FailureEvent = Extract<TrainEvent, { type: "failure" }>;
 
 /**
  * Opens the engine of a run, and what else it needs.
@@ -65,9 +70,12 @@ export async function openRun(options: TrainOptions, prepared: PreparedRun): Pro
   const { microBatches, checkpoint, announce, lossScaling } = prepared;
   const first = firstProgress(options.resume, lossScaling);
   const evaluation = options.evaluation && copyEvaluation(options.evaluation);
+  const lost: TrainingRun["lost"] = [];
+  const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
+    void lost.push({ actor, reason, time: Date.now() });
   return {
     prepared,
-    engine: await openEngine(prepared),
+    engine: await openEngine(prepared, onLost),
     data: takeSteps(options.data, microBatches, first.step, options.dropLast ?? false),
     writer: checkpoint && openCheckpointWriter(checkpoint, announce),
     evaluation,
@@ -76,6 +84,7 @@ export async function openRun(options: TrainOptions, prepared: PreparedRun): Pro
     first,
     progress: first,
     held: { peakActivations: [], weightsHeld: [], memory: undefined },
+    lost,
   };
 }
 
@@ -136,16 +145,22 @@ export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenSt
   const { predictions } = request, { isCommitted, updates, traces } = outcome;
   const step = run.progress.step + 1, loss = meanLoss(outcome.losses, predictions);
   if (!isCommitted) assertScaled(schedule, lossScaling, lossScale, step, loss);
-  run.progress = nextProgress(run.progress, isCommitted, lossScaling);
+  const taken = { isTaken: isCommitted, predictions };
+  run.progress = nextProgress(run.progress, taken, lossScaling);
   const { peakActivations, weights: weightsHeld, memory } = outcome;
   run.held = { peakActivations, weightsHeld, memory };
+  const { learningRate, lossScale: scale } = request;
+  const common = { step, loss, learningRate, lossScale: scale, predictions, seconds };
   if (!isCommitted) {
-    const { scale: nextLossScale } = run.progress.lossScale;
-    return { type: "skip", step, loss, lossScale: request.lossScale, nextLossScale };
+    return { type: "skip", ...common, nextLossScale: run.progress.lossScale.scale };
   }
   const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
-  return { type: "step", step, loss, gradNorm, tokensPerSecond, traces };
+  return { type: "step", ...common, gradNorm, tokensPerSecond, traces };
 }
+
+/** The workers that were lost since it was asked last, as events of the step just taken. */
+export const lostEvents = ({ lost, progress: { step } }: TrainingRun): TrainEvent[] =>
+  lost.splice(0).map((one) => ({ type: "failure", step, ...one }));
 
 /** Evaluates the held-out micro-batches with the weights of now. */
 export async function evaluate(run: TrainingRun): Promise<TrainEvent> {

@@ -14,17 +14,28 @@ import { transportTo } from "../place.ts";
 import { stateShapes } from "./held_by_stages.ts";
 import type { Engine } from "./engine.ts";
 import { openPipeline } from "./pipeline.ts";
-import { openRecovering, type RecoveringEngine } from "../recovery/recovery.ts";
+import {
+  openRecovering,
+  type RecoveringEngine,
+  type RecoveryOptions,
+} from "../recovery/recovery.ts";
 import { openSnapshots } from "../recovery/snapshots.ts";
 import { openSerialOf } from "./serial_of.ts";
 import type { PreparedRun } from "../options/prepare_run.ts";
 
-/** Opens the engine of a run. */
-export async function openEngine(prepared: PreparedRun): Promise<RecoveringEngine> {
+/**
+ * Opens the engine of a run.
+ *
+ * @param onLost told of each worker that is lost where the run goes on.
+ */
+export async function openEngine(
+  prepared: PreparedRun,
+  onLost?: RecoveryOptions["onLost"],
+): Promise<RecoveringEngine> {
   const { mpi } = prepared;
-  if (!mpi) return await openOn(prepared);
+  if (!mpi) return await openOn(prepared, onLost);
   const transport = await rankTransport(mpi, mpi.ranks, columnsOf(prepared, mpi.ranks));
-  return await openOn({ ...prepared, isolation: transport.name, transport });
+  return await openOn({ ...prepared, isolation: transport.name, transport }, onLost);
 }
 
 /** For each stage the rank of each copy, where MPI adds their gradients. */
@@ -37,7 +48,10 @@ function columnsOf(
   return copies.map((column) => column.map(({ worker }) => ranks[worker]!));
 }
 
-async function openOn(prepared: PreparedRun): Promise<RecoveringEngine> {
+async function openOn(
+  prepared: PreparedRun,
+  onLost: RecoveryOptions["onLost"],
+): Promise<RecoveringEngine> {
   const { runtime, isolation } = prepared;
   const isolate = runtime === "local" ? "local" : isolation;
   const { model: { parameters }, snapshots, checkpoint } = prepared;
@@ -51,7 +65,8 @@ async function openOn(prepared: PreparedRun): Promise<RecoveringEngine> {
     return await openPipeline(run, isolate, fault);
   };
   const taken = openSnapshots(snapshots, checkpoint?.directory, shapes);
-  return await openRecovering(open, { ...prepared, canKill, shapes, snapshots: taken });
+  const options = { ...prepared, canKill, shapes, snapshots: taken, onLost };
+  return await openRecovering(open, options);
 }
 
 /** A state that workers can read by themselves: nobody can be permitted to read a path with a comma. */

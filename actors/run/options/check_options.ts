@@ -192,6 +192,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     whenFull: oneOf("go-on", "stop"),
   }),
   system: anInstance("an actor system", (value) => has(value, "spawn", "ask", "stop")),
+  metrics: aFunction,
   announce: aFunction,
 };
 

@@ -102,10 +102,13 @@ const isCount = (value: unknown, most: number): value is number =>
 /** What a checkpoint says of progress is what a run could have said at its step. */
 function checkProgress({ step, config }: Resume): void {
   const progress = config?.["progress"] ?? {};
-  const { step: at = step, update = step, lossScale } = progress as Partial<Progress>;
+  const { step: at = step, update = step, predictions = 0, lossScale } = progress as Partial<
+    Progress
+  >;
   const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
   const isRight = at === step && isCount(update, step) && Number.isFinite(scale) && scale > 0 &&
-    isCount(goodSteps, step) && isCount(skipped, step);
+    isCount(predictions, Number.MAX_SAFE_INTEGER) && isCount(goodSteps, step) &&
+    isCount(skipped, step);
   if (isRight) return;
   throw new RangeError(
     `Cannot resume: the progress of step ${step} must be that of a run, received ${

@@ -30,6 +30,7 @@ import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";
 import type { AnySpec, PlaceName, System, Transport } from "../../runtime/mod.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
 import type { ReduceChoice } from "../engines/engine.ts";
+import type { Metrics } from "../metrics/metrics.ts";
 import type { MpiRunOptions } from "../mpi_run.ts";
 import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import type { RunJournal } from "../run_journal.ts";
@@ -211,6 +212,11 @@ export interface TrainOptions {
    * of its own.
    */
   readonly system?: System | undefined;
+  /**
+   * Told what was measured in each step and evaluation, before its event: for files, charts and
+   * trackers. What it throws ends the run.
+   */
+  readonly metrics?: ((metrics: Metrics) => void) | undefined;
   /** Told in words: which device is used and why, and what is fetched. */
   readonly announce?: (line: string) => void;
 }

@@ -24,6 +24,7 @@ import { delay } from "@std/async/delay";
 import type { StageState, StateOf } from "../../../kernels/mod.ts";
 import { gatherState, type HeldState, heldValues } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
+import type { WorkerLost } from "../../pipeline/protocol.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { Engine } from "../engines/engine.ts";
 import {
@@ -52,6 +53,8 @@ export interface RecoveryOptions extends RetryOptions {
   readonly snapshots: Snapshots;
   /** Told when the run goes on after a failure. */
   readonly announce: (line: string) => void;
+  /** Told of each worker that is lost where the run goes on. */
+  readonly onLost?: ((lost: WorkerLost) => void) | undefined;
 }
 
 /** Says where the tensors of a state lie that has been read: all can be started again from there. */
@@ -184,6 +187,7 @@ function recover(recovery: Recovery, error: unknown): void {
     throw new WorkerLostError({ ...error.lost, message: `${TOO_MANY}; ${error.message}` });
   }
   recovery.options.announce(`${error.message}; going on from the last committed step`);
+  recovery.options.onLost?.(error.lost);
   recovery.current = restart(recovery, waitMs);
   // Whoever waits for it meets a failure.
   recovery.current.catch(() => {});

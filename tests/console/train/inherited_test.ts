@@ -231,7 +231,7 @@ Deno.test("weights and moments are exactly those of the model, in shape, name an
       ],
       [
         (step) => forgeConfig(step, (config) => config.progress.update = 9),
-        /the progress of step 2 must be that of a run, received \{"step":2,"update":9\}$/,
+        /the progress of step 2 must be that of a run, received \{"step":2,"update":9,"predictions":64\}$/,
       ],
     ];
     for (const [change, reason] of cases) {

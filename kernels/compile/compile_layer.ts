@@ -14,6 +14,7 @@ import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
+import { buildLayer, naming } from "../layers/build_layer.ts";
 import { type Layer, LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
@@ -129,7 +130,7 @@ function buildGraph(
   const g = new LayerGraph();
   const isStored = precision === "fp16" && input?.dtype === "f16";
   const x = input && g.input(PORTS.input, input.shape, isStored ? "f32" : input.dtype);
-  const y = layer.build(g, x);
+  const y = buildLayer(layer, g, x);
   if (isLoss && (y.shape.length !== 1 || y.dtype !== "f32")) {
     throw new RangeError(
       `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${y.dtype} [${y.shape}]`,
@@ -185,7 +186,10 @@ function differentiate(
   x: Value | undefined,
 ): { gradients: Port[]; dx?: Port } {
   const wanted = parameters.map(({ value }) => value);
-  const found = addGradients(g, [output], x ? [...wanted, x] : wanted);
+  const found = naming(
+    `Cannot train layer "${layer}"`,
+    () => addGradients(g, [output], x ? [...wanted, x] : wanted),
+  );
   const gradients = parameters.map(({ spec }, i) => {
     const gradient = found[i];
     if (!gradient) {

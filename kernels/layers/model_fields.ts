@@ -7,6 +7,7 @@
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import type { Batch } from "./batch.ts";
+import { buildLayer } from "./build_layer.ts";
 import { LayerGraph, type Model, type TensorSpec } from "./layer.ts";
 
 /**
@@ -29,7 +30,7 @@ export function modelFields({ layers }: Pick<Model, "layers">): readonly TensorS
   let output: Value | undefined;
   for (const layer of layers) {
     const g = new LayerGraph();
-    output = layer.build(g, output && g.input("x", output.shape, output.dtype));
+    output = buildLayer(layer, g, output && g.input("x", output.shape, output.dtype));
     for (const { spec } of g.fields) fields.set(spec.name, spec);
   }
   return [...fields.values()];

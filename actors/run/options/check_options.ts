@@ -21,11 +21,20 @@ import {
   aRecord,
   aText,
   either,
+  inOtherWords,
   type Must,
   oneOf,
   required,
 } from "./must.ts";
+import {
+  DEVICE_WORDS,
+  OPTIMIZER_WORDS,
+  OPTION_WORDS,
+  PRECISION_WORDS,
+  SCHEDULE_WORDS,
+} from "./other_words.ts";
 import { checkTransports } from "../../runtime/checks.ts";
+import { scheduleNames } from "../../../schedules/mod.ts";
 import { knownTransports } from "../place.ts";
 import { SNAPSHOT_PLACES } from "../recovery/snapshots.ts";
 import { COUNT_MAX, THREADS_MAX } from "./sizes.ts";
@@ -51,6 +60,11 @@ const has = (value: object, ...names: (string | symbol)[]) =>
 
 const aDevice: Must = (what, value) => {
   if (typeof value !== "string" || !isDeviceSpec(value)) oneOf(...DEVICE_SPECS)(what, value);
+};
+
+const aScheduleName: Must = (what, value) => {
+  aText(what, value);
+  inOtherWords(SCHEDULE_WORDS, oneOf(...scheduleNames()))(what, value);
 };
 
 const OPTIMIZERS: Readonly<Record<string, Must>> = {
@@ -92,7 +106,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   steps: required(count),
   microBatches: count,
   workers: count,
-  schedule: either("string", aText, aRecord({ name: required(aText) }, true)),
+  schedule: either("string", aScheduleName, aRecord({ name: required(aText) }, true)),
   scheduleOptions: aRecord({
     workers: count,
     microBatches: count,
@@ -117,14 +131,14 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     gigabytesPerSecond: required(aboveZero),
     jitterUs: fromZero,
   }),
-  precision: oneOf(...PRECISIONS),
+  precision: inOtherWords(PRECISION_WORDS, oneOf(...PRECISIONS)),
   lossScale: either("number", aLossScale, oneOf("dynamic")),
   clip: aNumber("a positive number", (value) => value > 0),
   dropLast: aBoolean,
   recomputeInterval: count,
   offload: aBoolean,
   memoryLimitBytes: aboveZero,
-  device: aDevice,
+  device: inOtherWords(DEVICE_WORDS, aDevice),
   adapters: anArray(required(anInteger(0)), 1),
   threads: either("string", oneOf("auto"), anInteger(1, THREADS_MAX)),
   runtime: oneOf("workers", "local", "serial", "mpi"),
@@ -135,7 +149,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     gather: aBoolean,
   }),
   recompute: oneOf(...RECOMPUTE_POLICIES),
-  optimizer: anOptimizer,
+  optimizer: inOtherWords(OPTIMIZER_WORDS, anOptimizer),
   learningRate: either(
     "number",
     fromZero,
@@ -214,7 +228,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
  * ```
  */
 export function checkOptions(options: TrainOptions): void {
-  required(aRecord(OPTIONS))("Cannot train:", options);
+  required(aRecord(OPTIONS, false, OPTION_WORDS))("Cannot train:", options);
   const { isolation, system, transport } = options;
   if (transport && system) {
     throw new TypeError("Cannot train: transport must be given to the system, received beside one");

@@ -6,6 +6,7 @@
  */
 
 import { didYouMean } from "./did_you_mean.ts";
+import { whatWasMeant } from "./other_words.ts";
 
 /** Checks a value; `what` says in the refusal which one it is. Values that are not given pass. */
 export type Must = (what: string, value: unknown) => void;
@@ -108,20 +109,39 @@ export const anArray = (of: Must, minimum = 0): Must =>
     for (let i = 0; i < values.length; i++) required(of)(`${what}[${i}]`, values[i]);
   });
 
+/** A check whose refusal says what other libraries mean by a word. */
+export const inOtherWords =
+  (words: Readonly<Record<string, string>>, check: Must): Must => (what, value) => {
+    const meant = whatWasMeant(value, words);
+    try {
+      check(what, value);
+    } catch (error) {
+      if (meant === "") throw error;
+      const Kind = error instanceof RangeError ? RangeError : TypeError;
+      throw new Kind((error as Error).message.replace(/(; did you mean .*)?$/, meant));
+    }
+  };
+
 /**
  * A record of options: none that is not known, each as it must be.
  *
  * `what` is `Cannot do it:` for all options together, and `Cannot do it: name` for a record in them.
  *
  * @param isOpen whether it may have others as well.
+ * @param words what other libraries mean by names that it does not know.
  */
-export const aRecord = (fields: Readonly<Record<string, Must>>, isOpen = false): Must =>
+export const aRecord = (
+  fields: Readonly<Record<string, Must>>,
+  isOpen = false,
+  words: Readonly<Record<string, string>> = {},
+): Must =>
   given((what, value) => {
     if (typeof value !== "object" || value === null) must(subject(what), "an object", value);
     const names = Object.keys(fields), [cannot, at] = what.split(/: ?/, 2) as [string, string];
     for (const name of isOpen ? [] : Object.keys(value as object)) {
       if (names.includes(name)) continue;
-      const meant = didYouMean(name, names) || `; known are ${names.join(", ")}`;
+      const meant = whatWasMeant(name, words) || didYouMean(name, names) ||
+        `; known are ${names.join(", ")}`;
       const which = at === "" ? "every option" : `every option of ${at}`;
       throw new TypeError(`${cannot}: ${which} must be known, received ${shown(name)}${meant}`);
     }

@@ -10,6 +10,7 @@ export { actorsCommand } from "./commands/actors.ts";
 export { completionCommand } from "./commands/completion.ts";
 export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
+export { exportCommand } from "./commands/export.ts";
 export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";
 export { launchCommand } from "./commands/launch.ts";

@@ -12,6 +12,7 @@ import { ACTORS_SYNTAX } from "./actors/actors_syntax.ts";
 import { actorsCommand } from "./commands/actors.ts";
 import { COMPLETION_SYNTAX, completionCommand } from "./commands/completion.ts";
 import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
+import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
 import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
@@ -39,6 +40,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: TRAIN_SYNTAX, run: trainCommand },
   { syntax: LAUNCH_SYNTAX, run: launchCommand },
   { syntax: GENERATE_SYNTAX, run: generateCommand },
+  { syntax: EXPORT_SYNTAX, run: exportCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },

@@ -7,6 +7,7 @@
 export type { ActivationOptions } from "./stage/activations.ts";
 export * from "./graph/autodiff.ts";
 export * from "./compile/compile_model.ts";
+export { gpt2Parameters } from "./compile/gpt2_parameters.ts";
 export * from "./data/mod.ts";
 export * from "./devices/device.ts";
 export * from "./devices/mod.ts";
@@ -61,6 +62,12 @@ export { compileLayer, type LayerOptions } from "./compile/compile_layer.ts";
 export { type Recompute, RECOMPUTE_POLICIES } from "./compile/saved_values.ts";
 export * from "./random.ts";
 export { bestRecomputeInterval, countBlocks } from "./stage/recompute_interval.ts";
+export {
+  decodeFloats,
+  encodeFloats,
+  type FloatDType,
+  isFloatDType,
+} from "./files/safetensors/floats.ts";
 export {
   SAFETENSORS_DTYPE_BYTES,
   type SafetensorsDType,

@@ -4,9 +4,10 @@
  * @module
  */
 
-import { dirname } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { replacedName } from "./checkpoint_folders.ts";
 import type { Disk } from "./disk.ts";
+import { type NewFiles, newFiles } from "./write_files.ts";
 
 /** Makes a folder and those above it. Each is durable before anything is put into it. */
 export async function makeFolder(disk: Disk, path: string): Promise<void> {
@@ -48,4 +49,64 @@ export async function syncFolder(disk: Disk, path: string): Promise<void> {
   if (Deno.build.os === "windows") return;
   using folder = await disk.open(path);
   await folder.sync();
+}
+
+/**
+ * Makes a folder with its files: it is whole in the end, or not there at all.
+ *
+ * @param fill writes its files, while it has another name yet, that of `path` with a dot before it.
+ * @throws {RangeError} when there is something of that name.
+ * @throws {Error} what `fill` throws; or saying what is in the way, such as a full disk.
+ */
+export async function writeNewFolder(
+  path: string,
+  fill: (files: NewFiles) => Promise<unknown>,
+  disk: Disk = Deno,
+): Promise<void> {
+  await checkNewFolder(path);
+  const target = resolve(path), parent = dirname(target);
+  const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
+  try {
+    await makeFolder(disk, parent);
+    await disk.mkdir(temporary);
+    await fillFolder(disk, temporary, fill);
+    await disk.rename(temporary, target);
+    await syncFolder(disk, parent);
+  } catch (cause) {
+    await disk.remove(temporary, { recursive: true }).catch(() => {});
+    if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
+    throw new Error(
+      `Cannot write ${path}: its disk must have room and let itself be written to, received ${
+        (cause as Error).message
+      }; nothing is left there`,
+      { cause },
+    );
+  }
+}
+
+async function fillFolder(
+  disk: Disk,
+  folder: string,
+  fill: (files: NewFiles) => Promise<unknown>,
+): Promise<void> {
+  using files = newFiles(disk, folder);
+  await fill(files);
+  await files.sync();
+  await syncFolder(disk, folder);
+}
+
+/**
+ * Refuses a folder that is there, whatever is in it.
+ *
+ * @throws {RangeError} when there is something of that name.
+ */
+export async function checkNewFolder(path: string): Promise<void> {
+  const found = await Deno.lstat(path).catch((error) => {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  });
+  if (!found) return;
+  throw new RangeError(
+    `Cannot write ${path}: it must be a folder that is not there yet, received one that is; name another`,
+  );
 }

@@ -7,29 +7,23 @@
 import {
   bytesTokenizer,
   checkTokens,
-  compileModel,
   generate,
-  type Gpt2Config,
-  gpt2Logits,
-  gpt2Ties,
   gpt2Tokenizer,
   openDevice,
   resolveDevice,
   type Tokenizer,
   type TokenizerName,
 } from "../../kernels/mod.ts";
-import { type Checkpoint, readCheckpoint } from "../../actors/checkpoints/mod.ts";
-import { checkFinite } from "../../actors/commit/non_finite.ts";
-import { checkTensors } from "../../actors/run/options/check_resume.ts";
+import { readTensors } from "../../actors/checkpoints/tensors/tensor_source.ts";
 import { type CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
-import { inOneLine, quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
 import { readNumbers } from "../flags/quantities.ts";
+import { findTrainedGpt2, type TrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const FLAGS = {
   from: { kind: "path", value: "DIR", help: "a run's folder, or that of one checkpoint" },
@@ -76,12 +70,6 @@ export const GENERATE_SYNTAX: CommandSyntax = {
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
 };
 
-/** Sizes that a checkpoint of a GPT-2 must have. */
-const SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
-
-/** What it may say of its tokens. */
-const TOKENIZERS: readonly string[] = ["bytes", "gpt2", "none"];
-
 /** How many tokens bytes are. */
 const BYTES = 256;
 
@@ -96,20 +84,14 @@ export async function generateCommand(
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
   }
-  const checkpoint = await readCheckpoint(from, printError);
-  if (!checkpoint) {
-    throw new RangeError(
-      `Cannot generate: --from must hold a checkpoint, received ${quoted(from)}`,
-    );
-  }
-  const { state: { weights } } = checkpoint;
-  const config = modelOf(checkpoint);
+  const trained = await findTrainedGpt2("generate", "--from", from);
+  const { config } = trained, weights = readTensors(trained.weights);
   if (slide > config.seq) {
     throw new RangeError(
       `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
     );
   }
-  const text = flags.ids ? undefined : await tokenizerOf(checkpoint, flags.tokenizer);
+  const text = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
   const prompt = promptOf(given, text, config.vocab, flags.prompt);
   const choice = await resolveDevice(flags.device, printError);
   // Signals are heard between tokens: a run need not leave the thread free.
@@ -144,53 +126,16 @@ function promptOf(
  * @throws {TypeError} when nobody has said it.
  */
 async function tokenizerOf(
-  { path, config }: Checkpoint,
+  { path, about, config }: TrainedGpt2,
   asked: TokenizerName | undefined,
 ): Promise<Tokenizer> {
-  const { files, flags } = config as { files?: { tokens?: unknown }; flags?: { tokens?: unknown } };
+  const { files, flags } = about as { files?: { tokens?: unknown }; flags?: { tokens?: unknown } };
   // Troupe 0.1 called tokens of any file bytes.
-  const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(config.vocab) > BYTES;
-  const own = config.tokenizer === "bytes" && isOld ? "none" : config.tokenizer ?? "bytes";
+  const isOld = (files?.tokens ?? flags?.tokens) !== undefined && config.vocab > BYTES;
+  const own = about.tokenizer === "bytes" && isOld ? "none" : about.tokenizer ?? "bytes";
   const name = asked ?? own;
   if (name !== "none") return name === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
   throw new TypeError(
     `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must say what made its tokens, or --ids give token ids to go on from, received neither`,
   );
-}
-
-/**
- * The sizes of the GPT-2 of a checkpoint, whose weights are exactly those of such a model.
- *
- * @throws {RangeError} when the checkpoint says otherwise.
- */
-function modelOf({ path, config, state, shapes }: Checkpoint): Gpt2Config {
-  const refuse = (must: string, received: unknown) => {
-    throw new RangeError(
-      `Cannot generate from ${path}: its ${must}, received ${quoted(received)}`,
-    );
-  };
-  const { architecture, tokenizer = "bytes", tie = false, headSlices = 1 } = config;
-  if (architecture !== "gpt2") {
-    throw new RangeError(
-      `Cannot generate: the checkpoint must be of a gpt, received ${
-        inOneLine(String(architecture).slice(0, 80))
-      } in ${path}`,
-    );
-  }
-  const numbers = { ...Object.fromEntries(SIZES.map((name) => [name, config[name]])), headSlices };
-  for (const [name, size] of Object.entries(numbers)) {
-    if (!Number.isSafeInteger(size)) refuse(`${name} must be a whole number`, size);
-  }
-  if (!TOKENIZERS.includes(String(tokenizer))) {
-    refuse("tokenizer must be bytes, gpt2 or none", tokenizer);
-  }
-  if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
-  const sizes = { ...numbers, tie } as unknown as Gpt2Config;
-  const layers = gpt2Logits(sizes), ties = gpt2Ties(sizes);
-  const program = compileModel({ name: "gpt", layers, ties, predictions: 1 }, "full", {
-    endsWithLoss: false,
-  });
-  checkTensors("weights", program.parameters, state.weights, shapes.weights);
-  checkFinite({ weights: state.weights, moments: new Map() }, `Cannot generate from ${path}`);
-  return sizes;
 }

@@ -98,7 +98,7 @@ function checkKeepable(path: string, name: string, values: Float32Array): void {
     ? "means of squares must be at least 0"
     : "weights and moments must be finite";
   throw new RangeError(
-    `Cannot resume from ${path}: ${must}, received ${wrong} in ${JSON.stringify(name)}`,
+    `Cannot use ${path}: ${must}, received ${wrong} in ${JSON.stringify(name)}`,
   );
 }
 

@@ -127,17 +127,37 @@ export function openPieces(
 ): (source: TensorSource, take: (values: Float32Array, from?: number) => void) => void {
   let piece = new Float32Array();
   return (source, take) => {
-    if (source instanceof Float32Array) return take(source);
-    const count = bytesOfSource(source) / 4, length = Math.min(most, count);
+    const length = source instanceof Float32Array ? 0 : Math.min(most, bytesOfSource(source) / 4);
     if (piece.length < length) piece = new Float32Array(length);
-    using values = openValues(source);
-    for (let from = 0; from < count; from += length) {
-      const part = piece.subarray(0, Math.min(length, count - from));
-      values.fill(part);
-      take(part, from);
-    }
-    values.check();
+    for (const { values, from } of piecesOf(source, piece.subarray(0, length))) take(values, from);
   };
+}
+
+/** Values of a tensor, one piece of it after the other. */
+interface TensorPiece {
+  readonly values: Float32Array;
+  /** Where they lie in it; absent where they are all of it. */
+  readonly from?: number;
+}
+
+/**
+ * A tensor, piece by piece; one that is here already is one piece.
+ *
+ * @param piece what each is read into.
+ */
+export function* piecesOf(
+  source: TensorSource,
+  piece: Float32Array<ArrayBuffer>,
+): Generator<TensorPiece, void> {
+  if (source instanceof Float32Array) return yield { values: source };
+  const count = bytesOfSource(source) / 4;
+  using values = openValues(source);
+  for (let from = 0; from < count; from += piece.length) {
+    const part = piece.subarray(0, count - from);
+    values.fill(part);
+    yield { values: part, from };
+  }
+  values.check();
 }
 
 /** The values of a tensor from the first to the last. */

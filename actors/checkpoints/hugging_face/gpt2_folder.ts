@@ -1,0 +1,121 @@
+/**
+ * A GPT-2 as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
+ * its `GPT2LMHeadModel`.
+ *
+ * @module
+ */
+
+import {
+  decodeFloats,
+  encodeFloats,
+  type FloatDType,
+  type Gpt2Config,
+  gpt2Parameters,
+  layoutSafetensors,
+} from "../../../kernels/mod.ts";
+import { writeNewFolder } from "../durable_folder.ts";
+import { type NewFiles, writeJson } from "../write_files.ts";
+import { piecesOf, type TensorSource } from "../tensors/tensor_source.ts";
+import { gpt2ConfigJson, type Gpt2Facts, gpt2GenerationJson } from "./gpt2_config.ts";
+
+/** What is written. */
+export interface ExportedGpt2 extends Gpt2Facts {
+  /** The sizes of the model. */
+  readonly config: Gpt2Config;
+  /** Its weights, or where they come from, by name. */
+  readonly weights: ReadonlyMap<string, TensorSource>;
+  /** Files that stand beside it, such as those of its tokenizer, by name. */
+  readonly files?: ReadonlyMap<string, Uint8Array>;
+}
+
+/**
+ * Writes a GPT-2 as a new folder: `config.json`, `generation_config.json`, `model.safetensors`, and the
+ * files that stand beside them. A head in slices is joined; one that is tied to the embedding is left
+ * out, as its table is there.
+ *
+ * @throws {RangeError} when there is something of that name, or a weight is beyond what F16 holds.
+ * @throws {Error} saying what is in the way, such as a full disk; nothing is left there then.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readGpt2Config, readWeights, writeGpt2Folder } from "@troupe/troupe/actors";
+ * import { compileModel, gpt2, initialValues } from "@troupe/troupe/kernels";
+ *
+ * const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16, tie: true };
+ * const { parameters, ties } = compileModel(gpt2(config, 1), "none");
+ * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+ * const folder = await Deno.makeTempDir();
+ * await writeGpt2Folder(`${folder}/mine`, { config, weights });
+ * assert.deepEqual(readGpt2Config(`${folder}/mine`), config);
+ * assert.deepEqual(await readWeights(`${folder}/mine`, parameters, ties), weights);
+ * await Deno.remove(folder, { recursive: true });
+ * ```
+ */
+export async function writeGpt2Folder(path: string, model: ExportedGpt2): Promise<void> {
+  const { config, weights, dtype = "F32", files: others = new Map() } = model;
+  await writeNewFolder(path, async (files) => {
+    await writeJson(files, "config.json", gpt2ConfigJson(config, model));
+    await writeJson(files, "generation_config.json", gpt2GenerationJson(model));
+    for (const [name, bytes] of others) await files.write(name, [bytes]);
+    await writeWeights(files, joinSlices(weights, config), dtype);
+  });
+}
+
+/** A tensor of the file, and the parameters that it is made of, one below the other. */
+interface JoinedTensor {
+  readonly shape: readonly number[];
+  readonly parts: readonly TensorSource[];
+}
+
+/** The name of a slice of the head. */
+const SLICE = /^lm_head\.\d+\.weight$/;
+
+function joinSlices(
+  weights: ReadonlyMap<string, TensorSource>,
+  config: Gpt2Config,
+): ReadonlyMap<string, JoinedTensor> {
+  const joined = new Map<string, JoinedTensor>();
+  for (const { name, shape } of gpt2Parameters(config)) {
+    const isSlice = SLICE.test(name), whole = isSlice ? "lm_head.weight" : name;
+    const { parts = [] } = joined.get(whole) ?? {};
+    joined.set(whole, {
+      shape: isSlice ? [config.vocab, config.hidden] : shape,
+      parts: [...parts, weights.get(name)!],
+    });
+  }
+  return joined;
+}
+
+/** Numbers that are converted and written at once. */
+const PIECE_ELEMENTS = 1 << 20;
+
+async function writeWeights(
+  files: NewFiles,
+  tensors: ReadonlyMap<string, JoinedTensor>,
+  dtype: FloatDType,
+): Promise<void> {
+  const infos = new Map(Array.from(tensors, ([name, { shape }]) => [name, { dtype, shape }]));
+  const { header, names } = layoutSafetensors(infos, { format: "pt" });
+  const piece = new Float32Array(PIECE_ELEMENTS);
+  function* bytes() {
+    yield header;
+    for (const name of names) {
+      for (const part of tensors.get(name)!.parts) {
+        for (const { values } of piecesOf(part, piece)) yield encoded(name, values, dtype);
+      }
+    }
+  }
+  await files.write("model.safetensors", bytes());
+}
+
+function encoded(name: string, values: Float32Array, dtype: FloatDType): Uint8Array {
+  const bytes = encodeFloats(dtype, values);
+  const lost = decodeFloats(dtype, bytes).findIndex((value) => !Number.isFinite(value));
+  if (lost < 0) return bytes;
+  throw new RangeError(
+    `Cannot write ${name} in ${dtype}: its numbers must be among those of that type, received ${
+      values[lost]
+    }`,
+  );
+}

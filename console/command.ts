@@ -18,7 +18,8 @@ export interface CommandContext {
    * Called once the input is checked: what fails from now on is a failed run, not bad input.
    *
    * @param finishing what the command brings to its end after Ctrl-C, in words; where there is no
-   * such thing, Ctrl-C ends it at once. Empty where another process brings it to its end, and says so.
+   * such thing, Ctrl-C ends it at once. Empty where there is nothing to say: it ends soon, or another
+   * process brings it to its end, and says so.
    */
   readonly begin: (finishing?: string) => void;
   /** Aborted by the first Ctrl-C: end in good order. */

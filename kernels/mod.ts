@@ -57,6 +57,7 @@ export * from "./compile/partition.ts";
 export type { NamedProgram, StageProgram } from "./compile/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
+export { sample, type SampleOptions } from "./generation/sample.ts";
 export * from "./compile/layer_program.ts";
 export { compileLayer, type LayerOptions } from "./compile/compile_layer.ts";
 export { type Recompute, RECOMPUTE_POLICIES } from "./compile/saved_values.ts";

@@ -16,13 +16,14 @@ import {
 } from "../../kernels/mod.ts";
 import { readTensors } from "../../actors/checkpoints/tensors/tensor_source.ts";
 import { type CommandContext } from "../command.ts";
-import { print, printError } from "../print.ts";
+import { printError } from "../print.ts";
 import { answersItself } from "../flags/asked.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
 import { readNumbers } from "../flags/quantities.ts";
+import { printTokens } from "../generate/print_tokens.ts";
 import { findTrainedGpt2, type TrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const FLAGS = {
@@ -30,6 +31,17 @@ const FLAGS = {
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to go on from" },
   tokens: { kind: "integer", maximum: 1_000_000, default: 200, help: "tokens to add" },
   temperature: { kind: "number", default: 0.8, help: "0 takes the likeliest token each time" },
+  "top-k": {
+    kind: "integer",
+    otherwise: "all",
+    help: "draw from that many of the likeliest tokens only",
+  },
+  "top-p": {
+    kind: "number",
+    maximum: 1,
+    otherwise: "all",
+    help: "draw from the fewest of the likeliest tokens only that have this share of probability",
+  },
   slide: {
     kind: "integer",
     default: 1,
@@ -76,7 +88,7 @@ const BYTES = 256;
 /** Runs the command; returns the exit code. */
 export async function generateCommand(
   args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
+  { begin, signal }: Pick<CommandContext, "begin"> & Partial<CommandContext>,
 ): Promise<number> {
   if (answersItself(args, GENERATE_SYNTAX)) return 0;
   const given = parseFlags(args, FLAGS), flags = withDefaults(FLAGS, given);
@@ -91,17 +103,23 @@ export async function generateCommand(
       `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
     );
   }
-  const text = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
-  const prompt = promptOf(given, text, config.vocab, flags.prompt);
+  const tokenizer = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
+  const prompt = promptOf(given, tokenizer, config.vocab, flags.prompt);
+  if (prompt.length > config.seq) {
+    printError(
+      `The prompt has ${prompt.length} tokens: the model sees the last ${config.seq}, all that its context holds`,
+    );
+  }
   const choice = await resolveDevice(flags.device, printError);
   // Signals are heard between tokens: a run need not leave the thread free.
   const device = await openDevice(choice.name, { ...choice, isBlocking: true });
   begin();
-  const options = { config, weights, prompt, tokens, temperature, seed, slide };
-  const added = await Array.fromAsync(generate(device, options));
-  print(text?.decode([...prompt, ...added]) ?? [...prompt, ...added].join(","));
+  begin(""); // from now on Ctrl-C ends the text, with the line
+  const sampling = { temperature, topK: flags["top-k"], topP: flags["top-p"], seed };
+  const added = generate(device, { config, weights, prompt, tokens, slide, ...sampling });
+  await printTokens({ prompt, added, tokenizer }, signal);
   device.close();
-  return 0;
+  return signal?.aborted ? 130 : 0;
 }
 
 /** The ids to go on from: those that are given, or those of a text. */

@@ -21,13 +21,16 @@ export interface Tokenizer {
   encode(text: string): Tokens;
   /**
    * Never throws: what a model samples may be cut within a character, or lie beyond the vocabulary
-   * when the model's own is larger. Such ids read as U+FFFD, or as nothing at the end.
+   * when the model's own is larger. Such ids read as U+FFFD.
    */
   decode(ids: Iterable<number>): string;
 }
 
 /** A byte that never occurs in UTF-8: the decoder turns it into one U+FFFD. */
 const NEVER_UTF8 = 0xff;
+
+const textOf = (bytes: Uint8Array): string =>
+  new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
 /**
  * The tokenizer with nothing to learn or to fetch: one token for each byte of the UTF-8 text.
@@ -49,10 +52,7 @@ export function bytesTokenizer(): Tokenizer {
     name: "bytes",
     vocabularySize: 256,
     encode: (text) => new TextEncoder().encode(text),
-    decode: (ids) => {
-      const bytes = Uint8Array.from(ids, (id) => id < 256 ? id : NEVER_UTF8);
-      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-    },
+    decode: (ids) => textOf(Uint8Array.from(ids, (id) => id < 256 ? id : NEVER_UTF8)),
   };
 }
 
@@ -73,8 +73,10 @@ interface BytePairEncoding {
     text: string,
     options: { allowedSpecial: Set<string>; disallowedSpecial: Set<string> },
   ): number[];
-  decode(ids: Iterable<number>): string;
 }
+
+/** GPT-2's last id. */
+const END_OF_TEXT = "<|endoftext|>";
 
 /**
  * GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm when they are first wanted;
@@ -95,15 +97,23 @@ interface BytePairEncoding {
  */
 export async function gpt2Tokenizer(announce?: Announce): Promise<Tokenizer> {
   const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
-  const module = new URL("encoding/r50k_base.js", folder);
-  const { vocabularySize, encode, decode } = await import(module.href) as BytePairEncoding;
+  const load = async (module: string) => await import(new URL(module, folder).href);
+  const { vocabularySize, encode }: BytePairEncoding = await load("encoding/r50k_base.js");
+  // Its own `decode` keeps a character that is cut for its next call.
+  const { default: merged }: { default: readonly (string | readonly number[])[] } = await load(
+    "bpeRanks/r50k_base.js",
+  );
+  const encoder = new TextEncoder();
+  const bytesOf = (id: number): Iterable<number> => {
+    const token = id === vocabularySize - 1 ? END_OF_TEXT : merged[id] ?? [NEVER_UTF8];
+    return typeof token === "string" ? encoder.encode(token) : token;
+  };
   // Neither allowed (they would become one id) nor disallowed (they would throw): plain text.
   const specials = { allowedSpecial: new Set<string>(), disallowedSpecial: new Set<string>() };
-  const unknown = encode("\uFFFD", specials);
   return {
     name: "gpt2",
     vocabularySize,
     encode: (text) => Uint16Array.from(encode(text, specials)),
-    decode: (ids) => decode(Array.from(ids).flatMap((id) => id < vocabularySize ? [id] : unknown)),
+    decode: (ids) => textOf(Uint8Array.from(Array.from(ids).flatMap((id) => [...bytesOf(id)]))),
   };
 }

@@ -10,9 +10,10 @@ import type { Device } from "../devices/device.ts";
 import type { Gpt2Config } from "../layers/gpt2.ts";
 import { substream } from "../random.ts";
 import { openCachedGpt2 } from "./cached_gpt2.ts";
+import { checkSampling, sample, type SampleOptions } from "./sample.ts";
 
 /** What to generate. */
-export interface GenerateOptions {
+export interface GenerateOptions extends SampleOptions {
   /** The sizes of the model. */
   readonly config: Gpt2Config;
   /** Its weights by name. */
@@ -21,8 +22,6 @@ export interface GenerateOptions {
   readonly prompt: readonly number[];
   /** Number of tokens to add. */
   readonly tokens: number;
-  /** 0 takes the likeliest token; 1 samples from the model's own distribution. Default 0.8. */
-  readonly temperature?: number;
   /** Default 1. */
   readonly seed?: number;
   /**
@@ -37,8 +36,8 @@ export interface GenerateOptions {
  * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
  * that a token costs one row of the model while all fit.
  *
- * @throws {RangeError} when the prompt is empty or outside the vocabulary, the temperature is
- * negative, or `slide` is not from 1 to `seq`.
+ * @throws {RangeError} when the prompt is empty or outside the vocabulary, `temperature`, `topK` or
+ * `topP` is out of its bounds, `slide` is not from 1 to `seq`, or the model computes no finite number.
  *
  * @example
  * ```ts
@@ -50,13 +49,14 @@ export interface GenerateOptions {
  * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
  * const device = await openReference();
  * const ids = [];
- * for await (const id of generate(device, { config, weights, prompt: [3], tokens: 5 })) ids.push(id);
+ * const options = { config, weights, prompt: [3], tokens: 5, topK: 4, topP: 0.9 };
+ * for await (const id of generate(device, options)) ids.push(id);
  * assert.equal(ids.length, 5);
  * device.close();
  * ```
  */
 export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
-  const { config, weights, prompt, tokens, temperature = 0.8, seed = 1, slide = 1 } = options;
+  const { config, weights, prompt, tokens, seed = 1, slide = 1 } = options;
   const { seq, vocab } = config;
   const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
   if (prompt.length === 0 || outside >= 0) {
@@ -66,9 +66,7 @@ export async function* generate(device: Device, options: GenerateOptions): Async
       }`,
     );
   }
-  if (!(temperature >= 0)) {
-    throw new RangeError(`Cannot generate: temperature must be 0 or more, received ${temperature}`);
-  }
+  checkSampling(options);
   if (!(Number.isInteger(slide) && slide >= 1 && slide <= seq)) {
     throw new RangeError(
       `Cannot generate: slide must be a whole number from 1 to ${seq}, received ${slide}`,
@@ -82,7 +80,7 @@ export async function* generate(device: Device, options: GenerateOptions): Async
       if (context.length - start > seq) [start, seen] = [context.length - seq + slide - 1, 0];
       const logits = await model.logits(context.slice(start), seen);
       seen = context.length - start;
-      const id = sample(logits, temperature, (generator.next() >>> 0) / 2 ** 32);
+      const id = sample(logits, options, (generator.next() >>> 0) / 2 ** 32);
       context.push(id);
       // Most devices keep the isolate's thread: without a timer no signal would be heard until the end.
       await delay(0);
@@ -91,21 +89,6 @@ export async function* generate(device: Device, options: GenerateOptions): Async
   } finally {
     model.close();
   }
-}
-
-/** Draws an index with probability softmax(logits ÷ temperature). */
-function sample(logits: Float32Array, temperature: number, uniform: number): number {
-  let likeliest = 0;
-  for (let i = 1; i < logits.length; i++) if (logits[i]! > logits[likeliest]!) likeliest = i;
-  if (temperature === 0) return likeliest;
-  const weights = new Float64Array(logits.length), highest = logits[likeliest]!;
-  let total = 0;
-  for (let i = 0; i < weights.length; i++) {
-    total += weights[i] = Math.exp((logits[i]! - highest) / temperature);
-  }
-  let rest = uniform * total;
-  const index = weights.findIndex((weight) => (rest -= weight) < 0);
-  return index < 0 ? weights.length - 1 : index;
 }
 
 /**

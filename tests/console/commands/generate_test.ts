@@ -13,8 +13,10 @@ import {
   openReference,
 } from "../../../kernels/mod.ts";
 import { forgeConfig } from "../forged.ts";
+import { Running } from "../running.ts";
 import {
   inFolder,
+  ROOT,
   runGenerate,
   runTrain,
   someTokens,
@@ -34,18 +36,71 @@ Deno.test("a text goes on from its prompt: the likeliest tokens, or drawn with a
       assert.equal(code, 0, stderr);
       return stdout;
     };
-    const [greedy, otherSeed, drawn, again, other] = await Promise.all([
+    const [greedy, otherSeed, drawn, again, other, likeliest, narrow, all] = await Promise.all([
       generate("--temperature", "0"),
       generate("--temperature", "0", "--seed", "2"),
       generate("--temperature", "5"),
       generate("--temperature", "5", "--seed", "1"),
       generate("--temperature", "5", "--seed", "2"),
+      generate("--temperature", "5", "--top-k", "1"),
+      generate("--temperature", "5", "--top-p", "0"),
+      generate("--temperature", "5", "--top-k", "1000", "--top-p", "1"),
     ]);
     assert.equal(greedy, "abcabcabcabcabcabca\n");
     assert.equal(otherSeed, greedy, "at temperature 0 nothing is drawn");
     assert.match(drawn, /^abc[^]*\n$/);
     assert.equal(again, drawn);
     assert.notEqual(other, drawn);
+    assert.deepEqual([likeliest, narrow], [greedy, greedy]);
+    assert.equal(all, drawn, "what leaves every token changes nothing");
+  }));
+
+Deno.test("text comes token by token: Ctrl-C ends it with its line, and so does a reader that leaves", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100, 256)), run = join(folder, "run");
+    await trainJson([
+      ...TINY,
+      "--tokens",
+      tokens,
+      "--tokenizer",
+      "bytes",
+      "--steps",
+      "1",
+      "--out",
+      run,
+    ]);
+    const endless = [
+      "--from",
+      run,
+      "--prompt",
+      "a",
+      "--tokens",
+      "1000000",
+      "--device",
+      "reference",
+    ];
+    const interrupted = new Running(["run", "-A", "cli.ts", "generate", ...endless]);
+    await interrupted.printed("stdout", /^a[^]+/);
+    interrupted.interrupt("process");
+    const { code, stdout, stderr } = await interrupted.end();
+    assert.deepEqual([code, stderr], [130, ""]);
+    assert.match(stdout, /^a[^]*\n$/);
+    const left = new Deno.Command("sh", {
+      args: [
+        "-c",
+        '"$@" | head -c 10',
+        "sh",
+        Deno.execPath(),
+        "run",
+        "-A",
+        "cli.ts",
+        "generate",
+        ...endless,
+      ],
+      cwd: ROOT,
+    });
+    const { stdout: ten, stderr: complaints } = await left.output();
+    assert.deepEqual([ten.length, new TextDecoder().decode(complaints)], [10, ""]);
   }));
 
 Deno.test("token ids that no tokenizer made are never shown as text, and go on as ids", () =>
@@ -117,6 +172,8 @@ Deno.test("a prompt, a folder or a model that it cannot take is refused in one s
         ["--from", run, "--temperature", "-1"],
         /--temperature: it must be a number from 0, .*"-1"$/,
       ],
+      [["--from", run, "--top-k", "0"], /--top-k: it must be a whole number from 1, .*"0"$/],
+      [["--from", run, "--top-p", "1.5"], /--top-p: it must be at most 1, received "1.5"$/],
       [
         ["--from", run, "--tokens", "none"],
         /--tokens: it must be a whole number from 1, .*"none"$/,

@@ -30,6 +30,9 @@ for (const make of [bytesTokenizer, gpt2Tokenizer]) {
     );
     assert.equal(decode([...encode("a"), 65000, ...encode("b")]), "a\uFFFDb");
     assert.equal(decode([]), "");
+    const cut = encode("😀").subarray(0, -1), first = decode(cut);
+    assert.match(first, /\uFFFD$/);
+    assert.equal(decode(cut), first, "nothing is kept for the next call");
   });
 
   Deno.test(`${name}: text that looks like a special token is text`, async () => {

@@ -13,6 +13,12 @@ Deno.test("what cannot be generated is refused before anything is computed", asy
     [{ prompt: [] }, /the prompt must be one or more ids below 4, received none$/],
     [{ prompt: [0, 4] }, /received 4 at position 1$/],
     [{ temperature: -1 }, /temperature must be 0 or more, received -1$/],
+    ...[0, 1.5, NaN].map((topK) =>
+      [{ topK }, /topK must be a whole number from 1, received/] as const
+    ),
+    ...[-0.1, 1.1, NaN].map((topP) =>
+      [{ topP }, /topP must be a number from 0 to 1, received/] as const
+    ),
     ...[0, 5, 1.5].map((slide) =>
       [{ slide }, /slide must be a whole number from 1 to 4, received/] as const
     ),

@@ -43,6 +43,7 @@ export type { JournaledRun, OpenJournal, RunJournal } from "./run/run_journal.ts
 export type { Data } from "./run/step_data.ts";
 export type { Metrics } from "./run/metrics/metrics.ts";
 export type { MpiRunOptions } from "./run/mpi_run.ts";
+export * from "./run/timeline/mod.ts";
 export * from "./run/train.ts";
 export * from "./run/train_event.ts";
 export type { CoreShare } from "./run/options/core_share.ts";

@@ -40,6 +40,12 @@ export interface SyncPorts {
   reduced(squares: GradientSquares): void;
 }
 
+/** A bucket of the parameters of a stage. */
+export interface SteppedBucket {
+  readonly stage: number;
+  readonly bucket: number;
+}
+
 /** The gradients of one step, from the last backward to the last bucket. */
 export interface GradientSync {
   /** Starts the all-reduce of these stages. */
@@ -55,8 +61,8 @@ export interface GradientSync {
    * other copies may have begun are begun here too, whatever becomes of them.
    */
   giveUp(): Promise<void>;
-  /** Steps one bucket. */
-  stepBucket(): Promise<void>;
+  /** Steps one bucket. @returns which. */
+  stepBucket(): Promise<SteppedBucket>;
   /** Whether every bucket has been stepped. */
   readonly isStepped: boolean;
 }
@@ -121,9 +127,11 @@ export function openGradientSync(
     async stepBucket() {
       sync.isAwake = false;
       const { copy, due } = sync.copies.find(({ due }) => due.length > 0)!;
-      await copy.kernels.stepBucket(due.shift()!);
+      const bucket = due.shift()!;
+      await copy.kernels.stepBucket(bucket);
       sync.bucketsMissing--;
       wake(sync);
+      return { stage: copy.stage, bucket };
     },
     get isStepped() {
       return sync.isCommitted && sync.bucketsMissing === 0;

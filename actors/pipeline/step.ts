@@ -45,12 +45,31 @@ export interface StepOutcome {
   readonly traces: readonly (readonly TracedAction[])[];
 }
 
-/** Something that a worker did. */
+/**
+ * Something that a worker did. Times are of the clock of its host: workers of several hosts need
+ * them aligned, as {@linkcode readStep} does.
+ */
 export interface TracedAction {
-  /** An action such as `2F0`; `reduce 2` for a part of the all-reduce of stage 2; `optimizer`. */
+  /**
+   * An action such as `2F0`, by the stage and the micro-batch of its replica (of all replicas in
+   * `--runtime serial`); `reduce 2` for a part of the all-reduce of stage 2; `optimizer`.
+   */
   readonly name: string;
   /** When it began, in milliseconds since the epoch. */
   readonly start: number;
   /** When it ended, in milliseconds since the epoch. */
   readonly end: number;
+  /**
+   * When the worker saw the last input that another actor sent for it, in milliseconds since the
+   * epoch: what comes while it computes is seen when it has done so. Absent of what needs none.
+   */
+  readonly arrived?: number;
+  /** Actions of F, B, I or W whose inputs had arrived, too, and waited for their turn. */
+  readonly waiting?: number;
+  /** The stage of an all-reduce or optimizer entry that is of one stage. */
+  readonly stage?: number;
+  /** The chunk of the all-reduce whose part came. */
+  readonly chunk?: number;
+  /** The bucket that the optimizer stepped. */
+  readonly bucket?: number;
 }

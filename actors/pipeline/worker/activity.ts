@@ -11,10 +11,19 @@ import type { Context } from "../../runtime/mod.ts";
 import { openFault } from "./faults.ts";
 import type { WorkerInit } from "./worker_init.ts";
 
+/** What a trace tells of an action beside its name and its times. */
+export type About = Omit<TracedAction, "name" | "start" | "end">;
+
 /** What a worker does. */
 export interface Activity {
-  /** Runs an action: says so, for the report should it fail, and traces it. */
-  run(name: string, action: () => void | Promise<void>): Promise<void>;
+  /**
+   * Runs an action: says so, for the report should it fail, and traces it.
+   *
+   * @param about what a trace tells besides, asked for at its end.
+   */
+  run(name: string, action: () => void | Promise<void>, about?: () => About): Promise<void>;
+  /** The time at which an input comes; undefined unless the run is traced. */
+  arrival(): number | undefined;
   /** What has run since it was asked last; nothing unless the run is traced. */
   takeTrace(): readonly TracedAction[];
 }
@@ -22,18 +31,19 @@ export interface Activity {
 /** Opens the activity of a worker. */
 export function openActivity(
   ctx: Context<WorkerMessage>,
-  { fault, worker, isTraced }: WorkerInit,
+  { fault, worker, isTraced, tracesArrivals }: WorkerInit,
 ): Activity {
   const failWhenDue = openFault(fault, worker);
   let trace: TracedAction[] = [];
   return {
-    async run(name, action) {
+    async run(name, action, about) {
       ctx.doing(name);
       failWhenDue();
       const start = ctx.now();
       await ctx.busy(action);
-      if (isTraced) trace.push({ name, start, end: ctx.now() });
+      if (isTraced) trace.push({ name, start, end: ctx.now(), ...about?.() });
     },
+    arrival: () => tracesArrivals ? ctx.now() : undefined,
     takeTrace() {
       const taken = trace;
       trace = [];

@@ -13,6 +13,8 @@ import { cut, join } from "../halves.ts";
 export interface Arrival {
   readonly tensor?: MessageArray;
   readonly fields: Batch;
+  /** When it came from another actor, where that is traced. */
+  readonly at?: number | undefined;
 }
 
 /** The inputs of a worker's next actions. */
@@ -31,6 +33,8 @@ export interface Arrivals {
   /** Keeps the array that brought a gradient of a stage, for an activation that it sends. */
   keepBuffer(stage: number, array: MessageArray): void;
   takeBuffer(stage: number): MessageArray | undefined;
+  /** When the last of the inputs came that have left since this was asked, where that is traced. */
+  takeLatest(): number | undefined;
 }
 
 /** Nothing has arrived. */
@@ -40,7 +44,12 @@ export function openArrivals(): Arrivals {
   const buffers = new Map<number, MessageArray[]>();
   const keyOf = ({ stage, microBatch }: Action) => `${stage}/${microBatch}`;
 
-  const take = (action: Action) => waiting.take(formatAction(action));
+  let latest: number | undefined;
+  const take = (action: Action) => {
+    const arrival = waiting.take(formatAction(action));
+    if (arrival?.at !== undefined) latest = Math.max(latest ?? 0, arrival.at);
+    return arrival;
+  };
   const wanted = (action: Action): Arrival => {
     const arrival = take(action);
     if (arrival) return arrival;
@@ -73,5 +82,10 @@ export function openArrivals(): Arrivals {
     takeReturn: (action) => returns.take(keyOf(action)),
     keepBuffer: (stage, array) => void buffers.set(stage, [...buffers.get(stage) ?? [], array]),
     takeBuffer: (stage) => buffers.get(stage)?.pop(),
+    takeLatest() {
+      const taken = latest;
+      latest = undefined;
+      return taken;
+    },
   };
 }

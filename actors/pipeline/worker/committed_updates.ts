@@ -6,7 +6,11 @@
  */
 
 import type { ReduceMessage } from "../../commit/all_reduce/mod.ts";
-import { type GradientSync, openGradientSync } from "../../commit/gradient_sync.ts";
+import {
+  type GradientSync,
+  openGradientSync,
+  type SteppedBucket,
+} from "../../commit/gradient_sync.ts";
 import { restorePolicy } from "../policy_data.ts";
 import type { PeerMessage, WorkerMessage } from "../protocol.ts";
 import type { OpenCopy } from "../stage_copies.ts";
@@ -46,7 +50,12 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
     },
     handlers: {
       Begin: (message) => begin(commits, message),
-      Reduce: ({ stages }) => activity.run(`reduce ${stages}`, () => sync().reduce(stages)),
+      Reduce: ({ stages }) =>
+        activity.run(
+          `reduce ${stages}`,
+          () => sync().reduce(stages),
+          () => stages.length === 1 ? { stage: stages[0]! } : {},
+        ),
       ReducePart: (part) => receivePart(commits, part),
       TieGradient: (part) => receivePart(commits, part),
       Commit({ update, learningRate, gradientScale }) {
@@ -59,7 +68,9 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
         endStep(commits);
       },
       async StepBucket() {
-        await activity.run("optimizer", () => sync().stepBucket());
+        let stepped: SteppedBucket;
+        const step = async () => void (stepped = await sync().stepBucket());
+        await activity.run("optimizer", step, () => stepped);
         if (sync().isStepped) endStep(commits);
       },
     },
@@ -104,6 +115,7 @@ function receivePart(commits: Commits, part: Part): Promise<void> | void {
       part.type === "ReducePart"
         ? sync.receive(stage, rank, part.part)
         : sync.receiveTie(stage, rank, part.name, part.values),
+    () => part.type === "ReducePart" ? { stage, chunk: part.part.chunk } : { stage },
   );
 }
 

@@ -34,10 +34,15 @@ export function arrive(worker: Worker, action: Action, arrival: Arrival): void {
  * run in turn, and so do the two forwards of a doubled one.
  */
 export function runAction(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
-  return worker.activity.run(formatAction(action), async () => {
+  const { activity, arrivals } = worker, waiting = arrivals.ready.length;
+  const run = async () => {
     for (const part of parts(action)) {
       await (part.kind === "F" ? forward : backward)(worker, updater, part);
     }
+  };
+  return activity.run(formatAction(action), run, () => {
+    const arrived = arrivals.takeLatest();
+    return arrived === undefined ? { waiting } : { waiting, arrived };
   });
 }
 

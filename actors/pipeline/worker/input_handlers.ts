@@ -16,19 +16,20 @@ export function inputHandlers(
   worker: Worker,
   updater: WeightUpdater,
 ): Partial<Handlers<WorkerMessage>> {
+  const { activity } = worker;
   return {
     Inject({ microBatch, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, 0, microBatch, undefined, fields);
-      arrive(worker, { kind: "F", stage: 0, microBatch }, { fields });
+      arrive(worker, { kind: "F", stage: 0, microBatch }, { fields, at: activity.arrival() });
     },
     Activation({ stage, microBatch, tensor, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, stage, microBatch, tensor, fields);
-      arrive(worker, { kind: "F", stage, microBatch }, { tensor, fields });
+      arrive(worker, { kind: "F", stage, microBatch }, { tensor, fields, at: activity.arrival() });
     },
     Gradient({ stage, microBatch, tensor, half }) {
       const action = { kind: "B", stage, microBatch } as const;
       const arrived = half === undefined ? action : { ...action, half };
-      arrive(worker, arrived, { tensor, fields: {} });
+      arrive(worker, arrived, { tensor, fields: {}, at: activity.arrival() });
     },
     async Dispatch() {
       const { arrivals: { ready } } = worker;

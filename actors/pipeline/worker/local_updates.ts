@@ -91,7 +91,12 @@ export function openLocalUpdates(worker: Worker): WeightUpdater {
       },
       async StepBucket() {
         const { update } = stretch;
-        await activity.run("optimizer", () => kernels.stepBucket(update!.nextBucket++));
+        const bucket = update!.nextBucket++;
+        await activity.run(
+          "optimizer",
+          () => kernels.stepBucket(bucket),
+          () => ({ stage, bucket }),
+        );
         wakeOrEnd();
       },
     },

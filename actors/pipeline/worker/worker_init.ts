@@ -51,6 +51,9 @@ export interface WorkerInit {
   readonly link?: LinkOptions | undefined;
   /** Whether to report when each action ran. */
   readonly isTraced: boolean;
+  /** Whether to report when its input came, too. Journals from before that do not say so, and replay
+   * with as few readings of the clock as they have. */
+  readonly tracesArrivals?: true;
   /** How the worker fails, where a run is asked to suffer that. */
   readonly fault?: WorkerFault | undefined;
 }

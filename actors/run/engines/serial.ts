@@ -17,6 +17,7 @@ import type { StepRequest } from "../../pipeline/step.ts";
 import { shareStep, type StepShares } from "../../pipeline/step_plan.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 import { stateShapes } from "./held_by_stages.ts";
+import { openSerialTrace, type SerialTrace } from "./serial_trace.ts";
 import { trainedTies, withoutAliases } from "./tied_parameters.ts";
 import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stage_copies.ts";
 
@@ -31,6 +32,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   const stage = { ...options.stage, backward: "whole" as const, collects };
   const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves);
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
+  const trace = openSerialTrace(options.isTraced);
   return {
     async step(request) {
       kernels.zeroGradients();
@@ -41,19 +43,21 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
         shares,
         pipes,
         ties.length > 0,
+        trace,
       );
-      const outcome = { losses, peakActivations: [1], weights: [1], traces: [] };
+      const outcome = { losses, peakActivations: [1], weights: [1] };
       if (!isSafe || !areFinite(losses, [])) {
-        return { ...outcome, updates: [], isCommitted: false };
+        return { ...outcome, updates: [], isCommitted: false, traces: trace.take() };
       }
       for (const names of ties) await sumsOf(kernels).tie(names);
       const squares = await kernels.gradientSquares();
       for (const [, alias] of model.ties) squares.delete(alias);
       const { update, learningRate, lossScale } = request;
       const factor = clipFactor(options.clip, squares, lossScale);
-      await kernels.optimize(update, learningRate, factor / lossScale);
+      const scale = factor / lossScale;
+      await trace.run("optimizer", () => kernels.optimize(update, learningRate, scale));
       for (const [name, sum] of squares) squares.set(name, sum / lossScale ** 2);
-      return { ...outcome, updates: [squares], isCommitted: true };
+      return { ...outcome, updates: [squares], isCommitted: true, traces: trace.take() };
     },
     async evaluate(microBatches) {
       const losses = [];
@@ -81,6 +85,7 @@ async function sumGradients(
   { shares }: StepShares,
   pipes: number,
   isTied: boolean,
+  trace: SerialTrace,
 ): Promise<{ losses: Float32Array[]; isSafe: boolean }> {
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
   const copyCount = shares.length * pipes, addends = copyCount * (isTied ? 2 : 1);
@@ -90,10 +95,17 @@ async function sumGradients(
     for (let pipe = 0; pipe < pipes; pipe++) {
       for (const [m] of pipeOf.entries().filter(([, one]) => one === pipe)) {
         const fields = microBatches[first + m]!;
-        const { output } = await copies.forward(whole, m, undefined, fields, undefined, 0);
-        losses[first + m] = output as Float32Array;
+        const id = first + m, scale = lossScale / predictions;
+        const { output } = await trace.run(
+          `0F${id}`,
+          () => copies.forward(whole, m, undefined, fields, undefined, 0),
+        );
+        losses[id] = output as Float32Array;
         const action = { kind: "B", stage: 0, microBatch: m } as const;
-        await copies.backward(whole, action, undefined, lossScale / predictions, undefined);
+        await trace.run(
+          `0B${id}`,
+          () => copies.backward(whole, action, undefined, scale, undefined),
+        );
       }
       isSafe &&= await kernels.checkGradients(addends);
       if (copyCount === 1) continue;

@@ -25,6 +25,7 @@ import { joinStates } from "../../pipeline/stage_states.ts";
 import { openStepPlanner } from "../../pipeline/step_plan.ts";
 import { openStandIn } from "../../pipeline/stand_in.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
+import { openSerialTrace, type SerialTrace } from "./serial_trace.ts";
 import { readState } from "../../checkpoints/tensors/tensor_source.ts";
 import { stateOf } from "./stage_parameters.ts";
 
@@ -41,7 +42,7 @@ export async function openSerialUnflushed(options: EngineOptions): Promise<Engin
   const { devices: [choice], isRehearsed } = options;
   const device = isRehearsed ? undefined : await openDevice(choice.name, choice);
   const stages = await openStages(options, device), depth = stages.length;
-  const planner = openStepPlanner(options);
+  const planner = openStepPlanner(options), trace = openSerialTrace(options.isTraced);
   /** Since the pipe would have been empty. */
   let microBatches = 0, updates = 0;
   /** How many updates the weights of stage s are behind when the pipe has got to a micro-batch. */
@@ -54,14 +55,15 @@ export async function openSerialUnflushed(options: EngineOptions): Promise<Engin
       const { every, first, learningRate, version } = own!;
       for (const [m, fields] of request.microBatches.entries()) {
         for (const [s, stage] of stages.entries()) recall(stage, ageOf(s, version));
-        losses.push(await forward(stages, fields));
-        await backward(stages, lossScales[m]!);
+        losses.push(await forward(stages, fields, microBatches, trace));
+        await backward(stages, lossScales[m]!, microBatches, trace);
         microBatches++;
         if ((m + 1) % every > 0) continue;
-        sums.push(await optimize(stages, first + (m + 1) / every - 1, learningRate));
+        const update = first + (m + 1) / every - 1;
+        sums.push(await trace.run("optimizer", () => optimize(stages, update, learningRate)));
         updates++;
       }
-      const held = { peakActivations: [1], weights: [1], traces: [] };
+      const held = { peakActivations: [1], weights: [1], traces: trace.take() };
       return { losses, updates: sums, isCommitted: areFinite(losses, sums), ...held };
     },
     drain() {
@@ -73,7 +75,7 @@ export async function openSerialUnflushed(options: EngineOptions): Promise<Engin
       const losses = [];
       for (const stage of stages) recall(stage, 0);
       for (const fields of batches) {
-        losses.push(await forward(stages, fields));
+        losses.push(await forward(stages, fields, 0, openSerialTrace(false)));
         for (const { kernels } of stages) kernels.drop(0);
       }
       return losses;
@@ -109,16 +111,30 @@ function recall({ kernels, history }: AgedStage, age: number): void {
   kernels.load({ weights: history[age]!, moments: NO_MOMENTS });
 }
 
-async function forward(stages: readonly AgedStage[], fields: Batch): Promise<Float32Array> {
+async function forward(
+  stages: readonly AgedStage[],
+  fields: Batch,
+  microBatch: number,
+  trace: SerialTrace,
+): Promise<Float32Array> {
   let passed: MessageArray | undefined;
-  for (const { kernels } of stages) ({ output: passed } = await kernels.forward(0, passed, fields));
+  for (const [s, { kernels }] of stages.entries()) {
+    const run = () => kernels.forward(0, passed, fields);
+    ({ output: passed } = await trace.run(`${s}F${microBatch}`, run));
+  }
   return passed as Float32Array;
 }
 
-async function backward(stages: readonly AgedStage[], lossScale: number): Promise<void> {
+async function backward(
+  stages: readonly AgedStage[],
+  lossScale: number,
+  microBatch: number,
+  trace: SerialTrace,
+): Promise<void> {
   let gradient: MessageArray | undefined;
-  for (const { kernels } of stages.toReversed()) {
-    gradient = await kernels.backward(0, "B", gradient, lossScale);
+  for (const [s, { kernels }] of [...stages.entries()].reverse()) {
+    const run = () => kernels.backward(0, "B", gradient, lossScale);
+    gradient = await trace.run(`${s}B${microBatch}`, run);
   }
 }
 

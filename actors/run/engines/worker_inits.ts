@@ -63,6 +63,7 @@ export function workerInits(
     ties,
     link,
     isTraced: options.isTraced,
+    ...options.isTraced && { tracesArrivals: true },
     isRehearsed: options.isRehearsed,
     fault,
   }));

@@ -156,7 +156,7 @@ async function commit(
         const to = layout[stage]![rank]!.worker;
         events.push(() => syncs[to]!.receiveTie(stage, rank, name, moved));
       },
-      wake: () => void events.push(() => syncs[worker]!.stepBucket()),
+      wake: () => void events.push(async () => void await syncs[worker]!.stepBucket()),
       reduced: (found) => void squares.push(...found),
     })
   );

@@ -1,0 +1,53 @@
+/**
+ * Who sent what to whom in a step: it follows from the names of the actions.
+ *
+ * @module
+ */
+
+import { type Action, formatAction } from "../../../schedules/mod.ts";
+import type { Span } from "./span.ts";
+
+/** The output of an action is the input of one on another worker. */
+export interface Flow {
+  /** What was computed first; it was sent when that ended. */
+  readonly from: Span;
+  /** What needed it. */
+  readonly to: Span;
+}
+
+/** What an action gives: an activation or a gradient, of a stage and a micro-batch. */
+const outputOf = ({ kind, stage, microBatch, half }: Action): string =>
+  formatAction(
+    half === undefined
+      ? { kind: kind === "F" ? "F" : "B", stage, microBatch }
+      : { kind: "B", stage, microBatch, half },
+  );
+
+/** The outputs that an action takes, any of which may be missing as the other form was sent. */
+function inputsOf({ kind, stage, microBatch, half }: Action): string[] {
+  if (kind === "W") return [];
+  if (kind === "F") return stage === 0 ? [] : [outputOf({ kind, stage: stage - 1, microBatch })];
+  const whole: Action = { kind: "B", stage: stage + 1, microBatch };
+  const halves = half === undefined ? [0, 1] as const : [half];
+  return [whole, ...halves.map((half) => ({ ...whole, half }))].map(outputOf);
+}
+
+/**
+ * The flows between the workers of one data-parallel replica, in the order in which they were taken.
+ *
+ * @param spans what they did, by worker and time.
+ */
+export function flowsOf(spans: readonly Span[]): Flow[] {
+  const senders = new Map<string, Span>();
+  for (const span of spans) {
+    for (const action of span.actions) {
+      if (action.kind !== "W") senders.set(outputOf(action), span);
+    }
+  }
+  return spans.flatMap((to) => {
+    const froms = new Set(to.actions.flatMap(inputsOf).map((input) => senders.get(input)));
+    return [...froms]
+      .filter((from) => from !== undefined && from.worker !== to.worker)
+      .map((from): Flow => ({ from: from!, to }));
+  });
+}

@@ -64,6 +64,8 @@ export interface TracedAction {
    * epoch: what comes while it computes is seen when it has done so. Absent of what needs none.
    */
   readonly arrived?: number;
+  /** When the last of its outputs had been sent to another worker; absent where none was. */
+  readonly sent?: number;
   /** Actions of F, B, I or W whose inputs had arrived, too, and waited for their turn. */
   readonly waiting?: number;
   /** The stage of an all-reduce or optimizer entry that is of one stage. */

@@ -39,6 +39,8 @@ export type TrainEvent =
     readonly learningRate: number;
     readonly predictions: number;
     readonly seconds: number;
+    /** As of a step that was taken. */
+    readonly traces: readonly (readonly TracedAction[])[];
   }
   | {
     /** A worker was lost, and the run has gone on from the last committed step. */

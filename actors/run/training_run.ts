@@ -152,7 +152,7 @@ export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenSt
   const { learningRate, lossScale: scale } = request;
   const common = { step, loss, learningRate, lossScale: scale, predictions, seconds };
   if (!isCommitted) {
-    return { type: "skip", ...common, nextLossScale: run.progress.lossScale.scale };
+    return { type: "skip", ...common, nextLossScale: run.progress.lossScale.scale, traces };
   }
   const gradNorm = meanNorm(updates), tokensPerSecond = predictions / seconds;
   return { type: "step", ...common, gradNorm, tokensPerSecond, traces };

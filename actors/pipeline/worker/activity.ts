@@ -12,7 +12,7 @@ import { openFault } from "./faults.ts";
 import type { WorkerInit } from "./worker_init.ts";
 
 /** What a trace tells of an action beside its name and its times. */
-export type About = Omit<TracedAction, "name" | "start" | "end">;
+export type About = Omit<TracedAction, "name" | "start" | "end" | "sent">;
 
 /** What a worker does. */
 export interface Activity {
@@ -22,8 +22,10 @@ export interface Activity {
    * @param about what a trace tells besides, asked for at its end.
    */
   run(name: string, action: () => void | Promise<void>, about?: () => About): Promise<void>;
-  /** The time at which an input comes; undefined unless the run is traced. */
+  /** Now, when an input comes; undefined unless the run is traced. */
   arrival(): number | undefined;
+  /** An output of the action under way has been sent. */
+  sent(): void;
   /** What has run since it was asked last; nothing unless the run is traced. */
   takeTrace(): readonly TracedAction[];
 }
@@ -34,16 +36,21 @@ export function openActivity(
   { fault, worker, isTraced, tracesArrivals }: WorkerInit,
 ): Activity {
   const failWhenDue = openFault(fault, worker);
-  let trace: TracedAction[] = [];
+  const arrival = () => tracesArrivals ? ctx.now() : undefined;
+  let trace: TracedAction[] = [], sent: number | undefined;
   return {
     async run(name, action, about) {
       ctx.doing(name);
       failWhenDue();
       const start = ctx.now();
       await ctx.busy(action);
-      if (isTraced) trace.push({ name, start, end: ctx.now(), ...about?.() });
+      if (!isTraced) return;
+      const times = { start, end: ctx.now(), ...sent !== undefined && { sent } };
+      trace.push({ name, ...times, ...about?.() });
+      sent = undefined;
     },
-    arrival: () => tracesArrivals ? ctx.now() : undefined,
+    arrival,
+    sent: () => void (sent = arrival()),
     takeTrace() {
       const taken = trace;
       trace = [];

@@ -90,13 +90,8 @@ export function openLocalUpdates(worker: Worker): WeightUpdater {
         dispatch(worker);
       },
       async StepBucket() {
-        const { update } = stretch;
-        const bucket = update!.nextBucket++;
-        await activity.run(
-          "optimizer",
-          () => kernels.stepBucket(bucket),
-          () => ({ stage, bucket }),
-        );
+        const bucket = stretch.update!.nextBucket++, step = () => kernels.stepBucket(bucket);
+        await activity.run("optimizer", step, () => ({ stage, bucket }));
         wakeOrEnd();
       },
     },

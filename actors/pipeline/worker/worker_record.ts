@@ -73,7 +73,7 @@ export function tell(
 
 /** Sends to the worker that holds a stage, in a replica of the pipeline. */
 export function sendToStage(
-  { init, peers, link }: Worker,
+  { init, peers, link, activity }: Worker,
   pipe: number,
   message: Extract<PeerMessage, { tensor: MessageArray }>,
 ): void {
@@ -81,6 +81,7 @@ export function sendToStage(
     copy.replica === init.replica && copy.pipe === pipe
   )!;
   link.send(peers!.workers[worker]!, message, { transfer: [message.tensor.buffer] });
+  activity.sent();
 }
 
 /** Sends the output of a stage on to the next one. */

@@ -10,14 +10,16 @@
  * @module
  */
 
-import { type Flow, flowsOf } from "./flows.ts";
+import { type Flow, flowsOf, sentAt } from "./flows.ts";
 import type { Span } from "./span.ts";
 
 /** The least time that a message seemed to take from one worker to another, by `from/to`. */
 function leastMs(flows: readonly Flow[]): Map<string, number> {
   const least = new Map<string, number>();
   for (const { from, to } of flows) {
-    const key = `${from.worker}/${to.worker}`, took = (to.arrived ?? to.start) - from.end;
+    // Of several actions at once the last output alone has its time.
+    if (from.actions.length > 1 || to.arrived === undefined) continue;
+    const key = `${from.worker}/${to.worker}`, took = to.arrived - sentAt(from);
     least.set(key, Math.min(least.get(key) ?? Infinity, took));
   }
   return least;
@@ -55,6 +57,7 @@ export function alignClocks(replica: readonly (readonly Span[])[]): (readonly Sp
       start: span.start - shift,
       end: span.end - shift,
       ...span.arrived !== undefined && { arrived: span.arrived - shift },
+      ...span.sent !== undefined && { sent: span.sent - shift },
     }));
   });
 }

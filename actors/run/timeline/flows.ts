@@ -9,7 +9,7 @@ import type { Span } from "./span.ts";
 
 /** The output of an action is the input of one on another worker. */
 export interface Flow {
-  /** What was computed first; it was sent when that ended. */
+  /** What gave it. */
   readonly from: Span;
   /** What needed it. */
   readonly to: Span;
@@ -31,6 +31,9 @@ function inputsOf({ kind, stage, microBatch, half }: Action): string[] {
   const halves = half === undefined ? [0, 1] as const : [half];
   return [whole, ...halves.map((half) => ({ ...whole, half }))].map(outputOf);
 }
+
+/** When the output of an action was sent, as far as a trace tells. */
+export const sentAt = ({ sent, end }: Span): number => sent ?? end;
 
 /**
  * The flows between the workers of one data-parallel replica, in the order in which they were taken.

@@ -5,6 +5,7 @@
  */
 
 import { formatAction } from "../../../schedules/mod.ts";
+import { sentAt } from "./flows.ts";
 import { computes, type Span } from "./span.ts";
 
 /**
@@ -24,8 +25,9 @@ export type GapKind = "input" | "message" | "inject" | "reduce" | "optimizer" | 
 export interface Gap {
   /** The worker, counted over all data-parallel replicas. */
   readonly worker: number;
-  /** When it began and ended, in milliseconds since the epoch. */
+  /** When it began, in milliseconds since the epoch. */
   readonly start: number;
+  /** When it ended. */
   readonly end: number;
   /** Why. */
   readonly kind: GapKind;
@@ -74,7 +76,8 @@ function gapsBefore(
   if (!by || kind === "other") return [{ ...from, kind: "pause", cause: PAUSE }];
   const { worker: other, name } = by, told = { worker: other, name };
   if (kind === "reduce") {
-    const cause = `all-reduce of stage ${stages.join(", ")}: waits for worker ${other}: ${name}`;
+    const many = stages.length === 1 ? "stage" : "stages";
+    const cause = `all-reduce of ${many} ${stages.join(", ")}: waits for worker ${other}: ${name}`;
     return [{ ...from, kind: "reduce", cause, by: told }];
   }
   if (before?.kind === "optimizer") return [{ ...from, kind: "pause", cause: PAUSE }];
@@ -85,7 +88,8 @@ function gapsBefore(
 const PAUSE = "between two actions";
 
 function beforeAction(span: Span, free: number, sender: Span | undefined): Gap[] {
-  const { worker, start, arrived = sender?.end ?? free } = span, gaps: Gap[] = [];
+  const { worker, start, arrived = sender ? sentAt(sender) : free } = span;
+  const gaps: Gap[] = [];
   let at = free;
   const until = (end: number, gap: Pick<Gap, "kind" | "cause" | "by">) => {
     const to = Math.min(end, start);
@@ -94,7 +98,11 @@ function beforeAction(span: Span, free: number, sender: Span | undefined): Gap[]
   };
   if (sender) {
     const { worker: other, name } = sender, by = { worker: other, name };
-    until(sender.end, { kind: "input", cause: `waits for worker ${other}: ${name}`, by });
+    until(Math.min(sentAt(sender), arrived), {
+      kind: "input",
+      cause: `waits for worker ${other}: ${name}`,
+      by,
+    });
     until(arrived, {
       kind: "message",
       cause: `waits for the message of worker ${other}: ${name}`,
@@ -108,16 +116,18 @@ function beforeAction(span: Span, free: number, sender: Span | undefined): Gap[]
   return gaps;
 }
 
-/** What ended last on another worker while this one was free: for an all-reduce, of its stages. */
+/**
+ * What ended last on another worker while this one was free: for an all-reduce, of its stages. An
+ * action votes shortly before its end, so one that has not quite ended counts, too.
+ */
 function lastOther(span: Span, free: number, all: readonly Span[]): Span | undefined {
-  const { worker, start, kind, stages } = span;
-  let last: Span | undefined;
-  for (const one of all) {
-    if (one.worker === worker || one.kind === "optimizer" || one.end > start || one.end <= free) {
-      continue;
-    }
-    if (kind === "reduce" && !one.stages.some((stage) => stages.includes(stage))) continue;
-    if (!last || one.end > last.end) last = one;
-  }
-  return last;
+  const { worker, start, kind, stages, chunk } = span;
+  // It begins when all copies have voted, and goes on as parts of its chunks come.
+  const counts = chunk === undefined ? computes : ({ kind }: Span) => kind === "reduce";
+  const others = all.filter((one) =>
+    one.worker !== worker && one.kind !== "optimizer" && one.start < start && one.end > free &&
+    (kind !== "reduce" || counts(one) && one.stages.some((stage) => stages.includes(stage)))
+  );
+  const awayMs = ({ end }: Span) => Math.abs(start - end);
+  return others.sort((a, b) => awayMs(a) - awayMs(b))[0];
 }

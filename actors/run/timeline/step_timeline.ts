@@ -6,7 +6,7 @@
 
 import type { TracedAction } from "../../pipeline/step.ts";
 import { alignClocks } from "./align.ts";
-import { type Flow, flowsOf } from "./flows.ts";
+import { type Flow, flowsOf, sentAt } from "./flows.ts";
 import { type Gap, type GapKind, gapsOf } from "./gaps.ts";
 import { computes, readSpan, type Span } from "./span.ts";
 
@@ -30,9 +30,11 @@ export interface WorkerTimeline {
 
 /** One step as it happened. */
 export interface StepTimeline {
-  /** When its first action began and its last one ended, in milliseconds since the epoch. */
+  /** When its first action began, in milliseconds since the epoch. */
   readonly start: number;
+  /** When its last action ended. */
   readonly end: number;
+  /** All workers, those of the first data-parallel replica first. */
   readonly workers: readonly WorkerTimeline[];
   /** Outputs that went from one worker to another. */
   readonly flows: readonly Flow[];
@@ -97,7 +99,8 @@ export function readStep(
 function lastSenders(flows: readonly Flow[]): Map<Span, Span> {
   const senders = new Map<Span, Span>();
   for (const { from, to } of flows) {
-    if (from.end > (senders.get(to)?.end ?? -Infinity)) senders.set(to, from);
+    const known = senders.get(to);
+    if (!known || sentAt(from) > sentAt(known)) senders.set(to, from);
   }
   return senders;
 }

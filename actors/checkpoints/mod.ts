@@ -19,6 +19,14 @@ export {
 export type { ShardOrder, WrittenShard } from "./shards.ts";
 export type { HeldState } from "./tensors/held_state.ts";
 export type { TensorsOf } from "./tensors/tensor_files.ts";
-export * from "./tensors/weights.ts";
+export {
+  bytesOf,
+  type Floats,
+  hashWeights,
+  locateWeights,
+  type NamedShape,
+  readFloats,
+  readWeights,
+} from "./tensors/weights.ts";
 export type { PlacedFile } from "./write_files.ts";
 export { writeCheckpoint } from "./write_checkpoint.ts";

@@ -29,6 +29,7 @@ import {
 } from "./data_files.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
 import { TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
+import { sizesOfWeights } from "./weights_folder.ts";
 import { withConfig } from "./with_config.ts";
 
 /** What the flags of a run say. */
@@ -82,7 +83,10 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
-  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...given, ...sizes });
+  const ofWeights = checkpoint || given.weights === undefined
+    ? {}
+    : sizesOfWeights(given.weights, given, takenBack);
+  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
   const before = checkpoint
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&

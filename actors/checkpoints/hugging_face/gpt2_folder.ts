@@ -15,6 +15,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { writeNewFolder } from "../durable_folder.ts";
 import { type NewFiles, writeJson } from "../write_files.ts";
+import { HEAD_SLICE } from "../tensors/weights.ts";
 import { piecesOf, type TensorSource } from "../tensors/tensor_source.ts";
 import { gpt2ConfigJson, type Gpt2Facts, gpt2GenerationJson } from "./gpt2_config.ts";
 
@@ -68,16 +69,13 @@ interface JoinedTensor {
   readonly parts: readonly TensorSource[];
 }
 
-/** The name of a slice of the head. */
-const SLICE = /^lm_head\.\d+\.weight$/;
-
 function joinSlices(
   weights: ReadonlyMap<string, TensorSource>,
   config: Gpt2Config,
 ): ReadonlyMap<string, JoinedTensor> {
   const joined = new Map<string, JoinedTensor>();
   for (const { name, shape } of gpt2Parameters(config)) {
-    const isSlice = SLICE.test(name), whole = isSlice ? "lm_head.weight" : name;
+    const isSlice = HEAD_SLICE.test(name), whole = isSlice ? "lm_head.weight" : name;
     const { parts = [] } = joined.get(whole) ?? {};
     joined.set(whole, {
       shape: isSlice ? [config.vocab, config.hidden] : shape,

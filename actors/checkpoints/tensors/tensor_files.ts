@@ -103,14 +103,17 @@ function checkKeepable(path: string, name: string, values: Float32Array): void {
 }
 
 /** Refuses what is not F32. @throws {TypeError} saying what to do. */
-export function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void {
-  if (dtype === "F32") return;
-  throw new TypeError(
+function checkF32(path: string, name: string, { dtype }: SafetensorsInfo): void {
+  if (dtype !== "F32") throw wrongDType(path, name, "F32", dtype);
+}
+
+/** What is told of a tensor of another dtype than can be read. */
+export const wrongDType = (path: string, name: string, must: string, dtype: string): TypeError =>
+  new TypeError(
     `Cannot read ${path}: tensor ${
       JSON.stringify(name)
-    } must have dtype F32, received ${dtype}; convert the file to F32`,
+    } must have dtype ${must}, received ${dtype}; convert the file to F32`,
   );
-}
 
 const floatsOf = (data: Uint8Array): Float32Array =>
   new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);

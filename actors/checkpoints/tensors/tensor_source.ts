@@ -6,10 +6,13 @@
 
 import { createHash } from "node:crypto";
 import {
+  decodeFloats,
   elementCount,
+  type FloatDType,
   initialValues,
   openDraws,
   type ParameterSpec,
+  SAFETENSORS_DTYPE_BYTES,
   type StageState,
   type StateOf,
 } from "../../../kernels/mod.ts";
@@ -26,7 +29,7 @@ export interface DrawnTensor {
   readonly seed: number;
 }
 
-/** A tensor that lies in a file, in F32. */
+/** A tensor that lies in a file. */
 export interface PlacedTensor {
   /** Which source it is. */
   readonly kind: "placed";
@@ -36,6 +39,8 @@ export interface PlacedTensor {
   readonly at: number;
   /** How many there are. */
   readonly bytes: number;
+  /** What they are; F32 where not given. */
+  readonly dtype?: FloatDType | undefined;
   /**
    * SHA-256 of them, in hexadecimal: whoever reads them gets what was looked at before. Absent where
    * the run has written them itself, on this host.
@@ -46,10 +51,11 @@ export interface PlacedTensor {
 /** A tensor: its values, or where they come from. */
 export type TensorSource = Float32Array | DrawnTensor | PlacedTensor;
 
-/** Bytes of a tensor. */
+/** Bytes of a tensor in F32. */
 export function bytesOfSource(source: TensorSource): number {
   if (source instanceof Float32Array) return source.byteLength;
-  return source.kind === "placed" ? source.bytes : 4 * elementCount(source.spec.shape);
+  if (source.kind === "drawn") return 4 * elementCount(source.spec.shape);
+  return 4 * source.bytes / SAFETENSORS_DTYPE_BYTES[source.dtype ?? "F32"];
 }
 
 /**
@@ -181,13 +187,13 @@ export function readState({ weights, moments }: StateOf<TensorSource>): StageSta
 
 function readPlaced(source: PlacedTensor): Float32Array {
   using placed = openPlaced(source);
-  const values = new Float32Array(source.bytes / 4);
+  const values = new Float32Array(bytesOfSource(source) / 4);
   placed.fill(values);
   placed.check();
   return values;
 }
 
-function openPlaced({ path, at, bytes, sha256 }: PlacedTensor): Values {
+function openPlaced({ path, at, bytes, sha256, dtype = "F32" }: PlacedTensor): Values {
   const hash = sha256 === undefined ? undefined : createHash("sha256");
   let found = 0;
   const attempt = <T>(read: () => T): T => {
@@ -210,13 +216,16 @@ function openPlaced({ path, at, bytes, sha256 }: PlacedTensor): Values {
   return {
     fill: (values) =>
       attempt(() => {
-        const into = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+        const into = dtype === "F32"
+          ? new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+          : new Uint8Array(values.length * SAFETENSORS_DTYPE_BYTES[dtype]);
         let filled = 0;
         for (let read; (read = file.readSync(into.subarray(filled))) !== null && read > 0;) {
           filled += read;
         }
         hash?.update(into.subarray(0, filled));
         found += filled;
+        if (dtype !== "F32") values.set(decodeFloats(dtype, into));
       }),
     check() {
       if (found === bytes && hash?.digest("hex") === sha256) return;

@@ -7,17 +7,20 @@
 import { dirname, join, resolve } from "node:path";
 import {
   checkInputFile,
+  decodeFloats,
   elementCount,
   inputFileProblem,
+  isFloatDType,
   type ModelParameter,
   readFull,
   readHeader,
+  SAFETENSORS_DTYPE_BYTES,
   sameShape,
   type Tie,
 } from "../../../kernels/mod.ts";
 import { BYTES_MAX, fileName, indexName } from "../checkpoint_format.ts";
 import { parseIndex } from "../read_shards.ts";
-import { checkF32, hashPart } from "./tensor_files.ts";
+import { hashPart, wrongDType } from "./tensor_files.ts";
 import type { PlacedTensor } from "./tensor_source.ts";
 
 export { type Floats, readFloats } from "./tensor_files.ts";
@@ -30,16 +33,17 @@ const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
 export type NamedShape = Pick<ModelParameter, "name" | "shape">;
 
 /** Bytes of a file that are a parameter's. */
-type Place = Pick<PlacedTensor, "path" | "at" | "bytes">;
+type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
 
 /**
  * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2: names with or
  * without `transformer.`, `attn.bias` buffers ignored, tables with more rows than the model has
- * (positions) cut to its rows, aliases of ties passed over.
+ * (positions) cut to its rows, aliases of ties passed over, a head cut into its slices. F16 and BF16 become F32, exactly.
  *
  * @param path of a file, of an index of shards (`model.safetensors.index.json`), or of a folder that
  * has one of them.
- * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is not F32.
+ * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is none of
+ * F32, F16 and BF16.
  * @throws {RangeError} when a shape differs.
  * @throws {SyntaxError} when the file is not a safetensors file, or shards are not as their index
  * says.
@@ -49,12 +53,17 @@ export async function readWeights(
   parameters: readonly NamedShape[],
   ties: readonly Tie[] = [],
 ): Promise<Map<string, Float32Array>> {
-  return await openEach(path, parameters, ties, async (file, { path, at, bytes }) => {
-    const values = new Float32Array(bytes / 4);
-    await file.seek(at, Deno.SeekMode.Start);
-    if (await readFull(file, new Uint8Array(values.buffer))) return values;
-    throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
-  });
+  return await openEach(
+    path,
+    parameters,
+    ties,
+    async (file, { path, at, bytes, dtype = "F32" }) => {
+      const data = new Uint8Array(bytes);
+      await file.seek(at, Deno.SeekMode.Start);
+      if (await readFull(file, data)) return decodeFloats(dtype, data);
+      throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
+    },
+  );
 }
 
 /**
@@ -155,6 +164,7 @@ async function findParameters(
 ): Promise<Map<string, Place>> {
   const aliases = new Set(ties.map(([, alias]) => alias));
   const byName = new Map(parameters.map((parameter) => [parameter.name, parameter]));
+  const slices = parameters.filter(({ name }) => HEAD_SLICE.test(name));
   const places = new Map<string, Place>(), { dataStart, entries } = await readHeader(file, path);
   const names = new Set(entries.map(({ name }) => name));
   const wrong = expects?.symmetricDifference(names).values().next().value;
@@ -167,22 +177,37 @@ async function findParameters(
   }
   for (const { name, begin, ...info } of entries) {
     if (IGNORED.test(name) || aliases.has(name)) continue;
-    const parameter = byName.get(name) ?? byName.get(`transformer.${name}`);
-    if (!parameter) {
+    const own = byName.get(name) ?? byName.get(`transformer.${name}`);
+    const found = own ? [own] : name === "lm_head.weight" ? slices : [];
+    if (found.length === 0) {
       throw new TypeError(
         `Cannot read weights from ${path}: every tensor must be a parameter of the model, received ${
           JSON.stringify(name)
         }; is it a file of another model?`,
       );
     }
-    checkF32(path, name, info);
-    checkFit(path, name, parameter, info.shape);
-    if (places.has(parameter.name)) throw twice(path, parameter.name);
-    const bytes = 4 * elementCount(parameter.shape);
-    places.set(parameter.name, { path, at: dataStart + begin, bytes });
+    const { dtype } = info;
+    if (!isFloatDType(dtype)) throw wrongDType(path, name, "F32, F16 or BF16", dtype);
+    checkFit(path, name, own ?? joined(name, slices), info.shape);
+    let at = dataStart + begin;
+    for (const parameter of found) {
+      if (places.has(parameter.name)) throw twice(path, parameter.name);
+      const bytes = SAFETENSORS_DTYPE_BYTES[dtype] * elementCount(parameter.shape);
+      places.set(parameter.name, { path, at, bytes, dtype });
+      at += bytes;
+    }
   }
   return places;
 }
+
+/** A slice of a head: rows of `lm_head.weight`, in their order. */
+export const HEAD_SLICE = /^lm_head\.\d+\.weight$/;
+
+/** The head that slices make. */
+const joined = (name: string, slices: readonly NamedShape[]): NamedShape => ({
+  name,
+  shape: [slices.reduce((rows, { shape }) => rows + shape[0]!, 0), ...slices[0]!.shape.slice(1)],
+});
 
 /** The rows of positions that a file may have beyond those of the model: GPT-2 has 1,024. */
 const ROWS_MAX = 65_536;

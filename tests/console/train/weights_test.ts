@@ -27,7 +27,7 @@ function drawnWeights(): Map<string, SafetensorsTensor> {
 }
 
 const tensor = (shape: number[], dtype: SafetensorsTensor["dtype"] = "F32"): SafetensorsTensor => {
-  const bytes = { F32: 4, F16: 2, U8: 1 }[dtype as "F32" | "F16" | "U8"];
+  const bytes = { F32: 4, F64: 8, U8: 1 }[dtype as "F32" | "F64" | "U8"];
   return { dtype, shape, data: new Uint8Array(elementCount(shape) * bytes) };
 };
 
@@ -105,8 +105,8 @@ Deno.test("a file that does not hold the model's weights is refused with the rea
         /c_attn.weight" must have shape \[16,48\], received \[48,16\]/,
       ],
       [
-        changed({ "lm_head.weight": tensor([256, 16], "F16") }),
-        /"lm_head.weight" must have dtype F32, received F16; convert the file/,
+        changed({ "lm_head.weight": tensor([256, 16], "F64") }),
+        /"lm_head.weight" must have dtype F32, F16 or BF16, received F64; convert the file/,
       ],
     ];
     for (const [tensors, reason] of cases) {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type Gpt2Config, gpt2Logits, gpt2Ties } from "../layers/gpt2.ts";
+import { gpt2, type Gpt2Config } from "../layers/gpt2.ts";
 import { compileModel, type ModelParameter } from "./compile_model.ts";
 
 /**
@@ -23,7 +23,5 @@ import { compileModel, type ModelParameter } from "./compile_model.ts";
  * ```
  */
 export function gpt2Parameters(config: Gpt2Config): readonly ModelParameter[] {
-  const layers = gpt2Logits(config), ties = gpt2Ties(config);
-  const model = { name: "gpt", layers, ties, predictions: 1 };
-  return compileModel(model, "full", { endsWithLoss: false }).parameters;
+  return compileModel(gpt2(config, 1), "none").parameters;
 }

@@ -31,8 +31,9 @@ export type AttributeInit = MessageInitShape<typeof AttributeProtoSchema>;
 export type ValueInfoInit = MessageInitShape<typeof ValueInfoProtoSchema>;
 
 /** Opset of every model: the first with Gelu; reductions take their axes as inputs. */
-const OPSET = 20n;
-const IR_VERSION = 9n;
+export const OPSET = 20n;
+/** The version of the format that came with it. */
+export const IR_VERSION = 9n;
 
 /** A named value that crosses the border of a model. */
 export interface Port {
@@ -189,13 +190,17 @@ function encodeBorder({ name, value }: Port, stored: ReadonlySet<Value>): ValueI
   return encodeValueInfo(name, stored.has(value) ? "f16" : value.dtype, value.shape);
 }
 
-/** Writes the type of an input or output. */
+/** Writes the type of an input or output. A size that only a run knows has a name. */
 export function encodeValueInfo(
   name: string,
   dtype: DType,
-  shape: readonly number[],
+  shape: readonly (number | string)[],
 ): ValueInfoInit {
-  const dim = shape.map((size) => ({ value: { case: "dimValue" as const, value: BigInt(size) } }));
+  const dim = shape.map((size) => ({
+    value: typeof size === "string"
+      ? { case: "dimParam" as const, value: size }
+      : { case: "dimValue" as const, value: BigInt(size) },
+  }));
   const tensorType = {
     case: "tensorType" as const,
     value: { elemType: ONNX_DTYPE[dtype], shape: { dim } },

@@ -1,0 +1,161 @@
+/** Exported models in plain onnxruntime-web, against Troupe's own logits. */
+
+import assert from "node:assert/strict";
+import { InferenceSession, Tensor } from "onnxruntime-web";
+import { fromBinary } from "@bufbuild/protobuf";
+import {
+  compileModel,
+  type Device,
+  type Gpt2Config,
+  gpt2Logits,
+  gpt2Onnx,
+  gpt2Parameters,
+  gpt2Ties,
+  initialValues,
+  mlp,
+  type MlpConfig,
+  mlpLogits,
+  mlpOnnx,
+  type ModelParameter,
+  type OnnxFile,
+  openPredictor,
+  openReference,
+} from "../../../kernels/mod.ts";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+
+/** What fails is meant to. */
+const SILENT = { logSeverityLevel: 4 } as const;
+
+// Loading the runtime opens ports that stay.
+Deno.test.beforeAll(async () => {
+  const weights = new Map(
+    mlpParameters(MLP).map(({ name, spec }) => [name, initialValues(spec, name, 1)]),
+  );
+  await (await InferenceSession.create(await bytesOf(mlpOnnx(MLP), weights))).release();
+});
+
+/** Weights so large that logits depend on every token before. */
+const weightsOf = (parameters: readonly ModelParameter[]) =>
+  new Map(parameters.map(({ name, spec }) => {
+    const initializer = { kind: "normal", deviation: 0.3 } as const;
+    return [name, initialValues({ ...spec, initializer }, name, 1)];
+  }));
+
+type Weights = ReadonlyMap<string, Float32Array>;
+
+async function bytesOf(file: OnnxFile, weights: Weights): Promise<Uint8Array> {
+  const blob = new Blob([...file.pieces((name) => weights.get(name))]);
+  assert.equal(blob.size, file.byteLength);
+  return await blob.bytes();
+}
+
+function isNear(got: ArrayLike<number>, want: ArrayLike<number>, what: string): void {
+  assert.equal(got.length, want.length, what);
+  for (let i = 0; i < want.length; i++) {
+    assert.ok(Math.abs(got[i]! - want[i]!) < 1e-4, `${what}, ${i}: ${got[i]}, not ${want[i]}`);
+  }
+}
+
+/** Troupe's logits after each token of one sequence. */
+async function gpt2Predictor(device: Device, config: Gpt2Config, weights: Weights) {
+  const { seq, vocab } = config;
+  const predict = await openPredictor(device, gpt2Logits(config), weights, gpt2Ties(config));
+  return async (tokens: readonly number[]) => {
+    const ids = new Int32Array(seq);
+    ids.set(tokens);
+    return (await predict({ ids })).slice(0, tokens.length * vocab);
+  };
+}
+
+const MLP: MlpConfig = { inputs: 6, hidden: 5, layers: 2, classes: 3 };
+const mlpParameters = (config: MlpConfig) => compileModel(mlp(config, 1), "none").parameters;
+
+const SIZES = { layers: 2, hidden: 16, heads: 2, seq: 12, vocab: 42 };
+
+for (
+  const [what, config] of [
+    ["a GPT-2", SIZES],
+    ["a GPT-2 whose head is tied", { ...SIZES, tie: true }],
+    ["a GPT-2 whose head is in slices", { ...SIZES, headSlices: 3 }],
+  ] as const
+) {
+  Deno.test(`${what} has Troupe's logits in onnxruntime-web, for any batch and sequence`, async () => {
+    const weights = weightsOf(gpt2Parameters(config)), device = await openReference();
+    const logitsOf = await gpt2Predictor(device, config, weights);
+    const session = await InferenceSession.create(await bytesOf(gpt2Onnx(config), weights), SILENT);
+    assert.deepEqual([session.inputNames, session.outputNames], [["input_ids"], ["logits"]]);
+    for (const [batch, sequence] of [[1, 1], [1, 12], [3, 5]] as const) {
+      const samples = Array.from(
+        { length: batch },
+        (_, b) => Array.from({ length: sequence }, (_, i) => (7 * i + 11 * b + 3) % config.vocab),
+      );
+      const ids = BigInt64Array.from(samples.flat(), BigInt);
+      const { logits } = await session.run({ input_ids: new Tensor(ids, [batch, sequence]) });
+      assert.deepEqual(logits!.dims, [batch, sequence, config.vocab]);
+      const got = logits!.data as Float32Array, size = sequence * config.vocab;
+      for (const [b, sample] of samples.entries()) {
+        isNear(got.subarray(b * size, (b + 1) * size), await logitsOf(sample), `${sample}`);
+      }
+    }
+    const long = new Tensor(new BigInt64Array(13), [1, 13]);
+    await assert.rejects(session.run({ input_ids: long }, SILENT), /out of data bounds/);
+    await session.release();
+    device.close();
+  });
+}
+
+Deno.test("an MLP has Troupe's logits in onnxruntime-web, for any batch", async () => {
+  const batch = 4, weights = weightsOf(mlpParameters(MLP));
+  const device = await openReference();
+  const predict = await openPredictor(device, mlpLogits(MLP, batch), weights);
+  const features = Float32Array.from({ length: 6 * batch }, (_, i) => Math.sin(i));
+  const session = await InferenceSession.create(await bytesOf(mlpOnnx(MLP), weights));
+  const { logits } = await session.run({ pixels: new Tensor(features, [batch, 6]) });
+  assert.deepEqual(logits!.dims, [batch, 3]);
+  isNear(logits!.data as Float32Array, await predict({ features }), "logits");
+  await session.release();
+  device.close();
+});
+
+Deno.test("a file holds each weight once, by its name, with the sizes of the model and ONNX's own operations", async () => {
+  const config = { ...SIZES, tie: true }, parameters = gpt2Parameters(config);
+  const weights = weightsOf(parameters);
+  const file = await bytesOf(gpt2Onnx(config, { tokenizer: "bytes" }), weights);
+  const { graph, opsetImport, metadataProps } = fromBinary(ModelProtoSchema, file);
+  assert.deepEqual(opsetImport.map(({ domain, version }) => [domain, version]), [["", 20n]]);
+  assert.deepEqual(graph!.node.filter(({ domain }) => domain), []);
+  assert.deepEqual(Object.fromEntries(metadataProps.map(({ key, value }) => [key, value])), {
+    model: "gpt2",
+    tokenizer: "bytes",
+    layers: "2",
+    hidden: "16",
+    heads: "2",
+    seq: "12",
+    vocab: "42",
+    tie: "true",
+  });
+  const kept = graph!.initializer.filter(({ name }) => weights.has(name!));
+  assert.deepEqual(
+    kept.map(({ name, dims }) => [name, dims.map(Number)]),
+    parameters.map(({ name, shape }) => [name, shape]),
+  );
+  for (const { name, rawData } of kept) {
+    const values = new Float32Array(rawData!.slice().buffer);
+    assert.deepEqual(values, weights.get(name!));
+  }
+});
+
+Deno.test("a model beyond 2 GiB, and weights that are not its own, are refused", () => {
+  const large = { layers: 1, hidden: 16384, heads: 1, seq: 1, vocab: 2 };
+  assert.throws(() => gpt2Onnx(large), {
+    name: "RangeError",
+    message:
+      /^Cannot export gpt2 as ONNX: the file must be smaller than 2 GiB, .* received 12\.0 GiB$/,
+  });
+  const file = mlpOnnx({ inputs: 2, hidden: 3, layers: 1, classes: 2 });
+  assert.throws(() => [...file.pieces(() => new Float32Array(6))], {
+    name: "TypeError",
+    message: /"layers\.0\.bias" must have 3 elements, received 6$/,
+  });
+  assert.throws(() => [...file.pieces(() => undefined)], /"layers\.0\.weight".* received none$/);
+});

@@ -28,6 +28,7 @@ export * from "./graph/value.ts";
 export * from "./files/input_file.ts";
 export * from "./layers/batch.ts";
 export { buildLayer } from "./layers/build_layer.ts";
+export * from "./layers/dropout.ts";
 export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/model_fields.ts";

@@ -23,6 +23,8 @@ export interface ModelOptions<Size extends string = string> {
   readonly tie: boolean;
   /** Layers that share the head, each with a slice of the vocabulary; 1 where not given. */
   readonly headSlices?: number | undefined;
+  /** Share of the elements that dropout leaves out in training; 0 where not given. */
+  readonly dropout?: number | undefined;
   /** Samples of a micro-batch. */
   readonly microBatch: number;
   /** Sizes that the data says of itself: all those that the part asks for, and maybe more. */

@@ -8,6 +8,7 @@ import {
   type Batch,
   type DeviceChoice,
   fieldProblem,
+  hasDropout,
   modelFields,
   openDevice,
   openPredictor,
@@ -86,6 +87,11 @@ export async function openTask(
   const built = await model.build({ ...options, data: sizes });
   if (!Array.isArray(built?.layers)) {
     throw new TypeError(`${cannot}: build must return a model with layers, received none`);
+  }
+  if (options.dropout && !hasDropout(built)) {
+    throw new RangeError(
+      `${cannot}: dropout must be 0, as no layer of the model has one, received ${options.dropout}`,
+    );
   }
   const batches = await checkedBatches(opened, built, cannot);
   return {

@@ -30,7 +30,7 @@ import type { GradientSquares } from "../commit/gradient_norm.ts";
 import type { LinkMessage } from "./emulated_link.ts";
 import type { PolicyData } from "./policy_data.ts";
 import type { StepRequest, TracedAction } from "./step.ts";
-import type { MicroBatchShare, StepPlan } from "./step_plan.ts";
+import type { MicroBatchShare, StepDropout, StepPlan } from "./step_plan.ts";
 import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
@@ -98,6 +98,8 @@ export type WorkerMessage =
     readonly lossScales: readonly number[];
     /** The updates that each stage makes by itself; none with a flush. */
     readonly updates?: LocalUpdates | undefined;
+    /** What keys its dropout; absent where there is none. */
+    readonly dropout?: StepDropout | undefined;
   }
   /** A micro-batch enters stage 0. Its fields travel with the activations to the last stage. */
   | {

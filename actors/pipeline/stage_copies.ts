@@ -12,6 +12,7 @@ import {
   type BackwardKind,
   type Batch,
   type Device,
+  type DropoutKey,
   type MessageArray,
   openStage,
   splitBatch,
@@ -40,7 +41,11 @@ export interface StageCopies {
   of(stage: number, pipe: number): OpenCopy;
   /** (stage, micro-batch) activations held now. */
   readonly live: number;
-  /** F of one micro-batch, with the weights as they were `age` updates ago. */
+  /**
+   * F of one micro-batch, with the weights as they were `age` updates ago.
+   *
+   * @param dropout keys what is left out; without it nothing is.
+   */
   forward(
     copy: OpenCopy,
     microBatch: number,
@@ -48,6 +53,7 @@ export interface StageCopies {
     fields: Batch,
     into: MessageArray | undefined,
     age: number,
+    dropout?: DropoutKey,
   ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
   /** Drops what a forward without backward has left. */
   drop(copy: OpenCopy, microBatch: number): void;
@@ -107,7 +113,7 @@ export async function openCopies(
     get live() {
       return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / halves;
     },
-    async forward({ kernels }, microBatch, input, fields, into, age) {
+    async forward({ kernels }, microBatch, input, fields, into, age, dropout) {
       const keys = keysOf(microBatch);
       const batches = halves === 1 ? [fields] : splitBatch(fields, halves);
       const outputs: MessageArray[] = [];
@@ -118,6 +124,7 @@ export async function openCopies(
           batches[i]!,
           halves === 1 ? into : undefined,
           age,
+          halves === 1 ? dropout : dropout && { ...dropout, half: i as 0 | 1 },
         );
         outputs.push(output);
       }

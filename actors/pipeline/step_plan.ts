@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Batch } from "../../kernels/mod.ts";
+import type { Batch, DropoutKey, StageProgram } from "../../kernels/mod.ts";
 import {
   type Schedule,
   type ScheduleDefinition,
@@ -37,7 +37,12 @@ export interface StepPlan extends StepShares {
   readonly lossScales: readonly number[];
   /** The updates of the step, where each stage steps its weights by itself. */
   readonly updates?: LocalUpdates | undefined;
+  /** What keys its dropout, with the ids of micro-batches; absent where there is none. */
+  readonly dropout?: StepDropout | undefined;
 }
+
+/** What keys the dropout of a step. */
+export type StepDropout = Omit<DropoutKey, "microBatch" | "half">;
 
 /** What plans are made from. */
 export interface PlanOptions {
@@ -51,6 +56,10 @@ export interface PlanOptions {
   readonly replicas: number;
   /** Predictions of a micro-batch. */
   readonly predictionsOf: (batch: Batch) => number;
+  /** What is trained. */
+  readonly model: Pick<StageProgram, "programs">;
+  /** Keys dropout, with the step and the micro-batch. */
+  readonly seed: number;
 }
 
 /** Plans step after step. */
@@ -73,15 +82,27 @@ export function openStepPlanner(options: PlanOptions): StepPlanner {
         ...shareStep(options, microBatches.length),
         lossScales: microBatches.map((batch) => policy.lossScale(request, predictionsOf(batch))),
         updates: policy.localUpdates(request, schedule, steps++),
+        ...dropoutOf(options, request),
       };
     },
     drained: () => void (steps = 0),
   };
 }
 
+/** What keys the dropout of a step, where there is any: other plans and messages have no such field. */
+export function dropoutOf(
+  { model, seed }: Pick<PlanOptions, "model" | "seed">,
+  { step }: StepRequest,
+): Pick<StepPlan, "dropout"> {
+  return model.programs.some(({ masks }) => masks) ? { dropout: { seed, step } } : {};
+}
+
 /** Who computes which micro-batches of a step of `count` micro-batches. */
 export function shareStep(
-  { schedule, scheduleOptions, scheduleDefinition, replicas }: Omit<PlanOptions, "predictionsOf">,
+  { schedule, scheduleOptions, scheduleDefinition, replicas }: Omit<
+    PlanOptions,
+    "predictionsOf" | "model" | "seed"
+  >,
   count: number,
 ): StepShares {
   if (!UPDATE_POLICIES[schedule.updates].isFlushed) {

@@ -77,12 +77,13 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
 /** What the model of a run and its data make, by the flags. */
 export function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
   const { flags, files, microBatches } = request;
-  const { layers, hidden, heads, seq, vocab, tie = false, tokenizer, replicas, steps, seed } =
-    flags;
+  const { layers, hidden, heads, seq, vocab, tie = false, dropout, tokenizer } = flags;
+  const { replicas, steps, seed } = flags;
   return openTask(model.value, data.value, {
     ...{ layers, hidden, heads, seq, vocab, tie, tokenizer, replicas, steps, seed, microBatches },
     microBatch: flags["micro-batch"],
     headSlices: flags["head-slices"],
+    dropout,
     file: files.tokens ?? files.text,
     announce: printError,
   });

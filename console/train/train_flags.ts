@@ -144,6 +144,13 @@ export const LEARNING_FLAGS = {
     default: "adamw",
     help: `${builtInNames("optimizer").join(", ")}, or settings of your own for one of them`,
   },
+  dropout: {
+    kind: "number",
+    aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+    below: 1,
+    otherwise: "0",
+    help: "gpt, mlp: share of the elements that are left out in training",
+  },
   "weight-decay": { kind: "number", default: 0.01, help: "weight decay" },
   momentum: { kind: "number", below: 1, default: 0.9, help: "SGD's momentum" },
   beta1: {

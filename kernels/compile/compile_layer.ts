@@ -81,6 +81,7 @@ export function compileLayer(
   return {
     parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
+    ...g.masks.length > 0 && { masks: g.masks.map(({ spec }) => spec) },
     ...input && { input },
     output: specOf(outputPort),
     isLoss,
@@ -165,7 +166,8 @@ function storedValues(
   const isStatistic = (value: Value) =>
     value.node?.op === "LayerNormalization" && value !== value.node.outputs[0];
   const isOwn = (input: Value) =>
-    input.name !== PORTS.lossScale && !g.fields.some(({ value }) => value === input);
+    input.name !== PORTS.lossScale &&
+    ![...g.fields, ...g.masks].some(({ value }) => value === input);
   const saved = savedValues(borders, forwardNodes, "none");
   const values = [
     ...g.inputs.filter(isOwn),

@@ -98,6 +98,11 @@ export function compileModel(
     const key = fingerprint(program);
     if (!indexOf.has(key)) indexOf.set(key, programs.push(program) - 1);
     const { name, block } = layer;
+    if (program.masks && layers.some((other) => other.name === name)) {
+      throw new TypeError(
+        `Cannot compile model: names of layers with dropout must be unique, received "${name}" twice`,
+      );
+    }
     layers.push({ name, ...block && { block }, prefix, program: indexOf.get(key)! });
     for (const spec of program.parameters) {
       const name = prefix + spec.name;

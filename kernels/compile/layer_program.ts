@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { ParameterSpec, TensorSpec } from "../layers/layer.ts";
+import type { MaskSpec, ParameterSpec, TensorSpec } from "../layers/layer.ts";
 import type { Precision } from "../layers/precision.ts";
 
 /** A layer as plain data. Equal layers of a model share one program. */
@@ -13,6 +13,8 @@ export interface LayerProgram {
   readonly parameters: readonly ParameterSpec[];
   /** Fields of the micro-batch that the layer reads. */
   readonly fields: readonly TensorSpec[];
+  /** Masks of its dropouts, by the names of their ports. */
+  readonly masks?: readonly MaskSpec[];
   /** The output of the layer before; absent for the first layer. */
   readonly input?: TensorSpec;
   /** What it hands to the next layer, or the loss of each sample. */

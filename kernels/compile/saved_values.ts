@@ -9,6 +9,7 @@ import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import { sliceNodes } from "../graph/slice.ts";
+import { isDropout } from "../layers/layer.ts";
 import type { Port } from "../onnx/encode_model.ts";
 
 /** Which activations are computed again in the backward pass instead of being saved. */
@@ -28,7 +29,8 @@ const sizeOf = (values: readonly Value[]) =>
 
 /** Whether a value was, step by step, made of something smaller, as scores of attention are. */
 function isGrown({ node }: Value): boolean {
-  if (node?.op === "Softmax" || node?.op === "Add") return isGrown(node.inputs[0]!);
+  const passes = node?.op === "Softmax" || node?.op === "Add" || (node && isDropout(node));
+  if (passes) return isGrown(node.inputs[0]!);
   const isProduct = node?.op === "FusedMatMul" || node?.op === "MatMul";
   return isProduct && sizeOf(node.outputs) > sizeOf(node.inputs);
 }
@@ -47,7 +49,8 @@ export function savedValues(
     seen.add(value);
     const again = !forwardNodes.has(value.node) || recompute === "full" ||
       MOVES.has(value.node.op) ||
-      (recompute === "cheap" && (CHEAP_OPS.has(value.node.op) || isGrown(value)));
+      (recompute === "cheap" &&
+        (CHEAP_OPS.has(value.node.op) || isDropout(value.node) || isGrown(value)));
     if (again) pending.push(...value.node.inputs);
     else saved.add(value);
   }

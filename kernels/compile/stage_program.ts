@@ -25,6 +25,8 @@ export interface StageProgram {
 
 /** A layer, the prefix of its parameters' names, and the block that it is a part of. */
 export interface NamedProgram {
+  /** What a reader sees, and what keys its dropout. */
+  readonly name: string;
   /** The block that it is a part of. */
   readonly block?: string;
   /** Put before the names of its parameters. */

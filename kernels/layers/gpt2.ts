@@ -13,7 +13,7 @@ import { layerNorm, linear } from "./affine.ts";
 import { countTargets } from "./batch.ts";
 import { causalAttention } from "./causal_attention.ts";
 import { checkHead, headLayers, logits } from "./gpt2_head.ts";
-import type { Layer, LayerGraph, Model, Tie } from "./layer.ts";
+import { checkDropout, type Layer, type LayerGraph, type Model, type Tie } from "./layer.ts";
 import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of a GPT-2. */
@@ -35,6 +35,11 @@ export interface Gpt2Config {
    * (`lm_head.0.weight`, ...), so that no stage must have all of it; 1 unless given.
    */
   readonly headSlices?: number | undefined;
+  /**
+   * Share of the elements that are left out in training, 0 unless given: of the embedding, of the
+   * weights of attention, and of what each sub-layer adds.
+   */
+  readonly dropout?: number | undefined;
 }
 
 /**
@@ -56,10 +61,11 @@ export function gpt2Ties({ tie = false }: Gpt2Config): readonly Tie[] {
 /**
  * Checks the sizes of a GPT-2 at the door.
  *
- * @throws {RangeError} when one is not a positive integer, or heads do not divide hidden.
+ * @throws {RangeError} when one is not a positive integer, heads do not divide hidden, or dropout is
+ * not from 0 and below 1.
  */
 export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
-  const { layers, hidden, heads, seq, vocab, headSlices = 1 } = config;
+  const { layers, hidden, heads, seq, vocab, headSlices = 1, dropout = 0 } = config;
   checkModelSizes("GPT-2", {
     layers,
     hidden,
@@ -75,6 +81,7 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
     );
   }
   checkHead(config);
+  checkDropout("build GPT-2", dropout);
 }
 
 /** Token ids [B·seq] to the residual stream [B·seq, hidden]. Reads the field `ids`. */
@@ -90,7 +97,7 @@ function embedding(config: Gpt2Config, microBatchSize: number): Layer {
       );
       const positions = g.parameter("wpe.weight", [seq, hidden]);
       const sum = g.add(g.reshape(tokens, [microBatchSize, seq, hidden]), positions);
-      return g.reshape(sum, [rows, hidden]);
+      return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },
   };
 }
@@ -112,22 +119,30 @@ function block(config: Gpt2Config, microBatchSize: number, index: number): Layer
 /** GPT-2 scales what is added to the residual stream by 1/√(number of additions). */
 const residualDeviation = ({ layers }: Gpt2Config): number => 0.02 / Math.sqrt(2 * layers);
 
+/** Adds a sub-layer's last product to the residual stream. */
+function addResidual(g: LayerGraph, x: Value, y: Value, name: string, config: Gpt2Config): Value {
+  const product = linear(g, y, name, config.hidden, residualDeviation(config));
+  return g.add(x, g.dropout(product, config.dropout ?? 0));
+}
+
 /** Adds causal self-attention to the residual stream. */
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: number): Value {
-  const { hidden, heads, seq } = config, rows = microBatchSize * seq, width = hidden / heads;
+  const { hidden, heads, seq, dropout = 0 } = config;
+  const rows = microBatchSize * seq, width = hidden / heads;
   const qkv = linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden);
   const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
     g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
   ) as [Value, Value, Value];
-  const mixed = g.reshape(g.transpose(causalAttention(g, q, k, v), [0, 2, 1, 3]), [rows, hidden]);
-  return g.add(x, linear(g, mixed, "attn.c_proj", hidden, residualDeviation(config)));
+  const mixture = causalAttention(g, q, k, v, (weights) => g.dropout(weights, dropout));
+  const mixed = g.reshape(g.transpose(mixture, [0, 2, 1, 3]), [rows, hidden]);
+  return addResidual(g, x, mixed, "attn.c_proj", config);
 }
 
 /** Adds the feed-forward network to the residual stream. */
 export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value {
   const { hidden } = config;
   const wide = g.gelu(linear(g, layerNorm(g, x, "ln_2"), "mlp.c_fc", 4 * hidden));
-  return g.add(x, linear(g, wide, "mlp.c_proj", hidden, residualDeviation(config)));
+  return addResidual(g, x, wide, "mlp.c_proj", config);
 }
 
 /**
@@ -177,7 +192,7 @@ function body(config: Gpt2Config, microBatchSize: number): Layer[] {
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
   checkGpt2(config, 1);
-  return [...body(config, 1), {
+  return [...body({ ...config, dropout: 0 }, 1), {
     name: "head",
     prefix: "",
     build: (g, x) => logits(g, x!, config),

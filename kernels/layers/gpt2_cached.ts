@@ -38,11 +38,12 @@ export interface CachedLayer {
  */
 export function cachedGpt2(config: Gpt2Config, rows: number): CachedLayer[] {
   checkGpt2(config, 1);
+  const evaluated = { ...config, dropout: 0 };
   const blocks = Array.from({ length: config.layers }, (_, i): CachedLayer[] => {
     const prefix = `transformer.h.${i}.`;
     return [
       { kind: "attention", prefix, build: (g, x) => attention(g, x!, config, rows) },
-      { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, config) }) },
+      { kind: "mlp", prefix, build: (g, x) => ({ y: feedForward(g, x!, evaluated) }) },
     ];
   });
   return [

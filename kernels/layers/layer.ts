@@ -10,7 +10,7 @@
 
 import type { DType } from "../devices/device.ts";
 import { Graph } from "../graph/graph.ts";
-import type { Value } from "../graph/value.ts";
+import type { Node, Value } from "../graph/value.ts";
 import type { Batch } from "./batch.ts";
 
 /** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
@@ -40,12 +40,22 @@ export interface TensorSpec {
   readonly shape: readonly number[];
 }
 
-/** The graph of one layer: {@linkcode Graph} with parameters and fields of the micro-batch. */
+/** What multiplies a tensor element by element in a dropout: 0, or 1 ÷ (1 − probability). */
+export interface MaskSpec extends TensorSpec {
+  /** How many of its elements are 0, as a share. */
+  readonly probability: number;
+}
+
+/**
+ * The graph of one layer: {@linkcode Graph} with parameters, fields of the micro-batch and dropout.
+ */
 export class LayerGraph extends Graph {
   /** The parameters in the order in which they were declared. */
   readonly parameters: { spec: ParameterSpec; value: Value }[] = [];
   /** The fields of the micro-batch that the layer reads. */
   readonly fields: { spec: TensorSpec; value: Value }[] = [];
+  /** The masks of its dropouts. */
+  readonly masks: { spec: MaskSpec; value: Value }[] = [];
 
   /** A trained f32 tensor. The default start is normal with deviation 0.02, as in GPT-2. */
   parameter(
@@ -64,7 +74,52 @@ export class LayerGraph extends Graph {
     this.fields.push({ spec: { name, shape, dtype }, value });
     return value;
   }
+
+  /**
+   * Dropout (Srivastava et al. 2014): in training each element is 0 with a probability, else divided
+   * by what is left of 1, so that its mean stays. In evaluation and generation it is `x`.
+   *
+   * What is left out follows from the run's seed, the step, the micro-batch, the layer's name and the
+   * place in the layer, whoever computes it and how often. The first axis of `x` must be that of
+   * samples, or of rows in the order of samples.
+   *
+   * @throws {RangeError} when the probability is not from 0 and below 1.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { LayerGraph } from "@troupe/troupe/kernels";
+   *
+   * const g = new LayerGraph(), x = g.input("x", [2, 4]);
+   * assert.equal(g.dropout(x, 0), x);
+   * assert.deepEqual(g.dropout(x, 0.1).shape, [2, 4]);
+   * assert.throws(() => g.dropout(x, 1), /from 0 and below 1, received 1/);
+   * ```
+   */
+  dropout(x: Value, probability: number): Value {
+    checkDropout("drop out", probability);
+    if (probability === 0) return x;
+    const name = `${MASK_PREFIX}${this.masks.length}`, { shape } = x;
+    const value = this.input(name, shape);
+    this.masks.push({ spec: { name, dtype: "f32", shape, probability }, value });
+    return this.mul(x, value);
+  }
 }
+
+/** Refuses a probability with which nothing would be left, or more than all. */
+export function checkDropout(what: string, probability: number): void {
+  if (probability >= 0 && probability < 1) return;
+  throw new RangeError(
+    `Cannot ${what}: dropout must be a number from 0 and below 1, received ${probability}`,
+  );
+}
+
+/** Names of masks begin so. */
+const MASK_PREFIX = "mask.";
+
+/** Whether a node is a dropout, which costs little to compute again. */
+export const isDropout = ({ op, inputs }: Node): boolean =>
+  op === "Mul" && inputs[1]!.node === undefined && inputs[1]!.name.startsWith(MASK_PREFIX);
 
 /**
  * One layer of a model.

@@ -5,7 +5,7 @@
  */
 
 import { countTargets } from "./batch.ts";
-import type { Layer, Model } from "./layer.ts";
+import { checkDropout, type Layer, type Model } from "./layer.ts";
 import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of an MLP. */
@@ -18,6 +18,8 @@ export interface MlpConfig {
   readonly layers: number;
   /** Classes. */
   readonly classes: number;
+  /** Share of the elements of each hidden layer that are left out in training; 0 unless given. */
+  readonly dropout?: number | undefined;
 }
 
 /**
@@ -26,7 +28,7 @@ export interface MlpConfig {
  * has no loss and no gradient.
  *
  * @param microBatchSize samples of a micro-batch, B.
- * @throws {RangeError} when a size is not a positive integer.
+ * @throws {RangeError} when a size is not a positive integer, or dropout not from 0 and below 1.
  *
  * @example
  * ```ts
@@ -61,11 +63,12 @@ export function mlp(config: MlpConfig, microBatchSize: number): Model {
  * @throws {RangeError} as {@linkcode mlp}.
  */
 export function mlpLogits(config: MlpConfig, microBatchSize: number): readonly Layer[] {
-  return linearLayers(config, microBatchSize);
+  return linearLayers({ ...config, dropout: 0 }, microBatchSize);
 }
 
 function linearLayers(config: MlpConfig, microBatch: number): Layer[] {
-  const { inputs, hidden, layers, classes } = config;
+  const { inputs, hidden, layers, classes, dropout = 0 } = config;
+  checkDropout("build MLP", dropout);
   checkModelSizes("MLP", { layers, hidden, "micro-batch": microBatch });
   for (const [name, value] of Object.entries({ inputs, classes })) {
     if (Number.isSafeInteger(value) && value >= 1) continue;
@@ -84,7 +87,7 @@ function linearLayers(config: MlpConfig, microBatch: number): Layer[] {
         const weight = g.parameter("weight", [from, to], { kind: "normal", deviation });
         const bias = g.parameter("bias", [to], { kind: "constant", value: 0 });
         const y = g.gemm(x ?? g.batch("features", [microBatch, from]), weight, bias);
-        return i < layers ? g.gelu(y) : y;
+        return i < layers ? g.dropout(g.gelu(y), dropout) : y;
       },
     };
   });

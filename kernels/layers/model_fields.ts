@@ -25,15 +25,25 @@ import { LayerGraph, type Model, type TensorSpec } from "./layer.ts";
  * ]);
  * ```
  */
-export function modelFields({ layers }: Pick<Model, "layers">): readonly TensorSpec[] {
+export function modelFields(model: Pick<Model, "layers">): readonly TensorSpec[] {
   const fields = new Map<string, TensorSpec>();
-  let output: Value | undefined;
-  for (const layer of layers) {
-    const g = new LayerGraph();
-    output = buildLayer(layer, g, output && g.input("x", output.shape, output.dtype));
+  for (const g of graphsOf(model)) {
     for (const { spec } of g.fields) fields.set(spec.name, spec);
   }
   return [...fields.values()];
+}
+
+/** Whether a layer of a model leaves elements out in training. */
+export const hasDropout = (model: Pick<Model, "layers">): boolean =>
+  graphsOf(model).some((g) => g.masks.length > 0);
+
+function graphsOf({ layers }: Pick<Model, "layers">): LayerGraph[] {
+  let output: Value | undefined;
+  return layers.map((layer) => {
+    const g = new LayerGraph();
+    output = buildLayer(layer, g, output && g.input("x", output.shape, output.dtype));
+    return g;
+  });
 }
 
 /** The arrays that hold the elements of each type. */

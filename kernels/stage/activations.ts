@@ -42,7 +42,7 @@ type Ports = Readonly<Record<string, Tensor>>;
 
 /** The activations that all micro-batches of a stage share. */
 export interface SharedActivations {
-  /** For each layer what it computes into shared memory. */
+  /** For each layer what it computes into shared memory, and its masks. */
   readonly ports: readonly Ports[];
   readonly gradients: BoundaryGradients;
 }
@@ -98,8 +98,11 @@ export function allocateShared(
   const segments = segmentsOf(layers, options.recomputeInterval)
     .map((segment) => sharedBy(segment, programs, options));
   const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
+  const masks = programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ layer, spec })));
   const ports: Record<string, Tensor>[] = programs.map(() => ({}));
-  for (const [{ layer, spec }, tensor] of tensors) ports[layer]![spec.name] = tensor;
+  for (const [{ layer, spec }, tensor] of [...tensors, ...placeEach(device, masks)]) {
+    ports[layer]![spec.name] = tensor;
+  }
   return { ports, gradients: sharedGradients(device, programs, options) };
 }
 
@@ -133,8 +136,8 @@ function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): S
 }
 
 /**
- * A tensor for each value of a segment, where views are not free: the k-th largest of one dtype has
- * the same one in all segments.
+ * A tensor for each value of a segment, where views are not free, or for each mask of a layer: the
+ * k-th largest of one dtype has the same one in all of them.
  */
 function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
   const sizes = new Map<DType, number[]>();

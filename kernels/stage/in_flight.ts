@@ -8,8 +8,10 @@
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
+import type { DropoutKey } from "../layers/dropout.ts";
 import { type Activations, allocateActivations, allocateShared } from "./activations.ts";
 import { bindSlot, type ParameterPorts, type Slot, type StageLayer } from "./slot.ts";
+import { openMasks } from "./masks.ts";
 import type { StageOptions } from "./stage_options.ts";
 
 /** The micro-batches in flight, by their numbers. */
@@ -22,8 +24,8 @@ export interface InFlight {
   readonly bytes: number;
   /** Whether a micro-batch is in flight. */
   has(microBatch: number): boolean;
-  /** Lets a micro-batch begin, with one version of the weights. */
-  begin(microBatch: number, version: number): Slot;
+  /** Lets a micro-batch begin, with one version of the weights, and what keys its dropout. */
+  begin(microBatch: number, version: number, dropout: DropoutKey | undefined): Slot;
   /**
    * The runs of a micro-batch.
    *
@@ -42,6 +44,8 @@ export interface InFlight {
 interface Place {
   readonly memory: Activations;
   readonly slots: Slot[];
+  /** Of the micro-batch that is there. */
+  dropout: DropoutKey | undefined;
 }
 
 /** Allocates what all micro-batches of a stage share; none is in flight. */
@@ -67,11 +71,14 @@ export function openInFlight(
   const createPlace = (): Place => ({
     memory: counted(() => allocateActivations(device, layers, options, shared)),
     slots: [],
+    dropout: undefined,
   });
-  const bind = (memory: Activations, version: number) =>
-    bindSlot(layers, memory, options, {
+  const masks = openMasks(device, layers, shared);
+  const bind = (place: Place, version: number) =>
+    bindSlot(layers, place.memory, options, {
       parameters: resident.parameters[version]!,
       lossScale: resident.lossScale,
+      prepareMasks: (layer) => masks.prepare(layer, place.dropout),
     });
   const find = (microBatch: number) => {
     const one = live.get(microBatch);
@@ -91,10 +98,11 @@ export function openInFlight(
       return bytes;
     },
     has: (microBatch) => live.has(microBatch),
-    begin(microBatch, version) {
+    begin(microBatch, version, dropout) {
       const place = free.pop() ?? createPlace();
+      place.dropout = dropout;
       live.set(microBatch, { place, version });
-      return place.slots[version] ??= bind(place.memory, version);
+      return place.slots[version] ??= bind(place, version);
     },
     slotOf(microBatch) {
       const { place, version } = find(microBatch);

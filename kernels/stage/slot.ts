@@ -72,7 +72,12 @@ export function bindSlot(
   layers: readonly StageLayer[],
   activations: Activations,
   options: ActivationOptions,
-  shared: { readonly parameters: ParameterPorts; readonly lossScale: Tensor },
+  shared: {
+    readonly parameters: ParameterPorts;
+    readonly lossScale: Tensor;
+    /** Has the masks of a layer ready. */
+    readonly prepareMasks: (layer: number) => void;
+  },
 ): Slot {
   const isAgain = options.recomputeInterval !== undefined;
   const bound = layers.map(({ kernels, program }, i) => {
@@ -82,12 +87,21 @@ export function bindSlot(
       program.saved.map(({ name }) => [PORTS.overwritten(name), own[name]!]),
     );
     const tensors = { ...shared.parameters[i], ...own, ...inPlace, ...lossScale };
-    const runOf = (kernel: Kernel | undefined) => kernel && bind(kernel, tensors);
+    const { masks = [] } = program;
+    const bindRun = (kernel: Kernel): Run => {
+      const run = bind(kernel, tensors);
+      if (!masks.some(({ name }) => kernel.inputs.includes(name))) return run;
+      return () => {
+        shared.prepareMasks(i);
+        return run();
+      };
+    };
+    const runOf = (kernel: Kernel | undefined) => kernel && bindRun(kernel);
     // With an interval, W cannot read what I has left: it is B again.
     const { forward, overwrites, B, I, W } = kernels;
     return {
-      forward: bind(forward, tensors),
-      overwrites: overwrites.map((kernel) => bind(kernel, tensors)),
+      forward: bindRun(forward),
+      overwrites: overwrites.map(bindRun),
       B: runOf(B),
       I: runOf(I),
       W: isAgain ? undefined : runOf(W),

@@ -8,6 +8,7 @@
 
 import type { Device, MessageArray, Run } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
+import type { DropoutKey } from "../layers/dropout.ts";
 import type { GradientNorms } from "../optimizer/gradient_norms.ts";
 import type { GradientSums } from "../optimizer/gradient_sums.ts";
 import type { Optimizer } from "../optimizer/optimizer.ts";
@@ -121,6 +122,7 @@ export class Stage {
    * @param into an array for the output, such as one that came back empty.
    * @param age which weights F and the backward use: 0 for the newest, 1 for those before the last
    * update; what is older is only kept for micro-batches in flight.
+   * @param dropout keys what is left out in F and the backward; without it nothing is.
    * @throws {TypeError} when a field is missing.
    * @throws {RangeError} when the micro-batch is in flight already, an array has a wrong length or
    * names a row or class that is not there, or such old weights are not kept.
@@ -131,6 +133,7 @@ export class Stage {
     fields: Batch,
     into?: MessageArray,
     age = 0,
+    dropout?: DropoutKey,
   ): Promise<ForwardResult> {
     if (this.#inFlight.has(microBatch)) {
       throw new RangeError(`Cannot run F: micro-batch ${microBatch} must not be in flight already`);
@@ -140,7 +143,7 @@ export class Stage {
       throw new TypeError(`Cannot run F: the micro-batch must have the field "${name}"`);
     }
     for (const [name, bounds] of this.#bounds) checkBounds(name, fields[name]!, bounds);
-    const slot = this.#inFlight.begin(microBatch, this.#versions.at(age));
+    const slot = this.#inFlight.begin(microBatch, this.#versions.at(age), dropout);
     try {
       return await this.#compute(slot, input, fields, into);
     } catch (error) {

@@ -13,11 +13,11 @@ export const model: ModelPart<"vocab"> = defineModel({
   version: "1",
   sizes: ["vocab"],
   data: "sotu",
-  build({ layers, hidden, heads, seq, vocab, tie, headSlices, microBatch, data }) {
+  build({ layers, hidden, heads, seq, vocab, tie, headSlices, dropout, microBatch, data }) {
     const sizes = { layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie };
     const config: Gpt2Config = { ...sizes, ...headSlices && { headSlices } };
     return {
-      ...gpt2(config, microBatch),
+      ...gpt2({ ...config, dropout }, microBatch),
       config: { architecture: "gpt2", ...config },
       show: (trained) => sample(config, trained),
     };

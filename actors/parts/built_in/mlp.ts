@@ -13,10 +13,10 @@ export const model: ModelPart<"inputs" | "classes"> = defineModel({
   version: "1",
   sizes: ["inputs", "classes"],
   data: "mnist",
-  build({ layers, hidden, microBatch, data: { inputs, classes } }) {
+  build({ layers, hidden, dropout, microBatch, data: { inputs, classes } }) {
     const config = { inputs, hidden, layers, classes };
     return {
-      ...mlp(config, microBatch),
+      ...mlp({ ...config, dropout }, microBatch),
       config: { architecture: "mlp", ...config },
       async show({ data, predict }) {
         const samples = data.heldOut?.(1) ?? [];

@@ -113,7 +113,7 @@ export function credit(supervisor: Supervisor, replica: number): void {
 
 /** A step begins with its first micro-batch. */
 function begin({ ctx, init, workers }: Supervisor, step: StepRecord): void {
-  const { round, plan: { shares, policies, lossScales, updates } } = step;
+  const { round, plan: { shares, policies, lossScales, updates, dropout } } = step;
   step.hasBegun = true;
   for (const [w, worker] of workers.entries()) {
     const share = shares[init.workers[w]!.replica]!, { first, pipeOf } = share;
@@ -124,6 +124,7 @@ function begin({ ctx, init, workers }: Supervisor, step: StepRecord): void {
       policy: policies?.[w],
       lossScales: lossScales.slice(first, first + pipeOf.length),
       updates,
+      ...dropout && { dropout },
     }, { lane: "control" });
   }
 }

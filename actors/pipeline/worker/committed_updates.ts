@@ -79,14 +79,14 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
 
 async function begin(
   commits: Commits,
-  { round, share, policy, lossScales }: Extract<WorkerMessage, { type: "Begin" }>,
+  { round, share, policy, lossScales, dropout }: Extract<WorkerMessage, { type: "Begin" }>,
 ): Promise<void> {
   const { worker, early } = commits, { init, copies } = worker;
   const countOf = ({ pipe }: OpenCopy) => share.pipeOf.filter((one) => one === pipe).length;
   const backwardsMissing = new Map(copies.all.map((copy) => [copy, countOf(copy)]));
   commits.end = { round, sync: openStepSync(worker, round), backwardsMissing };
   commits.early = [];
-  worker.steps = [{ round, first: 0, share, lossScales }];
+  worker.steps = [{ round, first: 0, share, lossScales, dropout }];
   worker.policy = restorePolicy(policy ?? init.policy);
   worker.state = "computing";
   for (const copy of copies.all) if (countOf(copy) === 0) await vote(commits, copy);

@@ -53,15 +53,18 @@ function copyOf(worker: Worker, { stage, microBatch }: Action): OpenCopy {
 
 async function forward(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
   const { arrivals, copies } = worker, { stage, microBatch } = action;
-  const copy = copyOf(worker, action), { round, first, share } = stepOf(worker, microBatch);
+  const copy = copyOf(worker, action), step = stepOf(worker, microBatch);
+  const { round, first, share } = step, globalId = share.first + microBatch - first;
   const { tensor, fields } = arrivals.takeForward(action);
   const into = copy.kernels.isLast ? undefined : arrivals.takeBuffer(stage);
   const age = updater.ageOf(microBatch);
-  const { output, isLoss } = await copies.forward(copy, microBatch, tensor, fields, into, age);
+  const dropout = step.dropout && { ...step.dropout, microBatch: globalId };
+  const run = copies.forward(copy, microBatch, tensor, fields, into, age, dropout);
+  const { output, isLoss } = await run;
   measure(worker);
   if (tensor) arrivals.keepReturn(action, tensor);
   if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, false);
-  const losses = output as Float32Array, globalId = share.first + microBatch - first;
+  const losses = output as Float32Array;
   tell(worker, { type: "Loss", round, microBatch: globalId, losses });
   arrive(worker, { kind: "B", stage, microBatch }, { fields: {} });
 }

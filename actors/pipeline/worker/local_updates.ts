@@ -76,10 +76,10 @@ export function openLocalUpdates(worker: Worker): WeightUpdater {
       wakeOrEnd();
     },
     handlers: {
-      Begin({ round, share, lossScales, updates }) {
+      Begin({ round, share, lossScales, updates, dropout }) {
         if (worker.state === "idle") worker.state = "computing";
         worker.policy = stretch.policy;
-        worker.steps.push({ round, first: stretch.known, share, lossScales, updates });
+        worker.steps.push({ round, first: stretch.known, share, lossScales, updates, dropout });
         stretch.known += share.pipeOf.length;
         stretch.policy.extend(share.pipeOf.length);
         dispatch(worker);

@@ -11,7 +11,7 @@ import type { ActorRef, Context } from "../../runtime/mod.ts";
 import type { EmulatedLink } from "../emulated_link.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import type { OpenCopy, StageCopies } from "../stage_copies.ts";
-import type { MicroBatchShare } from "../step_plan.ts";
+import type { MicroBatchShare, StepDropout } from "../step_plan.ts";
 import { sumMemory } from "../sum_memory.ts";
 import { type LocalUpdates, UPDATE_POLICIES } from "../update_policy.ts";
 import type { Activity } from "./activity.ts";
@@ -27,6 +27,7 @@ export interface StepUnderWay {
   readonly share: MicroBatchShare;
   readonly lossScales: readonly number[];
   readonly updates?: LocalUpdates | undefined;
+  readonly dropout?: StepDropout | undefined;
 }
 
 /** The other actors. */

@@ -14,7 +14,7 @@ import { sumsOf } from "../../commit/host_sums.ts";
 import { areFinite } from "../../commit/non_finite.ts";
 import { pipesOf } from "../../pipeline/layout.ts";
 import type { StepRequest } from "../../pipeline/step.ts";
-import { shareStep, type StepShares } from "../../pipeline/step_plan.ts";
+import { dropoutOf, shareStep, type StepPlan } from "../../pipeline/step_plan.ts";
 import type { Engine, EngineOptions } from "./engine.ts";
 import { stateShapes } from "./held_by_stages.ts";
 import { openSerialTrace, type SerialTrace } from "./serial_trace.ts";
@@ -36,11 +36,14 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   return {
     async step(request) {
       kernels.zeroGradients();
-      const shares = shareStep(options, request.microBatches.length);
+      const plan = {
+        ...shareStep(options, request.microBatches.length),
+        ...dropoutOf(options, request),
+      };
       const { losses, isSafe } = await sumGradients(
         copies,
         request,
-        shares,
+        plan,
         pipes,
         ties.length > 0,
         trace,
@@ -82,7 +85,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
 async function sumGradients(
   copies: StageCopies,
   { microBatches, lossScale, predictions }: StepRequest,
-  { shares }: StepShares,
+  { shares, dropout }: Pick<StepPlan, "shares" | "dropout">,
   pipes: number,
   isTied: boolean,
   trace: SerialTrace,
@@ -96,9 +99,10 @@ async function sumGradients(
       for (const [m] of pipeOf.entries().filter(([, one]) => one === pipe)) {
         const fields = microBatches[first + m]!;
         const id = first + m, scale = lossScale / predictions;
+        const key = dropout && { ...dropout, microBatch: id };
         const { output } = await trace.run(
           `0F${id}`,
-          () => copies.forward(whole, m, undefined, fields, undefined, 0),
+          () => copies.forward(whole, m, undefined, fields, undefined, 0, key),
         );
         losses[id] = output as Float32Array;
         const action = { kind: "B", stage: 0, microBatch: m } as const;

@@ -13,6 +13,7 @@ import {
   type Batch,
   cutIntoStages,
   type Device,
+  type DropoutKey,
   type MessageArray,
   openDevice,
   openStage,
@@ -51,11 +52,12 @@ export async function openSerialUnflushed(options: EngineOptions): Promise<Engin
   return {
     async step(request) {
       const losses: Float32Array[] = [], sums: GradientSquares[] = [];
-      const { lossScales, updates: own } = planner.next(request);
+      const { lossScales, updates: own, dropout } = planner.next(request);
       const { every, first, learningRate, version } = own!;
       for (const [m, fields] of request.microBatches.entries()) {
         for (const [s, stage] of stages.entries()) recall(stage, ageOf(s, version));
-        losses.push(await forward(stages, fields, microBatches, trace));
+        const key = dropout && { ...dropout, microBatch: m };
+        losses.push(await forward(stages, fields, microBatches, trace, key));
         await backward(stages, lossScales[m]!, microBatches, trace);
         microBatches++;
         if ((m + 1) % every > 0) continue;
@@ -116,10 +118,11 @@ async function forward(
   fields: Batch,
   microBatch: number,
   trace: SerialTrace,
+  dropout?: DropoutKey,
 ): Promise<Float32Array> {
   let passed: MessageArray | undefined;
   for (const [s, { kernels }] of stages.entries()) {
-    const run = () => kernels.forward(0, passed, fields);
+    const run = () => kernels.forward(0, passed, fields, undefined, 0, dropout);
     ({ output: passed } = await trace.run(`${s}F${microBatch}`, run));
   }
   return passed as Float32Array;

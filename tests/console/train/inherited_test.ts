@@ -64,6 +64,20 @@ Deno.test("flags of how a run runs, and paths, are not inherited: nothing is ope
     await assert.rejects(Deno.stat(elsewhere), Deno.errors.NotFound);
   }));
 
+Deno.test("dropout is inherited, by any of its names, and none is unless it was asked for", () =>
+  withRun(async ({ folder, tokens, step }) => {
+    const config = JSON.parse(await Deno.readTextFile(join(step, "config.json")));
+    assert.equal(config.flags.dropout, undefined);
+    const out = join(folder, "dropping"), run = [...TINY, ...HOW, "--tokens", tokens];
+    const dropping = [...run, "--resid_pdrop", "0.5"];
+    const { lines: whole } = await trainJson([...dropping, "--steps", "3"]);
+    await trainJson([...dropping, "--steps", "2", "--out", out]);
+    const goOn = ["--resume", out, "--tokens", tokens, "--steps", "3"];
+    const { lines: resumed } = await trainJson([...HOW, ...goOn]);
+    assert.deepEqual(bitsOf(resumed).at(-1), bitsOf(whole).at(-1));
+    assert.notDeepEqual(bitsOf((await trainJson([...run, "--steps", "3"])).lines), bitsOf(whole));
+  }));
+
 Deno.test("a switch that is taken back is not inherited; one of the model cannot be", () =>
   withRun(async ({ folder, resume }) => {
     const args = await resume((step) =>

@@ -121,6 +121,12 @@ Deno.test("what is no such part is refused in one sentence, before anything is w
       const module = await write(folder, `${i}.ts`, text), run = kind === "data" ? model : train;
       assert.match(await refusal([...run, `--${kind}`, module]), reason, text);
     }
+    const still = DEEPER.replace("...sizes,", "...sizes, dropout: 0,");
+    const dropping = ["--model", await write(folder, "still.ts", still), "--dropout", "0.1"];
+    assert.match(
+      await refusal([...train, ...dropping]),
+      /: dropout must be 0, as no layer of the model has one, received 0\.1$/,
+    );
     assert.match(
       await refusal([...train, "--model", join(folder, "none.ts")]),
       /^Cannot fetch file:/,

@@ -12,6 +12,7 @@ import {
   type Batch,
   cutIntoStages,
   type Device,
+  type DropoutKey,
   initialValues,
   type Kernel,
   type ModelProgram,
@@ -75,9 +76,16 @@ export async function openStages(
 }
 
 /** F of one micro-batch through all stages; the losses. */
-export async function forward(stages: readonly Stage[], m: number, fields: Batch) {
+export async function forward(
+  stages: readonly Stage[],
+  m: number,
+  fields: Batch,
+  dropout?: DropoutKey,
+) {
   let x: Float32Array<ArrayBuffer> | undefined;
-  for (const stage of stages) x = (await stage.forward(m, x, fields)).output as typeof x;
+  for (const stage of stages) {
+    x = (await stage.forward(m, x, fields, undefined, 0, dropout)).output as typeof x;
+  }
   return x!;
 }
 

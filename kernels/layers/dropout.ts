@@ -1,0 +1,90 @@
+/**
+ * Which elements a dropout leaves out.
+ *
+ * [Note: keyed dropout] A mask is a function of the seed, the step, the micro-batch, the layer's name,
+ * the number of the dropout in the layer and the place of each element, as a parameter's first values
+ * are one of the seed and its name. So the same elements are left out whatever the schedule, the
+ * number of workers, the order of actions, a recomputation or a resumption; no state is kept, and a
+ * mask need not be, as it can be computed again.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { elementCount } from "../graph/shapes.ts";
+import type { MaskSpec } from "./layer.ts";
+
+/** What a micro-batch's dropout is keyed by. */
+export interface DropoutKey {
+  /** The seed of the run. */
+  readonly seed: number;
+  /** The step of the data, from 1. */
+  readonly step: number;
+  /** The global id of the micro-batch in its step. */
+  readonly microBatch: number;
+  /** Which half of its samples, where micro-batches are computed in halves. */
+  readonly half?: 0 | 1;
+}
+
+/**
+ * The mask of a dropout, from one of its elements to another.
+ *
+ * @param layer the name of its layer.
+ * @param key of the micro-batch; without one, as in an evaluation, nothing is left out.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { openMask } from "@troupe/troupe/kernels";
+ *
+ * const spec = { name: "mask.0", dtype: "f32", shape: [2, 4], probability: 0.5 } as const;
+ * const key = { seed: 1, step: 1, microBatch: 0 }, whole = new Float32Array(8);
+ * openMask(spec, "hidden 0", key)(whole, 0);
+ * assert.ok(whole.every((factor) => factor === 0 || factor === 2));
+ * const part = new Float32Array(3);
+ * openMask(spec, "hidden 0", key)(part, 5);
+ * assert.deepEqual(part, whole.subarray(5));
+ * openMask(spec, "hidden 0", undefined)(whole, 0);
+ * assert.ok(whole.every((factor) => factor === 1));
+ * ```
+ */
+export function openMask(
+  { name, shape, probability }: MaskSpec,
+  layer: string,
+  key: DropoutKey | undefined,
+): (into: Float32Array, from: number) => void {
+  if (!key) return (into) => void into.fill(1);
+  const { seed, step, microBatch, half = 0 } = key;
+  // The halves of a micro-batch are what they are in the whole.
+  const first = half * elementCount(shape);
+  const label = JSON.stringify([seed, step, microBatch, layer, name]);
+  const digest = createHash("sha256").update(label).digest();
+  const words = [digest.readInt32LE(0), digest.readInt32LE(4)] as const;
+  const [kept] = new Int32Array(Float32Array.of(1 / (1 - probability)).buffer);
+  const least = Math.round(probability * 2 ** 31);
+  return (into, from) => {
+    const bits = new Int32Array(into.buffer, into.byteOffset, into.length);
+    fillMask(bits, first + from, words, least, kept!);
+  };
+}
+
+/**
+ * Bits of `kept`, or zeros where a hash of the element's place is below `least` of 2³¹: Wellons' hash
+ * of 32 bits ("lowbias32"), whose two rounds each take a word of the key.
+ */
+function fillMask(
+  bits: Int32Array,
+  from: number,
+  [word0, word1]: readonly [number, number],
+  least: number,
+  kept: number,
+): void {
+  for (let i = 0; i < bits.length; i++) {
+    let x = (from + i) ^ word0;
+    x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
+    x = (x + word1) | 0;
+    x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+    x = (x ^ (x >>> 16)) >>> 1;
+    bits[i] = kept & ~((x - least) >> 31);
+  }
+}

@@ -1,0 +1,177 @@
+/** Dropout in a stage: which elements are left out, their gradients and the memory of their masks. */
+
+import assert from "node:assert/strict";
+import {
+  activationBytes,
+  compileModel,
+  type DropoutKey,
+  gpt2,
+  type Gpt2Config,
+  gpt2Logits,
+  type Layer,
+  mlp,
+  openDevice,
+  openMask,
+  openPredictor,
+  RECOMPUTE_POLICIES,
+} from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
+import {
+  assertSameBits,
+  backward,
+  drawTokens,
+  drawWeights,
+  forward,
+  gradientsOf,
+  openStages,
+} from "./stage_runs.ts";
+
+const KEY: DropoutKey = { seed: 7, step: 3, microBatch: 5 };
+const CONFIG: Gpt2Config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32, dropout: 0.3 };
+const [TOKENS] = drawTokens(1, 2 * CONFIG.seq, CONFIG.vocab);
+
+function maskOf(length: number, probability: number, layer: string, key: DropoutKey) {
+  const values = new Float32Array(length);
+  openMask({ name: "mask.0", dtype: "f32", shape: [length], probability }, layer, key)(values, 0);
+  return values;
+}
+
+Deno.test("a mask leaves out its share, and is like no other mask nor itself some places on", () => {
+  const length = 200_000, deviations = 5;
+  for (const probability of [0.001, 0.1, 0.5, 0.9]) {
+    const zeros = maskOf(length, probability, "a", KEY).filter((factor) => factor === 0).length;
+    const deviation = Math.sqrt(length * probability * (1 - probability));
+    assert.ok(Math.abs(zeros - length * probability) < deviations * deviation, `${probability}`);
+  }
+  const mask = maskOf(length, 0.5, "a", KEY);
+  assert.deepEqual([...new Set(mask)].sort(), [0, 2]);
+  const others = {
+    seed: maskOf(length, 0.5, "a", { ...KEY, seed: 8 }),
+    step: maskOf(length, 0.5, "a", { ...KEY, step: 4 }),
+    microBatch: maskOf(length, 0.5, "a", { ...KEY, microBatch: 6 }),
+    layer: maskOf(length, 0.5, "b", KEY),
+    half: maskOf(length, 0.5, "a", { ...KEY, half: 1 }),
+    ...Object.fromEntries([1, 2, 3, 8, 64, 1024, 65_536].map((lag) => [
+      `${lag} places on`,
+      Float32Array.from(mask, (_, i) => mask[(i + lag) % length]!),
+    ])),
+  };
+  for (const [what, other] of Object.entries(others)) {
+    const equal = mask.filter((factor, i) => factor === other[i]).length;
+    const distance = Math.abs(equal - length / 2) / (Math.sqrt(length) / 2);
+    assert.ok(distance < deviations, `${what}: ${distance} standard deviations`);
+  }
+});
+
+Deno.test("the halves of a micro-batch have the mask of the whole", () => {
+  const whole = maskOf(64, 0.5, "a", KEY), halves = [0, 1] as const;
+  const parts = halves.flatMap((half) => [...maskOf(32, 0.5, "a", { ...KEY, half })]);
+  assert.deepEqual(parts, [...whole]);
+});
+
+for (const name of ISOLATE_DEVICES) {
+  Deno.test(`whatever is computed again, dropout on ${name} has the same bits, in the planned memory`, async () => {
+    let expected: ReadonlyMap<string, Float32Array> | undefined;
+    for (const policy of RECOMPUTE_POLICIES) {
+      const model = compileModel(gpt2(CONFIG, 2), policy);
+      for (const kind of ["whole", "split"] as const) {
+        for (const recomputeInterval of [undefined, 1]) {
+          const device = await openDevice(name);
+          const options = { backward: kind, ...recomputeInterval && { recomputeInterval } };
+          const stages = await openStages(device, model, 1, options);
+          const losses = await forward(stages, 0, TOKENS!, KEY);
+          await forward(stages, 1, TOKENS!, { ...KEY, microBatch: 6 });
+          if (kind === "whole") await backward(stages, 0, "B");
+          else for (const part of ["I", "W"] as const) await backward(stages, 0, part);
+          const received = new Map([["losses", losses], ...await gradientsOf(stages)]);
+          const what = `${policy}, ${kind}, interval ${recomputeInterval}`;
+          assertSameBits(received, expected ??= received, what);
+          const { shared, perMicroBatch } = activationBytes(model, options);
+          assert.equal(stages[0]!.memory.device.activations, shared + 2 * perMicroBatch, what);
+          device.close();
+        }
+      }
+    }
+  });
+}
+
+Deno.test("the masks of a stage take the memory of those of one layer", () => {
+  const bytes = (layers: number, dropout: number) => {
+    const model = compileModel(gpt2({ ...CONFIG, layers, dropout }, 2), "cheap");
+    return activationBytes(model, { backward: "whole" });
+  };
+  const rows = 2 * CONFIG.seq, { heads, hidden, seq } = CONFIG;
+  const masks = 4 * (rows * hidden + 2 * heads * seq * seq);
+  for (const layers of [1, 3]) {
+    const [still, drawn] = [bytes(layers, 0), bytes(layers, 0.3)];
+    assert.equal(drawn.shared - still.shared, masks);
+    assert.equal(drawn.perMicroBatch, still.perMicroBatch);
+  }
+});
+
+Deno.test("gradients through dropout are slopes of the loss with the same mask", async () => {
+  const device = await openDevice("reference");
+  const model = compileModel(
+    mlp({ inputs: 4, hidden: 8, layers: 2, classes: 3, dropout: 0.4 }, 4),
+    "none",
+  );
+  const stages = await openStages(device, model, 1);
+  const batch = {
+    features: Float32Array.from({ length: 16 }, (_, i) => Math.sin(i + 1)),
+    labels: Int32Array.of(0, 1, 2, 0),
+  };
+  const weights = drawWeights(model);
+  const loss = async () => {
+    const losses = await forward(stages, 0, batch, KEY);
+    stages[0]!.drop(0);
+    return losses.reduce((sum, one) => sum + one, 0);
+  };
+  await forward(stages, 0, batch, KEY);
+  await backward(stages, 0, "B");
+  const step = 1e-2;
+  for (const [name, gradient] of await gradientsOf(stages)) {
+    const own = weights.get(name)!;
+    for (let i = 0; i < own.length; i += 3) {
+      const at = async (offset: number) => {
+        stages[0]!.write(name, own.with(i, own[i]! + offset));
+        return await loss();
+      };
+      const slope = (await at(step) - await at(-step)) / (2 * step);
+      assert.ok(Math.abs(slope - gradient[i]!) < 5e-3, `${name}[${i}]: ${slope}, ${gradient[i]}`);
+    }
+    stages[0]!.write(name, own);
+  }
+  device.close();
+});
+
+Deno.test("a model without dropout is what it was, and what predicts leaves nothing out", async () => {
+  const still = { ...CONFIG, dropout: 0 }, { dropout: _, ...never } = CONFIG;
+  assert.deepEqual(
+    compileModel(gpt2(still, 2), "none").programs,
+    compileModel(gpt2(never, 2), "none").programs,
+  );
+  const device = await openDevice("native");
+  const weights = drawWeights(compileModel(gpt2(never, 2), "none"));
+  const logits = [];
+  for (const config of [CONFIG, never]) {
+    const predict = await openPredictor(device, gpt2Logits(config), weights);
+    logits.push(await predict({ ids: TOKENS!.ids.subarray(0, CONFIG.seq) }));
+  }
+  assert.deepEqual(logits[0], logits[1]);
+  device.close();
+});
+
+Deno.test("what cannot be left out is refused, and so are two layers of one name that would leave out the same", () => {
+  const message = (what: string) =>
+    `Cannot ${what}: dropout must be a number from 0 and below 1, received 1`;
+  assert.throws(() => gpt2({ ...CONFIG, dropout: 1 }, 2), { message: message("build GPT-2") });
+  const sizes = { inputs: 4, hidden: 8, layers: 2, classes: 3 };
+  assert.throws(() => mlp({ ...sizes, dropout: 1 }, 2), { message: message("build MLP") });
+  const drop: Layer = { name: "drop", build: (g, x) => g.dropout(x!, 0.1) };
+  const first: Layer = { name: "first", build: (g) => g.batch("x", [2, 2]) };
+  const layers = [first, drop, drop], model = { name: "twice", layers, predictions: 1 };
+  assert.throws(() => compileModel(model, "none", { endsWithLoss: false }), {
+    message:
+      'Cannot compile model: names of layers with dropout must be unique, received "drop" twice',
+  });
+});

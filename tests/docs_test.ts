@@ -3,24 +3,19 @@
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { PAGES as SITE } from "../docs/build.ts";
 import { runTroupe } from "./console/command.ts";
 
 const ROOT = new URL("../", import.meta.url);
-const PAGES = [
-  "README.md",
-  "SIMULATION.md",
-  "ARCHITECTURE.md",
-  "CONTRIBUTING.md",
-  "CHANGELOG.md",
-  "BENCHMARKS.md",
-];
+const PAGES = SITE.flatMap(([, paths]) => paths);
 
 const read = (page: string) => Deno.readTextFileSync(new URL(page, ROOT));
 
 for (const page of PAGES) {
   Deno.test(`every link of ${page} to a file leads to one`, () => {
     const links = Array.from(read(page).matchAll(/\]\((?!https?:|#)([^)#]+)/g), ([, to]) => to!);
-    const broken = links.filter((to) => !existsSync(fileURLToPath(new URL(to, ROOT))));
+    const at = new URL(page, ROOT);
+    const broken = links.filter((to) => !existsSync(fileURLToPath(new URL(to, at))));
     assert.deepEqual(broken, []);
   });
 }

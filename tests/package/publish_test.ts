@@ -32,7 +32,7 @@ Deno.test("the package can be published, and holds what its users need and nothi
     const top = new Set(files.map(([, path]) => path!.replace(/\/.*/, "/")));
     assert.deepEqual([...top].sort(), [
       ...["ACTORS.md", "CHANGELOG.md", "LICENSE", "NOTICE.md", "README.md", "SIMULATION.md"],
-      ...["actors/", "cli.ts", "console/", "deno.json", "examples/", "kernels/", "lint/"],
+      ...["actors/", "cli.ts", "console/", "deno.json", "docs/", "examples/", "kernels/", "lint/"],
       ...["mod.ts", "schedules/", "testing.ts"],
     ]);
     const bytes = files.reduce((sum, [, , size, k]) => sum + Number(size) * (k ? 1024 : 1), 0);

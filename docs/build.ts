@@ -1,0 +1,128 @@
+/**
+ * `deno task docs`: the site, in a folder of plain HTML files: these guides, and every public symbol
+ * by `deno doc --html`.
+ *
+ * @module
+ */
+
+import { dirname, join, posix } from "node:path";
+import { fileURLToPath } from "node:url";
+import { marked } from "npm:marked@18.2.1";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+
+/** The pages, as the list beside each of them goes. The first is where the site begins. */
+export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
+  ["Troupe", ["README.md"]],
+  ["Guides", [
+    "docs/own_schedule.md",
+    "docs/own_actor.md",
+    "docs/memory.md",
+    "docs/gpu.md",
+    "docs/failures.md",
+    "docs/many_hosts.md",
+    "docs/from_pytorch.md",
+  ]],
+  ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
+  ["More", ["docs/compare.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
+];
+
+/** Where every public symbol is, in the site. */
+const API = "api";
+
+/** Where a page is, in the site. */
+const htmlOf = (path: string) =>
+  path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase();
+
+/**
+ * Builds the site.
+ *
+ * @param out the folder that it fills, made where there is none.
+ */
+export async function buildSite(out: string): Promise<void> {
+  const paths = PAGES.flatMap(([, paths]) => paths);
+  const texts = new Map(paths.map((path) => [path, Deno.readTextFileSync(join(ROOT, path))]));
+  const titles = new Map([...texts].map(([path, text]) => [path, titleOf(text)]));
+  for (const [path, text] of texts) {
+    const file = join(out, htmlOf(path));
+    await Deno.mkdir(dirname(file), { recursive: true });
+    await Deno.writeTextFile(file, page(path, titles, await bodyOf(path, text, titles)));
+  }
+  for (const path of ["docs/style.css", "examples/1f1b.svg", "architecture.svg"]) {
+    await Deno.mkdir(dirname(join(out, path)), { recursive: true });
+    await Deno.copyFile(join(ROOT, path), join(out, path));
+  }
+  await describeSymbols(join(out, API));
+}
+
+/** Has Deno write down every public symbol. */
+async function describeSymbols(output: string): Promise<void> {
+  const { exports } = JSON.parse(await Deno.readTextFile(join(ROOT, "deno.json")));
+  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: [
+      "doc",
+      "--html",
+      "--name=Troupe",
+      `--output=${output}`,
+      ...Object.values<string>(exports),
+    ],
+    cwd: ROOT,
+    env: { NO_COLOR: "1" },
+  }).output();
+  if (code !== 0) throw new Error(`Cannot build the site: ${new TextDecoder().decode(stderr)}`);
+}
+
+const titleOf = (text: string) => /^# (.+)$/m.exec(text)![1]!;
+
+/** A page as HTML. Links lead to its neighbours; a file of the source is named, and no link. */
+async function bodyOf(
+  path: string,
+  text: string,
+  titles: ReadonlyMap<string, string>,
+): Promise<string> {
+  const html = await marked.parse(text);
+  const withIds = html.replace(/<h([23])>(.*?)<\/h\1>/g, (_, level, heading: string) => {
+    const id = heading.replace(/<[^>]+>|[^\p{L}\p{N} -]/gu, "").toLowerCase().replaceAll(" ", "-");
+    return `<h${level} id="${id}">${heading}</h${level}>`;
+  });
+  return withIds.replace(/<a href="([^"]+)">(.*?)<\/a>/gs, (link, to: string, words: string) => {
+    if (/^(https?:|#)/.test(to)) return link;
+    const [file, anchor] = posix.join(posix.dirname(path), to).split("#") as [string, string?];
+    if (!titles.has(file)) return `<span class="file" title="${file}">${words}</span>`;
+    return `<a href="${linkTo(path, htmlOf(file))}${anchor ? `#${anchor}` : ""}">${words}</a>`;
+  });
+}
+
+/** How a page names a file of the site. */
+const linkTo = (from: string, file: string) => posix.relative(posix.dirname(htmlOf(from)), file);
+
+function page(path: string, titles: ReadonlyMap<string, string>, body: string): string {
+  const list = PAGES.map(([group, paths]) => {
+    const items = paths.map((one) => {
+      const here = one === path ? ' aria-current="page"' : "";
+      return `<li><a href="${linkTo(path, htmlOf(one))}"${here}>${titles.get(one)}</a></li>`;
+    });
+    return `<h2>${group}</h2><ul>${items.join("")}</ul>`;
+  });
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${titles.get(path)}${path === "README.md" ? "" : " · Troupe"}</title>
+<link rel="stylesheet" href="${linkTo(path, "docs/style.css")}">
+<nav aria-label="Pages">${list.join("\n")}
+<h2>Reference</h2><ul><li><a href="${
+    linkTo(path, `${API}/index.html`)
+  }">Every public symbol</a></li></ul></nav>
+<main>${body}</main>
+</html>
+`;
+}
+
+if (import.meta.main) {
+  const [out = "site"] = Deno.args;
+  await buildSite(out);
+  // deno-lint-ignore no-console -- a script says where its result is
+  console.log(join(out, "index.html"));
+}

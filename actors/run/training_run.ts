@@ -5,7 +5,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { type Batch, elementCount, hasThreads, learningRateAt } from "../../kernels/mod.ts";
+import { type Batch, elementCount, hasThreads } from "../../kernels/mod.ts";
 import { type CheckpointWriter, finiteOnly, openCheckpointWriter } from "./checkpoint_writer.ts";
 import type { FileKind } from "../checkpoints/checkpoint_format.ts";
 import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts";
@@ -20,7 +20,7 @@ import { openEngine } from "./engines/open_engine.ts";
 import type { PreparedRun } from "./options/prepare_run.ts";
 import { adapterNames, computedOn } from "./options/run_devices.ts";
 import type { TrainOptions } from "./options/train_options.ts";
-import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress.ts";
+import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress/progress.ts";
 import type { RecoveringEngine } from "./recovery/recovery.ts";
 import type { TakenStep } from "./run_ahead.ts";
 import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
@@ -108,7 +108,7 @@ export async function* stepRequests(run: TrainingRun): AsyncGenerator<StepReques
       update: update + next - step,
       microBatches,
       predictions: countPredictions(run, microBatches),
-      learningRate: learningRateAt(rate, next),
+      learningRate: rate(next),
       lossScale: lossScale.scale,
     };
   }

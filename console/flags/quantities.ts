@@ -43,6 +43,11 @@ export function readPositive(text: string): number | undefined {
   return value > 0 && Number.isFinite(value) ? value : undefined;
 }
 
+/** A finite number from 0. */
+export function readFromZero(text: string): number | undefined {
+  return numberOf(text) === 0 ? 0 : readPositive(text);
+}
+
 /** A loss scale that stays, or one that follows the overflows. */
 export function readLossScale(text: string): number | "dynamic" | undefined {
   return text === "dynamic" ? text : readPositive(text);

@@ -76,6 +76,8 @@ export function replayedArguments(
     .filter(([name, value]) => INHERITED.has(name) && !isModule(name, value))
     .map(([name, value]) => value === true ? `--${name}` : `--${name}=${value}`);
   args.push(...takenBack.filter((name) => INHERITED.has(name)).map((name) => `--no-${name}`));
+  // A run that began when nothing was clipped by default does not say so.
+  if (raw.clip === undefined && raw.resume === undefined) args.push("--clip=0");
   for (const name of Object.keys(NAMED_FLAGS) as (keyof NamedFiles)[]) {
     if (name === "memory-limit") continue;
     const isOwn = TRAIN_FLAGS[name].kind === "path" || isModule(name, raw[name]);

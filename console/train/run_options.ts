@@ -68,7 +68,12 @@ export function runOptions(
       momentum: flags.momentum,
       weightDecay: flags["weight-decay"],
     }),
-    learningRate: { rate: flags.lr, schedule: flags["lr-schedule"], warmup: flags.warmup },
+    learningRate: {
+      rate: flags.lr,
+      schedule: flags["lr-schedule"],
+      warmup: flags.warmup ?? 0,
+      minRate: flags["min-lr"],
+    },
     supervisor: supervisor.isBuiltIn ? undefined : specOf(supervisor),
     seed: flags.seed,
     weights: flags.weights,

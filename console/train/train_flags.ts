@@ -5,15 +5,15 @@
  */
 
 import { builtInNames } from "../../actors/registry/mod.ts";
-import { GPT2_MAX, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { GPT2_MAX, LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { FlagValues, GivenFlags } from "../flags/flag.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import {
+  readFromZero,
   readLink,
   readLossScale,
   readNumbers,
-  readPositive,
   readSize,
   readThreads,
 } from "../flags/quantities.ts";
@@ -132,11 +132,18 @@ export const LEARNING_FLAGS = {
   lr: { kind: "number", aliases: ["learning_rate"], default: 0.002, help: "learning rate" },
   "lr-schedule": {
     kind: "choice",
-    choices: ["constant", "cosine"],
+    aliases: ["lr_scheduler_type"],
+    choices: LEARNING_RATE_SCHEDULES,
     default: "constant",
     help: "the learning rate after the warm-up",
   },
-  warmup: { kind: "integer", minimum: 0, default: 0, help: "steps of linear warm-up" },
+  "min-lr": { kind: "number", default: 0, help: "what linear and cosine fall to at the end" },
+  warmup: {
+    kind: "integer",
+    minimum: 0,
+    otherwise: "10 where a gpt begins with --clip above 0 and no --lr of your own, else 0",
+    help: "steps of linear warm-up",
+  },
   optimizer: {
     kind: "part",
     choices: builtInNames("optimizer"),
@@ -171,9 +178,10 @@ export const LEARNING_FLAGS = {
     kind: "own",
     aliases: ["grad_clip", "max_grad_norm"],
     value: "NORM",
-    read: readPositive,
-    must: "a number above 0",
-    help: "most that the norm of all gradients may be",
+    read: readFromZero,
+    must: "a number from 0",
+    otherwise: "1 where a gpt begins on --data or --text with flushes, else 0",
+    help: "most that the norm of all gradients may be; 0: any",
   },
   precision: {
     kind: "choice",

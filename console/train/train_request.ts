@@ -28,13 +28,13 @@ import {
   textOf,
 } from "./data_files.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
-import { TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
+import { type GivenTrainFlags, TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
 import { sizesOfWeights } from "./weights_folder.ts";
 import { withConfig } from "./with_config.ts";
 
 /** What the flags of a run say. */
 export interface TrainRequest {
-  /** The flags as they were given, those of `--config` first. */
+  /** The flags as they were given, those of `--config` first, and those of {@linkcode firstSteps}. */
   readonly args: readonly string[];
   /** The flags as they were typed. */
   readonly typed: readonly string[];
@@ -86,21 +86,22 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const ofWeights = checkpoint || given.weights === undefined
     ? {}
     : sizesOfWeights(given.weights, given, takenBack);
-  const flags = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
+  const asked = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
   const before = checkpoint
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
       { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
-  if (checkpoint) checkResumable(checkpoint, inherited, given, flags.steps);
+  if (checkpoint) checkResumable(checkpoint, inherited, given, asked.steps);
   if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
   if (checkpoint) {
     const more = describeNotInherited(checkpoint);
     if (more) tell(more);
-  } else if (flags.weights !== undefined) checkWeights(flags.weights);
-  const { workers, "micro-batches": microBatches, replicas } = flags;
+  } else if (asked.weights !== undefined) checkWeights(asked.weights);
+  const { workers, "micro-batches": microBatches, replicas } = asked;
   checkSizes({ workers, microBatches, replicas });
   const schedule = fromFile ??
-    createSchedule(flags.schedule, { ...scheduleOptionsOf(flags), workers, microBatches });
+    createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
+  const first = before ? {} : firstSteps(asked, given, schedule), flags = { ...asked, ...first };
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
@@ -112,7 +113,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     );
   }
   return {
-    args,
+    args: [...args, ...Object.entries(first).map(([name, value]) => `--${name}=${value}`)],
     typed,
     given: Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : given),
     flags,
@@ -124,6 +125,23 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
     out,
   };
+}
+
+/**
+ * What keeps the first steps of a GPT whose weights are drawn from leaps, where nobody has said it:
+ * gradients are clipped to norm 1, and the default rate, which is high, is warmed up to. Of five
+ * seeds clipping alone does it for two, and both for all. Without a flush there is no norm of all
+ * gradients.
+ */
+function firstSteps(
+  { model, weights, tokens, clip = 1, warmup }: TrainFlags,
+  given: GivenTrainFlags,
+  { updates }: Schedule,
+): Pick<GivenTrainFlags, "clip" | "warmup"> {
+  const begins = model === "gpt" && weights === undefined && tokens === undefined;
+  if (!begins || updates !== "flush") return {};
+  const isOwnRate = [warmup, given.lr, given["lr-schedule"]].some((value) => value !== undefined);
+  return { clip, ...clip > 0 && !isOwnRate && { warmup: 10 } };
 }
 
 /** Weights are a file, or in a folder that is looked into when they are read. */

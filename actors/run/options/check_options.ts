@@ -7,6 +7,7 @@
 import {
   DEVICE_SPECS,
   isDeviceSpec,
+  LEARNING_RATE_SCHEDULES,
   PRECISIONS,
   RECOMPUTE_POLICIES,
 } from "../../../kernels/mod.ts";
@@ -21,6 +22,7 @@ import {
   aRecord,
   aText,
   either,
+  fromZero,
   inOtherWords,
   type Must,
   oneOf,
@@ -41,7 +43,6 @@ import { COUNT_MAX, THREADS_MAX } from "./sizes.ts";
 import type { TrainOptions } from "./train_options.ts";
 
 const count = anInteger(1, COUNT_MAX);
-const fromZero = aNumber("a number from 0", (value) => value >= 0 && value < Infinity);
 const aboveZero = aNumber("a positive number", (value) => value > 0 && value < Infinity);
 const aLossScale = aNumber(
   `a positive number, at most ${SCALE_MAX}`,
@@ -133,7 +134,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   }),
   precision: inOtherWords(PRECISION_WORDS, oneOf(...PRECISIONS)),
   lossScale: either("number", aLossScale, oneOf("dynamic")),
-  clip: aNumber("a positive number", (value) => value > 0),
+  clip: aNumber("a number from 0", (value) => value >= 0),
   dropLast: aBoolean,
   recomputeInterval: count,
   offload: aBoolean,
@@ -151,14 +152,19 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: inOtherWords(OPTIMIZER_WORDS, anOptimizer),
   learningRate: either(
-    "number",
-    fromZero,
-    aRecord({
-      rate: required(fromZero),
-      schedule: required(oneOf("constant", "cosine")),
-      warmup: required(anInteger(0, COUNT_MAX)),
-      steps: count,
-    }),
+    "function",
+    aFunction,
+    either(
+      "number",
+      fromZero,
+      aRecord({
+        rate: required(fromZero),
+        schedule: required(oneOf(...LEARNING_RATE_SCHEDULES)),
+        warmup: required(anInteger(0, COUNT_MAX)),
+        minRate: fromZero,
+        steps: count,
+      }),
+    ),
   ),
   seed: anInteger(Number.MIN_SAFE_INTEGER),
   weights: either("string", aText, aMap),

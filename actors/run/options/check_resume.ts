@@ -16,7 +16,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { bytesOfSource, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { checkFinite } from "../../commit/non_finite.ts";
-import type { Progress } from "../progress.ts";
+import type { Progress } from "../progress/progress.ts";
 import type { TrainOptions } from "./train_options.ts";
 
 type Resume = NonNullable<TrainOptions["resume"]>;

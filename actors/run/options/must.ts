@@ -61,6 +61,12 @@ export const aNumber = (wanted: string, holds: (value: number) => boolean): Must
     if (!holds(value as number)) must(what, wanted, value, RangeError);
   });
 
+/** A number from 0, and no infinite one. */
+export const fromZero: Must = aNumber(
+  "a number from 0",
+  (value) => value >= 0 && value < Infinity,
+);
+
 /** A whole number from `minimum` to `maximum`. */
 export const anInteger = (minimum: number, maximum = Number.MAX_SAFE_INTEGER): Must => {
   const wanted = minimum === 1
@@ -94,7 +100,7 @@ export const oneOf = (...names: readonly string[]): Must =>
 
 /** One of two, by whether the value is of a type. */
 export const either =
-  (type: "number" | "string", one: Must, other: Must): Must => (what, value) => {
+  (type: "number" | "string" | "function", one: Must, other: Must): Must => (what, value) => {
     const its: string = typeof value;
     (its === type ? one : other)(what, value);
   };

@@ -11,7 +11,8 @@ import type { TrainOptions } from "./train_options.ts";
 export function optionFacts(options: TrainOptions): Facts {
   const { model, schedule, mpi, journal: _journal, ...others } = options;
   const told = Object.entries(others).filter(([name, value]) =>
-    ["string", "number", "boolean"].includes(typeof value) || RECORDS.includes(name)
+    ["string", "number", "boolean"].includes(typeof value) ||
+    typeof value === "object" && RECORDS.includes(name)
   );
   const named = typeof schedule === "object" ? schedule.name : schedule;
   return Object.fromEntries(

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { DeviceName, LearningRate } from "../../../kernels/mod.ts";
+import type { DeviceName } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
@@ -24,6 +24,7 @@ import { checkReduce } from "./check_reduce.ts";
 import { chooseSchedule } from "./choose_schedule.ts";
 import { shareCores } from "./core_share.ts";
 import { firstState, SEED } from "./first_state.ts";
+import { type RateOf, rateOf } from "../progress/rate_of.ts";
 import { assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
 import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import { checkSizes } from "./sizes.ts";
@@ -60,7 +61,7 @@ export interface PreparedRun extends EngineOptions {
   /** Where actors run. */
   readonly runtime: RuntimeName;
   /** The learning rate of each step. */
-  readonly rate: LearningRate;
+  readonly rate: RateOf;
   /** What is about to run. */
   readonly plan: Plan;
 }
@@ -92,6 +93,8 @@ function withDefaults(options: TrainOptions) {
     sync: options.sync ?? "end",
     reduce: options.reduce ?? "deterministic",
     coarsening: options.coarsening ?? COARSENING,
+    clip: options.clip || undefined,
+    rate: rateOf(options),
     lossScale: options.lossScale ?? (precision === "fp16" ? "dynamic" : undefined),
     faults: options.faults ?? [],
     stallMs: options.stallMs ?? STALL_MS,
@@ -138,7 +141,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     halves,
     model,
     state,
-    rate: rateOf(options),
+    rate: filled.rate,
     plan: describePlan(model, schedule, {
       runtime,
       device: device.name,
@@ -153,7 +156,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     sync: filled.sync,
     reduce: filled.reduce,
     coarsening: filled.coarsening,
-    clip: options.clip,
+    clip: filled.clip,
     link: options.link,
     lossScaling: filled.lossScale,
     isolation,
@@ -212,13 +215,6 @@ function refuseOwnActors({ runtime, journal, supervisor, worker }: FilledOptions
   throw new RangeError(
     "Cannot write a journal: supervisor and workers must be Troupe's own, or exports of a module, as those of a package are not replayed, received a package",
   );
-}
-
-/** The learning rate of each step. */
-function rateOf({ learningRate = 1e-3, steps }: TrainOptions): LearningRate {
-  return typeof learningRate === "number"
-    ? { rate: learningRate, schedule: "constant", warmup: 0, steps }
-    : { ...learningRate, steps };
 }
 
 /** Makes sure that what the run will leave can be written, and that its processes can start. */

@@ -86,7 +86,7 @@ export interface TrainOptions {
   readonly precision?: Precision;
   /** Factor of the loss, so that FP16 gradients do not vanish. Default `dynamic` with FP16, else 1. */
   readonly lossScale?: number | "dynamic" | undefined;
-  /** The most that the norm of all gradients may be; more is scaled down. Default: any. */
+  /** The most that the norm of all gradients may be; more is scaled down. Default 0: any. */
   readonly clip?: number | undefined;
   /** Leaves out a last step that has fewer micro-batches than the others. Default false. */
   readonly dropLast?: boolean | undefined;
@@ -122,8 +122,11 @@ export interface TrainOptions {
   readonly recompute?: Recompute;
   /** Default AdamW with betas 0.9 and 0.999, ε 1e-8, weight decay 0.01. */
   readonly optimizer?: OptimizerOptions;
-  /** A constant rate, or a schedule of it. Default 1e-3. */
-  readonly learningRate?: number | Omit<LearningRate, "steps">;
+  /**
+   * A constant rate, a schedule of it, or a function that gives that of each step, counted from 1
+   * also after a resume: it must depend on nothing else. In an MPI job rank 0's is asked. Default 1e-3.
+   */
+  readonly learningRate?: number | Omit<LearningRate, "steps"> | ((step: number) => number);
   /** Seed of the first weights. Default 1. */
   readonly seed?: number;
   /** First weights in place of drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */

@@ -89,8 +89,9 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
   [{ stallMs: 2 ** 31 }, "RangeError", /^stallMs .*at most 2147483647, received 2147483648$/],
   [{ heapLimitMb: -64 }, "RangeError", /^heapLimitMb /],
   [{ memoryLimitBytes: -1 }, "RangeError", /^memoryLimitBytes must be a positive number/],
-  [{ clip: "1" }, "TypeError", /^clip must be a positive number, received "1"$/],
-  [{ clip: NaN }, "RangeError", /^clip must be a positive number, received NaN$/],
+  [{ clip: "1" }, "TypeError", /^clip must be a number from 0, received "1"$/],
+  [{ clip: NaN }, "RangeError", /^clip must be a number from 0, received NaN$/],
+  [{ clip: -1 }, "RangeError", /^clip must be a number from 0, received -1$/],
   [
     { precision: "fp16", lossScale: 1e300 },
     "RangeError",
@@ -107,6 +108,21 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
     /^learningRate\.schedule must .*; did you mean cosine\?$/,
   ],
   [{ learningRate: { rate: 1, schedule: "constant" } }, "TypeError", /^learningRate\.warmup must/],
+  [
+    { learningRate: { rate: 1, schedule: "linear", warmup: 0, minRate: -1 } },
+    "RangeError",
+    /^learningRate\.minRate must be a number from 0, received -1$/,
+  ],
+  [
+    { learningRate: { rate: 1, schedule: "cosine", warmup: 0, minRate: 2 } },
+    "RangeError",
+    /^the learning rate at the end must be at most the first, 1, received 2$/,
+  ],
+  [
+    { learningRate: { rate: 1, schedule: "constant", warmup: 0, minRate: 0.5 } },
+    "RangeError",
+    /^the learning rate at the end must be left out where it is constant, received 0.5$/,
+  ],
   [{ optimizer: { kind: "adam" } }, "RangeError", /^optimizer\.kind .*; did you mean adamw\?$/],
   [
     { optimizer: { kind: "sgd", weightDecay: 0 } },

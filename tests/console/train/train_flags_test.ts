@@ -5,8 +5,10 @@ import { join } from "node:path";
 import { rememberedFlags } from "../../../console/train/checkpoint_config.ts";
 import { runOptions } from "../../../console/train/run_options.ts";
 import { importParts } from "../../../console/train/run_parts.ts";
+import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
+import { forgeConfig } from "../forged.ts";
 
 /** The options of a run with these flags. */
 const optionsOf = async (flags: string) => {
@@ -52,7 +54,8 @@ Deno.test("what was not asked for has its default, or is left to the run", async
   const options = await optionsOf("");
   const { replicas, sync, reduce, precision, lossScale, clip, link, offload, policy } = options;
   assert.deepEqual([replicas, sync, reduce, precision], [1, "end", "deterministic", "fp32"]);
-  for (const one of [lossScale, clip, link, offload, policy]) assert.equal(one, undefined);
+  for (const one of [lossScale, link, offload, policy]) assert.equal(one, undefined);
+  assert.equal(clip, 1);
   assert.equal((await optionsOf("--loss-scale dynamic")).lossScale, "dynamic");
 });
 
@@ -102,6 +105,72 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
     const flag = name.slice(2);
     if (!names.includes(flag)) assert.ok(!(flag in remembered), `${name} is remembered`);
   }
+});
+
+Deno.test("gradients are clipped by default where a GPT begins on --data or --text alone", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), text = join(folder, "a.txt");
+    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+    const first = async (flags: string) => {
+      const { clip, learningRate } = await optionsOf(flags);
+      return [clip, (learningRate as { warmup: number }).warmup];
+    };
+    for (
+      const [flags, clip, warmup] of [
+        ["", 1, 10],
+        ["--data moby-dick", 1, 10],
+        [`--text ${text}`, 1, 10],
+        ["--clip 1", 1, 10],
+        ["--clip 0.5 --warmup 3", 0.5, 3],
+        ["--warmup 0", 1, 0],
+        ["--lr 0.01", 1, 0],
+        ["--lr-schedule linear", 1, 0],
+        ["--grad_clip=0.0", 0, 0],
+        [`--tokens ${tokens}`, undefined, 0],
+        [`--tokens ${tokens} --clip 2`, 2, 0],
+        ["--weights deno.json", undefined, 0],
+        ["--model mlp --data mnist", undefined, 0],
+        ["--schedule pipedream", undefined, 0],
+        [`--resume ${folder}`, 1, 10],
+      ] as const
+    ) assert.deepEqual(await first(flags), [clip, warmup], flags);
+  }));
+
+Deno.test("a run that goes on, or is made again, clips as it did, an old one not at all", () =>
+  inFolder(async (folder) => {
+    const text = join(folder, "a.txt"), data = ["--text", text];
+    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+    const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
+    const { lines } = await trainJson([
+      ...[...run, "--steps", "4", "--out", folder, "--checkpoint-every", "2"],
+    ]);
+    const unclipped = await trainJson([...run, "--steps", "4", "--clip", "0"]);
+    assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
+    const step = join(folder, "step-00000002"), config = join(step, "config.json");
+    const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
+    const resumed = await trainJson(["--resume", step, ...on]);
+    assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
+    const again = await trainJson(["--config", config, ...data]);
+    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+    await forgeConfig(step, ({ flags }) => {
+      delete flags.clip;
+      flags.warmup = 0;
+    });
+    for (const args of [["--resume", step], ["--config", config]]) {
+      const { clip } = (await readTrainFlags([...args, ...data])).flags;
+      assert.equal(clip, undefined, args[0]);
+    }
+    const old = await trainJson(["--config", config, ...data]);
+    assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
+  }));
+
+Deno.test("a journal says what was clipped by default; an old one, that nothing was", async () => {
+  const { journal } = await optionsOf("--journal run.jsonl");
+  const { train } = journal!.configuration as { train: string[] };
+  const clipOf = async (args: readonly string[]) =>
+    (await readTrainFlags(replayedArguments(args, {}, "run.jsonl"))).flags.clip;
+  assert.equal(await clipOf(train), 1);
+  assert.equal(await clipOf(["--journal", "run.jsonl"]), 0);
 });
 
 Deno.test("a file of action lists trains as the schedule of the same lists", () =>

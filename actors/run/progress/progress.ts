@@ -9,8 +9,8 @@ import {
   type LossScale,
   type LossScaleState,
   nextLossScale,
-} from "../commit/loss_scale.ts";
-import type { TrainOptions } from "./options/train_options.ts";
+} from "../../commit/loss_scale.ts";
+import type { TrainOptions } from "../options/train_options.ts";
 
 /** Where a run stands, as a checkpoint keeps it. */
 export interface Progress {

@@ -64,7 +64,7 @@ export interface TracedAction {
    * epoch: what comes while it computes is seen when it has done so. Absent of what needs none.
    */
   readonly arrived?: number;
-  /** When the last of its outputs had been sent to another worker; absent where none was. */
+  /** When the last of its outputs was sent to another worker; absent where none was. */
   readonly sent?: number;
   /** Actions of F, B, I or W whose inputs had arrived, too, and waited for their turn. */
   readonly waiting?: number;

@@ -24,8 +24,8 @@ export interface Activity {
   run(name: string, action: () => void | Promise<void>, about?: () => About): Promise<void>;
   /** Now, when an input comes; undefined unless the run is traced. */
   arrival(): number | undefined;
-  /** An output of the action under way has been sent. */
-  sent(): void;
+  /** An output of the action under way is about to be sent. */
+  sends(): void;
   /** What has run since it was asked last; nothing unless the run is traced. */
   takeTrace(): readonly TracedAction[];
 }
@@ -50,7 +50,7 @@ export function openActivity(
       sent = undefined;
     },
     arrival,
-    sent: () => void (sent = arrival()),
+    sends: () => void (sent = arrival()),
     takeTrace() {
       const taken = trace;
       trace = [];

@@ -81,8 +81,9 @@ export function sendToStage(
   const { worker } = init.copies[message.stage]!.find((copy) =>
     copy.replica === init.replica && copy.pipe === pipe
   )!;
+  // Before it goes: whoever sends may be kept from the core while the message arrives.
+  activity.sends();
   link.send(peers!.workers[worker]!, message, { transfer: [message.tensor.buffer] });
-  activity.sent();
 }
 
 /** Sends the output of a stage on to the next one. */

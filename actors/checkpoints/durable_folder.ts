@@ -1,5 +1,5 @@
 /**
- * Folders that a power failure leaves whole: what is made, renamed or replaced, and synced.
+ * Folders and files that a power failure leaves whole: what is made, renamed or replaced, and synced.
  *
  * @module
  */
@@ -63,14 +63,42 @@ export async function writeNewFolder(
   fill: (files: NewFiles) => Promise<unknown>,
   disk: Disk = Deno,
 ): Promise<void> {
-  await checkNewFolder(path);
+  await writeNew(path, "folder", disk, fill, (temporary, target) => disk.rename(temporary, target));
+}
+
+/**
+ * Makes a file: it is whole in the end, or not there at all.
+ *
+ * @throws {RangeError} when there is something of that name.
+ * @throws {Error} saying what is in the way, such as a full disk.
+ */
+export async function writeNewFile(
+  path: string,
+  bytes: Iterable<Uint8Array>,
+  disk: Disk = Deno,
+): Promise<void> {
+  const name = basename(resolve(path));
+  await writeNew(path, "file", disk, (files) => files.write(name, bytes), async (from, target) => {
+    await disk.rename(join(from, name), target);
+    await disk.remove(from);
+  });
+}
+
+async function writeNew(
+  path: string,
+  kind: "folder" | "file",
+  disk: Disk,
+  fill: (files: NewFiles) => Promise<unknown>,
+  place: (temporary: string, target: string) => Promise<void>,
+): Promise<void> {
+  await checkNew(path, kind);
   const target = resolve(path), parent = dirname(target);
   const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
   try {
     await makeFolder(disk, parent);
     await disk.mkdir(temporary);
     await fillFolder(disk, temporary, fill);
-    await disk.rename(temporary, target);
+    await place(temporary, target);
     await syncFolder(disk, parent);
   } catch (cause) {
     await disk.remove(temporary, { recursive: true }).catch(() => {});
@@ -96,17 +124,18 @@ async function fillFolder(
 }
 
 /**
- * Refuses a folder that is there, whatever is in it.
+ * Refuses a place where there is something, whatever it is.
  *
+ * @param kind what is to be there.
  * @throws {RangeError} when there is something of that name.
  */
-export async function checkNewFolder(path: string): Promise<void> {
+export async function checkNew(path: string, kind: "folder" | "file"): Promise<void> {
   const found = await Deno.lstat(path).catch((error) => {
     if (error instanceof Deno.errors.NotFound) return undefined;
     throw error;
   });
   if (!found) return;
   throw new RangeError(
-    `Cannot write ${path}: it must be a folder that is not there yet, received one that is; name another`,
+    `Cannot write ${path}: it must be a ${kind} that is not there yet, received one that is; name another`,
   );
 }

@@ -4,45 +4,66 @@
  * @module
  */
 
-import { checkNewFolder } from "../../actors/checkpoints/durable_folder.ts";
+import { checkNew } from "../../actors/checkpoints/durable_folder.ts";
 import { type CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";
 import { exportHuggingFace } from "../export/hugging_face.ts";
+import { exportOnnx } from "../export/onnx.ts";
 import { answersItself } from "../flags/asked.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { type FlagValues, withDefaults } from "../flags/flag.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
-import { findTrainedGpt2, type TrainedGpt2 } from "../trained/trained_gpt2.ts";
+import { findTrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const FLAGS = {
-  format: { kind: "choice", choices: ["hf"], help: "hf: a folder as transformers writes it" },
-  out: { kind: "path", value: "DIR", help: "the new folder" },
+  format: {
+    kind: "choice",
+    choices: ["hf", "onnx"],
+    help: "hf: a folder as transformers writes it; onnx: one file of a whole gpt or mlp",
+  },
+  out: { kind: "path", value: "PATH", help: "the new folder, or file" },
   dtype: {
     kind: "choice",
     choices: ["f32", "f16", "bf16"],
     default: "f32",
-    help: "in which type weights are stored",
+    help: "in which type weights are stored in a folder",
   },
   ...COMMON_FLAGS,
 } as const;
-
-type ExportFlags = FlagValues<typeof FLAGS> & { readonly out: string };
 
 /** The declaration of `troupe export`. */
 export const EXPORT_SYNTAX: CommandSyntax = {
   name: "export",
   summary: "writes a trained model in the format of another program",
-  usage: ["RUN --format hf --out DIR"],
+  usage: ["RUN --format hf --out DIR", "RUN --format onnx --out FILE.onnx"],
   about: ["RUN is a run's folder, whose newest checkpoint is taken, or that of one checkpoint."],
   groups: [{ flags: FLAGS }],
-  notes: ["Exit codes: 0 done; 1 it failed, and DIR is not there; 2 bad input."],
+  notes: ["Exit codes: 0 done; 1 it failed, and nothing is there; 2 bad input."],
 };
 
-/** What writes each format into a folder that is not there yet. */
-const FORMATS: Readonly<
-  Record<"hf", (model: TrainedGpt2, flags: ExportFlags) => Promise<void>>
-> = { hf: exportHuggingFace };
+/** A model that was found, and what writes it. */
+interface Found {
+  readonly path: string;
+  write(out: string): Promise<void>;
+}
+
+/** A format: what it makes, and what finds a model for it. */
+interface Format {
+  readonly makes: "folder" | "file";
+  find(run: string, flags: FlagValues<typeof FLAGS>): Promise<Found>;
+}
+
+const FORMATS: Readonly<Record<"hf" | "onnx", Format>> = {
+  hf: {
+    makes: "folder",
+    async find(run, { dtype }) {
+      const model = await findTrainedGpt2("export", "RUN", run);
+      return { path: model.path, write: (out) => exportHuggingFace(model, { out, dtype }) };
+    },
+  },
+  onnx: { makes: "file", find: exportOnnx },
+};
 
 /** Runs the command; returns the exit code. */
 export async function exportCommand(
@@ -63,12 +84,18 @@ export async function exportCommand(
     );
   }
   if (out === undefined) {
-    throw new TypeError("Cannot export: --out must name a new folder, received none");
+    throw new TypeError(
+      `Cannot export: --out must name a new ${FORMATS[format].makes}, received none`,
+    );
   }
-  await checkNewFolder(out);
-  const model = await findTrainedGpt2("export", "RUN", run);
+  if (given.dtype !== undefined && format !== "hf") {
+    throw new TypeError(`Cannot export: --dtype must come with --format hf, received ${format}`);
+  }
+  const { makes, find } = FORMATS[format];
+  await checkNew(out, makes);
+  const { path, write } = await find(run, withDefaults(FLAGS, given));
   begin();
-  await FORMATS[format](model, { ...withDefaults(FLAGS, given), out });
-  print(`${inOneLine(model.path)} is exported to ${inOneLine(out)}`);
+  await write(out);
+  print(`${inOneLine(path)} is exported to ${inOneLine(out)}`);
   return 0;
 }

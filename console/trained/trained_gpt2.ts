@@ -5,20 +5,15 @@
  */
 
 import { type Gpt2Config, gpt2Parameters } from "../../kernels/mod.ts";
-import {
-  type Checkpoint,
-  locateCheckpoint,
-  type TensorSource,
-} from "../../actors/checkpoints/mod.ts";
+import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
 import { checkTensors } from "../../actors/run/options/check_resume.ts";
 import { inOneLine, quoted } from "../escape.ts";
-import { printError } from "../print.ts";
-
-/** What is done with it, as a refusal says it. */
-export type Doing = "generate" | "export";
+import { type Doing, findCheckpoint } from "./find_checkpoint.ts";
 
 /** A GPT-2 that was trained. */
 export interface TrainedGpt2 {
+  /** What it is. */
+  readonly architecture: "gpt2";
   /** The folder in which it was found: that of a checkpoint. */
   readonly path: string;
   /** Its sizes. */
@@ -41,14 +36,17 @@ export async function findTrainedGpt2(
   flag: string,
   path: string,
 ): Promise<TrainedGpt2> {
-  const checkpoint = await locateCheckpoint(path, printError);
-  if (!checkpoint) {
-    throw new RangeError(
-      `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}`,
-    );
-  }
-  const { config: about, state: { weights } } = checkpoint;
-  return { path: checkpoint.path, config: modelOf(doing, checkpoint), weights, about };
+  return trainedGpt2(doing, await findCheckpoint(doing, flag, path));
+}
+
+/**
+ * The GPT-2 of a checkpoint.
+ *
+ * @throws {TypeError} {@linkcode RangeError} in one sentence for the user.
+ */
+export function trainedGpt2(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedGpt2 {
+  const { path, config: about, state: { weights } } = checkpoint;
+  return { architecture: "gpt2", path, config: modelOf(doing, checkpoint), weights, about };
 }
 
 /** Sizes that a checkpoint of a GPT-2 must have. */

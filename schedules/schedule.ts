@@ -19,6 +19,14 @@ export interface PlacedStage {
  */
 export type WeightUpdates = "flush" | "every-backward" | "double-buffered";
 
+/** Micro-batches that a worker holds in each of its stages when it holds most. */
+export interface PeakBounds {
+  /** However late messages come, so many. */
+  readonly least: number;
+  /** However early they come, no more. */
+  readonly most: number;
+}
+
 /**
  * A schedule: plain data but for `policy`, the same on every worker that asks for it with the same
  * name and options.
@@ -42,6 +50,8 @@ export interface Schedule {
   readonly listPolicy?: ListPolicy;
   /** The micro-batches that the supervisor may have in flight at a time. */
   readonly injectionLimit: number;
+  /** For each worker what it holds where messages decide; up to `injectionLimit` where not given. */
+  readonly peaks?: readonly PeakBounds[];
   /** When the weights change. */
   readonly updates: WeightUpdates;
   /** For each worker, the versions of its weights that it keeps; 1 unless updates are early. */

@@ -26,6 +26,8 @@ export interface MemoryLine {
   readonly device: StageMemory["device"];
   readonly host: StageMemory["host"];
   readonly plannedBytes: number;
+  /** Whether it may hold less than is planned. */
+  readonly isBound: boolean;
   readonly usedBytes: number | null;
   /** What it will hold beside its stages. */
   readonly beside: ActorBytes | undefined;
@@ -49,7 +51,8 @@ export function memoryLines(
     const { device, host } = held ?? plan;
     const usedBytes = held ? bytesOf(held) : null;
     const beside = run.workers[worker % run.workers.length];
-    return { worker, device, host, plannedBytes: bytesOf(plan), usedBytes, beside };
+    const { isBound } = plan;
+    return { worker, device, host, plannedBytes: bytesOf(plan), isBound, usedBytes, beside };
   });
 }
 
@@ -58,14 +61,18 @@ const cell = (bytes: number | null) => bytes === null ? "" : (bytes / 2 ** 20).t
 /** The table in MiB. */
 export function memoryTable(lines: readonly MemoryLine[]): string[] {
   const head = ["memory, MiB", ...COLUMNS, "on the host", "planned", "used"];
-  const rows = lines.map(({ worker, device, host, plannedBytes, usedBytes }) => [
+  const rows = lines.map(({ worker, device, host, plannedBytes, isBound, usedBytes }) => [
     `  worker ${worker}`,
     ...COLUMNS.map((name) => cell(device[name])),
     cell(totalBytes(host)),
-    cell(plannedBytes),
+    `${isBound ? "≤ " : ""}${cell(plannedBytes)}`,
     cell(usedBytes),
   ]);
-  return formatTable([head, ...rows]);
+  const isAnyBound = lines.some(({ isBound }) => isBound);
+  return [
+    ...formatTable([head, ...rows]),
+    ...isAnyBound ? ["≤: at most; how much of it, the order of messages decides"] : [],
+  ];
 }
 
 const BESIDE = ["transient", "sessions", "messages", "fields", "sums", "state", "runtime"] as const;

@@ -56,9 +56,11 @@ export function buildSchedule<O extends ScheduleOptions>(
     ),
   };
   if ("policy" in rule) {
+    const peaks = rule.peak && shared.placement.map((_, w) => rule.peak!(w, options));
     return Object.freeze({
       ...shared,
       injectionLimit: rule.injectionLimit(options),
+      ...peaks && { peaks },
       policy: (worker: number) => rule.policy(checkWorker(worker, workers), options),
     });
   }

@@ -2,7 +2,7 @@
 
 import type { Action } from "../actions/action.ts";
 import type { StepPolicy } from "../policies/policy.ts";
-import type { Schedule, WeightUpdates } from "../schedule.ts";
+import type { PeakBounds, Schedule, WeightUpdates } from "../schedule.ts";
 import type { ClosedForm, UniformCosts } from "./closed_form.ts";
 import type { ScheduleOptions } from "./options.ts";
 
@@ -52,6 +52,8 @@ export interface PolicyRule<O extends ScheduleOptions = ScheduleOptions>
   extends Omit<ScheduleRule<O>, "order"> {
   /** Micro-batches in flight at a time. */
   injectionLimit(options: O): number;
+  /** What a worker holds at its peak; up to `injectionLimit` unless given. */
+  peak?(worker: number, options: O): PeakBounds;
   /** A new policy for a worker, good for one step. */
   policy(worker: number, options: O): StepPolicy;
 }

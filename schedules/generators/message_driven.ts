@@ -13,9 +13,8 @@ import { messageDrivenPolicy } from "../policies/message_driven_policy.ts";
  * (L - 3)tF < tB.
  */
 export function messageDrivenForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
-  const { workers, microBatches, pipelineLimit = workers, order = "fifo" } = options;
+  const { workers, order = "fifo" } = options, limit = limitOf(options);
   const { forward, backward } = costs;
-  const limit = Math.min(pipelineLimit, microBatches);
   const isExact = order === "fifo" && (limit - 3) * forward < backward;
   const peakActivations = perWorker(workers, (s) => s === workers - 1 ? 1 : limit);
   return {
@@ -25,6 +24,10 @@ export function messageDrivenForm(options: ScheduleOptions, costs: UniformCosts)
     weights: perWorker(workers, () => 1),
   };
 }
+
+/** Micro-batches in flight. */
+const limitOf = ({ workers, microBatches, pipelineLimit = workers }: ScheduleOptions): number =>
+  Math.min(pipelineLimit, microBatches);
 
 /**
  * Message-driven scheduling (Singh and Bhatele 2022, "AxoNN: An asynchronous, message-driven parallel
@@ -45,8 +48,14 @@ export const messageDriven = defineSchedule({
         `received "${order}"`,
     );
   },
-  injectionLimit: ({ workers, microBatches, pipelineLimit }) =>
-    Math.min(pipelineLimit ?? workers, microBatches),
+  injectionLimit: limitOf,
+  // The last worker follows each forward with its backward. The first begins with as many forwards as
+  // there may be in flight. Between them all of these may have passed before the first backward comes
+  // back, or each may be back before the next one comes.
+  peak(worker, options) {
+    const most = worker === options.workers - 1 ? 1 : limitOf(options);
+    return { least: worker === 0 ? most : 1, most };
+  },
   policy(worker, { workers, microBatches, pipelineLimit = workers, order = "fifo" }) {
     const shared = { stages: workers, microBatches, limit: pipelineLimit, order };
     return messageDrivenPolicy({ stage: worker, ...shared });

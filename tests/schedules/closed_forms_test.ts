@@ -3,6 +3,7 @@ import {
   type Analysis,
   analyze,
   type ClosedForm,
+  createSchedule,
   scheduleDefinitions,
   type UniformCosts,
   validate,
@@ -46,8 +47,10 @@ function check(one: Case, analysis: Analysis, form: ClosedForm): void {
     assert.ok(time >= idleAtLeast - 1e-9, `${where}: idle ${time}, at least ${idleAtLeast}`);
     assert.ok(time <= idleAtMost + 1e-9, `${where}: idle ${time}, at most ${idleAtMost}`);
   }
-  for (const peak of analysis.peakActivations) {
+  for (const [worker, peak] of analysis.peakActivations.entries()) {
     assert.ok(peak <= peakAtMost + 1e-9, `${where}: peak ${peak}, at most ${peakAtMost}`);
+    const { least, most } = analysis.schedule.peaks?.[worker] ?? { least: 0, most: Infinity };
+    assert.ok(peak >= least && peak <= most, `${where}: peak ${peak}, from ${least} to ${most}`);
   }
 }
 
@@ -78,3 +81,32 @@ for (const definition of scheduleDefinitions) {
     assert.ok(exact > 0 || definition.closedForm === undefined, "no idle time was compared");
   });
 }
+
+Deno.test("no worker of message-driven holds more or less at its peak than its bounds, and each is reached", () => {
+  for (const order of ["fifo", "backward-first"] as const) {
+    for (
+      const [workers, pipelineLimit, microBatches] of [[1, 3, 5], [2, 3, 5], [4, 4, 8], [
+        4,
+        6,
+        5,
+      ]] as const
+    ) {
+      const options = { workers, microBatches, pipelineLimit, order };
+      const schedule = createSchedule("message-driven", options), { peaks } = schedule;
+      const slow = (worker: number) =>
+        Array.from({ length: workers }, (_, s) => s === worker ? 100 : 1);
+      const found = [
+        analyze(schedule, { forward: slow(0), backward: slow(0) }),
+        analyze(schedule, { forward: slow(workers - 1), backward: slow(workers - 1) }),
+      ].map(({ peakActivations }) => peakActivations);
+      for (const [worker, { least, most }] of peaks!.entries()) {
+        const held = found.map((peaks) => peaks[worker]!);
+        assert.deepEqual(
+          [Math.min(...held), Math.max(...held)],
+          [least, most],
+          `${JSON.stringify(options)}: worker ${worker}`,
+        );
+      }
+    }
+  }
+});

@@ -11,14 +11,16 @@ import {
   hasOwnMemory,
   mebibytes,
 } from "../../../kernels/mod.ts";
-import type { Schedule } from "../../../schedules/mod.ts";
-import { type CompiledRun, type CompileOptions, compileRun } from "../compile_run.ts";
+import { type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
+import { type CompiledRun, type CompileOptions, compileRun, planRun } from "../compile_run.ts";
 import type { RunDevices } from "../options/run_devices.ts";
 
 /** A change of a run, and how a user asks for it. */
 export interface Change {
   readonly flags: string;
   readonly options: Partial<CompileOptions>;
+  /** The schedule, where it is another; only good to plan with. */
+  readonly schedule?: Schedule;
 }
 
 /** A run that is too large. */
@@ -53,11 +55,36 @@ export function changesOfMemory({ compiled, schedule, devices }: LargeRun): Chan
     flags: `--recompute-interval ${recomputeInterval}`,
     options: { recomputeInterval },
   };
+  const [full, idle] = fewerInFlight(schedule);
   const single = [RECOMPUTE_CHEAP, ...offload, ...precisions(devices), segments];
   const pairs = single.flatMap((first, i) =>
     single.slice(i + 1).map((one) => joined([first, one]))
   );
-  return [...single, ...pairs, joined(single)];
+  return [...full, ...single, ...pairs, joined(single), ...idle];
+}
+
+/** Fewer micro-batches in flight, where messages decide: those that fill all workers, and the rest. */
+function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
+  const { name, peaks, injectionLimit, workers } = schedule;
+  const { reads = [] } = scheduleDefinitions.find((one) => one.name === name) ?? {};
+  if (!peaks || !reads.includes("pipelineLimit")) return [[], []];
+  const limits = Array.from({ length: injectionLimit - 1 }, (_, i) => injectionLimit - 1 - i);
+  const changeTo = (limit: number): Change => ({
+    flags: `--pipeline-limit ${limit}`,
+    options: {},
+    schedule: {
+      ...schedule,
+      injectionLimit: limit,
+      peaks: peaks.map(({ least, most }) => ({
+        least: Math.min(least, limit),
+        most: Math.min(most, limit),
+      })),
+    },
+  });
+  return [
+    limits.filter((limit) => limit >= workers).map(changeTo),
+    limits.filter((limit) => limit < workers).map(changeTo),
+  ];
 }
 
 /** Changes that make the largest tensor smaller: a half of the micro-batch, a quarter, ... */
@@ -86,8 +113,13 @@ export function advise(
   otherwise: string,
 ): string {
   let flagsOfLeast: string | undefined, least = measure(compiled);
-  for (const { flags, options: changed } of changes) {
-    const bytes = measure(compileRun({ ...options, ...changed }, schedule, devices[0].name));
+  for (const { flags, options: changed, schedule: other } of changes) {
+    const [{ name }] = devices;
+    const bytes = measure(
+      other
+        ? planRun(compiled, other, name)
+        : compileRun({ ...options, ...changed }, schedule, name),
+    );
     if (bytes <= limit) return `${flags} would need ${mebibytes(bytes)}`;
     if (bytes < least) [flagsOfLeast, least] = [flags, bytes];
   }

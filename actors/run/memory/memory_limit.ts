@@ -23,7 +23,7 @@ function largest(memory: readonly WorkerMemory[], name: DeviceName): [WorkerMemo
 export function assertMemory(limit: number | undefined, run: LargeRun): void {
   if (limit === undefined) return;
   const { name } = run.devices[0];
-  const [{ worker }, bytes] = largest(run.compiled.memory, name);
+  const [{ worker, isBound }, bytes] = largest(run.compiled.memory, name);
   if (bytes <= limit) return;
   const advice = advise(
     run,
@@ -35,6 +35,6 @@ export function assertMemory(limit: number | undefined, run: LargeRun): void {
   throw new RangeError(
     `Cannot train within the memory limit: each worker must need at most ${
       mebibytes(limit)
-    }, received ${mebibytes(bytes)} on worker ${worker}; ${advice}`,
+    }, received ${isBound ? "up to " : ""}${mebibytes(bytes)} on worker ${worker}; ${advice}`,
   );
 }

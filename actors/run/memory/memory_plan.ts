@@ -21,12 +21,14 @@ import {
 } from "../../../kernels/mod.ts";
 import { sumMemory } from "../../pipeline/sum_memory.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
-import { slotsOf } from "./slots.ts";
+import { isBound, slotsOf } from "./slots.ts";
 
 /** Bytes of one worker. */
 export interface WorkerMemory extends StageMemory {
   /** The worker, within a data-parallel replica: all replicas are alike. */
   readonly worker: number;
+  /** Whether it may hold less: then the order of messages decides how much. */
+  readonly isBound: boolean;
 }
 
 /** Bytes that a limit counts: those of the device, and the host's where the device has no own. */
@@ -61,6 +63,6 @@ export function planWorkers(
         slots: halves * slotsOf(schedule, worker, stage, replica),
       })
     );
-    return { worker, ...sumMemory(stages) };
+    return { worker, isBound: isBound(schedule, worker), ...sumMemory(stages) };
   });
 }

@@ -12,8 +12,8 @@ import { analyze, parts, type Schedule } from "../../../schedules/mod.ts";
  * @param pipe the replica of the pipeline within a data-parallel one.
  */
 export function slotsOf(schedule: Schedule, worker: number, stage: number, pipe: number): number {
-  const { lists, listPolicy, injectionLimit, microBatches, replicaOf } = schedule;
-  if (!lists) return Math.min(injectionLimit, microBatches);
+  const { lists, listPolicy, injectionLimit, microBatches, replicaOf, peaks } = schedule;
+  if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
   if (listPolicy?.name === "elastic") {
     // It may run ahead of its list, within the worker's limit.
     const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
@@ -28,6 +28,12 @@ export function slotsOf(schedule: Schedule, worker: number, stage: number, pipe:
     }
   }
   return peak;
+}
+
+/** Whether a worker may hold fewer at its peak than {@linkcode slotsOf} says, as messages come. */
+export function isBound({ lists, listPolicy, peaks }: Schedule, worker: number): boolean {
+  if (lists) return listPolicy?.name === "elastic";
+  return peaks === undefined || peaks[worker]!.least < peaks[worker]!.most;
 }
 
 /** The peak of a worker in (stage, micro-batch) activations. */

@@ -65,6 +65,10 @@ const CASES: Record<string, readonly [Partial<TrainOptions>, ...Partial<TrainOpt
     { sync: "end", bucketSize: 1000 },
     { sync: "eager-opt", bucketSize: 300, coarsening: 3, link: DELAYS },
   ],
+  "dropout": [
+    { model: gpt2({ ...SIZES, dropout: 0.2 }, SIZES.microBatch) },
+    { schedule: "zb-v", workers: 2, recomputeInterval: 1, link: DELAYS },
+  ],
   "backwards in halves": [
     { schedule: "chimera", workers: 2, scheduleOptions: { scale: "halving" } },
     { sync: "eager" },

@@ -97,12 +97,10 @@ Deno.test("memory of this machine is for what lies there, and that of a GPU for 
   const replicas = 2 ** 26;
   const many = (device: DeviceChoice) => {
     const run = runOn([device], { replicas: 1 }), { compiled } = run;
-    const [{ device: bytes, host }] = compiled.memory as [typeof compiled.memory[0]];
-    const scaled = { ...bytes, weights: bytes.weights * replicas };
-    return {
-      ...run,
-      compiled: { ...compiled, memory: [0, 1].map((worker) => ({ worker, device: scaled, host })) },
-    };
+    const [one] = compiled.memory as [typeof compiled.memory[0]];
+    const scaled = { ...one, device: { ...one.device, weights: one.device.weights * replicas } };
+    const memory = [0, 1].map((worker) => ({ ...scaled, worker }));
+    return { ...run, compiled: { ...compiled, memory } };
   };
   assertDevicesHold(many(on({ memoryBytes: 0 }))); // whoever does not tell its size has enough
   for (const device of [on({ kind: "software" }), { name: "native" } as const]) {

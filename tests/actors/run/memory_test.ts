@@ -36,6 +36,8 @@ const RUNS: readonly Partial<TrainOptions>[] = [
   { schedule: "hanayo", workers: 2, recomputeInterval: 2 },
   { schedule: "gpipe", workers: 2, offload: true, precision: "fp16", bucketSize: 1000 },
   { schedule: "pipedream", workers: 2 },
+  { schedule: "message-driven", workers: 2 },
+  { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } },
 ];
 
 Deno.test("each worker holds, byte by byte, what the plan says", async () => {
@@ -43,6 +45,21 @@ Deno.test("each worker holds, byte by byte, what the plan says", async () => {
     const { planned, used } = await memoryOf(options);
     const plain = planned.map(({ device, host }) => ({ device, host }));
     assert.deepEqual(used, plain, JSON.stringify(options));
+    assert.ok(planned.every(({ isBound }) => !isBound));
+  }
+});
+
+Deno.test("a message-driven worker holds at most what the plan says, whatever the delays", async () => {
+  for (const order of ["fifo", "backward-first"] as const) {
+    const { planned, used } = await memoryOf({
+      ...{ schedule: "message-driven", workers: 4, scheduleOptions: { order } },
+      link: { latencyUs: 0, gigabytesPerSecond: 1, jitterUs: 2000 },
+    });
+    assert.deepEqual(planned.map(({ isBound }) => isBound), [false, true, true, false]);
+    for (const [worker, { device, isBound }] of planned.entries()) {
+      const held = used[worker]!.device.activations, what = `worker ${worker}, ${order}`;
+      assert.ok(isBound ? held <= device.activations : held === device.activations, what);
+    }
   }
 });
 
@@ -93,6 +110,12 @@ Deno.test("a run beyond the memory limit is refused with the cheapest change tha
   await assert.rejects(
     memoryOf({ schedule: "gpipe", workers: 2, memoryLimitBytes: most - 1 }),
     /^RangeError: Cannot train within the memory limit: each worker must need at most .* MiB, received .* MiB on worker \d; --recompute cheap would need .* MiB$/,
+  );
+  const driven = { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } };
+  const fewest = (await memoryOf(driven)).planned.map((one) => limitedBytes(one, "native"));
+  await assert.rejects(
+    memoryOf({ ...driven, memoryLimitBytes: Math.max(...fewest) - 1 }),
+    /received .* MiB on worker 0; --pipeline-limit 3 would need .* MiB$/,
   );
   await assert.rejects(
     memoryOf({ schedule: "gpipe", workers: 2, memoryLimitBytes: 10_000 }),

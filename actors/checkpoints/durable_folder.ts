@@ -139,3 +139,35 @@ export async function checkNew(path: string, kind: "folder" | "file"): Promise<v
     `Cannot write ${path}: it must be a ${kind} that is not there yet, received one that is; name another`,
   );
 }
+
+/**
+ * Writes a small file in the place of another: whoever reads finds one of the two, whole. Once this
+ * resolves, no power failure takes it away.
+ */
+export async function replaceFile(disk: Disk, path: string, text: string): Promise<void> {
+  const folder = dirname(path), name = `.${basename(path)}`, unfinished = join(folder, name);
+  await removeIfThere(disk, unfinished);
+  try {
+    {
+      using files = newFiles(disk, folder);
+      await files.write(name, [new TextEncoder().encode(text)]);
+      await files.sync();
+    }
+    await disk.rename(unfinished, path);
+    await syncFolder(disk, folder);
+  } catch (error) {
+    await disk.remove(unfinished).catch(() => {});
+    throw error;
+  }
+}
+
+/** Removes a file if it is there; returns whether it was. */
+export async function removeIfThere(disk: Disk, path: string): Promise<boolean> {
+  try {
+    await disk.remove(path);
+    return true;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}

@@ -9,7 +9,7 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { syncFolder } from "./durable_folder.ts";
+import { removeIfThere, replaceFile, syncFolder } from "./durable_folder.ts";
 
 const NAME = "finished.json";
 
@@ -36,15 +36,8 @@ export const hashConfig = (config: unknown): string =>
 
 /** Sets the mark; once this resolves, no power failure takes it away. */
 export async function writeFinished(directory: string, finished: Finished): Promise<void> {
-  const unfinished = join(directory, `.${NAME}`);
-  {
-    using file = await Deno.open(unfinished, { write: true, create: true, truncate: true });
-    const bytes = new TextEncoder().encode(JSON.stringify(finished, null, 2) + "\n");
-    for (let done = 0; done < bytes.length;) done += await file.write(bytes.subarray(done));
-    await file.syncData();
-  }
-  await Deno.rename(unfinished, join(directory, NAME));
-  await syncFolder(Deno, directory);
+  const text = JSON.stringify(finished, null, 2) + "\n";
+  await replaceFile(Deno, join(directory, NAME), text);
 }
 
 /**
@@ -53,18 +46,14 @@ export async function writeFinished(directory: string, finished: Finished): Prom
  * @throws {RangeError} when it stays.
  */
 export async function removeFinished(directory: string): Promise<void> {
-  try {
-    await Deno.remove(join(directory, NAME));
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return;
+  const path = join(directory, NAME);
+  const isRemoved = await removeIfThere(Deno, path).catch((cause) => {
     throw new RangeError(
-      `Cannot train: ${join(directory, NAME)} must be a file that can be removed, received ${
-        (error as Error).message
-      }`,
-      { cause: error },
+      `Cannot train: ${path} must be a file that can be removed, received ${cause.message}`,
+      { cause },
     );
-  }
-  await syncFolder(Deno, directory);
+  });
+  if (isRemoved) await syncFolder(Deno, directory);
 }
 
 /** The mark of a folder; undefined where there is none, or what is there is none. */

@@ -45,6 +45,8 @@ export interface Plan {
   readonly runtime: string;
   /** What computes. */
   readonly device: string;
+  /** The names of the adapters, each once, of a device that has some. */
+  readonly adapter?: string;
   /** Threads of each worker within an operation, and the cores that they share. */
   readonly share: CoreShare;
   /** Data-parallel replicas, each with workers of its own. */
@@ -67,9 +69,10 @@ export interface Plan {
 export function describePlan(
   model: ModelProgram,
   schedule: Schedule,
-  { runtime, device, share, replicas, stage: options, memory, run }: {
+  { runtime, device, adapter, share, replicas, stage: options, memory, run }: {
     runtime: string;
     device: string;
+    adapter?: string | undefined;
     share: CoreShare;
     replicas: number;
     stage: StageOptions;
@@ -107,6 +110,7 @@ export function describePlan(
     schedule: schedule.name,
     runtime,
     device,
+    ...adapter !== undefined && { adapter },
     share,
     replicas,
     microBatches: schedule.microBatches,

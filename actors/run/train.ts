@@ -6,6 +6,7 @@
 
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
+import { claimFolder } from "../checkpoints/claim_folder.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
 import { metricsOf } from "./metrics/measure.ts";
@@ -46,7 +47,8 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * has the bits of the run that wrote it, but a run with other pauses has others.
  *
  * @throws {RangeError} or {@linkcode TypeError} when an option cannot be served, before anything runs.
- * @throws {RangeError} when another run has the folder for checkpoints, before anything runs.
+ * @throws {RangeError} when another run has the folder for checkpoints, or has left some there and
+ * neither `resume` nor `checkpoint.overwrite` says what becomes of them, before anything runs.
  * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
  * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
  * it stay.
@@ -108,7 +110,9 @@ async function* trainHere(
   mark?: FinishMark,
 ): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
-  using _folder = options.checkpoint && lockFolder(options.checkpoint.directory);
+  const { checkpoint, resume } = options;
+  using _folder = checkpoint && lockFolder(checkpoint.directory);
+  if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume });
   await mark?.begin();
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };

@@ -7,6 +7,7 @@
 export * from "./limits.ts";
 export * from "./native/native.ts";
 export * from "./onnx_runtime/native_library.ts";
+export * from "./onnx_runtime/version.ts";
 export * from "./open.ts";
 export * from "./reference/reference.ts";
 export {

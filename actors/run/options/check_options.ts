@@ -180,6 +180,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   }),
   checkpoint: aRecord({
     directory: required(aText),
+    overwrite: aBoolean,
     every: count,
     keep: count,
     config: () => {}, // encoded at the door

@@ -7,6 +7,7 @@
 import type { DeviceName } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
+import { checkClaim } from "../../checkpoints/claim_folder.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
@@ -25,7 +26,7 @@ import { chooseSchedule } from "./choose_schedule.ts";
 import { shareCores } from "./core_share.ts";
 import { firstState, SEED } from "./first_state.ts";
 import { type RateOf, rateOf } from "../progress/rate_of.ts";
-import { assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
+import { adapterNames, assertRanksHold, isolationFor, runDevices } from "./run_devices.ts";
 import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import { checkSizes } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
@@ -145,6 +146,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     plan: describePlan(model, schedule, {
       runtime,
       device: device.name,
+      adapter: adapterNames(devices),
       share: shareCores(options, runtime, workers, device.name),
       replicas,
       stage,
@@ -223,7 +225,11 @@ async function openOutputs(
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
-  if (checkpoint) await checkWritable(checkpoint.directory);
+  if (checkpoint) {
+    await checkWritable(checkpoint.directory);
+    // Again when the folder is locked; but a journal must not be begun for nothing.
+    await checkClaim(checkpoint.directory, { ...checkpoint, resume: options.resume });
+  }
   if (runtime === "workers") transportTo(isolation, options)?.check?.();
   tidyRendezvousFolders();
   const journal = options.journal && await openRunJournal(options.journal, announce);

@@ -140,6 +140,11 @@ export interface TrainOptions {
     readonly state: StateOf<TensorSource>;
     readonly shapes?: Checkpoint["shapes"];
     readonly config?: Readonly<Record<string, unknown>>;
+    /**
+     * The checkpoint's folder. One outside of `checkpoint.directory` begins that, which then must
+     * hold no checkpoints.
+     */
+    readonly path?: string;
   } | undefined;
   /** Held-out micro-batches and after how many steps they are evaluated. */
   readonly evaluation?: {
@@ -154,8 +159,16 @@ export interface TrainOptions {
    * rank writes a part, that is durable before.
    */
   readonly checkpoint?: {
-    /** One run's alone as long as it lasts; where another has it, this one is refused. */
+    /**
+     * One run's alone: where another has it, or has left checkpoints there, this one is refused,
+     * unless it goes on from these by `resume`, or removes them by `overwrite`.
+     */
     readonly directory: string;
+    /**
+     * Removes the checkpoints that are there before the first step; with a `resume` from one of
+     * them, those that are later. Default false.
+     */
+    readonly overwrite?: boolean | undefined;
     /** Default: at the end only. */
     readonly every?: number | undefined;
     /**

@@ -8,8 +8,9 @@
 
 import { fileURLToPath } from "node:url";
 import { type PinnedFiles, pinnedPackage } from "../../files/pinned_files.ts";
+import { ORT_VERSION } from "./version.ts";
 
-const PACKAGE = { name: "onnxruntime-node", version: "1.30.0", megabytes: 290 };
+const PACKAGE = { name: "onnxruntime-node", version: ORT_VERSION, megabytes: 290 };
 
 /** A library within the package, and all that the system may load because of it. */
 interface Library extends PinnedFiles {

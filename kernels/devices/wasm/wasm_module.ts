@@ -10,6 +10,7 @@
 
 import { fileURLToPath } from "node:url";
 import { checkPackage } from "../../files/pinned_files.ts";
+import { ORT_VERSION } from "../onnx_runtime/version.ts";
 
 /** An address in the module's heap, or an object of ONNX Runtime there. */
 export type Pointer = number;
@@ -97,7 +98,7 @@ export function loadOrtModule(): Promise<OrtInstance> {
 /** The module and the code that it loads from its own folder. */
 const PACKAGE = {
   name: "onnxruntime-web",
-  version: "1.30.0",
+  version: ORT_VERSION,
   folder: "dist/",
   files: /^ort-wasm-simd-threaded\.(mjs|wasm)$/,
   sha256: "3f8d468ffef4a28af6de81837d3816df4d7dcb15afa844b41fd18e59f6a47938",

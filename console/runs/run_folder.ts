@@ -1,0 +1,106 @@
+/**
+ * The folder of a run that was told of none: numbered, and nobody else's.
+ *
+ * @module
+ */
+
+import { join } from "node:path";
+
+/** Where such folders are, from where the command is run. */
+export const RUNS_FOLDER = "runs";
+
+/** Runs that may take the next number just before this one. */
+const TRIES_MAX = 1000;
+
+/** Characters of a model's name that a folder's has. */
+const NAME_MAX = 60;
+
+/** A folder that is made; disposing of it removes what is still empty. */
+export interface MadeFolder extends Disposable {
+  readonly path: string;
+}
+
+/**
+ * The path of the next run of a model: its name and a number higher than any that is there. The
+ * folder is not made.
+ *
+ * @param model its name; what cannot stand in the name of a folder becomes `-`.
+ */
+export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): string {
+  const name = folderName(model), pattern = new RegExp(`^${RegExp.escape(name)}-([1-9]\\d{0,8})$`);
+  const numbers = namesIn(parent).map((one) => Number(pattern.exec(one)?.[1] ?? 0));
+  return join(parent, `${name}-${Math.max(0, ...numbers) + 1}`);
+}
+
+/**
+ * Makes the folder of the next run of a model. Who makes it has it: of two that begin at once, one
+ * gets the next number.
+ *
+ * @throws {RangeError} when it cannot be made.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { basename } from "node:path";
+ *
+ * const parent = await Deno.makeTempDir();
+ * {
+ *   using first = makeRunFolder("gpt", parent);
+ *   using second = makeRunFolder("gpt", parent);
+ *   assert.deepEqual([first, second].map(({ path }) => basename(path)), ["gpt-1", "gpt-2"]);
+ * }
+ * assert.deepEqual([...Deno.readDirSync(parent)], [], "nothing was put into them");
+ * await Deno.remove(parent);
+ * ```
+ */
+export function makeRunFolder(model: string, parent: string = RUNS_FOLDER): MadeFolder {
+  try {
+    const isNew = namesIn(parent).length === 0;
+    Deno.mkdirSync(parent, { recursive: true });
+    const path = makeNext(model, parent);
+    return {
+      path,
+      [Symbol.dispose]: () => [path, ...isNew ? [parent] : []].forEach(removeEmpty),
+    };
+  } catch (cause) {
+    throw new RangeError(
+      `Cannot begin a run: ${parent} must be a folder that can be written, or --out name another, received ${
+        (cause as Error).message
+      }`,
+      { cause },
+    );
+  }
+}
+
+function makeNext(model: string, parent: string): string {
+  for (let tries = 1;; tries++) {
+    const path = nextRunFolder(model, parent);
+    try {
+      Deno.mkdirSync(path);
+      return path;
+    } catch (error) {
+      if (!(error instanceof Deno.errors.AlreadyExists) || tries === TRIES_MAX) throw error;
+    }
+  }
+}
+
+/** A model may be a stranger's. */
+const folderName = (model: string) =>
+  model.replaceAll(/[^\w-]+/g, "-").slice(0, NAME_MAX).replace(/^-+/, "") || "run";
+
+function namesIn(folder: string): string[] {
+  try {
+    return Array.from(Deno.readDirSync(folder), ({ name }) => name);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return [];
+    throw error;
+  }
+}
+
+function removeEmpty(folder: string): void {
+  try {
+    Deno.removeSync(folder);
+  } catch {
+    // Something has been put there.
+  }
+}

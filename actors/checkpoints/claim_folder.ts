@@ -83,7 +83,7 @@ async function newestIn(directory: string): Promise<StepFolder | undefined> {
 const checkpointsIn = async (directory: string) => stepFolders(await folderEntries(directory));
 
 /** Whether a run goes on where its checkpoint lies; one of which nobody knows where may do so. */
-function goesOnIn(directory: string, { resume }: Claim): boolean {
+export function goesOnIn(directory: string, { resume }: Claim): boolean {
   if (!resume?.path) return resume !== undefined;
   const path = resolve(resume.path), folder = stepFolder(basename(path)) ? dirname(path) : path;
   return real(folder) === real(directory);

@@ -32,9 +32,13 @@ export async function launchCommand(
   const { own, command: [name, ...rest] } = splitArguments(args);
   if (answersItself(own, LAUNCH_SYNTAX)) return 0;
   if (name === "train" && answersItself(rest, TRAIN_SYNTAX)) return 0;
-  const request = await readLaunchRequest(args), launcher = await findLauncher(request.flags);
+  using made = new DisposableStack();
+  const request = await readLaunchRequest(args, made), launcher = await findLauncher(request.flags);
   const { flags, out, stallMs, isTrain } = request, lineOf = lines(request, launcher);
-  const hasCheckpoint = out !== undefined && await newestStep(out) !== undefined;
+  const isOnlyShown = flags.slurm || flags.print;
+  if (!isOnlyShown) await request.overwrite?.();
+  const hasCheckpoint = out !== undefined && !(isOnlyShown && request.overwrite) &&
+    await newestStep(out) !== undefined;
   const first = shellLine(lineOf(hasCheckpoint));
   if (flags.slurm) return writeScript(request, launcher, args, first), 0;
   if (flags.print) return print(first), 0;
@@ -86,17 +90,18 @@ function lines(
 const OF_SCRIPT = ["slurm", "print", "launcher", "mpi"];
 
 function writeScript(
-  { flags, script, ranks }: LaunchRequest,
+  { flags, script, ranks, chosen }: LaunchRequest,
   { mpi }: Launcher,
   args: readonly string[],
   srun: string,
 ): void {
-  const { own, command } = splitArguments(args);
-  const typed = rawArguments(own, LAUNCH_FLAGS, { takesWords: true }).flags;
+  const { own: asked, command } = splitArguments(args);
+  const typed = rawArguments(asked, LAUNCH_FLAGS, { takesWords: true }).flags;
   const kept = Object.entries(typed).filter(([name]) => !OF_SCRIPT.includes(name))
     .map(([name, value]) => `--${name}=${value}`);
-  const launch = [...troupeCommand("launch"), ...kept, "--launcher=srun", `--mpi=${mpi}`, "--"];
-  const text = slurmScript({ ranks, folder: Deno.cwd(), launch: [...launch, ...command], srun });
+  const own = [...kept, "--launcher=srun", `--mpi=${mpi}`];
+  const launch = [...troupeCommand("launch"), ...own, "--", ...command, ...chosen];
+  const text = slurmScript({ ranks, folder: Deno.cwd(), launch, srun });
   if (script === undefined || flags.print) print(text.trimEnd());
   else {
     Deno.writeTextFileSync(script, text);

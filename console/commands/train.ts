@@ -9,6 +9,8 @@ import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import type { Task } from "../../actors/parts/mod.ts";
 import { print, printError } from "../print.ts";
+import { placeOf } from "../runs/run_place.ts";
+import { openRunWriter } from "../runs/write_run.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
 import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport, printDone } from "../train/report.ts";
@@ -35,14 +37,20 @@ async function trainAsAsked(
 ): Promise<number> {
   const request = await readTrainFlags(args), { flags, start } = request;
   const parts = await importParts(request), task = await taskOf(request, parts);
+  using made = new DisposableStack();
+  const place = await placeOf(request, parts.model.value.name, made);
+  using files = place && openRunWriter({ place, request, parts, announce: printError });
   using report = flags.json
     ? jsonReport(flags.memory, keptParts(parts))
     : consoleReport(flags.steps, flags.memory);
-  for await (const event of train({ ...optionsOf(request, task, parts), signal, system })) {
+  const options = optionsOf(request, task, parts, place?.directory);
+  for await (const event of train({ ...options, metrics: files?.metrics, signal, system })) {
     if (event.type === "plan") {
+      await files?.begin(event.plan);
       begin("the step under way");
       if (start) printError(start);
     }
+    await files?.see(event);
     report(event);
     if (event.type !== "end") continue;
     if (!event.isInterrupted) {
@@ -57,9 +65,13 @@ async function trainAsAsked(
   return 0;
 }
 
-function optionsOf(request: TrainRequest, task: Task, parts: RunParts): TrainOptions {
+function optionsOf(
+  request: TrainRequest,
+  task: Task,
+  parts: RunParts,
+  directory: string | undefined,
+): TrainOptions {
   const { flags } = request, { heldOut } = task, asked = flags["eval-every"];
-  const out = request.out ?? (flags.json ? undefined : `runs/${parts.model.value.name}`);
   const every = asked ?? (flags.json || flags.tokens || !heldOut ? undefined : 50);
   if (every && !heldOut) {
     throw new TypeError(
@@ -72,8 +84,9 @@ function optionsOf(request: TrainRequest, task: Task, parts: RunParts): TrainOpt
     model: task.model,
     data: task.data,
     evaluation: every && heldOut ? { every, batches: heldOut(), atStart: !flags.json } : undefined,
-    checkpoint: out === undefined ? undefined : {
-      directory: out,
+    checkpoint: directory === undefined ? undefined : {
+      directory,
+      overwrite: flags.overwrite,
       every: flags["checkpoint-every"],
       keep: flags.keep,
       config,

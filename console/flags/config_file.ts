@@ -109,8 +109,8 @@ function parseFile(path: string): Values {
   );
 }
 
-/** Flags that a file cannot say. */
-const TYPED_ONLY = ["config", "help", "version"];
+/** Flags that no file says: what is removed is told by who types. */
+export const TYPED_ONLY: readonly string[] = ["config", "help", "version", "overwrite"];
 
 /** What a file says, by the names of the flags. */
 function nameFlags(said: Values, flags: Flags, where: string): Values {

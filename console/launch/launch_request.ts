@@ -11,10 +11,13 @@ import {
   stepFolder,
   stepFolders,
 } from "../../actors/checkpoints/checkpoint_folders.ts";
+import { lockFolder } from "../../actors/checkpoints/checkpoint_lock.ts";
+import { claimFolder } from "../../actors/checkpoints/claim_folder.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
 import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
+import { makeRunFolder, nextRunFolder } from "../runs/run_folder.ts";
 import { LAUNCH_FLAGS, type LaunchFlags } from "./launch_flags.ts";
 
 /** What is to be launched. */
@@ -34,12 +37,16 @@ export interface LaunchRequest {
   readonly stallMs: number;
   /** What goes on from the checkpoints of `out`: added to the command. */
   readonly resume: readonly string[];
+  /** What names `out` where the arguments do not. */
+  readonly chosen: readonly string[];
+  /** Removes what `--overwrite` says, before the first try. */
+  readonly overwrite?: (() => Promise<void>) | undefined;
 }
 
 /** As `--stall-timeout` of train has it, for a command of one's own. */
 const STALL_MS = 60_000;
 
-/** A name that is a folder's, too; others are addresses of modules. */
+/** A name, and no address of a module. */
 const PLAIN_NAME = /^[\w-]+$/;
 
 /** The arguments of `launch` itself, and the command behind `--`. */
@@ -53,9 +60,13 @@ export function splitArguments(args: readonly string[]) {
 /**
  * Reads the arguments.
  *
+ * @param made gets the folder of the run where one is made, to be removed if nothing is put into it.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
-export async function readLaunchRequest(args: readonly string[]): Promise<LaunchRequest> {
+export async function readLaunchRequest(
+  args: readonly string[],
+  made: DisposableStack,
+): Promise<LaunchRequest> {
   const { own, command } = splitArguments(args);
   const { flags: given, words } = parseArguments(own, LAUNCH_FLAGS, { takesWords: true });
   const flags = withDefaults(LAUNCH_FLAGS, given), [script] = words;
@@ -71,13 +82,13 @@ export async function readLaunchRequest(args: readonly string[]): Promise<Launch
     throw new TypeError("Cannot launch: --hosts must be left out, as Slurm chooses them");
   }
   const [first, ...rest] = command;
-  const asked = first === "train" ? await ofTrain(flags, rest) : ofCommand(flags, command);
+  const asked = first === "train" ? await ofTrain(flags, rest, made) : ofCommand(flags, command);
   return { flags, script, ...asked };
 }
 
 /** `train`, by this program. */
-async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
-  const request = await readTrainFlags(args), { out: said, flags: { model } } = request;
+async function ofTrain(flags: LaunchFlags, args: readonly string[], made: DisposableStack) {
+  const request = await readTrainFlags(args), { out: said, flags: { model, overwrite } } = request;
   const isMpi = request.given.includes("runtime");
   if (isMpi && request.flags.runtime !== "mpi") {
     throw new RangeError(
@@ -87,7 +98,7 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
   if (flags.out !== undefined) {
     throw new TypeError("Cannot launch: --out must stand behind --, among the flags of train");
   }
-  const ranks = ranksOf(request), out = said ?? `runs/${model}`;
+  const ranks = ranksOf(request);
   if (said === undefined && !PLAIN_NAME.test(model)) {
     throw new TypeError(
       "Cannot launch: --out must say where checkpoints go where the model is one of your own, received none",
@@ -98,16 +109,44 @@ async function ofTrain(flags: LaunchFlags, args: readonly string[]) {
       `Cannot launch: --ranks must be ${ranks}, as the flags of train say, received ${flags.ranks}`,
     );
   }
-  await checkOwn(out, request.flags.resume);
-  const command = [
-    ...troupeCommand("train"),
+  const out = said ?? newFolder(model, flags, made);
+  if (!overwrite) await checkOwn(out, request.flags.resume);
+  const chosen = said === undefined ? ["--out", out] : [];
+  const train = [
     ...args,
     ...isMpi ? [] : ["--runtime", "mpi"],
-    ...said === undefined ? ["--out", out] : [],
+    ...chosen,
+    ...overwrite ? ["--no-overwrite"] : [], // it is done before: a try must not do it again
   ];
   const stallMs = 1000 * request.flags["stall-timeout"];
-  return { ranks, command, isTrain: true, out, stallMs, resume: ["--resume", out] };
+  return {
+    ranks,
+    command: [...troupeCommand("train"), ...train],
+    isTrain: true,
+    out,
+    stallMs,
+    resume: ["--resume", out],
+    chosen,
+    ...overwrite && !isRequeued() && { overwrite: () => overwriteFolder(out, request) },
+  };
 }
+
+/**
+ * A folder with a number. A script of Slurm names it, and nothing is put into it before Slurm has run
+ * that; a line that is printed alone takes none.
+ */
+function newFolder(model: string, flags: LaunchFlags, made: DisposableStack): string {
+  if (flags.print) return nextRunFolder(model);
+  return flags.slurm ? makeRunFolder(model).path : made.use(makeRunFolder(model)).path;
+}
+
+async function overwriteFolder(out: string, { checkpoint }: TrainRequest): Promise<void> {
+  using _lock = lockFolder(out);
+  await claimFolder(out, { resume: checkpoint, overwrite: true });
+}
+
+/** Whether Slurm has put the job back into its queue. */
+const isRequeued = () => Number(Deno.env.get("SLURM_RESTART_COUNT") ?? 0) > 0;
 
 /** As many as there are workers in all replicas, or as the map names. */
 function ranksOf({ flags: { map, replicas }, schedule }: TrainRequest): number {
@@ -127,7 +166,7 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
       "Cannot launch: --out must say where the command writes its checkpoints, or --max-restarts be 0, received neither",
     );
   }
-  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [] };
+  return { ranks, command, isTrain: false, out, stallMs: STALL_MS, resume: [], chosen: [] };
 }
 
 /** This program with one of its commands, as ranks run it. */
@@ -144,7 +183,7 @@ export function troupeCommand(name: string): readonly string[] {
  * job that Slurm has put back into its queue finds its own.
  */
 async function checkOwn(out: string, resume: string | undefined): Promise<void> {
-  if (Number(Deno.env.get("SLURM_RESTART_COUNT") ?? 0) > 0) return;
+  if (isRequeued()) return;
   const newest = await newestStep(out);
   if (newest === undefined) return;
   if (resume !== undefined) {
@@ -153,7 +192,7 @@ async function checkOwn(out: string, resume: string | undefined): Promise<void> 
     if (resolve(folder) === resolve(out) && (step ?? newest) === newest) return;
   }
   throw new RangeError(
-    `Cannot launch: ${out} must hold no checkpoints but those that the run goes on from, as it would go on from them when a rank dies, received one of step ${newest}; add --resume ${out}, or name another --out`,
+    `Cannot launch: ${out} must hold no checkpoints but those that the run goes on from, as it would go on from them when a rank dies, received one of step ${newest}; add --resume ${out} or --overwrite, or name another --out`,
   );
 }
 

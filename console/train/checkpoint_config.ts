@@ -4,6 +4,7 @@
  * @module
  */
 
+import { TYPED_ONLY } from "../flags/config_file.ts";
 import { rawArguments } from "../flags/parse.ts";
 import { keptWeights, rememberFiles } from "./data_files.ts";
 import { checkSameModel } from "./inherited.ts";
@@ -58,7 +59,9 @@ function runningFlags(
   const kept: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(flags)) {
     const { kind } = TRAIN_FLAGS[name as keyof TrainFlags];
-    if (kind === "path" || Object.hasOwn(INHERITED_FLAGS, name)) continue;
+    if (kind === "path" || TYPED_ONLY.includes(name) || Object.hasOwn(INHERITED_FLAGS, name)) {
+      continue;
+    }
     if (Object.hasOwn(parts, name)) continue;
     if (name === "schedule" && isOfFile !== undefined) continue;
     kept[name] = kind === "own" ? typed[name] : value;

@@ -362,8 +362,12 @@ const RUNNING_FLAGS = {
     kind: "path",
     aliases: ["out_dir", "output_dir"],
     value: "DIR",
-    otherwise: "runs/MODEL; none with --json",
-    help: "where checkpoints go",
+    otherwise: "runs/MODEL-1, -2 …; that of --resume; none with --json",
+    help: "the run's folder: checkpoints, run.json, metrics.jsonl",
+  },
+  overwrite: {
+    kind: "switch",
+    help: "remove what another run has left in the folder; with --resume, what came later",
   },
   "checkpoint-every": {
     kind: "integer",

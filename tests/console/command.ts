@@ -5,6 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
 import { trainCommand } from "../../console/mod.ts";
+import { RUN_FILES } from "../../console/runs/run_record.ts";
+import { namesIn } from "../in_folder.ts";
 
 /** The repository. */
 export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -109,6 +111,10 @@ export async function refusal(args: readonly string[]): Promise<string> {
 }
 
 export { inFolder } from "../in_folder.ts";
+
+/** The names in the folder of a run, sorted, without the files that every run has. */
+export const savedIn = async (out: string): Promise<string[]> =>
+  (await namesIn(out)).filter((name) => !Object.values<string>(RUN_FILES).includes(name));
 
 /** Writes tokens as `--tokens` reads them: little-endian, 16 bits each. */
 export async function writeTokens(

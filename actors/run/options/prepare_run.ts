@@ -7,7 +7,8 @@
 import type { DeviceName } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { checkWritable, encodeConfig } from "../../checkpoints/check_writable.ts";
-import { checkClaim } from "../../checkpoints/claim_folder.ts";
+import { lockFolder } from "../../checkpoints/checkpoint_lock.ts";
+import { checkClaim, type Claim } from "../../checkpoints/claim_folder.ts";
 import type { LossScale } from "../../commit/loss_scale.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
@@ -144,13 +145,10 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     state,
     rate: filled.rate,
     plan: describePlan(model, schedule, {
-      runtime,
+      ...{ runtime, replicas, stage, memory },
       device: device.name,
       adapter: adapterNames(devices),
       share: shareCores(options, runtime, workers, device.name),
-      replicas,
-      stage,
-      memory,
       run: planRunMemory({ ...filled, ...chosen, compiled, devices, isolation }),
     }),
     devices,
@@ -225,13 +223,18 @@ async function openOutputs(
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
-  if (checkpoint) {
-    await checkWritable(checkpoint.directory);
-    // Again when the folder is locked; but a journal must not be begun for nothing.
-    await checkClaim(checkpoint.directory, { ...checkpoint, resume: options.resume });
-  }
+  if (checkpoint) await checkDirectory({ ...checkpoint, resume: options.resume });
   if (runtime === "workers") transportTo(isolation, options)?.check?.();
   tidyRendezvousFolders();
   const journal = options.journal && await openRunJournal(options.journal, announce);
   return { checkpoint, journal };
+}
+
+/** Checks where checkpoints go; again when the run has the folder, but a journal is begun before. */
+async function checkDirectory({ directory, ...claim }: Claim & { readonly directory: string }) {
+  await checkWritable(directory);
+  await checkClaim(directory, claim).catch((error) => {
+    using _folder = lockFolder(directory); // of a run that goes on, that is what is in the way
+    throw error;
+  });
 }

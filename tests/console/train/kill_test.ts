@@ -5,7 +5,15 @@ import { join } from "node:path";
 import { delay } from "@std/async/delay";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
-import { bitsOf, inFolder, jsonLines, type Line, TINY_MODEL, trainJson } from "../command.ts";
+import {
+  bitsOf,
+  inFolder,
+  jsonLines,
+  type Line,
+  savedIn,
+  TINY_MODEL,
+  trainJson,
+} from "../command.ts";
 import { sideBySide } from "../../actors/runs.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -19,9 +27,6 @@ const TRAINING_MS = 300;
 
 /** Of the moments; `TROUPE_SEED` takes another one. */
 const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
-
-const namesIn = async (path: string) =>
-  (await Array.fromAsync(Deno.readDir(path), ({ name }) => name)).sort();
 
 /** The lines that were printed whole before the end came. */
 function linesOf(text: string): Line[] {
@@ -86,7 +91,7 @@ async function assertSameAsInPeace(folder: string, isolation: string, kills: num
   const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
   assert.deepEqual(steps, new Set(expected.keys()), what);
   const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
-  assert.deepEqual(await namesIn(out), kept, "and nothing half written is left");
+  assert.deepEqual(await savedIn(out), kept, "and nothing half written is left");
 }
 
 for (const [isolation, runs] of Object.entries(KILLS)) {

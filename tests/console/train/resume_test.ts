@@ -8,6 +8,7 @@ import {
   jsonLines,
   refusal,
   runTrain,
+  savedIn,
   someTokens,
   TINY,
   trainJson,
@@ -123,8 +124,7 @@ Deno.test("a torn checkpoint is passed over for the newest whole one, and named"
       `Going on from ${join(out, "step-00000002")}, after step 2.`,
     ]);
     assert.deepEqual(bitsOf(jsonLines(stdout)), bitsOf(whole.lines, 3));
-    const left = (await Array.fromAsync(Deno.readDir(out), ({ name }) => name)).sort();
-    assert.deepEqual(left, ["step-00000002", "step-00000003"]);
+    assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
   }));
 
 Deno.test("a run that has all its steps is done at once, with the same weights", () =>

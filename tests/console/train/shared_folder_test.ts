@@ -3,7 +3,15 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
-import { inFolder, runTrain, someTokens, TINY, trainJson, writeTokens } from "../command.ts";
+import {
+  inFolder,
+  runTrain,
+  savedIn,
+  someTokens,
+  TINY,
+  trainJson,
+  writeTokens,
+} from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
 Deno.test({
@@ -31,7 +39,7 @@ Deno.test({
       assert.ok(step >= told - 2, `${step} of ${told}`);
       const { last } = await trainJson([...train, "--resume", out, "--steps", `${step + 1}`]);
       assert.equal(last.steps, step + 1);
-      const names = (await Array.fromAsync(Deno.readDir(out), ({ name }) => name)).sort();
+      const names = await savedIn(out);
       assert.ok(names.every((name) => name.startsWith("step-")), `${names}`);
     }),
 });

@@ -19,6 +19,7 @@ import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import { launchCommand } from "./commands/launch.ts";
 import { printSchedule } from "./commands/schedule.ts";
+import { TRACE_SYNTAX, traceCommand } from "./commands/trace.ts";
 import { TRAIN_MODULE, trainCommand } from "./commands/train.ts";
 import { inOneLine } from "./escape.ts";
 import type { CommandSyntax } from "./flags/command_syntax.ts";
@@ -45,6 +46,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },
+  { syntax: TRACE_SYNTAX, run: (args, context) => Promise.resolve(traceCommand(args, context)) },
   { syntax: ACTORS_SYNTAX, run: actorsCommand },
   { syntax: DEVICES_SYNTAX, run: devicesCommand },
   { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },

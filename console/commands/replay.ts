@@ -4,6 +4,7 @@
  * @module
  */
 
+import { join } from "node:path";
 import { loadExample, rehearsalOf } from "../../actors/rehearsal/examples.ts";
 import { TRAINING_ACTORS } from "../../actors/run/run_journal.ts";
 import type { ActorSpec, Message } from "../../actors/runtime/mod.ts";
@@ -27,7 +28,7 @@ import { helpOf } from "../flags/help.ts";
 import { parseFlags } from "../flags/parse.ts";
 import { type AnyFactory, loneFactory } from "../replay/lone_actor.ts";
 import { readRecordedRun } from "../replay/recorded_run.ts";
-import { NAMED_FLAGS, replayedArguments, unnamed } from "../replay/replayed_flags.ts";
+import { NAMED_FLAGS, replayedArguments, unnamed, wasTraced } from "../replay/replayed_flags.ts";
 
 const REPLAY_FLAGS = {
   actor: { kind: "text", value: "ID", help: "replay this actor alone, from what it got" },
@@ -198,7 +199,8 @@ async function wholeRun(whole: WholeRun): Promise<Replay> {
   refuseOthers(flags, run.kind === "training" ? NAMED_FLAGS : isScenario ? { module: 0 } : {});
   if (run.kind === "training") {
     const args = replayedArguments(run.args, flags, path);
-    return (onStep) => replayTraining(whole, args, onStep);
+    const isTraced = wasTraced(run.args);
+    return (onStep) => replayTraining(whole, args, isTraced, onStep);
   }
   if (isScenario && flags.module === undefined) throw unnamed("module", run.file, path);
   const { scenario, modules } = isScenario
@@ -231,6 +233,7 @@ function refuseOthers(flags: ReplayFlags, used: object): void {
 async function replayTraining(
   { journal, flags, context: { signal }, train }: WholeRun,
   args: readonly string[],
+  isTraced: boolean,
   onStep: (step: StepRecord) => void,
 ): Promise<string> {
   const out = await Deno.makeTempDir().catch((cause: Error) => {
@@ -243,7 +246,8 @@ async function replayTraining(
     const run = await replayJournal(
       journal,
       async ({ system }) => {
-        await train.run([...args, "--out", out], { begin: () => {}, signal, system });
+        const written = ["--out", out, ...isTraced ? ["--trace", join(out, "trace.json")] : []];
+        await train.run([...args, ...written], { begin: () => {}, signal, system });
       },
       {
         actors: [...TRAINING_ACTORS, train.module],

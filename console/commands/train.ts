@@ -8,6 +8,8 @@ import { train, type TrainOptions } from "../../actors/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import type { Task } from "../../actors/parts/mod.ts";
+import type { Metrics } from "../../actors/run/metrics/metrics.ts";
+import { openTraceFile } from "../trace/chrome_file.ts";
 import { print, printError } from "../print.ts";
 import { placeOf } from "../runs/run_place.ts";
 import { openRunWriter } from "../runs/write_run.ts";
@@ -43,8 +45,14 @@ async function trainAsAsked(
   using report = flags.json
     ? jsonReport(flags.memory, keptParts(parts))
     : consoleReport(flags.steps, flags.memory);
+  using trace = traceOf(flags);
+  const metrics = (measured: Metrics) => {
+    files?.metrics(measured);
+    trace?.measured(measured);
+  };
   const options = optionsOf(request, task, parts, place?.directory);
-  for await (const event of train({ ...options, metrics: files?.metrics, signal, system })) {
+  for await (const event of train({ ...options, metrics, signal, system })) {
+    trace?.see(event);
     if (event.type === "plan") {
       await files?.begin(event.plan);
       begin("the step under way");
@@ -63,6 +71,10 @@ async function trainAsAsked(
     if (event.isInterrupted) return 130;
   }
   return 0;
+}
+
+function traceOf({ trace: path, "trace-steps": steps }: TrainRequest["flags"]) {
+  return path === undefined ? undefined : openTraceFile({ path, steps, announce: printError });
 }
 
 function optionsOf(

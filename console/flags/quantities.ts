@@ -60,6 +60,14 @@ export function readThreads(text: string): number | "auto" | undefined {
   return count >= 1 && count <= THREADS_MAX ? count : undefined;
 }
 
+/** Steps, both ends included: `10`, `100-200` or `100-`. */
+export function readStepRange(text: string): { first: number; last: number } | undefined {
+  const [, from, dash, to] = /^(\d{1,9})(-)?(\d{1,9})?$/.exec(text) ?? [];
+  if (from === undefined || dash === undefined && to !== undefined) return undefined;
+  const first = Number(from), last = to !== undefined ? Number(to) : dash ? Infinity : first;
+  return first >= 1 && last >= first ? { first, last } : undefined;
+}
+
 /** Whole numbers from 0: `0,1`. */
 export function readNumbers(text: string): readonly number[] | undefined {
   return /^\d{1,9}(,\d{1,9})*$/.test(text) ? text.split(",").map(Number) : undefined;

@@ -96,6 +96,10 @@ export function replayedArguments(
   return [...args, `--memory-limit=${workerLimit(recorded, named["memory-limit"])}`];
 }
 
+/** Whether a recorded run was traced, as the messages of its workers then tell. */
+export const wasTraced = (recorded: readonly string[]): boolean =>
+  rawArguments(recorded, TRAIN_FLAGS).flags["trace"] !== undefined;
+
 /** Whether a value names a module of somebody's, and nothing that comes with Troupe. */
 function isModule(name: string, value: string | true | undefined): boolean {
   const { kind, choices = [] } = (TRAIN_FLAGS as Flags)[name]!;

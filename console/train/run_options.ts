@@ -55,6 +55,7 @@ export function runOptions(
       program: program === undefined ? [] : [program],
       whenFull: flags["journal-full"],
     },
+    trace: flags.trace !== undefined,
     retries: flags.retries,
     snapshots: flags.snapshots,
     stallMs: 1000 * flags["stall-timeout"],

@@ -15,6 +15,7 @@ import {
   readLossScale,
   readNumbers,
   readSize,
+  readStepRange,
   readThreads,
 } from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
@@ -306,6 +307,19 @@ const RUNNING_FLAGS = {
     choices: ["go-on", "stop"],
     default: "go-on",
     help: "full disk: no more journal, or a checkpoint and the end",
+  },
+  trace: {
+    kind: "path",
+    value: "FILE",
+    help: "write when each action ran and what was waited for, for Perfetto or troupe trace",
+  },
+  "trace-steps": {
+    kind: "own",
+    value: "A-B",
+    read: readStepRange,
+    must: "a step or a range of steps such as 10, 100-200 or 100-",
+    otherwise: "all; the file has at most 256 MiB",
+    help: "steps that a trace has",
   },
   recompute: {
     kind: "choice",

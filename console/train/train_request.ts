@@ -74,6 +74,11 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
       "Cannot train: the data must come from one file, received --text and --tokens",
     );
   }
+  if (given["trace-steps"] && given.trace === undefined) {
+    throw new TypeError(
+      "Cannot trace: --trace must name the file for --trace-steps, received none",
+    );
+  }
   const files = readDataFiles(given), listed = files["schedule-file"];
   const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&

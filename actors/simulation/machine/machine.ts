@@ -69,7 +69,7 @@ export function openMachine(options: SimulateOptions<unknown>): Machine {
   const outside = new Outside();
   const system = openSystem({
     seed,
-    clock,
+    clock: { ...clock, now: () => options.strategy?.reads?.() ?? clock.now() },
     choose: (candidates) => choose(run, around, candidates),
     offers: options.offers,
     // Only a record needs to know what actors do.

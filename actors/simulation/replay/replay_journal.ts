@@ -214,6 +214,8 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
   // Of a program that was killed, each isolate wrote down what it did up to its own last flush.
   const isWhole = steps.some(({ actor, type }) => actor === "system" && type === "finish");
   let runnable: readonly Candidate[] = [], n = 0;
+  /** The step at work as it was recorded, and how often it has read the clock. */
+  let current: StepRecord | undefined, readings = 0;
   const nextOf = (actor: string) => queues.get(actor)?.[0];
   const isNext = ({ actor, from, nth, type }: Candidate) => {
     const next = nextOf(actor);
@@ -228,9 +230,13 @@ function actorByActor(steps: readonly StepRecord[]): Guide {
         const isFree = ({ type }: Candidate) => type === "finish";
         const next = candidates.findIndex(isNext);
         const index = next < 0 ? candidates.findIndex(isFree) : next;
+        current = next < 0 ? undefined : nextOf(candidates[next]!.actor);
+        readings = 0;
         // A timer of then may be what comes next.
         return index < 0 ? WAIT : index;
       },
+      // Real clocks went on as they did, and what they said may be in messages.
+      reads: () => current?.reads?.[readings++],
     },
     check(step) {
       n = step.n + 1;

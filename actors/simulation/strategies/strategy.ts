@@ -71,6 +71,8 @@ export interface Strategy {
   /** Where the order was not plain, if the strategy can say it in fewer words than one choice for
    * each step. */
   readonly deviations?: readonly Deviation[] | undefined;
+  /** What the actor at work reads from the clock, where that is known from a run before. */
+  reads?(): number | undefined;
   /** A run has ended: it failed, or nobody can do anything. */
   end?(state: () => number): void;
 }

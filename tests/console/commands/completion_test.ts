@@ -6,7 +6,7 @@ import { ENVIRONMENT, inFolder, ROOT, runTroupe } from "../command.ts";
 
 /** A line, as it stands when Tab is pressed, and what is offered. */
 const LINES: readonly [line: string, offered: readonly string[]][] = [
-  ["troupe tr", ["train"]],
+  ["troupe tr", ["trace", "train"]],
   ["troupe j", ["journal"]],
   ["troupe train --lr", ["--lr", "--lr-schedule"]],
   ["troupe train --n_l", ["--n_layer"]],
@@ -69,7 +69,7 @@ Deno.test({
 
 /** Asks bash for what may follow, in a folder with a file whose name has a blank. */
 const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
-for words in "train --text a" "train --text = a" "help tr"; do
+for words in "train --text a" "train --text = a" "help train"; do
   COMP_WORDS=(troupe $words); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe
   printf '%s|' "\${COMPREPLY[@]}"; echo
 done`;

@@ -58,15 +58,18 @@ Deno.test("a journal of a run on wasm replays: what the module does of itself is
     assert.match(stdout, new RegExp(`"weightsHash":"${last.weightsHash}"`));
   }));
 
-Deno.test("a journal of PipeDream on real threads replays, and one worker alone", async () => {
+Deno.test("a journal of PipeDream on real threads, with the times of its trace, replays, and one worker alone", async () => {
   await inFolder(async (folder) => {
-    const journal = join(folder, "run.jsonl");
-    const flags = [...TINY, "--schedule", "pipedream", "--workers", "2", "--steps", "3"];
+    const journal = join(folder, "run.jsonl"), trace = join(folder, "trace.json");
+    const pipe = ["--schedule", "pipedream", "--workers", "2", "--steps", "3"];
+    const flags = [...TINY, ...pipe, "--trace", trace];
     const { last } = await trainJson([...flags, "--journal", journal, "--journal-messages"]);
     const whole = await troupe(0, "replay", journal);
     assert.match(whole.stdout, new RegExp(`"weightsHash":"${last.weightsHash}"`));
     const { stdout } = await troupe(0, "replay", journal, "--actor", "worker-1");
     assert.match(stdout, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
+    const { steps } = JSON.parse((await troupe(0, "trace", "summary", trace, "--json")).stdout);
+    assert.equal(steps, 3);
   });
 });
 

@@ -1,0 +1,133 @@
+/**
+ * `troupe trace`: what a trace of a run comes to.
+ *
+ * @module
+ */
+
+import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
+import type { GapKind } from "../../actors/mod.ts";
+import { formatTable } from "../../schedules/pictures/table.ts";
+import type { CommandContext } from "../command.ts";
+import { inOneLine } from "../escape.ts";
+import { answersItself } from "../flags/asked.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import { helpOf } from "../flags/help.ts";
+import { parseArguments } from "../flags/parse.ts";
+import { print } from "../print.ts";
+import { openTrace } from "../trace/read_trace.ts";
+import { summarizeTrace, type TraceSummary, type WorkerSummary } from "../trace/trace_summary.ts";
+
+const TRACE_FLAGS = {
+  json: { kind: "switch", help: "the same as one JSON object" },
+  ...COMMON_FLAGS,
+} as const;
+
+/** The declaration of `troupe trace`. */
+export const TRACE_SYNTAX: CommandSyntax = {
+  name: "trace",
+  summary: "sums up a trace: who was busy, and who waited for whom",
+  usage: ["summary FILE [flags]"],
+  about: [
+    "Sums up, worker by worker, a file that troupe train --trace FILE has written. The file itself",
+    "is for https://ui.perfetto.dev, which shows every action on its worker's track.",
+  ],
+  words: ["summary"],
+  groups: [{ flags: TRACE_FLAGS }],
+  notes: [
+    "Shares are of the time from the first action of a step to its last. busy: F, B, I and W;",
+    "communication: all-reduces and what waits for them or for a message; bubble: nothing ran. Bubbles by why: input, another worker was still computing what was needed;",
+    "message, that was on its way; inject, stage 0 waited for its next micro-batch; reduce and",
+    "optimizer, other copies or the last gradients were not there; pause, between two actions; idle,",
+    "nothing was left to do.",
+  ],
+};
+
+/** Runs `troupe trace`; returns the exit code. */
+export function traceCommand(args: readonly string[], { begin }: CommandContext): number {
+  if (args.length === 0) return print(helpOf(TRACE_SYNTAX)), 0;
+  if (answersItself(args, TRACE_SYNTAX)) return 0;
+  const { words, flags } = parseArguments(args, TRACE_FLAGS, { takesWords: true });
+  const [what = "", path, ...more] = words;
+  if (what !== "summary") {
+    throw new TypeError(
+      `Cannot run "trace ${inOneLine(what)}": it must be summary${
+        didYouMean(what, TRACE_SYNTAX.words!)
+      }`,
+    );
+  }
+  if (path === undefined || more.length > 0) {
+    const count = words.length - 1;
+    throw new TypeError(`Cannot sum up: the number of traces must be 1, received ${count}`);
+  }
+  const summary = summarizeTrace(openTrace(path), path);
+  begin();
+  print(flags.json ? JSON.stringify(summary) : describeSummary(summary).map(inOneLine).join("\n"));
+  return 0;
+}
+
+const percent = (share: number) => `${(100 * share).toFixed(1)} %`;
+
+const GAPS: readonly GapKind[] = [
+  "input",
+  "message",
+  "inject",
+  "reduce",
+  "optimizer",
+  "pause",
+  "idle",
+];
+
+/** A share below it would be shown as 0.0 %. */
+const SHOWN_MIN = 0.0005;
+
+/** A summary as lines of text. */
+export function describeSummary(summary: TraceSummary): string[] {
+  const { model, schedule, steps, firstStep, lastStep, seconds, workers } = summary;
+  const kinds = [...new Set(workers.flatMap(({ durations }) => Object.keys(durations)))];
+  const gaps = GAPS.filter((kind) => workers.some((worker) => worker.gaps[kind] >= SHOWN_MIN));
+  const shares = workers.map((one) => [
+    `worker ${one.worker}`,
+    ...[one.busy, one.communication, one.optimizer, one.bubble].map(percent),
+    ...gaps.map((kind) => percent(one.gaps[kind])),
+  ]);
+  const durations = workers.map((one) => [
+    `worker ${one.worker}`,
+    String(one.actions),
+    ...kinds.map((kind) => durationCell(one, kind)),
+  ]);
+  const which = steps === 1 ? `step ${firstStep}` : `${steps} steps of ${firstStep} to ${lastStep}`;
+  return [
+    `${model}, ${schedule}, ${workers.length} workers: ${which}, ${seconds.toFixed(1)} s`,
+    "",
+    ...formatTable([
+      [
+        "",
+        "busy",
+        "communication",
+        "optimizer",
+        "bubble",
+        ...gaps.map((kind, i) => i === 0 ? `bubble: ${kind}` : kind),
+      ],
+      ...shares,
+    ]),
+    "",
+    ...workers.flatMap(({ worker, waitsFor }) => {
+      const told = waitsFor.filter(({ share }) => share >= SHOWN_MIN);
+      if (told.length === 0) return [];
+      const causes = told.map(({ worker, work, share }) =>
+        `worker ${worker}: ${work} (${percent(share)})`
+      );
+      return [`worker ${worker} waited for ${causes.join(", ")}`];
+    }),
+    "",
+    ...formatTable([
+      ["", "actions", ...kinds.map((kind) => `${kind} p50/p95 ms`)],
+      ...durations,
+    ]),
+  ];
+}
+
+function durationCell({ durations }: WorkerSummary, kind: string): string {
+  const known = durations[kind];
+  return known ? `${known.p50Ms.toFixed(2)}/${known.p95Ms.toFixed(2)}` : "";
+}

@@ -1,0 +1,159 @@
+/**
+ * Reads a trace that {@linkcode openTraceFile} has written, step by step: what is in memory is one
+ * step. The file may be a stranger's, and may have been cut by the end of its program.
+ *
+ * @module
+ */
+
+import type { TracedAction } from "../../actors/mod.ts";
+import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
+import { checkInputFile } from "../../kernels/mod.ts";
+import { inOneLine, quoted } from "../escape.ts";
+import { TRACE_VERSION, type TraceFacts, TROUPE_EVENT } from "./chrome_event.ts";
+
+/** What a trace says of its run. */
+export interface TraceHead extends Omit<TraceFacts, "stagesOf"> {
+  /** Workers of all replicas. */
+  readonly workers: number;
+}
+
+/** A step of a trace. */
+export interface TracedStep {
+  readonly step: number;
+  /** For each worker what it did. */
+  readonly traces: readonly (readonly TracedAction[])[];
+}
+
+/** A trace that is being read. */
+export interface TraceReader {
+  readonly head: TraceHead;
+  /** Its steps in order; one whose program was killed while it wrote it may lack its end. */
+  readonly steps: Iterable<TracedStep>;
+}
+
+/** Four times what a run writes. */
+const BYTES_MAX = 2 ** 30;
+
+/** Bytes of an event, and events of a step. */
+const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
+
+/** What a worker does for a step, by the category of its event. */
+const WORK: readonly unknown[] = ["F", "B", "I", "W", "F&B", "reduce", "optimizer", "other"];
+
+type Values = Readonly<Record<string, unknown>>;
+
+/**
+ * Opens a trace.
+ *
+ * @throws {SyntaxError} when it is none that `troupe train --trace` has written.
+ * @throws {TypeError} when it is no file, or larger than any trace.
+ */
+export function openTrace(path: string): TraceReader {
+  checkInputFile(path, BYTES_MAX);
+  const head = headOf(path);
+  return { head, steps: { [Symbol.iterator]: () => stepsOf(path, head) } };
+}
+
+function headOf(path: string): TraceHead {
+  for (const event of eventsOf(path)) {
+    const { name, args = {} } = event, about = args as Values;
+    if (name !== TROUPE_EVENT) throw strange(path, `one that begins with ${quoted(name)}`);
+    if (about.version !== TRACE_VERSION) throw strange(path, `version ${quoted(about.version)}`);
+    const { model, schedule, runtime, workers, replicas, began } = about;
+    const isHead = [model, schedule, runtime].every((one) => typeof one === "string") &&
+      isCount(workers) && isCount(replicas) && isTime(began) &&
+      replicas >= 1 && workers <= WORKERS_MAX && workers % replicas === 0;
+    if (!isHead) throw strange(path, "one without what it is of");
+    return { model, schedule, runtime, workers, replicas, began } as TraceHead;
+  }
+  throw strange(path, "an empty one");
+}
+
+function* stepsOf(path: string, { workers, began }: TraceHead): Generator<TracedStep, void> {
+  let step: number | undefined, traces: TracedAction[][] = [], events = 0;
+  for (const event of eventsOf(path)) {
+    if (event.ph !== "X" || !WORK.includes(event.cat)) continue;
+    const { tid, args } = event, at = (args as Values | undefined)?.step;
+    const traced = tracedOf(event, began);
+    if (!traced || !isCount(tid) || tid >= workers || !isCount(at) || ++events > STEP_EVENTS_MAX) {
+      throw strange(path, `an event ${quoted(event)}`);
+    }
+    if (at !== step) {
+      if (step !== undefined) yield { step, traces };
+      traces = Array.from({ length: workers }, () => []);
+      step = at;
+      events = 0;
+    }
+    traces[tid]!.push(traced);
+  }
+  if (step !== undefined) yield { step, traces };
+}
+
+/** A piece of work as it was traced; undefined if the event is none. */
+function tracedOf({ name, ts, dur, args }: Values, began: number): TracedAction | undefined {
+  if (typeof name !== "string" || !isTime(ts) || !isTime(dur) || dur < 0) return undefined;
+  const { arrived, sent, ...counts } = args as Values, start = began + ts / 1000;
+  const given = (names: readonly string[]) => names.filter((one) => counts[one] !== undefined);
+  const times = Object.entries({ arrived, sent }).filter(([, value]) => value !== undefined);
+  const said = given(["waiting", "stage", "chunk", "bucket"]);
+  if (!times.every(([, value]) => isTime(value)) || !said.every((one) => isCount(counts[one]))) {
+    return undefined;
+  }
+  return {
+    name,
+    start,
+    end: start + dur / 1000,
+    ...Object.fromEntries(times.map(([key, value]) => [key, began + (value as number) / 1000])),
+    ...Object.fromEntries(said.map((key) => [key, counts[key]])),
+  };
+}
+
+const isTime = (value: unknown): value is number =>
+  typeof value === "number" && Number.isFinite(value);
+const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && value as number >= 0;
+
+/** The events of a file with one of them a line; a last one that was cut is passed over. */
+function* eventsOf(path: string): Generator<Values, void> {
+  let isFirst = true, cut = false;
+  for (const line of linesOf(path)) {
+    if (isFirst && line !== "[") throw strange(path, `one that begins with ${quoted(line)}`);
+    isFirst = false;
+    if (line === "[" || line === "]" || line === "") continue;
+    if (cut) throw strange(path, "one with a line that is no event");
+    const event = parse(line.endsWith(",") ? line.slice(0, -1) : line);
+    if (event) yield event;
+    else cut = true;
+  }
+}
+
+function parse(line: string): Values | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    return typeof value === "object" && value !== null && !Array.isArray(value)
+      ? value as Values
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function* linesOf(path: string): Generator<string, void> {
+  using file = Deno.openSync(path);
+  const piece = new Uint8Array(2 ** 16), decoder = new TextDecoder();
+  let rest = "";
+  for (let count; (count = file.readSync(piece)) !== null;) {
+    const lines = (rest + decoder.decode(piece.subarray(0, count), { stream: true })).split("\n");
+    rest = lines.pop()!;
+    if (rest.length > LINE_BYTES_MAX) throw strange(path, "one with a longer line");
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
+
+const strange = (path: string, received: string) =>
+  new SyntaxError(
+    `Cannot read ${
+      inOneLine(path)
+    }: it must be a trace that troupe train --trace has written, received ${received}`,
+  );

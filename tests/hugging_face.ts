@@ -1,6 +1,7 @@
 /** The fixture of Hugging Face's folders; `tests/fixtures/README.md` says how it was made. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { fileURLToPath } from "node:url";
 import { readGpt2Config, readWeights } from "../actors/mod.ts";
 import { gpt2Logits, gpt2Parameters, gpt2Ties, openDevice, openPredictor } from "../kernels/mod.ts";
@@ -51,3 +52,6 @@ export function distance(
     ...received.flatMap((row, i) => row.map((one, j) => Math.abs(one - expected[i]![j]!))),
   );
 }
+
+/** SHA-256 of a text, in hexadecimal. */
+export const sha256Of = (text: string): string => createHash("sha256").update(text).digest("hex");

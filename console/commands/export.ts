@@ -37,7 +37,10 @@ export const EXPORT_SYNTAX: CommandSyntax = {
   name: "export",
   summary: "writes a trained model in the format of another program",
   usage: ["RUN --format hf --out DIR", "RUN --format onnx --out FILE.onnx"],
-  about: ["RUN is a run's folder, whose newest checkpoint is taken, or that of one checkpoint."],
+  about: [
+    "RUN is a run's folder, whose newest checkpoint is taken, that of one checkpoint, or a GPT-2 in a",
+    "folder of Hugging Face's.",
+  ],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 done; 1 it failed, and nothing is there; 2 bad input."],
 };

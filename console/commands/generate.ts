@@ -5,14 +5,11 @@
  */
 
 import {
-  bytesTokenizer,
   checkTokens,
   generate,
-  gpt2Tokenizer,
   openDevice,
   resolveDevice,
   type Tokenizer,
-  type TokenizerName,
 } from "../../kernels/mod.ts";
 import { readTensors } from "../../actors/checkpoints/tensors/tensor_source.ts";
 import { type CommandContext } from "../command.ts";
@@ -24,10 +21,15 @@ import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
 import { readNumbers } from "../flags/quantities.ts";
 import { printTokens } from "../generate/print_tokens.ts";
+import { openTokenizer, TOKENIZER_FLAG, tokenizerSource } from "../trained/tokenizer_source.ts";
 import { findTrainedGpt2, type TrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const FLAGS = {
-  from: { kind: "path", value: "DIR", help: "a run's folder, or that of one checkpoint" },
+  from: {
+    kind: "path",
+    value: "DIR",
+    help: "a run's folder, that of one checkpoint, or one of Hugging Face's",
+  },
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to go on from" },
   tokens: { kind: "integer", maximum: 1_000_000, default: 200, help: "tokens to add" },
   temperature: { kind: "number", default: 0.8, help: "0 takes the likeliest token each time" },
@@ -48,12 +50,7 @@ const FLAGS = {
     help:
       "tokens by which a full context moves on: with 1 each token sees all it can, more is faster",
   },
-  tokenizer: {
-    kind: "choice",
-    choices: ["bytes", "gpt2"],
-    otherwise: "that of the run",
-    help: "what the tokens of a text are",
-  },
+  tokenizer: { ...TOKENIZER_FLAG, otherwise: "that of the run" },
   ids: {
     kind: "own",
     value: "N,N",
@@ -81,9 +78,6 @@ export const GENERATE_SYNTAX: CommandSyntax = {
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
 };
-
-/** How many tokens bytes are. */
-const BYTES = 256;
 
 /** Runs the command; returns the exit code. */
 export async function generateCommand(
@@ -138,21 +132,17 @@ function promptOf(
 }
 
 /**
- * What turns the tokens of a checkpoint into text.
+ * What turns the tokens of a model into text.
  *
- * @param asked its name, where the user gives one.
+ * @param asked what the user says that it is.
  * @throws {TypeError} when nobody has said it.
  */
 async function tokenizerOf(
-  { path, about, config }: TrainedGpt2,
-  asked: TokenizerName | undefined,
+  { path, tokenizer }: TrainedGpt2,
+  asked: string | undefined,
 ): Promise<Tokenizer> {
-  const { files, flags } = about as { files?: { tokens?: unknown }; flags?: { tokens?: unknown } };
-  // Troupe 0.1 called tokens of any file bytes.
-  const isOld = (files?.tokens ?? flags?.tokens) !== undefined && config.vocab > BYTES;
-  const own = about.tokenizer === "bytes" && isOld ? "none" : about.tokenizer ?? "bytes";
-  const name = asked ?? own;
-  if (name !== "none") return name === "gpt2" ? await gpt2Tokenizer(printError) : bytesTokenizer();
+  const opened = await openTokenizer(asked === undefined ? tokenizer : tokenizerSource(asked));
+  if (opened) return opened;
   throw new TypeError(
     `Cannot generate text from ${path}: it has no tokenizer, so --tokenizer must say what made its tokens, or --ids give token ids to go on from, received neither`,
   );

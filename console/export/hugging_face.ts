@@ -5,6 +5,13 @@
  */
 
 import { writeGpt2Folder } from "../../actors/checkpoints/mod.ts";
+import { bytesTokenizerJson, gpt2TokenizerJson, parseTokenizer } from "../../kernels/mod.ts";
+import { printError } from "../print.ts";
+import {
+  readTokenizerFile,
+  TOKENIZER_FILE,
+  type TokenizerSource,
+} from "../trained/tokenizer_source.ts";
 import type { TrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;
@@ -15,10 +22,45 @@ export interface HuggingFaceFlags {
   readonly dtype: keyof typeof DTYPES;
 }
 
-/** Writes a model to a new folder. */
+/** Writes a model, and what its tokens are, to a new folder. */
 export async function exportHuggingFace(
-  { config, weights }: TrainedGpt2,
+  { config, weights, tokenizer }: TrainedGpt2,
   { out, dtype }: HuggingFaceFlags,
 ): Promise<void> {
-  await writeGpt2Folder(out, { config, weights, dtype: DTYPES[dtype] });
+  const { ends = {}, files } = await describeTokenizer(tokenizer, config.seq);
+  await writeGpt2Folder(out, { config, weights, dtype: DTYPES[dtype], ...ends, files });
 }
+
+/** What a folder says of a tokenizer. */
+interface DescribedTokenizer {
+  /** The tokens that begin and end a text. */
+  readonly ends?: { readonly bos: number | undefined; readonly eos: number | undefined };
+  /** The files that say it, by name. */
+  readonly files: ReadonlyMap<string, Uint8Array>;
+}
+
+async function describeTokenizer(
+  source: TokenizerSource,
+  seq: number,
+): Promise<DescribedTokenizer> {
+  if (source === "none") return { files: new Map() };
+  const content = typeof source === "object"
+    ? readTokenizerFile(source).content
+    : encode(source === "gpt2" ? await gpt2TokenizerJson(printError) : bytesTokenizerJson());
+  const { bos, eos, textOf } = await parseTokenizer(content, TOKENIZER_FILE);
+  const about = {
+    ...bos !== undefined && { bos_token: textOf(bos) },
+    clean_up_tokenization_spaces: false,
+    ...eos !== undefined && { eos_token: textOf(eos) },
+    model_max_length: seq,
+    tokenizer_class: source === "gpt2" ? "GPT2Tokenizer" : "PreTrainedTokenizerFast",
+    ...source === "gpt2" && { unk_token: textOf(eos!) },
+  };
+  return {
+    ends: { bos, eos },
+    files: new Map([[TOKENIZER_FILE, content], ["tokenizer_config.json", encode(about)]]),
+  };
+}
+
+const encode = (json: unknown): Uint8Array =>
+  new TextEncoder().encode(JSON.stringify(json, null, 2) + "\n");

@@ -9,7 +9,8 @@ import { readTensor } from "../../actors/checkpoints/tensors/tensor_source.ts";
 import { gpt2Onnx, mlpOnnx, type OnnxFile } from "../../kernels/mod.ts";
 import { inOneLine } from "../escape.ts";
 import { findCheckpoint } from "../trained/find_checkpoint.ts";
-import { type TrainedGpt2, trainedGpt2 } from "../trained/trained_gpt2.ts";
+import { findGpt2Folder, type TrainedGpt2, trainedGpt2 } from "../trained/trained_gpt2.ts";
+import { tokenizerName } from "../trained/tokenizer_source.ts";
 import { type TrainedMlp, trainedMlp } from "../trained/trained_mlp.ts";
 
 /** The models that have an ONNX file. */
@@ -28,6 +29,8 @@ export async function exportOnnx(run: string) {
 }
 
 async function findModel(run: string): Promise<Exported> {
+  const folder = await findGpt2Folder(run);
+  if (folder) return folder;
   const checkpoint = await findCheckpoint("export", "RUN", run);
   const { path, config: { architecture } } = checkpoint;
   if (architecture === "gpt2") return trainedGpt2("export", checkpoint);
@@ -41,5 +44,5 @@ async function findModel(run: string): Promise<Exported> {
 
 function fileOf(model: Exported): OnnxFile {
   if (model.architecture === "mlp") return mlpOnnx(model.config);
-  return gpt2Onnx(model.config, { tokenizer: String(model.about.tokenizer ?? "bytes") });
+  return gpt2Onnx(model.config, { tokenizer: tokenizerName(model.tokenizer) });
 }

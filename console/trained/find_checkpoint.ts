@@ -9,6 +9,7 @@ import {
   locateCheckpoint,
   type TensorSource,
 } from "../../actors/checkpoints/mod.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import { printError } from "../print.ts";
 
@@ -28,7 +29,10 @@ export async function findCheckpoint(
 ): Promise<Checkpoint<TensorSource>> {
   const checkpoint = await locateCheckpoint(path, printError);
   if (checkpoint) return checkpoint;
+  const more = inputFileProblem(path) === "a folder"
+    ? "; a folder of Hugging Face's has a config.json beside its weights"
+    : "";
   throw new RangeError(
-    `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}`,
+    `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}${more}`,
   );
 }

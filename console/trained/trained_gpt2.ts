@@ -1,32 +1,39 @@
 /**
- * A GPT-2 that was trained, in the folder of a run or of a checkpoint.
+ * A GPT-2 that was trained: in the folder of a run or of a checkpoint, or in one of Hugging Face's.
  *
  * @module
  */
 
-import { type Gpt2Config, gpt2Parameters } from "../../kernels/mod.ts";
-import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
+import { join } from "node:path";
+import { type Gpt2Config, gpt2Parameters, gpt2Ties, inputFileProblem } from "../../kernels/mod.ts";
+import {
+  isTransformersConfig,
+  parseGpt2Config,
+  readConfigJson,
+} from "../../actors/checkpoints/hugging_face/gpt2_config.ts";
+import { type Checkpoint, locateWeights, type TensorSource } from "../../actors/checkpoints/mod.ts";
 import { checkTensors } from "../../actors/run/options/check_resume.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { type Doing, findCheckpoint } from "./find_checkpoint.ts";
+import { keptTokenizer, TOKENIZER_FILE, type TokenizerSource } from "./tokenizer_source.ts";
 
 /** A GPT-2 that was trained. */
 export interface TrainedGpt2 {
   /** What it is. */
   readonly architecture: "gpt2";
-  /** The folder in which it was found: that of a checkpoint. */
+  /** The folder in which it was found: that of a checkpoint, or of Hugging Face's. */
   readonly path: string;
   /** Its sizes. */
   readonly config: Gpt2Config;
   /** Where its weights lie, by name; read with `readTensors`. */
   readonly weights: ReadonlyMap<string, TensorSource>;
-  /** What its `config.json` says of the rest. */
-  readonly about: Readonly<Record<string, unknown>>;
+  /** What made its tokens. */
+  readonly tokenizer: TokenizerSource;
 }
 
 /**
- * Looks for a GPT-2: the newest whole checkpoint of a run, or the one that is named. Its weights are
- * checked, and stay where they are.
+ * Looks for a GPT-2: the newest whole checkpoint of a run, the one that is named, or the model of a
+ * folder of Hugging Face's. Its weights are checked, and stay where they are.
  *
  * @param flag what named the folder, for messages.
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
@@ -36,7 +43,27 @@ export async function findTrainedGpt2(
   flag: string,
   path: string,
 ): Promise<TrainedGpt2> {
-  return trainedGpt2(doing, await findCheckpoint(doing, flag, path));
+  return await findGpt2Folder(path) ?? trainedGpt2(doing, await findCheckpoint(doing, flag, path));
+}
+
+/**
+ * The GPT-2 of a folder of Hugging Face's; undefined where that has no `config.json` of transformers.
+ *
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function findGpt2Folder(path: string): Promise<TrainedGpt2 | undefined> {
+  const file = join(path, "config.json");
+  if (inputFileProblem(file) !== undefined) return undefined;
+  const json = readConfigJson(path);
+  if (!isTransformersConfig(json)) return undefined;
+  const config = parseGpt2Config(json, file), tokenizer = join(path, TOKENIZER_FILE);
+  return {
+    architecture: "gpt2",
+    path,
+    config,
+    weights: await locateWeights(path, gpt2Parameters(config), gpt2Ties(config)),
+    tokenizer: inputFileProblem(tokenizer) === undefined ? { paths: [tokenizer] } : "none",
+  };
 }
 
 /**
@@ -45,15 +72,13 @@ export async function findTrainedGpt2(
  * @throws {TypeError} {@linkcode RangeError} in one sentence for the user.
  */
 export function trainedGpt2(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedGpt2 {
-  const { path, config: about, state: { weights } } = checkpoint;
-  return { architecture: "gpt2", path, config: modelOf(doing, checkpoint), weights, about };
+  const { path, state: { weights } } = checkpoint;
+  const config = modelOf(doing, checkpoint), tokenizer = tokenizerOf(doing, checkpoint);
+  return { architecture: "gpt2", path, config, weights, tokenizer };
 }
 
 /** Sizes that a checkpoint of a GPT-2 must have. */
 const SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;
-
-/** What it may say of its tokens. */
-const TOKENIZERS: readonly string[] = ["bytes", "gpt2", "none"];
 
 /**
  * The sizes of the GPT-2 of a checkpoint, whose weights are exactly those of such a model.
@@ -69,7 +94,7 @@ function modelOf(
       `Cannot ${doing} from ${path}: its ${must}, received ${quoted(received)}`,
     );
   };
-  const { architecture, tokenizer = "bytes", tie = false, headSlices = 1 } = config;
+  const { architecture, tie = false, headSlices = 1 } = config;
   if (architecture !== "gpt2") {
     throw new RangeError(
       `Cannot ${doing}: the checkpoint must be of a gpt, received ${
@@ -81,11 +106,40 @@ function modelOf(
   for (const [name, size] of Object.entries(numbers)) {
     if (!Number.isSafeInteger(size)) refuse(`${name} must be a whole number`, size);
   }
-  if (!TOKENIZERS.includes(String(tokenizer))) {
-    refuse("tokenizer must be bytes, gpt2 or none", tokenizer);
-  }
   if (typeof tie !== "boolean") refuse("tie must be true or false", tie);
   const sizes = { ...numbers, tie } as unknown as Gpt2Config;
   checkTensors("weights", gpt2Parameters(sizes), state.weights, shapes.weights);
   return sizes;
+}
+
+/** How many tokens bytes are. */
+const BYTES = 256;
+
+/**
+ * What made the tokens of a checkpoint's run. A tokenizer of its own lies beside the checkpoint or in
+ * it, and is the one whose hash it remembers.
+ *
+ * @throws {RangeError} {@linkcode TypeError} when the checkpoint says something else.
+ */
+function tokenizerOf(
+  doing: Doing,
+  { path, config }: Checkpoint<TensorSource>,
+): TokenizerSource {
+  const { tokenizer = "bytes", vocab, files, flags } = config as {
+    tokenizer?: unknown;
+    vocab?: unknown;
+    files?: { tokens?: unknown };
+    flags?: { tokens?: unknown };
+  };
+  const kept = keptTokenizer(path, config);
+  if (kept) return kept;
+  // Troupe 0.1 called tokens of any file bytes.
+  const isOld = (files?.tokens ?? flags?.tokens) !== undefined && Number(vocab) > BYTES;
+  if (tokenizer === "bytes") return isOld ? "none" : tokenizer;
+  if (tokenizer === "gpt2" || tokenizer === "none") return tokenizer;
+  throw new RangeError(
+    `Cannot ${doing} from ${path}: its tokenizer must be bytes, gpt2, tokenizer.json or none, received ${
+      quoted(tokenizer)
+    }`,
+  );
 }

@@ -4,6 +4,7 @@
  * @module
  */
 
+export { bytesTokenizerJson, gpt2TokenizerJson } from "./byte_level.ts";
 export * from "./digits.ts";
 export * from "./held_out.ts";
 export * from "./order.ts";
@@ -11,5 +12,6 @@ export * from "./rows.ts";
 export * from "./text.ts";
 export * from "./text_stream.ts";
 export * from "./token_batches.ts";
-export * from "./tokenizer.ts";
+export { bytesTokenizer, gpt2Tokenizer, type Tokenizer, type TokenizerName } from "./tokenizer.ts";
+export * from "./tokenizer_json.ts";
 export * from "./tokens.ts";

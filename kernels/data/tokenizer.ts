@@ -14,7 +14,7 @@ export type TokenizerName = "bytes" | "gpt2";
 /** Turns text into token ids and ids into text. */
 export interface Tokenizer {
   /** The name that a checkpoint's config holds. */
-  readonly name: TokenizerName;
+  readonly name: TokenizerName | "tokenizer.json";
   /** Ids are below it. */
   readonly vocabularySize: number;
   /** The whole text as ids; text that looks like a special token is text. */
@@ -77,6 +77,21 @@ interface BytePairEncoding {
 
 /** GPT-2's last id. */
 const END_OF_TEXT = "<|endoftext|>";
+
+/**
+ * The bytes of each token of GPT-2 by its id, those of special tokens aside: characters below 256.
+ *
+ * @throws {Error} as {@linkcode gpt2Tokenizer}.
+ */
+export async function byteRanks(announce?: Announce): Promise<readonly string[]> {
+  const { folder } = await pinnedPackage(GPT_TOKENIZER, announce);
+  const module: { default: readonly (string | readonly number[])[] } = await import(
+    new URL("bpeRanks/r50k_base.js", folder).href
+  );
+  const bytesOf = (token: string | readonly number[]) =>
+    typeof token === "string" ? new TextEncoder().encode(token) : token;
+  return module.default.map((token) => String.fromCharCode(...bytesOf(token)));
+}
 
 /**
  * GPT-2's byte-pair encoding (r50k). Its merges are fetched from npm when they are first wanted;

@@ -7,6 +7,7 @@
 import { createHash } from "node:crypto";
 import { resolve } from "node:path";
 import {
+  decodeFloats,
   readFull,
   readHeader,
   readOpenSafetensors,
@@ -74,7 +75,7 @@ const PIECE_BYTES = 1 << 20;
  */
 export async function hashPart(
   file: SafetensorsFile,
-  { path, at, bytes }: Pick<PlacedTensor, "path" | "at" | "bytes">,
+  { path, at, bytes, dtype = "F32" }: Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">,
   look: (values: Float32Array) => void = () => {},
 ): Promise<string> {
   const hash = createHash("sha256"), piece = new Uint8Array(Math.min(bytes, PIECE_BYTES));
@@ -85,7 +86,7 @@ export async function hashPart(
       throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
     }
     hash.update(part);
-    look(floatsOf(part));
+    look(decodeFloats(dtype, part));
   }
   return hash.digest("hex");
 }

@@ -44,7 +44,7 @@ type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
  * has one of them.
  * @throws {TypeError} when a parameter is missing, a tensor is unknown, or a dtype is none of
  * F32, F16 and BF16.
- * @throws {RangeError} when a shape differs.
+ * @throws {RangeError} when a shape differs, or a number is not finite.
  * @throws {SyntaxError} when the file is not a safetensors file, or shards are not as their index
  * says.
  */
@@ -57,10 +57,10 @@ export async function readWeights(
     path,
     parameters,
     ties,
-    async (file, { path, at, bytes, dtype = "F32" }) => {
+    async (file, { path, at, bytes, dtype = "F32" }, check) => {
       const data = new Uint8Array(bytes);
       await file.seek(at, Deno.SeekMode.Start);
-      if (await readFull(file, data)) return decodeFloats(dtype, data);
+      if (await readFull(file, data)) return check(decodeFloats(dtype, data));
       throw new RangeError(`Cannot read ${path}: it must have ${at + bytes} bytes, was cut`);
     },
   );
@@ -76,8 +76,8 @@ export async function locateWeights(
   parameters: readonly NamedShape[],
   ties: readonly Tie[] = [],
 ): Promise<Map<string, PlacedTensor>> {
-  return await openEach(path, parameters, ties, async (file, place) => {
-    const sha256 = await hashPart(file, place);
+  return await openEach(path, parameters, ties, async (file, place, check) => {
+    const sha256 = await hashPart(file, place, check);
     return { kind: "placed", ...place, path: resolve(place.path), sha256 };
   });
 }
@@ -87,7 +87,11 @@ async function openEach<T>(
   path: string,
   parameters: readonly NamedShape[],
   ties: readonly Tie[],
-  use: (file: Deno.FsFile, place: Place) => Promise<T>,
+  use: (
+    file: Deno.FsFile,
+    place: Place,
+    check: (values: Float32Array) => Float32Array,
+  ) => Promise<T>,
 ): Promise<Map<string, T>> {
   const found = new Map<string, T>();
   for (const { file: name, expects } of await filesOf(path)) {
@@ -96,7 +100,7 @@ async function openEach<T>(
     const places = await findParameters(file, name, parameters, ties, expects);
     for (const [parameter, place] of places) {
       if (found.has(parameter)) throw twice(path, parameter);
-      found.set(parameter, await use(file, place));
+      found.set(parameter, await use(file, place, (values) => finite(path, parameter, values)));
     }
   }
   for (const { name } of parameters) {
@@ -107,6 +111,15 @@ async function openEach<T>(
     throw new TypeError(`Cannot read weights from ${path}: it must hold "${name}"${tied}`);
   }
   return found;
+}
+
+/** Values that are all finite: others would be told as a loss that is none. */
+function finite(path: string, name: string, values: Float32Array): Float32Array {
+  const wrong = values.find((value) => !Number.isFinite(value));
+  if (wrong === undefined) return values;
+  throw new RangeError(
+    `Cannot read weights from ${path}: all must be finite, received ${wrong} in "${name}"`,
+  );
 }
 
 const twice = (path: string, name: string) =>

@@ -278,7 +278,7 @@ Deno.test("generate checks a checkpoint as train does, and what it prints", () =
       ],
       [
         (step) => forgeConfig(step, (config) => config.tokenizer = "../x"),
-        /its tokenizer must be bytes, gpt2 or none, received "\.\.\/x"/,
+        /its tokenizer must be bytes, gpt2, tokenizer.json or none, received "\.\.\/x"/,
       ],
     ];
     for (const [change, reason] of cases) {

@@ -40,7 +40,7 @@ export * from "./registry/mod.ts";
 export * from "./rehearsal/mod.ts";
 export * from "./runtime/mod.ts";
 export type { JournaledRun, OpenJournal, RunJournal } from "./run/run_journal.ts";
-export type { Data } from "./run/step_data.ts";
+export type { Batches, Data, DataSource } from "./run/data/data.ts";
 export type { Metrics } from "./run/metrics/metrics.ts";
 export type { MpiRunOptions } from "./run/mpi_run.ts";
 export * from "./run/timeline/mod.ts";

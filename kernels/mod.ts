@@ -6,6 +6,7 @@
 
 export type { ActivationOptions } from "./stage/activations.ts";
 export * from "./graph/autodiff.ts";
+export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
 export { gpt2Parameters } from "./compile/gpt2_parameters.ts";
 export * from "./data/mod.ts";
@@ -27,6 +28,7 @@ export * from "./graph/slice.ts";
 export * from "./graph/value.ts";
 export * from "./files/input_file.ts";
 export * from "./layers/batch.ts";
+export { nameError } from "./name_error.ts";
 export { buildLayer } from "./layers/build_layer.ts";
 export * from "./layers/dropout.ts";
 export * from "./layers/initial_values.ts";

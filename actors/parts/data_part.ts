@@ -5,7 +5,7 @@
  */
 
 import type { Batch, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
-import type { Data } from "../run/step_data.ts";
+import type { Data } from "../run/data/data.ts";
 
 /** How a run cuts its data, and what it says of it. */
 export interface DataOptions {
@@ -33,7 +33,10 @@ export interface DataOptions {
 
 /** Data that is open. */
 export interface OpenedData {
-  /** Micro-batches in global order, from step 1: those of steps already done are skipped. */
+  /**
+   * Micro-batches in global order, from step 1: those of steps already done are skipped, unless they
+   * have `from`, which begins anywhere.
+   */
   readonly batches: Data;
   /** Micro-batches of so many samples that are never trained on. Default: nothing is held out. */
   heldOut?(microBatch: number): readonly Batch[];

@@ -13,7 +13,7 @@ import {
   openDevice,
   openPredictor,
 } from "../../kernels/mod.ts";
-import type { Data } from "../run/step_data.ts";
+import { type Data, isSource } from "../run/data/data.ts";
 import type { DataOptions, DataPart, OpenedData } from "./data_part.ts";
 import type { BuiltModel, ModelOptions, ModelPart } from "./model_part.ts";
 
@@ -113,26 +113,33 @@ async function checkedBatches(
   model: BuiltModel,
   cannot: string,
 ): Promise<Data> {
-  const iterator = iteratorOf(batches);
+  const source = batches !== undefined && isSource(batches) ? batches : undefined;
+  const iterator = iteratorOf(source ? source.from(0) : batches);
   if (!iterator) {
     throw new TypeError(`${cannot}: the data must have an iterable of micro-batches as "batches"`);
   }
   const first = await iterator.next();
+  // What can be begun again need not be held in the middle.
+  if (source) await iterator.return?.();
   for (const field of first.done ? [] : modelFields(model)) {
     const problem = fieldProblem(field, first.value);
     if (problem !== undefined) throw new RangeError(`${cannot}: its micro-batches ${problem}`);
   }
-  return goOn(first, iterator);
+  return source ?? goOn(first, iterator);
 }
 
-type Batches = Iterator<Batch> | AsyncIterator<Batch>;
+type AnyIterator = Iterator<Batch> | AsyncIterator<Batch>;
 
-function iteratorOf(batches: Partial<Iterable<Batch> & AsyncIterable<Batch>>): Batches | undefined {
-  return batches?.[Symbol.asyncIterator]?.() ?? batches?.[Symbol.iterator]?.();
+function iteratorOf(batches: Data | undefined): AnyIterator | undefined {
+  const any = batches as Partial<Iterable<Batch> & AsyncIterable<Batch>> | undefined;
+  return any?.[Symbol.asyncIterator]?.() ?? any?.[Symbol.iterator]?.();
 }
 
 /** What was taken already, and the rest. */
-async function* goOn(first: IteratorResult<Batch>, iterator: Batches): AsyncGenerator<Batch, void> {
+async function* goOn(
+  first: IteratorResult<Batch>,
+  iterator: AnyIterator,
+): AsyncGenerator<Batch, void> {
   try {
     for (let next = first; !next.done; next = await iterator.next()) yield next.value;
   } finally {

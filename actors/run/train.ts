@@ -7,6 +7,7 @@
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { claimFolder } from "../checkpoints/claim_folder.ts";
+import { openRunData } from "./data/run_data.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
 import { metricsOf } from "./metrics/measure.ts";
@@ -53,6 +54,8 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
  * it stay.
  * @throws {RangeError} when the data ends before the run.
+ * @throws {TypeError} when a micro-batch is not what the model reads; of the first step, and of those
+ * held out, before anything runs. Checkpoints of the steps before it stay.
  *
  * @example A model of one's own, split over two workers
  * ```ts
@@ -110,13 +113,14 @@ async function* trainHere(
   mark?: FinishMark,
 ): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
+  await using data = await openRunData(options, prepared);
   const { checkpoint, resume } = options;
   using _folder = checkpoint && lockFolder(checkpoint.directory);
   if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume });
   await mark?.begin();
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };
-  const run = await openRun(options, prepared), { engine, data, writer } = run;
+  const run = await openRun(options, prepared, data), { engine, writer } = run;
   const newest = () => writer?.newest?.path ?? null;
   const written = async () => void await writer?.ended().catch(() => {});
   const errors: unknown[] = [];
@@ -135,7 +139,7 @@ async function* trainHere(
     } else errors.push(error);
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, engine.close, () => data.return(), () => mark?.end()]);
+    await endAll(errors, [written, engine.close, data.close, () => mark?.end()]);
   }
   // What was done last is written down last.
   assertWritten(prepared.journal, run.progress.step, newest());

@@ -16,6 +16,7 @@ import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepRequest } from "../pipeline/step.ts";
 import { meanLoss } from "../commit/mean_loss.ts";
 import { meanNorm } from "../commit/gradient_norm.ts";
+import type { RunData } from "./data/run_data.ts";
 import { openEngine } from "./engines/open_engine.ts";
 import type { PreparedRun } from "./options/prepare_run.ts";
 import { adapterNames, computedOn } from "./options/run_devices.ts";
@@ -23,7 +24,6 @@ import type { TrainOptions } from "./options/train_options.ts";
 import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress/progress.ts";
 import type { RecoveringEngine } from "./recovery/recovery.ts";
 import type { TakenStep } from "./run_ahead.ts";
-import { copyBatch, nextStep, takeSteps } from "./step_data.ts";
 import type { TrainEvent } from "./train_event.ts";
 
 /** What workers held at the most, each its own. */
@@ -39,7 +39,7 @@ export interface TrainingRun {
   /** Takes its steps. */
   readonly engine: RecoveringEngine;
   /** The micro-batches of each step. */
-  readonly data: AsyncGenerator<Batch[], void>;
+  readonly data: RunData;
   /** Writes its checkpoints, where there are to be some. */
   readonly writer: CheckpointWriter | undefined;
   /** Held-out micro-batches, and after how many steps they are evaluated. */
@@ -65,18 +65,22 @@ type FailureEvent = Extract<TrainEvent, { type: "failure" }>;
  *
  * @throws {WorkerLostError} when its workers cannot be started.
  */
-export async function openRun(options: TrainOptions, prepared: PreparedRun): Promise<TrainingRun> {
+export async function openRun(
+  options: TrainOptions,
+  prepared: PreparedRun,
+  data: RunData,
+): Promise<TrainingRun> {
   const began = performance.now();
-  const { microBatches, checkpoint, announce, lossScaling } = prepared;
+  const { checkpoint, announce, lossScaling } = prepared;
   const first = firstProgress(options.resume, lossScaling);
-  const evaluation = options.evaluation && copyEvaluation(options.evaluation);
+  const evaluation = options.evaluation && { ...options.evaluation, batches: data.heldOut };
   const lost: TrainingRun["lost"] = [];
   const onLost = ({ worker: actor, message: reason }: WorkerLost) =>
     void lost.push({ actor, reason, time: Date.now() });
   return {
     prepared,
     engine: await openEngine(prepared, onLost),
-    data: takeSteps(options.data, microBatches, first.step, options.dropLast ?? false),
+    data,
     writer: checkpoint && openCheckpointWriter(checkpoint, announce),
     evaluation,
     signal: options.signal,
@@ -88,18 +92,12 @@ export async function openRun(options: TrainOptions, prepared: PreparedRun): Pro
   };
 }
 
-/** Held-out micro-batches are copied like others: they may share their buffers with the data. */
-const copyEvaluation = (evaluation: NonNullable<TrainOptions["evaluation"]>) => ({
-  ...evaluation,
-  batches: evaluation.batches.map(copyBatch),
-});
-
 /** The steps that are still to be taken, until the last, or until the run is to end. */
 export async function* stepRequests(run: TrainingRun): AsyncGenerator<StepRequest, void> {
   const { steps, rate, journal } = run.prepared;
   const isToEnd = () => run.signal?.aborted || journal?.ended.aborted;
   for (let next = run.progress.step + 1; next <= steps && !isToEnd(); next++) {
-    const microBatches = await nextStep(run.data, next);
+    const microBatches = await run.data.next();
     if (!microBatches) return;
     const { step, update, lossScale } = run.progress;
     yield {
@@ -174,13 +172,16 @@ export async function evaluate(run: TrainingRun): Promise<TrainEvent> {
  * shards, it is written in the end.
  */
 export async function save(
-  { prepared, engine, progress }: TrainingRun,
+  { prepared, engine, progress, data }: TrainingRun,
   writer: CheckpointWriter,
 ): Promise<void> {
   const { step } = progress, { checkpoint, devices, lossScaling } = prepared;
   const config = {
     ...checkpoint?.config,
-    progress: keptProgress(progress, lossScaling),
+    progress: {
+      ...keptProgress(progress, lossScaling),
+      ...data.state !== undefined && { data: data.state },
+    },
     computedOn: computedOn(devices),
   };
   if (!engine.checkpoint) {

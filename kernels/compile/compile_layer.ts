@@ -8,13 +8,14 @@
  * @module
  */
 
+import { nameError } from "../name_error.ts";
 import { addGradients } from "../graph/autodiff.ts";
 import { isZeros, zeros } from "../graph/gradient_rules.ts";
 import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
-import { buildLayer, naming } from "../layers/build_layer.ts";
+import { buildLayer } from "../layers/build_layer.ts";
 import { type Layer, LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
@@ -188,10 +189,7 @@ function differentiate(
   x: Value | undefined,
 ): { gradients: Port[]; dx?: Port } {
   const wanted = parameters.map(({ value }) => value);
-  const found = naming(
-    `Cannot train layer "${layer}"`,
-    () => addGradients(g, [output], x ? [...wanted, x] : wanted),
-  );
+  const found = gradientsOf(g, layer, output, x ? [...wanted, x] : wanted);
   const gradients = parameters.map(({ spec }, i) => {
     const gradient = found[i];
     if (!gradient) {
@@ -204,6 +202,19 @@ function differentiate(
   });
   const dx = x && (found.at(-1) ?? zeros(g, x.shape));
   return dx ? { gradients, dx: { name: PORTS.inputGradient, value: dx } } : { gradients };
+}
+
+function gradientsOf(
+  g: Graph,
+  layer: string,
+  output: readonly [y: Value, dy: Value],
+  wanted: readonly Value[],
+): (Value | undefined)[] {
+  try {
+    return addGradients(g, [output], wanted);
+  } catch (cause) {
+    throw nameError(`Cannot train layer "${layer}"`, cause);
+  }
 }
 
 /**

@@ -7,7 +7,7 @@
 import type { Announce } from "../files/npm_package.ts";
 import { pinnedPackage } from "../files/pinned_files.ts";
 import { shuffledOrder } from "./order.ts";
-import { type BatchPlan, batchRows } from "./rows.ts";
+import { type BatchPlan, batchRows, seekable, type SeekableBatches } from "./rows.ts";
 
 /** Pixels of a digit: 28 rows of 28. */
 export const DIGIT_PIXELS = 784;
@@ -87,8 +87,9 @@ export async function loadDigits(announce?: Announce): Promise<{ train: Digits; 
  * assert.deepEqual(batches.map((batch) => [...batch.labels]), [[3, 1], [4, 1]]);
  * ```
  */
-export function digitBatches(digits: Digits, plan: BatchPlan): Generator<DigitBatch, void> {
-  return generateBatches(batchRows(digits.labels.length, plan), digits);
+export function digitBatches(digits: Digits, plan: BatchPlan): SeekableBatches<DigitBatch> {
+  const rows = batchRows(digits.labels.length, plan);
+  return seekable((skipped) => generateBatches(rows.from(skipped), digits));
 }
 
 function* generateBatches(selections: Iterable<readonly number[]>, digits: Digits) {

@@ -29,6 +29,19 @@ export interface BatchPlan {
   readonly order?: RowOrder | undefined;
 }
 
+/** Micro-batches that can be begun anywhere, without those before being made. */
+export interface SeekableBatches<T> extends Generator<T, void> {
+  /** The same micro-batches without the first `microBatch` of them. */
+  from(microBatch: number): Generator<T, void>;
+}
+
+/** Micro-batches that can be begun anywhere, given what begins them somewhere. */
+export function seekable<T>(
+  from: (microBatch: number) => Generator<T, void>,
+): SeekableBatches<T> {
+  return Object.assign(from(0), { from });
+}
+
 /**
  * Yields the rows of each micro-batch, in the order of the global ids, step after step.
  *
@@ -43,10 +56,11 @@ export interface BatchPlan {
  *
  * const plan = { microBatch: 2, microBatches: 2, steps: 1, fromStep: 2 };
  * assert.deepEqual([...batchRows(9, plan)], [[4, 5], [6, 7]]);
+ * assert.deepEqual([...batchRows(9, plan).from(1)], [[6, 7]]);
  * assert.throws(() => batchRows(7, plan), /8 rows, received 7/);
  * ```
  */
-export function batchRows(rows: number, plan: BatchPlan): Generator<number[], void> {
+export function batchRows(rows: number, plan: BatchPlan): SeekableBatches<number[]> {
   const needed = rowsNeeded(plan);
   if (rows < needed) {
     throw new RangeError(
@@ -57,7 +71,8 @@ export function batchRows(rows: number, plan: BatchPlan): Generator<number[], vo
   const stepRows = rowsOfStep(plan), unit = lastIsSmaller ? microBatch : stepRows;
   const there = order ? Infinity : Math.floor(rows / unit) * unit;
   const end = Math.min((fromStep - 1 + steps) * stepRows, there);
-  return generateRows((fromStep - 1) * stepRows, end, microBatch, order ?? ((row) => row));
+  const start = (fromStep - 1) * stepRows, rowOf = order ?? ((row: number) => row);
+  return seekable((skipped) => generateRows(start + skipped * microBatch, end, microBatch, rowOf));
 }
 
 /**

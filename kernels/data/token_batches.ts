@@ -7,7 +7,7 @@
  * @module
  */
 
-import { type BatchPlan, batchRows, rowsNeeded } from "./rows.ts";
+import { type BatchPlan, batchRows, rowsNeeded, seekable, type SeekableBatches } from "./rows.ts";
 import { checkTokens, type Tokens } from "./tokens.ts";
 
 /** One micro-batch; both arrays hold B rows of `seq` tokens and own their whole buffers. */
@@ -43,7 +43,7 @@ export interface TokenBatchOptions extends BatchPlan {
  * assert.deepEqual(batch!.targets, Int32Array.of(11, 12, 13, 14));
  * ```
  */
-export function tokenBatches(options: TokenBatchOptions): Generator<TokenBatch, void> {
+export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenBatch> {
   const { tokens, seq, vocabularySize } = options;
   const rows = rowCount(tokens.length, seq);
   const needed = rowsNeeded(options) * seq + 1;
@@ -54,7 +54,8 @@ export function tokenBatches(options: TokenBatchOptions): Generator<TokenBatch, 
     );
   }
   checkTokens(tokens, vocabularySize);
-  return generateBatches(batchRows(rows, options), tokens, seq);
+  const selections = batchRows(rows, options);
+  return seekable((skipped) => generateBatches(selections.from(skipped), tokens, seq));
 }
 
 function* generateBatches(rows: Iterable<readonly number[]>, tokens: Tokens, seq: number) {

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { nameError } from "../name_error.ts";
 import type { Value } from "../graph/value.ts";
 import type { Layer, LayerGraph } from "./layer.ts";
 
@@ -33,30 +34,16 @@ import type { Layer, LayerGraph } from "./layer.ts";
  */
 export function buildLayer(layer: Layer, g: LayerGraph, x: Value | undefined): Value {
   const cannot = `Cannot build the layer ${JSON.stringify(layer.name)}`;
-  const y: Value | undefined = naming(cannot, () => layer.build(g, x), (told) =>
-    // Only the first has no input.
-    x === undefined && told.includes("undefined")
-      ? `${told}; the first layer gets no input, and reads the micro-batch with g.batch`
-      : told);
+  let y: Value | undefined;
+  try {
+    y = layer.build(g, x);
+  } catch (cause) {
+    throw nameError(cannot, cause, (told) =>
+      // Only the first has no input.
+      x === undefined && told.includes("undefined")
+        ? `${told}; the first layer gets no input, and reads the micro-batch with g.batch`
+        : told);
+  }
   if (Array.isArray(y?.shape) && typeof y.dtype === "string") return y;
   throw new TypeError(`${cannot}: build must return a value of its graph, received ${typeof y}`);
-}
-
-/**
- * Does something of which a mistake is told after `cannot`, in an error of the same built-in class.
- *
- * @param explain what is said of the mistake, given what it says itself.
- */
-export function naming<T>(
-  cannot: string,
-  make: () => T,
-  explain: (told: string) => string = (told) => told,
-): T {
-  try {
-    return make();
-  } catch (cause) {
-    const Kind = [RangeError, TypeError, SyntaxError].find((one) => cause instanceof one) ?? Error;
-    const told = cause instanceof Error ? cause.message : String(cause);
-    throw new Kind(`${cannot}: ${explain(told.replace(/^Cannot /, "cannot "))}`, { cause });
-  }
 }

@@ -61,9 +61,20 @@ const ARRAYS = {
  * @returns undefined where nothing is lacking.
  */
 export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): string | undefined {
-  const array = ARRAYS[dtype], elements = elementCount(shape), values = batch[name];
+  const array = ARRAYS[dtype], elements = elementCount(shape), values: unknown = batch[name];
   const must = `must have the field "${name}", ${array.name} of [${shape}] (${elements} elements)`;
-  if (!values) return `${must}, received ${Object.keys(batch).join(", ") || "no field"}`;
+  if (values === undefined) {
+    const names = Object.keys(batch).slice(0, 20);
+    return `${must}, received ${names.join(", ").slice(0, 200) || "no field"}`;
+  }
   if (values instanceof array && values.length === elements) return undefined;
-  return `${must}, received ${values.constructor.name} of ${values.length}`;
+  return `${must}, received ${kindOf(values)}`;
+}
+
+/** A value in a word or two, whatever it is. */
+function kindOf(value: unknown): string {
+  if (typeof value !== "object" || value === null) return String(value).slice(0, 100);
+  const { length } = value as { length?: unknown };
+  const kind = Object.prototype.toString.call(value).slice("[object ".length, -1);
+  return typeof length === "number" ? `${kind} of ${length}` : kind;
 }

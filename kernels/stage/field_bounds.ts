@@ -41,18 +41,26 @@ export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bound
   return bounds;
 }
 
+/** What is wrong with a field that holds another number, in words; undefined where none is. */
+export function boundsProblem(
+  name: string,
+  values: HostArray,
+  [least, most]: Bounds,
+): string | undefined {
+  for (let i = 0; i < values.length; i++) {
+    if (values[i]! >= least && values[i]! <= most) continue;
+    return `the field "${name}" must hold whole numbers from ${least} to ${most}, received ${
+      values[i]
+    } at position ${i}`;
+  }
+}
+
 /**
  * Refuses a field that holds another number.
  *
  * @throws {RangeError} naming the field, its bounds and the number.
  */
-export function checkBounds(name: string, values: HostArray, [least, most]: Bounds): void {
-  for (let i = 0; i < values.length; i++) {
-    if (values[i]! >= least && values[i]! <= most) continue;
-    throw new RangeError(
-      `Cannot run F: the field "${name}" must hold whole numbers from ${least} to ${most}, received ${
-        values[i]
-      } at position ${i}`,
-    );
-  }
+export function checkBounds(name: string, values: HostArray, bounds: Bounds): void {
+  const problem = boundsProblem(name, values, bounds);
+  if (problem !== undefined) throw new RangeError(`Cannot run F: ${problem}`);
 }

@@ -101,8 +101,9 @@ const MODEL = aRecord({
 const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   model: required(MODEL),
   data: required(anInstance(
-    "an iterable, or an async one, of micro-batches",
-    (value) => has(value, Symbol.iterator) || has(value, Symbol.asyncIterator),
+    "an iterable, or an async one, of micro-batches, or an object with from",
+    (value) =>
+      has(value, Symbol.iterator) || has(value, Symbol.asyncIterator) || has(value, "from"),
   )),
   steps: required(count),
   microBatches: count,

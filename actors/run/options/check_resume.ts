@@ -16,6 +16,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { bytesOfSource, type TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { checkFinite } from "../../commit/non_finite.ts";
+import { isDataState } from "../data/data_state.ts";
 import type { Progress } from "../progress/progress.ts";
 import type { TrainOptions } from "./train_options.ts";
 
@@ -105,10 +106,11 @@ function checkProgress({ step, config }: Resume): void {
   const { step: at = step, update = step, predictions = 0, lossScale } = progress as Partial<
     Progress
   >;
+  const { data } = progress as { data?: unknown };
   const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
   const isRight = at === step && isCount(update, step) && Number.isFinite(scale) && scale > 0 &&
     isCount(predictions, Number.MAX_SAFE_INTEGER) && isCount(goodSteps, step) &&
-    isCount(skipped, step);
+    isCount(skipped, step) && (data === undefined || isDataState(data));
   if (isRight) return;
   throw new RangeError(
     `Cannot resume: the progress of step ${step} must be that of a run, received ${

@@ -34,7 +34,7 @@ import type { Metrics } from "../metrics/metrics.ts";
 import type { MpiRunOptions } from "../mpi_run.ts";
 import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import type { RunJournal } from "../run_journal.ts";
-import type { Data } from "../step_data.ts";
+import type { Data } from "../data/data.ts";
 
 /** Where actors run: a Deno worker for each, one isolate for all, or no actors at all. */
 export type RuntimeName = "workers" | "local" | "serial" | "mpi";
@@ -44,9 +44,10 @@ export interface TrainOptions {
   /** What trains. */
   readonly model: Model;
   /**
-   * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume the
-   * micro-batches of the steps already done are skipped. Each is copied as it comes, so its buffers
-   * may be used again for the next.
+   * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume data
+   * that has `from` begins where it is to go on; of other data the micro-batches of the steps already
+   * done are made and dropped. Each is copied as it comes, so its buffers may be used again for the
+   * next.
    */
   readonly data: Data;
   /** Optimizer steps of the whole run, those before a resume included. */

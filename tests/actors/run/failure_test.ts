@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { NonFiniteError, train, type TrainEvent, type TrainOptions } from "../../../actors/mod.ts";
 import { type Batch } from "../../../kernels/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { B, batch, batches, LOOKUP, RINGS } from "./own_layers.ts";
+import { B, batch, batches, RINGS } from "./own_layers.ts";
 
 /** Runs to the end and returns what it threw, with the number of steps taken before. */
 async function failure(
@@ -41,65 +41,6 @@ function* badInStep2(change: Readonly<Record<string, unknown>>): Generator<Batch
     const fields = Object.entries({ ...batch(i), ...i === 3 ? change : {} });
     yield Object.fromEntries(fields.filter(([, value]) => value !== undefined)) as Batch;
   }
-}
-
-/** What is wrong with a micro-batch, who finds out at which action, and what it says. */
-const BAD_BATCHES: readonly [string, Readonly<Record<string, unknown>>, RegExp, RegExp][] = [
-  [
-    "has no field for the first stage",
-    { points: undefined },
-    /worker-0 .*0F1/,
-    /the micro-batch must have the field "points"/,
-  ],
-  [
-    "has no field for the last stage",
-    { labels: undefined },
-    /worker-1 .*1F1/,
-    /the micro-batch must have the field "labels"/,
-  ],
-  [
-    "has a field of another length",
-    { points: new Float32Array(3) },
-    /worker-0 .*0F1/,
-    /must have 8 elements, received 3/,
-  ],
-  [
-    "has a field of another type",
-    { labels: new Float32Array(B) },
-    /worker-1 .*1F1/,
-    /must be that of i32, received Float32Array/,
-  ],
-  [
-    "has a label outside the classes",
-    { labels: new Int32Array(B).fill(7) },
-    /worker-1 .*1F1/,
-    /"labels" must hold whole numbers from -1 to 1, received 7 at position 0$/,
-  ],
-];
-
-for (const runtime of ["local", "workers"] as const) {
-  for (const [name, change, who, why] of BAD_BATCHES) {
-    Deno.test(`a micro-batch that ${name} ends the run (${runtime})`, async () => {
-      const data = badInStep2(change);
-      const { error, steps } = await failure({ data, runtime, schedule: "1f1b" });
-      assert.equal(steps, 1);
-      assert.match(error.message, /failed in step 2 while handling Dispatch/);
-      assert.match(error.message, who);
-      assert.match(error.message, why);
-    });
-  }
-}
-
-for (const device of ["reference", "native", "wasm"] as const) {
-  Deno.test(`a token outside the vocabulary ends the run by its name (${device})`, async () => {
-    const data = badInStep2({ ids: new Int32Array(B).fill(9) });
-    const { error, steps } = await failure({ model: LOOKUP, data, device, runtime: "workers" });
-    assert.equal(steps, 1);
-    assert.match(
-      error.message,
-      /worker-0 failed in step 2 while handling Dispatch \(0F1\): .*"ids" must hold.*received 9/,
-    );
-  });
 }
 
 for (const schedule of ["1f1b", "gpipe", "message-driven"]) {

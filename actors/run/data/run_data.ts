@@ -1,0 +1,40 @@
+/**
+ * The data of a run, whose beginning has been looked at: what is wrong with it is told before
+ * anything runs.
+ *
+ * @module
+ */
+
+import { type Batch, batchCheck } from "../../../kernels/mod.ts";
+import type { PreparedRun } from "../options/prepare_run.ts";
+import type { TrainOptions } from "../options/train_options.ts";
+import type { DataState } from "./data_state.ts";
+import { openStepData, type StepData } from "./step_data.ts";
+import { takeBatch } from "./take_batch.ts";
+
+/** The data of a run. */
+export interface RunData extends StepData {
+  /** Held-out micro-batches; they are copied like others, as they may share buffers with the data. */
+  readonly heldOut: readonly Batch[];
+}
+
+/**
+ * Opens the data of a run and draws its first step.
+ *
+ * @throws {TypeError} when a micro-batch of that, or one that is held out, is not what the model
+ * reads; {@linkcode Error} when the data fails.
+ */
+export async function openRunData(
+  { data, evaluation, resume, dropLast = false, signal }: TrainOptions,
+  { model, halves, microBatches, steps }: PreparedRun,
+): Promise<RunData> {
+  const check = batchCheck(model, halves);
+  const heldOut = (evaluation?.batches ?? []).map((batch, i) =>
+    takeBatch(batch, `evaluation.batches[${i}]`, check)
+  );
+  const { data: state } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
+  const done = resume?.step ?? 0;
+  const opened = openStepData(data, { microBatches, done, state, dropLast, check, signal });
+  if (done < steps && !signal?.aborted) await opened.begin();
+  return Object.assign(opened, { heldOut });
+}

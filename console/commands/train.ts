@@ -46,12 +46,17 @@ async function trainAsAsked(
     ? jsonReport(flags.memory, keptParts(parts))
     : consoleReport(flags.steps, flags.memory);
   using trace = traceOf(flags);
+  await using dashboard = flags.dashboard
+    ? (await import("../dashboard/watch_run.ts")).openDashboard({ request, parts, place })
+    : undefined;
   const metrics = (measured: Metrics) => {
     files?.metrics(measured);
     trace?.measured(measured);
+    dashboard?.metrics(measured);
   };
   const options = optionsOf(request, task, parts, place?.directory);
-  for await (const event of train({ ...options, metrics, signal, system })) {
+  const events = train({ ...options, metrics, signal, system });
+  for await (const event of dashboard?.watch(events) ?? events) {
     trace?.see(event);
     if (event.type === "plan") {
       await files?.begin(event.plan);
@@ -69,6 +74,10 @@ async function trainAsAsked(
     // Who started ranks reads their last line, whatever is above it.
     if (flags.runtime === "mpi" && !flags.json) printDone(event, keptParts(parts));
     if (event.isInterrupted) return 130;
+  }
+  if (dashboard && flags["dashboard-stay"]) {
+    begin(""); // what Ctrl-C ends is the dashboard: the run is done
+    await dashboard.stay(signal);
   }
   return 0;
 }

@@ -145,8 +145,13 @@ function openMetrics({ place, announce, request: { checkpoint } }: WrittenRun): 
     : createMetrics(path, announce);
 }
 
-function recordOf(run: WrittenRun, plan: Plan, before: RunRecord | undefined): RunRecord {
-  const { request: { typed, flags, files, schedule, checkpoint }, parts } = run, at = now();
+/** What is told of a run that begins, or goes on from what was told before. */
+export function recordOf(
+  { request, parts }: Pick<WrittenRun, "request" | "parts">,
+  plan: Plan,
+  before: RunRecord | undefined,
+): RunRecord {
+  const { typed, flags, files, schedule, checkpoint } = request, at = now();
   const start: RunStart = {
     at,
     afterStep: checkpoint?.step ?? 0,

@@ -55,7 +55,7 @@ export function runOptions(
       program: program === undefined ? [] : [program],
       whenFull: flags["journal-full"],
     },
-    trace: flags.trace !== undefined,
+    trace: flags.trace !== undefined || flags.dashboard === true,
     retries: flags.retries,
     snapshots: flags.snapshots,
     stallMs: 1000 * flags["stall-timeout"],

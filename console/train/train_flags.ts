@@ -6,6 +6,7 @@
 
 import { builtInNames } from "../../actors/registry/mod.ts";
 import { GPT2_MAX, LEARNING_RATE_SCHEDULES, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { DASHBOARD_FLAGS } from "../dashboard/dashboard_flags.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { FlagValues, GivenFlags } from "../flags/flag.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
@@ -404,6 +405,7 @@ const RUNNING_FLAGS = {
     otherwise: "50; not with --json or --tokens",
     help: "steps",
   },
+  ...DASHBOARD_FLAGS,
   json: { kind: "switch", help: "one JSON object a line instead of words" },
   config: {
     kind: "path",

@@ -1,0 +1,321 @@
+/**
+ * What the page says in words and tables.
+ *
+ * @module
+ */
+
+import { byId, element, fill, say } from "./elements.js";
+import { bytes, duration, NONE, percent, short, whole } from "./numbers.js";
+
+/** @import { State } from "./state.js" */
+/** @import { TraceView, WorkerStep, EventView } from "../view.ts" */
+
+/** @type {Readonly<Record<string, string>>} */
+const STATUS = {
+  starting: "Starting",
+  running: "Running",
+  finished: "Finished",
+  interrupted: "Interrupted",
+  failed: "Failed",
+  gone: "Stopped without an end",
+};
+
+/**
+ * The head of the page.
+ *
+ * @param {State} state
+ * @param {boolean} isConnected
+ */
+export function showStatus({ run, status }, isConnected) {
+  const { status: word, step, steps, note } = status;
+  const isOver = !["starting", "running"].includes(word), isLost = !isConnected && !isOver;
+  const pill = byId("status");
+  pill.dataset.status = isLost ? "lost" : word;
+  const at = steps > 0 ? ` · step ${whole(step)} of ${whole(steps)}` : "";
+  say(pill, isLost ? `No connection${at}` : `${STATUS[word] ?? word}${at}`);
+  const progress = /** @type {HTMLProgressElement} */ (byId("progress"));
+  progress.max = Math.max(1, steps);
+  progress.value = step;
+  say(byId("title"), run?.title ?? "…");
+  document.title = run ? `${run.title} · ${STATUS[word] ?? word} · Troupe` : "Troupe";
+  const place = byId("note"), again = run?.command;
+  const lines = [
+    ...note ? [element("span", {}, note)] : [],
+    ...isLost
+      ? [
+        "The program does not answer: it has ended, or is stopped. What it told until then is below.",
+      ]
+      : [],
+    ...again && (isOver || isLost)
+      ? [element("span", {}, "See it again with ", element("code", {}, again))]
+      : [],
+  ];
+  place.hidden = lines.length === 0;
+  place.dataset.status = word;
+  fill(place, lines.map((line) => element("span", { class: "line" }, line)));
+}
+
+/**
+ * The figures of now.
+ *
+ * @param {State} state
+ */
+export function showFigures({ metrics, evaluations, status, traces, workers }) {
+  const last = metrics.at(-1), held = evaluations.at(-1), trace = traces.at(-1);
+  const left = status.steps - status.step;
+  const speeds = metrics.slice(-20).flatMap((row) => row.seconds);
+  const [from, to] = [speeds[0], speeds.at(-1)], steps = metrics.slice(-20).map(({ step }) => step);
+  const perStep = from !== undefined && to !== undefined && steps.length > 1
+    ? (to - from) / ((steps.at(-1) ?? 0) - (steps[0] ?? 0))
+    : undefined;
+  const memory = workers.reduce((sum, { memoryBytes = NaN }) => sum + memoryBytes, 0);
+  /** @type {readonly (readonly [name: string, value: string, more?: string])[]} */
+  const figures = [
+    ["Loss", short(last?.loss), last?.type === "skip" ? "skipped: gradients overflowed" : ""],
+    [
+      "Held-out loss",
+      short(held?.evalLoss),
+      held ? `perplexity ${short(held.perplexity)} at step ${whole(held.step)}` : "",
+    ],
+    ["Predictions a second", whole(last?.tokensPerSecond)],
+    ["A step", duration(perStep === undefined ? undefined : 1000 * perStep)],
+    [
+      "Bubble",
+      trace ? percent(bubbleOf(trace)) : NONE,
+      trace ? `of step ${whole(trace.step)}` : "",
+    ],
+    ["Gradient norm", short(last?.gradNorm)],
+    ["Memory of the workers", bytes(memory > 0 ? memory : undefined)],
+    status.status === "running"
+      ? ["Left", duration(perStep === undefined ? undefined : 1000 * perStep * left)]
+      : ["Time", duration(last ? 1000 * last.seconds : undefined)],
+  ];
+  fill(
+    byId("figures"),
+    figures.map(([name, value, more = ""]) =>
+      element(
+        "div",
+        { class: "figure" },
+        element("dt", {}, name),
+        element("dd", {}, value, ...more ? [element("small", {}, more)] : []),
+      )
+    ),
+  );
+}
+
+/**
+ * The share of all workers' time in a step in which they did nothing.
+ *
+ * @param {TraceView} trace
+ */
+export function bubbleOf({ workers, length }) {
+  const used = workers.reduce((sum, { busy, update }) => sum + busy + update, 0);
+  return workers.length > 0 && length > 0 ? 1 - used / (workers.length * length) : undefined;
+}
+
+/**
+ * What each worker did in the step that is shown.
+ *
+ * @param {State} state
+ * @param {TraceView | undefined} trace
+ */
+export function showWorkers({ run, workers, metrics }, trace) {
+  say(byId("workers-step"), trace ? `in step ${whole(trace.step)}` : "");
+  if (!run) return;
+  const row = metrics.findLast(({ step }) => step === trace?.step) ?? metrics.at(-1);
+  const forwards = trace?.workers.reduce((sum, worker) => sum + worker.forwards, 0) ?? 0;
+  const heads = [
+    "Worker",
+    "Stages",
+    "Time at work",
+    "Waited longest for",
+    "Mailbox",
+    "Memory",
+    "Predictions/s",
+    "Restarts",
+  ];
+  const rows = run.workers.map(({ replica, stages }, i) => {
+    const step = trace?.workers[i], { memoryBytes, restarts = 0 } = workers[i] ?? {};
+    const share = step && forwards > 0 ? step.forwards * run.workers.length / forwards : undefined;
+    return element(
+      "tr",
+      { class: restarts > 0 ? "restarted" : undefined },
+      element("th", { scope: "row" }, workerName(i)),
+      element("td", {}, stages.join(", "), ...replicaNote(replica, run.workers)),
+      element("td", {}, ...busyBar(step, trace)),
+      element("td", {}, longestWait(step)),
+      element("td", { class: "number" }, whole(step?.mailbox)),
+      element("td", { class: "number" }, bytes(memoryBytes)),
+      element(
+        "td",
+        { class: "number" },
+        whole(share === undefined ? undefined : share * (row?.tokensPerSecond ?? NaN)),
+      ),
+      element("td", { class: "number" }, whole(restarts)),
+    );
+  });
+  fill(byId("workers"), [
+    element(
+      "table",
+      {},
+      element(
+        "thead",
+        {},
+        element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head))),
+      ),
+      element("tbody", {}, ...rows),
+    ),
+  ]);
+}
+
+/** @param {number} worker */
+export const workerName = (worker) => `worker ${worker}`;
+
+/**
+ * @param {number} replica
+ * @param {readonly { replica: number }[]} workers
+ */
+const replicaNote = (replica, workers) =>
+  workers.some((other) => other.replica > 0) ? [element("small", {}, ` replica ${replica}`)] : [];
+
+/**
+ * @param {WorkerStep | undefined} step
+ * @param {TraceView | undefined} trace
+ */
+function busyBar(step, trace) {
+  if (!step || !trace || trace.length === 0) return [NONE];
+  const busy = step.busy / trace.length, update = step.update / trace.length;
+  const bar = element("meter", { min: 0, max: 1, value: busy.toFixed(3), "aria-hidden": "true" });
+  const told = update >= 0.005 ? ` and ${percent(update)} update` : "";
+  return [bar, ` ${percent(busy)}`, element("small", {}, told)];
+}
+
+/** @param {WorkerStep | undefined} step */
+function longestWait(step) {
+  /** @type {Map<string, number>} */
+  const waits = new Map();
+  for (const [from, to, cause] of step?.gaps ?? []) {
+    if (cause) waits.set(reasonOf(cause), (waits.get(reasonOf(cause)) ?? 0) + to - from);
+  }
+  const [longest] = [...waits].sort(([, a], [, b]) => b - a);
+  return longest ? `${longest[0]}, ${duration(longest[1])}` : NONE;
+}
+
+/** A cause without the action: `worker 1`. */
+const reasonOf = (/** @type {string} */ cause) =>
+  cause.replace(/: [^:]*$/, "").replace(/^waits for (the )?/, "");
+
+/**
+ * The tree of actors.
+ *
+ * @param {State} state
+ */
+export function showActors({ run, workers, events, status }) {
+  if (!run) return;
+  const replicas = Map.groupBy(
+    run.workers.map((facts, i) => ({ ...facts, i })),
+    ({ replica }) => replica,
+  );
+  const isOver = !["starting", "running"].includes(status.status);
+  const now = isOver ? "ended" : status.status;
+  const leaf = (/** @type {number} */ i, /** @type {readonly number[]} */ stages) => {
+    const restarts = workers[i]?.restarts ?? 0;
+    const lost = events.findLast(({ kind, worker }) => kind === "failure" && worker === i);
+    const why = lost
+      ? `restarted ${restarts === 1 ? "once" : `${restarts} times`}, last in step ${
+        whole(lost.step)
+      }`
+      : "";
+    return element(
+      "li",
+      { "data-worker": i, class: restarts > 0 ? "restarted" : undefined },
+      element("span", { class: isOver ? "dot over" : "dot", "aria-hidden": "true" }),
+      `${workerName(i)} `,
+      element("small", {}, `stage${stages.length === 1 ? "" : "s"} ${stages.join(", ")} · ${now}`),
+      ...why ? [element("strong", {}, why)] : [],
+    );
+  };
+  const leaves = (/** @type {readonly { i: number, stages: readonly number[] }[]} */ some) =>
+    element("ul", {}, ...some.map(({ i, stages }) => leaf(i, stages)));
+  const below = replicas.size === 1 ? leaves(replicas.values().next().value ?? []) : element(
+    "ul",
+    {},
+    ...Array.from(
+      replicas,
+      ([replica, some]) => element("li", {}, `data-parallel replica ${replica}`, leaves(some)),
+    ),
+  );
+  fill(byId("actors"), [
+    element(
+      "ul",
+      { class: "tree" },
+      element(
+        "li",
+        {},
+        element("span", { class: isOver ? "dot over" : "dot", "aria-hidden": "true" }),
+        "supervisor ",
+        element("small", {}, now),
+        below,
+      ),
+    ),
+  ]);
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+
+/**
+ * What went wrong, and what was saved: the newest first.
+ *
+ * @param {State} state
+ */
+export function showEvents({ events }) {
+  const rows = events.toReversed().slice(0, 50).map((/** @type {EventView} */ event) => {
+    const { kind, step, time, text } = event;
+    return element(
+      "li",
+      { class: kind },
+      element(
+        "time",
+        { datetime: dateOf(time)?.toISOString() },
+        dateOf(time) ? CLOCK.format(time) : NONE,
+      ),
+      element(
+        "span",
+        {},
+        element("b", {}, `${kind === "failure" ? "Failure" : "Checkpoint"} · step ${whole(step)}`),
+        element("span", { class: "text" }, text),
+      ),
+    );
+  });
+  fill(byId("events"), rows.length > 0 ? rows : [element("li", { class: "none" }, "None so far.")]);
+}
+
+/** @param {number} time */
+const dateOf = (time) =>
+  Number.isFinite(time) && Math.abs(time) < 8.64e15 ? new Date(time) : undefined;
+
+/**
+ * What the run was told, and where it runs.
+ *
+ * @param {State} state
+ */
+export function showFacts({ run }) {
+  if (!run) return;
+  fill(
+    byId("facts"),
+    run.tables.map(({ title, rows }) =>
+      element(
+        "section",
+        {},
+        element("h3", {}, title),
+        element(
+          "dl",
+          {},
+          ...rows.map(([name, value]) =>
+            element("div", {}, element("dt", {}, name), element("dd", {}, value))
+          ),
+        ),
+      )
+    ),
+  );
+}

@@ -1,0 +1,68 @@
+/**
+ * What a page says of a run that does not change while it runs.
+ *
+ * @module
+ */
+
+import { commandLine } from "../../actors/run/command_line.ts";
+import type { ActionKind, Schedule } from "../../schedules/mod.ts";
+import { inkOf } from "../../schedules/pictures/palette.ts";
+import type { RunRecord } from "../runs/run_record.ts";
+import { tablesOf } from "./fact_tables.ts";
+import type { RunFacts } from "./view.ts";
+
+const KINDS: readonly ActionKind[] = ["F", "B", "I", "W"];
+
+/**
+ * Makes the facts.
+ *
+ * @param schedule undefined where it is not known any more: then the plan says who held what.
+ * @param directory the run's folder, where it has one.
+ */
+export function runFacts(
+  record: RunRecord,
+  schedule: Schedule | undefined,
+  directory: string | undefined,
+): RunFacts {
+  const { model, started, plan: { replicas, stages } } = record;
+  const { lists, replicaOf = [0] } = schedule ?? {};
+  const used = lists && new Set(lists.flatMap((list) => Array.from(list, ({ kind }) => kind)));
+  const kinds = KINDS.filter((kind) => used?.has(kind) ?? "FB".includes(kind));
+  const holders = schedule ? heldIn(schedule) : heldInPlan(stages);
+  return {
+    title: directory ?? model,
+    schedule: record.schedule.name,
+    started: Date.parse(started),
+    ...directory !== undefined && { command: commandLine("dashboard", directory) },
+    workers: Array.from(
+      { length: replicas },
+      (_, replica) => holders.map((stages) => ({ replica, stages })),
+    ).flat(),
+    pipeOf: replicaOf,
+    inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...replicaOf) + 1)),
+    tables: tablesOf(record),
+  };
+}
+
+/** The stages of each worker of a data-parallel replica. */
+const heldIn = ({ placement }: Schedule): number[][] =>
+  placement.map((held) => [...new Set(held.map(({ stage }) => stage))]);
+
+function heldInPlan(stages: RunRecord["plan"]["stages"]): number[][] {
+  const workers = 1 + Math.max(-1, ...stages.flatMap((stage) => stage.workers));
+  return Array.from(
+    { length: workers },
+    (_, worker) => stages.flatMap((stage) => stage.workers.includes(worker) ? [stage.stage] : []),
+  );
+}
+
+function* inksOf(kinds: readonly ActionKind[], stages: number, replicas: number) {
+  for (const kind of kinds) {
+    for (let stage = 0; stage < stages; stage++) {
+      for (let replica = 0; replica < replicas; replica++) {
+        const { fill, text } = inkOf(kind, { stage, stages, replica, replicas });
+        yield [`${kind}${stage}.${replica}`, [fill, text]] as const;
+      }
+    }
+  }
+}

@@ -1,0 +1,124 @@
+/**
+ * The server of the page, for this machine alone: on the loopback address, under a path that nobody
+ * can guess, for reading only.
+ *
+ * [Note: who may ask] Any program of this machine and any page in any browser of it can reach a
+ * loopback port. The path has 128 random bits; the Host header must be the address itself, so that
+ * a name which somebody points at 127.0.0.1 (DNS rebinding) is refused; no answer may be framed or
+ * read by another origin, and scripts come from here alone.
+ *
+ * @module
+ */
+
+import { deadline } from "@std/async/deadline";
+import { PAGE_FILES } from "./page_files.ts";
+import type { RunView } from "./run_view.ts";
+import { openStreams } from "./streams.ts";
+
+const HOST = "127.0.0.1";
+/** How often pages are told what is new. */
+const TELL_EVERY_MS = 250;
+/** Telling may take one part in so many of the time, whatever there is to tell. */
+const TELLING_SHARE = 100;
+/** How long the last news may take to arrive. */
+const LAST_NEWS_MS = 1000;
+
+/** A page that is served. */
+export interface Dashboard extends AsyncDisposable {
+  /** Where it is. */
+  readonly url: string;
+}
+
+/**
+ * Serves the page of a view until it is disposed of: open pages then have all that there is to tell.
+ *
+ * @param port 0 takes any that is free.
+ * @throws {RangeError} when the port is taken.
+ */
+export function serveDashboard(view: RunView, port: number): Dashboard {
+  const token = Array.from(
+    crypto.getRandomValues(new Uint8Array(16)),
+    (byte) => byte.toString(16).padStart(2, "0"),
+  ).join("");
+  const events = () => {
+    const stream = streams.open(view.all());
+    return stream
+      ? answer(200, "text/event-stream", stream)
+      : answer(503, TEXT, "Too many pages are open.\n");
+  };
+  const server = listen(port, (request) => {
+    const { port } = server.addr as Deno.NetAddr, host = request.headers.get("host");
+    if (host !== `${HOST}:${port}` && host !== `localhost:${port}`) {
+      return answer(421, TEXT, "Asked under another name.\n");
+    }
+    if (request.method !== "GET") return answer(405, TEXT, "Reading only.\n", { allow: "GET" });
+    const { pathname } = new URL(request.url), base = `/${token}/`;
+    if (!pathname.startsWith(base)) return answer(404, TEXT, "Not here.\n");
+    const name = pathname.slice(base.length), file = PAGE_FILES.get(name);
+    if (file) return answer(200, file.type, file.text);
+    return name === "events" ? events() : answer(404, TEXT, "Not here.\n");
+  });
+  const streams = openStreams();
+  const stopTelling = tellNowAndThen(() => {
+    const news = streams.size > 0 ? view.news() : undefined;
+    if (news) streams.send(news);
+  });
+  return {
+    url: `http://${HOST}:${(server.addr as Deno.NetAddr).port}/${token}/`,
+    async [Symbol.asyncDispose]() {
+      stopTelling();
+      const news = view.news();
+      if (news) streams.send(news);
+      streams[Symbol.dispose]();
+      server.unref();
+      // Whoever does not read any more is not waited for.
+      await deadline(server.shutdown(), LAST_NEWS_MS).catch(() => {});
+    },
+  };
+}
+
+const TEXT = "text/plain; charset=utf-8";
+
+/** Nothing from elsewhere, nothing for others, nothing kept. */
+const GUARDS = {
+  "cache-control": "no-store",
+  "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; " +
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; " +
+    "frame-ancestors 'none'",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin",
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff",
+};
+
+const answer = (status: number, type: string, body: BodyInit, more = {}) =>
+  new Response(body, { status, headers: { ...GUARDS, "content-type": type, ...more } });
+
+function listen(port: number, handler: Deno.ServeHandler): Deno.HttpServer {
+  try {
+    return Deno.serve({ hostname: HOST, port, onListen: () => {} }, handler);
+  } catch (error) {
+    const why = error instanceof Deno.errors.AddrInUse
+      ? "one that no other program has"
+      : error instanceof Deno.errors.PermissionDenied
+      ? "one that this program may have"
+      : undefined;
+    if (!why) throw error;
+    throw new RangeError(`Cannot serve the dashboard: its port must be ${why}, received ${port}`);
+  }
+}
+
+/** Calls a function again and again, so that it takes but a share of the time; returns its end. */
+function tellNowAndThen(tell: () => void): () => void {
+  let timer: ReturnType<typeof setTimeout>;
+  const again = (afterMs: number) => {
+    timer = setTimeout(() => {
+      const began = performance.now();
+      tell();
+      again(Math.max(TELL_EVERY_MS, TELLING_SHARE * (performance.now() - began)));
+    }, afterMs);
+    Deno.unrefTimer(timer);
+  };
+  again(TELL_EVERY_MS);
+  return () => clearTimeout(timer);
+}

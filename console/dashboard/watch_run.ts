@@ -1,0 +1,75 @@
+/**
+ * `--dashboard`: serves the page of a run beside it.
+ *
+ * @module
+ */
+
+import type { Metrics } from "../../actors/run/metrics/metrics.ts";
+import type { TrainEvent } from "../../actors/run/train_event.ts";
+import { printError } from "../print.ts";
+import type { RunPlace } from "../runs/run_place.ts";
+import { recordOf } from "../runs/write_run.ts";
+import type { RunParts } from "../train/run_parts.ts";
+import type { TrainRequest } from "../train/train_request.ts";
+import { openLiveRun } from "./live_run.ts";
+import { runFacts } from "./run_facts.ts";
+import { openRunView } from "./run_view.ts";
+import { serveDashboard } from "./server.ts";
+
+/** What is shown. */
+export interface WatchedRun {
+  readonly request: TrainRequest;
+  readonly parts: RunParts;
+  /** Its folder, where it has one. */
+  readonly place: RunPlace | undefined;
+}
+
+/** The dashboard of a run under way; disposing of it ends the page's news, and not the page. */
+export interface RunDashboard extends AsyncDisposable {
+  /** Takes in what was measured. */
+  metrics(metrics: Metrics): void;
+  /** The events of the run, each seen on its way. */
+  watch(events: AsyncIterable<TrainEvent>): AsyncGenerator<TrainEvent, void>;
+  /** Waits for the end of whoever looks: the signal. */
+  stay(signal: AbortSignal): Promise<void>;
+}
+
+/**
+ * Serves the dashboard of a run and says where.
+ *
+ * @throws {RangeError} when the port is taken.
+ */
+export function openDashboard(run: WatchedRun): RunDashboard {
+  const { request: { flags, schedule, checkpoint }, place } = run, { replicas, steps } = flags;
+  const view = openRunView(), live = openLiveRun(view, { schedule, replicas });
+  const dashboard = serveDashboard(view, flags["dashboard-port"]);
+  printError(`Dashboard: ${dashboard.url}`);
+  return {
+    metrics: live.metrics,
+    async *watch(events) {
+      try {
+        for await (const event of events) {
+          if (event.type === "plan") {
+            const facts = runFacts(
+              recordOf(run, event.plan, undefined),
+              schedule,
+              place?.directory,
+            );
+            view.begin(facts, { status: "running", step: checkpoint?.step ?? 0, steps });
+          }
+          live.see(event);
+          yield event;
+        }
+      } catch (error) {
+        live.fail(error);
+        throw error;
+      }
+    },
+    async stay(signal) {
+      printError(`The dashboard stays until Ctrl-C: ${dashboard.url}`);
+      if (signal.aborted) return;
+      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+    },
+    [Symbol.asyncDispose]: () => dashboard[Symbol.asyncDispose](),
+  };
+}

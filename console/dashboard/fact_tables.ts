@@ -5,7 +5,7 @@
  */
 
 import { commandLine } from "../../actors/run/command_line.ts";
-import type { RunRecord } from "../runs/run_record.ts";
+import type { RunRecord } from "../run_files/run_record.ts";
 import type { FactTable } from "./view.ts";
 
 /** A file may hold more than a page should show. */

@@ -7,7 +7,7 @@
 import { commandLine } from "../../actors/run/command_line.ts";
 import type { ActionKind, Schedule } from "../../schedules/mod.ts";
 import { inkOf } from "../../schedules/pictures/palette.ts";
-import type { RunRecord } from "../runs/run_record.ts";
+import type { RunRecord } from "../run_files/run_record.ts";
 import { tablesOf } from "./fact_tables.ts";
 import type { RunFacts } from "./view.ts";
 

@@ -7,8 +7,8 @@
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { printError } from "../print.ts";
-import type { RunPlace } from "../runs/run_place.ts";
-import { recordOf } from "../runs/write_run.ts";
+import type { RunPlace } from "../run_files/run_place.ts";
+import { recordOf } from "../run_files/write_run.ts";
 import type { RunParts } from "../train/run_parts.ts";
 import type { TrainRequest } from "../train/train_request.ts";
 import { openLiveRun } from "./live_run.ts";

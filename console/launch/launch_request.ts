@@ -17,7 +17,7 @@ import { parseArguments } from "../flags/parse.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
 import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
-import { makeRunFolder, nextRunFolder } from "../runs/run_folder.ts";
+import { makeRunFolder, nextRunFolder } from "../run_files/run_folder.ts";
 import { LAUNCH_FLAGS, type LaunchFlags } from "./launch_flags.ts";
 
 /** What is to be launched. */

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
-import { makeRunFolder, nextRunFolder } from "../../../console/runs/run_folder.ts";
-import { readRecord } from "../../../console/runs/read_record.ts";
+import { makeRunFolder, nextRunFolder } from "../../../console/run_files/run_folder.ts";
+import { readRecord } from "../../../console/run_files/read_record.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   ENVIRONMENT,

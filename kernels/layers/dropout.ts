@@ -11,6 +11,7 @@
  */
 
 import { createHash } from "node:crypto";
+import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/simd/chance_kernels.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { MaskSpec } from "./layer.ts";
 
@@ -59,32 +60,16 @@ export function openMask(
   const first = half * elementCount(shape);
   const label = JSON.stringify([seed, step, microBatch, layer, name]);
   const digest = createHash("sha256").update(label).digest();
-  const words = [digest.readInt32LE(0), digest.readInt32LE(4)] as const;
+  const word0 = digest.readInt32LE(0), word1 = digest.readInt32LE(4);
   const [kept] = new Int32Array(Float32Array.of(1 / (1 - probability)).buffer);
   const least = Math.round(probability * 2 ** 31);
   return (into, from) => {
-    const bits = new Int32Array(into.buffer, into.byteOffset, into.length);
-    fillMask(bits, first + from, words, least, kept!);
+    const { memory, kernels } = chanceKernels();
+    for (let at = 0; at < into.length; at += CHANCE_MAX) {
+      const count = Math.min(CHANCE_MAX, into.length - at), whole = Math.ceil(count / 4) * 4;
+      const place = first + from + at;
+      kernels.dropoutMask(CHANCE_VALUES, whole, place, word0, word1, least, kept!);
+      into.set(new Float32Array(memory.buffer, CHANCE_VALUES, count), at);
+    }
   };
-}
-
-/**
- * Bits of `kept`, or zeros where a hash of the element's place is below `least` of 2³¹: Wellons' hash
- * of 32 bits ("lowbias32"), whose two rounds each take a word of the key.
- */
-function fillMask(
-  bits: Int32Array,
-  from: number,
-  [word0, word1]: readonly [number, number],
-  least: number,
-  kept: number,
-): void {
-  for (let i = 0; i < bits.length; i++) {
-    let x = (from + i) ^ word0;
-    x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
-    x = (x + word1) | 0;
-    x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
-    x = (x ^ (x >>> 16)) >>> 1;
-    bits[i] = kept & ~((x - least) >> 31);
-  }
 }

@@ -5,7 +5,7 @@
  */
 
 import { elementCount } from "../graph/shapes.ts";
-import { loadKernels, type SimdKernels } from "../devices/simd/load_kernels.ts";
+import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/simd/chance_kernels.ts";
 import { type RandomGenerator, substream } from "../random.ts";
 import type { ParameterSpec } from "./layer.ts";
 
@@ -53,18 +53,8 @@ export function openDraws({ initializer }: ParameterSpec, name: string, seed: nu
   return openNormals(initializer.deviation, substream(seed, name));
 }
 
-/** Numbers that are drawn at once; an even number, as they are drawn in pairs. */
-const CHUNK = 16_384;
-/** Where they lie in the memory of the kernel, behind the state of the generator. */
-const STATE = 0, VALUES = 16, PAGE_BYTES = 65_536;
-
-let drawing: { readonly memory: WebAssembly.Memory; readonly kernels: SimdKernels } | undefined;
-
-function openDrawing() {
-  const initial = Math.ceil((VALUES + 4 * CHUNK) / PAGE_BYTES);
-  const memory = new WebAssembly.Memory({ initial, maximum: PAGE_BYTES, shared: true });
-  return { memory, kernels: loadKernels(memory) };
-}
+/** Where the state of the generator lies in the memory of the kernel. */
+const STATE = 0;
 
 /** Normal numbers. Their bits depend on no engine's logarithm. */
 function openNormals(deviation: number, generator: RandomGenerator): Draws {
@@ -73,15 +63,15 @@ function openNormals(deviation: number, generator: RandomGenerator): Draws {
   /** The second of a pair whose first was the last of a piece. */
   let left: number | undefined;
   return (into) => {
-    const { memory, kernels } = drawing ??= openDrawing();
+    const { memory, kernels } = chanceKernels();
     const used = new Int32Array(memory.buffer, STATE, 4);
     used.set(state);
     let at = 0;
     if (left !== undefined && into.length > 0) [into[at++], left] = [left, undefined];
     while (at < into.length) {
-      const count = Math.min(CHUNK, into.length - at), even = count + count % 2;
-      kernels.normals(STATE, VALUES, even, deviation);
-      const drawn = new Float32Array(memory.buffer, VALUES, even);
+      const count = Math.min(CHANCE_MAX, into.length - at), even = count + count % 2;
+      kernels.normals(STATE, CHANCE_VALUES, even, deviation);
+      const drawn = new Float32Array(memory.buffer, CHANCE_VALUES, even);
       into.set(drawn.subarray(0, count), at);
       if (even > count) left = drawn[count];
       at += count;

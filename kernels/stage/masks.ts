@@ -8,6 +8,7 @@
  * @module
  */
 
+import { CHANCE_MAX } from "../devices/simd/chance_kernels.ts";
 import type { Device, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DropoutKey, openMask } from "../layers/dropout.ts";
@@ -23,9 +24,6 @@ export interface Masks {
    */
   prepare(layer: number, key: DropoutKey | undefined): void;
 }
-
-/** Elements that are computed and copied at a time, where a part of a tensor can be written. */
-const PIECE_ELEMENTS = 16_384;
 
 /** Opens the masks of a stage's layers, in the memory that all micro-batches share. */
 export function openMasks(
@@ -66,8 +64,8 @@ export function openMasks(
 function cut(device: Device, tensor: Tensor): Tensor[] {
   const length = elementCount(tensor.shape);
   if (!device.hasFreeViews) return [tensor];
-  return Array.from({ length: Math.ceil(length / PIECE_ELEMENTS) }, (_, i) => {
-    const from = i * PIECE_ELEMENTS;
-    return device.view(tensor, from, [Math.min(PIECE_ELEMENTS, length - from)]);
+  return Array.from({ length: Math.ceil(length / CHANCE_MAX) }, (_, i) => {
+    const from = i * CHANCE_MAX;
+    return device.view(tensor, from, [Math.min(CHANCE_MAX, length - from)]);
   });
 }

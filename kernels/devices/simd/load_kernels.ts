@@ -13,6 +13,7 @@ export type Address = number;
 export type KernelName =
   | "adamw"
   | "crossEntropy"
+  | "dropoutMask"
   | "gelu"
   | "geluGrad"
   | "gemm"

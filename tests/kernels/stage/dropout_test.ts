@@ -1,6 +1,7 @@
 /** Dropout in a stage: which elements are left out, their gradients and the memory of their masks. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import {
   activationBytes,
   compileModel,
@@ -60,6 +61,25 @@ Deno.test("a mask leaves out its share, and is like no other mask nor itself som
     const equal = mask.filter((factor, i) => factor === other[i]).length;
     const distance = Math.abs(equal - length / 2) / (Math.sqrt(length) / 2);
     assert.ok(distance < deviations, `${what}: ${distance} standard deviations`);
+  }
+});
+
+Deno.test("a mask is the hash of each place, wherever a part of it begins", () => {
+  const [word0, word1] = new Int32Array(
+    createHash("sha256").update('[7,3,5,"a","mask.0"]').digest().buffer.slice(0, 8),
+  );
+  const expected = Float32Array.from({ length: 40_001 }, (_, place) => {
+    let x = place ^ word0!;
+    x = Math.imul(x ^ (x >>> 16), 0x7feb352d) + word1!;
+    x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+    return (x ^ (x >>> 16)) >>> 1 < 0.3 * 2 ** 31 ? 0 : 1 / 0.7;
+  });
+  assert.deepEqual(maskOf(40_001, 0.3, "a", KEY), expected);
+  const spec = { name: "mask.0", dtype: "f32", shape: [40_001], probability: 0.3 } as const;
+  for (const [from, length] of [[0, 1], [3, 5], [16_383, 2], [17_001, 23_000]] as const) {
+    const part = new Float32Array(length);
+    openMask(spec, "a", KEY)(part, from);
+    assert.deepEqual(part, expected.subarray(from, from + length));
   }
 });
 

@@ -1,6 +1,7 @@
 /** All kernels of the module. */
 
 export * from "./adamw";
+export * from "./dropout";
 export * from "./gelu";
 export * from "./gemm";
 export * from "./layer_norm";

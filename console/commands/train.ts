@@ -4,19 +4,22 @@
  * @module
  */
 
+import { join } from "node:path";
 import { train, type TrainOptions } from "../../actors/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import type { Task } from "../../actors/parts/mod.ts";
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import { openTraceFile } from "../trace/chrome_file.ts";
+import { openTimeline, type TimelineFile } from "../trace/timeline_file.ts";
 import { print, printError } from "../print.ts";
-import { placeOf } from "../run_files/run_place.ts";
+import { placeOf, type RunPlace } from "../run_files/run_place.ts";
+import { RUN_FILES } from "../run_files/run_record.ts";
 import { openRunWriter } from "../run_files/write_run.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
 import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport, printDone } from "../train/report.ts";
-import { runOptions } from "../train/run_options.ts";
+import { isTraced, runOptions } from "../train/run_options.ts";
 import { importParts, keptParts, type RunParts, taskOf } from "../train/run_parts.ts";
 import { TRAIN_SYNTAX } from "../train/train_flags.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
@@ -54,16 +57,19 @@ async function trainAsAsked(
     trace?.measured(measured);
     dashboard?.metrics(measured);
   };
+  let timeline: TimelineFile | undefined;
   const options = optionsOf(request, task, parts, place?.directory);
   const events = train({ ...options, metrics, signal, system });
   for await (const event of dashboard?.watch(events) ?? events) {
     trace?.see(event);
     if (event.type === "plan") {
       await files?.begin(event.plan);
+      if (place && isTraced(flags)) timeline = made.use(timelineOf(request, place));
       begin("the step under way");
       if (start) printError(start);
     }
     await files?.see(event);
+    timeline?.see(event);
     report(event);
     if (event.type !== "end") continue;
     if (!event.isInterrupted) {
@@ -84,6 +90,15 @@ async function trainAsAsked(
 
 function traceOf({ trace: path, "trace-steps": steps }: TrainRequest["flags"]) {
   return path === undefined ? undefined : openTraceFile({ path, steps, announce: printError });
+}
+
+function timelineOf(
+  { flags: { steps }, checkpoint }: TrainRequest,
+  { directory, isInPlace }: RunPlace,
+): TimelineFile {
+  const path = join(directory, RUN_FILES.timeline);
+  const goesOnAfter = isInPlace ? checkpoint!.step : undefined;
+  return openTimeline({ path, steps, goesOnAfter, announce: printError });
 }
 
 function optionsOf(

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { DASHBOARD_FLAGS } from "../dashboard/dashboard_flags.ts";
 import { commandLine } from "../../actors/run/command_line.ts";
 import { shellWord } from "../train/data_files.ts";
 import type { Flags } from "../flags/flag.ts";
@@ -37,6 +38,8 @@ const OWN: readonly string[] = [
   "journal-messages",
   "journal-full",
   "memory-limit",
+  "trace-steps",
+  ...Object.keys(DASHBOARD_FLAGS),
   "help",
   "version",
 ];
@@ -97,8 +100,10 @@ export function replayedArguments(
 }
 
 /** Whether a recorded run was traced, as the messages of its workers then tell. */
-export const wasTraced = (recorded: readonly string[]): boolean =>
-  rawArguments(recorded, TRAIN_FLAGS).flags["trace"] !== undefined;
+export function wasTraced(recorded: readonly string[]): boolean {
+  const { trace, dashboard } = rawArguments(recorded, TRAIN_FLAGS).flags;
+  return trace !== undefined || dashboard !== undefined;
+}
 
 /** Whether a value names a module of somebody's, and nothing that comes with Troupe. */
 function isModule(name: string, value: string | true | undefined): boolean {

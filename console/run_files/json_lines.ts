@@ -7,7 +7,7 @@
 import { inOneLine, quoted } from "../escape.ts";
 
 /** Bytes of a line: a record is flat, with a number for each of at most some thousand workers. */
-const LINE_BYTES_MAX = 2 ** 20;
+export const LINE_BYTES_MAX: number = 2 ** 20;
 
 const PIECE_BYTES = 2 ** 16;
 

@@ -10,6 +10,7 @@ import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { TRACE_VERSION, type TraceFacts, TROUPE_EVENT } from "./chrome_event.ts";
+import { isCount, isTime, readTraced } from "./traced_action.ts";
 
 /** What a trace says of its run. */
 export interface TraceHead extends Omit<TraceFacts, "stagesOf"> {
@@ -74,7 +75,7 @@ function* stepsOf(path: string, { workers, began }: TraceHead): Generator<Traced
   for (const event of eventsOf(path)) {
     if (event.ph !== "X" || !WORK.includes(event.cat)) continue;
     const { tid, args } = event, at = (args as Values | undefined)?.step;
-    const traced = tracedOf(event, began);
+    const traced = args ? tracedOf(event, began) : undefined;
     if (!traced || !isCount(tid) || tid >= workers || !isCount(at) || ++events > STEP_EVENTS_MAX) {
       throw strange(path, `an event ${quoted(event)}`);
     }
@@ -91,27 +92,13 @@ function* stepsOf(path: string, { workers, began }: TraceHead): Generator<Traced
 
 /** A piece of work as it was traced; undefined if the event is none. */
 function tracedOf({ name, ts, dur, args }: Values, began: number): TracedAction | undefined {
-  if (typeof name !== "string" || !isTime(ts) || !isTime(dur) || dur < 0) return undefined;
-  const { arrived, sent, ...counts } = args as Values, start = began + ts / 1000;
-  const given = (names: readonly string[]) => names.filter((one) => counts[one] !== undefined);
-  const times = Object.entries({ arrived, sent }).filter(([, value]) => value !== undefined);
-  const said = given(["waiting", "stage", "chunk", "bucket"]);
-  if (!times.every(([, value]) => isTime(value)) || !said.every((one) => isCount(counts[one]))) {
-    return undefined;
-  }
-  return {
-    name,
-    start,
-    end: start + dur / 1000,
-    ...Object.fromEntries(times.map(([key, value]) => [key, began + (value as number) / 1000])),
-    ...Object.fromEntries(said.map((key) => [key, counts[key]])),
-  };
+  const msOf = (value: unknown) => isTime(value) ? began + value / 1000 : value;
+  const { arrived, sent, ...rest } = args as Values, times = { arrived, sent }, start = msOf(ts);
+  const said = Object.entries(times).filter(([, value]) => value !== undefined);
+  const end = isTime(start) && isTime(dur) ? start + dur / 1000 : undefined;
+  const told = Object.fromEntries(said.map(([key, value]) => [key, msOf(value)]));
+  return readTraced({ ...rest, ...told, name, start, end });
 }
-
-const isTime = (value: unknown): value is number =>
-  typeof value === "number" && Number.isFinite(value);
-const isCount = (value: unknown): value is number =>
-  Number.isSafeInteger(value) && value as number >= 0;
 
 /** The events of a file with one of them a line; a last one that was cut is passed over. */
 function* eventsOf(path: string): Generator<Values, void> {

@@ -55,7 +55,7 @@ export function runOptions(
       program: program === undefined ? [] : [program],
       whenFull: flags["journal-full"],
     },
-    trace: flags.trace !== undefined || flags.dashboard === true,
+    trace: isTraced(flags),
     retries: flags.retries,
     snapshots: flags.snapshots,
     stallMs: 1000 * flags["stall-timeout"],
@@ -81,6 +81,10 @@ export function runOptions(
     resume: checkpoint,
   };
 }
+
+/** Whether workers tell when each action ran. */
+export const isTraced = ({ trace, dashboard }: TrainRequest["flags"]): boolean =>
+  trace !== undefined || dashboard === true;
 
 /** How an actor of somebody's is made. */
 const specOf = (

@@ -1,0 +1,63 @@
+/**
+ * Serves the page beside it, on this machine alone, with a model that `troupe export` made:
+ *
+ *     deno task troupe export runs/mine --format onnx --out gpt.onnx
+ *     deno run -A examples/browser/serve.ts gpt.onnx
+ *
+ * The page needs no build and no network: onnxruntime-web comes from Deno's cache of npm. It could as
+ * well be copied to any web server, with the files that are named here.
+ */
+// deno-lint-ignore-file no-console -- a script says what it does
+
+import { npmPackageFolder } from "@troupe/troupe/kernels";
+
+const [model = "", port = "8000"] = Deno.args;
+const isFile = await Deno.stat(model).then((found) => found.isFile, () => false);
+if (!isFile || !/^\d{1,5}$/.test(port)) {
+  console.error("Usage: deno run -A examples/browser/serve.ts MODEL.onnx [PORT]");
+  Deno.exit(2);
+}
+
+/** Where the files of packages lie, by the first part of their paths. */
+const FOLDERS: Readonly<Record<string, () => URL | Promise<URL>>> = {
+  onnxruntime: () => new URL("./", import.meta.resolve("onnxruntime-web/wasm")),
+  // Asked for only where a model's tokens are GPT-2's.
+  "gpt-tokenizer": async () => {
+    const gptTokenizer = { name: "gpt-tokenizer", version: "4.0.0", megabytes: 30 };
+    return new URL("esm/", await npmPackageFolder(gptTokenizer, console.error));
+  },
+};
+
+const TYPES: Readonly<Record<string, string>> = {
+  html: "text/html; charset=utf-8",
+  js: "text/javascript",
+  mjs: "text/javascript",
+  wasm: "application/wasm",
+};
+
+/** Where the file of a path lies. */
+async function locate(path: string): Promise<URL | string | undefined> {
+  if (path === "/model.onnx") return model;
+  if (path === "/") return new URL("index.html", import.meta.url);
+  if (/^\/(sample|tokenizers)\.js$/.test(path)) return new URL(`.${path}`, import.meta.url);
+  const [, name, file] = /^\/([\w-]+)\/([\w./-]+)$/.exec(path) ?? [];
+  if (file === undefined || !Object.hasOwn(FOLDERS, name!)) return undefined;
+  return new URL(file, await FOLDERS[name!]!());
+}
+
+const onListen = ({ port }: { port: number }) =>
+  console.log(`${model} is at http://127.0.0.1:${port}/ until Ctrl-C`);
+
+Deno.serve({ hostname: "127.0.0.1", port: Number(port), onListen }, async (request) => {
+  const at = await locate(new URL(request.url).pathname);
+  const file = at === undefined ? undefined : await Deno.open(at).catch(() => undefined);
+  if (file === undefined) return new Response("There is no such file\n", { status: 404 });
+  return new Response(file.readable, {
+    headers: {
+      "content-type": TYPES[String(at).split(".").at(-1)!] ?? "application/octet-stream",
+      // With these two a page may compute on several threads.
+      "cross-origin-opener-policy": "same-origin",
+      "cross-origin-embedder-policy": "require-corp",
+    },
+  });
+});

@@ -1,0 +1,89 @@
+/**
+ * Chromium, driven by npm's playwright-core, for tests of pages. Where it is not installed they are
+ * skipped, each by its name. Such tests are in files whose names end in `_alone_test.ts`.
+ */
+
+import assert from "node:assert/strict";
+import { npmPackageFolder } from "../kernels/mod.ts";
+
+/** Where Debian's package puts it. */
+const CHROMIUM = "/usr/bin/chromium";
+
+/** Not among the imports of the package: whoever uses it would fetch it. */
+const PLAYWRIGHT = { name: "playwright-core", version: "1.65.1", megabytes: 14 };
+
+/** What tests use of playwright's `Page`; its documentation says what each does. */
+export interface Page {
+  goto(url: string): Promise<unknown>;
+  reload(): Promise<unknown>;
+  on(event: "console", listener: (message: ConsoleMessage) => void): void;
+  on(event: "pageerror", listener: (error: Error) => void): void;
+  on(event: "request", listener: (request: { url(): string }) => void): void;
+  click(selector: string): Promise<void>;
+  fill(selector: string, value: string): Promise<void>;
+  hover(selector: string): Promise<void>;
+  textContent(selector: string): Promise<string | null>;
+  evaluate<T>(script: string): Promise<T>;
+  waitForFunction(script: string): Promise<unknown>;
+  screenshot(options: { path: string; fullPage?: boolean }): Promise<unknown>;
+  setViewportSize(size: { width: number; height: number }): Promise<void>;
+  emulateMedia(media: { colorScheme: "light" | "dark" }): Promise<void>;
+  readonly keyboard: { press(key: string): Promise<void> };
+}
+
+/** What a page writes to the console. */
+export interface ConsoleMessage {
+  type(): string;
+  text(): string;
+}
+
+interface Browser {
+  newPage(): Promise<Page>;
+  close(): Promise<void>;
+}
+
+interface Playwright {
+  readonly chromium: {
+    launch(options: { executablePath: string; args: readonly string[] }): Promise<Browser>;
+  };
+}
+
+function hasChromium(): boolean {
+  try {
+    return Deno.statSync(CHROMIUM).isFile;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Registers a test of a page. It fails, too, when the page writes an error to its console, throws one,
+ * or asks anybody but this machine for anything.
+ */
+export function pageTest(name: string, fn: (page: Page) => Promise<void>): void {
+  Deno.test({ name, ignore: !hasChromium(), fn: () => openPage(fn) });
+}
+
+async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {
+  const folder = await npmPackageFolder(PLAYWRIGHT);
+  const { chromium }: Playwright = await import(new URL("index.mjs", folder).href);
+  // Its sandbox does not start for root, as whom tests run in containers.
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  const complaints: string[] = [];
+  try {
+    const page = await browser.newPage();
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+    });
+    page.on("pageerror", (error) => complaints.push(String(error)));
+    page.on("request", (request) => {
+      const { protocol, hostname } = new URL(request.url());
+      const isOwn = hostname === "127.0.0.1" || ["data:", "blob:"].includes(protocol);
+      if (!isOwn) complaints.push(`a request to ${request.url()}`);
+    });
+    await fn(page);
+  } finally {
+    await browser.close();
+  }
+  assert.deepEqual(complaints, [], "of the page: on its console, or what it asks others for");
+}

@@ -1,0 +1,94 @@
+/** The page of examples/browser in Chromium, with a model that was trained and exported. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { bytesTokenizer } from "../../kernels/mod.ts";
+import { type Page, pageTest } from "../browser.ts";
+import { inFolder, ROOT, runGenerate, runTroupe, TINY, trainJson } from "../console/command.ts";
+
+/** Serves the page with a model while `use` looks at it. */
+async function served(model: string, use: (url: string) => Promise<void>): Promise<void> {
+  const server = new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "examples/browser/serve.ts", model, "0"],
+    cwd: ROOT,
+    stdout: "piped",
+  }).spawn();
+  const lines = server.stdout.pipeThrough(new TextDecoderStream());
+  try {
+    for await (const line of lines) {
+      const [url] = /http:\/\/\S+/.exec(line) ?? assert.fail(line);
+      await use(url);
+      break;
+    }
+  } finally {
+    server.kill();
+    await server.status;
+  }
+}
+
+async function sampled(page: Page, fields: Readonly<Record<string, string>>): Promise<string> {
+  for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
+  await page.click("button");
+  await page.waitForFunction(`document.querySelector("button").textContent === "Sample"`);
+  return (await page.textContent("#text"))!;
+}
+
+pageTest(
+  "the page samples what generate samples, token by token, from a model that was exported",
+  (page) =>
+    inFolder(async (folder) => {
+      const text = join(folder, "text.txt"),
+        run = join(folder, "run"),
+        out = join(folder, "gpt.onnx");
+      await Deno.writeTextFile(text, "abcäd".repeat(70));
+      await trainJson([...TINY, "--text", text, "--steps", "60", "--lr", "0.03", "--out", run]);
+      await runTroupe(["export", run, "--format", "onnx", "--out", out]);
+      await served(out, async (url) => {
+        await page.goto(url);
+        await page.waitForFunction(`!document.querySelector("button").disabled`);
+        const about = await page.textContent("#about");
+        assert.equal(about, "GPT-2: layers 1, hidden 16, context 8, tokens bytes");
+        const prompt = "abc", tokens = "31";
+        const greedy = await sampled(page, { prompt, tokens, temperature: "0" });
+        const { stdout } = await runGenerate([
+          ...["--from", run, "--prompt", prompt, "--tokens", tokens, "--temperature", "0"],
+          ...["--device", "reference"],
+        ]);
+        assert.equal(`${greedy}\n`, stdout);
+        assert.match(greedy, /^(abcäd){5}/, "the model has learnt its text");
+        const drawn = await sampled(page, { temperature: "4", seed: "1" });
+        assert.notEqual(drawn, greedy);
+        assert.equal(await sampled(page, { seed: "1" }), drawn, "a seed has its draws");
+        assert.notEqual(await sampled(page, { seed: "2" }), drawn);
+        assert.equal(await sampled(page, { topK: "1" }), greedy);
+        assert.equal(await sampled(page, { topK: "", topP: "0" }), greedy);
+        await page.fill("[name=tokens]", "100000");
+        await page.click("button");
+        await page.waitForFunction(`document.querySelector("#text").textContent.length > 10`);
+        await page.click("button"); // it stops
+        await page.waitForFunction(`document.querySelector("button").textContent === "Sample"`);
+        assert.ok(bytesTokenizer().encode((await page.textContent("#text"))!).length < 100_000);
+      });
+    }),
+);
+
+pageTest("a model that the page cannot sample from is told", (page) =>
+  inFolder(async (folder) => {
+    const path = join(folder, "other.onnx");
+    await Deno.writeTextFile(path, "no model");
+    await served(path, async (url) => {
+      await page.goto(url);
+      await page.waitForFunction(
+        `document.querySelector("#about").textContent.startsWith("Cannot")`,
+      );
+      assert.equal(
+        await page.textContent("#about"),
+        "Cannot load the model: it must be a gpt2, received none of Troupe's",
+      );
+      for (const path of ["..%2f..%2fdeno.json", "onnxruntime/..%2fpackage.json", "serve.ts"]) {
+        const { status, body } = await fetch(new URL(path, url));
+        await body?.cancel();
+        assert.equal(status, 404, path);
+      }
+    });
+  }));

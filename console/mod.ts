@@ -15,6 +15,9 @@ export { generateCommand } from "./commands/generate.ts";
 export { journalCommand } from "./commands/journal.ts";
 export { launchCommand } from "./commands/launch.ts";
 export { replayCommand, type TrainProgram } from "./commands/replay.ts";
+export { compareCommand } from "./commands/run_files/compare.ts";
+export { plotCommand } from "./commands/run_files/plot.ts";
+export { runsCommand } from "./commands/run_files/runs.ts";
 export {
   scheduleCommand,
   type ScheduleCommandContext,

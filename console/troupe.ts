@@ -18,6 +18,9 @@ import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import { launchCommand } from "./commands/launch.ts";
+import { COMPARE_SYNTAX, compareCommand } from "./commands/run_files/compare.ts";
+import { PLOT_SYNTAX, plotCommand } from "./commands/run_files/plot.ts";
+import { RUNS_SYNTAX, runsCommand } from "./commands/run_files/runs.ts";
 import { printSchedule } from "./commands/schedule.ts";
 import { TRACE_SYNTAX, traceCommand } from "./commands/trace.ts";
 import { TRAIN_MODULE, trainCommand } from "./commands/train.ts";
@@ -42,6 +45,9 @@ const COMMANDS: readonly Command[] = [
   { syntax: LAUNCH_SYNTAX, run: launchCommand },
   { syntax: GENERATE_SYNTAX, run: generateCommand },
   { syntax: EXPORT_SYNTAX, run: exportCommand },
+  { syntax: RUNS_SYNTAX, run: runsCommand },
+  { syntax: PLOT_SYNTAX, run: plotCommand },
+  { syntax: COMPARE_SYNTAX, run: compareCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },

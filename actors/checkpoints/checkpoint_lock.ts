@@ -18,6 +18,12 @@ const HOLDER = /^(pid \d{1,10} on [\w.-]{1,255})\n$/;
 /** Runs that may end just when another wants their folder. */
 const MAX_TRIES = 100;
 
+/** Times that a lock which another has is tried, as who only looks has it for a moment. */
+const MAX_LOOKS = 3;
+
+/** Milliseconds from one of these to the next. */
+const LOOK_MS = 10;
+
 /** Bytes of a file that are looked at to find out who has it. */
 const MAX_BYTES = 300;
 
@@ -65,6 +71,21 @@ export function lockFolder(directory: string): Disposable {
       removeEmpty(made);
     },
   };
+}
+
+/**
+ * Whether a run has a folder just now. To see it, nothing is written: the lock is shared for a moment
+ * if it is free, in which who wants it tries again.
+ */
+export function isInUse(directory: string): boolean {
+  const path = join(directory, NAME);
+  if (!lstat(path)?.isFile) return false;
+  try {
+    using file = Deno.openSync(path);
+    return !file.tryLockSync(false);
+  } catch {
+    return false; // it ended just now, or nobody may look
+  }
 }
 
 /** Removes the file before the lock ends, where the system can: nobody else has it then. */
@@ -119,7 +140,7 @@ function tryLock(path: string): Deno.FsFile | undefined {
   if (before && !before.isFile) throw new TypeError(`something that is no file at ${path}`);
   const file = Deno.openSync(path, { read: true, write: true, create: true });
   try {
-    if (!file.tryLockSync(true)) throw new HeldError(holderOf(file));
+    if (!canLock(file)) throw new HeldError(holderOf(file));
     if (isAt(path, file)) return file;
   } catch (error) {
     file.close();
@@ -127,6 +148,14 @@ function tryLock(path: string): Deno.FsFile | undefined {
   }
   file.close();
   return undefined;
+}
+
+function canLock(file: Deno.FsFile): boolean {
+  for (let looks = 1;; looks++) {
+    if (file.tryLockSync(true)) return true;
+    if (looks === MAX_LOOKS) return false;
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_MS);
+  }
 }
 
 function holderOf(file: Deno.FsFile): string {

@@ -5,7 +5,6 @@
  */
 
 import { join } from "node:path";
-import { inputFileProblem } from "../../kernels/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { RUN_FILES, RUN_FORMAT, RUN_VERSION, type RunRecord } from "./run_record.ts";
 
@@ -23,12 +22,16 @@ type Values = Readonly<Record<string, unknown>>;
  */
 export function readRecord(directory: string, isAnyVersion = false): RunRecord | undefined {
   const path = join(directory, RUN_FILES.record);
-  if (inputFileProblem(path, BYTES_MAX) !== undefined) return undefined;
   let value: unknown;
   try {
+    const { isFile, size } = Deno.lstatSync(path); // a link leads elsewhere
+    if (!isFile || size > BYTES_MAX) return undefined;
     value = JSON.parse(Deno.readTextFileSync(path));
   } catch (error) {
-    if (error instanceof SyntaxError) return undefined;
+    const { NotFound, NotADirectory } = Deno.errors;
+    if ([SyntaxError, NotFound, NotADirectory].some((kind) => error instanceof kind)) {
+      return undefined;
+    }
     throw error;
   }
   if (!isValues(value) || value.format !== RUN_FORMAT) return undefined;

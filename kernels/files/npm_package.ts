@@ -19,6 +19,11 @@ export interface NpmPackage {
   readonly version: string;
   /** Roughly what fetching it and what it depends on takes on disk, in MB. */
   readonly megabytes: number;
+  /**
+   * A JSON file that may be imported from it, where its `package.json` may not; the folder of what
+   * that stands for is then taken for the package's.
+   */
+  readonly json?: string;
 }
 
 /** Receives one line for a person when something is about to be downloaded. */
@@ -61,9 +66,12 @@ export async function npmPackageFolder(
 /** Times that a child is started before it is given up. */
 const MAX_STARTS = 5;
 
-async function locate({ name, version }: NpmPackage, flags: string[]) {
+async function locate(
+  { name, version, json = "package.json" }: NpmPackage,
+  flags: string[],
+) {
   // The import makes Deno look for the package, and fetch it where allowed; it runs nothing.
-  const manifest = JSON.stringify(`npm:${name}@${version}/package.json`);
+  const manifest = JSON.stringify(`npm:${name}@${version}/${json}`);
   const code = `import ${manifest} with { type: "json" };
     console.log(import.meta.resolve(${manifest}));`;
   // And it may do nothing: reading the cache and the registry is Deno's own.

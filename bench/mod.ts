@@ -32,6 +32,7 @@ import { limitRounds } from "./support/timing.ts";
 import { simulationBench } from "./simulation.ts";
 import { steadyBench } from "./steady.ts";
 import { threadsBench } from "./threads/mod.ts";
+import { tracingBench } from "./tracing.ts";
 import { weightGradientsBench } from "./weight_gradients.ts";
 
 const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
@@ -50,6 +51,7 @@ const SECTIONS: Readonly<Record<string, () => Promise<Row[]>>> = {
   memory: memoryBench,
   scaling: scalingBench,
   steady: steadyBench,
+  tracing: tracingBench,
   simulation: simulationBench,
 };
 

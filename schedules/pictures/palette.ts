@@ -52,6 +52,12 @@ export function inkOf(
   return { fill: oklabToHex(lightness, a, b), text: lightness > EVEN_LIGHTNESS ? BLACK : WHITE };
 }
 
+/** The grey of a kind of action, whatever its stage. */
+export function neutralInk(kind: ActionKind): Ink {
+  const lightness = LIGHTNESS[kind];
+  return { fill: oklabToHex(lightness, 0, 0), text: lightness > EVEN_LIGHTNESS ? BLACK : WHITE };
+}
+
 /** OKLab (Ottosson 2020) to sRGB, cut off at its limits. */
 function oklabToHex(lightness: number, a: number, b: number): string {
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;

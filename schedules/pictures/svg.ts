@@ -1,10 +1,11 @@
 /** A drawing of a schedule for papers and READMEs: the timeline, and the memory below it. */
 
-import { type Action, type ActionKind, parts } from "../actions/action.ts";
+import { type Action, formatAction } from "../actions/action.ts";
 import type { Analysis } from "../execution/analyze.ts";
 import { inkOf } from "./palette.ts";
+import { drawHeading, factsOf, HEADING_HEIGHT, headingWidth } from "./svg_heading.ts";
 import { drawMemory, MEMORY_HEIGHT } from "./svg_memory.ts";
-import { axisLine, round, text } from "./svg_shapes.ts";
+import { axisLine, round, text, title } from "./svg_shapes.ts";
 import { shortNumber, ticks } from "./ticks.ts";
 
 const ACTIONS_MAX = 200_000;
@@ -13,13 +14,18 @@ const ROW_GAP = 2;
 const FONT_SIZE = 9;
 /** The width of a digit of a sans-serif font, in units of its size. */
 const DIGIT_WIDTH = 0.58;
-const TITLE_SIZE = 13;
-/** The width of a letter of a bold sans-serif font, in units of its size. */
-const BOLD_WIDTH = 0.6;
-const MARGIN = { top: 64, right: 24, bottom: 36, left: 84 };
+const MARGIN = { top: 10 + HEADING_HEIGHT + 8, right: 24, bottom: 36, left: 84 };
 const TIMELINE_WIDTH_MIN = 560;
 const TIMELINE_WIDTH_MAX = 12_000;
 const MEMORY_GAP = 58;
+
+/**
+ * Where the reader's screen is dark, paper, lines and words are, too; boxes keep their colours, and
+ * what has no style of its own looks as its attributes say.
+ */
+const DARK = `<style>@media (prefers-color-scheme: dark) { .troupe-schedule { fill: #f0f3f6 } ` +
+  `.troupe-schedule .paper { fill: #0d1117 } .troupe-schedule .edge { stroke: #0d1117 } ` +
+  `.troupe-schedule .axis { stroke: #9da7b3 } .troupe-schedule .rule { stroke: #30363d } }</style>`;
 
 /** What a drawing is drawn from: the analysis, and pixels for time. */
 interface Canvas {
@@ -36,8 +42,9 @@ interface Canvas {
 /**
  * Draws an analysis as SVG. Stages run from blue to orange, later replicas are darker, forwards are
  * light, backwards dark, `I` and `W` on both sides of `B`; idle time is white. A cell bears its
- * micro-batch where that fits; the two actions of an overlap share its height. The curves below
- * are the live activations of each worker.
+ * micro-batch where that fits, and its action, worker and time as a title; the two actions of an
+ * overlap share its height. The curves below are the live activations of each worker. Paper and
+ * words are dark where the reader's screen is.
  *
  * @throws {RangeError} if there are more than 200,000 actions to draw.
  *
@@ -66,12 +73,17 @@ export function formatSvg(analysis: Analysis): string {
   const height = MARGIN.top + memoryTop + MEMORY_HEIGHT + MARGIN.bottom;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${round(width)} ${round(height)}" ` +
-    `width="${round(width)}" height="${
-      round(height)
-    }" font-family="Helvetica, Arial, sans-serif" ` +
-    `font-size="11" fill="#000000">`,
-    `<rect width="100%" height="100%" fill="#ffffff"/>`,
-    drawHeading(canvas),
+    `width="${round(width)}" height="${round(height)}" class="troupe-schedule" ` +
+    `font-family="Helvetica, Arial, sans-serif" font-size="11" fill="#000000" ` +
+    `role="graphics-document">`,
+    title(`${schedule.name}: ${factsOf(analysis)}`),
+    `<desc>A row for each worker with a box for each action, and below it the live activations of ` +
+    `each worker over time.</desc>`,
+    DARK,
+    `<rect class="paper" width="100%" height="100%" fill="#ffffff"/>`,
+    `<g transform="translate(0 10)">`,
+    drawHeading(analysis, MARGIN.left),
+    `</g>`,
     `<g transform="translate(${MARGIN.left} ${MARGIN.top})">`,
     ...rows,
     drawTimeAxis(canvas),
@@ -96,10 +108,9 @@ function layOut(analysis: Analysis): Canvas {
     }
   });
   const span = Math.max(makespan, Number.MIN_VALUE);
-  const titleWidth = titleOf(analysis).length * TITLE_SIZE * BOLD_WIDTH;
   const width = Math.min(
     TIMELINE_WIDTH_MAX,
-    Math.max(TIMELINE_WIDTH_MIN, titleWidth, scale * span),
+    Math.max(TIMELINE_WIDTH_MIN, headingWidth(analysis), scale * span),
   );
   return {
     analysis,
@@ -133,20 +144,22 @@ function drawWorker(canvas: Canvas, worker: number): string {
     text(-8, middle, `worker ${worker}`, { anchor: "end" }),
     `<line x1="0" y1="${top}" x2="${
       round(width)
-    }" y2="${top}" stroke="#dddddd" stroke-width="0.5"/>`,
+    }" y2="${top}" class="rule" stroke="#dddddd" stroke-width="0.5"/>`,
   ];
   let index = 0;
   for (const action of schedule.lists[worker] ?? []) {
     const x = (starts[worker]?.[index] ?? 0) * scale;
     const cell = { x, width: (ends[worker]?.[index] ?? 0) * scale - x };
+    const start = shortNumber(starts[worker]?.[index] ?? 0);
+    const when = `worker ${worker}, time ${start} to ${shortNumber(ends[worker]?.[index] ?? 0)}`;
     const height = ROW_HEIGHT - ROW_GAP;
     const { overlap, ...alone } = action;
     if (overlap === undefined) {
-      pieces.push(drawCell(canvas, action, { ...cell, y: top + 1, height }));
+      pieces.push(drawCell(canvas, action, when, { ...cell, y: top + 1, height }));
     } else {
       const half = height / 2;
-      pieces.push(drawCell(canvas, alone, { ...cell, y: top + 1, height: half }));
-      pieces.push(drawCell(canvas, overlap, { ...cell, y: top + 1 + half, height: half }));
+      pieces.push(drawCell(canvas, alone, when, { ...cell, y: top + 1, height: half }));
+      pieces.push(drawCell(canvas, overlap, when, { ...cell, y: top + 1 + half, height: half }));
     }
     index++;
   }
@@ -156,6 +169,7 @@ function drawWorker(canvas: Canvas, worker: number): string {
 function drawCell(
   { analysis: { schedule }, replicas }: Canvas,
   action: Action,
+  when: string,
   box: { x: number; y: number; width: number; height: number },
 ): string {
   const { stages, replicaOf } = schedule;
@@ -164,54 +178,16 @@ function drawCell(
   const { fill, text: ink } = inkOf(kind, { stage, stages, replica, replicas });
   const label = labelOf(action);
   const rect = `<rect x="${round(box.x)}" y="${round(box.y)}" width="${round(box.width)}" ` +
-    `height="${round(box.height)}" fill="${fill}" stroke="#ffffff" stroke-width="0.6"/>`;
-  if (labelWidth(label) + 1 > box.width) return rect;
+    `height="${
+      round(box.height)
+    }" fill="${fill}" class="edge" stroke="#ffffff" stroke-width="0.6"/>`;
+  const pipe = replicas === 1 ? "" : `, replica ${replica}`;
+  const symbol = (inside: string) =>
+    `<g role="graphics-symbol">${title(`${formatAction(action)}: ${when}${pipe}`)}${inside}</g>`;
+  if (labelWidth(label) + 1 > box.width) return symbol(rect);
   const size = Math.min(FONT_SIZE, box.height - 1);
   const middle = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
-  return rect + text(middle.x, middle.y, label, { anchor: "middle", size, fill: ink });
-}
-
-function titleOf({ schedule, makespan, bubbleRatio, peakActivations }: Analysis): string {
-  const { name, workers, microBatches } = schedule;
-  const bubble = shortNumber(100 * bubbleRatio);
-  const peak = shortNumber(Math.max(...peakActivations));
-  return `${name}: ${workers} workers, ${microBatches} micro-batches, time ` +
-    `${shortNumber(makespan)}, bubbles ${bubble} %, peak activations ${peak}`;
-}
-
-function drawHeading({ analysis, replicas }: Canvas): string {
-  const { stages, lists } = analysis.schedule;
-  const kinds = new Set<ActionKind>();
-  for (const list of lists) {
-    for (const action of list) for (const { kind } of parts(action)) kinds.add(kind);
-  }
-  const title = { size: TITLE_SIZE, weight: "bold" };
-  const pieces = [text(MARGIN.left, 18, titleOf(analysis), title)];
-  let x = MARGIN.left;
-  const add = (swatches: readonly string[], label: string) => {
-    swatches.forEach((fill, i) => {
-      pieces.push(`<rect x="${round(x + i * 8)}" y="34" width="8" height="12" fill="${fill}"/>`);
-    });
-    x += swatches.length * 8 + 5;
-    pieces.push(text(x, 40, label, {}));
-    x += label.length * 11 * 0.56 + 16;
-  };
-  const ink = (kind: ActionKind, stage: number, replica = 0) =>
-    inkOf(kind, { stage, stages, replica, replicas }).fill;
-  const samples = stages === 1 ? [0] : [0, Math.floor((stages - 1) / 2), stages - 1];
-  const order: readonly ActionKind[] = ["F", "I", "B", "W"];
-  for (const kind of order.filter((kind) => kinds.has(kind))) {
-    add(samples.map((stage) => ink(kind, stage)), kind);
-  }
-  add(samples.map((stage) => ink("B", stage)), `stages 0 to ${stages - 1}`);
-  if (replicas > 1) {
-    const replicaSamples = Array.from({ length: Math.min(replicas, 4) }, (_, i) => i);
-    const shades = replicaSamples.map((i) =>
-      ink("F", 0, Math.round(i * (replicas - 1) / (replicaSamples.length - 1)))
-    );
-    add(shades, `replicas 0 to ${replicas - 1}`);
-  }
-  return pieces.join("\n");
+  return symbol(rect + text(middle.x, middle.y, label, { anchor: "middle", size, fill: ink }));
 }
 
 function drawTimeAxis({ analysis: { makespan }, scale, width, height }: Canvas): string {

@@ -4,7 +4,7 @@ import { type Action, parts } from "../actions/action.ts";
 import type { Analysis } from "../execution/analyze.ts";
 import { pipelineWorkers } from "../stages.ts";
 import { inkOf } from "./palette.ts";
-import { axisLine, round, text } from "./svg_shapes.ts";
+import { axisLine, round, text, title } from "./svg_shapes.ts";
 import { shortNumber, ticks } from "./ticks.ts";
 
 /** The height of the curves in pixels. */
@@ -28,11 +28,15 @@ export function drawMemory(analysis: Analysis, scale: number): string {
   const order = schedule.lists.map((_, worker) => worker).filter((worker) => worker !== fullest);
   for (const worker of [...order, fullest]) {
     const position = { stage: worker, stages: schedule.workers, replica: 0, replicas: 1 };
-    const stroke = inkOf("W", position).fill;
+    const stroke = inkOf("B", position).fill;
     const thickness = worker === fullest ? 2 : 0.8;
     pieces.push(
       `<path d="${memoryPath(analysis, worker, { scale, y })}" fill="none" stroke="${stroke}" ` +
-        `stroke-width="${thickness}"/>`,
+        `stroke-width="${thickness}">` +
+        title(
+          `worker ${worker}: at most ${shortNumber(peakActivations[worker]!)} live activations`,
+        ) +
+        `</path>`,
     );
   }
   const caption = `live activations of each worker; thick: worker ${fullest}, ` +

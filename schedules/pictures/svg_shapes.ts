@@ -5,8 +5,11 @@ const AXIS_COLOR = "#444444";
 /** A line of an axis. */
 export function axisLine(x1: number, y1: number, x2: number, y2: number): string {
   return `<line x1="${round(x1)}" y1="${round(y1)}" x2="${round(x2)}" y2="${round(y2)}" ` +
-    `stroke="${AXIS_COLOR}" stroke-width="1"/>`;
+    `class="axis" stroke="${AXIS_COLOR}" stroke-width="1"/>`;
 }
+
+/** What the drawing, or a part of it, is called: by screen readers, and where a pointer rests. */
+export const title = (content: string): string => `<title>${escapeXml(content)}</title>`;
 
 /** A text, centred on the height `y`; from `x` on, unless it is anchored otherwise. */
 export function text(

@@ -146,6 +146,48 @@ Deno.test("a drawing has a cell for every action, inside its row and the timelin
   }
 });
 
+Deno.test("a drawing and each of its boxes and curves have a name", () => {
+  for (const one of DRAWN) {
+    const analysis = analysisOf(one), { schedule } = analysis;
+    const svg = formatSvg(analysis);
+    assert.match(
+      svg,
+      new RegExp(`^<svg [^>]*role="graphics-document">\\n<title>${schedule.name}: `),
+    );
+    const names = [...svg.matchAll(/<g role="graphics-symbol"><title>([^<]+)<\/title><rect /g)];
+    assert.equal(names.length, svg.match(/class="edge"/g)!.length);
+    const replicas = Math.max(...schedule.replicaOf) + 1;
+    const pattern =
+      /^\d+[FBIW]\d+(\+\d+|\.[01])?: worker \d+, time [\d.]+ to [\d.]+(, replica \d+)?$/;
+    for (const [, name] of names) {
+      assert.equal(pattern.exec(name!)?.[2] !== undefined, replicas > 1, name);
+    }
+    assert.equal(svg.match(/<title>worker \d+: at most /g)!.length, schedule.workers);
+  }
+});
+
+Deno.test("no swatch of a legend has the colour of another", () => {
+  for (const one of DRAWN) {
+    const swatches = [
+      ...formatSvg(analysisOf(one)).matchAll(/<rect [^>]*height="13" fill="(#\w+)"/g),
+    ];
+    assert.ok(swatches.length > 1);
+    assert.equal(new Set(swatches.map(([, fill]) => fill)).size, swatches.length, one[0]);
+  }
+});
+
+Deno.test("on a dark screen paper, words and lines are others, and as legible", () => {
+  const svg = formatSvg(analysisOf(DRAWN[0]!)),
+    [, dark] = /@media \(prefers-color-scheme: dark\) (.*)<\/style>/.exec(svg)!;
+  const of = (what: string) =>
+    new RegExp(`troupe-schedule${what} { \\w+: (#\\w{6})`).exec(dark!)![1]!;
+  assert.ok(contrast(of(""), of(" .paper")) >= 7);
+  assert.ok(contrast(of(" .axis"), of(" .paper")) >= 4.5);
+  for (const name of ["paper", "edge", "axis", "rule"]) {
+    assert.match(svg, new RegExp(`class="${name}"`));
+  }
+});
+
 function channels(hex: string): number[] {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
     .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);

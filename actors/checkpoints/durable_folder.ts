@@ -144,13 +144,18 @@ export async function checkNew(path: string, kind: "folder" | "file"): Promise<v
  * Writes a small file in the place of another: whoever reads finds one of the two, whole. Once this
  * resolves, no power failure takes it away.
  */
-export async function replaceFile(disk: Disk, path: string, text: string): Promise<void> {
+export async function replaceFile(
+  disk: Disk,
+  path: string,
+  content: string | Uint8Array,
+): Promise<void> {
   const folder = dirname(path), name = `.${basename(path)}`, unfinished = join(folder, name);
   await removeIfThere(disk, unfinished);
   try {
     {
       using files = newFiles(disk, folder);
-      await files.write(name, [new TextEncoder().encode(text)]);
+      const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
+      await files.write(name, [bytes]);
       await files.sync();
     }
     await disk.rename(unfinished, path);

@@ -22,7 +22,7 @@ export interface DataOptions {
   /** Number of token ids, where that was given. */
   readonly vocab: number | undefined;
   /** What the tokens of a text are, where that was said. */
-  readonly tokenizer: TokenizerName | undefined;
+  readonly tokenizer: TokenizerName | Tokenizer | undefined;
   /** Of the order of the samples. */
   readonly seed: number;
   /** A file that the user named: its path, to be shown, and what it holds. */

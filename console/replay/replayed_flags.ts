@@ -17,6 +17,7 @@ export const NAMED_FLAGS = {
   text: TRAIN_FLAGS.text,
   tokens: TRAIN_FLAGS.tokens,
   weights: TRAIN_FLAGS.weights,
+  tokenizer: TRAIN_FLAGS.tokenizer,
   "schedule-file": TRAIN_FLAGS["schedule-file"],
   model: TRAIN_FLAGS.model,
   data: TRAIN_FLAGS.data,

@@ -21,6 +21,8 @@ export const RUN_FILES = {
   metrics: "metrics.jsonl",
   /** Steps that were traced and workers that were lost, a line each. */
   timeline: "timeline.jsonl",
+  /** The tokenizer that made its tokens, where that is a file. */
+  tokenizer: "tokenizer.json",
 } as const;
 
 /** Where a run computed, and with which versions. */

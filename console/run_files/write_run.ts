@@ -57,7 +57,7 @@ const STARTS_MAX = 100;
  * another version.
  */
 export function openRunWriter(run: WrittenRun): RunWriter {
-  const { place: { directory, isInPlace }, announce } = run;
+  const { place: { directory, isInPlace }, request: { tokenizer }, announce } = run;
   const recordPath = join(directory, RUN_FILES.record);
   checkOwn(run);
   let record: RunRecord, metrics: MetricsFile | undefined;
@@ -70,6 +70,9 @@ export function openRunWriter(run: WrittenRun): RunWriter {
       try {
         if (!isInPlace) await removeFiles(directory);
         await write();
+        if (tokenizer) {
+          await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer.content);
+        }
         metrics = openMetrics(run);
       } catch (cause) {
         if (cause instanceof SyntaxError) throw cause;

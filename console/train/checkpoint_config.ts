@@ -22,7 +22,7 @@ import type { TrainRequest } from "./train_request.ts";
  * @throws {RangeError} when the run goes on from a checkpoint of another model.
  */
 export function checkpointConfig(
-  { args, flags, files, checkpoint }: TrainRequest,
+  { args, flags, files, tokenizer, checkpoint }: TrainRequest,
   model: Readonly<Record<string, unknown>>,
   parts: KeptParts,
 ): Readonly<Record<string, unknown>> {
@@ -31,7 +31,7 @@ export function checkpointConfig(
   return {
     ...model,
     flags: rememberedFlags(flags, parts),
-    files: rememberFiles(files, weights),
+    files: rememberFiles({ ...files, ...tokenizer && { tokenizer } }, weights),
     ...Object.keys(parts).length > 0 && { parts },
     run: runningFlags(flags, args, parts),
   };

@@ -73,7 +73,7 @@ export const textOf = ({ content, path }: DataFile): string => decodeText(conten
  * @param weights the file of first weights, of this run or of that from which it goes on.
  */
 export function rememberFiles(
-  files: DataFiles,
+  files: Readonly<Record<string, DataFile>>,
   weights: string | undefined,
 ): Record<string, KeptFile | { readonly path: string }> {
   const kept = Object.entries(files).map(([flag, { path, sha256 }]) =>

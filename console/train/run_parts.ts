@@ -15,7 +15,8 @@ import {
   type Task,
 } from "../../actors/parts/mod.ts";
 import { builtInNames } from "../../actors/registry/mod.ts";
-import { quoted } from "../escape.ts";
+import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
+import { inOneLine, quoted } from "../escape.ts";
 import { printError } from "../print.ts";
 import { shellWord } from "./data_files.ts";
 import { INHERITED_FLAGS } from "./train_flags.ts";
@@ -75,11 +76,15 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
 }
 
 /** What the model of a run and its data make, by the flags. */
-export function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
-  const { flags, files, microBatches } = request;
-  const { layers, hidden, heads, seq, vocab, tie = false, dropout, tokenizer } = flags;
+export async function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
+  const { flags, files, microBatches, tokenizer: file } = request;
+  const { layers, hidden, heads, seq, vocab, tie = false, dropout } = flags;
   const { replicas, steps, seed } = flags;
-  return openTask(model.value, data.value, {
+  // No flag names another tokenizer that comes with Troupe.
+  const tokenizer = file
+    ? await parseTokenizer(file.content, inOneLine(file.path))
+    : flags.tokenizer as TokenizerName | undefined;
+  return await openTask(model.value, data.value, {
     ...{ layers, hidden, heads, seq, vocab, tie, tokenizer, replicas, steps, seed, microBatches },
     microBatch: flags["micro-batch"],
     headSlices: flags["head-slices"],

@@ -21,6 +21,7 @@ import {
 } from "../flags/quantities.ts";
 import { MICRO_BATCHES_MAX, THREADS_MAX, WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { SNAPSHOT_PLACES } from "../../actors/run/recovery/snapshots.ts";
+import { TOKENIZER_FLAG } from "../trained/tokenizer_source.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 
 /** What stands for a part in the help. */
@@ -71,10 +72,8 @@ export const MODEL_FLAGS = {
     help: "number of token ids",
   },
   tokenizer: {
-    kind: "choice",
-    choices: ["bytes", "gpt2"],
-    otherwise: "bytes; of --tokens with --vocab none",
-    help: "what the tokens of a text are",
+    ...TOKENIZER_FLAG,
+    otherwise: "bytes, or that of the weights' folder; of --tokens with --vocab none",
   },
   tie: {
     kind: "switch",
@@ -365,7 +364,8 @@ const RUNNING_FLAGS = {
   weights: {
     kind: "path",
     value: "PATH",
-    help: "first weights: safetensors with GPT-2's names, a file, or an index or folder of some",
+    help:
+      "first weights: a GPT-2's folder of Hugging Face's, with its sizes; or safetensors, an index",
   },
   resume: {
     kind: "path",

@@ -27,8 +27,10 @@ import {
   type Remembering,
   textOf,
 } from "./data_files.ts";
+import { TOKENIZER_FILE, type TokenizerFile } from "../trained/tokenizer_source.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
 import { type GivenTrainFlags, TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
+import { tokenizerOfRun } from "./run_tokenizer.ts";
 import { sizesOfWeights } from "./weights_folder.ts";
 import { withConfig } from "./with_config.ts";
 
@@ -44,6 +46,8 @@ export interface TrainRequest {
   readonly flags: TrainFlags;
   /** The files of one's own that it reads. */
   readonly files: DataFiles;
+  /** The file of its tokenizer; undefined where that comes with Troupe. */
+  readonly tokenizer: TokenizerFile | undefined;
   /** The schedule: that of `--schedule-file`, or the one that is named. */
   readonly schedule: Schedule;
   /** Micro-batches of a step of each data-parallel replica. */
@@ -69,16 +73,7 @@ export interface TrainRequest {
 export async function readTrainFlags(typed: readonly string[]): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
   const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
-  if (given.text !== undefined && given.tokens !== undefined) {
-    throw new TypeError(
-      "Cannot train: the data must come from one file, received --text and --tokens",
-    );
-  }
-  if (given["trace-steps"] && given.trace === undefined) {
-    throw new TypeError(
-      "Cannot trace: --trace must name the file for --trace-steps, received none",
-    );
-  }
+  checkTogether(given);
   const files = readDataFiles(given), listed = files["schedule-file"];
   const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&
@@ -88,7 +83,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
-  const ofWeights = checkpoint || given.weights === undefined
+  const ofWeights = checkpoint || given.weights === undefined || (given.model ?? "gpt") !== "gpt"
     ? {}
     : sizesOfWeights(given.weights, given, takenBack);
   const asked = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
@@ -96,7 +91,10 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
       { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
-  if (checkpoint) checkResumable(checkpoint, inherited, given, asked.steps);
+  const isOfFolder = ofWeights.layers !== undefined;
+  const tokenizer = tokenizerOfRun({ given, before, isOfFolder });
+  const named = { ...given, ...tokenizer && { tokenizer: TOKENIZER_FILE } };
+  if (checkpoint) checkResumable(checkpoint, inherited, named, asked.steps);
   if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
   if (checkpoint) {
     const more = describeNotInherited(checkpoint);
@@ -106,7 +104,8 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   checkSizes({ workers, microBatches, replicas });
   const schedule = fromFile ??
     createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
-  const first = before ? {} : firstSteps(asked, given, schedule), flags = { ...asked, ...first };
+  const first = before ? {} : firstSteps(asked, given, schedule);
+  const flags = { ...withoutFile(asked, tokenizer), ...first };
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
@@ -123,6 +122,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     given: Object.keys(config?.checkpoint ? rawArguments(typed, TRAIN_FLAGS).flags : given),
     flags,
     files,
+    tokenizer,
     before,
     schedule,
     microBatches: schedule.microBatches,
@@ -130,6 +130,27 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
     out,
   };
+}
+
+/** Refuses flags that do not go together. */
+function checkTogether(given: GivenTrainFlags): void {
+  if (given.text !== undefined && given.tokens !== undefined) {
+    throw new TypeError(
+      "Cannot train: the data must come from one file, received --text and --tokens",
+    );
+  }
+  if (given["trace-steps"] && given.trace === undefined) {
+    throw new TypeError(
+      "Cannot trace: --trace must name the file for --trace-steps, received none",
+    );
+  }
+}
+
+/** Flags without a tokenizer that is a file's: no path is remembered among them. */
+function withoutFile(flags: TrainFlags, tokenizer: TokenizerFile | undefined): TrainFlags {
+  if (!tokenizer) return flags;
+  const { tokenizer: _, ...others } = flags;
+  return others;
 }
 
 /**

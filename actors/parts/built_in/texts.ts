@@ -90,8 +90,10 @@ function openTokens(
   };
 }
 
-const tokenizerOf = ({ tokenizer, announce }: DataOptions): Tokenizer | Promise<Tokenizer> =>
-  tokenizer === "gpt2" ? gpt2Tokenizer(announce) : bytesTokenizer();
+function tokenizerOf({ tokenizer, announce }: DataOptions): Tokenizer | Promise<Tokenizer> {
+  if (typeof tokenizer === "object") return tokenizer;
+  return tokenizer === "gpt2" ? gpt2Tokenizer(announce) : bytesTokenizer();
+}
 
 function fileOf({ file }: DataOptions, flag: string): NonNullable<DataOptions["file"]> {
   if (file) return file;

@@ -13,6 +13,9 @@ import type { RunFacts } from "./view.ts";
 
 const KINDS: readonly ActionKind[] = ["F", "B", "I", "W"];
 
+/** What the models that come with Troupe predict. */
+const UNITS: ReadonlyMap<string, string> = new Map([["gpt", "tokens"], ["mlp", "samples"]]);
+
 /**
  * Makes the facts.
  *
@@ -32,6 +35,7 @@ export function runFacts(
   return {
     title: directory ?? model,
     schedule: record.schedule.name,
+    unit: UNITS.get(model) ?? "predictions",
     started: Date.parse(started),
     ...directory !== undefined && { command: commandLine("dashboard", directory) },
     workers: Array.from(
@@ -46,7 +50,7 @@ export function runFacts(
 
 /** The stages of each worker of a data-parallel replica. */
 const heldIn = ({ placement }: Schedule): number[][] =>
-  placement.map((held) => [...new Set(held.map(({ stage }) => stage))]);
+  placement.map((held) => [...new Set(held.map(({ stage }) => stage))].sort((a, b) => a - b));
 
 function heldInPlan(stages: RunRecord["plan"]["stages"]): number[][] {
   const workers = 1 + Math.max(-1, ...stages.flatMap((stage) => stage.workers));

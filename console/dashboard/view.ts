@@ -61,6 +61,8 @@ export interface RunFacts {
   readonly title: string;
   /** The schedule's name. */
   readonly schedule: string;
+  /** What it predicts: tokens, samples; or just predictions. */
+  readonly unit: string;
   /** When it began, in milliseconds since the epoch. */
   readonly started: number;
   /** The command that shows it again, where it has a folder. */

@@ -62,6 +62,11 @@ export class Running {
     return this.#texts.stdout;
   }
 
+  /** What it has told on the side so far. */
+  get stderr(): string {
+    return this.#texts.stderr;
+  }
+
   /** Its process. */
   get pid(): number {
     return this.#child.pid;

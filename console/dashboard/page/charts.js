@@ -104,7 +104,11 @@ const COMMAS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 export function openCharts() {
   const charts = CHARTS.map(openChart);
   return {
-    draw: (state) => charts.forEach((chart) => chart.draw(state)),
+    draw(state) {
+      const { unit } = state.run ?? {};
+      if (unit) say(byId("throughput-unit"), `${unit} a second`);
+      charts.forEach((chart) => chart.draw(state));
+    },
     restyle: () => charts.forEach((chart) => chart.restyle()),
   };
 }

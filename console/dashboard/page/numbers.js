@@ -49,7 +49,8 @@ export function duration(ms) {
   if (size < 1000) return `${THREE.format(ms)} ms`;
   if (size < 60_000) return `${THREE.format(ms / 1000)} s`;
   const minutes = Math.floor(ms / 60_000), seconds = Math.floor(ms / 1000) % 60;
-  if (minutes < 60) return `${minutes} min ${seconds} s`;
+  if (minutes < 10) return `${minutes} min ${seconds} s`;
+  if (minutes < 60) return `${minutes} min`;
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 

@@ -60,7 +60,7 @@ export function showStatus({ run, status }, isConnected) {
  *
  * @param {State} state
  */
-export function showFigures({ metrics, evaluations, status, traces, workers }) {
+export function showFigures({ run, metrics, evaluations, status, traces, workers }) {
   const last = metrics.at(-1), held = evaluations.at(-1), trace = traces.at(-1);
   const left = status.steps - status.step;
   const speeds = metrics.slice(-20).flatMap((row) => row.seconds);
@@ -77,7 +77,7 @@ export function showFigures({ metrics, evaluations, status, traces, workers }) {
       short(held?.evalLoss),
       held ? `perplexity ${short(held.perplexity)} at step ${whole(held.step)}` : "",
     ],
-    ["Predictions a second", whole(last?.tokensPerSecond)],
+    [`${capital(run?.unit)} a second`, whole(last?.tokensPerSecond)],
     ["A step", duration(perStep === undefined ? undefined : 1000 * perStep)],
     [
       "Bubble",
@@ -129,9 +129,9 @@ export function showWorkers({ run, workers, metrics }, trace) {
     "Stages",
     "Time at work",
     "Waited longest for",
-    "Mailbox",
+    "Mailbox, most",
     "Memory",
-    "Predictions/s",
+    `${capital(run.unit)}/s`,
     "Restarts",
   ];
   const rows = run.workers.map(({ replica, stages }, i) => {
@@ -167,6 +167,9 @@ export function showWorkers({ run, workers, metrics }, trace) {
     ),
   ]);
 }
+
+/** @param {string} [unit] */
+const capital = (unit = "predictions") => unit.slice(0, 1).toUpperCase() + unit.slice(1);
 
 /** @param {number} worker */
 export const workerName = (worker) => `worker ${worker}`;

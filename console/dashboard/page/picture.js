@@ -26,6 +26,8 @@ import { duration, whole } from "./numbers.js";
  * Where all boxes of a step lie.
  *
  * @typedef {object} Layout
+ * @property {TraceView} trace of the step.
+ * @property {number} width
  * @property {readonly Box[]} boxes
  * @property {readonly { text: string, top: number, height: number, isTitle: boolean }[]} labels
  * @property {number} height of all, the axis included.
@@ -53,9 +55,10 @@ const KINDS = {
  *
  * @param {TraceView} trace
  * @param {number} width in pixels.
+ * @param {RunFacts} run
  * @returns {Layout}
  */
-export function layOut(trace, width) {
+export function layOut(trace, width, { workers }) {
   /** @type {Box[]} */
   const boxes = [];
   /** @type {Layout["labels"][number][]} */
@@ -68,7 +71,10 @@ export function layOut(trace, width) {
     top += TITLE;
   };
   if (trace.planned.length > 0) {
-    title("As planned, at the mean cost of each action in this step");
+    const each = workers.some(({ replica }) => replica > 0) ? " of each replica" : "";
+    title(
+      isNarrow ? "As planned" : `As planned${each}, at the mean cost of each action in this step`,
+    );
     trace.planned.forEach((spans, worker) => {
       labels.push({ text: rowName(worker), top, height: PLANNED, isTitle: false });
       for (const [name, from, to] of spans) {
@@ -99,7 +105,7 @@ export function layOut(trace, width) {
     top += ACTION + 1 + UPDATE + BETWEEN;
   });
   const end = trace.planned.flat().reduce((most, [, , to]) => Math.max(most, to), trace.length);
-  return { boxes, labels, height: top + AXIS, end, gutter: isNarrow ? 30 : 68 };
+  return { trace, width, boxes, labels, height: top + AXIS, end, gutter: isNarrow ? 30 : 68 };
 }
 
 /**

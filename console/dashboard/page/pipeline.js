@@ -54,7 +54,10 @@ export function openPipeline(onShown) {
   const paint = () => {
     const width = place.clientWidth;
     if (!shown || !state?.run || width === 0) return;
-    layout = layOut(shown, width);
+    if (!layout || layout.trace !== shown || layout.width !== width) {
+      layout = layOut(shown, width, state.run);
+      chosen = undefined;
+    }
     const sharp = devicePixelRatio || 1;
     canvas.width = Math.round(width * sharp);
     canvas.height = Math.round(layout.height * sharp);
@@ -77,23 +80,25 @@ export function openPipeline(onShown) {
     onShown(trace);
   };
   const tellPlace = () => {
-    const { traces = [], status } = state ?? {},
-      at = traces.findIndex(({ step }) => step === shown?.step);
     say(
       byId("shown-step"),
       shown ? `step ${whole(shown.step)} · ${duration(shown.length)}` : "no step yet",
     );
-    const isOver = status && !["starting", "running"].includes(status.status);
-    const live = byId("live");
-    say(live, isOver ? "Last" : "Live");
+    const { status } = state?.status ?? {}, live = byId("live");
+    say(live, status === "starting" || status === "running" ? "Live" : "Last");
     live.setAttribute("aria-pressed", String(isLive));
-    /** @type {HTMLButtonElement} */ (byId("previous")).disabled = at <= 0;
-    /** @type {HTMLButtonElement} */ (byId("next")).disabled = at < 0 || at === traces.length - 1;
+    /** @type {HTMLButtonElement} */ (byId("previous")).disabled = !beside(-1);
+    /** @type {HTMLButtonElement} */ (byId("next")).disabled = !beside(1);
+  };
+  /** The traced step before or after the one that is shown, which may be kept no more. @param {number} by */
+  const beside = (by) => {
+    const { traces = [] } = state ?? {}, { step: at = 0 } = shown ?? {};
+    return by < 0 ? traces.findLast(({ step }) => step < at) : traces.find(({ step }) => step > at);
   };
   /** @param {number} by */
   const turn = (by) => {
-    const { traces = [] } = state ?? {}, at = traces.findIndex(({ step }) => step === shown?.step);
-    const to = traces[Math.min(traces.length - 1, Math.max(0, at + by))];
+    const to = beside(by);
+    if (!to) return;
     isLive = false;
     show(to);
   };

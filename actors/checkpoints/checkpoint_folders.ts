@@ -71,13 +71,14 @@ export async function removeUnfinished(directory: string, disk: Disk = Deno): Pr
 
 /**
  * Removes what the checkpoint of a step, now whole, has made needless: what it replaced, and older
- * steps beyond the newest `keep`. Nothing else is touched, nor are later steps.
+ * steps beyond the newest `keep`, but for the best. Nothing else is touched, nor are later steps.
  */
 export async function removeOld(
   directory: string,
   step: number,
   keep = Infinity,
   disk: Disk = Deno,
+  best?: number,
 ): Promise<void> {
   const folders = stepFolders(await folderEntries(directory, disk));
   const replaced = folders.filter((folder) => folder.kind === "replaced" && folder.step === step);
@@ -86,7 +87,7 @@ export async function removeOld(
   const kept = [...new Set(older.map((folder) => folder.step))].slice(0, keep - 1);
   await remove(disk, directory, [
     ...replaced,
-    ...older.filter((folder) => !kept.includes(folder.step)),
+    ...older.filter((folder) => !kept.includes(folder.step) && folder.step !== best),
   ]);
 }
 

@@ -7,7 +7,8 @@
 
 import { basename, dirname, join, resolve } from "node:path";
 import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./checkpoint_folders.ts";
-import { removeFinished } from "./finished.ts";
+import { removeBest } from "./marks/best.ts";
+import { removeFinished } from "./marks/finished.ts";
 
 /** What a run has to say for itself. */
 export interface Claim {
@@ -58,6 +59,7 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
   const from = goesOnIn(directory, claim) ? claim.resume!.step : -1;
   const later = (await checkpointsIn(directory)).filter(({ step }) => step > from);
   try {
+    await removeBest(directory, from);
     // The oldest last: what is cut short leaves an earlier state, and none with a gap.
     for (const { name } of later) await Deno.remove(join(directory, name), { recursive: true });
   } catch (cause) {

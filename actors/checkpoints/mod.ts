@@ -7,6 +7,7 @@
 export { checkWritable, encodeConfig } from "./check_writable.ts";
 export type { Checkpoint, FileKind, ManifestEntry, Shapes } from "./checkpoint_format.ts";
 export type { Disk, DiskFile } from "./disk.ts";
+export { type BestCheckpoint, readBest } from "./marks/best.ts";
 export { type Gpt2Facts, readGpt2Config } from "./hugging_face/gpt2_config.ts";
 export { type ExportedGpt2, writeGpt2Folder } from "./hugging_face/gpt2_folder.ts";
 export { locateCheckpoint, readCheckpoint } from "./read_checkpoint.ts";

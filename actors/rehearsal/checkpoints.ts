@@ -5,7 +5,13 @@
  * @module
  */
 
-import { type Checkpoint, readCheckpoint } from "../checkpoints/mod.ts";
+import {
+  type BestCheckpoint,
+  type Checkpoint,
+  readBest,
+  readCheckpoint,
+} from "../checkpoints/mod.ts";
+import { folderEntries, stepFolders } from "../checkpoints/checkpoint_folders.ts";
 import { openCheckpointWriter } from "../run/checkpoint_writer.ts";
 import type { Engine } from "../run/engines/engine.ts";
 import { stateShapes } from "../run/engines/held_by_stages.ts";
@@ -22,6 +28,8 @@ export interface CheckpointPlan extends RehearsalPlan {
   readonly every?: number;
   /** Checkpoints that are kept. Default: all. */
   readonly keep?: number;
+  /** The step whose evaluation is the best: each up to it is better than all before. Default: the last. */
+  readonly best?: number;
   /** How often all of it is trained, into the same folder, where each checkpoint replaces that of the
    * time before. Default 1. */
   readonly times?: number;
@@ -42,6 +50,8 @@ const DIRECTORY = "/runs/mine";
 interface Promised {
   /** The newest step whose checkpoint was said to be whole. */
   step: number;
+  /** The best of those. */
+  best: number;
 }
 
 /**
@@ -73,11 +83,12 @@ export const checkpointRehearsal: Scenario<CheckpointsRehearsed, CheckpointPlan>
   world: World<CheckpointPlan>,
 ): Promise<CheckpointsRehearsed> => {
   const { configuration: plan, disk } = world, prepared = await recall(plan);
-  const promised: Promised = { step: 0 }, starts: number[] = [];
+  const promised: Promised = { step: 0, best: 0 }, starts: number[] = [];
   for (let time = 1, isNew = true;;) {
     try {
       const found = await readCheckpoint(DIRECTORY, undefined, disk);
       verify(found, promised, prepared);
+      await verifyBest(disk, promised, prepared);
       const from = isNew ? undefined : found;
       isNew = false;
       starts.push(from?.step ?? 0);
@@ -137,11 +148,12 @@ async function train(
   from: Checkpoint | undefined,
   promised: Promised,
 ): Promise<string> {
-  const { keep } = configuration, state = from?.state ?? options.state;
+  const { keep, best: last = Infinity } = configuration, state = from?.state ?? options.state;
   const engine: Engine = await openPipeline({ ...options, state, system }, "local");
   try {
     const to = { directory: DIRECTORY, keep, config: { name: "rehearsal" } };
     const writer = openCheckpointWriter(to, () => {}, disk);
+    let best: Pick<BestCheckpoint, "step" | "loss"> | undefined = await readBest(DIRECTORY, disk);
     const { model: shapes } = stateShapes(options.model.parameters, options);
     for (const request of requests.slice(from?.step ?? 0)) {
       const { step } = request;
@@ -152,9 +164,11 @@ async function train(
       else ending.catch(() => {});
       if (!saves) continue;
       const state = heldValues(await engine.save(), shapes);
-      await writer.begin({ step, state, config: to.config });
+      if (step <= last && step > (best?.step ?? 0)) best = { step, loss: 1 / step };
+      await writer.begin({ step, state, config: to.config, best });
       await writer.ended();
       promised.step = Math.max(promised.step, step);
+      promised.best = Math.max(promised.best, best?.step ?? 0);
     }
     return hashWeights((await engine.save()).weights);
   } finally {
@@ -182,6 +196,28 @@ function verify(
     }, received ` +
       `${hash}: a torn one was taken for good`,
   );
+}
+
+/** The best checkpoint must be there, as `best.json` says, whatever has been kept beside it. */
+async function verifyBest(
+  disk: SimulatedDisk,
+  { best }: Promised,
+  prepared: Recalled,
+): Promise<void> {
+  const { step } = await readBest(DIRECTORY, disk) ?? { step: 0 };
+  // Where the power failed while it was replaced, what made way for it is there.
+  const folders = stepFolders(await folderEntries(DIRECTORY, disk));
+  const folder = folders.find((one) => one.step === step && one.kind !== "unfinished");
+  if (step < best || step > 0 && !folder) {
+    throw new Error(
+      `Cannot go on: the best checkpoint must be there, that of step ${best}, received ${
+        folder ? `that of step ${step}` : "none"
+      }`,
+    );
+  }
+  if (!folder) return;
+  const found = await readCheckpoint(`${DIRECTORY}/${folder.name}`, undefined, disk);
+  verify(found, { step, best }, prepared);
 }
 
 /** Whether the disk has failed, not the program. */

@@ -10,9 +10,11 @@ import { writeShards, type WrittenShard } from "../checkpoints/shards.ts";
 import type { HeldState } from "../checkpoints/tensors/held_state.ts";
 import type { PlacedTensor } from "../checkpoints/tensors/tensor_source.ts";
 import { writeHeld, type WrittenCheckpoint } from "../checkpoints/write_checkpoint.ts";
+import { readBest, writeBest } from "../checkpoints/marks/best.ts";
 import { removeOld, removeUnfinished } from "../checkpoints/checkpoint_folders.ts";
 import type { Disk } from "../checkpoints/disk.ts";
 import { assertFinite } from "../commit/non_finite.ts";
+import type { Best } from "./progress/best.ts";
 import type { TrainEvent } from "./train_event.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
@@ -22,6 +24,8 @@ export interface Snapshot {
   /** Weights and moments, which stay as they are until all of them have been read. */
   readonly state: HeldState;
   readonly config: Readonly<Record<string, unknown>>;
+  /** The best evaluation so far, where its checkpoint is to be kept. */
+  readonly best?: Pick<Best, "step" | "loss"> | undefined;
 }
 
 /** Writes snapshots. */
@@ -54,6 +58,8 @@ export interface CheckpointWriter {
   ): Promise<StateOf<PlacedTensor>>;
   /** The newest checkpoint that is whole. */
   readonly newest: WrittenCheckpoint | undefined;
+  /** The folder of the best, when a checkpoint is whole and it is there. */
+  readonly best: string | undefined;
 }
 
 /**
@@ -70,11 +76,11 @@ export function openCheckpointWriter(
 ): CheckpointWriter {
   const { directory, keep } = to;
   let writing: Promise<TrainEvent[]> | undefined, isOver = false;
-  let newest: WrittenCheckpoint | undefined;
+  let newest: WrittenCheckpoint | undefined, bestPath: string | undefined;
 
   /** Writes the folder of a step, and removes what crashes have left before, and what is old after. */
   const replaceOld = async (
-    step: number,
+    { step, best }: Pick<Snapshot, "step" | "best">,
     write: () => Promise<WrittenCheckpoint>,
   ): Promise<TrainEvent[]> => {
     // What cannot be removed is no reason to end: should the disk be full, writing will tell.
@@ -82,8 +88,12 @@ export function openCheckpointWriter(
       announce(`Cannot remove old checkpoints from ${directory}: ${message}; training goes on`);
     await removeUnfinished(directory, disk).catch(tell);
     newest = await write();
-    await removeOld(directory, step, keep, disk).catch(tell);
-    return [{ type: "checkpoint", step, path: newest.path }];
+    // The best of before stays until another is said to be it.
+    if (best) bestPath = await writeBest(directory, best, disk);
+    const kept = await readBest(directory, disk);
+    await removeOld(directory, step, keep, disk, kept?.step).catch(tell);
+    const isBest = best?.step === step && { isBest: true } as const;
+    return [{ type: "checkpoint", step, path: newest.path, ...isBest }];
   };
   const ended = async () => {
     const events = await writing ?? [];
@@ -91,10 +101,10 @@ export function openCheckpointWriter(
     return events;
   };
   return {
-    async begin({ step, state, config }, whole = () => {}) {
+    async begin({ step, state, config, best }, whole = () => {}) {
       isOver = false;
       const { counted, isRead } = countReads(finiteOnly(state, step));
-      writing = replaceOld(step, async () => {
+      writing = replaceOld({ step, best }, async () => {
         const written = await writeHeld(directory, { step, state: counted, config }, disk);
         whole(written.state);
         return written;
@@ -109,9 +119,9 @@ export function openCheckpointWriter(
       // A failure is met when the event is asked for.
       writing.catch(() => {});
     },
-    async shards({ step, config }, write) {
+    async shards({ step, config, best }, write) {
       const events = await replaceOld(
-        step,
+        { step, best },
         () => writeShards(directory, { step, config }, write),
       );
       writing = Promise.resolve(events);
@@ -122,6 +132,9 @@ export function openCheckpointWriter(
     soFar: async () => isOver ? await ended() : [],
     get newest() {
       return newest;
+    },
+    get best() {
+      return bestPath;
     },
   };
 }

@@ -9,7 +9,7 @@ import {
   hashConfig,
   removeFinished,
   writeFinished,
-} from "../checkpoints/finished.ts";
+} from "../checkpoints/marks/finished.ts";
 import { launchName } from "../runtime/transports/mpi/launcher/launch_watch.ts";
 import type { TrainEvent } from "./train_event.ts";
 import type { TrainOptions } from "./options/train_options.ts";

@@ -149,7 +149,7 @@ async function* trainHere(
 async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
   const { prepared, engine, writer } = run;
   const pausesAfter = (step: number) => evaluatesAfter(run, step) || savesAfter(run, step);
-  if (run.evaluation?.atStart) yield await evaluate(run);
+  if (run.evaluation?.atStart) yield await evaluate(run, false);
   for await (const taken of runAhead(engine, stepRequests(run), pausesAfter)) {
     const event = endStep(run, taken);
     yield* lostEvents(run);

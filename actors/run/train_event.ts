@@ -8,6 +8,7 @@ import type { DeviceChoice, DeviceName, StageMemory } from "../../kernels/mod.ts
 import type { Plan } from "./plan.ts";
 import type { TracedAction } from "../pipeline/step.ts";
 import type { RuntimeName } from "./options/train_options.ts";
+import type { Best } from "./progress/best.ts";
 
 /** What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. */
 export type TrainEvent =
@@ -54,17 +55,32 @@ export type TrainEvent =
     /** When, in milliseconds since the epoch. */
     readonly time: number;
   }
-  | { readonly type: "evaluation"; readonly step: number; readonly loss: number }
+  | {
+    readonly type: "evaluation";
+    readonly step: number;
+    readonly loss: number;
+    /** The best evaluation so far, this one included, where the run asks which it is. */
+    readonly best?: Best;
+  }
   | {
     /** A checkpoint has become whole; steps may have been taken since its own. */
     readonly type: "checkpoint";
     readonly step: number;
     readonly path: string;
+    /** Whether it is kept as the best so far. */
+    readonly isBest?: true;
   }
   | {
     readonly type: "end";
     /** Whether `signal` ended the run before its last step. */
     readonly isInterrupted: boolean;
+    /** Whether `evaluation.patience` ended it before. */
+    readonly isStoppedEarly: boolean;
+    /**
+     * The best evaluation, where the run asks which it is, and the folder of its checkpoint: null where
+     * that was not kept, or lies in another directory.
+     */
+    readonly best?: Pick<Best, "step" | "loss"> & { readonly checkpoint: string | null };
     readonly device: DeviceName;
     /** The names of the adapters, each once, of a device that has some. */
     readonly adapter?: string;

@@ -21,6 +21,7 @@ import { openEngine } from "./engines/open_engine.ts";
 import type { PreparedRun } from "./options/prepare_run.ts";
 import { adapterNames, computedOn } from "./options/run_devices.ts";
 import type { TrainOptions } from "./options/train_options.ts";
+import { nextBest } from "./progress/best.ts";
 import { firstProgress, keptProgress, nextProgress, type Progress } from "./progress/progress.ts";
 import type { RecoveringEngine } from "./recovery/recovery.ts";
 import type { TakenStep } from "./run_ahead.ts";
@@ -95,7 +96,7 @@ export async function openRun(
 /** The steps that are still to be taken, until the last, or until the run is to end. */
 export async function* stepRequests(run: TrainingRun): AsyncGenerator<StepRequest, void> {
   const { steps, rate, journal } = run.prepared;
-  const isToEnd = () => run.signal?.aborted || journal?.ended.aborted;
+  const isToEnd = () => run.signal?.aborted || journal?.ended.aborted || isOutOfPatience(run);
   for (let next = run.progress.step + 1; next <= steps && !isToEnd(); next++) {
     const microBatches = await run.data.next();
     if (!microBatches) return;
@@ -127,10 +128,12 @@ export function evaluatesAfter({ evaluation }: TrainingRun, step: number): boole
 
 /** Whether a checkpoint is written after a step; one is after the last in any case. */
 export function savesAfter(
-  { prepared: { checkpoint, steps } }: TrainingRun,
+  { prepared: { checkpoint, steps }, progress: { best } }: TrainingRun,
   step: number,
 ): boolean {
-  return Boolean(checkpoint?.every) && step % checkpoint!.every! === 0 && step < steps;
+  const { every, keepBest } = checkpoint ?? {};
+  const isDue = every !== undefined && step % every === 0;
+  return (isDue || keepBest === true && best?.step === step) && step < steps;
 }
 
 /**
@@ -160,11 +163,29 @@ export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenSt
 export const lostEvents = ({ lost, progress: { step } }: TrainingRun): TrainEvent[] =>
   lost.splice(0).map((one) => ({ type: "failure", step, ...one }));
 
-/** Evaluates the held-out micro-batches with the weights of now. */
-export async function evaluate(run: TrainingRun): Promise<TrainEvent> {
+/**
+ * Evaluates the held-out micro-batches with the weights of now.
+ *
+ * @param isCounted whether this may be the best: not before the first step, as the weights are those
+ * that the run begins with, and a run that goes on has evaluated them before.
+ */
+export async function evaluate(run: TrainingRun, isCounted = true): Promise<TrainEvent> {
   const { batches } = run.evaluation!, { step } = run.progress;
   const losses = await run.engine.evaluate(batches);
-  return { type: "evaluation", step, loss: meanLoss(losses, countPredictions(run, batches)) };
+  const loss = meanLoss(losses, countPredictions(run, batches));
+  if (!isCounted || !asksForBest(run)) return { type: "evaluation", step, loss };
+  const best = nextBest(run.progress.best, { step, loss });
+  run.progress = { ...run.progress, best };
+  return { type: "evaluation", step, loss, ...best && { best } };
+}
+
+/** Whether the run asks which evaluation is the best. */
+const asksForBest = ({ evaluation, prepared: { checkpoint } }: TrainingRun): boolean =>
+  evaluation !== undefined && (checkpoint?.keepBest === true || evaluation.patience !== undefined);
+
+/** Whether the last evaluations were no better than the best, as many as are waited for. */
+function isOutOfPatience({ evaluation, progress: { best } }: TrainingRun): boolean {
+  return evaluation?.patience !== undefined && (best?.since ?? 0) >= evaluation.patience;
 }
 
 /**
@@ -184,11 +205,12 @@ export async function save(
     },
     computedOn: computedOn(devices),
   };
+  const best = checkpoint?.keepBest ? progress.best : undefined;
   if (!engine.checkpoint) {
-    return await engine.read((state, kept) => writer.begin({ step, state, config }, kept));
+    return await engine.read((state, kept) => writer.begin({ step, state, config, best }, kept));
   }
   await engine.checkpoint(({ write }) =>
-    writer.shards({ step, config }, (folder) => write!(folder, step))
+    writer.shards({ step, config, best }, (folder) => write!(folder, step))
   );
 }
 
@@ -234,9 +256,13 @@ export async function lastWeights(
 /** In the order in which weights are hashed. */
 const namesOf = ({ shapes }: HeldState, kind: FileKind) => [...shapes[kind].keys()].sort();
 
+/** Whether the run ends before its last step because no evaluation was better. */
+const isStoppedEarly = (run: TrainingRun): boolean =>
+  isOutOfPatience(run) && run.progress.step < run.prepared.steps;
+
 /** Whether the run ends before its last step because it was told to. */
-const isInterrupted = ({ signal, progress, prepared }: TrainingRun): boolean =>
-  signal?.aborted === true && progress.step < prepared.steps;
+const isInterrupted = (run: TrainingRun): boolean =>
+  run.signal?.aborted === true && run.progress.step < run.prepared.steps && !isStoppedEarly(run);
 
 /**
  * Makes sure that a run that ends has trained something.
@@ -252,12 +278,16 @@ export function assertTrained(run: TrainingRun): void {
 
 /** The last event of a run. */
 export function endEvent(run: TrainingRun, { hash, weights }: LastWeights): TrainEvent {
-  const { prepared: { devices, runtime, schedule }, held, writer } = run;
+  const { prepared: { devices, runtime, schedule }, held, writer, progress: { best } } = run;
   const [choice] = devices, adapter = adapterNames(devices);
   let read: ReadonlyMap<string, Float32Array> | undefined;
   return {
     type: "end",
     isInterrupted: isInterrupted(run),
+    isStoppedEarly: isStoppedEarly(run),
+    ...best && asksForBest(run) && {
+      best: { step: best.step, loss: best.loss, checkpoint: writer?.best ?? null },
+    },
     device: choice.name,
     ...adapter !== undefined && { adapter },
     ...hasThreads(choice.name) && { threads: choice.threads ?? 1 },

@@ -21,7 +21,7 @@ import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport, printDone } from "../train/report.ts";
 import { isTraced, runOptions } from "../train/run_options.ts";
 import { importParts, keptParts, type RunParts, taskOf } from "../train/run_parts.ts";
-import { TRAIN_SYNTAX } from "../train/train_flags.ts";
+import { TRAIN_SYNTAX, type TrainFlags } from "../train/train_flags.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
 
 /** URL of the module that trains: what a journal knows the program by. */
@@ -114,21 +114,40 @@ function optionsOf(
       `Cannot evaluate on ${parts.data.value.name}: --eval-every must be left out, as it holds nothing out, received ${every}`,
     );
   }
+  if (!every) refuseWithoutEvaluations(flags, heldOut ? undefined : parts.data.value.name);
+  if (flags["keep-best"] && directory === undefined) {
+    throw new TypeError(
+      "Cannot use --keep-best: --out must say where checkpoints go, received none",
+    );
+  }
   const config = checkpointConfig(request, task.config, keptParts(parts));
   return {
     ...runOptions(request, parts, TRAIN_MODULE),
     model: task.model,
     data: task.data,
-    evaluation: every && heldOut ? { every, batches: heldOut(), atStart: !flags.json } : undefined,
+    evaluation: every && heldOut
+      ? { every, batches: heldOut(), atStart: !flags.json, patience: flags.patience }
+      : undefined,
     checkpoint: directory === undefined ? undefined : {
       directory,
       overwrite: flags.overwrite,
       every: flags["checkpoint-every"],
       keep: flags.keep,
+      keepBest: flags["keep-best"],
       config,
     },
     // Nobody would look at them.
     returnWeights: !flags.json,
     announce: printError,
   };
+}
+
+/** Refuses what needs evaluations where there are none, as data holds nothing out or nobody asked. */
+function refuseWithoutEvaluations(flags: TrainFlags, data: string | undefined): void {
+  const flag = flags["keep-best"] ? "keep-best" : "patience";
+  if (flags[flag] === undefined) return;
+  const how = data === undefined
+    ? "--eval-every must say when held-out data is evaluated"
+    : `there must be held-out data, and ${data} holds nothing out`;
+  throw new TypeError(`Cannot use --${flag}: ${how}, received none`);
 }

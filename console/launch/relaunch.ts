@@ -9,7 +9,7 @@
 
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../../actors/checkpoints/checkpoint_lock.ts";
-import { readFinished } from "../../actors/checkpoints/finished.ts";
+import { readFinished } from "../../actors/checkpoints/marks/finished.ts";
 import { countRestarts } from "../../actors/runtime/supervision/restarts.ts";
 import type { SignOfLife } from "../../actors/runtime/transports/mpi/launcher/sign_of_life.ts";
 import { printError } from "../print.ts";

@@ -5,6 +5,7 @@
  */
 
 import type { Plan } from "../../actors/run/plan.ts";
+import type { TrainEvent } from "../../actors/run/train_event.ts";
 import type { KeptParts } from "../train/run_parts.ts";
 
 /** What makes a file one of these. */
@@ -62,14 +63,16 @@ export interface RunStart {
 export interface RunEnd {
   /** When, as ISO 8601 has it. */
   readonly at: string;
-  /** Whether it took all its steps, or was ended by a signal. */
-  readonly reason: "finished" | "interrupted";
+  /** Whether it took all its steps, ran out of `--patience`, or was ended by a signal. */
+  readonly reason: "finished" | "stopped early" | "interrupted";
   /** Optimizer steps of the whole run. */
   readonly step: number;
   /** Time of this program, in seconds. */
   readonly seconds: number;
   /** SHA-256 of all parameters. */
   readonly weightsHash: string;
+  /** The best evaluation, where it was asked for, and its checkpoint. */
+  readonly best?: (TrainEvent & { readonly type: "end" })["best"] & object;
 }
 
 /** What `run.json` holds. Its paths are for people: they are shown and never opened. */

@@ -23,6 +23,7 @@ import {
   RUN_FILES,
   RUN_FORMAT,
   RUN_VERSION,
+  type RunEnd,
   type RunEnvironment,
   type RunRecord,
   type RunStart,
@@ -89,15 +90,23 @@ export function openRunWriter(run: WrittenRun): RunWriter {
       if (event.type === "checkpoint") metrics!.sync();
       if (event.type !== "end") return;
       metrics!.sync();
-      const { steps: step, seconds, weightsHash, isInterrupted } = event;
-      const reason = isInterrupted ? "interrupted" : "finished";
-      record = { ...record, end: { at: now(), reason, step, seconds, weightsHash } };
+      const { steps: step, seconds, weightsHash, best } = event;
+      const reason = reasonOf(event), end = { at: now(), reason, step, seconds, weightsHash };
+      record = { ...record, end: { ...end, ...best && { best } } };
       await write().catch(({ message }: Error) =>
         announce(`Cannot write ${recordPath}: ${message}`)
       );
     },
     [Symbol.dispose]: () => metrics?.[Symbol.dispose](),
   };
+}
+
+/** How a run has come to its end. */
+function reasonOf(
+  { isInterrupted, isStoppedEarly }: TrainEvent & { readonly type: "end" },
+): RunEnd["reason"] {
+  if (isInterrupted) return "interrupted";
+  return isStoppedEarly ? "stopped early" : "finished";
 }
 
 const now = () => new Date().toISOString();

@@ -38,7 +38,7 @@ export function jsonReport(withMemory = false, parts: KeptParts = {}): Report {
         return printJson({ step, loss, skipped: true, lossScale, nextLossScale });
       }
       case "evaluation":
-        return printJson({ step: event.step, evalLoss: event.loss });
+        return printJson({ step: event.step, evalLoss: event.loss, best: event.best });
       case "end": {
         if (memory) printJson(memory.json(event.memory));
         printDone(event, parts);
@@ -57,6 +57,7 @@ export function printDone(event: EndEvent, parts: KeptParts): void {
     ...Object.fromEntries(names.map((name) => [name, event[name as keyof EndEvent]])),
     ...Object.keys(parts).length > 0 && { parts },
     ...event.isInterrupted && { interrupted: true },
+    ...event.isStoppedEarly && { stoppedEarly: true },
   });
 }
 
@@ -74,6 +75,7 @@ const UNSAID: readonly string[] = [
   "memory",
   "choice",
   "isInterrupted",
+  "isStoppedEarly",
 ] satisfies (keyof EndEvent)[];
 
 const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Report =>
@@ -128,10 +130,12 @@ export function consoleReport(steps: number, withMemory = false): Report {
           `step ${event.step} skipped: gradients overflowed at loss scale ${event.lossScale}; the next scale is ${event.nextLossScale}`,
         );
       case "evaluation":
-        return say(`after step ${event.step}: held-out loss ${event.loss.toFixed(3)}`);
+        return say(evaluationLine(event));
       case "checkpoint":
         // The last one is told at the end, after the bar.
-        return event.step < steps ? say(`checkpoint ${event.path}`) : undefined;
+        return event.step < steps
+          ? say(`checkpoint ${event.path}${event.isBest ? ", the best so far" : ""}`)
+          : undefined;
       case "end": {
         stop();
         const seconds = event.seconds.toFixed(1);
@@ -139,6 +143,7 @@ export function consoleReport(steps: number, withMemory = false): Report {
         print(`${event.steps} steps in ${seconds} s on ${event.device}${on}`);
         memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
+        bestLines(event).forEach(printLine);
         return sayHowToResume(event);
       }
     }
@@ -146,6 +151,25 @@ export function consoleReport(steps: number, withMemory = false): Report {
     stop();
     memory?.[Symbol.dispose]();
   });
+}
+
+function evaluationLine({ step, loss, best }: TrainEvent & { type: "evaluation" }): string {
+  const before = best && best.step < step
+    ? `; ${best.loss.toFixed(3)} after step ${best.step} stays best`
+    : "";
+  return `after step ${step}: held-out loss ${loss.toFixed(3)}${before}`;
+}
+
+/** Which evaluation was the best, where it is kept, and whether it ended the run. */
+function bestLines({ best, isStoppedEarly }: EndEvent): string[] {
+  if (!best) return [];
+  const { step, loss, checkpoint } = best;
+  return [
+    ...isStoppedEarly ? [`ended early, as no evaluation after step ${step} was better`] : [],
+    `best held-out loss ${loss.toFixed(3)} after step ${step}${
+      checkpoint === null ? "" : `: ${checkpoint}`
+    }`,
+  ];
 }
 
 function sayHowToResume(event: TrainEvent & { type: "end" }): void {

@@ -398,12 +398,22 @@ const RUNNING_FLAGS = {
     otherwise: "all",
     help: "newest checkpoints that stay",
   },
+  "keep-best": {
+    kind: "switch",
+    help: "write a checkpoint when held-out loss is at its best, and keep it: best.json names it",
+  },
   "eval-every": {
     kind: "integer",
     aliases: ["eval_steps"],
     value: "K",
     otherwise: "50; not with --json or --tokens",
     help: "steps",
+  },
+  patience: {
+    kind: "integer",
+    value: "K",
+    otherwise: "none",
+    help: "end the run after K evaluations that were no better than the best",
   },
   ...DASHBOARD_FLAGS,
   json: { kind: "switch", help: "one JSON object a line instead of words" },

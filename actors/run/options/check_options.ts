@@ -178,12 +178,14 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     every: required(count),
     batches: required(anArray(anyObject, 1)),
     atStart: aBoolean,
+    patience: count,
   }),
   checkpoint: aRecord({
     directory: required(aText),
     overwrite: aBoolean,
     every: count,
     keep: count,
+    keepBest: aBoolean,
     config: () => {}, // encoded at the door
   }),
   signal: anInstance("an AbortSignal", (value) => value instanceof AbortSignal),
@@ -237,7 +239,12 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
  */
 export function checkOptions(options: TrainOptions): void {
   required(aRecord(OPTIONS, false, OPTION_WORDS))("Cannot train:", options);
-  const { isolation, system, transport } = options;
+  const { isolation, system, transport, checkpoint, evaluation } = options;
+  if (checkpoint?.keepBest && !evaluation) {
+    throw new TypeError(
+      "Cannot train: evaluation must be given where checkpoint.keepBest is true, received none",
+    );
+  }
   if (transport && system) {
     throw new TypeError("Cannot train: transport must be given to the system, received beside one");
   }

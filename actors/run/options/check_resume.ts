@@ -103,12 +103,15 @@ const isCount = (value: unknown, most: number): value is number =>
 /** What a checkpoint says of progress is what a run could have said at its step. */
 function checkProgress({ step, config }: Resume): void {
   const progress = config?.["progress"] ?? {};
-  const { step: at = step, update = step, predictions = 0, lossScale } = progress as Partial<
+  const { step: at = step, update = step, predictions = 0, lossScale, best } = progress as Partial<
     Progress
   >;
   const { data } = progress as { data?: unknown };
   const { scale = 1, goodSteps = 0, skipped = 0 } = lossScale ?? {};
-  const isRight = at === step && isCount(update, step) && Number.isFinite(scale) && scale > 0 &&
+  const isBest = best === undefined ||
+    isCount(best?.step, step) && Number.isFinite(best.loss) && isCount(best.since, step);
+  const isRight = isBest && at === step && isCount(update, step) && Number.isFinite(scale) &&
+    scale > 0 &&
     isCount(predictions, Number.MAX_SAFE_INTEGER) && isCount(goodSteps, step) &&
     isCount(skipped, step) && (data === undefined || isDataState(data));
   if (isRight) return;

@@ -151,8 +151,10 @@ export interface TrainOptions {
   readonly evaluation?: {
     readonly every: number;
     readonly batches: readonly Batch[];
-    /** Whether to evaluate before the first step too. */
+    /** Whether to evaluate before the first step too; that evaluation counts for nothing else. */
     readonly atStart?: boolean;
+    /** Ends the run when so many evaluations, one after the other, were no better than the best. */
+    readonly patience?: number | undefined;
   } | undefined;
   /**
    * Where checkpoints go, after how many steps, and what their `config.json` says. Weights and moments
@@ -177,6 +179,12 @@ export interface TrainOptions {
      * when a newer one is whole. Default: all.
      */
     readonly keep?: number | undefined;
+    /**
+     * Whether a checkpoint is written whenever an evaluation is better than all before it, those before
+     * a resume included, and the last such one is kept, whatever `keep` is: `best.json` in the
+     * directory names it. Default false.
+     */
+    readonly keepBest?: boolean | undefined;
     readonly config: Readonly<Record<string, unknown>>;
   } | undefined;
   /** Ends the run after the step under way, or the steps where more than one is, with a checkpoint. */

@@ -10,6 +10,7 @@ import {
   type LossScaleState,
   nextLossScale,
 } from "../../commit/loss_scale.ts";
+import type { Best } from "./best.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 
 /** Where a run stands, as a checkpoint keeps it. */
@@ -22,6 +23,8 @@ export interface Progress {
   readonly predictions: number;
   /** The loss scale of the next step. */
   readonly lossScale: LossScaleState;
+  /** The best evaluation, where the run asks which it is. */
+  readonly best?: Best | undefined;
 }
 
 /** Where a run begins: at step 0, or where the one stood that it goes on from. */
@@ -37,6 +40,7 @@ export function firstProgress(
     update: kept?.update ?? step,
     predictions: kept?.predictions ?? 0,
     lossScale: state ?? firstLossScale(lossScale),
+    best: kept?.best,
   };
 }
 
@@ -56,7 +60,7 @@ export function firstProgress(
  * ```
  */
 export function nextProgress(
-  { step, update, predictions, lossScale }: Progress,
+  { step, update, predictions, lossScale, best }: Progress,
   taken: { readonly isTaken: boolean; readonly predictions: number },
   scaling: LossScale = 1,
 ): Progress {
@@ -65,6 +69,7 @@ export function nextProgress(
     update: taken.isTaken ? update + 1 : update,
     predictions: taken.isTaken ? predictions + taken.predictions : predictions,
     lossScale: nextLossScale(scaling, lossScale, taken.isTaken),
+    best,
   };
 }
 

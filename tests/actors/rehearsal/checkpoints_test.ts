@@ -17,11 +17,12 @@ import {
   type SimulatedFile,
 } from "../../../testing.ts";
 
-/** Both times into one folder, so that checkpoints are written, replaced and removed. */
+/** Both times into one folder, so that checkpoints are written, replaced and removed, but the best. */
 const PLAN: CheckpointPlan = {
   ...{ schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1, steps: 2 },
   times: 2,
   keep: 1,
+  best: 1,
 };
 
 /** One step, taken twice. */

@@ -139,6 +139,16 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
   [{ evaluation: { every: 0, batches: [batch(0)] } }, "RangeError", /^evaluation\.every must/],
   [{ evaluation: { evry: 1, batches: [batch(0)] } }, "TypeError", /of evaluation .*mean every\?$/],
   [{ evaluation: { every: 1, batches: [null] } }, "TypeError", /^evaluation\.batches\[0\] must/],
+  [
+    { evaluation: { every: 1, batches: [batch(0)], patience: 0 } },
+    "RangeError",
+    /patience must be/,
+  ],
+  [
+    { checkpoint: { directory: "none", config: {}, keepBest: true } },
+    "TypeError",
+    /^evaluation must be given where checkpoint.keepBest is true, received none$/,
+  ],
   [{ checkpoint: { directory: "", config: {} } }, "TypeError", /^checkpoint\.directory must be/],
   [{ schedule: "" }, "TypeError", /^schedule must be/],
   [

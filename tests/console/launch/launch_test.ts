@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
-import { readFinished } from "../../../actors/checkpoints/finished.ts";
+import { readFinished } from "../../../actors/checkpoints/marks/finished.ts";
 import { once } from "../../actors/runs.ts";
 import { type Launcher, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { inFolder, jsonLines, ROOT, trainJson } from "../command.ts";

@@ -47,6 +47,38 @@ Deno.test("--json prints steps, the evaluations asked for and one last line, wit
     });
   }));
 
+Deno.test("a run that no longer gets better ends well, and says which checkpoint is the best", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
+    // Nothing is learnt, so no evaluation is better than the first.
+    const train = [...TINY, "--tokens", tokens, "--steps", "9", "--lr", "0", "--runtime", "local"];
+    const best = ["--eval-every", "1", "--keep-best", "--patience", "2", "--keep", "1"];
+    const { code, stdout, stderr } = await runTrain([...train, ...best, "--json", "--out", out]);
+    assert.equal(code, 0, stderr);
+    const lines = jsonLines(stdout), { steps, stoppedEarly, best: kept, ...done } = lines.at(-1)!;
+    const [{ loss }] = lines.flatMap(({ evalLoss }) =>
+      evalLoss === undefined ? [] : { loss: evalLoss }
+    ) as [{ loss: number }];
+    const path = join(out, "step-00000001");
+    assert.deepEqual([steps, stoppedEarly, done.checkpoint], [3, true, join(out, "step-00000003")]);
+    assert.deepEqual(kept, { step: 1, loss, checkpoint: path });
+    assert.deepEqual(JSON.parse(await Deno.readTextFile(join(out, "best.json"))), {
+      ...{ step: 1, loss },
+      checkpoint: "step-00000001",
+    });
+    const words = await runTrain([...train, ...best, "--out", join(folder, "words")]);
+    assert.equal(words.code, 0, words.stderr);
+    const shown = loss.toFixed(3);
+    for (
+      const line of [
+        `after step 3: held-out loss ${shown}; ${shown} after step 1 stays best`,
+        `checkpoint ${join(folder, "words", "step-00000001")}, the best so far`,
+        "ended early, as no evaluation after step 1 was better",
+        `best held-out loss ${shown} after step 1: ${join(folder, "words", "step-00000001")}`,
+      ]
+    ) assert.ok(words.stdout.includes(`${line}\n`), `${line}: ${words.stdout}`);
+  }));
+
 /** The run of the test above, without a command line: with the defaults of both. */
 async function libraryRun() {
   const config = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 256 };

@@ -64,6 +64,8 @@ const FLAGS: readonly [string, RegExp][] = [
     /^Cannot train: the learning rate at the end must be at most the first, 0.002, received 0.01$/,
   ],
   ["--min-lr 0.001", /at the end must be left out where it is constant, received 0.001$/],
+  ["--patience 2", /^Cannot use --patience: --eval-every must say when .*, received none$/],
+  ["--keep-best --patience 0", /--patience: it must be a whole number from 1, received "0"/],
   ["--recompute-interval 0", /--recompute-interval: it must be a whole number from 1/],
   ["--memory-limit 2GB", /--memory-limit: it must be a size .* such as 512MiB,.*received "2GB"/],
   ["--memory-limit 0.1", /--memory-limit: it must be a size of at least one byte/],
@@ -101,6 +103,24 @@ Deno.test("bad flags are each refused in one sentence", () =>
       assert.match(await refusal([...train, ...flags.split(" ")]), reason, flags);
     }
     assert.deepEqual((await Array.fromAsync(Deno.readDir(folder))).length, 1, "only the tokens");
+  }));
+
+Deno.test("what is asked of evaluations is refused where nobody asks for them, or nothing is kept", () =>
+  inFolder(async (folder) => {
+    const text = join(folder, "a.txt"), train = [...TINY, "--text", text, "--json"];
+    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(80));
+    for (const flags of [["--patience", "2"], ["--keep-best", "--out", join(folder, "out")]]) {
+      assert.equal(
+        await refusal([...train, ...flags]),
+        `Cannot use ${
+          flags[0]
+        }: --eval-every must say when held-out data is evaluated, received none`,
+      );
+    }
+    assert.equal(
+      await refusal([...train, "--eval-every", "2", "--keep-best"]),
+      "Cannot use --keep-best: --out must say where checkpoints go, received none",
+    );
   }));
 
 Deno.test("files that cannot be read or written are refused by the name of their flag", () =>

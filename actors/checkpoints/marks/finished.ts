@@ -9,7 +9,7 @@
 
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { removeIfThere, replaceFile, syncFolder } from "./durable_folder.ts";
+import { removeIfThere, replaceFile, syncFolder } from "../durable_folder.ts";
 
 const NAME = "finished.json";
 

@@ -69,12 +69,13 @@ export function openRunWriter(run: WrittenRun): RunWriter {
       const before = isInPlace ? readRecord(directory) : undefined;
       record = recordOf(run, plan, before);
       try {
-        if (!isInPlace) await removeFiles(directory);
+        if (isInPlace) metrics = goOnWithMetrics(run); // before anything is written: it may be none
+        else await removeFiles(directory);
         await write();
         if (tokenizer) {
           await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer.content);
         }
-        metrics = openMetrics(run);
+        metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
       } catch (cause) {
         if (cause instanceof SyntaxError) throw cause;
         throw new Error(
@@ -149,12 +150,11 @@ async function removeFiles(directory: string): Promise<void> {
   }
 }
 
-function openMetrics({ place, announce, request: { checkpoint } }: WrittenRun): MetricsFile {
-  const { directory, isInPlace } = place;
+function goOnWithMetrics(
+  { place: { directory }, announce, request: { checkpoint } }: WrittenRun,
+): MetricsFile | undefined {
   const path = join(directory, RUN_FILES.metrics);
-  return isInPlace && lstat(path)
-    ? continueMetrics(path, checkpoint!.step, announce)
-    : createMetrics(path, announce);
+  return lstat(path) && continueMetrics(path, checkpoint!.step, announce);
 }
 
 /** What is told of a run that begins, or goes on from what was told before. */

@@ -27,6 +27,7 @@ export { broadcastShape, elementCount, ELEMENTS_MAX, sameShape } from "./graph/s
 export * from "./graph/slice.ts";
 export * from "./graph/value.ts";
 export * from "./files/input_file.ts";
+export * from "./files/known_file.ts";
 export * from "./layers/batch.ts";
 export { nameError } from "./name_error.ts";
 export { buildLayer } from "./layers/build_layer.ts";

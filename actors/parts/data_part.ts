@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Batch, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
+import type { Batch, KnownFile, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
 import type { Data } from "../run/data/data.ts";
 
 /** How a run cuts its data, and what it says of it. */
@@ -25,8 +25,15 @@ export interface DataOptions {
   readonly tokenizer: TokenizerName | Tokenizer | undefined;
   /** Of the order of the samples. */
   readonly seed: number;
-  /** A file that the user named: its path, to be shown, and what it holds. */
-  readonly file: { readonly path: string; readonly content: Uint8Array } | undefined;
+  /**
+   * A file that the user named: its path, to be shown, what it holds, read when it is asked for, and
+   * of one that may be larger than memory what `openRanges` wants to know.
+   */
+  readonly file: {
+    readonly path: string;
+    readonly content: Uint8Array;
+    readonly known?: KnownFile | undefined;
+  } | undefined;
   /** Told in words of what is fetched. */
   readonly announce: (line: string) => void;
 }

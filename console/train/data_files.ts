@@ -7,7 +7,15 @@
 
 import { commandLine } from "../../actors/run/command_line.ts";
 import { createHash } from "node:crypto";
-import { CSV_BYTES_MAX, decodeText, TEXT_BYTES_MAX, TOKENS_BYTES_MAX } from "../../kernels/mod.ts";
+import {
+  CSV_BYTES_MAX,
+  decodeText,
+  knowFile,
+  type KnownFile,
+  TEXT_BYTES_MAX,
+  tokenBytesOf,
+  TOKENS_BYTES_MAX,
+} from "../../kernels/mod.ts";
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
 import { checkFile } from "../check_file.ts";
 import { inOneLine, quoted } from "../escape.ts";
@@ -16,7 +24,7 @@ import type { GivenTrainFlags } from "./train_flags.ts";
 /** The flags that name a file which a run learns from or is ordered by, with their largest sizes. */
 const DATA_FILES = {
   text: TEXT_BYTES_MAX,
-  tokens: TOKENS_BYTES_MAX,
+  tokens: Infinity,
   "schedule-file": CSV_BYTES_MAX,
 } as const;
 
@@ -39,29 +47,62 @@ export interface KeptFile {
 /** A file that was read: once, so that what was hashed is what is used. */
 export interface DataFile extends KeptFile {
   readonly sha256: string;
-  /** Its bytes. */
+  /** Its bytes; those of a file of tokens are read when they are asked for. */
   readonly content: Uint8Array;
+  /** What a file of tokens is read by, in ranges. */
+  readonly known?: KnownFile;
 }
 
 /** Files by the flags that name them. */
 export type DataFiles = { readonly [Flag in DataFileFlag]?: DataFile };
 
 /**
- * Reads the files that were named.
+ * Reads the files that were named; of tokens only the hash is taken, as they may be more than memory
+ * holds.
  *
+ * @param announce told in words of what takes time.
  * @throws {TypeError} when one cannot be read.
  */
-export function readDataFiles(given: GivenTrainFlags): DataFiles {
+export async function readDataFiles(
+  given: GivenTrainFlags,
+  announce: (line: string) => void,
+): Promise<DataFiles> {
   const files: { [Flag in DataFileFlag]?: DataFile } = {};
   for (const flag of FLAGS) {
     const path = given[flag];
     if (path === undefined) continue;
     checkFile(flag, path, DATA_FILES[flag]);
-    const content = Deno.readFileSync(path);
+    if (flag === "tokens") {
+      files[flag] = await lookAtTokens(path, announce);
+      continue;
+    }
+    const content = await Deno.readFile(path);
     const sha256 = createHash("sha256").update(content).digest("hex");
     files[flag] = { path, sha256, content };
   }
   return files;
+}
+
+/** Bytes of a file whose hash is told to be taken: it takes seconds. */
+const LARGE_BYTES = 2 ** 30;
+
+async function lookAtTokens(path: string, announce: (line: string) => void): Promise<DataFile> {
+  const { size } = await Deno.stat(path);
+  if (size >= LARGE_BYTES) {
+    announce(`Taking the hash of ${inOneLine(path)}, ${(size / LARGE_BYTES).toFixed(1)} GiB.`);
+  }
+  const known = await knowFile(path).catch((cause) => {
+    throw new TypeError(`Cannot use --tokens: ${(cause as Error).message}`, { cause });
+  });
+  return {
+    path,
+    sha256: known.sha256,
+    known,
+    get content() {
+      checkFile("tokens", path, TOKENS_BYTES_MAX);
+      return Deno.readFileSync(path);
+    },
+  };
 }
 
 /** The text of a file. */
@@ -156,6 +197,12 @@ export function checkSameFiles(
         } with ${file.sha256}${
           doing === "resume from" ? "; to learn from other data, begin a run with --weights" : ""
         }`,
+      );
+    } else if (flag === "tokens" && tokenBytesOf(path) !== tokenBytesOf(file.path)) {
+      throw new RangeError(
+        `${from}: --tokens must name ids of ${
+          8 * tokenBytesOf(path)
+        } bits, which end in .u32 if it is 32, received ${quoted(file.path)}`,
       );
     }
   }

@@ -91,7 +91,11 @@ export const MODEL_FLAGS = {
 /** Data of one's own. A run that goes on wants it named again: no file may name another. */
 const DATA_FILE_FLAGS = {
   text: { kind: "path", value: "FILE", help: "a text of your own in UTF-8, instead of --data" },
-  tokens: { kind: "path", value: "FILE", help: "token ids as little-endian uint16, read in order" },
+  tokens: {
+    kind: "path",
+    value: "FILE",
+    help: "token ids as little-endian uint16, or uint32 in a file.u32, read in order",
+  },
 } as const;
 
 /** Data that comes with Troupe and has a name. */

@@ -17,6 +17,7 @@ import { createSchedule, type Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
+import { printError } from "../print.ts";
 import { readScheduleFile } from "../schedule/schedule_file.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
 import {
@@ -74,7 +75,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const { config, args } = withConfig(typed);
   const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
   checkTogether(given);
-  const files = readDataFiles(given), listed = files["schedule-file"];
+  const files = await readDataFiles(given, printError), listed = files["schedule-file"];
   const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };

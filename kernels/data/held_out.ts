@@ -5,6 +5,7 @@
  */
 
 import { rowCount, type TokenBatch, tokenBatches } from "./token_batches.ts";
+import type { TokenFile } from "./token_file.ts";
 import type { Tokens } from "./tokens.ts";
 
 /** Micro-batches of an evaluation unless asked otherwise. */
@@ -28,7 +29,7 @@ const EVALUATION_MICRO_BATCHES = 16;
  * ```
  */
 export function heldOutBatches(options: {
-  readonly tokens: Tokens;
+  readonly tokens: Tokens | TokenFile;
   readonly seq: number;
   readonly vocabularySize: number;
   readonly microBatch: number;

@@ -7,7 +7,9 @@
  * @module
  */
 
+import { nameError } from "../name_error.ts";
 import { type BatchPlan, batchRows, rowsNeeded, seekable, type SeekableBatches } from "./rows.ts";
+import { readerOf, type TokenFile } from "./token_file.ts";
 import { checkTokens, type Tokens } from "./tokens.ts";
 
 /** One micro-batch; both arrays hold B rows of `seq` tokens and own their whole buffers. */
@@ -18,8 +20,8 @@ export type TokenBatch = {
 
 /** Where token micro-batches come from. */
 export interface TokenBatchOptions extends BatchPlan {
-  /** The whole text as ids. */
-  readonly tokens: Tokens;
+  /** The whole text as ids, in memory or in a file. */
+  readonly tokens: Tokens | TokenFile;
   /** Tokens of a row. */
   readonly seq: number;
   /** Rows of the embedding: every token must be below it. */
@@ -29,7 +31,8 @@ export interface TokenBatchOptions extends BatchPlan {
 /**
  * Cuts tokens into micro-batches, in the order of the global ids, step after step.
  *
- * @throws {RangeError} at once, when a token is outside the vocabulary or there are too few tokens.
+ * @throws {RangeError} at once, when a token is outside the vocabulary or there are too few tokens;
+ * tokens of a file are looked at as they are read.
  *
  * @example
  * ```ts
@@ -53,20 +56,35 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
         `received ${tokens.length}`,
     );
   }
-  checkTokens(tokens, vocabularySize);
+  if (isArray(tokens)) checkTokens(tokens, vocabularySize);
   const selections = batchRows(rows, options);
-  return seekable((skipped) => generateBatches(selections.from(skipped), tokens, seq));
+  return seekable((skipped) => generateBatches(selections.from(skipped), skipped, options));
 }
 
-function* generateBatches(rows: Iterable<readonly number[]>, tokens: Tokens, seq: number) {
+const isArray = (tokens: Tokens | TokenFile): tokens is Tokens => ArrayBuffer.isView(tokens);
+
+function* generateBatches(
+  rows: Iterable<readonly number[]>,
+  first: number,
+  options: TokenBatchOptions,
+): Generator<TokenBatch, void> {
+  const { tokens, seq, vocabularySize, microBatches, replicas = 1, fromStep = 1 } = options;
+  using reader = isArray(tokens) ? readerOf(tokens) : tokens.open();
+  let number = first;
   for (const micro of rows) {
     const ids = new Int32Array(micro.length * seq);
     const targets = new Int32Array(micro.length * seq);
-    micro.forEach((row, j) => {
-      const start = row * seq;
-      ids.set(tokens.subarray(start, start + seq), j * seq);
-      targets.set(tokens.subarray(start + 1, start + seq + 1), j * seq);
-    });
+    try {
+      micro.forEach((row, j) => {
+        const read = reader.read(row * seq, seq + 1, vocabularySize);
+        ids.set(read.subarray(0, seq), j * seq);
+        targets.set(read.subarray(1), j * seq);
+      });
+    } catch (cause) {
+      const ofStep = replicas * microBatches, step = Math.floor(number / ofStep) + fromStep;
+      throw nameError(`Cannot make micro-batch ${number % ofStep} of step ${step}`, cause);
+    }
+    number++;
     yield { ids, targets };
   }
 }

@@ -13,12 +13,14 @@ import {
   gpt2Tokenizer,
   heldOutBatches,
   loadText,
+  openTokenFile,
   rowCount,
   type RowOrder,
   shuffledOrder,
   splitTokens,
   type TextName,
   tokenBatches,
+  type TokenFile,
   type Tokenizer,
   type Tokens,
 } from "../../../kernels/mod.ts";
@@ -44,16 +46,22 @@ export const tokens: DataPart = defineData({
   name: "tokens",
   version: "1",
   async open(options) {
-    const { content, path } = fileOf(options, "tokens");
+    const file = fileOf(options, "tokens");
     const { steps, replicas, microBatches, microBatch, seq } = options;
-    const all = decodeTokens(content, path),
-      used = steps * replicas * microBatches * microBatch * seq;
-    const cut = { tokens: all, heldOut: all.subarray(used) };
+    const used = steps * replicas * microBatches * microBatch * seq;
+    const cut = file.known
+      ? cutTokens(await openTokenFile(file.known), (all) => all.from(used))
+      : cutTokens(decodeTokens(file.content, file.path), (all) => all.subarray(used));
     // Ids of a vocabulary that was given are whatever they are, unless somebody says what made them.
     const isUnsaid = options.tokenizer === undefined && options.vocab !== undefined;
     const tokenizer = isUnsaid ? undefined : await tokenizerOf(options);
     return openTokens(tokenizer, cut, { steps, lastIsSmaller: true }, options);
   },
+});
+
+const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T) => T) => ({
+  tokens,
+  heldOut: heldOut(tokens),
 });
 
 /** Text that is read row by row, in another order in each epoch. */
@@ -77,7 +85,7 @@ function textPart(
 
 function openTokens(
   tokenizer: Tokenizer | undefined,
-  { tokens, heldOut }: { readonly tokens: Tokens; readonly heldOut: Tokens },
+  { tokens, heldOut }: Record<"tokens" | "heldOut", Tokens | TokenFile>,
   reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
   { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
 ): OpenedData {

@@ -1,0 +1,134 @@
+/**
+ * Files that may be larger than memory: their hash is taken piece by piece, and then they are read by
+ * ranges, as long as they stay what they were.
+ *
+ * @module
+ */
+
+import { createHash } from "node:crypto";
+import { checkInputFile } from "./input_file.ts";
+
+/** A file as it was when it was looked at. */
+export interface KnownFile {
+  /** Where it lies. */
+  readonly path: string;
+  /** Its size. */
+  readonly bytes: number;
+  /** When it was changed last, in milliseconds since the epoch; 0 where the system does not say. */
+  readonly modifiedMs: number;
+  /** SHA-256 of its bytes, in hexadecimal. */
+  readonly sha256: string;
+}
+
+/** What is read of a disk. */
+export interface ReadableDisk {
+  /** Opens a file for reading. */
+  openSync(path: string): Pick<Deno.FsFile, "readSync" | "seekSync" | "statSync" | "close">;
+}
+
+/** Bytes of a file that are in memory at once while its hash is taken. */
+const PIECE_BYTES = 2 ** 22;
+
+/**
+ * Looks at a file, however large it is.
+ *
+ * @throws {TypeError} when it is no regular file, or changes meanwhile.
+ * @throws {Deno.errors.NotFound} when there is no such file.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { knowFile, openRanges } from "@troupe/troupe/kernels";
+ *
+ * const path = await Deno.makeTempFile();
+ * await Deno.writeFile(path, Uint8Array.of(1, 2, 3, 4));
+ * const file = await knowFile(path);
+ * assert.match(file.sha256, /^9f64a747e1b97f13/);
+ * {
+ *   using ranges = openRanges(file);
+ *   assert.deepEqual(ranges.read(1, 2), Uint8Array.of(2, 3));
+ * }
+ * await Deno.remove(path);
+ * ```
+ */
+export async function knowFile(path: string): Promise<KnownFile> {
+  checkInputFile(path);
+  using file = await Deno.open(path);
+  const before = stateOf(path, await file.stat());
+  const hash = createHash("sha256"), piece = new Uint8Array(PIECE_BYTES);
+  for (let read; (read = await file.read(piece)) !== null;) hash.update(piece.subarray(0, read));
+  const known = { ...before, sha256: hash.digest("hex") };
+  assertSame(known, await file.stat(), "it was opened");
+  return known;
+}
+
+/** Reads ranges of a file. */
+export interface Ranges extends Disposable {
+  /**
+   * Bytes of the file.
+   *
+   * @throws {Error} when they cannot be read, or the file is shorter than it was.
+   */
+  read(offset: number, length: number): Uint8Array<ArrayBuffer>;
+  /**
+   * Makes sure that what was read is of the file that was looked at.
+   *
+   * @throws {TypeError} when it has been changed since.
+   */
+  assertSame(): void;
+}
+
+/**
+ * Opens a file for reading by ranges. What is open must be disposed of.
+ *
+ * @throws {Error} when it cannot be opened.
+ */
+export function openRanges(known: KnownFile, disk: ReadableDisk = Deno): Ranges {
+  const { path } = known, file = told(path, () => disk.openSync(path));
+  const same = () => assertSame(known, told(path, () => file.statSync()), "the run began");
+  return {
+    read(offset, length) {
+      const bytes = new Uint8Array(length);
+      told(path, () => file.seekSync(offset, Deno.SeekMode.Start));
+      for (let at = 0; at < length;) {
+        const read = told(path, () => file.readSync(bytes.subarray(at)));
+        if (read === null) {
+          same();
+          throw new RangeError(
+            `Cannot read ${path}: it must have ${offset + length} bytes, received ${offset + at}`,
+          );
+        }
+        at += read;
+      }
+      return bytes;
+    },
+    assertSame: same,
+    [Symbol.dispose]: () => file.close(),
+  };
+}
+
+const stateOf = (path: string, { size, mtime }: Deno.FileInfo): Omit<KnownFile, "sha256"> => ({
+  path,
+  bytes: size,
+  modifiedMs: mtime?.getTime() ?? 0,
+});
+
+function assertSame(known: KnownFile, info: Deno.FileInfo, since: string): void {
+  const { bytes, modifiedMs } = stateOf(known.path, info);
+  if (bytes === known.bytes && modifiedMs === known.modifiedMs) return;
+  const found = bytes === known.bytes
+    ? `one that was written at ${new Date(modifiedMs).toISOString()}`
+    : `${bytes} bytes in place of ${known.bytes}`;
+  throw new TypeError(
+    `Cannot read ${known.path}: it must stay as it was when ${since}, received ${found}`,
+  );
+}
+
+/** Does something with a file; what the system says of it is told with the path. */
+function told<T>(path: string, use: () => T): T {
+  try {
+    return use();
+  } catch (cause) {
+    throw new Error(`Cannot read ${path}: ${(cause as Error).message}`, { cause });
+  }
+}

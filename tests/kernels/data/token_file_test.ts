@@ -1,0 +1,227 @@
+/** Files of tokens larger than memory: read row by row, never whole, and only as long as they stay. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import {
+  heldOutBatches,
+  knowFile,
+  openTokenFile,
+  type ReadableDisk,
+  type SeekableBatches,
+  type TokenBatch,
+  tokenBatches,
+} from "../../../kernels/mod.ts";
+import { decodeTokens } from "../../../kernels/data/tokens.ts";
+import fc from "../../fast_check.ts";
+import { folderTest } from "../../in_folder.ts";
+
+const CUT = { seq: 4, vocabularySize: 1000, microBatch: 2, microBatches: 2 };
+
+/** A disk that counts what is read, and what is open; `trouble` may change what a read does. */
+function countingDisk(trouble: (read: number) => void = () => {}) {
+  const counts = { bytes: 0, reads: 0, open: 0 };
+  const disk: ReadableDisk = {
+    openSync(path) {
+      const file = Deno.openSync(path);
+      counts.open++;
+      return {
+        seekSync: (offset, whence) => file.seekSync(offset, whence),
+        statSync: () => file.statSync(),
+        readSync(into) {
+          trouble(++counts.reads);
+          // As a disk may: fewer bytes than were asked for.
+          const read = file.readSync(into.subarray(0, Math.max(1, into.length >> 1)));
+          counts.bytes += read ?? 0;
+          return read;
+        },
+        close() {
+          counts.open--;
+          file.close();
+        },
+      };
+    },
+  };
+  return Object.assign(disk, { counts });
+}
+
+async function written(folder: string, ids: Uint16Array | Uint32Array, name = "ids.bin") {
+  const path = join(folder, name);
+  await Deno.writeFile(
+    path,
+    new Uint8Array(ids.buffer as ArrayBuffer, ids.byteOffset, ids.byteLength),
+  );
+  return path;
+}
+
+/** The first micro-batches. */
+const some = (batches: SeekableBatches<TokenBatch>, count: number) => [...batches.take(count)];
+
+folderTest(
+  "a file gives the micro-batches that its tokens in memory give, begun anywhere",
+  async (folder) => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.nat(999), { minLength: 17, maxLength: 200 }),
+        fc.nat(12),
+        fc.boolean(),
+        fc.boolean(),
+        async (ids, skipped, lastIsSmaller, isWide) => {
+          const narrow = Uint16Array.from(ids), wide = Uint32Array.from(ids), disk = countingDisk();
+          const path = await written(
+            folder,
+            isWide ? wide : narrow,
+            isWide ? "ids.u32" : "ids.bin",
+          );
+          const tokens = await openTokenFile(await knowFile(path), disk);
+          const plan = { ...CUT, lastIsSmaller };
+          const right = [...tokenBatches({ ...plan, tokens: narrow })];
+          assert.deepEqual([...tokenBatches({ ...plan, tokens })], right);
+          assert.deepEqual(
+            [...tokenBatches({ ...plan, tokens }).from(skipped)],
+            right.slice(skipped),
+          );
+          const held = { ...CUT, microBatch: 1, count: 3 };
+          assert.deepEqual(
+            heldOutBatches({ ...held, tokens: tokens.from(4) }),
+            heldOutBatches({ ...held, tokens: narrow.subarray(4) }),
+          );
+          assert.equal(disk.counts.open, 0);
+        },
+      ),
+      { numRuns: 25 },
+    );
+  },
+);
+
+folderTest(
+  "of 512 MiB a step reads its rows and nothing else, at the end as at the beginning",
+  async (folder) => {
+    const path = join(folder, "sparse.bin"), bytes = 2 ** 29;
+    using file = await Deno.create(path);
+    await file.truncate(bytes);
+    // Its hash is not of interest here.
+    const known = { path, bytes, modifiedMs: (await file.stat()).mtime!.getTime(), sha256: "" };
+    const disk = countingDisk(), tokens = await openTokenFile(known, disk);
+    const rowBytes = 2 * (CUT.seq + 1), stepRows = CUT.microBatch * CUT.microBatches;
+    const batches = tokenBatches({ ...CUT, tokens, lastIsSmaller: true });
+    const all = Math.floor((bytes / 2 - 1) / CUT.seq / CUT.microBatch);
+    for (const skipped of [0, 1000, all - CUT.microBatches]) {
+      disk.counts.bytes = 0;
+      const read = [...batches.from(skipped).take(CUT.microBatches)];
+      assert.deepEqual([read.length, disk.counts.bytes], [CUT.microBatches, stepRows * rowBytes]);
+    }
+    assert.equal([...batches.from(all)].length, 0);
+  },
+);
+
+folderTest("its hash takes no more memory than a piece of it", async (folder) => {
+  const path = join(folder, "sparse.bin");
+  using file = await Deno.create(path);
+  await file.truncate(2 ** 28);
+  const before = Deno.memoryUsage();
+  const { sha256 } = await knowFile(path);
+  const after = Deno.memoryUsage();
+  assert.equal(sha256, "a6d72ac7690f53be6ae46ba88506bd97302a093f7108472bd9efc3cefda06484");
+  const grown = after.external + after.heapTotal - before.external - before.heapTotal;
+  assert.ok(grown < 2 ** 26, `${grown} bytes`);
+});
+
+folderTest(
+  "an id outside the vocabulary is told with its step and position, when it is read",
+  async (folder) => {
+    const ids = new Uint16Array(81).fill(7);
+    ids[50] = 1000;
+    const tokens = await openTokenFile(await written(folder, ids));
+    const batches = tokenBatches({ ...CUT, tokens });
+    const message =
+      "Cannot make micro-batch 0 of step 4: cannot use these tokens: each must be from " +
+      "0 to 999 (the vocabulary has 1000), received 1000 at position 50";
+    assert.throws(() => some(batches, 7), { name: "RangeError", message });
+    assert.throws(() => [...tokenBatches({ ...CUT, tokens }).from(6)], { message });
+    const shifted = tokenBatches({ ...CUT, tokens: tokens.from(40) });
+    assert.throws(() => [...shifted], /^RangeError: .*-batch 1 of step 1: .* at position 50$/);
+  },
+);
+
+/** What may happen to a file while it is read, and what is said of it. */
+const TROUBLE: Readonly<Record<string, readonly [(path: string) => void, RegExp]>> = {
+  "is cut short": [
+    (path) => Deno.truncateSync(path, 90),
+    /must stay as it was when the run began, received 90 bytes in place of 162$/,
+  ],
+  "grows": [
+    (path) => Deno.writeFileSync(path, new Uint8Array(2), { append: true }),
+    /must stay as it was when the run began, received 164 bytes in place of 162$/,
+  ],
+  "is written over": [
+    (path) => {
+      Deno.writeFileSync(path, new Uint8Array(162));
+      Deno.utimeSync(path, new Date(), new Date(Date.now() + 5000));
+    },
+    /must stay as it was when the run began, received one that was written at 20\d\d-/,
+  ],
+  "is on a disk that fails": [
+    () => {
+      throw new Error("Input/output error (os error 5)");
+    },
+    /cannot read .*ids\.bin: Input\/output error \(os error 5\)$/,
+  ],
+};
+
+for (const [what, [happen, told]] of Object.entries(TROUBLE)) {
+  folderTest(
+    `a file that ${what} while it is read is told in the step that would read it`,
+    async (folder) => {
+      const path = await written(folder, new Uint16Array(81).fill(7));
+      // Half of a row comes at a time.
+      const disk = countingDisk((read) => read === 25 && happen(path));
+      const tokens = await openTokenFile(await knowFile(path), disk);
+      const seen: TokenBatch[] = [];
+      assert.throws(() => {
+        for (const one of tokenBatches({ ...CUT, tokens })) seen.push(one);
+      }, (error: Error) => {
+        assert.match(error.message, /^Cannot make micro-batch [01] of step [123]: /);
+        assert.match(error.message, told);
+        return true;
+      });
+      assert.ok(seen.length > 0 && seen.every(({ ids }) => ids.every((id) => id === 7)));
+      assert.equal(disk.counts.open, 0);
+    },
+  );
+}
+
+folderTest(
+  "a file that is replaced before it is read is told, and one that is gone",
+  async (folder) => {
+    const path = await written(folder, new Uint16Array(81)), tokens = await openTokenFile(path);
+    await Deno.remove(path);
+    assert.throws(
+      () => some(tokenBatches({ ...CUT, tokens }), 1),
+      /^Error: Cannot read .*ids\.bin: /,
+    );
+    await written(folder, new Uint16Array(80));
+    assert.throws(() => some(tokenBatches({ ...CUT, tokens }), 1), /160 bytes in place of 162$/);
+  },
+);
+
+folderTest(
+  "a file of half an id is refused by its width, and an empty one by what the run needs",
+  async (folder) => {
+    const odd = join(folder, "odd.u32");
+    await Deno.writeFile(odd, new Uint8Array(6));
+    await assert.rejects(
+      openTokenFile(odd),
+      /size must be a multiple of 4 \(32-bit tokens\), received 6/,
+    );
+    await Deno.writeFile(odd, new Uint8Array(0));
+    const tokens = await openTokenFile(odd);
+    assert.throws(
+      () => tokenBatches({ ...CUT, tokens, steps: 1 }),
+      /at least 17 tokens, received 0$/,
+    );
+    assert.throws(
+      () => decodeTokens(new Uint8Array(3), "a.bin"),
+      /must be even .* received 3 bytes$/,
+    );
+  },
+);

@@ -4,12 +4,7 @@
  * @module
  */
 
-import {
-  describeStep,
-  type Journal,
-  readJournal,
-  type StepRecord,
-} from "../../actors/simulation/mod.ts";
+import { type Journal, readJournal, type StepRecord } from "../../actors/simulation/mod.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import type { CommandContext } from "../command.ts";
@@ -19,7 +14,7 @@ import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
 import { inOneLine } from "../escape.ts";
-import { describeEnds } from "./replay.ts";
+import { describeJournal } from "../replay/show_journal.ts";
 
 /** The declaration of `troupe journal`. */
 export const JOURNAL_SYNTAX: CommandSyntax = {
@@ -65,30 +60,6 @@ export async function journalCommand(
   const difference = differenceOf(first!, second);
   print(difference ?? "No difference.");
   return difference === undefined ? 0 : 1;
-}
-
-function describeJournal(journal: Journal): string {
-  const { header, steps, payloads } = journal;
-  const { package: version, seed, strategy, device, deno, configuration, actors } = header;
-  const kept = payloads.size > 0 ? `, ${payloads.size} messages kept` : "";
-  return [
-    `Troupe ${version}, Deno ${deno}, device ${device}, seed ${seed}, ${strategy}`,
-    `configuration ${JSON.stringify(configuration)}`,
-    ...describeModules(actors),
-    `${steps.length} steps${kept}${describeEnds(journal)}`,
-    ...steps.map((step) => `${step.isolate} ${describeStep(step)}  ${step.chain}`),
-  ].map(inOneLine).join("\n");
-}
-
-/** Modules that are listed; the rest are counted. */
-const MODULES_SHOWN = 8;
-
-function describeModules(hashes: Journal["header"]["actors"]): string[] {
-  const modules = Object.entries(hashes), more = modules.length - MODULES_SHOWN;
-  return [
-    ...modules.slice(0, MODULES_SHOWN).map(([module, hash]) => `${module} ${hash}`),
-    ...(more > 0 ? [`and ${more} more modules`] : []),
-  ];
 }
 
 /** Where the first actor that differs begins to differ. */

@@ -26,6 +26,7 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { GivenFlags } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseFlags } from "../flags/parse.ts";
+import { describeEnds } from "../replay/journal_ends.ts";
 import { type AnyFactory, loneFactory } from "../replay/lone_actor.ts";
 import { readRecordedRun } from "../replay/recorded_run.ts";
 import { NAMED_FLAGS, replayedArguments, unnamed, wasTraced } from "../replay/replayed_flags.ts";
@@ -122,16 +123,6 @@ export async function replayCommand(
     else throw error;
   }
   return 0;
-}
-
-/** What a journal lacks, as the rest of a sentence. */
-export function describeEnds({ isTorn, unfinished }: Journal): string {
-  const ends = unfinished.length === 0 ? [] : [
-    `; the end of isolate ${
-      unfinished.join(", ")
-    } is missing: it was killed, or the journal was cut`,
-  ];
-  return [...(isTorn ? ["; its last line is torn"] : []), ...ends].join("");
 }
 
 /** A replay has come as far as was asked for. */

@@ -115,7 +115,21 @@ Deno.test("a changed journal, another version or a changed actor is refused at t
 
     assert.match((await troupe(0, "journal", "diff", journal, journal)).stdout, /No difference/);
     const { stdout } = await troupe(0, "journal", "show", journal);
-    assert.match(stdout, /seed 1, workers\n[^]*worker-1 < worker-0#0 Activation/);
+    const [head, ...steps] = stdout.slice(stdout.indexOf("time ms")).trim().split("\n");
+    assert.match(
+      stdout,
+      /seed 1, workers\n[^]* steps of \d isolates[^]*\nTimes are since the first step/,
+    );
+    assert.match(head!, /^time ms +isolate +step +actor +message +chain +what it did$/);
+    const times = steps.map((line) => Number(line.trim().split(/ +/)[0]));
+    assert.equal(times[0], 0);
+    assert.deepEqual(times, times.toSorted((a, b) => a - b));
+    assert.ok(
+      steps.some((line) =>
+        /^ *[\d.]+ +2 +\d+ +worker-1 +< worker-0#0 Activation +[0-9a-f]{16}$/.test(line)
+      ),
+    );
+    assert.ok(steps.some((line) => / Dispatch +[0-9a-f]{16} +0F0$/.test(line)));
   });
 });
 

@@ -48,6 +48,19 @@ folderTest("runs that are told of no folder get one each, also at once", async (
   assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"], "nothing with --json");
 });
 
+folderTest("whoever makes folders at the same time has folders of its own", async (folder) => {
+  const count = 50, parent = join(folder, "runs");
+  const made = await Promise.all(Array.from({ length: 3 }, async () => {
+    const worker = new Worker(new URL("./folders_entry.ts", import.meta.url), { type: "module" });
+    const { promise, resolve, reject } = Promise.withResolvers<string[]>();
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = ({ message }) => reject(new Error(message));
+    worker.postMessage({ parent, count });
+    return await promise.finally(() => worker.terminate());
+  }));
+  assert.equal(new Set(made.flat()).size, 3 * count);
+});
+
 folderTest("a refused run leaves no folder, and no number is used twice", async (folder) => {
   const runs = join(folder, "runs");
   {

@@ -1,0 +1,8 @@
+/** Makes folders of runs in a worker, one after the other, and says which. */
+
+import { makeRunFolder } from "../../../console/run_files/run_folder.ts";
+
+self.onmessage = ({ data: { parent, count } }) => {
+  const made = Array.from({ length: count }, () => makeRunFolder("gpt", parent).path);
+  self.postMessage(made);
+};

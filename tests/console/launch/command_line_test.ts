@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { launchedBy } from "../../../actors/runtime/transports/mpi/mpi_abi.ts";
 import { folderTest } from "../../in_folder.ts";
-import { type Outcome, runTroupe } from "../command.ts";
+import { type Outcome, ROOT, runTroupe } from "../command.ts";
 import { Running } from "../running.ts";
 
 const VERSIONS = { mpich: "HYDRA build details:", openmpi: "mpirun (Open MPI) 4.1.4" } as const;
@@ -71,6 +71,17 @@ folderTest(
         new RegExp(` -x ${name}\\b`),
       );
     }
+  },
+);
+
+folderTest(
+  "a run whose folder nobody names gets a new one with a number; a line that is shown takes none",
+  async (folder) => {
+    const mpich = await pathWith(folder, "mpich");
+    const { code, stdout, stderr } = await launch(mpich, ["--print", ...job("--workers", "2")]);
+    assert.equal(code, 0, stderr);
+    const [, out] = / --out (runs\/gpt-\d+)\n$/.exec(stdout)!;
+    await assert.rejects(Deno.stat(join(ROOT, out!)), Deno.errors.NotFound);
   },
 );
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { readFinished } from "../../../actors/checkpoints/marks/finished.ts";
+import { readRecord } from "../../../console/run_files/read_record.ts";
 import { once } from "../../actors/runs.ts";
 import { type Launcher, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { inFolder, jsonLines, ROOT, trainJson } from "../command.ts";
@@ -85,6 +86,25 @@ test(
     assert.equal(resumed.code, 0, resumed.stderr);
     assert.equal(jsonLines(resumed.stdout).at(-1)!.steps, step + 2);
   },
+);
+
+test(
+  "a launch that overwrites begins anew, and goes on from its own when a rank dies",
+  async (launcher, out) => {
+    // Another run, further on than this one will be.
+    await trainJson([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
+    const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"];
+    const job = new Launched(flags);
+    await job.running.printed("stdout", /"step":5,/);
+    Deno.kill(await job.process(({ rank }) => rank === 1), "SIGKILL");
+    const { code, stdout, stderr } = await job.end();
+    assert.equal(code, 0, stderr);
+    assert.match(stderr, /going on from step [46] /);
+    assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await unharmed(""));
+    assert.equal((await readCheckpoint(out))!.step, 12);
+    assert.equal(readRecord(out)!.starts.length, 2);
+  },
+  { once: true },
 );
 
 test(

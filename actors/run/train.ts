@@ -10,6 +10,7 @@ import { claimFolder } from "../checkpoints/claim_folder.ts";
 import { openRunData } from "./data/run_data.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
+import { openTrainTelemetry } from "./metrics/telemetry.ts";
 import { metricsOf } from "./metrics/measure.ts";
 import { abandonJob, follow, isFollower, isLaunched, lead } from "./mpi_run.ts";
 import { optionFacts } from "./options/option_facts.ts";
@@ -123,12 +124,13 @@ async function* trainHere(
   const run = await openRun(options, prepared, data), { engine, writer } = run;
   const newest = () => writer?.newest?.path ?? null;
   const written = async () => void await writer?.ended().catch(() => {});
+  const trackers = [options.metrics, openTrainTelemetry()].filter((track) => track !== undefined);
   const errors: unknown[] = [];
   try {
     for await (const event of trainToEnd(run)) {
       mark?.see(event);
-      const metrics = options.metrics && metricsOf(run, event);
-      if (metrics) options.metrics!(metrics);
+      const metrics = trackers.length > 0 && metricsOf(run, event);
+      if (metrics) trackers.forEach((track) => track(metrics));
       yield event;
     }
   } catch (error) {

@@ -17,6 +17,7 @@ import { placeOf, type RunPlace } from "../run_files/run_place.ts";
 import { RUN_FILES } from "../run_files/run_record.ts";
 import { openRunWriter } from "../run_files/write_run.ts";
 import { checkpointConfig } from "../train/checkpoint_config.ts";
+import { openEventLog } from "../run_files/event_log.ts";
 import { inJob } from "../train/in_job.ts";
 import { consoleReport, jsonReport, printDone } from "../train/report.ts";
 import { isTraced, runOptions } from "../train/run_options.ts";
@@ -48,13 +49,14 @@ async function trainAsAsked(
   using report = flags.json
     ? jsonReport(flags.memory, keptParts(parts))
     : consoleReport(flags.steps, flags.memory);
-  using trace = traceOf(flags);
+  using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
     ? (await import("../dashboard/watch_run.ts")).openDashboard({ request, parts, place })
     : undefined;
   const metrics = (measured: Metrics) => {
     files?.metrics(measured);
     trace?.measured(measured);
+    log?.(measured);
     dashboard?.metrics(measured);
   };
   let timeline: TimelineFile | undefined;

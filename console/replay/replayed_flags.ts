@@ -40,6 +40,7 @@ const OWN: readonly string[] = [
   "journal-full",
   "memory-limit",
   "trace-steps",
+  "log",
   ...Object.keys(DASHBOARD_FLAGS),
   "help",
   "version",

@@ -10,6 +10,7 @@ import { join } from "node:path";
 import about from "../../deno.json" with { type: "json" };
 import { removeIfThere, replaceFile } from "../../actors/checkpoints/durable_folder.ts";
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
+import { EVENT_FILE } from "../../actors/run/metrics/tensorboard.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { ORT_VERSION } from "../../kernels/mod.ts";
@@ -147,6 +148,9 @@ async function removeFiles(directory: string): Promise<void> {
   const { record, ...others } = RUN_FILES;
   for (const name of [...Object.values(others), record]) {
     await removeIfThere(Deno, join(directory, name));
+  }
+  for await (const { name } of Deno.readDir(directory)) {
+    if (EVENT_FILE.test(name)) await Deno.remove(join(directory, name));
   }
 }
 

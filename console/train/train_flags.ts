@@ -420,6 +420,13 @@ const RUNNING_FLAGS = {
     help: "end the run after K evaluations that were no better than the best",
   },
   ...DASHBOARD_FLAGS,
+  log: {
+    kind: "choice",
+    aliases: ["report_to"],
+    choices: ["tensorboard"],
+    otherwise: "run.json and metrics.jsonl alone",
+    help: "write event files of what is measured to the folder of the run as well",
+  },
   json: { kind: "switch", help: "one JSON object a line instead of words" },
   config: {
     kind: "path",

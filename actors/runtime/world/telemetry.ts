@@ -23,7 +23,13 @@ interface Tracer {
 
 type Attributes = Record<string, string | number>;
 
-interface Gauge {
+/** A number that is told when it changes. */
+export interface Gauge {
+  /** Tells it. */
+  record(value: number, attributes: Attributes): void;
+}
+
+interface ObservableGauge {
   addCallback(callback: (result: Observed) => void): void;
   removeCallback(callback: (result: Observed) => void): void;
 }
@@ -32,11 +38,13 @@ interface Observed {
   observe(value: number, attributes: Attributes): void;
 }
 
+/** Makes the instruments of metrics. */
 interface Meter {
+  createGauge(name: string, options: object): Gauge;
   createHistogram(name: string, options: object): {
     record(value: number, attributes: Attributes): void;
   };
-  createObservableGauge(name: string, options: object): Gauge;
+  createObservableGauge(name: string, options: object): ObservableGauge;
 }
 
 interface Providers {
@@ -57,10 +65,8 @@ const NAME = "troupe";
  * @returns undefined where telemetry is off.
  */
 export function openTelemetry(isolate: Isolate): Observer | undefined {
-  const providers = (Deno as unknown as { telemetry?: Providers }).telemetry;
-  const tracer = providers && tracerOf(providers);
-  if (!tracer) return undefined;
-  const meter = providers.meterProvider.getMeter(NAME);
+  const tracer = openTracer(), meter = openMeter();
+  if (!tracer || !meter) return undefined;
   const duration = meter.createHistogram("troupe.step.duration", { unit: "ms" });
   const depth = meter.createObservableGauge("troupe.mailbox.depth", { unit: "{message}" });
   const tellDepths = (result: Observed) => {
@@ -94,11 +100,18 @@ export function openTelemetry(isolate: Isolate): Observer | undefined {
   };
 }
 
+/** What metrics are told to; undefined where telemetry is off. */
+export function openMeter(): Meter | undefined {
+  return openTracer() && providers?.meterProvider.getMeter(NAME);
+}
+
+const { telemetry: providers } = Deno as unknown as { telemetry?: Providers };
+
 /** Deno's tracer refuses to make a span where it exports none. */
-function tracerOf({ tracerProvider }: Providers): Tracer | undefined {
+function openTracer(): Tracer | undefined {
   try {
-    const tracer = tracerProvider.getTracer(NAME);
-    tracer.startSpan("probe");
+    const tracer = providers?.tracerProvider.getTracer(NAME);
+    tracer?.startSpan("probe");
     return tracer;
   } catch {
     return undefined;

@@ -24,3 +24,10 @@ for (const make of [bytesTokenizer, gpt2Tokenizer]) {
     assert.equal(end(), "");
   });
 }
+
+Deno.test("ids are read behind those before them, as some tokenizers drop a text's first space", () => {
+  const { push, end } = textStream({
+    decode: (ids) => [...ids].map((id) => ` ${id}`).join("").slice(1),
+  });
+  assert.deepEqual([push([1, 2]), push([3]), push([4]), end()], ["1 2", " 3", " 4", ""]);
+});

@@ -46,6 +46,7 @@ Deno.test("one token that is left is that of temperature 0: of equals the lower 
     }
   }
   assert.equal(sample(logits, { topK: 2 }, 0.999), 3);
+  assert.equal(sample(new Float32Array(4), { topP: 0.5 }, 0.999), 1, "two are half of four");
 });
 
 Deno.test("what leaves every token changes no draw", () => {

@@ -59,27 +59,26 @@ function draw(logits, { temperature, topK, topP }, uniform) {
 }
 
 async function sample(session, tokenizer, { seq, vocab }) {
-  const given = Object.fromEntries(new FormData(form)), decoder = new TextDecoder();
+  const given = Object.fromEntries(new FormData(form));
   const options = {
     temperature: Number(given.temperature),
     topK: Number(given.topK || vocab),
     topP: Number(given.topP || 1),
   };
   const context = tokenizer.encode(given.prompt), random = randomFrom(Number(given.seed));
-  output.textContent = given.prompt;
+  output.textContent = tokenizer.decode(context);
   const start = performance.now();
   for (let i = 1; i <= Number(given.tokens) && isRunning; i++) {
     const ids = BigInt64Array.from(context.slice(-seq), BigInt);
     const { logits } = await session.run({ input_ids: new ort.Tensor(ids, [1, ids.length]) });
     const id = draw(logits.data.subarray(-vocab), options, random());
     context.push(id);
-    output.append(decoder.decode(tokenizer.bytesOf(id), { stream: true }));
+    output.textContent = tokenizer.decode(context);
     $("#speed").textContent = `${i} tokens, ${
       (1000 * i / (performance.now() - start)).toFixed(1)
     } a second`;
     await new Promise((resolve) => setTimeout(resolve)); // so that the page shows it
   }
-  output.append(decoder.decode());
 }
 
 let isRunning = false;

@@ -9,6 +9,7 @@
  */
 // deno-lint-ignore-file no-console -- a script says what it does
 
+import { dirname, join } from "node:path";
 import { npmPackageFolder } from "@troupe/troupe/kernels";
 
 const [model = "", port = "8000"] = Deno.args;
@@ -21,6 +22,7 @@ if (!isFile || !/^\d{1,5}$/.test(port)) {
 /** Where the files of packages lie, by the first part of their paths. */
 const FOLDERS: Readonly<Record<string, () => URL | Promise<URL>>> = {
   onnxruntime: () => new URL("./", import.meta.resolve("onnxruntime-web/wasm")),
+  huggingface: () => new URL("./", import.meta.resolve("@huggingface/tokenizers")),
   // Asked for only where a model's tokens are GPT-2's.
   "gpt-tokenizer": async () => {
     const gptTokenizer = { name: "gpt-tokenizer", version: "4.0.0", megabytes: 30 };
@@ -31,6 +33,7 @@ const FOLDERS: Readonly<Record<string, () => URL | Promise<URL>>> = {
 const TYPES: Readonly<Record<string, string>> = {
   html: "text/html; charset=utf-8",
   js: "text/javascript",
+  json: "application/json",
   mjs: "text/javascript",
   wasm: "application/wasm",
 };
@@ -38,6 +41,7 @@ const TYPES: Readonly<Record<string, string>> = {
 /** Where the file of a path lies. */
 async function locate(path: string): Promise<URL | string | undefined> {
   if (path === "/model.onnx") return model;
+  if (path === "/tokenizer.json") return join(dirname(model), "tokenizer.json");
   if (path === "/") return new URL("index.html", import.meta.url);
   if (/^\/(sample|tokenizers)\.js$/.test(path)) return new URL(`.${path}`, import.meta.url);
   const [, name, file] = /^\/([\w-]+)\/([\w./-]+)$/.exec(path) ?? [];

@@ -1,24 +1,33 @@
-// What turns text into token ids, and ids into bytes of text.
+// What turns text into token ids, and ids into text.
+
+const utf8 = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes));
 
 /** By the names that a model's file tells. */
 export const TOKENIZERS = {
   bytes: () => ({
     encode: (text) => [...new TextEncoder().encode(text)],
-    bytesOf: (id) => Uint8Array.of(id < 256 ? id : 0xff),
+    decode: (ids) => utf8(ids.map((id) => id < 256 ? id : 0xff)),
   }),
   async gpt2() {
     const [{ encode }, { default: tokens }] = await Promise.all(
       ["encoding", "bpeRanks"].map((name) => import(`./gpt-tokenizer/${name}/r50k_base.js`)),
     );
-    const bytesOf = (id) => {
-      const token = tokens[id] ?? "\uFFFD";
-      return typeof token === "string" ? new TextEncoder().encode(token) : Uint8Array.from(token);
+    const bytesOf = (token = "\uFFFD") =>
+      typeof token === "string" ? [...new TextEncoder().encode(token)] : token;
+    return {
+      encode: (text) => encode(text),
+      decode: (ids) => utf8(ids.flatMap((id) => bytesOf(tokens[id]))),
     };
-    return { encode: (text) => encode(text), bytesOf };
+  },
+  /** The file of that name beside the model, as Hugging Face's tokenizers write it. */
+  async "tokenizer.json"() {
+    const { Tokenizer } = await import("@huggingface/tokenizers");
+    const tokenizer = new Tokenizer(await (await fetch("tokenizer.json")).json(), {});
+    return {
+      encode: (text) => [...tokenizer.encode(text).ids],
+      decode: (ids) => tokenizer.decode(ids),
+    };
   },
   /** Ids in and out, where nobody can say what they mean. */
-  none: () => ({
-    encode: (text) => text.split(",").map(Number),
-    bytesOf: (id) => new TextEncoder().encode(`,${id}`),
-  }),
+  none: () => ({ encode: (text) => text.split(",").map(Number), decode: (ids) => ids.join() }),
 };

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { bytesTokenizer } from "../../kernels/mod.ts";
+import { bytesTokenizer, bytesTokenizerJson } from "../../kernels/mod.ts";
 import { type Page, pageTest } from "../browser.ts";
 import { inFolder, ROOT, runGenerate, runTroupe, TINY, trainJson } from "../console/command.ts";
 
@@ -71,6 +71,25 @@ pageTest(
       });
     }),
 );
+
+pageTest("the page reads a tokenizer.json beside the model", (page) =>
+  inFolder(async (folder) => {
+    const text = join(folder, "text.txt"),
+      run = join(folder, "run"),
+      out = join(folder, "gpt.onnx");
+    await Deno.writeTextFile(text, "abcäd".repeat(70));
+    await Deno.writeTextFile(join(folder, "tokenizer.json"), JSON.stringify(bytesTokenizerJson()));
+    const learn = ["--text", text, "--tokenizer", folder, "--steps", "60", "--lr", "0.03"];
+    await trainJson([...TINY, ...learn, "--out", run]);
+    await runTroupe(["export", run, "--format", "onnx", "--out", out]);
+    await served(out, async (url) => {
+      await page.goto(url);
+      await page.waitForFunction(`!document.querySelector("button").disabled`);
+      const greedy = await sampled(page, { prompt: "abc", tokens: "21", temperature: "0" });
+      assert.equal(greedy, "abcäd".repeat(4));
+      assert.match((await page.textContent("#about"))!, /tokens tokenizer\.json$/);
+    });
+  }));
 
 pageTest("a model that the page cannot sample from is told", (page) =>
   inFolder(async (folder) => {

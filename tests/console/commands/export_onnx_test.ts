@@ -7,6 +7,7 @@ import { readCheckpoint } from "../../../actors/mod.ts";
 import { exportCommand } from "../../../console/mod.ts";
 import { mlpLogits, openPredictor, openReference } from "../../../kernels/mod.ts";
 import { forgeConfig } from "../forged.ts";
+import { distance, EXPECTED, FOLDERS, hfPath } from "../../hugging_face.ts";
 import { inFolder, runGenerate, runTroupe, TINY, trainJson } from "../command.ts";
 
 // Loading the runtime opens ports that stay.
@@ -45,6 +46,21 @@ Deno.test("a GPT of a run is exported, and says in onnxruntime-web what generate
     ];
     const { stdout } = await runGenerate(["--from", run, ...greedy]);
     assert.equal(new TextDecoder().decode(Uint8Array.from(bytes)) + "\n", stdout);
+  }));
+
+Deno.test("a model of Hugging Face's is exported with the logits that PyTorch computes", () =>
+  inFolder(async (folder) => {
+    for (const name of FOLDERS) {
+      const out = join(folder, `${name}.onnx`);
+      await exportCommand([hfPath(name), "--format", "onnx", "--out", out], { begin: () => {} });
+      const session = await InferenceSession.create(await Deno.readFile(out));
+      const ids = BigInt64Array.from(EXPECTED.ids, BigInt), want = EXPECTED.logits[name]!;
+      const { logits } = await session.run({ input_ids: new Tensor(ids, [1, ids.length]) });
+      const vocab = want[0]!.length, got = logits!.data as Float32Array;
+      const rows = want.map((_, i) => [...got.subarray(i * vocab, (i + 1) * vocab)]);
+      assert.ok(distance(rows, want) < 1e-4, `${name}: ${distance(rows, want)}`);
+      await session.release();
+    }
   }));
 
 Deno.test("an MLP of a run is exported with its logits", () =>

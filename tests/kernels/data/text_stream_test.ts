@@ -1,9 +1,18 @@
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
-import { bytesTokenizer, gpt2Tokenizer, textStream } from "../../../kernels/mod.ts";
+import {
+  bytesTokenizer,
+  bytesTokenizerJson,
+  gpt2Tokenizer,
+  parseTokenizer,
+  textStream,
+} from "../../../kernels/mod.ts";
 
-for (const make of [bytesTokenizer, gpt2Tokenizer]) {
-  const name = make === bytesTokenizer ? "bytes" : "gpt2";
+const own = () =>
+  parseTokenizer(new TextEncoder().encode(JSON.stringify(bytesTokenizerJson())), "its file");
+
+for (const make of [bytesTokenizer, gpt2Tokenizer, own]) {
+  const name = make === bytesTokenizer ? "bytes" : make === own ? "tokenizer.json" : "gpt2";
 
   Deno.test(`${name}: pieces of any ids are together their text`, async () => {
     const tokenizer = await make();

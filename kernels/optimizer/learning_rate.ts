@@ -35,8 +35,8 @@ export interface LearningRate {
  * const cosine = { rate: 1, schedule: "cosine", warmup: 2, steps: 6 } as const;
  * assert.deepEqual([1, 2, 3].map((step) => learningRateAt(cosine, step)), [0.5, 1, 1]);
  * assert.ok(learningRateAt(cosine, 6) < 0.2);
- * const linear = { ...cosine, schedule: "linear", minRate: 0.2 } as const;
- * assert.deepEqual([3, 5].map((step) => learningRateAt(linear, step)), [1, 0.6]);
+ * const linear = { ...cosine, schedule: "linear", minRate: 0.5 } as const;
+ * assert.deepEqual([3, 5].map((step) => learningRateAt(linear, step)), [1, 0.75]);
  * ```
  */
 export function learningRateAt(

@@ -144,7 +144,9 @@ function beginAt(data: Data, { microBatches, done, state }: StepDataOptions) {
     throw nameError(cannot, cause);
   }
   if (isIterable(source)) return { source, skipped: 0, taken };
-  throw new TypeError(`${cannot}: from must return an iterable, or an async one`);
+  throw new TypeError(
+    `${cannot}: from must return an iterable, or an async one, received ${typeof source}`,
+  );
 }
 
 /** What a checkpoint keeps of data of which `taken` micro-batches have been taken. */

@@ -36,8 +36,9 @@ export function takeBatch(batch: Batch, name: string, check: BatchCheck): Batch 
 function ownValue(value: unknown): unknown {
   // A `Buffer` is an `Uint8Array`, and its slices are views.
   const Plain = ARRAYS.find((one) => value instanceof one);
-  if (Plain) return new Plain(value as never);
-  return isTypedArray(value) ? value.slice() : value;
+  // What has lost its memory is looked at as it is: it has no elements.
+  if (!isTypedArray(value) || value.length === 0) return value;
+  return Plain ? new Plain(value as never) : value.slice();
 }
 
 const isTypedArray = (value: unknown): value is Int8Array =>

@@ -30,9 +30,11 @@ import {
 } from "./must.ts";
 import {
   DEVICE_WORDS,
+  OPTIMIZER_FIELD_WORDS,
   OPTIMIZER_WORDS,
   OPTION_WORDS,
   PRECISION_WORDS,
+  RATE_WORDS,
   SCHEDULE_WORDS,
 } from "./other_words.ts";
 import { checkTransports } from "../../runtime/checks.ts";
@@ -69,18 +71,26 @@ const aScheduleName: Must = (what, value) => {
 };
 
 const OPTIMIZERS: Readonly<Record<string, Must>> = {
-  adamw: aRecord({
-    kind: oneOf("adamw"),
-    beta1: required(aDecay),
-    beta2: required(aDecay),
-    epsilon: required(aboveZero),
-    weightDecay: required(fromZero),
-  }),
-  sgd: aRecord({
-    kind: oneOf("sgd"),
-    momentum: required(fromZero),
-    weightDecay: required(fromZero),
-  }),
+  adamw: aRecord(
+    {
+      kind: oneOf("adamw"),
+      beta1: required(aDecay),
+      beta2: required(aDecay),
+      epsilon: required(aboveZero),
+      weightDecay: required(fromZero),
+    },
+    false,
+    OPTIMIZER_FIELD_WORDS,
+  ),
+  sgd: aRecord(
+    {
+      kind: oneOf("sgd"),
+      momentum: required(fromZero),
+      weightDecay: required(fromZero),
+    },
+    false,
+    OPTIMIZER_FIELD_WORDS,
+  ),
 };
 
 const anOptimizer: Must = (what, value) => {
@@ -158,13 +168,17 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     either(
       "number",
       fromZero,
-      aRecord({
-        rate: required(fromZero),
-        schedule: required(oneOf(...LEARNING_RATE_SCHEDULES)),
-        warmup: required(anInteger(0, COUNT_MAX)),
-        minRate: fromZero,
-        steps: count,
-      }),
+      aRecord(
+        {
+          rate: required(fromZero),
+          schedule: required(oneOf(...LEARNING_RATE_SCHEDULES)),
+          warmup: required(anInteger(0, COUNT_MAX)),
+          minRate: fromZero,
+          steps: count,
+        },
+        false,
+        RATE_WORDS,
+      ),
     ),
   ),
   seed: anInteger(Number.MIN_SAFE_INTEGER),

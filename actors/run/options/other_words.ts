@@ -10,7 +10,7 @@ type Words = Readonly<Record<string, string>>;
 const STEPS = "steps was meant, the optimizer steps of the whole run";
 const EPOCHS = "steps was meant: an epoch has its samples divided by those of a step";
 const SAMPLES = "the samples of a micro-batch are the model's, as in gpt2(sizes, samples)";
-const RATE = `learningRate: { rate, schedule: "cosine", warmup } was meant`;
+const RATE = `learningRate: { rate, schedule: "cosine", warmup, minRate } was meant`;
 const ADAMW = "optimizer: { ...ADAMW_DEFAULTS, weightDecay } was meant";
 const KEEPING = "checkpoint: { directory, every, keep, config } was meant";
 const HELD_OUT = "evaluation: { every, batches } was meant";
@@ -89,6 +89,21 @@ export const SCHEDULE_WORDS: Words = {
   ...meaning("interleaved was meant", "Interleaved1F1B ScheduleInterleaved1F1B"),
   ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
   ...meaning("gpipe was meant", "ScheduleGPipe fillDrain"),
+};
+
+/** What was meant by a field of `learningRate` that it does not have. */
+export const RATE_WORDS: Words = {
+  ...meaning("rate was meant", "lr learningRate maxLr peakLr baseLr"),
+  ...meaning("schedule was meant", "kind type name decay lrSchedulerType"),
+  ...meaning("warmup was meant, in steps", "warmupSteps warmupIters numWarmupSteps warmupRatio"),
+  ...meaning("minRate was meant", "minLr etaMin"),
+};
+
+/** What was meant by a field of `optimizer` that it does not have. */
+export const OPTIMIZER_FIELD_WORDS: Words = {
+  ...meaning("learningRate of train() was meant", "lr learningRate rate"),
+  ...meaning("beta1 and beta2 were meant", "betas"),
+  ...meaning("epsilon was meant", "eps"),
 };
 
 /** What was meant by an optimizer that is a word. */

@@ -165,7 +165,7 @@ Deno.test("data that cannot be begun is told", async () => {
   await assert.rejects(broken(() => 7), {
     name: "TypeError",
     message:
-      "Cannot begin the data at micro-batch 0: from must return an iterable, or an async one",
+      "Cannot begin the data at micro-batch 0: from must return an iterable, or an async one, received number",
   });
   const missing = () => {
     throw new RangeError("Cannot find the shelf");

@@ -52,7 +52,11 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
   [{ gradientAccumulationSteps: 3 }, "TypeError", /; microBatches was meant$/],
   [{ max_grad_norm: 1 }, "TypeError", /received "max_grad_norm"; clip was meant$/],
   [{ weight_decay: 1 }, "TypeError", /received "weight_decay"; optimizer: \{ .* \} was meant$/],
-  [{ warmup_steps: 1 }, "TypeError", /; learningRate: \{ rate, schedule: "cosine", warmup \} was /],
+  [
+    { warmup_steps: 1 },
+    "TypeError",
+    /; learningRate: \{ rate, schedule: "cosine", warmup, minRate \} /,
+  ],
   [
     { output_dir: "a" },
     "TypeError",
@@ -74,6 +78,16 @@ const BAD: readonly [Record<string, unknown>, "TypeError" | "RangeError", RegExp
     { optimizer: "SGD" },
     "TypeError",
     /^optimizer must .*; \{ kind: "sgd", momentum, weightDecay \}/,
+  ],
+  [
+    { optimizer: { kind: "sgd", momentum: 0, weightDecay: 0, lr: 1 } },
+    "TypeError",
+    /^every option of optimizer must be known, received "lr"; learningRate of train\(\) was meant$/,
+  ],
+  [
+    { learningRate: { lr: 1, schedule: "cosine", warmup: 0 } },
+    "TypeError",
+    /^every option of learningRate must be known, received "lr"; rate was meant$/,
   ],
   [{ device: "cuda" }, "RangeError", /^device must be .*received "cuda"; webgpu was meant$/],
   [{ precision: "float16" }, "RangeError", /^precision must .*received "float16"; fp16 was meant$/],

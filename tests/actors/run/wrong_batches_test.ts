@@ -47,6 +47,14 @@ const mistakes: Readonly<Record<string, readonly [(right: Batch) => unknown, str
     (right) => ({ ...right, labels: null }),
     'it must have the field "labels", Int32Array of [4] (4 elements), received null',
   ],
+  "an array whose memory is somewhere else": [
+    (right) => {
+      const ids = Int32Array.from(right.ids as Int32Array);
+      ids.buffer.transfer();
+      return { ...right, ids };
+    },
+    'it must have the field "ids", Int32Array of [4] (4 elements), received Int32Array of 0',
+  ],
   "a shorter array": [
     (right) => ({ ...right, ids: Int32Array.of(1, 2, 3) }),
     'it must have the field "ids", Int32Array of [4] (4 elements), received Int32Array of 3',

@@ -42,6 +42,8 @@ export * from "./runtime/mod.ts";
 export type { JournaledRun, OpenJournal, RunJournal } from "./run/run_journal.ts";
 export type { Batches, Data, DataSource } from "./run/data/data.ts";
 export type { Metrics } from "./run/metrics/metrics.ts";
+export type { Best } from "./run/progress/best.ts";
+export type { RateOf } from "./run/progress/rate_of.ts";
 export { tensorboard, type Tracker } from "./run/metrics/tensorboard.ts";
 export type { MpiRunOptions } from "./run/mpi_run.ts";
 export * from "./run/timeline/mod.ts";

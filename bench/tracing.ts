@@ -5,6 +5,7 @@
  * @module
  */
 
+import { cpuUsage } from "node:process";
 import type { Plan } from "../actors/run/plan.ts";
 import type { TrainEvent } from "../actors/run/train_event.ts";
 import { openTraceFile } from "../console/trace/chrome_file.ts";
@@ -52,10 +53,14 @@ export async function tracingBench(): Promise<Row[]> {
       await using plain = await openBenchEngine(run);
       await using traced = await openBenchEngine({ ...run, isTraced: true });
       using writer = openWriter(traced, path);
-      const times = (step: () => Promise<unknown>) => async () => {
+      const cpuMs = { plain: [] as number[], traced: [] as number[] };
+      const times = (name: keyof typeof cpuMs, step: () => Promise<unknown>) => async () => {
+        const before = cpuUsage();
         for (let i = 0; i < STEPS; i++) await step();
+        const { user, system } = cpuUsage(before);
+        cpuMs[name].push((user + system) / 1000);
       };
-      const cases = { plain: times(plain.outcome), traced: times(writer.step) };
+      const cases = { plain: times("plain", plain.outcome), traced: times("traced", writer.step) };
       const rounds = await interleave(cases, { rounds: 31 });
       const name = `${workers} workers`;
       rows.push(
@@ -69,6 +74,11 @@ export async function tracingBench(): Promise<Row[]> {
           unit: "%",
           measured: spreadOf(rounds, (ms) => 100 * ms.traced / ms.plain),
           target: { atMost: 102 },
+        },
+        {
+          name: `${name}, traced ÷ plain, of all cores`,
+          unit: "%",
+          measured: spread(cpuMs.traced.map((ms, i) => 100 * ms / cpuMs.plain[i]!)),
         },
         { name: `${name}, to write a step`, unit: "ms", measured: spread(writer.writeMs) },
       );

@@ -187,9 +187,27 @@ function listing({ format }: ScheduleFlags): string {
   return formatTable(rows, { left: [0, 1] }).map((line) => `${line}\n`).join("");
 }
 
+/** What the columns of a comparison are, and why `train` does not take its first row. */
+const COLUMNS_TOLD = `\
+bubble       share of the workers' time in which nothing runs
+time         of a step: a forward of 1/D of the model takes 1, a backward 2, a message 0, unless
+             flags say otherwise
+activations  the most that a worker holds, from the least to the most of all workers: 1 is 1/D of
+             the model's for one micro-batch
+weights      how often a worker holds 1/D of the model
+hops         times that a micro-batch goes from worker to worker on its way forward
+workers      how many it takes
+
+All of it on paper: each action takes just what it costs. The default of train is message-driven: a
+worker runs what has arrived. On paper it is about as long as 1f1b, and no worker holds more than the
+fullest one there; on a machine, where times vary, nobody waits for a late input while another is
+there. Those with fewer bubbles hold more, send more, or split backwards in two. What is true of a
+model and a machine says: deno task train --schedule NAME --trace FILE
+`;
+
 function comparison(flags: ScheduleFlags): string {
   const compared = compareSchedules(requiredOptions(flags), flags.costs);
-  if (flags.format === "grid") return formatComparison(compared);
+  if (flags.format === "grid") return `${formatComparison(compared)}\n${COLUMNS_TOLD}`;
   if (flags.format !== "json") throw unsuitable("a comparison", flags.format);
   const records = compared.analyses.map((analysis) => {
     const { placement: _, ...record } = scheduleRecord(analysis);

@@ -87,7 +87,10 @@ Deno.test("compare puts the fewest bubbles first and says what does not fit", ()
     [7, 15, 14, 7],
   );
   const table = run("compare --workers 3 --micro-batches 6").output;
-  assert.match(table, /^schedule +bubble +time +activations +weights +hops +workers/);
+  const columns = ["bubble", "time", "activations", "weights", "hops", "workers"];
+  assert.match(table, new RegExp(`^schedule +${columns.join(" +")}`));
+  for (const column of columns) assert.match(table, new RegExp(`^${column} {2,}\\w`, "m"));
+  assert.match(table, /^All of it on paper[^]* default of train is message-driven/m);
   assert.match(
     table,
     /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/,

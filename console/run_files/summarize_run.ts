@@ -37,7 +37,10 @@ export function summarizeRun(run: RunFolder): RunSummary {
   const { steps: asked } = (record?.flags ?? config.run ?? {}) as { steps?: unknown };
   const measured = measure(path);
   const steps = Math.max(measured.steps, record?.end?.step ?? 0, checkpoints[0]?.step ?? 0);
-  const isFinished = record ? record.end?.reason === "finished" : steps === asked;
+  // What ran out of patience has come to its end, too.
+  const isFinished = record
+    ? record.end !== undefined && record.end.reason !== "interrupted"
+    : steps === asked;
   const model = record?.model ?? (config.flags as { model?: unknown } | undefined)?.model;
   const parameters = record?.plan.parameters;
   return {

@@ -57,10 +57,12 @@ export async function runsCommand(
     }
   }
   if (flags.json) summaries.forEach((one) => print(JSON.stringify(one)));
-  else if (summaries.length > 0) formatTable([HEAD, ...summaries.map(rowOf)], LEFT).forEach(print);
+  else if (summaries.length > 0) tableOf(summaries, terminalWidth()).forEach(print);
   else print(`No runs in ${folder}; begin one with: ${commandLine("train")}`);
   return 0;
 }
+
+const terminalWidth = () => Deno.stdout.isTerminal() ? Deno.consoleSize().columns : Infinity;
 
 /** The folders of runs in a folder, by their names, numbers as such; or the folder, if it is one. */
 async function runsIn(folder: string): Promise<string[]> {
@@ -79,27 +81,38 @@ async function runsIn(folder: string): Promise<string[]> {
   return runs;
 }
 
-const HEAD = [
-  ...["run", "state", "model", "parameters", "steps", "loss", "best held-out", "tokens/s"],
-  "started",
-];
-
-/** Words stand to the left, numbers to the right. */
-const LEFT = { left: [0, 1, 2, 8] };
-
-function rowOf(run: RunSummary): string[] {
-  const { name, state, model, parameters, steps, asked, started } = run;
-  const number = (value: number | undefined, digits: number) =>
-    value === undefined ? "–" : value.toFixed(digits);
-  return [
-    inOneLine(name),
-    state,
-    inOneLine(model?.slice(0, 40) ?? "–"),
-    parameters?.toLocaleString("en-US") ?? "–",
-    asked === undefined ? `${steps}` : `${steps}/${asked}`,
-    number(run.loss, 3),
-    number(run.bestEvalLoss, 3),
-    number(run.tokensPerSecond, 0),
-    started === undefined ? "–" : inOneLine(started.slice(0, 16).replace("T", " ")),
+/** What is told of a run: those that matter most first, as a narrow terminal shows no others. */
+const COLUMNS:
+  readonly (readonly [title: string, isText: boolean, of: (run: RunSummary) => string])[] = [
+    ["run", true, ({ name }) => inOneLine(name)],
+    ["state", true, ({ state }) => state],
+    ["steps", false, ({ steps, asked }) => asked === undefined ? `${steps}` : `${steps}/${asked}`],
+    ["loss", false, ({ loss }) => fixed(loss, 3)],
+    ["best held-out", false, ({ bestEvalLoss }) => fixed(bestEvalLoss, 3)],
+    ["tokens/s", false, ({ tokensPerSecond }) => fixed(tokensPerSecond, 0)],
+    ["model", true, ({ model }) => inOneLine(model?.slice(0, 40) ?? NONE)],
+    ["parameters", false, ({ parameters }) => parameters?.toLocaleString("en-US") ?? NONE],
+    [
+      "started (UTC)",
+      true,
+      ({ started }) => inOneLine(started?.slice(0, 16).replace("T", " ") ?? NONE),
+    ],
   ];
+
+const NONE = "–";
+
+const fixed = (value: number | undefined, digits: number) => value?.toFixed(digits) ?? NONE;
+
+/** A table of so many columns as fit; the first three are always there. */
+function tableOf(runs: readonly RunSummary[], width: number): string[] {
+  for (let count = COLUMNS.length;; count--) {
+    const shown = COLUMNS.slice(0, count);
+    const rows = [
+      shown.map(([title]) => title),
+      ...runs.map((run) => shown.map(([, , of]) => of(run))),
+    ];
+    const left = shown.flatMap(([, isText], nth) => isText ? [nth] : []);
+    const lines = formatTable(rows, { left });
+    if (count === 3 || lines.every(({ length }) => length <= width)) return lines;
+  }
 }

@@ -1,5 +1,7 @@
 /** Makes folders of runs in a worker, one after the other, and says which. */
 
+/// <reference lib="deno.worker" />
+
 import { makeRunFolder } from "../../../console/run_files/run_folder.ts";
 
 self.onmessage = ({ data: { parent, count } }) => {

@@ -38,17 +38,17 @@ folderTest("runs are listed with what is wrong with others", async (folder) => {
     [
       "run",
       "state",
-      "model",
-      "parameters",
       "steps",
       "loss",
       "best held-out",
       "tokens/s",
-      "started",
+      "model",
+      "parameters",
+      "started (UTC)",
     ],
-    ["gpt-1", "stopped", "gpt", "1,234", "1/40", "5.000", "5.500", "100", "2026-01-02 03:04"],
-    ["gpt-2", "stopped", "gpt", "1,234", "2/40", "4.500", "5.500", "200", "2026-01-02 03:04"],
-    ["gpt-10", "stopped", "gpt", "1,234", "10/40", "4.100", "5.500", "600", "2026-01-02 03:04"],
+    ["gpt-1", "stopped", "1/40", "5.000", "5.500", "100", "gpt", "1,234", "2026-01-02 03:04"],
+    ["gpt-2", "stopped", "2/40", "4.500", "5.500", "200", "gpt", "1,234", "2026-01-02 03:04"],
+    ["gpt-10", "stopped", "10/40", "4.100", "5.500", "600", "gpt", "1,234", "2026-01-02 03:04"],
   ]);
   const json = await runTroupe(["runs", join(folder, "gpt-10"), "--json"]);
   assert.equal(JSON.parse(json.stdout).steps, 10);

@@ -10,10 +10,6 @@ import { summarizeRun } from "../../../console/run_files/summarize_run.ts";
 import { folderTest } from "../../in_folder.ts";
 import { measured, RECORD, writeRun } from "./runs_helper.ts";
 
-const finished = {
-  end: { at: "", reason: "finished", step: 40, seconds: 1, weightsHash: "" },
-};
-
 const METRICS = [
   measured(1, 5),
   measured(1, 4.5, "evaluation"),
@@ -44,12 +40,16 @@ folderTest(
       using _lock = lockFolder(path);
       assert.equal(summarizeRun(await readRun(path)).state, "running");
     }
-    await writeRun(path, METRICS, finished);
-    assert.deepEqual(summarizeRun(await readRun(path)), {
-      ...expected,
-      state: "finished",
-      steps: 40,
-    });
+    for (
+      const [reason, state] of [
+        ["finished", "finished"],
+        ["stopped early", "finished"],
+        ["interrupted", "stopped"],
+      ] as const
+    ) {
+      await writeRun(path, METRICS, { end: { reason, step: 7 } });
+      assert.deepEqual(summarizeRun(await readRun(path)), { ...expected, state, steps: 7 });
+    }
   },
 );
 

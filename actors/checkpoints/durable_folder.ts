@@ -130,13 +130,12 @@ async function fillFolder(
  * @throws {RangeError} when there is something of that name.
  */
 export async function checkNew(path: string, kind: "folder" | "file"): Promise<void> {
-  const found = await Deno.lstat(path).catch((error) => {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
+  const found = await Deno.lstat(path).then(() => "one that is", (error: Error) => {
+    return error instanceof Deno.errors.NotFound ? undefined : error.message;
   });
-  if (!found) return;
+  if (found === undefined) return;
   throw new RangeError(
-    `Cannot write ${path}: it must be a ${kind} that is not there yet, received one that is; name another`,
+    `Cannot write ${path}: it must be a ${kind} that is not there yet, received ${found}; name another`,
   );
 }
 

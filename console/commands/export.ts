@@ -71,7 +71,7 @@ const FORMATS: Readonly<Record<"hf" | "onnx", Format>> = {
 /** Runs the command; returns the exit code. */
 export async function exportCommand(
   args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
+  { begin, signal }: Pick<CommandContext, "begin"> & Partial<CommandContext>,
 ): Promise<number> {
   if (answersItself(args, EXPORT_SYNTAX)) return 0;
   const { flags: given, words } = parseArguments(args, FLAGS, { takesWords: true });
@@ -97,8 +97,8 @@ export async function exportCommand(
   const { makes, find } = FORMATS[format];
   await checkNew(out, makes);
   const { path, write } = await find(run, withDefaults(FLAGS, given));
-  begin();
+  begin("the export");
   await write(out);
   print(`${inOneLine(path)} is exported to ${inOneLine(out)}`);
-  return 0;
+  return signal?.aborted ? 130 : 0;
 }

@@ -107,6 +107,7 @@ Deno.test("what cannot be exported is refused before a file is there, and a file
         [run, ...format, "--out", file],
         /file: it must be a file that is not there yet, received one that is/,
       ],
+      [[run, ...format, "--out", join(file, "a.onnx")], /not there yet, received Not a directory/],
       [[run, ...format], /--out must name a new file, received none$/],
       [
         [run, ...format, "--out", out, "--dtype", "f16"],

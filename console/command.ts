@@ -9,6 +9,7 @@
 
 import type { System } from "../actors/runtime/mod.ts";
 import { inOneLine } from "./escape.ts";
+import { showFetches } from "./terminal/fetch_status.ts";
 import { isHangUpIgnored } from "./hang_up.ts";
 import { printError } from "./print.ts";
 
@@ -62,6 +63,7 @@ export async function runCommand(
     Deno.addSignalListener("SIGTERM", interrupt);
     Deno.addSignalListener("SIGHUP", hangUp);
   }
+  showFetches();
   let code;
   try {
     code = await command({ begin, signal: controller.signal });

@@ -5,15 +5,36 @@
  */
 
 import { escapeControls } from "./escape.ts";
+import { terminalColumns, wrap } from "./terminal/terminal.ts";
+
+/** What stands at the foot of the terminal: what is printed goes above it. */
+export interface Foot {
+  clear(): void;
+  draw(): void;
+}
+
+let foot: Foot | undefined;
+
+/** Sets what stands at the foot of the terminal, or takes it away. */
+export function setFoot(next: Foot | undefined): void {
+  foot = next;
+}
 
 /** Writes a line, or several, to standard error; control characters are shown as numbers. */
 export function printError(line: string): void {
-  writeAll(Deno.stderr, escapeControls(line) + "\n");
+  writeLine(Deno.stderr, escapeControls(line));
 }
 
 /** Writes a line, or several, to standard output; control characters are shown as numbers. */
 export function print(line: string): void {
-  writeAll(Deno.stdout, escapeControls(line) + "\n");
+  writeLine(Deno.stdout, escapeControls(line));
+}
+
+function writeLine(to: Output, line: string): void {
+  if (!foot || !TERMINALS.includes(to)) return writeAll(to, line + "\n");
+  foot.clear();
+  writeAll(to, wrap(line, terminalColumns()) + "\n");
+  foot.draw();
 }
 
 /** Where text goes. */

@@ -28,6 +28,8 @@ export interface Task {
   readonly data: Data;
   /** Micro-batches that are never trained on; undefined where the data holds nothing out. */
   readonly heldOut: (() => readonly Batch[]) | undefined;
+  /** What the model predicts: tokens, of data that has a vocabulary. */
+  readonly unit: "tokens" | "samples";
   /** What a checkpoint says of the model and its tokens. */
   readonly config: Readonly<Record<string, unknown>>;
   /** Says what trained weights can do; undefined where the model has nothing to show. */
@@ -98,6 +100,7 @@ export async function openTask(
     model: built,
     data: batches,
     heldOut: heldOut && (() => heldOut(options.microBatch)),
+    unit: sizes.vocab === undefined ? "samples" : "tokens",
     config: {
       architecture: model.name,
       ...built.config,

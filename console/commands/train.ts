@@ -48,7 +48,7 @@ async function trainAsAsked(
   using files = place && openRunWriter({ place, request, parts, announce: printError });
   using report = flags.json
     ? jsonReport(flags.memory, keptParts(parts))
-    : consoleReport(flags.steps, flags.memory);
+    : consoleReport(flags.steps, task.unit, flags.memory);
   using trace = traceOf(flags), log = openEventLog(flags, place?.directory, printError);
   await using dashboard = flags.dashboard
     ? (await import("../dashboard/watch_run.ts")).openDashboard({ request, parts, place })

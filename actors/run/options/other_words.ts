@@ -89,6 +89,10 @@ export const SCHEDULE_WORDS: Words = {
   ...meaning("interleaved was meant", "Interleaved1F1B ScheduleInterleaved1F1B"),
   ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
   ...meaning("gpipe was meant", "ScheduleGPipe fillDrain"),
+  ...meaning("looped-bfs was meant", "ScheduleLoopedBFS breadthFirst"),
+  ...meaning("zb-h1 was meant", "InterleavedZeroBubble ScheduleInterleavedZeroBubble zeroBubble"),
+  ...meaning("zb-v was meant", "ZBVZeroBubble ScheduleZBVZeroBubble"),
+  ...meaning("dualpipe-v was meant", "ScheduleDualPipeV"),
 };
 
 /** What was meant by a field of `learningRate` that it does not have. */

@@ -140,6 +140,12 @@ folderTest(
     const resume = (await readCheckpoint(folder))!;
     assert.equal(await run(plain(), { resume }), whole);
     assert.equal(made, 8);
+    // What takes a while is told.
+    const told: string[] = [], announce = (line: string) => void told.push(line);
+    await run(plain(), { resume: { ...resume, step: 5000, config: {} }, steps: 5001, announce });
+    assert.deepEqual(told.filter((line) => line.startsWith("The data")), [
+      "The data has no from: 10000 micro-batches are made and dropped before step 5001.",
+    ]);
   },
 );
 

@@ -13,7 +13,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 /** The pages, as the list beside each of them goes. The first is where the site begins. */
 export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
-  ["Troupe", ["README.md"]],
+  ["Troupe", ["README.md", "docs/first_model.md"]],
   ["Guides", [
     "docs/own_schedule.md",
     "docs/own_actor.md",

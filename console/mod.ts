@@ -8,6 +8,7 @@
 export { type CommandContext, runCommand } from "./command.ts";
 export { actorsCommand } from "./commands/actors.ts";
 export { completionCommand } from "./commands/completion.ts";
+export { dashboardCommand } from "./commands/dashboard.ts";
 export { devicesCommand } from "./commands/devices.ts";
 export { exploreCommand, type ExploredRun } from "./commands/explore.ts";
 export { exportCommand } from "./commands/export.ts";

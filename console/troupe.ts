@@ -11,6 +11,7 @@ import type { CommandContext } from "./command.ts";
 import { ACTORS_SYNTAX } from "./actors/actors_syntax.ts";
 import { actorsCommand } from "./commands/actors.ts";
 import { COMPLETION_SYNTAX, completionCommand } from "./commands/completion.ts";
+import { DASHBOARD_SYNTAX, dashboardCommand } from "./commands/dashboard.ts";
 import { DEVICES_SYNTAX, devicesCommand } from "./commands/devices.ts";
 import { EXPORT_SYNTAX, exportCommand } from "./commands/export.ts";
 import { EXPLORE_SYNTAX, exploreCommand } from "./commands/explore.ts";
@@ -48,6 +49,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: RUNS_SYNTAX, run: runsCommand },
   { syntax: PLOT_SYNTAX, run: plotCommand },
   { syntax: COMPARE_SYNTAX, run: compareCommand },
+  { syntax: DASHBOARD_SYNTAX, run: dashboardCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },

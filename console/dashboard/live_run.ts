@@ -6,8 +6,11 @@
 
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
-import type { RunView } from "./run_view.ts";
-import { type TraceContext, traceView } from "./trace_view.ts";
+import { reasonOf } from "../run_files/write_run.ts";
+import { endedStatus } from "./view/ended_status.ts";
+import { eventView } from "./view/event_view.ts";
+import type { RunView } from "./view/run_view.ts";
+import { type TraceContext, traceView } from "./view/trace_view.ts";
 
 /** Steps may be faster than anybody looks: traces are kept so far apart. */
 const TRACE_EVERY_MS = 250;
@@ -41,19 +44,13 @@ export function openLiveRun(view: RunView, context: TraceContext): LiveRun {
           last = undefined;
           return;
         }
-        case "failure": {
-          const { step, time, actor, reason } = event;
-          const worker = Number(/\d+/.exec(actor)?.[0] ?? NaN);
-          const which = Number.isNaN(worker) ? {} : { worker };
-          return view.addEvent({ kind: "failure", step, time, text: reason, ...which });
-        }
-        case "checkpoint": {
-          const { step, path: text } = event;
-          return view.addEvent({ kind: "checkpoint", step, time: Date.now(), text });
-        }
+        case "failure":
+          return view.addEvent(eventView(event));
+        case "checkpoint":
+          return view.addEvent(eventView({ ...event, time: Date.now() }, event.path));
         case "end":
           last?.();
-          return view.stand({ status: event.isInterrupted ? "interrupted" : "finished" });
+          return view.stand(endedStatus(reasonOf(event)));
       }
     },
     fail(error) {

@@ -12,9 +12,9 @@ import { recordOf } from "../run_files/write_run.ts";
 import type { RunParts } from "../train/run_parts.ts";
 import type { TrainRequest } from "../train/train_request.ts";
 import { openLiveRun } from "./live_run.ts";
-import { runFacts } from "./run_facts.ts";
-import { openRunView } from "./run_view.ts";
-import { serveDashboard } from "./server.ts";
+import { runFacts } from "./view/run_facts.ts";
+import { openRunView } from "./view/run_view.ts";
+import { serveDashboard } from "./server/server.ts";
 
 /** What is shown. */
 export interface WatchedRun {
@@ -30,7 +30,7 @@ export interface RunDashboard extends AsyncDisposable {
   metrics(metrics: Metrics): void;
   /** The events of the run, each seen on its way. */
   watch(events: AsyncIterable<TrainEvent>): AsyncGenerator<TrainEvent, void>;
-  /** Waits for the end of whoever looks: the signal. */
+  /** Waits until whoever looks has had enough. */
   stay(signal: AbortSignal): Promise<void>;
 }
 
@@ -67,8 +67,7 @@ export function openDashboard(run: WatchedRun): RunDashboard {
     },
     async stay(signal) {
       printError(`The dashboard stays until Ctrl-C: ${dashboard.url}`);
-      if (signal.aborted) return;
-      await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+      await dashboard.stay(signal);
     },
     [Symbol.asyncDispose]: () => dashboard[Symbol.asyncDispose](),
   };

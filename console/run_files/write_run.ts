@@ -104,7 +104,7 @@ export function openRunWriter(run: WrittenRun): RunWriter {
 }
 
 /** How a run has come to its end. */
-function reasonOf(
+export function reasonOf(
   { isInterrupted, isStoppedEarly }: TrainEvent & { readonly type: "end" },
 ): RunEnd["reason"] {
   if (isInterrupted) return "interrupted";

@@ -5,6 +5,7 @@
  */
 
 import { TYPED_ONLY } from "../flags/config_file.ts";
+import { DASHBOARD_FLAGS } from "../dashboard/dashboard_flags.ts";
 import { rawArguments } from "../flags/parse.ts";
 import { keptWeights, rememberFiles } from "./data_files.ts";
 import { checkSameModel } from "./inherited.ts";
@@ -49,7 +50,10 @@ export function rememberedFlags(
   );
 }
 
-/** What a checkpoint keeps of the others, each as it may be typed: no path, as they are data. */
+/**
+ * What a checkpoint keeps of the others, each as it may be typed: no path, as they are data, and not
+ * how somebody looked on.
+ */
 function runningFlags(
   flags: TrainFlags,
   args: readonly string[],
@@ -62,7 +66,7 @@ function runningFlags(
     if (kind === "path" || TYPED_ONLY.includes(name) || Object.hasOwn(INHERITED_FLAGS, name)) {
       continue;
     }
-    if (Object.hasOwn(parts, name)) continue;
+    if (Object.hasOwn(parts, name) || Object.hasOwn(DASHBOARD_FLAGS, name)) continue;
     if (name === "schedule" && isOfFile !== undefined) continue;
     kept[name] = kind === "own" ? typed[name] : value;
   }

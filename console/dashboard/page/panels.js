@@ -8,7 +8,7 @@ import { byId, element, fill, say } from "./elements.js";
 import { bytes, duration, NONE, percent, short, whole } from "./numbers.js";
 
 /** @import { State } from "./state.js" */
-/** @import { TraceView, WorkerStep, EventView } from "../view.ts" */
+/** @import { TraceView, WorkerStep, EventView } from "../view/view.ts" */
 
 /** @type {Readonly<Record<string, string>>} */
 const STATUS = {
@@ -46,7 +46,7 @@ export function showStatus({ run, status }, isConnected) {
         "The program does not answer: it has ended, or is stopped. What it told until then is below.",
       ]
       : [],
-    ...again && (isOver || isLost)
+    ...again && !isConnected && (isOver || isLost)
       ? [element("span", {}, "See it again with ", element("code", {}, again))]
       : [],
   ];
@@ -264,6 +264,9 @@ export function showActors({ run, workers, events, status }) {
   ]);
 }
 
+/** @type {Readonly<Record<EventView["kind"], string>>} */
+const EVENTS = { failure: "Failure ·", checkpoint: "Checkpoint ·", resumed: "Went on after" };
+
 const CLOCK = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
 /**
@@ -285,7 +288,7 @@ export function showEvents({ events }) {
       element(
         "span",
         {},
-        element("b", {}, `${kind === "failure" ? "Failure" : "Checkpoint"} · step ${whole(step)}`),
+        element("b", {}, `${EVENTS[kind]} step ${whole(step)}`),
         element("span", { class: "text" }, text),
       ),
     );

@@ -7,7 +7,7 @@
 import { colorOf } from "./elements.js";
 import { duration, whole } from "./numbers.js";
 
-/** @import { RunFacts, Span, TraceView } from "../view.ts" */
+/** @import { RunFacts, Span, TraceView } from "../view/view.ts" */
 
 /**
  * A box: what somebody did, was to do, or did not do, from one time to another.

@@ -9,7 +9,7 @@ import { duration, whole } from "./numbers.js";
 import { describe, describeStep, draw, layOut } from "./picture.js";
 
 /** @import { State } from "./state.js" */
-/** @import { TraceView } from "../view.ts" */
+/** @import { TraceView } from "../view/view.ts" */
 /** @import { Box, Layout, Range } from "./picture.js" */
 
 /** While nobody looks closely the newest step is shown so often. */
@@ -364,7 +364,7 @@ function tellLegend({ run }) {
   );
 }
 
-/** The stages' own colours, where there are not too many to name. @param {import("../view.ts").RunFacts} run @param {(text: string, name: string, color?: string) => HTMLElement} swatch */
+/** The stages' own colours, where there are not too many to name. @param {import("../view/view.ts").RunFacts} run @param {(text: string, name: string, color?: string) => HTMLElement} swatch */
 function stageSwatches({ inks }, swatch) {
   const stages = Object.keys(inks).filter((key) => /^B\d+\.0$/.test(key));
   if (stages.length < 2 || stages.length > 8) return [];

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** @import { News, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../view.ts" */
+/** @import { News, TraceView, WorkerView, EventView, RunFacts, StatusView, Tail } from "../view/view.ts" */
 /** @import { Metrics } from "../../../actors/run/metrics/metrics.ts" */
 
 /**

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { openRunView } from "../../../console/dashboard/run_view.ts";
-import { serveDashboard } from "../../../console/dashboard/server.ts";
-import type { News } from "../../../console/dashboard/view.ts";
+import { openRunView } from "../../../console/dashboard/view/run_view.ts";
+import { serveDashboard } from "../../../console/dashboard/server/server.ts";
+import type { News } from "../../../console/dashboard/view/view.ts";
 
 /** One request with headers that `fetch` would not send; returns all of the answer. */
 async function request(port: number, lines: readonly string[]): Promise<string> {

@@ -4,9 +4,9 @@
  * @module
  */
 
-import type { TracedAction } from "../../actors/pipeline/step.ts";
-import { readStep, type WorkerTimeline } from "../../actors/run/timeline/mod.ts";
-import type { Schedule } from "../../schedules/mod.ts";
+import type { TracedAction } from "../../../actors/pipeline/step.ts";
+import { readStep, type WorkerTimeline } from "../../../actors/run/timeline/mod.ts";
+import type { Schedule } from "../../../schedules/mod.ts";
 import { plannedSpans } from "./planned.ts";
 import type { TraceView, WorkerStep } from "./view.ts";
 

@@ -5,16 +5,16 @@
  * @module
  */
 
-import charts from "./page/charts.js" with { type: "text" };
-import elements from "./page/elements.js" with { type: "text" };
-import index from "./page/index.html" with { type: "text" };
-import main from "./page/main.js" with { type: "text" };
-import numbers from "./page/numbers.js" with { type: "text" };
-import panels from "./page/panels.js" with { type: "text" };
-import picture from "./page/picture.js" with { type: "text" };
-import pipeline from "./page/pipeline.js" with { type: "text" };
-import state from "./page/state.js" with { type: "text" };
-import style from "./page/style.css" with { type: "text" };
+import charts from "../page/charts.js" with { type: "text" };
+import elements from "../page/elements.js" with { type: "text" };
+import index from "../page/index.html" with { type: "text" };
+import main from "../page/main.js" with { type: "text" };
+import numbers from "../page/numbers.js" with { type: "text" };
+import panels from "../page/panels.js" with { type: "text" };
+import picture from "../page/picture.js" with { type: "text" };
+import pipeline from "../page/pipeline.js" with { type: "text" };
+import state from "../page/state.js" with { type: "text" };
+import style from "../page/style.css" with { type: "text" };
 import uplotStyle from "uplot/dist/uPlot.min.css" with { type: "text" };
 import uplot from "uplot/dist/uPlot.iife.min.js" with { type: "text" };
 

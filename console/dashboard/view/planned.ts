@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { TracedAction } from "../../actors/pipeline/step.ts";
+import type { TracedAction } from "../../../actors/pipeline/step.ts";
 import {
   type ActionKind,
   analyze,
@@ -13,7 +13,7 @@ import {
   parseAction,
   parts,
   type Schedule,
-} from "../../schedules/mod.ts";
+} from "../../../schedules/mod.ts";
 import type { Span } from "./view.ts";
 
 /** An action of a worker is one that the schedule has; all else ends the step. */

@@ -12,7 +12,7 @@
 
 import { deadline } from "@std/async/deadline";
 import { PAGE_FILES } from "./page_files.ts";
-import type { RunView } from "./run_view.ts";
+import type { RunView } from "../view/run_view.ts";
 import { openStreams } from "./streams.ts";
 
 const HOST = "127.0.0.1";
@@ -27,6 +27,8 @@ const LAST_NEWS_MS = 1000;
 export interface Dashboard extends AsyncDisposable {
   /** Where it is. */
   readonly url: string;
+  /** Waits until whoever looks has had enough. */
+  stay(signal: AbortSignal): Promise<void>;
 }
 
 /**
@@ -35,7 +37,7 @@ export interface Dashboard extends AsyncDisposable {
  * @param port 0 takes any that is free.
  * @throws {RangeError} when the port is taken.
  */
-export function serveDashboard(view: RunView, port: number): Dashboard {
+export function serveDashboard(view: Pick<RunView, "all" | "news">, port: number): Dashboard {
   const token = Array.from(
     crypto.getRandomValues(new Uint8Array(16)),
     (byte) => byte.toString(16).padStart(2, "0"),
@@ -65,6 +67,11 @@ export function serveDashboard(view: RunView, port: number): Dashboard {
   });
   return {
     url: `http://${HOST}:${(server.addr as Deno.NetAddr).port}/${token}/`,
+    stay: (signal) =>
+      new Promise((resolve) => {
+        if (signal.aborted) resolve();
+        signal.addEventListener("abort", () => resolve(), { once: true });
+      }),
     async [Symbol.asyncDispose]() {
       stopTelling();
       const news = view.news();

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Metrics } from "../../actors/run/metrics/metrics.ts";
+import type { Metrics } from "../../../actors/run/metrics/metrics.ts";
 import { openRecentList, openThinnedList, openToldList } from "./bounded_lists.ts";
 import { openKeptTraces } from "./kept_traces.ts";
 import type { EventView, News, RunFacts, StatusView, TraceView, WorkerView } from "./view.ts";

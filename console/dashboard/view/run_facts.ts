@@ -4,10 +4,11 @@
  * @module
  */
 
-import { commandLine } from "../../actors/run/command_line.ts";
-import type { ActionKind, Schedule } from "../../schedules/mod.ts";
-import { inkOf } from "../../schedules/pictures/palette.ts";
-import type { RunRecord } from "../run_files/run_record.ts";
+import { commandLine } from "../../../actors/run/command_line.ts";
+import type { ActionKind, Schedule } from "../../../schedules/mod.ts";
+import { inkOf } from "../../../schedules/pictures/palette.ts";
+import { shellWord } from "../../train/data_files.ts";
+import type { RunRecord } from "../../run_files/run_record.ts";
 import { tablesOf } from "./fact_tables.ts";
 import type { RunFacts } from "./view.ts";
 
@@ -37,7 +38,7 @@ export function runFacts(
     schedule: record.schedule.name,
     unit: UNITS.get(model) ?? "predictions",
     started: Date.parse(started),
-    ...directory !== undefined && { command: commandLine("dashboard", directory) },
+    ...directory !== undefined && { command: commandLine("dashboard", shellWord(directory)) },
     workers: Array.from(
       { length: replicas },
       (_, replica) => holders.map((stages) => ({ replica, stages })),

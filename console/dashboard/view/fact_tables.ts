@@ -4,8 +4,9 @@
  * @module
  */
 
-import { commandLine } from "../../actors/run/command_line.ts";
-import type { RunRecord } from "../run_files/run_record.ts";
+import { commandLine } from "../../../actors/run/command_line.ts";
+import { shellWord } from "../../train/data_files.ts";
+import type { RunRecord } from "../../run_files/run_record.ts";
 import type { FactTable } from "./view.ts";
 
 /** A file may hold more than a page should show. */
@@ -17,7 +18,7 @@ export function tablesOf(record: RunRecord): FactTable[] {
   const last = starts.at(-1), { environment } = last ?? {};
   return [
     tableOf("Run", {
-      command: last && commandLine("train", ...last.command),
+      command: last && commandLine("train", ...last.command.map(shellWord)),
       model: `${model}, ${count(plan.parameters)} parameters`,
       data: withHash(data),
       schedule: withHash(schedule),

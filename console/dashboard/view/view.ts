@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Metrics } from "../../actors/run/metrics/metrics.ts";
+import type { Metrics } from "../../../actors/run/metrics/metrics.ts";
 
 /** How a run stands. */
 export type RunStatus = "starting" | "running" | "finished" | "interrupted" | "failed" | "gone";
@@ -138,7 +138,7 @@ export interface WorkerView {
 /** Something that happened beside the steps. */
 export interface EventView {
   /** What kind of thing. */
-  readonly kind: "failure" | "checkpoint";
+  readonly kind: "failure" | "checkpoint" | "resumed";
   /** The step that it followed. */
   readonly step: number;
   /** When, in milliseconds since the epoch. */

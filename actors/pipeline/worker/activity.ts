@@ -41,13 +41,13 @@ export function openActivity(
   return {
     async run(name, action, about) {
       ctx.doing(name);
+      sent = undefined;
       failWhenDue();
       const start = ctx.now();
       await ctx.busy(action);
       if (!isTraced) return;
       const times = { start, end: ctx.now(), ...sent !== undefined && { sent } };
       trace.push({ name, ...times, ...about?.() });
-      sent = undefined;
     },
     arrival,
     sends: () => void (sent = arrival()),

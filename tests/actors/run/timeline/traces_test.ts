@@ -21,6 +21,7 @@ async function tracesOf(options: Partial<TrainOptions>) {
       device: "native",
       bucketSize: 4096,
       trace: true,
+      evaluation: { every: 1, batches: batchesOf(SMALL, 1), atStart: true },
       ...options,
     })
   ) {
@@ -41,6 +42,9 @@ for (const schedule of ["1f1b", "zb-h1", "chimera"]) {
       for (const { from, to } of readStep(traces, 2).flows) {
         assert.ok(from.sent! >= from.start && from.sent! <= from.end, `${from.name} is sent`);
         assert.ok(to.arrived! >= from.sent! && to.arrived! <= to.start, `${to.name} has come`);
+      }
+      for (const { name, start, sent = start, end } of traces.flat()) {
+        assert.ok(start <= sent && sent <= end, `${name} sends while it runs`);
       }
       const [first] = traces[0]!;
       assert.ok(first!.arrived! <= first!.start, "what the supervisor sent has come");

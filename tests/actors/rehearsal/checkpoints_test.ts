@@ -50,9 +50,12 @@ for (const kinds of [...DISK_FAULTS.map((kind) => [kind]), DISK_FAULTS]) {
       restarts += ended.starts.length - PLAN.times!;
       return ended;
     };
-    const { failed } = await explore(optionsOf(kinds, 3), counted);
-    assert.equal(failed, undefined, JSON.stringify(failed));
-    assert.ok(restarts > 20, `${restarts} restarts in 25 runs, each made twice`);
+    for (const best of [1, 2]) {
+      const options = { ...optionsOf(kinds, 3), configuration: { ...PLAN, best } };
+      const { failed } = await explore(options, counted);
+      assert.equal(failed, undefined, JSON.stringify(failed));
+    }
+    assert.ok(restarts > 40, `${restarts} restarts in 50 runs, each made twice`);
   });
 }
 

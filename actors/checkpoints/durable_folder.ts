@@ -55,53 +55,62 @@ export async function syncFolder(disk: Disk, path: string): Promise<void> {
  * Makes a folder with its files: it is whole in the end, or not there at all.
  *
  * @param fill writes its files, while it has another name yet, that of `path` with a dot before it.
+ * @param signal ends it, and nothing is left.
  * @throws {RangeError} when there is something of that name.
  * @throws {Error} what `fill` throws; or saying what is in the way, such as a full disk.
  */
 export async function writeNewFolder(
   path: string,
   fill: (files: NewFiles) => Promise<unknown>,
-  disk: Disk = Deno,
+  signal?: AbortSignal,
 ): Promise<void> {
-  await writeNew(path, "folder", disk, fill, (temporary, target) => disk.rename(temporary, target));
+  await writeNew(
+    path,
+    "folder",
+    fill,
+    signal,
+    (temporary, target) => Deno.rename(temporary, target),
+  );
 }
 
 /**
  * Makes a file: it is whole in the end, or not there at all.
  *
+ * @param signal ends it, and nothing is left.
  * @throws {RangeError} when there is something of that name.
  * @throws {Error} saying what is in the way, such as a full disk.
  */
 export async function writeNewFile(
   path: string,
   bytes: Iterable<Uint8Array>,
-  disk: Disk = Deno,
+  signal?: AbortSignal,
 ): Promise<void> {
-  const name = basename(resolve(path));
-  await writeNew(path, "file", disk, (files) => files.write(name, bytes), async (from, target) => {
-    await disk.rename(join(from, name), target);
-    await disk.remove(from);
+  const name = basename(resolve(path)), fill = (files: NewFiles) => files.write(name, bytes);
+  await writeNew(path, "file", fill, signal, async (from, target) => {
+    await Deno.rename(join(from, name), target);
+    await Deno.remove(from);
   });
 }
 
 async function writeNew(
   path: string,
   kind: "folder" | "file",
-  disk: Disk,
   fill: (files: NewFiles) => Promise<unknown>,
+  signal: AbortSignal | undefined,
   place: (temporary: string, target: string) => Promise<void>,
 ): Promise<void> {
   await checkNew(path, kind);
   const target = resolve(path), parent = dirname(target);
   const temporary = join(parent, `.${basename(target)}-${crypto.randomUUID()}`);
   try {
-    await makeFolder(disk, parent);
-    await disk.mkdir(temporary);
-    await fillFolder(disk, temporary, fill);
+    await makeFolder(Deno, parent);
+    await Deno.mkdir(temporary);
+    await fillFolder(temporary, fill, signal);
     await place(temporary, target);
-    await syncFolder(disk, parent);
+    await syncFolder(Deno, parent);
   } catch (cause) {
-    await disk.remove(temporary, { recursive: true }).catch(() => {});
+    await Deno.remove(temporary, { recursive: true }).catch(() => {});
+    signal?.throwIfAborted();
     if (/^Cannot /.test((cause as Error).message)) throw cause; // what `fill` says in a sentence
     throw new Error(
       `Cannot write ${path}: its disk must have room and let itself be written to, received ${
@@ -113,14 +122,14 @@ async function writeNew(
 }
 
 async function fillFolder(
-  disk: Disk,
   folder: string,
   fill: (files: NewFiles) => Promise<unknown>,
+  signal: AbortSignal | undefined,
 ): Promise<void> {
-  using files = newFiles(disk, folder);
+  using files = newFiles(Deno, folder, signal);
   await fill(files);
   await files.sync();
-  await syncFolder(disk, folder);
+  await syncFolder(Deno, folder);
 }
 
 /**

@@ -38,8 +38,10 @@ const PIECE_BYTES = 1 << 18;
 /**
  * New files of a folder. Writing them and waiting for the disk are two things: when all tensors have
  * been read, those who hold them need not wait until they are durable.
+ *
+ * @param signal ends what writes.
  */
-export function newFiles(disk: Disk, folder: string): NewFiles {
+export function newFiles(disk: Disk, folder: string, signal?: AbortSignal): NewFiles {
   const open = new DisposableStack(), unsynced: DiskFile[] = [];
   return {
     async write(name, parts) {
@@ -52,6 +54,7 @@ export function newFiles(disk: Disk, folder: string): NewFiles {
         bytes += part.length;
         for (let from = 0; from < part.length; from += PIECE_BYTES) {
           const piece = part.subarray(from, from + PIECE_BYTES);
+          signal?.throwIfAborted();
           hash.update(piece);
           for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
         }

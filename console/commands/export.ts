@@ -5,6 +5,7 @@
  */
 
 import { checkNew } from "../../actors/checkpoints/durable_folder.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
 import { type CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";
 import { exportHuggingFace } from "../export/hugging_face.ts";
@@ -14,7 +15,7 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { type FlagValues, withDefaults } from "../flags/flag.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
-import { findTrainedGpt2 } from "../trained/trained_gpt2.ts";
+import { TOKENIZER_FLAG } from "../trained/tokenizer_source.ts";
 
 const FLAGS = {
   format: {
@@ -28,6 +29,11 @@ const FLAGS = {
     choices: ["f32", "f16", "bf16"],
     default: "f32",
     help: "in which type weights are stored in a folder",
+  },
+  tokenizer: {
+    ...TOKENIZER_FLAG,
+    otherwise: "that of the run",
+    help: "hf: what made its tokens: bytes, gpt2, or a tokenizer.json or a folder with one",
   },
   ...COMMON_FLAGS,
 } as const;
@@ -48,7 +54,7 @@ export const EXPORT_SYNTAX: CommandSyntax = {
 /** A model that was found, and what writes it. */
 interface Found {
   readonly path: string;
-  write(out: string): Promise<void>;
+  write(out: string, signal: AbortSignal | undefined): Promise<void>;
 }
 
 /** A format: what it makes, and what finds a model for it. */
@@ -58,13 +64,7 @@ interface Format {
 }
 
 const FORMATS: Readonly<Record<"hf" | "onnx", Format>> = {
-  hf: {
-    makes: "folder",
-    async find(run, { dtype }) {
-      const model = await findTrainedGpt2("export", "RUN", run);
-      return { path: model.path, write: (out) => exportHuggingFace(model, { out, dtype }) };
-    },
-  },
+  hf: { makes: "folder", find: exportHuggingFace },
   onnx: { makes: "file", find: exportOnnx },
 };
 
@@ -91,14 +91,30 @@ export async function exportCommand(
       `Cannot export: --out must name a new ${FORMATS[format].makes}, received none`,
     );
   }
-  if (given.dtype !== undefined && format !== "hf") {
-    throw new TypeError(`Cannot export: --dtype must come with --format hf, received ${format}`);
+  for (const name of ["dtype", "tokenizer"] as const) {
+    if (given[name] === undefined || format === "hf") continue;
+    throw new TypeError(`Cannot export: --${name} must come with --format hf, received ${format}`);
   }
   const { makes, find } = FORMATS[format];
   await checkNew(out, makes);
-  const { path, write } = await find(run, withDefaults(FLAGS, given));
-  begin("the export");
-  await write(out);
-  print(`${inOneLine(path)} is exported to ${inOneLine(out)}`);
-  return signal?.aborted ? 130 : 0;
+  const look = () => find(run, withDefaults(FLAGS, given));
+  let found = await look();
+  begin();
+  begin(""); // from now on Ctrl-C ends it, and nothing is left
+  for (let tries = 1;; tries++) {
+    try {
+      await found.write(out, signal);
+      break;
+    } catch (error) {
+      if (signal?.aborted) return 130;
+      // A run that goes on and keeps few may have removed it for a newer one.
+      if (tries === TRIES_MAX || inputFileProblem(found.path) !== "no such file") throw error;
+      found = await look();
+    }
+  }
+  print(`${inOneLine(found.path)} is exported to ${inOneLine(out)}`);
+  return 0;
 }
+
+/** Times that a model is looked for. */
+const TRIES_MAX = 5;

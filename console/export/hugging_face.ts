@@ -11,24 +11,35 @@ import {
   readTokenizerFile,
   TOKENIZER_FILE,
   type TokenizerSource,
+  tokenizerSource,
 } from "../trained/tokenizer_source.ts";
-import type { TrainedGpt2 } from "../trained/trained_gpt2.ts";
+import { findTrainedGpt2 } from "../trained/trained_gpt2.ts";
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;
 
-/** Where it is written, and in which type its weights are. */
-export interface HuggingFaceFlags {
-  readonly out: string;
+/** What is asked for. */
+interface HuggingFaceFlags {
   readonly dtype: keyof typeof DTYPES;
+  /** What made its tokens, where the user says it. */
+  readonly tokenizer?: string;
 }
 
-/** Writes a model, and what its tokens are, to a new folder. */
-export async function exportHuggingFace(
-  { config, weights, tokenizer }: TrainedGpt2,
-  { out, dtype }: HuggingFaceFlags,
-): Promise<void> {
-  const { ends = {}, files } = await describeTokenizer(tokenizer, config.seq);
-  await writeGpt2Folder(out, { config, weights, dtype: DTYPES[dtype], ...ends, files });
+/**
+ * Finds the model of a run, and what made its tokens.
+ *
+ * @returns where it lies, and what writes it to a new folder.
+ * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
+ */
+export async function exportHuggingFace(run: string, { dtype, tokenizer }: HuggingFaceFlags) {
+  const model = await findTrainedGpt2("export", "RUN", run), { path, config, weights } = model;
+  const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
+  const { ends = {}, files } = await describeTokenizer(source, config.seq);
+  const { dropout } = model;
+  const exported = { config, weights, dtype: DTYPES[dtype], dropout, ...ends, files };
+  return {
+    path,
+    write: (out: string, signal?: AbortSignal) => writeGpt2Folder(out, exported, signal),
+  };
 }
 
 /** What a folder says of a tokenizer. */

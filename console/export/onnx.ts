@@ -25,7 +25,9 @@ type Exported = TrainedGpt2 | TrainedMlp;
 export async function exportOnnx(run: string) {
   const model = await findModel(run), { weights, path } = model, file = fileOf(model);
   const valuesOf = (name: string) => readTensor(weights.get(name)!);
-  return { path, write: (out: string) => writeNewFile(out, file.pieces(valuesOf)) };
+  const write = (out: string, signal?: AbortSignal) =>
+    writeNewFile(out, file.pieces(valuesOf), signal);
+  return { path, write };
 }
 
 async function findModel(run: string): Promise<Exported> {

@@ -86,7 +86,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
   const ofWeights = checkpoint || given.weights === undefined || (given.model ?? "gpt") !== "gpt"
     ? {}
-    : sizesOfWeights(given.weights, given, takenBack);
+    : await sizesOfWeights(given.weights, given, takenBack);
   const asked = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
   const before = checkpoint
     ? { ...checkpoint, doing: "resume from" } as const

@@ -11,7 +11,8 @@ import {
   parseGpt2Config,
   readConfigJson,
 } from "../../actors/checkpoints/hugging_face/gpt2_config.ts";
-import { type Gpt2Config, inputFileProblem } from "../../kernels/mod.ts";
+import { checkWeights } from "../../actors/checkpoints/tensors/weights.ts";
+import { type Gpt2Config, gpt2Parameters, gpt2Ties, inputFileProblem } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import type { GivenTrainFlags } from "./train_flags.ts";
 
@@ -32,12 +33,13 @@ const FIXED = ["layers", "hidden", "heads", "vocab"] as const;
  * @param takenBack the switches that were typed with `--no`.
  * @throws {TypeError} when a folder has no `config.json`.
  * @throws {RangeError} when the model is none that is known here, or a size that was typed is another.
+ * @throws as `checkWeights`.
  */
-export function sizesOfWeights(
+export async function sizesOfWeights(
   path: string,
   given: GivenTrainFlags,
   takenBack: readonly string[],
-): FolderSizes {
+): Promise<FolderSizes> {
   const isFolder = inputFileProblem(path) === "a folder";
   const folder = isFolder ? path : dirname(path), file = join(folder, "config.json");
   const problem = inputFileProblem(file);
@@ -54,7 +56,10 @@ export function sizesOfWeights(
   if (!isFolder && config.model_type !== "gpt2") return {};
   const sizes = parseGpt2Config(config, file);
   checkTyped(file, sizes, given, takenBack, isFolder);
-  return { ...sizes, seq: given.seq ?? sizes.seq };
+  const model = { ...sizes, seq: given.seq ?? sizes.seq };
+  // A model is compiled for what is there, and for nobody's word alone.
+  await checkWeights(path, gpt2Parameters(model), gpt2Ties(model));
+  return model;
 }
 
 function checkTyped(

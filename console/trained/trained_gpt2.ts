@@ -27,6 +27,8 @@ export interface TrainedGpt2 {
   readonly config: Gpt2Config;
   /** Where its weights lie, by name; read with `readTensors`. */
   readonly weights: ReadonlyMap<string, TensorSource>;
+  /** Share of values that its training left out. */
+  readonly dropout: number;
   /** What made its tokens. */
   readonly tokenizer: TokenizerSource;
 }
@@ -62,6 +64,7 @@ export async function findGpt2Folder(path: string): Promise<TrainedGpt2 | undefi
     path,
     config,
     weights: await locateWeights(path, gpt2Parameters(config), gpt2Ties(config)),
+    dropout: shareOf(json.resid_pdrop),
     tokenizer: inputFileProblem(tokenizer) === undefined ? { paths: [tokenizer] } : "none",
   };
 }
@@ -74,8 +77,13 @@ export async function findGpt2Folder(path: string): Promise<TrainedGpt2 | undefi
 export function trainedGpt2(doing: Doing, checkpoint: Checkpoint<TensorSource>): TrainedGpt2 {
   const { path, state: { weights } } = checkpoint;
   const config = modelOf(doing, checkpoint), tokenizer = tokenizerOf(doing, checkpoint);
-  return { architecture: "gpt2", path, config, weights, tokenizer };
+  const { dropout } = (checkpoint.config.flags ?? {}) as { dropout?: unknown };
+  return { architecture: "gpt2", path, config, weights, dropout: shareOf(dropout), tokenizer };
 }
+
+/** A share of dropout as a file says it; 0 for what can be none. */
+const shareOf = (value: unknown): number =>
+  typeof value === "number" && value >= 0 && value < 1 ? value : 0;
 
 /** Sizes that a checkpoint of a GPT-2 must have. */
 const SIZES = ["layers", "hidden", "heads", "seq", "vocab"] as const;

@@ -17,11 +17,27 @@ import { compileModel, type ModelParameter } from "./compile_model.ts";
  * import assert from "node:assert/strict";
  * import { gpt2Parameters } from "@troupe/troupe/kernels";
  *
- * const parameters = gpt2Parameters({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 });
+ * const parameters = gpt2Parameters({ layers: 3, hidden: 8, heads: 2, seq: 4, vocab: 16 });
+ * assert.equal(parameters.length, 2 + 3 * 12 + 3);
  * const { name, shape } = parameters.at(-1)!;
  * assert.deepEqual([name, shape], ["lm_head.weight", [16, 8]]);
  * ```
  */
 export function gpt2Parameters(config: Gpt2Config): readonly ModelParameter[] {
-  return compileModel(gpt2(config, 1), "none").parameters;
+  const model = gpt2(config, 1);
+  // Blocks are alike, and their number may be a stranger's word: one is compiled.
+  const layers = model.layers.filter(({ block = "head" }) => ["block 0", "head"].includes(block));
+  const { parameters } = compileModel({ ...model, layers }, "none");
+  const block = parameters.filter(isOfBlock), at = parameters.findIndex(isOfBlock);
+  const blocks = Array.from(
+    { length: config.layers },
+    (_, i) =>
+      block.map((one) => ({ ...one, name: one.name.replace(BLOCK, `transformer.h.${i}.`) })),
+  );
+  return [...parameters.slice(0, at), ...blocks.flat(), ...parameters.slice(at + block.length)];
 }
+
+/** What the names of the first block's parameters begin with. */
+const BLOCK = "transformer.h.0.";
+
+const isOfBlock = ({ name }: ModelParameter): boolean => name.startsWith(BLOCK);

@@ -24,6 +24,8 @@ export interface Gpt2Facts {
   readonly bos?: number | undefined;
   /** The token that ends a text, where its tokenizer has one. */
   readonly eos?: number | undefined;
+  /** Share of values that training leaves out; 0 unless given. */
+  readonly dropout?: number;
 }
 
 /** The types of weights as PyTorch calls them. */
@@ -32,14 +34,14 @@ const TORCH_DTYPES = { F32: "float32", F16: "float16", BF16: "bfloat16" } as con
 /** What `config.json` says of a GPT-2, by the names and in the order of transformers. */
 export function gpt2ConfigJson(
   { layers, hidden, heads, seq, vocab, tie = false }: Gpt2Config,
-  { dtype = "F32", bos, eos }: Gpt2Facts,
+  { dtype = "F32", bos, eos, dropout = 0 }: Gpt2Facts,
 ): Readonly<Record<string, unknown>> {
   return {
     activation_function: "gelu_new",
     architectures: ["GPT2LMHeadModel"],
-    attn_pdrop: 0,
+    attn_pdrop: dropout,
     bos_token_id: bos ?? null, // transformers takes 50256 where nothing is said
-    embd_pdrop: 0,
+    embd_pdrop: dropout,
     eos_token_id: eos ?? null,
     initializer_range: 0.02,
     layer_norm_epsilon: 1e-5,
@@ -51,7 +53,7 @@ export function gpt2ConfigJson(
     n_layer: layers,
     n_positions: seq,
     reorder_and_upcast_attn: false,
-    resid_pdrop: 0,
+    resid_pdrop: dropout,
     scale_attn_by_inverse_layer_idx: false,
     scale_attn_weights: true,
     summary_activation: null,

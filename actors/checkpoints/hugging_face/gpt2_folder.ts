@@ -34,6 +34,7 @@ export interface ExportedGpt2 extends Gpt2Facts {
  * files that stand beside them. A head in slices is joined; one that is tied to the embedding is left
  * out, as its table is there.
  *
+ * @param signal ends it, and nothing is left.
  * @throws {RangeError} when there is something of that name, or a weight is beyond what F16 holds.
  * @throws {Error} saying what is in the way, such as a full disk; nothing is left there then.
  *
@@ -53,14 +54,18 @@ export interface ExportedGpt2 extends Gpt2Facts {
  * await Deno.remove(folder, { recursive: true });
  * ```
  */
-export async function writeGpt2Folder(path: string, model: ExportedGpt2): Promise<void> {
+export async function writeGpt2Folder(
+  path: string,
+  model: ExportedGpt2,
+  signal?: AbortSignal,
+): Promise<void> {
   const { config, weights, dtype = "F32", files: others = new Map() } = model;
   await writeNewFolder(path, async (files) => {
     await writeJson(files, "config.json", gpt2ConfigJson(config, model));
     await writeJson(files, "generation_config.json", gpt2GenerationJson(model));
     for (const [name, bytes] of others) await files.write(name, [bytes]);
     await writeWeights(files, joinSlices(weights, config), dtype);
-  });
+  }, signal);
 }
 
 /** A tensor of the file, and the parameters that it is made of, one below the other. */

@@ -82,6 +82,20 @@ export async function locateWeights(
   });
 }
 
+/**
+ * Makes sure that a path has the weights that {@linkcode readWeights} would read, by what its files say
+ * of them: names, shapes and types. No number is read.
+ *
+ * @throws as {@linkcode readWeights}.
+ */
+export async function checkWeights(
+  path: string,
+  parameters: readonly NamedShape[],
+  ties: readonly Tie[] = [],
+): Promise<void> {
+  await openEach(path, parameters, ties, () => Promise.resolve());
+}
+
 /** Finds all parameters in a file or in shards, and does something with the place of each. */
 async function openEach<T>(
   path: string,

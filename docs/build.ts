@@ -22,6 +22,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
     "docs/failures.md",
     "docs/many_hosts.md",
     "docs/from_pytorch.md",
+    "docs/hugging_face.md",
   ]],
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
   ["More", ["docs/compare.md", "CONTRIBUTING.md", "CHANGELOG.md"]],

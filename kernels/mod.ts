@@ -42,6 +42,7 @@ export * from "./optimizer/learning_rate.ts";
 export * from "./devices/machine_memory.ts";
 export * from "./files/npm_package.ts";
 export { gpt2Onnx } from "./export/gpt2_onnx.ts";
+export { layersOnnx, type LayersOnnxOptions } from "./export/layers_onnx.ts";
 export { mlpOnnx } from "./export/mlp_onnx.ts";
 export type { OnnxFile } from "./export/onnx_file.ts";
 export { encodeModel, type Port } from "./onnx/encode_model.ts";

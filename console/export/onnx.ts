@@ -40,7 +40,7 @@ async function findModel(run: string): Promise<Exported> {
   throw new RangeError(
     `Cannot export ${path} as ONNX: its model must be gpt or mlp, received ${
       inOneLine(String(architecture).slice(0, 80))
-    }`,
+    }; a script exports layers of its own with layersOnnx() of @troupe/troupe/kernels`,
   );
 }
 

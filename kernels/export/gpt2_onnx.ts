@@ -12,7 +12,7 @@ import { MASKED } from "../layers/causal_attention.ts";
 import type { Gpt2Config } from "../layers/gpt2.ts";
 import { arithmetic } from "../onnx/fused_ops.ts";
 import type { Writer } from "../onnx/graph_writer.ts";
-import { type OnnxFile, onnxFile } from "./onnx_file.ts";
+import { type OnnxFile, onnxFile, onnxGraph } from "./onnx_file.ts";
 
 /**
  * A GPT-2 as an ONNX file, of operations of opset 20 only: `input_ids`, int64 [batch, sequence], to
@@ -45,12 +45,12 @@ export function gpt2Onnx(
 ): OnnxFile {
   const { layers, hidden, heads, seq, vocab, tie = false } = config;
   const parameters = gpt2Parameters(config);
+  const input = { name: "input_ids", dtype: "i64", shape: ["batch", "sequence"] } as const;
+  const output = { name: "logits", dtype: "f32", shape: ["batch", "sequence", vocab] } as const;
+  const names = parameters.map(({ name }) => name);
   return onnxFile({
-    name: "gpt2",
-    input: { name: "input_ids", dtype: "i64", shape: ["batch", "sequence"] },
-    output: { name: "logits", dtype: "f32", shape: ["batch", "sequence", vocab] },
+    graph: onnxGraph("gpt2", input, output, (write) => buildGpt2(write, config, names)),
     parameters,
-    build: (write) => buildGpt2(write, config, parameters.map(({ name }) => name)),
     metadata: { model: "gpt2", layers, hidden, heads, seq, vocab, tie, ...metadata },
   });
 }

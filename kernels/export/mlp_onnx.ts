@@ -6,7 +6,7 @@
 
 import { compileModel } from "../compile/compile_model.ts";
 import { mlp, type MlpConfig } from "../layers/mlp.ts";
-import { type OnnxFile, onnxFile } from "./onnx_file.ts";
+import { type OnnxFile, onnxFile, onnxGraph } from "./onnx_file.ts";
 
 /**
  * An MLP classifier as an ONNX file, of operations of opset 20 only: `pixels`, f32 [batch, inputs], to
@@ -28,20 +28,19 @@ import { type OnnxFile, onnxFile } from "./onnx_file.ts";
  */
 export function mlpOnnx(config: MlpConfig): OnnxFile {
   const { inputs, hidden, layers, classes } = config;
+  const input = { name: "pixels", dtype: "f32", shape: ["batch", inputs] } as const;
+  const output = { name: "logits", dtype: "f32", shape: ["batch", classes] } as const;
   return onnxFile({
-    name: "mlp",
-    input: { name: "pixels", dtype: "f32", shape: ["batch", inputs] },
-    output: { name: "logits", dtype: "f32", shape: ["batch", classes] },
-    parameters: compileModel(mlp(config, 1), "none").parameters,
-    build({ node }) {
-      let x = "pixels";
+    graph: onnxGraph("mlp", input, output, ({ node }) => {
+      let x = input.name as string;
       for (let i = 0; i <= layers; i++) {
-        const inputs = [x, `layers.${i}.weight`, `layers.${i}.bias`];
+        const read = [x, `layers.${i}.weight`, `layers.${i}.bias`];
         x = i === layers
-          ? node("Gemm", inputs, {}, "logits")
-          : node("Gelu", [node("Gemm", inputs)], { approximate: "tanh" });
+          ? node("Gemm", read, {}, output.name)
+          : node("Gelu", [node("Gemm", read)], { approximate: "tanh" });
       }
-    },
+    }),
+    parameters: compileModel(mlp(config, 1), "none").parameters,
     metadata: { model: "mlp", inputs, hidden, layers, classes },
   });
 }

@@ -43,16 +43,10 @@ export interface OnnxPort {
 
 /** A model, but for the values of its weights. */
 export interface OnnxModel {
-  /** What kind of model it is. */
-  readonly name: string;
-  /** What it reads. */
-  readonly input: OnnxPort;
-  /** What it computes. */
-  readonly output: OnnxPort;
+  /** What it computes, in ONNX's own operations; its weights are missing. */
+  readonly graph: GraphProto;
   /** Its weights; each has the name by which nodes read it. */
   readonly parameters: readonly Pick<ModelParameter, "name" | "shape">[];
-  /** Writes the nodes, in ONNX's own operations. */
-  readonly build: (write: Writer) => void;
   /** What else the file tells: `metadata_props`. */
   readonly metadata: Readonly<Record<string, string | number | boolean>>;
 }
@@ -84,7 +78,7 @@ const lengthOf = (pieces: readonly Uint8Array[]) =>
  */
 export function onnxFile(model: OnnxModel): OnnxFile {
   const frame = toBinary(ModelProtoSchema, frameOf(model));
-  const graph = toBinary(GraphProtoSchema, graphOf(model));
+  const graph = toBinary(GraphProtoSchema, model.graph);
   const tensors = model.parameters.map(({ name, shape }) => {
     const tensor = create(TensorProtoSchema, {
       name,
@@ -114,7 +108,7 @@ export function onnxFile(model: OnnxModel): OnnxFile {
   };
 }
 
-function checkLength({ name }: OnnxModel, byteLength: number): void {
+function checkLength({ graph: { name } }: OnnxModel, byteLength: number): void {
   if (byteLength <= BYTES_MAX) return;
   throw new RangeError(
     `Cannot export ${name} as ONNX: the file must be smaller than 2 GiB, the most that its format holds, received ${
@@ -142,7 +136,17 @@ const frameOf = ({ metadata }: OnnxModel) =>
     metadataProps: Object.entries(metadata).map(([key, value]) => ({ key, value: `${value}` })),
   });
 
-function graphOf({ name, input, output, build }: OnnxModel): GraphProto {
+/**
+ * A graph with one input and one output.
+ *
+ * @param build writes its nodes, in ONNX's own operations.
+ */
+export function onnxGraph(
+  name: string,
+  input: OnnxPort,
+  output: OnnxPort,
+  build: (write: Writer) => void,
+): GraphProto {
   const border = ({ name, dtype, shape }: OnnxPort) => encodeValueInfo(name, dtype, shape);
   const graph = create(GraphProtoSchema, {
     name,

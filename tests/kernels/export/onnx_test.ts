@@ -12,6 +12,7 @@ import {
   gpt2Parameters,
   gpt2Ties,
   initialValues,
+  layersOnnx,
   mlp,
   type MlpConfig,
   mlpLogits,
@@ -115,6 +116,26 @@ Deno.test("an MLP has Troupe's logits in onnxruntime-web, for any batch", async 
   isNear(logits!.data as Float32Array, await predict({ features }), "logits");
   await session.release();
   device.close();
+});
+
+Deno.test("layers of one's own have Troupe's logits in onnxruntime-web, in the sizes that they have", async () => {
+  const config = { ...SIZES, seq: 256, tie: true }; // so long that attention is in parts
+  const layers = gpt2Logits(config), ties = gpt2Ties(config), device = await openReference();
+  const weights = weightsOf(gpt2Parameters(config));
+  const logitsOf = await gpt2Predictor(device, config, weights);
+  const file = await bytesOf(layersOnnx(layers, { ties, name: "mine" }), weights);
+  const { graph, opsetImport, metadataProps } = fromBinary(ModelProtoSchema, file);
+  assert.deepEqual(opsetImport.map(({ domain }) => domain), [""]);
+  assert.deepEqual(graph!.node.filter(({ domain }) => domain), []);
+  assert.deepEqual(metadataProps.map(({ key, value }) => [key, value]), [["model", "mine"]]);
+  const session = await InferenceSession.create(file);
+  assert.deepEqual([session.inputNames, session.outputNames], [["ids"], ["output"]]);
+  const tokens = Array.from({ length: config.seq }, (_, i) => (7 * i + 3) % config.vocab);
+  const { output } = await session.run({ ids: new Tensor(Int32Array.from(tokens), [config.seq]) });
+  isNear(output!.data as Float32Array, await logitsOf(tokens), "logits");
+  await session.release();
+  device.close();
+  assert.throws(() => layersOnnx([]), /must be one layer or more, received none$/);
 });
 
 Deno.test("a file holds each weight once, by its name, with the sizes of the model and ONNX's own operations", async () => {

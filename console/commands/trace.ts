@@ -85,46 +85,35 @@ export function describeSummary(summary: TraceSummary): string[] {
   const { model, schedule, steps, firstStep, lastStep, seconds, workers } = summary;
   const kinds = [...new Set(workers.flatMap(({ durations }) => Object.keys(durations)))];
   const gaps = GAPS.filter((kind) => workers.some((worker) => worker.gaps[kind] >= SHOWN_MIN));
-  const shares = workers.map((one) => [
-    `worker ${one.worker}`,
-    ...[one.busy, one.communication, one.optimizer, one.bubble].map(percent),
-    ...gaps.map((kind) => percent(one.gaps[kind])),
-  ]);
-  const durations = workers.map((one) => [
-    `worker ${one.worker}`,
-    String(one.actions),
-    ...kinds.map((kind) => durationCell(one, kind)),
-  ]);
+  const tableOf = (head: readonly string[], cells: (worker: WorkerSummary) => string[]) =>
+    formatTable([head, ...workers.map((one) => [`worker ${one.worker}`, ...cells(one)])]);
   const which = steps === 1 ? `step ${firstStep}` : `${steps} steps of ${firstStep} to ${lastStep}`;
   return [
     `${model}, ${schedule}, ${workers.length} workers: ${which}, ${seconds.toFixed(1)} s`,
     "",
-    ...formatTable([
-      [
-        "",
-        "busy",
-        "communication",
-        "optimizer",
-        "bubble",
-        ...gaps.map((kind, i) => i === 0 ? `bubble: ${kind}` : kind),
-      ],
-      ...shares,
-    ]),
+    ...tableOf(
+      ["", "busy", "communication", "optimizer", "bubble"],
+      ({ busy, communication, optimizer, bubble }) =>
+        [busy, communication, optimizer, bubble].map(percent),
+    ),
     "",
-    ...workers.flatMap(({ worker, waitsFor }) => {
-      const told = waitsFor.filter(({ share }) => share >= SHOWN_MIN);
-      if (told.length === 0) return [];
-      const causes = told.map(({ worker, work, share }) =>
-        `worker ${worker}: ${work} (${percent(share)})`
-      );
-      return [`worker ${worker} waited for ${causes.join(", ")}`];
-    }),
+    ...tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind]))),
     "",
-    ...formatTable([
+    ...workers.flatMap(waitLine),
+    "",
+    ...tableOf(
       ["", "actions", ...kinds.map((kind) => `${kind} p50/p95 ms`)],
-      ...durations,
-    ]),
+      (one) => [String(one.actions), ...kinds.map((kind) => durationCell(one, kind))],
+    ),
   ];
+}
+
+/** For whom a worker waited the most. */
+function waitLine({ worker, waitsFor }: WorkerSummary): string[] {
+  const told = waitsFor.filter(({ share }) => share >= SHOWN_MIN);
+  if (told.length === 0) return [];
+  const causes = told.map((one) => `worker ${one.worker}: ${one.work} (${percent(one.share)})`);
+  return [`worker ${worker} waited for ${causes.join(", ")}`];
 }
 
 function durationCell({ durations }: WorkerSummary, kind: string): string {

@@ -18,7 +18,8 @@ import { openInput, parseRecord, readBytes, readWhole } from "./whole_files.ts";
  * Reads the newest whole checkpoint of a directory, or the one of a step's folder. Whatever else
  * the directory holds, such as what a crash left of a checkpoint, is passed over.
  *
- * @param announce told in words which checkpoints, newer than the one that is read, are not whole.
+ * @param announce told in words which checkpoints, newer than the one that is read, are not whole;
+ * where none is whole, the newest is told as what is thrown, alone.
  * @param disk where files are.
  * @returns `undefined` when the path does not exist or holds no checkpoint.
  * @throws {RangeError} when the path is no folder.
@@ -87,29 +88,36 @@ async function newestOf<T>(
   if (stepFolder(basename(resolve(path))) || names.includes("manifest.json")) {
     return await readStep(disk, path, read);
   }
-  const problems: unknown[] = [];
+  const problems: unknown[] = [], passedOver: string[] = [];
+  const passOver = (why: string) => void passedOver.push(`${why}; it is passed over`);
   for (const { name, kind } of stepFolders(names)) {
     const folder = join(path, name);
     if (kind === "unfinished") {
-      announce(
-        `Cannot read the checkpoint ${folder}: it must have been written to its end, received a part; it is passed over`,
+      passOver(
+        `Cannot read the checkpoint ${folder}: it must have been written to its end, received a part`,
       );
       continue;
     }
     try {
-      return await readStep(disk, folder, read);
+      const checkpoint = await readStep(disk, folder, read);
+      passedOver.forEach(announce);
+      return checkpoint;
     } catch (error) {
       problems.push(error);
-      announce(`${(error as Error).message}; it is passed over`);
+      passOver((error as Error).message);
     }
   }
-  if (problems.length === 0) return undefined;
+  const tellAll = () => passedOver.forEach(announce);
+  if (problems.length === 0) return tellAll(), undefined;
   // A run that keeps few may have removed them for newer ones.
   const now = await folderEntries(path, disk);
   const hasNewer = stepFolders(now).some(({ name, kind }) =>
     kind !== "unfinished" && !names.includes(name)
   );
-  if (hasNewer && looks > 1) return await newestOf(path, announce, disk, read, looks - 1);
+  if (hasNewer && looks > 1) {
+    tellAll();
+    return await newestOf(path, announce, disk, read, looks - 1);
+  }
   throw problems[0];
 }
 

@@ -262,6 +262,15 @@ folderTest(
   },
 );
 
+folderTest("where none is whole, the newest is told, in one sentence", async (folder) => {
+  for (const step of [1, 2]) await Deno.remove(join(await write(folder, step), "config.json"));
+  const told = (line: string) => assert.fail(line);
+  await assert.rejects(
+    readCheckpoint(folder, told),
+    /^SyntaxError: .*step-00000002.config.json: a whole checkpoint must have this file/,
+  );
+});
+
 folderTest("an empty or missing folder has no checkpoint", async (folder) => {
   assert.equal(await readCheckpoint(folder), undefined);
   assert.equal(await readCheckpoint(join(folder, "missing", "deep")), undefined);

@@ -224,6 +224,18 @@ folderTest(
   },
 );
 
+folderTest(
+  "a run of Troupe 0.1 is gone on with, and has the files of a run from then on",
+  async (folder) => {
+    const out = join(folder, "out"), train = await trainIn(folder);
+    await trainJson([...train, "--steps", "2"]);
+    for (const name of ["run.json", "metrics.jsonl"]) await Deno.remove(join(out, name));
+    await trainJson([...train, "--steps", "4", "--resume", out]);
+    assert.deepEqual(stepsIn(out), [3, 4]);
+    assert.deepEqual(readRecord(out)!.starts.map(({ afterStep }) => afterStep), [2]);
+  },
+);
+
 folderTest("no file says that a run overwrites another", async (folder) => {
   const out = join(folder, "out"), train = await trainIn(folder);
   await trainJson([...train, "--steps", "1"]);

@@ -415,6 +415,7 @@ const RUNNING_FLAGS = {
   },
   patience: {
     kind: "integer",
+    aliases: ["early_stopping_patience"],
     value: "K",
     otherwise: "none",
     help: "end the run after K evaluations that were no better than the best",

@@ -63,7 +63,12 @@ Deno.test("the published command trains from any folder, in workers and processe
     const command = ["run", "-A", "jsr:@troupe/troupe/cli"];
     for (const isolation of ["worker", "process"]) {
       const train = [...command, "train", ...run, "--isolation", isolation, "--json"];
-      const { stdout } = await deno(own, [...train, "--journal", "run.jsonl"], env);
+      // The files of a dashboard are part of the package, too.
+      const { stdout } = await deno(
+        own,
+        [...train, "--dashboard", "--journal", "run.jsonl"],
+        env,
+      );
       assert.equal(jsonLines(stdout).at(-1)!.weightsHash, last.weightsHash, isolation);
     }
     const { stdout } = await deno(own, [...command, "replay", "run.jsonl", ...run.slice(-2)], env);

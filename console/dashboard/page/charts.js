@@ -189,7 +189,7 @@ function toldAt({ curves }, [steps = [], ...columns], at) {
     const found = at ?? column.findLastIndex((value) => typeof value === "number");
     const value = column[found], { label = "" } = curves[i] ?? {};
     if (typeof value !== "number" || (at === undefined && label === "each step")) return [];
-    const text = value >= 1e4 ? COMMAS.format(value) : short(value);
+    const text = value >= 1e4 && value < 1e9 ? COMMAS.format(value) : short(value);
     return [label ? `${label} ${text}` : text];
   });
   const step = at === undefined ? "" : `step ${whole(steps[at] ?? undefined)}: `;
@@ -228,12 +228,15 @@ function optionsOf({ curves }, place, { tell, onZoom }) {
         stroke: colorOf(name),
         width,
         spanGaps: true,
-        points: hasPoints ? { show: true, size: 5, fill: colorOf(name) } : { show: false },
+        points: { show: hasPoints || isAlone, size: 5, fill: colorOf(name) },
       })),
     ],
     hooks: { setCursor: [tell], setSelect: [({ select }) => select.width > 0 && onZoom()] },
   };
 }
+
+/** A line needs two points. @param {uPlotModule} plot */
+const isAlone = (plot) => plot.data[0].length < 3;
 
 /** @type {(value: number) => string} */
 const wholeOnly = (value) => Number.isInteger(value) ? COMMAS.format(value) : "";

@@ -17,14 +17,16 @@ const COMPACT = new Intl.NumberFormat("en-US", {
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /**
- * A number with so many digits as say something; small ones as 3e-5.
+ * A number with so many digits as say something; very small and large ones as 3e-5.
  *
  * @param {number | null | undefined} value
  */
 export function short(value) {
   if (value === undefined || value === null || !Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
-  if (size !== 0 && size < 1e-3) return value.toExponential(2).replace(/\.?0*e/, "e");
+  if ((size !== 0 && size < 1e-3) || size >= 1e15) {
+    return value.toExponential(2).replace(/\.?0*e\+?/, "e");
+  }
   return size >= 1e5 ? COMPACT.format(value) : FOUR.format(value);
 }
 

@@ -31,6 +31,7 @@ export function showStatus({ run, status }, isConnected) {
   const isOver = !["starting", "running"].includes(word), isLost = !isConnected && !isOver;
   const pill = byId("status");
   pill.dataset.status = isLost ? "lost" : word;
+  document.body.classList.toggle("over", isOver || isLost);
   const at = steps > 0 ? ` · step ${whole(step)} of ${whole(steps)}` : "";
   say(pill, isLost ? `No connection${at}` : `${STATUS[word] ?? word}${at}`);
   const progress = /** @type {HTMLProgressElement} */ (byId("progress"));

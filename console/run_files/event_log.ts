@@ -19,7 +19,7 @@ export function openEventLog(
   directory: string | undefined,
   announce: (line: string) => void,
 ): Tracker | undefined {
-  if (log === undefined) return undefined;
+  if (log === "none") return undefined;
   if (directory === undefined) {
     throw new TypeError(
       `Cannot use --log ${log}: --out must say where its files go, received none`,

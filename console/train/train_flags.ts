@@ -424,9 +424,9 @@ const RUNNING_FLAGS = {
   log: {
     kind: "choice",
     aliases: ["report_to"],
-    choices: ["tensorboard"],
-    otherwise: "run.json and metrics.jsonl alone",
-    help: "write event files of what is measured to the folder of the run as well",
+    choices: ["none", "tensorboard"],
+    default: "none",
+    help: "for whom else what is measured is written to the folder of the run",
   },
   json: { kind: "switch", help: "one JSON object a line instead of words" },
   config: {

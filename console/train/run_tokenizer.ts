@@ -7,13 +7,14 @@
 
 import { dirname, join } from "node:path";
 import { commandLine } from "../../actors/run/command_line.ts";
-import { inputFileProblem } from "../../kernels/mod.ts";
+import { inputFileProblem, type TokenizerName } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import {
   keptTokenizer,
   readTokenizerFile,
   TOKENIZER_FILE,
   type TokenizerFile,
+  tokenizerOfFolder,
   type TokenizerPlaces,
   tokenizerSource,
 } from "../trained/tokenizer_source.ts";
@@ -26,19 +27,21 @@ export interface TokenizerRequest {
   readonly given: GivenTrainFlags;
   /** The run that is gone on with or made again. */
   readonly before: (Remembering & { readonly doing: Doing }) | undefined;
-  /** Whether the sizes of the model are those that the folder of first weights says. */
-  readonly isOfFolder: boolean;
+  /** Number of ids that the folder of first weights says; undefined where none does. */
+  readonly vocab: number | undefined;
 }
 
 /**
- * Reads the file of a run's tokenizer.
+ * The tokenizer of a run, where no flag and no checkpoint names one of Troupe's; its file is read.
  *
- * @returns undefined where the run has none, or one that comes with Troupe.
+ * @returns undefined where one of Troupe's is named, or none at all.
  * @throws {TypeError} when the file cannot be read, or nobody has said which it is.
  * @throws {RangeError} when it is another than that of the run before.
  */
-export function tokenizerOfRun(request: TokenizerRequest): TokenizerFile | undefined {
-  const { given, before, isOfFolder } = request, { tokenizer: asked } = given;
+export function tokenizerOfRun(
+  request: TokenizerRequest,
+): TokenizerFile | TokenizerName | undefined {
+  const { given, before, vocab } = request, { tokenizer: asked, weights, tokens } = given;
   const kept = before && keptTokenizer(before.path, before.config);
   if (asked !== undefined) {
     const source = tokenizerSource(asked);
@@ -47,20 +50,20 @@ export function tokenizerOfRun(request: TokenizerRequest): TokenizerFile | undef
       : undefined;
   }
   if (kept) return readTokenizerFile(placesOf(request, kept));
-  if (before || !isOfFolder) return undefined;
-  const path = fileOfWeights(given.weights!), problem = inputFileProblem(path);
-  if (problem === undefined) return readTokenizerFile({ paths: [path] });
-  if (given.tokens !== undefined) return undefined;
+  if (before || weights === undefined || vocab === undefined) return undefined;
+  const source = tokenizerOfFolder(folderOf(weights), vocab);
+  if (typeof source === "object") return readTokenizerFile(source);
+  if (tokens !== undefined) return undefined; // ids are whatever they are
+  if (source !== "none") return source;
   throw new TypeError(
     `Cannot use the tokens of a text with --weights: --tokenizer must say what made those of its model, as there is no ${
-      quoted(path)
+      quoted(join(folderOf(weights), TOKENIZER_FILE))
     }, received none`,
   );
 }
 
-/** The file of a tokenizer beside weights. */
-const fileOfWeights = (weights: string): string =>
-  join(inputFileProblem(weights) === "a folder" ? weights : dirname(weights), TOKENIZER_FILE);
+const folderOf = (weights: string): string =>
+  inputFileProblem(weights) === "a folder" ? weights : dirname(weights);
 
 /** Where it may lie that is named: a run that is made again is named by a file, which opens none. */
 function placesOf(
@@ -69,7 +72,7 @@ function placesOf(
 ): TokenizerPlaces {
   const { path, doing } = before!;
   if (doing === "resume from") return { paths, sha256 };
-  if (weights !== undefined) return { paths: [fileOfWeights(weights)], sha256 };
+  if (weights !== undefined) return { paths: [join(folderOf(weights), TOKENIZER_FILE)], sha256 };
   throw new TypeError(
     `Cannot ${doing} ${path}: --tokenizer must name the ${TOKENIZER_FILE} of its run, as no file opens another, received none; add to ${
       commandLine("train")

@@ -92,8 +92,8 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
       { path: config.path, config: config.checkpoint, doing: "repeat the run of" } as const;
-  const isOfFolder = ofWeights.layers !== undefined;
-  const tokenizer = tokenizerOfRun({ given, before, isOfFolder });
+  const found = tokenizerOfRun({ given, before, vocab: ofWeights.vocab });
+  const tokenizer = typeof found === "object" ? found : undefined;
   const named = { ...given, ...tokenizer && { tokenizer: TOKENIZER_FILE } };
   if (checkpoint) checkResumable(checkpoint, inherited, named, asked.steps);
   if (before) checkSameFiles(before, before.doing, given, files, typed, tell);
@@ -106,7 +106,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const schedule = fromFile ??
     createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
   const first = before ? {} : firstSteps(asked, given, schedule);
-  const flags = { ...withoutFile(asked, tokenizer), ...first };
+  const flags = { ...withTokenizer(asked, found), ...first };
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
     : resume && `There is no checkpoint in ${resume}: starting at step 1.`;
@@ -147,11 +147,14 @@ function checkTogether(given: GivenTrainFlags): void {
   }
 }
 
-/** Flags without a tokenizer that is a file's: no path is remembered among them. */
-function withoutFile(flags: TrainFlags, tokenizer: TokenizerFile | undefined): TrainFlags {
-  if (!tokenizer) return flags;
-  const { tokenizer: _, ...others } = flags;
-  return others;
+/** Flags with the tokenizer that was found; no path is remembered among them. */
+function withTokenizer(
+  { tokenizer: asked, ...others }: TrainFlags,
+  found: ReturnType<typeof tokenizerOfRun>,
+): TrainFlags {
+  if (typeof found === "object") return others;
+  const tokenizer = found ?? asked;
+  return tokenizer === undefined ? others : { ...others, tokenizer };
 }
 
 /**

@@ -35,6 +35,21 @@ export interface TokenizerPlaces {
 /** What made the tokens of a model, where that is known. */
 export type TokenizerSource = TokenizerName | "none" | TokenizerPlaces;
 
+/** The numbers of ids of Troupe's tokenizers. */
+const SIZES: ReadonlyMap<number, TokenizerName> = new Map([[256, "bytes"], [50_257, "gpt2"]]);
+
+/**
+ * What made the tokens of a model whose folder has weights: the file that is there, or else the
+ * tokenizer of Troupe's that has as many ids.
+ *
+ * @param folder of the weights.
+ * @param vocab ids of the model.
+ */
+export function tokenizerOfFolder(folder: string, vocab: number): TokenizerSource {
+  const path = join(folder, TOKENIZER_FILE);
+  return inputFileProblem(path) === undefined ? { paths: [path] } : SIZES.get(vocab) ?? "none";
+}
+
 /** What it is called, as a checkpoint says it. */
 export const tokenizerName = (source: TokenizerSource): string =>
   typeof source === "object" ? TOKENIZER_FILE : source;

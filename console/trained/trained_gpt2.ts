@@ -15,7 +15,7 @@ import { type Checkpoint, locateWeights, type TensorSource } from "../../actors/
 import { checkTensors } from "../../actors/run/options/check_resume.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { type Doing, findCheckpoint } from "./find_checkpoint.ts";
-import { keptTokenizer, TOKENIZER_FILE, type TokenizerSource } from "./tokenizer_source.ts";
+import { keptTokenizer, tokenizerOfFolder, type TokenizerSource } from "./tokenizer_source.ts";
 
 /** A GPT-2 that was trained. */
 export interface TrainedGpt2 {
@@ -58,14 +58,14 @@ export async function findGpt2Folder(path: string): Promise<TrainedGpt2 | undefi
   if (inputFileProblem(file) !== undefined) return undefined;
   const json = readConfigJson(path);
   if (!isTransformersConfig(json)) return undefined;
-  const config = parseGpt2Config(json, file), tokenizer = join(path, TOKENIZER_FILE);
+  const config = parseGpt2Config(json, file);
   return {
     architecture: "gpt2",
     path,
     config,
     weights: await locateWeights(path, gpt2Parameters(config), gpt2Ties(config)),
     dropout: shareOf(json.resid_pdrop),
-    tokenizer: inputFileProblem(tokenizer) === undefined ? { paths: [tokenizer] } : "none",
+    tokenizer: tokenizerOfFolder(path, config.vocab),
   };
 }
 

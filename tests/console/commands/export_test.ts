@@ -78,7 +78,8 @@ Deno.test("a folder that is read and exported has the same weights, whatever it 
 Deno.test("a run is exported with its tokenizer, and goes on as it did; nothing is written over", () =>
   inFolder(async (folder) => {
     const run = join(folder, "run"), out = join(folder, "out");
-    await trainJson([...TINY, "--steps", "1", "--head-slices", "3", "--out", run]);
+    const how = ["--head-slices", "3", "--dropout", "0.25"];
+    await trainJson([...TINY, "--steps", "1", ...how, "--out", run]);
     const done = await runTroupe(["export", run, "--format", "hf", "--out", out]);
     assert.deepEqual([done.code, done.stderr], [0, ""]);
     assert.deepEqual([...Deno.readDirSync(out)].map(({ name }) => name).sort(), [
@@ -87,6 +88,8 @@ Deno.test("a run is exported with its tokenizer, and goes on as it did; nothing 
     ]);
     const { metadata, tensors } = await describeFile(join(out, "model.safetensors"));
     assert.deepEqual(metadata, { format: "pt" });
+    const { resid_pdrop: dropout, eos_token_id: end } = await readJson(out, "config.json");
+    assert.deepEqual([dropout, end], [0.25, null], "bytes have no token that ends a text");
     assert.deepEqual(new Map(tensors).get("lm_head.weight"), { dtype: "F32", shape: [256, 16] });
     const texts = await Promise.all(
       [run, out].map((from) =>
@@ -105,6 +108,11 @@ async function refuseExports(folder: string, run: string, out: string): Promise<
     [[run, ...hf, "--out", out], /must be a folder that is not there yet, received one that is/],
     [[run, ...hf], /--out must name a new folder, received none$/],
     [[run, ...other], /--format must be one of hf.*, received none$/],
+    [[run, "--format", "onnx", "--dtype", "f16", ...other], /--dtype must come with --format hf/],
+    [
+      [run, ...hf, ...other, "--tokenizer", join(folder, "none.json")],
+      /must be bytes, gpt2, or a tokenizer.json that can be read, received/,
+    ],
     [[...hf, ...other], /number of runs must be 1, received 0$/],
     [[run, run, ...hf, ...other], /number of runs must be 1, received 2$/],
     [[join(folder, "none"), ...hf, ...other], /RUN must hold a checkpoint, received/],
@@ -119,6 +127,20 @@ async function refuseExports(folder: string, run: string, out: string): Promise<
   }
   assert.deepEqual([...Deno.readDirSync(folder)].map(({ name }) => name).sort(), before);
 }
+
+Deno.test("a tokenizer that is named is exported with a model that has none", () =>
+  inFolder(async (folder) => {
+    const out = await exportTo(hfPath("tied"), join(folder, "gpt2"), "--tokenizer", "gpt2");
+    const { bos_token_id: begin, eos_token_id: end } = await readJson(out, "config.json");
+    assert.deepEqual([begin, end], [50_256, 50_256]);
+    const about = await readJson(out, "tokenizer_config.json");
+    assert.equal(about.tokenizer_class, "GPT2Tokenizer");
+    assert.equal(about.eos_token, "<|endoftext|>");
+    const again = await exportTo(hfPath("tied"), join(folder, "named"), "--tokenizer", out);
+    const files = [out, again].map((one) => Deno.readFile(join(one, "tokenizer.json")));
+    const [first, second] = await Promise.all(files);
+    assert.deepEqual(second, first);
+  }));
 
 Deno.test("a model of Hugging Face's goes on with ids, and with text where it has a tokenizer", () =>
   inFolder(async (folder) => {

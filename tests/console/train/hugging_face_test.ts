@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { findTorch } from "../../../bench/peers/torch.ts";
 import { exportCommand } from "../../../console/mod.ts";
 import { distance, EXPECTED, hfPath, logitsOf } from "../../hugging_face.ts";
-import { bitsOf, inFolder, refusal, ROOT, trainJson } from "../command.ts";
+import { bitsOf, inFolder, refusal, ROOT, TINY, trainJson } from "../command.ts";
 
 const { learningRate, weightDecay, microBatch, microBatches, float32 } = EXPECTED.fineTuned;
 
@@ -123,4 +123,24 @@ Deno.test("a size that is typed must be the folder's, and is told with both valu
     const file = ["--weights", join(hfPath("tied"), "model.safetensors"), "--seq", "8"];
     const { last } = await trainJson([...FINE_TUNE, ...file, "--layers", "2", "--steps", "1"]);
     assert.equal(last.done, true);
+  }));
+
+Deno.test("a folder without a tokenizer has the tokens of Troupe's that are as many, for a text", () =>
+  inFolder(async (folder) => {
+    const text = join(folder, "text.txt"), run = join(folder, "run"), out = join(folder, "out");
+    await Deno.writeTextFile(text, "Fellow citizens of the Senate. ".repeat(40));
+    const train = [...TINY, "--text", text, "--steps", "1"];
+    await trainJson([...train, "--out", run]);
+    await exportCommand([run, "--format", "hf", "--out", out], { begin: () => {} });
+    await Deno.remove(join(out, "tokenizer.json"));
+    const tune = ["--text", text, "--micro-batch", "2", "--device", "reference", "--steps", "1"];
+    const { last } = await trainJson([...tune, "--weights", out, "--out", join(folder, "tuned")]);
+    const { tokenizer, flags } = JSON.parse(
+      await Deno.readTextFile(join(last.checkpoint as string, "config.json")),
+    );
+    assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
+    assert.match(
+      await refusal([...tune, "--weights", hfPath("tied")]),
+      /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/,
+    );
   }));

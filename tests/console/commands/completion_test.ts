@@ -8,7 +8,7 @@ import { ENVIRONMENT, inFolder, ROOT, runTroupe } from "../command.ts";
 const LINES: readonly [line: string, offered: readonly string[]][] = [
   ["troupe tr", ["trace", "train"]],
   ["troupe j", ["journal"]],
-  ["troupe train --lr", ["--lr", "--lr-schedule"]],
+  ["troupe train --lr", ["--lr", "--lr-schedule", "--lr_scheduler_type"]],
   ["troupe train --n_l", ["--n_layer"]],
   ["troupe train --fp", ["--fp16"]],
   ["troupe train --runtime ", ["local", "mpi", "serial", "workers"]],

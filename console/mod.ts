@@ -24,6 +24,7 @@ export {
   type ScheduleCommandContext,
   type ScheduleCommandResult,
 } from "./commands/schedule.ts";
+export { traceCommand } from "./commands/trace.ts";
 export { trainCommand } from "./commands/train.ts";
 export { bashCompletion } from "./completion/bash.ts";
 export { fishCompletion } from "./completion/fish.ts";

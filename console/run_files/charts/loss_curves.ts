@@ -29,6 +29,9 @@ export interface LossCurves {
 /** Points of a curve, at most. */
 const POINTS_MAX = 512;
 
+/** Losses whose differences and sums are numbers, too. */
+const isDrawable = (loss: number | undefined): loss is number => Math.abs(loss ?? NaN) < 1e100;
+
 /**
  * Reads the curves of a run. Where there are more steps than points, each point is a mean.
  *
@@ -37,8 +40,8 @@ const POINTS_MAX = 512;
 export function readCurves({ path }: RunFolder): LossCurves {
   const training = openCurve(), heldOut = openCurve();
   for (const { metrics: { type, step, loss, evalLoss } } of readMetrics(path)) {
-    if (type === "step" && loss !== undefined) training.add({ step, loss });
-    if (evalLoss !== undefined) heldOut.add({ step, loss: evalLoss });
+    if (type === "step" && isDrawable(loss)) training.add({ step, loss });
+    if (isDrawable(evalLoss)) heldOut.add({ step, loss: evalLoss });
   }
   const curves = { training: training.points(), heldOut: heldOut.points() };
   if (curves.training.length + curves.heldOut.length === 0) {

@@ -6,6 +6,7 @@ import { drawLosses } from "../../../console/run_files/charts/loss_svg.ts";
 import { openCurve, readCurves } from "../../../console/run_files/charts/loss_curves.ts";
 import { textChart } from "../../../console/run_files/charts/text_chart.ts";
 import { readRun } from "../../../console/run_files/read_run.ts";
+import { summarizeRun } from "../../../console/run_files/summarize_run.ts";
 import { folderTest } from "../../in_folder.ts";
 import { runTroupe } from "../command.ts";
 import { measured, writeRun } from "./runs_helper.ts";
@@ -95,6 +96,17 @@ folderTest("runs are compared: what they came to, what differs, both losses", as
   assert.ok(chart.every((line) => [...line].length <= 40), chart.join("\n"));
   assert.deepEqual(chart.slice(-2), ["  · one, o held-out", "  + two, x held-out"]);
   assert.ok("·o+x".split("").every((mark) => chart.slice(0, 13).join("").includes(mark)));
+});
+
+folderTest("numbers of a stranger's run break no chart", async (folder) => {
+  const losses = [1e308, -1e308, 1e99, -1e99, 1, 1e-320].map((loss, i) => measured(i + 1, loss));
+  const far = measured(Number.MAX_SAFE_INTEGER, 1), end = { step: "x", reason: [] };
+  const run = await readRun(await writeRun(folder, [...losses, far], { end }));
+  const curves = readCurves(run);
+  assert.equal(curves.training.length, 5);
+  assert.ok(textChart([curves], 30).every((line) => [...line].length <= 40));
+  assert.match(await drawLosses([curves]), /^<svg [^]*<\/svg>\n$/);
+  assert.equal(summarizeRun(run).steps, Number.MAX_SAFE_INTEGER);
 });
 
 folderTest("what cannot be drawn or written is refused in one sentence", async (folder) => {

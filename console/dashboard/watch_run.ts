@@ -35,7 +35,7 @@ export interface RunDashboard extends AsyncDisposable {
 }
 
 /**
- * Serves the dashboard of a run and says where.
+ * Serves the dashboard of a run, and says where once that begins.
  *
  * @throws {RangeError} when the port is taken.
  */
@@ -43,13 +43,13 @@ export function openDashboard(run: WatchedRun): RunDashboard {
   const { request: { flags, schedule, checkpoint }, place } = run, { replicas, steps } = flags;
   const view = openRunView(), live = openLiveRun(view, { schedule, replicas });
   const dashboard = serveDashboard(view, flags["dashboard-port"]);
-  printError(`Dashboard: ${dashboard.url}`);
   return {
     metrics: live.metrics,
     async *watch(events) {
       try {
         for await (const event of events) {
           if (event.type === "plan") {
+            printError(`Dashboard: ${dashboard.url}`);
             const facts = runFacts(
               recordOf(run, event.plan, undefined),
               schedule,

@@ -1,9 +1,11 @@
 import { Validator } from "@cfworker/json-schema";
 import assert from "node:assert/strict";
 import { type Metrics, readStep, train, type TrainOptions } from "../../../actors/mod.ts";
+import { readStepRange } from "../../../console/flags/quantities.ts";
 import { openTraceFile, type TraceFileOptions } from "../../../console/trace/chrome_file.ts";
 import { openTrace } from "../../../console/trace/read_trace.ts";
 import { summarizeTrace } from "../../../console/trace/trace_summary.ts";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { batchesOf, SMALL } from "../../actors/runs.ts";
 import { inFolder } from "../../in_folder.ts";
@@ -199,4 +201,16 @@ Deno.test("a disk that takes no more ends the trace, and not the run", async () 
   const { traces, announced } = await traced("/dev/full", { schedule: "1f1b" });
   assert.equal(traces.size, STEPS);
   assert.match(announced.join(), /^Cannot write the trace to \/dev\/full: .*; the run goes on$/);
+});
+
+Deno.test("the steps of a trace are one, a range, or all from one on, and want a trace", async () => {
+  const ranges = ["7", "7-9", "7-", "0", "9-7", "-3", "a-b", "1-2-3"].map(readStepRange);
+  const from7 = { first: 7, last: Infinity };
+  assert.deepEqual(ranges.slice(0, 3), [{ first: 7, last: 7 }, { first: 7, last: 9 }, from7]);
+  assert.deepEqual(ranges.slice(3), Array(5).fill(undefined));
+  await assert.rejects(readTrainFlags(["--trace-steps", "7"]), /--trace must name the file/);
+  await assert.rejects(
+    readTrainFlags(["--trace", "t", "--trace-steps", "9-7"]),
+    /a range of steps/,
+  );
 });

@@ -51,10 +51,10 @@ async function journalled(path: string): Promise<string[][][]> {
   return [0, 1].map((worker) => {
     const steps: string[][] = [];
     for (const line of stdout.split("\n")) {
-      const [, message] = RegExp(`worker-${worker} < (.*)`).exec(line) ?? [];
-      if (/ Begin\b/.test(message ?? "")) steps.push([]);
-      const [, action] = / Dispatch \((\S+)\)/.exec(message ?? "") ?? [];
-      if (action !== undefined) steps.at(-1)!.push(action);
+      const [, type, did] =
+        RegExp(`worker-${worker} +< \\S+ (\\w+) +[0-9a-f]{16} *(.*)`).exec(line) ?? [];
+      if (type === "Begin") steps.push([]);
+      if (type === "Dispatch" && did) steps.at(-1)!.push(did);
     }
     return steps;
   });

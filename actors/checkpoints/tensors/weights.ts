@@ -38,7 +38,8 @@ type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
 /**
  * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2: names with or
  * without `transformer.`, `attn.bias` buffers ignored, tables with more rows than the model has
- * (positions) cut to its rows, aliases of ties passed over, a head cut into its slices. F16 and BF16 become F32, exactly.
+ * (positions) cut to its rows, aliases of ties passed over, a head cut into its slices. F16 and BF16
+ * become F32, exactly.
  *
  * @param path of a file, of an index of shards (`model.safetensors.index.json`), or of a folder that
  * has one of them.

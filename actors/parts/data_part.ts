@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Batch, KnownFile, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
+import type { Batch, KnownTokens, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
 import type { Data } from "../run/data/data.ts";
 
 /** How a run cuts its data, and what it says of it. */
@@ -27,12 +27,12 @@ export interface DataOptions {
   readonly seed: number;
   /**
    * A file that the user named: its path, to be shown, what it holds, read when it is asked for, and
-   * of one that may be larger than memory what `openRanges` wants to know.
+   * of one that may be larger than memory what `openTokenFile` and `openRanges` want to know.
    */
   readonly file: {
     readonly path: string;
     readonly content: Uint8Array;
-    readonly known?: KnownFile | undefined;
+    readonly known?: KnownTokens | undefined;
   } | undefined;
   /** Told in words of what is fetched. */
   readonly announce: (line: string) => void;

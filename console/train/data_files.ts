@@ -10,8 +10,8 @@ import { createHash } from "node:crypto";
 import {
   CSV_BYTES_MAX,
   decodeText,
-  knowFile,
-  type KnownFile,
+  type KnownTokens,
+  knowTokens,
   TEXT_BYTES_MAX,
   tokenBytesOf,
   TOKENS_BYTES_MAX,
@@ -50,7 +50,7 @@ export interface DataFile extends KeptFile {
   /** Its bytes; those of a file of tokens are read when they are asked for. */
   readonly content: Uint8Array;
   /** What a file of tokens is read by, in ranges. */
-  readonly known?: KnownFile;
+  readonly known?: KnownTokens;
 }
 
 /** Files by the flags that name them. */
@@ -91,7 +91,7 @@ async function lookAtTokens(path: string, announce: (line: string) => void): Pro
   if (size >= LARGE_BYTES) {
     announce(`Taking the hash of ${inOneLine(path)}, ${(size / LARGE_BYTES).toFixed(1)} GiB.`);
   }
-  const known = await knowFile(path).catch((cause) => {
+  const known = await knowTokens(path).catch((cause) => {
     throw new TypeError(`Cannot use --tokens: ${(cause as Error).message}`, { cause });
   });
   return {

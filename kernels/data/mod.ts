@@ -12,7 +12,13 @@ export * from "./rows.ts";
 export * from "./text.ts";
 export * from "./text_stream.ts";
 export * from "./token_batches.ts";
-export { openTokenFile, type TokenFile, type TokenReader } from "./token_file.ts";
+export {
+  type KnownTokens,
+  knowTokens,
+  openTokenFile,
+  type TokenFile,
+  type TokenReader,
+} from "./token_file.ts";
 export { bytesTokenizer, gpt2Tokenizer, type Tokenizer, type TokenizerName } from "./tokenizer.ts";
 export * from "./tokenizer_json.ts";
 export * from "./tokens.ts";

@@ -32,7 +32,7 @@ export interface TokenBatchOptions extends BatchPlan {
  * Cuts tokens into micro-batches, in the order of the global ids, step after step.
  *
  * @throws {RangeError} at once, when a token is outside the vocabulary or there are too few tokens;
- * tokens of a file are looked at as they are read.
+ * tokens of a file are looked at again as they are read.
  *
  * @example
  * ```ts
@@ -57,6 +57,10 @@ export function tokenBatches(options: TokenBatchOptions): SeekableBatches<TokenB
     );
   }
   if (isArray(tokens)) checkTokens(tokens, vocabularySize);
+  else if (tokens.largest) {
+    const { id, position } = tokens.largest;
+    checkTokens(Uint32Array.of(id), vocabularySize, position);
+  }
   const selections = batchRows(rows, options);
   return seekable((skipped) => generateBatches(selections.from(skipped), skipped, options));
 }

@@ -15,8 +15,16 @@ import {
   type Tokens,
 } from "./tokens.ts";
 
+/** A file of token ids as it was when it was looked at. */
+export interface KnownTokens extends KnownFile {
+  /** The largest id, and the first position that has it; undefined where there is none. */
+  readonly largest?: { readonly id: number; readonly position: number } | undefined;
+}
+
 /** Token ids in a file; none of them is in memory. */
 export interface TokenFile {
+  /** The largest of the file, where that is known. */
+  readonly largest?: KnownTokens["largest"];
   /** How many there are. */
   readonly length: number;
   /** Those from number `start` on. */
@@ -34,6 +42,39 @@ export interface TokenReader extends Disposable {
    * @throws {Error} when the file cannot be read, or is no longer what it was.
    */
   read(start: number, count: number, vocabularySize: number): Tokens;
+}
+
+/**
+ * Looks at all ids of a file, however large it is.
+ *
+ * @throws {RangeError} when it does not hold a whole number of ids.
+ * @throws {TypeError} when it is no regular file, or changes meanwhile.
+ * @throws {Deno.errors.NotFound} when there is no such file.
+ */
+export async function knowTokens(path: string): Promise<KnownTokens> {
+  const width = tokenBytesOf(path);
+  let id = -1, position = -1, seen = 0;
+  const known = await knowFile(path, (piece) => {
+    const ids = idsOf(piece.subarray(0, piece.length - piece.length % width), path);
+    for (let i = 0; i < ids.length; i++) {
+      if (ids[i]! <= id) continue;
+      id = ids[i]!;
+      position = seen + i;
+    }
+    seen += ids.length;
+  });
+  tokenCount(known.bytes, path, width);
+  return { ...known, largest: position < 0 ? undefined : { id, position } };
+}
+
+/** Whether numbers in memory have the order of bytes that they have in a file. */
+const IS_LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
+
+/** The ids of bytes, which stay theirs where that is possible. */
+function idsOf(bytes: Uint8Array<ArrayBuffer>, path: string): Uint16Array | Uint32Array {
+  const width = tokenBytesOf(path), { buffer, byteOffset, length } = bytes;
+  if (!IS_LITTLE) return width === 2 ? decodeTokens(bytes, path) : decodeWideTokens(bytes, path);
+  return new (width === 2 ? Uint16Array : Uint32Array)(buffer, byteOffset, length / width);
 }
 
 /**
@@ -61,17 +102,17 @@ export interface TokenReader extends Disposable {
  * ```
  */
 export async function openTokenFile(
-  file: string | KnownFile,
+  file: string | KnownTokens,
   disk?: ReadableDisk,
 ): Promise<TokenFile> {
-  const known = typeof file === "string" ? await knowFile(file) : file;
+  const known = typeof file === "string" ? await knowTokens(file) : file;
   const width = tokenBytesOf(known.path);
   return rangeOf({ known, width, disk }, 0, tokenCount(known.bytes, known.path, width));
 }
 
 /** A file, how its ids are written, and where it is read. */
 interface Source {
-  readonly known: KnownFile;
+  readonly known: KnownTokens;
   readonly width: TokenBytes;
   readonly disk: ReadableDisk | undefined;
 }
@@ -79,16 +120,17 @@ interface Source {
 function rangeOf(source: Source, first: number, length: number): TokenFile {
   return {
     length,
+    largest: source.known.largest,
     from: (start) => rangeOf(source, first + start, Math.max(0, length - start)),
     open: () => openReader(source, first),
   };
 }
 
 function openReader({ known, width, disk }: Source, first: number): TokenReader {
-  const ranges = openRanges(known, disk), decode = width === 2 ? decodeTokens : decodeWideTokens;
+  const ranges = openRanges(known, disk);
   return {
     read(start, count, vocabularySize) {
-      const at = first + start, tokens = decode(ranges.read(at * width, count * width), known.path);
+      const at = first + start, tokens = idsOf(ranges.read(at * width, count * width), known.path);
       ranges.assertSame();
       checkTokens(tokens, vocabularySize, at);
       return tokens;

@@ -32,6 +32,8 @@ const PIECE_BYTES = 2 ** 22;
 /**
  * Looks at a file, however large it is.
  *
+ * @param look told its pieces one after the other; all but the last are of as many bytes, a multiple
+ * of 4.
  * @throws {TypeError} when it is no regular file, or changes meanwhile.
  * @throws {Deno.errors.NotFound} when there is no such file.
  *
@@ -51,12 +53,23 @@ const PIECE_BYTES = 2 ** 22;
  * await Deno.remove(path);
  * ```
  */
-export async function knowFile(path: string): Promise<KnownFile> {
+export async function knowFile(
+  path: string,
+  look: (piece: Uint8Array<ArrayBuffer>) => void = () => {},
+): Promise<KnownFile> {
   checkInputFile(path);
   using file = await Deno.open(path);
   const before = stateOf(path, await file.stat());
   const hash = createHash("sha256"), piece = new Uint8Array(PIECE_BYTES);
-  for (let read; (read = await file.read(piece)) !== null;) hash.update(piece.subarray(0, read));
+  for (let at = 0, read: number | null = 0; read !== null;) {
+    read = await file.read(piece.subarray(at));
+    at += read ?? 0;
+    if (at < piece.length && read !== null) continue;
+    const whole = piece.subarray(0, at);
+    hash.update(whole);
+    look(whole);
+    at = 0;
+  }
   const known = { ...before, sha256: hash.digest("hex") };
   assertSame(known, await file.stat(), "it was opened");
   return known;

@@ -2,42 +2,55 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { train } from "../../../actors/mod.ts";
+import { gpt2, openTokenFile, tokenBatches } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
-import {
-  refusal,
-  runTrain,
-  savedIn,
-  someTokens,
-  TINY,
-  trainJson,
-  writeTokens,
-} from "../command.ts";
+import { refusal, savedIn, someTokens, TINY, trainJson, writeTokens } from "../command.ts";
 
 /** Tokens that a step of TINY reads: 2 micro-batches of 2 rows of 8. */
 const STEP = 32;
 
 folderTest(
-  "an id that is not in the vocabulary is told at the door, and later in its step",
+  "an id that is not in the vocabulary is told at the door, wherever it is",
   async (folder) => {
-    const ids = someTokens(5 * STEP + 1, 96), out = join(folder, "out");
-    ids[STEP - 2] = 96;
-    const train = [...TINY, "--vocab", "96", "--steps", "5", "--out", out];
-    assert.equal(
-      await refusal([...train, "--tokens", await writeTokens(folder, ids)]),
-      "Cannot make micro-batch 1 of step 1: cannot use these tokens: each must be from 0 to 95 " +
-        "(the vocabulary has 96), received 96 at position 30",
-    );
-    [ids[STEP - 2], ids[2 * STEP + 5]] = [0, 300];
-    const tokens = await writeTokens(folder, ids);
-    const { code, stderr } = await runTrain([
-      ...train,
-      "--tokens",
-      tokens,
-      "--checkpoint-every",
-      "1",
-    ]);
-    assert.equal(code, 1, stderr);
-    assert.match(stderr, /Cannot make micro-batch 0 of step 3: .*received 300 at position 69\n/);
+    const flags = [...TINY, "--vocab", "96", "--steps", "2"];
+    for (const position of [3, 4 * STEP]) {
+      const ids = someTokens(5 * STEP + 1, 96);
+      ids[position] = 96;
+      assert.equal(
+        await refusal([...flags, "--tokens", await writeTokens(folder, ids)]),
+        "Cannot use these tokens: each must be from 0 to 95 " +
+          `(the vocabulary has 96), received 96 at position ${position}`,
+      );
+    }
+  },
+);
+
+folderTest(
+  "a file that is cut short while a run reads it ends the run in its step; the last checkpoint stays",
+  async (folder) => {
+    const path = await writeTokens(folder, someTokens(5 * STEP + 1, 96)), out = join(folder, "out");
+    const cut = { seq: 8, vocabularySize: 96, microBatch: 2, microBatches: 2 };
+    const run = async () => {
+      for await (
+        const event of train({
+          model: gpt2({ layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 96 }, 2),
+          data: tokenBatches({ ...cut, tokens: await openTokenFile(path) }),
+          steps: 5,
+          microBatches: 2,
+          device: "reference",
+          checkpoint: { directory: out, every: 1, config: {} },
+        })
+      ) {
+        if (event.type === "step" && event.step === 2) await Deno.truncate(path, 100);
+      }
+    };
+    await assert.rejects(run(), {
+      name: "TypeError",
+      message:
+        `Cannot make micro-batch 0 of step 3: cannot read ${path}: it must stay as it was when ` +
+        `the run began, received 100 bytes in place of ${2 * (5 * STEP + 1)}`,
+    });
     assert.deepEqual(await savedIn(out), ["step-00000001", "step-00000002"]);
   },
 );
@@ -45,7 +58,7 @@ folderTest(
 folderTest(
   "ids of 32 bits train as those of 16, a link as its file, and a run goes on by the file's hash",
   async (folder) => {
-    const ids = someTokens(5 * STEP + 1), tokens = await writeTokens(folder, ids);
+    const ids = someTokens(5 * STEP + 2), tokens = await writeTokens(folder, ids);
     const wide = join(folder, "ids.u32"),
       link = join(folder, "link.bin"),
       out = join(folder, "out");

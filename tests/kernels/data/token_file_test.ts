@@ -131,7 +131,13 @@ folderTest(
   async (folder) => {
     const ids = new Uint16Array(81).fill(7);
     ids[50] = 1000;
-    const tokens = await openTokenFile(await written(folder, ids));
+    const path = await written(folder, ids), whole = await openTokenFile(path);
+    assert.deepEqual(whole.largest, { id: 1000, position: 50 });
+    assert.throws(
+      () => tokenBatches({ ...CUT, tokens: whole }),
+      /^RangeError: Cannot use these tokens: .* received 1000 at position 50$/,
+    );
+    const tokens = await openTokenFile(await knowFile(path));
     const batches = tokenBatches({ ...CUT, tokens });
     const message =
       "Cannot make micro-batch 0 of step 4: cannot use these tokens: each must be from " +

@@ -62,6 +62,8 @@ export interface DataPart {
   readonly name: string;
   /** Its version, as people read it. */
   readonly version: string;
+  /** SHA-256 of what it reads, in hexadecimal, where that is always the same. */
+  readonly sha256?: string;
   /**
    * Opens it for a run.
    *

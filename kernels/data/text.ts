@@ -32,6 +32,12 @@ const SOURCES: Readonly<Record<TextName, NpmPackage & PinnedFiles>> = {
   },
 };
 
+/** SHA-256 of each text's files, as `sha256sum` prints it for what it prints for them. */
+export const TEXT_SHA256: Readonly<Record<TextName, string>> = {
+  "sotu": SOURCES.sotu.sha256,
+  "moby-dick": SOURCES["moby-dick"].sha256,
+};
+
 /** The names that {@linkcode loadText} knows. */
 export const TEXT_NAMES: readonly TextName[] = Object.keys(SOURCES) as TextName[];
 

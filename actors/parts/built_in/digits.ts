@@ -4,13 +4,20 @@
  * @module
  */
 
-import { DIGIT_PIXELS, digitBatches, loadDigits, shuffledOrder } from "../../../kernels/mod.ts";
+import {
+  DIGIT_PIXELS,
+  digitBatches,
+  DIGITS_SHA256,
+  loadDigits,
+  shuffledOrder,
+} from "../../../kernels/mod.ts";
 import { type DataPart, defineData } from "../data_part.ts";
 
 /** Digits of MNIST. */
 export const data: DataPart = defineData({
   name: "mnist",
   version: "1",
+  sha256: DIGITS_SHA256,
   async open({ microBatch, microBatches, replicas, seed, announce }) {
     const { train, heldOut } = await loadDigits(announce);
     const order = shuffledOrder(train.labels.length, seed);

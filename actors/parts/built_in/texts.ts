@@ -18,6 +18,7 @@ import {
   type RowOrder,
   shuffledOrder,
   splitTokens,
+  TEXT_SHA256,
   type TextName,
   tokenBatches,
   type TokenFile,
@@ -27,13 +28,10 @@ import {
 import { type DataOptions, type DataPart, defineData, type OpenedData } from "../data_part.ts";
 
 /** The State of the Union addresses. */
-export const sotu: DataPart = textPart("sotu", ({ announce }) => loadText("sotu", announce));
+export const sotu: DataPart = storedText("sotu");
 
 /** Moby Dick. */
-export const mobyDick: DataPart = textPart(
-  "moby-dick",
-  ({ announce }) => loadText("moby-dick" satisfies TextName, announce),
-);
+export const mobyDick: DataPart = storedText("moby-dick");
 
 /** A text of one's own, in UTF-8. */
 export const text: DataPart = textPart("text", (options) => {
@@ -63,6 +61,12 @@ const cutTokens = <T extends Tokens | TokenFile>(tokens: T, heldOut: (tokens: T)
   tokens,
   heldOut: heldOut(tokens),
 });
+
+/** A text that comes with Troupe. */
+function storedText(name: TextName): DataPart {
+  const part = textPart(name, ({ announce }) => loadText(name, announce));
+  return defineData({ ...part, sha256: TEXT_SHA256[name] });
+}
 
 /** Text that is read row by row, in another order in each epoch. */
 function textPart(

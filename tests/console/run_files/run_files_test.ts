@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import type { Metrics } from "../../../actors/mod.ts";
+import { DIGITS_SHA256 } from "../../../kernels/mod.ts";
 import { continueMetrics, createMetrics } from "../../../console/run_files/metrics_file.ts";
 import { readMetrics } from "../../../console/run_files/read_metrics.ts";
 import { readRecord } from "../../../console/run_files/read_record.ts";
@@ -71,6 +72,10 @@ folderTest(
     assert.equal(record.plan.parameters, 11_632);
     const { reason, step, weightsHash } = record.end!;
     assert.deepEqual([reason, step, weightsHash], ["finished", 2, last.weightsHash]);
+    const digits = join(folder, "digits"), small = ["--hidden", "8", "--micro-batch", "2"];
+    const mlp = ["--model", "mlp", ...small, "--device", "reference", "--steps", "1"];
+    await trainJson([...mlp, "--out", digits]);
+    assert.deepEqual(readRecord(digits)!.data, { name: "mnist", hash: DIGITS_SHA256 });
   },
 );
 

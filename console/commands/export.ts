@@ -5,7 +5,6 @@
  */
 
 import { checkNew } from "../../actors/checkpoints/durable_folder.ts";
-import { inputFileProblem } from "../../kernels/mod.ts";
 import { type CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";
 import { exportHuggingFace } from "../export/hugging_face.ts";
@@ -108,8 +107,11 @@ export async function exportCommand(
     } catch (error) {
       if (signal?.aborted) return 130;
       // A run that goes on and keeps few may have removed it for a newer one.
-      if (tries === TRIES_MAX || inputFileProblem(found.path) !== "no such file") throw error;
-      found = await look();
+      const next = /^Cannot read /.test((error as Error).message) && tries < TRIES_MAX
+        ? await look()
+        : found;
+      if (next.path === found.path) throw error;
+      found = next;
     }
   }
   print(`${inOneLine(found.path)} is exported to ${inOneLine(out)}`);
@@ -117,4 +119,4 @@ export async function exportCommand(
 }
 
 /** Times that a model is looked for. */
-const TRIES_MAX = 5;
+const TRIES_MAX = 20;

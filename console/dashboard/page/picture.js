@@ -7,6 +7,7 @@
 import { colorOf } from "./elements.js";
 import { duration, whole } from "./numbers.js";
 
+/** @import { Range } from "./range.js" */
 /** @import { RunFacts, Span, TraceView } from "../view/view.ts" */
 
 /**
@@ -34,8 +35,6 @@ import { duration, whole } from "./numbers.js";
  * @property {number} end the last time.
  * @property {number} gutter pixels left of time 0.
  */
-
-/** What is seen of the time, in milliseconds. @typedef {{ from: number, to: number }} Range */
 
 const TITLE = 20, PLANNED = 15, ACTION = 24, UPDATE = 8, BETWEEN = 5, AXIS = 24;
 const NARROW = 520;
@@ -174,9 +173,11 @@ export function draw(pen, { layout, range, width, run, chosen }) {
   drawAxis(pen, { range, xOf, height, labels, ink });
   const stripes = stripesOf(pen, ink);
   for (const box of boxes) {
-    const x = xOf(box.from), wide = (box.to - box.from) * scale;
-    if (x > width || x + wide < gutter) continue;
-    drawBox(pen, box, { x, wide, run, ink, stripes });
+    const left = xOf(box.from), right = left + (box.to - box.from) * scale;
+    if (left > width || right < gutter) continue;
+    // Its name is in the middle of what is seen of it.
+    const x = Math.max(left, gutter - 1);
+    drawBox(pen, box, { x, wide: Math.min(right, width + 1) - x, run, ink, stripes });
   }
   if (chosen) {
     pen.strokeStyle = ink.focus;

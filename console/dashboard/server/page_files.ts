@@ -13,6 +13,10 @@ import numbers from "../page/numbers.js" with { type: "text" };
 import panels from "../page/panels.js" with { type: "text" };
 import picture from "../page/picture.js" with { type: "text" };
 import pipeline from "../page/pipeline.js" with { type: "text" };
+import pointers from "../page/pointers.js" with { type: "text" };
+import pointing from "../page/pointing.js" with { type: "text" };
+import range from "../page/range.js" with { type: "text" };
+import words from "../page/words.js" with { type: "text" };
 import state from "../page/state.js" with { type: "text" };
 import style from "../page/style.css" with { type: "text" };
 import uplotStyle from "uplot/dist/uPlot.min.css" with { type: "text" };
@@ -26,6 +30,10 @@ const SCRIPTS = {
   "panels.js": panels,
   "picture.js": picture,
   "pipeline.js": pipeline,
+  "pointers.js": pointers,
+  "pointing.js": pointing,
+  "range.js": range,
+  "words.js": words,
   "state.js": state,
   "uplot.js": uplot,
 };

@@ -176,7 +176,8 @@ function hostname(): string {
   }
 }
 
-function lstat(path: string): Deno.FileInfo | undefined {
+/** What stands at a path, a link for itself; undefined where nothing does. */
+export function lstat(path: string): Deno.FileInfo | undefined {
   try {
     return Deno.lstatSync(path);
   } catch (error) {

@@ -8,6 +8,7 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import about from "../../deno.json" with { type: "json" };
+import { lstat } from "../../actors/checkpoints/checkpoint_lock.ts";
 import { removeIfThere, replaceFile } from "../../actors/checkpoints/durable_folder.ts";
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import { EVENT_FILE } from "../../actors/run/metrics/tensorboard.ts";
@@ -130,16 +131,6 @@ function checkOwn({ place: { directory, isInPlace }, request: { flags } }: Writt
         there.isFile ? "one of something else" : "what is no file"
       }; name another folder with --out`,
     );
-  }
-}
-
-function lstat(path: string): Deno.FileInfo | undefined {
-  try {
-    return Deno.lstatSync(path);
-  } catch (error) {
-    const { NotFound, NotADirectory } = Deno.errors;
-    if (error instanceof NotFound || error instanceof NotADirectory) return undefined;
-    throw error;
   }
 }
 

@@ -5,6 +5,7 @@
  */
 
 import { join } from "node:path";
+import { lstat } from "../../actors/checkpoints/checkpoint_lock.ts";
 
 /** Where such folders are, from where the command is run. */
 export const RUNS_FOLDER = "runs";
@@ -55,8 +56,8 @@ export function nextRunFolder(model: string, parent: string = RUNS_FOLDER): stri
  */
 export function makeRunFolder(model: string, parent: string = RUNS_FOLDER): MadeFolder {
   try {
-    const isNew = namesIn(parent).length === 0;
-    Deno.mkdirSync(parent, { recursive: true });
+    const isNew = lstat(parent) === undefined;
+    if (isNew) Deno.mkdirSync(parent, { recursive: true });
     const path = makeNext(model, parent);
     return {
       path,

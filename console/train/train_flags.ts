@@ -163,7 +163,11 @@ export const LEARNING_FLAGS = {
     otherwise: "0",
     help: "gpt, mlp: share of the elements that are left out in training",
   },
-  "weight-decay": { kind: "number", default: 0.01, help: "weight decay" },
+  "weight-decay": {
+    kind: "number",
+    default: 0.01,
+    help: "weight decay, of tensors with two dimensions or more",
+  },
   momentum: { kind: "number", below: 1, default: 0.9, help: "SGD's momentum" },
   beta1: {
     kind: "number",

@@ -4,6 +4,8 @@
  *     deno task troupe export runs/mine --format onnx --out gpt.onnx
  *     deno run -A examples/browser/serve.ts gpt.onnx
  *
+ * Where the run has a `tokenizer.json`, it must lie beside the model.
+ *
  * The page needs no build and no network: onnxruntime-web comes from Deno's cache of npm. It could as
  * well be copied to any web server, with the files that are named here.
  */
@@ -44,7 +46,8 @@ async function locate(path: string): Promise<URL | string | undefined> {
   if (path === "/tokenizer.json") return join(dirname(model), "tokenizer.json");
   if (path === "/") return new URL("index.html", import.meta.url);
   if (/^\/(sample|tokenizers)\.js$/.test(path)) return new URL(`.${path}`, import.meta.url);
-  const [, name, file] = /^\/([\w-]+)\/([\w./-]+)$/.exec(path) ?? [];
+  // With a slash before it, a file would be anywhere on this machine.
+  const [, name, file] = /^\/([\w-]+)\/(\w[\w./-]*)$/.exec(path) ?? [];
   if (file === undefined || !Object.hasOwn(FOLDERS, name!)) return undefined;
   return new URL(file, await FOLDERS[name!]!());
 }

@@ -22,10 +22,14 @@ export const TOKENIZERS = {
   /** The file of that name beside the model, as Hugging Face's tokenizers write it. */
   async "tokenizer.json"() {
     const { Tokenizer } = await import("@huggingface/tokenizers");
-    const tokenizer = new Tokenizer(await (await fetch("tokenizer.json")).json(), {});
+    const file = await fetch("tokenizer.json");
+    if (!file.ok) {
+      throw new TypeError("the tokenizer.json of its run must lie beside it, received none");
+    }
+    const tokenizer = new Tokenizer(await file.json(), {});
     return {
       encode: (text) => [...tokenizer.encode(text).ids],
-      decode: (ids) => tokenizer.decode(ids),
+      decode: (ids) => tokenizer.decode(ids, { clean_up_tokenization_spaces: false }),
     };
   },
   /** Ids in and out, where nobody can say what they mean. */

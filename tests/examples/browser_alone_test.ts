@@ -88,14 +88,23 @@ pageTest("the page reads a tokenizer.json beside the model", (page) =>
       const greedy = await sampled(page, { prompt: "abc", tokens: "21", temperature: "0" });
       assert.equal(greedy, "abcäd".repeat(4));
       assert.match((await page.textContent("#about"))!, /tokens tokenizer\.json$/);
+      const spaced = await sampled(page, { prompt: "a , b" });
+      assert.match(spaced, /^a , b/, "spaces stay, as in what generate prints");
+      const missing = await page.evaluate(`
+        fetch = () => Promise.resolve(new Response("There is no such file", { status: 404 }));
+        import("./tokenizers.js")
+          .then(({ TOKENIZERS }) => TOKENIZERS["tokenizer.json"]())
+          .catch((error) => error.message)
+      `);
+      assert.equal(missing, "the tokenizer.json of its run must lie beside it, received none");
     });
   }));
 
 pageTest("a model that the page cannot sample from is told", (page) =>
   inFolder(async (folder) => {
-    const path = join(folder, "other.onnx");
-    await Deno.writeTextFile(path, "no model");
-    await served(path, async (url) => {
+    const model = join(folder, "other.onnx");
+    await Deno.writeTextFile(model, "no model");
+    await served(model, async (url) => {
       await page.goto(url);
       await page.waitForFunction(
         `document.querySelector("#about").textContent.startsWith("Cannot")`,
@@ -104,7 +113,8 @@ pageTest("a model that the page cannot sample from is told", (page) =>
         await page.textContent("#about"),
         "Cannot load the model: it must be a gpt2, received none of Troupe's",
       );
-      for (const path of ["..%2f..%2fdeno.json", "onnxruntime/..%2fpackage.json", "serve.ts"]) {
+      const outside = ["..%2f..%2fdeno.json", "onnxruntime/..%2fpackage.json", "serve.ts"];
+      for (const path of [...outside, `huggingface/${model}`]) { // two slashes
         const { status, body } = await fetch(new URL(path, url));
         await body?.cancel();
         assert.equal(status, 404, path);

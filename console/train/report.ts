@@ -90,8 +90,9 @@ const disposable = (report: (event: TrainEvent) => void, dispose = () => {}): Re
 export function consoleReport(steps: number, unit: Task["unit"], withMemory = false): Report {
   const memory = withMemory ? openMemoryReport() : undefined;
   const progress = openProgress(steps, unit);
-  let told: string | undefined;
+  let told: string | undefined, before: number | undefined; // steps of earlier starts
   return disposable((event) => {
+    if (event.type === "step" || event.type === "skip") before ??= event.step - 1;
     switch (event.type) {
       case "plan":
         return [...planLines(event.plan), ...memory?.begin(event.plan) ?? []].forEach(printLine);
@@ -112,7 +113,8 @@ export function consoleReport(steps: number, unit: Task["unit"], withMemory = fa
         progress[Symbol.dispose]();
         const seconds = event.seconds.toFixed(1);
         const { adapter } = event, on = adapter === undefined ? "" : `, ${adapter}`;
-        print(`${event.steps} steps in ${seconds} s on ${event.device}${on}`);
+        const taken = event.steps - (before ?? event.steps);
+        print(`${taken} steps in ${seconds} s on ${event.device}${on}`);
         memory?.end(event.memory).forEach(printLine);
         if (event.checkpoint && event.checkpoint !== told) print(`checkpoint ${event.checkpoint}`);
         bestLines(event).forEach(printLine);

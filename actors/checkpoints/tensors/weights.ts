@@ -156,9 +156,10 @@ async function filesOf(path: string): Promise<WeightsFile[]> {
   if (inputFileProblem(path) !== "a folder") {
     return path.endsWith(".index.json") ? await shardsOf(dirname(path), path) : [{ file: path }];
   }
-  const [index, file] = [indexName("model"), fileName("model")].map((name) => join(path, name));
-  if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
+  const [file, index] = [fileName("model"), indexName("model")].map((name) => join(path, name));
+  // The order of transformers: a folder may have both.
   if (inputFileProblem(file!) === undefined) return [{ file: file! }];
+  if (inputFileProblem(index!) === undefined) return await shardsOf(path, index!);
   throw new TypeError(
     `Cannot read weights from ${path}: the folder must hold ${fileName("model")} or ${
       indexName("model")

@@ -155,6 +155,10 @@ Deno.test("a person reads what will run, the loss, where the checkpoint is, and 
     const places = inOrder.map((pattern) => run.stdout.search(pattern));
     assert.ok(places.every((place) => place >= 0), run.stdout);
     assert.deepEqual(places, places.toSorted((a, b) => a - b));
+
+    const on = ["--resume", out, "--text", text, "--steps", "5", "--device", "reference"];
+    const { stdout } = await runTrain(on);
+    assert.match(stdout, /^3 steps in \d+\.\d s on reference$/m, "those of the time that is told");
   }));
 
 Deno.test("--help lists every flag", async () => {

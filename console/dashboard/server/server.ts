@@ -54,8 +54,8 @@ export function serveDashboard(view: Pick<RunView, "all" | "news">, port: number
       return answer(421, TEXT, "Asked under another name.\n");
     }
     if (request.method !== "GET") return answer(405, TEXT, "Reading only.\n", { allow: "GET" });
-    const { pathname } = new URL(request.url), base = `/${token}/`;
-    if (!pathname.startsWith(base)) return answer(404, TEXT, "Not here.\n");
+    const pathname = URL.parse(request.url)?.pathname, base = `/${token}/`;
+    if (!pathname?.startsWith(base)) return answer(404, TEXT, "Not here.\n");
     const name = pathname.slice(base.length), file = PAGE_FILES.get(name);
     if (file) return answer(200, file.type, file.text);
     return name === "events" ? events() : answer(404, TEXT, "Not here.\n");

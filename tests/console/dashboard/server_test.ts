@@ -56,6 +56,7 @@ Deno.test("the page is served under its path and its address alone, for reading,
     [404, `GET ${pathname}../../deno.json HTTP/1.1`, host],
     [404, `GET ${pathname}%2e%2e%2fdeno.json HTTP/1.1`, host],
     [404, `GET ${pathname}deno.json HTTP/1.1`, host],
+    [404, `GET http://[${pathname} HTTP/1.1`, host],
     [405, `POST ${pathname} HTTP/1.1`, host],
     [405, `DELETE ${pathname}events HTTP/1.1`, host],
   ];

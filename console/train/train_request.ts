@@ -29,6 +29,7 @@ import {
   textOf,
 } from "./data_files.ts";
 import { TOKENIZER_FILE, type TokenizerFile } from "../trained/tokenizer_source.ts";
+import { checkWrittenFiles } from "../run_files/written_files.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
 import { type GivenTrainFlags, TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
 import { tokenizerOfRun } from "./run_tokenizer.ts";
@@ -75,6 +76,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const { config, args } = withConfig(typed);
   const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
   checkTogether(given);
+  checkWrittenFiles(given);
   const files = await readDataFiles(given, printError), listed = files["schedule-file"];
   const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&

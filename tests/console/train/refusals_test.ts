@@ -157,6 +157,25 @@ Deno.test("files that cannot be read or written are refused by the name of their
     );
   }));
 
+Deno.test("no file is written that is read, and none twice, by whatever name", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), link = join(folder, "link");
+    await Deno.symlink(tokens, link);
+    const train = [...TINY, "--tokens", tokens, "--steps", "1"], none = join(folder, "none");
+    for (const flag of ["trace", "journal"]) {
+      for (const path of [tokens, link, join(folder, ".", "link")]) {
+        assert.equal(
+          await refusal([...train, `--${flag}`, path]),
+          `Cannot write --${flag}: it must name a file of its own, received that of --tokens`,
+        );
+      }
+    }
+    assert.match(
+      await refusal([...train, "--trace", none, "--journal", join(folder, ".", "none")]),
+      /^Cannot write --trace: .* received that of --journal$/,
+    );
+  }));
+
 /** Files of action lists, and what the refusal says of each. */
 const LISTS: readonly [string, RegExp][] = [
   ["", /the CSV must have a row for each worker, received no row/],

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, dirname, join, relative, resolve, sep } from "node:path";
 import { folderEntries, type StepFolder, stepFolder, stepFolders } from "./checkpoint_folders.ts";
 import { removeBest } from "./marks/best.ts";
 import { removeFinished } from "./marks/finished.ts";
@@ -16,12 +16,15 @@ export interface Claim {
   readonly resume?: { readonly step: number; readonly path?: string | undefined } | undefined;
   /** Whether it takes the place of the run that was there. */
   readonly overwrite?: boolean | undefined;
+  /** Its first weights; they are read after a claim where they lie in a file. */
+  readonly weights?: object | string | undefined;
 }
 
 /**
  * Makes sure that a run may write its checkpoints to a directory.
  *
- * @throws {RangeError} when it holds checkpoints of another run.
+ * @throws {RangeError} when it holds checkpoints of another run, or what would be removed holds the
+ * weights to begin with.
  *
  * @example
  * ```ts
@@ -39,7 +42,8 @@ export interface Claim {
  * ```
  */
 export async function checkClaim(directory: string, claim: Claim): Promise<void> {
-  if (claim.overwrite || goesOnIn(directory, claim)) return;
+  if (claim.overwrite) return checkWeights(directory, claim);
+  if (goesOnIn(directory, claim)) return;
   const newest = await newestIn(directory);
   if (!newest) return;
   throw new RangeError(
@@ -71,6 +75,16 @@ export async function claimFolder(directory: string, claim: Claim): Promise<void
     );
   }
   await removeFinished(directory);
+}
+
+/** What makes way must not be what the run is about to read. */
+function checkWeights(directory: string, { resume, weights }: Claim): void {
+  if (resume || typeof weights !== "string") return;
+  const [name] = relative(real(directory), real(weights)).split(sep);
+  if (!stepFolder(name!)) return;
+  throw new RangeError(
+    `Cannot overwrite ${directory}: its checkpoints must not hold the weights to begin with, received ${weights}; name another folder for the checkpoints, or copy the weights out first`,
+  );
 }
 
 /** The newest folder of a step, if there is one with anything in it; what is unfinished is none. */

@@ -115,9 +115,9 @@ async function* trainHere(
 ): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
   await using data = await openRunData(options, prepared);
-  const { checkpoint, resume } = options;
+  const { checkpoint, resume, weights } = options;
   using _folder = checkpoint && lockFolder(checkpoint.directory);
-  if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume });
+  if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume, weights });
   await mark?.begin();
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };

@@ -140,9 +140,9 @@ function newFolder(model: string, flags: LaunchFlags, made: DisposableStack): st
   return flags.slurm ? makeRunFolder(model).path : made.use(makeRunFolder(model)).path;
 }
 
-async function overwriteFolder(out: string, { checkpoint }: TrainRequest): Promise<void> {
+async function overwriteFolder(out: string, { checkpoint, flags }: TrainRequest): Promise<void> {
   using _lock = lockFolder(out);
-  await claimFolder(out, { resume: checkpoint, overwrite: true });
+  await claimFolder(out, { resume: checkpoint, overwrite: true, weights: flags.weights });
 }
 
 /** Whether Slurm has put the job back into its queue. */

@@ -223,7 +223,8 @@ async function openOutputs(
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
   const checkpoint = options.checkpoint &&
     { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
-  if (checkpoint) await checkDirectory({ ...checkpoint, resume: options.resume });
+  const { resume, weights } = options;
+  if (checkpoint) await checkDirectory({ ...checkpoint, resume, weights });
   if (runtime === "workers") transportTo(isolation, options)?.check?.();
   tidyRendezvousFolders();
   const journal = options.journal && await openRunJournal(options.journal, announce);

@@ -14,11 +14,16 @@ const SIZES: Sizes = { ...SMALL, layers: 1, microBatches: 1 };
 type To = Omit<NonNullable<TrainOptions["checkpoint"]>, "config">;
 
 /** Trains, with a checkpoint after each step. */
-const run = (checkpoint: To, steps: number, resume?: TrainOptions["resume"]) =>
+const run = (
+  checkpoint: To,
+  steps: number,
+  resume?: TrainOptions["resume"],
+  weights?: string,
+) =>
   Array.fromAsync(train({
     model: gpt2(SIZES, SIZES.microBatch),
     data: batchesOf(SIZES, 9),
-    ...{ steps, microBatches: 1, device: "reference", runtime: "local", resume },
+    ...{ steps, microBatches: 1, device: "reference", runtime: "local", resume, weights },
     checkpoint: { every: 1, ...checkpoint, config: {} },
   }));
 
@@ -46,6 +51,24 @@ folderTest(
     assert.deepEqual(await namesIn(directory), steps(1));
   },
 );
+
+folderTest("no weights are removed that the run begins with", async (folder) => {
+  const directory = join(folder, "run"), link = join(folder, "link");
+  await run({ directory }, 1);
+  await Deno.symlink(directory, link);
+  for (const from of [directory, link]) {
+    const weights = join(from, stepName(1), "model.safetensors");
+    await assert.rejects(
+      run({ directory, overwrite: true }, 1, undefined, weights),
+      /^RangeError: Cannot overwrite .*: its checkpoints must not hold the weights to begin with/,
+    );
+  }
+  assert.deepEqual(await namesIn(directory), steps(1));
+  const copy = join(folder, "copy.safetensors");
+  await Deno.copyFile(join(directory, stepName(1), "model.safetensors"), copy);
+  await run({ directory, overwrite: true }, 2, undefined, copy);
+  assert.deepEqual(await namesIn(directory), steps(1, 2));
+});
 
 folderTest("what goes on from elsewhere wants a fresh folder", async (folder) => {
   const [from, to] = [join(folder, "from"), join(folder, "to")];

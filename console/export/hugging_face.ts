@@ -33,9 +33,9 @@ interface HuggingFaceFlags {
 export async function exportHuggingFace(run: string, { dtype, tokenizer }: HuggingFaceFlags) {
   const model = await findTrainedGpt2("export", "RUN", run), { path, config, weights } = model;
   const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
-  const { ends = {}, files } = await describeTokenizer(source, config.seq);
-  const { dropout } = model;
-  const exported = { config, weights, dtype: DTYPES[dtype], dropout, ...ends, files };
+  const { ends, files } = await describeTokenizer(source, config.seq);
+  const { dropout, bos = ends?.bos, eos = ends?.eos } = model;
+  const exported = { config, weights, dtype: DTYPES[dtype], dropout, bos, eos, files };
   return {
     path,
     write: (out: string, signal?: AbortSignal) => writeGpt2Folder(out, exported, signal),

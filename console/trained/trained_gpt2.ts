@@ -31,6 +31,10 @@ export interface TrainedGpt2 {
   readonly dropout: number;
   /** What made its tokens. */
   readonly tokenizer: TokenizerSource;
+  /** The token that begins a text, where a folder of Hugging Face's says it. */
+  readonly bos?: number | undefined;
+  /** The token that ends a text, where such a folder says it. */
+  readonly eos?: number | undefined;
 }
 
 /**
@@ -66,8 +70,16 @@ export async function findGpt2Folder(path: string): Promise<TrainedGpt2 | undefi
     weights: await locateWeights(path, gpt2Parameters(config), gpt2Ties(config)),
     dropout: shareOf(json.resid_pdrop),
     tokenizer: tokenizerOfFolder(path, config.vocab),
+    bos: idOf(json.bos_token_id, config),
+    eos: idOf(json.eos_token_id, config),
   };
 }
+
+/** A token as a file says it; undefined for what can be none. */
+const idOf = (value: unknown, { vocab }: Gpt2Config): number | undefined =>
+  Number.isSafeInteger(value) && 0 <= Number(value) && Number(value) < vocab
+    ? Number(value)
+    : undefined;
 
 /**
  * The GPT-2 of a checkpoint.

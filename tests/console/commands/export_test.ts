@@ -75,6 +75,23 @@ Deno.test("a folder that is read and exported has the same weights, whatever it 
     }
   }));
 
+Deno.test("the tokens that begin and end a text stay those of the folder", () =>
+  inFolder(async (folder) => {
+    const said = { bos_token_id: 3, eos_token_id: 5 }, from = join(folder, "from");
+    await Deno.mkdir(from);
+    await Deno.copyFile(
+      join(hfPath("tied"), "model.safetensors"),
+      join(from, "model.safetensors"),
+    );
+    const config = { ...await readJson(hfPath("tied"), "config.json"), ...said };
+    await Deno.writeTextFile(join(from, "config.json"), JSON.stringify(config));
+    const out = await exportTo(from, join(folder, "out"));
+    for (const name of ["config.json", "generation_config.json"]) {
+      const { bos_token_id, eos_token_id } = await readJson(out, name);
+      assert.deepEqual({ bos_token_id, eos_token_id }, said, name);
+    }
+  }));
+
 Deno.test("a run is exported with its tokenizer, and goes on as it did; nothing is written over", () =>
   inFolder(async (folder) => {
     const run = join(folder, "run"), out = join(folder, "out");

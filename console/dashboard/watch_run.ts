@@ -49,7 +49,6 @@ export function openDashboard(run: WatchedRun): RunDashboard {
       try {
         for await (const event of events) {
           if (event.type === "plan") {
-            printError(`Dashboard: ${dashboard.url}`);
             const facts = runFacts(
               recordOf(run, event.plan, undefined),
               schedule,
@@ -59,6 +58,8 @@ export function openDashboard(run: WatchedRun): RunDashboard {
           }
           live.see(event);
           yield event;
+          // By then nothing has refused the plan.
+          if (event.type === "plan") printError(`Dashboard: ${dashboard.url}`);
         }
       } catch (error) {
         live.fail(error);

@@ -238,6 +238,10 @@ Deno.test("bad input ends a process with exit code 2 and one line on standard er
       runTrain([...train, "--tokens", tokens, "--out", join(tokens, "below"), "--device", "auto"]),
       runTrain([...train, "--tokens", tokens, "--nonesuch"]),
       runTrain([...train, "--tokens", join(folder, "none"), "--resume", join(folder, "no-run")]),
+      runTrain([
+        ...[...train, "--tokens", tokens, "--steps", "1", "--dashboard"],
+        ...["--trace", join(tokens, "below")],
+      ]),
       runGenerate(["--from", folder]),
     ]);
     for (const { code, stdout, stderr } of refused) {

@@ -59,8 +59,12 @@ export async function checkClaim(directory: string, claim: Claim): Promise<void>
  */
 export async function claimFolder(directory: string, claim: Claim): Promise<void> {
   await checkClaim(directory, claim);
-  if (!claim.overwrite) return;
-  const from = goesOnIn(directory, claim) ? claim.resume!.step : -1;
+  const goesOn = goesOnIn(directory, claim), from = goesOn ? claim.resume!.step : -1;
+  if (!claim.overwrite) {
+    // Somebody has removed the checkpoint that it names.
+    if (!goesOn) await removeBest(directory, from);
+    return;
+  }
   const later = (await checkpointsIn(directory)).filter(({ step }) => step > from);
   try {
     await removeBest(directory, from);

@@ -70,6 +70,13 @@ folderTest("no weights are removed that the run begins with", async (folder) => 
   assert.deepEqual(await namesIn(directory), steps(1, 2));
 });
 
+folderTest("a best checkpoint that is gone is not that of the next run", async (directory) => {
+  const best = { step: 1, loss: 0, checkpoint: stepName(1) };
+  await Deno.writeTextFile(join(directory, "best.json"), JSON.stringify(best));
+  await run({ directory, keep: 1 }, 2);
+  assert.deepEqual((await namesIn(directory)).filter((name) => !name.startsWith(".")), steps(2));
+});
+
 folderTest("what goes on from elsewhere wants a fresh folder", async (folder) => {
   const [from, to] = [join(folder, "from"), join(folder, "to")];
   await run({ directory: from }, 1);

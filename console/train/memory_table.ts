@@ -6,7 +6,7 @@
 
 import { formatTable } from "../../schedules/pictures/table.ts";
 import { type StageMemory, totalBytes } from "../../kernels/mod.ts";
-import type { WorkerMemory } from "../../actors/run/memory/memory_plan.ts";
+import { totalMemory, type WorkerMemory } from "../../actors/run/memory/memory_plan.ts";
 import { type ActorBytes, actorBytes, type RunMemory } from "../../actors/run/memory/run_memory.ts";
 import type { ResidentMemory } from "./resident_memory.ts";
 
@@ -33,8 +33,6 @@ export interface MemoryLine {
   readonly beside: ActorBytes | undefined;
 }
 
-const bytesOf = ({ device, host }: StageMemory) => totalBytes(device) + totalBytes(host);
-
 /**
  * A line for each worker.
  *
@@ -49,10 +47,10 @@ export function memoryLines(
   return Array.from({ length: workers }, (_, worker) => {
     const plan = planned[worker % planned.length]!, held = used?.[worker];
     const { device, host } = held ?? plan;
-    const usedBytes = held ? bytesOf(held) : null;
+    const usedBytes = held ? totalMemory([held]) : null;
     const beside = run.workers[worker % run.workers.length];
     const { isBound } = plan;
-    return { worker, device, host, plannedBytes: bytesOf(plan), isBound, usedBytes, beside };
+    return { worker, device, host, plannedBytes: totalMemory([plan]), isBound, usedBytes, beside };
   });
 }
 

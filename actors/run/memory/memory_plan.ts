@@ -36,8 +36,8 @@ export function limitedBytes({ device, host }: StageMemory, name: DeviceName): n
   return totalBytes(device) + (hasOwnMemory(name) ? 0 : totalBytes(host));
 }
 
-/** All bytes of a pipeline, wherever they lie. */
-export function totalMemory(memory: readonly WorkerMemory[]): number {
+/** All bytes of some stages or workers, wherever they lie. */
+export function totalMemory(memory: readonly StageMemory[]): number {
   return memory.reduce((sum, { device, host }) => sum + totalBytes(device) + totalBytes(host), 0);
 }
 

@@ -18,7 +18,6 @@ import {
   planMemory,
   type StageProgram,
   type TensorSpec,
-  totalBytes,
 } from "../../../kernels/mod.ts";
 import { CHUNKS_UNDER_WAY } from "../../commit/gradient_sync.ts";
 import { copiesOf, type StageCopy } from "../../pipeline/layout.ts";
@@ -28,6 +27,7 @@ import type { EngineOptions } from "../engines/engine.ts";
 import { stageParameters } from "../engines/stage_parameters.ts";
 import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
+import { totalMemory } from "./memory_plan.ts";
 import { slotsOf } from "./slots.ts";
 import { planState, type StateMemoryOptions } from "./state_memory.ts";
 
@@ -83,10 +83,7 @@ export function planRunMemory(options: RunMemoryOptions): RunMemory {
   if (runtime === "serial") return planSerial(options);
   const workers = schedule.placement.map((_, worker) => planActor(options, worker));
   const supervisor = planSupervisor(options);
-  const stages = memory.reduce(
-    (sum, { device, host }) => sum + totalBytes(device) + totalBytes(host),
-    0,
-  );
+  const stages = totalMemory(memory);
   const actors = workers.reduce((sum, one) => sum + actorBytes(one), 0);
   return {
     workers,
@@ -188,7 +185,7 @@ function planSerial(options: RunMemoryOptions): RunMemory {
   const { compiled, schedule, replicas, devices: [{ name }] } = options;
   const { model, stage, halves } = compiled, library = libraryBytes(name);
   const copies = copiesOf(schedule, replicas)[0]!.length;
-  const { device, host } = planMemory(model, { ...stage, backward: "whole", slots: halves });
+  const planned = planMemory(model, { ...stage, backward: "whole", slots: halves });
   const supervisor = {
     ...NOTHING,
     ...planLibrary([model], { ...stage, backward: "whole" }, name),
@@ -198,6 +195,6 @@ function planSerial(options: RunMemoryOptions): RunMemory {
     state: planState(options, 0).state,
     runtime: PROCESS_BYTES + library.process + library.isolate,
   };
-  const totals = totalBytes(device) + totalBytes(host) + actorBytes(supervisor);
+  const totals = totalMemory([planned]) + actorBytes(supervisor);
   return { workers: [], supervisor, totalBytes: totals };
 }

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type StageMemory, totalBytes } from "../../../kernels/mod.ts";
+import { totalMemory } from "../memory/memory_plan.ts";
 import type { Metrics } from "./metrics.ts";
 import type { TrainEvent } from "../train_event.ts";
 import type { TrainingRun } from "../training_run.ts";
@@ -36,9 +36,6 @@ export function metricsOf(run: TrainingRun, event: TrainEvent): Metrics | undefi
     learningRate,
     lossScale,
     tokensPerSecond: predictions / seconds,
-    ...memory && { memory: memory.map(bytesHeld) },
+    ...memory && { memory: memory.map((held) => totalMemory([held])) },
   };
 }
-
-/** All bytes that a worker holds. */
-const bytesHeld = ({ device, host }: StageMemory) => totalBytes(device) + totalBytes(host);

@@ -14,6 +14,7 @@ import { answersItself } from "../../flags/asked.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../../flags/command_syntax.ts";
 import { parseArguments } from "../../flags/parse.ts";
 import { print, printError } from "../../print.ts";
+import { terminalColumns } from "../../terminal/terminal.ts";
 import { isRun, readRun } from "../../run_files/read_run.ts";
 import { RUNS_FOLDER } from "../../run_files/run_folder.ts";
 import { type RunSummary, summarizeRun } from "../../run_files/summarize_run.ts";
@@ -62,7 +63,7 @@ export async function runsCommand(
   return 0;
 }
 
-const terminalWidth = () => Deno.stdout.isTerminal() ? Deno.consoleSize().columns : Infinity;
+const terminalWidth = () => Deno.stdout.isTerminal() ? terminalColumns() : Infinity;
 
 /** The folders of runs in a folder, by their names, numbers as such; or the folder, if it is one. */
 async function runsIn(folder: string): Promise<string[]> {

@@ -6,6 +6,7 @@
 
 import { replaceFile } from "../../../actors/checkpoints/durable_folder.ts";
 import { print, printError } from "../../print.ts";
+import { terminalColumns } from "../../terminal/terminal.ts";
 import type { LossCurves } from "./loss_curves.ts";
 import { drawLosses } from "./loss_svg.ts";
 import { textChart } from "./text_chart.ts";
@@ -34,7 +35,7 @@ export async function showLosses(
   out: string | undefined,
 ): Promise<void> {
   if (out === undefined) {
-    const columns = Deno.stdout.isTerminal() ? Deno.consoleSize().columns : COLUMNS;
+    const columns = Deno.stdout.isTerminal() ? terminalColumns() : COLUMNS;
     return textChart(runs, columns).forEach(print);
   }
   const svg = await drawLosses(runs, printError);

@@ -10,6 +10,7 @@ export type { SyncStrategy } from "./commit/eager_stages.ts";
 export * from "./commit/gradient_norm.ts";
 export * from "./commit/mean_loss.ts";
 export { areFinite } from "./commit/non_finite.ts";
+export * from "./foresight/mod.ts";
 export * from "./former_names.ts";
 export type { StageState } from "../kernels/mod.ts";
 export * from "./run/engines/engine.ts";

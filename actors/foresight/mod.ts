@@ -1,0 +1,8 @@
+/**
+ * Foresight: what a machine costs, and what that says of runs that have not been.
+ *
+ * @module
+ */
+
+export * from "./profile/profile.ts";
+export * from "./profile/read_profile.ts";

@@ -8,7 +8,8 @@
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { readKeptFlags } from "../flags/kept.ts";
-import { type GivenTrainFlags, INHERITED_FLAGS, MODEL_FLAGS } from "./train_flags.ts";
+import { MODEL_FLAGS } from "./flags/model_flags.ts";
+import { type GivenTrainFlags, INHERITED_FLAGS } from "./train_flags.ts";
 
 /** What a checkpoint says, whatever it says of tensors. */
 type KeptRun = Omit<Checkpoint, "state" | "shapes">;

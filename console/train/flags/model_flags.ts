@@ -1,0 +1,73 @@
+/**
+ * The flags of `troupe train` that say what is trained.
+ *
+ * @module
+ */
+
+import { builtInNames } from "../../../actors/registry/mod.ts";
+import { GPT2_MAX } from "../../../kernels/mod.ts";
+import { TOKENIZER_FLAG } from "../../trained/tokenizer_source.ts";
+
+/** What stands for a part in the help. */
+export const PART = "NAME|MODULE";
+
+/** The model and its sizes: these cannot change when a run goes on. */
+export const MODEL_FLAGS = {
+  model: {
+    kind: "part",
+    choices: builtInNames("model"),
+    value: PART,
+    default: "gpt",
+    help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+  },
+  layers: {
+    kind: "integer",
+    aliases: ["n_layer", "num_hidden_layers"],
+    maximum: GPT2_MAX.layers,
+    default: 4,
+    help: "transformer blocks, or hidden layers of the mlp",
+  },
+  hidden: {
+    kind: "integer",
+    aliases: ["n_embd", "hidden_size"],
+    maximum: GPT2_MAX.hidden,
+    default: 128,
+    help: "width of the layers",
+  },
+  heads: {
+    kind: "integer",
+    aliases: ["n_head", "num_attention_heads"],
+    maximum: GPT2_MAX.heads,
+    default: 4,
+    help: "attention heads",
+  },
+  seq: {
+    kind: "integer",
+    aliases: ["block_size", "max_position_embeddings"],
+    maximum: GPT2_MAX.seq,
+    default: 64,
+    help: "tokens of a sample",
+  },
+  vocab: {
+    kind: "integer",
+    aliases: ["vocab_size"],
+    maximum: GPT2_MAX.vocab,
+    otherwise: "that of the tokenizer",
+    help: "number of token ids",
+  },
+  tokenizer: {
+    ...TOKENIZER_FLAG,
+    otherwise: "bytes, or that of the weights' folder; of --tokens with --vocab none",
+  },
+  tie: {
+    kind: "switch",
+    aliases: ["tie_word_embeddings"],
+    help: "gpt: the head's weight is that of the token embedding",
+  },
+  "head-slices": {
+    kind: "integer",
+    maximum: GPT2_MAX.headSlices,
+    otherwise: "1",
+    help: "gpt: layers that share the head, each with a slice of the vocabulary",
+  },
+} as const;

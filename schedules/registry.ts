@@ -16,6 +16,7 @@ import { oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
 import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
+import { interleavedZeroBubble } from "./generators/zero_bubble/interleaved_zero_bubble.ts";
 import { zeroBubbleH1, zeroBubbleH2 } from "./generators/zero_bubble/zero_bubble.ts";
 import { zeroBubbleV } from "./generators/zero_bubble/zero_bubble_v.ts";
 import type { Schedule } from "./schedule.ts";
@@ -36,6 +37,7 @@ const byRule: readonly ScheduleDefinition[] = [
   zeroBubbleH1,
   zeroBubbleH2,
   zeroBubbleV,
+  interleavedZeroBubble,
   vHalf,
   vMin,
   dualPipe,

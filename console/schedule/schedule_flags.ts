@@ -15,7 +15,7 @@ export const PARAMETER_FLAGS = {
     kind: "integer",
     value: "V",
     otherwise: "2",
-    help: "interleaved, looped-bfs: stages on a worker",
+    help: "interleaved, interleaved-zb, looped-bfs: stages on a worker",
   },
   waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo: waves" },
   pipelines: {

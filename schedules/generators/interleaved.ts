@@ -4,34 +4,22 @@ import { type Action, B, F } from "../actions/action.ts";
 import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
-import { looped } from "../definition/placements.ts";
-import { requireOption } from "../definition/require_option.ts";
+import { perRound, placeRounds, virtualStep } from "../definition/rounds.ts";
 
 /**
- * The k-th forward or backward of a worker: D micro-batches run through one chunk, then the same
- * D through the next; backwards meet the chunks in the opposite order.
+ * Holds for any tF and tB. Two chunks fewer are live on each next worker; where there are fewer
+ * micro-batches than workers, each that lacks costs a forward and a backward of all chunks but one.
  */
-function virtualStep(
-  k: number,
-  { workers, chunks = 2 }: ScheduleOptions,
-): { microBatch: number; chunk: number } {
-  const inGroup = k % (workers * chunks);
-  const group = (k - inGroup) / (workers * chunks);
-  return {
-    microBatch: group * workers + k % workers,
-    chunk: Math.floor(inGroup / workers),
-  };
-}
-
-/** Holds for any tF and tB. Two chunks fewer are live on each next worker. */
 export function interleavedForm(
-  { workers, microBatches, chunks = 2 }: ScheduleOptions,
+  options: ScheduleOptions,
   { forward, backward }: UniformCosts,
 ): ClosedForm {
+  const { workers, microBatches, chunks = 2 } = options;
+  const gaps = workers - 1 + (chunks - 1) * Math.max(0, workers - microBatches);
   const chunksLive = (r: number) =>
-    Math.min(microBatches * chunks, workers * chunks + workers - 1 - 2 * r);
+    Math.min(microBatches * chunks, (chunks - 1) * perRound(options) + 2 * (workers - r) - 1);
   return {
-    idle: (workers - 1) * (forward + backward) / chunks,
+    idle: gaps * (forward + backward) / chunks,
     peakActivations: perWorker(workers, (r) => chunksLive(r) / chunks),
     weights: perWorker(workers, () => 1),
   };
@@ -39,37 +27,28 @@ export function interleavedForm(
 
 /**
  * Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU
- * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r.
+ * Clusters Using Megatron-LM", section 2.2.2): chunk c of worker r is stage cD + r. Where D does not
+ * divide N, the rounds are larger, as PyTorch's Interleaved1F1B has them.
  */
 export const interleaved = defineSchedule({
   name: "interleaved",
   reads: ["chunks"],
   summary: "1f1b with several chunks on each worker: less idle time, more messages",
   closedForm: interleavedForm,
-  place(options) {
-    const { workers, microBatches, chunks = 2 } = options;
-    requireOption("interleaved", "chunks", chunks, chunks >= 2, "at least 2");
-    requireOption(
-      "interleaved",
-      "microBatches",
-      microBatches,
-      microBatches % workers === 0,
-      `a multiple of the ${workers} workers`,
-    );
-    return looped(options);
-  },
+  place: (options) => placeRounds("interleaved", options),
   *order(worker, options): Iterable<Action> {
     const { workers, microBatches, chunks = 2 } = options;
     const total = microBatches * chunks;
-    const warmUp = Math.min(total, 2 * (workers - 1 - worker) + (chunks - 1) * workers);
+    const fill = 2 * (workers - 1 - worker) + (chunks - 1) * perRound(options);
+    const warmUp = Math.min(total, fill);
     for (let k = 0; k < total + warmUp; k++) {
       if (k < total) {
-        const { chunk, microBatch } = virtualStep(k, options);
-        yield F(chunk * workers + worker, microBatch);
+        const { turn, microBatch } = virtualStep(k, options);
+        yield F(turn * workers + worker, microBatch);
       }
       if (k >= warmUp) {
-        const { chunk, microBatch } = virtualStep(k - warmUp, options);
-        yield B((chunks - 1 - chunk) * workers + worker, microBatch);
+        const { turn, microBatch } = virtualStep(k - warmUp, options);
+        yield B((chunks - 1 - turn) * workers + worker, microBatch);
       }
     }
   },

@@ -18,7 +18,7 @@ const WORKERS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
 
 /** The options of a name beside the number of workers and of micro-batches. */
 function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
-  if (name === "interleaved" || name === "looped-bfs") {
+  if (name === "interleaved" || name === "interleaved-zb" || name === "looped-bfs") {
     return [1, 2, 3, 4].map((chunks) => ({ chunks }));
   }
   if (name === "hanayo") return [1, 2, 3, 4].map((waves) => ({ waves }));

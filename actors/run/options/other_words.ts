@@ -90,7 +90,8 @@ export const SCHEDULE_WORDS: Words = {
   ...meaning("1f1b was meant", "oneFOneB Schedule1F1B pipeDreamFlush"),
   ...meaning("gpipe was meant", "ScheduleGPipe fillDrain"),
   ...meaning("looped-bfs was meant", "ScheduleLoopedBFS breadthFirst"),
-  ...meaning("zb-h1 was meant", "InterleavedZeroBubble ScheduleInterleavedZeroBubble zeroBubble"),
+  ...meaning("zb-h1 was meant", "zeroBubble"),
+  ...meaning("interleaved-zb was meant", "InterleavedZeroBubble ScheduleInterleavedZeroBubble"),
   ...meaning("zb-v was meant", "ZBVZeroBubble ScheduleZBVZeroBubble"),
   ...meaning("dualpipe-v was meant", "ScheduleDualPipeV"),
 };

@@ -5,20 +5,25 @@ import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/
 import { defineSchedule } from "../../definition/define_schedule.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import { wave } from "../../definition/placements.ts";
-import { requireOption } from "../../definition/require_option.ts";
 
 /**
- * Holds for tF = tI = tW: no idle time between a worker's first and last action, and the workers
- * start one stage after the other. The peak, D activations on every worker, holds always.
+ * The idle time holds for tF = tI = tW: where N >= 2P-1, none between a worker's first and last
+ * action, and the workers start one stage after the other; with fewer micro-batches two stages more
+ * for each that lacks, once the start hides it no longer. The peak, P activations on every worker,
+ * holds for N >= 2P-1, and is a bound below.
  */
 export function zeroBubbleVForm(
-  { workers }: ScheduleOptions,
+  { workers, microBatches }: ScheduleOptions,
   { forward, input, weight }: UniformCosts,
 ): ClosedForm {
   const isEqual = forward === input && input === weight;
+  const isFull = microBatches >= 2 * workers - 1;
+  const stages = Math.max(workers - 1, 4 * (workers - 1) - 2 * (microBatches - 1));
   return {
-    ...(isEqual ? { idleLocal: 0, idle: (workers - 1) * forward / 2 } : {}),
-    peakActivations: perWorker(workers, () => workers),
+    ...(isEqual ? { idle: stages * forward / 2 } : {}),
+    ...(isEqual && isFull ? { idleLocal: 0 } : {}),
+    ...(isFull ? { peakActivations: perWorker(workers, () => workers) } : {}),
+    peakAtMost: Math.min(workers, microBatches),
     weights: perWorker(workers, () => 1),
   };
 }
@@ -39,37 +44,39 @@ function vStages(worker: number, workers: number) {
   };
 }
 
+/** The order of a worker for as many micro-batches as fill the pipe, and more where there are. */
+function* fullOrder(worker: number, { workers, microBatches }: ScheduleOptions): Iterable<Action> {
+  const { next, Fa, Fb, Ia, Ib, Wa, Wb } = vStages(worker, workers);
+  const below = workers - worker, total = Math.max(microBatches, 2 * workers - 1);
+  for (let i = 0; i < 2 * below - 1; i++) yield Fa();
+  for (let i = 0; i < worker; i++) yield* [Fb(), Fa()];
+  for (let i = 0; i < below; i++) yield* [Fb(), Ib(), Wb()];
+  while (next.Fa < total || next.Fb < total) {
+    if (next.Fa < total) yield Fa();
+    yield* [Ia(), Wa()];
+    if (next.Fb < total) yield Fb();
+    yield* [Ib(), Wb()];
+  }
+  for (let i = 0; i < worker; i++) yield* [Ia(), Ib()];
+  for (let i = 0; i < below; i++) yield* [Ia(), Wa()];
+  while (next.Wb < total) yield Wb();
+  while (next.Wa < total) yield Wa();
+}
+
 /**
  * ZB-V (Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 6): stages r and 2P-1-r on worker
- * r, so that the loss is on worker 0.
+ * r, so that the loss is on worker 0. Of fewer micro-batches than fill the pipe, 2P-1, the order is
+ * that of 2P-1 without those that lack, as PyTorch's ZBVZeroBubble has it.
  */
 export const zeroBubbleV = defineSchedule({
   name: "zb-v",
   reads: [],
   summary: "split backward, two stages on each worker in a V: no bubbles with D activations",
   closedForm: zeroBubbleVForm,
-  place(options) {
-    const { workers, microBatches } = options;
-    const least = 2 * workers - 1;
-    const must = `at least ${least} for ${workers} workers`;
-    requireOption("zb-v", "microBatches", microBatches, microBatches >= least, must);
-    return wave({ ...options, waves: 1 });
-  },
-  *order(worker, { workers, microBatches }): Iterable<Action> {
-    const { next, Fa, Fb, Ia, Ib, Wa, Wb } = vStages(worker, workers);
-    const below = workers - worker;
-    for (let i = 0; i < 2 * below - 1; i++) yield Fa();
-    for (let i = 0; i < worker; i++) yield* [Fb(), Fa()];
-    for (let i = 0; i < below; i++) yield* [Fb(), Ib(), Wb()];
-    while (next.Fa < microBatches || next.Fb < microBatches) {
-      if (next.Fa < microBatches) yield Fa();
-      yield* [Ia(), Wa()];
-      if (next.Fb < microBatches) yield Fb();
-      yield* [Ib(), Wb()];
+  place: (options) => wave({ ...options, waves: 1 }),
+  *order(worker, options): Iterable<Action> {
+    for (const action of fullOrder(worker, options)) {
+      if (action.microBatch < options.microBatches) yield action;
     }
-    for (let i = 0; i < worker; i++) yield* [Ia(), Ib()];
-    for (let i = 0; i < below; i++) yield* [Ia(), Wa()];
-    while (next.Wb < microBatches) yield Wb();
-    while (next.Wa < microBatches) yield Wa();
   },
 });

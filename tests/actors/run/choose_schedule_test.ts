@@ -51,7 +51,7 @@ Deno.test("an option that the schedule of a run does not read is refused by name
     [{ scheduleOptions: { waves: 3 } }, /the schedule 1f1b: it does not read waves; .*hanayo/],
     [
       { schedule: "dapple", scheduleOptions: { chunks: 2 } },
-      /the schedule dapple: it does not read chunks; .*interleaved, looped-bfs, search$/,
+      /the schedule dapple: it does not read chunks; .*interleaved, looped-bfs, interleaved-zb, search$/,
     ],
     [{ schedule: eager, scheduleOptions: { waves: 3 } }, /eager-1f1b: it does not read waves/],
     [

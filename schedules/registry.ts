@@ -14,6 +14,7 @@ import { loopedBfs } from "./generators/looped_bfs.ts";
 import { messageDriven } from "./generators/message_driven.ts";
 import { oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
+import { seq1f1b } from "./generators/seq1f1b.ts";
 import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
 import { interleavedZeroBubble } from "./generators/zero_bubble/interleaved_zero_bubble.ts";
@@ -25,6 +26,7 @@ import { defineSearch } from "./search/search.ts";
 const byRule: readonly ScheduleDefinition[] = [
   gpipe,
   oneFOneB,
+  seq1f1b,
   interleaved,
   loopedBfs,
   gems,

@@ -40,6 +40,8 @@ export interface Schedule {
   readonly stages: number;
   /** The micro-batches of one optimizer step, all replicas of the pipeline together. */
   readonly microBatches: number;
+  /** The slices that each micro-batch's sequence is cut into; 1 unless given. */
+  readonly slices?: number;
   /** For each worker, the stages that it holds, by ascending replica and stage. */
   readonly placement: readonly (readonly PlacedStage[])[];
   /** For each micro-batch, the replica of the pipeline that computes it. */

@@ -1,12 +1,16 @@
 /** The action: one piece of work that a worker does for one stage of the model. */
 
-/** F forward, B full backward, I backward for the input, W backward for the weights. */
-export type ActionKind = "F" | "B" | "I" | "W";
+/**
+ * F forward, B full backward, I backward for the input, W backward for the weights, R recompute:
+ * brings back what the forward did not keep.
+ */
+export type ActionKind = "F" | "B" | "I" | "W" | "R";
 
 /**
  * One piece of work: a kind, a stage and a micro-batch, such as `2F0`.
  *
- * Three composed forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same
+ * It may be of one slice of its micro-batch's sequence (`2F0s1`): forwards of slices run in order, as
+ * each reads what the earlier ones kept, and backwards in reverse. Three composed forms exist. A *doubled* forward (`0F4+5`) runs a second micro-batch in the same
  * call; a *half* backward (`0B4.0`) runs one half of the samples of its micro-batch; an *overlap*
  * (`0F1&7B0`) runs two actions at the same time: it starts when the inputs of both are there, and
  * gives both outputs at its end. The replica of the pipeline is that of the micro-batch
@@ -32,6 +36,8 @@ export interface Action {
   readonly second?: number;
   /** Which half of the micro-batch a half backward computes. */
   readonly half?: 0 | 1;
+  /** Which slice of the micro-batch's sequence, from 0; the whole sequence unless given. */
+  readonly slice?: number;
   /** The action that runs at the same time as this one; it has no `overlap` itself. */
   readonly overlap?: Action;
 }
@@ -101,6 +107,37 @@ export function W(stage: number, microBatch: number): Action {
 }
 
 /**
+ * The recomputation of `stage` on `microBatch`: between its forward, which then keeps no more than its
+ * input, and its backward.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { formatAction, R } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(formatAction(R(2, 0)), "2R0");
+ * ```
+ */
+export function R(stage: number, microBatch: number): Action {
+  return { kind: "R", stage, microBatch };
+}
+
+/**
+ * An action of one slice of its micro-batch's sequence.
+ *
+ * @example The forward of the second slice
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { F, formatAction, sliced } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(formatAction(sliced(F(2, 0), 1)), "2F0s1");
+ * ```
+ */
+export function sliced(action: Action, slice: number): Action {
+  return { ...action, slice };
+}
+
+/**
  * Two actions of one worker at the same time (DualPipe's F&B).
  *
  * @example
@@ -128,10 +165,14 @@ export function overlap(first: Action, second: Action): Action {
  * ```
  */
 export function parts(action: Action): Action[] {
-  const { kind, stage, microBatch, second, half } = action;
-  const first: Action = half === undefined
-    ? { kind, stage, microBatch }
-    : { kind, stage, microBatch, half };
+  const { kind, stage, microBatch, second, half, slice } = action;
+  const first: Action = {
+    kind,
+    stage,
+    microBatch,
+    ...(half === undefined ? {} : { half }),
+    ...(slice === undefined ? {} : { slice }),
+  };
   const all = second === undefined ? [first] : [first, { ...first, microBatch: second }];
   return action.overlap === undefined ? all : [...all, ...parts(action.overlap)];
 }
@@ -150,6 +191,7 @@ export function parts(action: Action): Action[] {
 export function formatAction(action: Action): string {
   const second = action.second === undefined ? "" : `+${action.second}`;
   const half = action.half === undefined ? "" : `.${action.half}`;
+  const slice = action.slice === undefined ? "" : `s${action.slice}`;
   const other = action.overlap === undefined ? "" : `&${formatAction(action.overlap)}`;
-  return `${action.stage}${action.kind}${action.microBatch}${second}${half}${other}`;
+  return `${action.stage}${action.kind}${action.microBatch}${second}${half}${slice}${other}`;
 }

@@ -9,22 +9,23 @@ import { type Action, type ActionKind, formatAction } from "./action.ts";
 export const JOIN = { none: 0, plus: 1, overlap: 2 } as const;
 
 /** The kinds of action in the order of their packed numbers. */
-export const KINDS: readonly ActionKind[] = ["F", "B", "I", "W"];
+export const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 
 /** The packed number of each kind: `KINDS[KIND.B] === "B"`. */
-export const KIND = { F: 0, B: 1, I: 2, W: 3 } as const;
+export const KIND = { F: 0, B: 1, I: 2, W: 3, R: 4 } as const;
 
 const WORDS_PER_PART = 2;
-const STAGE_SHIFT = 6;
+const HALF_SHIFT = 3, JOIN_SHIFT = 5, STAGE_SHIFT = 7;
 const STAGES_MAX = 2 ** (31 - STAGE_SHIFT);
 const MICRO_BATCHES_MAX = 2 ** 31;
+const SLICES_MAX = 2 ** 15;
 
 /**
  * An immutable list of actions.
  *
  * Each plain part of an action takes eight bytes, so that lists of millions of actions fit: word 0
- * holds the kind in bits 0-1, the half in bits 2-3 (0 whole, 1 first, 2 second), the join in bits
- * 4-5 and the stage above; word 1 is the micro-batch. Analyses read the parts by number; everyone
+ * holds the kind in bits 0-2, the half in bits 3-4 (0 whole, 1 first, 2 second), the join in bits
+ * 5-6 and the stage above; word 1 is the micro-batch; slices are kept apart, where there are any. Analyses read the parts by number; everyone
  * else iterates over actions.
  *
  * @example
@@ -43,23 +44,25 @@ export class ActionList implements Iterable<Action> {
   readonly #words: Int32Array;
   /** Where each action starts, in parts; absent where every action is one part. */
   readonly #starts: Int32Array | undefined;
+  /** The slice of each part, from 1; absent where every part is of a whole sequence. */
+  readonly #slices: Int16Array | undefined;
 
-  private constructor(words: Int32Array, starts: Int32Array | undefined) {
+  private constructor({ words, starts, slices }: PackedList) {
     this.#words = words;
     this.#starts = starts;
+    this.#slices = slices;
   }
 
   /**
    * Packs the actions in their order.
    *
-   * @throws {RangeError} if a stage or a micro-batch is not a whole number that fits, or if an
-   * overlap is nested in another.
+   * @throws {RangeError} if a stage, a micro-batch or a slice is not a whole number that fits, or if
+   * an overlap is nested in another.
    */
   static from(actions: Iterable<Action>): ActionList {
     const builder = new Packer();
     for (const action of actions) builder.add(action, JOIN.none);
-    const { words, starts } = builder.finish();
-    return new ActionList(words, starts);
+    return new ActionList(builder.finish());
   }
 
   /** The number of actions. */
@@ -80,17 +83,17 @@ export class ActionList implements Iterable<Action> {
 
   /** The kind of a part as its number in {@linkcode KINDS}. */
   kindAt(part: number): number {
-    return this.#word(part) & 3;
+    return this.#word(part) & 7;
   }
 
   /** The half of a part: 0 for a whole micro-batch, 1 for its first half, 2 for its second. */
   halfAt(part: number): number {
-    return (this.#word(part) >> 2) & 3;
+    return (this.#word(part) >> HALF_SHIFT) & 3;
   }
 
   /** How a part belongs to the one before it, as in {@linkcode JOIN}. */
   joinAt(part: number): number {
-    return (this.#word(part) >> 4) & 3;
+    return (this.#word(part) >> JOIN_SHIFT) & 3;
   }
 
   /** The stage of a part. */
@@ -101,6 +104,16 @@ export class ActionList implements Iterable<Action> {
   /** The micro-batch of a part. */
   microBatchAt(part: number): number {
     return this.#words[part * WORDS_PER_PART + 1] as number;
+  }
+
+  /** The slice of a part; 0 where it is of a whole sequence. */
+  sliceAt(part: number): number {
+    return Math.max(0, (this.#slices?.[part] ?? 0) - 1);
+  }
+
+  /** The slices that its micro-batches are cut into; 1 where actions are of whole sequences. */
+  get slices(): number {
+    return this.#slices?.reduce((a, b) => Math.max(a, b), 1) ?? 1;
   }
 
   /** The first part of an action; the number of parts for the index after the last. */
@@ -131,7 +144,7 @@ export class ActionList implements Iterable<Action> {
   }
 
   #unpack(start: number, end: number): Action {
-    const half = this.halfAt(start);
+    const half = this.halfAt(start), slice = this.#slices?.[start] ?? 0;
     const kind = KINDS[this.kindAt(start)] as ActionKind;
     const stage = this.stageAt(start);
     const microBatch = this.microBatchAt(start);
@@ -145,9 +158,17 @@ export class ActionList implements Iterable<Action> {
       microBatch,
       ...(second === undefined ? {} : { second }),
       ...(half === 0 ? {} : { half: (half - 1) as 0 | 1 }),
+      ...(slice === 0 ? {} : { slice: slice - 1 }),
       ...(next < end ? { overlap: this.#unpack(next, end) } : {}),
     };
   }
+}
+
+/** What a list keeps. */
+interface PackedList {
+  readonly words: Int32Array;
+  readonly starts: Int32Array | undefined;
+  readonly slices: Int16Array | undefined;
 }
 
 /** Collects the words of a list that grows. */
@@ -155,15 +176,19 @@ class Packer {
   #words = new Int32Array(64);
   #used = 0;
   #starts: number[] = [];
-  #composed = false;
+  /** From the first part on that has a slice. */
+  #slices: number[] | undefined;
+  #isComposed = false;
 
   add(action: Action, join: number): void {
-    const { kind, stage, microBatch, second, half, overlap } = action;
+    const { kind, stage, microBatch, second, half, slice, overlap } = action;
     checkNumber("stage", stage, STAGES_MAX);
-    const bits = KIND[kind] | ((half === undefined ? 0 : half + 1) << 2) | (stage << STAGE_SHIFT);
+    if (slice !== undefined) checkNumber("slice", slice, SLICES_MAX);
+    const bits = KIND[kind] | ((half === undefined ? 0 : half + 1) << HALF_SHIFT) |
+      (stage << STAGE_SHIFT);
     if (join === JOIN.none) this.#starts.push(this.#used / WORDS_PER_PART);
-    this.#push(bits | (join << 4), microBatch);
-    if (second !== undefined) this.#push(bits | (JOIN.plus << 4), second);
+    this.#push(bits | (join << JOIN_SHIFT), microBatch, slice);
+    if (second !== undefined) this.#push(bits | (JOIN.plus << JOIN_SHIFT), second, slice);
     if (overlap === undefined) return;
     if (join !== JOIN.none) {
       throw new RangeError(
@@ -173,15 +198,20 @@ class Packer {
     this.add(overlap, JOIN.overlap);
   }
 
-  finish(): { words: Int32Array; starts: Int32Array | undefined } {
+  finish(): PackedList {
     return {
       words: this.#words.slice(0, this.#used),
-      starts: this.#composed ? Int32Array.from(this.#starts) : undefined,
+      starts: this.#isComposed ? Int32Array.from(this.#starts) : undefined,
+      slices: this.#slices && Int16Array.from(this.#slices),
     };
   }
 
-  #push(word: number, microBatch: number): void {
+  #push(word: number, microBatch: number, slice: number | undefined): void {
     checkNumber("micro-batch", microBatch, MICRO_BATCHES_MAX);
+    if (slice !== undefined) {
+      this.#slices ??= new Array<number>(this.#used / WORDS_PER_PART).fill(0);
+    }
+    this.#slices?.push(slice === undefined ? 0 : slice + 1);
     if (this.#used === this.#words.length) {
       const grown = new Int32Array(this.#words.length * 2);
       grown.set(this.#words);
@@ -189,7 +219,7 @@ class Packer {
     }
     this.#words[this.#used++] = word;
     this.#words[this.#used++] = microBatch;
-    if (((word >> 4) & 3) !== JOIN.none) this.#composed = true;
+    if (((word >> JOIN_SHIFT) & 3) !== JOIN.none) this.#isComposed = true;
   }
 }
 

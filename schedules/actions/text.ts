@@ -4,14 +4,15 @@ import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import { quoted } from "./quoted.ts";
 
-const PLAIN = /^(\d+)([FBIW])(\d+)(?:\+(\d+)|\.([01]))?$/;
+const PLAIN = /^(\d+)([FBIWR])(\d+)(?:\+(\d+)|\.([01])|s(\d+))?$/;
 /** How PyTorch writes an overlap. */
 const TORCH_OVERLAP = /^\(([^;()]+);([^;()]+)\)OVERLAP_F_B$/;
 /** What PyTorch's lowered files have beside computation; it follows from the rest. */
 const TORCH_OTHER = /^\d+(?:SEND_[FB]|RECV_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*$/;
 
 /**
- * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, or an overlap, as
+ * Reads an action: `2F0`, a doubled forward `0F4+5`, a half backward `0B4.0`, one of a slice of the
+ * sequence `2F0s1`, or an overlap, as
  * this package writes it (`0F1&7B0`) or as PyTorch does (`(0F1;7B0)OVERLAP_F_B`).
  *
  * @throws {SyntaxError} if the text is none of these.
@@ -35,7 +36,7 @@ export function parseAction(text: string): Action {
     return { ...action, overlap: other };
   }
   throw new SyntaxError(
-    `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 0F1&7B0 or ` +
+    `Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 2F0s1, 0F1&7B0 or ` +
       `(0F1;7B0)OVERLAP_F_B, received ${quoted(text)}`,
   );
 }
@@ -43,7 +44,7 @@ export function parseAction(text: string): Action {
 function parsePlain(text: string): Action | undefined {
   const match = PLAIN.exec(text.trim());
   if (match === null) return undefined;
-  const [, stage, kind, microBatch, second, half] = match;
+  const [, stage, kind, microBatch, second, half, slice] = match;
   if ((second !== undefined && kind !== "F") || (half !== undefined && kind !== "B")) {
     return undefined;
   }
@@ -53,6 +54,7 @@ function parsePlain(text: string): Action | undefined {
     microBatch: Number(microBatch),
     ...(second === undefined ? {} : { second: Number(second) }),
     ...(half === undefined ? {} : { half: Number(half) as 0 | 1 }),
+    ...(slice === undefined ? {} : { slice: Number(slice) }),
   };
 }
 
@@ -91,7 +93,7 @@ export function formatCsv(lists: Iterable<Iterable<Action>>): string {
  * Writes action lists as CSV that PyTorch reads: an overlap is `(0F1;7B0)OVERLAP_F_B`.
  *
  * @throws {RangeError} at an action that PyTorch has no word for: a doubled forward, a half
- * backward, or an overlap of anything but a forward and a whole backward.
+ * backward, a slice, a recomputation, or an overlap of anything but a forward and a whole backward.
  *
  * @example
  * ```ts
@@ -121,8 +123,8 @@ function formatTorchAction(action: Action): string {
   );
 }
 
-function isPlain({ second, half, overlap }: Action): boolean {
-  return second === undefined && half === undefined && overlap === undefined;
+function isPlain({ kind, second, half, slice, overlap }: Action): boolean {
+  return [second, half, slice, overlap].every((part) => part === undefined) && kind !== "R";
 }
 
 /** The most rows of a CSV, one for each worker. */

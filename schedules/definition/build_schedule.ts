@@ -7,7 +7,7 @@ import type { ScheduleOptions } from "./options.ts";
 import { requireOption } from "./require_option.ts";
 import type { Place, PolicyRule, ScheduleRule } from "./rule.ts";
 
-/** The most (stage, micro-batch) pairs of a schedule: to analyze it takes a gigabyte. */
+/** The most (stage, micro-batch, slice) of a schedule: to analyze it takes a gigabyte. */
 const COMPUTED_MAX = 2 ** 23;
 
 /** The most copies of stages, all replicas of the pipeline together. */
@@ -20,6 +20,7 @@ const COUNTS = [
   "pipelineLimit",
   "chunks",
   "waves",
+  "slices",
   "pipelines",
 ] as const;
 
@@ -41,12 +42,13 @@ export function buildSchedule<O extends ScheduleOptions>(
   const workers = place.workers ?? options.workers;
   const microBatches = place.microBatches ?? options.microBatches;
   checkSize(rule.name, place, workers, microBatches);
-  const { stages } = place;
+  const { stages, slices = 1 } = place;
   const shared = {
     name: rule.name,
     workers,
     stages,
     microBatches,
+    ...slices > 1 && { slices },
     placement: placementTable(rule.name, place, workers),
     replicaOf: Array.from({ length: microBatches }, (_, m) => place.replicaOf?.(m) ?? 0),
     updates: rule.updates ?? "flush",
@@ -76,17 +78,19 @@ export function buildSchedule<O extends ScheduleOptions>(
 }
 
 function checkSize(name: string, place: Place, workers: number, microBatches: number): void {
-  const { stages, replicas = 1 } = place;
+  const { stages, replicas = 1, slices = 1 } = place;
   if (Math.max(workers, stages * replicas) > COPIES_MAX) {
     throw new RangeError(
       `Cannot make the schedule ${name}: workers, and stages of all its pipelines, must be at ` +
         `most ${COPIES_MAX}, received ${workers} and ${stages} times ${replicas}`,
     );
   }
-  if (stages * microBatches > COMPUTED_MAX) {
+  if (stages * microBatches * slices > COMPUTED_MAX) {
     throw new RangeError(
       `Cannot make the schedule ${name}: stages times micro-batches must be at most ` +
-        `${COMPUTED_MAX}, received ${stages} times ${microBatches}`,
+        `${COMPUTED_MAX}, received ${stages} times ${microBatches}${
+          slices > 1 ? `, in ${slices} slices each` : ""
+        }`,
     );
   }
 }

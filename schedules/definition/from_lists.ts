@@ -24,8 +24,8 @@ import type { ListedSchedule, PlacedStage, Schedule } from "../schedule.ts";
  * ```
  */
 export function scheduleFromLists(name: string, lists: readonly ActionList[]): ListedSchedule {
-  const { stages, microBatches } = extent(lists);
-  const hosts = forwardHosts(name, lists, stages, microBatches);
+  const { stages, microBatches, slices } = extent(lists);
+  const hosts = forwardHosts(name, lists, { stages, microBatches, slices });
   const replicas = new Map<string, number>();
   const placement: PlacedStage[][] = lists.map(() => []);
   const replicaOf = hosts.map((way) => {
@@ -42,6 +42,7 @@ export function scheduleFromLists(name: string, lists: readonly ActionList[]): L
     workers: lists.length,
     stages,
     microBatches,
+    ...slices > 1 && { slices },
     placement,
     replicaOf,
     lists,
@@ -52,15 +53,23 @@ export function scheduleFromLists(name: string, lists: readonly ActionList[]): L
   });
 }
 
-function extent(lists: readonly ActionList[]): { stages: number; microBatches: number } {
-  let [stages, microBatches] = [0, 0];
+/** How much lists compute. */
+interface Extent {
+  readonly stages: number;
+  readonly microBatches: number;
+  readonly slices: number;
+}
+
+function extent(lists: readonly ActionList[]): Extent {
+  let stages = 0, microBatches = 0, slices = 1;
   for (const list of lists) {
     for (let part = 0; part < list.partCount; part++) {
       stages = Math.max(stages, list.stageAt(part) + 1);
       microBatches = Math.max(microBatches, list.microBatchAt(part) + 1);
+      slices = Math.max(slices, list.sliceAt(part) + 1);
     }
   }
-  return { stages, microBatches };
+  return { stages, microBatches, slices };
 }
 
 /**
@@ -95,15 +104,14 @@ export function withOrders(
 function forwardHosts(
   name: string,
   lists: readonly ActionList[],
-  stages: number,
-  microBatches: number,
+  { stages, microBatches, slices }: Extent,
 ): Int32Array[] {
   const forwards = lists.reduce((sum, list) => sum + countForwards(list), 0);
-  if (forwards < stages * microBatches) {
+  if (forwards < stages * microBatches * slices) {
     throw new RangeError(
       `Cannot place the schedule ${name}: each of ${microBatches} micro-batches must have a ` +
-        `forward of each of ${stages} stages, ${stages * microBatches} in all, ` +
-        `received ${forwards}`,
+        `forward of each of ${stages} stages${slices > 1 ? ` and ${slices} slices` : ""}, ` +
+        `${stages * microBatches * slices} in all, received ${forwards}`,
     );
   }
   const hosts = Array.from({ length: microBatches }, () => new Int32Array(stages).fill(-1));
@@ -119,7 +127,7 @@ function forwardHosts(
       const [stage, microBatch] = [list.stageAt(part), list.microBatchAt(part)];
       const way = hosts[microBatch] as Int32Array;
       const known = way[stage] as number;
-      if (known >= 0) {
+      if (known >= 0 && (known !== worker || slices === 1)) {
         refuse(stage, microBatch, `it on the lists of workers ${known} and ${worker}`);
       }
       way[stage] = worker;

@@ -23,6 +23,8 @@ export interface ScheduleOptions {
   readonly chunks?: number | undefined;
   /** Hanayo: waves; 1 unless given. */
   readonly waves?: number | undefined;
+  /** Slices of each micro-batch's sequence, where a schedule cuts them; 1 unless given. */
+  readonly slices?: number | undefined;
   /** Chimera: the number of down pipes, which is also that of the up pipes; 1 unless given. */
   readonly pipelines?: number | undefined;
   /** Chimera: the way to serve more micro-batches than workers; `direct` unless given. */

@@ -16,6 +16,8 @@ export interface Place {
   readonly replicas?: number;
   /** The replica that computes a micro-batch; 0 unless given. */
   replicaOf?(microBatch: number): number;
+  /** Slices of each micro-batch's sequence; 1 unless given. */
+  readonly slices?: number;
   /** Workers in all, where that is not the `workers` asked for. */
   readonly workers?: number;
   /** Micro-batches in all, where that is not the `microBatches` asked for. */

@@ -17,6 +17,8 @@ export interface Costs {
   readonly input?: Cost | undefined;
   /** The backward for the weights; what is left of the full backward unless given. */
   readonly weight?: Cost | undefined;
+  /** A recomputation; that of a forward unless given. */
+  readonly recompute?: Cost | undefined;
   /** A forward and a full backward that overlap; the sum of both unless given. */
   readonly overlap?: number | undefined;
   /**

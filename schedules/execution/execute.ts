@@ -4,6 +4,7 @@ import { type ActionList, JOIN, KIND } from "../actions/action_list.ts";
 import type { ListedSchedule } from "../schedule.ts";
 import { hostTable } from "../stages.ts";
 import type { Costs } from "./costs.ts";
+import { Dependencies } from "./dependencies.ts";
 import { type StageTimes, stageTimes } from "./stage_times.ts";
 
 /** When every action of every worker runs. */
@@ -18,12 +19,14 @@ export interface Timeline {
 
 /** An input of an action. */
 export interface AwaitedInput {
-  /** What gives it: a forward, a full backward, or the backward for the input alone. */
-  readonly kind: "F" | "B" | "I";
+  /** What gives it: a forward, a full backward, that for the input alone, or a recomputation. */
+  readonly kind: "F" | "B" | "I" | "R";
   /** The stage that gives it. */
   readonly stage: number;
   /** Its micro-batch. */
   readonly microBatch: number;
+  /** Its slice, where micro-batches have several. */
+  readonly slice?: number;
   /** When it is there, its way included; Infinity where it was never given. */
   readonly time: number;
 }
@@ -42,7 +45,8 @@ export interface Execution {
  * Executes the lists of a schedule until they end or nothing can run, in time linear in the number
  * of actions. A message takes its send time where stage and next stage sit on different workers,
  * and keeps neither busy. The micro-batches of a doubled forward and the actions of an overlap
- * have all inputs at the start and all outputs at the end.
+ * have all inputs at the start and all outputs at the end. A slice of a micro-batch is an equal part
+ * of it, and so is its message.
  *
  * @throws {RangeError} if a cost is not usable.
  *
@@ -88,72 +92,49 @@ export function execute(schedule: ListedSchedule, costs: Costs = {}): Execution 
 class Board {
   readonly #lists: readonly ActionList[];
   readonly #times: StageTimes;
-  readonly #stages: number;
-  readonly #microBatches: number;
-  readonly #replicaOf: readonly number[];
-  readonly #hosts: Int32Array;
-  /** When the forward of (stage, micro-batch) ended; Infinity before. */
-  readonly #forwards: Float64Array;
-  /** 1 where the input gradient came from an `I`. */
+  readonly #slices: number;
+  readonly #dependencies: Dependencies;
+  /** When each output was there; Infinity before. */
+  readonly #given: Float64Array;
+  /** 1 for each cell whose input gradient came from an `I`. */
   readonly #isSplit: Uint8Array;
-  /** When the input gradient of each half of (stage, micro-batch) was there; Infinity before. */
-  readonly #gradients: readonly [Float64Array, Float64Array];
 
   constructor(schedule: ListedSchedule, times: StageTimes) {
-    const { lists, stages, microBatches, replicaOf } = schedule;
+    const { lists, stages, microBatches, slices = 1 } = schedule;
     this.#lists = lists;
     this.#times = times;
-    this.#stages = stages;
-    this.#microBatches = microBatches;
-    this.#replicaOf = replicaOf;
-    this.#hosts = hostTable(schedule);
-    const blank = () => new Float64Array(stages * microBatches).fill(Infinity);
-    this.#forwards = blank();
-    this.#isSplit = new Uint8Array(stages * microBatches);
-    const gradients = blank();
-    // One table serves both halves where no backward is halved.
-    this.#gradients = [gradients, lists.some(({ hasHalves }) => hasHalves) ? blank() : gradients];
+    this.#slices = slices;
+    this.#dependencies = new Dependencies({ ...schedule, hosts: hostTable(schedule) }, lists);
+    this.#given = new Float64Array(this.#dependencies.outputCount).fill(Infinity);
+    this.#isSplit = new Uint8Array(stages * microBatches * slices);
   }
 
   /** When the last input of an action is there; Infinity where one is missing. */
   inputsAt(worker: number, index: number): number {
-    const list = this.#lists[worker] as ActionList;
+    const list = this.#lists[worker] as ActionList, { edges } = this.#dependencies;
     let latest = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      latest = Math.max(latest, this.#inputAt(worker, list, part));
+      for (let i = this.#readInputs(list, part) - 1; i >= 0; i--) {
+        latest = Math.max(latest, this.#arrival(i, edges));
+      }
     }
     return latest;
   }
 
-  #inputAt(worker: number, list: ActionList, part: number): number {
-    const kind = list.kindAt(part);
-    const stage = list.stageAt(part);
-    const microBatch = list.microBatchAt(part);
-    const here = stage * this.#microBatches + microBatch;
-    const [first, second] = this.#gradients;
-    if (kind === KIND.W) return Math.max(first[here] as number, second[here] as number);
-    if (kind === KIND.F) {
-      if (stage === 0) return 0;
-      const output = this.#forwards[here - this.#microBatches] as number;
-      return output + this.#sendTime(worker, stage - 1, stage - 1, microBatch);
-    }
-    const own = this.#forwards[here] as number;
-    if (stage === this.#stages - 1) return own;
-    const half = list.halfAt(part);
-    const above = here + this.#microBatches;
-    const gradient = half === 0
-      ? Math.max(first[above] as number, second[above] as number)
-      : this.#gradients[half - 1]?.[above] as number;
-    return Math.max(own, gradient + this.#sendTime(worker, stage, stage + 1, microBatch));
+  #readInputs(list: ActionList, part: number): number {
+    return this.#dependencies.inputsOf(
+      list.kindAt(part),
+      list.stageAt(part),
+      list.microBatchAt(part),
+      list.halfAt(part),
+      list.sliceAt(part),
+    );
   }
 
-  /** The time of a message over the edge above stage `edge`, between a worker and a stage. */
-  #sendTime(worker: number, edge: number, stage: number, microBatch: number): number {
-    return this.#host(stage, microBatch) === worker ? 0 : this.#times.send[edge] as number;
-  }
-
-  #host(stage: number, microBatch: number): number {
-    return this.#hosts[(this.#replicaOf[microBatch] as number) * this.#stages + stage] as number;
+  /** When the i-th of the inputs that were asked for last is there, its way included. */
+  #arrival(i: number, edges: Int32Array): number {
+    const edge = edges[i] as number, given = this.#given[this.#dependencies.inputs[i] as number];
+    return (given as number) + (edge < 0 ? 0 : (this.#times.send[edge] as number) / this.#slices);
   }
 
   duration(worker: number, index: number): number {
@@ -161,57 +142,53 @@ class Board {
     const { durations, overlap } = this.#times;
     let sum = 0;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      if (overlap !== undefined && list.joinAt(part) === JOIN.overlap) return overlap;
+      if (overlap !== undefined && list.joinAt(part) === JOIN.overlap) {
+        return overlap / this.#slices;
+      }
       const whole = durations[list.kindAt(part)]?.[list.stageAt(part)] as number;
-      sum += list.halfAt(part) === 0 ? whole : whole / 2;
+      sum += list.halfAt(part) === 0 ? whole / this.#slices : whole / 2;
     }
     return sum;
   }
 
   /** Notes the outputs of an action, and the workers that may go on because of them. */
   finish(worker: number, index: number, time: number, runnable: number[]): void {
-    const list = this.#lists[worker] as ActionList;
+    const list = this.#lists[worker] as ActionList, { outputs } = this.#dependencies;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      const kind = list.kindAt(part);
-      const stage = list.stageAt(part);
-      const microBatch = list.microBatchAt(part);
-      const here = stage * this.#microBatches + microBatch;
-      if (kind === KIND.W) continue;
-      if (kind === KIND.F) this.#forwards[here] = time;
-      else {
-        const half = list.halfAt(part);
-        if (kind === KIND.I) this.#isSplit[here] = 1;
-        if (half !== 2) this.#gradients[0][here] = time;
-        if (half !== 1) this.#gradients[1][here] = time;
-      }
-      const next = kind === KIND.F ? stage + 1 : stage - 1;
-      if (next < 0 || next === this.#stages) continue;
-      const host = this.#host(next, microBatch);
-      if (host !== worker) runnable.push(host);
+      const kind = list.kindAt(part), stage = list.stageAt(part);
+      const microBatch = list.microBatchAt(part), slice = list.sliceAt(part);
+      const count = this.#dependencies.outputsOf(
+        kind,
+        stage,
+        microBatch,
+        list.halfAt(part),
+        slice,
+      );
+      for (let i = 0; i < count; i++) this.#given[outputs[i] as number] = time;
+      if (kind === KIND.I) this.#isSplit[this.#dependencies.cellOf(stage, microBatch, slice)] = 1;
+      const other = this.#dependencies.waiting(kind, stage, microBatch);
+      if (other >= 0) runnable.push(other);
     }
   }
 
   lastInput(worker: number, index: number): AwaitedInput | undefined {
-    const list = this.#lists[worker] as ActionList;
+    const list = this.#lists[worker] as ActionList, { inputs, edges } = this.#dependencies;
     let last: AwaitedInput | undefined;
     for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-      const time = this.#inputAt(worker, list, part);
-      if (time <= (last?.time ?? -1)) continue;
-      const kind = list.kindAt(part);
-      const stage = list.stageAt(part);
-      const microBatch = list.microBatchAt(part);
-      const source = kind === KIND.F ? stage - 1 : kind === KIND.W ? stage : stage + 1;
-      if (source < 0) continue;
-      const ownForward = this.#forwards[stage * this.#microBatches + microBatch] as number;
-      const isForward = kind === KIND.F || (kind !== KIND.W && ownForward === time);
-      last = isForward
-        ? { kind: "F", stage: kind === KIND.F ? source : stage, microBatch, time }
-        : { kind: this.#gradientKind(source, microBatch), stage: source, microBatch, time };
+      const count = this.#readInputs(list, part);
+      for (let i = 0; i < count; i++) {
+        const time = this.#arrival(i, edges);
+        if (time > (last?.time ?? -1)) last = this.#awaited(inputs[i] as number, time);
+      }
     }
     return last;
   }
 
-  #gradientKind(stage: number, microBatch: number): "B" | "I" {
-    return this.#isSplit[stage * this.#microBatches + microBatch] === 1 ? "I" : "B";
+  #awaited(output: number, time: number): AwaitedInput {
+    const { isForward, isRecomputed, ...place } = this.#dependencies.describe(output);
+    const { stage, microBatch, slice } = place;
+    const isSplit = this.#isSplit[this.#dependencies.cellOf(stage, microBatch, slice)] === 1;
+    const kind = isForward ? "F" : isRecomputed ? "R" : isSplit ? "I" : "B";
+    return { kind, ...place, time };
   }
 }

@@ -6,7 +6,7 @@ import type { Cost, Costs } from "./costs.ts";
 
 /** The durations of each stage of one schedule. */
 export interface StageTimes {
-  /** For each kind of action (F, B, I, W) and each stage. */
+  /** For each kind of action (F, B, I, W, R) and each stage, of a whole micro-batch. */
   readonly durations: readonly Float64Array[];
   /** What a forward and a backward take when they overlap; undefined for the sum of both. */
   readonly overlap: number | undefined;
@@ -33,11 +33,12 @@ export interface StageTimes {
 export function stageTimes(schedule: Schedule, costs: Costs = {}): StageTimes {
   const share = (name: string, cost: Cost) => stageShares(schedule, name, cost);
   const forward = share("forward", costs.forward ?? 1);
+  const recompute = costs.recompute === undefined ? forward : share("recompute", costs.recompute);
   const { backward, input, weight } = backwardParts(costs, share);
   const scale = pipelineWorkers(schedule) / schedule.stages;
   if (costs.overlap !== undefined) checkCost("overlap", costs.overlap);
   return {
-    durations: [forward, backward, input, weight],
+    durations: [forward, backward, input, weight, recompute],
     overlap: costs.overlap === undefined ? undefined : costs.overlap * scale,
     send: sendTimes(schedule, costs.send ?? 0),
   };

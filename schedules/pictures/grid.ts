@@ -17,7 +17,7 @@ export const COLUMNS_MIN = 40;
 const SCALE_MAX = 64;
 
 /** Colours (of 256) that differ in lightness, too: blue, orange, green, purple, yellow. */
-const BACKGROUNDS = { F: 117, B: 214, I: 78, W: 176, overlap: 229 } as const;
+const BACKGROUNDS = { F: 117, B: 214, I: 78, W: 176, R: 153, overlap: 229 } as const;
 
 /**
  * Draws the timeline of an analysis. Each action has its name, without the stage where a worker

@@ -12,9 +12,15 @@ export interface Ink {
 
 /**
  * The lightness of each kind. Backwards are darker than forwards, and the parts of a split
- * backward lie on both sides of the whole.
+ * backward lie on both sides of the whole; a recomputation is a forward again, so next to it.
  */
-const LIGHTNESS: Readonly<Record<ActionKind, number>> = { F: 0.9, I: 0.77, B: 0.67, W: 0.54 };
+const LIGHTNESS: Readonly<Record<ActionKind, number>> = {
+  F: 0.9,
+  R: 0.84,
+  I: 0.77,
+  B: 0.67,
+  W: 0.54,
+};
 
 const BLACK = "#000000";
 const WHITE = "#ffffff";

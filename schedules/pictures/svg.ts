@@ -130,7 +130,8 @@ function labelWidth(label: string): number {
 }
 
 /** What a cell says: the micro-batch; stage and kind are told by its place and colour. */
-function labelOf({ microBatch, second, half }: Action): string {
+function labelOf({ microBatch, second, half, slice }: Action): string {
+  if (slice !== undefined) return `${microBatch}s${slice}`;
   if (second !== undefined) return `${microBatch}+${second}`;
   return half === undefined ? `${microBatch}` : `${microBatch}.${half}`;
 }

@@ -1,6 +1,6 @@
 /** The curves of live activations below a drawing. */
 
-import { type Action, parts } from "../actions/action.ts";
+import { activationChanges } from "../actions/activations.ts";
 import type { Analysis } from "../execution/analyze.ts";
 import { pipelineWorkers } from "../stages.ts";
 import { inkOf } from "./palette.ts";
@@ -51,16 +51,17 @@ function memoryPath(
   worker: number,
   { scale, y }: { scale: number; y: (live: number) => number },
 ): string {
-  const share = pipelineWorkers(schedule) / schedule.stages;
   const { starts, ends } = execution.timeline;
-  const list = schedule.lists[worker];
+  const list = schedule.lists[worker]!, changes = activationChanges(list);
+  const share = pipelineWorkers(schedule) / schedule.stages / list.slices;
   let live = 0;
   let path = `M0 ${round(y(0))}`;
-  for (let index = 0; index < (list?.length ?? 0); index++) {
+  for (let index = 0; index < list.length; index++) {
     let [gained, lost] = [0, 0];
-    for (const { kind, half } of parts(list?.at(index) as Action)) {
-      if (kind === "F") gained += share;
-      else if (kind !== "I") lost += half === undefined ? share : share / 2;
+    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
+      const change = (changes[part] as number) * share;
+      if (change > 0) gained += change;
+      else lost -= change;
     }
     if (gained > 0) {
       live += gained;

@@ -1,7 +1,7 @@
 /** The elastic policy: a list whose later actions fill the time in which its head is not ready. */
 
 import { type ActionList, KIND } from "../actions/action_list.ts";
-import { activationChange, peakOf } from "../actions/activations.ts";
+import { activationChanges, peakOf } from "../actions/activations.ts";
 import { isOffered } from "./offers.ts";
 import type { StepPolicy } from "./policy.ts";
 
@@ -50,14 +50,15 @@ export interface ElasticOptions {
  * ```
  */
 export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): StepPolicy {
-  const needed = peakOf(list), { activationLimit: limit = needed } = options;
-  if (!(limit >= needed)) {
+  const needed = peakOf(list), { activationLimit = needed } = options;
+  if (!(activationLimit >= needed)) {
     throw new RangeError(
       `Cannot make an elastic policy: activationLimit must be at least ${needed}, what the list ` +
-        `itself needs, received ${limit}`,
+        `itself needs, received ${activationLimit}`,
     );
   }
-  const actions = [...list], memory = actions.map((_, index) => memoryOf(list, index));
+  const limit = activationLimit * list.slices, changes = activationChanges(list);
+  const actions = [...list], memory = actions.map((_, index) => memoryOf(list, changes, index));
   const lanes = openLanes(list), isGiven = new Uint8Array(list.length);
   let head = 0, live = 0;
 
@@ -101,10 +102,14 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
 }
 
 /** What an action adds to the live activations: at most while it runs, and when it has run. */
-function memoryOf(list: ActionList, index: number): { rise: number; net: number } {
+function memoryOf(
+  list: ActionList,
+  changes: Float64Array,
+  index: number,
+): { rise: number; net: number } {
   let rise = 0, net = 0;
   for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
-    net += activationChange(list, part);
+    net += changes[part] as number;
     rise = Math.max(rise, net);
   }
   return { rise, net };
@@ -118,9 +123,9 @@ interface Lanes {
   pass(index: number): void;
 }
 
-/** Of the lanes of a stage (0 forwards, 1 gradients of inputs, 2 of weights), those of a kind. */
-const LANES_OF = { [KIND.F]: [0], [KIND.B]: [1, 2], [KIND.I]: [1], [KIND.W]: [2] };
-const LANES_PER_STAGE = 3;
+/** Of the lanes of a stage (0 forwards, 1 gradients of inputs, 2 of weights, 3 R), those of a kind. */
+const LANES_OF = { [KIND.F]: [0], [KIND.B]: [1, 2], [KIND.I]: [1], [KIND.W]: [2], [KIND.R]: [3] };
+const LANES_PER_STAGE = 4;
 
 function openLanes(list: ActionList): Lanes {
   const lanes = new Map<number, { readonly actions: number[]; passed: number }>();

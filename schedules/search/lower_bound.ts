@@ -29,9 +29,27 @@ export function makespanLowerBound(
   costs: Costs = {},
   activationLimit = Infinity,
 ): number {
-  const limits = partLimits(schedule, activationLimit);
+  const { slices = 1 } = schedule;
+  const limits = partLimits(schedule, activationLimit).map((limit) => limit * slices);
   const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
-  return lowerBound(workloadOf(schedule, costs), limits, hasHalves);
+  return lowerBound(inSlices(workloadOf(schedule, costs), slices), limits, hasHalves);
+}
+
+/** The workload with each slice as a smaller micro-batch: what slices wait for only adds to it. */
+function inSlices(load: Workload, slices: number): Workload {
+  if (slices === 1) return load;
+  const { microBatches, replicaOf, times: { durations, send, overlap } } = load;
+  const share = (times: Float64Array) => times.map((time) => time / slices);
+  return {
+    ...load,
+    microBatches: microBatches * slices,
+    replicaOf: replicaOf.flatMap((replica) => new Array<number>(slices).fill(replica)),
+    times: {
+      durations: durations.map(share),
+      send: share(send),
+      overlap: overlap === undefined ? undefined : overlap / slices,
+    },
+  };
 }
 
 /**

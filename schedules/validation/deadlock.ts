@@ -1,6 +1,6 @@
 /** Finds the circle of workers that wait for each other. */
 
-import { type Action, formatAction, parts } from "../actions/action.ts";
+import { type Action, type ActionKind, formatAction, parts } from "../actions/action.ts";
 import type { ActionList } from "../actions/action_list.ts";
 import { type AwaitedInput, execute, type Execution } from "../execution/execute.ts";
 import type { ListedSchedule } from "../schedule.ts";
@@ -88,11 +88,15 @@ function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
 /** The name of what gives an input; a backward may be split or halved there. */
 function partFor(list: ActionList, input: AwaitedInput): string {
   for (const action of list) {
-    const gives = parts(action).find((part) =>
-      part.stage === input.stage && part.microBatch === input.microBatch && part.kind !== "W" &&
-      (part.kind === "F") === (input.kind === "F")
+    const found = parts(action).find((part) =>
+      part.stage === input.stage && part.microBatch === input.microBatch &&
+      part.slice === input.slice && gives(part.kind) === gives(input.kind)
     );
-    if (gives !== undefined) return formatAction(gives);
+    if (found !== undefined) return formatAction(found);
   }
   return formatAction(input);
 }
+
+/** What an action gives to others; W nothing. */
+const gives = (kind: ActionKind) =>
+  ({ F: "output", R: "recomputed", I: "gradient", B: "gradient", W: undefined })[kind];

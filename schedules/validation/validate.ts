@@ -1,7 +1,8 @@
 /** Checks a schedule before anything runs, and says what is wrong with it. */
 
-import { type Action, formatAction } from "../actions/action.ts";
+import { formatAction } from "../actions/action.ts";
 import { type ActionList, KIND, KINDS } from "../actions/action_list.ts";
+import { activationChanges } from "../actions/activations.ts";
 import type { ListedSchedule } from "../schedule.ts";
 import { hostTable } from "../stages.ts";
 import { findDeadlock } from "./deadlock.ts";
@@ -79,16 +80,26 @@ export function violationError(
   );
 }
 
-/** What has been done of a (stage, micro-batch), as bits. */
-const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16 } as const;
+/** What has been done of a slice of a (stage, micro-batch), as bits. */
+const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16, R: 32 } as const;
 const BACKWARD = DONE.firstHalf | DONE.secondHalf;
 const VIOLATIONS_MAX = 1000;
 
+/** A plain part of an action, as lists have it. */
+interface Part {
+  readonly kind: number;
+  readonly stage: number;
+  readonly microBatch: number;
+  readonly half: number;
+  readonly slice: number;
+}
+
 class Check {
   readonly #schedule: ListedSchedule;
+  readonly #slices: number;
   readonly #hosts: Int32Array;
   readonly #done: Uint8Array;
-  /** For each stage of each replica, the last (micro-batch, half) added to its gradients. */
+  /** For each stage of each replica, the last (micro-batch, slice, half) added to its gradients. */
   readonly #lastAdded: Int32Array;
   readonly #limits: ValidationLimits;
   readonly #violations: Violation[] = [];
@@ -97,31 +108,36 @@ class Check {
     this.#schedule = schedule;
     this.#limits = limits;
     this.#hosts = hostTable(schedule);
-    this.#done = new Uint8Array(schedule.stages * schedule.microBatches);
+    this.#slices = schedule.slices ?? 1;
+    this.#done = new Uint8Array(schedule.stages * schedule.microBatches * this.#slices);
     this.#lastAdded = new Int32Array(this.#hosts.length).fill(-1);
   }
 
   list(worker: number, list: ActionList): void {
     const held = this.#schedule.placement[worker]?.length ?? 0;
     const bound = this.#limits.activations ?? held * this.#schedule.injectionLimit;
-    let live = 0;
-    let over = false;
+    const changes = activationChanges(list);
+    let live = 0, over = false;
     for (let part = 0; part < list.partCount; part++) {
-      const kind = list.kindAt(part);
-      const half = list.halfAt(part);
-      this.#part(worker, kind, list.stageAt(part), list.microBatchAt(part), half);
-      if (kind === KIND.F) live++;
-      else if (kind !== KIND.I) live -= half === 0 ? 1 : 0.5;
-      if (live <= bound || over) continue;
+      this.#part(worker, {
+        kind: list.kindAt(part),
+        stage: list.stageAt(part),
+        microBatch: list.microBatchAt(part),
+        half: list.halfAt(part),
+        slice: list.sliceAt(part),
+      });
+      live += changes[part] as number;
+      if (live <= bound * this.#slices || over) continue;
       over = true;
       this.#add("in-flight", worker, `worker ${worker} holds more than ${bound} activations`);
     }
   }
 
-  #part(worker: number, kind: number, stage: number, microBatch: number, half: number): void {
+  #part(worker: number, part: Part): void {
     const { stages, microBatches, replicaOf } = this.#schedule;
-    const name = () => nameOf(kind, stage, microBatch, half);
-    if (stage >= stages || microBatch >= microBatches) {
+    const { kind, stage, microBatch, half, slice } = part;
+    const name = () => this.#nameOf(part);
+    if (stage >= stages || microBatch >= microBatches || slice >= this.#slices) {
       const has = `${stages} stages and ${microBatches} micro-batches`;
       this.#add("unknown", worker, `worker ${worker} runs ${name()} of a schedule of ${has}`);
       return;
@@ -136,46 +152,81 @@ class Check {
       );
       return;
     }
-    const here = stage * microBatches + microBatch;
+    const here = this.#cellOf(stage, microBatch, slice);
     const done = this.#done[here] as number;
     const bits = bitsOf(kind, half);
+    if (kind === KIND.R && (done & (BACKWARD | DONE.I)) !== 0) {
+      this.#add("order", worker, `worker ${worker} runs ${name()} after its backward`);
+      return;
+    }
     // A full backward and one in parts exclude each other.
     const excluded = kind === KIND.B ? DONE.I | DONE.W : kind === KIND.F ? 0 : BACKWARD;
     if ((done & (bits | excluded)) !== 0) {
       this.#add("repeated", worker, `worker ${worker} runs ${name()} again`);
       return;
     }
-    const needed = kind === KIND.F ? 0 : kind === KIND.W ? DONE.I : DONE.F;
-    if ((done & needed) !== needed) {
-      const before = nameOf(kind === KIND.W ? KIND.I : KIND.F, stage, microBatch, 0);
-      this.#add("order", worker, `worker ${worker} runs ${name()} before ${before}`);
-    }
+    this.#order(worker, part);
     this.#done[here] = done | bits;
-    if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, microBatch, half, name);
+    if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, part);
   }
 
-  #sum(worker: number, copy: number, microBatch: number, half: number, name: () => string): void {
-    const added = microBatch * 2 + (half === 2 ? 1 : 0);
+  /** What its own worker must have run before: the forward, or I before W; slices in order. */
+  #order(worker: number, part: Part): void {
+    const { kind, stage, microBatch, slice } = part;
+    const early = (kind: number, slice: number) => {
+      const before = this.#nameOf({ ...part, kind, half: 0, slice });
+      this.#add("order", worker, `worker ${worker} runs ${this.#nameOf(part)} before ${before}`);
+    };
+    const has = (slice: number, bits: number) =>
+      ((this.#done[this.#cellOf(stage, microBatch, slice)] as number) & bits) !== 0;
+    if (kind === KIND.F) {
+      if (slice > 0 && !has(slice - 1, DONE.F)) early(KIND.F, slice - 1);
+      return;
+    }
+    const needed = kind === KIND.W ? KIND.I : KIND.F;
+    if (!has(slice, bitsOf(needed, 0))) early(needed, slice);
+    if (kind === KIND.W || kind === KIND.R || slice === this.#slices - 1) return;
+    if (!has(slice + 1, BACKWARD | DONE.I)) early(kind, slice + 1);
+  }
+
+  #cellOf(stage: number, microBatch: number, slice: number): number {
+    return (stage * this.#schedule.microBatches + microBatch) * this.#slices + slice;
+  }
+
+  /** Gradients are added by ascending micro-batch, those of its slices last slice first. */
+  #sum(worker: number, copy: number, part: Part): void {
+    const { microBatch, half, slice } = part;
+    const added = (microBatch * this.#slices + this.#slices - 1 - slice) * 2 + (half === 2 ? 1 : 0);
     const last = this.#lastAdded[copy] as number;
     if (added < last) {
-      this.#add("descending", worker, `worker ${worker} runs ${name()} after a later micro-batch`);
+      const name = this.#nameOf(part);
+      this.#add("descending", worker, `worker ${worker} runs ${name} after a later micro-batch`);
     }
     this.#lastAdded[copy] = Math.max(added, last);
   }
 
   finish(): Violation[] {
     const { stages, microBatches, replicaOf } = this.#schedule;
-    for (let stage = 0; stage < stages; stage++) {
-      for (let microBatch = 0; microBatch < microBatches; microBatch++) {
-        const done = this.#done[stage * microBatches + microBatch] as number;
-        const worker = this.#hosts[(replicaOf[microBatch] as number) * stages + stage] as number;
-        for (const [kind, half] of lacking(done)) {
-          const name = nameOf(kind, stage, microBatch, half);
-          this.#add("missing", worker, `worker ${worker} never runs ${name}`);
-        }
+    for (let cell = 0; cell < this.#done.length; cell++) {
+      const slice = cell % this.#slices, place = Math.floor(cell / this.#slices);
+      const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
+      const worker = this.#hosts[(replicaOf[microBatch] as number) * stages + stage] as number;
+      for (const [kind, half] of lacking(this.#done[cell] as number)) {
+        const name = this.#nameOf({ kind, stage, microBatch, half, slice });
+        this.#add("missing", worker, `worker ${worker} never runs ${name}`);
       }
     }
     return this.#violations;
+  }
+
+  #nameOf({ kind, stage, microBatch, half, slice }: Part): string {
+    return formatAction({
+      kind: KINDS[kind] ?? "F",
+      stage,
+      microBatch,
+      ...(half === 0 ? {} : { half: half === 1 ? 0 : 1 }),
+      ...(this.#slices === 1 && slice === 0 ? {} : { slice }),
+    });
   }
 
   #add(reason: ViolationReason, worker: number, message: string): void {
@@ -189,6 +240,7 @@ function bitsOf(kind: number, half: number): number {
   if (kind === KIND.F) return DONE.F;
   if (kind === KIND.I) return DONE.I;
   if (kind === KIND.W) return DONE.W;
+  if (kind === KIND.R) return DONE.R;
   return half === 0 ? BACKWARD : half === 1 ? DONE.firstHalf : DONE.secondHalf;
 }
 
@@ -203,9 +255,4 @@ function lacking(done: number): [number, number][] {
   } else if (backward === 0) all.push([KIND.B, 0]);
   else if (backward !== BACKWARD) all.push([KIND.B, backward === DONE.firstHalf ? 2 : 1]);
   return all;
-}
-
-function nameOf(kind: number, stage: number, microBatch: number, half: number): string {
-  const action: Action = { kind: KINDS[kind] ?? "F", stage, microBatch };
-  return formatAction(half === 0 ? action : { ...action, half: half === 1 ? 0 : 1 });
 }

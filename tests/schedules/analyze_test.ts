@@ -73,10 +73,11 @@ Deno.test("of a backward and its parts, what is not given follows", () => {
   const schedule = createSchedule("1f1b", { workers: 1, microBatches: 1 });
   const parts = (costs: Parameters<typeof stageTimes>[1]) =>
     stageTimes(schedule, costs).durations.map(([time]) => time);
-  assert.deepEqual(parts({}), [1, 2, 1, 1]);
-  assert.deepEqual(parts({ backward: 3 }), [1, 3, 1.5, 1.5]);
-  assert.deepEqual(parts({ backward: 3, weight: 1 }), [1, 3, 2, 1]);
-  assert.deepEqual(parts({ input: 2, weight: 1.5 }), [1, 3.5, 2, 1.5]);
+  assert.deepEqual(parts({}), [1, 2, 1, 1, 1]);
+  assert.deepEqual(parts({ backward: 3 }), [1, 3, 1.5, 1.5, 1]);
+  assert.deepEqual(parts({ backward: 3, weight: 1 }), [1, 3, 2, 1, 1]);
+  assert.deepEqual(parts({ input: 2, weight: 1.5 }), [1, 3.5, 2, 1.5, 1]);
+  assert.deepEqual(parts({ forward: 2, recompute: 1.5 }), [2, 2, 1, 1, 1.5]);
   assert.throws(() => parts({ backward: 2, input: 2, weight: 2 }), {
     name: "RangeError",
     message: /backward must be the sum of input and weight, received 2, 2 and 2 for stage 0/,

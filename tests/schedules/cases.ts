@@ -21,6 +21,7 @@ function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   if (name === "interleaved" || name === "interleaved-zb" || name === "looped-bfs") {
     return [1, 2, 3, 4].map((chunks) => ({ chunks }));
   }
+  if (name === "seq1f1b") return [1, 2, 3, 4].map((slices) => ({ slices }));
   if (name === "hanayo") return [1, 2, 3, 4].map((waves) => ({ waves }));
   if (name === "chimera") {
     const pipelines = [1, 2, 3, 4, 5, 6, 8];

@@ -56,6 +56,7 @@ class Observer {
   readonly #workers: readonly Worker[];
   readonly #mail: { readonly time: number; readonly worker: number; readonly offer: Action }[] = [];
   readonly #halvesDone = new Map<number, number>();
+  readonly #came = new Map<string, number>();
   #now = 0;
   #injected = 0;
   #finished = 0;
@@ -107,7 +108,9 @@ class Observer {
   #inject(): void {
     const { microBatches, injectionLimit } = this.#schedule;
     while (this.#injected < microBatches && this.#injected - this.#finished < injectionLimit) {
-      const offer: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
+      const { slices = 1 } = this.#schedule;
+      const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
+      const offer = slices === 1 ? whole : { ...whole, slice: 0 };
       this.#mail.push({ time: this.#now, worker: this.#hostOf(offer), offer });
     }
     this.#inFlight = Math.max(this.#inFlight, this.#injected - this.#finished);
@@ -130,7 +133,7 @@ class Observer {
       if (time > this.#now) i++;
       else {
         this.#mail.splice(i, 1);
-        this.#workers[worker]!.offers.push(offer);
+        if (this.#isComplete(offer)) this.#workers[worker]!.offers.push(offer);
       }
     }
   }
@@ -142,7 +145,7 @@ class Observer {
     for (const part of parts(action)) {
       take(worker.offers, part);
       duration += this.#clock.duration(part);
-      if (part.kind === "F") worker.live++;
+      if (part.kind === "F") worker.live += 1 / (this.#schedule.slices ?? 1);
     }
     worker.peak = Math.max(worker.peak, worker.live);
     worker.busy += duration;
@@ -159,7 +162,8 @@ class Observer {
   }
 
   #output(worker: Worker, index: number, part: Action): void {
-    const { kind, stage, microBatch, half } = part;
+    const { kind, stage, microBatch, half, slice } = part;
+    if (slice !== undefined) return this.#outputSlice(worker, index, part);
     if (kind === "B" || kind === "W") worker.live -= half === undefined ? 1 : 0.5;
     if (kind === "F") {
       const isLast = stage === this.#schedule.stages - 1;
@@ -177,12 +181,39 @@ class Observer {
       if (halves === 2) this.#finished++;
     }
   }
+
+  /** What a slice gives goes to both its neighbours: the next stage, and the slice beside it. */
+  #outputSlice(worker: Worker, index: number, part: Action): void {
+    const { stages, slices = 1 } = this.#schedule, { kind, stage, slice = 0 } = part;
+    const isForward = kind === "F", step = isForward ? 1 : -1;
+    const next = { ...part, stage: stage + step }, beside = { ...part, slice: slice + step };
+    if (next.stage >= 0 && next.stage < stages) this.#post(index, part, next);
+    if (beside.slice >= 0 && beside.slice < slices) this.#post(index, part, beside);
+    if (isForward) {
+      const isEnd = stage === stages - 1 && slice === slices - 1;
+      if (isEnd) this.#post(index, part, { ...part, kind: "B" });
+      return;
+    }
+    worker.live = Math.round(worker.live * slices - 1) / slices;
+    if (stage === 0 && slice === 0) this.#finished++;
+  }
+
+  /** Whether all has come that an action waits for, of a slice from both its neighbours. */
+  #isComplete(offer: Action): boolean {
+    const { stages, slices = 1 } = this.#schedule, { kind, stage, slice } = offer;
+    if (slice === undefined) return true;
+    const [first, last] = kind === "F" ? [0, 0] : [stages - 1, slices - 1];
+    const name = formatAction(offer), came = (this.#came.get(name) ?? 0) + 1;
+    this.#came.set(name, came);
+    return came === Math.max(1, Number(stage !== first) + Number(slice !== last));
+  }
 }
 
 /** Takes what a part needs out of the offers of a worker. */
 function take(offers: Action[], part: Action): void {
-  const fits = offers.filter(({ kind, stage, microBatch, half }) =>
-    (kind === part.kind || (kind === "B" && part.kind === "I")) && stage === part.stage &&
+  const fits = offers.filter(({ kind, stage, microBatch, half, slice }) =>
+    slice === part.slice && (kind === part.kind || (kind === "B" && part.kind === "I")) &&
+    stage === part.stage &&
     microBatch === part.microBatch &&
     (half === undefined || part.half === undefined || half === part.half)
   );

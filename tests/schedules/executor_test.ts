@@ -19,13 +19,13 @@ const cost = fc.double({ min: 0.05, max: 4, noNaN: true });
 
 /** The durations of a schedule as the second executor wants them. */
 function clockOf(schedule: Schedule, costs: Parameters<typeof stageTimes>[1]) {
-  const { durations, send } = stageTimes(schedule, costs);
+  const { durations, send } = stageTimes(schedule, costs), { slices = 1 } = schedule;
   return {
     duration({ kind, stage, half }: Action): number {
-      const whole = durations["FBIW".indexOf(kind)]![stage]!;
+      const whole = durations["FBIWR".indexOf(kind)]![stage]! / slices;
       return half === undefined ? whole : whole / 2;
     },
-    send: ({ kind, stage }: Action) => send[kind === "F" ? stage : stage - 1]!,
+    send: ({ kind, stage }: Action) => send[kind === "F" ? stage : stage - 1]! / slices,
   };
 }
 

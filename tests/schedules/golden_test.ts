@@ -21,6 +21,7 @@ const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleO
   "chimera-doubling": ["chimera", { ...FOUR, scale: "doubling" }],
   "chimera-halving": ["chimera", { ...FOUR, microBatches: 4, scale: "halving" }],
   "chimera-two-pipelines": ["chimera", { workers: 8, microBatches: 8, pipelines: 2 }],
+  "seq1f1b-two-slices": ["seq1f1b", { ...FOUR, slices: 2 }],
   "hanayo-two-waves": ["hanayo", { workers: 2, microBatches: 4, waves: 2 }],
 };
 

@@ -17,6 +17,7 @@ const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
   order: "fifo",
   chunks: 2,
   waves: 2,
+  slices: 2,
   pipelines: 1,
   scale: "direct",
   costs: { send: 1 },

@@ -80,7 +80,7 @@ Deno.test("a DualPipeV file as PyTorch writes it can be loaded, and is this pack
 
 Deno.test("what PyTorch's reader would misread stands behind a row that it refuses", () => {
   /** That reader takes a cell for the action or the overlap that it begins with. */
-  const torch = /^(?:\d+[FBIW]\d+|\(.*\)OVERLAP_F_B)/;
+  const torch = /^(?:\d+[FBIW]\d+(?!s)|\(.*\)OVERLAP_F_B)/;
   const whole = /^(?:\d+[FBIW]\d+|\(\d+[FB]\d+;\d+[FB]\d+\)OVERLAP_F_B)$/;
   for (
     const one of allCases().filter(({ options: { workers, microBatches } }) =>
@@ -93,8 +93,12 @@ Deno.test("what PyTorch's reader would misread stands behind a row that it refus
     const cells = csv.split(/[,\n]/).filter((cell) => cell !== "");
     const isRefused = !torch.test(cells[0]!);
     assert.equal(isRefused, cells.some((cell) => !whole.test(cell)), inWords(one));
-    if (/\d\+\d|\.[01]/.test(csv.replace(/^#.*/, ""))) {
-      assert.throws(() => formatTorchCsv(lists), /received \d+(F\d+\+\d+|B\d+\.0)/, inWords(one));
+    if (/\d\+\d|\.[01]|\ds\d/.test(csv.replace(/^#.*/, ""))) {
+      assert.throws(
+        () => formatTorchCsv(lists),
+        /received \d+(F\d+\+\d+|B\d+\.0|F\d+s\d+)/,
+        inWords(one),
+      );
     } else {
       const written = formatTorchCsv(lists);
       assert.ok(written.split(/[,\n]/).every((cell) => cell === "" || whole.test(cell)));
@@ -111,7 +115,7 @@ Deno.test("PyTorch's empty cells, messages and collectives are left out", () => 
 Deno.test("text that is no action is refused with its place", () => {
   assert.throws(() => parseCsv("0F0,0B0\n1F0,1X0\n"), {
     name: "SyntaxError",
-    message: "Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 0F1&7B0 or " +
+    message: "Cannot parse an action: it must be like 2F0, 0F4+5, 0B4.0, 2F0s1, 0F1&7B0 or " +
       '(0F1;7B0)OVERLAP_F_B, received "1X0" in row 2, cell 2',
   });
   for (

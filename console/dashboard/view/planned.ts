@@ -48,7 +48,7 @@ export function plannedSpans(
 }
 
 /** How long actions are, compared with a forward, where two of them ran in one. */
-const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1 };
+const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, R: 1 };
 
 /** What actions took on the average, by kind and stage. */
 function measuredCosts(

@@ -9,6 +9,7 @@ export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
 export { gpt2Parameters } from "./compile/gpt2_parameters.ts";
+export * from "./compile/layout.ts";
 export * from "./data/mod.ts";
 export * from "./devices/device.ts";
 export * from "./devices/mod.ts";

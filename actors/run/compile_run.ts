@@ -14,6 +14,7 @@ import {
   ELEMENTS_MAX,
   type Model,
   type ModelProgram,
+  readLayout,
   type StageOptions,
   type StageProgram,
 } from "../../kernels/mod.ts";
@@ -49,14 +50,16 @@ export type CompileOptions = Pick<
   | "optimizer"
   | "frozen"
   | "replicas"
+  | "layout"
 >;
 
 /**
  * Compiles a model for a schedule.
  *
  * @param device whose memory is planned; where it is not known yet, one on which views are free.
- * @throws {RangeError} {@linkcode TypeError} when the model has too few layers, a bucket is larger
- * than a stage, or micro-batches cannot be halved.
+ * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
+ * layout says, a bucket is larger than a stage, or micro-batches cannot be halved.
+ * @throws {SyntaxError} when the layout is none.
  */
 export function compileRun(
   options: CompileOptions,
@@ -67,11 +70,12 @@ export function compileRun(
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
-  const model = compileModel(source, recompute, {
+  const compiled = compileModel(source, recompute, {
     precision,
     elementsMax: ELEMENTS_MAX,
     ...frozen && { frozen },
   });
+  const model = laidOut(compiled, schedule, options.layout);
   const programs = cutIntoStages(model, schedule.stages);
   const copies = pipesOf(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
@@ -85,6 +89,11 @@ export function compileRun(
   };
   for (const program of programs) checkStageOptions(program, stage);
   return planRun({ model, programs, stage, halves }, schedule, device);
+}
+
+/** A model with the stages that a layout says. */
+function laidOut(model: ModelProgram, { stages }: Schedule, layout = "auto"): ModelProgram {
+  return layout === "auto" ? model : { ...model, starts: readLayout(layout, model.layers, stages) };
 }
 
 /** A compiled run with the memory that it takes on a device. */

@@ -8,9 +8,11 @@ import {
   activationBytes,
   cutIntoStages,
   elementCount,
+  formatLayout,
   type ModelProgram,
   type StageOptions,
   type StageProgram,
+  startsOf,
 } from "../../kernels/mod.ts";
 import type { WorkerMemory } from "./memory/memory_plan.ts";
 import type { RunMemory } from "./memory/run_memory.ts";
@@ -59,6 +61,8 @@ export interface Plan {
   readonly run: RunMemory;
   /** The stages in order. */
   readonly stages: readonly StagePlan[];
+  /** The layers of each as `layout` takes them: `E,4|4|4|3,H`. */
+  readonly layout: string;
 }
 
 /**
@@ -117,6 +121,7 @@ export function describePlan(
     memory,
     run,
     stages,
+    layout: formatLayout(model.layers, startsOf(model, schedule.stages)),
   };
 }
 

@@ -104,6 +104,12 @@ export const SCHEDULE_FLAGS = {
     otherwise: "list",
     help: "lists: to the letter, or later actions early",
   },
+  layout: {
+    kind: "text",
+    value: "E,4|4|3,H",
+    otherwise: "auto: stages of nearly equal work",
+    help: "layers of each stage: E embedding, H head, a number of blocks or layers",
+  },
   ...PARAMETER_FLAGS,
 } as const;
 

@@ -27,6 +27,7 @@ export function runOptions(
     schedule,
     scheduleOptions: scheduleOptionsOf(flags),
     policy: flags.policy,
+    layout: flags.layout,
     replicas: flags.replicas,
     sync: flags.sync,
     reduce: flags.reduce,

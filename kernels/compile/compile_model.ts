@@ -38,6 +38,8 @@ export interface ModelProgram extends StageProgram {
   readonly ties: readonly Tie[];
   /** Estimated cost of each layer's forward and backward, in floating-point operations. */
   readonly costs: readonly number[];
+  /** For each stage the index of its first layer, where a layout says it. */
+  readonly starts?: readonly number[];
 }
 
 /** Options of {@linkcode compileModel}. */

@@ -71,13 +71,17 @@ function cut(
   return { least: figures.at(-1)!, starts };
 }
 
+/** Where a model is cut: as its layout says, or into stages of nearly equal cost. */
+export const startsOf = ({ starts, costs }: ModelProgram, stages: number): readonly number[] =>
+  starts ?? partition(costs, stages);
+
 /**
- * Cuts a model into stages of nearly equal cost.
+ * Cuts a model into stages: those of its layout, or of nearly equal cost.
  *
  * @throws {RangeError} when the model has fewer layers than stages are asked for.
  */
 export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
-  const starts = partition(model.costs, stages);
+  const starts = startsOf(model, stages);
   return starts.map((start, i) => {
     const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
     const used = [...new Set(layers.map(({ program }) => program))];

@@ -133,6 +133,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     weightLimit: aboveZero,
   }),
   policy: oneOf("list", "elastic"),
+  layout: aText,
   replicas: count,
   sync: oneOf("end", "eager", "eager-opt"),
   reduce: oneOf("deterministic", "fast", "mpi"),

@@ -68,6 +68,13 @@ export interface TrainOptions {
    * within what the lists need or `scheduleOptions.activationLimit`. Default: the schedule's own.
    */
   readonly policy?: ListPolicy["name"] | undefined;
+  /**
+   * The layers of each stage, such as `E,4|4|4|3,H`: `E` the embedding, `H` the head, and blocks or
+   * other layers by their number, between which `|` begins the next stage ({@linkcode readLayout}).
+   * Weights have the same bits in all layouts, but for a schedule without flushes, where they depend
+   * on the stage of a layer. Default `auto`: stages of nearly equal work.
+   */
+  readonly layout?: string | undefined;
   /** Data-parallel replicas of the pipeline, W; each runs `microBatches` a step. Default 1. */
   readonly replicas?: number;
   /** When the all-reduce of a stage starts. Default `end`. */

@@ -45,7 +45,16 @@ for (const [name, source] of Object.entries(SOURCES)) {
       const [folderOn, stepOn] = await Promise.all([
         trainJson([...to6, "--resume", half]),
         trainJson([...to6, "--resume", join(whole, "step-00000003"), "--out", on, ...[
-          ...["--runtime", "local", "--workers", "3", "--schedule", "gpipe"],
+          ...[
+            "--runtime",
+            "local",
+            "--workers",
+            "3",
+            "--schedule",
+            "gpipe",
+            "--layout",
+            "E|.5|.5,H",
+          ],
         ]]),
       ]);
       assert.deepEqual(bitsOf(folderOn.lines), expected, "from the folder of the run");

@@ -19,7 +19,7 @@ const optionsOf = async (flags: string) => {
 Deno.test("each flag of data parallelism, memory and precision becomes an option", async () => {
   const flags = "--replicas 3 --sync eager-opt --reduce fast --bucket-size 4096 --coarsening 2 " +
     "--precision fp16 --loss-scale 1e4 --clip 0.5 --recompute-interval 2 --memory-limit 1.5GiB " +
-    "--offload --drop-last --emulate-link 50,1.25 --policy elastic";
+    "--offload --drop-last --emulate-link 50,1.25 --policy elastic --layout E,3|1,H";
   const { replicas, sync, reduce, bucketSize, coarsening, precision, ...more } = await optionsOf(
     flags,
   );
@@ -48,6 +48,7 @@ Deno.test("each flag of data parallelism, memory and precision becomes an option
     },
   );
   assert.equal(more.policy, "elastic");
+  assert.equal(more.layout, "E,3|1,H");
 });
 
 Deno.test("what was not asked for has its default, or is left to the run", async () => {

@@ -1,0 +1,154 @@
+/**
+ * The layout notation: which layers each stage has, as a person writes it.
+ *
+ * `E,4|4|4|3,H` are four stages. `E` is the embedding (a layer of that name), `H` the head (a layer
+ * of that name; each slice of one in slices is an `H`), and a number counts what lies between:
+ * blocks of a transformer, or layers that are in no block, such as the dense layers of an MLP, the
+ * classifier included. A block of several layers may be cut: one of GPT-2 has two, attention and
+ * feed-forward, so that 3.5 are seven layers. Every layer is named once, in the model's order.
+ *
+ * @module
+ */
+
+import type { StageProgram } from "./stage_program.ts";
+
+/** A sign of the notation, and how much of one a layer is. */
+interface Share {
+  readonly sign: "E" | "H" | "block";
+  /** 1, or less for a layer of a block that has several. */
+  readonly part: number;
+}
+
+/** What a stage is said to have: `E`, `H`, or so many blocks. */
+type Piece = "E" | "H" | number;
+
+/** Blocks are told to three digits: a third of one is 0.333. */
+const DIGITS = 3, TOLERANCE = 2 * 10 ** -DIGITS;
+
+/** What each layer is in the notation. */
+function sharesOf(layers: StageProgram["layers"]): Share[] {
+  return layers.map(({ name, block }) => {
+    if (name === "embedding") return { sign: "E", part: 1 };
+    if (name === "head" || block === "head") return { sign: "H", part: 1 };
+    if (block === undefined) return { sign: "block", part: 1 };
+    return { sign: "block", part: 1 / layers.filter((other) => other.block === block).length };
+  });
+}
+
+/** Pieces with the numbers beside each other added. */
+function joined(pieces: Iterable<Piece>): Piece[] {
+  const all: Piece[] = [];
+  for (const piece of pieces) {
+    const last = all.at(-1);
+    if (typeof piece === "number" && typeof last === "number") all[all.length - 1] = last + piece;
+    else all.push(piece);
+  }
+  return all;
+}
+
+/** Pieces of some layers, in order. */
+const piecesOf = (shares: readonly Share[]): Piece[] =>
+  joined(shares.map(({ sign, part }) => sign === "block" ? part : sign));
+
+const written = (pieces: readonly Piece[]): string =>
+  pieces.map((one) => typeof one === "number" ? String(Number(one.toFixed(DIGITS))) : one)
+    .join(",");
+
+/**
+ * The layers of stages in the notation.
+ *
+ * @param starts for each stage the index of its first layer.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, formatLayout, gpt2 } from "@troupe/troupe/kernels";
+ *
+ * const model = gpt2({ layers: 3, hidden: 32, heads: 2, seq: 8, vocab: 64 }, 2);
+ * assert.equal(formatLayout(compileModel(model, "none").layers, [0, 4]), "E,1.5|1.5,H");
+ * ```
+ */
+export function formatLayout(layers: StageProgram["layers"], starts: readonly number[]): string {
+  const shares = sharesOf(layers);
+  return starts.map((start, i) => written(piecesOf(shares.slice(start, starts[i + 1])))).join("|");
+}
+
+/**
+ * Reads a layout of a model.
+ *
+ * @param stages how many the schedule has.
+ * @returns for each stage the index of its first layer.
+ * @throws {SyntaxError} when a piece is none of the notation.
+ * @throws {RangeError} when it has another number of stages, does not name every layer once and in
+ * order, or cuts a block where it has no cut; it says what the model has.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, gpt2, readLayout } from "@troupe/troupe/kernels";
+ *
+ * const { layers } = compileModel(
+ *   gpt2({ layers: 3, hidden: 32, heads: 2, seq: 8, vocab: 64 }, 2),
+ *   "none",
+ * );
+ * assert.deepEqual(readLayout("E,1|1.5|.5,H", layers, 3), [0, 3, 6]);
+ * assert.throws(() => readLayout("E,1|1|H", layers, 3), /in order, E,3,H, received E,2,H/);
+ * ```
+ */
+export function readLayout(
+  layout: string,
+  layers: StageProgram["layers"],
+  stages: number,
+): number[] {
+  const refuse = `Cannot use the layout ${JSON.stringify(layout.slice(0, 200))}`;
+  const said = layout.split("|").map((stage) =>
+    stage.split(",").map((piece) => readPiece(piece.trim(), refuse))
+  );
+  if (said.length !== stages) {
+    throw new RangeError(
+      `${refuse}: its stages must be as many as the schedule has, ${stages}, received ${said.length}`,
+    );
+  }
+  const shares = sharesOf(layers), starts = startsOf(said, shares);
+  if (starts) return starts;
+  const most = Math.round(1 / Math.min(...shares.map(({ part }) => part)));
+  const all = written(piecesOf(shares)), received = written(joined(said.flat()));
+  throw new RangeError(
+    all === received
+      ? `${refuse}: every number must come to whole layers, of which a block has ${most}, received one that cuts a layer`
+      : `${refuse}: its stages must have all that the model has in order, ${all}, received ${received}`,
+  );
+}
+
+function readPiece(piece: string, refuse: string): Piece {
+  if (piece === "E" || piece === "H") return piece;
+  const count = /^(?:\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})$/.test(piece) ? Number(piece) : 0;
+  if (count > 0) return count;
+  throw new SyntaxError(
+    `${refuse}: each stage must have E, H and numbers above 0 with commas between them, such as ` +
+      `E,4|4|3,H, received ${JSON.stringify(piece.slice(0, 50))}`,
+  );
+}
+
+/** For each stage the index of its first layer; undefined where the pieces are not all layers. */
+function startsOf(said: readonly Piece[][], shares: readonly Share[]): number[] | undefined {
+  const starts: number[] = [];
+  let at = 0;
+  for (const pieces of said) {
+    starts.push(at);
+    for (const piece of pieces) {
+      const end = endOf(piece, shares, at);
+      if (end === undefined) return undefined;
+      at = end;
+    }
+  }
+  return at === shares.length ? starts : undefined;
+}
+
+/** The index behind the layers of a piece that begins at one; undefined where none make it up. */
+function endOf(piece: Piece, shares: readonly Share[], from: number): number | undefined {
+  if (typeof piece !== "number") return shares[from]?.sign === piece ? from + 1 : undefined;
+  let sum = 0, end = from;
+  while (shares[end]?.sign === "block" && sum < piece - TOLERANCE) sum += shares[end++]!.part;
+  return Math.abs(sum - piece) <= TOLERANCE ? end : undefined;
+}

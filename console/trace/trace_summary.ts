@@ -134,7 +134,7 @@ function addTo(sum: Sum, { spans, gaps, busyMs, reduceMs, optimizerMs, gapMs }: 
 
 /** The worker, and the stage and kind of the action: all micro-batches are one cause. */
 const waitKey = ({ worker, name }: NonNullable<Gap["by"]>) =>
-  `${worker} ${/^\d+[FBIW]|^\w+/.exec(name)?.[0] ?? name}`;
+  `${worker} ${/^\d+[FBIWR]|^\w+/.exec(name)?.[0] ?? name}`;
 
 function summaryOf(sum: Sum, worker: number, totalMs: number): WorkerSummary {
   const share = (ms: number) => ms / totalMs, { gapMs } = sum;

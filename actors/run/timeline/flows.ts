@@ -16,18 +16,15 @@ export interface Flow {
 }
 
 /** What an action gives: an activation or a gradient, of a stage and a micro-batch. */
-const outputOf = ({ kind, stage, microBatch, half }: Action): string =>
-  formatAction(
-    half === undefined
-      ? { kind: kind === "F" ? "F" : "B", stage, microBatch }
-      : { kind: "B", stage, microBatch, half },
-  );
+const outputOf = (action: Action): string =>
+  formatAction({ ...action, kind: action.kind === "F" ? "F" : "B" });
 
 /** The outputs that an action takes, any of which may be missing as the other form was sent. */
-function inputsOf({ kind, stage, microBatch, half }: Action): string[] {
-  if (kind === "W") return [];
-  if (kind === "F") return stage === 0 ? [] : [outputOf({ kind, stage: stage - 1, microBatch })];
-  const whole: Action = { kind: "B", stage: stage + 1, microBatch };
+function inputsOf({ half, ...action }: Action): string[] {
+  const { kind, stage } = action;
+  if (kind === "W" || kind === "R") return [];
+  if (kind === "F") return stage === 0 ? [] : [outputOf({ ...action, stage: stage - 1 })];
+  const whole: Action = { ...action, kind: "B", stage: stage + 1 };
   const halves = half === undefined ? [0, 1] as const : [half];
   return [whole, ...halves.map((half) => ({ ...whole, half }))].map(outputOf);
 }
@@ -44,7 +41,7 @@ export function flowsOf(spans: readonly Span[]): Flow[] {
   const senders = new Map<string, Span>();
   for (const span of spans) {
     for (const action of span.actions) {
-      if (action.kind !== "W") senders.set(outputOf(action), span);
+      if (action.kind !== "W" && action.kind !== "R") senders.set(outputOf(action), span);
     }
   }
   return spans.flatMap((to) => {

@@ -11,7 +11,7 @@ import type { TracedAction } from "../../pipeline/step.ts";
 export interface Span extends TracedAction {
   /** The worker, counted over all data-parallel replicas. */
   readonly worker: number;
-  /** F, B, I or W, or several of them at once (`F&B`); a part of an all-reduce; a bucket. */
+  /** F, B, I, W or R, or several of them at once (`F&B`); a part of an all-reduce; a bucket. */
   readonly kind: ActionKind | "F&B" | "reduce" | "optimizer" | "other";
   /** The stages that it is of; none where its name does not say. */
   readonly stages: readonly number[];
@@ -19,7 +19,7 @@ export interface Span extends TracedAction {
   readonly actions: readonly Action[];
 }
 
-const ACTION = /^\d+[FBIW]\d/;
+const ACTION = /^\d+[FBIWR]\d/;
 
 /**
  * Reads what a worker did.

@@ -39,7 +39,7 @@ import { duration, whole } from "./numbers.js";
 const TITLE = 20, PLANNED = 15, ACTION = 24, UPDATE = 8, BETWEEN = 5, AXIS = 24;
 const NARROW = 520;
 
-const ACTION_NAME = /^(\d+)([FBIW])(\d+)(\+\d+|\.[01])?/;
+const ACTION_NAME = /^(\d+)([FBIWR])(\d+)(\+\d+|\.[01]|s\d+)?/;
 
 /** @type {Readonly<Record<string, string>>} */
 const KINDS = {
@@ -47,6 +47,7 @@ const KINDS = {
   B: "backward",
   I: "backward for the input",
   W: "backward for the weights",
+  R: "recomputation",
 };
 
 /**
@@ -120,7 +121,7 @@ export function describe({ kind, worker, name, from, to }) {
     if (stage === undefined) return name;
     const half = more.startsWith(".")
       ? `, half ${Number(more[1]) + 1}`
-      : more.replace("+", " and ");
+      : more.replace("+", " and ").replace("s", ", slice ");
     return `${part}: ${KINDS[letter]} of stage ${stage}, micro-batch ${microBatch}${half}`;
   });
   const who = `worker ${worker}${kind === "planned" ? " was to do" : ""}`;

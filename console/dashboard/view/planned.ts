@@ -17,7 +17,7 @@ import {
 import type { Span } from "./view.ts";
 
 /** An action of a worker is one that the schedule has; all else ends the step. */
-const ACTION = /^\d+[FBIW]\d/;
+const ACTION = /^\d+[FBIWR]\d/;
 
 /** Whether the name of something that a worker did is that of an action. */
 export const isAction = (name: string): boolean => ACTION.test(name);
@@ -52,7 +52,7 @@ const LENGTHS: Readonly<Record<ActionKind, number>> = { F: 1, B: 2, I: 1, W: 1, 
 
 /** What actions took on the average, by kind and stage. */
 function measuredCosts(
-  { stages }: Schedule,
+  { stages, slices = 1 }: Schedule,
   traces: readonly (readonly TracedAction[])[],
 ): Costs {
   const sums = new Map<string, { total: number; count: number }>();
@@ -60,9 +60,9 @@ function measuredCosts(
     if (!isAction(name)) continue;
     const run = parts(parseAction(name));
     const length = run.reduce((sum, { kind, half }) => sum + lengthOf(kind, half), 0);
-    for (const { kind, stage } of run) {
+    for (const { kind, stage, slice } of run) {
       const { total, count } = sums.get(`${kind}${stage}`) ?? { total: 0, count: 0 };
-      const took = (end - start) * LENGTHS[kind] / length;
+      const took = (end - start) * LENGTHS[kind] / length * (slice === undefined ? 1 : slices);
       sums.set(`${kind}${stage}`, { total: total + took, count: count + 1 });
     }
   }
@@ -78,7 +78,8 @@ function measuredCosts(
   };
   const forward = costsOf("F"), input = costsOf("I"), weight = costsOf("W");
   // A backward is the sum of its parts where there are parts.
-  return input && weight ? { forward, input, weight } : { forward, backward: costsOf("B") };
+  const others = { forward, recompute: costsOf("R") };
+  return input && weight ? { ...others, input, weight } : { ...others, backward: costsOf("B") };
 }
 
 const lengthOf = (kind: ActionKind, half: 0 | 1 | undefined) =>

@@ -12,7 +12,7 @@ import type { RunRecord } from "../../run_files/run_record.ts";
 import { tablesOf } from "./fact_tables.ts";
 import type { RunFacts } from "./view.ts";
 
-const KINDS: readonly ActionKind[] = ["F", "B", "I", "W"];
+const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 
 /** What the models that come with Troupe predict. */
 const UNITS: ReadonlyMap<string, string> = new Map([["gpt", "tokens"], ["mlp", "samples"]]);

@@ -12,12 +12,14 @@ export interface MemoryCurve {
 }
 
 /** The bytes that a worker holds whatever it runs. */
-export function heldBytes(stages: readonly StageMemory[], versions: number): number {
-  return stages.reduce(
-    (sum, { weightBytes = 0, gradientBytes = 0, optimizerBytes = 0 }) =>
-      sum + versions * weightBytes + gradientBytes + optimizerBytes,
-    0,
-  );
+export function heldBytes(
+  stages: readonly (StageMemory | undefined)[],
+  versions: number,
+): number {
+  return stages.reduce((sum, memory) => {
+    const { weightBytes = 0, gradientBytes = 0, optimizerBytes = 0 } = memory ?? {};
+    return sum + versions * weightBytes + gradientBytes + optimizerBytes;
+  }, 0);
 }
 
 /** What an action of a list changes: what is there while it runs, and what is left at its end. */

@@ -125,6 +125,12 @@ export interface Jitter {
  * way; when every bucket is stepped, the step is done. Without flushes only the optimizer steps.
  */
 export interface Closing {
+  /**
+   * `commit`, unless given, is the above. With `ranks` nobody votes, as in Chimera's and AxoNN's own
+   * programs: copies add the gradients of a stage as soon as all their workers have run their last
+   * action (of an eager stage their last backward of it), and a bucket is stepped as its sums come.
+   */
+  readonly protocol?: "commit" | "ranks" | undefined;
   /** How the copies of a stage add their gradients; `direct` unless given. */
   readonly algorithm?: "direct" | "ring" | "rabenseifner" | undefined;
   /** The links that gradients take; those of the network unless given. */

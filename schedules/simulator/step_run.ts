@@ -1,0 +1,264 @@
+/** One step, event by event: actions start and end, messages arrive, the step is closed. */
+
+import { type Action, parts } from "../actions/action.ts";
+import { KIND } from "../actions/action_list.ts";
+import { TimeQueue } from "../execution/time_queue.ts";
+import { takeOffers } from "../policies/offers.ts";
+import type { StepPolicy } from "../policies/policy.ts";
+import type { Schedule } from "../schedule.ts";
+import { hostTable } from "../stages.ts";
+import { type Draws, drawsOf } from "./jitter.ts";
+import { openLocalEnd } from "./local_end.ts";
+import { Channels } from "./network.ts";
+import type { ClosingSpan } from "./simulated_step.ts";
+import { CommittedEnd, type EndPorts, type SpanName, type StepEnd } from "./step_end.ts";
+import type { StageModel, StepModel } from "./step_model.ts";
+
+/** What happens at a time. */
+interface StepEvent {
+  readonly worker: number;
+  /** What has arrived for the worker. */
+  readonly arrived: Action | undefined;
+  /** When that was sent. */
+  readonly sentMs: number;
+  /** What else happens; where nothing does and nothing has arrived, the worker is free. */
+  readonly then: (() => void) | undefined;
+}
+
+/** What a worker is to do before its next action. */
+interface Task {
+  readonly ms: number;
+  readonly name: SpanName;
+  readonly then: () => void;
+}
+
+/** A worker of the simulation. */
+export interface SimulatedWorker {
+  readonly policy: StepPolicy;
+  readonly ready: Action[];
+  /** What it ran, and when. */
+  readonly taken: Action[];
+  readonly starts: number[];
+  readonly ends: number[];
+  readonly tasks: Task[];
+  readonly closing: ClosingSpan[];
+  /** Whether it runs an action, does a task, or waits until its messages are sent. */
+  isBusy: boolean;
+  running: Action | undefined;
+  /** When it last became free. */
+  freeMs: number;
+  communicationMs: number;
+}
+
+/** A simulation under way. */
+export class StepRun {
+  readonly workers: readonly SimulatedWorker[];
+  readonly #model: StepModel;
+  readonly #schedule: Schedule;
+  readonly #stages: readonly StageModel[];
+  readonly #durations: readonly Float64Array[];
+  readonly #hosts: Int32Array;
+  readonly #draws: Draws;
+  readonly #channels: Channels;
+  readonly #queue = new TimeQueue<StepEvent>();
+  readonly #end: StepEnd | undefined;
+  #now = 0;
+  #injected = 0;
+  #endedMs: number | undefined;
+
+  constructor(model: StepModel) {
+    const { schedule, stages, network, jitter } = model;
+    this.#model = model;
+    this.#schedule = schedule;
+    this.#stages = stages;
+    this.#durations = durationsOf(stages);
+    this.#hosts = hostTable(schedule);
+    this.#draws = drawsOf(jitter);
+    this.#channels = new Channels(network, schedule.workers);
+    this.workers = Array.from({ length: schedule.workers }, (_, worker) => ({
+      policy: schedule.policy(worker),
+      ready: [],
+      taken: [],
+      starts: [],
+      ends: [],
+      tasks: [],
+      closing: [],
+      isBusy: false,
+      running: undefined,
+      freeMs: 0,
+      communicationMs: 0,
+    }));
+    this.#end = this.#openEnd();
+  }
+
+  /** When the step has ended, if it is closed. */
+  get endedMs(): number | undefined {
+    return this.#endedMs;
+  }
+
+  /** Goes on until nothing happens any more. */
+  run(): void {
+    const beginMs = this.#model.controlMs ?? 0;
+    for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
+    this.#end?.begin();
+    while (this.#queue.size > 0) {
+      const { time, items } = this.#queue.take(), arrivals: StepEvent[] = [];
+      this.#now = time;
+      for (const event of items) {
+        if (event.arrived !== undefined) arrivals.push(event);
+        else if (event.then !== undefined) event.then();
+        else this.#free(event.worker);
+      }
+      if (arrivals.length > 1) arrivals.sort(byTieRule);
+      for (const { worker, arrived } of arrivals) this.workers[worker]!.ready.push(arrived!);
+      for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
+    }
+  }
+
+  #inject(time: number, sentMs: number): void {
+    if (this.#injected === this.#schedule.microBatches) return;
+    const arrived: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
+    this.#queue.add(time, { worker: this.#host(arrived), arrived, sentMs, then: undefined });
+  }
+
+  /** Does the next task of a worker that is free, or else runs what its policy picks. */
+  #choose(index: number, sentMs: number): void {
+    const worker = this.workers[index]!, { ready, policy, tasks } = worker;
+    if (worker.isBusy) return;
+    if (tasks.length > 0) return this.#doTask(index, tasks.shift()!);
+    const action = policy.next(ready);
+    if (action === undefined) return;
+    takeOffers(ready, action);
+    worker.communicationMs += this.#now - Math.max(worker.freeMs, sentMs);
+    const start = this.#now + (this.#model.dispatchMs ?? 0);
+    const end = start + this.#duration(index, action);
+    worker.taken.push(action);
+    worker.starts.push(start);
+    worker.ends.push(end);
+    worker.running = action;
+    this.#freeAt(index, end);
+  }
+
+  #freeAt(worker: number, time: number): void {
+    this.workers[worker]!.isBusy = true;
+    this.#queue.add(time, { worker, arrived: undefined, sentMs: time, then: undefined });
+  }
+
+  #doTask(index: number, { ms, name, then }: Task): void {
+    const worker = this.workers[index]!, startMs = this.#now, endMs = startMs + ms;
+    worker.isBusy = true;
+    this.#at(endMs, () => {
+      worker.closing.push({ ...name, startMs, endMs });
+      then();
+      this.#free(index);
+    });
+  }
+
+  #at(time: number, then: () => void): void {
+    this.#queue.add(time, { worker: -1, arrived: undefined, sentMs: time, then });
+  }
+
+  #duration(worker: number, action: Action): number {
+    let duration = 0;
+    for (const { kind, stage, half } of parts(action)) {
+      const whole = this.#durations[KIND[kind]]![stage]!;
+      duration += half === undefined ? whole : whole / 2;
+    }
+    if (action.overlap !== undefined) duration = this.#model.overlapMs ?? duration;
+    return duration * (this.#model.slowdowns?.[worker] ?? 1) * this.#draws.duration(action);
+  }
+
+  /** What a worker did has ended: its outputs leave, and it goes on. */
+  #free(index: number): void {
+    const worker = this.workers[index]!, action = worker.running;
+    worker.running = undefined;
+    let sentMs = this.#now;
+    if (action !== undefined) {
+      for (const part of parts(action)) {
+        sentMs = Math.max(sentMs, this.#output(index, part));
+        if (part.kind === "B" || part.kind === "W") this.#end?.afterBackward(part, index);
+      }
+    }
+    if (sentMs > this.#now && this.#model.network?.isBlocking) {
+      return this.#freeAt(index, sentMs);
+    }
+    worker.isBusy = false;
+    worker.freeMs = this.#now;
+    this.#choose(index, this.#now);
+  }
+
+  /** What a part of an action makes ready. @returns when it has been sent. */
+  #output(index: number, part: Action): number {
+    const { kind, stage, microBatch, half } = part, { ready } = this.workers[index]!;
+    if (kind === "W") return this.#now;
+    if (kind === "I") ready.push({ kind: "W", stage, microBatch });
+    if (kind === "F") {
+      if (stage < this.#schedule.stages - 1) {
+        return this.#send(index, { kind, stage: stage + 1, microBatch }, part);
+      }
+      ready.push({ kind: "B", stage, microBatch });
+    } else if (stage > 0) {
+      return this.#send(index, { ...part, kind: "B", stage: stage - 1 }, part);
+    } else if (half !== 0) {
+      this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
+    }
+    return this.#now;
+  }
+
+  #send(from: number, next: Action, part: Action): number {
+    const worker = this.#host(next), now = this.#now;
+    if (worker === from) {
+      this.workers[from]!.ready.push(next);
+      return now;
+    }
+    const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
+    const bytes = part.half === undefined ? outputBytes : outputBytes / 2;
+    const factor = this.#draws.latency(part);
+    const { sentMs, arrivesMs } = this.#channels.send(now, from, worker, bytes, factor);
+    const time = arrivesMs + sendMs * factor;
+    this.#queue.add(time, { worker, arrived: next, sentMs: now, then: undefined });
+    return sentMs;
+  }
+
+  #host({ stage, microBatch }: Action): number {
+    const { replicaOf, stages } = this.#schedule;
+    return this.#hosts[replicaOf[microBatch]! * stages + stage]!;
+  }
+
+  #openEnd(): StepEnd | undefined {
+    const { closing, schedule: { updates } } = this.#model;
+    if (closing === undefined) return undefined;
+    const ports: EndPorts = {
+      now: () => this.#now,
+      at: (time, then) => this.#at(time, then),
+      note: (worker, span) => void this.workers[worker]!.closing.push(span),
+      ended: () => void (this.#endedMs = this.#now),
+      work: (worker, ms, name, then) => {
+        if (ms === 0) return then();
+        this.workers[worker]!.tasks.push({ ms, name, then });
+        this.#choose(worker, this.#now);
+      },
+    };
+    if (updates !== "flush") return openLocalEnd(this.#model, closing, ports);
+    return new CommittedEnd(this.#model, closing, ports);
+  }
+}
+
+/** For each kind of action and each stage. */
+function durationsOf(stages: readonly StageModel[]): Float64Array[] {
+  const each = (duration: (stage: StageModel) => number) => Float64Array.from(stages, duration);
+  const input = ({ backwardMs, inputMs, weightMs }: StageModel) =>
+    inputMs ?? (weightMs === undefined ? backwardMs / 2 : backwardMs - weightMs);
+  const recompute = ({ recomputeMs = 0 }: StageModel) => recomputeMs;
+  return [
+    each(({ forwardMs }) => forwardMs),
+    each((stage) => stage.backwardMs + recompute(stage)),
+    each((stage) => input(stage) + recompute(stage)),
+    each((stage) => stage.weightMs ?? stage.backwardMs - input(stage)),
+  ];
+}
+
+/** Actions that become ready at the same moment: the lower micro-batch, then the backward. */
+function byTieRule({ arrived: a }: StepEvent, { arrived: b }: StepEvent): number {
+  return a!.microBatch - b!.microBatch || Number(a!.kind === "F") - Number(b!.kind === "F");
+}

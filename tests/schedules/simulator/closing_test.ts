@@ -1,0 +1,155 @@
+import assert from "node:assert/strict";
+import {
+  type Closing,
+  type ClosingSpan,
+  createSchedule,
+  simulateStep,
+  type StageModel,
+  type StepModel,
+} from "../../../schedules/mod.ts";
+
+/** A stage of 8 bytes of gradients, in 4 buckets. */
+const STAGE: StageModel = { forwardMs: 1, backwardMs: 2, gradientBytes: 8, optimizerMs: 4 };
+const BUCKETS = { bucketBytes: 2 };
+
+const spans = (closing: readonly ClosingSpan[], wanted: ClosingSpan["what"]) =>
+  closing.filter(({ what }) => what === wanted).map(({ startMs, endMs }) => [startMs, endMs]);
+
+function one(more: Partial<StepModel>) {
+  const schedule = createSchedule("gpipe", { workers: 1, microBatches: 1 });
+  return simulateStep({ schedule, stages: [STAGE], ...more });
+}
+
+Deno.test("one worker alone votes, is told to commit, and steps its buckets one after the other", () => {
+  const { makespanMs, closing } = one({
+    controlMs: 0.5,
+    stages: [{ ...STAGE, checkMs: 0.25 }],
+    closing: BUCKETS,
+  });
+  // Begin arrives at 0.5; the vote leaves at 3.75, the commit comes at 4.75, the last message at 9.25.
+  assert.deepEqual(spans(closing[0]!, "check"), [[3.5, 3.75]]);
+  assert.deepEqual(spans(closing[0]!, "optimizer").at(0), [4.75, 5.75]);
+  assert.deepEqual(spans(closing[0]!, "optimizer").at(-1), [7.75, 8.75]);
+  assert.equal(makespanMs, 9.25);
+});
+
+Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the optimizer overlaps it", () => {
+  const link = { latencyMs: 0.125, bytesPerMs: 1 };
+  const whole = one({ replicas: 2, closing: { link } });
+  // 3 ms of actions, 2 · (4 bytes + α), then 4 ms of the optimizer.
+  assert.equal(whole.makespanMs, 3 + 8.25 + 4);
+  const chunks = one({ replicas: 2, closing: { ...BUCKETS, link } });
+  // Chunks take 2 ms each on the link; the last of four arrives after 8 ms, then its bucket.
+  assert.equal(chunks.makespanMs, 3 + 8 + 0.125 + 1);
+  const pairs = one({ replicas: 2, closing: { ...BUCKETS, coarsening: 2, link } });
+  assert.ok(pairs.makespanMs > chunks.makespanMs && pairs.makespanMs < whole.makespanMs);
+});
+
+Deno.test("chunks that each cost something to start have their best size in between (AxoNN, figure 8)", () => {
+  const stages = [{ ...STAGE, gradientBytes: 64, optimizerMs: 40 }];
+  const time = (coarsening: number) =>
+    one({
+      replicas: 4,
+      stages,
+      closing: {
+        algorithm: "ring",
+        chunksUnderWay: 1,
+        bucketBytes: 2,
+        coarsening,
+        link: { latencyMs: 0.4, bytesPerMs: 1 },
+      },
+    }).makespanMs;
+  const times = [1, 2, 4, 8, 16, 32].map(time);
+  const best = times.indexOf(Math.min(...times));
+  assert.ok(best >= 1 && best <= 3, `${times}`);
+  assert.ok(times[0]! > times.at(-1)!, `${times}`);
+});
+
+Deno.test("clipping keeps every bucket until the sums of all workers are there", () => {
+  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
+  const stages = [STAGE, { ...STAGE, gradientBytes: 80 }];
+  const closing = { link: { latencyMs: 0, bytesPerMs: 1 } };
+  const first = (isClipped: boolean) => {
+    const { closing: spans } = simulateStep({
+      schedule,
+      stages,
+      replicas: 2,
+      closing: { ...closing, isClipped },
+    });
+    const reduced = Math.max(
+      ...spans.flat().map(({ what, endMs }) => what === "reduce" ? endMs : 0),
+    );
+    const stepped = spans[0]!.find(({ what }) => what === "optimizer")!.startMs;
+    return stepped - reduced;
+  };
+  assert.ok(first(false) < 0);
+  assert.equal(first(true), 0);
+});
+
+Deno.test("an eager all-reduce takes place while others still compute, and gains what is free", () => {
+  const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
+  // The outer workers have the most to add, and the only free time.
+  const stages = [24, 8, 8, 24].map((gradientBytes) => ({
+    ...STAGE,
+    gradientBytes,
+    optimizerMs: 0,
+  }));
+  const run = (eagerStages: number[], more: Partial<Closing> = {}) =>
+    simulateStep({
+      schedule,
+      stages,
+      closing: { eagerStages, link: { latencyMs: 0, bytesPerMs: 8 }, ...more },
+    });
+  const end = run([]), opt = run([3]);
+  assert.ok(end.closing.flat().every(({ startMs }) => startMs >= end.computedMs));
+  assert.ok(opt.closing[0]!.some(({ what, endMs }) => what === "reduce" && endMs < opt.computedMs));
+  assert.ok(opt.makespanMs < end.makespanMs, `${opt.makespanMs} and ${end.makespanMs}`);
+  // Where starting one takes the worker's time, the middle workers have none to spare.
+  const computed = (eagerStages: number[]) => run(eagerStages, { launchMs: 0.25 }).computedMs;
+  assert.equal(computed([3]), end.computedMs);
+  assert.ok(computed([0, 1, 2, 3]) > end.computedMs);
+});
+
+Deno.test("ranks that ask nobody begin to add when their own actions are done", () => {
+  const schedule = createSchedule("1f1b", { workers: 3, microBatches: 3 });
+  const closing = { protocol: "ranks", link: { latencyMs: 0, bytesPerMs: 8 } } as const;
+  const run = (more: Partial<Closing> = {}) =>
+    simulateStep({
+      schedule,
+      stages: [STAGE, STAGE, STAGE],
+      replicas: 2,
+      closing: { ...closing, ...more },
+    });
+  const { closing: spans, timeline: { ends }, makespanMs } = run();
+  spans.forEach((all, worker) => {
+    assert.equal(all.find(({ what }) => what === "reduce")!.startMs, ends[worker]!.at(-1));
+  });
+  assert.equal(makespanMs, ends[0]!.at(-1)! + 2 * 0.5 + 4);
+  assert.equal(run({ protocol: "commit" }).makespanMs, makespanMs);
+});
+
+Deno.test("the supervisor hears one vote after the other, of all replicas", () => {
+  const time = (replicas: number) => one({ replicas, closing: { handleMs: 0.5 } }).makespanMs;
+  assert.equal(time(8) - time(4), 2 * 4 * 0.5);
+});
+
+Deno.test("states that are kept elsewhere are fetched for each bucket and put back", () => {
+  const offload = { link: { latencyMs: 0.25, bytesPerMs: 2 }, loadRatio: 6, storeRatio: 4 };
+  const more = one({ closing: { ...BUCKETS, offload } }).makespanMs -
+    one({ closing: BUCKETS }).makespanMs;
+  assert.equal(more, 4 * 2 * 0.25 + 8 * 10 / 2);
+});
+
+Deno.test("without a flush each stage steps after its own backwards, and nobody votes", () => {
+  const schedule = createSchedule("pipedream", { workers: 2, microBatches: 3 });
+  const { closing } = simulateStep({ schedule, stages: [STAGE, STAGE], closing: BUCKETS });
+  assert.deepEqual(closing.map((all) => all.length), [3, 3]);
+  assert.ok(closing.flat().every(({ what }) => what === "optimizer"));
+  const buffered = createSchedule("pipedream-2bw", { workers: 2, microBatches: 3 });
+  const { closing: once } = simulateStep({
+    schedule: buffered,
+    stages: [STAGE, STAGE],
+    closing: {},
+  });
+  assert.deepEqual(once.map((all) => all.length), [1, 1]);
+});

@@ -137,7 +137,8 @@ const waitKey = ({ worker, name }: NonNullable<Gap["by"]>) =>
   `${worker} ${/^\d+[FBIWR]|^\w+/.exec(name)?.[0] ?? name}`;
 
 function summaryOf(sum: Sum, worker: number, totalMs: number): WorkerSummary {
-  const share = (ms: number) => ms / totalMs, { gapMs } = sum;
+  // A trace is a file like any other: its steps may take no time at all.
+  const share = (ms: number) => totalMs > 0 ? ms / totalMs : 0, { gapMs } = sum;
   const kinds = Object.keys(gapMs) as GapKind[];
   const waits = [...sum.waits].sort(([, a], [, b]) => b - a).slice(0, CAUSES);
   return {

@@ -147,6 +147,12 @@ function checkTogether(given: GivenTrainFlags): void {
       "Cannot trace: --trace must name the file for --trace-steps, received none",
     );
   }
+  const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);
+  if (lone !== undefined && !given.dashboard) {
+    throw new TypeError(
+      `Cannot show a dashboard: --dashboard must be given with --${lone}, received none`,
+    );
+  }
 }
 
 /** Flags with the tokenizer that was found; no path is remembered among them. */

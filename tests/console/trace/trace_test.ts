@@ -203,6 +203,19 @@ Deno.test("a disk that takes no more ends the trace, and not the run", async () 
   assert.match(announced.join(), /^Cannot write the trace to \/dev\/full: .*; the run goes on$/);
 });
 
+Deno.test("steps of no length have no shares, and no NaN", () => {
+  const head = { model: "gpt", schedule: "1f1b", runtime: "local", replicas: 1, workers: 1 };
+  const steps = [{ step: 1, traces: [[{ name: "0F0", start: 5, end: 5 }]] }];
+  const { workers: [worker] } = summarizeTrace({ head, steps } as never, "t.json");
+  assert.deepEqual([worker!.busy, worker!.bubble, worker!.optimizer], [0, 0, 0]);
+});
+
+Deno.test("a dashboard that nobody asked for has no port and does not stay", async () => {
+  for (const flag of ["--dashboard-stay", "--dashboard-port=80"]) {
+    await assert.rejects(readTrainFlags([flag]), /--dashboard must be given with --dashboard-/);
+  }
+});
+
 Deno.test("the steps of a trace are one, a range, or all from one on, and want a trace", async () => {
   const ranges = ["7", "7-9", "7-", "0", "9-7", "-3", "a-b", "1-2-3"].map(readStepRange);
   const from7 = { first: 7, last: Infinity };

@@ -37,6 +37,7 @@ export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/model_fields.ts";
 export * from "./layers/model_sizes.ts";
+export { joinSlices, sliceBatch, sliceOf, type Slicing } from "./layers/slices.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";
 export * from "./optimizer/learning_rate.ts";
@@ -104,6 +105,7 @@ export {
   type DeviceBytes,
   planMemory,
   type PlannedDevice,
+  type SliceSlots,
   type StageMemory,
   totalBytes,
 } from "./stage/stage_memory.ts";

@@ -16,7 +16,7 @@ export type BatchCheck = (batch: Batch) => string | undefined;
  * Makes the check of a model's micro-batches: the fields that its layers read, their types, lengths
  * and, where a number says which row or class is meant, its bounds.
  *
- * @param parts in which each micro-batch is cut; the model is compiled for one of them.
+ * @param halves in which each micro-batch is computed; the model is compiled for one of them.
  *
  * @example
  * ```ts
@@ -33,7 +33,11 @@ export type BatchCheck = (batch: Batch) => string | undefined;
  * );
  * ```
  */
-export function batchCheck({ programs }: Pick<StageProgram, "programs">, parts = 1): BatchCheck {
+export function batchCheck(
+  { programs, slicing = { slices: 1, samples: 1 } }: Pick<StageProgram, "programs" | "slicing">,
+  halves = 1,
+): BatchCheck {
+  const parts = halves * slicing.slices, divisor = parts * slicing.samples;
   const asked = programs.flatMap((program) => {
     const bounds = fieldBounds(program);
     return program.fields.map((spec) => ({
@@ -48,8 +52,8 @@ export function batchCheck({ programs }: Pick<StageProgram, "programs">, parts =
     }
     // Others are cut, too.
     for (const [name, { length }] of parts > 1 ? Object.entries(batch) : []) {
-      if (Number.isInteger(length / parts)) continue;
-      return `the field "${name}" must be divisible by ${parts}, received ${length} elements`;
+      if (Number.isInteger(length / divisor)) continue;
+      return `the field "${name}" must be divisible by ${divisor}, received ${length} elements`;
     }
     for (const { spec: { name }, bounds } of asked) {
       const problem = bounds && boundsProblem(name, batch[name]!, bounds);

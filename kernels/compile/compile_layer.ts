@@ -16,7 +16,7 @@ import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
 import { buildLayer } from "../layers/build_layer.ts";
-import { type Layer, LayerGraph, type TensorSpec } from "../layers/layer.ts";
+import { contextPort, type Layer, LayerGraph, type Slice, type TensorSpec } from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
 import { carriedValues, overwrittenValues, type Recompute, savedValues } from "./saved_values.ts";
@@ -32,6 +32,8 @@ export interface LayerOptions {
   readonly frozen?: (parameter: string) => boolean;
   /** In which type it stores; fp32 where not given. */
   readonly precision?: Precision | undefined;
+  /** Which slice of the sequence it computes; all of it where not given. */
+  readonly slice?: Slice;
 }
 
 /**
@@ -49,11 +51,14 @@ export function compileLayer(
 ): LayerProgram {
   const { isLoss, recompute, precision = "fp32" } = options;
   checkPrecision(precision);
-  const { g, y, parameters, seed, forwardNodes, gradients, dx } = buildGraph(layer, input, options);
+  const graph = buildGraph(layer, input, options);
+  const { g, y, parameters, seed, forwardNodes, gradients, dx, contexts } = graph;
   const trained = parameters.filter(({ spec }) => !spec.frozen);
-  const outputs = dx ? [...gradients, dx] : gradients;
-  const ends = outputs.map((port) => port.value);
-  const saved = savedValues(ends, forwardNodes, recompute);
+  const forInput = dx ? [dx, ...contexts.sums] : [];
+  const forWeights = dx ? gradients : [...gradients, ...contexts.sums];
+  const outputs = dx ? [...gradients, ...forInput] : forWeights;
+  const ends = outputs.map((port) => port.value), kept = contexts.own.map((port) => port.value);
+  const saved = savedValues(ends, forwardNodes, recompute, kept);
   const accumulators = trained.map(({ spec }): Port => ({
     name: PORTS.accumulator(spec.name),
     value: g.inputs.find((value) => value.name === PORTS.accumulator(spec.name))!,
@@ -61,16 +66,16 @@ export function compileLayer(
   const savedPorts = saved.map((value, i) => ({ name: `saved.${i}`, value }));
   const given = g.inputs.map((value) => ({ name: value.name, value }))
     .filter(({ value }) => !accumulators.some((port) => port.value === value));
-  const over = overwrittenValues(g, saved, ends);
+  const over = overwrittenValues(g, saved, ends, kept);
   const overwritten = savedPorts.map(({ name, value }) => ({
     name,
     value: over.get(value)?.at(-1) ?? value,
   }));
-  const known = [...given, ...overwritten, ...accumulators];
-  const carried = dx ? carriedValues(g, known, dx, gradients) : [];
+  const known = [...given, ...contexts.own, ...overwritten, ...accumulators];
+  const carried = dx ? carriedValues(g, known, forInput, gradients) : [];
   const carriedPorts = carried.map((value, i) => ({ name: `carried.${i}`, value }));
   const outputPort = { name: PORTS.output, value: y };
-  const borders = isLoss ? ends : [...ends, y, seed];
+  const borders = isLoss ? [...ends, ...kept] : [...ends, ...kept, y, seed];
   const stored = precision === "fp16" ? storedValues(g, borders, forwardNodes) : new Set<Value>();
   const specOf = ({ name, value }: Port): TensorSpec => ({
     name,
@@ -89,11 +94,12 @@ export function compileLayer(
     precision,
     saved: savedPorts.map(specOf),
     carried: carriedPorts.map(specOf),
+    ...contexts.own.length > 0 && { contexts: contexts.own.map(specOf) },
     models: {
-      forward: encode(given, [outputPort, ...savedPorts]),
+      forward: encode(given, [outputPort, ...savedPorts, ...contexts.own]),
       ...outputs.length > 0 && { backward: encode(known, outputs) },
-      ...dx && { input: encode(known, [dx, ...carriedPorts]) },
-      ...trained.length > 0 && { weight: encode([...carriedPorts, ...known], gradients) },
+      ...dx && { input: encode(known, [...forInput, ...carriedPorts]) },
+      ...forWeights.length > 0 && { weight: encode([...carriedPorts, ...known], forWeights) },
     },
     ...over.size > 0 && {
       overwrites: savedPorts.flatMap(({ name, value }) =>
@@ -122,14 +128,23 @@ interface JointGraph {
   readonly forwardNodes: ReadonlySet<Node>;
   readonly gradients: readonly Port[];
   readonly dx?: Port;
+  readonly contexts: ContextPorts;
+}
+
+/** What passes between slices of a sequence. */
+interface ContextPorts {
+  /** What the slice keeps for later ones. */
+  readonly own: readonly Port[];
+  /** The gradients of what earlier ones kept, with those of this slice. */
+  readonly sums: readonly Port[];
 }
 
 function buildGraph(
   layer: Layer,
   input: TensorSpec | undefined,
-  { isLoss, frozen, precision }: LayerOptions,
+  { isLoss, frozen, precision, slice }: LayerOptions,
 ): JointGraph {
-  const g = new LayerGraph();
+  const g = new LayerGraph(slice);
   const isStored = precision === "fp16" && input?.dtype === "f16";
   const x = input && g.input(PORTS.input, input.shape, isStored ? "f32" : input.dtype);
   const y = buildLayer(layer, g, x);
@@ -145,14 +160,14 @@ function buildGraph(
   const trained = parameters.filter(({ spec }) => !spec.frozen);
   const forwardNodes = new Set(g.nodes);
   const seed = isLoss ? g.input(PORTS.lossScale, []) : g.input(PORTS.outputGradient, y.shape);
-  const { gradients, dx } = differentiate(
+  const found = differentiate(
     g,
     layer.name,
     trained,
     [y, isLoss ? g.expand(seed, y.shape) : seed],
     x,
   );
-  return { g, y, parameters, seed, forwardNodes, gradients, ...dx && { dx } };
+  return { g, y, parameters, seed, forwardNodes, ...found };
 }
 
 /**
@@ -180,16 +195,33 @@ function storedValues(
   return new Set(values.filter((value) => value.dtype === "f32" && !isStatistic(value)));
 }
 
-/** Adds the gradients of the parameters, each summed onto its accumulator, and of the input. */
+/**
+ * Adds the gradients of the parameters and of what earlier slices kept, each summed onto its
+ * accumulator, and of the input.
+ *
+ * [Note: gradients of a context] What slice s keeps is read by itself and by all later ones. Backwards
+ * run from the last slice to the first: each adds what it finds for slice j < s to one tensor of j,
+ * in place, the last slice, which comes first, by writing it. When the backward of j runs, the sum is
+ * complete, and one more gradient of a value that it computes.
+ */
 function differentiate(
   g: LayerGraph,
   layer: string,
   parameters: LayerGraph["parameters"],
   output: readonly [y: Value, dy: Value],
   x: Value | undefined,
-): { gradients: Port[]; dx?: Port } {
-  const wanted = parameters.map(({ value }) => value);
-  const found = gradientsOf(g, layer, output, x ? [...wanted, x] : wanted);
+): Pick<JointGraph, "gradients" | "dx" | "contexts"> {
+  const { index, count } = g.slice, isLastSlice = index === count - 1;
+  const kept = isLastSlice ? [] : g.contexts.map(({ name, value }): Port => ({
+    name: contextPort(name, index),
+    value,
+  }));
+  const fromLater = kept.map(({ name, value }) =>
+    [value, g.input(PORTS.contextGradient(name), value.shape)] as const
+  );
+  const past = g.contexts.flatMap((context) => context.past);
+  const wanted = [...parameters.map(({ value }) => value), ...past];
+  const found = gradientsOf(g, layer, [output, ...fromLater], x ? [...wanted, x] : wanted);
   const gradients = parameters.map(({ spec }, i) => {
     const gradient = found[i];
     if (!gradient) {
@@ -200,18 +232,27 @@ function differentiate(
     const accumulator = g.input(PORTS.accumulator(spec.name), spec.shape);
     return { name: PORTS.gradient(spec.name), value: addInPlace(g, gradient, accumulator) };
   });
+  const sums = past.map(({ name, shape }, i): Port => {
+    const gradient = found[parameters.length + i] ?? zeros(g, shape);
+    const value = isLastSlice
+      ? gradient
+      : g.add(g.input(PORTS.contextGradient(name), shape), gradient);
+    return { name: PORTS.contextSum(name), value };
+  });
+  const contexts = { own: kept, sums };
   const dx = x && (found.at(-1) ?? zeros(g, x.shape));
-  return dx ? { gradients, dx: { name: PORTS.inputGradient, value: dx } } : { gradients };
+  if (!dx) return { gradients, contexts };
+  return { gradients, contexts, dx: { name: PORTS.inputGradient, value: dx } };
 }
 
 function gradientsOf(
   g: Graph,
   layer: string,
-  output: readonly [y: Value, dy: Value],
+  outputs: readonly (readonly [y: Value, dy: Value])[],
   wanted: readonly Value[],
 ): (Value | undefined)[] {
   try {
-    return addGradients(g, [output], wanted);
+    return addGradients(g, outputs, wanted);
   } catch (cause) {
     throw nameError(`Cannot train layer "${layer}"`, cause);
   }

@@ -9,6 +9,7 @@ import { elementCount } from "../graph/shapes.ts";
 import type { Model, TensorSpec, Tie } from "../layers/layer.ts";
 import type { Precision } from "../layers/precision.ts";
 import { compileLayer } from "./compile_layer.ts";
+import { cutModel } from "./cut_model.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import type { Recompute } from "./saved_values.ts";
 import type { StageProgram } from "./stage_program.ts";
@@ -57,6 +58,8 @@ export interface CompileOptions {
    * made for a model that no machine holds.
    */
   readonly elementsMax?: number | undefined;
+  /** Equal parts into which the tokens of each sample are cut; 1 unless given. */
+  readonly slices?: number | undefined;
 }
 
 /**
@@ -64,7 +67,8 @@ export interface CompileOptions {
  *
  * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
  * is tied already, or as {@linkcode compileLayer}.
- * @throws {RangeError} when tied parameters differ in shape, or all together are too large.
+ * @throws {RangeError} when tied parameters differ in shape, all together are too large, or the tokens
+ * of a sample cannot be cut into so many slices.
  *
  * @example
  * ```ts
@@ -78,34 +82,46 @@ export interface CompileOptions {
  * ```
  */
 export function compileModel(
-  model: Pick<Model, "name" | "layers" | "predictions" | "ties">,
+  model: Pick<
+    Model,
+    "name" | "layers" | "predictions" | "ties" | "samples" | "withSlices"
+  >,
   recompute: Recompute,
   options: CompileOptions = {},
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
-  const { endsWithLoss = true, frozen, precision, elementsMax = Infinity } = options;
+  const { endsWithLoss = true, frozen, precision, elementsMax = Infinity, slices = 1 } = options;
   const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
+  const cut = slices > 1 ? cutModel(model, slices) : undefined;
   let input: TensorSpec | undefined, elements = 0;
-  for (const [i, layer] of model.layers.entries()) {
+  for (const [i, layer] of (cut?.layers ?? model.layers).entries()) {
     const prefix = layer.prefix ?? `${layer.name}.`;
-    const program = compileLayer(layer, input, {
-      isLoss: endsWithLoss && i === model.layers.length - 1,
-      recompute,
-      precision,
-      ...frozen && { frozen: (own) => frozen(canonicalOf.get(prefix + own) ?? prefix + own) },
+    const compiled = Array.from({ length: slices }, (_, index) =>
+      compileLayer(layer, input, {
+        isLoss: endsWithLoss && i === model.layers.length - 1,
+        recompute,
+        precision,
+        ...slices > 1 && { slice: { index, count: slices } },
+        ...frozen && { frozen: (own) => frozen(canonicalOf.get(prefix + own) ?? prefix + own) },
+      }));
+    const [program] = compiled as [LayerProgram];
+    cut?.check(layer, compiled);
+    const indices = compiled.map((one) => {
+      const key = fingerprint(one);
+      if (!indexOf.has(key)) indexOf.set(key, programs.push(one) - 1);
+      return indexOf.get(key)!;
     });
-    const key = fingerprint(program);
-    if (!indexOf.has(key)) indexOf.set(key, programs.push(program) - 1);
     const { name, block } = layer;
     if (program.masks && layers.some((other) => other.name === name)) {
       throw new TypeError(
         `Cannot compile model: names of layers with dropout must be unique, received "${name}" twice`,
       );
     }
-    layers.push({ name, ...block && { block }, prefix, program: indexOf.get(key)! });
+    const place = { name, ...block && { block }, prefix, program: indices[0]! };
+    layers.push(slices > 1 ? { ...place, slices: indices } : place);
     for (const spec of program.parameters) {
       const name = prefix + spec.name;
       if (parameters.has(name)) {
@@ -118,14 +134,31 @@ export function compileModel(
     }
     input = { ...program.output, name: PORTS.input };
   }
-  const costs = layers.map(({ program }) => {
-    const { forward, backward } = programs[program]!.cost;
-    return forward + backward;
-  });
   checkTies(ties, parameters);
   for (const [, alias] of ties) parameters.delete(alias);
-  const listed = [...parameters.values()];
-  return { name, predictions, programs, layers, parameters: listed, ties, costs };
+  return {
+    name,
+    predictions,
+    programs,
+    layers,
+    parameters: [...parameters.values()],
+    ties,
+    costs: costsOf(programs, layers),
+    ...cut && { slicing: cut.slicing },
+  };
+}
+
+/** Estimated work of each layer, that of all slices of a sequence. */
+function costsOf(
+  programs: readonly LayerProgram[],
+  layers: StageProgram["layers"],
+): readonly number[] {
+  return layers.map(({ program, slices = [program] }) =>
+    slices.reduce((sum, one) => {
+      const { forward, backward } = programs[one]!.cost;
+      return sum + forward + backward;
+    }, 0)
+  );
 }
 
 /** Refuses a model that no device could hold, before anybody allocates it. */

@@ -27,6 +27,8 @@ export interface LayerProgram {
   readonly saved: readonly TensorSpec[];
   /** Values that I hands to W. */
   readonly carried: readonly TensorSpec[];
+  /** What it keeps for the later slices of the sequence, by the names of their ports. */
+  readonly contexts?: readonly TensorSpec[];
   /**
    * ONNX models. `input` is absent for the first layer, whose W is its whole backward, `weight`
    * where no parameter is trained, `backward` where both are.
@@ -60,4 +62,7 @@ export const PORTS = {
   /** What an overwriting model leaves in place of a saved activation. */
   overwritten: (saved: string) => `over.${saved}`,
   gradient: (name: string) => `d.${name}`,
+  /** The gradient of what a slice keeps for later ones, and the same with what a later one adds. */
+  contextGradient: (context: string) => `d.${context}`,
+  contextSum: (context: string) => `sum.${context}`,
 } as const;

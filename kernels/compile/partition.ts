@@ -84,10 +84,16 @@ export function cutIntoStages(model: ModelProgram, stages: number): StageProgram
   const starts = startsOf(model, stages);
   return starts.map((start, i) => {
     const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
-    const used = [...new Set(layers.map(({ program }) => program))];
+    const used = [...new Set(layers.flatMap(({ program, slices = [program] }) => slices))];
+    const own = (program: number) => used.indexOf(program);
     return {
       programs: used.map((index) => model.programs[index]!),
-      layers: layers.map((layer) => ({ ...layer, program: used.indexOf(layer.program) })),
+      layers: layers.map((layer) => ({
+        ...layer,
+        program: own(layer.program),
+        ...layer.slices && { slices: layer.slices.map(own) },
+      })),
+      ...model.slicing && { slicing: model.slicing },
     };
   });
 }

@@ -35,13 +35,18 @@ function isGrown({ node }: Value): boolean {
   return isProduct && sizeOf(node.outputs) > sizeOf(node.inputs);
 }
 
-/** The forward values at which the backward pass stops, under a recomputation policy. */
+/**
+ * The forward values at which the backward pass stops, under a recomputation policy.
+ *
+ * @param kept values that are kept anyway.
+ */
 export function savedValues(
   outputs: readonly Value[],
   forwardNodes: ReadonlySet<Node>,
   recompute: Recompute,
+  kept: readonly Value[] = [],
 ): Value[] {
-  const saved = new Set<Value>(), seen = new Set<Value>();
+  const saved = new Set<Value>(), seen = new Set<Value>(kept);
   const pending = [...outputs];
   while (pending.length > 0) {
     const value = pending.pop()!;
@@ -74,8 +79,9 @@ export function overwrittenValues(
   g: Graph,
   saved: readonly Value[],
   ends: readonly Value[],
+  kept: readonly Value[] = [],
 ): Map<Value, Value[]> {
-  const nodes = sliceNodes(g, [...g.inputs, ...saved], ends);
+  const nodes = sliceNodes(g, [...g.inputs, ...kept, ...saved], ends);
   const next = (value: Value) => {
     const [reader, ...others] = nodes.filter(({ inputs }) => inputs.includes(value));
     if (!reader || others.length > 0 || ends.includes(value)) return undefined;
@@ -94,11 +100,11 @@ export function overwrittenValues(
 export function carriedValues(
   g: Graph,
   known: readonly Port[],
-  dx: Port,
+  forInput: readonly Port[],
   gradients: readonly Port[],
 ): Value[] {
   const given = known.map((port) => port.value);
-  const inputNodes = new Set(sliceNodes(g, given, [dx.value]));
+  const inputNodes = new Set(sliceNodes(g, given, forInput.map((port) => port.value)));
   const weightNodes = sliceNodes(g, given, gradients.map((port) => port.value));
   const isCarried = (value: Value) =>
     value.node !== undefined && inputNodes.has(value.node) && !given.includes(value);

@@ -5,6 +5,7 @@
  */
 
 import type { LayerProgram } from "./layer_program.ts";
+import type { Slicing } from "../layers/slices.ts";
 import type { Precision } from "../layers/precision.ts";
 
 /** The layers of a stage as plain data: what a worker needs to compute it. */
@@ -20,7 +21,11 @@ export interface StageProgram {
     readonly block?: string;
     readonly prefix: string;
     readonly program: number;
+    /** Of a sequence in slices the program for each of them; `program` is that of the first. */
+    readonly slices?: readonly number[];
   }[];
+  /** How sequences are cut; absent where they are not. */
+  readonly slicing?: Slicing;
 }
 
 /** A layer, the prefix of its parameters' names, and the block that it is a part of. */
@@ -49,9 +54,16 @@ export function parametersOf(layers: readonly NamedProgram[]): readonly NamedPar
   );
 }
 
-/** The layers of a stage, each with its program. */
-export const layersOf = ({ programs, layers }: StageProgram): NamedProgram[] =>
-  layers.map(({ program, ...named }) => ({ ...named, program: programs[program]! }));
+/** The layers of a stage, each with its program; of a sequence in slices with that of the first. */
+export const layersOf = (stage: StageProgram): NamedProgram[] => slicesOf(stage)[0]!;
+
+/** For each slice of a sequence the layers of a stage; of a whole sequence once. */
+export const slicesOf = ({ programs, layers, slicing }: StageProgram): NamedProgram[][] =>
+  Array.from({ length: slicing?.slices ?? 1 }, (_, slice) =>
+    layers.map(({ program, slices, ...named }) => ({
+      ...named,
+      program: programs[slices?.[slice] ?? program]!,
+    })));
 
 /** The type in which a stage stores. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>

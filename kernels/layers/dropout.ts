@@ -13,7 +13,7 @@
 import { createHash } from "node:crypto";
 import { CHANCE_MAX, CHANCE_VALUES, chanceKernels } from "../devices/simd/chance_kernels.ts";
 import { elementCount } from "../graph/shapes.ts";
-import type { MaskSpec } from "./layer.ts";
+import type { MaskBox, MaskSpec, Slice } from "./layer.ts";
 
 /** What a micro-batch's dropout is keyed by. */
 export interface DropoutKey {
@@ -27,11 +27,18 @@ export interface DropoutKey {
   readonly half?: 0 | 1;
 }
 
+/** A slice of the sequences of so many samples. */
+export interface SampleSlice extends Slice {
+  /** Samples of a micro-batch. */
+  readonly samples: number;
+}
+
 /**
  * The mask of a dropout, from one of its elements to another.
  *
  * @param layer the name of its layer.
  * @param key of the micro-batch; without one, as in an evaluation, nothing is left out.
+ * @param slice of the sequence whose mask it is: that of the whole, cut.
  *
  * @example
  * ```ts
@@ -50,11 +57,26 @@ export interface DropoutKey {
  * ```
  */
 export function openMask(
-  { name, shape, probability }: MaskSpec,
+  spec: MaskSpec,
   layer: string,
   key: DropoutKey | undefined,
-): (into: Float32Array, from: number) => void {
+  slice?: SampleSlice,
+): FillMask {
   if (!key) return (into) => void into.fill(1);
+  if (!slice) return openWhole(spec, layer, key);
+  const { shape, probability, of = spec.name, box = boxOfSlice(shape, slice) } = spec;
+  const whole = { name: of, dtype: spec.dtype, shape: box.whole, probability };
+  return cutOut(openWhole(whole, layer, key), box);
+}
+
+/** Writes the elements of a mask from one of them on. */
+type FillMask = (into: Float32Array, from: number) => void;
+
+function openWhole(
+  { name, shape, probability }: MaskSpec,
+  layer: string,
+  key: DropoutKey,
+): FillMask {
   const { seed, step, microBatch, half = 0 } = key;
   // The halves of a micro-batch are what they are in the whole.
   const first = half * elementCount(shape);
@@ -70,6 +92,34 @@ export function openMask(
       const place = first + from + at;
       kernels.dropoutMask(CHANCE_VALUES, whole, place, word0, word1, least, kept!);
       into.set(new Float32Array(memory.buffer, CHANCE_VALUES, count), at);
+    }
+  };
+}
+
+/** What a slice has of each sample, where its elements are in the order of its tokens. */
+function boxOfSlice(shape: readonly number[], { index, count, samples }: SampleSlice): MaskBox {
+  const own = elementCount(shape) / samples;
+  return { whole: [samples, count, own], from: [0, index, 0], size: [samples, 1, own] };
+}
+
+/** A part of a mask as a mask: rows of its last axis, each from its place in the whole. */
+function cutOut(fill: FillMask, { whole, from, size }: MaskBox): FillMask {
+  const run = size.at(-1)!;
+  const placeOf = (row: number) => {
+    let place = from.at(-1)!, stride = 1;
+    for (let axis = size.length - 2; axis >= 0; axis--) {
+      stride *= whole[axis + 1]!;
+      place += (from[axis]! + row % size[axis]!) * stride;
+      row = Math.floor(row / size[axis]!);
+    }
+    return place;
+  };
+  return (into, begin) => {
+    for (let at = 0; at < into.length;) {
+      const row = Math.floor((begin + at) / run), within = (begin + at) % run;
+      const count = Math.min(run - within, into.length - at);
+      fill(into.subarray(at, at + count), placeOf(row) + within);
+      at += count;
     }
   };
 }

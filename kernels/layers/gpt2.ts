@@ -11,9 +11,16 @@
 import type { Value } from "../graph/value.ts";
 import { layerNorm, linear } from "./affine.ts";
 import { countTargets } from "./batch.ts";
-import { causalAttention } from "./causal_attention.ts";
+import { causalAttention, partsOf } from "./causal_attention.ts";
 import { checkHead, headLayers, logits } from "./gpt2_head.ts";
-import { checkDropout, type Layer, type LayerGraph, type Model, type Tie } from "./layer.ts";
+import {
+  checkDropout,
+  type Layer,
+  type LayerGraph,
+  type MaskPlace,
+  type Model,
+  type Tie,
+} from "./layer.ts";
 import { checkModelSizes } from "./model_sizes.ts";
 
 /** The sizes of a GPT-2. */
@@ -84,9 +91,9 @@ export function checkGpt2(config: Gpt2Config, microBatchSize: number): void {
   checkDropout("build GPT-2", dropout);
 }
 
-/** Token ids [B·seq] to the residual stream [B·seq, hidden]. Reads the field `ids`. */
-function embedding(config: Gpt2Config, microBatchSize: number): Layer {
-  const { hidden, seq, vocab } = config, rows = microBatchSize * seq;
+/** Token ids [rows] to the residual stream [rows, hidden]. Reads the field `ids`. */
+function embedding(config: Gpt2Config, microBatchSize: number, tokensOfSample: number): Layer {
+  const { hidden, seq, vocab } = config, rows = microBatchSize * tokensOfSample;
   return {
     name: "embedding",
     prefix: "transformer.",
@@ -95,11 +102,19 @@ function embedding(config: Gpt2Config, microBatchSize: number): Layer {
         g.parameter("wte.weight", [vocab, hidden]),
         g.batch("ids", [rows], "i32"),
       );
-      const positions = g.parameter("wpe.weight", [seq, hidden]);
-      const sum = g.add(g.reshape(tokens, [microBatchSize, seq, hidden]), positions);
+      const positions = ownPositions(g, g.parameter("wpe.weight", [seq, hidden]));
+      const sum = g.add(g.reshape(tokens, [microBatchSize, tokensOfSample, hidden]), positions);
       return g.dropout(g.reshape(sum, [rows, hidden]), config.dropout ?? 0);
     },
   };
+}
+
+/** The rows of a table for the tokens of a slice. */
+function ownPositions(g: LayerGraph, table: Value): Value {
+  const { index, count } = g.slice, tokens = table.shape[0]! / count;
+  if (count === 1) return table;
+  const own = Int32Array.from({ length: tokens }, (_, i) => index * tokens + i);
+  return g.gather(table, g.constant(own, [tokens], "i32"));
 }
 
 /** A block: two layers, so that a cut into stages may lie between. */
@@ -120,22 +135,37 @@ function block(config: Gpt2Config, microBatchSize: number, index: number): Layer
 const residualDeviation = ({ layers }: Gpt2Config): number => 0.02 / Math.sqrt(2 * layers);
 
 /** Adds a sub-layer's last product to the residual stream. */
-function addResidual(g: LayerGraph, x: Value, y: Value, name: string, config: Gpt2Config): Value {
+function addResidual(
+  g: LayerGraph,
+  x: Value,
+  y: Value,
+  name: string,
+  config: Gpt2Config,
+  place?: MaskPlace,
+): Value {
   const product = linear(g, y, name, config.hidden, residualDeviation(config));
-  return g.add(x, g.dropout(product, config.dropout ?? 0));
+  return g.add(x, g.dropout(product, config.dropout ?? 0, place));
 }
 
 /** Adds causal self-attention to the residual stream. */
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: number): Value {
-  const { hidden, heads, seq, dropout = 0 } = config;
-  const rows = microBatchSize * seq, width = hidden / heads;
+  const { hidden, heads, seq, dropout = 0 } = config, slices = g.slice.count;
+  const tokens = seq / slices, rows = microBatchSize * tokens, width = hidden / heads;
   const qkv = linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden);
   const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
-    g.transpose(g.reshape(part, [microBatchSize, seq, heads, width]), [0, 2, 1, 3])
+    g.transpose(g.reshape(part, [microBatchSize, tokens, heads, width]), [0, 2, 1, 3])
   ) as [Value, Value, Value];
-  const mixture = causalAttention(g, q, k, v, (weights) => g.dropout(weights, dropout));
+  const keys = g.context("keys", k), values = g.context("values", v);
+  const mixture = causalAttention(
+    g,
+    q,
+    keys,
+    values,
+    slices,
+    (weights, place) => g.dropout(weights, dropout, place),
+  );
   const mixed = g.reshape(g.transpose(mixture, [0, 2, 1, 3]), [rows, hidden]);
-  return addResidual(g, x, mixed, "attn.c_proj", config);
+  return addResidual(g, x, mixed, "attn.c_proj", config, { number: partsOf(seq) });
 }
 
 /** Adds the feed-forward network to the residual stream. */
@@ -172,17 +202,30 @@ export function gpt2(config: Gpt2Config, microBatchSize: number): Model {
   checkGpt2(config, microBatchSize);
   return {
     name: "gpt",
-    layers: [...body(config, microBatchSize), ...headLayers(config, microBatchSize)],
+    layers: lossLayers(config, microBatchSize, 1),
     predictions: (batch) => countTargets(batch, "targets"),
     ties: gpt2Ties(config),
     samples: microBatchSize,
     withSamples: (samples) => gpt2(config, samples),
+    withSlices: (slices) => lossLayers(config, microBatchSize, slices),
   };
 }
 
-function body(config: Gpt2Config, microBatchSize: number): Layer[] {
+/** All layers, for one of some slices of the tokens. */
+function lossLayers(config: Gpt2Config, microBatchSize: number, slices: number): Layer[] {
+  const { seq } = config, tokens = seq / slices;
+  if (!Number.isInteger(tokens)) {
+    throw new RangeError(
+      `Cannot cut GPT-2 into slices: the ${seq} tokens of a sample must be divisible by their number, received ${slices}`,
+    );
+  }
+  const head = headLayers({ ...config, seq: tokens }, microBatchSize);
+  return [...body(config, microBatchSize, tokens), ...head];
+}
+
+function body(config: Gpt2Config, microBatchSize: number, tokens: number): Layer[] {
   const blocks = Array.from({ length: config.layers }, (_, i) => block(config, microBatchSize, i));
-  return [embedding(config, microBatchSize), ...blocks.flat()];
+  return [embedding(config, microBatchSize, tokens), ...blocks.flat()];
 }
 
 /**
@@ -192,7 +235,7 @@ function body(config: Gpt2Config, microBatchSize: number): Layer[] {
  */
 export function gpt2Logits(config: Gpt2Config): readonly Layer[] {
   checkGpt2(config, 1);
-  return [...body({ ...config, dropout: 0 }, 1), {
+  return [...body({ ...config, dropout: 0 }, 1, config.seq), {
     name: "head",
     prefix: "",
     build: (g, x) => logits(g, x!, config),

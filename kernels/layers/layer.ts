@@ -44,6 +44,46 @@ export interface TensorSpec {
 export interface MaskSpec extends TensorSpec {
   /** How many of its elements are 0, as a share. */
   readonly probability: number;
+  /** Of which mask of the whole sequence it is a part, where it is not that of its own name. */
+  readonly of?: string;
+  /** Where it lies in that mask, where it is not what a slice has of the elements of each sample. */
+  readonly box?: MaskBox;
+}
+
+/** A part of a mask: from where on and how much of each axis. */
+export interface MaskBox {
+  /** The sizes of the mask. */
+  readonly whole: readonly number[];
+  /** The first element on each axis. */
+  readonly from: readonly number[];
+  /** Elements on each axis. */
+  readonly size: readonly number[];
+}
+
+/** Which mask of the whole sequence a dropout of a slice has a part of, by its number, and where. */
+export interface MaskPlace {
+  /** The number of the dropout in the layer of the whole sequence. */
+  readonly number: number;
+  /** Which part; where not given, what a slice has of the elements of each sample. */
+  readonly box?: MaskBox;
+}
+
+/** One of the equal parts into which the tokens of each sample are cut. */
+export interface Slice {
+  /** Which, from 0. */
+  readonly index: number;
+  /** How many there are. */
+  readonly count: number;
+}
+
+/** What a layer makes of a slice for the later ones of the same micro-batch, by a name of its own. */
+export interface SliceContext {
+  /** Its name in the layer, such as `keys`. */
+  readonly name: string;
+  /** What the slices before have made, in order. */
+  readonly past: readonly Value[];
+  /** What this slice makes. */
+  readonly value: Value;
 }
 
 /**
@@ -56,6 +96,16 @@ export class LayerGraph extends Graph {
   readonly fields: { spec: TensorSpec; value: Value }[] = [];
   /** The masks of its dropouts. */
   readonly masks: { spec: MaskSpec; value: Value }[] = [];
+  /** What it keeps for later slices, and has of those before. */
+  readonly contexts: SliceContext[] = [];
+  /** Which slice of the sequence it computes. */
+  readonly slice: Slice;
+
+  /** A graph for the whole sequence, or for a slice of it. */
+  constructor(slice: Slice = { index: 0, count: 1 }) {
+    super();
+    this.slice = slice;
+  }
 
   /** A trained f32 tensor. The default start is normal with deviation 0.02, as in GPT-2. */
   parameter(
@@ -83,6 +133,8 @@ export class LayerGraph extends Graph {
    * place in the layer, whoever computes it and how often. The first axis of `x` must be that of
    * samples, or of rows in the order of samples.
    *
+   * @param place of its mask in those of the whole sequence, for a slice that has another number of
+   * dropouts, or other axes between samples and tokens.
    * @throws {RangeError} when the probability is not from 0 and below 1.
    *
    * @example
@@ -96,15 +148,54 @@ export class LayerGraph extends Graph {
    * assert.throws(() => g.dropout(x, 1), /from 0 and below 1, received 1/);
    * ```
    */
-  dropout(x: Value, probability: number): Value {
+  dropout(x: Value, probability: number, place?: MaskPlace): Value {
     checkDropout("drop out", probability);
     if (probability === 0) return x;
-    const name = `${MASK_PREFIX}${this.masks.length}`, { shape } = x;
+    const nameOf = (number: number) => `${MASK_PREFIX}${number}`;
+    const name = nameOf(this.masks.length), { shape } = x;
     const value = this.input(name, shape);
-    this.masks.push({ spec: { name, dtype: "f32", shape, probability }, value });
+    const whole = this.slice.count > 1 && place
+      ? { of: nameOf(place.number), ...place.box && { box: place.box } }
+      : {};
+    this.masks.push({ spec: { name, dtype: "f32", shape, probability, ...whole }, value });
     return this.mul(x, value);
   }
+
+  /**
+   * Keeps what the later slices of the sequence read of this one, such as keys and values of an
+   * attention, and returns it behind that of the slices before. Of a whole sequence it is alone.
+   *
+   * The gradients that it has from later slices are added to its own; what a layer hands from token
+   * to token must go this way, or through nothing.
+   *
+   * @param value of the same shape in all slices.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { LayerGraph } from "@troupe/troupe/kernels";
+   *
+   * const g = new LayerGraph({ index: 2, count: 4 });
+   * const keys = g.context("keys", g.input("k", [1, 8]));
+   * assert.deepEqual(keys.map(({ name }) => name), ["context.keys.0", "context.keys.1", "k"]);
+   * const whole = new LayerGraph();
+   * assert.equal(whole.context("keys", whole.input("k", [1, 8])).length, 1);
+   * ```
+   */
+  context(name: string, value: Value): readonly Value[] {
+    const { index, count } = this.slice;
+    if (count === 1) return [value];
+    const past = Array.from(
+      { length: index },
+      (_, j) => this.input(contextPort(name, j), value.shape, value.dtype),
+    );
+    this.contexts.push({ name, past, value });
+    return [...past, value];
+  }
 }
+
+/** What a slice keeps for the later ones, as its models give and theirs take it. */
+export const contextPort = (name: string, slice: number): string => `context.${name}.${slice}`;
 
 /** Refuses a probability with which nothing would be left, or more than all. */
 export function checkDropout(what: string, probability: number): void {
@@ -182,4 +273,13 @@ export interface Model {
   readonly samples?: number;
   /** The same model, parameters included, for micro-batches of another size. */
   readonly withSamples?: (samples: number) => Model;
+  /**
+   * The same layers, parameters included, for one of `slices` equal parts of the tokens of each
+   * sample: {@linkcode LayerGraph.slice} says for which. Every field has the same part of each
+   * sample's numbers, rows of what layers hand on are in the order of samples, and a loss is that of
+   * the slice. Absent where samples are no sequences.
+   *
+   * @throws {RangeError} when the tokens cannot be divided so.
+   */
+  readonly withSlices?: (slices: number) => readonly Layer[];
 }

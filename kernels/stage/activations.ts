@@ -38,13 +38,15 @@ export interface ActivationOptions {
 export type BoundaryGradients = readonly (Tensor | undefined)[];
 
 /** Tensors of a layer by port. */
-type Ports = Readonly<Record<string, Tensor>>;
+export type Ports = Readonly<Record<string, Tensor>>;
 
 /** The activations that all micro-batches of a stage share. */
 export interface SharedActivations {
-  /** For each layer what it computes into shared memory, and its masks. */
-  readonly ports: readonly Ports[];
+  /** For each slice of a sequence, for each layer what it computes into shared memory, and its masks. */
+  readonly ports: readonly (readonly Ports[])[];
   readonly gradients: BoundaryGradients;
+  /** Where gradients of a context go that W computes again with an interval: I has added them. */
+  readonly again: Ports;
 }
 
 /** The activations of one micro-batch in flight, with those that it shares. */
@@ -73,7 +75,8 @@ function sharedBy(
   { from, to }: Segment,
   programs: readonly LayerProgram[],
   options: ActivationOptions,
-): { layer: number; spec: TensorSpec }[] {
+  slice: number,
+): SharedSpec[] {
   const isLast = (layer: number) => layer === programs.length - 1;
   return programs.slice(from, to).flatMap((program, i) => {
     const layer = from + i;
@@ -81,36 +84,70 @@ function sharedBy(
       options.recomputeInterval === undefined
         ? isLast(layer) && spec === program.output
         : spec !== program.output || layer < to - 1 || isLast(layer);
-    return computedBy(program, options).filter(isShared).map((spec) => ({ layer, spec }));
+    return computedBy(program, options).filter(isShared).map((spec) => ({ slice, layer, spec }));
   });
 }
 
 /** Tensors start at multiples of this many bytes, as those of `alloc` do. */
 const ALIGNMENT = 64;
 
-/** Allocates what all micro-batches share: as much as the largest segment needs. */
+/**
+ * Allocates what all micro-batches share, and all slices of their sequences: as much as the largest
+ * segment needs.
+ *
+ * @param slices for each slice the layers; of a whole sequence once.
+ */
 export function allocateShared(
   device: Allocator,
-  layers: readonly NamedProgram[],
+  slices: readonly (readonly NamedProgram[])[],
   options: ActivationOptions,
 ): SharedActivations {
-  const programs = layers.map(({ program }) => program);
-  const segments = segmentsOf(layers, options.recomputeInterval)
-    .map((segment) => sharedBy(segment, programs, options));
+  const all = slices.map((layers) => layers.map(({ program }) => program));
+  const segments = slices.flatMap((layers, slice) =>
+    segmentsOf(layers, options.recomputeInterval)
+      .map((segment) => sharedBy(segment, all[slice]!, options, slice))
+  );
   const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
-  const masks = programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ layer, spec })));
-  const ports: Record<string, Tensor>[] = programs.map(() => ({}));
-  for (const [{ layer, spec }, tensor] of [...tensors, ...placeEach(device, masks)]) {
-    ports[layer]![spec.name] = tensor;
+  const masks = all.flatMap((programs, slice) =>
+    programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ slice, layer, spec })))
+  );
+  const ports = all.map((programs) => programs.map((): Record<string, Tensor> => ({})));
+  for (const [{ slice, layer, spec }, tensor] of [...tensors, ...placeEach(device, masks)]) {
+    ports[slice]![layer]![spec.name] = tensor;
   }
-  return { ports, gradients: sharedGradients(device, programs, options) };
+  return {
+    ports,
+    gradients: sharedGradients(device, all[0]!, options),
+    again: sumsAgain(device, all.flat(), options),
+  };
+}
+
+function sumsAgain(
+  device: Allocator,
+  programs: readonly LayerProgram[],
+  { backward, recomputeInterval }: ActivationOptions,
+): Ports {
+  if (backward !== "split" || recomputeInterval === undefined) return {};
+  const sums = new Map(programs.flatMap(({ contexts = [] }) =>
+    contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const)
+  ));
+  return Object.fromEntries(
+    [...sums].map(([name, { dtype, shape }]) => [name, device.alloc(dtype, shape)]),
+  );
+}
+
+/** A value that a layer computes into shared memory. */
+interface SharedSpec {
+  readonly slice: number;
+  readonly layer: number;
+  readonly spec: TensorSpec;
 }
 
 /** What the layers of a segment compute into shared memory. */
-type SharedSpecs = readonly { readonly layer: number; readonly spec: TensorSpec }[];
+type SharedSpecs = readonly SharedSpec[];
 
 /** Where it lies. */
-type SharedTensors = Map<SharedSpecs[number], Tensor>;
+type SharedTensors = Map<SharedSpec, Tensor>;
 
 /** One tensor for each dtype, in which the values of a segment lie side by side. */
 function placeSideBySide(device: Allocator, segments: readonly SharedSpecs[]): SharedTensors {
@@ -198,12 +235,17 @@ function sharedGradients(
   });
 }
 
-/** Allocates what one micro-batch needs beside what it shares. */
+/**
+ * Allocates what one micro-batch, or one slice of its sequences, needs beside what it shares.
+ *
+ * @param layers those of the slice.
+ */
 export function allocateActivations(
   device: Allocator,
   layers: readonly NamedProgram[],
   options: ActivationOptions,
   shared: SharedActivations,
+  slice = 0,
 ): Activations {
   const programs = layers.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
@@ -214,7 +256,7 @@ export function allocateActivations(
   const fields: Record<string, Tensor> = {};
   let x = input;
   const ports = programs.map((program, i): Ports => {
-    const tensors: Record<string, Tensor> = { ...shared.ports[i] };
+    const tensors: Record<string, Tensor> = { ...shared.ports[slice]![i] };
     for (const field of program.fields) {
       tensors[PORTS.field(field.name)] = fields[field.name] ??= allocate(field);
     }
@@ -226,4 +268,25 @@ export function allocateActivations(
     return tensors;
   });
   return { ...input && { input }, fields, ports, output: x!, gradients };
+}
+
+/** Allocates, for each layer, what the slices of one micro-batch keep for each other, with gradients. */
+export function allocateContext(
+  device: Allocator,
+  slices: readonly (readonly NamedProgram[])[],
+  { backward }: ActivationOptions,
+): Ports[] {
+  return slices[0]!.map((_, layer) => {
+    const specs = slices.flatMap((layers) => layers[layer]!.program.contexts ?? []);
+    return Object.fromEntries(specs.flatMap(({ name, dtype, shape }) => {
+      const kept = device.alloc(dtype, shape);
+      if (backward === "never") return [[name, kept]];
+      const gradient = device.alloc(dtype, shape);
+      return [
+        [name, kept],
+        [PORTS.contextGradient(name), gradient],
+        [PORTS.contextSum(name), gradient],
+      ];
+    }));
+  });
 }

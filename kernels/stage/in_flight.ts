@@ -4,17 +4,29 @@
  *
  * Memory is allocated when first needed and used again, so a run in a steady state allocates nothing.
  *
+ * [Note: slices in flight] Where sequences are cut into S slices, slice s of micro-batch m is in flight
+ * by the number m·S + s, with memory of its own: that of another slice may have other sizes. Beside it
+ * a micro-batch has a context, what its slices keep for each other, from the F of its first slice until
+ * none of them is in flight. Runs are bound to both, once for each pair that meets.
+ *
  * @module
  */
 
 import type { Device, Tensor } from "../devices/device.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
-import { type Activations, allocateActivations, allocateShared } from "./activations.ts";
+import {
+  type Activations,
+  allocateActivations,
+  allocateContext,
+  allocateShared,
+  type Ports,
+} from "./activations.ts";
+import type { Slicing } from "../layers/slices.ts";
 import { bindSlot, type ParameterPorts, type Slot, type StageLayer } from "./slot.ts";
 import { openMasks } from "./masks.ts";
 import type { StageOptions } from "./stage_options.ts";
 
-/** The micro-batches in flight, by their numbers. */
+/** The micro-batches in flight, or slices of them, by their numbers. */
 export interface InFlight {
   /** How many there are. */
   readonly count: number;
@@ -24,7 +36,11 @@ export interface InFlight {
   readonly bytes: number;
   /** Whether a micro-batch is in flight. */
   has(microBatch: number): boolean;
-  /** Lets a micro-batch begin, with one version of the weights, and what keys its dropout. */
+  /**
+   * Lets a micro-batch begin, with one version of the weights, and what keys its dropout.
+   *
+   * @throws {RangeError} when it is a slice, and not the next one of its micro-batch.
+   */
   begin(microBatch: number, version: number, dropout: DropoutKey | undefined): Slot;
   /**
    * The runs of a micro-batch.
@@ -40,18 +56,36 @@ export interface InFlight {
   end(microBatch: number): void;
 }
 
-/** The memory of one micro-batch, and its runs with each version of the weights that it was for. */
+/** The memory of one micro-batch or slice, and its runs. */
 interface Place {
   readonly memory: Activations;
-  readonly slots: Slot[];
+  /** For each context that it met the runs with each version of the weights that it was for. */
+  readonly slots: Map<SharedContext, Slot[]>;
   /** Of the micro-batch that is there. */
   dropout: DropoutKey | undefined;
+}
+
+/** What the slices of a micro-batch keep for each other, for each layer. */
+interface SharedContext {
+  readonly ports: readonly Ports[];
+  /** Slices that have begun, and those that are in flight. */
+  begun: number;
+  live: number;
+}
+
+/** A micro-batch or slice that is in flight. */
+interface Live {
+  readonly place: Place;
+  readonly context: SharedContext;
+  readonly version: number;
 }
 
 /** Allocates what all micro-batches of a stage share; none is in flight. */
 export function openInFlight(
   device: Device,
-  layers: readonly StageLayer[],
+  /** For each slice of a sequence the layers; of a whole one once. */
+  layers: readonly (readonly StageLayer[])[],
+  slicing: Slicing | undefined,
   options: StageOptions,
   resident: {
     /** For each version of the weights, for each layer its parameters by port. */
@@ -59,8 +93,9 @@ export function openInFlight(
     readonly lossScale: Tensor;
   },
 ): InFlight {
-  let live = new Map<number, { readonly place: Place; readonly version: number }>();
-  const free: Place[] = [];
+  const slices = layers.length;
+  let live = new Map<number, Live>(), contexts = new Map<number, SharedContext>();
+  const free: Place[][] = layers.map(() => []), freeContexts: SharedContext[] = [];
   let bytes = 0;
   const counted = <T>(allocate: () => T): T => {
     const held = device.allocatedBytes, result = allocate();
@@ -68,17 +103,24 @@ export function openInFlight(
     return result;
   };
   const shared = counted(() => allocateShared(device, layers, options));
-  const createPlace = (): Place => ({
-    memory: counted(() => allocateActivations(device, layers, options, shared)),
-    slots: [],
+  const createPlace = (slice: number): Place => ({
+    memory: counted(() => allocateActivations(device, layers[slice]!, options, shared, slice)),
+    slots: new Map(),
     dropout: undefined,
   });
-  const masks = openMasks(device, layers, shared);
-  const bind = (place: Place, version: number) =>
-    bindSlot(layers, place.memory, options, {
+  const createContext = (): SharedContext => ({
+    ports: counted(() => allocateContext(device, layers, options)),
+    begun: 0,
+    live: 0,
+  });
+  const masks = openMasks(device, layers, shared, slicing);
+  const bind = (slice: number, { place, context, version }: Live) =>
+    bindSlot(layers[slice]!, place.memory, options, {
       parameters: resident.parameters[version]!,
       lossScale: resident.lossScale,
-      prepareMasks: (layer) => masks.prepare(layer, place.dropout),
+      context: context.ports,
+      again: shared.again,
+      prepareMasks: (layer) => masks.prepare(slice, layer, place.dropout),
     });
   const find = (microBatch: number) => {
     const one = live.get(microBatch);
@@ -86,6 +128,19 @@ export function openInFlight(
     throw new RangeError(
       `Cannot run backward: micro-batch ${microBatch} must have had its F here`,
     );
+  };
+  const beginContext = (sequence: number, slice: number) => {
+    const known = contexts.get(sequence), next = known?.begun ?? 0;
+    if (slice !== next) {
+      throw new RangeError(
+        `Cannot run F: slices of micro-batch ${sequence} must run in order, ${next} next, received ${slice}`,
+      );
+    }
+    const context = known ?? freeContexts.pop() ?? createContext();
+    context.begun++;
+    context.live++;
+    contexts.set(sequence, context);
+    return context;
   };
   return {
     get count() {
@@ -99,20 +154,31 @@ export function openInFlight(
     },
     has: (microBatch) => live.has(microBatch),
     begin(microBatch, version, dropout) {
-      const place = free.pop() ?? createPlace();
+      const slice = microBatch % slices;
+      const context = beginContext(Math.floor(microBatch / slices), slice);
+      const place = free[slice]!.pop() ?? createPlace(slice);
       place.dropout = dropout;
-      live.set(microBatch, { place, version });
-      return place.slots[version] ??= bind(place, version);
+      const one = { place, context, version };
+      live.set(microBatch, one);
+      const slots = place.slots.get(context) ?? [];
+      place.slots.set(context, slots);
+      return slots[version] ??= bind(slice, one);
     },
     slotOf(microBatch) {
-      const { place, version } = find(microBatch);
-      return place.slots[version]!;
+      const { place, context, version } = find(microBatch);
+      return place.slots.get(context)![version]!;
     },
     end(microBatch) {
-      free.push(find(microBatch).place);
+      const { place, context } = find(microBatch);
+      free[microBatch % slices]!.push(place);
       live.delete(microBatch);
+      if (--context.live === 0) {
+        context.begun = 0;
+        contexts.delete(Math.floor(microBatch / slices));
+        freeContexts.push(context);
+      }
       // A table of a Map refers to those that take its place: one that is old keeps all of them.
-      if (live.size === 0) live = new Map();
+      if (live.size === 0) [live, contexts] = [new Map(), new Map()];
     },
   };
 }

@@ -12,6 +12,7 @@ import { CHANCE_MAX } from "../devices/simd/chance_kernels.ts";
 import type { Device, Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { type DropoutKey, openMask } from "../layers/dropout.ts";
+import type { Slicing } from "../layers/slices.ts";
 import type { NamedProgram } from "../compile/stage_program.ts";
 import type { SharedActivations } from "./activations.ts";
 
@@ -22,14 +23,15 @@ export interface Masks {
    *
    * @param key of the micro-batch; without one nothing is left out.
    */
-  prepare(layer: number, key: DropoutKey | undefined): void;
+  prepare(slice: number, layer: number, key: DropoutKey | undefined): void;
 }
 
-/** Opens the masks of a stage's layers, in the memory that all micro-batches share. */
+/** Opens the masks of a stage's layers, slice by slice, in the memory that all micro-batches share. */
 export function openMasks(
   device: Device,
-  layers: readonly NamedProgram[],
+  slices: readonly (readonly NamedProgram[])[],
   { ports }: SharedActivations,
+  slicing: Slicing | undefined,
 ): Masks {
   const pieces = new WeakMap<Tensor, readonly Tensor[]>();
   const piecesOf = (mask: Tensor) => {
@@ -39,15 +41,17 @@ export function openMasks(
   };
   let scratch = new Float32Array(0), prepared: string | undefined;
   return {
-    prepare(layer, key) {
-      const label = JSON.stringify([layer, key]);
+    prepare(slice, layer, key) {
+      const label = JSON.stringify([slice, layer, key]);
       if (label === prepared) return;
       prepared = label;
-      const { name, program: { masks = [] } } = layers[layer]!;
+      const { name, program: { masks = [] } } = slices[slice]![layer]!;
+      const part = slicing &&
+        { index: slice, count: slicing.slices, samples: slicing.samples };
       for (const spec of masks) {
-        const fill = openMask(spec, name, key);
+        const fill = openMask(spec, name, key, part);
         let from = 0;
-        for (const piece of piecesOf(ports[layer]![spec.name]!)) {
+        for (const piece of piecesOf(ports[slice]![layer]![spec.name]!)) {
           const length = elementCount(piece.shape);
           if (scratch.length < length) scratch = new Float32Array(length);
           const values = scratch.subarray(0, length);

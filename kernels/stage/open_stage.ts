@@ -7,7 +7,7 @@
 import type { LayerProgram } from "../compile/layer_program.ts";
 import type { Device, Kernel } from "../devices/device.ts";
 import type { ActivationOptions } from "./activations.ts";
-import type { StageProgram } from "../compile/stage_program.ts";
+import { slicesOf, type StageProgram } from "../compile/stage_program.ts";
 import { openGradientSums } from "../optimizer/gradient_sums.ts";
 import { openGradientNorms } from "../optimizer/gradient_norms.ts";
 import { openOptimizer } from "../optimizer/optimizer.ts";
@@ -32,13 +32,13 @@ export async function openStage(
   options: StageOptions,
 ): Promise<Stage> {
   checkStageOptions(program, options);
-  const layers = await compileLayers(device, program, options);
+  const slices = await compileLayers(device, program, options), layers = slices[0]!;
   const resident = allocateResident(device, layers, options), { store } = resident;
   const frozen = openFrozen(device, resident.frozen, resident.precision);
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
   const norms = await openGradientNorms(device, store, resident.norms);
   const sums = resident.sums && openGradientSums(device, store, resident.sums);
-  const inFlight = openInFlight(device, layers, options, {
+  const inFlight = openInFlight(device, slices, program.slicing, options, {
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   });
@@ -69,13 +69,14 @@ export function overwritesToCompile(
   return backward === "never" ? [] : overwrites.map(({ model }) => model);
 }
 
+/** Compiles the layers of a stage for each slice of a sequence, equal ones once. */
 async function compileLayers(
   device: Device,
-  { programs, layers }: StageProgram,
+  stage: StageProgram,
   options: StageOptions,
-): Promise<StageLayer[]> {
-  const compiled: Pick<StageLayer, "program" | "kernels">[] = [];
-  for (const program of programs) {
+): Promise<StageLayer[][]> {
+  const compiled = new Map<LayerProgram, StageLayer["kernels"]>();
+  for (const program of stage.programs) {
     const { forward, ...backward } = modelsToCompile(program, options);
     const kernels: Record<string, Kernel> = {};
     const first = await device.compile(forward);
@@ -86,11 +87,13 @@ async function compileLayers(
     for (const model of overwritesToCompile(program, options)) {
       overwrites.push(await device.compile(model));
     }
-    compiled.push({ program, kernels: { forward: first, overwrites, ...kernels } });
+    compiled.set(program, { forward: first, overwrites, ...kernels });
   }
-  return layers.map(({ program: index, ...named }) => {
-    const one = compiled[index];
-    if (!one) throw new RangeError(`Cannot open stage: program ${index} must exist`);
-    return { ...named, ...one };
-  });
+  return slicesOf(stage).map((layers) =>
+    layers.map((layer) => {
+      const kernels = compiled.get(layer.program);
+      if (kernels) return { ...layer, kernels };
+      throw new RangeError(`Cannot open stage: the program of ${layer.name} must exist`);
+    })
+  );
 }

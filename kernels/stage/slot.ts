@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { ActivationOptions, Activations } from "./activations.ts";
+import type { ActivationOptions, Activations, Ports } from "./activations.ts";
 import type { Kernel, Run, Tensor } from "../devices/device.ts";
 import { PORTS } from "../compile/layer_program.ts";
 import type { NamedProgram } from "../compile/stage_program.ts";
@@ -67,7 +67,7 @@ export function parameterPorts(
   );
 }
 
-/** Binds the runs of one micro-batch. */
+/** Binds the runs of one micro-batch, or of one slice of its sequences. */
 export function bindSlot(
   layers: readonly StageLayer[],
   activations: Activations,
@@ -75,6 +75,10 @@ export function bindSlot(
   shared: {
     readonly parameters: ParameterPorts;
     readonly lossScale: Tensor;
+    /** For each layer what the slices of the micro-batch keep for each other. */
+    readonly context: readonly Ports[];
+    /** See {@linkcode SharedActivations.again}. */
+    readonly again: Ports;
     /** Has the masks of a layer ready. */
     readonly prepareMasks: (layer: number) => void;
   },
@@ -86,10 +90,11 @@ export function bindSlot(
     const inPlace = Object.fromEntries(
       program.saved.map(({ name }) => [PORTS.overwritten(name), own[name]!]),
     );
-    const tensors = { ...shared.parameters[i], ...own, ...inPlace, ...lossScale };
+    const context = shared.context[i];
+    const tensors = { ...shared.parameters[i], ...own, ...inPlace, ...lossScale, ...context };
     const { masks = [] } = program;
-    const bindRun = (kernel: Kernel): Run => {
-      const run = bind(kernel, tensors);
+    const bindRun = (kernel: Kernel, outputs: Ports = {}): Run => {
+      const run = bind(kernel, tensors, { ...tensors, ...outputs });
       if (!masks.some(({ name }) => kernel.inputs.includes(name))) return run;
       return () => {
         shared.prepareMasks(i);
@@ -98,13 +103,14 @@ export function bindSlot(
     };
     const runOf = (kernel: Kernel | undefined) => kernel && bindRun(kernel);
     // With an interval, W cannot read what I has left: it is B again.
-    const { forward, overwrites, B, I, W } = kernels;
+    const { forward, overwrites, B, I, W } = kernels, whole = runOf(B);
+    const addsAgain = I !== undefined && B?.outputs.some((name) => name in shared.again);
     return {
       forward: bindRun(forward),
-      overwrites: overwrites.map(bindRun),
-      B: runOf(B),
+      overwrites: overwrites.map((kernel) => bindRun(kernel)),
+      B: whole,
       I: runOf(I),
-      W: isAgain ? undefined : runOf(W),
+      W: isAgain ? (addsAgain ? bindRun(B!, shared.again) : whole) : runOf(W),
     };
   });
   const forward = bound.map((runs) => runs.forward);
@@ -117,9 +123,7 @@ export function bindSlot(
   const backward = (kind: BackwardKind) =>
     segments.toReversed().flatMap(({ from, to, again }): SegmentBackward[] => {
       if (kind === "W" && (firstTrained < 0 || to <= firstTrained)) return [];
-      const runs = bound.slice(from, to).reverse().map((one) =>
-        kind === "W" && isAgain ? one.B : one[kind]
-      );
+      const runs = bound.slice(from, to).reverse().map((one) => one[kind]);
       // Without an interval, W reads what I has written over.
       const isOver = kind === "W" && !isAgain;
       const overwrites = isOver ? [] : bound.slice(from, to).flatMap((one) => one.overwrites);
@@ -134,8 +138,8 @@ export function bindSlot(
 }
 
 /** Binds a kernel to the tensors that its inputs and outputs name. */
-function bind(kernel: Kernel, tensors: Readonly<Record<string, Tensor>>): Run {
-  const pick = (names: readonly string[]) =>
+function bind(kernel: Kernel, inputs: Ports, outputs: Ports): Run {
+  const pick = (names: readonly string[], tensors: Ports) =>
     Object.fromEntries(names.map((name) => [name, tensors[name]!]));
-  return kernel.bind(pick(kernel.inputs), pick(kernel.outputs));
+  return kernel.bind(pick(kernel.inputs, inputs), pick(kernel.outputs, outputs));
 }

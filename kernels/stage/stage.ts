@@ -1,7 +1,8 @@
 /**
  * A stage: a contiguous slice of a model's layers on one device, and what it computes.
  *
- * Activations live in *slots*, one for each micro-batch in flight: F fills a slot, B empties it.
+ * Activations live in *slots*, one for each micro-batch in flight: F fills a slot, B empties it. Of a
+ * sequence in S slices, slice s of micro-batch m is known by the number m·S + s.
  *
  * @module
  */

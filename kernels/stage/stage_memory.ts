@@ -21,12 +21,13 @@
 import { type Device, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { storageDtype } from "../layers/precision.ts";
-import { layersOf, type StageProgram } from "../compile/stage_program.ts";
+import { layersOf, slicesOf, type StageProgram } from "../compile/stage_program.ts";
 import type { FlatState } from "../optimizer/flat_state.ts";
 import { tensorsOf } from "../optimizer/flat_tensor.ts";
 import {
   type ActivationOptions,
   allocateActivations,
+  allocateContext,
   allocateShared,
   type Allocator,
 } from "./activations.ts";
@@ -111,6 +112,10 @@ export interface ActivationBytes {
   readonly perMicroBatch: number;
   /** What all of them share. */
   readonly shared: number;
+  /** Where sequences are cut, what each slice keeps by itself. */
+  readonly perSlice?: readonly number[];
+  /** Where sequences are cut, what the slices of a micro-batch keep for each other. */
+  readonly perContext?: number;
 }
 
 /**
@@ -147,10 +152,36 @@ export function activationBytes(
     },
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const layers = layersOf(program);
-  const memory = allocateShared(counter, layers, options), shared = bytes;
-  allocateActivations(counter, layers, options, memory);
-  return { perMicroBatch: bytes - shared, shared };
+  const slices = slicesOf(program);
+  const memory = allocateShared(counter, slices, options), shared = bytes;
+  const perSlice = slices.map((layers, slice) => {
+    const before = bytes;
+    allocateActivations(counter, layers, options, memory, slice);
+    return bytes - before;
+  });
+  const before = bytes;
+  allocateContext(counter, slices, options);
+  const perMicroBatch = bytes - shared;
+  if (!program.slicing) return { perMicroBatch, shared };
+  return { perMicroBatch, shared, perSlice, perContext: bytes - before };
+}
+
+/** Of sequences in slices how many of each slice are in flight at a time, and of how many micro-batches. */
+export interface SliceSlots {
+  /** For each slice. */
+  readonly slices: readonly number[];
+  /** Micro-batches of which a slice is in flight. */
+  readonly contexts: number;
+}
+
+/** Bytes of all that is in flight. */
+function bytesInFlight(
+  { perMicroBatch, perSlice = [], perContext = 0 }: ActivationBytes,
+  slots: number | SliceSlots,
+): number {
+  if (typeof slots === "number") return slots * perMicroBatch;
+  const own = slots.slices.reduce((sum, count, slice) => sum + count * perSlice[slice]!, 0);
+  return own + slots.contexts * perContext;
 }
 
 /**
@@ -181,13 +212,13 @@ export function activationBytes(
 export function planMemory(
   program: StageProgram,
   { slots, hasFreeViews = true, ...options }: StageOptions & PlannedDevice & {
-    readonly slots: number;
+    readonly slots: number | SliceSlots;
   },
 ): StageMemory {
   checkStageOptions(program, options);
-  const { perMicroBatch, shared } = activationBytes(program, { ...options, hasFreeViews });
+  const bytes = activationBytes(program, { ...options, hasFreeViews });
   const resident = planResident(program, { ...options, hasFreeViews });
-  return countMemory(resident, shared + slots * perMicroBatch);
+  return countMemory(resident, bytes.shared + bytesInFlight(bytes, slots));
 }
 
 /** What a stage will hold from the start, in tensors without memory. */

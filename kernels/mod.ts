@@ -37,7 +37,6 @@ export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/model_fields.ts";
 export * from "./layers/model_sizes.ts";
-export { joinSlices, sliceBatch, sliceOf, type Slicing } from "./layers/slices.ts";
 export * from "./layers/gpt2.ts";
 export * from "./layers/mlp.ts";
 export * from "./optimizer/learning_rate.ts";

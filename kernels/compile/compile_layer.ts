@@ -16,7 +16,13 @@ import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
 import { buildLayer } from "../layers/build_layer.ts";
-import { contextPort, type Layer, LayerGraph, type Slice, type TensorSpec } from "../layers/layer.ts";
+import {
+  contextPort,
+  type Layer,
+  LayerGraph,
+  type Slice,
+  type TensorSpec,
+} from "../layers/layer.ts";
 import { type LayerProgram, PORTS } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
 import { carriedValues, overwrittenValues, type Recompute, savedValues } from "./saved_values.ts";
@@ -51,8 +57,8 @@ export function compileLayer(
 ): LayerProgram {
   const { isLoss, recompute, precision = "fp32" } = options;
   checkPrecision(precision);
-  const graph = buildGraph(layer, input, options);
-  const { g, y, parameters, seed, forwardNodes, gradients, dx, contexts } = graph;
+  const joint = buildGraph(layer, input, options);
+  const { g, y, parameters, seed, forwardNodes, gradients, dx, contexts } = joint;
   const trained = parameters.filter(({ spec }) => !spec.frozen);
   const forInput = dx ? [dx, ...contexts.sums] : [];
   const forWeights = dx ? gradients : [...gradients, ...contexts.sums];
@@ -111,11 +117,14 @@ export function compileLayer(
         }))
       ),
     },
-    cost: {
-      forward: workOf(sliceNodes(g, given.map((port) => port.value), [y])),
-      backward: workOf(sliceNodes(g, known.map((p) => p.value), outputs.map((p) => p.value))),
-    },
+    cost: { forward: work(g, given, [outputPort]), backward: work(g, known, outputs) },
   };
+}
+
+/** The work of what computes some values from some others. */
+function work(g: LayerGraph, from: readonly Port[], to: readonly Port[]): number {
+  const values = (ports: readonly Port[]) => ports.map((port) => port.value);
+  return workOf(sliceNodes(g, values(from), values(to)));
 }
 
 /** The graph of a layer's forward and backward. */

@@ -7,7 +7,7 @@
 import type { Layer, Model, TensorSpec } from "../layers/layer.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { modelFields } from "../layers/model_fields.ts";
-import type { Slicing } from "../layers/slices.ts";
+import type { Slicing } from "../layers/batch.ts";
 import type { LayerProgram } from "./layer_program.ts";
 
 /** The layers of a model that is cut. */

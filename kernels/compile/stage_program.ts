@@ -5,7 +5,7 @@
  */
 
 import type { LayerProgram } from "./layer_program.ts";
-import type { Slicing } from "../layers/slices.ts";
+import type { Slicing } from "../layers/batch.ts";
 import type { Precision } from "../layers/precision.ts";
 
 /** The layers of a stage as plain data: what a worker needs to compute it. */
@@ -59,11 +59,14 @@ export const layersOf = (stage: StageProgram): NamedProgram[] => slicesOf(stage)
 
 /** For each slice of a sequence the layers of a stage; of a whole sequence once. */
 export const slicesOf = ({ programs, layers, slicing }: StageProgram): NamedProgram[][] =>
-  Array.from({ length: slicing?.slices ?? 1 }, (_, slice) =>
-    layers.map(({ program, slices, ...named }) => ({
-      ...named,
-      program: programs[slices?.[slice] ?? program]!,
-    })));
+  Array.from(
+    { length: slicing?.slices ?? 1 },
+    (_, slice) =>
+      layers.map(({ program, slices, ...named }) => ({
+        ...named,
+        program: programs[slices?.[slice] ?? program]!,
+      })),
+  );
 
 /** The type in which a stage stores. */
 export const precisionOf = (layers: readonly NamedProgram[]): Precision =>

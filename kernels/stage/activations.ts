@@ -128,9 +128,11 @@ function sumsAgain(
   { backward, recomputeInterval }: ActivationOptions,
 ): Ports {
   if (backward !== "split" || recomputeInterval === undefined) return {};
-  const sums = new Map(programs.flatMap(({ contexts = [] }) =>
-    contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const)
-  ));
+  const sums = new Map(
+    programs.flatMap(({ contexts = [] }) =>
+      contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const)
+    ),
+  );
   return Object.fromEntries(
     [...sums].map(([name, { dtype, shape }]) => [name, device.alloc(dtype, shape)]),
   );

@@ -21,7 +21,7 @@ import {
   allocateShared,
   type Ports,
 } from "./activations.ts";
-import type { Slicing } from "../layers/slices.ts";
+import type { Slicing } from "../layers/batch.ts";
 import { bindSlot, type ParameterPorts, type Slot, type StageLayer } from "./slot.ts";
 import { openMasks } from "./masks.ts";
 import type { StageOptions } from "./stage_options.ts";
@@ -80,67 +80,31 @@ interface Live {
   readonly version: number;
 }
 
+/** What a stage has that micro-batches in flight share. */
+export interface InFlightParts {
+  /** For each slice of a sequence the layers; of a whole one once. */
+  readonly layers: readonly (readonly StageLayer[])[];
+  readonly slicing: Slicing | undefined;
+  /** For each version of the weights, for each layer its parameters by port. */
+  readonly parameters: readonly ParameterPorts[];
+  readonly lossScale: Tensor;
+}
+
 /** Allocates what all micro-batches of a stage share; none is in flight. */
 export function openInFlight(
   device: Device,
-  /** For each slice of a sequence the layers; of a whole one once. */
-  layers: readonly (readonly StageLayer[])[],
-  slicing: Slicing | undefined,
+  parts: InFlightParts,
   options: StageOptions,
-  resident: {
-    /** For each version of the weights, for each layer its parameters by port. */
-    readonly parameters: readonly ParameterPorts[];
-    readonly lossScale: Tensor;
-  },
 ): InFlight {
-  const slices = layers.length;
-  let live = new Map<number, Live>(), contexts = new Map<number, SharedContext>();
-  const free: Place[][] = layers.map(() => []), freeContexts: SharedContext[] = [];
-  let bytes = 0;
-  const counted = <T>(allocate: () => T): T => {
-    const held = device.allocatedBytes, result = allocate();
-    bytes += device.allocatedBytes - held;
-    return result;
-  };
-  const shared = counted(() => allocateShared(device, layers, options));
-  const createPlace = (slice: number): Place => ({
-    memory: counted(() => allocateActivations(device, layers[slice]!, options, shared, slice)),
-    slots: new Map(),
-    dropout: undefined,
-  });
-  const createContext = (): SharedContext => ({
-    ports: counted(() => allocateContext(device, layers, options)),
-    begun: 0,
-    live: 0,
-  });
-  const masks = openMasks(device, layers, shared, slicing);
-  const bind = (slice: number, { place, context, version }: Live) =>
-    bindSlot(layers[slice]!, place.memory, options, {
-      parameters: resident.parameters[version]!,
-      lossScale: resident.lossScale,
-      context: context.ports,
-      again: shared.again,
-      prepareMasks: (layer) => masks.prepare(slice, layer, place.dropout),
-    });
+  const slices = parts.layers.length, places = openPlaces(device, parts, options);
+  const contexts = openContexts(slices, places.allocateContext);
+  let live = new Map<number, Live>();
   const find = (microBatch: number) => {
     const one = live.get(microBatch);
     if (one) return one;
     throw new RangeError(
       `Cannot run backward: micro-batch ${microBatch} must have had its F here`,
     );
-  };
-  const beginContext = (sequence: number, slice: number) => {
-    const known = contexts.get(sequence), next = known?.begun ?? 0;
-    if (slice !== next) {
-      throw new RangeError(
-        `Cannot run F: slices of micro-batch ${sequence} must run in order, ${next} next, received ${slice}`,
-      );
-    }
-    const context = known ?? freeContexts.pop() ?? createContext();
-    context.begun++;
-    context.live++;
-    contexts.set(sequence, context);
-    return context;
   };
   return {
     get count() {
@@ -150,35 +114,99 @@ export function openInFlight(
       return new Set([...live.values()].map(({ version }) => version));
     },
     get bytes() {
-      return bytes;
+      return places.bytes;
     },
     has: (microBatch) => live.has(microBatch),
     begin(microBatch, version, dropout) {
-      const slice = microBatch % slices;
-      const context = beginContext(Math.floor(microBatch / slices), slice);
-      const place = free[slice]!.pop() ?? createPlace(slice);
+      const slice = microBatch % slices, context = contexts.begin(microBatch);
+      const place = places.take(slice);
       place.dropout = dropout;
       const one = { place, context, version };
       live.set(microBatch, one);
       const slots = place.slots.get(context) ?? [];
       place.slots.set(context, slots);
-      return slots[version] ??= bind(slice, one);
+      return slots[version] ??= places.bind(slice, one);
     },
     slotOf(microBatch) {
       const { place, context, version } = find(microBatch);
       return place.slots.get(context)![version]!;
     },
     end(microBatch) {
-      const { place, context } = find(microBatch);
-      free[microBatch % slices]!.push(place);
+      places.give(microBatch % slices, find(microBatch).place);
       live.delete(microBatch);
-      if (--context.live === 0) {
-        context.begun = 0;
-        contexts.delete(Math.floor(microBatch / slices));
-        freeContexts.push(context);
-      }
+      contexts.end(microBatch);
       // A table of a Map refers to those that take its place: one that is old keeps all of them.
-      if (live.size === 0) [live, contexts] = [new Map(), new Map()];
+      if (live.size === 0) live = new Map();
+    },
+  };
+}
+
+/** The memory of what is in flight, which the next ones get when it has ended. */
+function openPlaces(
+  device: Device,
+  { layers, slicing, parameters, lossScale }: InFlightParts,
+  options: StageOptions,
+) {
+  const free: Place[][] = layers.map(() => []);
+  let bytes = 0;
+  const counted = <T>(allocate: () => T): T => {
+    const held = device.allocatedBytes, result = allocate();
+    bytes += device.allocatedBytes - held;
+    return result;
+  };
+  const shared = counted(() => allocateShared(device, layers, options));
+  const masks = openMasks(device, layers, shared, slicing);
+  return {
+    get bytes() {
+      return bytes;
+    },
+    take: (slice: number): Place =>
+      free[slice]!.pop() ?? {
+        memory: counted(() => allocateActivations(device, layers[slice]!, options, shared, slice)),
+        slots: new Map(),
+        dropout: undefined,
+      },
+    give: (slice: number, place: Place) => void free[slice]!.push(place),
+    allocateContext: () => counted(() => allocateContext(device, layers, options)),
+    bind: (slice: number, { place, context, version }: Live) =>
+      bindSlot(layers[slice]!, place.memory, options, {
+        parameters: parameters[version]!,
+        lossScale,
+        context: context.ports,
+        again: shared.again,
+        prepareMasks: (layer) => masks.prepare(slice, layer, place.dropout),
+      }),
+  };
+}
+
+/** The contexts of the micro-batches of which a slice is in flight. */
+function openContexts(slices: number, allocate: () => readonly Ports[]) {
+  const free: SharedContext[] = [];
+  let live = new Map<number, SharedContext>();
+  const sequenceOf = (number: number) => Math.floor(number / slices);
+  return {
+    /** A slice begins, by its number. */
+    begin(number: number): SharedContext {
+      const sequence = sequenceOf(number), slice = number % slices;
+      const known = live.get(sequence), next = known?.begun ?? 0;
+      if (slice !== next) {
+        throw new RangeError(
+          `Cannot run F: slices of micro-batch ${sequence} must run in order, ${next} next, received ${slice}`,
+        );
+      }
+      const context = known ?? free.pop() ?? { ports: allocate(), begun: 0, live: 0 };
+      context.begun++;
+      context.live++;
+      if (!known) live.set(sequence, context);
+      return context;
+    },
+    end(number: number): void {
+      const sequence = sequenceOf(number), context = live.get(sequence)!;
+      if (--context.live > 0) return;
+      context.begun = 0;
+      live.delete(sequence);
+      free.push(context);
+      if (live.size === 0) live = new Map();
     },
   };
 }

@@ -38,10 +38,12 @@ export async function openStage(
   const optimizer = await openOptimizer(device, store, options.optimizer, resident.optimizer);
   const norms = await openGradientNorms(device, store, resident.norms);
   const sums = resident.sums && openGradientSums(device, store, resident.sums);
-  const inFlight = openInFlight(device, slices, program.slicing, options, {
+  const inFlight = openInFlight(device, {
+    layers: slices,
+    slicing: program.slicing,
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
-  });
+  }, options);
   const parts = { device, layers, resident, frozen, optimizer, norms, sums, inFlight, options };
   return new Stage(parts);
 }

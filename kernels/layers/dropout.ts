@@ -70,7 +70,7 @@ export function openMask(
 }
 
 /** Writes the elements of a mask from one of them on. */
-type FillMask = (into: Float32Array, from: number) => void;
+export type FillMask = (into: Float32Array, from: number) => void;
 
 function openWhole(
   { name, shape, probability }: MaskSpec,

@@ -72,7 +72,8 @@ function backwardParts(
   return { backward: whole, input, weight };
 }
 
-function stageShares(schedule: Schedule, name: string, cost: Cost): Float64Array {
+/** What each stage takes of something that is given of a model; see {@linkcode Cost}. */
+export function stageShares(schedule: Schedule, name: string, cost: Cost): Float64Array {
   const { stages } = schedule;
   if (typeof cost === "number") {
     checkCost(name, cost);

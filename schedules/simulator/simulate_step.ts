@@ -3,7 +3,7 @@
 import { withOrders } from "../definition/from_lists.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { checkModel } from "./check_model.ts";
-import { eachLevel, heldBytes, type MemoryCurve } from "./memory.ts";
+import { eachLevel, heldBytes, type MemoryCurve } from "../memory/memory_levels.ts";
 import type { ClosingSpan, SimulatedStep, WorkerTimes } from "./simulated_step.ts";
 import type { StepModel } from "./step_model.ts";
 import { type SimulatedWorker, StepRun } from "./step_run.ts";

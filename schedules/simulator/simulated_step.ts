@@ -2,7 +2,7 @@
 
 import type { Timeline } from "../execution/execute.ts";
 import type { ListedSchedule } from "../schedule.ts";
-import type { MemoryCurve } from "./memory.ts";
+import type { MemoryCurve } from "../memory/memory_levels.ts";
 
 /** A step as it was simulated; of equal data-parallel replicas the first. */
 export interface SimulatedStep {

@@ -2,6 +2,7 @@
 
 import type { Costs } from "../execution/costs.ts";
 import { stageTimes } from "../execution/stage_times.ts";
+import type { StageMemory } from "../memory/stage_memory.ts";
 import type { Schedule } from "../schedule.ts";
 
 /** A step of training as the simulator sees it. What is absent takes no time and no bytes. */
@@ -55,24 +56,6 @@ export interface StageModel {
   readonly optimizerMs?: number | undefined;
   /** What a copy of the stage holds. */
   readonly memory?: StageMemory | undefined;
-}
-
-/** Bytes of one copy of a stage; of its activations for one micro-batch. */
-export interface StageMemory {
-  /** One version of the weights. */
-  readonly weightBytes?: number | undefined;
-  /** The gradients. */
-  readonly gradientBytes?: number | undefined;
-  /** The states of the optimizer; none where they are kept elsewhere. */
-  readonly optimizerBytes?: number | undefined;
-  /** What F keeps, from its start. */
-  readonly keptBytes: number;
-  /** What R brings back, or the start of B or I where there is no R. */
-  readonly recomputedBytes?: number | undefined;
-  /** Of what is kept and brought back, what the end of I frees; W frees the rest, B all. */
-  readonly freedByInputBytes?: number | undefined;
-  /** What an action of the stage needs only while it runs. */
-  readonly workBytes?: number | undefined;
 }
 
 /** A way for messages: each takes its bytes over the bandwidth, one after the other, and α. */

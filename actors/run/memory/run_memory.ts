@@ -29,6 +29,7 @@ import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
 import { totalMemory } from "./memory_plan.ts";
 import { slotsOf } from "./slots.ts";
+import { outputBytes } from "./stage_bytes.ts";
 import { planState, type StateMemoryOptions } from "./state_memory.ts";
 
 /** Bytes of an actor beside the stages that it has. */
@@ -103,12 +104,6 @@ function fieldBytes({ programs, halves }: CompiledRun): number {
   const fields = programs.flatMap((stage) => stage.programs.flatMap(({ fields }) => fields));
   const byName = new Map(fields.map((field) => [field.name, halves * bytesOf(field)]));
   return byName.values().reduce((sum, bytes) => sum + bytes, 0);
-}
-
-/** Bytes of what a stage hands to the next one for a micro-batch. */
-function outputBytes({ programs, layers }: StageProgram, halves: number): number {
-  const { isLoss, output } = programs[layers.at(-1)!.program]!;
-  return isLoss ? 0 : halves * bytesOf(output);
 }
 
 /** What a worker holds beside its stages. */

@@ -1,0 +1,59 @@
+/**
+ * What each stage of a compiled model holds, as schedules count it: the one way from the plans of
+ * kernels to those that foresee steps.
+ *
+ * @module
+ */
+
+import {
+  activationBytes,
+  type DeviceName,
+  DTYPE_BYTES,
+  elementCount,
+  hasFreeViews,
+  hasOwnMemory,
+  planMemory,
+  type StageProgram,
+} from "../../../kernels/mod.ts";
+import type { StageMemory } from "../../../schedules/mod.ts";
+import type { CompiledRun } from "../compile_run.ts";
+
+/**
+ * The bytes of each stage. `scheduleMemory` makes of them what {@linkcode CompiledRun.memory} plans:
+ * that is its `held`, less the arrays of messages, which lie beside the stages.
+ *
+ * Activations that are recomputed are in memory that all micro-batches of a stage share, so that they
+ * are work of an action; W frees all that a micro-batch keeps.
+ *
+ * @param device whose own memory is counted alone, where it has some.
+ */
+export function stageBytes(
+  { programs, stage: options, halves }: Pick<CompiledRun, "programs" | "stage" | "halves">,
+  device?: DeviceName,
+): StageMemory[] {
+  const planned = {
+    ...options,
+    hasFreeViews: device === undefined || hasFreeViews(device),
+    versions: 1,
+  };
+  const countsHost = device === undefined || !hasOwnMemory(device);
+  return programs.map((program): StageMemory => {
+    const { perMicroBatch, shared } = activationBytes(program, planned);
+    const { device: held, host } = planMemory(program, { ...planned, slots: 0 });
+    const atHost = countsHost ? host.master + host.moments : 0;
+    return {
+      weightBytes: held.weights,
+      gradientBytes: held.gradients,
+      optimizerBytes: held.master + held.moments + held.buckets + held.other + atHost,
+      keptBytes: halves * perMicroBatch,
+      workBytes: shared,
+      messageBytes: outputBytes(program, halves),
+    };
+  });
+}
+
+/** Bytes of what a stage hands to the next one for a micro-batch. */
+export function outputBytes({ programs, layers }: StageProgram, halves: number): number {
+  const { isLoss, output } = programs[layers.at(-1)!.program]!;
+  return isLoss ? 0 : halves * elementCount(output.shape) * DTYPE_BYTES[output.dtype];
+}

@@ -1,0 +1,98 @@
+/** Bytes of workers over their lists, held against counts by hand and against peaks in activations. */
+
+import assert from "node:assert/strict";
+import {
+  analyze,
+  createSchedule,
+  type ListedSchedule,
+  parseCsv,
+  scheduleFromLists,
+  scheduleMemory,
+  scheduleNames,
+  stageMemories,
+  type StageMemory,
+  withLists,
+} from "../../../schedules/mod.ts";
+import { eachLevel } from "../../../schedules/memory/memory_levels.ts";
+
+/** The bytes of a worker at the start and the end of each action of its list. */
+function levelsOf(schedule: ListedSchedule, worker: number, stages: readonly StageMemory[]) {
+  const levels: number[][] = [];
+  eachLevel(schedule.lists[worker]!, (stage) => stages[stage], 0, (index, isEnd, bytes) => {
+    if (isEnd) levels[index]!.push(bytes);
+    else levels.push([bytes]);
+  });
+  return levels;
+}
+
+const one = (csv: string) => scheduleFromLists("mine", parseCsv(csv));
+
+Deno.test("I frees its part, W the rest, B all, and work is there only while an action runs", () => {
+  const memory = { keptBytes: 10, freedByInputBytes: 4, workBytes: 1, messageBytes: 2 };
+  assert.deepEqual(levelsOf(one("0F0,0I0,0F1,0W0,0B1\n"), 0, [memory]), [
+    [13, 12],
+    [13, 6],
+    [19, 18],
+    [19, 12],
+    [13, 0],
+  ]);
+});
+
+Deno.test("R brings back what F did not keep, once; without an R the backward does it itself", () => {
+  const memory = { keptBytes: 1, recomputedBytes: 9 };
+  assert.deepEqual(levelsOf(one("0F0,0F1,0R0,0B0,0B1\n"), 0, [memory]), [
+    [1, 1],
+    [2, 2],
+    [11, 11],
+    [11, 1],
+    [10, 0],
+  ]);
+  assert.deepEqual(levelsOf(one("0F0,0R0,0I0,0W0\n"), 0, [{ ...memory, freedByInputBytes: 3 }]), [
+    [1, 1],
+    [10, 10],
+    [10, 7],
+    [7, 0],
+  ]);
+});
+
+Deno.test("halves and slices take their part each, and nothing is left at the end", () => {
+  const memory = { keptBytes: 8, recomputedBytes: 8, messageBytes: 4 };
+  for (const csv of ["0F0,0B0.0,0B0.1\n", "0F0,0R0,0B0.0,0B0.1\n", "0F0s0,0F0s1,0B0s1,0B0s0\n"]) {
+    assert.equal(levelsOf(one(csv), 0, [memory]).at(-1)![1], 0, csv);
+  }
+  assert.deepEqual(levelsOf(one("0F0s0,0F0s1,0B0s1,0B0s0\n"), 0, [memory]).slice(0, 2), [
+    [6, 6],
+    [12, 12],
+  ]);
+});
+
+Deno.test("with one byte for an activation and for a weight, bytes are the peaks that analyze counts", () => {
+  for (const name of scheduleNames()) {
+    const listed = withLists(createSchedule(name, { workers: 4, microBatches: 8 }));
+    const { peakActivations, weights } = analyze(listed);
+    const bytes = scheduleMemory(
+      listed,
+      stageMemories(listed, { activations: 1, weights: 1, gradients: 0, optimizer: 0 }),
+    );
+    for (const [worker, { activations, weights: held, peak, held: kept }] of bytes.entries()) {
+      const what = `${name}, worker ${worker}`;
+      assert.ok(Math.abs(activations - peakActivations[worker]!) < 1e-9, what);
+      assert.ok(Math.abs(held - weights[worker]!) < 1e-9, what);
+      // A stage that gives nothing back never needs less.
+      assert.ok(kept > peak - 1e-9, what);
+    }
+  }
+});
+
+Deno.test("bytes that do not go together are refused by name", () => {
+  const schedule = withLists(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
+  assert.throws(() => scheduleMemory(schedule, []), {
+    name: "RangeError",
+    message: "Cannot count the memory of 1f1b: the bytes must be of 2 stages, received 0",
+  });
+  assert.throws(() => stageMemories(schedule, { activations: 1, freedByInput: 2 }), {
+    message:
+      "Cannot use these bytes: what is kept or freed of the activations must be at most 1 for stage 0, received 2",
+  });
+  assert.throws(() => stageMemories(schedule, { weights: [1, 2, 3] }), RangeError);
+});

@@ -104,6 +104,8 @@ export class CommittedEnd implements StepEnd {
   readonly #copies: readonly Copy[];
   /** Until when the all-reduces of each worker keep its link. */
   readonly #linkFree: Float64Array;
+  /** Whether ranks go on by themselves. */
+  readonly #asksNobody: boolean;
   #votesMissing: number;
   #sumsMissing: number;
   #endsMissing: number;
@@ -114,6 +116,7 @@ export class CommittedEnd implements StepEnd {
     this.#model = model;
     this.#closing = closing;
     this.#replicas = replicas;
+    this.#asksNobody = closing.protocol === "ranks";
     this.#ports = ports;
     this.#groups = stages.map((stage, index) => openGroup(index, stage, closing));
     this.#copies = placeCopies(schedule, this.#groups);
@@ -139,8 +142,7 @@ export class CommittedEnd implements StepEnd {
 
   /** Copies without a micro-batch vote at once. */
   begin(): void {
-    const { protocol, isClipped = false } = this.#closing;
-    if (protocol === "ranks" && !isClipped) {
+    if (this.#asksNobody && !this.#closing.isClipped) {
       for (const worker of this.#workers) worker.isCommitted = true;
     }
     for (const copy of this.#copies) if (copy.missing === 0) this.#check(copy);
@@ -161,24 +163,24 @@ export class CommittedEnd implements StepEnd {
     });
   }
 
-  #vote({ group }: Copy): void {
-    const { eagerStages = [], isClipped = false, protocol = "commit" } = this.#closing;
+  #vote(copy: Copy): void {
+    const { group } = copy, { eagerStages = [], isClipped = false } = this.#closing;
+    const isEager = eagerStages.includes(group.stage);
     group.votesMissing--;
     if (--this.#votesMissing === 0) {
       this.#reduce(this.#groups);
       if (!isClipped) this.#commit();
-    } else if (group.votesMissing === 0 && eagerStages.includes(group.stage)) {
-      this.#reduce([group]);
-    } else if (protocol === "ranks") {
-      const isDone = ({ worker }: Copy) => this.#workers[worker]!.votesMissing === 0;
-      this.#reduce(this.#groups.filter(({ copies }) => copies.every(isDone)));
-    }
+    } else if (this.#asksNobody) {
+      if (isEager) this.#start(copy);
+      const { copies, votesMissing } = this.#workers[copy.worker]!;
+      if (votesMissing === 0) { for (const one of copies) this.#start(one); }
+    } else if (isEager && group.votesMissing === 0) this.#reduce([group]);
   }
 
   /** A worker of each replica tells the supervisor, which hears one after the other. */
   #tell(then: () => void): void {
-    const { handleMs = 0, protocol = "commit" } = this.#closing, { controlMs = 0 } = this.#model;
-    if (protocol === "ranks") return then();
+    if (this.#asksNobody) return then();
+    const { handleMs = 0 } = this.#closing, { controlMs = 0 } = this.#model;
     const heard = Math.max(this.#supervisorFree, this.#ports.now() + controlMs) +
       handleMs * this.#replicas;
     this.#supervisorFree = heard;
@@ -187,7 +189,7 @@ export class CommittedEnd implements StepEnd {
 
   /** The supervisor tells all workers. */
   #tellAll(then: () => void): void {
-    if (this.#closing.protocol === "ranks") return then();
+    if (this.#asksNobody) return then();
     this.#ports.at(this.#ports.now() + (this.#model.controlMs ?? 0), then);
   }
 
@@ -195,11 +197,15 @@ export class CommittedEnd implements StepEnd {
     const waiting = groups.filter(({ isReducing }) => !isReducing);
     for (const group of waiting) group.isReducing = true;
     this.#tellAll(() => {
-      const { chunksUnderWay = CHUNKS_UNDER_WAY } = this.#closing;
-      for (const { copies } of waiting) {
-        for (const copy of copies) while (this.#startChunk(copy, chunksUnderWay));
-      }
+      for (const { copies } of waiting) for (const copy of copies) this.#start(copy);
     });
+  }
+
+  /** Starts the first chunks of a copy. */
+  #start(copy: Copy): void {
+    if (copy.started > 0) return;
+    const { chunksUnderWay = CHUNKS_UNDER_WAY } = this.#closing;
+    while (this.#startChunk(copy, chunksUnderWay));
   }
 
   #startChunk(copy: Copy, most: number): boolean {

@@ -110,8 +110,8 @@ export interface Jitter {
 export interface Closing {
   /**
    * `commit`, unless given, is the above. With `ranks` nobody votes, as in Chimera's and AxoNN's own
-   * programs: copies add the gradients of a stage as soon as all their workers have run their last
-   * action (of an eager stage their last backward of it), and a bucket is stepped as its sums come.
+   * programs: a worker starts to add the gradients of its stages after its own last action (of an
+   * eager stage after its own last backward of it), and steps a bucket as its sums come.
    */
   readonly protocol?: "commit" | "ranks" | undefined;
   /** How the copies of a stage add their gradients; `direct` unless given. */

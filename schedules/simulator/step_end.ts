@@ -51,7 +51,7 @@ const NO_TIME: Link = { latencyMs: 0 };
 interface Copy {
   readonly worker: number;
   readonly group: Group;
-  /** Backwards that are still to run, in micro-batches. */
+  /** Backwards that are still to run, in slices of micro-batches. */
   missing: number;
   /** Chunks started, and those whose sums are there. */
   started: number;
@@ -149,9 +149,9 @@ export class CommittedEnd implements StepEnd {
   }
 
   afterBackward({ stage, microBatch, half }: Action): void {
-    const { replicaOf, stages } = this.#model.schedule;
+    const { replicaOf, stages, slices = 1 } = this.#model.schedule;
     const copy = this.#copies[replicaOf[microBatch]! * stages + stage]!;
-    copy.missing -= half === undefined ? 1 : 0.5;
+    copy.missing -= half === undefined ? 1 : slices / 2;
     if (copy.missing === 0) this.#check(copy);
   }
 
@@ -338,7 +338,8 @@ function placeCopies(schedule: Schedule, groups: readonly Group[]): Copy[] {
   }
   schedule.placement.forEach((held, worker) => {
     for (const { stage, replica } of held) {
-      const group = groups[stage]!, missing = microBatches.get(replica) ?? 0;
+      const group = groups[stage]!,
+        missing = (microBatches.get(replica) ?? 0) * (schedule.slices ?? 1);
       const copy = { worker, group, missing, started: 0, complete: 0 };
       group.copies.push(copy);
       group.votesMissing++;

@@ -4,6 +4,7 @@ import type { Costs } from "../execution/costs.ts";
 import { stageTimes } from "../execution/stage_times.ts";
 import type { StageMemory } from "../memory/stage_memory.ts";
 import type { Schedule } from "../schedule.ts";
+import { recomputedStages } from "./recomputed_stages.ts";
 
 /** A step of training as the simulator sees it. What is absent takes no time and no bytes. */
 export interface StepModel {
@@ -40,13 +41,13 @@ export interface StageModel {
   /** The backward for the weights; what is left of the full one unless given. */
   readonly weightMs?: number | undefined;
   /**
-   * To bring back what the forward did not keep: an R, or where the schedule has none for the stage
-   * and micro-batch, so much more for its B or I.
+   * To bring back what the forward did not keep: an R; of a stage of which the schedule has none, so
+   * much more for its B or I.
    */
   readonly recomputeMs?: number | undefined;
   /** The activation that leaves the stage; the gradient that comes back for it has as many. */
   readonly outputBytes?: number | undefined;
-  /** More time for each message between this stage and the next, beside that of its link. */
+  /** More time for a micro-batch's message between this stage and the next, beside its link's. */
   readonly sendMs?: number | undefined;
   /** The gradients of a copy of the stage, as they are added to those of other copies. */
   readonly gradientBytes?: number | undefined;
@@ -163,15 +164,15 @@ export interface Offload {
  * ```
  */
 export function modelOfCosts(schedule: Schedule, costs: Costs = {}): StepModel {
-  const { durations: [forward, backward, input, weight], overlap, send } = stageTimes(
-    schedule,
-    costs,
-  );
+  const { durations, overlap, send } = stageTimes(schedule, costs);
+  const [forward, backward, input, weight, recompute] = durations,
+    isAction = recomputedStages(schedule);
   const stages = Array.from({ length: schedule.stages }, (_, stage) => ({
     forwardMs: forward![stage]!,
     backwardMs: backward![stage]!,
     inputMs: input![stage]!,
     weightMs: weight![stage]!,
+    ...(isAction[stage] && { recomputeMs: recompute![stage]! }),
     sendMs: send[stage]!,
   }));
   return { schedule, stages, overlapMs: overlap };

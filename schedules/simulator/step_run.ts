@@ -6,10 +6,11 @@ import { TimeQueue } from "../execution/time_queue.ts";
 import { takeOffers } from "../policies/offers.ts";
 import type { StepPolicy } from "../policies/policy.ts";
 import type { Schedule } from "../schedule.ts";
-import { hostTable } from "../stages.ts";
 import { type Draws, drawsOf } from "./jitter.ts";
 import { openLocalEnd } from "./local_end.ts";
 import { Channels } from "./network.ts";
+import { openOffers, type StepOffers } from "./step_offers.ts";
+import { recomputedStages } from "./recomputed_stages.ts";
 import type { ClosingSpan } from "./simulated_step.ts";
 import { CommittedEnd, type EndPorts, type SpanName, type StepEnd } from "./step_end.ts";
 import type { StageModel, StepModel } from "./step_model.ts";
@@ -17,7 +18,7 @@ import type { StageModel, StepModel } from "./step_model.ts";
 /** What happens at a time. */
 interface StepEvent {
   readonly worker: number;
-  /** What has arrived for the worker. */
+  /** The action whose input has arrived at the worker. */
   readonly arrived: Action | undefined;
   /** When that was sent. */
   readonly sentMs: number;
@@ -57,7 +58,7 @@ export class StepRun {
   readonly #schedule: Schedule;
   readonly #stages: readonly StageModel[];
   readonly #durations: readonly Float64Array[];
-  readonly #hosts: Int32Array;
+  readonly #offers: StepOffers;
   readonly #draws: Draws;
   readonly #channels: Channels;
   readonly #queue = new TimeQueue<StepEvent>();
@@ -71,8 +72,8 @@ export class StepRun {
     this.#model = model;
     this.#schedule = schedule;
     this.#stages = stages;
-    this.#durations = durationsOf(stages);
-    this.#hosts = hostTable(schedule);
+    this.#durations = durationsOf(model);
+    this.#offers = openOffers(schedule);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
     this.workers = Array.from({ length: schedule.workers }, (_, worker) => ({
@@ -110,15 +111,20 @@ export class StepRun {
         else this.#free(event.worker);
       }
       if (arrivals.length > 1) arrivals.sort(byTieRule);
-      for (const { worker, arrived } of arrivals) this.workers[worker]!.ready.push(arrived!);
+      for (const { worker, arrived } of arrivals) {
+        if (this.#offers.arrive(arrived!)) this.workers[worker]!.ready.push(arrived!);
+      }
       for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
     }
   }
 
   #inject(time: number, sentMs: number): void {
-    if (this.#injected === this.#schedule.microBatches) return;
-    const arrived: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
-    this.#queue.add(time, { worker: this.#host(arrived), arrived, sentMs, then: undefined });
+    const { microBatches, slices = 1 } = this.#schedule;
+    if (this.#injected === microBatches) return;
+    const whole: Action = { kind: "F", stage: 0, microBatch: this.#injected++ };
+    const arrived = slices === 1 ? whole : { ...whole, slice: 0 };
+    const worker = this.#offers.hostOf(whole);
+    this.#queue.add(time, { worker, arrived, sentMs, then: undefined });
   }
 
   /** Does the next task of a worker that is free, or else runs what its policy picks. */
@@ -159,13 +165,15 @@ export class StepRun {
   }
 
   #duration(worker: number, action: Action): number {
+    const { slices = 1 } = this.#schedule;
     let duration = 0;
     for (const { kind, stage, half } of parts(action)) {
       const whole = this.#durations[KIND[kind]]![stage]!;
-      duration += half === undefined ? whole : whole / 2;
+      duration += half === undefined ? whole / slices : whole / 2;
     }
-    if (action.overlap !== undefined) duration = this.#model.overlapMs ?? duration;
-    return duration * (this.#model.slowdowns?.[worker] ?? 1) * this.#draws.duration(action);
+    const { overlapMs, slowdowns } = this.#model;
+    if (action.overlap !== undefined && overlapMs !== undefined) duration = overlapMs / slices;
+    return duration * (slowdowns?.[worker] ?? 1) * this.#draws.duration(action);
   }
 
   /** What a worker did has ended: its outputs leave, and it goes on. */
@@ -189,40 +197,27 @@ export class StepRun {
 
   /** What a part of an action makes ready. @returns when it has been sent. */
   #output(index: number, part: Action): number {
-    const { kind, stage, microBatch, half } = part, { ready } = this.workers[index]!;
-    if (kind === "W") return this.#now;
-    if (kind === "I") ready.push({ kind: "W", stage, microBatch });
-    if (kind === "F") {
-      if (stage < this.#schedule.stages - 1) {
-        return this.#send(index, { kind, stage: stage + 1, microBatch }, part);
-      }
-      ready.push({ kind: "B", stage, microBatch });
-    } else if (stage > 0) {
-      return this.#send(index, { ...part, kind: "B", stage: stage - 1 }, part);
-    } else if (half !== 0) {
-      this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
+    const { kind, stage, half, slice = 0 } = part, { ready } = this.workers[index]!;
+    let sentMs = this.#now;
+    for (const next of this.#offers.follow(part)) {
+      const host = this.#offers.hostOf(next);
+      if (host !== index) sentMs = Math.max(sentMs, this.#send(index, host, next, part));
+      else if (this.#offers.isReady(next)) ready.push(next);
     }
-    return this.#now;
-  }
-
-  #send(from: number, next: Action, part: Action): number {
-    const worker = this.#host(next), now = this.#now;
-    if (worker === from) {
-      this.workers[from]!.ready.push(next);
-      return now;
-    }
-    const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
-    const bytes = part.half === undefined ? outputBytes : outputBytes / 2;
-    const factor = this.#draws.latency(part);
-    const { sentMs, arrivesMs } = this.#channels.send(now, from, worker, bytes, factor);
-    const time = arrivesMs + sendMs * factor;
-    this.#queue.add(time, { worker, arrived: next, sentMs: now, then: undefined });
+    const isBack = (kind === "B" || kind === "I") && stage === 0 && half !== 0 && slice === 0;
+    if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
     return sentMs;
   }
 
-  #host({ stage, microBatch }: Action): number {
-    const { replicaOf, stages } = this.#schedule;
-    return this.#hosts[replicaOf[microBatch]! * stages + stage]!;
+  #send(from: number, to: number, next: Action, part: Action): number {
+    const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
+    const { slices = 1 } = this.#schedule, now = this.#now;
+    const bytes = outputBytes / (part.half === undefined ? slices : 2);
+    const factor = this.#draws.latency(part);
+    const { sentMs, arrivesMs } = this.#channels.send(now, from, to, bytes, factor);
+    const time = arrivesMs + sendMs / slices * factor;
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
+    return sentMs;
   }
 
   #openEnd(): StepEnd | undefined {
@@ -244,17 +239,19 @@ export class StepRun {
   }
 }
 
-/** For each kind of action and each stage. */
-function durationsOf(stages: readonly StageModel[]): Float64Array[] {
-  const each = (duration: (stage: StageModel) => number) => Float64Array.from(stages, duration);
+/** For each kind of action and each stage, of a whole micro-batch. */
+function durationsOf({ schedule, stages }: StepModel): Float64Array[] {
+  const isAction = recomputedStages(schedule);
+  const each = (duration: (stage: StageModel, inside: number) => number) =>
+    Float64Array.from(stages, (one, s) => duration(one, isAction[s] ? 0 : one.recomputeMs ?? 0));
   const input = ({ backwardMs, inputMs, weightMs }: StageModel) =>
     inputMs ?? (weightMs === undefined ? backwardMs / 2 : backwardMs - weightMs);
-  const recompute = ({ recomputeMs = 0 }: StageModel) => recomputeMs;
   return [
     each(({ forwardMs }) => forwardMs),
-    each((stage) => stage.backwardMs + recompute(stage)),
-    each((stage) => input(stage) + recompute(stage)),
+    each(({ backwardMs }, inside) => backwardMs + inside),
+    each((stage, inside) => input(stage) + inside),
     each((stage) => stage.weightMs ?? stage.backwardMs - input(stage)),
+    each(({ recomputeMs = 0 }) => recomputeMs),
   ];
 }
 

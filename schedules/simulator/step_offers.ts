@@ -1,0 +1,56 @@
+/** Which actions have all their inputs, as a step goes on: what workers are offered. */
+
+import type { Action } from "../actions/action.ts";
+import { KIND } from "../actions/action_list.ts";
+import { Dependencies } from "../execution/dependencies.ts";
+import type { Schedule } from "../schedule.ts";
+import { hostTable } from "../stages.ts";
+
+/** The offers of one step. */
+export interface StepOffers {
+  /** The worker that holds the stage of an action's micro-batch. */
+  hostOf(action: Action): number;
+  /** A plain action has run. @returns what may follow, a message away or at the same worker. */
+  follow(part: Action): Action[];
+  /** A message for an action has arrived. @returns whether all that the action needs is there. */
+  arrive(action: Action): boolean;
+  /** Whether all that an action needs is there. */
+  isReady(action: Action): boolean;
+}
+
+/** Opens the offers of a step. */
+export function openOffers(schedule: Schedule): StepOffers {
+  const dependencies = new Dependencies(
+    { ...schedule, hosts: hostTable(schedule) },
+    schedule.lists,
+  );
+  /** 1 for each output that is there where it is made, and where a message takes it. */
+  const given = new Uint8Array(dependencies.outputCount);
+  const arrived = new Uint8Array(dependencies.outputCount);
+  const inputsOf = ({ kind, stage, microBatch, half, slice }: Action) =>
+    dependencies.inputsOf(KIND[kind], stage, microBatch, half === undefined ? 0 : half + 1, slice);
+  const isReady = (action: Action) => {
+    const { inputs, edges } = dependencies;
+    for (let i = inputsOf(action) - 1; i >= 0; i--) {
+      const output = inputs[i]!;
+      if ((edges[i]! < 0 ? given : arrived)[output] === 0) return false;
+    }
+    return true;
+  };
+  return {
+    hostOf: ({ stage, microBatch }) => dependencies.hostOf(stage, microBatch),
+    follow(part) {
+      const { kind, stage, microBatch, half, slice } = part, { outputs } = dependencies;
+      const code = half === undefined ? 0 : half + 1;
+      const count = dependencies.outputsOf(KIND[kind], stage, microBatch, code, slice);
+      for (let i = 0; i < count; i++) given[outputs[i]!] = 1;
+      return dependencies.followersOf(part);
+    },
+    arrive(action) {
+      const { inputs, edges } = dependencies;
+      for (let i = inputsOf(action) - 1; i >= 0; i--) if (edges[i]! >= 0) arrived[inputs[i]!] = 1;
+      return isReady(action);
+    },
+    isReady,
+  };
+}

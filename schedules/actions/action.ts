@@ -165,6 +165,7 @@ export function overlap(first: Action, second: Action): Action {
  * ```
  */
 export function parts(action: Action): Action[] {
+  if (action.second === undefined && action.overlap === undefined) return [action];
   const { kind, stage, microBatch, second, half, slice } = action;
   const first: Action = {
     kind,

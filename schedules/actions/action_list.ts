@@ -149,6 +149,7 @@ export class ActionList implements Iterable<Action> {
     const stage = this.stageAt(start);
     const microBatch = this.microBatchAt(start);
     let next = start + 1;
+    if (next === end && half === 0 && slice === 0) return { kind, stage, microBatch };
     const second = next < end && this.joinAt(next) === JOIN.plus
       ? this.microBatchAt(next++)
       : undefined;

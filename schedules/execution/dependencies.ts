@@ -165,9 +165,11 @@ export class Dependencies {
    */
   followersOf({ kind, stage, microBatch, half, slice }: Action): Action[] {
     const followers: Action[] = [], last = this.#work.stages - 1;
-    const add = (kind: Action["kind"], stage: number, more: Partial<Action>) =>
-      void followers.push({ kind, stage, microBatch, ...more });
-    const same = slice === undefined ? {} : { slice };
+    const add = (kind: Action["kind"], stage: number, more?: Partial<Action>) =>
+      void followers.push(
+        more ? { kind, stage, microBatch, ...more } : { kind, stage, microBatch },
+      );
+    const same = slice === undefined ? undefined : { slice };
     if (kind === "W") return followers;
     if (kind === "R") add("B", stage, same);
     else if (kind === "F") {

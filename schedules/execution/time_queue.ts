@@ -1,37 +1,38 @@
-/** A queue of events by time: a binary heap of moments, the events of each in order of arrival. */
+/** A queue of events by time, those of one moment in the order in which they were added. */
 
-/** Events by time. */
+/** Events by time: a binary heap. */
 export class TimeQueue<T> {
-  readonly #heap: number[] = [];
-  readonly #items = new Map<number, T[]>();
+  readonly #times: number[] = [];
+  /** What number each event was added as. */
+  readonly #numbers: number[] = [];
+  readonly #items: T[] = [];
+  #added = 0;
 
-  /** The number of moments at which something happens. */
+  /** The number of events. */
   get size(): number {
-    return this.#heap.length;
+    return this.#times.length;
   }
 
   /** The earliest moment; undefined for an empty queue. */
   get nextTime(): number | undefined {
-    return this.#heap[0];
+    return this.#times[0];
   }
 
   /** Adds an event. */
   add(time: number, item: T): void {
-    const items = this.#items.get(time);
-    if (items !== undefined) {
-      items.push(item);
-      return;
-    }
-    this.#items.set(time, [item]);
-    const heap = this.#heap;
-    let child = heap.push(time) - 1;
+    const times = this.#times, numbers = this.#numbers, items = this.#items;
+    let child = times.length;
     while (child > 0) {
       const parent = (child - 1) >> 1;
-      if ((heap[parent] as number) <= time) break;
-      heap[child] = heap[parent] as number;
+      if (times[parent]! <= time) break;
+      times[child] = times[parent]!;
+      numbers[child] = numbers[parent]!;
+      items[child] = items[parent]!;
       child = parent;
     }
-    heap[child] = time;
+    times[child] = time;
+    numbers[child] = this.#added++;
+    items[child] = item;
   }
 
   /**
@@ -40,24 +41,33 @@ export class TimeQueue<T> {
    * @throws {RangeError} if the queue is empty.
    */
   take(): { time: number; items: T[] } {
-    const heap = this.#heap;
-    const time = heap[0];
+    const time = this.nextTime, items: T[] = [];
     if (time === undefined) {
       throw new RangeError("Cannot take an event: the queue must hold one, received none");
     }
-    const moved = heap.pop() as number;
-    const size = heap.length;
+    while (this.#times[0] === time) items.push(this.#takeFirst());
+    return { time, items };
+  }
+
+  #takeFirst(): T {
+    const times = this.#times, numbers = this.#numbers, items = this.#items;
+    const first = items[0]!, time = times.pop()!, number = numbers.pop()!, item = items.pop()!;
+    const size = times.length;
+    const isBefore = (index: number, time: number, number: number) =>
+      times[index]! < time || (times[index] === time && numbers[index]! < number);
+    if (size === 0) return first;
     let parent = 0;
-    while (size > 0) {
-      let child = 2 * parent + 1;
-      if (child + 1 < size && (heap[child + 1] as number) < (heap[child] as number)) child++;
-      if (child >= size || (heap[child] as number) >= moved) break;
-      heap[parent] = heap[child] as number;
+    for (let child = 1; child < size; child = 2 * parent + 1) {
+      if (child + 1 < size && isBefore(child + 1, times[child]!, numbers[child]!)) child++;
+      if (!isBefore(child, time, number)) break;
+      times[parent] = times[child]!;
+      numbers[parent] = numbers[child]!;
+      items[parent] = items[child]!;
       parent = child;
     }
-    if (size > 0) heap[parent] = moved;
-    const items = this.#items.get(time) as T[];
-    this.#items.delete(time);
-    return { time, items };
+    times[parent] = time;
+    numbers[parent] = number;
+    items[parent] = item;
+    return first;
   }
 }

@@ -22,19 +22,19 @@ import type { StepPolicy } from "./policy.ts";
  * ```
  */
 export function listPolicy(list: ActionList): StepPolicy {
-  let index = 0;
+  let index = 0, head = list.at(index);
   return {
     next(ready) {
-      const head = list.at(index);
       if (head === undefined || !isOffered(ready, head)) return undefined;
-      index++;
-      return head;
+      const action = head;
+      head = list.at(++index);
+      return action;
     },
     get done() {
-      return index === list.length;
+      return head === undefined;
     },
     get waitsFor() {
-      return list.at(index);
+      return head;
     },
   };
 }

@@ -43,10 +43,7 @@ export function messageDrivenPolicy(
   const expected = { F: 0, B: 0 };
   return {
     next(ready) {
-      const isNext = (kind: "F" | "B") => (action: Action) =>
-        action.kind === kind && action.microBatch === expected[kind];
-      const forward = ready.findIndex(isNext("F"));
-      const backward = ready.findIndex(isNext("B"));
+      const forward = indexOf(ready, "F", expected.F), backward = indexOf(ready, "B", expected.B);
       const isFilling = stage === 0 && !isLast && expected.F < limit;
       const backwardWins = backward >= 0 && !(isFilling && forward >= 0) &&
         (forward < 0 || isLast || order === "backward-first" || backward < forward);
@@ -59,4 +56,12 @@ export function messageDrivenPolicy(
     },
     waitsFor: undefined,
   };
+}
+
+function indexOf(ready: readonly Action[], kind: "F" | "B", microBatch: number): number {
+  for (let i = 0; i < ready.length; i++) {
+    const action = ready[i] as Action;
+    if (action.microBatch === microBatch && action.kind === kind) return i;
+  }
+  return -1;
 }

@@ -15,7 +15,8 @@ import { type Action, formatAction, parts } from "../actions/action.ts";
  * ```
  */
 export function isOffered(ready: readonly Action[], action: Action): boolean {
-  return parts(action).every((part) => offersFor(ready, part).length > 0);
+  for (const part of parts(action)) if (offersFor(ready, part).length === 0) return false;
+  return true;
 }
 
 /**
@@ -52,13 +53,19 @@ export function takeOffers(ready: Action[], action: Action): void {
 
 /** The offers that serve a part: one of them, two halves for a whole backward, or none. */
 function offersFor(ready: readonly Action[], wanted: Action): readonly Action[] {
-  const isRun = ({ kind, stage, microBatch }: Action) =>
-    (kind === wanted.kind || (kind === "B" && wanted.kind === "I")) &&
-    stage === wanted.stage && microBatch === wanted.microBatch;
-  const offer = ready.find((one) =>
-    isRun(one) && (one.half === undefined || one.half === wanted.half)
-  );
-  if (offer !== undefined) return [offer];
-  const halves = wanted.half === undefined ? ready.filter(isRun) : [];
-  return halves.length === 2 ? halves : [];
+  const halves: Action[] = [];
+  for (const offer of ready) {
+    if (!isOf(offer, wanted)) continue;
+    if (offer.half === undefined || offer.half === wanted.half) return [offer];
+    halves.push(offer);
+  }
+  return wanted.half === undefined && halves.length === 2 ? halves : NONE;
+}
+
+const NONE: readonly Action[] = [];
+
+/** Whether an offer is of what is wanted, halves aside. */
+function isOf({ kind, stage, microBatch, slice }: Action, wanted: Action): boolean {
+  return microBatch === wanted.microBatch && stage === wanted.stage && slice === wanted.slice &&
+    (kind === wanted.kind || (kind === "B" && wanted.kind === "I"));
 }

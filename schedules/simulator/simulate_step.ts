@@ -6,7 +6,7 @@ import { checkModel } from "./check_model.ts";
 import { eachLevel, heldBytes, type MemoryCurve } from "../memory/memory_levels.ts";
 import type { ClosingSpan, SimulatedStep, WorkerTimes } from "./simulated_step.ts";
 import type { StepModel } from "./step_model.ts";
-import { type SimulatedWorker, StepRun } from "./step_run.ts";
+import { followsLists, type SimulatedWorker, StepRun } from "./step_run.ts";
 
 /**
  * Simulates a step. Workers follow the policies of the schedule, as in training; the supervisor
@@ -38,8 +38,8 @@ export function simulateStep(model: StepModel): SimulatedStep {
   const computedMs = workers.reduce((most, { ends }) => Math.max(most, ends.at(-1) ?? 0), 0);
   const makespanMs = run.endedMs ?? computedMs;
   const timeline = {
-    starts: workers.map(({ starts }) => Float64Array.from(starts)),
-    ends: workers.map(({ ends }) => Float64Array.from(ends)),
+    starts: workers.map(({ starts }) => new Float64Array(starts)),
+    ends: workers.map(({ ends }) => new Float64Array(ends)),
     makespan: computedMs,
   };
   const dispatchMs = model.dispatchMs ?? 0;
@@ -59,15 +59,14 @@ function refuseUndone({ name }: Schedule, workers: readonly SimulatedWorker[]): 
   if (stuck < 0) return;
   throw new RangeError(
     `Cannot simulate ${name}: the policy of worker ${stuck} must end the ` +
-      `step, received no action from it after ${workers[stuck]!.taken.length} actions`,
+      `step, received no action from it after ${workers[stuck]!.starts.length} actions`,
   );
 }
 
 /** The schedule with the orders that were taken. */
 function listed(schedule: Schedule, workers: readonly SimulatedWorker[]): ListedSchedule {
-  const { name, lists, listPolicy } = schedule;
-  if (lists !== undefined && (listPolicy?.name ?? "list") === "list") return { ...schedule, lists };
-  return withOrders(schedule, name, workers.map(({ taken }) => taken));
+  if (followsLists(schedule)) return schedule;
+  return withOrders(schedule, schedule.name, workers.map(({ taken = [] }) => taken));
 }
 
 function timesOf(

@@ -5,7 +5,7 @@ import { KIND } from "../actions/action_list.ts";
 import { TimeQueue } from "../execution/time_queue.ts";
 import { takeOffers } from "../policies/offers.ts";
 import type { StepPolicy } from "../policies/policy.ts";
-import type { Schedule } from "../schedule.ts";
+import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { type Draws, drawsOf } from "./jitter.ts";
 import { openLocalEnd } from "./local_end.ts";
 import { Channels } from "./network.ts";
@@ -37,8 +37,9 @@ interface Task {
 export interface SimulatedWorker {
   readonly policy: StepPolicy;
   readonly ready: Action[];
-  /** What it ran, and when. */
-  readonly taken: Action[];
+  /** What it ran, unless that is known to be its list. */
+  readonly taken: Action[] | undefined;
+  /** When each of its actions ran. */
   readonly starts: number[];
   readonly ends: number[];
   readonly tasks: Task[];
@@ -76,10 +77,11 @@ export class StepRun {
     this.#offers = openOffers(schedule);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
+    const isKnown = followsLists(schedule);
     this.workers = Array.from({ length: schedule.workers }, (_, worker) => ({
       policy: schedule.policy(worker),
       ready: [],
-      taken: [],
+      taken: isKnown ? undefined : [],
       starts: [],
       ends: [],
       tasks: [],
@@ -103,19 +105,25 @@ export class StepRun {
     for (let i = 0; i < this.#schedule.injectionLimit; i++) this.#inject(beginMs, 0);
     this.#end?.begin();
     while (this.#queue.size > 0) {
-      const { time, items } = this.#queue.take(), arrivals: StepEvent[] = [];
+      const { time, items } = this.#queue.take();
       this.#now = time;
+      let arrivals = 0;
       for (const event of items) {
-        if (event.arrived !== undefined) arrivals.push(event);
+        if (event.arrived !== undefined) items[arrivals++] = event;
         else if (event.then !== undefined) event.then();
         else this.#free(event.worker);
       }
-      if (arrivals.length > 1) arrivals.sort(byTieRule);
-      for (const { worker, arrived } of arrivals) {
-        if (this.#offers.arrive(arrived!)) this.workers[worker]!.ready.push(arrived!);
-      }
-      for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
+      if (arrivals > 0) this.#receive(items.slice(0, arrivals));
     }
+  }
+
+  /** Messages have arrived at one moment. */
+  #receive(arrivals: StepEvent[]): void {
+    if (arrivals.length > 1) arrivals.sort(byTieRule);
+    for (const { worker, arrived } of arrivals) {
+      if (this.#offers.arrive(arrived!)) this.workers[worker]!.ready.push(arrived!);
+    }
+    for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
   }
 
   #inject(time: number, sentMs: number): void {
@@ -138,7 +146,7 @@ export class StepRun {
     worker.communicationMs += this.#now - Math.max(worker.freeMs, sentMs);
     const start = this.#now + (this.#model.dispatchMs ?? 0);
     const end = start + this.#duration(index, action);
-    worker.taken.push(action);
+    worker.taken?.push(action);
     worker.starts.push(start);
     worker.ends.push(end);
     worker.running = action;
@@ -237,6 +245,11 @@ export class StepRun {
     if (updates !== "flush") return openLocalEnd(this.#model, closing, ports);
     return new CommittedEnd(this.#model, closing, ports);
   }
+}
+
+/** Whether all workers run their lists to the letter. */
+export function followsLists(schedule: Schedule): schedule is ListedSchedule {
+  return schedule.lists !== undefined && (schedule.listPolicy?.name ?? "list") === "list";
 }
 
 /** For each kind of action and each stage, of a whole micro-batch. */

@@ -43,6 +43,7 @@ export { formatGrid, type GridOptions } from "./pictures/grid.ts";
 export * from "./pictures/svg.ts";
 export { type ElasticOptions, elasticPolicy } from "./policies/elastic_policy.ts";
 export type { MemoryCurve } from "./memory/memory_levels.ts";
+export * from "./memory/recomputation.ts";
 export * from "./memory/schedule_memory.ts";
 export * from "./memory/stage_memory.ts";
 export * from "./policies/list_policies.ts";

@@ -9,7 +9,9 @@ import {
   ActionList,
   createSchedule,
   followList,
+  formatAction,
   type ListPolicy,
+  parts,
   type Schedule,
   type ScheduleOptions,
   type StepPolicy,
@@ -30,6 +32,12 @@ export function policyData(
   return list
     ? { actions: [...list], policy: schedule.listPolicy ?? { name: "list" } }
     : { name: schedule.name, options, worker };
+}
+
+/** The actions that compute a stage again, by their names: nobody but a list asks for them. */
+export function recomputationsOf(data: PolicyData): ReadonlySet<string> {
+  const actions = "actions" in data ? data.actions.flatMap(parts) : [];
+  return new Set(actions.filter(({ kind }) => kind === "R").map(formatAction));
 }
 
 /** A new policy, good for one step. */

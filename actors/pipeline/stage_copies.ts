@@ -55,6 +55,8 @@ export interface StageCopies {
     age: number,
     dropout?: DropoutKey,
   ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
+  /** R of one micro-batch. */
+  recompute(copy: OpenCopy, microBatch: number): Promise<void>;
   /** Drops what a forward without backward has left. */
   drop(copy: OpenCopy, microBatch: number): void;
   /** B, I or W of one micro-batch or of one half of it. */
@@ -73,9 +75,33 @@ export interface CopyInit {
   readonly copy: StageCopy;
   /** What it computes. */
   readonly program: StageProgram;
+  /** Whether the schedule has an R for it: then F keeps the input of the stage only. */
+  readonly isRecomputed?: true;
   /** Its first weights and moments, or where they come from. */
   readonly state: StateOf<TensorSource>;
 }
+
+/** The stages of a run. */
+export interface CompiledStages {
+  /** In order. */
+  readonly programs: readonly StageProgram[];
+  /** How they store and step their weights. */
+  readonly stage: StageOptions;
+  /** Those that the schedule computes again by actions of its own, R. */
+  readonly recomputed: ReadonlySet<number>;
+}
+
+/** How one stage is opened. */
+export const optionsOf = (
+  { programs, stage, recomputed }: CompiledStages,
+  index: number,
+): StageOptions => recomputed.has(index) ? withRecomputation(stage, programs[index]!) : stage;
+
+/** The options of a stage that has an R: all its layers are computed again together. */
+const withRecomputation = (options: StageOptions, { layers }: StageProgram): StageOptions => ({
+  ...options,
+  recomputeInterval: layers.length,
+});
 
 /**
  * Compiles and loads the copies of a worker. Copies of equal programs share no memory.
@@ -89,10 +115,9 @@ export async function openCopies(
   halves: 1 | 2,
 ): Promise<StageCopies> {
   const all: OpenCopy[] = [];
-  for (const { copy, program, state } of inits) {
-    const kernels = device
-      ? await openStage(device, program, options)
-      : openStandIn(program, options);
+  for (const { copy, program, isRecomputed, state } of inits) {
+    const own = isRecomputed ? withRecomputation(options, program) : options;
+    const kernels = device ? await openStage(device, program, own) : openStandIn(program, own);
     // Where views are not free, a piece of a tensor would take all of it to and fro.
     const most = device?.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
@@ -129,6 +154,9 @@ export async function openCopies(
         outputs.push(output);
       }
       return { output: join(outputs), isLoss: kernels.isLast };
+    },
+    async recompute({ kernels }, microBatch) {
+      for (const key of keysOf(microBatch)) await kernels.recompute(key);
     },
     drop({ kernels }, microBatch) {
       for (const key of keysOf(microBatch)) kernels.drop(key);

@@ -16,6 +16,7 @@ export type StageKernels = Pick<
   | "memory"
   | "forward"
   | "backward"
+  | "recompute"
   | "drop"
   | "rangeOf"
   | "zeroGradients"

@@ -46,6 +46,8 @@ interface InFlight {
   readonly version: number;
   /** For each layer the gradient of its output, from I on. */
   gradients?: readonly Float32Array[];
+  /** Whether R has run. */
+  isRecomputed?: true;
 }
 
 /** No device, no memory. */
@@ -187,6 +189,16 @@ export class StandIn implements StageKernels {
     checkLength("F", output, x!.length);
     output.set(x!);
     return Promise.resolve({ output, isLoss: this.isLast });
+  }
+
+  /** Nothing to do but to be in turn. */
+  recompute(key: number): Promise<void> {
+    const one = this.#live.get(key);
+    if (!one || one.isRecomputed || one.gradients) {
+      throw refused("R", `${key} must be between F and its backward, once`, "it elsewhere");
+    }
+    one.isRecomputed = true;
+    return Promise.resolve();
   }
 
   drop(key: number): void {

@@ -16,22 +16,18 @@ import {
   type ModelProgram,
   readLayout,
   type StageOptions,
-  type StageProgram,
 } from "../../kernels/mod.ts";
-import { parts, type Schedule } from "../../schedules/mod.ts";
+import { parts, recomputedStages, type Schedule } from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
+import type { CompiledStages } from "../pipeline/stage_copies.ts";
 import { trainedTies } from "./engines/tied_parameters.ts";
 import { planWorkers, type WorkerMemory } from "./memory/memory_plan.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
 /** A model, ready to be opened by workers. */
-export interface CompiledRun {
+export interface CompiledRun extends CompiledStages {
   /** For half a micro-batch where the schedule runs backwards in halves. */
   readonly model: ModelProgram;
-  /** The stages in order. */
-  readonly programs: readonly StageProgram[];
-  /** How stages store and step their weights. */
-  readonly stage: StageOptions;
   /** Runs of the kernels for each micro-batch. */
   readonly halves: 1 | 2;
   /** What each worker of a data-parallel replica will hold. */
@@ -77,6 +73,7 @@ export function compileRun(
   });
   const model = laidOut(compiled, schedule, options.layout);
   const programs = cutIntoStages(model, schedule.stages);
+  const recomputed = recomputedStages(schedule);
   const copies = pipesOf(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
     optimizer: options.optimizer ?? ADAMW_DEFAULTS,
@@ -88,7 +85,7 @@ export function compileRun(
     ...recomputeInterval && { recomputeInterval },
   };
   for (const program of programs) checkStageOptions(program, stage);
-  return planRun({ model, programs, stage, halves }, schedule, device);
+  return planRun({ model, programs, stage, halves, recomputed }, schedule, device);
 }
 
 /** A model with the stages that a layout says. */
@@ -102,8 +99,7 @@ export function planRun(
   schedule: Schedule,
   device: DeviceName | undefined,
 ): CompiledRun {
-  const { programs, stage, halves } = compiled;
-  return { ...compiled, memory: planWorkers(programs, schedule, { ...stage, device }, halves) };
+  return { ...compiled, memory: planWorkers(compiled, schedule, device) };
 }
 
 /** The model for half a micro-batch. */

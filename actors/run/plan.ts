@@ -6,14 +6,13 @@
 
 import {
   activationBytes,
-  cutIntoStages,
   elementCount,
   formatLayout,
-  type ModelProgram,
-  type StageOptions,
   type StageProgram,
   startsOf,
 } from "../../kernels/mod.ts";
+import { optionsOf } from "../pipeline/stage_copies.ts";
+import type { CompiledRun } from "./compile_run.ts";
 import type { WorkerMemory } from "./memory/memory_plan.ts";
 import type { RunMemory } from "./memory/run_memory.ts";
 import type { CoreShare } from "./options/core_share.ts";
@@ -65,32 +64,27 @@ export interface Plan {
   readonly layout: string;
 }
 
-/**
- * Describes a run.
- *
- * @throws {RangeError} when the model has fewer layers than the schedule has stages.
- */
+/** Describes a run. */
 export function describePlan(
-  model: ModelProgram,
+  compiled: CompiledRun,
   schedule: Schedule,
-  { runtime, device, adapter, share, replicas, stage: options, memory, run }: {
+  { runtime, device, adapter, share, replicas, run }: {
     runtime: string;
     device: string;
     adapter?: string | undefined;
     share: CoreShare;
     replicas: number;
-    stage: StageOptions;
-    memory: readonly WorkerMemory[];
     run: RunMemory;
   },
 ): Plan {
+  const { model, memory } = compiled;
   const total = model.costs.reduce((sum, cost) => sum + cost, 0);
   const costOf = ({ programs, layers }: StageProgram) =>
     layers.reduce((sum, { program }) => {
       const { forward, backward } = programs[program]!.cost;
       return sum + forward + backward;
     }, 0);
-  const stages = cutIntoStages(model, schedule.stages).map((program, stage): StagePlan => ({
+  const stages = compiled.programs.map((program, stage): StagePlan => ({
     stage,
     workers: schedule.placement.flatMap((held, worker) =>
       held.some((one) => one.stage === stage) ? [worker] : []
@@ -106,7 +100,7 @@ export function describePlan(
       0,
     ),
     costShare: costOf(program) / total,
-    activationBytes: activationBytes(program, options).perMicroBatch,
+    activationBytes: activationBytes(program, optionsOf(compiled, stage)).perMicroBatch,
   }));
   return {
     model: model.name,

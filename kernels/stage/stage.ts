@@ -170,6 +170,22 @@ export class Stage {
     return { output, isLoss: this.isLast };
   }
 
+  /**
+   * R: computes again what F did not keep of a micro-batch, so that its backward need not. It lies in
+   * memory that all micro-batches share: where anything else runs on this stage before that backward,
+   * the backward computes it once more. With several segments it is the last one that is brought back,
+   * and nothing where F kept all.
+   *
+   * @throws {RangeError} when the micro-batch has no activations here.
+   */
+  async recompute(microBatch: number): Promise<void> {
+    const { fresh } = this.#inFlight.slotOf(microBatch);
+    if (this.#fresh === fresh) return;
+    this.#fresh = undefined;
+    for (const run of fresh) await run();
+    this.#fresh = fresh;
+  }
+
   /** Drops the activations of a micro-batch that gets no backward, as in an evaluation. */
   drop(microBatch: number): void {
     this.#inFlight.end(microBatch);

@@ -1,9 +1,9 @@
 /** What a copy of a stage holds, in bytes: all the time, and of each micro-batch for a while. */
 
-import { KIND } from "../actions/action_list.ts";
 import type { Cost } from "../execution/costs.ts";
 import { stageShares } from "../execution/stage_times.ts";
 import type { Schedule } from "../schedule.ts";
+import { recomputedStages } from "./recomputation.ts";
 
 /** Bytes of one copy of a stage; of its activations for one micro-batch. */
 export interface StageMemory {
@@ -98,15 +98,4 @@ export function stageMemories(schedule: Schedule, bytes: MemoryCosts): StageMemo
       messageBytes: stage < schedule.stages - 1 ? bytes.message ?? 0 : 0,
     };
   });
-}
-
-/** The stages that have an R. */
-export function recomputedStages({ lists = [] }: Schedule): Set<number> {
-  const stages = new Set<number>();
-  for (const list of lists) {
-    for (let part = 0; part < list.partCount; part++) {
-      if (list.kindAt(part) === KIND.R) stages.add(list.stageAt(part));
-    }
-  }
-  return stages;
 }

@@ -11,7 +11,7 @@ import {
   openGradientSync,
   type SteppedBucket,
 } from "../../commit/gradient_sync.ts";
-import { restorePolicy } from "../policy_data.ts";
+import { recomputationsOf, restorePolicy } from "../policy_data.ts";
 import type { PeerMessage, WorkerMessage } from "../protocol.ts";
 import type { OpenCopy } from "../stage_copies.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
@@ -88,6 +88,7 @@ async function begin(
   commits.early = [];
   worker.steps = [{ round, first: 0, share, lossScales, dropout }];
   worker.policy = restorePolicy(policy ?? init.policy);
+  worker.recomputations = recomputationsOf(policy ?? init.policy);
   worker.state = "computing";
   for (const copy of copies.all) if (countOf(copy) === 0) await vote(commits, copy);
   for (const part of early) await receivePart(commits, part);

@@ -1,5 +1,5 @@
 /**
- * The actions of a worker: F, B, I and W of its stages, and the evaluation of a micro-batch.
+ * The actions of a worker: F, R, B, I and W of its stages, and the evaluation of a micro-batch.
  *
  * [Note: buffers go to and fro] The array that brought an activation has the size of the gradient
  * that goes back, so it carries it; the array that brought a gradient is kept for the next
@@ -37,7 +37,7 @@ export function runAction(worker: Worker, updater: WeightUpdater, action: Action
   const { activity, arrivals } = worker, waiting = arrivals.ready.length;
   const run = async () => {
     for (const part of parts(action)) {
-      await (part.kind === "F" ? forward : backward)(worker, updater, part);
+      await KINDS[part.kind](worker, updater, part);
     }
   };
   return activity.run(formatAction(action), run, () => {
@@ -45,6 +45,9 @@ export function runAction(worker: Worker, updater: WeightUpdater, action: Action
     return arrived === undefined ? { waiting } : { waiting, arrived };
   });
 }
+
+/** What runs an action of each kind. */
+const KINDS = { F: forward, R: recompute, B: backward, I: backward, W: backward };
 
 function copyOf(worker: Worker, { stage, microBatch }: Action): OpenCopy {
   const { first, share } = stepOf(worker, microBatch);
@@ -63,10 +66,18 @@ async function forward(worker: Worker, updater: WeightUpdater, action: Action): 
   const { output, isLoss } = await run;
   measure(worker);
   if (tensor) arrivals.keepReturn(action, tensor);
+  const again: Action = { kind: "R", stage, microBatch };
+  if (worker.recomputations.has(formatAction(again))) arrive(worker, again, { fields: {} });
   if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, false);
   const losses = output as Float32Array;
   tell(worker, { type: "Loss", round, microBatch: globalId, losses });
   arrive(worker, { kind: "B", stage, microBatch }, { fields: {} });
+}
+
+/** R, for which nothing has to come. */
+async function recompute(worker: Worker, _updater: WeightUpdater, action: Action): Promise<void> {
+  worker.arrivals.takeForward(action);
+  await worker.copies.recompute(copyOf(worker, action), action.microBatch);
 }
 
 /** B; or I, after which W is ready, which nothing waits for but the end of the step. */

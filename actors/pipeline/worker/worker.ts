@@ -81,6 +81,7 @@ async function openWorker(ctx: Context<WorkerMessage>, whole: WorkerInit): Promi
     peers: undefined,
     steps: [],
     policy: undefined,
+    recomputations: new Set(),
     isDispatching: false,
     peak: { activations: 0, weights: 0 },
   };

@@ -50,6 +50,8 @@ export interface Worker {
   steps: StepUnderWay[];
   /** Who orders the actions until the pipe is empty. */
   policy: StepPolicy | undefined;
+  /** Names of the recomputations that it orders, each of which its F makes ready. */
+  recomputations: ReadonlySet<string>;
   /** Whether a Dispatch is on its way. */
   isDispatching: boolean;
   /** The most activations and weights held, in units of Ma and Mθ: one P-th of the model. */

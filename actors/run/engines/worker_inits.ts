@@ -11,7 +11,7 @@ import {
   type StageProgram,
   withAliases,
 } from "../../../kernels/mod.ts";
-import { pipelineWorkers } from "../../../schedules/mod.ts";
+import { pipelineWorkers, recomputedStages } from "../../../schedules/mod.ts";
 import { copiesOf } from "../../pipeline/layout.ts";
 import { policyData } from "../../pipeline/policy_data.ts";
 import { UPDATE_POLICIES } from "../../pipeline/update_policy.ts";
@@ -38,7 +38,7 @@ export function workerInits(
   const copies = copiesOf(schedule, replicas);
   const ties = tieEnds(programs, trainedTies(model));
   const shared = sharedRows(options, isolate, programs, copies[0]!.length);
-  const { isFlushed } = UPDATE_POLICIES[schedule.updates];
+  const { isFlushed } = UPDATE_POLICIES[schedule.updates], recomputed = recomputedStages(schedule);
   const stageOf = (worker: number) =>
     isFlushed ? options.stage : { ...options.stage, versions: schedule.weightVersions[worker]! };
   return Array.from({ length: replicas * schedule.workers }, (_, worker): WorkerInit => ({
@@ -46,8 +46,8 @@ export function workerInits(
     replica: Math.floor(worker / schedule.workers),
     device: devices[worker % devices.length]!,
     held: copies.flat().filter((copy) => copy.worker === worker).map((copy) => {
-      const program = programs[copy.stage]!;
-      return { copy, program, state: stateOf(program, states) };
+      const program = programs[copy.stage]!, state = stateOf(program, states);
+      return { copy, program, ...recomputed.has(copy.stage) && { isRecomputed: true }, state };
     }),
     copies,
     pipelineWorkers: pipelineWorkers(schedule),

@@ -51,12 +51,13 @@ export function changesOfMemory({ compiled, schedule, devices }: LargeRun): Chan
   const offload: Change[] = hasOwnMemory(devices[0].name)
     ? [{ flags: "--offload", options: { offload: true } }]
     : [];
-  const segments: Change = {
+  // A schedule with an R says itself what is computed again.
+  const segments: Change[] = compiled.recomputed.size > 0 ? [] : [{
     flags: `--recompute-interval ${recomputeInterval}`,
     options: { recomputeInterval },
-  };
+  }];
   const [full, idle] = fewerInFlight(schedule);
-  const single = [RECOMPUTE_CHEAP, ...offload, ...precisions(devices), segments];
+  const single = [RECOMPUTE_CHEAP, ...offload, ...precisions(devices), ...segments];
   const pairs = single.flatMap((first, i) =>
     single.slice(i + 1).map((one) => joined([first, one]))
   );

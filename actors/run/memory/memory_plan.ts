@@ -15,10 +15,9 @@ import {
   hasOwnMemory,
   planMemory,
   type StageMemory,
-  type StageOptions,
-  type StageProgram,
   totalBytes,
 } from "../../../kernels/mod.ts";
+import { type CompiledStages, optionsOf } from "../../pipeline/stage_copies.ts";
 import { sumMemory } from "../../pipeline/sum_memory.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
 import { isBound, slotsOf } from "./slots.ts";
@@ -44,21 +43,21 @@ export function totalMemory(memory: readonly StageMemory[]): number {
 /**
  * Plans the memory of each worker of a schedule.
  *
- * @param programs the stages in order.
- * @param halves runs of the kernels for each micro-batch: each keeps activations of its own.
+ * @param compiled its stages, and runs of the kernels for each micro-batch: each keeps activations of
+ * its own.
  */
 export function planWorkers(
-  programs: readonly StageProgram[],
+  compiled: CompiledStages & { readonly halves: 1 | 2 },
   schedule: Schedule,
-  { device, ...options }: StageOptions & { readonly device?: DeviceName | undefined },
-  halves: 1 | 2,
+  device: DeviceName | undefined,
 ): WorkerMemory[] {
-  const planned = { ...options, hasFreeViews: device === undefined || hasFreeViews(device) };
+  const { programs, halves } = compiled;
   return schedule.placement.map((held, worker) => {
     const versions = schedule.weightVersions[worker] ?? 1;
     const stages = held.map(({ stage, replica }) =>
       planMemory(programs[stage]!, {
-        ...planned,
+        ...optionsOf(compiled, stage),
+        hasFreeViews: device === undefined || hasFreeViews(device),
         versions,
         slots: halves * slotsOf(schedule, worker, stage, replica),
       })

@@ -21,6 +21,7 @@ import {
 } from "../../../kernels/mod.ts";
 import { CHUNKS_UNDER_WAY } from "../../commit/gradient_sync.ts";
 import { copiesOf, type StageCopy } from "../../pipeline/layout.ts";
+import { optionsOf } from "../../pipeline/stage_copies.ts";
 import type { PlaceName } from "../../runtime/mod.ts";
 import type { CompiledRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
@@ -109,8 +110,11 @@ function fieldBytes({ programs, halves }: CompiledRun): number {
 /** What a worker holds beside its stages. */
 function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   const { compiled, schedule, devices, runtime, isolation } = options;
-  const { programs, stage, halves } = compiled, { name } = devices[worker % devices.length]!;
-  const held = schedule.placement[worker]!, own = held.map(({ stage }) => programs[stage]!);
+  const { programs, halves } = compiled, { name } = devices[worker % devices.length]!;
+  const held = schedule.placement[worker]!;
+  const libraries = held.map(({ stage }) =>
+    planLibrary([programs[stage]!], optionsOf(compiled, stage), name)
+  );
   let slots = 0, messages = 0;
   for (const { stage, replica } of held) {
     const most = slotsOf(schedule, worker, stage, replica);
@@ -119,7 +123,8 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
     messages += most * outputBytes(programs[stage]!, halves);
   }
   return {
-    ...planLibrary(own, stage, name),
+    transient: Math.max(...libraries.map(({ transient }) => transient)),
+    sessions: libraries.reduce((sum, { sessions }) => sum + sessions, 0),
     messages,
     fields: slots * fieldBytes(compiled),
     sums: held.reduce((sum, { stage }) => sum + chunkBytes(options, stage), 0),

@@ -16,10 +16,10 @@ import {
   type StageProgram,
 } from "../../../kernels/mod.ts";
 import type { StageMemory } from "../../../schedules/mod.ts";
-import type { CompiledRun } from "../compile_run.ts";
+import { type CompiledStages, optionsOf } from "../../pipeline/stage_copies.ts";
 
 /**
- * The bytes of each stage. `scheduleMemory` makes of them what {@linkcode CompiledRun.memory} plans:
+ * The bytes of each stage. `scheduleMemory` makes of them what `CompiledRun.memory` plans:
  * that is its `held`, less the arrays of messages, which lie beside the stages.
  *
  * Activations that are recomputed are in memory that all micro-batches of a stage share, so that they
@@ -28,16 +28,14 @@ import type { CompiledRun } from "../compile_run.ts";
  * @param device whose own memory is counted alone, where it has some.
  */
 export function stageBytes(
-  { programs, stage: options, halves }: Pick<CompiledRun, "programs" | "stage" | "halves">,
+  compiled: CompiledStages & { readonly halves: 1 | 2 },
   device?: DeviceName,
 ): StageMemory[] {
-  const planned = {
-    ...options,
-    hasFreeViews: device === undefined || hasFreeViews(device),
-    versions: 1,
-  };
+  const { programs, halves } = compiled;
+  const views = { hasFreeViews: device === undefined || hasFreeViews(device), versions: 1 };
   const countsHost = device === undefined || !hasOwnMemory(device);
-  return programs.map((program): StageMemory => {
+  return programs.map((program, stage): StageMemory => {
+    const planned = { ...optionsOf(compiled, stage), ...views };
     const { perMicroBatch, shared } = activationBytes(program, planned);
     const { device: held, host } = planMemory(program, { ...planned, slots: 0 });
     const atHost = countsHost ? host.master + host.moments : 0;

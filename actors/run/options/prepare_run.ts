@@ -32,7 +32,7 @@ import type { SnapshotPlace } from "../recovery/snapshots.ts";
 import { checkSizes } from "./sizes.ts";
 import type { RuntimeName, TrainOptions } from "./train_options.ts";
 import { transportTo } from "../place.ts";
-import { assertServable } from "./trainable.ts";
+import { assertRecomputable, assertServable } from "./trainable.ts";
 
 /** Everything that a run is made from: options checked, defaults filled in. */
 export interface PreparedRun extends EngineOptions {
@@ -122,7 +122,7 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     ? runtime
     : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
-  const { model, stage, memory, halves } = compiled;
+  const { model, stage, halves } = compiled;
   // Before the first weights are drawn: they may be too many.
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
   assertMemory(options.memoryLimitBytes, run);
@@ -144,8 +144,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     model,
     state,
     rate: filled.rate,
-    plan: describePlan(model, schedule, {
-      ...{ runtime, replicas, stage, memory },
+    plan: describePlan(compiled, schedule, {
+      ...{ runtime, replicas },
       device: device.name,
       adapter: adapterNames(devices),
       share: shareCores(options, runtime, workers, device.name),
@@ -199,6 +199,7 @@ function compileServable(options: FilledOptions, schedule: Schedule): CompiledRu
     );
   }
   refuseOwnActors(options);
+  assertRecomputable(schedule, options);
   const compiled = compileRun(options, schedule);
   assertServable(schedule, { ...options, ties: compiled.model.ties.length });
   return compiled;

@@ -7,6 +7,8 @@
 import {
   assertValid,
   createSchedule,
+  followedActions,
+  formatAction,
   type ListedSchedule,
   type Schedule,
   scheduleNames,
@@ -50,6 +52,66 @@ function isKnown({ workers, microBatches, updates, lists, listPolicy, weightVers
   const known = createSchedule(name, { workers, microBatches });
   return listPolicy?.name !== "elastic" && `${lists}` === `${known.lists}` &&
     `${weightVersions}` === `${known.weightVersions}`;
+}
+
+/**
+ * Refuses recomputations (R) that the workers cannot serve.
+ *
+ * [Note: what an R is good for] What is computed again lies in memory that all micro-batches of a
+ * stage share, or nothing would be saved. So an R must be the last that its worker runs on the copy of
+ * the stage before the backward that reads it: it may stand before the actions of other stages, and
+ * fill the time in which the gradient is on its way. A stage keeps inputs only, or all: where it has an
+ * R, each of its micro-batches has. A W that does not follow its I at once computes the stage once
+ * more by itself, as it does under `recomputeInterval`.
+ *
+ * @throws {RangeError} naming the first that is in the way.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { parseCsv, scheduleFromLists } from "@troupe/troupe/schedules";
+ * import { assertRecomputable } from "@troupe/troupe/actors";
+ *
+ * assertRecomputable(scheduleFromLists("mine", parseCsv("0F0,0F1,0R0,0B0,0R1,0B1")));
+ * const early = scheduleFromLists("mine", parseCsv("0F0,0R0,0F1,0B0,0R1,0B1"));
+ * assert.throws(() => assertRecomputable(early), /what 0R0 brings back .* received 0F1 after it/);
+ * ```
+ */
+export function assertRecomputable(
+  schedule: Schedule,
+  { recomputeInterval }: { readonly recomputeInterval?: number | undefined } = {},
+): void {
+  const { name, listPolicy, slices = 1, microBatches } = schedule,
+    counts = new Map<number, number>();
+  const refuse = (must: string, received: unknown): never => {
+    throw new RangeError(`Cannot train with the schedule ${name}: ${must}, received ${received}`);
+  };
+  for (const { action, next } of followedActions(schedule)) {
+    const { kind, stage, microBatch } = action;
+    if (kind !== "R") continue;
+    counts.set(stage, (counts.get(stage) ?? 0) + 1);
+    if (next?.microBatch === microBatch && next.half === undefined) continue;
+    refuse(
+      `what ${
+        formatAction(action)
+      } brings back must be read before anything else of its stage runs`,
+      next ? `${formatAction(next)} after it` : "nothing after it",
+    );
+  }
+  if (counts.size === 0) return;
+  for (const [stage, count] of counts) {
+    if (count === microBatches) continue;
+    refuse(
+      `each of ${microBatches} micro-batches must have an R of stage ${stage}, or none`,
+      count,
+    );
+  }
+  if (slices > 1) refuse("an R must be of a whole micro-batch", `${slices} slices`);
+  if (listPolicy?.name === "elastic") {
+    refuse("lists with R must be followed to the letter", "elastic");
+  }
+  if (recomputeInterval === undefined) return;
+  refuse("its R say what is computed again, so recomputeInterval must be none", recomputeInterval);
 }
 
 /** Options that need a step to be committed by all workers at once. */

@@ -9,11 +9,12 @@ Deno.test("the plan names a block that is whole on a stage, and the parts of one
   const model = gpt2({ layers: 3, hidden: 32, heads: 2, seq: 8, vocab: 64 }, 2);
   const layersOf = (workers: number) => {
     const schedule = createSchedule("1f1b", { workers, microBatches: 4 });
-    const { model: program, stage } = compileRun({ model }, schedule);
     const run = { workers: [], supervisor: NOTHING, totalBytes: 0 };
     const share = { threads: 1, workersHere: workers, cores: 4 };
-    const where = { runtime: "local", device: "reference", share, replicas: 1, memory: [], run };
-    return describePlan(program, schedule, { ...where, stage }).stages.map(({ layers }) => layers);
+    const where = { runtime: "local", device: "reference", share, replicas: 1, run };
+    return describePlan(compileRun({ model }, schedule), schedule, where).stages.map(({ layers }) =>
+      layers
+    );
   };
   assert.deepEqual(layersOf(1), [["embedding", "block 0", "block 1", "block 2", "head"]]);
   assert.deepEqual(layersOf(2), [

@@ -140,7 +140,8 @@ Deno.test("the best interval has the least of G(N/(G·ac) + 1) + ac, within a wo
   assert.throws(() => bestRecomputeInterval(0, 1), /layers must be a positive integer, received 0/);
 });
 
-Deno.test("a backward runs forwards again only where their activations are gone", async () => {
+/** A device that counts what it computes. */
+async function openCounting() {
   const device = await openReference();
   let runs = 0;
   const counted = new Proxy(device, {
@@ -159,28 +160,52 @@ Deno.test("a backward runs forwards again only where their activations are gone"
       };
     },
   });
-  try {
-    const model = compileModel(gpt2({ ...CONFIG, layers: 4 }, 2), "none");
-    const stages = await openStages(counted, model, 1, { backward: "split", recomputeInterval: 2 });
-    const countRuns = async (action: () => Promise<unknown>) => {
-      runs = 0;
-      await action();
-      return runs;
-    };
-    const [first, second] = BATCHES;
-    assert.equal(await countRuns(() => forward(stages, 0, first!)), 10);
-    // Segments [embedding, 0] [1, 2] [3, head], a block being two layers: F has left the last.
-    // The head's logits are written over, in two steps, wherever they were computed.
-    assert.equal(await countRuns(() => backward(stages, 0, "B")), 7 + 2 + 10);
-    await forward(stages, 0, first!);
-    await forward(stages, 1, second!);
-    assert.equal(await countRuns(() => backward(stages, 0, "B")), 10 + 2 + 10);
-    // I has no kernel for the embedding; it leaves the first segment, which W needs last.
-    assert.equal(await countRuns(() => backward(stages, 1, "I")), 10 + 2 + 9);
-    assert.equal(await countRuns(() => backward(stages, 1, "W")), 10 + 2 + 10);
-  } finally {
-    device.close();
-  }
+  const countRuns = async (action: () => Promise<unknown>) => {
+    runs = 0;
+    await action();
+    return runs;
+  };
+  return { device: counted, countRuns, [Symbol.dispose]: () => device.close() };
+}
+
+Deno.test("a backward runs forwards again only where their activations are gone", async () => {
+  using counting = await openCounting();
+  const { device, countRuns } = counting;
+  const model = compileModel(gpt2({ ...CONFIG, layers: 4 }, 2), "none");
+  const stages = await openStages(device, model, 1, { backward: "split", recomputeInterval: 2 });
+  const [first, second] = BATCHES;
+  assert.equal(await countRuns(() => forward(stages, 0, first!)), 10);
+  // Segments [embedding, 0] [1, 2] [3, head], a block being two layers: F has left the last.
+  // The head's logits are written over, in two steps, wherever they were computed.
+  assert.equal(await countRuns(() => backward(stages, 0, "B")), 7 + 2 + 10);
+  await forward(stages, 0, first!);
+  await forward(stages, 1, second!);
+  assert.equal(await countRuns(() => backward(stages, 0, "B")), 10 + 2 + 10);
+  // I has no kernel for the embedding; it leaves the first segment, which W needs last.
+  assert.equal(await countRuns(() => backward(stages, 1, "I")), 10 + 2 + 9);
+  assert.equal(await countRuns(() => backward(stages, 1, "W")), 10 + 2 + 10);
+});
+
+Deno.test("what R has computed again the next backward of its micro-batch does not", async () => {
+  using counting = await openCounting();
+  const { device, countRuns } = counting;
+  const model = compileModel(gpt2({ ...CONFIG, layers: 4 }, 2), "none");
+  const stages = await openStages(device, model, 1, { backward: "split", recomputeInterval: 10 });
+  const [stage] = stages, [first, second] = BATCHES;
+  const recompute = (m: number) => countRuns(() => stage!.recompute(m));
+  await forward(stages, 0, first!);
+  assert.equal(await recompute(0), 0, "F has left it there");
+  await forward(stages, 1, second!);
+  assert.equal(await recompute(0), 10);
+  assert.equal(await recompute(0), 0);
+  assert.equal(await countRuns(() => backward(stages, 0, "B")), 2 + 10);
+  assert.equal(await recompute(1), 10);
+  await forward(stages, 2, first!);
+  assert.equal(await countRuns(() => backward(stages, 1, "B")), 10 + 2 + 10, "F of 2 came between");
+  assert.equal(await recompute(2), 10);
+  assert.equal(await countRuns(() => backward(stages, 2, "I")), 2 + 9);
+  assert.equal(await countRuns(() => backward(stages, 2, "W")), 10, "W finds what I has used");
+  await assert.rejects(stage!.recompute(2), /must have had its F here/);
 });
 
 Deno.test("an interval that is no positive integer is refused", async () => {

@@ -4,12 +4,11 @@
  * @module
  */
 
+import { timedDevice } from "../actors/foresight/profile/timed_device.ts";
 import {
   ADAMW_DEFAULTS,
   compileModel,
-  type Device,
   type DeviceName,
-  type Kernel,
   type ModelProgram,
   openDevice,
   openStage,
@@ -39,31 +38,6 @@ const MODELS: Readonly<Record<string, { workload: Workload; blocks: number }>> =
   },
 };
 
-/** A device that tells how long each run of a model took. */
-function timing(device: Device, tell: (model: Uint8Array, ms: number) => void): Device {
-  const compile = async (model: Uint8Array): Promise<Kernel> => {
-    const kernel = await device.compile(model);
-    return {
-      ...kernel,
-      bind(inputs, outputs) {
-        const run = kernel.bind(inputs, outputs);
-        return async () => {
-          const start = performance.now();
-          await run();
-          tell(model, performance.now() - start);
-        };
-      },
-    };
-  };
-  return new Proxy(device, {
-    get(target, key) {
-      if (key === "compile") return compile;
-      const value = target[key as keyof Device] as unknown;
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
-}
-
 /** Milliseconds of each layer's forward and backward: medians over rounds of the whole model. */
 async function measureLayers(
   name: DeviceName,
@@ -76,7 +50,11 @@ async function measureLayers(
   const device = await openDevice(name, { isBlocking: true });
   try {
     const options = { optimizer: ADAMW_DEFAULTS, backward: "whole" } as const;
-    const stage = await openStage(timing(device, tell), program, options);
+    const stage = await openStage(
+      timedDevice(device, () => performance.now(), tell),
+      program,
+      options,
+    );
     stage.load({ weights: firstWeights(workload), moments: new Map() });
     const [fields] = benchBatches(1, 1, workload);
     const run = async () => {

@@ -8,9 +8,9 @@ import { type ActorRef, createSystem } from "../../actors/mod.ts";
 import { openJob } from "../../actors/runtime/transports/mpi/job.ts";
 import { mpiTransport } from "../../actors/runtime/transports/mpi/mpi_transport.ts";
 import { spread } from "../support/timing.ts";
+import { PINGER, type PingerMessage } from "../../actors/foresight/profile/pinger.ts";
 import { ADDER, type AdderMessage, type Computed } from "./adder.ts";
 import { answer } from "../support/lines.ts";
-import { PINGER, type PingerMessage } from "./pinger.ts";
 
 const BYTES = 2 ** 20, TRIPS = 100, COMPUTE_MS = 50, IDLE_MS = 2000;
 

@@ -62,7 +62,7 @@ export interface LayerCost {
   readonly recomputeMs?: number;
   /** Trained numbers. */
   readonly parameters: number;
-  /** Bytes that are kept from F to B for one micro-batch, without its input. */
+  /** Bytes that are kept from F to B for one micro-batch. */
   readonly activationBytes: number;
   /** Bytes of its output, which go to the next stage where the model is cut behind it. */
   readonly outputBytes: number;
@@ -90,6 +90,14 @@ export interface ClosingCost {
   readonly end: LinearCost;
   /** What a step takes to begin and to be answered, beside the messages themselves. */
   readonly stepMs: number;
+}
+
+/** What is done once a step, while so many workers do it: the more, the longer each takes. */
+export interface LoadCost extends Omit<ClosingCost, "stepMs"> {
+  /** Workers that did it at once. */
+  readonly atOnce: number;
+  /** The optimizer's step; of a stage's trained numbers. */
+  readonly optimizer: LinearCost;
 }
 
 /** The machine that the figures are of. */
@@ -121,8 +129,8 @@ export interface Profile {
   /** What layers cost. */
   readonly layers: readonly LayerCost[];
   /**
-   * How durations of one action vary: quantiles of duration ÷ median at evenly spaced ranks, the
-   * least first and the greatest last; absent or empty where they are taken not to vary.
+   * How durations of one action vary: quantiles of duration ÷ mean at evenly spaced ranks, the least
+   * first and the greatest last; absent or empty where they are taken not to vary.
    */
   readonly variation?: readonly number[];
   /** The optimizer's step; of a stage's trained numbers. */
@@ -135,6 +143,8 @@ export interface Profile {
   readonly dispatchMs: number;
   /** The end of a step. */
   readonly closing: ClosingCost;
+  /** Optimizer and end under other loads; as above for all unless given. */
+  readonly loads?: readonly LoadCost[];
   /** Where stated figures come from, by the path of their field: `layers[0].forwardMs`. */
   readonly sources?: Readonly<Record<string, string>>;
   /** What a reader should know. */

@@ -106,6 +106,14 @@ const aClosing = aRecord({
   stepMs: required(fromZero),
 }, true);
 
+const aLoad = aRecord({
+  atOnce: required(anInteger(1)),
+  optimizer: required(aCost),
+  vote: required(aCost),
+  norm: required(aCost),
+  end: required(aCost),
+}, true);
+
 const aProfile = aRecord({
   source: required(oneOf("measured", "trace", "stated")),
   machine: required(aMachine),
@@ -116,6 +124,7 @@ const aProfile = aRecord({
   links: required(byName(aLink)),
   dispatchMs: required(fromZero),
   closing: required(aClosing),
+  loads: shortList(aLoad),
   sources: byName(shortText),
   notes: required(shortList(shortText)),
 }, true);

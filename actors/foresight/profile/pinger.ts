@@ -4,9 +4,7 @@
  * @module
  */
 
-// deno-lint-ignore-file determinism/no-ambient -- it measures real time
-
-import type { ActorFactory, ActorRef, ActorSpec } from "../../actors/mod.ts";
+import type { ActorFactory, ActorRef, ActorSpec } from "../../runtime/mod.ts";
 
 /** What a pinger understands. */
 export type PingerMessage =
@@ -36,7 +34,7 @@ export const pinger: ActorFactory<undefined, PingerMessage> = (ctx) => {
   let tensor = new Float32Array(), left = 0, times: number[] = [], start = 0;
   let to: ActorRef<PingerMessage>, reply: (times: readonly number[]) => void;
   const ping = () => {
-    start = performance.now();
+    start = ctx.now();
     ctx.send(to, { type: "Ping", tensor, from: ctx.self }, { transfer: [tensor.buffer] });
   };
   return {
@@ -51,7 +49,7 @@ export const pinger: ActorFactory<undefined, PingerMessage> = (ctx) => {
       ctx.send(from, { type: "Pong", tensor }, { transfer: [tensor.buffer] });
     },
     Pong(message) {
-      times.push(performance.now() - start);
+      times.push(ctx.now() - start);
       tensor = message.tensor;
       if (--left > 0) ping();
       else reply(times);

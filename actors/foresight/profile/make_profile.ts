@@ -1,0 +1,99 @@
+/**
+ * A profile from what was measured.
+ *
+ * @module
+ */
+
+import type { LayerCost, LinearCost, LoadCost } from "./profile.ts";
+import { addTimes, type LayerTimes, type LoadTimes, type ProbedModel } from "./probe_layers.ts";
+import type { ProbedKind, TimedSum } from "./probe.ts";
+
+/** What is the same of all layers that were measured. */
+export interface MeasuredFacts {
+  readonly device: string;
+  readonly sizes: Readonly<Record<string, number>>;
+  readonly models: readonly Pick<ProbedModel, "microBatch" | "recompute">[];
+}
+
+/** What layers cost, from any number of rounds. */
+export function layerCosts(
+  rounds: readonly LoadTimes[],
+  { device, sizes, models }: MeasuredFacts,
+): LayerCost[] {
+  const grouped = new Map<string, { times: LoadTimes; layers: Map<string, LayerTimes> }>();
+  for (const times of rounds) {
+    const key = `${times.model} ${times.atOnce}`;
+    const group = grouped.get(key) ?? { times, layers: new Map() };
+    for (const { facts, sums } of times.layers.values()) addTimes(group.layers, facts, sums);
+    grouped.set(key, group);
+  }
+  return [...grouped.values()].flatMap(({ times: { model, atOnce }, layers }) =>
+    [...layers.values()].flatMap(({ facts, sums }): LayerCost[] => {
+      if (sums.F.runs === 0 || sums.B.runs === 0) return [];
+      const { microBatch, recompute } = models[model]!;
+      return [{
+        ...facts,
+        ...{ sizes, microBatch, device, recompute, atOnce },
+        forwardMs: meanOf(sums.F),
+        backwardMs: meanOf(sums.B),
+        // The first layer has no gradient of its input to give: its W is its whole backward.
+        ...sums.W.runs > 0 && { inputMs: meanOf(sums.I), weightMs: meanOf(sums.W) },
+      }];
+    })
+  );
+}
+
+const meanOf = ({ runs, ms }: TimedSum) => runs === 0 ? 0 : ms / runs;
+
+/** What is done once a step, for each load. */
+export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
+  return [...new Set(rounds.map(({ atOnce }) => atOnce))].map((atOnce) => {
+    const all = rounds.filter((one) => one.atOnce === atOnce).flatMap(({ closing }) => closing);
+    const millions = all.reduce((sum, { parameters }) => sum + parameters, 0) / 1e6;
+    const costOf = (pick: (one: typeof all[number]) => number): LinearCost => ({
+      ms: 0,
+      msPerMillion: millions === 0 ? 0 : all.reduce((sum, one) => sum + pick(one), 0) / millions,
+    });
+    return {
+      atOnce,
+      optimizer: costOf(({ optimizerMs }) => optimizerMs),
+      vote: costOf(({ voteMs }) => voteMs),
+      norm: costOf(({ normMs }) => normMs),
+      end: costOf(({ endMs }) => endMs),
+    };
+  });
+}
+
+/** Steps between the least and the greatest of the quantiles that are kept. */
+const RANKS = 20;
+
+/** How durations of one action vary: quantiles of duration ÷ mean, over all actions. */
+export function variationOf(rounds: readonly LoadTimes[]): number[] {
+  const factors: number[] = [];
+  for (const { actions } of rounds) {
+    for (const ms of actions.flatMap((kinds) => Object.values(kinds))) {
+      const mean = ms.reduce((sum, one) => sum + one, 0) / ms.length;
+      if (ms.length > 1 && mean > 0) factors.push(...ms.map((one) => one / mean));
+    }
+  }
+  if (factors.length === 0) return [];
+  const sorted = factors.toSorted((a, b) => a - b);
+  return Array.from(
+    { length: RANKS + 1 },
+    (_, rank) => sorted[Math.round(rank / RANKS * (sorted.length - 1))]!,
+  );
+}
+
+/** Milliseconds that an action takes beside its kernels: tensors go in and out. */
+export function handingMs(rounds: readonly LoadTimes[]): number {
+  let actions = 0, ms = 0;
+  for (const { layers, actions: stages } of rounds) {
+    const all = stages.flatMap((kinds) => Object.values(kinds)).flat();
+    actions += all.length;
+    ms += all.reduce((sum, one) => sum + one, 0);
+    for (const { sums } of layers.values()) {
+      for (const kind of Object.keys(sums) as ProbedKind[]) ms -= sums[kind].ms;
+    }
+  }
+  return actions === 0 ? 0 : Math.max(0, ms / actions);
+}

@@ -1,0 +1,207 @@
+/**
+ * Measures layers as they are in a run: a model is cut into as many stages as workers compute at
+ * once, and each computes its own in an isolate of its own, all at the same time.
+ *
+ * [Note: the load that will be there] Kernels are slower when several workers run: they share memory,
+ * caches and the clock rate of the machine. So each layer is measured under each load, and what
+ * counts is what began and ended while all of them computed.
+ *
+ * @module
+ */
+
+import {
+  type Batch,
+  cutIntoStages,
+  type DeviceChoice,
+  type ModelProgram,
+  type OptimizerOptions,
+  type Recompute,
+  type StageOptions,
+  type StageProgram,
+  type StageState,
+} from "../../../kernels/mod.ts";
+import type { ActorRef, PlaceName, System } from "../../runtime/mod.ts";
+import { factsKey, type LayerFacts, layerFacts } from "./layer_facts.ts";
+import {
+  PROBE,
+  type ProbeClosing,
+  type ProbedKind,
+  type ProbedStage,
+  type ProbeMessage,
+  type ProbeTimes,
+  type TimedSum,
+} from "./probe.ts";
+
+/** A model that is measured. */
+export interface ProbedModel {
+  readonly program: ModelProgram;
+  readonly weights: StageState["weights"];
+  /** A micro-batch. */
+  readonly fields: Batch;
+  /** Samples of it. */
+  readonly microBatch: number;
+  /** The policy that the model was compiled with. */
+  readonly recompute: Recompute;
+}
+
+/** What is to be measured, and where. */
+export interface ProbeRequest {
+  readonly device: DeviceChoice;
+  readonly models: readonly ProbedModel[];
+  /** How many compute at once: each number is measured. */
+  readonly loads: readonly number[];
+  readonly optimizer: OptimizerOptions;
+  /** Where the probes live. */
+  readonly isolate: PlaceName;
+}
+
+/** What one model took under one load. */
+export interface LoadTimes {
+  /** Index of the model in the request. */
+  readonly model: number;
+  /** How many computed at once. */
+  readonly atOnce: number;
+  /** For each kind of layer, of each action. */
+  readonly layers: ReadonlyMap<string, LayerTimes>;
+  /** Milliseconds of whole actions, for each stage and kind. */
+  readonly actions: readonly Readonly<Record<ProbedKind, readonly number[]>>[];
+  /** The end of a step, of each stage. */
+  readonly closing: readonly (ProbeClosing & { readonly parameters: number })[];
+}
+
+/** A kind of layer, and how long its parts took. */
+export interface LayerTimes {
+  readonly facts: LayerFacts;
+  readonly sums: Readonly<Record<ProbedKind, TimedSum>>;
+}
+
+/** Probes that are ready. */
+export interface Probes {
+  /** Measures each model under each load for so many milliseconds. */
+  measure(forMs: number): Promise<LoadTimes[]>;
+}
+
+/** A stage that a probe has, and where the measurements of it go. */
+interface Placed {
+  readonly model: number;
+  readonly atOnce: number;
+  readonly stage: ProbedStage;
+}
+
+/** Until all probes have heard that they are to begin. */
+const START_MS = 5;
+
+/** Starts the probes of a request. */
+export function openProbes(system: System, request: ProbeRequest): Probes {
+  const { device, models, loads, isolate, optimizer } = request;
+  const options: StageOptions = { optimizer, backward: "split" };
+  const placed: Placed[][] = Array.from({ length: Math.max(...loads) }, () => []);
+  for (const [model, { program, weights, fields }] of models.entries()) {
+    for (const atOnce of loads) {
+      const stages = cutIntoStages(program, Math.min(atOnce, program.layers.length));
+      for (let probe = 0; probe < atOnce; probe++) {
+        const stage = stages[probe % stages.length]!;
+        placed[probe]!.push({
+          model,
+          atOnce,
+          stage: { program: stage, options, weights: weightsOf(stage, weights), fields },
+        });
+      }
+    }
+  }
+  const probes = placed.map((stages, probe): ActorRef<ProbeMessage> =>
+    system.spawn(PROBE, { device, stages: stages.map(({ stage }) => stage) }, {
+      id: `probe ${probe}`,
+      isolate,
+    })
+  );
+  return {
+    async measure(forMs) {
+      const all: LoadTimes[] = [];
+      for (const model of models.keys()) {
+        for (const atOnce of loads) {
+          all.push(await measureLoad(system, probes, placed, { model, atOnce, forMs }));
+        }
+      }
+      return all;
+    },
+  };
+}
+
+/** Those weights that a stage has. */
+function weightsOf({ programs, layers }: StageProgram, all: StageState["weights"]) {
+  const names = layers.flatMap(({ prefix, program }) =>
+    programs[program]!.parameters.map(({ name }) => prefix + name)
+  );
+  return new Map(names.map((name) => [name, all.get(name)!]));
+}
+
+async function measureLoad(
+  system: System,
+  probes: readonly ActorRef<ProbeMessage>[],
+  placed: readonly (readonly Placed[])[],
+  { model, atOnce, forMs }: {
+    readonly model: number;
+    readonly atOnce: number;
+    readonly forMs: number;
+  },
+): Promise<LoadTimes> {
+  const asked = probes.slice(0, atOnce).map((probe, i) => {
+    const index = placed[i]!.findIndex((one) => one.model === model && one.atOnce === atOnce);
+    return { probe, index, ...placed[i]![index]! };
+  });
+  const fromMs = performance.timeOrigin + performance.now() + START_MS;
+  const compute = { type: "Compute", fromMs, untilMs: fromMs + forMs } as const;
+  const timeoutMs = 60_000 + 10 * forMs;
+  const times = await Promise.all(
+    asked.map(({ probe, index }) =>
+      system.ask<ProbeMessage, ProbeTimes>(probe, { ...compute, stage: index }, { timeoutMs })
+    ),
+  );
+  const closing = await Promise.all(
+    asked.map(({ probe, index }) =>
+      system.ask<ProbeMessage, ProbeClosing>(probe, { type: "Close", stage: index, steps: 1 }, {
+        timeoutMs,
+      })
+    ),
+  );
+  const facts = asked.map(({ stage }) => layerFacts(stage.program, stage.options));
+  return {
+    model,
+    atOnce,
+    layers: sumLayers(asked.map(({ stage }, i) => [stage.program, facts[i]!, times[i]!])),
+    actions: times.map(({ actions }) => actions),
+    closing: closing.map((one, i) => ({
+      ...one,
+      parameters: facts[i]!.reduce((sum, { parameters }) => sum + parameters, 0),
+    })),
+  };
+}
+
+/** Equal layers count together, whichever probe had them. */
+export function sumLayers(
+  measured: readonly (readonly [StageProgram, readonly LayerFacts[], ProbeTimes])[],
+): Map<string, LayerTimes> {
+  const all = new Map<string, LayerTimes>();
+  for (const [{ programs, layers }, facts, times] of measured) {
+    for (const index of programs.keys()) {
+      const fact = facts[layers.findIndex(({ program }) => program === index)]!;
+      addTimes(all, fact, times.programs[index]!);
+    }
+  }
+  return all;
+}
+
+/** Adds to what is known of a kind of layer. */
+export function addTimes(
+  all: Map<string, LayerTimes>,
+  facts: LayerFacts,
+  more: LayerTimes["sums"],
+): void {
+  const key = factsKey(facts), known = all.get(key);
+  if (!known) return void all.set(key, { facts, sums: structuredClone(more) });
+  for (const kind of ["F", "B", "I", "W"] as const) {
+    known.sums[kind].runs += more[kind].runs;
+    known.sums[kind].ms += more[kind].ms;
+  }
+}

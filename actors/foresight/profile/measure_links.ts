@@ -11,32 +11,37 @@ import type { LinkCost } from "./profile.ts";
 /** Bytes of the messages: none to speak of, and those of activations. */
 const SMALL_BYTES = 4, LARGE_BYTES = 2 ** 22;
 
-/** Round trips of one question, and how often it is asked. */
-const TRIPS = 40, ASKED = 5;
+/** Round trips of a round. */
+const TRIPS = 25;
+
+/** A message of a minute is lost. */
+const TIMEOUT_MS = 60_000;
 
 /** Shorter times for so many bytes are those of a buffer that is handed over, not copied. */
-const COPIED_MS_MIN = 0.02;
+const COPIED_MS_MIN = 0.05;
 
-/** Measures the messages between two actors that live there. */
-export async function measureLink(system: System, isolate: PlaceName): Promise<LinkCost> {
+/** Milliseconds of round trips, with little in them and with much. */
+export interface Trips {
+  readonly small: readonly number[];
+  readonly large: readonly number[];
+}
+
+/** Opens a link between two actors that live there; what is returned sends messages to and fro. */
+export function openLink(system: System, isolate: PlaceName): () => Promise<Trips> {
   const [one, to] = [0, 1].map((n) =>
     system.spawn(PINGER, undefined, { id: `pinger ${n} ${isolate}`, isolate })
   ) as [ActorRef<PingerMessage>, ActorRef<PingerMessage>];
-  const small: number[] = [], large: number[] = [];
-  for (let i = 0; i <= ASKED; i++) {
-    for (const [times, bytes] of [[small, SMALL_BYTES], [large, LARGE_BYTES]] as const) {
-      const game = { type: "Play", to, bytes, trips: TRIPS } as const;
-      const trips = await system.ask<PingerMessage, number[]>(one, game, { timeoutMs: 60_000 });
-      if (i > 0) times.push(...trips); // the first is for the machine to warm up
-    }
-  }
-  await Promise.all([system.stop(one), system.stop(to)]);
-  return linkOf(small, large);
+  const play = (bytes: number) =>
+    system.ask<PingerMessage, number[]>(one, { type: "Play", to, bytes, trips: TRIPS }, {
+      timeoutMs: TIMEOUT_MS,
+    });
+  return async () => ({ small: await play(SMALL_BYTES), large: await play(LARGE_BYTES) });
 }
 
-/** A link from the milliseconds of round trips with little in them, and with much. */
-export function linkOf(small: readonly number[], large: readonly number[]): LinkCost {
-  const latencyMs = median(small) / 2, moreMs = median(large) / 2 - latencyMs;
+/** A link from what its messages took. */
+export function linkOf(rounds: readonly Trips[]): LinkCost {
+  const middle = (name: keyof Trips) => median(rounds.flatMap((trips) => trips[name])) / 2;
+  const latencyMs = middle("small"), moreMs = middle("large") - latencyMs;
   if (moreMs < COPIED_MS_MIN) return { latencyMs };
   return { latencyMs, bytesPerMs: (LARGE_BYTES - SMALL_BYTES) / moreMs };
 }

@@ -1,0 +1,132 @@
+/**
+ * Predicts steps and measures them, in one run.
+ *
+ * [Note: one clock rate for both] A machine is faster at one time than at another. So costs and steps
+ * are measured in the same rounds, each round everything once, every other round backwards; and costs
+ * are measured by probes, never on the steps that are predicted.
+ *
+ * @module
+ */
+
+import { type Model, resolveDevice } from "../../../kernels/mod.ts";
+import { type Prediction, predictStep } from "../predict.ts";
+import { type Meter, openMeter } from "../profile/meter.ts";
+import { type MeasuredRun, openMeasuredRun } from "../profile/open_run.ts";
+import type { Profile } from "../profile/profile.ts";
+import { type CheckedStep, checkStep } from "./checked_step.ts";
+import { type Configuration, MICRO_BATCHES, nameOf, workersOf } from "./configurations.ts";
+import { meanParts, measuredParts, predictedParts, type StepParts } from "./step_parts.ts";
+
+/** How much is measured. */
+export interface CheckOptions {
+  readonly configurations: readonly Configuration[];
+  /** Makes the model for so many samples. */
+  readonly modelOf: (microBatch: number) => Model;
+  readonly device: "native" | "wasm" | "reference";
+  /** Told in words what is done. */
+  readonly announce: (line: string) => void;
+}
+
+/** Repeats of each step that count, rounds before them that do not, and steps of a repeat. */
+const REPEATS = 5, WARMUP = 1, STEPS = 3;
+
+/** Runs that are open together: an isolate for each worker is. */
+const GROUP = 5;
+
+/** How long each model is measured under each load, in a round. */
+const PROBE_MS = 400;
+
+/** A configuration whose workers are there. */
+interface OpenConfiguration {
+  readonly configuration: Configuration;
+  readonly run: MeasuredRun;
+  readonly repeats: number[];
+  readonly parts: StepParts[];
+}
+
+/** Predicts and measures all configurations; each is told when it is done. */
+export async function* checkProfile(options: CheckOptions): AsyncGenerator<CheckedStep, void> {
+  const { configurations, modelOf, announce } = options;
+  const device = await resolveDevice(options.device, announce);
+  const sizes = [...new Set(configurations.map(({ microBatch }) => microBatch))];
+  const workers = configurations.map(({ options }) => workersOf(options));
+  await using meter = await openMeter({
+    device,
+    models: sizes.map((microBatch) => ({
+      model: modelOf(microBatch),
+      microBatch,
+      recompute: "none",
+    })),
+    sizes: {},
+    loads: [...new Set(workers)].sort((a, b) => a - b),
+    isolate: "worker",
+    links: ["worker"],
+  });
+  for (let first = 0; first < configurations.length; first += GROUP) {
+    const group = configurations.slice(first, first + GROUP);
+    yield* checkGroup(meter, group, options);
+  }
+}
+
+async function* checkGroup(
+  meter: Meter,
+  group: readonly Configuration[],
+  options: CheckOptions,
+): AsyncGenerator<CheckedStep, void> {
+  await using stack = new AsyncDisposableStack();
+  const open: OpenConfiguration[] = [];
+  for (const configuration of group) {
+    const run = stack.use(await openMeasuredRun(runOptions(configuration, options)));
+    open.push({ configuration, run, repeats: [], parts: [] });
+  }
+  for (let round = -WARMUP; round < REPEATS; round++) {
+    if (round === 0) meter.reset();
+    const order = round % 2 === 0 ? open : open.toReversed();
+    // Costs are measured in the middle of the steps, and every other time before or after them.
+    const middle = Math.ceil(order.length / 2);
+    await takeRepeats(order.slice(0, middle), round >= 0);
+    await meter.round(PROBE_MS);
+    await takeRepeats(order.slice(middle), round >= 0);
+  }
+  const profile = meter.profile();
+  for (const { configuration, repeats, parts } of open) {
+    const prediction = predict(profile, configuration, options);
+    yield checkStep(repeats, prediction.stepMs, {
+      configuration: nameOf(configuration),
+      parts: { measured: meanParts(parts), predicted: predictedParts(prediction) },
+      notes: prediction.notes,
+    });
+  }
+}
+
+async function takeRepeats(open: readonly OpenConfiguration[], counts: boolean): Promise<void> {
+  for (const { configuration: { options }, run, repeats, parts } of open) {
+    let sum = 0;
+    for (let step = 0; step < STEPS; step++) {
+      const { ms, traces } = await run.step();
+      sum += ms;
+      if (counts) parts.push(measuredParts(ms, traces, options.replicas ?? 1));
+    }
+    if (counts) repeats.push(sum / STEPS);
+  }
+}
+
+const runOptions = (
+  { microBatch, options }: Configuration,
+  { modelOf, device }: CheckOptions,
+) => ({
+  ...options,
+  model: modelOf(microBatch),
+  microBatches: MICRO_BATCHES,
+  device,
+  runtime: "workers" as const,
+  trace: true,
+});
+
+function predict(
+  profile: Profile,
+  configuration: Configuration,
+  options: CheckOptions,
+): Prediction {
+  return predictStep(profile, runOptions(configuration, options));
+}

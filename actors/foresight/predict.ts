@@ -1,0 +1,178 @@
+/**
+ * Predicts a step before it is run: what a profile says of the layers, what the schedule makes of it,
+ * and the memory of each worker.
+ *
+ * [Note: who computes meanwhile] Kernels are slower the more workers compute at once, and how many do
+ * depends on how long kernels take. So a step is simulated, each stage gets the costs of the load
+ * that it had there, and it is simulated again.
+ *
+ * @module
+ */
+
+import { BUCKET_SIZE } from "../../kernels/mod.ts";
+import {
+  type Closing,
+  type Schedule,
+  type SimulatedStep,
+  simulateStep,
+  type StepModel,
+} from "../../schedules/mod.ts";
+import { eagerStages, type SyncStrategy } from "../commit/eager_stages.ts";
+import { type CompiledRun, type CompileOptions, compileRun } from "../run/compile_run.ts";
+import type { WorkerMemory } from "../run/memory/memory_plan.ts";
+import { chooseSchedule } from "../run/options/choose_schedule.ts";
+import type { TrainOptions } from "../run/options/train_options.ts";
+import { concurrencyOf } from "./concurrency.ts";
+import { type FoundCosts, openCosts } from "./profile/find_costs.ts";
+import type { LinkCost, Profile } from "./profile/profile.ts";
+import { bucketBytes, type CostedStage, costedStages, stageModel } from "./stage_costs.ts";
+
+/** How a run is run, as far as the time of a step depends on it. */
+export interface PredictedRun {
+  readonly schedule: Schedule;
+  readonly compiled: CompiledRun;
+  /** What computes, as the profile names it. */
+  readonly device: string;
+  /** How messages travel, as the profile names it. Default `worker`. */
+  readonly transport?: string | undefined;
+  /** Data-parallel replicas. Default 1. */
+  readonly replicas?: number | undefined;
+  /** When the all-reduce of a stage starts. Default `end`. */
+  readonly sync?: SyncStrategy | undefined;
+  /** Buckets of a chunk of the all-reduce, k. Default 4. */
+  readonly coarsening?: number | undefined;
+  /** The most that the norm of all gradients may be. Default 0: any. */
+  readonly clip?: number | undefined;
+}
+
+/** The options of a run that is predicted. */
+export interface PredictOptions extends
+  CompileOptions,
+  Pick<
+    TrainOptions,
+    "schedule" | "scheduleOptions" | "policy" | "workers" | "microBatches" | "sync" | "coarsening"
+  >,
+  Pick<PredictedRun, "device" | "transport" | "clip"> {}
+
+/** A step that has not been run. */
+export interface Prediction {
+  /** Milliseconds from its request to its answer. */
+  readonly stepMs: number;
+  /** The step as it was simulated, and where the time of each worker goes. */
+  readonly simulated: SimulatedStep;
+  /** What was simulated. */
+  readonly model: StepModel;
+  /** For each stage how many workers compute while it does, on average. */
+  readonly atOnce: readonly number[];
+  /** Bytes of each worker of a data-parallel replica. */
+  readonly memory: readonly WorkerMemory[];
+  /** What was scaled from other sizes, and what else makes it less certain. */
+  readonly notes: readonly string[];
+}
+
+/** Simulations, each with the loads of the one before; more change nothing that could be seen. */
+const PASSES = 3;
+
+/** Buckets of a chunk, unless the run says others. */
+const COARSENING = 4;
+
+/**
+ * Predicts a step of a run.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport; as
+ * {@linkcode train} when the options cannot be served.
+ */
+export function predictStep(profile: Profile, options: PredictOptions): Prediction {
+  const { device, transport, replicas, sync, coarsening, clip } = options;
+  const { schedule } = chooseSchedule({
+    schedule: options.schedule ?? "1f1b",
+    scheduleOptions: options.scheduleOptions ?? {},
+    policy: options.policy,
+    workers: options.workers ?? 1,
+    microBatches: options.microBatches ?? 4,
+  });
+  const compiled = compileRun(options, schedule);
+  const run = { schedule, compiled, device, transport, replicas, sync, coarsening, clip };
+  return predictRun(profile, run);
+}
+
+/**
+ * Predicts a step of a run that is compiled.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
+ */
+export function predictRun(profile: Profile, run: PredictedRun): Prediction {
+  const { schedule, compiled, device, transport = "worker", replicas = 1 } = run;
+  const costs = openCosts(profile, device), link = linkOf(profile, transport);
+  const stages = costedStages(compiled, schedule), workers = replicas * schedule.workers;
+  let atOnce = stages.map(() => workers);
+  let model = modelOf(profile, run, { costs, link, stages, atOnce });
+  let simulated = simulateStep(model);
+  for (let pass = 1; costs.hasLoads && pass < PASSES; pass++) {
+    atOnce = concurrencyOf(simulated, replicas);
+    model = modelOf(profile, run, { costs, link, stages, atOnce });
+    simulated = simulateStep(model);
+  }
+  const { cores } = profile.machine;
+  const crowded = `${workers} workers share ${cores} cores: that was not measured`;
+  return {
+    stepMs: simulated.makespanMs + profile.closing.stepMs,
+    simulated,
+    model,
+    atOnce,
+    memory: compiled.memory,
+    notes: [
+      ...[...costs.scaled].map((what) => `scaled: ${what}`),
+      ...workers > cores ? [crowded] : [],
+    ],
+  };
+}
+
+/** What the simulation of a run is made from. */
+interface ModelParts {
+  readonly costs: FoundCosts;
+  readonly link: LinkCost;
+  readonly stages: readonly CostedStage[];
+  readonly atOnce: readonly number[];
+}
+
+function modelOf(
+  { dispatchMs, reduce }: Profile,
+  run: PredictedRun,
+  { costs, link, stages, atOnce }: ModelParts,
+): StepModel {
+  const { schedule, compiled, replicas = 1, sync = "end", coarsening = COARSENING, clip } = run;
+  const workers = replicas * schedule.workers, bytes = bucketBytes(compiled.stage, BUCKET_SIZE);
+  const closing: Closing = {
+    bucketBytes: bytes,
+    coarsening,
+    launchMs: reduce.ms,
+    ...reduce.msPerMillion > 0 && {
+      addBytesPerMs: bytes / (bucketElements(compiled) * reduce.msPerMillion / 1e6),
+    },
+    eagerStages: eagerStages(schedule, sync),
+    isClipped: clip !== undefined && clip > 0,
+  };
+  return {
+    schedule,
+    replicas,
+    stages: stages.map((stage, i) =>
+      stageModel(stage, costs, compiled, { computing: atOnce[i]!, ending: workers })
+    ),
+    dispatchMs,
+    controlMs: link.latencyMs,
+    network: { link },
+    closing,
+  };
+}
+
+const bucketElements = ({ stage: { bucketSize } }: CompiledRun) => bucketSize ?? BUCKET_SIZE;
+
+function linkOf({ links }: Profile, transport: string): LinkCost {
+  if (Object.hasOwn(links, transport)) return links[transport]!;
+  throw new RangeError(
+    `Cannot predict: the profile must have the transport ${transport}, received ${
+      Object.keys(links).join(", ") || "none"
+    }`,
+  );
+}

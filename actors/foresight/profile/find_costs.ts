@@ -1,0 +1,125 @@
+/**
+ * Finds what a layer costs in a profile: as it was measured, or scaled from the nearest that was.
+ *
+ * @module
+ */
+
+import type { LayerFacts } from "./layer_facts.ts";
+import { factsKey } from "./layer_facts.ts";
+import type { LayerCost, LoadCost, Profile } from "./profile.ts";
+
+/** Milliseconds of a layer for one micro-batch. */
+export interface FoundCost {
+  readonly forwardMs: number;
+  readonly backwardMs: number;
+  readonly inputMs: number;
+  readonly weightMs: number;
+  readonly recomputeMs: number;
+}
+
+/** The costs of a profile, ready to be asked. */
+export interface FoundCosts {
+  /**
+   * What a layer costs.
+   *
+   * @param atOnce how many workers compute at once, on average: between two loads that were measured
+   * lies what costs lie between, beyond them the last one counts.
+   * @throws {RangeError} when the profile has none of its kind.
+   */
+  layer(facts: LayerFacts, atOnce: number): FoundCost;
+  /** What is done once a step, while so many do it. */
+  once(atOnce: number): LoadCost;
+  /** What was scaled, from what: a prediction says so. */
+  readonly scaled: ReadonlySet<string>;
+  /** Whether costs depend on how many compute at once. */
+  readonly hasLoads: boolean;
+}
+
+/** Prepares the costs of a device. */
+export function openCosts(profile: Profile, device: string): FoundCosts {
+  const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
+  const ofDevice = profile.layers.filter((one) => one.device === device);
+  const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
+  const find = (facts: LayerFacts): FoundCost[] => {
+    const key = `${facts.precision} ${factsKey(facts)}`, found = known.get(key);
+    if (found) return found;
+    const candidates = ofDevice.filter(({ kind, precision }) =>
+      kind === facts.kind && precision === facts.precision
+    );
+    if (candidates.length === 0) throw unknown(profile, facts, device);
+    const costs = loads.map((atOnce) => {
+      const measured = candidates.filter((one) => one.atOnce === atOnce);
+      return scaledTo(facts, nearest(facts, measured.length > 0 ? measured : candidates), scaled);
+    });
+    known.set(key, costs);
+    return costs;
+  };
+  return {
+    scaled,
+    hasLoads: loads.length > 1,
+    layer: (facts, atOnce) => between(loads, find(facts), atOnce),
+    once: (atOnce) => {
+      const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
+      const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
+      const sorted = all.toSorted((a, b) => a.atOnce - b.atOnce);
+      return sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!;
+    },
+  };
+}
+
+/** How far the work of two layers is apart: 0 where it is the same. */
+function distance(a: LayerFacts, b: LayerFacts): number {
+  const apart = (x: number, y: number) => Math.abs(Math.log(Math.max(x, 1) / Math.max(y, 1)));
+  return apart(a.forwardFlops, b.forwardFlops) + apart(a.backwardFlops, b.backwardFlops) +
+    apart(a.parameters, b.parameters);
+}
+
+const nearest = (facts: LayerFacts, costs: readonly LayerCost[]): LayerCost =>
+  costs.reduce((best, one) => distance(facts, one) < distance(facts, best) ? one : best);
+
+/** A cost for another size, by floating-point operations; what is there says so. */
+function scaledTo(facts: LayerFacts, cost: LayerCost, scaled: Set<string>): FoundCost {
+  const ratio = (to: number, from: number) => to > 0 && from > 0 ? to / from : 1;
+  const forward = ratio(facts.forwardFlops, cost.forwardFlops);
+  const backward = ratio(facts.backwardFlops, cost.backwardFlops);
+  if (distance(facts, cost) > 0) {
+    const { kind, microBatch, recompute } = cost;
+    scaled.add(
+      `${kind}: ${forward.toPrecision(3)} times the forward and ${
+        backward.toPrecision(3)
+      } times the backward of ${microBatch} samples, recompute ${recompute}`,
+    );
+  }
+  const { backwardMs, weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } = cost;
+  return {
+    forwardMs: forward * cost.forwardMs,
+    backwardMs: backward * backwardMs,
+    inputMs: backward * inputMs,
+    weightMs: backward * weightMs,
+    recomputeMs: forward * (cost.recomputeMs ?? cost.forwardMs),
+  };
+}
+
+/** Costs between those of two loads. */
+function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: number): FoundCost {
+  const above = loads.findIndex((load) => load >= atOnce);
+  if (above <= 0) return costs.at(above)!;
+  const low = loads[above - 1]!, share = (atOnce - low) / (loads[above]! - low);
+  const [a, b] = [costs[above - 1]!, costs[above]!];
+  const mix = (name: keyof FoundCost) => a[name] + share * (b[name] - a[name]);
+  return {
+    forwardMs: mix("forwardMs"),
+    backwardMs: mix("backwardMs"),
+    inputMs: mix("inputMs"),
+    weightMs: mix("weightMs"),
+    recomputeMs: mix("recomputeMs"),
+  };
+}
+
+function unknown({ layers }: Profile, { kind, precision }: LayerFacts, device: string): RangeError {
+  const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
+  return new RangeError(
+    `Cannot predict: the profile must have the cost of ${kind} (${device}, ${precision}), ` +
+      `received ${all.size === 0 ? "none" : [...all].join(", ")}`,
+  );
+}

@@ -1,0 +1,111 @@
+/**
+ * What each stage of a compiled run costs, by a profile.
+ *
+ * @module
+ */
+
+import { DTYPE_BYTES, type StageOptions, type StageProgram } from "../../kernels/mod.ts";
+import { segmentsOf } from "../../kernels/stage/recompute_interval.ts";
+import { type Schedule, type StageModel } from "../../schedules/mod.ts";
+import { parts } from "../../schedules/mod.ts";
+import type { CompiledRun } from "../run/compile_run.ts";
+import type { FoundCost, FoundCosts } from "./profile/find_costs.ts";
+import { type LayerFacts, layerFacts } from "./profile/layer_facts.ts";
+import { linearMs } from "./profile/profile.ts";
+
+/** A stage, as far as costs depend on it. */
+export interface CostedStage {
+  readonly program: StageProgram;
+  readonly facts: readonly LayerFacts[];
+  /** Share of its backwards that come right after the forward, and find what that has left. */
+  readonly freshShare: number;
+}
+
+/** The stages of a run. */
+export function costedStages(
+  { programs, stage }: Pick<CompiledRun, "programs" | "stage">,
+  schedule: Schedule,
+): CostedStage[] {
+  return programs.map((program, index) => ({
+    program,
+    facts: layerFacts(program, stage),
+    freshShare: freshShare(schedule, index),
+  }));
+}
+
+/**
+ * Of the backwards of a stage those before which nothing else of it ran but the forward of the same
+ * micro-batch. Where messages decide, so it is on the last stage alone, whose loss is a backward's
+ * beginning.
+ */
+function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): number {
+  if (!lists) return stage === stages - 1 ? 1 : 0;
+  let fresh = 0, all = 0;
+  for (const list of lists) {
+    const last = new Map<number, string>();
+    for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
+      const { kind, microBatch } = part, pipe = replicaOf[microBatch]!;
+      if (kind === "B" || kind === "I") {
+        all++;
+        if (last.get(pipe) === `F${microBatch}`) fresh++;
+      }
+      last.set(pipe, `${kind}${microBatch}`);
+    }
+  }
+  return all === 0 ? 0 : fresh / all;
+}
+
+/**
+ * What a stage costs.
+ *
+ * @param atOnce workers that compute while it does, and workers that end the step together.
+ */
+export function stageModel(
+  { program, facts, freshShare }: CostedStage,
+  costs: FoundCosts,
+  { stage: options, halves }: Pick<CompiledRun, "stage" | "halves">,
+  atOnce: { readonly computing: number; readonly ending: number },
+): StageModel {
+  const layers = facts.map((one) => costs.layer(one, atOnce.computing));
+  const sum = (name: keyof FoundCost) => halves * layers.reduce((ms, layer) => ms + layer[name], 0);
+  const parameters = facts.reduce((count, one) => count + one.parameters, 0);
+  const { optimizer, vote, norm, end } = costs.once(atOnce.ending);
+  const again = halves * recomputeMs(program, layers, options, freshShare);
+  const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
+  return {
+    forwardMs: sum("forwardMs"),
+    backwardMs,
+    inputMs: sum("inputMs"),
+    // With an interval, W is B again.
+    weightMs: options.recomputeInterval ? backwardMs + again : sum("weightMs"),
+    recomputeMs: again,
+    outputBytes: halves * facts.at(-1)!.outputBytes,
+    gradientBytes: parameters * elementBytes,
+    checkMs: linearMs(vote, parameters),
+    // Norms before it and zeros after it are of the same weights, on the same worker.
+    optimizerMs: [optimizer, norm, end].reduce((ms, cost) => ms + linearMs(cost, parameters), 0),
+  };
+}
+
+/** What a backward computes again with an interval; nothing of the last segment where that is fresh. */
+function recomputeMs(
+  { programs, layers: named }: StageProgram,
+  layers: readonly FoundCost[],
+  { recomputeInterval }: StageOptions,
+  freshShare: number,
+): number {
+  if (recomputeInterval === undefined) return 0;
+  const segments = segmentsOf(named, recomputeInterval);
+  return segments.reduce((total, { from, to }, i) => {
+    const isKept = programs[named[to - 1]!.program]!.saved.length === 0;
+    const ms = layers.slice(from, isKept ? to - 1 : to).reduce(
+      (sum, one) => sum + one.recomputeMs,
+      0,
+    );
+    return total + (i === segments.length - 1 ? (1 - freshShare) * ms : ms);
+  }, 0);
+}
+
+/** Bytes of a bucket's gradients. */
+export const bucketBytes = ({ bucketSize, precision }: StageOptions, size: number): number =>
+  (bucketSize ?? size) * DTYPE_BYTES[precision === "fp16" ? "f16" : "f32"];

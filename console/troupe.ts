@@ -22,12 +22,14 @@ import { launchCommand } from "./commands/launch.ts";
 import { COMPARE_SYNTAX, compareCommand } from "./commands/run_files/compare.ts";
 import { PLOT_SYNTAX, plotCommand } from "./commands/run_files/plot.ts";
 import { RUNS_SYNTAX, runsCommand } from "./commands/run_files/runs.ts";
+import { profileCommand } from "./commands/profile.ts";
 import { printSchedule } from "./commands/schedule.ts";
 import { TRACE_SYNTAX, traceCommand } from "./commands/trace.ts";
 import { TRAIN_MODULE, trainCommand } from "./commands/train.ts";
 import { inOneLine } from "./escape.ts";
 import type { CommandSyntax } from "./flags/command_syntax.ts";
 import { VERSION } from "./flags/version.ts";
+import { PROFILE_SYNTAX } from "./foresight/profile_flags.ts";
 import { LAUNCH_SYNTAX } from "./launch/launch_flags.ts";
 import { print } from "./print.ts";
 import { SCHEDULE_SYNTAX } from "./schedule/schedule_command_flags.ts";
@@ -51,6 +53,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: COMPARE_SYNTAX, run: compareCommand },
   { syntax: DASHBOARD_SYNTAX, run: dashboardCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
+  { syntax: PROFILE_SYNTAX, run: profileCommand },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },

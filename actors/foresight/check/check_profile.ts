@@ -8,7 +8,7 @@
  * @module
  */
 
-import { type Model, resolveDevice } from "../../../kernels/mod.ts";
+import { type DeviceName, type Model, resolveDevice } from "../../../kernels/mod.ts";
 import { type Prediction, predictStep } from "../predict.ts";
 import { type Meter, openMeter } from "../profile/meter.ts";
 import { type MeasuredRun, openMeasuredRun } from "../profile/open_run.ts";
@@ -22,9 +22,11 @@ export interface CheckOptions {
   readonly configurations: readonly Configuration[];
   /** Makes the model for so many samples. */
   readonly modelOf: (microBatch: number) => Model;
-  readonly device: "native" | "wasm" | "reference";
+  readonly device: DeviceName;
   /** Told in words what is done. */
   readonly announce: (line: string) => void;
+  /** Ends it after the round under way. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Repeats of each step that count, rounds before them that do not, and steps of a repeat. */
@@ -46,7 +48,7 @@ interface OpenConfiguration {
 
 /** Predicts and measures all configurations; each is told when it is done. */
 export async function* checkProfile(options: CheckOptions): AsyncGenerator<CheckedStep, void> {
-  const { configurations, modelOf, announce } = options;
+  const { configurations, modelOf, announce, signal } = options;
   const device = await resolveDevice(options.device, announce);
   const sizes = [...new Set(configurations.map(({ microBatch }) => microBatch))];
   const workers = configurations.map(({ options }) => workersOf(options));
@@ -62,7 +64,7 @@ export async function* checkProfile(options: CheckOptions): AsyncGenerator<Check
     isolate: "worker",
     links: ["worker"],
   });
-  for (let first = 0; first < configurations.length; first += GROUP) {
+  for (let first = 0; first < configurations.length && !signal?.aborted; first += GROUP) {
     const group = configurations.slice(first, first + GROUP);
     yield* checkGroup(meter, group, options);
   }
@@ -87,6 +89,7 @@ async function* checkGroup(
     await takeRepeats(order.slice(0, middle), round >= 0);
     await meter.round(PROBE_MS);
     await takeRepeats(order.slice(middle), round >= 0);
+    if (options.signal?.aborted) return;
   }
   const profile = meter.profile();
   for (const { configuration, repeats, parts } of open) {

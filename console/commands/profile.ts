@@ -1,0 +1,176 @@
+/**
+ * `troupe profile`: what a machine costs, measured or read from a trace; and whether predictions
+ * made from it hold.
+ *
+ * @module
+ */
+
+import {
+  checkProfile,
+  checkResult,
+  type CheckedStep,
+  configurationsFor,
+  isNear,
+  type MeterOptions,
+  openMeter,
+  type Profile,
+} from "../../actors/foresight/mod.ts";
+import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
+import { isolationFor } from "../../actors/run/options/run_devices.ts";
+import { gpt2, resolveDevice } from "../../kernels/mod.ts";
+import type { CommandContext } from "../command.ts";
+import { inOneLine } from "../escape.ts";
+import { answersItself } from "../flags/asked.ts";
+import { withDefaults } from "../flags/flag.ts";
+import { helpOf } from "../flags/help.ts";
+import { parseArguments } from "../flags/parse.ts";
+import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
+import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
+import { profiledModel, sizesOf } from "../foresight/profiled_model.ts";
+import { print, printError } from "../print.ts";
+
+/** How long each model is measured under each load, in a round. */
+const PROBE_MS = 500;
+
+/** Sizes of micro-batches that are measured unless others are named. */
+const MICRO_BATCHES = [1, 2, 4, 8];
+
+/** Runs `troupe profile`; returns the exit code. */
+export async function profileCommand(
+  args: readonly string[],
+  context: CommandContext,
+): Promise<number> {
+  if (args.length === 0) return print(helpOf(PROFILE_SYNTAX)), 0;
+  if (answersItself(args, PROFILE_SYNTAX)) return 0;
+  const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
+  const flags = withDefaults(PROFILE_FLAGS, parsed.flags), [word, ...more] = parsed.words;
+  if (word === "check" && more.length === 0) {
+    refuseUnchecked(Object.keys(parsed.flags));
+    return await check(flags, context);
+  }
+  if (word !== undefined) {
+    throw new TypeError(
+      `Cannot run "profile ${inOneLine(parsed.words.join(" "))}": it must be check, or flags alone${
+        didYouMean(word, PROFILE_SYNTAX.words!)
+      }`,
+    );
+  }
+  return await measure(flags, context);
+}
+
+/** Refuses flags that a check does not read: what it runs is always the same. */
+function refuseUnchecked(given: readonly string[]): void {
+  const read = ["device", "workers", "json"], unread = given.find((name) => !read.includes(name));
+  if (unread === undefined) return;
+  throw new TypeError(
+    `Cannot check: flags must be among ${
+      read.map((name) => `--${name}`).join(", ")
+    }, received --${unread}`,
+  );
+}
+
+/** Measures this machine. */
+async function measure(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
+  if (flags.out === undefined && !flags.json) {
+    throw new TypeError(
+      "Cannot measure: --out must name the file of the profile, or --json print it, received neither",
+    );
+  }
+  const options = await meterOptions(flags);
+  if (flags.out !== undefined) checkOut(flags.out);
+  begin("the round under way");
+  await using meter = await openMeter(options);
+  await meter.round(PROBE_MS);
+  meter.reset();
+  for (let round = 1; round <= flags.rounds && !signal.aborted; round++) {
+    printError(`round ${round} of ${flags.rounds}`);
+    await meter.round(PROBE_MS);
+  }
+  if (signal.aborted) return 130;
+  keep(meter.profile(), flags);
+  return 0;
+}
+
+/** Writes a profile down, and shows it. */
+function keep(profile: Profile, { out, json }: ProfileFlags): void {
+  const text = JSON.stringify(profile, undefined, 2) + "\n";
+  if (out !== undefined) Deno.writeTextFileSync(out, text);
+  if (json) print(JSON.stringify(profile));
+  else for (const line of describeProfile(profile)) print(inOneLine(line));
+}
+
+/** Refuses a file that cannot be written, before anything is measured. */
+function checkOut(path: string): void {
+  try {
+    Deno.openSync(path, { write: true, create: true }).close();
+  } catch (error) {
+    throw new RangeError(
+      `Cannot write the profile to ${inOneLine(path)}: it must be a file that can be written, ` +
+        `received ${(error as Error).message}`,
+    );
+  }
+}
+
+async function meterOptions(flags: ProfileFlags): Promise<MeterOptions> {
+  const { recompute: policies = ["none"], "micro-batch": sizes = MICRO_BATCHES } = flags;
+  const device = await resolveDevice(flags.device, printError);
+  const isolate = isolationFor("workers", flags.isolation, device.name);
+  const modelOf = await profiledModel(flags), models: MeterOptions["models"][number][] = [];
+  for (const microBatch of sizes) {
+    const model = await modelOf(microBatch);
+    models.push(...policies.map((recompute) => ({ model, microBatch, recompute })));
+  }
+  return {
+    device,
+    models,
+    sizes: sizesOf(flags),
+    loads: loadsUpTo(workersOf(flags)),
+    isolate,
+    links: ["local", "worker", "process"],
+  };
+}
+
+/** 1, 2, 4 … up to the most. */
+function loadsUpTo(most: number): number[] {
+  const loads: number[] = [];
+  for (let load = 1; load < most; load *= 2) loads.push(load);
+  return [...loads, most];
+}
+
+function workersOf({ workers }: ProfileFlags): number {
+  const cores = navigator.hardwareConcurrency;
+  if (workers === undefined || workers <= cores) return workers ?? cores;
+  throw new RangeError(
+    `Cannot measure: --workers must be at most the ${cores} cores of this machine, as more of them ` +
+      `would wait for each other, received ${workers}`,
+  );
+}
+
+/** The model whose steps are checked, small enough that all of them take some minutes. */
+const CHECKED = { layers: 4, hidden: 256, heads: 4, seq: 64, vocab: 512 };
+
+/** The most workers that are checked. */
+const CHECKED_WORKERS_MAX = 4;
+
+/** Predicts and measures. */
+async function check(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
+  const workers = Math.min(workersOf(flags), CHECKED_WORKERS_MAX);
+  begin();
+  const steps: CheckedStep[] = [];
+  const checked = checkProfile({
+    configurations: configurationsFor(workers),
+    modelOf: (microBatch) => gpt2(CHECKED, microBatch),
+    device: (await resolveDevice(flags.device, printError)).name,
+    announce: printError,
+    signal,
+  });
+  for await (const step of checked) {
+    steps.push(step);
+    if (flags.json) print(JSON.stringify(step));
+    else for (const line of describeChecked(step, isNear(step))) print(line);
+  }
+  if (signal.aborted) return 130;
+  const result = checkResult(steps);
+  for (const line of describeResult(result)) (flags.json ? printError : print)(line);
+  return result.isPassed ? 0 : 1;
+}

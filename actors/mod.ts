@@ -22,6 +22,7 @@ export * from "./commit/loss_scale.ts";
 export * from "./run/memory/memory_plan.ts";
 export type { ActorBytes, RunMemory } from "./run/memory/run_memory.ts";
 export * from "./run/plan.ts";
+export type { CompileOptions } from "./run/compile_run.ts";
 export type { PolicyData } from "./pipeline/policy_data.ts";
 export * from "./pipeline/protocol.ts";
 export type { InFlightOptions } from "./pipeline/mailbox_bound.ts";

@@ -45,14 +45,29 @@ export interface PredictedRun {
   readonly clip?: number | undefined;
 }
 
-/** The options of a run that is predicted. */
-export interface PredictOptions extends
-  CompileOptions,
-  Pick<
-    TrainOptions,
-    "schedule" | "scheduleOptions" | "policy" | "workers" | "microBatches" | "sync" | "coarsening"
-  >,
-  Pick<PredictedRun, "device" | "transport" | "clip"> {}
+/** The options of a run that is predicted: those of {@linkcode train} on which its time depends. */
+export interface PredictOptions extends CompileOptions {
+  /** A schedule's name, definition, or one that is made. Default `1f1b`. */
+  readonly schedule?: TrainOptions["schedule"];
+  /** Options of the schedule. */
+  readonly scheduleOptions?: TrainOptions["scheduleOptions"];
+  /** How a schedule's lists are followed. */
+  readonly policy?: TrainOptions["policy"];
+  /** Workers of the pipeline, D. Default 1. */
+  readonly workers?: number;
+  /** Micro-batches of a step, N. Default 4. */
+  readonly microBatches?: number;
+  /** What computes, as the profile names it. */
+  readonly device: string;
+  /** How messages travel, as the profile names it. Default `worker`. */
+  readonly transport?: string | undefined;
+  /** When the all-reduce of a stage starts. Default `end`. */
+  readonly sync?: SyncStrategy;
+  /** Buckets of a chunk of the all-reduce, k. Default 4. */
+  readonly coarsening?: number | undefined;
+  /** The most that the norm of all gradients may be. Default 0: any. */
+  readonly clip?: number | undefined;
+}
 
 /** A step that has not been run. */
 export interface Prediction {

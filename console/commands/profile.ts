@@ -6,15 +6,14 @@
  */
 
 import {
-  checkProfile,
-  checkResult,
   type CheckedStep,
-  configurationsFor,
+  checkResult,
   isNear,
-  type MeterOptions,
-  openMeter,
-  type Profile,
-} from "../../actors/foresight/mod.ts";
+} from "../../actors/foresight/check/checked_step.ts";
+import { checkProfile } from "../../actors/foresight/check/check_profile.ts";
+import { configurationsFor } from "../../actors/foresight/check/configurations.ts";
+import { type MeterOptions, openMeter } from "../../actors/foresight/profile/meter.ts";
+import type { Profile } from "../../actors/foresight/profile/profile.ts";
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import { isolationFor } from "../../actors/run/options/run_devices.ts";
 import { gpt2, resolveDevice } from "../../kernels/mod.ts";

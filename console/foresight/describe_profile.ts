@@ -4,7 +4,9 @@
  * @module
  */
 
-import type { CheckedStep, CheckResult, Profile, StepParts } from "../../actors/foresight/mod.ts";
+import type { CheckedStep, CheckResult } from "../../actors/foresight/check/checked_step.ts";
+import type { StepParts } from "../../actors/foresight/check/step_parts.ts";
+import type { Profile } from "../../actors/foresight/profile/profile.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
 
 const ms = (value: number | undefined): string => value === undefined ? "" : value.toPrecision(3);
@@ -69,7 +71,9 @@ function partTable({ measured, predicted }: CheckedStep["parts"]): string[] {
 }
 
 /** What a check comes to, as lines of text. */
-export function describeResult({ medianError, worstError, missed, isPassed }: CheckResult): string[] {
+export function describeResult(
+  { medianError, worstError, missed, isPassed }: CheckResult,
+): string[] {
   return [
     "",
     `median error ${percent(medianError)}, worst ${percent(worstError)}: ${

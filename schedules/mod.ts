@@ -33,6 +33,7 @@ export * from "./definition/rule.ts";
 export * from "./execution/analyze.ts";
 export * from "./execution/costs.ts";
 export * from "./execution/execute.ts";
+export * from "./execution/live_activations.ts";
 export * from "./execution/simulate.ts";
 export { type StageTimes, stageTimes } from "./execution/stage_times.ts";
 export * from "./models/axonn_model.ts";

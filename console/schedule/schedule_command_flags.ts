@@ -15,7 +15,7 @@ import {
 } from "./schedule_flags.ts";
 
 /** How a schedule can be shown. */
-export const FORMATS = ["grid", "csv", "pytorch", "json", "svg"] as const;
+export const FORMATS = ["grid", "csv", "pytorch", "json", "svg", "trace"] as const;
 
 /** A way to show a schedule. */
 export type Format = typeof FORMATS[number];
@@ -32,7 +32,7 @@ const SHOWING_FLAGS = {
     kind: "choice",
     choices: FORMATS,
     default: "grid",
-    help: "how to show it; pytorch is CSV that PyTorch reads",
+    help: "how to show it; pytorch is CSV that PyTorch reads, trace for Perfetto",
   },
   out: { kind: "path", value: "FILE", help: "where to write it" },
   ...COMMON_FLAGS,

@@ -16,6 +16,7 @@ import {
   type Schedule,
   scheduleRecord,
 } from "../../schedules/mod.ts";
+import { formatTrace } from "./planned_trace.ts";
 import type { ScheduleFlags } from "./schedule_command_flags.ts";
 
 /** The workers whose stages are named where a bound holds for a placement. */
@@ -41,6 +42,8 @@ export function showSchedule(
       return formatCsv(analysis.schedule.lists);
     case "pytorch":
       return formatTorchCsv(analysis.schedule.lists);
+    case "trace":
+      return formatTrace(analysis);
     case "json": {
       const record = scheduleRecord(analysis);
       return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";

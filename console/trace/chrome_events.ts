@@ -135,20 +135,32 @@ export const counter = (name: string, ts: number, args: Args): ChromeEvent => ({
   args,
 });
 
+/** A curve of a worker. */
+const workerCounter = (facts: TraceFacts, worker: number, what: string, ts: number, args: Args) =>
+  ({
+    ph: "C",
+    name: `${what} of worker ${worker}`,
+    pid: pidOf(facts, worker),
+    tid: worker,
+    ts,
+    args,
+  }) as const;
+
 /** Bytes that a worker holds. */
 export const memoryCounter = (
   facts: TraceFacts,
   worker: number,
   ts: number,
   bytes: number,
-): ChromeEvent => ({
-  ph: "C",
-  name: `memory of worker ${worker}`,
-  pid: pidOf(facts, worker),
-  tid: worker,
-  ts,
-  args: { bytes },
-});
+): ChromeEvent => workerCounter(facts, worker, "memory", ts, { bytes });
+
+/** Activations that a worker holds, in micro-batches of 1/P of the model. */
+export const activationCounter = (
+  facts: TraceFacts,
+  worker: number,
+  ts: number,
+  activations: number,
+): ChromeEvent => workerCounter(facts, worker, "activations", ts, { activations });
 
 /** What the supervisor was at for some time. */
 export const supervised = (

@@ -76,11 +76,11 @@ export function readStep(
   for (let first = 0; first < read.length; first += perReplica) {
     const replica = alignClocks(read.slice(first, first + perReplica));
     lists.push(...replica);
-    flows.push(...flowsOf(replica.flat()));
+    for (const flow of flowsOf(replica.flat())) flows.push(flow);
   }
   const all = lists.flat(), senderOf = lastSenders(flows);
-  const start = Math.min(...all.map((span) => span.start));
-  const end = Math.max(...all.map((span) => span.end));
+  const start = all.reduce((least, span) => Math.min(least, span.start), Infinity);
+  const end = all.reduce((most, span) => Math.max(most, span.end), -Infinity);
   const workers = lists.map((spans, worker) =>
     workerTimeline(
       worker,

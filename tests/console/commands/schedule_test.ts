@@ -41,7 +41,7 @@ Deno.test("json has exactly the fields that are promised", () => {
 
 Deno.test("every schedule can be shown in every format", () => {
   for (const name of scheduleNames()) {
-    for (const format of ["grid", "csv", "json", "svg"]) {
+    for (const format of ["grid", "csv", "json", "svg", "trace"]) {
       const { output } = run(`${name} --workers 4 --micro-batches 8 --format ${format}`);
       assert.ok(output.endsWith("\n") && output.length > 50, `${name} as ${format}`);
       if (format === "json") assert.equal(JSON.parse(output).name, name);
@@ -179,7 +179,7 @@ const BAD: readonly [string, string, RegExp][] = [
   [
     "1f1b --workers 2 --micro-batches 2 --format png",
     "RangeError",
-    /one of grid, csv, pytorch, json, svg/,
+    /one of grid, csv, pytorch, json, svg, trace/,
   ],
   [
     "chimera --workers 4 --micro-batches 4 --scale half",

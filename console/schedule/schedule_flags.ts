@@ -17,6 +17,12 @@ export const PARAMETER_FLAGS = {
     otherwise: "2",
     help: "interleaved, interleaved-zb, looped-bfs: stages on a worker",
   },
+  slices: {
+    kind: "integer",
+    value: "S",
+    otherwise: "1",
+    help: "seq1f1b: slices of each micro-batch's sequence",
+  },
   waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo: waves" },
   pipelines: {
     kind: "integer",
@@ -67,7 +73,7 @@ export const COST_FLAGS = {
   forward: {
     ...COST,
     otherwise: "1",
-    help: "time of a forward of 1/D of the model; T,T,... for slices of it",
+    help: "time of a forward of 1/D of the model; T,T,... for parts of it",
   },
   backward: { ...COST, otherwise: "2", help: "time of a full backward" },
   input: { ...COST, otherwise: "half of it", help: "its part for the input" },
@@ -128,6 +134,7 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     // Journals have the order of a message-driven run, given or not.
     order: flags.order ?? (isMessageDriven ? "fifo" : undefined),
     chunks: flags.chunks,
+    slices: flags.slices,
     waves: flags.waves,
     pipelines: flags.pipelines,
     scale: flags.scale,

@@ -1,6 +1,6 @@
 /** How many activations a worker holds over time. */
 
-import { activationChange } from "../actions/activations.ts";
+import { activationChanges } from "../actions/activations.ts";
 import { pipelineWorkers } from "../stages.ts";
 import type { Analysis } from "./analyze.ts";
 
@@ -13,8 +13,10 @@ export interface LiveActivations {
 }
 
 /**
- * The activations of a worker, a record for each time that they change: a forward counts from its
- * start, a backward until its end.
+ * The activations of a worker, a record for each time that they change: what is kept counts from the
+ * start of the action that keeps it, and until the end of that which lets it go.
+ *
+ * @throws {RangeError} if there is no such worker.
  *
  * @example
  * ```ts
@@ -34,23 +36,30 @@ export function* liveActivations(
   { schedule, execution }: Analysis,
   worker: number,
 ): IterableIterator<LiveActivations> {
-  const list = schedule.lists[worker], share = pipelineWorkers(schedule) / schedule.stages;
-  const { starts, ends } = execution.timeline;
+  const list = schedule.lists[worker];
+  if (list === undefined) {
+    throw new RangeError(
+      `Cannot tell activations: the worker must be from 0 to ${schedule.workers - 1}, ` +
+        `received ${worker}`,
+    );
+  }
+  const share = pipelineWorkers(schedule) / schedule.stages / list.slices;
+  const changes = activationChanges(list), { starts, ends } = execution.timeline;
   let live = 0;
-  for (let index = 0; index < (list?.length ?? 0); index++) {
+  for (let index = 0; index < list.length; index++) {
     let [gained, lost] = [0, 0];
-    for (let part = list!.startOf(index); part < list!.startOf(index + 1); part++) {
-      const change = activationChange(list!, part);
+    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
+      const change = changes[part] as number;
       if (change > 0) gained += change;
       else lost -= change;
     }
     if (gained > 0) {
       live += gained;
-      yield { time: starts[worker]![index]!, live: live * share };
+      yield { time: starts[worker]?.[index] as number, live: live * share };
     }
     if (lost > 0) {
       live -= lost;
-      yield { time: ends[worker]![index]!, live: live * share };
+      yield { time: ends[worker]?.[index] as number, live: live * share };
     }
   }
 }

@@ -1,8 +1,7 @@
 /** The curves of live activations below a drawing. */
 
-import { activationChanges } from "../actions/activations.ts";
 import type { Analysis } from "../execution/analyze.ts";
-import { pipelineWorkers } from "../stages.ts";
+import { liveActivations } from "../execution/live_activations.ts";
 import { inkOf } from "./palette.ts";
 import { axisLine, round, text, title } from "./svg_shapes.ts";
 import { shortNumber, ticks } from "./ticks.ts";
@@ -45,32 +44,15 @@ export function drawMemory(analysis: Analysis, scale: number): string {
   return pieces.join("\n");
 }
 
-/** A step for each change: a forward counts from its start, a backward until its end. */
+/** A step for each change. */
 function memoryPath(
-  { schedule, execution, makespan }: Analysis,
+  analysis: Analysis,
   worker: number,
   { scale, y }: { scale: number; y: (live: number) => number },
 ): string {
-  const { starts, ends } = execution.timeline;
-  const list = schedule.lists[worker]!, changes = activationChanges(list);
-  const share = pipelineWorkers(schedule) / schedule.stages / list.slices;
-  let live = 0;
   let path = `M0 ${round(y(0))}`;
-  for (let index = 0; index < list.length; index++) {
-    let [gained, lost] = [0, 0];
-    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
-      const change = (changes[part] as number) * share;
-      if (change > 0) gained += change;
-      else lost -= change;
-    }
-    if (gained > 0) {
-      live += gained;
-      path += `H${round((starts[worker]?.[index] ?? 0) * scale)}V${round(y(live))}`;
-    }
-    if (lost > 0) {
-      live -= lost;
-      path += `H${round((ends[worker]?.[index] ?? 0) * scale)}V${round(y(live))}`;
-    }
+  for (const { time, live } of liveActivations(analysis, worker)) {
+    path += `H${round(time * scale)}V${round(y(live))}`;
   }
-  return `${path}H${round(makespan * scale)}`;
+  return `${path}H${round(analysis.makespan * scale)}`;
 }

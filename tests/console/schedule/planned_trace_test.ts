@@ -69,6 +69,14 @@ Deno.test("what a worker waits for on paper is told, the message on its way apar
   ]);
 });
 
+Deno.test("a trace of slices has their flows, slice by slice", () => {
+  const events = JSON.parse(show("seq1f1b", "--slices 2")) as Event[];
+  // Each slice of each micro-batch crosses three edges, forwards and backwards.
+  assert.equal(events.filter(({ ph }) => ph === "s").length, 2 * 8 * 3 * 2);
+  const waits = events.filter(({ cat, tid }) => cat === "wait" && tid === 0);
+  assert.equal(waits[0]!.name, "waits for worker 1: 1B0s1");
+});
+
 Deno.test("a trace on paper is summed up as one of a run", () =>
   inFolder(async (folder) => {
     const path = `${folder}/plan.json`;

@@ -80,7 +80,8 @@ function distinct(found: readonly Found[]): Found[] {
 
 function improved({ schedule }: Found, limits: Limits): Found[] {
   const orders = schedule.lists.map((list) => Array.from(list).flatMap(parts).flatMap(split));
-  if (orders.flat().some(({ half }) => half !== undefined)) return [];
+  const isCut = ({ half, slice }: Action) => half !== undefined || slice !== undefined;
+  if (orders.flat().some(isCut)) return [];
   const load: Workload = workloadOf(schedule, limits.costs);
   const actions = orders.reduce((sum, order) => sum + order.length, 0);
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));

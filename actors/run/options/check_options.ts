@@ -125,6 +125,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     pipelineLimit: count,
     order: oneOf("fifo", "backward-first"),
     chunks: count,
+    slices: count,
     waves: count,
     pipelines: count,
     scale: oneOf("direct", "doubling", "halving"),

@@ -69,7 +69,7 @@ Deno.test("sizes are bytes, or have a unit of 1024", async () => {
 
 Deno.test("the parameters of a schedule are those of troupe schedule", async () => {
   const { scheduleOptions } = await optionsOf(
-    "--schedule search --pipelines 2 --scale doubling --chunks 3 --waves 4 --pipeline-limit 5 --order fifo " +
+    "--schedule search --pipelines 2 --scale doubling --chunks 3 --slices 2 --waves 4 --pipeline-limit 5 --order fifo " +
       "--activation-limit 1.5 --weight-limit 2 --forward 1,2 --backward 4 --input 2 --weight 2 " +
       "--overlap 3.5 --send 0.1",
   );
@@ -77,6 +77,7 @@ Deno.test("the parameters of a schedule are those of troupe schedule", async () 
     pipelines: 2,
     scale: "doubling",
     chunks: 3,
+    slices: 2,
     waves: 4,
     pipelineLimit: 5,
     order: "fifo",

@@ -6,6 +6,7 @@
  */
 
 import { CHUNKS_UNDER_WAY } from "../commit/gradient_sync.ts";
+import type { Slicing } from "../../kernels/mod.ts";
 import { UPDATE_POLICIES } from "./update_policy.ts";
 import type { WorkerInit } from "./worker/worker_init.ts";
 
@@ -21,7 +22,8 @@ export interface InFlightOptions {
  * The most messages that can wait for a worker, in both lanes.
  *
  * - A micro-batch in flight is one message somewhere: an Inject or Activation on its way forward, a
- *   Gradient on its way back, or the two halves of one. In an evaluation it is one, too.
+ *   Gradient on its way back, or the two halves of one, or one for each slice of its sequences. In an
+ *   evaluation it is one, too.
  * - For each stage copy held here, parts of all-reduces. In any algorithm a rank gets at most one
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
  *   2(p − 1). No rank starts a chunk before that which lies {@linkcode CHUNKS_UNDER_WAY} behind it is
@@ -47,12 +49,12 @@ export interface InFlightOptions {
  * ```
  */
 export function mailboxBound(
-  { held, copies, ties, halves, updates, link }: BoundedWorker,
+  { held, copies, ties, halves, slicing, updates, link }: BoundedWorker,
   { injectionLimit, eagerStages }: InFlightOptions,
 ): number {
   const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
   const begins = isFlushed ? 1 : injectionLimit;
-  const computing = halves * injectionLimit + begins;
+  const runs = slicing?.slices ?? halves, computing = runs * injectionLimit + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
     return sum + CHUNKS_UNDER_WAY * chunkParts + ties[stage]!.length;
@@ -65,4 +67,8 @@ export function mailboxBound(
 /** What of a worker its bound follows from. */
 export type BoundedWorker =
   & Pick<WorkerInit, "copies" | "ties" | "halves" | "updates" | "link">
-  & { readonly held: readonly Pick<WorkerInit["held"][number], "copy">[] };
+  & {
+    readonly held: readonly Pick<WorkerInit["held"][number], "copy">[];
+    /** How sequences are cut, where they are. */
+    readonly slicing?: Slicing | undefined;
+  };

@@ -35,7 +35,7 @@ import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 6;
+export const PROTOCOL_VERSION = 7;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
@@ -44,6 +44,8 @@ export type PeerMessage =
     readonly type: "Activation";
     readonly stage: number;
     readonly microBatch: number;
+    /** Of a sequence in slices which it is of; not in an evaluation, where it is of all. */
+    readonly slice?: number;
     readonly tensor: MessageArray;
     readonly fields: Batch;
     readonly isEvaluation: boolean;
@@ -54,6 +56,7 @@ export type PeerMessage =
     readonly stage: number;
     readonly microBatch: number;
     readonly half?: 0 | 1;
+    readonly slice?: number;
     readonly tensor: MessageArray;
   }
   /** A part of the all-reduce of stage `stage` for its copy `rank`. */
@@ -210,6 +213,8 @@ export type SupervisorMessage =
     /** The step; none in an evaluation. */
     readonly round?: number | undefined;
     readonly microBatch: number;
+    /** Of a sequence in slices whose losses they are; they come in order. */
+    readonly slice?: number;
     readonly losses: Float32Array;
   }
   /** A micro-batch of a data-parallel replica has left the pipeline; another may enter. */

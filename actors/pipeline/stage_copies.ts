@@ -5,6 +5,12 @@
  * compiled for half a micro-batch: a forward is two runs, a backward one or two. So a half backward
  * is no other kernel than a whole one, and its bits do not depend on which of them is asked for.
  *
+ * [Note: slices] Where a schedule cuts sequences into slices, everything is compiled for a slice of
+ * each sample's tokens, and an action runs one of them: forwards in order, backwards in reverse. The
+ * gradients of weights add up in that order, micro-batch by micro-batch: another sum of the same terms
+ * than that of the whole sequence. A loss is a sum in f32 for each sample of a slice; they are added
+ * in f64 by micro-batch, slice and sample. An evaluation runs all slices of a micro-batch at once.
+ *
  * @module
  */
 
@@ -13,8 +19,12 @@ import {
   type Batch,
   type Device,
   type DropoutKey,
+  joinSlices,
   type MessageArray,
   openStage,
+  sliceBatch,
+  sliceOf,
+  type Slicing,
   splitBatch,
   type StageOptions,
   type StageProgram,
@@ -33,6 +43,9 @@ export interface OpenCopy extends StageCopy {
   readonly kernels: StageKernels;
 }
 
+/** A micro-batch, or the slice of it that is computed. */
+export type MicroBatchPart = Pick<Action, "microBatch" | "slice">;
+
 /** The kernels of a worker's actions. */
 export interface StageCopies {
   /** The copies that the worker holds. */
@@ -42,24 +55,25 @@ export interface StageCopies {
   /** (stage, micro-batch) activations held now. */
   readonly live: number;
   /**
-   * F of one micro-batch, with the weights as they were `age` updates ago.
+   * F of one micro-batch, or of one slice of its sequences, with the weights as they were `age`
+   * updates ago. Losses of all slices come slice by slice.
    *
    * @param dropout keys what is left out; without it nothing is.
    */
   forward(
     copy: OpenCopy,
-    microBatch: number,
+    part: MicroBatchPart,
     input: MessageArray | undefined,
     fields: Batch,
     into: MessageArray | undefined,
     age: number,
     dropout?: DropoutKey,
   ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
-  /** R of one micro-batch. */
-  recompute(copy: OpenCopy, microBatch: number): Promise<void>;
+  /** R of one micro-batch, or of one slice of its sequences. */
+  recompute(copy: OpenCopy, part: MicroBatchPart): Promise<void>;
   /** Drops what a forward without backward has left. */
   drop(copy: OpenCopy, microBatch: number): void;
-  /** B, I or W of one micro-batch or of one half of it. */
+  /** B, I or W of one micro-batch or of one half or slice of it. */
   backward(
     copy: OpenCopy,
     action: Action,
@@ -123,11 +137,8 @@ export async function openCopies(
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
     all.push({ ...copy, kernels });
   }
-  /** The keys under which the kernels know a micro-batch, or a half of it. */
-  const keysOf = (microBatch: number, half?: 0 | 1) =>
-    halves === 1
-      ? [microBatch]
-      : (half === undefined ? [0, 1] : [half]).map((index) => 2 * microBatch + index);
+  const slicing = inits[0]?.program.slicing, parts = slicing?.slices ?? halves;
+  const { cutArray, cutFields, joinArrays } = cutting(halves, slicing);
   return {
     all,
     of(stage, pipe) {
@@ -136,44 +147,69 @@ export async function openCopies(
       throw new RangeError(`Cannot run stage ${stage} of pipe ${pipe}: it must be held here`);
     },
     get live() {
-      return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / halves;
+      return all.reduce((sum, { kernels }) => sum + kernels.liveActivations, 0) / parts;
     },
-    async forward({ kernels }, microBatch, input, fields, into, age, dropout) {
-      const keys = keysOf(microBatch);
-      const batches = halves === 1 ? [fields] : splitBatch(fields, halves);
-      const outputs: MessageArray[] = [];
+    async forward({ kernels }, { microBatch, slice }, input, fields, into, age, dropout) {
+      const keys = keysOf(parts, microBatch, slice), isOne = keys.length === 1;
+      const batches = isOne ? [fields] : cutFields(fields);
+      const outputs: MessageArray[] = [], isLoss = kernels.isLast;
       for (const [i, key] of keys.entries()) {
         const { output } = await kernels.forward(
           key,
-          input && cut(input, i, halves),
+          input && (isOne ? input : cutArray(input, i)),
           batches[i]!,
-          halves === 1 ? into : undefined,
+          isOne ? into : undefined,
           age,
           halves === 1 ? dropout : dropout && { ...dropout, half: i as 0 | 1 },
         );
         outputs.push(output);
       }
-      return { output: join(outputs), isLoss: kernels.isLast };
+      return { output: isOne || isLoss ? join(outputs) : joinArrays(outputs), isLoss };
     },
-    async recompute({ kernels }, microBatch) {
-      for (const key of keysOf(microBatch)) await kernels.recompute(key);
+    async recompute({ kernels }, { microBatch, slice }) {
+      for (const key of keysOf(parts, microBatch, slice)) await kernels.recompute(key);
     },
     drop({ kernels }, microBatch) {
-      for (const key of keysOf(microBatch)) kernels.drop(key);
+      for (const key of keysOf(parts, microBatch)) kernels.drop(key);
     },
-    async backward({ kernels }, { kind, microBatch, half }, gradient, lossScale, into) {
-      const keys = keysOf(microBatch, half), outputs: MessageArray[] = [];
-      for (const [i, key] of keys.entries()) {
+    async backward({ kernels }, { kind, microBatch, half, slice }, gradient, lossScale, into) {
+      const keys = keysOf(parts, microBatch, slice ?? half), isOne = keys.length === 1;
+      const outputs: MessageArray[] = [], inOrder = [...keys.entries()];
+      for (const [i, key] of slicing ? inOrder.reverse() : inOrder) {
         const dx = await kernels.backward(
           key,
           kind as BackwardKind,
-          gradient && cut(gradient, i, keys.length),
+          gradient && (isOne ? gradient : cutArray(gradient, i)),
           lossScale,
-          keys.length > 1 ? undefined : into,
+          isOne ? into : undefined,
         );
-        if (dx) outputs.push(dx);
+        if (dx) outputs[i] = dx;
       }
-      return outputs.length > 0 ? join(outputs) : undefined;
+      if (outputs.length === 0) return undefined;
+      return isOne ? outputs[0] : joinArrays(outputs);
     },
+  };
+}
+
+/** The keys under which kernels know a micro-batch in some parts, or one of its halves or slices. */
+const keysOf = (parts: number, microBatch: number, part?: number): number[] =>
+  part === undefined
+    ? Array.from({ length: parts }, (_, index) => parts * microBatch + index)
+    : [parts * microBatch + part];
+
+/** How arrays and fields of a micro-batch are cut into halves or slices, and put together again. */
+function cutting(halves: 1 | 2, slicing: Slicing | undefined) {
+  if (!slicing) {
+    return {
+      cutArray: (array: MessageArray, index: number) => cut(array, index, halves),
+      cutFields: (fields: Batch) => splitBatch(fields, halves),
+      joinArrays: join,
+    };
+  }
+  return {
+    cutArray: (array: MessageArray, index: number) => sliceOf(array, slicing, index),
+    cutFields: (fields: Batch) =>
+      Array.from({ length: slicing.slices }, (_, index) => sliceBatch(fields, slicing, index)),
+    joinArrays: (parts: readonly MessageArray[]) => joinSlices(parts, slicing),
   };
 }

@@ -54,7 +54,8 @@ export type CompileOptions = Pick<
  *
  * @param device whose memory is planned; where it is not known yet, one on which views are free.
  * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
- * layout says, a bucket is larger than a stage, or micro-batches cannot be halved.
+ * layout says, a bucket is larger than a stage, or micro-batches cannot be halved or their sequences
+ * cut into slices.
  * @throws {SyntaxError} when the layout is none.
  */
 export function compileRun(
@@ -68,6 +69,7 @@ export function compileRun(
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
   const compiled = compileModel(source, recompute, {
     precision,
+    slices: schedule.slices,
     elementsMax: ELEMENTS_MAX,
     ...frozen && { frozen },
   });
@@ -106,6 +108,11 @@ export function planRun(
 function halved(model: Model, schedule: Schedule): Model {
   const { samples, withSamples } = model;
   const refuse = `Cannot train with the schedule ${schedule.name}: it halves micro-batches`;
+  if (schedule.slices) {
+    throw new RangeError(
+      `${refuse}, so sequences must be whole, received ${schedule.slices} slices`,
+    );
+  }
   if (samples === undefined || withSamples === undefined) {
     throw new TypeError(
       `${refuse}, so the model must have withSamples, received ${model.name} without it`,

@@ -80,7 +80,7 @@ export function describePlan(
   const { model, memory } = compiled;
   const total = model.costs.reduce((sum, cost) => sum + cost, 0);
   const costOf = ({ programs, layers }: StageProgram) =>
-    layers.reduce((sum, { program }) => {
+    layers.flatMap(({ program, slices = [program] }) => slices).reduce((sum, program) => {
       const { forward, backward } = programs[program]!.cost;
       return sum + forward + backward;
     }, 0);

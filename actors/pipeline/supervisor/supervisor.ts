@@ -19,7 +19,7 @@ import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { mailboxBound } from "../mailbox_bound.ts";
 import type { SupervisorMessage, WorkerMessage } from "../protocol.ts";
 import { WORKER } from "../worker/worker.ts";
-import { withoutStates, type WorkerInit } from "../worker/worker_init.ts";
+import { slicingOf, withoutStates, type WorkerInit } from "../worker/worker_init.ts";
 import { openEvaluations } from "./evaluation.ts";
 import { openOwedReplies } from "./owed_replies.ts";
 import type { SupervisorInit } from "./supervisor_init.ts";
@@ -93,7 +93,7 @@ function spawnWorkers(
       isolate: init.isolate,
       ...init.heapLimitMb && { memoryLimitMb: init.heapLimitMb },
       ...permissionsOf(init, worker),
-      capacity: mailboxBound(worker, init),
+      capacity: mailboxBound({ ...worker, slicing: slicingOf(worker) }, init),
     })
   );
 }

@@ -42,7 +42,7 @@ export function openArrivals(): Arrivals {
   const ready: Action[] = [];
   const waiting = new BriefMap<string, Arrival>(), returns = new BriefMap<string, MessageArray>();
   const buffers = new Map<number, MessageArray[]>();
-  const keyOf = ({ stage, microBatch }: Action) => `${stage}/${microBatch}`;
+  const keyOf = ({ stage, microBatch, slice = 0 }: Action) => `${stage}/${microBatch}/${slice}`;
 
   let latest: number | undefined;
   const take = (action: Action) => {
@@ -63,8 +63,8 @@ export function openArrivals(): Arrivals {
       ready.push(action);
     },
     takeForward: wanted,
-    takeGradient({ stage, microBatch, half }) {
-      const whole: Action = { kind: "B", stage, microBatch };
+    takeGradient({ half, ...action }) {
+      const whole: Action = { ...action, kind: "B" };
       if (half === undefined) {
         const arrival = take(whole);
         if (arrival) return arrival.tensor;

@@ -13,6 +13,7 @@ import { type Action, formatAction, parts } from "../../../schedules/mod.ts";
 import type { OpenCopy } from "../stage_copies.ts";
 import type { Arrival } from "./arrivals.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
+import { slicingOf } from "./worker_init.ts";
 import {
   dispatch,
   measure,
@@ -55,34 +56,36 @@ function copyOf(worker: Worker, { stage, microBatch }: Action): OpenCopy {
 }
 
 async function forward(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
-  const { arrivals, copies } = worker, { stage, microBatch } = action;
+  const { arrivals, copies, init } = worker, { stage, microBatch, slice } = action;
   const copy = copyOf(worker, action), step = stepOf(worker, microBatch);
   const { round, first, share } = step, globalId = share.first + microBatch - first;
   const { tensor, fields } = arrivals.takeForward(action);
   const into = copy.kernels.isLast ? undefined : arrivals.takeBuffer(stage);
   const age = updater.ageOf(microBatch);
   const dropout = step.dropout && { ...step.dropout, microBatch: globalId };
-  const run = copies.forward(copy, microBatch, tensor, fields, into, age, dropout);
+  const run = copies.forward(copy, action, tensor, fields, into, age, dropout);
   const { output, isLoss } = await run;
   measure(worker);
   if (tensor) arrivals.keepReturn(action, tensor);
-  const again: Action = { kind: "R", stage, microBatch };
+  const part = partOf(action), again: Action = { kind: "R", stage, microBatch, ...part };
   if (worker.recomputations.has(formatAction(again))) arrive(worker, again, { fields: {} });
-  if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, false);
+  if (!isLoss) return sendActivation(worker, copy, action, output, fields, false);
   const losses = output as Float32Array;
-  tell(worker, { type: "Loss", round, microBatch: globalId, losses });
-  arrive(worker, { kind: "B", stage, microBatch }, { fields: {} });
+  tell(worker, { type: "Loss", round, microBatch: globalId, ...part, losses });
+  // Backwards of slices begin with the last one.
+  if (slice !== undefined && slice < slicingOf(init)!.slices - 1) return;
+  arrive(worker, { kind: "B", stage, microBatch, ...part }, { fields: {} });
 }
 
 /** R, for which nothing has to come. */
 async function recompute(worker: Worker, _updater: WeightUpdater, action: Action): Promise<void> {
   worker.arrivals.takeForward(action);
-  await worker.copies.recompute(copyOf(worker, action), action.microBatch);
+  await worker.copies.recompute(copyOf(worker, action), action);
 }
 
 /** B; or I, after which W is ready, which nothing waits for but the end of the step. */
 async function backward(worker: Worker, updater: WeightUpdater, action: Action): Promise<void> {
-  const { arrivals, copies, init } = worker, { kind, stage, microBatch, half } = action;
+  const { arrivals, copies, init } = worker, { kind, stage, microBatch, half, slice } = action;
   const copy = copyOf(worker, action), { first, lossScales } = stepOf(worker, microBatch);
   const gradient = kind === "W" ? undefined : arrivals.takeGradient(action);
   if (kind === "W") arrivals.takeForward(action);
@@ -92,12 +95,26 @@ async function backward(worker: Worker, updater: WeightUpdater, action: Action):
   if (gradient && half === undefined) arrivals.keepBuffer(stage, gradient);
   if (dx) {
     const message = { type: "Gradient", stage: stage - 1, microBatch, tensor: dx } as const;
-    sendToStage(worker, copy.pipe, half === undefined ? message : { ...message, half });
+    sendToStage(worker, copy.pipe, { ...message, ...partOf(action) });
   }
-  if (kind === "I") return arrive(worker, { kind: "W", stage, microBatch }, { fields: {} });
+  // On the last stage nobody else brings a gradient: the slice before is next.
+  if (kind !== "W" && copy.kernels.isLast && slice) {
+    arrive(worker, { kind: "B", stage, microBatch, slice: slice - 1 }, { fields: {} });
+  }
+  if (kind === "I") {
+    return arrive(worker, { kind: "W", stage, microBatch, ...partOf(action) }, { fields: {} });
+  }
+  // Of slices the first is the last to run backward.
+  if (slice) return;
   if (stage === 0 && half !== 0) tell(worker, { type: "Credit", replica: init.replica });
   await updater.afterBackward(copy, microBatch, half === undefined ? 1 : 0.5);
 }
+
+/** Which part of its micro-batch an action is of, where it is not of all. */
+const partOf = ({ half, slice }: Action): Pick<Action, "half" | "slice"> => ({
+  ...half !== undefined && { half },
+  ...slice !== undefined && { slice },
+});
 
 /** Forward only: runs at once, since no policy orders evaluations. */
 export async function evaluate(
@@ -113,9 +130,9 @@ export async function evaluate(
   }
   const copy = copies.of(stage, 0);
   const { output, isLoss } = await ctx.busy(() =>
-    copies.forward(copy, microBatch, tensor, fields, undefined, 0)
+    copies.forward(copy, { microBatch }, tensor, fields, undefined, 0)
   );
   copies.drop(copy, microBatch);
-  if (!isLoss) return sendActivation(worker, copy, microBatch, output, fields, true);
+  if (!isLoss) return sendActivation(worker, copy, { microBatch }, output, fields, true);
   tell(worker, { type: "Loss", microBatch, losses: output as Float32Array });
 }

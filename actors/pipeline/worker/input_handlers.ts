@@ -4,11 +4,13 @@
  * @module
  */
 
+import { sliceBatch } from "../../../kernels/mod.ts";
 import { takeOffers } from "../../../schedules/mod.ts";
 import type { Handlers } from "../../runtime/mod.ts";
 import type { WorkerMessage } from "../protocol.ts";
 import { arrive, evaluate, runAction } from "./compute.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
+import { slicingOf } from "./worker_init.ts";
 import { dispatch, type Worker } from "./worker_record.ts";
 
 /** Inputs of actions, and Dispatch, which picks one. */
@@ -16,20 +18,25 @@ export function inputHandlers(
   worker: Worker,
   updater: WeightUpdater,
 ): Partial<Handlers<WorkerMessage>> {
-  const { activity } = worker;
+  const { activity } = worker, slicing = slicingOf(worker.init);
   return {
     Inject({ microBatch, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, 0, microBatch, undefined, fields);
-      arrive(worker, { kind: "F", stage: 0, microBatch }, { fields, at: activity.arrival() });
+      const action = { kind: "F", stage: 0, microBatch } as const, at = activity.arrival();
+      if (!slicing) return arrive(worker, action, { fields, at });
+      for (let slice = 0; slice < slicing.slices; slice++) {
+        arrive(worker, { ...action, slice }, { fields: sliceBatch(fields, slicing, slice), at });
+      }
     },
-    Activation({ stage, microBatch, tensor, fields, isEvaluation }) {
+    Activation({ stage, microBatch, slice, tensor, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, stage, microBatch, tensor, fields);
-      arrive(worker, { kind: "F", stage, microBatch }, { tensor, fields, at: activity.arrival() });
+      const action = { kind: "F", stage, microBatch, ...slice !== undefined && { slice } } as const;
+      arrive(worker, action, { tensor, fields, at: activity.arrival() });
     },
-    Gradient({ stage, microBatch, tensor, half }) {
+    Gradient({ stage, microBatch, tensor, half, slice }) {
       const action = { kind: "B", stage, microBatch } as const;
-      const arrived = half === undefined ? action : { ...action, half };
-      arrive(worker, arrived, { tensor, fields: {}, at: activity.arrival() });
+      const part = { ...half !== undefined && { half }, ...slice !== undefined && { slice } };
+      arrive(worker, { ...action, ...part }, { tensor, fields: {}, at: activity.arrival() });
     },
     async Dispatch() {
       const { arrivals: { ready } } = worker;

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { DeviceChoice, StageOptions } from "../../../kernels/mod.ts";
+import type { DeviceChoice, Slicing, StageOptions } from "../../../kernels/mod.ts";
 import type { WeightUpdates } from "../../../schedules/mod.ts";
 import type { ReduceOptions, TieEnd } from "../../commit/copy_sync.ts";
 import type { LinkOptions } from "../emulated_link.ts";
@@ -18,6 +18,10 @@ export function withoutStates(init: WorkerInit): WorkerInit {
   const state = { weights: new Map(), moments: new Map() };
   return { ...init, held: init.held.map((one) => ({ ...one, state })) };
 }
+
+/** How the sequences of its micro-batches are cut; undefined where they are not. */
+export const slicingOf = ({ held }: Pick<WorkerInit, "held">): Slicing | undefined =>
+  held[0]?.program.slicing;
 
 /** Everything a worker is made from, as plain data. */
 export interface WorkerInit {

@@ -10,7 +10,7 @@ import type { GradientSquares } from "../../commit/gradient_norm.ts";
 import type { ActorRef, Context } from "../../runtime/mod.ts";
 import type { EmulatedLink } from "../emulated_link.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.ts";
-import type { OpenCopy, StageCopies } from "../stage_copies.ts";
+import type { MicroBatchPart, OpenCopy, StageCopies } from "../stage_copies.ts";
 import type { MicroBatchShare, StepDropout } from "../step_plan.ts";
 import { sumMemory } from "../sum_memory.ts";
 import { type LocalUpdates, UPDATE_POLICIES } from "../update_policy.ts";
@@ -92,12 +92,12 @@ export function sendToStage(
 export function sendActivation(
   worker: Worker,
   { pipe, stage }: OpenCopy,
-  microBatch: number,
+  { microBatch, slice }: MicroBatchPart,
   tensor: MessageArray,
   fields: Batch,
   isEvaluation: boolean,
 ): void {
-  const to = { stage: stage + 1, microBatch };
+  const to = { stage: stage + 1, microBatch, ...slice !== undefined && { slice } };
   sendToStage(worker, pipe, { type: "Activation", ...to, tensor, fields, isEvaluation });
 }
 

@@ -65,7 +65,14 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
     async evaluate(microBatches) {
       const losses = [];
       for (const fields of microBatches) {
-        const { output } = await copies.forward(whole, 0, undefined, fields, undefined, 0);
+        const { output } = await copies.forward(
+          whole,
+          { microBatch: 0 },
+          undefined,
+          fields,
+          undefined,
+          0,
+        );
         losses.push(output as Float32Array);
         copies.drop(whole, 0);
       }
@@ -102,7 +109,7 @@ async function sumGradients(
         const key = dropout && { ...dropout, microBatch: id };
         const { output } = await trace.run(
           `0F${id}`,
-          () => copies.forward(whole, m, undefined, fields, undefined, 0, key),
+          () => copies.forward(whole, { microBatch: m }, undefined, fields, undefined, 0, key),
         );
         losses[id] = output as Float32Array;
         const action = { kind: "B", stage: 0, microBatch: m } as const;

@@ -59,9 +59,13 @@ export function planWorkers(
         ...optionsOf(compiled, stage),
         hasFreeViews: device === undefined || hasFreeViews(device),
         versions,
-        slots: halves * slotsOf(schedule, worker, stage, replica),
+        slots: withHalves(slotsOf(schedule, worker, stage, replica), halves),
       })
     );
     return { worker, isBound: isBound(schedule, worker), ...sumMemory(stages) };
   });
 }
+
+/** Each half of a micro-batch has a slot of its own; slices have theirs already. */
+const withHalves = (slots: ReturnType<typeof slotsOf>, halves: number) =>
+  typeof slots === "number" ? halves * slots : slots;

@@ -29,7 +29,7 @@ import { stageParameters } from "../engines/stage_parameters.ts";
 import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
 import { totalMemory } from "./memory_plan.ts";
-import { slotsOf } from "./slots.ts";
+import { countSlots, slotsOf } from "./slots.ts";
 import { outputBytes } from "./stage_bytes.ts";
 import { planState, type StateMemoryOptions } from "./state_memory.ts";
 
@@ -101,9 +101,10 @@ export const actorBytes = (actor: ActorBytes): number =>
 const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
 
 /** Bytes of the fields of a micro-batch that stages read. */
-function fieldBytes({ programs, halves }: CompiledRun): number {
+function fieldBytes({ model, programs, halves }: CompiledRun): number {
   const fields = programs.flatMap((stage) => stage.programs.flatMap(({ fields }) => fields));
-  const byName = new Map(fields.map((field) => [field.name, halves * bytesOf(field)]));
+  const runs = halves * (model.slicing?.slices ?? 1);
+  const byName = new Map(fields.map((field) => [field.name, runs * bytesOf(field)]));
   return byName.values().reduce((sum, bytes) => sum + bytes, 0);
 }
 
@@ -117,7 +118,7 @@ function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
   );
   let slots = 0, messages = 0;
   for (const { stage, replica } of held) {
-    const most = slotsOf(schedule, worker, stage, replica);
+    const most = countSlots(slotsOf(schedule, worker, stage, replica));
     slots += most;
     // The array of an activation comes back with its gradient, so there are no more of them.
     messages += most * outputBytes(programs[stage]!, halves);

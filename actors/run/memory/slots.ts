@@ -4,14 +4,62 @@
  * @module
  */
 
-import { analyze, parts, type Schedule } from "../../../schedules/mod.ts";
+import type { SliceSlots } from "../../../kernels/mod.ts";
+import { type ActionList, analyze, parts, type Schedule } from "../../../schedules/mod.ts";
 
 /**
- * The most micro-batches of one copy of a stage that have activations at a time.
+ * The most micro-batches of one copy of a stage that have activations at a time; of sequences in
+ * slices those of each slice, and micro-batches of which a slice has.
  *
  * @param pipe the replica of the pipeline within a data-parallel one.
  */
-export function slotsOf(schedule: Schedule, worker: number, stage: number, pipe: number): number {
+export function slotsOf(
+  schedule: Schedule,
+  worker: number,
+  stage: number,
+  pipe: number,
+): number | SliceSlots {
+  const { slices = 1 } = schedule;
+  if (slices === 1) return wholeSlots(schedule, worker, stage, pipe);
+  const of = schedule.replicaOf.filter((one) => one === pipe).length;
+  if (!schedule.lists || schedule.listPolicy?.name === "elastic") {
+    return { slices: new Array<number>(slices).fill(of), contexts: of };
+  }
+  return sliceSlots(schedule, schedule.lists[worker]!, stage, pipe);
+}
+
+/** The same by walking the list of a worker. */
+function sliceSlots(
+  { slices = 1, replicaOf }: Schedule,
+  list: ActionList,
+  stage: number,
+  pipe: number,
+): SliceSlots {
+  const live = new Array<number>(slices).fill(0), peak = [...live], of = new Map<number, number>();
+  let contexts = 0;
+  for (const action of list) {
+    for (const { kind, slice = 0, ...part } of parts(action)) {
+      const { microBatch } = part;
+      if (part.stage !== stage || replicaOf[microBatch] !== pipe) continue;
+      if (kind === "I" || kind === "R") continue;
+      const change = kind === "F" ? 1 : -1, left = (of.get(microBatch) ?? 0) + change;
+      live[slice]! += change;
+      peak[slice] = Math.max(peak[slice]!, live[slice]!);
+      if (left === 0) of.delete(microBatch);
+      else of.set(microBatch, left);
+      contexts = Math.max(contexts, of.size);
+    }
+  }
+  return { slices: peak, contexts };
+}
+
+/** How many micro-batches the slots are, those of slices in parts. */
+export const countSlots = (slots: number | SliceSlots): number =>
+  typeof slots === "number"
+    ? slots
+    : slots.slices.reduce((sum, count) => sum + count, 0) / slots.slices.length;
+
+function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: number): number {
   const { lists, listPolicy, injectionLimit, microBatches, replicaOf, peaks } = schedule;
   if (!lists) return peaks?.[worker]?.most ?? Math.min(injectionLimit, microBatches);
   if (listPolicy?.name === "elastic") {

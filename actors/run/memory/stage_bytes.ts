@@ -51,7 +51,11 @@ export function stageBytes(
 }
 
 /** Bytes of what a stage hands to the next one for a micro-batch. */
-export function outputBytes({ programs, layers }: StageProgram, halves: number): number {
+export function outputBytes(
+  { programs, layers, slicing }: StageProgram,
+  halves: number,
+): number {
   const { isLoss, output } = programs[layers.at(-1)!.program]!;
-  return isLoss ? 0 : halves * elementCount(output.shape) * DTYPE_BYTES[output.dtype];
+  const runs = halves * (slicing?.slices ?? 1);
+  return isLoss ? 0 : runs * elementCount(output.shape) * DTYPE_BYTES[output.dtype];
 }

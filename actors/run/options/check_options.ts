@@ -106,6 +106,7 @@ const MODEL = aRecord({
   predictions: required(either("number", aboveZero, aFunction)),
   samples: count,
   withSamples: aFunction,
+  withSlices: aFunction,
 }, true);
 
 const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
@@ -127,6 +128,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     chunks: count,
     slices: count,
     waves: count,
+    slices: count,
     pipelines: count,
     scale: oneOf("direct", "doubling", "halving"),
     costs: anyObject,

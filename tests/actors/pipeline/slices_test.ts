@@ -1,0 +1,144 @@
+/**
+ * Sequences in slices train: losses, norms and weights have the bits of the serial run of the same
+ * slicing, whoever computes which slice when, and are near those of whole sequences.
+ */
+
+import assert from "node:assert/strict";
+import type { SyncStrategy, TrainOptions } from "../../../actors/mod.ts";
+import {
+  type Action,
+  ActionList,
+  B,
+  createSchedule,
+  defineSchedule,
+  F,
+  type Schedule,
+  scheduleFromLists,
+  sliced,
+  withLists,
+} from "../../../schedules/mod.ts";
+import { fewAtATime, once, outcome, type Sizes, SMALL } from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, microBatches: 4, steps: 3, dropout: 0.2 };
+
+/** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
+const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
+
+/** Of each whole backward its two parts, that for the weights `late` backwards later. */
+function split(order: Iterable<Action>, late: number): Action[] {
+  const due: Action[] = [];
+  const all = [...order].flatMap((action) => {
+    if (action.kind !== "B") return [action];
+    due.push({ ...action, kind: "W" });
+    return [{ ...action, kind: "I" as const }, ...due.length > late ? [due.shift()!] : []];
+  });
+  return [...all, ...due];
+}
+
+const lists = (schedule: Schedule, change: (order: Iterable<Action>) => Action[]) =>
+  scheduleFromLists("mine", withLists(schedule).lists.map((list) => ActionList.from(change(list))));
+
+const seq1f1b = (workers: number, slices: number) =>
+  createSchedule("seq1f1b", { workers, slices, microBatches: SIZES.microBatches });
+
+/** Two pipes in opposite directions, or two stages of one on a worker, each as GPipe has it. */
+const gpipeOfSlices = (slices: number, isLooped: boolean) =>
+  defineSchedule({
+    name: isLooped ? "looped slices" : "two pipes of slices",
+    summary: "forwards first slice first, then backwards last slice first",
+    place: ({ workers }) => ({
+      stages: isLooped ? 2 * workers : workers,
+      slices,
+      ...isLooped ? { workerOf: (stage: number) => Math.min(stage, 2 * workers - 1 - stage) } : {
+        replicas: 2,
+        workerOf: (stage: number, replica: number) => replica === 0 ? stage : workers - 1 - stage,
+        replicaOf: (microBatch: number) => microBatch % 2,
+      },
+    }),
+    order(worker, { workers, microBatches }) {
+      const all = Array.from({ length: microBatches }, (_, m) => m);
+      const each = Array.from({ length: slices }, (_, s) => s);
+      const held = (m: number) =>
+        isLooped
+          ? [worker, 2 * workers - 1 - worker]
+          : [m % 2 === 0 ? worker : workers - 1 - worker];
+      const stages = isLooped ? [0, 1] : [0];
+      return [
+        ...stages.flatMap((c) => all.flatMap((m) => each.map((s) => sliced(F(held(m)[c]!, m), s)))),
+        ...stages.toReversed().flatMap((c) =>
+          all.flatMap((m) => each.toReversed().map((s) => sliced(B(held(m)[c]!, m), s)))
+        ),
+      ];
+    },
+  });
+
+type Case = Partial<TrainOptions> & { readonly sync?: SyncStrategy };
+
+const CASES: Readonly<Record<string, Case>> = {
+  "seq1f1b in two replicas": {
+    schedule: "seq1f1b",
+    scheduleOptions: { slices: 4 },
+    workers: 2,
+    replicas: 2,
+    link: DELAYS,
+  },
+  "seq1f1b on three workers": {
+    schedule: "seq1f1b",
+    scheduleOptions: { slices: 2 },
+    workers: 3,
+    link: DELAYS,
+    sync: "eager",
+    bucketSize: 500,
+  },
+  "weights apart": { schedule: lists(seq1f1b(2, 4), (order) => split(order, 2)), link: DELAYS },
+  "weights at the end, recomputed": {
+    schedule: lists(seq1f1b(2, 2), (order) => split(order, 99)),
+    recomputeInterval: 1,
+  },
+  "two pipes": { schedule: gpipeOfSlices(4, false), workers: 2, link: DELAYS },
+  "two stages a worker": { schedule: gpipeOfSlices(2, true), workers: 2, link: DELAYS },
+  "its list followed elastically": {
+    schedule: "seq1f1b",
+    scheduleOptions: { slices: 4 },
+    policy: "elastic",
+    workers: 2,
+    link: DELAYS,
+  },
+  "in workers of their own": {
+    schedule: "seq1f1b",
+    scheduleOptions: { slices: 2 },
+    workers: 2,
+    runtime: "workers",
+    recompute: "cheap",
+  },
+};
+
+const serialOf = once((_what: string, sizes: Sizes, options: Case) =>
+  outcome(sizes, { ...options, runtime: "serial" })
+);
+
+Deno.test("slices have the bits of their serial run, whatever the schedule and the delays", async () => {
+  await fewAtATime(Object.entries(CASES), async ([what, one]) => {
+    const sizes = { ...SIZES, tie: true }, options = { device: "native", ...one } as const;
+    const run = await outcome(sizes, { runtime: "local", ...options });
+    assert.deepEqual(run.bits, (await serialOf(what, sizes, options)).bits, what);
+  });
+});
+
+Deno.test("slices have the losses and norms of whole sequences, within 1e-5 over several steps", async () => {
+  const sizes = { ...SIZES, steps: 6, tie: true };
+  const whole = await outcome(sizes, { device: "native", runtime: "serial" });
+  for (const slices of [2, 4, 16]) {
+    const { bits } = await outcome(sizes, {
+      ...{ device: "native", runtime: "local", workers: 2 },
+      schedule: "seq1f1b",
+      scheduleOptions: { slices },
+    });
+    for (const name of ["losses", "norms"] as const) {
+      for (const [i, value] of bits[name].entries()) {
+        const off = Math.abs(value / whole.bits[name][i]! - 1);
+        assert.ok(off <= 1e-5, `${slices} slices, ${name} of step ${i + 1}: off by ${off}`);
+      }
+    }
+  }
+});

@@ -56,20 +56,22 @@ function largestTensor({ model }: CompiledRun, name: DeviceName): NamedTensor {
       largestValue(name, one) ?? []
     )
   );
-  const tensors = layers.flatMap(({ name: layer, prefix, program }): NamedTensor[] => {
-    const trained = programs[program]!.parameters.filter(({ frozen }) => !frozen);
-    const weights = trained.map(({ name, shape }) => {
-      const byteLength = elementCount(shape) * DTYPE_BYTES.f32;
-      return { name: `the parameter ${prefix}${name} [${shape}]`, byteLength };
-    });
-    return [
-      ...weights,
-      ...values[program]!.map(({ name, shape, byteLength }) => ({
-        name: `the value ${name} [${shape}] of layer ${layer}`,
-        byteLength,
-      })),
-    ];
-  });
+  const tensors = layers.flatMap(
+    ({ name: layer, prefix, program, slices = [program] }): NamedTensor[] => {
+      const trained = programs[program]!.parameters.filter(({ frozen }) => !frozen);
+      const weights = trained.map(({ name, shape }) => {
+        const byteLength = elementCount(shape) * DTYPE_BYTES.f32;
+        return { name: `the parameter ${prefix}${name} [${shape}]`, byteLength };
+      });
+      return [
+        ...weights,
+        ...slices.flatMap((one) => values[one]!).map(({ name, shape, byteLength }) => ({
+          name: `the value ${name} [${shape}] of layer ${layer}`,
+          byteLength,
+        })),
+      ];
+    },
+  );
   return tensors.reduce((most, one) => one.byteLength > most.byteLength ? one : most);
 }
 

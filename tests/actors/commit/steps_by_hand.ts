@@ -115,7 +115,7 @@ async function computeGradients(
     });
     let x: MessageArray | undefined, dy: MessageArray | undefined;
     for (const { held, copy } of path) {
-      ({ output: x } = await held.forward(copy, m, x, fields, undefined, 0));
+      ({ output: x } = await held.forward(copy, { microBatch: m }, x, fields, undefined, 0));
     }
     losses.push(x as Float32Array);
     for (const { held, copy, stage } of path.toReversed()) {

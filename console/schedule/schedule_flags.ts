@@ -24,12 +24,6 @@ export const PARAMETER_FLAGS = {
     help: "seq1f1b: slices of each micro-batch's sequence",
   },
   waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo: waves" },
-  slices: {
-    kind: "integer",
-    value: "S",
-    otherwise: "1",
-    help: "seq1f1b: equal parts of each sample's tokens",
-  },
   pipelines: {
     kind: "integer",
     value: "f",
@@ -142,7 +136,6 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     chunks: flags.chunks,
     slices: flags.slices,
     waves: flags.waves,
-    slices: flags.slices,
     pipelines: flags.pipelines,
     scale: flags.scale,
     activationLimit: flags["activation-limit"],

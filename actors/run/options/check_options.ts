@@ -128,7 +128,6 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     chunks: count,
     slices: count,
     waves: count,
-    slices: count,
     pipelines: count,
     scale: oneOf("direct", "doubling", "halving"),
     costs: anyObject,

@@ -19,6 +19,7 @@ import { GENERATE_SYNTAX, generateCommand } from "./commands/generate.ts";
 import { JOURNAL_SYNTAX, journalCommand } from "./commands/journal.ts";
 import { REPLAY_SYNTAX, replayCommand } from "./commands/replay.ts";
 import { launchCommand } from "./commands/launch.ts";
+import { planCommand } from "./commands/plan.ts";
 import { COMPARE_SYNTAX, compareCommand } from "./commands/run_files/compare.ts";
 import { PLOT_SYNTAX, plotCommand } from "./commands/run_files/plot.ts";
 import { RUNS_SYNTAX, runsCommand } from "./commands/run_files/runs.ts";
@@ -30,6 +31,7 @@ import { inOneLine } from "./escape.ts";
 import type { CommandSyntax } from "./flags/command_syntax.ts";
 import { VERSION } from "./flags/version.ts";
 import { PROFILE_SYNTAX } from "./foresight/profile_flags.ts";
+import { PLAN_SYNTAX } from "./foresight/plan_flags.ts";
 import { LAUNCH_SYNTAX } from "./launch/launch_flags.ts";
 import { print } from "./print.ts";
 import { SCHEDULE_SYNTAX } from "./schedule/schedule_command_flags.ts";
@@ -54,6 +56,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: DASHBOARD_SYNTAX, run: dashboardCommand },
   { syntax: SCHEDULE_SYNTAX, run: printSchedule },
   { syntax: PROFILE_SYNTAX, run: profileCommand },
+  { syntax: PLAN_SYNTAX, run: planCommand },
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },

@@ -53,6 +53,7 @@ export type CompileOptions = Pick<
  * Compiles a model for a schedule.
  *
  * @param device whose memory is planned; where it is not known yet, one on which views are free.
+ * @param compile in place of {@linkcode compileModel}, such as one that remembers.
  * @throws {RangeError} {@linkcode TypeError} when the model has too few layers or others than its
  * layout says, a bucket is larger than a stage, or micro-batches cannot be halved or their sequences
  * cut into slices.
@@ -62,12 +63,13 @@ export function compileRun(
   options: CompileOptions,
   schedule: Schedule,
   device?: DeviceName,
+  compile: typeof compileModel = compileModel,
 ): CompiledRun {
   const { recompute = "none", precision = "fp32", frozen, bucketSize, recomputeInterval } = options;
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const source = halves === 2 ? halved(options.model, schedule) : options.model;
-  const compiled = compileModel(source, recompute, {
+  const compiled = compile(source, recompute, {
     precision,
     slices: schedule.slices,
     elementsMax: ELEMENTS_MAX,

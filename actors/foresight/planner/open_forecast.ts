@@ -1,0 +1,173 @@
+/** Predicts candidates by a profile, as {@linkcode predictRun} does, and bounds them before. */
+
+import {
+  compileModel,
+  DEVICE_NAMES,
+  type DeviceName,
+  hasOwnMemory,
+  type Model,
+  type ModelProgram,
+  type OptimizerOptions,
+  partition,
+} from "../../../kernels/mod.ts";
+import type { Schedule, StageModel } from "../../../schedules/mod.ts";
+import { type CompiledRun, compileRun } from "../../run/compile_run.ts";
+import { limitedBytes } from "../../run/memory/memory_plan.ts";
+import { predictRun } from "../predict.ts";
+import { type FoundCost, openCosts } from "../profile/find_costs.ts";
+import { type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
+import type { Profile } from "../profile/profile.ts";
+import type { Candidate } from "./candidate.ts";
+import type { Forecast } from "./forecast.ts";
+
+/** What all candidates have in common. */
+export interface ForecastOptions {
+  /** The model; candidates ask for other micro-batches of it. */
+  readonly model: Model;
+  /** The optimizer. */
+  readonly optimizer: OptimizerOptions;
+  /** What computes, as the profile names it. */
+  readonly device: string;
+  /** How messages travel, as the profile names it. */
+  readonly transport: string;
+  /** The most that the norm of all gradients may be; any unless given. */
+  readonly clip?: number | undefined;
+}
+
+/** What is asked of a layer for its bound. */
+interface LeastLayer {
+  readonly forwardMs: number;
+  readonly backwardMs: number;
+  readonly inputMs: number;
+  readonly weightMs: number;
+  readonly parameters: number;
+}
+
+/** A model that is compiled, with the least that each layer costs. */
+interface LeastModel {
+  readonly costs: readonly number[];
+  readonly layers: readonly LeastLayer[];
+  /** Where each stage begins, by their number. */
+  readonly starts: Map<number, readonly number[]>;
+}
+
+/**
+ * Opens what predicts candidates.
+ *
+ * @throws {RangeError} when asked, where the profile has no costs of a layer or a transport.
+ */
+export function openForecast(profile: Profile, options: ForecastOptions): Forecast {
+  const { optimizer, device, transport, clip } = options, { compile, sampled } = opened(options);
+  const leastModel = openLeast(profile, options, compile, sampled);
+  const name = knownDevice(device), compiled = new WeakMap<Schedule, Map<unknown, CompiledRun>>();
+  const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
+    const ofSchedule = compiled.get(schedule) ?? new Map<unknown, CompiledRun>();
+    compiled.set(schedule, ofSchedule);
+    const { microBatch, recompute, precision, offload, replicas, bucketSize } = candidate;
+    const asked = { recompute, precision, offload, replicas, optimizer, bucketSize };
+    const run = ofSchedule.get(bucketSize) ??
+      compileRun({ model: sampled(microBatch), ...asked }, schedule, name, compile);
+    ofSchedule.set(bucketSize, run);
+    return run;
+  };
+  return {
+    least(candidate, schedule) {
+      const { microBatch, options: { scale }, replicas } = candidate;
+      const halves = scale === "halving" ? 2 : 1;
+      const model = leastModel({ ...candidate, microBatch: microBatch / halves });
+      const starts = model.starts.get(schedule.stages) ?? partition(model.costs, schedule.stages);
+      model.starts.set(schedule.stages, starts);
+      const bytes = bytesOfParameter(candidate, optimizer, name);
+      const stages = starts.map((start, stage) =>
+        leastStage(model.layers.slice(start, starts[stage + 1]), { halves, bytes })
+      );
+      return { schedule, replicas, stages };
+    },
+    bytes: (candidate, schedule) =>
+      compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
+    step(candidate, schedule) {
+      const { replicas, coarsening } = candidate, run = compiledRun(candidate, schedule);
+      return predictRun(profile, {
+        ...{ schedule, compiled: run, device, transport, replicas, coarsening, clip },
+      });
+    },
+  };
+}
+
+/** Models by their samples, compiled once for each way. */
+function opened({ model }: ForecastOptions) {
+  const programs = new Map<string, ModelProgram>();
+  const compile: typeof compileModel = (source, recompute, how) => {
+    const key = `${source.samples} ${recompute} ${how?.precision}`;
+    const known = programs.get(key) ?? compileModel(source, recompute, how);
+    programs.set(key, known);
+    return known;
+  };
+  const sampled = (samples: number): Model => {
+    const made = model.samples === samples ? model : model.withSamples?.(samples);
+    if (made) return made;
+    throw new RangeError(
+      `Cannot plan with micro-batches of ${samples}: the model must have withSamples, received ${model.name} without it`,
+    );
+  };
+  return { compile, sampled };
+}
+
+type Openers = ReturnType<typeof opened>;
+
+/** What finds the least that each layer costs, whatever computes beside it. */
+function openLeast(
+  profile: Profile,
+  { device, optimizer }: ForecastOptions,
+  compile: Openers["compile"],
+  sampled: Openers["sampled"],
+) {
+  const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
+  const loads = [...new Set(profile.layers.map(({ atOnce }) => atOnce))];
+  const ofLayer = (facts: LayerFacts): LeastLayer => {
+    const found = loads.map((atOnce) => costs.layer(facts, atOnce));
+    const least = (name: keyof FoundCost) => Math.min(...found.map((one) => one[name]));
+    const [forwardMs, inputMs] = [least("forwardMs"), least("inputMs")];
+    const [backwardMs, weightMs] = [least("backwardMs"), least("weightMs")];
+    return { forwardMs, backwardMs, inputMs, weightMs, parameters: facts.parameters };
+  };
+  return ({ microBatch, recompute, precision }: Candidate): LeastModel => {
+    const key = `${microBatch} ${recompute} ${precision}`, before = known.get(key);
+    if (before) return before;
+    const program = compile(sampled(microBatch), recompute, { precision });
+    const layers = layerFacts(program, { optimizer }).map(ofLayer);
+    const made = { costs: program.costs, layers, starts: new Map() };
+    known.set(key, made);
+    return made;
+  };
+}
+
+/** A stage of some layers. */
+function leastStage(
+  layers: readonly LeastLayer[],
+  { halves, bytes }: { readonly halves: number; readonly bytes: number },
+): StageModel {
+  const sum = (name: keyof LeastLayer) => layers.reduce((total, one) => total + one[name], 0);
+  return {
+    forwardMs: halves * sum("forwardMs"),
+    backwardMs: halves * sum("backwardMs"),
+    inputMs: halves * sum("inputMs"),
+    weightMs: halves * sum("weightMs"),
+    memory: { keptBytes: 0, weightBytes: bytes * sum("parameters") },
+  };
+}
+
+/** Bytes that each trained number takes at least: itself, its gradient, what the optimizer keeps. */
+function bytesOfParameter(
+  { precision, offload }: Candidate,
+  { kind }: OptimizerOptions,
+  device: DeviceName | undefined,
+): number {
+  const isElsewhere = offload && (device === undefined || hasOwnMemory(device));
+  const states = (precision === "fp16" ? 4 : 0) + (kind === "adamw" ? 8 : 4);
+  return 2 * (precision === "fp16" ? 2 : 4) + (isElsewhere ? 0 : states);
+}
+
+/** A device of this package; a stated profile may be of others. */
+const knownDevice = (name: string): DeviceName | undefined =>
+  DEVICE_NAMES.find((known) => known === name);

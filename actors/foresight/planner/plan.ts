@@ -1,0 +1,273 @@
+/**
+ * The planner: of all ways to run a model on some devices, those whose steps are shortest.
+ *
+ * [Note: what is never simulated] Every candidate has a lower bound of its time, and of its bytes,
+ * that needs the places of its stages but no order. Candidates are simulated in order of that bound,
+ * until the next one's is above the last one that is asked for: no candidate beyond could be among
+ * these. So what is found is what an exhaustive search finds.
+ *
+ * @module
+ */
+
+import { createSchedule, type Schedule } from "../../../schedules/mod.ts";
+import { leastBytes, leastStepMs } from "./bounds.ts";
+import { type Candidate, candidatesOf, type PlanSpace } from "./candidate.ts";
+import type { Forecast } from "./forecast.ts";
+import { byTime, candidateOf, isAlike, type PlannedRun, plannedRun, SAME } from "./planned_run.ts";
+import { whyLonger } from "./reasons.ts";
+import { refuseAll, type Unfit } from "./refusal.ts";
+
+/** What became of the candidates. */
+export interface PlanCounts {
+  /** All that the space has. */
+  readonly candidates: number;
+  /** Those that no schedule serves, or that cannot be trained or predicted. */
+  readonly unserved: number;
+  /** Those that need more than the memory limit. */
+  readonly tooLarge: number;
+  /** Those that are too long at best. */
+  readonly tooLong: number;
+  /** Those that were simulated. */
+  readonly simulated: number;
+}
+
+/** What a planner has found. */
+export interface RunPlan {
+  /** The best first; of variants of the same run, such as numbers of chunks, one. */
+  readonly best: readonly PlannedRun[];
+  /** All that was simulated and fits, in order of time. */
+  readonly simulated: readonly PlannedRun[];
+  readonly counts: PlanCounts;
+  /** Why candidates were not served, each once. */
+  readonly refusals: readonly string[];
+}
+
+/** What bounds a search. */
+export interface PlanLimits {
+  /** The most bytes of a worker; any unless given. */
+  readonly memoryLimitBytes?: number | undefined;
+  /** How many are wanted; 10 unless given. */
+  readonly count?: number | undefined;
+}
+
+/** A candidate before it is simulated. */
+interface Bounded {
+  readonly candidate: Candidate;
+  readonly leastMs: number;
+  readonly leastBytes: number;
+}
+
+/**
+ * Plans: searches a space for the runs with the shortest steps. Of equal ones the one that needs less
+ * memory is first, then the one that the space has first.
+ *
+ * @throws {RangeError} when nothing can be run, or nothing fits, saying what would.
+ */
+export function planRuns(
+  space: PlanSpace,
+  forecast: Forecast,
+  { memoryLimitBytes = Infinity, count = 10 }: PlanLimits = {},
+): RunPlan {
+  const search = new PlanSearch(space, forecast, memoryLimitBytes, count);
+  return search.run();
+}
+
+/** More reasons than a reader wants. */
+const REFUSALS_MAX = 20;
+
+/** What variants of the same run have in common. */
+const groupOf = (run: Candidate): string =>
+  [
+    run.schedule,
+    run.workers,
+    run.microBatch,
+    run.recompute,
+    run.precision,
+    run.offload,
+  ].join(" ");
+
+class PlanSearch {
+  readonly #space: PlanSpace;
+  readonly #forecast: Forecast;
+  readonly #limit: number;
+  readonly #count: number;
+  readonly #skeletons = new Map<string, Schedule | "none">();
+  readonly #found = new Map<string, PlannedRun>();
+  readonly #refusals = new Set<string>();
+  readonly #simulated: PlannedRun[] = [];
+  #unserved = 0;
+  #tooLarge = 0;
+  #tooLong = 0;
+
+  constructor(space: PlanSpace, forecast: Forecast, limit: number, count: number) {
+    this.#space = space;
+    this.#forecast = forecast;
+    this.#limit = limit;
+    this.#count = count;
+  }
+
+  run(): RunPlan {
+    const all = [...candidatesOf(this.#space)];
+    const bounded = all.flatMap((candidate) => this.#bound(candidate));
+    bounded.sort((a, b) => a.leastMs - b.leastMs);
+    const large: Bounded[] = [];
+    for (const [index, one] of bounded.entries()) {
+      if (one.leastMs > this.#worstWanted() * (1 + SAME)) {
+        this.#tooLong = bounded.length - index;
+        break;
+      }
+      if (one.leastBytes > this.#limit || !this.#simulate(one.candidate)) large.push(one);
+    }
+    this.#tooLarge = large.length;
+    if (this.#found.size === 0) throw this.#nothing(large);
+    const best = this.#tuned();
+    const [first] = best;
+    return {
+      best: best.map((one) => one === first ? one : { ...one, reason: whyLonger(one, first!) }),
+      simulated: this.#simulated.toSorted(byTime),
+      counts: {
+        candidates: all.length,
+        unserved: this.#unserved,
+        tooLarge: this.#tooLarge,
+        tooLong: this.#tooLong,
+        simulated: this.#simulated.length,
+      },
+      refusals: [...this.#refusals],
+    };
+  }
+
+  /** The time of the last one that is wanted, as far as is known. */
+  #worstWanted(): number {
+    if (this.#found.size < this.#count) return Infinity;
+    return this.#ranked()[this.#count - 1]?.stepMs ?? Infinity;
+  }
+
+  /** What was found, in order; of runs that are alike the first that the space has. */
+  #ranked(): PlannedRun[] {
+    const ranked: PlannedRun[] = [];
+    for (const run of [...this.#found.values()].sort(byTime)) {
+      const last = ranked.at(-1);
+      if (!last || !isAlike(last, run)) ranked.push(run);
+      else ranked[ranked.length - 1] = { ...last, alike: [...last.alike, run.schedule] };
+    }
+    return ranked;
+  }
+
+  #bound(candidate: Candidate): Bounded[] {
+    const served = this.#served(() => {
+      const model = this.#forecast.least(candidate, this.#skeleton(candidate));
+      const leastMs = leastStepMs(model, candidate.microBatches);
+      return { candidate, leastMs, leastBytes: leastBytes(model) };
+    });
+    return served ? [served] : [];
+  }
+
+  /** A schedule with the same placement, of few micro-batches where that can be. */
+  #skeleton(candidate: Candidate): Schedule {
+    const { schedule, options, workers, microBatches } = candidate;
+    for (const few of [workers, 2 * workers]) {
+      if (few >= microBatches) break;
+      const key = JSON.stringify([schedule, options, workers, few]);
+      const known = this.#skeletons.get(key) ?? served({ ...candidate, microBatches: few });
+      this.#skeletons.set(key, known);
+      if (known !== "none") return known;
+    }
+    return scheduleOf(candidate);
+  }
+
+  /** Whether it fits; then it is among those that were found. */
+  #simulate(candidate: Candidate): boolean {
+    const made = this.#served(() => {
+      const schedule = scheduleOf(candidate);
+      return { schedule, memoryBytes: this.#forecast.bytes(candidate, schedule) };
+    });
+    if (made === undefined) return true;
+    const { schedule, memoryBytes } = made;
+    if (Math.max(...memoryBytes) > this.#limit) return false;
+    const step = this.#served(() => this.#forecast.step(candidate, schedule));
+    if (step === undefined) return true;
+    const run = plannedRun(candidate, step, memoryBytes, this.#space.batch);
+    this.#simulated.push(run);
+    const key = groupOf(run), before = this.#found.get(key);
+    if (before === undefined || byTime(run, before) < 0) this.#found.set(key, run);
+    return true;
+  }
+
+  /** What a function gives, unless the candidate cannot be served. */
+  #served<T>(make: () => T): T | undefined {
+    try {
+      return make();
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      this.#unserved++;
+      if (this.#refusals.size < REFUSALS_MAX) this.#refusals.add(error.message);
+      return undefined;
+    }
+  }
+
+  /**
+   * The best ones, each with the bucket and the k that suit it: these change the end of a step alone,
+   * and are tried for those that are wanted, not for all.
+   */
+  #tuned(): PlannedRun[] {
+    const { bucketSizes = [], coarsenings = [], batch } = this.#space;
+    const tuned = this.#ranked().slice(0, this.#count).map((run) => {
+      const schedule = scheduleOf(run);
+      const others = [undefined, ...bucketSizes].flatMap((bucketSize) =>
+        [undefined, ...coarsenings].map((coarsening) => ({ bucketSize, coarsening }))
+      ).slice(1);
+      const tried = others.flatMap((other): PlannedRun[] => {
+        const candidate = { ...candidateOf(run), ...other };
+        const made = this.#served(() => {
+          const bytes = this.#forecast.bytes(candidate, schedule);
+          return plannedRun(candidate, this.#forecast.step(candidate, schedule), bytes, batch);
+        });
+        return made && made.peakBytes <= this.#limit ? [made] : [];
+      });
+      const best = tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
+      return { ...best, alike: run.alike };
+    });
+    return tuned.sort(byTime);
+  }
+
+  #nothing(large: readonly Bounded[]): RangeError {
+    if (large.length === 0) return refuseAll(this.#space, [...this.#refusals]);
+    let least: Unfit | undefined;
+    for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
+      if (least && leastBytes >= least.bytes) break;
+      const bytes = this.#served(() =>
+        Math.max(...this.#forecast.bytes(candidate, scheduleOf(candidate)))
+      );
+      if (bytes !== undefined && bytes < (least?.bytes ?? Infinity)) least = { candidate, bytes };
+    }
+    return refuseAll(this.#space, [...this.#refusals], { limit: this.#limit, least });
+  }
+}
+
+/** What a bucket or a k of its own must win to be worth a flag. */
+const TUNED_GAIN = 0.001;
+
+/**
+ * The schedule of a candidate.
+ *
+ * @throws {RangeError} when it cannot be served, or takes other workers than it is asked for.
+ */
+export function scheduleOf(
+  { schedule: name, options, workers, microBatches }: Candidate,
+): Schedule {
+  const schedule = createSchedule(name, { ...options, workers, microBatches });
+  if (schedule.workers === workers) return schedule;
+  throw new RangeError(
+    `Cannot plan the schedule ${name}: it must take as many workers as it is asked for, ${workers}, received ${schedule.workers}`,
+  );
+}
+
+/** The schedule of a candidate, where there is one. */
+function served(candidate: Candidate): Schedule | "none" {
+  try {
+    return scheduleOf(candidate);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return "none";
+  }
+}

@@ -1,0 +1,153 @@
+/**
+ * `troupe plan`: of all ways to train a model on some devices, those that are fastest.
+ *
+ * @module
+ */
+
+import { type Profile, readProfile } from "../../actors/foresight/mod.ts";
+import type { PlanSpace } from "../../actors/foresight/planner/candidate.ts";
+import { openForecast } from "../../actors/foresight/planner/open_forecast.ts";
+import { planRuns, type RunPlan } from "../../actors/foresight/planner/plan.ts";
+import { commandLine } from "../../actors/run/command_line.ts";
+import { scheduleDefinitions } from "../../schedules/mod.ts";
+import type { CommandContext } from "../command.ts";
+import { quoted } from "../escape.ts";
+import { answersItself } from "../flags/asked.ts";
+import { withDefaults } from "../flags/flag.ts";
+import { parseArguments } from "../flags/parse.ts";
+import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
+import { type PlanFacts, planRecord } from "../foresight/plan_record.ts";
+import { planSvg } from "../foresight/plan_svg.ts";
+import { planLines } from "../foresight/plan_table.ts";
+import { type PlannedModel, plannedModel } from "../foresight/planned_model.ts";
+import { trainCommandLine } from "../foresight/train_command.ts";
+import { print } from "../print.ts";
+
+/** Runs `troupe plan`; returns the exit code. */
+export async function planCommand(
+  args: readonly string[],
+  { begin }: Pick<CommandContext, "begin">,
+): Promise<number> {
+  if (answersItself(args, PLAN_SYNTAX)) return 0;
+  const { flags: given, words } = parseArguments(args, PLAN_FLAGS, { takesWords: true });
+  const flags = withDefaults(PLAN_FLAGS, given), rank = rankOf(words, flags);
+  const profile = profileOf(flags), model = await plannedModel(args);
+  const { plan, facts } = planOf(flags, profile, model);
+  if (flags.svg !== undefined) {
+    begin();
+    await Deno.writeTextFile(flags.svg, planSvg(facts, plan));
+  }
+  if (flags.emit) print(emitted(plan, facts, rank));
+  else if (flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
+  else for (const line of planLines(facts, plan)) print(line);
+  return 0;
+}
+
+/** Which of the plans is emitted. */
+function rankOf(words: readonly string[], { emit, count }: PlanFlags): number {
+  const [word, ...more] = words;
+  if (word === undefined) return 1;
+  const rank = /^\d{1,4}$/.test(word) ? Number(word) : 0;
+  if (emit && more.length === 0 && rank >= 1 && rank <= count) return rank;
+  throw new TypeError(
+    `Cannot plan: beside flags there must be check, or with --emit a rank from 1 to ${count}, received ${
+      quoted(words.join(" "))
+    }`,
+  );
+}
+
+function emitted({ best }: RunPlan, { model }: PlanFacts, rank: number): string {
+  const run = best[rank - 1];
+  if (run) return trainCommandLine(model, run);
+  throw new RangeError(
+    `Cannot emit a plan: its rank must be from 1 to ${best.length}, received ${rank}`,
+  );
+}
+
+function profileOf({ profile }: PlanFlags): Profile {
+  if (profile !== undefined) return readProfile(profile);
+  throw new TypeError(
+    `Cannot plan: --profile must name what the machine costs, received none; ${
+      commandLine("profile", "--out FILE")
+    } measures it`,
+  );
+}
+
+/** Plans, with what was not given as the profile has it. */
+function planOf(
+  flags: PlanFlags,
+  profile: Profile,
+  { args, task, options }: PlannedModel,
+): { readonly plan: RunPlan; readonly facts: PlanFacts } {
+  const { batch, devices = profile.machine.cores } = flags;
+  if (batch === undefined) {
+    throw new TypeError("Cannot plan: --batch must say the samples of a step, received none");
+  }
+  const { machine, source } = profile,
+    memoryLimitBytes = flags["memory-limit"] ?? machine.memoryBytes;
+  const forecast = openForecast(profile, {
+    model: task.model,
+    optimizer: options.optimizer!,
+    device: deviceOf(flags, profile),
+    transport: transportOf(flags, profile),
+    clip: options.clip,
+  });
+  const space: PlanSpace = {
+    devices,
+    batch,
+    layers: task.model.layers.length,
+    schedules: flags.schedules ?? SCHEDULES,
+    workers: flags.workers,
+    microBatch: flags["micro-batch"],
+    recompute: flags.recompute ?? ["none", "cheap", "full"],
+    precision: flags.precision ?? ["fp32"],
+    offload: [false],
+    coarsenings: COARSENINGS,
+  };
+  return {
+    plan: planRuns(space, forecast, { memoryLimitBytes, count: flags.count }),
+    facts: {
+      model: args,
+      devices,
+      batch,
+      memoryLimitBytes,
+      profile: { source, machine: machine.name },
+    },
+  };
+}
+
+/** Values of k that are tried beside that of `train`, 4. */
+const COARSENINGS = [1, 2, 8];
+
+/** Schedules that are tried unless others are named: those whose steps are those of a serial run. */
+const SCHEDULES = scheduleDefinitions.map(({ name }) => name)
+  .filter((name) =>
+    !["search", "chimera-greedy", "chimera-wave", "seq1f1b", "pipedream", "pipedream-2bw"].includes(
+      name,
+    )
+  );
+
+function deviceOf({ device }: PlanFlags, { layers }: Profile): string {
+  const names = [...new Set(layers.map((one) => one.device))];
+  return oneOf("device", device, names, names[0]);
+}
+
+function transportOf({ transport }: PlanFlags, { links }: Profile): string {
+  const names = Object.keys(links);
+  return oneOf("transport", transport, names, names.includes("worker") ? "worker" : names[0]);
+}
+
+function oneOf(
+  what: string,
+  given: string | undefined,
+  names: readonly string[],
+  otherwise: string | undefined,
+): string {
+  const name = given ?? otherwise;
+  if (name !== undefined && names.includes(name)) return name;
+  throw new RangeError(
+    `Cannot plan: the profile must have the ${what} ${quoted(name ?? "none")}, received ${
+      names.map(quoted).join(", ") || "none"
+    }`,
+  );
+}

@@ -1,0 +1,173 @@
+/**
+ * The flags of `troupe plan`.
+ *
+ * @module
+ */
+
+import { PRECISIONS, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
+import { scheduleNames } from "../../schedules/mod.ts";
+import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
+import type { FlagValues } from "../flags/flag.ts";
+import { readSize } from "../flags/quantities.ts";
+import { DATA_FILE_FLAGS, LEARNING_FLAGS } from "../train/flags/learning_flags.ts";
+import { MODEL_FLAGS } from "../train/flags/model_flags.ts";
+
+/** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
+export const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
+
+const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
+
+/** What is trained: a command that is emitted has these flags as they were given. */
+export const PLANNED_FLAGS = {
+  ...MODEL_FLAGS,
+  data,
+  ...DATA_FILE_FLAGS,
+  optimizer,
+  dropout,
+  clip,
+} as const;
+
+/** What there is to run it on. */
+const PLACE_FLAGS = {
+  profile: {
+    kind: "path",
+    value: "FILE",
+    help: "what the machine costs, as troupe profile --out FILE has measured it",
+  },
+  devices: {
+    kind: "integer",
+    value: "P",
+    maximum: DEVICES_MAX,
+    otherwise: "those of the profile",
+    help: "workers of all replicas together",
+  },
+  batch: {
+    kind: "integer",
+    value: "B",
+    maximum: BATCH_MAX,
+    help: "samples of a whole step, over all replicas",
+  },
+  "memory-limit": {
+    kind: "own",
+    value: "SIZE",
+    read: readSize,
+    must: "a size of at least one byte such as 512MiB, 2GiB or 1000000",
+    otherwise: "that of the profile's devices",
+    help: "the most that a worker may need",
+  },
+  device: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "the first of the profile",
+    help: "what computes, as the profile names it",
+  },
+  transport: {
+    kind: "text",
+    value: "NAME",
+    otherwise: "worker, else the first of the profile",
+    help: "how messages travel, as the profile names it",
+  },
+} as const;
+
+/** Some of several values, with commas between them. */
+const someOf = <const T extends string>(choices: readonly T[]) => ({
+  kind: "own",
+  value: "NAME,NAME",
+  read: (text: string): readonly T[] | undefined => {
+    const names = text.split(",");
+    return names.every((name) => (choices as readonly string[]).includes(name))
+      ? names as unknown as readonly T[]
+      : undefined;
+  },
+  must: `of ${choices.join(", ")}, with commas between them`,
+} as const);
+
+/** Counts with commas between them. */
+function readCounts(text: string): readonly number[] | undefined {
+  return /^[1-9]\d{0,8}(,[1-9]\d{0,8})*$/.test(text) ? text.split(",").map(Number) : undefined;
+}
+
+const COUNTS = {
+  kind: "own",
+  value: "N,N",
+  read: readCounts,
+  must: "whole numbers from 1 with commas between them, such as 2,4",
+} as const;
+
+/** What may be chosen. */
+const CHOICE_FLAGS = {
+  schedules: {
+    ...someOf(scheduleNames()),
+    otherwise:
+      "all that flush but search, seq1f1b and chimera-greedy; chimera-wave is hanayo with replicas",
+    help: "schedules that are tried",
+  },
+  workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },
+  "micro-batch": {
+    ...COUNTS,
+    otherwise: "all that divide the samples of a replica",
+    help: "micro-batch sizes that are tried",
+  },
+  recompute: {
+    ...someOf(RECOMPUTE_POLICIES),
+    otherwise: "all",
+    help: "activations computed again in the backward: ways that are tried",
+  },
+  precision: {
+    ...someOf(PRECISIONS),
+    otherwise: "fp32, as another one changes the numbers",
+    help: "how weights, activations and gradients are stored: ways that are tried",
+  },
+} as const;
+
+/** What is printed. */
+const SHOWING_FLAGS = {
+  count: { kind: "integer", value: "K", maximum: 1000, default: 10, help: "plans that are wanted" },
+  format: {
+    kind: "choice",
+    choices: ["table", "json"],
+    default: "table",
+    help: "how they are shown",
+  },
+  emit: {
+    kind: "switch",
+    help: "print the troupe train command of the best, or of the one whose rank is given",
+  },
+  svg: { kind: "path", value: "FILE", help: "draw the search: throughput over memory of a worker" },
+  ...COMMON_FLAGS,
+} as const;
+
+/** Every flag of `troupe plan`. */
+export const PLAN_FLAGS = {
+  ...PLANNED_FLAGS,
+  ...PLACE_FLAGS,
+  ...CHOICE_FLAGS,
+  ...SHOWING_FLAGS,
+} as const;
+
+/** Their values. */
+export type PlanFlags = FlagValues<typeof PLAN_FLAGS>;
+
+/** The declaration of `troupe plan`. */
+export const PLAN_SYNTAX: CommandSyntax = {
+  name: "plan",
+  summary: "finds the schedule, depth, replicas and micro-batch that train a model fastest",
+  usage: [
+    "--profile FILE --batch B [flags]",
+    "--profile FILE --batch B --emit [RANK] [flags]",
+    "check [--profile FILE] [flags]     holds a plan against an exhaustive search, for real",
+  ],
+  about: [
+    "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, pipelines,",
+    "limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
+    "Of the best, buckets and k of the all-reduce are tried too. The same profile gives the same plan.",
+  ],
+  words: ["check"],
+  groups: [
+    { title: "The model, as for troupe train:", flags: PLANNED_FLAGS },
+    { title: "What it runs on:", flags: PLACE_FLAGS },
+    { title: "What is tried:", flags: CHOICE_FLAGS },
+    { title: "What is shown:", flags: SHOWING_FLAGS },
+  ],
+  notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
+};

@@ -1,0 +1,189 @@
+import { deepEqual, equal, ok, throws } from "node:assert/strict";
+import { leastBytes, leastStepMs } from "../../../../actors/foresight/planner/bounds.ts";
+import {
+  type Candidate,
+  candidatesOf,
+  divisorsOf,
+  sizesOf,
+} from "../../../../actors/foresight/planner/candidate.ts";
+import { planRuns, scheduleOf } from "../../../../actors/foresight/planner/plan.ts";
+import type { PlannedRun } from "../../../../actors/foresight/planner/planned_run.ts";
+import { excessOf } from "../../../../actors/foresight/planner/reasons.ts";
+import { type Schedule, simulateStep } from "../../../../schedules/mod.ts";
+import { SMALL, stepModelOf, syntheticForecast } from "./synthetic.ts";
+
+/** Every candidate that can be made, simulated. */
+function exhausted(): { candidate: Candidate; schedule: Schedule; ms: number; bytes: number }[] {
+  return [...candidatesOf(SMALL)].flatMap((candidate) => {
+    let schedule: Schedule;
+    try {
+      schedule = scheduleOf(candidate);
+    } catch {
+      return [];
+    }
+    const step = simulateStep(stepModelOf(candidate, schedule));
+    return [{ candidate, schedule, ms: step.makespanMs, bytes: Math.max(...step.peakBytes) }];
+  });
+}
+
+const ALL = exhausted();
+
+const shape = ({ schedule, workers, microBatch, recompute, options }: Candidate) =>
+  JSON.stringify([schedule, workers, microBatch, recompute, options]);
+
+Deno.test("no bound is above what it bounds", () => {
+  ok(ALL.length > 200, `${ALL.length} candidates`);
+  for (const { candidate, schedule, ms, bytes } of ALL) {
+    const model = stepModelOf(candidate, schedule);
+    const least = leastStepMs(model, candidate.microBatches);
+    ok(least <= ms + 1e-9, `${shape(candidate)}: ${least} for ${ms} ms`);
+    ok(leastBytes(model) <= bytes, `${shape(candidate)}: ${leastBytes(model)} for ${bytes}`);
+  }
+});
+
+Deno.test("the bound of 1F1B without messages is its step", () => {
+  const { candidate, schedule } = ALL.find(({ candidate: one }) =>
+    one.schedule === "1f1b" && one.workers === 4 && one.microBatch === 2 && one.recompute === "none"
+  )!;
+  const model = { schedule, stages: stepModelOf(candidate, schedule).stages };
+  const ms = simulateStep(model).makespanMs;
+  ok(Math.abs(leastStepMs(model, candidate.microBatches) - ms) < 1e-9 * ms);
+});
+
+for (const memoryLimitBytes of [Infinity, 12_000, 8_000]) {
+  Deno.test(`the choice within ${memoryLimitBytes} bytes is that of an exhaustive search`, () => {
+    const plan = planRuns(SMALL, syntheticForecast(), { memoryLimitBytes });
+    const fitting = ALL.filter(({ bytes }) => bytes <= memoryLimitBytes);
+    const times = new Map<string, number>();
+    for (const { candidate: { schedule, workers, microBatch, recompute }, ms } of fitting) {
+      const key = [schedule, workers, microBatch, recompute].join(" ");
+      times.set(key, Math.min(ms, times.get(key) ?? Infinity));
+    }
+    equal(plan.best[0]!.stepMs, Math.min(...times.values()));
+    const found = plan.best.flatMap((run) => [run.schedule, ...run.alike].map(() => run.stepMs));
+    deepEqual(found, [...times.values()].sort((a, b) => a - b).slice(0, found.length));
+    equal(plan.best.length, 10);
+  });
+}
+
+Deno.test("what fits is never taken for too large, and what is shown fits", () => {
+  for (const { bytes: limit } of ALL.filter((_, i) => i % 150 === 0)) {
+    const plan = planRuns(SMALL, syntheticForecast(), { memoryLimitBytes: limit, count: 1000 });
+    const fitting = ALL.filter(({ bytes }) => bytes <= limit);
+    equal(plan.counts.simulated, fitting.length);
+    ok(plan.simulated.every(({ peakBytes }) => peakBytes <= limit));
+  }
+});
+
+Deno.test("most candidates are never simulated, and the same profile gives the same plan", () => {
+  const first = syntheticForecast(), one = planRuns(SMALL, first, { count: 3 });
+  ok(first.simulated.length < ALL.length / 2, `${first.simulated.length} of ${ALL.length}`);
+  deepEqual(planRuns(SMALL, syntheticForecast(), { count: 3 }), one);
+  const { candidates, unserved, tooLarge, tooLong, simulated } = one.counts;
+  equal(unserved + tooLarge + tooLong + simulated, candidates);
+});
+
+Deno.test("a reason names a part by which the step is longer", () => {
+  const { best: [best, ...others] } = planRuns(SMALL, syntheticForecast(), { count: 100 });
+  const parts: readonly (readonly [RegExp, keyof PlannedRun["parts"]])[] = [
+    [/^(kernels|recompute)/, "busyMs"],
+    [/^dispatch/, "dispatchMs"],
+    [/^communication/, "communicationMs"],
+    [/^bubble/, "bubbleMs"],
+    [/^(all-reduce|optimizer)/, "closingMs"],
+  ];
+  const seen = new Set<string>();
+  for (const run of others) {
+    const reason = run.reason!, named = parts.find(([words]) => words.test(reason));
+    if (/^(memory|nothing)/.test(reason)) {
+      ok(run.stepMs - best!.stepMs < 1e-6);
+      continue;
+    }
+    ok(named, reason);
+    const more = excessOf(run, best!)[named[1]];
+    ok(more > 0, reason);
+    const told = Number(/: ([\d.e+-]+) ms more/.exec(reason)?.[1]);
+    ok(Math.abs(told - more) <= Math.max(0.5, 0.05 * more), `${reason}: ${more}`);
+    seen.add(named[1]);
+    if (/^recompute/.test(reason)) ok(run.recompute !== best!.recompute);
+    if (/^all-reduce/.test(reason)) ok(run.replicas > best!.replicas);
+  }
+  ok(seen.size >= 3, [...seen].join());
+});
+
+Deno.test("the parts of a step add up to it", () => {
+  for (const { parts, stepMs } of planRuns(SMALL, syntheticForecast()).best) {
+    const sum = Object.values(parts).reduce((total, one) => total + one, 0);
+    ok(Math.abs(sum - stepMs) < 1e-6 * stepMs, `${sum} for ${stepMs}`);
+  }
+});
+
+Deno.test("k is tried for the best, and kept where it is shorter", () => {
+  const plain = planRuns(SMALL, syntheticForecast()).best;
+  const tuned = planRuns({ ...SMALL, coarsenings: [1, 16] }, syntheticForecast()).best;
+  ok(tuned.some(({ coarsening }) => coarsening !== undefined));
+  ok(tuned.every(({ stepMs }, i) => stepMs <= plain[i]!.stepMs));
+});
+
+Deno.test("devices and batch are cut in every way that is whole", () => {
+  deepEqual(divisorsOf(12), [1, 2, 3, 4, 6, 12]);
+  const sizes = sizesOf({ ...SMALL, devices: 6, batch: 12, workers: [2, 3] });
+  deepEqual(sizes.map((one) => Object.values(one).join(" ")), [
+    ...["2 3 1 4", "2 3 2 2", "2 3 4 1"],
+    ...["3 2 1 6", "3 2 2 3", "3 2 3 2", "3 2 6 1"],
+  ]);
+  for (const { workers, replicas, microBatch, microBatches } of sizesOf(SMALL)) {
+    equal(workers * replicas, SMALL.devices);
+    equal(replicas * microBatch * microBatches, SMALL.batch);
+  }
+});
+
+Deno.test("an impossible memory limit tells what would fit, and by how much it misses", () => {
+  const least = Math.min(...ALL.map(({ bytes }) => bytes)), mebibyte = 2 ** 20;
+  const forecast = syntheticForecast();
+  const large = {
+    ...forecast,
+    bytes: (...of: Parameters<typeof forecast.bytes>) =>
+      forecast.bytes(...of).map((bytes) => mebibyte * bytes),
+  };
+  throws(
+    () => planRuns(SMALL, large, { memoryLimitBytes: 100 * mebibyte }),
+    new RegExp(
+      `^RangeError: Cannot plan within the memory limit: it must be at least ${least}.00 MiB a ` +
+        `worker \\(with .*, D 4, W 1, B 1, recompute full\\), received 100.00 MiB, ${
+          least - 100
+        }.00 MiB too little$`,
+    ),
+  );
+  ok(planRuns(SMALL, large, { memoryLimitBytes: least * mebibyte }).best.length > 0);
+});
+
+Deno.test("batches and devices that cannot be cut are refused in one sentence", () => {
+  const plan = (more: object) => () => planRuns({ ...SMALL, ...more }, syntheticForecast());
+  throws(plan({ devices: 7 * 5, workers: [5], batch: 8 }), {
+    name: "RangeError",
+    message:
+      "Cannot plan a batch of 8 for 35 devices: it must be a multiple of the replicas, which are 7 or more where a pipeline has at most 5 workers, received 8",
+  });
+  throws(plan({ devices: 8, workers: [3] }), {
+    name: "RangeError",
+    message:
+      "Cannot plan for 8 devices: the workers of a pipeline must divide them and be at most the 12 layers of the model, received 3",
+  });
+  throws(plan({ schedules: ["zb-h2"], workers: [4], batch: 2, microBatch: [1] }), {
+    name: "RangeError",
+    message:
+      /^Cannot plan a batch of 2 for 4 devices: there must be a run that can be trained, received none: Cannot make the schedule zb-h2/,
+  });
+});
+
+Deno.test("thousands of devices are planned with few simulations", () => {
+  const forecast = syntheticForecast();
+  const plan = planRuns(
+    { ...SMALL, devices: 2048, batch: 16_384, recompute: ["none"] },
+    forecast,
+    { count: 5 },
+  );
+  equal(plan.best.length, 5);
+  ok(plan.best.every(({ workers, replicas }) => workers * replicas === 2048));
+});

@@ -43,6 +43,8 @@ export interface PredictedRun {
   readonly coarsening?: number | undefined;
   /** The most that the norm of all gradients may be. Default 0: any. */
   readonly clip?: number | undefined;
+  /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
+  readonly draws?: number | undefined;
 }
 
 /** The options of a run that is predicted: those of {@linkcode train} on which its time depends. */
@@ -67,6 +69,8 @@ export interface PredictOptions extends CompileOptions {
   readonly coarsening?: number | undefined;
   /** The most that the norm of all gradients may be. Default 0: any. */
   readonly clip?: number | undefined;
+  /** Simulations with durations that vary; 0 takes the means alone, in less time. Default 16. */
+  readonly draws?: number | undefined;
 }
 
 /** A step that has not been run. */
@@ -88,6 +92,9 @@ export interface Prediction {
 /** Simulations, each with the loads of the one before; more change nothing that could be seen. */
 const PASSES = 3;
 
+/** Simulations with durations that vary as they were measured to, unless told otherwise. */
+const DRAWS = 16;
+
 /** Buckets of a chunk, unless the run says others. */
 const COARSENING = 4;
 
@@ -98,7 +105,7 @@ const COARSENING = 4;
  * {@linkcode train} when the options cannot be served.
  */
 export function predictStep(profile: Profile, options: PredictOptions): Prediction {
-  const { device, transport, replicas, sync, coarsening, clip } = options;
+  const { device, transport, replicas, sync, coarsening, clip, draws } = options;
   const { schedule } = chooseSchedule({
     schedule: options.schedule ?? "1f1b",
     scheduleOptions: options.scheduleOptions ?? {},
@@ -107,7 +114,7 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
     microBatches: options.microBatches ?? 4,
   });
   const compiled = compileRun(options, schedule);
-  const run = { schedule, compiled, device, transport, replicas, sync, coarsening, clip };
+  const run = { schedule, compiled, device, transport, replicas, sync, coarsening, clip, draws };
   return predictRun(profile, run);
 }
 
@@ -131,7 +138,7 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
   const { cores } = profile.machine;
   const crowded = `${workers} workers share ${cores} cores: that was not measured`;
   return {
-    stepMs: simulated.makespanMs + profile.closing.stepMs,
+    stepMs: meanMakespan(profile, model, simulated, run.draws ?? DRAWS) + profile.closing.stepMs,
     simulated,
     model,
     atOnce,
@@ -141,6 +148,26 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
       ...workers > cores ? [crowded] : [],
     ],
   };
+}
+
+/**
+ * [Note: varied durations] A worker that waits for two waits for the later one, so a step takes longer
+ * than with the means of all durations. Each action is drawn from what was measured, in as many
+ * simulations as asked for.
+ */
+function meanMakespan(
+  { variation = [] }: Profile,
+  model: StepModel,
+  { makespanMs }: SimulatedStep,
+  draws: number,
+): number {
+  if (variation.length === 0 || draws === 0) return makespanMs;
+  let sum = 0;
+  for (let seed = 1; seed <= draws; seed++) {
+    const jitter = { law: variation, amount: 1, seed };
+    sum += simulateStep({ ...model, jitter }).makespanMs;
+  }
+  return sum / draws;
 }
 
 /** What the simulation of a run is made from. */

@@ -1,6 +1,6 @@
 /** What a model of a step must be, looked at before it is simulated. */
 
-import type { Link, StageModel, StepModel } from "./step_model.ts";
+import type { Jitter, Link, StageModel, StepModel } from "./step_model.ts";
 
 /** What a figure must be. */
 interface Bound {
@@ -34,10 +34,7 @@ export function checkModel(model: StepModel): void {
   checkLink("network.link", network?.link);
   checkLink("network.local", network?.local);
   require("network.nodeSize", network?.nodeSize, COUNT);
-  require("jitter.amount", jitter?.amount, jitter?.law === "around" ? SHARE : TIME);
-  const latencyAmount = jitter?.latencyAmount;
-  require("jitter.latencyAmount", latencyAmount, jitter?.law === "around" ? SHARE : TIME);
-  require("jitter.seed", jitter?.seed, WHOLE);
+  checkJitter(jitter);
   checkLink("closing.link", closing?.link);
   require("closing.addBytesPerMs", closing?.addBytesPerMs, RATE);
   require("closing.bucketBytes", closing?.bucketBytes, RATE);
@@ -51,6 +48,18 @@ export function checkModel(model: StepModel): void {
   for (const name of ["loadRatio", "storeRatio"] as const) {
     require(`closing.offload.${name}`, closing?.offload?.[name], TIME);
   }
+}
+
+function checkJitter(jitter: Jitter | undefined): void {
+  if (jitter === undefined) return;
+  const { law, amount, latencyAmount, seed } = jitter, most = law === "above" ? TIME : SHARE;
+  if (typeof law !== "string") {
+    require("jitter.law's factors", law.length, COUNT);
+    for (const [rank, factor] of law.entries()) require(`jitter.law[${rank}]`, factor, RATE);
+  }
+  require("jitter.amount", amount, most);
+  require("jitter.latencyAmount", latencyAmount, most);
+  require("jitter.seed", seed, WHOLE);
 }
 
 function checkStage(where: string, { memory, ...figures }: StageModel): void {

@@ -19,10 +19,17 @@ export function drawsOf(jitter: Jitter | undefined): Draws {
     if (most === 0) return one;
     return (action: Action) => {
       const draw = uniform(seed, stream, action);
+      if (typeof law !== "string") return 1 + most * (quantile(law, draw) - 1);
       return law === "above" ? 1 + most * draw : 1 + most * (2 * draw - 1);
     };
   };
   return { duration: factor(0, amount), latency: factor(1, latencyAmount) };
+}
+
+/** The factor at a rank from 0 to 1, between two that are known what lies between. */
+function quantile(factors: readonly number[], rank: number): number {
+  const place = rank * (factors.length - 1), low = Math.floor(place), share = place - low;
+  return factors[low]! + share * (factors[Math.min(low + 1, factors.length - 1)]! - factors[low]!);
 }
 
 /** From 0 to 1, the same for the same seed, stream and action. */

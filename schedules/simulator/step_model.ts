@@ -91,10 +91,11 @@ export interface Network {
 export interface Jitter {
   /**
    * `around`: uniform from 1 − amount to 1 + amount; `above`: uniform from 1 to 1 + amount, so that
-   * nothing is faster than without.
+   * nothing is faster than without. Or measured factors, their quantiles at evenly spaced ranks, the
+   * least first: 1 + amount · (factor − 1).
    */
-  readonly law: "around" | "above";
-  /** Of the actions, a fraction such as 0.5. */
+  readonly law: "around" | "above" | readonly number[];
+  /** Of the actions, a fraction such as 0.5; with measured factors 1 takes them as they are. */
   readonly amount: number;
   /** Of the latencies of messages; 0 unless given. */
   readonly latencyAmount?: number | undefined;

@@ -65,7 +65,7 @@ export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
 }
 
 /** Steps between the least and the greatest of the quantiles that are kept. */
-const RANKS = 20;
+const RANKS = 100;
 
 /** How durations of one action vary: quantiles of duration ÷ mean, over all actions. */
 export function variationOf(rounds: readonly LoadTimes[]): number[] {
@@ -78,10 +78,14 @@ export function variationOf(rounds: readonly LoadTimes[]): number[] {
   }
   if (factors.length === 0) return [];
   const sorted = factors.toSorted((a, b) => a - b);
-  return Array.from(
+  const quantiles = Array.from(
     { length: RANKS + 1 },
     (_, rank) => sorted[Math.round(rank / RANKS * (sorted.length - 1))]!,
   );
+  // Draws lie evenly between neighbours: they are to have the mean of all, which is 1.
+  const ends = (quantiles[0]! + quantiles[RANKS]!) / 2;
+  const mean = (quantiles.reduce((sum, one) => sum + one, 0) - ends) / RANKS;
+  return quantiles.map((one) => one / mean);
 }
 
 /** Milliseconds that an action takes beside its kernels: tensors go in and out. */

@@ -21,6 +21,7 @@ import {
   type StageState,
 } from "../../../kernels/mod.ts";
 import type { ActorRef, PlaceName, System } from "../../runtime/mod.ts";
+import { realClock } from "../../runtime/world/clock.ts";
 import { factsKey, type LayerFacts, layerFacts } from "./layer_facts.ts";
 import {
   PROBE,
@@ -77,8 +78,12 @@ export interface LayerTimes {
 
 /** Probes that are ready. */
 export interface Probes {
-  /** Measures each model under each load for so many milliseconds. */
-  measure(forMs: number): Promise<LoadTimes[]>;
+  /**
+   * Measures each model under each load for so many milliseconds.
+   *
+   * @param now the clock of the probes. Default: that of all isolates.
+   */
+  measure(forMs: number, now?: () => number): Promise<LoadTimes[]>;
 }
 
 /** A stage that a probe has, and where the measurements of it go. */
@@ -116,11 +121,11 @@ export function openProbes(system: System, request: ProbeRequest): Probes {
     })
   );
   return {
-    async measure(forMs) {
+    async measure(forMs, now = realClock().now) {
       const all: LoadTimes[] = [];
       for (const model of models.keys()) {
         for (const atOnce of loads) {
-          all.push(await measureLoad(system, probes, placed, { model, atOnce, forMs }));
+          all.push(await measureLoad(system, probes, placed, { model, atOnce, forMs, now }));
         }
       }
       return all;
@@ -140,17 +145,18 @@ async function measureLoad(
   system: System,
   probes: readonly ActorRef<ProbeMessage>[],
   placed: readonly (readonly Placed[])[],
-  { model, atOnce, forMs }: {
+  { model, atOnce, forMs, now }: {
     readonly model: number;
     readonly atOnce: number;
     readonly forMs: number;
+    readonly now: () => number;
   },
 ): Promise<LoadTimes> {
   const asked = probes.slice(0, atOnce).map((probe, i) => {
     const index = placed[i]!.findIndex((one) => one.model === model && one.atOnce === atOnce);
     return { probe, index, ...placed[i]![index]! };
   });
-  const fromMs = performance.timeOrigin + performance.now() + START_MS;
+  const fromMs = now() + START_MS;
   const compute = { type: "Compute", fromMs, untilMs: fromMs + forMs } as const;
   const timeoutMs = 60_000 + 10 * forMs;
   const times = await Promise.all(
@@ -198,8 +204,12 @@ export function addTimes(
   facts: LayerFacts,
   more: LayerTimes["sums"],
 ): void {
-  const key = factsKey(facts), known = all.get(key);
-  if (!known) return void all.set(key, { facts, sums: structuredClone(more) });
+  const key = factsKey(facts), { F, B, I, W } = more;
+  const known = all.get(key);
+  if (!known) {
+    all.set(key, { facts, sums: { F: { ...F }, B: { ...B }, I: { ...I }, W: { ...W } } });
+    return;
+  }
   for (const kind of ["F", "B", "I", "W"] as const) {
     known.sums[kind].runs += more[kind].runs;
     known.sums[kind].ms += more[kind].ms;

@@ -1,0 +1,148 @@
+/** A prediction is what the profile says of each layer, put together as the schedule does. */
+
+import assert from "node:assert/strict";
+import { type PredictOptions, predictStep, type Profile } from "../../../actors/foresight/mod.ts";
+import { concurrencyOf } from "../../../actors/foresight/concurrency.ts";
+import { layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
+import type { LayerCost } from "../../../actors/foresight/profile/profile.ts";
+import { ADAMW_DEFAULTS, compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { createSchedule, simulateStep } from "../../../schedules/mod.ts";
+
+const SIZES = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+const model = gpt2(SIZES, 2);
+
+const nothing = { ms: 0, msPerMillion: 0 };
+
+/** Milliseconds of a forward by kind; a backward takes twice as long, two thirds of it for the input. */
+const FORWARD_MS: Readonly<Record<string, number>> = {
+  embedding: 1,
+  attention: 4,
+  mlp: 6,
+  head: 3,
+};
+
+/** A profile of the model's layers, in which `factor` workers at once take so much longer. */
+function profileOf(loads: Readonly<Record<number, number>> = { 1: 1 }): Profile {
+  const program = compileModel(model, "none");
+  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+  const kinds = [facts[0]!, facts[1]!, facts[2]!, facts.at(-1)!];
+  return {
+    format: "troupe-profile",
+    version: 1,
+    source: "stated",
+    machine: { name: "paper", cores: 4 },
+    layers: Object.entries(loads).flatMap(([atOnce, factor]) =>
+      kinds.map((one): LayerCost => {
+        const forwardMs = factor * FORWARD_MS[one.kind]!, backwardMs = 2 * forwardMs;
+        return {
+          ...one,
+          ...{ sizes: SIZES, microBatch: 2, device: "native", recompute: "none" },
+          ...{ atOnce: Number(atOnce), forwardMs, backwardMs },
+          ...{ inputMs: backwardMs * 2 / 3, weightMs: backwardMs / 3 },
+        };
+      })
+    ),
+    optimizer: nothing,
+    reduce: nothing,
+    links: { worker: { latencyMs: 0 } },
+    dispatchMs: 0,
+    closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0 },
+    notes: [],
+  };
+}
+
+const predict = (profile: Profile, options: Partial<PredictOptions> = {}) =>
+  predictStep(profile, { model, device: "native", microBatches: 3, ...options });
+
+/** A forward of all layers. */
+const ALL_MS = 1 + 2 * (4 + 6) + 3;
+
+Deno.test("on one worker a step is the sum of its layers, forward and backward", () => {
+  const { stepMs, notes } = predict(profileOf());
+  assert.ok(Math.abs(stepMs - 3 * 3 * ALL_MS) < 1e-9, `${stepMs}`);
+  assert.deepEqual(notes, []);
+});
+
+Deno.test("stages are those of the layout, and idle time is the schedule's", () => {
+  const layout = "E,1|1,H", options = { workers: 2, layout, schedule: "gpipe" };
+  const { model, stepMs } = predict(profileOf(), options);
+  assert.deepEqual(model.stages.map(({ forwardMs }) => forwardMs), [11, 13]);
+  // The slower stage works all the time but while the other has the first and the last micro-batch.
+  assert.equal(stepMs, 3 * 3 * 13 + 3 * 11);
+});
+
+Deno.test("recomputation costs forwards, but for what the forward has just left", () => {
+  const { model, stepMs } = predict(profileOf(), { recomputeInterval: 1 });
+  // One worker runs each backward right after its forward: the head's segment is still there. Of the
+  // embedding nothing but its output is read, which is kept.
+  const again = ALL_MS - 3 - 1;
+  assert.equal(model.stages[0]!.recomputeMs, again);
+  assert.equal(stepMs, 3 * (3 * ALL_MS + again));
+  const split = predict(profileOf(), { recomputeInterval: 1, workers: 2, schedule: "zb-h1" });
+  for (const { backwardMs, weightMs, recomputeMs } of split.model.stages) {
+    assert.equal(weightMs, backwardMs + recomputeMs!);
+  }
+});
+
+Deno.test("each stage costs what it does under the load that it meets", () => {
+  const profile = profileOf({ 1: 1, 2: 2 });
+  const alone = predict(profile), both = predict(profile, { workers: 2, schedule: "gpipe" });
+  assert.deepEqual(alone.atOnce, [1]);
+  assert.ok(both.atOnce.every((load) => load > 1.2 && load < 2), `${both.atOnce}`);
+  const costs = both.model.stages.map(({ forwardMs }) => forwardMs);
+  const [first, second] = predict(profileOf(), { workers: 2, schedule: "gpipe" }).model.stages;
+  assert.ok(costs[0]! > first!.forwardMs && costs[0]! < 2 * first!.forwardMs);
+  assert.ok(costs[1]! > second!.forwardMs && costs[1]! < 2 * second!.forwardMs);
+});
+
+Deno.test("dispatch, messages, votes, optimizer and the rest of a step are added", () => {
+  const bare = profileOf(), options = { workers: 2, schedule: "1f1b" };
+  const { stepMs } = predict(bare, options);
+  const more: Profile = { ...bare, closing: { ...bare.closing, stepMs: 7 } };
+  assert.equal(predict(more, options).stepMs, stepMs + 7);
+  const longer = (profile: Partial<Profile>) =>
+    predict({ ...bare, ...profile }, options).stepMs > stepMs;
+  assert.ok(longer({ dispatchMs: 0.1 }));
+  assert.ok(longer({ links: { worker: { latencyMs: 0.1 } } }));
+  assert.ok(longer({ optimizer: { ms: 1, msPerMillion: 0 } }));
+  assert.ok(longer({ closing: { ...bare.closing, vote: { ms: 0, msPerMillion: 1000 } } }));
+});
+
+Deno.test("durations that vary make a step longer than their means, where workers wait", () => {
+  const variation = [0.5, 0.75, 1, 1.25, 1.5], varied = { ...profileOf(), variation };
+  const steady = predict(profileOf(), { workers: 2, microBatches: 8 }).stepMs;
+  const drawn = predict(varied, { workers: 2, microBatches: 8 }).stepMs;
+  assert.ok(drawn > steady, `${drawn} ${steady}`);
+  assert.equal(predict(varied, { workers: 2, microBatches: 8, draws: 0 }).stepMs, steady);
+});
+
+Deno.test("sizes that were not measured are scaled by their work, and the prediction says so", () => {
+  const { stepMs, notes } = predict(profileOf(), { model: gpt2(SIZES, 4) });
+  const once = predict(profileOf()).stepMs;
+  assert.ok(stepMs > 1.9 * once && stepMs < 2.2 * once, `${stepMs / once}`);
+  assert.ok(notes.some((note) => /^scaled: mlp: 2.00 times the forward/.test(note)), `${notes}`);
+});
+
+Deno.test("what the profile lacks is named", () => {
+  assert.throws(
+    () => predict(profileOf(), { device: "wasm" }),
+    /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/,
+  );
+  assert.throws(
+    () => predict(profileOf(), { transport: "mpi" }),
+    /must have the transport mpi, received worker/,
+  );
+  const { notes } = predict(profileOf(), { workers: 2, replicas: 3 });
+  assert.ok(notes.includes("6 workers share 4 cores: that was not measured"));
+});
+
+Deno.test("workers that compute at once are counted over the time of each stage", () => {
+  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 1 });
+  const stage = { forwardMs: 1, backwardMs: 2 };
+  assert.deepEqual(concurrencyOf(simulateStep({ schedule, stages: [stage, stage] })), [1, 1]);
+  const two = createSchedule("gpipe", { workers: 2, microBatches: 2 });
+  // F0 . | F1 F0 | . F1 | . B0 | B0 B1 | B1 . : each is beside the other for half of its time.
+  const { timeline, schedule: listed } = simulateStep({ schedule: two, stages: [stage, stage] });
+  assert.deepEqual(concurrencyOf({ timeline, schedule: listed }), [1.5, 1.5]);
+  assert.deepEqual(concurrencyOf({ timeline, schedule: listed }, 2), [3, 3]);
+});

@@ -4,14 +4,27 @@ import type { ScheduleOptions } from "./definition/options.ts";
 import { readOptions } from "./definition/read_options.ts";
 import { type Analysis, analyze } from "./execution/analyze.ts";
 import type { Costs } from "./execution/costs.ts";
+import { activationLimitOf, type MemoryBudget, memoryWithin } from "./memory/memory_budget.ts";
+import { withRecomputation } from "./memory/recomputation.ts";
+import type { WorkerBytes } from "./memory/schedule_memory.ts";
 import { scheduleDefinitions } from "./registry.ts";
 
 /** The schedules that serve some options, and those that do not. */
 export interface Comparison {
   /** The measures of those that do: fewest bubbles first, then fewest activations and weights. */
   readonly analyses: readonly Analysis[];
+  /** For each of them what its workers hold, where the bytes of the model are given. */
+  readonly memory?: readonly (readonly WorkerBytes[])[];
   /** Those that do not, and why. */
   readonly refused: readonly { readonly name: string; readonly reason: string }[];
+}
+
+/** What schedules are compared with beside their costs. */
+export interface ComparedWith {
+  /** The bytes of the model; schedules that need more than their limit are left out. */
+  readonly memory?: MemoryBudget | undefined;
+  /** Whether stages compute again what they did not keep ({@linkcode withRecomputation}). */
+  readonly isRecomputed?: boolean | undefined;
 }
 
 /**
@@ -28,14 +41,20 @@ export interface Comparison {
  * ok(refused.some(({ name }) => name === "chimera")); // it wants an even number of workers
  * ```
  */
-export function compareSchedules(options: ScheduleOptions, costs: Costs = {}): Comparison {
-  const analyses: Analysis[] = [];
+export function compareSchedules(
+  options: ScheduleOptions,
+  costs: Costs = {},
+  { memory, isRecomputed }: ComparedWith = {},
+): Comparison {
+  const limited = { ...options, ...memory && limitsOf(options, memory) };
+  const analyses: Analysis[] = [], bytesOf = new Map<Analysis, WorkerBytes[]>();
   const refused: { name: string; reason: string }[] = [];
   for (const definition of scheduleDefinitions) {
     try {
-      analyses.push(
-        analyze(definition.create(readOptions(definition, { ...options, costs })), costs),
-      );
+      const made = definition.create(readOptions(definition, { ...limited, costs }));
+      const analysis = analyze(isRecomputed ? withRecomputation(made) : made, costs);
+      if (memory) bytesOf.set(analysis, memoryWithin(analysis.schedule, memory));
+      analyses.push(analysis);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       refused.push({ name: definition.name, reason: error.message });
@@ -45,7 +64,18 @@ export function compareSchedules(options: ScheduleOptions, costs: Costs = {}): C
     a.bubbleRatio - b.bubbleRatio || most(a.peakActivations) - most(b.peakActivations) ||
     most(a.weights) - most(b.weights)
   );
-  return { analyses, refused };
+  return {
+    analyses,
+    ...memory && { memory: analyses.map((analysis) => bytesOf.get(analysis)!) },
+    refused,
+  };
+}
+
+/** The activations that a limit in bytes leaves room for, or fewer where fewer are asked for. */
+function limitsOf({ activationLimit }: ScheduleOptions, memory: MemoryBudget) {
+  const limit = activationLimitOf(memory);
+  if (limit === undefined) return {};
+  return { activationLimit: Math.min(limit, activationLimit ?? Infinity) };
 }
 
 function most(values: readonly number[]): number {

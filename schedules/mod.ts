@@ -44,6 +44,7 @@ export { formatGrid, type GridOptions } from "./pictures/grid.ts";
 export * from "./pictures/svg.ts";
 export { type ElasticOptions, elasticPolicy } from "./policies/elastic_policy.ts";
 export type { MemoryCurve } from "./memory/memory_levels.ts";
+export { activationLimitOf, type MemoryBudget, memoryWithin } from "./memory/memory_budget.ts";
 export * from "./memory/recomputation.ts";
 export * from "./memory/schedule_memory.ts";
 export * from "./memory/stage_memory.ts";

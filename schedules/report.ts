@@ -114,9 +114,10 @@ export function longestBubbles(analysis: Analysis): string[] {
  * match(table, /^schedule +bubble +time/);
  * ```
  */
-export function formatComparison({ analyses, refused }: Comparison): string {
-  const head = ["schedule", "bubble", "time", "activations", "weights", "hops", "workers", ""];
-  const rows = analyses.map(({ schedule, ...measures }) => [
+export function formatComparison({ analyses, memory, refused }: Comparison): string {
+  const bytes = memory?.map((workers) => `${range(workers.map(({ peak }) => peak / 2 ** 20))} MiB`);
+  const head = ["schedule", "bubble", "time", "activations", "weights", "hops", "workers"];
+  const rows = analyses.map(({ schedule, ...measures }, i) => [
     schedule.name,
     `${(100 * measures.bubbleRatio).toFixed(1)} %`,
     short(measures.makespan),
@@ -124,9 +125,11 @@ export function formatComparison({ analyses, refused }: Comparison): string {
     range(measures.weights),
     String(measures.hops),
     String(schedule.workers),
+    ...bytes ? [bytes[i]!] : [],
     schedule.updates === "flush" ? "" : "asynchronous: no bubbles between flushes",
   ]);
-  const lines = formatTable([head, ...rows], { left: [0, head.length - 1] });
+  const titles = [...head, ...bytes ? ["memory"] : [], ""];
+  const lines = formatTable([titles, ...rows], { left: [0, titles.length - 1] });
   const reasons = refused.map(({ reason }) => reason.replace("Cannot make the schedule ", ""));
   if (reasons.length > 0) lines.push("", "Not for these options:", ...reasons.map((r) => `  ${r}`));
   return lines.join("\n") + "\n";

@@ -6,12 +6,14 @@
 
 import { checkInputFile, CSV_BYTES_MAX, decodeText } from "../../kernels/mod.ts";
 import {
+  activationLimitOf,
   analyze,
   compareSchedules,
   createSchedule,
   findSchedule,
   formatComparison,
   type ListedSchedule,
+  memoryWithin,
   parseCsv,
   refuseUnread,
   type Schedule,
@@ -22,6 +24,7 @@ import {
   validate,
   violationError,
   withLists,
+  withRecomputation,
 } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
 import { quoted } from "../escape.ts";
@@ -91,12 +94,14 @@ export function scheduleCommand(
   const { out } = flags;
   if (name === "list") return { output: listing(flags), out };
   if (name === "compare") return { output: comparison(flags), out };
-  const schedule = name.endsWith(".csv")
+  const made = name.endsWith(".csv")
     ? readSchedule(name, flags, context)
     : createSchedule(name, optionsFor(name, flags));
+  const schedule = flags.isRecomputed ? withRecomputation(made) : made;
   const listed = withLists(schedule, flags.costs);
   const notes = checked(listed);
-  const shown = showSchedule(analyze(listed, flags.costs), flags, context);
+  const bytes = flags.memory && memoryWithin(listed, flags.memory);
+  const shown = showSchedule(analyze(listed, flags.costs), flags, context, bytes);
   return { output: flags.format === "grid" ? shown + notes.join("") : shown, out };
 }
 
@@ -133,8 +138,12 @@ function checked(schedule: ListedSchedule): string[] {
 /** The options of a schedule; costs are for those that plan for them, and for the measures of all. */
 function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
   const options = requiredOptions(flags);
-  const plans = findSchedule(name).reads?.includes("costs");
-  return plans ? { ...options, costs: flags.costs } : options;
+  const { reads } = findSchedule(name), limit = flags.memory && activationLimitOf(flags.memory);
+  const activationLimit = reads?.includes("activationLimit") && limit !== undefined
+    ? Math.min(limit, options.activationLimit ?? Infinity)
+    : options.activationLimit;
+  const limited = activationLimit === undefined ? options : { ...options, activationLimit };
+  return reads?.includes("costs") ? { ...limited, costs: flags.costs } : limited;
 }
 
 function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
@@ -197,6 +206,7 @@ activations  the most that a worker holds, from the least to the most of all wor
 weights      how often a worker holds 1/D of the model
 hops         times that a micro-batch goes from worker to worker on its way forward
 workers      how many it takes
+memory       MiB that a worker needs at its peak, where the bytes of the model are given
 
 All of it on paper: each action takes just what it costs. The default of train is message-driven: a
 worker runs what has arrived. On paper it is about as long as 1f1b, and no worker holds more than the
@@ -206,12 +216,13 @@ model and a machine says: deno task train --schedule NAME --trace FILE
 `;
 
 function comparison(flags: ScheduleFlags): string {
-  const compared = compareSchedules(requiredOptions(flags), flags.costs);
+  const compared = compareSchedules(requiredOptions(flags), flags.costs, flags);
   if (flags.format === "grid") return `${formatComparison(compared)}\n${COLUMNS_TOLD}`;
   if (flags.format !== "json") throw unsuitable("a comparison", flags.format);
-  const records = compared.analyses.map((analysis) => {
-    const { placement: _, ...record } = scheduleRecord(analysis);
-    return { ...record, hops: analysis.hops, updates: analysis.schedule.updates };
+  const records = compared.analyses.map((analysis, i) => {
+    const { placement: _, ...record } = scheduleRecord(analysis), memory = compared.memory?.[i];
+    const { hops, schedule: { updates } } = analysis;
+    return { ...record, hops, updates, ...memory && { memory } };
   });
   return JSON.stringify(records) + "\n";
 }

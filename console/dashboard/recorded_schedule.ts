@@ -5,7 +5,7 @@
  */
 
 import { checkSizes } from "../../actors/run/options/sizes.ts";
-import { createSchedule, type Schedule } from "../../schedules/mod.ts";
+import { createSchedule, type Schedule, withRecomputation } from "../../schedules/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import type { RunRecord } from "../run_files/run_record.ts";
 import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
@@ -61,7 +61,8 @@ export function recordedSchedule({ flags: recorded, schedule }: RunRecord): Sche
   try {
     checkSizes({ workers, microBatches, replicas: flags.replicas });
     const options = { ...scheduleOptionsOf(flags), workers, microBatches };
-    const made = createSchedule(flags.schedule, options);
+    const named = createSchedule(flags.schedule, options);
+    const made = flags["recompute-ahead"] ? withRecomputation(named) : named;
     return made.name === schedule.name ? made : undefined;
   } catch (error) {
     if (error instanceof RangeError || error instanceof TypeError) return undefined;

@@ -23,6 +23,13 @@ export function readSize(text: string): number | undefined {
   return Number.isSafeInteger(bytes) && bytes >= 1 ? bytes : undefined;
 }
 
+/** Numbers of bytes, from 0: `512MiB`, or one for each of any number of slices: `1MiB,0,2MiB`. */
+export function readSizes(text: string): number | readonly number[] | undefined {
+  const sizes = text.split(",").map((one) => one === "0" ? 0 : readSize(one));
+  if (!sizes.every((size) => size !== undefined)) return undefined;
+  return sizes.length === 1 ? sizes[0] : sizes;
+}
+
 /** Longer than this, a message is not late but lost: a minute. */
 const LATENCY_MAX_US = 60e6;
 

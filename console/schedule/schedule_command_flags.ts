@@ -4,9 +4,15 @@
  * @module
  */
 
-import { type Costs, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import {
+  type Costs,
+  type MemoryBudget,
+  scheduleNames,
+  type ScheduleOptions,
+} from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { parseArguments } from "../flags/parse.ts";
+import { MEMORY_FLAGS, memoryBudgetOf } from "./memory_flags.ts";
 import {
   COST_FLAGS,
   PARAMETER_FLAGS,
@@ -38,7 +44,13 @@ const SHOWING_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
-const FLAGS = { ...SIZE_FLAGS, ...PARAMETER_FLAGS, ...COST_FLAGS, ...SHOWING_FLAGS } as const;
+const FLAGS = {
+  ...SIZE_FLAGS,
+  ...PARAMETER_FLAGS,
+  ...COST_FLAGS,
+  ...MEMORY_FLAGS,
+  ...SHOWING_FLAGS,
+} as const;
 
 /** The declaration of `troupe schedule`. */
 export const SCHEDULE_SYNTAX: CommandSyntax = {
@@ -55,6 +67,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     { title: "The pipeline:", flags: SIZE_FLAGS },
     { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
     { title: "What actions cost:", flags: COST_FLAGS },
+    { title: "What stages hold, in bytes:", flags: MEMORY_FLAGS },
     { title: "How it is shown:", flags: SHOWING_FLAGS },
   ],
 };
@@ -67,6 +80,10 @@ export interface ScheduleFlags {
   readonly options: Partial<ScheduleOptions>;
   /** What its actions cost. */
   readonly costs: Costs;
+  /** What its stages hold, and what a worker may; undefined where nothing says it. */
+  readonly memory: MemoryBudget | undefined;
+  /** Whether stages compute again what they did not keep. */
+  readonly isRecomputed: boolean;
   /** How it is shown. */
   readonly format: Format;
   /** The file that it is written to. */
@@ -89,6 +106,8 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     words,
     options: Object.fromEntries(given),
     costs: Object.fromEntries(known),
+    memory: memoryBudgetOf(flags),
+    isRecomputed: flags["recompute-ahead"] ?? false,
     format: flags.format ?? "grid",
     out: flags.out,
   };

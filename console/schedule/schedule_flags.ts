@@ -59,6 +59,10 @@ export const PARAMETER_FLAGS = {
     otherwise: "1",
     help: "search: most weights of a worker, in 1/D of the model",
   },
+  "recompute-ahead": {
+    kind: "switch",
+    help: "lists: stages keep only their inputs, and recompute before the gradient comes (R)",
+  },
 } as const;
 
 const COST = {
@@ -78,6 +82,7 @@ export const COST_FLAGS = {
   backward: { ...COST, otherwise: "2", help: "time of a full backward" },
   input: { ...COST, otherwise: "half of it", help: "its part for the input" },
   weight: { ...COST, otherwise: "half of it", help: "its part for the weights" },
+  recomputation: { ...COST, otherwise: "a forward", help: "time to recompute a forward (R)" },
   overlap: {
     kind: "number",
     value: "T",
@@ -127,7 +132,7 @@ type Said = FlagValues<typeof PARAMETER_FLAGS> & FlagValues<typeof COST_FLAGS> &
 
 /** The options of the schedule that the flags name. */
 export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
-  const { forward, backward, input, weight, overlap, send } = flags;
+  const { forward, backward, input, weight, recomputation, overlap, send } = flags;
   const isMessageDriven = flags.schedule === "message-driven" && !flags["schedule-file"];
   return {
     pipelineLimit: flags["pipeline-limit"],
@@ -140,6 +145,6 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     scale: flags.scale,
     activationLimit: flags["activation-limit"],
     weightLimit: flags["weight-limit"],
-    costs: { forward, backward, input, weight, overlap, send },
+    costs: { forward, backward, input, weight, recompute: recomputation, overlap, send },
   };
 }

@@ -15,7 +15,9 @@ import {
   makespanLowerBound,
   type Schedule,
   scheduleRecord,
+  type WorkerBytes,
 } from "../../schedules/mod.ts";
+import { memoryLines } from "./memory_flags.ts";
 import { formatTrace } from "./planned_trace.ts";
 import type { ScheduleFlags } from "./schedule_command_flags.ts";
 
@@ -35,6 +37,7 @@ export function showSchedule(
   analysis: Analysis,
   flags: ScheduleFlags,
   { columns, color }: Terminal,
+  bytes?: readonly WorkerBytes[],
 ): string {
   const bound = analysis.schedule.name === "search" ? boundOf(analysis, flags) : undefined;
   switch (flags.format) {
@@ -45,7 +48,7 @@ export function showSchedule(
     case "trace":
       return formatTrace(analysis);
     case "json": {
-      const record = scheduleRecord(analysis);
+      const record = { ...scheduleRecord(analysis), ...bytes && { memory: bytes } };
       return JSON.stringify(bound === undefined ? record : { ...record, lowerBound: bound }) + "\n";
     }
     case "svg":
@@ -56,7 +59,8 @@ export function showSchedule(
           columns: Math.max(COLUMNS_MIN, columns ?? 120),
           color: color === true && flags.out === undefined,
         }) +
-        longestBubbles(analysis).map((line) => `${line}\n`).join("");
+        [...longestBubbles(analysis), ...bytes ? ["", ...memoryLines(bytes)] : []]
+          .map((line) => `${line}\n`).join("");
   }
 }
 

@@ -13,7 +13,7 @@ import {
 } from "../../actors/checkpoints/mod.ts";
 import { inputFileProblem } from "../../kernels/mod.ts";
 import { checkSizes } from "../../actors/run/options/sizes.ts";
-import { createSchedule, type Schedule } from "../../schedules/mod.ts";
+import { createSchedule, type Schedule, withRecomputation } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
@@ -105,8 +105,9 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   } else if (asked.weights !== undefined) checkWeights(asked.weights);
   const { workers, "micro-batches": microBatches, replicas } = asked;
   checkSizes({ workers, microBatches, replicas });
-  const schedule = fromFile ??
+  const made = fromFile ??
     createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
+  const schedule = asked["recompute-ahead"] ? withRecomputation(made) : made;
   const first = before ? {} : firstSteps(asked, given, schedule);
   const flags = { ...withTokenizer(asked, found), ...first };
   const start = checkpoint

@@ -193,6 +193,26 @@ const BAD: readonly [string, string, RegExp][] = [
   ["nonesuch --workers 2 --micro-batches 2", "RangeError", /name must be one of gpipe/],
 ];
 
+Deno.test("bytes of stages are shown for each worker, and a limit refuses what needs more", () => {
+  const sizes = "--workers 2 --micro-batches 4 --activation-bytes 8MiB --weight-bytes 1MiB";
+  const { output } = run(`gpipe ${sizes} --message-bytes 512KiB`);
+  assert.match(output, /worker +weights +gradients +optimizer +activations +in all\n/);
+  assert.match(output, /^ +0 +1\.0 MiB +1\.0 MiB +2\.0 MiB +34\.0 MiB +38\.0 MiB$/m);
+  const [first] = JSON.parse(run(`gpipe ${sizes} --format json`).output).memory;
+  assert.equal(first.activations, 32 * 2 ** 20);
+  assert.throws(() => run(`gpipe ${sizes} --memory-limit 30MiB`), {
+    name: "RangeError",
+    message: "Cannot make the schedule gpipe: each worker must need at most 30.0 MiB, received " +
+      "36.0 MiB on worker 0, 4.0 MiB of it for weights, gradients and optimizer",
+  });
+  const compared = run(`compare ${sizes} --memory-limit 30MiB`).output;
+  assert.match(compared, /^1f1b .* MiB$/m);
+  assert.match(compared, /^ {2}gpipe: each worker must need at most 30\.0 MiB/m);
+  const again = run(`gpipe ${sizes} --kept-bytes 1MiB --memory-limit 30MiB --recompute-ahead`);
+  assert.match(again.output, /R0B0/);
+  assert.throws(() => run("gpipe --workers 2 --micro-batches 2 --memory-limit 1GiB"), TypeError);
+});
+
 Deno.test("bad input is told in one sentence", () => {
   for (const [line, name, message] of BAD) {
     assert.throws(() => run(line), (error: Error) => {

@@ -70,7 +70,7 @@ Deno.test("sizes are bytes, or have a unit of 1024", async () => {
 Deno.test("the parameters of a schedule are those of troupe schedule", async () => {
   const { scheduleOptions } = await optionsOf(
     "--schedule search --pipelines 2 --scale doubling --chunks 3 --slices 2 --waves 4 --pipeline-limit 5 --order fifo " +
-      "--activation-limit 1.5 --weight-limit 2 --forward 1,2 --backward 4 --input 2 --weight 2 " +
+      "--activation-limit 1.5 --weight-limit 2 --forward 1,2 --backward 4 --input 2 --weight 2 --recomputation 1.5 " +
       "--overlap 3.5 --send 0.1",
   );
   assert.deepEqual(scheduleOptions, {
@@ -83,8 +83,18 @@ Deno.test("the parameters of a schedule are those of troupe schedule", async () 
     order: "fifo",
     activationLimit: 1.5,
     weightLimit: 2,
-    costs: { forward: [1, 2], backward: 4, input: 2, weight: 2, overlap: 3.5, send: 0.1 },
+    costs: {
+      ...{ forward: [1, 2], backward: 4, input: 2, weight: 2 },
+      ...{ recompute: 1.5, overlap: 3.5, send: 0.1 },
+    },
   });
+});
+
+Deno.test("--recompute-ahead puts recomputations into the lists of the schedule", async () => {
+  const flags = ["--schedule", "1f1b", "--workers", "2", "--micro-batches", "2"];
+  const { schedule } = await readTrainFlags([...flags, "--recompute-ahead"]);
+  assert.equal(String(schedule.lists), "0F0,0F1,0R0,0B0,0R1,0B1,1F0,1B0,1F1,1B1");
+  await assert.rejects(readTrainFlags(["--recompute-ahead"]), /have lists, received a policy$/);
 });
 
 Deno.test("a run that goes on inherits what its numbers depend on, not how it runs", async () => {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import {
   analyze,
+  compareSchedules,
   createSchedule,
   type ListedSchedule,
   parseCsv,
@@ -95,4 +96,23 @@ Deno.test("bytes that do not go together are refused by name", () => {
       "Cannot use these bytes: what is kept or freed of the activations must be at most 1 for stage 0, received 2",
   });
   assert.throws(() => stageMemories(schedule, { weights: [1, 2, 3] }), RangeError);
+});
+
+Deno.test("a comparison leaves out what needs more than a limit, and searches within it", () => {
+  const bytes = { weights: 10, gradients: 10, optimizer: 20, activations: 100 };
+  const sizes = { workers: 4, microBatches: 8 };
+  const { analyses, memory, refused } = compareSchedules(sizes, {}, {
+    memory: { bytes, limitBytes: 400 },
+  });
+  for (const [i, { schedule }] of analyses.entries()) {
+    const most = Math.max(...memory![i]!.map(({ peak }) => peak));
+    assert.ok(most <= 400, `${schedule.name} needs ${most}`);
+  }
+  const names = analyses.map(({ schedule }) => schedule.name);
+  assert.ok(names.includes("search") && names.includes("v-half"), `${names}`);
+  // 800 of activations on each worker, 40 of all else.
+  const gpipe = refused.find(({ name }) => name === "gpipe");
+  assert.match(gpipe!.reason, /^Cannot make the schedule gpipe: each worker must need at most /);
+  const all = compareSchedules(sizes, {}, { memory: { bytes } });
+  assert.ok(all.analyses.some(({ schedule }) => schedule.name === "gpipe"));
 });

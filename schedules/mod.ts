@@ -16,6 +16,7 @@
 export * from "./actions/action.ts";
 export { ActionList } from "./actions/action_list.ts";
 export * from "./actions/text.ts";
+export * from "./actions/torch_csv.ts";
 export * from "./compare.ts";
 export type { ClosedForm, UniformCosts } from "./definition/closed_form.ts";
 export { defineSchedule } from "./definition/define_schedule.ts";

@@ -11,6 +11,7 @@ import {
   formatCsv,
   formatSvg,
   formatTorchCsv,
+  type ListedSchedule,
   longestBubbles,
   makespanLowerBound,
   type Schedule,
@@ -44,7 +45,7 @@ export function showSchedule(
     case "csv":
       return formatCsv(analysis.schedule.lists);
     case "pytorch":
-      return formatTorchCsv(analysis.schedule.lists);
+      return forTorch(analysis.schedule);
     case "trace":
       return formatTrace(analysis);
     case "json": {
@@ -62,6 +63,14 @@ export function showSchedule(
         [...longestBubbles(analysis), ...bytes ? ["", ...memoryLines(bytes)] : []]
           .map((line) => `${line}\n`).join("");
   }
+}
+
+function forTorch({ name, updates, lists }: ListedSchedule): string {
+  if (updates === "flush") return formatTorchCsv(lists);
+  throw new RangeError(
+    `Cannot write lists for PyTorch: the weights must change after the step, received ${name}, ` +
+      `whose updates are ${updates}`,
+  );
 }
 
 function boundOf({ schedule }: Analysis, { costs, options }: ScheduleFlags): number {

@@ -196,3 +196,18 @@ export function formatAction(action: Action): string {
   const other = action.overlap === undefined ? "" : `&${formatAction(action.overlap)}`;
   return `${action.stage}${action.kind}${action.microBatch}${second}${half}${slice}${other}`;
 }
+
+/**
+ * Whether an action is of a whole micro-batch and one of F, B, I and W, which PyTorch has, too.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { B, F, isPlain } from "@troupe/troupe/schedules";
+ *
+ * deepStrictEqual([F(0, 4), F(0, 4, 5), B(0, 4, 1)].map(isPlain), [true, false, false]);
+ * ```
+ */
+export function isPlain({ kind, second, half, slice, overlap }: Action): boolean {
+  return [second, half, slice, overlap].every((part) => part === undefined) && kind !== "R";
+}

@@ -1,6 +1,6 @@
 /** Action lists as text: PyTorch's notation, one CSV row for each worker. */
 
-import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
+import { type Action, type ActionKind, formatAction, isPlain } from "./action.ts";
 import { ActionList } from "./action_list.ts";
 import { quoted } from "./quoted.ts";
 
@@ -87,44 +87,6 @@ export function formatCsv(lists: Iterable<Iterable<Action>>): string {
     isComposed ||= actions.some((action) => !isPlain(action));
   }
   return isComposed ? `${NOT_FOR_TORCH}\n${text}` : text;
-}
-
-/**
- * Writes action lists as CSV that PyTorch reads: an overlap is `(0F1;7B0)OVERLAP_F_B`.
- *
- * @throws {RangeError} at an action that PyTorch has no word for: a doubled forward, a half
- * backward, a slice, a recomputation, or an overlap of anything but a forward and a whole backward.
- *
- * @example
- * ```ts
- * import { strictEqual, throws } from "node:assert/strict";
- * import { B, F, formatTorchCsv, overlap } from "@troupe/troupe/schedules";
- *
- * strictEqual(formatTorchCsv([[F(0, 0), overlap(F(0, 1), B(7, 0))]]), "0F0,(0F1;7B0)OVERLAP_F_B\n");
- * throws(() => formatTorchCsv([[F(0, 4, 5)]]), /received 0F4\+5/);
- * ```
- */
-export function formatTorchCsv(lists: Iterable<Iterable<Action>>): string {
-  let text = "";
-  for (const list of lists) text += Array.from(list, formatTorchAction).join(",") + "\n";
-  return text;
-}
-
-function formatTorchAction(action: Action): string {
-  if (isPlain(action)) return formatAction(action);
-  const [first, second, ...more] = parts(action);
-  const kinds = [first, second].map((part) => part?.kind).sort().join("");
-  if (first && second && more.length === 0 && kinds === "BF" && [first, second].every(isPlain)) {
-    return `(${formatAction(first)};${formatAction(second)})OVERLAP_F_B`;
-  }
-  throw new RangeError(
-    `Cannot write lists for PyTorch: each action must be one of a whole micro-batch, or an ` +
-      `overlap of a forward and a backward, received ${formatAction(action)}`,
-  );
-}
-
-function isPlain({ kind, second, half, slice, overlap }: Action): boolean {
-  return [second, half, slice, overlap].every((part) => part === undefined) && kind !== "R";
 }
 
 /** The most rows of a CSV, one for each worker. */

@@ -24,6 +24,7 @@ import { withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
+import { papersCommand } from "../foresight/papers_command.ts";
 import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
 import { profiledModel, sizesOf } from "../foresight/profiled_model.ts";
 import { print, printError } from "../print.ts";
@@ -40,6 +41,7 @@ export async function profileCommand(
   context: CommandContext,
 ): Promise<number> {
   if (args.length === 0) return print(helpOf(PROFILE_SYNTAX)), 0;
+  if (args[0] === "papers") return papersCommand(args.slice(1), context);
   if (answersItself(args, PROFILE_SYNTAX)) return 0;
   const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
   const flags = withDefaults(PROFILE_FLAGS, parsed.flags), [word, ...more] = parsed.words;
@@ -48,8 +50,9 @@ export async function profileCommand(
     return await check(flags, context);
   }
   if (word !== undefined) {
+    const asked = inOneLine(parsed.words.join(" "));
     throw new TypeError(
-      `Cannot run "profile ${inOneLine(parsed.words.join(" "))}": it must be check, or flags alone${
+      `Cannot run "profile ${asked}": it must be check, papers, or flags alone${
         didYouMean(word, PROFILE_SYNTAX.words!)
       }`,
     );

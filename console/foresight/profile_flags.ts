@@ -93,7 +93,12 @@ export type ProfileFlags = FlagValues<typeof PROFILE_FLAGS>;
 export const PROFILE_SYNTAX: CommandSyntax = {
   name: "profile",
   summary: "measures what layers, messages and steps cost on this machine",
-  usage: ["--out FILE [flags]", "--from-trace FILE --out FILE [flags]", "check [--json] [flags]"],
+  usage: [
+    "--out FILE [flags]",
+    "--from-trace FILE --out FILE [flags]",
+    "check [--json] [flags]",
+    "papers [--format json]",
+  ],
   about: [
     "Measures what each kind of layer takes for one micro-batch while 1, 2, 4 … workers compute at",
     "once, the latency and bandwidth of messages between them, the optimizer, and what begins and",
@@ -101,8 +106,11 @@ export const PROFILE_SYNTAX: CommandSyntax = {
     "",
     "check predicts steps of some runs and measures them, in one go: 12 or more configurations of",
     "schedules, workers, sizes of a micro-batch, recomputation and uneven stages.",
+    "",
+    "papers shows what the papers on Chimera, Hanayo and AxoNN state beside what is predicted for",
+    "their machines; papers --help says more.",
   ],
-  words: ["check"],
+  words: ["check", "papers"],
   groups: [
     { title: "The model whose layers are measured:", flags: MODEL },
     { title: "How:", flags: { ...MEASURING, ...COMMON_FLAGS } },

@@ -98,10 +98,11 @@ export interface TransformerSizes {
  * ```
  */
 export function recomputedStepFlops(sizes: TransformerSizes, samples: number): number {
-  for (const [name, value] of Object.entries({ ...sizes, samples })) {
+  const { layers: l, hidden: h, sequence: s, vocabulary: V } = sizes;
+  const all = { layers: l, hidden: h, sequence: s, vocabulary: V, samples };
+  for (const [name, value] of Object.entries(all)) {
     checkModel(name, value, value > 0, "more than 0");
   }
-  const { layers: l, hidden: h, sequence: s, vocabulary: V } = sizes;
   return 96 * samples * s * l * h ** 2 * (1 + s / (6 * h) + V / (16 * l * h));
 }
 

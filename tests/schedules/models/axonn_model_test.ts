@@ -50,6 +50,11 @@ Deno.test("the step's operations are those of its matrix products, counted one b
   }));
 });
 
+Deno.test("a record that says more than the sizes is taken as it is", () => {
+  const sizes = { layers: 1, hidden: 6, sequence: 36, vocabulary: 96, name: "small" };
+  assert.equal(recomputedStepFlops(sizes, 1), 96 * 36 * 36 * 3);
+});
+
 Deno.test("sizes that cannot be are refused", () => {
   assert.throws(() => checkpointedOutputs(48, 0, 1), {
     name: "RangeError",

@@ -58,6 +58,7 @@ export * from "./registry.ts";
 export * from "./report.ts";
 export * from "./schedule.ts";
 export { makespanLowerBound } from "./search/lower_bound.ts";
+export * from "./simulator/mailbox_choice.ts";
 export { simulateStep } from "./simulator/simulate_step.ts";
 export * from "./simulator/simulated_step.ts";
 export * from "./simulator/step_model.ts";

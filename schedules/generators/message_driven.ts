@@ -25,9 +25,10 @@ export function messageDrivenForm(options: ScheduleOptions, costs: UniformCosts)
   };
 }
 
-/** Micro-batches in flight. */
-const limitOf = ({ workers, microBatches, pipelineLimit = workers }: ScheduleOptions): number =>
-  Math.min(pipelineLimit, microBatches);
+/** Micro-batches in flight: each of them may be live on any worker. */
+const limitOf = (
+  { workers, microBatches, pipelineLimit = workers, activationLimit = Infinity }: ScheduleOptions,
+): number => Math.min(pipelineLimit, microBatches, Math.floor(activationLimit));
 
 /**
  * Message-driven scheduling (Singh and Bhatele 2022, "AxoNN: An asynchronous, message-driven parallel
@@ -37,11 +38,17 @@ const limitOf = ({ workers, microBatches, pipelineLimit = workers }: ScheduleOpt
  */
 export const messageDriven = defineSchedule({
   name: "message-driven",
-  reads: ["pipelineLimit", "order"],
+  reads: ["pipelineLimit", "order", "activationLimit"],
   summary: "AxoNN: workers take messages as they come, at most a limit in flight",
   closedForm: messageDrivenForm,
   place(options) {
-    const { order = "fifo" } = options;
+    const { order = "fifo", activationLimit = 1 } = options;
+    if (!(activationLimit >= 1)) {
+      throw new RangeError(
+        `Cannot make the schedule message-driven: activationLimit must be at least 1, ` +
+          `received ${activationLimit}`,
+      );
+    }
     if (order === "fifo" || order === "backward-first") return linear(options);
     throw new RangeError(
       `Cannot make the schedule message-driven: order must be fifo or backward-first, ` +
@@ -56,8 +63,9 @@ export const messageDriven = defineSchedule({
     const most = worker === options.workers - 1 ? 1 : limitOf(options);
     return { least: worker === 0 ? most : 1, most };
   },
-  policy(worker, { workers, microBatches, pipelineLimit = workers, order = "fifo" }) {
-    const shared = { stages: workers, microBatches, limit: pipelineLimit, order };
+  policy(worker, options) {
+    const { workers, microBatches, order = "fifo" } = options;
+    const shared = { stages: workers, microBatches, limit: limitOf(options), order };
     return messageDrivenPolicy({ stage: worker, ...shared });
   },
 });

@@ -21,6 +21,7 @@ import {
   scheduleFromLists,
   type ScheduleOptions,
   scheduleRecord,
+  tryMailboxes,
   validate,
   violationError,
   withLists,
@@ -36,6 +37,7 @@ import {
   SCHEDULE_SYNTAX,
   type ScheduleFlags,
 } from "../schedule/schedule_command_flags.ts";
+import { choiceOf, formatTrials } from "../schedule/chosen_mailbox.ts";
 import { showSchedule } from "../schedule/show_schedule.ts";
 
 /** What the command needs of the world around it. */
@@ -94,12 +96,13 @@ export function scheduleCommand(
   const { out } = flags;
   if (name === "list") return { output: listing(flags), out };
   if (name === "compare") return { output: comparison(flags), out };
-  const made = name.endsWith(".csv")
-    ? readSchedule(name, flags, context)
-    : createSchedule(name, optionsFor(name, flags));
+  if (name === "jitter") return { output: varying(flags), out };
+  const { schedule: made, told } = name.endsWith(".csv")
+    ? { schedule: readSchedule(name, flags, context), told: undefined }
+    : madeFor(name, flags);
   const schedule = flags.isRecomputed ? withRecomputation(made) : made;
   const listed = withLists(schedule, flags.costs);
-  const notes = checked(listed);
+  const notes = [...checked(listed), ...told === undefined ? [] : [`${told}\n`]];
   const bytes = flags.memory && memoryWithin(listed, flags.memory);
   const shown = showSchedule(analyze(listed, flags.costs), flags, context, bytes);
   return { output: flags.format === "grid" ? shown + notes.join("") : shown, out };
@@ -133,6 +136,34 @@ function checked(schedule: ListedSchedule): string[] {
   if (fatal.length > 0) throw violationError(schedule, fatal);
   const [first] = violations;
   return first === undefined ? [] : [`cannot be trained with: ${first.message}\n`];
+}
+
+/** The schedule that is named, and what was chosen for it. */
+function madeFor(
+  name: string,
+  flags: ScheduleFlags,
+): { readonly schedule: Schedule; readonly told: string | undefined } {
+  const options = optionsFor(name, flags);
+  const choice = choiceOf(findSchedule(name).name, flags.asked, options, flags.costs);
+  if (choice === undefined) return { schedule: createSchedule(name, options), told: undefined };
+  const { flags: { "pipeline-limit": pipelineLimit, order }, told } = choice;
+  return { schedule: createSchedule(name, { ...options, pipelineLimit, order }), told };
+}
+
+/** What message-driven schedules take where times vary, beside 1F1B. */
+function varying(flags: ScheduleFlags): string {
+  const { asked, costs, slowWorker, draws, format } = flags, { jitter } = asked;
+  const options = { ...requiredOptions(flags), pipelineLimit: asked["pipeline-limit"] };
+  const trials = tryMailboxes({ ...options, order: asked.order }, {
+    costs,
+    jitter,
+    slowWorker,
+    draws,
+  });
+  if (format === "grid") return formatTrials(trials, costs, jitter);
+  if (format !== "json") throw unsuitable("varying times", format);
+  const records = trials.map(({ schedule: { name }, ...trial }) => ({ name, ...trial }));
+  return JSON.stringify(records) + "\n";
 }
 
 /** The options of a schedule; costs are for those that plan for them, and for the measures of all. */

@@ -8,6 +8,7 @@
 
 import type { LinkOptions } from "../../actors/pipeline/emulated_link.ts";
 import { THREADS_MAX } from "../../actors/run/options/sizes.ts";
+import { INTEGER_MAX } from "./flag.ts";
 
 const UNITS: Readonly<Record<string, number>> = { KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30 };
 
@@ -60,6 +61,13 @@ export function readLossScale(text: string): number | "dynamic" | undefined {
   return text === "dynamic" ? text : readPositive(text);
 }
 
+/** Micro-batches in flight, or as many as a simulation finds best. */
+export function readLimit(text: string): number | "auto" | undefined {
+  if (text === "auto") return text;
+  const count = /^\d{1,10}$/.test(text) ? Number(text) : 0;
+  return count >= 1 && count <= INTEGER_MAX ? count : undefined;
+}
+
 /** Threads of a worker, or its share of the cores. */
 export function readThreads(text: string): number | "auto" | undefined {
   if (text === "auto") return text;
@@ -85,4 +93,12 @@ export function readCost(text: string): number | readonly number[] | undefined {
   const costs = text.split(",").map(numberOf);
   if (!costs.every((cost) => Number.isFinite(cost) && cost >= 0)) return undefined;
   return costs.length === 1 ? costs[0] : costs;
+}
+
+/** A worker and how many times as long its actions take: `1,1.5`. */
+export function readSlowWorker(text: string): { worker: number; factor: number } | undefined {
+  const [worker = "", factor = "", ...more] = text.split(",");
+  const times = readPositive(factor), index = /^\d{1,9}$/.test(worker) ? Number(worker) : undefined;
+  if (more.length > 0 || index === undefined || times === undefined) return undefined;
+  return { worker: index, factor: times };
 }

@@ -5,6 +5,7 @@
  */
 
 import {
+  type Conditions,
   type Costs,
   type MemoryBudget,
   scheduleNames,
@@ -12,9 +13,12 @@ import {
 } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { parseArguments } from "../flags/parse.ts";
+import { readSlowWorker } from "../flags/quantities.ts";
+import type { AskedFlags } from "./chosen_mailbox.ts";
 import { MEMORY_FLAGS, memoryBudgetOf } from "./memory_flags.ts";
 import {
   COST_FLAGS,
+  costsOf,
   PARAMETER_FLAGS,
   SCHEDULE_FLAGS,
   scheduleOptionsOf,
@@ -44,11 +48,23 @@ const SHOWING_FLAGS = {
   ...COMMON_FLAGS,
 } as const;
 
+const VARYING_FLAGS = {
+  "slow-worker": {
+    kind: "own",
+    value: "W,T",
+    read: readSlowWorker,
+    must: "a worker and a number above 0, such as 1,1.5",
+    help: "the actions of worker W take T times as long",
+  },
+  draws: { kind: "integer", value: "S", otherwise: "32 or fewer", help: "steps of each" },
+} as const;
+
 const FLAGS = {
   ...SIZE_FLAGS,
   ...PARAMETER_FLAGS,
   ...COST_FLAGS,
   ...MEMORY_FLAGS,
+  ...VARYING_FLAGS,
   ...SHOWING_FLAGS,
 } as const;
 
@@ -61,13 +77,15 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     "FILE.csv [flags]     lists of your own, or PyTorch's",
     "list                 all names",
     "compare --workers D --micro-batches N [flags]",
+    "jitter --workers D --micro-batches N [flags]   what auto chooses where times vary",
   ],
-  words: ["list", "compare", ...scheduleNames()],
+  words: ["list", "compare", "jitter", ...scheduleNames()],
   groups: [
     { title: "The pipeline:", flags: SIZE_FLAGS },
     { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
     { title: "What actions cost:", flags: COST_FLAGS },
     { title: "What stages hold, in bytes:", flags: MEMORY_FLAGS },
+    { title: "What else varies, for jitter:", flags: VARYING_FLAGS },
     { title: "How it is shown:", flags: SHOWING_FLAGS },
   ],
 };
@@ -84,6 +102,10 @@ export interface ScheduleFlags {
   readonly memory: MemoryBudget | undefined;
   /** Whether stages compute again what they did not keep. */
   readonly isRecomputed: boolean;
+  /** What is left to a simulation, and how times vary there. */
+  readonly asked: AskedFlags;
+  readonly slowWorker: Conditions["slowWorker"];
+  readonly draws: number | undefined;
   /** How it is shown. */
   readonly format: Format;
   /** The file that it is written to. */
@@ -98,7 +120,7 @@ export interface ScheduleFlags {
  */
 export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
   const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
-  const { costs = {}, ...options } = scheduleOptionsOf(flags);
+  const { costs: _, ...options } = scheduleOptionsOf(flags), costs = costsOf(flags);
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const given = Object.entries({ ...sizes, ...options }).filter(([, value]) => value !== undefined);
   const known = Object.entries(costs).filter(([, cost]) => cost !== undefined);
@@ -108,6 +130,9 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     costs: Object.fromEntries(known),
     memory: memoryBudgetOf(flags),
     isRecomputed: flags["recompute-ahead"] ?? false,
+    asked: flags,
+    slowWorker: flags["slow-worker"],
+    draws: flags.draws,
     format: flags.format ?? "grid",
     out: flags.out,
   };

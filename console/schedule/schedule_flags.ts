@@ -5,9 +5,9 @@
  */
 
 import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
-import { scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import { ASSUMED, type Costs, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
 import type { FlagValues } from "../flags/flag.ts";
-import { readCost } from "../flags/quantities.ts";
+import { readCost, readLimit } from "../flags/quantities.ts";
 
 /** The parameters of a schedule. */
 export const PARAMETER_FLAGS = {
@@ -37,21 +37,24 @@ export const PARAMETER_FLAGS = {
     help: "chimera: how to serve more than D micro-batches",
   },
   "pipeline-limit": {
-    kind: "integer",
-    value: "L",
+    kind: "own",
+    value: "L|auto",
+    read: readLimit,
+    must: "a whole number from 1, or auto",
     otherwise: "D",
-    help: "message-driven, chimera-greedy: micro-batches in flight",
+    help:
+      "message-driven, chimera-greedy: micro-batches in flight; auto: see troupe schedule jitter",
   },
   order: {
     kind: "choice",
-    choices: ["fifo", "backward-first"],
+    choices: ["fifo", "backward-first", "auto"],
     otherwise: "fifo",
-    help: "message-driven: which message goes first",
+    help: "message-driven: which message goes first; auto: see troupe schedule jitter",
   },
   "activation-limit": {
     kind: "number",
     value: "M",
-    help: "search, elastic: most activations of a worker, in 1/D of a model's",
+    help: "message-driven, search, elastic: most activations of a worker, in 1/D of a model's",
   },
   "weight-limit": {
     kind: "number",
@@ -90,6 +93,12 @@ export const COST_FLAGS = {
     help: "a forward and a backward at once",
   },
   send: { ...COST, otherwise: "0", help: "time of a message" },
+  jitter: {
+    kind: "number",
+    value: "J",
+    otherwise: String(ASSUMED.jitter),
+    help: "auto: an action takes up to J times longer; 0.5 is up to half as long again",
+  },
 } as const;
 
 /** The schedule of a run, and its parameters. */
@@ -130,14 +139,19 @@ type Said = FlagValues<typeof PARAMETER_FLAGS> & FlagValues<typeof COST_FLAGS> &
   readonly "schedule-file"?: string;
 };
 
-/** The options of the schedule that the flags name. */
-export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
+/** What the flags say that actions cost. */
+export function costsOf(flags: FlagValues<typeof COST_FLAGS>): Costs {
   const { forward, backward, input, weight, recomputation, overlap, send } = flags;
+  return { forward, backward, input, weight, recompute: recomputation, overlap, send };
+}
+
+/** The options of the schedule that the flags name, once nothing is left to be chosen. */
+export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
   const isMessageDriven = flags.schedule === "message-driven" && !flags["schedule-file"];
   return {
-    pipelineLimit: flags["pipeline-limit"],
+    pipelineLimit: decided(flags["pipeline-limit"]),
     // Journals have the order of a message-driven run, given or not.
-    order: flags.order ?? (isMessageDriven ? "fifo" : undefined),
+    order: decided(flags.order) ?? (isMessageDriven ? "fifo" : undefined),
     chunks: flags.chunks,
     slices: flags.slices,
     waves: flags.waves,
@@ -145,6 +159,9 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     scale: flags.scale,
     activationLimit: flags["activation-limit"],
     weightLimit: flags["weight-limit"],
-    costs: { forward, backward, input, weight, recompute: recomputation, overlap, send },
+    // With a jitter they were what a limit and an order were chosen for, and nothing else reads them.
+    costs: isMessageDriven && flags.jitter !== undefined ? undefined : costsOf(flags),
   };
 }
+
+const decided = <T>(value: T | "auto"): T | undefined => value === "auto" ? undefined : value;

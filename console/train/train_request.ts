@@ -18,8 +18,9 @@ import { checkFile } from "../check_file.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { printError } from "../print.ts";
+import { choiceOf } from "../schedule/chosen_mailbox.ts";
 import { readScheduleFile } from "../schedule/schedule_file.ts";
-import { scheduleOptionsOf } from "../schedule/schedule_flags.ts";
+import { costsOf, scheduleOptionsOf } from "../schedule/schedule_flags.ts";
 import {
   checkSameFiles,
   type DataFiles,
@@ -38,7 +39,10 @@ import { withConfig } from "./with_config.ts";
 
 /** What the flags of a run say. */
 export interface TrainRequest {
-  /** The flags as they were given, those of `--config` first, and those of {@linkcode firstSteps}. */
+  /**
+   * The flags as they were given, those of `--config` first, then what was chosen in the place of
+   * `auto`, and those of {@linkcode firstSteps}.
+   */
   readonly args: readonly string[];
   /** The flags as they were typed. */
   readonly typed: readonly string[];
@@ -89,7 +93,10 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const ofWeights = checkpoint || given.weights === undefined || (given.model ?? "gpt") !== "gpt"
     ? {}
     : await sizesOfWeights(given.weights, given, takenBack);
-  const asked = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
+  const wanted = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
+  const choice = fromFile ? undefined : mailboxOf(wanted);
+  const asked = { ...wanted, ...choice?.flags };
+  if (choice) tell(`message-driven: ${choice.told}`);
   const before = checkpoint
     ? { ...checkpoint, doing: "resume from" } as const
     : config?.checkpoint &&
@@ -108,7 +115,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const made = fromFile ??
     createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
   const schedule = asked["recompute-ahead"] ? withRecomputation(made) : made;
-  const first = before ? {} : firstSteps(asked, given, schedule);
+  const first = { ...choice?.flags, ...before ? {} : firstSteps(asked, given, schedule) };
   const flags = { ...withTokenizer(asked, found), ...first };
   const start = checkpoint
     ? `Going on from ${checkpoint.path}, after step ${checkpoint.step}.`
@@ -134,6 +141,13 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     start: [...told, ...start ? [start] : []].join("\n") || undefined,
     out,
   };
+}
+
+/** What is left to a simulation of the schedule. */
+function mailboxOf(flags: TrainFlags) {
+  const { workers, "micro-batches": microBatches } = flags;
+  checkSizes({ workers, microBatches, replicas: flags.replicas });
+  return choiceOf(flags.schedule, flags, { workers, microBatches }, costsOf(flags));
 }
 
 /** Refuses flags that do not go together. */

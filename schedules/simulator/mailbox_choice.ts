@@ -33,9 +33,12 @@ export interface Conditions {
 export interface Trial {
   /** What was simulated. */
   readonly schedule: Schedule;
-  /** For message-driven, the limit and the order; both absent for 1F1B. */
+  /** Message-driven: micro-batches in flight; absent for 1F1B. */
   readonly pipelineLimit?: number;
+  /** Message-driven: which message goes first; absent for 1F1B. */
   readonly order?: MailboxOrder;
+  /** Steps simulated. */
+  readonly count: number;
   /** The mean time of a step. */
   readonly mean: number;
   /** The shortest and the longest step. */
@@ -47,7 +50,10 @@ export interface Trial {
  * What is assumed of a machine of which nothing else is known: actions take up to half as long
  * again, a message a fifth of a forward. (On a machine that never varies 1F1B would do.)
  */
-export const ASSUMED = { jitter: 0.5, send: 0.2 } as const;
+export const ASSUMED: { readonly jitter: number; readonly send: number } = {
+  jitter: 0.5,
+  send: 0.2,
+};
 
 /** Steps simulated of each limit and order, unless they are so large that fewer must do. */
 const DRAWS = 32;
@@ -94,7 +100,7 @@ export function tryMailboxes(
       return simulateStep({ ...model, jitter: law }).makespanMs;
     });
     const mean = times.reduce((sum, time) => sum + time, 0) / count;
-    return { schedule, mean, least: Math.min(...times), most: Math.max(...times) };
+    return { schedule, count, mean, least: Math.min(...times), most: Math.max(...times) };
   };
   return [
     trial(oneFOneB.create(size)),

@@ -60,7 +60,7 @@ Deno.test("an option that the schedule of a run does not read is refused by name
     ],
     [
       { policy: "list", scheduleOptions: { activationLimit: 4 } },
-      /the schedule 1f1b: it does not read activationLimit; schedules that do: search$/,
+      /the schedule 1f1b: it does not read activationLimit; schedules that do: message-driven, search$/,
     ],
     [
       { scheduleOptions: { microBatches: 8 } },

@@ -223,3 +223,51 @@ Deno.test("bad input is told in one sentence", () => {
     });
   }
 });
+
+Deno.test("jitter shows what message-driven schedules take where times vary, and what auto chooses", () => {
+  const { output } = run("jitter --workers 4 --micro-batches 8 --draws 4");
+  const rows = output.split("\n");
+  assert.match(rows[0]!, /^schedule +limit +order +mean +least +most$/);
+  assert.match(rows[1]!, /^1f1b +\d/);
+  assert.equal(rows.length, 1 + 11 + 3);
+  const told = /^--pipeline-limit (\d+) --order (\S+): /.exec(rows.at(-2)!);
+  const size = "--workers 4 --micro-batches 8";
+  const auto = run(`message-driven ${size} --pipeline-limit auto --order auto --format csv`);
+  const fixed = run(
+    `message-driven ${size} --pipeline-limit ${told![1]} --order ${told![2]} --format csv`,
+  );
+  assert.equal(auto.output, fixed.output);
+  const grid = run(`message-driven ${size} --pipeline-limit auto`).output;
+  assert.match(grid, /\n--pipeline-limit \d+ --order fifo: of 5 the fewest in flight/);
+  const records = JSON.parse(
+    run(`jitter ${size} --order fifo --slow-worker 1,2 --draws 2 --format json`).output,
+  );
+  assert.equal(records.length, 6);
+  assert.deepEqual(Object.keys(records[1]), [
+    "name",
+    "pipelineLimit",
+    "order",
+    "count",
+    "mean",
+    "least",
+    "most",
+  ]);
+});
+
+Deno.test("auto is for message-driven, and a slow worker is a worker and how slow", () => {
+  assert.throws(() => run("chimera-greedy --workers 4 --micro-batches 8 --pipeline-limit auto"), {
+    name: "RangeError",
+    message:
+      "Cannot use --pipeline-limit auto: the schedule must be message-driven, received chimera-greedy",
+  });
+  for (const text of ["1", "1,0", "1,2,3", "x,2"]) {
+    assert.throws(() => run(`jitter --workers 4 --micro-batches 8 --slow-worker ${text}`), {
+      name: "RangeError",
+      message:
+        `Cannot use --slow-worker: it must be a worker and a number above 0, such as 1,1.5, received "${text}"`,
+    });
+  }
+  assert.throws(() => run("message-driven --workers 4 --micro-batches 8 --pipeline-limit 0"), {
+    message: 'Cannot use --pipeline-limit: it must be a whole number from 1, or auto, received "0"',
+  });
+});

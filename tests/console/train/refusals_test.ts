@@ -76,7 +76,7 @@ const FLAGS: readonly [string, RegExp][] = [
   ["--emulate-link 1,2,3", /--emulate-link: it must be a latency in µs from 0/],
   ["--tie yes", /every argument must be a flag, received "yes"/],
   ["--offload --memory --drop-last 1", /every argument must be a flag, received "1"/],
-  ["--order lifo", /--order: it must be one of fifo, backward-first, received "lifo"/],
+  ["--order lifo", /--order: it must be one of fifo, backward-first, auto, received "lifo"/],
   ["--heads 3", /hidden must be divisible by heads, received hidden 16 and heads 3/],
   ["--workers 5", /into 5 stages: .*between 1 and its 4 layers/],
   [

@@ -97,6 +97,26 @@ Deno.test("--recompute-ahead puts recomputations into the lists of the schedule"
   await assert.rejects(readTrainFlags(["--recompute-ahead"]), /have lists, received a policy$/);
 });
 
+Deno.test("a limit and an order that are left to a simulation are chosen once, and remembered as numbers", async () => {
+  const given = "--workers 4 --micro-batches 8 --pipeline-limit auto --order auto --send 0.1".split(
+    " ",
+  );
+  const { flags, args, start = "" } = await readTrainFlags(given);
+  const { "pipeline-limit": limit, order } = flags;
+  assert.ok(typeof limit === "number" && limit >= 4 && limit <= 8);
+  assert.match(start, new RegExp(`^message-driven: --pipeline-limit ${limit} --order ${order}: `));
+  // Who replays the run, or is another rank of it, reads what was chosen.
+  const again = await readTrainFlags(args);
+  assert.deepEqual([again.flags, again.start], [flags, undefined]);
+  const { scheduleOptions } = await optionsOf(given.join(" "));
+  assert.deepEqual([scheduleOptions?.pipelineLimit, scheduleOptions?.order], [limit, order]);
+  const bounded = await readTrainFlags([...given, "--activation-limit", "5"]);
+  assert.equal(bounded.flags["pipeline-limit"], 5);
+  await assert.rejects(readTrainFlags([...given, "--schedule", "1f1b"]), {
+    message: "Cannot use --order auto: the schedule must be message-driven, received 1f1b",
+  });
+});
+
 Deno.test("a run that goes on inherits what its numbers depend on, not how it runs", async () => {
   const given = "--replicas 2 --clip 1 --precision fp16 --loss-scale dynamic --reduce fast --tie " +
     "--drop-last --sync eager --bucket-size 64 --coarsening 2 --memory --offload --policy list " +

@@ -140,6 +140,8 @@ function clusters(): PaperRow[] {
     ...rowsOf("hanayo", "simulated", [
       ["abstract", "the most over Chimera-wave", "%", 30.4, most, UNSTATED],
       ["5.2", "Chimera-wave over DAPPLE, mean of eight settings, about", "%", 20, mean, UNSTATED],
+      ["5.2", "best waves, PC, P = 8", "", 4, waves(partly, 8, 1), few],
+      ["5.2", "best waves, FC, P = 8", "", 8, waves(fully, 8, 1), few],
       ["5.2", "best waves, PC, P = 4", "", 8, waves(partly, 4, 2), few],
       ["5.2", "best waves, FC, P = 4", "", 8, waves(fully, 4, 2), few],
       ["5.2", "best waves, TC, P = 8", "", 8, waves(cloud, 8, 1), few],

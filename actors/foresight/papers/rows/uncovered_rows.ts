@@ -38,27 +38,6 @@ export function uncoveredRows(): PaperRow[] {
         4,
         "which six they are is in a figure that is missing",
       ],
-      [
-        "4.2.3",
-        "GPipe switches from D = 8 to D = 16 for GPT-2 on more than 512 nodes",
-        "",
-        "16",
-        "what the nodes share, which grows with their number, is not modelled",
-      ],
-      [
-        "4.3",
-        "DAPPLE and PipeDream-2BW switch from D = 16 to D = 8 at B̂ = 1,024",
-        "",
-        "8",
-        "by text of a figure that is missing: the depths that were searched are not given",
-      ],
-      [
-        "4.3",
-        "PipeDream-2BW's B grows from 16 to 32 at B̂ = 1,024",
-        "",
-        "32",
-        "2BW's memory is not as we count it, see its best configuration",
-      ],
     ]),
     ...uncovered("hanayo", [
       ["5.1", "variance of the peak memory, GPipe", "", 1.33, VARIANCE],

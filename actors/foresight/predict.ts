@@ -23,9 +23,10 @@ import type { WorkerMemory } from "../run/memory/memory_plan.ts";
 import { chooseSchedule } from "../run/options/choose_schedule.ts";
 import type { TrainOptions } from "../run/options/train_options.ts";
 import { concurrencyOf } from "./concurrency.ts";
-import { type FoundCosts, openCosts } from "./profile/find_costs.ts";
+import { type FoundCost, type FoundCosts, openCosts } from "./profile/find_costs.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
-import { bucketBytes, type CostedStage, costedStages, stageModel } from "./stage_costs.ts";
+import { tracedCosts } from "./profile/traced_costs.ts";
+import { type CostedStage, costedStages, stageModel } from "./stage_costs.ts";
 
 /** How a run is run, as far as the time of a step depends on it. */
 export interface PredictedRun {
@@ -33,6 +34,8 @@ export interface PredictedRun {
   readonly compiled: CompiledRun;
   /** What computes, as the profile names it. */
   readonly device: string;
+  /** Samples of a micro-batch, where known. */
+  readonly microBatch?: number | undefined;
   /** How messages travel, as the profile names it. Default `worker`. */
   readonly transport?: string | undefined;
   /** Data-parallel replicas. Default 1. */
@@ -114,8 +117,9 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
     microBatches: options.microBatches ?? 4,
   });
   const compiled = compileRun(options, schedule);
-  const run = { schedule, compiled, device, transport, replicas, sync, coarsening, clip, draws };
-  return predictRun(profile, run);
+  const { samples: microBatch } = options.model;
+  const how = { device, microBatch, transport, replicas, sync, coarsening, clip, draws };
+  return predictRun(profile, { schedule, compiled, ...how });
 }
 
 /**
@@ -124,15 +128,19 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
  * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
  */
 export function predictRun(profile: Profile, run: PredictedRun): Prediction {
-  const { schedule, compiled, device, transport = "worker", replicas = 1 } = run;
+  const { schedule, compiled, device, transport = "worker", replicas = 1, microBatch } = run;
   const costs = openCosts(profile, device), link = linkOf(profile, transport);
   const stages = costedStages(compiled, schedule), workers = replicas * schedule.workers;
+  const traced = profile.source === "trace"
+    ? tracedCosts(profile, stages.map(({ facts }) => facts), microBatch)
+    : undefined;
+  const parts = { costs, traced: traced?.stages, link, stages };
   let atOnce = stages.map(() => workers);
-  let model = modelOf(profile, run, { costs, link, stages, atOnce });
+  let model = modelOf(profile, run, { ...parts, atOnce });
   let simulated = simulateStep(model);
   for (let pass = 1; costs.hasLoads && pass < PASSES; pass++) {
     atOnce = concurrencyOf(simulated, replicas);
-    model = modelOf(profile, run, { costs, link, stages, atOnce });
+    model = modelOf(profile, run, { ...parts, atOnce });
     simulated = simulateStep(model);
   }
   const { cores } = profile.machine;
@@ -144,7 +152,7 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
     atOnce,
     memory: compiled.memory,
     notes: [
-      ...[...costs.scaled].map((what) => `scaled: ${what}`),
+      ...[...costs.scaled, ...traced?.scaled ?? []].map((what) => `scaled: ${what}`),
       ...workers > cores ? [crowded] : [],
     ],
   };
@@ -173,6 +181,8 @@ function meanMakespan(
 /** What the simulation of a run is made from. */
 interface ModelParts {
   readonly costs: FoundCosts;
+  /** Costs of whole stages, where a trace says no others. */
+  readonly traced: readonly FoundCost[] | undefined;
   readonly link: LinkCost;
   readonly stages: readonly CostedStage[];
   readonly atOnce: readonly number[];
@@ -181,34 +191,33 @@ interface ModelParts {
 function modelOf(
   { dispatchMs, reduce }: Profile,
   run: PredictedRun,
-  { costs, link, stages, atOnce }: ModelParts,
+  { costs, traced, link, stages, atOnce }: ModelParts,
 ): StepModel {
   const { schedule, compiled, replicas = 1, sync = "end", coarsening = COARSENING, clip } = run;
-  const workers = replicas * schedule.workers, bytes = bucketBytes(compiled.stage, BUCKET_SIZE);
+  const { bucketSize = BUCKET_SIZE, precision } = compiled.stage;
+  const once = costs.once(replicas * schedule.workers), elementBytes = precision === "fp16" ? 2 : 4;
   const closing: Closing = {
-    bucketBytes: bytes,
+    bucketBytes: bucketSize * elementBytes,
     coarsening,
     launchMs: reduce.ms,
-    ...reduce.msPerMillion > 0 && {
-      addBytesPerMs: bytes / (bucketElements(compiled) * reduce.msPerMillion / 1e6),
-    },
+    ...reduce.msPerMillion > 0 && { addBytesPerMs: elementBytes * 1e6 / reduce.msPerMillion },
     eagerStages: eagerStages(schedule, sync),
     isClipped: clip !== undefined && clip > 0,
   };
   return {
     schedule,
     replicas,
-    stages: stages.map((stage, i) =>
-      stageModel(stage, costs, compiled, { computing: atOnce[i]!, ending: workers })
-    ),
+    stages: stages.map((stage, i) => {
+      const load = atOnce[i]!;
+      const layers = traced ? [traced[i]!] : stage.facts.map((one) => costs.layer(one, load));
+      return stageModel(stage, layers, once, compiled);
+    }),
     dispatchMs,
     controlMs: link.latencyMs,
     network: { link },
     closing,
   };
 }
-
-const bucketElements = ({ stage: { bucketSize } }: CompiledRun) => bucketSize ?? BUCKET_SIZE;
 
 function linkOf({ links }: Profile, transport: string): LinkCost {
   if (Object.hasOwn(links, transport)) return links[transport]!;

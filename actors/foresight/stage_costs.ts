@@ -4,14 +4,13 @@
  * @module
  */
 
-import { DTYPE_BYTES, type StageOptions, type StageProgram } from "../../kernels/mod.ts";
+import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
 import { segmentsOf } from "../../kernels/stage/recompute_interval.ts";
-import { type Schedule, type StageModel } from "../../schedules/mod.ts";
-import { parts } from "../../schedules/mod.ts";
+import { parts, type Schedule, type StageModel } from "../../schedules/mod.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
-import type { FoundCost, FoundCosts } from "./profile/find_costs.ts";
+import type { FoundCost } from "./profile/find_costs.ts";
 import { type LayerFacts, layerFacts } from "./profile/layer_facts.ts";
-import { linearMs } from "./profile/profile.ts";
+import { linearMs, type LoadCost } from "./profile/profile.ts";
 
 /** A stage, as far as costs depend on it. */
 export interface CostedStage {
@@ -58,18 +57,17 @@ function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): numb
 /**
  * What a stage costs.
  *
- * @param atOnce workers that compute while it does, and workers that end the step together.
+ * @param layers what its layers cost, or one cost for all of them.
+ * @param once what is done once a step.
  */
 export function stageModel(
   { program, facts, freshShare }: CostedStage,
-  costs: FoundCosts,
+  layers: readonly FoundCost[],
+  { optimizer, vote, norm, end }: LoadCost,
   { stage: options, halves }: Pick<CompiledRun, "stage" | "halves">,
-  atOnce: { readonly computing: number; readonly ending: number },
 ): StageModel {
-  const layers = facts.map((one) => costs.layer(one, atOnce.computing));
   const sum = (name: keyof FoundCost) => halves * layers.reduce((ms, layer) => ms + layer[name], 0);
   const parameters = facts.reduce((count, one) => count + one.parameters, 0);
-  const { optimizer, vote, norm, end } = costs.once(atOnce.ending);
   const again = halves * recomputeMs(program, layers, options, freshShare);
   const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
   return {
@@ -94,7 +92,8 @@ function recomputeMs(
   { recomputeInterval }: StageOptions,
   freshShare: number,
 ): number {
-  if (recomputeInterval === undefined) return 0;
+  // What a trace says of a stage has in it what was computed again.
+  if (recomputeInterval === undefined || layers.length < named.length) return 0;
   const segments = segmentsOf(named, recomputeInterval);
   return segments.reduce((total, { from, to }, i) => {
     const isKept = programs[named[to - 1]!.program]!.saved.length === 0;
@@ -105,7 +104,3 @@ function recomputeMs(
     return total + (i === segments.length - 1 ? (1 - freshShare) * ms : ms);
   }, 0);
 }
-
-/** Bytes of a bucket's gradients. */
-export const bucketBytes = ({ bucketSize, precision }: StageOptions, size: number): number =>
-  (bucketSize ?? size) * DTYPE_BYTES[precision === "fp16" ? "f16" : "f32"];

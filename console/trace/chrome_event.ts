@@ -72,4 +72,18 @@ export interface TraceFacts {
   readonly stagesOf: readonly (readonly number[])[];
   /** When the trace began, in milliseconds since the epoch. */
   readonly began: number;
+  /** What computes, and what the stages are; not told by the first traces. */
+  readonly about?: TracedStages | undefined;
+}
+
+/** What computes in a traced run, and for each of its stages what costs are costs of. */
+export interface TracedStages {
+  /** What computes. */
+  readonly device: string;
+  /** Trained numbers. */
+  readonly parameters: readonly number[];
+  /** Share of the model's estimated work, 0 to 1. */
+  readonly shares: readonly number[];
+  /** Bytes that a micro-batch keeps from F to B. */
+  readonly activationBytes: readonly number[];
 }

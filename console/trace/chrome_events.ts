@@ -26,8 +26,8 @@ const pidOf = ({ stagesOf }: TraceFacts, worker: number) =>
 /** What comes first: what the trace is of, and the names of its processes and tracks. */
 export function headEvents(facts: TraceFacts): ChromeEvent[] {
   const { model, schedule, runtime, replicas, stagesOf, began } = facts;
-  const workers = stagesOf.length * replicas;
-  const about = { version: TRACE_VERSION, model, schedule, runtime, workers, replicas, began };
+  const workers = stagesOf.length * replicas, run = { model, schedule, runtime, workers, replicas };
+  const about = { version: TRACE_VERSION, ...run, began, ...facts.about };
   const named = (name: string, pid: number, tid: number, args: Args): ChromeEvent => ({
     ph: "M",
     name,

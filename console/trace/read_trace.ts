@@ -9,7 +9,7 @@ import type { TracedAction } from "../../actors/mod.ts";
 import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
-import { TRACE_VERSION, type TraceFacts, TROUPE_EVENT } from "./chrome_event.ts";
+import { TRACE_VERSION, type TracedStages, type TraceFacts, TROUPE_EVENT } from "./chrome_event.ts";
 import { isCount, isTime, readTraced } from "./traced_action.ts";
 
 /** What a trace says of its run. */
@@ -34,6 +34,9 @@ export interface TraceReader {
 
 /** Four times what a run writes. */
 const BYTES_MAX = 2 ** 30;
+
+/** Stages of a model. */
+const STAGES_MAX = 2 ** 16;
 
 /** Bytes of an event, and events of a step. */
 const LINE_BYTES_MAX = 2 ** 20, STEP_EVENTS_MAX = 2 ** 20;
@@ -65,9 +68,26 @@ function headOf(path: string): TraceHead {
       isCount(workers) && isCount(replicas) && isTime(began) &&
       replicas >= 1 && workers <= WORKERS_MAX && workers % replicas === 0;
     if (!isHead) throw strange(path, "one without what it is of");
-    return { model, schedule, runtime, workers, replicas, began } as TraceHead;
+    const stages = stagesOf(about);
+    return {
+      ...{ model, schedule, runtime, workers, replicas, began } as TraceHead,
+      ...stages && { about: stages },
+    };
   }
   throw strange(path, "an empty one");
+}
+
+/** What it says of its stages; undefined where it says none, or no whole account of them. */
+function stagesOf(
+  { device, parameters, shares, activationBytes }: Values,
+): TracedStages | undefined {
+  const lists = [parameters, shares, activationBytes];
+  const isWhole = lists.every((list) =>
+    Array.isArray(list) && list.length <= STAGES_MAX &&
+    list.every((one) => isTime(one) && one >= 0)
+  ) && new Set(lists.map((list) => (list as unknown[]).length)).size === 1;
+  if (typeof device !== "string" || !isWhole) return undefined;
+  return { device, parameters, shares, activationBytes } as TracedStages;
 }
 
 function* stepsOf(path: string, { workers, began }: TraceHead): Generator<TracedStep, void> {

@@ -9,7 +9,7 @@ import type { Plan } from "../../actors/run/plan.ts";
 import { readStep } from "../../actors/run/timeline/mod.ts";
 import type { TrainEvent } from "../../actors/run/train_event.ts";
 import { realClock } from "../../actors/runtime/world/clock.ts";
-import type { ChromeEvent, TraceFacts } from "./chrome_event.ts";
+import type { ChromeEvent, TracedStages, TraceFacts } from "./chrome_event.ts";
 import {
   counter,
   headEvents,
@@ -88,8 +88,17 @@ export function openRunEvents({ first, last }: StepRange): RunEvents {
   };
 }
 
-function factsOf({ model, schedule, runtime, replicas, stages }: Plan, began: number): TraceFacts {
-  const facts = { model, schedule, runtime, began };
+function factsOf(
+  { model, schedule, runtime, device, replicas, stages }: Plan,
+  began: number,
+): TraceFacts {
+  const about: TracedStages = {
+    device,
+    parameters: stages.map(({ parameters }) => parameters),
+    shares: stages.map(({ costShare }) => costShare),
+    activationBytes: stages.map(({ activationBytes }) => activationBytes),
+  };
+  const facts = { model, schedule, runtime, began, about };
   // One track takes all that would be that of many.
   if (runtime === "serial") {
     return { ...facts, replicas: 1, stagesOf: [stages.map(({ stage }) => stage)] };

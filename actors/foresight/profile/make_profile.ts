@@ -67,14 +67,16 @@ export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
 /** Steps between the least and the greatest of the quantiles that are kept. */
 const RANKS = 100;
 
-/** How durations of one action vary: quantiles of duration ÷ mean, over all actions. */
-export function variationOf(rounds: readonly LoadTimes[]): number[] {
+/**
+ * How durations of one action vary: quantiles of duration ÷ mean, over all actions.
+ *
+ * @param groups milliseconds of equal actions.
+ */
+export function variationOf(groups: Iterable<readonly number[]>): number[] {
   const factors: number[] = [];
-  for (const { actions } of rounds) {
-    for (const ms of actions.flatMap((kinds) => Object.values(kinds))) {
-      const mean = ms.reduce((sum, one) => sum + one, 0) / ms.length;
-      if (ms.length > 1 && mean > 0) factors.push(...ms.map((one) => one / mean));
-    }
+  for (const ms of groups) {
+    const mean = ms.reduce((sum, one) => sum + one, 0) / ms.length;
+    if (ms.length > 1 && mean > 0) { for (const one of ms) factors.push(one / mean); }
   }
   if (factors.length === 0) return [];
   const sorted = factors.toSorted((a, b) => a - b);
@@ -88,13 +90,18 @@ export function variationOf(rounds: readonly LoadTimes[]): number[] {
   return quantiles.map((one) => one / mean);
 }
 
+/** The durations of each kind of action, of each stage and round. */
+export const actionTimes = (rounds: readonly LoadTimes[]): (readonly number[])[] =>
+  rounds.flatMap(({ actions }) => actions.flatMap((kinds) => Object.values(kinds)));
+
 /** Milliseconds that an action takes beside its kernels: tensors go in and out. */
 export function handingMs(rounds: readonly LoadTimes[]): number {
   let actions = 0, ms = 0;
-  for (const { layers, actions: stages } of rounds) {
-    const all = stages.flatMap((kinds) => Object.values(kinds)).flat();
-    actions += all.length;
-    ms += all.reduce((sum, one) => sum + one, 0);
+  for (const one of actionTimes(rounds).flat()) {
+    actions++;
+    ms += one;
+  }
+  for (const { layers } of rounds) {
     for (const { sums } of layers.values()) {
       for (const kind of Object.keys(sums) as ProbedKind[]) ms -= sums[kind].ms;
     }

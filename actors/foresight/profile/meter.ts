@@ -9,7 +9,7 @@ import { cpus } from "node:os";
 import { ADAMW_DEFAULTS, compileModel, type Model, type Recompute } from "../../../kernels/mod.ts";
 import { createSystem, type PlaceName } from "../../runtime/mod.ts";
 import type { RunDevices } from "../../run/options/run_devices.ts";
-import { handingMs, layerCosts, loadCosts, variationOf } from "./make_profile.ts";
+import { actionTimes, handingMs, layerCosts, loadCosts, variationOf } from "./make_profile.ts";
 import { linkOf, openLink, type Trips } from "./measure_links.ts";
 import {
   openCopiesRun,
@@ -124,7 +124,7 @@ function profileOf(
     version: PROFILE_VERSION,
     source: "measured",
     layers: layerCosts(layers, { device: device.name, sizes, models }),
-    variation: variationOf(layers),
+    variation: variationOf(actionTimes(layers)),
     optimizer,
     links: costs,
     dispatchMs: dispatchMs + handingMs(layers),

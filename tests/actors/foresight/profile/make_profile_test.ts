@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import {
+  actionTimes,
   handingMs,
   layerCosts,
   loadCosts,
@@ -76,12 +77,12 @@ Deno.test("what ends a step costs by the million of numbers, each load by itself
 
 Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
   const actions = [{ F: [1, 2, 3], B: [10, 20, 30], I: [], W: [7] }];
-  const factors = variationOf([round(1, { actions })]);
+  const factors = variationOf(actionTimes([round(1, { actions })]));
   assert.equal(factors.length, 101);
   assert.ok(Math.abs(factors[0]! - 0.5) < 0.02 && Math.abs(factors.at(-1)! - 1.5) < 0.02);
   const mean = factors.reduce((sum, one) => sum + one, 0) / factors.length;
   assert.ok(Math.abs(mean - 1) < 0.01, `${mean}`);
-  assert.deepEqual(variationOf([round(1, { actions: [{ F: [3], B: [], I: [], W: [] }] })]), []);
+  assert.deepEqual(variationOf([[3], []]), []);
 });
 
 Deno.test("what actions take beside their kernels is that of an action on average", () => {

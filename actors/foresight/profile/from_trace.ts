@@ -1,0 +1,181 @@
+/**
+ * A profile from the trace of a run: what its stages took. Which layers they have the trace does not
+ * say, so a prediction for other stages shares their time out by estimated work.
+ *
+ * @module
+ */
+
+import type { StepOutcome } from "../../pipeline/step.ts";
+import { readStep, type StepTimeline, type WorkerTimeline } from "../../run/timeline/mod.ts";
+import { variationOf } from "./make_profile.ts";
+import { median } from "./measure_links.ts";
+import {
+  type LayerCost,
+  type LinearCost,
+  type Profile,
+  PROFILE_FORMAT,
+  PROFILE_VERSION,
+} from "./profile.ts";
+
+/** A run that was traced. */
+export interface TracedRun {
+  /** What computed. */
+  readonly device: string;
+  /** How messages travelled, as a profile names it. */
+  readonly transport: string;
+  /** Data-parallel replicas. */
+  readonly replicas: number;
+  /** Samples of a micro-batch, B. */
+  readonly microBatch: number;
+  /** For each stage its trained numbers, its share of the estimated work, and what it keeps. */
+  readonly stages: readonly {
+    readonly parameters: number;
+    readonly share: number;
+    readonly activationBytes: number;
+  }[];
+}
+
+/** What is read out of the steps. */
+interface Sums {
+  /** For each stage and kind of action (`0F`) the milliseconds of each. */
+  readonly actions: Map<string, number[]>;
+  /** For each stage the workers that ran actions of it: those have a copy. */
+  readonly workersOf: Map<number, Set<number>>;
+  readonly pauses: number[];
+  readonly latencies: number[];
+  /** Milliseconds of the optimizer and the all-reduces of all workers, and the stages' copies. */
+  optimizerMs: number;
+  reduceMs: number;
+  /** For each step what its end takes beside them. */
+  readonly ends: number[];
+  steps: number;
+}
+
+/**
+ * The costs of a traced run. Its first step is passed over where there are more: it warms up.
+ *
+ * @throws {RangeError} when the trace has no step, or a stage of it no forward or backward.
+ */
+export function profileOfTrace(
+  run: TracedRun,
+  steps: Iterable<{ readonly traces: StepOutcome["traces"] }>,
+): Profile {
+  let first: StepTimeline | undefined, workers = 0;
+  const sums: Sums = {
+    ...{ actions: new Map(), workersOf: new Map(), pauses: [], latencies: [], ends: [] },
+    ...{ optimizerMs: 0, reduceMs: 0, steps: 0 },
+  };
+  for (const { traces } of steps) {
+    workers = traces.length;
+    const timeline = readStep(traces, run.replicas);
+    if (first) addStep(sums, timeline);
+    first ??= timeline;
+  }
+  if (first && sums.steps === 0) addStep(sums, first);
+  if (sums.steps === 0) throw new RangeError("Cannot take costs: the trace must have a step");
+  return profileFrom(sums, run, workers);
+}
+
+function addStep(sums: Sums, { end, workers, flows }: StepTimeline): void {
+  const spans = workers.flatMap((one) => one.spans);
+  const last = Math.max(...spans.filter(({ actions }) => actions.length > 0).map((one) => one.end));
+  for (const { actions, stages, kind, start, end, worker } of spans) {
+    if (actions.length === 0) continue;
+    for (const stage of stages) {
+      sums.workersOf.set(stage, (sums.workersOf.get(stage) ?? new Set()).add(worker));
+    }
+    const key = `${stages[0]}${kind}`, known = sums.actions.get(key);
+    if (known) known.push(end - start);
+    else sums.actions.set(key, [end - start]);
+  }
+  for (const { gaps } of workers) {
+    const pauses = gaps.filter((gap) => gap.kind === "pause" && gap.end <= last);
+    sums.pauses.push(...pauses.map((gap) => gap.end - gap.start));
+  }
+  for (const { from, to } of flows) {
+    if (to.arrived !== undefined) sums.latencies.push(to.arrived - (from.sent ?? from.end));
+  }
+  sums.optimizerMs += total(workers, (one) => one.optimizerMs);
+  sums.reduceMs += total(workers, (one) => one.reduceMs);
+  const work = Math.max(...workers.map((one) => one.optimizerMs + one.reduceMs));
+  sums.ends.push(Math.max(0, end - last - work));
+  sums.steps++;
+}
+
+const total = (workers: readonly WorkerTimeline[], pick: (one: WorkerTimeline) => number) =>
+  workers.reduce((sum, one) => sum + pick(one), 0);
+
+function profileFrom(sums: Sums, run: TracedRun, workers: number): Profile {
+  const parameters = run.stages.reduce((sum, one) => sum + one.parameters, 0);
+  const copies = Math.max(1, ...[...sums.workersOf.values()].map((held) => held.size));
+  const perMillion = (ms: number): LinearCost => ({
+    ms: 0,
+    msPerMillion: parameters === 0 ? 0 : ms / sums.steps / copies / (parameters / 1e6),
+  });
+  const nothing: LinearCost = { ms: 0, msPerMillion: 0 };
+  const reduce = perMillion(sums.reduceMs);
+  return {
+    format: PROFILE_FORMAT,
+    version: PROFILE_VERSION,
+    source: "trace",
+    machine: { name: "that of the trace", cores: workers },
+    layers: run.stages.map((_, stage) => stageCost(sums, run, stage, workers)),
+    variation: variationOf(sums.actions.values()),
+    optimizer: perMillion(sums.optimizerMs),
+    // Of c copies each adds a c-th of what c − 1 others have; a single one takes the norms alone.
+    reduce: copies === 1
+      ? nothing
+      : { ms: 0, msPerMillion: reduce.msPerMillion * copies / (copies - 1) },
+    links: { [run.transport]: { latencyMs: Math.max(0, lowOf(sums.latencies)) } },
+    dispatchMs: sums.pauses.length === 0 ? 0 : median(sums.pauses),
+    closing: {
+      vote: nothing, // a part of the last backward
+      norm: copies === 1 ? reduce : nothing,
+      end: nothing,
+      stepMs: median(sums.ends),
+    },
+    notes: ["costs are those of stages: layers within them share their time by estimated work"],
+  };
+}
+
+/** What a message takes that nobody is too busy to see: one in ten takes less. */
+function lowOf(latencies: readonly number[]): number {
+  if (latencies.length === 0) return 0;
+  return latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length / 10)]!;
+}
+
+function stageCost(
+  { actions }: Sums,
+  { device, microBatch, stages }: TracedRun,
+  stage: number,
+  workers: number,
+): LayerCost {
+  const meanOf = (kind: string) => {
+    const all = actions.get(`${stage}${kind}`);
+    return all && all.reduce((sum, one) => sum + one, 0) / all.length;
+  };
+  const forwardMs = meanOf("F"), inputMs = meanOf("I"), weightMs = meanOf("W");
+  const isSplit = inputMs !== undefined && weightMs !== undefined;
+  const backwardMs = meanOf("B") ?? (isSplit ? inputMs + weightMs : undefined);
+  if (forwardMs === undefined || backwardMs === undefined) {
+    throw new RangeError(
+      `Cannot take costs: the trace must have a forward and a backward of stage ${stage}, received ${
+        [...actions.keys()].join(", ") || "no action"
+      }`,
+    );
+  }
+  const { parameters, share, activationBytes } = stages[stage]!;
+  return {
+    kind: STAGE_KIND,
+    sizes: { stage, stages: stages.length },
+    ...{ microBatch, device, precision: "fp32", recompute: "none", atOnce: workers },
+    ...{ forwardMs, backwardMs, ...isSplit && { inputMs, weightMs } },
+    recomputeMs: 0,
+    ...{ parameters, activationBytes, outputBytes: 0 },
+    // Shares of the work: what is compared is how they are to each other.
+    ...{ forwardFlops: share, backwardFlops: 2 * share },
+  };
+}
+
+/** The kind of a cost that is of a whole stage of a traced run. */
+export const STAGE_KIND = "stage";

@@ -1,0 +1,79 @@
+/**
+ * What the stages of a run cost by the profile of a trace: those of the traced run where they are the
+ * same, else their share of its time by estimated work.
+ *
+ * @module
+ */
+
+import type { FoundCost } from "./find_costs.ts";
+import { STAGE_KIND } from "./from_trace.ts";
+import type { LayerFacts } from "./layer_facts.ts";
+import type { LayerCost, Profile } from "./profile.ts";
+
+/** What stages cost. */
+export interface TracedCosts {
+  readonly stages: readonly FoundCost[];
+  /** What was scaled, from what. */
+  readonly scaled: readonly string[];
+}
+
+/** Shares of the work that differ by less are the same. */
+const SAME_SHARE = 1e-6;
+
+/**
+ * Costs of stages.
+ *
+ * @param stages the facts of the layers of each.
+ * @param microBatch samples of a micro-batch, where known.
+ * @throws {RangeError} when the profile has no stages.
+ */
+export function tracedCosts(
+  { layers }: Profile,
+  stages: readonly (readonly LayerFacts[])[],
+  microBatch: number | undefined,
+): TracedCosts {
+  const traced = layers.filter(({ kind }) => kind === STAGE_KIND), [first] = traced;
+  if (!first) {
+    throw new RangeError("Cannot predict: the profile of a trace must have stages, received none");
+  }
+  const works = stages.map((facts) =>
+    facts.reduce((sum, one) => sum + one.forwardFlops + one.backwardFlops, 0)
+  );
+  const work = works.reduce((sum, one) => sum + one, 0), shares = works.map((one) => one / work);
+  const samples = microBatch === undefined ? 1 : microBatch / first.microBatch;
+  const isSame = traced.length === stages.length &&
+    traced.every((one, i) => Math.abs(one.forwardFlops - shares[i]!) < SAME_SHARE);
+  const all = sumOf(traced);
+  return {
+    stages: shares.map((share, i) =>
+      isSame ? times(foundOf(traced[i]!), samples) : times(all, samples * share)
+    ),
+    scaled: [
+      ...isSame ? [] : [`${stages.length} stages by their work, from ${traced.length} of a trace`],
+      ...samples === 1 ? [] : [`${microBatch} samples from ${first.microBatch} of a trace`],
+    ],
+  };
+}
+
+function foundOf(cost: LayerCost): FoundCost {
+  const { forwardMs, backwardMs, weightMs = backwardMs / 2, inputMs = backwardMs - weightMs } =
+    cost;
+  return { forwardMs, backwardMs, inputMs, weightMs, recomputeMs: 0 };
+}
+
+const sumOf = (costs: readonly LayerCost[]): FoundCost =>
+  costs.map(foundOf).reduce((a, b) => ({
+    forwardMs: a.forwardMs + b.forwardMs,
+    backwardMs: a.backwardMs + b.backwardMs,
+    inputMs: a.inputMs + b.inputMs,
+    weightMs: a.weightMs + b.weightMs,
+    recomputeMs: 0,
+  }));
+
+const times = (cost: FoundCost, factor: number): FoundCost => ({
+  forwardMs: factor * cost.forwardMs,
+  backwardMs: factor * cost.backwardMs,
+  inputMs: factor * cost.inputMs,
+  weightMs: factor * cost.weightMs,
+  recomputeMs: 0,
+});

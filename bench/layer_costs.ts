@@ -4,7 +4,7 @@
  * @module
  */
 
-import { timedDevice } from "../actors/foresight/profile/timed_device.ts";
+import { timedDevice } from "../actors/foresight/measuring/timed_device.ts";
 import {
   ADAMW_DEFAULTS,
   compileModel,

@@ -8,7 +8,7 @@ import { type ActorRef, createSystem } from "../../actors/mod.ts";
 import { openJob } from "../../actors/runtime/transports/mpi/job.ts";
 import { mpiTransport } from "../../actors/runtime/transports/mpi/mpi_transport.ts";
 import { spread } from "../support/timing.ts";
-import { PINGER, type PingerMessage } from "../../actors/foresight/profile/pinger.ts";
+import { PINGER, type PingerMessage } from "../../actors/foresight/measuring/pinger.ts";
 import { ADDER, type AdderMessage, type Computed } from "./adder.ts";
 import { answer } from "../support/lines.ts";
 

@@ -12,7 +12,7 @@ import {
 } from "../../actors/foresight/check/checked_step.ts";
 import { checkProfile } from "../../actors/foresight/check/check_profile.ts";
 import { configurationsFor } from "../../actors/foresight/check/configurations.ts";
-import { type MeterOptions, openMeter } from "../../actors/foresight/profile/meter.ts";
+import { type MeterOptions, openMeter } from "../../actors/foresight/measuring/meter.ts";
 import type { Profile } from "../../actors/foresight/profile/profile.ts";
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import { isolationFor } from "../../actors/run/options/run_devices.ts";
@@ -20,13 +20,14 @@ import { gpt2, resolveDevice } from "../../kernels/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
-import { withDefaults } from "../flags/flag.ts";
+import { type GivenFlags, withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
 import { papersCommand } from "../foresight/papers_command.ts";
 import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
 import { profiledModel, sizesOf } from "../foresight/profiled_model.ts";
+import { tracedProfile } from "../foresight/traced_profile.ts";
 import { print, printError } from "../print.ts";
 
 /** How long each model is measured under each load, in a round. */
@@ -34,6 +35,9 @@ const PROBE_MS = 500;
 
 /** Sizes of micro-batches that are measured unless others are named. */
 const MICRO_BATCHES = [1, 2, 4, 8];
+
+/** That of a traced run, unless it is named: the default of train. */
+const TRACED_MICRO_BATCH = 8;
 
 /** Runs `troupe profile`; returns the exit code. */
 export async function profileCommand(
@@ -44,10 +48,10 @@ export async function profileCommand(
   if (args[0] === "papers") return papersCommand(args.slice(1), context);
   if (answersItself(args, PROFILE_SYNTAX)) return 0;
   const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
-  const flags = withDefaults(PROFILE_FLAGS, parsed.flags), [word, ...more] = parsed.words;
+  const [word, ...more] = parsed.words;
   if (word === "check" && more.length === 0) {
-    refuseUnchecked(Object.keys(parsed.flags));
-    return await check(flags, context);
+    refuseUnread("check", ["device", "workers", "json"], Object.keys(parsed.flags));
+    return await check(withDefaults(PROFILE_FLAGS, parsed.flags), context);
   }
   if (word !== undefined) {
     const asked = inOneLine(parsed.words.join(" "));
@@ -57,27 +61,51 @@ export async function profileCommand(
       }`,
     );
   }
-  return await measure(flags, context);
+  return await make(parsed.flags, context);
 }
 
-/** Refuses flags that a check does not read: what it runs is always the same. */
-function refuseUnchecked(given: readonly string[]): void {
-  const read = ["device", "workers", "json"], unread = given.find((name) => !read.includes(name));
+/** Refuses flags that would change nothing. */
+function refuseUnread(what: string, read: readonly string[], given: readonly string[]): void {
+  const unread = given.find((name) => !read.includes(name));
   if (unread === undefined) return;
   throw new TypeError(
-    `Cannot check: flags must be among ${
+    `Cannot ${what}: flags must be among ${
       read.map((name) => `--${name}`).join(", ")
     }, received --${unread}`,
   );
 }
 
-/** Measures this machine. */
-async function measure(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
+/** Makes a profile: of a trace, or of this machine. */
+async function make(
+  given: GivenFlags<typeof PROFILE_FLAGS>,
+  context: CommandContext,
+): Promise<number> {
+  const flags = withDefaults(PROFILE_FLAGS, given);
   if (flags.out === undefined && !flags.json) {
     throw new TypeError(
-      "Cannot measure: --out must name the file of the profile, or --json print it, received neither",
+      "Cannot make a profile: --out must name its file, or --json print it, received neither",
     );
   }
+  if (flags["from-trace"] === undefined) return await measure(flags, context);
+  const read = ["from-trace", "micro-batch", "out", "json"];
+  refuseUnread(`take costs from a trace`, read, Object.keys(given));
+  const { "micro-batch": [microBatch = TRACED_MICRO_BATCH, ...more] = [] } = flags;
+  if (more.length > 0) {
+    throw new TypeError(
+      `Cannot take costs from a trace: --micro-batch must be that of its run, received ${
+        flags["micro-batch"]
+      }`,
+    );
+  }
+  const profile = tracedProfile(flags["from-trace"], microBatch);
+  if (flags.out !== undefined) checkOut(flags.out);
+  context.begin();
+  keep(profile, flags);
+  return 0;
+}
+
+/** Measures this machine. */
+async function measure(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
   const options = await meterOptions(flags);
   if (flags.out !== undefined) checkOut(flags.out);
   begin("the round under way");

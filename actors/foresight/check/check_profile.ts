@@ -10,8 +10,8 @@
 
 import { type DeviceName, type Model, resolveDevice } from "../../../kernels/mod.ts";
 import { type Prediction, predictStep } from "../predict.ts";
-import { type Meter, openMeter } from "../profile/meter.ts";
-import { type MeasuredRun, openMeasuredRun } from "../profile/open_run.ts";
+import { type Meter, openMeter } from "../measuring/meter.ts";
+import { type MeasuredRun, openMeasuredRun } from "../measuring/open_run.ts";
 import type { Profile } from "../profile/profile.ts";
 import { type CheckedStep, checkStep } from "./checked_step.ts";
 import { type Configuration, MICRO_BATCHES, nameOf, workersOf } from "./configurations.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { median } from "../profile/measure_links.ts";
+import { median } from "../profile/median.ts";
 import type { StepParts } from "./step_parts.ts";
 
 /** A step that was predicted and measured. Times are in milliseconds. */

@@ -7,8 +7,8 @@
 
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { readStep, type StepTimeline, type WorkerTimeline } from "../../run/timeline/mod.ts";
-import { variationOf } from "./make_profile.ts";
-import { median } from "./measure_links.ts";
+import { variationOf } from "./variation.ts";
+import { median } from "./median.ts";
 import {
   type LayerCost,
   type LinearCost,

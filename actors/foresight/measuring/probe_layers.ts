@@ -22,7 +22,7 @@ import {
 } from "../../../kernels/mod.ts";
 import type { ActorRef, PlaceName, System } from "../../runtime/mod.ts";
 import { realClock } from "../../runtime/world/clock.ts";
-import { factsKey, type LayerFacts, layerFacts } from "./layer_facts.ts";
+import { factsKey, type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
 import {
   PROBE,
   type ProbeClosing,

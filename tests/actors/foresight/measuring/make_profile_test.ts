@@ -6,11 +6,11 @@ import {
   handingMs,
   layerCosts,
   loadCosts,
-  variationOf,
-} from "../../../../actors/foresight/profile/make_profile.ts";
+} from "../../../../actors/foresight/measuring/make_profile.ts";
+import { variationOf } from "../../../../actors/foresight/profile/variation.ts";
 import type { LayerFacts } from "../../../../actors/foresight/profile/layer_facts.ts";
-import { type LoadTimes, openProbes } from "../../../../actors/foresight/profile/probe_layers.ts";
-import { drawBatch, drawWeights } from "../../../../actors/foresight/profile/probe_data.ts";
+import { type LoadTimes, openProbes } from "../../../../actors/foresight/measuring/probe_layers.ts";
+import { drawBatch, drawWeights } from "../../../../actors/foresight/measuring/probe_data.ts";
 import { createSystem } from "../../../../actors/runtime/mod.ts";
 import { ADAMW_DEFAULTS, compileModel, mlp } from "../../../../kernels/mod.ts";
 

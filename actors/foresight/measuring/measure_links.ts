@@ -6,7 +6,8 @@
 
 import type { ActorRef, PlaceName, System } from "../../runtime/mod.ts";
 import { PINGER, type PingerMessage } from "./pinger.ts";
-import type { LinkCost } from "./profile.ts";
+import { median } from "../profile/median.ts";
+import type { LinkCost } from "../profile/profile.ts";
 
 /** Bytes of the messages: none to speak of, and those of activations. */
 const SMALL_BYTES = 4, LARGE_BYTES = 2 ** 22;
@@ -44,10 +45,4 @@ export function linkOf(rounds: readonly Trips[]): LinkCost {
   const latencyMs = middle("small"), moreMs = middle("large") - latencyMs;
   if (moreMs < COPIED_MS_MIN) return { latencyMs };
   return { latencyMs, bytesPerMs: (LARGE_BYTES - SMALL_BYTES) / moreMs };
-}
-
-/** The middle of some numbers, of two the mean. */
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b), middle = (sorted.length - 1) / 2;
-  return (sorted[Math.floor(middle)]! + sorted[Math.ceil(middle)]!) / 2;
 }

@@ -9,9 +9,9 @@ import { compileModel, elementCount, mlp, type Model } from "../../../kernels/mo
 import { createSchedule, simulateStep } from "../../../schedules/mod.ts";
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { readStep } from "../../run/timeline/mod.ts";
-import { median } from "./measure_links.ts";
+import { median } from "../profile/median.ts";
 import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./open_run.ts";
-import type { LinearCost } from "./profile.ts";
+import type { LinearCost } from "../profile/profile.ts";
 
 /** Micro-batches of a short and of a long step: what lies between is that of their actions. */
 const FEW = 4, MANY = 68;

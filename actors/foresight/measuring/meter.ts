@@ -9,7 +9,8 @@ import { cpus } from "node:os";
 import { ADAMW_DEFAULTS, compileModel, type Model, type Recompute } from "../../../kernels/mod.ts";
 import { createSystem, type PlaceName } from "../../runtime/mod.ts";
 import type { RunDevices } from "../../run/options/run_devices.ts";
-import { actionTimes, handingMs, layerCosts, loadCosts, variationOf } from "./make_profile.ts";
+import { actionTimes, handingMs, layerCosts, loadCosts } from "./make_profile.ts";
+import { variationOf } from "../profile/variation.ts";
 import { linkOf, openLink, type Trips } from "./measure_links.ts";
 import {
   openCopiesRun,
@@ -21,7 +22,12 @@ import {
 } from "./measure_overheads.ts";
 import { type LoadTimes, openProbes } from "./probe_layers.ts";
 import { drawBatch, drawWeights } from "./probe_data.ts";
-import { type Profile, PROFILE_FORMAT, PROFILE_VERSION, type ProfiledMachine } from "./profile.ts";
+import {
+  type Profile,
+  PROFILE_FORMAT,
+  PROFILE_VERSION,
+  type ProfiledMachine,
+} from "../profile/profile.ts";
 
 /** What is measured, and where. */
 export interface MeterOptions {

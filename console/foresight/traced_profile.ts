@@ -1,0 +1,45 @@
+/**
+ * `troupe profile --from-trace FILE`: the costs of a traced run.
+ *
+ * @module
+ */
+
+import { profileOfTrace } from "../../actors/foresight/profile/from_trace.ts";
+import type { Profile } from "../../actors/foresight/profile/profile.ts";
+import { inOneLine } from "../escape.ts";
+import { openTrace, type TraceHead } from "../trace/read_trace.ts";
+
+/** How messages travelled, by where actors ran; workers may have been processes, which no trace says. */
+const TRANSPORTS: Readonly<Record<string, string>> = {
+  workers: "worker",
+  local: "local",
+  serial: "local",
+  mpi: "mpi",
+};
+
+/**
+ * Reads the costs of a traced run.
+ *
+ * @param microBatch samples of a micro-batch of the run.
+ * @throws {SyntaxError} when it is no trace, or one from before traces told of stages.
+ * @throws {RangeError} when it has no step.
+ */
+export function tracedProfile(path: string, microBatch: number): Profile {
+  const { head, steps } = openTrace(path),
+    { device, parameters, shares, activationBytes } = stagesOf(head, path);
+  const stages = parameters.map((count, stage) => ({
+    parameters: count,
+    share: shares[stage]!,
+    activationBytes: activationBytes[stage]!,
+  }));
+  const transport = TRANSPORTS[head.runtime] ?? "worker", { replicas } = head;
+  return profileOfTrace({ device, transport, replicas, microBatch, stages }, steps);
+}
+
+function stagesOf({ about }: TraceHead, path: string): NonNullable<TraceHead["about"]> {
+  if (about && about.parameters.length > 0) return about;
+  throw new SyntaxError(
+    `Cannot take costs from ${inOneLine(path)}: the trace must say what its stages are, as those ` +
+      `do that troupe train --trace writes now, received none; trace a run again`,
+  );
+}

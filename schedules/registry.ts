@@ -14,7 +14,10 @@ import { loopedBfs } from "./generators/looped_bfs.ts";
 import { messageDriven } from "./generators/message_driven.ts";
 import { oneFOneB } from "./generators/one_f_one_b.ts";
 import { pipeDream, pipeDream2bw } from "./generators/pipedream.ts";
-import { seq1f1b } from "./generators/seq1f1b.ts";
+import { seq1f1b } from "./generators/sliced/seq1f1b.ts";
+import { seqZeroBubble } from "./generators/sliced/seq1f1b_zb.ts";
+import { slimPipe } from "./generators/sliced/slimpipe.ts";
+import { teraPipe } from "./generators/sliced/terapipe.ts";
 import { vHalf, vMin } from "./generators/zero_bubble/controllable_memory.ts";
 import { dualPipe, dualPipeV } from "./generators/zero_bubble/dual_pipe.ts";
 import { interleavedZeroBubble } from "./generators/zero_bubble/interleaved_zero_bubble.ts";
@@ -27,6 +30,9 @@ const byRule: readonly ScheduleDefinition[] = [
   gpipe,
   oneFOneB,
   seq1f1b,
+  seqZeroBubble,
+  teraPipe,
+  slimPipe,
   interleaved,
   loopedBfs,
   gems,

@@ -120,11 +120,10 @@ function planOf(
 const COARSENINGS = [1, 2, 8];
 
 /** Schedules that are tried unless others are named: those whose steps are those of a serial run. */
-const SCHEDULES = scheduleDefinitions.map(({ name }) => name)
+const SCHEDULES = scheduleDefinitions.filter(({ reads }) => !reads?.includes("slices"))
+  .map(({ name }) => name)
   .filter((name) =>
-    !["search", "chimera-greedy", "chimera-wave", "seq1f1b", "pipedream", "pipedream-2bw"].includes(
-      name,
-    )
+    !["search", "chimera-greedy", "chimera-wave", "pipedream", "pipedream-2bw"].includes(name)
   );
 
 function deviceOf({ device }: PlanFlags, { layers }: Profile): string {

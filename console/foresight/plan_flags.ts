@@ -99,7 +99,7 @@ const CHOICE_FLAGS = {
   schedules: {
     ...someOf(scheduleNames()),
     otherwise:
-      "all that flush but search, seq1f1b and chimera-greedy; chimera-wave is hanayo with replicas",
+      "all that flush but search, chimera-greedy and those of slices; chimera-wave is hanayo with replicas",
     help: "schedules that are tried",
   },
   workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },

@@ -15,13 +15,13 @@ export const PARAMETER_FLAGS = {
     kind: "integer",
     value: "V",
     otherwise: "2",
-    help: "interleaved, interleaved-zb, looped-bfs: stages on a worker",
+    help: "interleaved, interleaved-zb, looped-bfs, slimpipe: stages on a worker",
   },
   slices: {
     kind: "integer",
     value: "S",
     otherwise: "1",
-    help: "seq1f1b: slices of each micro-batch's sequence",
+    help: "seq1f1b, seq1f1b-zb, terapipe, slimpipe: slices of each micro-batch's sequence",
   },
   waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo: waves" },
   pipelines: {

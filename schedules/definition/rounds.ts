@@ -13,8 +13,10 @@ export function perRound({ workers, microBatches }: ScheduleOptions): number {
   return microBatches / roundsOf(workers, microBatches);
 }
 
-const roundsOf = (workers: number, microBatches: number) =>
-  Math.max(1, Math.floor(microBatches / workers));
+/** The whole groups of as many as there are workers; one where there are fewer. */
+export function roundsOf(workers: number, count: number): number {
+  return Math.max(1, Math.floor(count / workers));
+}
 
 /** The micro-batch and the turn of the chunk, from 0, of the k-th forward or backward of a worker. */
 export function virtualStep(
@@ -26,21 +28,28 @@ export function virtualStep(
   return { microBatch: round * size + k % size, turn: Math.floor(inRound / size) };
 }
 
+/** What is shared out among rounds of one size. */
+interface Shared {
+  /** The option that counts it. */
+  readonly option: string;
+  /** How many there are. */
+  readonly count: number;
+  /** The rounds. */
+  readonly rounds: number;
+}
+
 /**
  * Stage s on worker s mod P, for orders of rounds.
  *
+ * @param shared What the rounds are made of; micro-batches unless given.
  * @throws {RangeError} if there is but one chunk, or if the rounds would not be of one size.
  */
-export function placeRounds(name: string, options: ScheduleOptions): Place {
+export function placeRounds(name: string, options: ScheduleOptions, shared?: Shared): Place {
   const { workers, microBatches, chunks = 2 } = options;
   requireOption(name, "chunks", chunks, chunks >= 2, "at least 2");
-  const rounds = roundsOf(workers, microBatches);
-  requireOption(
-    name,
-    "microBatches",
-    microBatches,
-    microBatches % rounds === 0,
-    `a multiple of their ${rounds} rounds, as many as there are whole groups of ${workers} workers`,
-  );
+  const { option, count, rounds } = shared ??
+    { option: "microBatches", count: microBatches, rounds: roundsOf(workers, microBatches) };
+  const must = `a multiple of their ${rounds} rounds, as many as fill the ${workers} workers`;
+  requireOption(name, option, count, count % rounds === 0, must);
   return looped(options);
 }

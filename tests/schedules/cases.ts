@@ -21,7 +21,13 @@ function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
   if (name === "interleaved" || name === "interleaved-zb" || name === "looped-bfs") {
     return [1, 2, 3, 4].map((chunks) => ({ chunks }));
   }
-  if (name === "seq1f1b") return [1, 2, 3, 4].map((slices) => ({ slices }));
+  if (["seq1f1b", "seq1f1b-zb", "terapipe"].includes(name)) {
+    return [1, 2, 3, 4].map((slices) => ({ slices }));
+  }
+  if (name === "slimpipe") {
+    const two = [1, 2, 4, 8].map((slices) => ({ slices, chunks: 2 }));
+    return [...two, { slices: 3, chunks: 3 }];
+  }
   if (name === "hanayo") return [1, 2, 3, 4].map((waves) => ({ waves }));
   if (name === "chimera") {
     const pipelines = [1, 2, 3, 4, 5, 6, 8];

@@ -22,6 +22,10 @@ const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleO
   "chimera-halving": ["chimera", { ...FOUR, microBatches: 4, scale: "halving" }],
   "chimera-two-pipelines": ["chimera", { workers: 8, microBatches: 8, pipelines: 2 }],
   "seq1f1b-two-slices": ["seq1f1b", { ...FOUR, slices: 2 }],
+  "seq1f1b-zb-two-slices": ["seq1f1b-zb", { ...FOUR, slices: 2 }],
+  "terapipe-two-slices": ["terapipe", { ...FOUR, slices: 2 }],
+  "slimpipe-two-slices": ["slimpipe", { ...FOUR, slices: 2 }],
+  "slimpipe-eight-slices": ["slimpipe", { ...FOUR, microBatches: 2, slices: 8 }],
   "hanayo-two-waves": ["hanayo", { workers: 2, microBatches: 4, waves: 2 }],
 };
 

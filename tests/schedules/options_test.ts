@@ -12,6 +12,14 @@ const REFUSED: readonly [string, Record<string, unknown>, RegExp][] = [
     { microBatches: 9 },
     /microBatches must be a multiple of their 2 rounds, .*4 workers/,
   ],
+  ["seq1f1b-zb", { microBatches: 3 }, /microBatches must be at least the number of workers, 4/],
+  ["slimpipe", { slices: 9 }, /slices must be a multiple of their 2 rounds, .* received 9/],
+  [
+    "slimpipe",
+    { slices: 3, microBatches: 10 },
+    /microBatches must be a multiple of their 7 rounds/,
+  ],
+  ["terapipe", { slices: 0 }, /slices must be at least 1, received 0/],
   ["interleaved-zb", { microBatches: 14 }, /microBatches must be a multiple of their 3 rounds/],
   ["interleaved-zb", { chunks: 1 }, /chunks must be at least 2, received 1/],
   ["interleaved", { chunks: 1 }, /chunks must be at least 2, received 1/],
@@ -45,7 +53,8 @@ Deno.test("every schedule of the papers has its name", () => {
   const names = [
     ..."gpipe 1f1b dapple interleaved looped-bfs gems pipedream pipedream-2bw chimera".split(" "),
     ..."chimera-wave hanayo message-driven zb-h1 zb-h2 zb-v v-half v-min dualpipe".split(" "),
-    ..."dualpipe-v chimera-greedy interleaved-zb search".split(" "),
+    ..."dualpipe-v chimera-greedy interleaved-zb seq1f1b".split(" "),
+    ..."seq1f1b-zb terapipe slimpipe search".split(" "),
   ];
   const known = scheduleNames();
   assert.deepEqual(names.filter((name) => !known.includes(name)), []);

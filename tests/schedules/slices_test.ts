@@ -66,3 +66,48 @@ Deno.test("a backward waits for the recomputation of its own stage only", () => 
   assert.equal(schedule.stages, 2);
   assert.deepEqual(execution.timeline.starts.map((own) => [...own]), [[0, 1, 5], [1, 2, 3]]);
 });
+
+Deno.test("with one slice an order over slices is that which it is made from", () => {
+  const options = { workers: 4, microBatches: 8 };
+  const origins = {
+    seq1f1b: "1f1b",
+    "seq1f1b-zb": "zb-h1",
+    terapipe: "gpipe",
+    slimpipe: "interleaved",
+  };
+  for (const [name, origin] of Object.entries(origins)) {
+    const csv = (name: string) => formatCsv(withLists(createSchedule(name, options)).lists);
+    assert.equal(csv(name), csv(origin), name);
+  }
+});
+
+Deno.test("more slices are shorter bubbles and fewer activations, down to those of one micro-batch", () => {
+  const measure = (name: string, slices: number) => {
+    const options = { workers: 4, microBatches: 8, slices };
+    const { idle, peakActivations } = analyze(createSchedule(name, options));
+    return [idle[0], peakActivations[0]];
+  };
+  assert.deepEqual([1, 2, 4, 8].map((slices) => measure("terapipe", slices)), [
+    [9, 8],
+    [4.5, 8],
+    [2.25, 8],
+    [1.125, 8],
+  ]);
+  assert.deepEqual([1, 2, 4, 8].map((slices) => measure("seq1f1b", slices)), [
+    [9, 4],
+    [4.5, 2.5],
+    [2.25, 1.75],
+    [1.125, 1.375],
+  ]);
+  assert.deepEqual([1, 2, 4, 8].map((slices) => measure("seq1f1b-zb", slices)), [
+    [3, 4],
+    [1.5, 2.5],
+    [0.75, 1.75],
+    [0.375, 1.375],
+  ]);
+  assert.deepEqual([4, 8, 16].map((slices) => measure("slimpipe", slices)), [
+    [1.125, 1.75],
+    [0.5625, 1.375],
+    [0.28125, 1.1875],
+  ]);
+});

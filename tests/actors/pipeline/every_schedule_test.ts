@@ -56,7 +56,7 @@ const IMPOSSIBLE: Readonly<Record<number, readonly string[]>> = {
   3: ["chimera", "chimera-greedy", "dualpipe"],
   8: [
     ...["interleaved", "looped-bfs", "chimera-wave", "hanayo", "v-half", "v-min", "search"],
-    ...["zb-h2", "zb-v", "interleaved-zb", "dualpipe", "dualpipe-v"],
+    ...["zb-h2", "zb-v", "interleaved-zb", "slimpipe", "dualpipe", "dualpipe-v"],
   ],
 };
 

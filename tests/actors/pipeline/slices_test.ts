@@ -104,6 +104,14 @@ const CASES: Readonly<Record<string, Case>> = {
     workers: 2,
     link: DELAYS,
   },
+  "terapipe": { schedule: "terapipe", scheduleOptions: { slices: 4 }, workers: 2, link: DELAYS },
+  "seq1f1b-zb": {
+    schedule: "seq1f1b-zb",
+    scheduleOptions: { slices: 2 },
+    workers: 3,
+    link: DELAYS,
+  },
+  "slimpipe": { schedule: "slimpipe", scheduleOptions: { slices: 4 }, workers: 2, link: DELAYS },
   "in workers of their own": {
     schedule: "seq1f1b",
     scheduleOptions: { slices: 2 },

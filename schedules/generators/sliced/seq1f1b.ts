@@ -1,10 +1,10 @@
 /** Seq1F1B: 1F1B over slices of the sequence, so that fewer activations are live and bubbles shorter. */
 
-import { type Action, B, F, sliced } from "../actions/action.ts";
-import { type ClosedForm, perWorker, type UniformCosts } from "../definition/closed_form.ts";
-import { defineSchedule } from "../definition/define_schedule.ts";
-import type { ScheduleOptions } from "../definition/options.ts";
-import { linear } from "../definition/placements.ts";
+import { type Action, B, F } from "../../actions/action.ts";
+import { type ClosedForm, perWorker, type UniformCosts } from "../../definition/closed_form.ts";
+import { defineSchedule } from "../../definition/define_schedule.ts";
+import type { ScheduleOptions } from "../../definition/options.ts";
+import { backwardOf, forwardOf, placeSliced } from "./units.ts";
 
 /** Forwards that worker s runs before its first backward: 1F1B's, and the other slices of the first. */
 function warmUpOf(worker: number, { workers, microBatches, slices = 1 }: ScheduleOptions): number {
@@ -13,15 +13,10 @@ function warmUpOf(worker: number, { workers, microBatches, slices = 1 }: Schedul
 
 function* order(worker: number, options: ScheduleOptions): Iterable<Action> {
   const { microBatches, slices = 1 } = options;
-  const one = (make: typeof F | typeof B, k: number) => {
-    const microBatch = Math.floor(k / slices), at = k % slices;
-    if (slices === 1) return make(0, microBatch);
-    return sliced(make(0, microBatch), make === F ? at : slices - 1 - at);
-  };
   const all = microBatches * slices, warmUp = warmUpOf(worker, options);
   for (let k = 0; k < all + warmUp; k++) {
-    if (k < all) yield { ...one(F, k), stage: worker };
-    if (k >= warmUp) yield { ...one(B, k - warmUp), stage: worker };
+    if (k < all) yield forwardOf(worker, k, F, options);
+    if (k >= warmUp) yield backwardOf(worker, k - warmUp, B, options);
   }
 }
 
@@ -46,6 +41,6 @@ export const seq1f1b = defineSchedule({
   reads: ["slices"],
   summary: "1f1b over slices of the sequence: shorter bubbles, fewer activations",
   closedForm: seqForm,
-  place: (options) => ({ ...linear(options), slices: options.slices ?? 1 }),
+  place: placeSliced,
   order,
 });

@@ -50,6 +50,17 @@ interface InFlight {
   isRecomputed?: true;
 }
 
+/** What the slices of a micro-batch make for each other, as keys and values of an attention are. */
+interface SliceContext {
+  /** Slices whose F has run, those whose B or I has not, and those in flight. */
+  begun: number;
+  left: number;
+  live: number;
+  /** For each layer the sum of what earlier slices were given, and of the gradients of later ones. */
+  readonly past: readonly Float32Array[];
+  readonly later: readonly Float32Array[];
+}
+
 /** No device, no memory. */
 const NO_MEMORY: StageMemory = {
   device: {
@@ -89,7 +100,7 @@ export function openStandIn(
     }),
   );
   const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
-  return new StandIn(layers, ranges, buckets, isLoss, versions);
+  return new StandIn(layers, ranges, buckets, isLoss, versions, program.slicing?.slices);
 }
 
 function portsOf({ input, fields, output }: LayerProgram) {
@@ -115,6 +126,9 @@ export class StandIn implements StageKernels {
   readonly #live = new Map<number, InFlight>();
   /** Ranges of gradients that were read, to be summed, and have not come back. */
   readonly #away = new Map<number, number>();
+  /** Of sequences in slices. */
+  readonly #contexts = new Map<number, SliceContext>();
+  readonly #slices: number;
   /** Buckets that the step under way has not stepped. */
   #due = new Set<number>();
   #rate = 0;
@@ -125,7 +139,9 @@ export class StandIn implements StageKernels {
     buckets: readonly Bucket[],
     isLast: boolean,
     versions: number,
+    slices = 1,
   ) {
+    this.#slices = slices;
     const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
     this.#layers = layers;
     this.#ranges = ranges;
@@ -161,7 +177,7 @@ export class StandIn implements StageKernels {
     return this.#ranges.get(parameter)!;
   }
 
-  /** y = x + w, both repeated to the length of the longer. */
+  /** y = x + w, both repeated to the length of the longer; of a slice with all x before it. */
   forward(
     key: number,
     input: MessageArray | undefined,
@@ -170,17 +186,21 @@ export class StandIn implements StageKernels {
     age = 0,
   ) {
     if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
+    const context = this.#beginSlice(key);
     const version = this.#versions.at(age), weights = this.#buffers[version]!;
     const inputs: Float32Array[] = [];
     let x: Float32Array | undefined = input && Float32Array.from(input);
-    for (const { inputs: width, outputs, field, weights: { offset, length } } of this.#layers) {
+    for (const [l, layer] of this.#layers.entries()) {
+      const { inputs: width, outputs, field, weights: { offset, length } } = layer;
       const given = x ?? Float32Array.from(fields[field!] as Float32Array);
       checkLength("F", given, width);
       inputs.push(given);
       const y = new Float32Array(outputs);
       for (let i = 0; i < Math.max(width, outputs); i++) {
         y[i % outputs]! += given[i % width]! + weights[offset + i % length]!;
+        if (context) y[i % outputs]! += context.past[l]![i % width]!;
       }
+      if (context) addTo(context.past[l]!, given);
       x = y;
     }
     this.#live.set(key, { inputs, version });
@@ -203,6 +223,32 @@ export class StandIn implements StageKernels {
 
   drop(key: number): void {
     if (!this.#live.delete(key)) throw refused("B", `${key} must be in flight`, "it is not");
+    const sequence = Math.floor(key / this.#slices), context = this.#contexts.get(sequence);
+    if (context && --context.live === 0) this.#contexts.delete(sequence);
+  }
+
+  /** A slice is the next one of its micro-batch; undefined of a whole one. */
+  #beginSlice(key: number): SliceContext | undefined {
+    const slices = this.#slices, sequence = Math.floor(key / slices);
+    if (slices === 1) return undefined;
+    const zeros = () => this.#layers.map(({ inputs }) => new Float32Array(inputs));
+    const known = this.#contexts.get(sequence);
+    const context = known ?? { begun: 0, left: slices, live: 0, past: zeros(), later: zeros() };
+    if (context.begun !== key % slices) {
+      throw refused("F", `slices of ${sequence} must run in order`, `${key % slices}`);
+    }
+    context.begun++;
+    context.live++;
+    this.#contexts.set(sequence, context);
+    return context;
+  }
+
+  /** Backwards of slices run in reverse. */
+  #takeSlice(kind: string, key: number): SliceContext | undefined {
+    const slices = this.#slices, context = this.#contexts.get(Math.floor(key / slices));
+    if (!context) return undefined;
+    if (--context.left === key % slices) return context;
+    throw refused(kind, `slices must run in reverse, ${context.left} next`, `${key % slices}`);
   }
 
   /** dw += dy · (1 + x), one sample after the other, and dx = dy. */
@@ -218,7 +264,9 @@ export class StandIn implements StageKernels {
     if (kind === "W" ? !one.gradients : one.gradients) {
       throw refused(kind, `I and W of ${key} must run once, in this order`, kind);
     }
-    const dx = kind === "W" ? undefined : this.#propagate(one, kind, gradient, lossScale);
+    const dx = kind === "W"
+      ? undefined
+      : this.#propagate(one, kind, gradient, lossScale, this.#takeSlice(kind, key));
     if (kind !== "I") {
       this.#accumulate(one);
       this.drop(key);
@@ -235,16 +283,22 @@ export class StandIn implements StageKernels {
     kind: string,
     gradient: MessageArray | undefined,
     lossScale: number,
+    context: SliceContext | undefined,
   ): Float32Array {
     const gradients: Float32Array[] = [];
     let dy = this.isLast
       ? new Float32Array(this.#layers.at(-1)!.outputs).fill(lossScale)
       : Float32Array.from(gradient!);
-    for (const { inputs, outputs } of this.#layers.toReversed()) {
+    for (const [l, { inputs, outputs }] of [...this.#layers.entries()].reverse()) {
       checkLength(kind, dy, outputs);
       gradients.unshift(dy);
       const dx = new Float32Array(inputs);
       for (let i = 0; i < Math.max(inputs, outputs); i++) dx[i % inputs]! += dy[i % outputs]!;
+      if (context) {
+        const own = Float32Array.from(dx);
+        addTo(dx, context.later[l]!);
+        addTo(context.later[l]!, own);
+      }
       dy = dx;
     }
     one.gradients = gradients;
@@ -348,6 +402,10 @@ export class StandIn implements StageKernels {
     }
     return Promise.resolve({ weights, moments: new Map() });
   }
+}
+
+function addTo(sum: Float32Array, values: Float32Array): void {
+  for (let i = 0; i < sum.length; i++) sum[i]! += values[i]!;
 }
 
 function checkLength(what: string, { length }: ArrayLike<number>, must: number): void {

@@ -6,6 +6,7 @@
 
 import {
   type Action,
+  type ActionKind,
   formatAction,
   parseAction,
   parts,
@@ -32,7 +33,7 @@ function partsOf(name: string): readonly Action[] {
 interface Doings {
   readonly replica: number;
   readonly done: Set<string>;
-  /** F without B or W, in micro-batches. */
+  /** F without B or W, in micro-batches, or in slices of them. */
   stash: number;
   bucketsStepped: number;
 }
@@ -58,12 +59,13 @@ function beginStretch({ schedule, replicas }: EngineOptions): Stretch {
 /** Has the invariants of a training run checked after each step of `world`. */
 export function addInvariants<C>(world: World<C>, options: EngineOptions): void {
   const { schedule } = options, limit = UPDATE_POLICIES[schedule.updates].inFlight(schedule);
+  const { slices = 1 } = schedule;
   let stretch = beginStretch(options);
-  world.invariant("each B after its F and once", (view) => checkAction(view, stretch));
+  world.invariant("each B after its F and once", (view) => checkAction(view, stretch, slices));
   world.invariant("F − B = stash", ({ actor, state }) => {
     const mine = stretch.doings.get(actor), worker = mine && state<WorkerView>(actor);
-    if (!worker || worker.stash === mine.stash) return;
-    return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash}`;
+    if (!worker || worker.stash === mine.stash / slices) return;
+    return `${actor} holds ${worker.stash} activations, its F − B is ${mine.stash / slices}`;
   });
   world.invariant("in flight ≤ limit", ({ actor, state }) => {
     if (actor !== "supervisor") return;
@@ -100,30 +102,42 @@ function openEndings(): (view: View) => { readonly isCommitted: boolean } | unde
 }
 
 /** Counts the actions of a worker, each of which must come in its turn. */
-function checkAction({ actor, type, name }: View, { doings, left }: Stretch): string | undefined {
+function checkAction(
+  { actor, type, name }: View,
+  { doings, left }: Stretch,
+  slices: number,
+): string | undefined {
   const mine = doings.get(actor);
   if (!mine || type !== "Dispatch" || name === "") return;
   for (const part of partsOf(name)) {
-    const problem = outOfTurn(part, mine.done);
+    const problem = outOfTurn(part, mine.done, slices);
     if (problem) return problem;
     mine.done.add(formatAction(part));
-    const { kind, stage, half } = part;
+    const { kind, stage, half, slice = 0 } = part, isBackward = kind === "B" || kind === "I";
     if (kind === "F") mine.stash++;
-    else if (kind !== "I") mine.stash -= half === undefined ? 1 : 0.5;
-    if (stage === 0 && kind !== "F" && kind !== "W" && half !== 0) left[mine.replica]!++;
+    else if (kind === "B" || kind === "W") mine.stash -= half === undefined ? 1 : 0.5;
+    if (stage === 0 && isBackward && half !== 0 && slice === 0) left[mine.replica]!++;
   }
 }
 
 /** What forbids an action here and now, after those that are done. */
-function outOfTurn(part: Action, done: ReadonlySet<string>): string | undefined {
-  const { kind, stage, microBatch, half } = part, name = formatAction(part);
+function outOfTurn(
+  part: Action,
+  done: ReadonlySet<string>,
+  slices: number,
+): string | undefined {
+  const { half, slice, ...whole } = part, { kind } = whole, name = formatAction(part);
+  const has = (other: Partial<Action>) => done.has(formatAction({ ...whole, ...other }));
+  const ofSlice = (slice: number | undefined) => slice === undefined ? {} : { slice };
   if (done.has(name)) return `${name} ran twice`;
-  const wants = (before: string) =>
-    done.has(`${stage}${before}${microBatch}`) ? undefined : `${name} ran without its ${before}`;
-  if (kind === "F") return;
+  const wants = (before: ActionKind) =>
+    has({ kind: before, ...ofSlice(slice) }) ? undefined : `${name} ran without its ${before}`;
+  const isFirst = `${name} ran first`;
+  if (kind === "F") return slice && !has({ slice: slice - 1 }) ? isFirst : undefined;
   if (kind === "W") return wants("I");
-  if (half === 1) return done.has(`${stage}B${microBatch}.0`) ? undefined : `${name} ran first`;
-  return wants("F");
+  if (half === 1) return has({ half: 0 }) ? undefined : isFirst;
+  const isLater = slice !== undefined && slice < slices - 1 && kind !== "R";
+  return isLater && !has({ slice: slice + 1 }) ? isFirst : wants("F");
 }
 
 /** What an empty pipe has left with a worker. */

@@ -88,6 +88,11 @@ function optionsOf(plan: RehearsalPlan): RehearsalOptions {
   const all = (schedule.lists ?? []).flatMap((list) => [...list]).flatMap(parts);
   const halves = all.some(({ half }) => half !== undefined) ? 2 : 1;
   const model = modelOf(schedule, SAMPLES / halves);
+  if (schedule.slices && WIDTH % schedule.slices !== 0) {
+    throw new RangeError(
+      `Cannot rehearse: slices must divide the ${WIDTH} values of a sample, received ${schedule.slices}`,
+    );
+  }
   return {
     model,
     state: {
@@ -143,7 +148,7 @@ function valuesOf(length: number, nth: number): Float32Array {
 
 /** A layer for each stage. */
 function modelOf(schedule: Schedule, samples: number): ModelProgram {
-  const { stages } = schedule;
+  const { stages, slices = 1 } = schedule, width = WIDTH / slices;
   const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
   const weight = {
     name: "weight",
@@ -152,9 +157,9 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
   } as const;
   const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
     parameters: [weight],
-    fields: layer === 0 ? [tensor("rows", samples, WIDTH)] : [],
-    ...layer > 0 && { input: tensor("x", samples, WIDTH) },
-    output: layer < stages - 1 ? tensor("y", samples, WIDTH) : tensor("y", samples),
+    fields: layer === 0 ? [tensor("rows", samples, width)] : [],
+    ...layer > 0 && { input: tensor("x", samples, width) },
+    output: layer < stages - 1 ? tensor("y", samples, width) : tensor("y", samples),
     isLoss: layer === stages - 1,
     precision: "fp32",
     saved: [],
@@ -179,5 +184,6 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
     })),
     ties: [],
     costs: programs.map(({ cost }) => cost.forward + cost.backward),
+    ...slices > 1 && { slicing: { slices, samples } },
   };
 }

@@ -25,6 +25,7 @@ const PLANS: readonly RehearsalPlan[] = [
   { schedule: "message-driven", steps: 2 },
   { schedule: "message-driven", options: { order: "backward-first", pipelineLimit: 3 } },
   { schedule: "zb-h1" },
+  { schedule: "seq1f1b", options: { slices: 3 }, sync: "eager", steps: 2, pauseEvery: 1 },
   { schedule: "pipedream", steps: 3 },
   { schedule: "pipedream-2bw", steps: 4, pauseEvery: 2 },
 ];

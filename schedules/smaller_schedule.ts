@@ -1,5 +1,6 @@
 /** A step with fewer micro-batches than its schedule is for: the last one of the data. */
 
+import { type Action, sliced } from "./actions/action.ts";
 import { peakOf } from "./actions/activations.ts";
 import { withOrders } from "./definition/from_lists.ts";
 import type { ScheduleOptions } from "./definition/options.ts";
@@ -19,7 +20,8 @@ import { workloadOf } from "./search/workload.ts";
  * That is 1F1B itself where each worker has one stage. On other placements it is the order that
  * 1F1B's rule gives there: backwards first, of forwards the deepest stage, and on each worker no
  * more activations than 1F1B keeps of its stages, nor than the given schedule keeps, but one for
- * each stage; in each pipe no more micro-batches in flight than it has stages. Replicas of the pipeline share the micro-batches as evenly as possible, consecutive
+ * each stage; in each pipe no more micro-batches in flight than it has stages. Where sequences are cut, the slices of a
+ * micro-batch follow each other. Replicas of the pipeline share the micro-batches as evenly as possible, consecutive
  * ones to each; some may get none.
  *
  * @param options What the schedule was made with, where it was made by its name.
@@ -95,6 +97,7 @@ function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
     (_, replica) => new Array<number>(evenShare(microBatches, replicas, replica)).fill(replica),
   ).flat();
   const base: Schedule = { ...schedule, microBatches, replicaOf };
+  const { slices = 1, ...whole } = base;
   const strategy: Strategy = {
     isSplit: false,
     isForwardFirst: false,
@@ -108,5 +111,17 @@ function oneFOneBOn(schedule: Schedule, microBatches: number): Schedule {
     pipeLimit: stages,
     patience: 0,
   };
-  return withOrders(base, "1f1b", greedyOrder(workloadOf(base), strategy));
+  const orders = greedyOrder(workloadOf(whole), strategy);
+  return withOrders(base, "1f1b", orders.map((order) => inSlices(order, slices)));
+}
+
+/** Actions of whole micro-batches as those of their slices, one after the other. */
+function inSlices(order: Iterable<Action>, slices: number): Action[] {
+  if (slices === 1) return [...order];
+  return [...order].flatMap((action) =>
+    Array.from(
+      { length: slices },
+      (_, i) => sliced(action, action.kind === "F" ? i : slices - 1 - i),
+    )
+  );
 }

@@ -87,10 +87,11 @@ export function assertRecomputable(
     throw new RangeError(`Cannot train with the schedule ${name}: ${must}, received ${received}`);
   };
   for (const { action, next } of followedActions(schedule)) {
-    const { kind, stage, microBatch } = action;
+    const { kind, stage, microBatch, slice } = action;
     if (kind !== "R") continue;
     counts.set(stage, (counts.get(stage) ?? 0) + 1);
-    if (next?.microBatch === microBatch && next.half === undefined) continue;
+    const isNext = next?.microBatch === microBatch && next.slice === slice;
+    if (isNext && next.half === undefined) continue;
     refuse(
       `what ${
         formatAction(action)
@@ -100,13 +101,10 @@ export function assertRecomputable(
   }
   if (counts.size === 0) return;
   for (const [stage, count] of counts) {
-    if (count === microBatches) continue;
-    refuse(
-      `each of ${microBatches} micro-batches must have an R of stage ${stage}, or none`,
-      count,
-    );
+    if (count === microBatches * slices) continue;
+    const each = slices > 1 ? `${microBatches * slices} slices` : `${microBatches} micro-batches`;
+    refuse(`each of ${each} must have an R of stage ${stage}, or none`, count);
   }
-  if (slices > 1) refuse("an R must be of a whole micro-batch", `${slices} slices`);
   if (listPolicy?.name === "elastic") {
     refuse("lists with R must be followed to the letter", "elastic");
   }

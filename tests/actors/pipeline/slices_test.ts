@@ -4,7 +4,8 @@
  */
 
 import assert from "node:assert/strict";
-import type { SyncStrategy, TrainOptions } from "../../../actors/mod.ts";
+import { type SyncStrategy, train, type TrainOptions } from "../../../actors/mod.ts";
+import { gpt2, mlp } from "../../../kernels/mod.ts";
 import {
   type Action,
   ActionList,
@@ -12,12 +13,13 @@ import {
   createSchedule,
   defineSchedule,
   F,
+  parseCsv,
   type Schedule,
   scheduleFromLists,
   sliced,
   withLists,
 } from "../../../schedules/mod.ts";
-import { fewAtATime, once, outcome, type Sizes, SMALL } from "../runs.ts";
+import { batchesOf, fewAtATime, once, outcome, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, microBatches: 4, steps: 3, dropout: 0.2 };
 
@@ -95,6 +97,16 @@ const CASES: Readonly<Record<string, Case>> = {
     schedule: lists(seq1f1b(2, 2), (order) => split(order, 99)),
     recomputeInterval: 1,
   },
+  "brought back by actions": {
+    schedule: lists(
+      seq1f1b(2, 4),
+      (order) =>
+        [...order].flatMap((action) =>
+          action.kind === "B" && action.stage === 0 ? [{ ...action, kind: "R" }, action] : [action]
+        ),
+    ),
+    link: DELAYS,
+  },
   "two pipes": { schedule: gpipeOfSlices(4, false), workers: 2, link: DELAYS },
   "two stages a worker": { schedule: gpipeOfSlices(2, true), workers: 2, link: DELAYS },
   "its list followed elastically": {
@@ -149,4 +161,86 @@ Deno.test("slices have the losses and norms of whole sequences, within 1e-5 over
       }
     }
   }
+});
+
+/** The losses of evaluations of a run. */
+async function evaluations(options: Partial<TrainOptions>): Promise<number[]> {
+  const sizes = { ...SIZES, steps: 2 }, batches = batchesOf(sizes), losses: number[] = [];
+  const run = train({
+    ...{ model: gpt2(sizes, sizes.microBatch), data: batches, steps: 2, workers: 2 },
+    ...{ microBatches: sizes.microBatches, device: "native" },
+    evaluation: { batches: batches.slice(0, 3), every: 1 },
+    ...options,
+  });
+  for await (const event of run) if (event.type === "evaluation") losses.push(event.loss);
+  return losses;
+}
+
+Deno.test("an evaluation has the loss of whole sequences, and the bits of the serial run", async () => {
+  const options = { schedule: "seq1f1b", scheduleOptions: { slices: 4 } } as const;
+  const run = await evaluations({ ...options, runtime: "local" });
+  assert.deepEqual(run, await evaluations({ ...options, runtime: "serial" }));
+  const whole = await evaluations({ runtime: "serial" });
+  assert.equal(run.length, 2);
+  for (const [i, loss] of run.entries()) assert.ok(Math.abs(loss / whole[i]! - 1) <= 1e-5);
+});
+
+const DEVICES: readonly Case[] = [
+  { device: "wasm" },
+  { device: "reference" },
+  { device: "native", precision: "fp16", lossScale: 1024 },
+];
+
+Deno.test("slices have the serial bits on every device, and in FP16", async () => {
+  const sizes = { ...SIZES, seq: 8, steps: 2, tie: true };
+  await fewAtATime(DEVICES, async (one) => {
+    const options = { schedule: "seq1f1b", scheduleOptions: { slices: 2 }, workers: 2, ...one };
+    const run = await outcome(sizes, { ...options, runtime: "local", link: DELAYS } as Case);
+    const serial = await outcome(sizes, { ...options, runtime: "serial" } as Case);
+    assert.deepEqual(run.bits, serial.bits, JSON.stringify(one));
+  });
+});
+
+const CSV = "0F0s0,0F0s1,0F1s0,0F1s1,0B0s1,0B0s0,0B1s1,0B1s0\n" +
+  "1F0s0,1F0s1,1B0s1,1B0s0,1F1s0,1F1s1,1B1s1,1B1s0\n";
+
+Deno.test("a last step with fewer micro-batches than the lists are for has the serial bits, too", async () => {
+  const schedule = scheduleFromLists("mine", parseCsv(CSV)), steps = 2;
+  const sizes = { ...SIZES, microBatches: 2, steps }, data = batchesOf(sizes, 3);
+  const options = { device: "native", workers: 2, schedule, data } as const;
+  const run = await outcome(sizes, { ...options, runtime: "local" });
+  assert.deepEqual(run.bits, (await outcome(sizes, { ...options, runtime: "serial" })).bits);
+});
+
+Deno.test("slices that cannot be are refused before anything runs", async () => {
+  const refused = (options: Partial<TrainOptions>, message: RegExp) =>
+    assert.rejects(() => outcome(SIZES, { workers: 2, device: "native", ...options }), message);
+  const schedule = "seq1f1b";
+  await refused(
+    { schedule, scheduleOptions: { slices: 3 } },
+    /^RangeError: Cannot cut GPT-2 into slices: the 16 tokens of a sample must be divisible by their number, received 3$/,
+  );
+  await refused(
+    {
+      ...{ schedule, scheduleOptions: { slices: 2 } },
+      model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2),
+    },
+    /^TypeError: Cannot cut sequences into 2 slices: the model must have sequences, .* received mlp without withSlices$/,
+  );
+  const halves = lists(
+    seq1f1b(2, 2),
+    (order) =>
+      [...order].flatMap((action) =>
+        action.kind === "F" ? [action] : [{ ...action, half: 0 }, { ...action, half: 1 }]
+      ),
+  );
+  await refused(
+    { schedule: halves },
+    /^RangeError: Cannot train with the schedule mine: it halves micro-batches, so sequences must be whole, received 2 slices$/,
+  );
+  const extra = batchesOf(SIZES).map((batch) => ({ ...batch, names: new Int32Array(3) }));
+  await refused(
+    { schedule, scheduleOptions: { slices: 2 }, data: extra },
+    /the field "names" must be divisible by 4, received 3 elements/,
+  );
 });

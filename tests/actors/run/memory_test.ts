@@ -35,6 +35,8 @@ const RUNS: readonly Partial<TrainOptions>[] = [
   { schedule: "zb-h1", workers: 2, recompute: "cheap" },
   { schedule: "hanayo", workers: 2, recomputeInterval: 2 },
   { schedule: "gpipe", workers: 2, offload: true, precision: "fp16", bucketSize: 1000 },
+  { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 4 } },
+  { schedule: "seq1f1b", workers: 4, scheduleOptions: { slices: 2 }, recomputeInterval: 1 },
   { schedule: "pipedream", workers: 2 },
   { schedule: "message-driven", workers: 2 },
   { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } },

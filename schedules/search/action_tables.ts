@@ -2,11 +2,24 @@
 
 import type { Action } from "../actions/action.ts";
 import { KIND, KINDS } from "../actions/action_list.ts";
+import { Dependencies } from "../execution/dependencies.ts";
 import type { Workload } from "./workload.ts";
 
+/** The kinds of a step whose backwards are all split, which is never slower. */
+const SPLIT_KINDS = [KIND.F, KIND.I, KIND.W] as const;
+
+/** The most inputs of one of them: its forward and the gradient from above. */
+export const INPUTS = 2;
+
+/** The kinds of actions that have a number. */
+export const ACTION_KINDS = SPLIT_KINDS.length;
+
+/** The place of F among the kinds, of I and of W. */
+export const SPLIT = { F: 0, I: 1, W: 2 } as const;
+
 /**
- * The actions of a workload by number, `(stage * microBatches + microBatch) * 4 + kind`. -1 stands
- * for none.
+ * The actions of a workload by number, `(stage * microBatches + microBatch) * ACTION_KINDS + kind`,
+ * with all backwards split and no micro-batch in slices. -1 stands for none.
  */
 export interface ActionTables {
   /** The number of an action. */
@@ -15,13 +28,9 @@ export interface ActionTables {
   actionOf(code: number): Action;
   /** How long each takes. */
   readonly durations: Float64Array;
-  /** For a backward, the forward that must have run before. */
-  readonly forwards: Int32Array;
-  /** The action whose output is the input. */
-  readonly sources: Int32Array;
-  /** The action that gives the input where the source does not run: a backward that is whole. */
-  readonly otherSources: Int32Array;
-  /** The time that the input is on its way. */
+  /** The actions that each waits for, at index `code * INPUTS` and after. */
+  readonly inputs: Int32Array;
+  /** The time that each of these inputs is on its way. */
   readonly sends: Float64Array;
   /** The worker of each. */
   readonly workers: Int32Array;
@@ -33,54 +42,48 @@ export interface ActionTables {
 
 /** Works the tables out. */
 export function actionTables(load: Workload): ActionTables {
-  const { stages, microBatches, hosts, replicaOf, times: { durations, send } } = load;
-  const size = stages * microBatches * KINDS.length;
-  const none = () => new Int32Array(size).fill(-1);
+  const { stages, microBatches, replicaOf, times: { durations, send } } = load;
+  const size = stages * microBatches * ACTION_KINDS;
   const tables = {
     durations: new Float64Array(size),
-    forwards: none(),
-    sources: none(),
-    otherSources: none(),
-    sends: new Float64Array(size),
-    workers: none(),
-    waiting: none(),
-    copies: none(),
+    inputs: new Int32Array(size * INPUTS).fill(-1),
+    sends: new Float64Array(size * INPUTS),
+    workers: new Int32Array(size),
+    waiting: new Int32Array(size),
+    copies: new Int32Array(size),
   };
-  const codeOf = (kind: number, stage: number, microBatch: number) =>
-    (stage * microBatches + microBatch) * KINDS.length + kind;
-  const copyOf = (stage: number, microBatch: number) =>
-    (replicaOf[microBatch] as number) * stages + stage;
+  const dependencies = new Dependencies(load);
+  const partsOf = (code: number) => {
+    const cell = Math.floor(code / ACTION_KINDS);
+    const kind = SPLIT_KINDS[code % ACTION_KINDS] ?? KIND.F;
+    return [kind, Math.floor(cell / microBatches), cell % microBatches] as const;
+  };
+  const givers = new Int32Array(dependencies.outputCount).fill(-1);
   for (let code = 0; code < size; code++) {
-    const kind = code % KINDS.length, place = Math.floor(code / KINDS.length);
-    const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
-    const worker = hosts[copyOf(stage, microBatch)] as number;
+    const count = dependencies.outputsOf(...partsOf(code));
+    for (let i = 0; i < count; i++) givers[dependencies.outputs[i] as number] = code;
+  }
+  for (let code = 0; code < size; code++) {
+    const [kind, stage, microBatch] = partsOf(code);
     tables.durations[code] = durations[kind]?.[stage] as number;
-    tables.workers[code] = worker;
-    tables.copies[code] = copyOf(stage, microBatch);
-    if (kind === KIND.W) {
-      tables.sources[code] = codeOf(KIND.I, stage, microBatch);
-      continue;
+    tables.workers[code] = dependencies.hostOf(stage, microBatch);
+    tables.waiting[code] = dependencies.waiting(kind, stage, microBatch);
+    tables.copies[code] = (replicaOf[microBatch] as number) * stages + stage;
+    const count = dependencies.inputsOf(kind, stage, microBatch);
+    for (let i = 0; i < count; i++) {
+      const edge = dependencies.edges[i] as number;
+      tables.inputs[code * INPUTS + i] = givers[dependencies.inputs[i] as number] as number;
+      tables.sends[code * INPUTS + i] = edge < 0 ? 0 : send[edge] as number;
     }
-    const isForward = kind === KIND.F;
-    if (!isForward) tables.forwards[code] = codeOf(KIND.F, stage, microBatch);
-    const from = isForward ? stage - 1 : stage + 1, to = isForward ? stage + 1 : stage - 1;
-    if (from === stages) tables.sources[code] = codeOf(KIND.F, stage, microBatch);
-    else if (from >= 0) {
-      tables.sources[code] = codeOf(isForward ? KIND.F : KIND.I, from, microBatch);
-      if (!isForward) tables.otherSources[code] = codeOf(KIND.B, from, microBatch);
-      const isLocal = hosts[copyOf(from, microBatch)] === worker;
-      tables.sends[code] = isLocal ? 0 : send[Math.min(from, stage)] as number;
-    }
-    const next = to < 0 || to === stages ? -1 : hosts[copyOf(to, microBatch)] as number;
-    tables.waiting[code] = next === worker ? -1 : next;
   }
   return {
     ...tables,
-    codeOf: ({ kind, stage, microBatch }) => codeOf(KIND[kind], stage, microBatch),
-    actionOf: (code) => ({
-      kind: KINDS[code % KINDS.length] ?? "F",
-      stage: Math.floor(code / (KINDS.length * microBatches)),
-      microBatch: Math.floor(code / KINDS.length) % microBatches,
-    }),
+    codeOf: ({ kind, stage, microBatch }) =>
+      (stage * microBatches + microBatch) * ACTION_KINDS +
+      SPLIT_KINDS.findIndex((each) => each === KIND[kind]),
+    actionOf(code) {
+      const [kind, stage, microBatch] = partsOf(code);
+      return { kind: KINDS[kind] ?? "F", stage, microBatch };
+    },
   };
 }

@@ -3,25 +3,40 @@
 import { defineSchedule } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
-import { bidirectional, linear, looped, wave } from "../definition/placements.ts";
 import { readOptions } from "../definition/read_options.ts";
 import type { Place, ScheduleDefinition } from "../definition/rule.ts";
 import type { Schedule } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
-import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
+import { type Found, keepsLimits, keepsWeights, type Limits, partLimits } from "./limits.ts";
+import { chunkCounts, regularPlaces, waveCounts } from "./places.ts";
 import { workloadOf } from "./workload.ts";
 
-/** The given schedules that serve the options and keep the limits. */
+/** The actions that the list scheduler may order, all orders together. */
+const ACTIONS_MAX = 1_500_000;
+
+/** The given schedules that serve the options and keep the limits, with any number of chunks. */
 export function givenSchedules(
   given: readonly ScheduleDefinition[],
   options: ScheduleOptions,
   limits: Limits,
 ): Found[] {
-  return given.flatMap((definition) => {
-    const schedule = ifServed(() => definition.create(readOptions(definition, options)));
-    const isFit = schedule?.workers === options.workers && schedule.updates === "flush";
-    return isFit ? ifServed(() => keepsLimits(schedule, limits)) ?? [] : [];
-  });
+  return given.flatMap((definition) =>
+    variants(definition, options).flatMap((variant) => {
+      const schedule = ifServed(() => definition.create(readOptions(definition, variant)));
+      const isFit = schedule?.workers === options.workers && schedule.updates === "flush";
+      return isFit ? ifServed(() => keepsLimits(schedule, limits)) ?? [] : [];
+    })
+  );
+}
+
+/** The options with each number of chunks or waves that a definition reads and the costs allow. */
+function variants({ reads = [] }: ScheduleDefinition, options: ScheduleOptions): ScheduleOptions[] {
+  if (reads.includes("chunks")) {
+    return chunkCounts(options).map((chunks) => ({ ...options, chunks }));
+  }
+  return reads.includes("waves")
+    ? waveCounts(options).map((waves) => ({ ...options, waves }))
+    : [options];
 }
 
 /** What `make` gives; undefined where it refuses its options with a RangeError. */
@@ -34,27 +49,43 @@ function ifServed<T>(make: () => T): T | undefined {
   }
 }
 
-/** The placements of which the list scheduler makes orders. */
-const PLACES: readonly ((options: ScheduleOptions) => Place)[] = [
-  linear,
-  looped,
-  wave,
-  (options) => ({ ...bidirectional(options) }),
-];
-
-/** The orders of the list scheduler that keep the limits, of each placement and strategy. */
-export function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
-  return PLACES.flatMap((place) => {
-    const empty = defineSchedule({ name: "search", summary: "", place, order: () => [] });
-    return ifServed(() => {
-      const base = empty.create(options);
-      const load = workloadOf(base, limits.costs);
-      return strategies(base, limits).flatMap((strategy) => {
-        const orders = ifServed(() => greedyOrder(load, strategy));
-        return orders === undefined ? [] : keepsLimits(withOrders(base, "search", orders), limits);
-      });
-    }) ?? [];
+/** A schedule on a place, without orders; undefined where the place does not serve the limits. */
+export function emptyOn(
+  place: Place,
+  options: ScheduleOptions,
+  limits: Limits,
+): Schedule | undefined {
+  const empty = defineSchedule({
+    name: "search",
+    summary: "",
+    place: () => place,
+    order: () => [],
   });
+  return ifServed(() => {
+    const base = empty.create(options);
+    return keepsWeights(base, limits) ? base : undefined;
+  });
+}
+
+/**
+ * The orders of the list scheduler that keep the limits, of each place and strategy, as many as there
+ * is time for.
+ */
+export function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
+  const bases = regularPlaces(options).flatMap((place) => emptyOn(place, options, limits) ?? []);
+  const jobs = bases.flatMap((base) =>
+    strategies(base, limits).map((strategy, turn) => ({ base, strategy, turn }))
+  ).sort((a, b) => a.turn - b.turn);
+  const found: Found[] = [];
+  let actions = 0;
+  for (const { base, strategy } of jobs) {
+    if (actions > ACTIONS_MAX) break;
+    actions += 3 * base.stages * base.microBatches;
+    const orders = ifServed(() => greedyOrder(workloadOf(base, limits.costs), strategy));
+    if (orders === undefined) continue;
+    found.push(...keepsLimits(withOrders(base, "search", orders), limits));
+  }
+  return found;
 }
 
 function* strategyGrid(limits: readonly number[]): Iterable<Strategy> {

@@ -69,7 +69,7 @@ function inSlices(load: Workload, slices: number): Workload {
  * @param limits For each worker, the most live (stage, micro-batch) activations.
  * @param hasHalves Whether backwards may come in halves: a gradient then travels one half at a time.
  */
-function lowerBound(
+export function lowerBound(
   load: Workload,
   limits: readonly number[],
   hasHalves: boolean,

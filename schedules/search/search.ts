@@ -6,9 +6,12 @@ import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOption, ScheduleOptions } from "../definition/options.ts";
 import type { ScheduleDefinition } from "../definition/rule.ts";
 import type { ListedSchedule } from "../schedule.ts";
-import { givenSchedules, greedySchedules } from "./candidates.ts";
+import { emptyOn, givenSchedules, greedySchedules } from "./candidates.ts";
+import { exactOrder } from "./exact.ts";
 import { improveOrder } from "./improve.ts";
 import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
+import { lowerBound } from "./lower_bound.ts";
+import { irregularPlaces, regularPlaces } from "./places.ts";
 import { type Workload, workloadOf } from "./workload.ts";
 
 /** The orders that are improved, the best ones of all that were made. */
@@ -18,6 +21,10 @@ const EXECUTIONS_MAX = 6_000_000;
 const TRIES_MAX = 8_000;
 const SEED = 1;
 
+/** The actions of a step that is searched exactly, and the states looked at for that. */
+const EXACT_ACTIONS_MAX = 108;
+const EXACT_STATES = 100_000;
+
 /** The most workers times micro-batches: beyond, a search takes minutes. */
 const COMPUTED_MAX = 2 ** 16;
 
@@ -26,10 +33,12 @@ const COMPUTED_MAX = 2 ** 16;
  *
  * 1. every given schedule that serves the options and keeps the limits;
  * 2. the orders of a list scheduler on every placement that keeps them, under several strategies;
- * 3. what a local search makes of the best of these, with all backwards split.
+ * 3. what a local search makes of the best of these, with all backwards split;
+ * 4. for tiny steps, the shortest order of every placement that keeps the limits.
  *
- * The result is therefore never longer than the best given schedule. It is a function of the
- * options: chance comes from a fixed seed.
+ * The stages of a worker are as many as asked for; else the search chooses, where costs by slice say
+ * how fine the model may be cut. The result is never longer than the best given schedule. It is a
+ * function of the options: chance comes from a fixed seed.
  *
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
@@ -65,8 +74,33 @@ function search(given: readonly ScheduleDefinition[], options: ScheduleOptions):
     );
   }
   const best = distinct(found).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
-    .reduce((a, b) => b.makespan < a.makespan - 1e-9 ? b : a, first);
-  return withOrders(best.schedule, "search", best.schedule.lists);
+    .reduce(shorter, first);
+  const { schedule } = exact(options, limits, best);
+  return withOrders(schedule, "search", schedule.lists);
+}
+
+const shorter = (a: Found, b: Found) => b.makespan < a.makespan - 1e-9 ? b : a;
+
+/** The shortest order of all places, where the step is tiny. */
+function exact(options: ScheduleOptions, limits: Limits, known: Found): Found {
+  const places = [...regularPlaces(options), ...irregularPlaces(options)];
+  const jobs = places.flatMap((place) => {
+    if (3 * place.stages * options.microBatches > EXACT_ACTIONS_MAX) return [];
+    const base = emptyOn(place, options, limits);
+    if (base === undefined) return [];
+    const load = workloadOf(base, limits.costs), most = partLimits(base, limits.activations);
+    return { base, load, most, bound: lowerBound(load, most, false) };
+  }).sort((a, b) => a.bound - b.bound);
+  let best = known, states = EXACT_STATES;
+  for (const { base, load, most, bound } of jobs) {
+    if (bound >= best.makespan - 1e-9 || states <= 0) break;
+    const found = exactOrder(load, { limits: most, below: best.makespan, states });
+    states -= found.states;
+    if (found.orders === undefined) continue;
+    const made = keepsLimits(withOrders(base, "search", found.orders), limits);
+    best = made.reduce(shorter, best);
+  }
+  return best;
 }
 
 /** Leaves one of those that take the same time on the same placement. */
@@ -80,8 +114,9 @@ function distinct(found: readonly Found[]): Found[] {
 
 function improved({ schedule }: Found, limits: Limits): Found[] {
   const orders = schedule.lists.map((list) => Array.from(list).flatMap(parts).flatMap(split));
-  const isCut = ({ half, slice }: Action) => half !== undefined || slice !== undefined;
-  if (orders.flat().some(isCut)) return [];
+  const isPlain = ({ kind, half, slice }: Action) =>
+    half === undefined && slice === undefined && kind !== "R";
+  if (!orders.flat().every(isPlain)) return [];
   const load: Workload = workloadOf(schedule, limits.costs);
   const actions = orders.reduce((sum, order) => sum + order.length, 0);
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));

@@ -1,20 +1,23 @@
-/** An order of a step and when each of its actions runs, changed by one swap of neighbours at a time. */
+/** An order of a step and when each of its actions runs, changed by one move at a time. */
 
-import { KIND, KINDS } from "../actions/action_list.ts";
-import type { ActionTables } from "./action_tables.ts";
+import { ACTION_KINDS, type ActionTables, INPUTS, SPLIT } from "./action_tables.ts";
 
-/** Two neighbours in the order of a worker, by the index of the first. */
-export interface Swap {
+/** An action of a worker that goes to another place in its order; a swap where that is the next. */
+export interface Move {
   readonly worker: number;
-  readonly index: number;
+  readonly from: number;
+  readonly to: number;
 }
+
+/** The most neighbours that a move goes past. */
+const REACH = 3;
 
 /** More than the rounding of sums of durations, less than any duration. */
 const DUST = 1e-9;
 
 /**
- * For each worker, its actions by their numbers in the tables. What a swap leaves as it is, all that
- * starts before the first of the two, is not worked out again.
+ * For each worker, its actions by their numbers in the tables. What a move leaves as it is, all that
+ * starts before the first action that it shifts, is not worked out again.
  */
 export class TimedOrder {
   readonly #tables: ActionTables;
@@ -26,7 +29,7 @@ export class TimedOrder {
   /** When each action starts and ends; -1 where it has not run. */
   #starts: Float64Array;
   #ends: Float64Array;
-  /** The same with the swap that is tried. */
+  /** The same with the move that is tried. */
   #triedStarts: Float64Array;
   #triedEnds: Float64Array;
   /** For each worker, the next of its actions that is worked out, when it is free, and its work left. */
@@ -64,14 +67,14 @@ export class TimedOrder {
   }
 
   /**
-   * The makespan with two neighbours swapped; Infinity where it is more than `most`, or where more
-   * activations live than may.
+   * The makespan after a move; Infinity where it is more than `most`, or where more activations live
+   * than may.
    */
-  try(swap: Swap, most: number): number {
-    const order = this.#orders[swap.worker] as Int32Array;
-    const first = order[swap.index] as number;
-    this.#swap(swap);
-    if (!keepsLimit(order, this.#limits[swap.worker] as number)) return Infinity;
+  try(move: Move, most: number): number {
+    const order = this.#orders[move.worker] as Int32Array;
+    const first = order[Math.min(move.from, move.to)] as number;
+    this.#move(move);
+    if (!keepsLimit(order, this.#limits[move.worker] as number)) return Infinity;
     return this.#evaluate(this.#starts[first] as number, most);
   }
 
@@ -82,17 +85,18 @@ export class TimedOrder {
   }
 
   /** Takes back what was tried. */
-  undo(swap: Swap): void {
-    this.#swap(swap);
+  undo({ worker, from, to }: Move): void {
+    this.#move({ worker, from: to, to: from });
   }
 
-  #swap({ worker, index }: Swap): void {
-    const order = this.#orders[worker] as Int32Array;
-    const first = order[index] as number, second = order[index + 1] as number;
-    order[index] = second;
-    order[index + 1] = first;
-    this.#indices[second] = index;
-    this.#indices[first] = index + 1;
+  #move({ worker, from, to }: Move): void {
+    const order = this.#orders[worker] as Int32Array, code = order[from] as number;
+    if (to < from) order.copyWithin(to + 1, to, from);
+    else order.copyWithin(from, from + 1, to + 1);
+    order[to] = code;
+    for (let i = Math.min(from, to); i <= Math.max(from, to); i++) {
+      this.#indices[order[i] as number] = i;
+    }
   }
 
   /**
@@ -147,40 +151,77 @@ export class TimedOrder {
     return count;
   }
 
-  /** When the input of an action is there; negative where it is missing. */
+  /** When the inputs of an action are there; negative where one is missing. */
   #inputAt(code: number, ends: Float64Array): number {
-    const { forwards, sends } = this.#tables;
-    const forward = forwards[code] as number;
-    if (forward >= 0 && (ends[forward] as number) < 0) return -1;
-    const source = this.#sourceOf(code, ends);
-    if (source < 0) return 0;
-    const time = ends[source] as number;
-    return time < 0 ? -1 : time + (sends[code] as number);
+    const { inputs, sends } = this.#tables;
+    let latest = 0;
+    for (let i = code * INPUTS; i < (code + 1) * INPUTS; i++) {
+      const input = inputs[i] as number;
+      if (input < 0) break;
+      const end = ends[input] as number;
+      if (end < 0) return -1;
+      latest = Math.max(latest, end + (sends[i] as number));
+    }
+    return latest;
   }
 
-  /** The action whose output is the input of another; -1 for none. */
-  #sourceOf(code: number, ends: Float64Array): number {
-    const { sources, otherSources } = this.#tables;
-    const source = sources[code] as number, other = otherSources[code] as number;
-    return other >= 0 && (ends[source] as number) < 0 ? other : source;
+  /** The input that an action waited for; -1 where the worker was not free before. */
+  #heldUpBy(code: number): number {
+    const { inputs, sends } = this.#tables, start = this.#starts[code] as number;
+    for (let i = code * INPUTS; i < (code + 1) * INPUTS; i++) {
+      const input = inputs[i] as number;
+      if (input >= 0 && (this.#ends[input] as number) + (sends[i] as number) === start) {
+        return input;
+      }
+    }
+    return -1;
   }
 
-  /** The swaps that could shorten the critical path: an action held up by the one before it. */
-  criticalSwaps(): Swap[] {
-    const swaps: Swap[] = [];
+  /**
+   * The moves that could shorten the critical path: of an action that was held up by the one before
+   * it, past that one and the ones before that as far as they only held up each other; and of these
+   * behind it.
+   */
+  criticalMoves(): Move[] {
+    const moves: Move[] = [];
     let code = this.#lastToEnd();
     while (code >= 0) {
-      if (this.#inputAt(code, this.#ends) === this.#starts[code]) {
-        code = this.#sourceOf(code, this.#ends);
+      const input = this.#heldUpBy(code), index = this.#indices[code] as number;
+      if (input >= 0 || index === 0) {
+        code = input;
         continue;
       }
       const worker = this.#tables.workers[code] as number;
-      const index = (this.#indices[code] as number) - 1;
-      const before = this.#orders[worker]?.[index] as number;
-      if (this.#mayOvertake(code, before)) swaps.push({ worker, index });
-      code = before;
+      this.#movesBefore(worker, index, moves);
+      code = this.#orders[worker]?.[index - 1] as number;
     }
-    return swaps;
+    return moves;
+  }
+
+  /** The moves of an action to the front of those that hold it up, and of these behind it. */
+  #movesBefore(worker: number, index: number, moves: Move[]): void {
+    const order = this.#orders[worker] as Int32Array, code = order[index] as number;
+    let isFree = true;
+    for (let to = index - 1; to >= Math.max(0, index - REACH); to--) {
+      const before = order[to] as number;
+      const gap = (this.#starts[order[to + 1] as number] as number) -
+        (this.#ends[before] as number);
+      if (gap > DUST) break;
+      isFree &&= this.#mayOvertake(code, before);
+      if (isFree) moves.push({ worker, from: index, to });
+      if (to < index - 1 && this.#maySink(order, to, index)) {
+        moves.push({ worker, from: to, to: index });
+      }
+    }
+  }
+
+  /** Whether an action may go behind all up to another. */
+  #maySink(order: Int32Array, from: number, to: number): boolean {
+    const code = order[from] as number;
+    for (let i = from + 1; i <= to; i++) {
+      if (!this.#mayOvertake(order[i] as number, code)) return false;
+    }
+    return true;
   }
 
   /** The action that ends last; -1 where there is none. */
@@ -195,30 +236,22 @@ export class TimedOrder {
     return code;
   }
 
-  /** Whether an action may go before the one before it: not past its own stage and kind. */
+  /** Whether an action may go before another: of another copy, or of a kind that does not wait. */
   #mayOvertake(code: number, before: number): boolean {
     const { copies } = this.#tables;
-    if (Math.floor(code / KINDS.length) === Math.floor(before / KINDS.length)) return false;
     if (copies[code] !== copies[before]) return true;
-    const isSameKind = code % KINDS.length === before % KINDS.length ||
-      isGradient(code) && isGradient(before);
-    return !isSameKind;
+    const isSameCell = Math.floor(code / ACTION_KINDS) === Math.floor(before / ACTION_KINDS);
+    return !isSameCell && code % ACTION_KINDS !== before % ACTION_KINDS;
   }
-}
-
-/** Whether an action adds to the gradients of its stage. */
-function isGradient(code: number): boolean {
-  const kind = code % KINDS.length;
-  return kind === KIND.B || kind === KIND.W;
 }
 
 /** Whether no more activations of the order live at a time. */
 function keepsLimit(order: Int32Array, limit: number): boolean {
   let live = 0;
   for (const code of order) {
-    const kind = code % KINDS.length;
-    if (kind === KIND.F && ++live > limit) return false;
-    if (kind === KIND.B || kind === KIND.W) live--;
+    const kind = code % ACTION_KINDS;
+    if (kind === SPLIT.F && ++live > limit) return false;
+    if (kind === SPLIT.W) live--;
   }
   return true;
 }

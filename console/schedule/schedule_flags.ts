@@ -15,7 +15,7 @@ export const PARAMETER_FLAGS = {
     kind: "integer",
     value: "V",
     otherwise: "2",
-    help: "interleaved, interleaved-zb, looped-bfs, slimpipe: stages on a worker",
+    help: "interleaved, interleaved-zb, looped-bfs, slimpipe, search: stages on a worker",
   },
   slices: {
     kind: "integer",
@@ -23,7 +23,7 @@ export const PARAMETER_FLAGS = {
     otherwise: "1",
     help: "seq1f1b, seq1f1b-zb, terapipe, slimpipe: slices of each micro-batch's sequence",
   },
-  waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo: waves" },
+  waves: { kind: "integer", value: "W", otherwise: "1", help: "hanayo, search: waves" },
   pipelines: {
     kind: "integer",
     value: "f",

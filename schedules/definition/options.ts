@@ -19,9 +19,9 @@ export interface ScheduleOptions {
   readonly pipelineLimit?: number | undefined;
   /** Message-driven: which message goes first; `fifo` unless given. */
   readonly order?: MailboxOrder | undefined;
-  /** Interleaved and looped: stages on each worker; 2 unless given. */
+  /** Interleaved and looped: stages on each worker; 2 unless given, and of `search` its choice. */
   readonly chunks?: number | undefined;
-  /** Hanayo: waves; 1 unless given. */
+  /** Hanayo: waves; 1 unless given, and of `search` its choice. */
   readonly waves?: number | undefined;
   /** Slices of each micro-batch's sequence, where a schedule cuts them; 1 unless given. */
   readonly slices?: number | undefined;

@@ -9,7 +9,7 @@ import type { Schedule } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
 import { type Found, keepsLimits, keepsWeights, type Limits, partLimits } from "./limits.ts";
 import { chunkCounts, regularPlaces, waveCounts } from "./places.ts";
-import { workloadOf } from "./workload.ts";
+import { type Workload, workloadOf } from "./workload.ts";
 
 /** The actions that the list scheduler may order, all orders together. */
 const ACTIONS_MAX = 1_500_000;
@@ -49,21 +49,34 @@ function ifServed<T>(make: () => T): T | undefined {
   }
 }
 
-/** A schedule on a place, without orders; undefined where the place does not serve the limits. */
-export function emptyOn(
-  place: Place,
+/** A place that is to be searched for orders. */
+export interface SearchedPlace {
+  /** A schedule on it, without orders. */
+  readonly base: Schedule;
+  readonly load: Workload;
+  /** For each worker, the most live (stage, micro-batch) activations. */
+  readonly partLimits: readonly number[];
+}
+
+/** Those of the places that the costs can be shared on and that keep the limit of weights. */
+export function searchedPlaces(
+  places: readonly Place[],
   options: ScheduleOptions,
   limits: Limits,
-): Schedule | undefined {
-  const empty = defineSchedule({
-    name: "search",
-    summary: "",
-    place: () => place,
-    order: () => [],
-  });
-  return ifServed(() => {
-    const base = empty.create(options);
-    return keepsWeights(base, limits) ? base : undefined;
+): SearchedPlace[] {
+  return places.flatMap((place) => {
+    const empty = defineSchedule({
+      name: "search",
+      summary: "",
+      place: () => place,
+      order: () => [],
+    });
+    return ifServed(() => {
+      const base = empty.create(options);
+      if (!keepsWeights(base, limits)) return undefined;
+      const load = workloadOf(base, limits.costs);
+      return { base, load, partLimits: partLimits(base, limits.activations) };
+    }) ?? [];
   });
 }
 
@@ -72,16 +85,15 @@ export function emptyOn(
  * is time for.
  */
 export function greedySchedules(options: ScheduleOptions, limits: Limits): Found[] {
-  const bases = regularPlaces(options).flatMap((place) => emptyOn(place, options, limits) ?? []);
-  const jobs = bases.flatMap((base) =>
-    strategies(base, limits).map((strategy, turn) => ({ base, strategy, turn }))
+  const jobs = searchedPlaces(regularPlaces(options), options, limits).flatMap((place) =>
+    strategies(place).map((strategy, turn) => ({ ...place, strategy, turn }))
   ).sort((a, b) => a.turn - b.turn);
   const found: Found[] = [];
   let actions = 0;
-  for (const { base, strategy } of jobs) {
+  for (const { base, load, strategy } of jobs) {
     if (actions > ACTIONS_MAX) break;
     actions += 3 * base.stages * base.microBatches;
-    const orders = ifServed(() => greedyOrder(workloadOf(base, limits.costs), strategy));
+    const orders = ifServed(() => greedyOrder(load, strategy));
     if (orders === undefined) continue;
     found.push(...keepsLimits(withOrders(base, "search", orders), limits));
   }
@@ -98,10 +110,9 @@ function* strategyGrid(limits: readonly number[]): Iterable<Strategy> {
   }
 }
 
-function strategies(base: Schedule, { activations }: Limits): Strategy[] {
-  const limits = partLimits(base, activations);
-  const tapered = limits.map((limit, worker) =>
+function strategies({ base, partLimits }: SearchedPlace): Strategy[] {
+  const tapered = partLimits.map((limit, worker) =>
     Math.min(limit, Math.max(2, Math.ceil(2 * limit * (1 - worker / base.workers))))
   );
-  return [...strategyGrid(limits), ...strategyGrid(tapered)];
+  return [...strategyGrid(partLimits), ...strategyGrid(tapered)];
 }

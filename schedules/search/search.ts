@@ -6,7 +6,7 @@ import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOption, ScheduleOptions } from "../definition/options.ts";
 import type { ScheduleDefinition } from "../definition/rule.ts";
 import type { ListedSchedule } from "../schedule.ts";
-import { emptyOn, givenSchedules, greedySchedules } from "./candidates.ts";
+import { givenSchedules, greedySchedules, searchedPlaces } from "./candidates.ts";
 import { exactOrder } from "./exact.ts";
 import { improveOrder } from "./improve.ts";
 import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
@@ -84,17 +84,14 @@ const shorter = (a: Found, b: Found) => b.makespan < a.makespan - 1e-9 ? b : a;
 /** The shortest order of all places, where the step is tiny. */
 function exact(options: ScheduleOptions, limits: Limits, known: Found): Found {
   const places = [...regularPlaces(options), ...irregularPlaces(options)];
-  const jobs = places.flatMap((place) => {
-    if (3 * place.stages * options.microBatches > EXACT_ACTIONS_MAX) return [];
-    const base = emptyOn(place, options, limits);
-    if (base === undefined) return [];
-    const load = workloadOf(base, limits.costs), most = partLimits(base, limits.activations);
-    return { base, load, most, bound: lowerBound(load, most, false) };
-  }).sort((a, b) => a.bound - b.bound);
+  const jobs = searchedPlaces(places, options, limits)
+    .filter(({ base }) => 3 * base.stages * base.microBatches <= EXACT_ACTIONS_MAX)
+    .map((place) => ({ ...place, bound: lowerBound(place.load, place.partLimits, false) }))
+    .sort((a, b) => a.bound - b.bound);
   let best = known, states = EXACT_STATES;
-  for (const { base, load, most, bound } of jobs) {
+  for (const { base, load, partLimits, bound } of jobs) {
     if (bound >= best.makespan - 1e-9 || states <= 0) break;
-    const found = exactOrder(load, { limits: most, below: best.makespan, states });
+    const found = exactOrder(load, { limits: partLimits, below: best.makespan, states });
     states -= found.states;
     if (found.orders === undefined) continue;
     const made = keepsLimits(withOrders(base, "search", found.orders), limits);

@@ -1,0 +1,81 @@
+/** The search and the lower bound against optima that another program found by trying everything. */
+
+import assert from "node:assert/strict";
+import {
+  analyze,
+  type Costs,
+  createSchedule,
+  makespanLowerBound,
+  validate,
+  withLists,
+} from "../../schedules/mod.ts";
+
+interface Case {
+  readonly seed: number;
+  readonly workers: number;
+  readonly microBatches: number;
+  readonly activationLimit: number;
+  readonly send: number;
+  readonly forward: readonly number[];
+  readonly input: readonly number[];
+  readonly weight: readonly number[];
+  readonly makespan: number;
+}
+
+const file = new URL("../fixtures/schedules/optima.json", import.meta.url);
+const cases = JSON.parse(await Deno.readTextFile(file)) as Case[];
+
+function found({ forward, input, weight, send, ...options }: Case) {
+  const { workers, microBatches, activationLimit } = options;
+  const costs: Costs = { forward, input, weight, send };
+  const schedule = withLists(
+    createSchedule("search", { workers, microBatches, activationLimit, costs }),
+  );
+  return { costs, ...analyze(schedule, costs) };
+}
+
+Deno.test("the search reaches the optimum of every tiny case, within its limits", () => {
+  assert.ok(cases.length >= 100);
+  for (const one of cases) {
+    const { schedule, makespan, peakActivations } = found(one);
+    assert.equal(makespan, one.makespan, JSON.stringify(one));
+    assert.ok(Math.max(...peakActivations) <= one.activationLimit + 1e-9, JSON.stringify(one));
+    assert.deepEqual(validate(schedule), []);
+  }
+});
+
+Deno.test("no optimum is below the lower bound of its placement, and many are on it", () => {
+  let reached = 0;
+  for (const one of cases) {
+    const { schedule, costs } = found(one);
+    const bound = makespanLowerBound(schedule, costs, one.activationLimit);
+    assert.ok(one.makespan >= bound - 1e-9, `bound ${bound}: ${JSON.stringify(one)}`);
+    if (one.makespan <= bound + 1e-9) reached++;
+  }
+  assert.ok(reached >= cases.length / 3, `reached in ${reached} of ${cases.length}`);
+});
+
+Deno.test("a case that was known to be weak takes 56, where a line of two stages takes 61", () => {
+  const [forward, input, weight] = [[3, 4, 4, 2], [1, 1, 2, 3], [3, 5, 5, 2]];
+  const options = { workers: 2, microBatches: 3, activationLimit: 2 };
+  const costs = { forward, input, weight };
+  const time = (more: { chunks?: number }) =>
+    analyze(createSchedule("search", { ...options, ...more, costs }), costs).makespan;
+  assert.equal(time({}), 56);
+  assert.equal(time({ chunks: 1 }), 61);
+});
+
+Deno.test("at half of the memory the search is never longer than V-Half", () => {
+  for (const [workers, microBatches] of [[2, 4], [3, 6], [4, 8], [6, 12]] as const) {
+    for (
+      const costs of [{}, { input: 1.2, weight: 0.8 }, { forward: 1, input: 1.5, weight: 0.7 }]
+    ) {
+      const rule = analyze(createSchedule("v-half", { workers, microBatches, costs }), costs);
+      const activationLimit = Math.max(...rule.peakActivations);
+      const options = { workers, microBatches, costs, activationLimit };
+      const { makespan, peakActivations } = analyze(createSchedule("search", options), costs);
+      assert.ok(makespan <= rule.makespan + 1e-9, JSON.stringify(options));
+      assert.ok(Math.max(...peakActivations) <= activationLimit, JSON.stringify(options));
+    }
+  }
+});

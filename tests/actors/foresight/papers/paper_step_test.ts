@@ -109,3 +109,13 @@ Deno.test("the best plan fits, serves the batch, and no other of those searched 
     }
   }
 });
+
+Deno.test("the link of Piz Daint is the quickest with which DAPPLE is best with D = 4", () => {
+  const depthWith = (bytesPerMs: number) => {
+    const link = { ...PIZ_DAINT.link, value: { latencyMs: 0.05, bytesPerMs } };
+    const task = { machine: { ...PIZ_DAINT, link }, model: BERT_48, workers: 32, batch: 512 };
+    return bestPlan(DAPPLE, task)!.plan.options.workers;
+  };
+  assert.equal(depthWith(PIZ_DAINT.link.value.bytesPerMs!), 4);
+  assert.equal(depthWith(PIZ_DAINT.link.value.bytesPerMs! + 0.05e6), 8);
+});

@@ -16,6 +16,8 @@ export interface ScheduleRecord {
   readonly stages: number;
   /** The number of micro-batches, all replicas together. */
   readonly microBatches: number;
+  /** The slices that each micro-batch's sequence is cut into; absent where it is whole. */
+  readonly slices?: number;
   /** For each worker, the stages that it holds. */
   readonly placement: readonly (readonly PlacedStage[])[];
   /** The end of the last action. */
@@ -55,6 +57,7 @@ export function scheduleRecord(analysis: Analysis): ScheduleRecord {
     workers: schedule.workers,
     stages: schedule.stages,
     microBatches: schedule.microBatches,
+    ...schedule.slices !== undefined && { slices: schedule.slices },
     placement: schedule.placement,
     makespan: tidy(analysis.makespan),
     bubbleRatio: tidy(analysis.bubbleRatio),

@@ -88,8 +88,10 @@ function inWords(placement: Schedule["placement"]): string {
 }
 
 function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {
-  const { name, workers, stages, microBatches, placement } = schedule;
-  const line = `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches, ` +
+  const { name, workers, stages, microBatches, slices = 1, placement } = schedule;
+  const cut = slices > 1 ? ` in ${slices} slices` : "";
+  const line =
+    `${name}: ${workers} workers, ${stages} stages, ${microBatches} micro-batches${cut}, ` +
     `time ${shortNumber(makespan)}, bubbles ${shortNumber(100 * bubbleRatio)} %`;
   if (bound === undefined) return `${line}\n`;
   const gap = shortNumber(100 * (makespan / bound - 1));

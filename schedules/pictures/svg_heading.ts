@@ -19,10 +19,13 @@ const SWATCHES_MAX = 8;
 
 /** What the schedule comes to: 33 of time, 27.3 % of it bubbles. */
 export function factsOf({ schedule, makespan, bubbleRatio, peakActivations }: Analysis): string {
-  const { workers, microBatches } = schedule;
+  const { workers, microBatches, slices = 1 } = schedule;
   const bubble = Number((100 * bubbleRatio).toFixed(1));
   const peak = shortNumber(Math.max(...peakActivations));
-  return `${workers} workers, ${microBatches} micro-batches, time ${shortNumber(makespan)}, ` +
+  const cut = slices > 1 ? ` in ${slices} slices` : "";
+  return `${workers} workers, ${microBatches} micro-batches${cut}, time ${
+    shortNumber(makespan)
+  }, ` +
     `bubbles ${bubble} %, peak activations ${peak}`;
 }
 

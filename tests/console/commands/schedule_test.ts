@@ -39,6 +39,16 @@ Deno.test("json has exactly the fields that are promised", () => {
   });
 });
 
+Deno.test("slices are told wherever a schedule is", () => {
+  const line = "slimpipe --workers 4 --micro-batches 2 --slices 8";
+  assert.match(
+    run(line).output,
+    /^slimpipe: 4 workers, 8 stages, 2 micro-batches in 8 slices, time/,
+  );
+  assert.match(run(`${line} --format svg`).output, /4 workers, 2 micro-batches in 8 slices, time/);
+  assert.equal(JSON.parse(run(`${line} --format json`).output).slices, 8);
+});
+
 Deno.test("every schedule can be shown in every format", () => {
   for (const name of scheduleNames()) {
     for (const format of ["grid", "csv", "json", "svg", "trace"]) {

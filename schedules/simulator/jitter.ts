@@ -34,11 +34,12 @@ function quantile(factors: readonly number[], rank: number): number {
 
 /** From 0 to 1, the same for the same seed, stream and action. */
 function uniform(seed: number, stream: number, action: Action): number {
-  const { kind, stage, microBatch, half } = action;
+  const { kind, stage, microBatch, half, slice = 0 } = action;
   let hash = mix(seed ^ 0x9e3779b9);
   hash = mix(hash ^ (KIND[kind] * 8 + stream * 4 + (half === undefined ? 0 : half + 1)));
   hash = mix(hash ^ stage);
   hash = mix(hash ^ microBatch);
+  if (slice > 0) hash = mix(hash ^ slice);
   return (hash >>> 0) / 2 ** 32;
 }
 

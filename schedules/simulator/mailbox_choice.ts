@@ -41,8 +41,9 @@ export interface Trial {
   readonly count: number;
   /** The mean time of a step. */
   readonly mean: number;
-  /** The shortest and the longest step. */
+  /** The shortest step. */
   readonly least: number;
+  /** The longest step. */
   readonly most: number;
 }
 

@@ -186,7 +186,12 @@ class Observer {
   #outputSlice(worker: Worker, index: number, part: Action): void {
     const { stages, slices = 1 } = this.#schedule, { kind, stage, slice = 0 } = part;
     const isForward = kind === "F", step = isForward ? 1 : -1;
-    const next = { ...part, stage: stage + step }, beside = { ...part, slice: slice + step };
+    const isFreed = kind === "B" || kind === "W";
+    if (isFreed) worker.live = Math.round(worker.live * slices - 1) / slices;
+    if (kind === "W") return;
+    if (kind === "I") this.#post(index, part, { ...part, kind: "W" });
+    const given: Action = isForward ? part : { ...part, kind: "B" };
+    const next = { ...given, stage: stage + step }, beside = { ...given, slice: slice + step };
     if (next.stage >= 0 && next.stage < stages) this.#post(index, part, next);
     if (beside.slice >= 0 && beside.slice < slices) this.#post(index, part, beside);
     if (isForward) {
@@ -194,14 +199,13 @@ class Observer {
       if (isEnd) this.#post(index, part, { ...part, kind: "B" });
       return;
     }
-    worker.live = Math.round(worker.live * slices - 1) / slices;
     if (stage === 0 && slice === 0) this.#finished++;
   }
 
   /** Whether all has come that an action waits for, of a slice from both its neighbours. */
   #isComplete(offer: Action): boolean {
     const { stages, slices = 1 } = this.#schedule, { kind, stage, slice } = offer;
-    if (slice === undefined) return true;
+    if (slice === undefined || kind === "W") return true;
     const [first, last] = kind === "F" ? [0, 0] : [stages - 1, slices - 1];
     const name = formatAction(offer), came = (this.#came.get(name) ?? 0) + 1;
     this.#came.set(name, came);

@@ -9,12 +9,14 @@ import { gpt2, mlp } from "../../../kernels/mod.ts";
 import {
   type Action,
   ActionList,
+  analyze,
   B,
   createSchedule,
   defineSchedule,
   F,
   parseCsv,
   type Schedule,
+  scheduleDefinitions,
   scheduleFromLists,
   sliced,
   withLists,
@@ -142,6 +144,23 @@ Deno.test("slices have the bits of their serial run, whatever the schedule and t
     const sizes = { ...SIZES, tie: true }, options = { device: "native", ...one } as const;
     const run = await outcome(sizes, { runtime: "local", ...options });
     assert.deepEqual(run.bits, (await serialOf(what, sizes, options)).bits, what);
+  });
+});
+
+Deno.test("every schedule of slices that comes with the package has the bits of its serial run", async () => {
+  const names = scheduleDefinitions.filter(({ name, reads }) =>
+    name !== "search" && reads?.includes("slices")
+  ).map(({ name }) => name);
+  assert.ok(names.length >= 4, `${names}`);
+  await fewAtATime(names, async (schedule) => {
+    const options = { device: "native", workers: 2, scheduleOptions: { slices: 4 } } as const;
+    const run = await outcome(SIZES, { ...options, schedule, runtime: "local", link: DELAYS });
+    // All add the gradients of slices in one order.
+    assert.deepEqual(run.bits, (await serialOf("all", SIZES, { ...options, schedule })).bits);
+    const made = createSchedule(schedule, {
+      ...{ workers: 2, slices: 4, microBatches: SIZES.microBatches },
+    });
+    assert.deepEqual(run.peakActivations, analyze(made).peakActivations, schedule);
   });
 });
 

@@ -13,7 +13,7 @@ import {
 import { type AxonnPlan, axonnStep, BUCKET_SIZE } from "../axonn_step.ts";
 import { SUMMIT } from "../machines/summit.ts";
 import { type PaperRow, rowsOf } from "./paper_row.ts";
-import { AXONN_MODELS, edgeBytes, parametersOf } from "../transformer.ts";
+import { AXONN_MODELS, edgeBytes, type PaperModel, parametersOf } from "../transformer.ts";
 
 const MODEL = AXONN_MODELS[12], PARAMETERS = parametersOf(MODEL);
 
@@ -30,7 +30,42 @@ const tested = (depth: number, more: Partial<AxonnPlan> = {}): AxonnPlan => ({
 
 /** The rows. */
 export function axonnRows(): PaperRow[] {
-  return [...memory(), ...phases(), ...coarsening(), ...throughput()];
+  return [...memory(), ...depths(), ...phases(), ...coarsening(), ...throughput()];
+}
+
+/**
+ * The fewest stages, 3 times a power of two as in Table II, with which a GPU holds its states and the
+ * checkpoints of micro-batches of one sample.
+ */
+function fewestStages(model: PaperModel, bucket?: number): number {
+  const bytes = (depth: number) => {
+    const perStage = model.layers / depth;
+    const every = Array.from({ length: perStage }, (_, i) => i + 1).filter((ac) =>
+      perStage % ac === 0
+    );
+    const outputs = every.map((ac) => checkpointedOutputs(model.layers, depth, ac));
+    return mixedPrecisionBytes(parametersOf(model) / depth, bucket) +
+      Math.min(...outputs) * edgeBytes(model, 1);
+  };
+  let depth = 3;
+  while (bytes(depth) > SUMMIT.memoryBytes.value) depth *= 2;
+  return depth;
+}
+
+function depths(): PaperRow[] {
+  const stated = { 12: 6, 24: 12, 50: 24, 100: 48 } as const;
+  return rowsOf("axonn", "formula", [
+    ["V-B", "G_inter of 12 billion without offload", "", 24, fewestStages(MODEL)],
+    ...([12, 24, 50, 100] as const).map((billions) =>
+      [
+        "Table II",
+        `G_inter of ${billions} billion with offload: the fewest stages that fit`,
+        "",
+        stated[billions],
+        fewestStages(AXONN_MODELS[billions], BUCKET_SIZE),
+      ] as const
+    ),
+  ]);
 }
 
 function memory(): PaperRow[] {

@@ -107,6 +107,14 @@ function memoryCells(): RowCells[] {
       "5..8",
       range(executed("chimera").peakActivations),
     ],
+    [
+      "3.5",
+      "activations of forward doubling, D = 8, N = 16, over direct",
+      "×",
+      2,
+      Math.max(...executed("chimera", { microBatches: 16, scale: "doubling" }).peakActivations) /
+      Math.max(...executed("chimera", { microBatches: 16 }).peakActivations),
+    ],
     ["Table 2", "weights of PipeDream, D = 8", "", "1..8", range(executed("pipedream").weights)],
     ["Table 2", "weights of PipeDream-2BW", "", "2..2", range(executed("pipedream-2bw").weights)],
     ["Table 2", "weights of Chimera", "", "2..2", range(executed("chimera").weights)],

@@ -74,9 +74,15 @@ function speedups(
   where: string,
   stated: readonly number[],
   reasons: readonly string[],
-): { readonly cells: RowCells[]; readonly steps: PaperStep[]; readonly chimera: PaperStep } {
+): {
+  readonly cells: RowCells[];
+  readonly steps: readonly [PaperStep, ...PaperStep[]];
+  readonly chimera: PaperStep;
+} {
   const chimera = bestOf(CHIMERA, task);
-  const steps = BASELINES.map((system) => bestOf(system, task));
+  const [first, ...others] = BASELINES;
+  const best = (system: PaperSystem) => bestOf(system, task);
+  const steps: readonly [PaperStep, ...PaperStep[]] = [best(first), ...others.map(best)];
   const cells = steps.map((step, i): RowCells => [
     where,
     `speedup over ${BASELINES[i]!.name}, ${task.model.name}, ${task.workers} nodes`,
@@ -115,6 +121,7 @@ export function chimeraRows(): PaperRow[] {
       ...extremes(gpt),
       ...weak(gpt),
       ...recomputing(gpt),
+      ...sizes(bert, gpt),
     ]),
     ...choices(),
     ...rowsOf("chimera", "fitted", namedPipeDream),
@@ -168,6 +175,17 @@ function recomputing({ steps }: Speedups): RowCells[] {
     stated[plan.system.name] ?? "yes",
     plan.recomputes ? "yes" : "no",
   ]);
+}
+
+/** B of Chimera, and the samples of a step of PipeDream, which is one micro-batch of each pipeline. */
+function sizes(bert: Speedups, gpt: Speedups): RowCells[] {
+  const batch = ({ steps: [{ plan }] }: Speedups) => plan.width * plan.microBatch;
+  const fits = "as many samples as fit, by our count of memory, in the depth that is best here";
+  return [
+    ["4.2.3", "B of Chimera, Bert-48, 64 nodes", "", "B=8", `B=${bert.chimera.plan.microBatch}`],
+    ["Figure 14", "B̂ of PipeDream, Bert-48, 64 nodes", "", 96, batch(bert), fits],
+    ["Figure 15", "B̂ of PipeDream, GPT-2, 2048 nodes", "", 512, batch(gpt), fits],
+  ];
 }
 
 /** Which configuration is best. */

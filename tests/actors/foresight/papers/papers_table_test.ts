@@ -36,7 +36,7 @@ Deno.test("what is predicted for the papers is what it was, within 1 %", () => {
 
 Deno.test("every row has a source, and a reason where it misses, is fitted or not covered", () => {
   for (const row of rows) {
-    assert.match(row.where, /^(abstract|Table [\dI]+|\d|[IV]+)/, named(row));
+    assert.match(row.where, /^(abstract|Table [\dI]+|Figure \d|\d|[IV]+)/, named(row));
     const isToldWhy = row.reason.length > 10;
     const mustBe = isMiss(row) || row.by === "fitted" || row.by === "not covered";
     assert.ok(isToldWhy || !mustBe, `${named(row)} has no reason`);

@@ -28,7 +28,8 @@ export function costedStages(
   return programs.map((program, index) => ({
     program,
     facts: layerFacts(program, stage),
-    freshShare: freshShare(schedule, index),
+    // Asked for only where something is computed again.
+    freshShare: stage.recomputeInterval === undefined ? 0 : freshShare(schedule, index),
   }));
 }
 

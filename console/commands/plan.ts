@@ -14,7 +14,9 @@ import type { CommandContext } from "../command.ts";
 import { quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { withDefaults } from "../flags/flag.ts";
+import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
+import { printPlanCheck } from "../foresight/plan_check.ts";
 import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
 import { type PlanFacts, planRecord } from "../foresight/plan_record.ts";
 import { planSvg } from "../foresight/plan_svg.ts";
@@ -26,21 +28,38 @@ import { print } from "../print.ts";
 /** Runs `troupe plan`; returns the exit code. */
 export async function planCommand(
   args: readonly string[],
-  { begin }: Pick<CommandContext, "begin">,
+  context: Pick<CommandContext, "begin" | "signal">,
 ): Promise<number> {
+  if (args.length === 0) return print(helpOf(PLAN_SYNTAX)), 0;
   if (answersItself(args, PLAN_SYNTAX)) return 0;
   const { flags: given, words } = parseArguments(args, PLAN_FLAGS, { takesWords: true });
-  const flags = withDefaults(PLAN_FLAGS, given), rank = rankOf(words, flags);
+  const flags = withDefaults(PLAN_FLAGS, given);
+  if (words.length === 1 && words[0] === "check") {
+    refuseUnchecked(Object.keys(given));
+    return await printPlanCheck(flags, context);
+  }
+  const rank = rankOf(words, flags);
   const profile = profileOf(flags), model = await plannedModel(args);
   const { plan, facts } = planOf(flags, profile, model);
   if (flags.svg !== undefined) {
-    begin();
+    context.begin();
     await Deno.writeTextFile(flags.svg, planSvg(facts, plan));
   }
   if (flags.emit) print(emitted(plan, facts, rank));
-  else if (flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
+  else if (flags.json || flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
   else for (const line of planLines(facts, plan)) print(line);
   return 0;
+}
+
+/** Refuses flags that a check does not read: what it runs is always the same. */
+function refuseUnchecked(given: readonly string[]): void {
+  const read = ["device", "devices", "json"], unread = given.find((name) => !read.includes(name));
+  if (unread === undefined) return;
+  throw new TypeError(
+    `Cannot check a plan: flags must be among ${
+      read.map((name) => `--${name}`).join(", ")
+    }, received --${unread}`,
+  );
 }
 
 /** Which of the plans is emitted. */

@@ -129,6 +129,7 @@ const SHOWING_FLAGS = {
     default: "table",
     help: "how they are shown",
   },
+  json: { kind: "switch", help: "as --format json; check: one object a line" },
   emit: {
     kind: "switch",
     help: "print the troupe train command of the best, or of the one whose rank is given",
@@ -155,12 +156,15 @@ export const PLAN_SYNTAX: CommandSyntax = {
   usage: [
     "--profile FILE --batch B [flags]",
     "--profile FILE --batch B --emit [RANK] [flags]",
-    "check [--profile FILE] [flags]     holds a plan against an exhaustive search, for real",
+    "check [--json] [--devices P]     holds a plan against an exhaustive search, for real",
   ],
   about: [
     "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, pipelines,",
     "limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
-    "Of the best, buckets and k of the all-reduce are tried too. The same profile gives the same plan.",
+    "Of the best, k of the all-reduce is tried too. The same profile gives the same plan.",
+    "",
+    "check measures this machine, plans on it, runs every candidate of a small space, and measures the",
+    "best five again beside the planner's choice, which must be within 3 % of the best of them.",
   ],
   words: ["check"],
   groups: [
@@ -169,5 +173,8 @@ export const PLAN_SYNTAX: CommandSyntax = {
     { title: "What is tried:", flags: CHOICE_FLAGS },
     { title: "What is shown:", flags: SHOWING_FLAGS },
   ],
-  notes: ["Exit codes: 0 planned; 2 bad input, or a model that fits nowhere."],
+  notes: [
+    "Exit codes: 0 planned, or checked and within the bound; 1 beyond it; 2 bad input, or a model that",
+    "fits nowhere.",
+  ],
 };

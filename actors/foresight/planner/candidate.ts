@@ -55,6 +55,8 @@ export interface PlanSpace {
   readonly precision: readonly Precision[];
   /** Whether the states of the optimizer may, or must, be kept in other memory. */
   readonly offload: readonly boolean[];
+  /** Whether each schedule is tried with its own defaults alone. */
+  readonly isPlain?: boolean | undefined;
   /** Sizes of a bucket to try beside that of the device. */
   readonly bucketSizes?: readonly number[] | undefined;
   /** Values of k to try beside that of `train`. */
@@ -150,7 +152,8 @@ export function* candidatesOf(space: PlanSpace): Generator<Candidate> {
   for (const sizes of sizesOf(space)) {
     const named = sizes.workers === 1 ? alone(schedules) : schedules;
     for (const schedule of named) {
-      for (const options of variantsOf(schedule, sizes.workers, sizes.microBatches)) {
+      const { workers, microBatches } = sizes;
+      for (const options of space.isPlain ? [{}] : variantsOf(schedule, workers, microBatches)) {
         for (const how of recompute) {
           for (const stored of precision) {
             for (const isOffloaded of offload) {

@@ -9,6 +9,8 @@ export interface ForecastStep {
   readonly stepMs: number;
   /** The step as it was simulated, and where the time of each worker goes. */
   readonly simulated: Pick<SimulatedStep, "workers" | "makespanMs">;
+  /** By how much it is longer than the simulated one as durations vary; 0 unless given. */
+  readonly variedMs?: number;
   /** What makes it less certain. */
   readonly notes?: readonly string[];
 }
@@ -25,6 +27,8 @@ export interface Forecast {
   least(candidate: Candidate, schedule: Schedule): StepModel;
   /** Bytes of each worker that a limit counts. */
   bytes(candidate: Candidate, schedule: Schedule): readonly number[];
-  /** The step. */
+  /** The step, with the means of all durations. */
   step(candidate: Candidate, schedule: Schedule): ForecastStep;
+  /** The step with durations that vary, where that is known; asked for the best alone. */
+  varied?(candidate: Candidate, schedule: Schedule): ForecastStep;
 }

@@ -70,6 +70,11 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     ofSchedule.set(bucketSize, run);
     return run;
   };
+  const predicted = (candidate: Candidate, schedule: Schedule, draws: number) => {
+    const { replicas, coarsening, microBatch } = candidate;
+    const how = { device, transport, replicas, coarsening, clip, microBatch, draws };
+    return predictRun(profile, { schedule, compiled: compiledRun(candidate, schedule), ...how });
+  };
   return {
     least(candidate, schedule) {
       const { microBatch, options: { scale }, replicas } = candidate;
@@ -85,14 +90,17 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     },
     bytes: (candidate, schedule) =>
       compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
-    step(candidate, schedule) {
-      const { replicas, coarsening } = candidate, run = compiledRun(candidate, schedule);
-      return predictRun(profile, {
-        ...{ schedule, compiled: run, device, transport, replicas, coarsening, clip },
-      });
+    step: (candidate, schedule) => predicted(candidate, schedule, 0),
+    varied(candidate, schedule) {
+      const varied = predicted(candidate, schedule, DRAWS), { stepMs, simulated } = varied;
+      const variedMs = stepMs - simulated.makespanMs - profile.closing.stepMs;
+      return { ...varied, variedMs };
     },
   };
 }
+
+/** Steps with durations that vary, of whose times the mean is taken. */
+const DRAWS = 16;
 
 /** Models by their samples, compiled once for each way. */
 function opened({ model }: ForecastOptions) {
@@ -115,6 +123,8 @@ function opened({ model }: ForecastOptions) {
 
 type Openers = ReturnType<typeof opened>;
 
+const NO_TIME = { forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0 };
+
 /** What finds the least that each layer costs, whatever computes beside it. */
 function openLeast(
   profile: Profile,
@@ -124,7 +134,10 @@ function openLeast(
 ) {
   const costs = openCosts(profile, device), known = new Map<string, LeastModel>();
   const loads = [...new Set(profile.layers.map(({ atOnce }) => atOnce))];
+  // Those of a trace are of whole stages.
+  const isBounded = profile.source !== "trace";
   const ofLayer = (facts: LayerFacts): LeastLayer => {
+    if (!isBounded) return { ...NO_TIME, parameters: facts.parameters };
     const found = loads.map((atOnce) => costs.layer(facts, atOnce));
     const least = (name: keyof FoundCost) => Math.min(...found.map((one) => one[name]));
     const [forwardMs, inputMs] = [least("forwardMs"), least("inputMs")];

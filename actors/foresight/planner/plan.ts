@@ -38,7 +38,7 @@ export interface RunPlan {
   /** All that was simulated and fits, in order of time. */
   readonly simulated: readonly PlannedRun[];
   readonly counts: PlanCounts;
-  /** Why candidates were not served, each once. */
+  /** Why candidates were not served, what most were refused for first. */
   readonly refusals: readonly string[];
 }
 
@@ -93,7 +93,7 @@ class PlanSearch {
   readonly #count: number;
   readonly #skeletons = new Map<string, Schedule | "none">();
   readonly #found = new Map<string, PlannedRun>();
-  readonly #refusals = new Set<string>();
+  readonly #refusals = new Map<string, number>();
   readonly #simulated: PlannedRun[] = [];
   #unserved = 0;
   #tooLarge = 0;
@@ -132,14 +132,15 @@ class PlanSearch {
         tooLong: this.#tooLong,
         simulated: this.#simulated.length,
       },
-      refusals: [...this.#refusals],
+      refusals: this.#whyNot(),
     };
   }
 
-  /** The time of the last one that is wanted, as far as is known. */
+  /** The time of the last finalist, as far as is known. */
   #worstWanted(): number {
-    if (this.#found.size < this.#count) return Infinity;
-    return this.#ranked()[this.#count - 1]?.stepMs ?? Infinity;
+    const wanted = FINALISTS * this.#count;
+    if (this.#found.size < wanted) return Infinity;
+    return this.#ranked()[wanted - 1]?.stepMs ?? Infinity;
   }
 
   /** What was found, in order; of runs that are alike the first that the space has. */
@@ -175,6 +176,12 @@ class PlanSearch {
     return scheduleOf(candidate);
   }
 
+  /** Why candidates were not served, what most were refused for first. */
+  #whyNot(): string[] {
+    return [...this.#refusals].sort(([, a], [, b]) => b - a).slice(0, REFUSALS_MAX)
+      .map(([reason]) => reason);
+  }
+
   /** Whether it fits; then it is among those that were found. */
   #simulate(candidate: Candidate): boolean {
     const made = this.#served(() => {
@@ -200,38 +207,47 @@ class PlanSearch {
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       this.#unserved++;
-      if (this.#refusals.size < REFUSALS_MAX) this.#refusals.add(error.message);
+      this.#refusals.set(error.message, 1 + (this.#refusals.get(error.message) ?? 0));
       return undefined;
     }
   }
 
-  /**
-   * The best ones, each with the bucket and the k that suit it: these change the end of a step alone,
-   * and are tried for those that are wanted, not for all.
-   */
+  /** The best ones, with the bucket and the k that suit each, and with durations that vary. */
   #tuned(): PlannedRun[] {
-    const { bucketSizes = [], coarsenings = [], batch } = this.#space;
-    const tuned = this.#ranked().slice(0, this.#count).map((run) => {
-      const schedule = scheduleOf(run);
-      const others = [undefined, ...bucketSizes].flatMap((bucketSize) =>
-        [undefined, ...coarsenings].map((coarsening) => ({ bucketSize, coarsening }))
-      ).slice(1);
-      const tried = others.flatMap((other): PlannedRun[] => {
-        const candidate = { ...candidateOf(run), ...other };
-        const made = this.#served(() => {
-          const bytes = this.#forecast.bytes(candidate, schedule);
-          return plannedRun(candidate, this.#forecast.step(candidate, schedule), bytes, batch);
-        });
-        return made && made.peakBytes <= this.#limit ? [made] : [];
+    return this.#ranked().slice(0, FINALISTS * this.#count)
+      .map((run) => this.#varied(this.#closed(run)))
+      .sort(byTime).slice(0, this.#count);
+  }
+
+  /**
+   * A run with the bucket and the k that suit it: these change the end of a step alone, and are tried
+   * for those that are wanted, not for all.
+   */
+  #closed(run: PlannedRun): PlannedRun {
+    const { bucketSizes = [], coarsenings = [], batch } = this.#space, schedule = scheduleOf(run);
+    const others = [undefined, ...bucketSizes].flatMap((bucketSize) =>
+      [undefined, ...coarsenings].map((coarsening) => ({ bucketSize, coarsening }))
+    ).slice(1);
+    const tried = others.flatMap((other): PlannedRun[] => {
+      const candidate = { ...candidateOf(run), ...other };
+      const made = this.#served(() => {
+        const bytes = this.#forecast.bytes(candidate, schedule);
+        return plannedRun(candidate, this.#forecast.step(candidate, schedule), bytes, batch);
       });
-      const best = tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
-      return { ...best, alike: run.alike };
+      return made && made.peakBytes <= this.#limit ? [made] : [];
     });
-    return tuned.sort(byTime);
+    const best = tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
+    return { ...best, alike: run.alike };
+  }
+
+  #varied(run: PlannedRun): PlannedRun {
+    const step = this.#forecast.varied?.(run, scheduleOf(run));
+    if (step === undefined) return run;
+    return { ...plannedRun(run, step, run.memoryBytes, this.#space.batch), alike: run.alike };
   }
 
   #nothing(large: readonly Bounded[]): RangeError {
-    if (large.length === 0) return refuseAll(this.#space, [...this.#refusals]);
+    if (large.length === 0) return refuseAll(this.#space, this.#whyNot());
     let least: Unfit | undefined;
     for (const { candidate, leastBytes } of large.toSorted((a, b) => a.leastBytes - b.leastBytes)) {
       if (least && leastBytes >= least.bytes) break;
@@ -240,9 +256,12 @@ class PlanSearch {
       );
       if (bytes !== undefined && bytes < (least?.bytes ?? Infinity)) least = { candidate, bytes };
     }
-    return refuseAll(this.#space, [...this.#refusals], { limit: this.#limit, least });
+    return refuseAll(this.#space, this.#whyNot(), { limit: this.#limit, least });
   }
 }
+
+/** For each that is wanted so many are predicted with durations that vary, as the order may change. */
+const FINALISTS = 2;
 
 /** What a bucket or a k of its own must win to be worth a flag. */
 const TUNED_GAIN = 0.001;

@@ -10,7 +10,7 @@ export interface PlannedRun extends Candidate {
   readonly stepMs: number;
   /** Samples of a second, all replicas together. */
   readonly samplesPerSecond: number;
-  /** Where the time goes, the mean of the workers: the parts add up to the simulated step. */
+  /** Where the time goes, the mean of the workers: the parts add up to the step. */
   readonly parts: WorkerTimes;
   /** Share of the workers' time in which they wait for one another. */
   readonly bubble: number;
@@ -29,7 +29,7 @@ export interface PlannedRun extends Candidate {
 /** A candidate with its prediction. */
 export function plannedRun(
   candidate: Candidate,
-  { stepMs, simulated, notes = [] }: ForecastStep,
+  { stepMs, simulated, variedMs = 0, notes = [] }: ForecastStep,
   memoryBytes: readonly number[],
   batch: number,
 ): PlannedRun {
@@ -40,15 +40,16 @@ export function plannedRun(
     busyMs: mean("busyMs"),
     dispatchMs: mean("dispatchMs"),
     communicationMs: mean("communicationMs"),
-    bubbleMs: mean("bubbleMs"),
-    closingMs: mean("closingMs"),
+    // Who waits longer as durations vary, waits for others; the rest is what asks for a step.
+    bubbleMs: mean("bubbleMs") + variedMs,
+    closingMs: mean("closingMs") + stepMs - simulated.makespanMs - variedMs,
   };
   return {
     ...candidate,
     stepMs,
     samplesPerSecond: 1000 * batch / stepMs,
     parts,
-    bubble: parts.bubbleMs / simulated.makespanMs,
+    bubble: parts.bubbleMs / stepMs,
     memoryBytes,
     peakBytes: Math.max(...memoryBytes),
     alike: [],

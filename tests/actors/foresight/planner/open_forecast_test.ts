@@ -1,0 +1,88 @@
+import { deepEqual, equal, ok, throws } from "node:assert/strict";
+import { leastBytes, leastStepMs } from "../../../../actors/foresight/planner/bounds.ts";
+import { candidatesOf, type PlanSpace } from "../../../../actors/foresight/planner/candidate.ts";
+import { openForecast } from "../../../../actors/foresight/planner/open_forecast.ts";
+import { planRuns, scheduleOf } from "../../../../actors/foresight/planner/plan.ts";
+import type { Profile } from "../../../../actors/mod.ts";
+import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../../kernels/mod.ts";
+import { statedProfile } from "./stated_profile.ts";
+
+const CONFIG = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 64 };
+
+const SPACE: PlanSpace = {
+  devices: 4,
+  batch: 16,
+  layers: 8,
+  schedules: ["1f1b", "interleaved", "zb-v", "chimera", "message-driven"],
+  recompute: ["none", "full"],
+  precision: ["fp32"],
+  offload: [false],
+};
+
+const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
+  openForecast(profile, {
+    model,
+    optimizer: ADAMW_DEFAULTS,
+    device: "reference",
+    transport: "worker",
+  });
+
+Deno.test("what bounds a candidate of a real model is never above its prediction", () => {
+  const forecast = open(statedProfile(CONFIG, 4));
+  let bounded = 0;
+  for (const candidate of candidatesOf(SPACE)) {
+    let schedule;
+    try {
+      schedule = scheduleOf(candidate);
+      forecast.bytes(candidate, schedule);
+    } catch (error) {
+      ok(error instanceof RangeError);
+      continue;
+    }
+    const least = forecast.least(candidate, schedule), name = JSON.stringify(candidate);
+    const { stepMs } = forecast.step(candidate, schedule);
+    ok(leastStepMs(least, candidate.microBatches) <= stepMs * (1 + 1e-9), name);
+    ok(leastBytes(least) <= Math.max(...forecast.bytes(candidate, schedule)), name);
+    bounded++;
+  }
+  ok(bounded > 100, `${bounded}`);
+});
+
+Deno.test("a plan of a real model is the same each time, and its memory is what train plans", () => {
+  const plan = () => planRuns(SPACE, open(statedProfile(CONFIG, 4)));
+  const first = plan();
+  deepEqual(plan(), first);
+  equal(first.best.length, 10);
+  const [{ peakBytes }] = first.best.toSorted((a, b) => a.peakBytes - b.peakBytes) as [
+    typeof first.best[0],
+  ];
+  const within = planRuns(SPACE, open(statedProfile(CONFIG, 4)), { memoryLimitBytes: peakBytes });
+  ok(within.best.every((run) => run.peakBytes <= peakBytes));
+});
+
+Deno.test("durations that vary make steps longer, and the parts still add up", () => {
+  const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
+  const { best: [varied] } = planRuns({ ...SPACE, schedules: ["1f1b"] }, open(profile));
+  const { best: [even] } = planRuns(
+    { ...SPACE, schedules: ["1f1b"] },
+    open(statedProfile(CONFIG, 4)),
+  );
+  ok(varied!.stepMs > even!.stepMs);
+  const sum = Object.values(varied!.parts).reduce((total, one) => total + one, 0);
+  ok(Math.abs(sum - varied!.stepMs) < 1e-6);
+});
+
+Deno.test("the profile of another model, or without the transport, is told", () => {
+  throws(
+    () =>
+      planRuns(
+        SPACE,
+        open(statedProfile(CONFIG, 4), mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1)),
+      ),
+    /^RangeError: Cannot plan a batch of 16 for 4 devices: there must be a run that can be trained, received none: Cannot predict: the profile must have the cost of hidden/,
+  );
+  throws(
+    () => planRuns(SPACE, open({ ...statedProfile(CONFIG, 4), links: {} })),
+    /the transport worker/,
+  );
+});

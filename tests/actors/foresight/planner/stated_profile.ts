@@ -1,0 +1,38 @@
+/** A profile that nobody has measured: costs by floating-point operations. */
+
+import { layerFacts } from "../../../../actors/foresight/profile/layer_facts.ts";
+import { type Profile, PROFILE_FORMAT, PROFILE_VERSION } from "../../../../actors/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../../kernels/mod.ts";
+
+/** Operations of a millisecond, and what each layer takes beside them. */
+const FLOPS_A_MS = 1e8, LAYER_MS = 0.05;
+
+/** The costs of a GPT-2 on a machine with so many devices. */
+export function statedProfile(config: Gpt2Config, devices: number): Profile {
+  const program = compileModel(gpt2(config, 1), "none");
+  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+  const { layers, hidden, heads, seq, vocab } = config, linear = { ms: 0.01, msPerMillion: 1 };
+  return {
+    format: PROFILE_FORMAT,
+    version: PROFILE_VERSION,
+    source: "stated",
+    machine: { name: "a made-up cluster", cores: devices },
+    layers: facts.filter(({ kind }, i) => facts.findIndex((one) => one.kind === kind) === i)
+      .map((one) => ({
+        ...one,
+        sizes: { layers, hidden, heads, seq, vocab },
+        microBatch: 1,
+        device: "reference",
+        recompute: "none",
+        atOnce: 1,
+        forwardMs: LAYER_MS + one.forwardFlops / FLOPS_A_MS,
+        backwardMs: LAYER_MS + one.backwardFlops / FLOPS_A_MS,
+      })),
+    optimizer: linear,
+    reduce: linear,
+    links: { worker: { latencyMs: 0.05, bytesPerMs: 1e6 } },
+    dispatchMs: 0.02,
+    closing: { vote: linear, norm: linear, end: linear, stepMs: 0.5 },
+    notes: [],
+  };
+}

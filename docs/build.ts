@@ -15,6 +15,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 export const PAGES: readonly (readonly [group: string, paths: readonly string[]])[] = [
   ["Troupe", ["README.md", "docs/first_model.md"]],
   ["Guides", [
+    "docs/plan.md",
     "docs/own_schedule.md",
     "docs/own_actor.md",
     "docs/memory.md",

@@ -33,6 +33,8 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     /troupe dashboard |examples\/browser\/serve/,
     "serves until Ctrl-C: tests/console/dashboard, tests/examples",
   ],
+  [/troupe (profile|plan) check$/, "measures for minutes, on a machine that is left alone"],
+  [/troupe profile papers/, "takes a minute; tests/actors/foresight/papers has its rows"],
   [/^deno doc |^deno publish/, "is run by tests/package"],
 ];
 

@@ -102,7 +102,7 @@ Deno.test("a pipeline that fills over slow links, and evaluates over them, has n
   const evaluation = { every: 1, batches: batchesOf(sizes, 1) };
   const options: Partial<TrainOptions> = { workers: 6, runtime: "local", device: "reference" };
   const { bits } = await outcome(sizes, { ...options, evaluation });
-  const slow = await outcome(sizes, { ...options, evaluation, link, stallMs: 150, retries: 0 });
+  const slow = await outcome(sizes, { ...options, evaluation, link, stallMs: 500, retries: 0 });
   assert.deepEqual(slow.bits, bits);
 });
 
@@ -112,12 +112,12 @@ for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
     const slowly = async function* () {
       for (const [n, batch] of batchesOf(sizes).entries()) {
         // Without flushes steps are under way meanwhile, and cannot end.
-        if (n === 5) await delay(600);
+        if (n === 5) await delay(2000);
         yield batch;
       }
     };
     const options: Partial<TrainOptions> = { workers: 2, device: "reference", schedule };
-    const { bits } = await outcome(sizes, { ...options, data: slowly(), stallMs: 150, retries: 0 });
+    const { bits } = await outcome(sizes, { ...options, data: slowly(), stallMs: 500, retries: 0 });
     assert.equal(bits.losses.length, sizes.steps);
   });
 }

@@ -12,7 +12,7 @@ import { chunkCounts, regularPlaces, waveCounts } from "./places.ts";
 import { type Workload, workloadOf } from "./workload.ts";
 
 /** The actions that the list scheduler may order, all orders together. */
-const ACTIONS_MAX = 1_500_000;
+const ACTIONS_MAX = 1_000_000;
 
 /** The given schedules that serve the options and keep the limits, with any number of chunks. */
 export function givenSchedules(

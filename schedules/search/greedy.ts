@@ -1,6 +1,8 @@
 /** A list scheduler: whenever a worker is free, it takes the best action that it can run. */
 
 import type { Action } from "../actions/action.ts";
+import { KIND } from "../actions/action_list.ts";
+import { Dependencies } from "../execution/dependencies.ts";
 import { TimeQueue } from "../execution/time_queue.ts";
 import type { Workload } from "./workload.ts";
 
@@ -32,7 +34,7 @@ type Preference = (a: Candidate, b: Candidate) => boolean;
 
 type Event =
   | { readonly freed: number }
-  | { readonly worker: number; readonly isForward: boolean; readonly candidate: Candidate };
+  | { readonly worker: number; readonly ready: Action };
 
 /**
  * Schedules a workload: backwards before forwards (or the other way), of backwards the one that
@@ -52,6 +54,7 @@ export function greedyOrder(workload: Workload, strategy: Strategy): Action[][] 
 
 class Greedy {
   readonly #load: Workload;
+  readonly #dependencies: Dependencies;
   readonly #strategy: Strategy;
   readonly #queue = new TimeQueue<Event>();
   readonly #forwards: Candidate[][];
@@ -72,6 +75,7 @@ class Greedy {
     const { workers, stages, hosts, microBatches, replicaOf } = load;
     const lists = <T>() => Array.from({ length: workers }, (): T[] => []);
     this.#load = load;
+    this.#dependencies = new Dependencies(load);
     this.#strategy = strategy;
     this.#forwards = lists();
     this.#backwards = lists();
@@ -101,36 +105,36 @@ class Greedy {
       );
     });
     for (let m = 0; m < microBatches; m++) {
-      this.#forwards[this.#host(0, m, replicaOf)]?.push({ stage: 0, microBatch: m });
+      this.#forwards[this.#dependencies.hostOf(0, m)]?.push({ stage: 0, microBatch: m });
     }
   }
 
   run(): Action[][] {
-    this.#chooseAll(0);
+    const touched = new Set(this.#orders.keys());
+    this.#chooseFor(touched, 0);
     while (this.#queue.size > 0) {
       const { time, items } = this.#queue.take();
       for (const item of items) {
         if ("freed" in item) this.#isBusy[item.freed] = false;
-        else {
-          this.#arrivals[item.worker]?.shift();
-          (item.isForward ? this.#forwards : this.#backwards)[item.worker]?.push(item.candidate);
-        }
+        else this.#arrive(item.worker, item.ready);
+        touched.add("freed" in item ? item.freed : item.worker);
       }
-      if (this.#queue.nextTime !== time) this.#chooseAll(time);
+      if (this.#queue.nextTime !== time) this.#chooseFor(touched, time);
     }
     return this.#orders;
   }
 
-  #host(stage: number, microBatch: number, replicaOf = this.#load.replicaOf): number {
-    return this.#load.hosts[
-      (replicaOf[microBatch] as number) * this.#load.stages + stage
-    ] as number;
+  #arrive(worker: number, ready: Action): void {
+    this.#arrivals[worker]?.shift();
+    (ready.kind === "F" ? this.#forwards : this.#backwards)[worker]?.push(ready);
   }
 
-  #chooseAll(time: number): void {
-    for (let worker = 0; worker < this.#load.workers; worker++) {
+  /** Lets the workers go on that something changed for, in their order. */
+  #chooseFor(touched: Set<number>, time: number): void {
+    for (const worker of [...touched].sort((a, b) => a - b)) {
       if (!this.#isBusy[worker]) this.#choose(worker, time);
     }
+    touched.clear();
   }
 
   #choose(worker: number, time: number): void {
@@ -165,9 +169,7 @@ class Greedy {
     remove(this.#forwards[worker] as Candidate[], candidate);
     if (stage === 0) this.#inFlight[replica] = (this.#inFlight[replica] as number) + 1;
     this.#live[worker] = (this.#live[worker] as number) + 1;
-    const end = this.#start(worker, { kind: "F", stage, microBatch }, time, 0);
-    const isLast = stage === this.#load.stages - 1;
-    this.#deliver(worker, end, { stage: isLast ? stage : stage + 1, microBatch }, !isLast);
+    this.#start(worker, { kind: "F", stage, microBatch }, time);
   }
 
   #backward(worker: number, candidate: Candidate, time: number): void {
@@ -175,44 +177,49 @@ class Greedy {
     const replica = this.#load.replicaOf[microBatch] as number;
     remove(this.#backwards[worker] as Candidate[], candidate);
     const { isSplit } = this.#strategy;
-    const kind = isSplit ? "I" : "B";
-    const end = this.#start(worker, { kind, stage, microBatch }, time, isSplit ? 2 : 1);
-    if (isSplit) this.#weights[worker]?.push(candidate);
-    else this.#live[worker] = (this.#live[worker] as number) - 1;
-    if (stage > 0) this.#deliver(worker, end, { stage: stage - 1, microBatch }, false);
-    else this.#inFlight[replica] = (this.#inFlight[replica] as number) - 1;
+    if (!isSplit) this.#live[worker] = (this.#live[worker] as number) - 1;
+    if (stage === 0) this.#inFlight[replica] = (this.#inFlight[replica] as number) - 1;
+    this.#start(worker, { kind: isSplit ? "I" : "B", stage, microBatch }, time);
   }
 
   #weight(worker: number, time: number): void {
     const [candidate] = this.#weights[worker] as Candidate[];
     if (candidate === undefined) return;
     const { stage, microBatch } = candidate;
-    const duration = this.#load.times.durations[3]?.[stage] ?? 0;
+    const duration = this.#load.times.durations[KIND.W]?.[stage] ?? 0;
     const next = this.#arrivals[worker]?.[0] ?? Infinity;
     // Better idle for a moment than late for what others wait for.
     if (next - time < duration * this.#strategy.patience) return;
     this.#weights[worker]?.shift();
     this.#live[worker] = (this.#live[worker] as number) - 1;
-    this.#start(worker, { kind: "W", stage, microBatch }, time, 3);
+    this.#start(worker, { kind: "W", stage, microBatch }, time);
   }
 
-  #start(worker: number, action: Action, time: number, kind: number): number {
-    const end = time + (this.#load.times.durations[kind]?.[action.stage] ?? 0);
+  #start(worker: number, action: Action, time: number): void {
+    const { durations } = this.#load.times;
+    const end = time + (durations[KIND[action.kind]]?.[action.stage] ?? 0);
     this.#orders[worker]?.push(action);
     this.#isBusy[worker] = true;
     this.#queue.add(end, { freed: worker });
-    return end;
+    for (const ready of this.#dependencies.followersOf(action)) {
+      if (ready.kind === "W") this.#weights[worker]?.push(ready);
+      else this.#deliver(end, ready);
+    }
   }
 
-  #deliver(from: number, end: number, candidate: Candidate, isForward: boolean): void {
-    const { stage, microBatch } = candidate;
-    const worker = this.#host(stage, microBatch);
-    const edge = isForward ? stage - 1 : stage;
-    const arrival = worker === from ? end : end + (this.#load.times.send[edge] ?? 0);
+  /** Notes when the last input of an action will be there. */
+  #deliver(end: number, ready: Action): void {
+    const { kind, stage, microBatch } = ready, { edges } = this.#dependencies;
+    const worker = this.#dependencies.hostOf(stage, microBatch);
+    let arrival = end;
+    for (let i = this.#dependencies.inputsOf(KIND[kind], stage, microBatch) - 1; i >= 0; i--) {
+      const edge = edges[i] as number;
+      if (edge >= 0) arrival = end + (this.#load.times.send[edge] ?? 0);
+    }
     const arrivals = this.#arrivals[worker] as number[];
     const after = arrivals.findIndex((other) => other > arrival);
     arrivals.splice(after < 0 ? arrivals.length : after, 0, arrival);
-    this.#queue.add(arrival, { worker, isForward, candidate });
+    this.#queue.add(arrival, { worker, ready });
   }
 }
 

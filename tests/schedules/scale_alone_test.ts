@@ -48,3 +48,11 @@ for (const [name, options] of NAMES) {
     assert.ok(gigabytes < 4, `took ${gigabytes.toFixed(2)} GB`);
   });
 }
+
+Deno.test("128 workers and 512 micro-batches are searched in seconds, and end no later than ZB-V", () => {
+  const size = { workers: 128, microBatches: 512 };
+  const schedule = withLists(createSchedule("search", size));
+  assert.deepEqual(validate(schedule), []);
+  const byRule = analyze(createSchedule("zb-v", size)).makespan;
+  assert.ok(analyze(schedule).makespan <= byRule);
+});

@@ -42,6 +42,7 @@ export * from "./models/chimera_model.ts";
 export * from "./models/hanayo_model.ts";
 export { type LinkModel, messageMs, rabenseifnerMs } from "./models/link_model.ts";
 export { formatGrid, type GridOptions } from "./pictures/grid.ts";
+export * from "./partition/partition_schedule.ts";
 export * from "./pictures/svg.ts";
 export { type ElasticOptions, elasticPolicy } from "./policies/elastic_policy.ts";
 export type { MemoryCurve } from "./memory/memory_levels.ts";

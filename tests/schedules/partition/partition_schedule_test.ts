@@ -1,0 +1,117 @@
+/** Cuts of a model for a schedule, held against every cut there is. */
+
+import assert from "node:assert/strict";
+import fc from "../../fast_check.ts";
+import {
+  analyze,
+  createSchedule,
+  type LayerTimes,
+  partitionForSchedule,
+  type Schedule,
+  withRecomputation,
+} from "../../../schedules/mod.ts";
+import { costsOfCut, layerSums } from "../../../schedules/partition/layer_times.ts";
+
+/** Every cut of some layers into stages, as the first layers of the stages. */
+function everyCut(layers: number, stages: number, from = 0): number[][] {
+  if (stages === 1) return [[from]];
+  const cuts: number[][] = [];
+  for (let next = from + 1; next <= layers - stages + 1; next++) {
+    for (const rest of everyCut(layers, stages - 1, next)) cuts.push([from, ...rest]);
+  }
+  return cuts;
+}
+
+/** What a step takes with a cut. */
+const stepOf = (schedule: Schedule, times: LayerTimes, starts: readonly number[]): number =>
+  analyze(schedule, costsOfCut(layerSums(times), starts)).makespan;
+
+const SCHEDULES: readonly Schedule[] = [
+  createSchedule("gpipe", { workers: 3, microBatches: 4 }),
+  createSchedule("1f1b", { workers: 4, microBatches: 6 }),
+  createSchedule("zb-h1", { workers: 3, microBatches: 5 }),
+  createSchedule("interleaved", { workers: 2, microBatches: 4 }),
+  createSchedule("hanayo", { workers: 2, microBatches: 2 }),
+  createSchedule("zb-v", { workers: 2, microBatches: 4 }),
+  createSchedule("chimera", { workers: 4, microBatches: 4 }),
+  createSchedule("chimera", { workers: 2, microBatches: 4, scale: "halving" }),
+  createSchedule("dualpipe-v", { workers: 2, microBatches: 4 }),
+  createSchedule("seq1f1b", { workers: 3, microBatches: 3, slices: 2 }),
+  withRecomputation(createSchedule("1f1b", { workers: 3, microBatches: 4 })),
+];
+
+const someTimes = (layers: number) => {
+  const times = (max: number) =>
+    fc.array(fc.integer({ min: 1, max }), { minLength: layers, maxLength: layers });
+  return fc.record({ forward: times(9), input: times(9), weight: times(9), send: times(3) })
+    .map(({ weight, ...others }): LayerTimes => ({
+      ...others,
+      backward: others.input.map((time, i) => time + weight[i]!),
+    }));
+};
+
+Deno.test("no cut of a model takes less time under a schedule than the one that is found", () => {
+  for (const schedule of SCHEDULES) {
+    const layers = schedule.stages + 4, cuts = everyCut(layers, schedule.stages);
+    fc.assert(
+      fc.property(someTimes(layers), (times) => {
+        const { starts, makespan, isExact } = partitionForSchedule(schedule, times);
+        const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
+        assert.ok(isExact);
+        assert.ok(Math.abs(makespan - least) < 1e-6, `${makespan} for ${least}`);
+        assert.ok(Math.abs(stepOf(schedule, times, starts) - least) < 1e-6);
+      }),
+      { numRuns: 15 },
+    );
+  }
+});
+
+Deno.test("a cut keeps to what fits, and is the best of those that do", () => {
+  const schedule = createSchedule("1f1b", { workers: 3, microBatches: 5 });
+  const fits = (stage: number, from: number, to: number) => to - from <= (stage === 0 ? 1 : 4);
+  fc.assert(
+    fc.property(someTimes(7), (times) => {
+      const cuts = everyCut(7, 3).filter((cut) =>
+        cut.every((start, stage) => fits(stage, start, cut[stage + 1] ?? 7))
+      );
+      const { makespan } = partitionForSchedule(schedule, times, fits);
+      assert.equal(makespan, Math.min(...cuts.map((cut) => stepOf(schedule, times, cut))));
+    }),
+    { numRuns: 30 },
+  );
+  const times = { forward: [1, 1, 1, 1], backward: [2, 2, 2, 2] };
+  assert.throws(() => partitionForSchedule(schedule, times, () => false), {
+    message: "Cannot cut the model into 3 stages of 1f1b: a cut must fit, received none that does",
+  });
+});
+
+Deno.test("where messages decide the order, a cut is no worse than stages of equal work", () => {
+  const schedule = createSchedule("message-driven", { workers: 3, microBatches: 6 });
+  const forward = [4, 2, 2, 2, 2, 2, 2, 9], backward = forward.map((time) => 2 * time);
+  const { starts, makespan } = partitionForSchedule(schedule, { forward, backward });
+  const least = Math.min(
+    ...everyCut(8, 3).map((cut) => stepOf(schedule, { forward, backward }, cut)),
+  );
+  assert.equal(stepOf(schedule, { forward, backward }, starts), makespan);
+  assert.equal(makespan, least);
+});
+
+Deno.test("48 blocks with embedding and head are cut for 16 workers", () => {
+  const blocks = Array.from({ length: 96 }, (_, i) => i % 2 === 0 ? 4 : 7);
+  const forward = [3, ...blocks, 40], backward = forward.map((time) => 2 * time);
+  const schedule = createSchedule("1f1b", { workers: 16, microBatches: 32 });
+  const { starts, makespan } = partitionForSchedule(schedule, { forward, backward });
+  assert.equal(starts.length, 16);
+  assert.equal(makespan, stepOf(schedule, { forward, backward }, starts));
+});
+
+Deno.test("times that are no times are refused", () => {
+  const schedule = createSchedule("1f1b", { workers: 2, microBatches: 2 });
+  const cut = (times: LayerTimes) => () => partitionForSchedule(schedule, times);
+  assert.throws(cut({ forward: [1], backward: [2] }), /as many layers, received 1$/);
+  assert.throws(
+    cut({ forward: [1, 1], backward: [2] }),
+    /backward must be of 2 layers, received 1/,
+  );
+  assert.throws(cut({ forward: [1, -1], backward: [2, 2] }), /finite numbers from 0, received -1/);
+});

@@ -123,7 +123,8 @@ function memory(): PaperRow[] {
 const PHASES =
   "what is saved is nearly what the two fitted phases are apart, 26 %: the paper's Figures 5 and 6 differ";
 const LINKS =
-  "links alone explain little of it: what a dispatch costs is fitted to Figure 6 for the row above";
+  "links alone do not explain it: without a cost of a dispatch six stages wait longer, oldest message " +
+  "first with as many micro-batches as stages in flight; that cost is fitted to Figure 6";
 const OPTIMIZER =
   "the states are taken to cross NVLink at its peak; what else slows them, as the memory of the host " +
   "that three GPUs share, is not stated";

@@ -7,7 +7,6 @@
 
 import { bestPlan, type PaperTask } from "../best_plan.ts";
 import { PIZ_DAINT, V100_CLUSTER } from "../machines/gloo_clusters.ts";
-import { type PaperRow, type RowCells, rowsOf } from "./paper_row.ts";
 import { type PaperStep, simulatePlan } from "../paper_step.ts";
 import {
   CHIMERA,
@@ -19,6 +18,7 @@ import {
   PIPEDREAM_2BW,
 } from "../systems.ts";
 import { BERT_48, GPT2_64, type PaperModel } from "../transformer.ts";
+import { type PaperRow, type RowCells, rowsOf } from "./paper_row.ts";
 
 const BASELINES = [PIPEDREAM, PIPEDREAM_2BW, GPIPE, GEMS, DAPPLE] as const;
 const SYNCHRONOUS = [GPIPE, GEMS, DAPPLE], ASYNCHRONOUS = [PIPEDREAM, PIPEDREAM_2BW];
@@ -29,7 +29,11 @@ export function configurationOf({ plan }: PaperStep): string {
   return `W=${width} D=${options.workers} B=${microBatch}${recomputes ? " R" : ""}`;
 }
 
-/** The best step of a system. @throws {RangeError} if nothing fits, which would be a wrong model. */
+/**
+ * The best step of a system.
+ *
+ * @throws {RangeError} if nothing fits, which would be a wrong model.
+ */
 export function bestOf(system: PaperSystem, task: PaperTask): PaperStep {
   const best = bestPlan(system, task);
   if (best) return best;
@@ -49,8 +53,10 @@ const taskOf = (model: PaperModel, workers: number, batch: number): PaperTask =>
 const RANKS =
   "the bandwidth of all-reduces is fitted with 16 copies of a stage, here there are 64 and more; that " +
   "GLOO's falls with them would explain it, and no figure says by how much";
+
 /** Where Bert-48's figures were looked at: GB/s of messages, and of all-reduces. */
 const SCANNED = "from 0.1 to 0.8 GB/s of messages and 1.8 to 4 GB/s of all-reduces";
+
 const NO_2BW =
   `no bandwidths explain it: it is 0.8 to 0.9 ${SCANNED}. 2BW needed recomputation in the paper, with ` +
   "B = 16; by our count of its memory B = 8 fits without";

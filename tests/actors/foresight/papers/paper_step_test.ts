@@ -88,17 +88,20 @@ Deno.test("without flushes there are no bubbles; 2BW needs a micro-batch for eac
 });
 
 Deno.test("the best plan fits, serves the batch, and no other of those searched is faster", () => {
-  const task = { machine: PIZ_DAINT, model: BERT_48, workers: 16, batch: 64 };
+  // With all-reduces for nothing the bound that leaves plans out is close to what they reach.
+  const free = withoutMessages(PIZ_DAINT), machine = { ...free, reduceLink: free.link };
+  const task = { machine, model: BERT_48, workers: 16, batch: 256 };
   const best = bestPlan(DAPPLE, task)!;
   const { width, microBatch, options } = best.plan;
-  assert.equal(width * microBatch * options.microBatches, 64);
+  assert.equal(width * microBatch * options.microBatches, 256);
   assert.equal(width * options.workers, 16);
   for (const depth of [2, 4, 8, 16]) {
     for (const size of [1, 2, 4, 8, 16]) {
-      const microBatches = 64 * depth / (16 * size);
+      const microBatches = 256 * depth / (16 * size);
       if (!Number.isInteger(microBatches)) continue;
       for (const recomputes of [false, true]) {
         const other = simulatePlan(plan({
+          machine,
           width: 16 / depth,
           microBatch: size,
           options: { workers: depth, microBatches },

@@ -95,8 +95,8 @@ const CASES: Readonly<Record<string, Case>> = {
     bucketSize: 500,
   },
   "weights apart": { schedule: lists(seq1f1b(2, 4), (order) => split(order, 2)), link: DELAYS },
-  "weights at the end, recomputed": {
-    schedule: lists(seq1f1b(2, 2), (order) => split(order, 99)),
+  "weights soon, recomputed": {
+    schedule: lists(seq1f1b(2, 2), (order) => split(order, 1)),
     recomputeInterval: 1,
   },
   "brought back by actions": {

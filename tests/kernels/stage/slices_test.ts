@@ -49,12 +49,12 @@ async function trainWhole(stages: readonly Stage[], batches: readonly Batch[], k
   return results;
 }
 
-/** The same of slices: forwards first slice first, backwards last slice first. */
+/** The same of slices: forwards first slice first, backwards last slice first, W at once or late. */
 async function trainSlices(
   stages: readonly Stage[],
   batches: readonly Batch[],
   slices: number,
-  kind: "whole" | "split",
+  kind: "whole" | "split" | "split at once",
   key?: DropoutKey,
 ) {
   const results = new Map<string, Float32Array>(), slicing = { slices, samples: SAMPLES };
@@ -71,7 +71,10 @@ async function trainSlices(
   const ordered = [...batches.keys()].flatMap((m) =>
     Array.from({ length: slices }, (_, s) => m * slices + slices - 1 - s)
   );
-  for (const one of ordered) await backward(stages, one, kind === "whole" ? "B" : "I");
+  for (const one of ordered) {
+    await backward(stages, one, kind === "whole" ? "B" : "I");
+    if (kind === "split at once") await backward(stages, one, "W");
+  }
   if (kind === "split") { for (const one of ordered) await backward(stages, one, "W"); }
   for (const [name, gradient] of await gradientsOf(stages)) results.set(name, gradient);
   return results;
@@ -121,9 +124,12 @@ for (const name of ISOLATE_DEVICES) {
     let expected: ReadonlyMap<string, Float32Array> | undefined;
     for (const policy of RECOMPUTE_POLICIES) {
       const program = compileModel(gpt2(config, SAMPLES), policy, { slices });
-      for (const kind of ["whole", "split"] as const) {
+      for (const kind of ["whole", "split", "split at once"] as const) {
         for (const recomputeInterval of [undefined, 1]) {
-          const options = { backward: kind, ...recomputeInterval && { recomputeInterval } };
+          const options = {
+            backward: kind === "whole" ? "whole" : "split",
+            ...recomputeInterval && { recomputeInterval },
+          } as const;
           const stages = await openStages(device, program, 1, options);
           const received = await trainSlices(stages, tokens, slices, kind, KEY);
           const what = `${policy}, ${kind}, interval ${recomputeInterval}`;

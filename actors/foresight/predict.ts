@@ -80,6 +80,8 @@ export interface PredictOptions extends CompileOptions {
 export interface Prediction {
   /** Milliseconds from its request to its answer. */
   readonly stepMs: number;
+  /** What of it comes from durations that vary: workers wait for the later of two. */
+  readonly variationMs: number;
   /** The step as it was simulated, and where the time of each worker goes. */
   readonly simulated: SimulatedStep;
   /** What was simulated. */
@@ -132,7 +134,7 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
   const costs = openCosts(profile, device), link = linkOf(profile, transport);
   const stages = costedStages(compiled, schedule), workers = replicas * schedule.workers;
   const traced = profile.source === "trace"
-    ? tracedCosts(profile, stages.map(({ facts }) => facts), microBatch)
+    ? tracedCosts(profile, stages.map(({ slices }) => slices.flat()), microBatch)
     : undefined;
   const parts = { costs, traced: traced?.stages, link, stages };
   let atOnce = stages.map(() => workers);
@@ -145,8 +147,10 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
   }
   const { cores } = profile.machine;
   const crowded = `${workers} workers share ${cores} cores: that was not measured`;
+  const variationMs = waitedMs(profile, model, simulated, run.draws ?? DRAWS);
   return {
-    stepMs: meanMakespan(profile, model, simulated, run.draws ?? DRAWS) + profile.closing.stepMs,
+    stepMs: simulated.makespanMs + variationMs + profile.closing.stepMs,
+    variationMs,
     simulated,
     model,
     atOnce,
@@ -161,22 +165,28 @@ export function predictRun(profile: Profile, run: PredictedRun): Prediction {
 /**
  * [Note: varied durations] A worker that waits for two waits for the later one, so a step takes longer
  * than with the means of all durations. Each action is drawn from what was measured, in as many
- * simulations as asked for.
+ * simulations as asked for. A few large draws must not count for more than they are: each simulation
+ * is scaled to have as much work as that with the means.
  */
-function meanMakespan(
+function waitedMs(
   { variation = [] }: Profile,
   model: StepModel,
-  { makespanMs }: SimulatedStep,
+  simulated: SimulatedStep,
   draws: number,
 ): number {
-  if (variation.length === 0 || draws === 0) return makespanMs;
+  if (variation.length === 0 || draws === 0) return 0;
+  const work = busyOf(simulated);
   let sum = 0;
   for (let seed = 1; seed <= draws; seed++) {
     const jitter = { law: variation, amount: 1, seed };
-    sum += simulateStep({ ...model, jitter }).makespanMs;
+    const drawn = simulateStep({ ...model, jitter });
+    sum += drawn.computedMs * work / busyOf(drawn) - simulated.computedMs;
   }
   return sum / draws;
 }
+
+const busyOf = ({ workers }: SimulatedStep): number =>
+  workers.reduce((sum, { busyMs }) => sum + busyMs, 0);
 
 /** What the simulation of a run is made from. */
 interface ModelParts {
@@ -209,8 +219,10 @@ function modelOf(
     replicas,
     stages: stages.map((stage, i) => {
       const load = atOnce[i]!;
-      const layers = traced ? [traced[i]!] : stage.facts.map((one) => costs.layer(one, load));
-      return stageModel(stage, layers, once, compiled);
+      const layers = traced
+        ? [[traced[i]!]]
+        : stage.slices.map((facts) => facts.map((one) => costs.layer(one, load)));
+      return stageModel(stage, layers, once);
     }),
     dispatchMs,
     controlMs: link.latencyMs,

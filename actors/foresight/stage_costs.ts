@@ -7,29 +7,36 @@
 import type { StageOptions, StageProgram } from "../../kernels/mod.ts";
 import { segmentsOf } from "../../kernels/stage/recompute_interval.ts";
 import { parts, type Schedule, type StageModel } from "../../schedules/mod.ts";
+import { optionsOf } from "../pipeline/stage_copies.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
 import type { FoundCost } from "./profile/find_costs.ts";
-import { type LayerFacts, layerFacts } from "./profile/layer_facts.ts";
+import { type LayerFacts, slicedFacts } from "./profile/layer_facts.ts";
 import { linearMs, type LoadCost } from "./profile/profile.ts";
 
 /** A stage, as far as costs depend on it. */
 export interface CostedStage {
   readonly program: StageProgram;
-  readonly facts: readonly LayerFacts[];
+  /** Of its layers, for each slice of a sequence; of a whole sequence once. */
+  readonly slices: readonly (readonly LayerFacts[])[];
+  /** How it is opened. */
+  readonly options: StageOptions;
+  /** Runs of its kernels for each micro-batch: 2 of halves. */
+  readonly runs: 1 | 2;
   /** Share of its backwards that come right after the forward, and find what that has left. */
   readonly freshShare: number;
 }
 
 /** The stages of a run. */
-export function costedStages(
-  { programs, stage }: Pick<CompiledRun, "programs" | "stage">,
-  schedule: Schedule,
-): CostedStage[] {
-  return programs.map((program, index) => ({
+export function costedStages(compiled: CompiledRun, schedule: Schedule): CostedStage[] {
+  return compiled.programs.map((program, index) => ({
     program,
-    facts: layerFacts(program, stage),
-    // Asked for only where something is computed again.
-    freshShare: stage.recomputeInterval === undefined ? 0 : freshShare(schedule, index),
+    runs: compiled.halves,
+    options: optionsOf(compiled, index),
+    slices: slicedFacts(program, compiled.stage),
+    // Asked for only where something is computed again; an R does so whatever the forward has left.
+    freshShare: compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
+      ? 0
+      : freshShare(schedule, index),
   }));
 }
 
@@ -44,12 +51,13 @@ function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): numb
   for (const list of lists) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
-      const { kind, microBatch } = part, pipe = replicaOf[microBatch]!;
+      const { kind, microBatch, slice = 0 } = part, pipe = replicaOf[microBatch]!;
+      const what = `${microBatch} ${slice}`;
       if (kind === "B" || kind === "I") {
         all++;
-        if (last.get(pipe) === `F${microBatch}`) fresh++;
+        if (last.get(pipe) === `F${what}`) fresh++;
       }
-      last.set(pipe, `${kind}${microBatch}`);
+      last.set(pipe, `${kind}${what}`);
     }
   }
   return all === 0 ? 0 : fresh / all;
@@ -58,18 +66,21 @@ function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): numb
 /**
  * What a stage costs.
  *
- * @param layers what its layers cost, or one cost for all of them.
+ * @param slices what its layers cost, for each slice; or one cost for all of them.
  * @param once what is done once a step.
  */
 export function stageModel(
-  { program, facts, freshShare }: CostedStage,
-  layers: readonly FoundCost[],
+  { program, slices: facts, options, runs, freshShare }: CostedStage,
+  slices: readonly (readonly FoundCost[])[],
   { optimizer, vote, norm, end }: LoadCost,
-  { stage: options, halves }: Pick<CompiledRun, "stage" | "halves">,
 ): StageModel {
-  const sum = (name: keyof FoundCost) => halves * layers.reduce((ms, layer) => ms + layer[name], 0);
-  const parameters = facts.reduce((count, one) => count + one.parameters, 0);
-  const again = halves * recomputeMs(program, layers, options, freshShare);
+  const sum = (name: keyof FoundCost) =>
+    runs * slices.flat().reduce((ms, layer) => ms + layer[name], 0);
+  const parameters = facts[0]!.reduce((count, one) => count + one.parameters, 0);
+  const again = runs * slices.reduce(
+    (ms, layers) => ms + recomputeMs(program, layers, options, freshShare),
+    0,
+  );
   const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
   return {
     forwardMs: sum("forwardMs"),
@@ -78,7 +89,7 @@ export function stageModel(
     // With an interval, W is B again.
     weightMs: options.recomputeInterval ? backwardMs + again : sum("weightMs"),
     recomputeMs: again,
-    outputBytes: halves * facts.at(-1)!.outputBytes,
+    outputBytes: runs * facts.reduce((bytes, one) => bytes + one.at(-1)!.outputBytes, 0),
     gradientBytes: parameters * elementBytes,
     checkMs: linearMs(vote, parameters),
     // Norms before it and zeros after it are of the same weights, on the same worker.

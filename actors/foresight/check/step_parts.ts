@@ -59,7 +59,7 @@ export function measuredParts(
 }
 
 /** The parts of a prediction. */
-export function predictedParts({ stepMs, simulated }: Prediction): StepParts {
+export function predictedParts({ stepMs, variationMs, simulated }: Prediction): StepParts {
   const { workers, schedule, timeline: { starts, ends }, computedMs } = simulated;
   const mean = (pick: (one: typeof workers[number]) => number) =>
     workers.reduce((sum, one) => sum + pick(one), 0) / workers.length;
@@ -79,8 +79,9 @@ export function predictedParts({ stepMs, simulated }: Prediction): StepParts {
     busyMs,
     dispatchMs,
     messageMs,
-    bubbleMs: computedMs - busyMs - dispatchMs - messageMs,
-    closingMs: stepMs - computedMs,
+    // They wait for what is late.
+    bubbleMs: computedMs + variationMs - busyMs - dispatchMs - messageMs,
+    closingMs: stepMs - variationMs - computedMs,
     actions: actions.all,
   };
 }

@@ -37,7 +37,7 @@ export interface ProbedStage {
 
 /** What a probe is asked. Times are of the clock of its isolate. */
 export type ProbeMessage =
-  /** Computes until then; the reply ({@linkcode ProbeTimes}) is of what began and ended in between. */
+  /** Computes until then; the reply ({@linkcode ProbeTimes}) is of what began in between. */
   | {
     readonly type: "Compute";
     /** Which of its stages. */
@@ -188,7 +188,10 @@ async function cycle(one: OpenStage, fromMs: number, untilMs: number): Promise<v
   }
 }
 
-/** Runs an action; it counts if it began and ended in time. */
+/**
+ * Runs an action; it counts if it began in time. Those that end in time as well would be too short on
+ * average: a long one is more likely to be under way at the end.
+ */
 async function timed(
   { now, stage, times, input, gradient, runs, probed }: OpenStage,
   kind: ProbedKind,
@@ -201,7 +204,7 @@ async function timed(
   if (kind === "F") await stage.forward(microBatch, input, probed.fields);
   else await stage.backward(microBatch, kind, stage.isLast ? undefined : gradient, LOSS_SCALE);
   const end = now();
-  if (start < fromMs || end > untilMs) return;
+  if (start < fromMs || start >= untilMs) return;
   times.actions[kind].push(end - start);
   for (const { program, isMain, ms } of runs) {
     const sum = times.programs[program]![kind];

@@ -4,7 +4,7 @@
  *
  * [Note: the load that will be there] Kernels are slower when several workers run: they share memory,
  * caches and the clock rate of the machine. So each layer is measured under each load, and what
- * counts is what began and ended while all of them computed.
+ * counts is what began while all of them computed.
  *
  * @module
  */
@@ -96,6 +96,19 @@ interface Placed {
 /** Until all probes have heard that they are to begin. */
 const START_MS = 5;
 
+/** A measurement may be so many times as long, and an answer takes no longer than this. */
+const LONGER_MAX = 64, TIMEOUT_MS = 600_000;
+
+/** Actions of each kind that a measurement has at least. */
+const ACTIONS_MIN = 2;
+
+/** Whether each probe has measured all that it can, often enough. */
+const isEnough = (times: readonly ProbeTimes[]): boolean =>
+  times.length > 0 &&
+  times.every(({ actions: { F, B, I, W } }) =>
+    [F, B, I, W].every((ms) => ms.length >= ACTIONS_MIN)
+  );
+
 /** Starts the probes of a request. */
 export function openProbes(system: System, request: ProbeRequest): Probes {
   const { device, models, loads, isolate, optimizer } = request;
@@ -156,14 +169,18 @@ async function measureLoad(
     const index = placed[i]!.findIndex((one) => one.model === model && one.atOnce === atOnce);
     return { probe, index, ...placed[i]![index]! };
   });
-  const fromMs = now() + START_MS;
-  const compute = { type: "Compute", fromMs, untilMs: fromMs + forMs } as const;
-  const timeoutMs = 60_000 + 10 * forMs;
-  const times = await Promise.all(
-    asked.map(({ probe, index }) =>
-      system.ask<ProbeMessage, ProbeTimes>(probe, { ...compute, stage: index }, { timeoutMs })
-    ),
-  );
+  const timeoutMs = TIMEOUT_MS;
+  let times: ProbeTimes[] = [];
+  // Longer, where a busy machine or a large model has left too few.
+  for (let ms = forMs; ms <= LONGER_MAX * forMs && !isEnough(times); ms *= 2) {
+    const fromMs = now() + START_MS;
+    const compute = { type: "Compute", fromMs, untilMs: fromMs + ms } as const;
+    times = await Promise.all(
+      asked.map(({ probe, index }) =>
+        system.ask<ProbeMessage, ProbeTimes>(probe, { ...compute, stage: index }, { timeoutMs })
+      ),
+    );
+  }
   const closing = await Promise.all(
     asked.map(({ probe, index }) =>
       system.ask<ProbeMessage, ProbeClosing>(probe, { type: "Close", stage: index, steps: 1 }, {

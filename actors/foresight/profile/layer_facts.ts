@@ -9,6 +9,7 @@ import {
   activationBytes,
   DTYPE_BYTES,
   elementCount,
+  type LayerProgram,
   type StageOptions,
   type StageProgram,
 } from "../../../kernels/mod.ts";
@@ -26,26 +27,48 @@ export type LayerFacts = Pick<
   | "backwardFlops"
 >;
 
-/** The facts of each layer of a model or stage, in order. */
+/** The facts of each layer of a model or stage, in order; of a sequence in slices those of the first. */
 export function layerFacts(
-  { programs, layers }: StageProgram,
+  stage: StageProgram,
   options: Pick<StageOptions, "optimizer">,
 ): LayerFacts[] {
-  const facts = programs.map((program, index): Omit<LayerFacts, "kind"> => {
-    const named = layers.find((layer) => layer.program === index)!;
-    const alone = { programs: [program], layers: [{ ...named, program: 0 }] };
-    const trained = program.parameters.filter(({ frozen }) => !frozen);
-    const { forward, backward } = program.cost;
-    return {
-      precision: program.precision,
-      parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
-      activationBytes: activationBytes(alone, { ...options, backward: "whole" }).perMicroBatch,
-      outputBytes: elementCount(program.output.shape) * DTYPE_BYTES[program.output.dtype],
-      forwardFlops: forward,
-      backwardFlops: backward,
-    };
-  });
-  return layers.map(({ program, ...named }) => ({ kind: kindOf(named), ...facts[program]! }));
+  return slicedFacts(stage, options)[0]!;
+}
+
+/** The same for each slice of a sequence; of a whole sequence once. */
+export function slicedFacts(
+  { programs, layers, slicing }: StageProgram,
+  options: Pick<StageOptions, "optimizer">,
+): LayerFacts[][] {
+  const known = new Map<LayerProgram, Omit<LayerFacts, "kind">>();
+  return Array.from(
+    { length: slicing?.slices ?? 1 },
+    (_, slice) =>
+      layers.map(({ slices, ...named }) => {
+        const program = programs[slices?.[slice] ?? named.program]!;
+        const facts = known.get(program) ?? programFacts(program, named, options);
+        known.set(program, facts);
+        return { kind: kindOf(named), ...facts };
+      }),
+  );
+}
+
+function programFacts(
+  program: LayerProgram,
+  named: StageProgram["layers"][number],
+  options: Pick<StageOptions, "optimizer">,
+): Omit<LayerFacts, "kind"> {
+  const alone = { programs: [program], layers: [{ ...named, program: 0 }] };
+  const trained = program.parameters.filter(({ frozen }) => !frozen);
+  const { forward, backward } = program.cost;
+  return {
+    precision: program.precision,
+    parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
+    activationBytes: activationBytes(alone, { ...options, backward: "whole" }).perMicroBatch,
+    outputBytes: elementCount(program.output.shape) * DTYPE_BYTES[program.output.dtype],
+    forwardFlops: forward,
+    backwardFlops: backward,
+  };
 }
 
 /** `attention` of `block 3 attention`, `hidden` of `hidden 1`. */

@@ -146,3 +146,19 @@ Deno.test("workers that compute at once are counted over the time of each stage"
   assert.deepEqual(concurrencyOf({ timeline, schedule: listed }), [1.5, 1.5]);
   assert.deepEqual(concurrencyOf({ timeline, schedule: listed }, 2), [3, 3]);
 });
+
+Deno.test("slices, halves and recomputations by actions of their own cost what their kernels do", () => {
+  const whole = predict(profileOf(), { workers: 2 }).model.stages;
+  const sliced = predict(profileOf(), {
+    ...{ workers: 2, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
+  });
+  const sum = (stages: typeof whole) => stages.reduce((ms, one) => ms + one.forwardMs, 0);
+  // Attention of a slice has fewer keys, but takes over those of the slices before it.
+  const ratio = sum(sliced.model.stages) / sum(whole);
+  assert.ok(ratio > 0.8 && ratio < 1.1, `${ratio}`);
+  assert.ok(sliced.notes.some((note) => note.startsWith("scaled: attention")));
+  const halved = predict(profileOf(), {
+    ...{ workers: 2, microBatches: 4, schedule: "chimera", scheduleOptions: { scale: "halving" } },
+  });
+  assert.ok(Math.abs(sum(halved.model.stages) / sum(whole) - 1) < 0.1);
+});

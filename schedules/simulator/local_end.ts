@@ -1,7 +1,8 @@
 /** The end of a step without a flush: each stage steps its weights by itself, and waits for nobody. */
 
 import type { Action } from "../actions/action.ts";
-import { bucketMs, bucketsOf, type EndPorts, type StepEnd } from "./step_end.ts";
+import { bucketMs, bucketsOf } from "./stage_group.ts";
+import type { EndPorts, StepEnd } from "./step_end.ts";
 import type { Closing, StepModel } from "./step_model.ts";
 
 /** Steps the weights of a stage after each of its backwards, or after the last of the step. */

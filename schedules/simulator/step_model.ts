@@ -10,7 +10,7 @@ import { recomputedStages } from "./recomputed_stages.ts";
 export interface StepModel {
   /** Who does what, by its own policies. */
   readonly schedule: Schedule;
-  /** Data-parallel replicas of the whole schedule, W; 1 unless given. */
+  /** Data-parallel replicas of the whole schedule, W, all alike, jitter included; 1 unless given. */
   readonly replicas?: number | undefined;
   /** For each stage of the model, what it takes. */
   readonly stages: readonly StageModel[];

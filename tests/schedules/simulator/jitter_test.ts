@@ -36,7 +36,7 @@ Deno.test("with 50 % jitter static 1F1B takes 167, fifo 179, 155 and 150 with li
 Deno.test("with one slow early worker and limit D fifo beats backward-first, without one it does not", () => {
   const both = (slowWorker?: { worker: number; factor: number }) =>
     (["fifo", "backward-first"] as const).map((order) =>
-      means(order, [8], { slowWorker, draws: 40 })[1]!
+      means(order, [8], { slowWorker, draws: 16 })[1]!
     );
   for (const worker of [0, 1, 2]) {
     for (const factor of [1.25, 1.5, 2]) {

@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import {
   createSchedule,
   type Network,
+  parseCsv,
+  scheduleFromLists,
   simulateStep,
   type StageModel,
 } from "../../../schedules/mod.ts";
@@ -56,4 +58,15 @@ Deno.test("a worker that waits until its messages are sent loses what the others
     const isSending = i < 5; // forwards
     if (isSending) assert.ok(starts[0]![i]! >= ends[0]![i - 1]! + 0.5);
   }
+});
+
+Deno.test("what a worker sends to two others goes over its one way out, what it gets from both does not", () => {
+  const schedule = scheduleFromLists("two ways", parseCsv("0F0,0F1,0B0,0B1\n1F0,1B0\n1F1,1B1\n"));
+  const start = (sharing: Network["sharing"]) => {
+    const network = { link: { latencyMs: 0, bytesPerMs: 4 }, sharing } as const;
+    const { timeline: { starts } } = simulateStep({ schedule, stages: [STAGE, STAGE], network });
+    return starts.map((own) => [...own]);
+  };
+  assert.deepEqual(start("pair"), [[0, 1, 9, 11], [3.5, 4.5], [4.5, 5.5]]);
+  assert.deepEqual(start("worker"), [[0, 1, 9, 11.5], [3.5, 4.5], [6, 7]]);
 });

@@ -37,7 +37,7 @@ Deno.test("where nothing but actions and messages takes time, a simulated step i
         assert.ok(isNear(bubbleMs + communicationMs, idle[worker]!), where);
       });
     }),
-    { numRuns: 1000 },
+    { numRuns: 400 },
   );
 });
 

@@ -37,7 +37,7 @@ export interface PlanCheckOptions {
 /** A run of the space. Times are of a step, in milliseconds. */
 export interface CheckedRun {
   readonly candidate: Candidate;
-  /** The mean of its steps in the exhaustive search. */
+  /** The median of its steps in the exhaustive search. */
   readonly measuredMs: number;
   readonly predictedMs: number;
   /** The median of the rounds in which the best ones were measured again. */
@@ -70,7 +70,7 @@ const STEPS = 3, WARMUP = 1;
 const ROUNDS = 7;
 
 /** Runs between two measurements of the costs, and how long those last for each model and load. */
-const RUNS_A_ROUND = 8, PROBE_MS = 300;
+const RUNS_A_ROUND = 8, PROBE_MS = 500;
 
 /** Checks a plan; undefined where it was ended before. */
 export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck | undefined> {
@@ -100,7 +100,7 @@ export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck | 
   const checked = runs.map((candidate, i): CheckedRun => ({
     candidate,
     measuredMs: times[i]!,
-    predictedMs: forecast.varied!(candidate, scheduleOf(candidate)).stepMs,
+    predictedMs: (forecast.varied ?? forecast.step)(candidate, scheduleOf(candidate)).stepMs,
     againMs: undefined,
     isChoice: i === chosen,
   })).sort((a, b) => a.measuredMs - b.measuredMs);
@@ -161,15 +161,15 @@ async function exhaust(
   options: PlanCheckOptions,
   meter: Meter,
 ): Promise<number[] | undefined> {
-  const sums = runs.map(() => 0), indices = runs.map((_, i) => i);
+  const steps = runs.map((): number[] => []), indices = runs.map((_, i) => i);
   for (const [nth, index] of [...indices, ...indices.toReversed()].entries()) {
     if (options.signal?.aborted) return undefined;
     if (nth % RUNS_A_ROUND === 0) await meter.round(PROBE_MS);
     await using run = await openRun(runs[index]!, options);
     await takeSteps(run, WARMUP);
-    sums[index]! += await takeSteps(run, STEPS) / 2;
+    for (let step = 0; step < STEPS; step++) steps[index]!.push((await run.step()).ms);
   }
-  return sums;
+  return steps.map(median);
 }
 
 /** Measures some runs in turn, round by round: for each its median. */

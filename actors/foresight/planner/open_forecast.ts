@@ -16,7 +16,7 @@ import { limitedBytes } from "../../run/memory/memory_plan.ts";
 import { predictRun } from "../predict.ts";
 import { type FoundCost, openCosts } from "../profile/find_costs.ts";
 import { type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
-import type { Profile } from "../profile/profile.ts";
+import { linearMs, type LoadCost, type Profile } from "../profile/profile.ts";
 import type { Candidate } from "./candidate.ts";
 import type { Forecast } from "./forecast.ts";
 
@@ -59,6 +59,8 @@ interface LeastModel {
 export function openForecast(profile: Profile, options: ForecastOptions): Forecast {
   const { optimizer, device, transport, clip } = options, { compile, sampled } = opened(options);
   const leastModel = openLeast(profile, options, compile, sampled);
+  const costs = openCosts(profile, device), link = profile.links[transport];
+  const network = link && { link };
   const name = knownDevice(device), compiled = new WeakMap<Schedule, Map<unknown, CompiledRun>>();
   const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
     const ofSchedule = compiled.get(schedule) ?? new Map<unknown, CompiledRun>();
@@ -82,19 +84,26 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
       const model = leastModel({ ...candidate, microBatch: microBatch / halves });
       const starts = model.starts.get(schedule.stages) ?? partition(model.costs, schedule.stages);
       model.starts.set(schedule.stages, starts);
-      const bytes = bytesOfParameter(candidate, optimizer, name);
+      const how = {
+        halves,
+        bytes: bytesOfParameter(candidate, optimizer, name),
+        elementBytes: candidate.precision === "fp16" ? 2 : 4,
+        once: costs.once(replicas * schedule.workers),
+      };
       const stages = starts.map((start, stage) =>
-        leastStage(model.layers.slice(start, starts[stage + 1]), { halves, bytes })
+        leastStage(model.layers.slice(start, starts[stage + 1]), how)
       );
-      return { schedule, replicas, stages };
+      return { schedule, replicas, stages, network, closing: {} };
     },
     bytes: (candidate, schedule) =>
       compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
     step: (candidate, schedule) => predicted(candidate, schedule, 0),
-    varied(candidate, schedule) {
-      const varied = predicted(candidate, schedule, DRAWS), { stepMs, simulated } = varied;
-      const variedMs = stepMs - simulated.makespanMs - profile.closing.stepMs;
-      return { ...varied, variedMs };
+    ...(profile.variation ?? []).length > 0 && {
+      varied(candidate: Candidate, schedule: Schedule) {
+        const varied = predicted(candidate, schedule, DRAWS), { stepMs, simulated } = varied;
+        const variedMs = stepMs - simulated.makespanMs - profile.closing.stepMs;
+        return { ...varied, variedMs };
+      },
     },
   };
 }
@@ -158,15 +167,23 @@ function openLeast(
 /** A stage of some layers. */
 function leastStage(
   layers: readonly LeastLayer[],
-  { halves, bytes }: { readonly halves: number; readonly bytes: number },
+  { halves, bytes, elementBytes, once: { optimizer, norm, end } }: {
+    readonly halves: number;
+    readonly bytes: number;
+    readonly elementBytes: number;
+    readonly once: LoadCost;
+  },
 ): StageModel {
   const sum = (name: keyof LeastLayer) => layers.reduce((total, one) => total + one[name], 0);
+  const parameters = sum("parameters");
   return {
     forwardMs: halves * sum("forwardMs"),
     backwardMs: halves * sum("backwardMs"),
     inputMs: halves * sum("inputMs"),
     weightMs: halves * sum("weightMs"),
-    memory: { keptBytes: 0, weightBytes: bytes * sum("parameters") },
+    gradientBytes: elementBytes * parameters,
+    optimizerMs: [optimizer, norm, end].reduce((ms, cost) => ms + linearMs(cost, parameters), 0),
+    memory: { keptBytes: 0, weightBytes: bytes * parameters },
   };
 }
 

@@ -136,9 +136,14 @@ class PlanSearch {
     };
   }
 
+  /** How many are predicted with durations that vary, or simply wanted. */
+  get #finalists(): number {
+    return this.#forecast.varied === undefined ? this.#count : finalistsFor(this.#count);
+  }
+
   /** The time of the last finalist, as far as is known. */
   #worstWanted(): number {
-    const wanted = FINALISTS * this.#count;
+    const wanted = this.#finalists;
     if (this.#found.size < wanted) return Infinity;
     return this.#ranked()[wanted - 1]?.stepMs ?? Infinity;
   }
@@ -214,7 +219,7 @@ class PlanSearch {
 
   /** The best ones, with the bucket and the k that suit each, and with durations that vary. */
   #tuned(): PlannedRun[] {
-    return this.#ranked().slice(0, FINALISTS * this.#count)
+    return this.#ranked().slice(0, this.#finalists)
       .map((run) => this.#varied(this.#closed(run)))
       .sort(byTime).slice(0, this.#count);
   }
@@ -260,8 +265,8 @@ class PlanSearch {
   }
 }
 
-/** For each that is wanted so many are predicted with durations that vary, as the order may change. */
-const FINALISTS = 2;
+/** More than are wanted are predicted with durations that vary, as their order may change. */
+const finalistsFor = (count: number): number => Math.max(20, 2 * count);
 
 /** What a bucket or a k of its own must win to be worth a flag. */
 const TUNED_GAIN = 0.001;

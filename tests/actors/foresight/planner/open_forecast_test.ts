@@ -62,11 +62,9 @@ Deno.test("a plan of a real model is the same each time, and its memory is what 
 
 Deno.test("durations that vary make steps longer, and the parts still add up", () => {
   const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
-  const { best: [varied] } = planRuns({ ...SPACE, schedules: ["1f1b"] }, open(profile));
-  const { best: [even] } = planRuns(
-    { ...SPACE, schedules: ["1f1b"] },
-    open(statedProfile(CONFIG, 4)),
-  );
+  const space = { ...SPACE, schedules: ["1f1b"], workers: [4] };
+  const { best: [varied] } = planRuns(space, open(profile));
+  const { best: [even] } = planRuns(space, open(statedProfile(CONFIG, 4)));
   ok(varied!.stepMs > even!.stepMs);
   const sum = Object.values(varied!.parts).reduce((total, one) => total + one, 0);
   ok(Math.abs(sum - varied!.stepMs) < 1e-6);

@@ -138,12 +138,12 @@ function planOf(
 /** Values of k that are tried beside that of `train`, 4. */
 const COARSENINGS = [1, 2, 8];
 
+/** Those that are not tried unless they are named: see the help. */
+const NAMED_ONLY = ["search", "chimera-greedy", "chimera-wave", "pipedream", "pipedream-2bw"];
+
 /** Schedules that are tried unless others are named: those whose steps are those of a serial run. */
-const SCHEDULES = scheduleDefinitions.filter(({ reads }) => !reads?.includes("slices"))
-  .map(({ name }) => name)
-  .filter((name) =>
-    !["search", "chimera-greedy", "chimera-wave", "pipedream", "pipedream-2bw"].includes(name)
-  );
+const SCHEDULES = scheduleDefinitions.map(({ name }) => name)
+  .filter((name) => !NAMED_ONLY.includes(name));
 
 function deviceOf({ device }: PlanFlags, { layers }: Profile): string {
   const names = [...new Set(layers.map((one) => one.device))];

@@ -98,8 +98,7 @@ const COUNTS = {
 const CHOICE_FLAGS = {
   schedules: {
     ...someOf(scheduleNames()),
-    otherwise:
-      "all that flush but search, chimera-greedy and those of slices; chimera-wave is hanayo with replicas",
+    otherwise: "all that flush but search and chimera-greedy; chimera-wave is hanayo with replicas",
     help: "schedules that are tried",
   },
   workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },
@@ -159,8 +158,8 @@ export const PLAN_SYNTAX: CommandSyntax = {
     "check [--json] [--devices P]     holds a plan against an exhaustive search, for real",
   ],
   about: [
-    "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, pipelines,",
-    "limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
+    "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
+    "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
     "Of the best, k of the all-reduce is tried too. The same profile gives the same plan.",
     "",
     "check measures this machine, plans on it, runs every candidate of a small space, and measures the",

@@ -26,14 +26,17 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
     const [one, other] = [forward[stage]!, backward[stage]! + recomputeMs];
     return each * (overlapMs === undefined ? one + other : Math.max(one, other));
   });
-  // The way of a first input, and that back; a backward for the weights may come after it.
+  // The way of a first input, and that back; a backward for the weights may come after it. Of a slice
+  // it is shorter.
   const heads = sumsBefore(forward), tails = isSplit(schedule) ? undefined : sumsBefore(backward);
   const least = (times: readonly number[], worker: number) =>
     Math.min(...schedule.placement[worker]!.map(({ stage }) => times[stage]!));
   const fastest = Math.min(1, ...slowdowns ?? []);
   const bounds = schedule.placement.map((held, worker) => {
     const own = held.reduce((sum, { stage }) => sum + work[stage]!, 0);
-    const way = least(heads, worker) + (tails ? least(tails, worker) : 0);
+    const way = schedule.slices === undefined
+      ? least(heads, worker) + (tails ? least(tails, worker) : 0)
+      : 0;
     return fastest * way + (slowdowns?.[worker] ?? 1) * own;
   });
   const shortest = jitter?.law === "around" ? 1 - jitter.amount : 1;

@@ -130,6 +130,7 @@ export function variantsOf(name: string, workers: number, microBatches: number):
   const choices: { readonly [Name in keyof VariedOptions]: readonly VariedOptions[Name][] } = {
     chunks: upTo(CHUNKS_MAX, 2),
     waves: upTo(WAVES_MAX),
+    slices: [2, 4],
     pipelines: upTo(PIPELINES_MAX).filter((f) => (workers / 2) % f === 0),
     scale: microBatches > workers ? ["direct", "doubling", "halving"] : ["direct"],
     pipelineLimit: [...new Set(limits)],

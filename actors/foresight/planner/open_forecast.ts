@@ -15,7 +15,7 @@ import { type CompiledRun, compileRun } from "../../run/compile_run.ts";
 import { limitedBytes } from "../../run/memory/memory_plan.ts";
 import { predictRun } from "../predict.ts";
 import { type FoundCost, openCosts } from "../profile/find_costs.ts";
-import { type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
+import { type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
 import { linearMs, type LoadCost, type Profile } from "../profile/profile.ts";
 import type { Candidate } from "./candidate.ts";
 import type { Forecast } from "./forecast.ts";
@@ -115,7 +115,12 @@ const DRAWS = 16;
 function opened({ model }: ForecastOptions) {
   const programs = new Map<string, ModelProgram>();
   const compile: typeof compileModel = (source, recompute, how) => {
-    const key = `${source.samples} ${recompute} ${how?.precision}`;
+    if ((how?.slices ?? 1) > 1 && source.withSlices === undefined) {
+      throw new RangeError(
+        `Cannot plan with slices: the model must have sequences, received ${source.name}`,
+      );
+    }
+    const key = `${source.samples} ${recompute} ${how?.precision} ${how?.slices ?? 1}`;
     const known = programs.get(key) ?? compileModel(source, recompute, how);
     programs.set(key, known);
     return known;
@@ -153,16 +158,26 @@ function openLeast(
     const [backwardMs, weightMs] = [least("backwardMs"), least("weightMs")];
     return { forwardMs, backwardMs, inputMs, weightMs, parameters: facts.parameters };
   };
-  return ({ microBatch, recompute, precision }: Candidate): LeastModel => {
-    const key = `${microBatch} ${recompute} ${precision}`, before = known.get(key);
+  return ({ microBatch, recompute, precision, options: { slices } }: Candidate): LeastModel => {
+    const key = `${microBatch} ${recompute} ${precision} ${slices}`, before = known.get(key);
     if (before) return before;
-    const program = compile(sampled(microBatch), recompute, { precision });
-    const layers = layerFacts(program, { optimizer }).map(ofLayer);
+    const program = compile(sampled(microBatch), recompute, { precision, slices });
+    const layers = slicedFacts(program, { optimizer }).map((slice) => slice.map(ofLayer))
+      .reduce((all, slice) => all.map((one, i) => both(one, slice[i]!)));
     const made = { costs: program.costs, layers, starts: new Map() };
     known.set(key, made);
     return made;
   };
 }
+
+/** What a layer takes for two slices. */
+const both = (a: LeastLayer, b: LeastLayer): LeastLayer => ({
+  forwardMs: a.forwardMs + b.forwardMs,
+  backwardMs: a.backwardMs + b.backwardMs,
+  inputMs: a.inputMs + b.inputMs,
+  weightMs: a.weightMs + b.weightMs,
+  parameters: a.parameters,
+});
 
 /** A stage of some layers. */
 function leastStage(

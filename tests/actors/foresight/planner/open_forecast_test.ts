@@ -13,7 +13,7 @@ const SPACE: PlanSpace = {
   devices: 4,
   batch: 16,
   layers: 8,
-  schedules: ["1f1b", "interleaved", "zb-v", "chimera", "message-driven"],
+  schedules: ["1f1b", "interleaved", "zb-v", "chimera", "message-driven", "seq1f1b", "terapipe"],
   recompute: ["none", "full"],
   precision: ["fp32"],
   offload: [false],

@@ -19,6 +19,8 @@ const IMPROVED = 4;
 /** The actions that the local search may execute, all tries together. */
 const EXECUTIONS_MAX = 6_000_000;
 const TRIES_MAX = 8_000;
+/** Fewer tries change little of an order so long. */
+const TRIES_MIN = 100;
 const SEED = 1;
 
 /** The actions of a step that is searched exactly, and the states looked at for that. */
@@ -110,13 +112,14 @@ function distinct(found: readonly Found[]): Found[] {
 }
 
 function improved({ schedule }: Found, limits: Limits): Found[] {
+  const actions = 3 * schedule.stages * schedule.microBatches;
+  if (actions * TRIES_MIN > EXECUTIONS_MAX) return [];
   const orders = schedule.lists.map((list) => Array.from(list).flatMap(parts).flatMap(split));
   const isPlain = ({ kind, half, slice }: Action) =>
     half === undefined && slice === undefined && kind !== "R";
   if (!orders.flat().every(isPlain)) return [];
-  const load: Workload = workloadOf(schedule, limits.costs);
-  const actions = orders.reduce((sum, order) => sum + order.length, 0);
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));
+  const load: Workload = workloadOf(schedule, limits.costs);
   const partLimit = partLimits(schedule, limits.activations);
   const better = improveOrder(load, orders, { tries, seed: SEED, limits: partLimit });
   return keepsLimits(withOrders(schedule, "search", better), limits);

@@ -30,7 +30,7 @@ export interface CheckOptions {
 }
 
 /** Repeats of each step that count, rounds before them that do not, and steps of a repeat. */
-const REPEATS = 5, WARMUP = 1, STEPS = 3;
+const REPEATS = 5, WARMUP = 1, STEPS = 4;
 
 /** Runs that are open together: an isolate for each worker is. */
 const GROUP = 5;

@@ -38,9 +38,10 @@ export const openTinyRun = (options: PlaceOptions): Promise<MeasuredRun> =>
     workers: 1,
     microBatches: MANY,
     schedule: "1f1b",
+    trace: true,
   });
 
-/** A short and a long step of a tiny run. */
+/** What a short and a long step of a tiny run take beside their actions. */
 export interface TinySteps {
   readonly fewMs: number;
   readonly manyMs: number;
@@ -49,7 +50,14 @@ export interface TinySteps {
 /** Takes both. */
 export async function takeTinySteps(run: MeasuredRun): Promise<TinySteps> {
   const few = await run.step(FEW), many = await run.step(MANY);
-  return { fewMs: few.ms, manyMs: many.ms };
+  return { fewMs: besideActions(few), manyMs: besideActions(many) };
+}
+
+/** Milliseconds of a step in which its one worker ran no action. */
+export function besideActions(
+  { ms, traces }: { readonly ms: number; readonly traces: StepOutcome["traces"] },
+): number {
+  return ms - readStep(traces).workers[0]!.busyMs;
 }
 
 /** The overheads by which short and long steps of one worker are as long as they are. */

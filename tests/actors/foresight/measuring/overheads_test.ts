@@ -2,7 +2,11 @@
 
 import assert from "node:assert/strict";
 import { linkOf, openLink } from "../../../../actors/foresight/measuring/measure_links.ts";
-import { overheadsOf, reduceMs } from "../../../../actors/foresight/measuring/measure_overheads.ts";
+import {
+  besideActions,
+  overheadsOf,
+  reduceMs,
+} from "../../../../actors/foresight/measuring/measure_overheads.ts";
 import { median } from "../../../../actors/foresight/profile/median.ts";
 import { createSystem } from "../../../../actors/runtime/mod.ts";
 
@@ -31,6 +35,11 @@ Deno.test("what a long step takes longer is that of its actions; the rest of a s
   const some = overheadsOf([{ fewMs: 9, manyMs: 73 }], 0.25);
   assert.ok(some.stepMs < none.stepMs && some.stepMs > 0, `${some.stepMs}`);
   assert.equal(overheadsOf([{ fewMs: 1, manyMs: 1 }], 10).stepMs, 0);
+});
+
+Deno.test("of a step without work counts what no action ran in", () => {
+  const traces = [[{ name: "0F0", start: 1, end: 3 }, { name: "0B0", start: 4, end: 4.5 }]];
+  assert.equal(besideActions({ ms: 7, traces }), 4.5);
 });
 
 Deno.test("the all-reduce is that of the last copy, as the first takes the norms as well", () => {

@@ -8,6 +8,7 @@ import { type Profile, readProfile } from "../../actors/foresight/mod.ts";
 import type { PlanSpace } from "../../actors/foresight/planner/candidate.ts";
 import { openForecast } from "../../actors/foresight/planner/open_forecast.ts";
 import { planRuns, type RunPlan } from "../../actors/foresight/planner/plan.ts";
+import { BUCKET_SIZE } from "../../kernels/mod.ts";
 import { commandLine } from "../../actors/run/command_line.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
@@ -121,6 +122,7 @@ function planOf(
     recompute: flags.recompute ?? ["none", "cheap", "full"],
     precision: flags.precision ?? ["fp32"],
     offload: [false],
+    bucketSizes: BUCKET_SIZES,
     coarsenings: COARSENINGS,
   };
   return {
@@ -134,6 +136,9 @@ function planOf(
     },
   };
 }
+
+/** Numbers of a bucket that are tried beside that of the device. */
+const BUCKET_SIZES = [BUCKET_SIZE / 4, 4 * BUCKET_SIZE];
 
 /** Values of k that are tried beside that of `train`, 4. */
 const COARSENINGS = [1, 2, 8];

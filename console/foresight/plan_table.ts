@@ -6,6 +6,7 @@
 
 import type { RunPlan } from "../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../actors/foresight/planner/planned_run.ts";
+import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
 import type { PlanFacts } from "./plan_record.ts";
 import { trainCommandLine } from "./train_command.ts";
@@ -61,6 +62,9 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
       ]
       : [],
     ...[...notes].filter((note) => !note.startsWith("scaled")).map((note) => `note: ${note}`),
+    ...devices > WORKERS_MAX
+      ? [`note: troupe train takes at most ${WORKERS_MAX} workers: it cannot run this plan`]
+      : [],
     "",
     "The best:",
     `  ${trainCommandLine(model, first!)}`,

@@ -10,6 +10,7 @@
  */
 
 import { createSchedule, type Schedule } from "../../../schedules/mod.ts";
+import { pipesOf } from "../../pipeline/layout.ts";
 import { leastBytes, leastStepMs } from "./bounds.ts";
 import { type Candidate, candidatesOf, type PlanSpace } from "./candidate.ts";
 import type { Forecast } from "./forecast.ts";
@@ -225,24 +226,36 @@ class PlanSearch {
   }
 
   /**
-   * A run with the bucket and the k that suit it: these change the end of a step alone, and are tried
-   * for those that are wanted, not for all.
+   * A run with the bucket and then the k that suit it: these change the all-reduce alone, and are
+   * tried for those that are wanted, not for all.
    */
   #closed(run: PlannedRun): PlannedRun {
-    const { bucketSizes = [], coarsenings = [], batch } = this.#space, schedule = scheduleOf(run);
-    const others = [undefined, ...bucketSizes].flatMap((bucketSize) =>
-      [undefined, ...coarsenings].map((coarsening) => ({ bucketSize, coarsening }))
-    ).slice(1);
-    const tried = others.flatMap((other): PlannedRun[] => {
-      const candidate = { ...candidateOf(run), ...other };
-      const made = this.#served(() => {
+    const { bucketSizes = [], coarsenings = [] } = this.#space, schedule = scheduleOf(run);
+    if (run.replicas * pipesOf(schedule) === 1) return run;
+    const buckets = bucketSizes.map((bucketSize) => ({ bucketSize }));
+    const inBuckets = this.#shortest(run, schedule, buckets);
+    return this.#shortest(inBuckets, schedule, coarsenings.map((coarsening) => ({ coarsening })));
+  }
+
+  /** The shortest of a run and some changes of it that fit. */
+  #shortest(
+    run: PlannedRun,
+    schedule: Schedule,
+    changes: readonly Pick<Candidate, "bucketSize" | "coarsening">[],
+  ): PlannedRun {
+    const tried = changes.flatMap((change): PlannedRun[] => {
+      const candidate = { ...candidateOf(run), ...change };
+      try {
         const bytes = this.#forecast.bytes(candidate, schedule);
-        return plannedRun(candidate, this.#forecast.step(candidate, schedule), bytes, batch);
-      });
-      return made && made.peakBytes <= this.#limit ? [made] : [];
+        const step = this.#forecast.step(candidate, schedule);
+        const made = plannedRun(candidate, step, bytes, this.#space.batch);
+        return made.peakBytes <= this.#limit ? [{ ...made, alike: run.alike }] : [];
+      } catch (error) {
+        if (error instanceof RangeError) return []; // a bucket that is larger than a stage
+        throw error;
+      }
     });
-    const best = tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
-    return { ...best, alike: run.alike };
+    return tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
   }
 
   #varied(run: PlannedRun): PlannedRun {

@@ -17,7 +17,13 @@ import {
   readLayout,
   type StageOptions,
 } from "../../kernels/mod.ts";
-import { parts, recomputedStages, type Schedule } from "../../schedules/mod.ts";
+import {
+  type LayerTimes,
+  partitionForSchedule,
+  parts,
+  recomputedStages,
+  type Schedule,
+} from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import type { CompiledStages } from "../pipeline/stage_copies.ts";
 import { trainedTies } from "./engines/tied_parameters.ts";
@@ -93,8 +99,21 @@ export function compileRun(
 }
 
 /** A model with the stages that a layout says. */
-function laidOut(model: ModelProgram, { stages }: Schedule, layout = "auto"): ModelProgram {
-  return layout === "auto" ? model : { ...model, starts: readLayout(layout, model.layers, stages) };
+function laidOut(model: ModelProgram, schedule: Schedule, layout = "auto"): ModelProgram {
+  if (layout === "auto") return model;
+  const starts = layout === "schedule"
+    ? partitionForSchedule(schedule, estimatedTimes(model)).starts
+    : readLayout(layout, model.layers, schedule.stages);
+  return { ...model, starts };
+}
+
+/** What each layer takes, by the estimate that no machine has a part in. */
+function estimatedTimes({ programs, layers }: ModelProgram): LayerTimes {
+  const costs = layers.map(({ program }) => programs[program]!.cost);
+  return {
+    forward: costs.map(({ forward }) => forward),
+    backward: costs.map(({ backward }) => backward),
+  };
 }
 
 /** A compiled run with the memory that it takes on a device. */

@@ -126,8 +126,8 @@ export const SCHEDULE_FLAGS = {
   },
   layout: {
     kind: "text",
-    value: "E,4|4|3,H",
-    otherwise: "auto: stages of nearly equal work",
+    value: "E,4|3,H",
+    otherwise: "auto: stages of nearly equal work; schedule: of the shortest step",
     help: "layers of each stage: E embedding, H head, a number of blocks or layers",
   },
   ...PARAMETER_FLAGS,

@@ -72,7 +72,9 @@ export interface TrainOptions {
    * The layers of each stage, such as `E,4|4|4|3,H`: `E` the embedding, `H` the head, and blocks or
    * other layers by their number, between which `|` begins the next stage ({@linkcode readLayout}).
    * Weights have the same bits in all layouts, but for a schedule without flushes, where they depend
-   * on the stage of a layer. Default `auto`: stages of nearly equal work.
+   * on the stage of a layer. `schedule`: the cut with which a step of the schedule takes least time,
+   * by the work of the layers ({@linkcode partitionForSchedule}). Default `auto`: stages of nearly
+   * equal work.
    */
   readonly layout?: string | undefined;
   /** Data-parallel replicas of the pipeline, W; each runs `microBatches` a step. Default 1. */

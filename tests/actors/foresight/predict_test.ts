@@ -3,53 +3,14 @@
 import assert from "node:assert/strict";
 import { type PredictOptions, predictStep, type Profile } from "../../../actors/foresight/mod.ts";
 import { concurrencyOf } from "../../../actors/foresight/concurrency.ts";
-import { layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
-import type { LayerCost } from "../../../actors/foresight/profile/profile.ts";
-import { ADAMW_DEFAULTS, compileModel, gpt2 } from "../../../kernels/mod.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { profileOf as statedProfile } from "./stated_layers.ts";
 import { createSchedule, simulateStep } from "../../../schedules/mod.ts";
 
 const SIZES = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const model = gpt2(SIZES, 2);
 
-const nothing = { ms: 0, msPerMillion: 0 };
-
-/** Milliseconds of a forward by kind; a backward takes twice as long, two thirds of it for the input. */
-const FORWARD_MS: Readonly<Record<string, number>> = {
-  embedding: 1,
-  attention: 4,
-  mlp: 6,
-  head: 3,
-};
-
-/** A profile of the model's layers, in which `factor` workers at once take so much longer. */
-function profileOf(loads: Readonly<Record<number, number>> = { 1: 1 }): Profile {
-  const program = compileModel(model, "none");
-  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
-  const kinds = [facts[0]!, facts[1]!, facts[2]!, facts.at(-1)!];
-  return {
-    format: "troupe-profile",
-    version: 1,
-    source: "stated",
-    machine: { name: "paper", cores: 4 },
-    layers: Object.entries(loads).flatMap(([atOnce, factor]) =>
-      kinds.map((one): LayerCost => {
-        const forwardMs = factor * FORWARD_MS[one.kind]!, backwardMs = 2 * forwardMs;
-        return {
-          ...one,
-          ...{ sizes: SIZES, microBatch: 2, device: "native", recompute: "none" },
-          ...{ atOnce: Number(atOnce), forwardMs, backwardMs },
-          ...{ inputMs: backwardMs * 2 / 3, weightMs: backwardMs / 3 },
-        };
-      })
-    ),
-    optimizer: nothing,
-    reduce: nothing,
-    links: { worker: { latencyMs: 0 } },
-    dispatchMs: 0,
-    closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0 },
-    notes: [],
-  };
-}
+const profileOf = (loads?: Readonly<Record<number, number>>) => statedProfile(SIZES, loads);
 
 const predict = (profile: Profile, options: Partial<PredictOptions> = {}) =>
   predictStep(profile, { model, device: "native", microBatches: 3, ...options });

@@ -1,0 +1,73 @@
+/**
+ * Where a model is best cut for a schedule, by what a profile says of its layers.
+ *
+ * @module
+ */
+
+import { DTYPE_BYTES, elementCount, formatLayout } from "../../kernels/mod.ts";
+import {
+  partitionForSchedule,
+  type Schedule,
+  type SchedulePartition,
+} from "../../schedules/mod.ts";
+import type { CompiledRun } from "../run/compile_run.ts";
+import { openCosts } from "./profile/find_costs.ts";
+import { layerFacts } from "./profile/layer_facts.ts";
+import type { LinkCost, Profile } from "./profile/profile.ts";
+
+/** A cut that a profile recommends. */
+export interface RecommendedLayout extends SchedulePartition {
+  /** The cut as `--layout` and `train({ layout })` take it. */
+  readonly layout: string;
+}
+
+/** What is cut. */
+export interface CutRun {
+  /** In which order it computes. */
+  readonly schedule: Schedule;
+  /** The model compiled, wherever it is cut now. */
+  readonly compiled: Pick<CompiledRun, "model" | "stage" | "halves">;
+  /** What computes, as the profile names it. */
+  readonly device: string;
+  /** The link that messages take; they take no time unless given. */
+  readonly link?: LinkCost | undefined;
+  /** Data-parallel replicas. Default 1. */
+  readonly replicas?: number | undefined;
+}
+
+/**
+ * The layout with which the actions of a step take least time, in milliseconds: embedding and head, as
+ * all layers, with what was measured of them while all workers compute.
+ *
+ * @throws {RangeError} when the profile has no costs of a layer's kind, or the model has fewer layers
+ * than the schedule has stages.
+ */
+export function recommendLayout(
+  profile: Profile,
+  { schedule, compiled, device, link, replicas = 1 }: CutRun,
+): RecommendedLayout {
+  const { model, stage, halves } = compiled, costs = openCosts(profile, device);
+  const layers = layerFacts(model, stage).map((facts) =>
+    costs.layer(facts, replicas * schedule.workers)
+  );
+  const sendMs = model.layers.map(({ program }) => {
+    const { output: { shape, dtype } } = model.programs[program]!;
+    const bytes = halves * elementCount(shape) * DTYPE_BYTES[dtype];
+    return link ? link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
+  });
+  const partition = partitionForSchedule(schedule, {
+    forward: layers.map(({ forwardMs }) => halves * forwardMs),
+    backward: layers.map(({ inputMs, weightMs, backwardMs }) =>
+      // Split backwards are measured apart; lists have one kind or the other.
+      halves * (isSplit(schedule) ? inputMs + weightMs : backwardMs)
+    ),
+    ...isSplit(schedule) && { input: layers.map(({ inputMs }) => halves * inputMs) },
+    recompute: layers.map(({ recomputeMs }) => halves * recomputeMs),
+    send: sendMs,
+  });
+  return { ...partition, layout: formatLayout(model.layers, partition.starts) };
+}
+
+/** Whether backwards run in two parts. */
+const isSplit = ({ lists = [] }: Schedule): boolean =>
+  lists.some((list) => [...list].some(({ kind }) => kind === "I"));

@@ -4,15 +4,15 @@
  * @module
  */
 
-import { DTYPE_BYTES, elementCount, formatLayout } from "../../kernels/mod.ts";
+import { formatLayout } from "../../kernels/mod.ts";
 import {
   partitionForSchedule,
   type Schedule,
   type SchedulePartition,
 } from "../../schedules/mod.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
-import { openCosts } from "./profile/find_costs.ts";
-import { layerFacts } from "./profile/layer_facts.ts";
+import { type FoundCost, openCosts } from "./profile/find_costs.ts";
+import { slicedFacts } from "./profile/layer_facts.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
 
 /** A cut that a profile recommends. */
@@ -47,23 +47,24 @@ export function recommendLayout(
   { schedule, compiled, device, link, replicas = 1 }: CutRun,
 ): RecommendedLayout {
   const { model, stage, halves } = compiled, costs = openCosts(profile, device);
-  const layers = layerFacts(model, stage).map((facts) =>
-    costs.layer(facts, replicas * schedule.workers)
+  const facts = slicedFacts(model, stage), slices = facts.length;
+  const layers = facts.map((slice) =>
+    slice.map((one) => costs.layer(one, replicas * schedule.workers))
   );
-  const sendMs = model.layers.map(({ program }) => {
-    const { output: { shape, dtype } } = model.programs[program]!;
-    const bytes = halves * elementCount(shape) * DTYPE_BYTES[dtype];
-    return link ? link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
-  });
+  const msOf = (name: keyof FoundCost) =>
+    model.layers.map((_, i) => halves * layers.reduce((ms, slice) => ms + slice[i]![name], 0));
+  const input = msOf("inputMs"), weight = msOf("weightMs");
   const partition = partitionForSchedule(schedule, {
-    forward: layers.map(({ forwardMs }) => halves * forwardMs),
-    backward: layers.map(({ inputMs, weightMs, backwardMs }) =>
-      // Split backwards are measured apart; lists have one kind or the other.
-      halves * (isSplit(schedule) ? inputMs + weightMs : backwardMs)
-    ),
-    ...isSplit(schedule) && { input: layers.map(({ inputMs }) => halves * inputMs) },
-    recompute: layers.map(({ recomputeMs }) => halves * recomputeMs),
-    send: sendMs,
+    forward: msOf("forwardMs"),
+    // Split backwards are measured apart; lists have one kind or the other.
+    ...isSplit(schedule)
+      ? { backward: input.map((ms, i) => ms + weight[i]!), input }
+      : { backward: msOf("backwardMs") },
+    recompute: msOf("recomputeMs"),
+    send: facts[0]!.map(({ outputBytes }) => {
+      const bytes = halves * slices * outputBytes;
+      return link ? slices * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
+    }),
   });
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };
 }

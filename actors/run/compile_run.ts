@@ -109,11 +109,11 @@ function laidOut(model: ModelProgram, schedule: Schedule, layout = "auto"): Mode
 
 /** What each layer takes, by the estimate that no machine has a part in. */
 function estimatedTimes({ programs, layers }: ModelProgram): LayerTimes {
-  const costs = layers.map(({ program }) => programs[program]!.cost);
-  return {
-    forward: costs.map(({ forward }) => forward),
-    backward: costs.map(({ backward }) => backward),
-  };
+  const costOf = (kind: "forward" | "backward") =>
+    layers.map(({ program, slices = [program] }) =>
+      slices.reduce((sum, one) => sum + programs[one]!.cost[kind], 0)
+    );
+  return { forward: costOf("forward"), backward: costOf("backward") };
 }
 
 /** A compiled run with the memory that it takes on a device. */

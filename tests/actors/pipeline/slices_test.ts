@@ -263,3 +263,11 @@ Deno.test("slices that cannot be are refused before anything runs", async () => 
     /the field "names" must be divisible by 4, received 3 elements/,
   );
 });
+
+Deno.test("a worker that fails between two slices is started again, and the weights have the same bits", async () => {
+  const inSlices = { schedule: "seq1f1b", scheduleOptions: { slices: 4 } } as const;
+  const options = { device: "native", workers: 2, ...inSlices } as const;
+  const { bits } = await outcome(SIZES, { ...options, runtime: "serial" });
+  const fault = { worker: 1, afterActions: 35, kind: "throw" } as const;
+  assert.deepEqual((await outcome(SIZES, { ...options, faults: [fault] })).bits, bits);
+});

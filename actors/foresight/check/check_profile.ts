@@ -9,6 +9,8 @@
  */
 
 import { type DeviceName, type Model, resolveDevice } from "../../../kernels/mod.ts";
+import { isolationFor } from "../../run/options/run_devices.ts";
+import type { PlaceName } from "../../runtime/mod.ts";
 import { type Prediction, predictStep } from "../predict.ts";
 import { type Meter, openMeter } from "../measuring/meter.ts";
 import { type MeasuredRun, openMeasuredRun } from "../measuring/open_run.ts";
@@ -50,6 +52,7 @@ interface OpenConfiguration {
 export async function* checkProfile(options: CheckOptions): AsyncGenerator<CheckedStep, void> {
   const { configurations, modelOf, announce, signal } = options;
   const device = await resolveDevice(options.device, announce);
+  const isolate = isolationFor("workers", undefined, device.name);
   const sizes = [...new Set(configurations.map(({ microBatch }) => microBatch))];
   const workers = configurations.map(({ options }) => workersOf(options));
   await using meter = await openMeter({
@@ -61,19 +64,22 @@ export async function* checkProfile(options: CheckOptions): AsyncGenerator<Check
     })),
     sizes: {},
     loads: [...new Set(workers)].sort((a, b) => a - b),
-    isolate: "worker",
-    links: ["worker"],
+    isolate,
+    links: [isolate],
   });
   for (let first = 0; first < configurations.length && !signal?.aborted; first += GROUP) {
     const group = configurations.slice(first, first + GROUP);
-    yield* checkGroup(meter, group, options);
+    yield* checkGroup(meter, group, { ...options, device: device.name, isolate });
   }
 }
+
+/** How the runs of a check are run: where their workers live follows from the device. */
+type PlacedOptions = CheckOptions & { readonly isolate: PlaceName };
 
 async function* checkGroup(
   meter: Meter,
   group: readonly Configuration[],
-  options: CheckOptions,
+  options: PlacedOptions,
 ): AsyncGenerator<CheckedStep, void> {
   await using stack = new AsyncDisposableStack();
   const open: OpenConfiguration[] = [];
@@ -129,7 +135,8 @@ const runOptions = (
 function predict(
   profile: Profile,
   configuration: Configuration,
-  options: CheckOptions,
+  options: PlacedOptions,
 ): Prediction {
-  return predictStep(profile, runOptions(configuration, options));
+  const transport = options.isolate;
+  return predictStep(profile, { ...runOptions(configuration, options), transport });
 }

@@ -12,7 +12,7 @@ import { BUCKET_SIZE } from "../../kernels/mod.ts";
 import { commandLine } from "../../actors/run/command_line.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
-import { quoted } from "../escape.ts";
+import { inOneLine, quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
@@ -132,7 +132,7 @@ function planOf(
       devices,
       batch,
       memoryLimitBytes,
-      profile: { source, machine: machine.name },
+      profile: { source, machine: inOneLine(machine.name) },
     },
   };
 }

@@ -9,6 +9,9 @@ import {
   validate,
   withLists,
 } from "../../schedules/mod.ts";
+import { exactOrder } from "../../schedules/search/exact.ts";
+import { irregularPlaces, regularPlaces } from "../../schedules/search/places.ts";
+import { searchedPlaces } from "../../schedules/search/candidates.ts";
 
 interface Case {
   readonly seed: number;
@@ -41,6 +44,21 @@ Deno.test("the search reaches the optimum of every tiny case, within its limits"
     assert.equal(makespan, one.makespan, JSON.stringify(one));
     assert.ok(Math.max(...peakActivations) <= one.activationLimit + 1e-9, JSON.stringify(one));
     assert.deepEqual(validate(schedule), []);
+  }
+});
+
+Deno.test("the exact search finds it without an order to begin with", () => {
+  for (const { forward, input, weight, send, makespan, ...options } of cases) {
+    const costs = { forward, input, weight, send };
+    const limits = { costs, activations: options.activationLimit, weights: 1 };
+    const all = { ...options, costs };
+    const places = [...regularPlaces(all), ...irregularPlaces(all)];
+    const times = searchedPlaces(places, all, limits).map(({ load, partLimits }) => {
+      const found = exactOrder(load, { limits: partLimits, below: Infinity, states: 50_000 });
+      assert.ok(found.isProven);
+      return found.makespan;
+    });
+    assert.equal(Math.min(...times), makespan, `seed ${options.seed}`);
   }
 });
 

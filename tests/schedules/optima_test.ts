@@ -10,7 +10,7 @@ import {
   withLists,
 } from "../../schedules/mod.ts";
 import { exactOrder } from "../../schedules/search/exact.ts";
-import { irregularPlaces, regularPlaces } from "../../schedules/search/places.ts";
+import { irregularPlaces, placeOf, regularPlaces } from "../../schedules/search/places.ts";
 import { searchedPlaces } from "../../schedules/search/candidates.ts";
 
 interface Case {
@@ -60,6 +60,21 @@ Deno.test("the exact search finds it without an order to begin with", () => {
     });
     assert.equal(Math.min(...times), makespan, `seed ${options.seed}`);
   }
+});
+
+Deno.test("states that differ only in what is on its way are not taken for the same", () => {
+  const costs = {
+    forward: [5, 3, 2, 6, 3, 4],
+    input: [2, 5, 3, 2, 6, 2],
+    weight: [3, 5, 1, 6, 1, 2],
+    send: 3,
+  };
+  const options = { workers: 3, microBatches: 2, costs };
+  const limits = { costs, activations: 2, weights: 1 };
+  const [place] = searchedPlaces([placeOf([0, 0, 1, 1, 2, 2])], options, limits);
+  const { load, partLimits } = place!;
+  const found = exactOrder(load, { limits: partLimits, below: Infinity, states: 50_000 });
+  assert.deepEqual([found.makespan, found.isProven], [78, true]);
 });
 
 Deno.test("no optimum is below the lower bound of its placement, and many are on it", () => {

@@ -24,6 +24,8 @@ export interface CostedStage {
   readonly runs: 1 | 2;
   /** Share of its backwards that come right after the forward, and find what that has left. */
   readonly freshShare: number;
+  /** Share of its W that come right after the I. */
+  readonly freshWeightShare: number;
 }
 
 /** The stages of a run. */
@@ -34,33 +36,38 @@ export function costedStages(compiled: CompiledRun, schedule: Schedule): CostedS
     options: optionsOf(compiled, index),
     slices: slicedFacts(program, compiled.stage),
     // Asked for only where something is computed again; an R does so whatever the forward has left.
-    freshShare: compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
-      ? 0
-      : freshShare(schedule, index),
+    ...compiled.stage.recomputeInterval === undefined || compiled.recomputed.has(index)
+      ? { freshShare: 0, freshWeightShare: 0 }
+      : freshShares(schedule, index),
   }));
 }
 
 /**
  * Of the backwards of a stage those before which nothing else of it ran but the forward of the same
- * micro-batch. Where messages decide, so it is on the last stage alone, whose loss is a backward's
- * beginning.
+ * micro-batch, and of its W those right after the I. Where messages decide, so it is on the last stage
+ * alone, whose loss is a backward's beginning.
  */
-function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): number {
-  if (!lists) return stage === stages - 1 ? 1 : 0;
-  let fresh = 0, all = 0;
+function freshShares(
+  { lists, stages, replicaOf }: Schedule,
+  stage: number,
+): Pick<CostedStage, "freshShare" | "freshWeightShare"> {
+  if (!lists) return { freshShare: stage === stages - 1 ? 1 : 0, freshWeightShare: 0 };
+  const fresh = { B: 0, W: 0 }, all = { B: 0, W: 0 };
   for (const list of lists) {
     const last = new Map<number, string>();
     for (const part of [...list].flatMap(parts).filter((one) => one.stage === stage)) {
       const { kind, microBatch, slice = 0 } = part, pipe = replicaOf[microBatch]!;
-      const what = `${microBatch} ${slice}`;
-      if (kind === "B" || kind === "I") {
-        all++;
-        if (last.get(pipe) === `F${what}`) fresh++;
+      const what = `${microBatch} ${slice}`, before = kind === "W" ? `I${what}` : `F${what}`;
+      if (kind !== "F" && kind !== "R") {
+        const key = kind === "W" ? "W" : "B";
+        all[key]++;
+        if (last.get(pipe) === before) fresh[key]++;
       }
       last.set(pipe, `${kind}${what}`);
     }
   }
-  return all === 0 ? 0 : fresh / all;
+  const share = (key: "B" | "W") => all[key] === 0 ? 0 : fresh[key] / all[key];
+  return { freshShare: share("B"), freshWeightShare: share("W") };
 }
 
 /**
@@ -70,25 +77,28 @@ function freshShare({ lists, stages, replicaOf }: Schedule, stage: number): numb
  * @param once what is done once a step.
  */
 export function stageModel(
-  { program, slices: facts, options, runs, freshShare }: CostedStage,
+  { program, slices: facts, options, runs, freshShare, freshWeightShare }: CostedStage,
   slices: readonly (readonly FoundCost[])[],
   { optimizer, vote, norm, end }: LoadCost,
 ): StageModel {
   const sum = (name: keyof FoundCost) =>
     runs * slices.flat().reduce((ms, layer) => ms + layer[name], 0);
   const parameters = facts[0]!.reduce((count, one) => count + one.parameters, 0);
-  const again = runs * slices.reduce(
-    (ms, layers) => ms + recomputeMs(program, layers, options, freshShare),
-    0,
-  );
+  const { recomputeInterval } = options;
+  const againMs = (share: number) =>
+    runs * slices.reduce((ms, layers) => ms + recomputeMs(program, layers, options, share), 0);
+  // I ends with the first segment, and W begins with the last one: where those are one, it is there.
+  const isOne = segmentsOf(program.layers, recomputeInterval).length === 1;
   const backwardMs = sum("backwardMs"), elementBytes = options.precision === "fp16" ? 2 : 4;
   return {
     forwardMs: sum("forwardMs"),
     backwardMs,
     inputMs: sum("inputMs"),
     // With an interval, W is B again.
-    weightMs: options.recomputeInterval ? backwardMs + again : sum("weightMs"),
-    recomputeMs: again,
+    weightMs: recomputeInterval
+      ? backwardMs + againMs(isOne ? freshWeightShare : 0)
+      : sum("weightMs"),
+    recomputeMs: againMs(freshShare),
     outputBytes: runs * facts.reduce((bytes, one) => bytes + one.at(-1)!.outputBytes, 0),
     gradientBytes: parameters * elementBytes,
     checkMs: linearMs(vote, parameters),

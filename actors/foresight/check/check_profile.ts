@@ -31,14 +31,14 @@ export interface CheckOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Repeats of each step that count, rounds before them that do not, and steps of a repeat. */
-const REPEATS = 5, WARMUP = 1, STEPS = 4;
+/** Repeats of each step, rounds of a step for each of them, and rounds before that do not count. */
+const REPEATS = 5, STEPS = 5, WARMUP = 3;
 
 /** Runs that are open together: an isolate for each worker is. */
 const GROUP = 5;
 
-/** How long each model is measured under each load, in a round. */
-const PROBE_MS = 400;
+/** How long each model is measured under each load, in a round, at least. */
+const PROBE_MS = 150;
 
 /** A configuration whose workers are there. */
 interface OpenConfiguration {
@@ -87,14 +87,14 @@ async function* checkGroup(
     const run = stack.use(await openMeasuredRun(runOptions(configuration, options)));
     open.push({ configuration, run, repeats: [], parts: [] });
   }
-  for (let round = -WARMUP; round < REPEATS; round++) {
+  for (let round = -WARMUP; round < REPEATS * STEPS; round++) {
     if (round === 0) meter.reset();
     const order = round % 2 === 0 ? open : open.toReversed();
-    // Costs are measured in the middle of the steps, and every other time before or after them.
+    // Costs are measured in the middle of the steps.
     const middle = Math.ceil(order.length / 2);
-    await takeRepeats(order.slice(0, middle), round >= 0);
+    await takeSteps(order.slice(0, middle), round);
     await meter.round(PROBE_MS);
-    await takeRepeats(order.slice(middle), round >= 0);
+    await takeSteps(order.slice(middle), round);
     if (options.signal?.aborted) return;
   }
   const profile = meter.profile();
@@ -108,15 +108,14 @@ async function* checkGroup(
   }
 }
 
-async function takeRepeats(open: readonly OpenConfiguration[], counts: boolean): Promise<void> {
+/** Takes a step of each; those of several rounds in a row are a repeat. */
+async function takeSteps(open: readonly OpenConfiguration[], round: number): Promise<void> {
   for (const { configuration: { options }, run, repeats, parts } of open) {
-    let sum = 0;
-    for (let step = 0; step < STEPS; step++) {
-      const { ms, traces } = await run.step();
-      sum += ms;
-      if (counts) parts.push(measuredParts(ms, traces, options.replicas ?? 1));
-    }
-    if (counts) repeats.push(sum / STEPS);
+    const { ms, traces } = await run.step();
+    if (round < 0) continue;
+    const repeat = Math.floor(round / STEPS);
+    repeats[repeat] = (repeats[repeat] ?? 0) + ms / STEPS;
+    parts.push(measuredParts(ms, traces, options.replicas ?? 1));
   }
 }
 

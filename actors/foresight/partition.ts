@@ -6,6 +6,7 @@
 
 import { formatLayout } from "../../kernels/mod.ts";
 import {
+  type LayerTimes,
   partitionForSchedule,
   type Schedule,
   type SchedulePartition,
@@ -33,6 +34,8 @@ export interface CutRun {
   readonly link?: LinkCost | undefined;
   /** Data-parallel replicas. Default 1. */
   readonly replicas?: number | undefined;
+  /** Numbers that the search looks at, as {@linkcode partitionForSchedule} takes it. */
+  readonly work?: number | undefined;
 }
 
 /**
@@ -44,7 +47,7 @@ export interface CutRun {
  */
 export function recommendLayout(
   profile: Profile,
-  { schedule, compiled, device, link, replicas = 1 }: CutRun,
+  { schedule, compiled, device, link, replicas = 1, work }: CutRun,
 ): RecommendedLayout {
   const { model, stage, halves } = compiled, costs = openCosts(profile, device);
   const facts = slicedFacts(model, stage), slices = facts.length;
@@ -54,7 +57,7 @@ export function recommendLayout(
   const msOf = (name: keyof FoundCost) =>
     model.layers.map((_, i) => halves * layers.reduce((ms, slice) => ms + slice[i]![name], 0));
   const input = msOf("inputMs"), weight = msOf("weightMs");
-  const partition = partitionForSchedule(schedule, {
+  const times: LayerTimes = {
     forward: msOf("forwardMs"),
     // Split backwards are measured apart; lists have one kind or the other.
     ...isSplit(schedule)
@@ -65,7 +68,8 @@ export function recommendLayout(
       const bytes = halves * slices * outputBytes;
       return link ? slices * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
     }),
-  });
+  };
+  const partition = partitionForSchedule(schedule, times, undefined, work);
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };
 }
 

@@ -19,12 +19,12 @@ import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { printPlanCheck } from "../foresight/plan_check.ts";
 import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
-import { type PlanFacts, planRecord } from "../foresight/plan_record.ts";
+import { factNotes, type PlanFacts, planRecord } from "../foresight/plan_record.ts";
 import { planSvg } from "../foresight/plan_svg.ts";
 import { planLines } from "../foresight/plan_table.ts";
 import { type PlannedModel, plannedModel } from "../foresight/planned_model.ts";
 import { trainCommandLine } from "../foresight/train_command.ts";
-import { print } from "../print.ts";
+import { print, printError } from "../print.ts";
 
 /** Runs `troupe plan`; returns the exit code. */
 export async function planCommand(
@@ -46,8 +46,10 @@ export async function planCommand(
     context.begin();
     await Deno.writeTextFile(flags.svg, planSvg(facts, plan));
   }
-  if (flags.emit) print(emitted(plan, facts, rank));
-  else if (flags.json || flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
+  if (flags.emit) {
+    print(emitted(plan, facts, rank));
+    for (const note of factNotes(facts)) printError(`note: ${note}`);
+  } else if (flags.json || flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
   else for (const line of planLines(facts, plan)) print(line);
   return 0;
 }

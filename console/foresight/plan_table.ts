@@ -6,9 +6,8 @@
 
 import type { RunPlan } from "../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../actors/foresight/planner/planned_run.ts";
-import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
-import type { PlanFacts } from "./plan_record.ts";
+import { factNotes, type PlanFacts } from "./plan_record.ts";
 import { trainCommandLine } from "./train_command.ts";
 
 const HEAD = [
@@ -34,13 +33,15 @@ const OPTION_WORDS: Readonly<Record<string, string>> = {
   scale: "",
 };
 
-/** The schedule with its own options, such as `interleaved, chunks 2`. */
-export function scheduleWords({ schedule, options }: Pick<PlannedRun, "schedule" | "options">) {
+/** The schedule with its own options, such as `interleaved, chunks 2`, and with its layout. */
+export function scheduleWords(
+  { schedule, options, layout }: Pick<PlannedRun, "schedule" | "options" | "layout">,
+): string {
   const own = Object.entries(options).map(([name, value]) => {
     const word = OPTION_WORDS[name] ?? name;
     return word === "" ? `${value}` : `${word} ${value}`;
   });
-  return [schedule, ...own].join(", ");
+  return [schedule, ...own, ...layout === undefined ? [] : [`layout ${layout}`]].join(", ");
 }
 
 /** The lines for a person. */
@@ -62,9 +63,7 @@ export function planLines(facts: PlanFacts, plan: RunPlan): string[] {
       ]
       : [],
     ...[...notes].filter((note) => !note.startsWith("scaled")).map((note) => `note: ${note}`),
-    ...devices > WORKERS_MAX
-      ? [`note: troupe train takes at most ${WORKERS_MAX} workers: it cannot run this plan`]
-      : [],
+    ...factNotes(facts).map((note) => `note: ${note}`),
     "",
     "The best:",
     `  ${trainCommandLine(model, first!)}`,

@@ -20,7 +20,7 @@ const OPTION_FLAGS: Readonly<Record<string, string>> = {
  */
 export function trainArguments(model: readonly string[], candidate: Candidate): string[] {
   const { schedule, options, workers, replicas, microBatch, microBatches } = candidate;
-  const { recompute, precision, offload, bucketSize, coarsening } = candidate;
+  const { recompute, precision, offload, bucketSize, coarsening, layout } = candidate;
   const flags: Record<string, string | number | undefined> = {
     schedule,
     ...Object.fromEntries(
@@ -34,6 +34,7 @@ export function trainArguments(model: readonly string[], candidate: Candidate): 
     precision: precision === "fp32" ? undefined : precision,
     "bucket-size": bucketSize,
     coarsening,
+    layout,
   };
   const own = Object.entries(flags).flatMap(([name, value]) =>
     value === undefined ? [] : [`--${name}`, `${value}`]

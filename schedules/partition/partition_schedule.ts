@@ -37,7 +37,7 @@ export interface SchedulePartition {
   readonly isExact: boolean;
 }
 
-/** Numbers that a search looks at, beyond which it ends with the best that it has: some seconds. */
+/** Numbers that a search looks at unless told otherwise: some seconds. */
 const WORK_MAX = 2e7;
 
 /** Where messages decide, the order follows the costs: it is simulated again for a cut so often. */
@@ -55,6 +55,7 @@ const SLOWER = 1000;
  *
  * @param times of the layers, embedding and head included.
  * @param fits whether a stage may have some layers; any unless given.
+ * @param work numbers that a search looks at, beyond which it ends with the best that it has.
  * @throws {RangeError} if there are fewer layers than stages, a time is not usable, or no cut fits.
  *
  * @example What is beside the slowest stage counts, too
@@ -72,6 +73,7 @@ export function partitionForSchedule(
   schedule: Schedule,
   times: LayerTimes,
   fits: Fits = () => true,
+  work: number = WORK_MAX,
 ): SchedulePartition {
   const layers = layerSums(times), { stages } = schedule;
   if (layers.count < stages) {
@@ -81,25 +83,32 @@ export function partitionForSchedule(
   }
   const even = evenCut(layers, stages);
   if (schedule.lists) {
-    return search(schedule as ListedSchedule, layers, fits, even);
+    return search(schedule as ListedSchedule, layers, { fits, work }, even);
   }
-  return simulated(schedule, layers, fits, even);
+  return simulated(schedule, layers, { fits, work }, even);
+}
+
+/** What a search keeps to. */
+interface Bounds {
+  readonly fits: Fits;
+  readonly work: number;
 }
 
 /** Where messages decide: the order follows the cut, so that is searched for with the order of before. */
 function simulated(
   schedule: Schedule,
   layers: LayerSums,
-  fits: Fits,
+  { fits, work }: Bounds,
   even: readonly number[],
 ): SchedulePartition {
-  let left = SIMULATIONS_MAX;
+  const { stages, microBatches, slices = 1 } = schedule;
+  let left = Math.min(SIMULATIONS_MAX, work / (2 * stages * microBatches * slices));
   const stepOf = (starts: readonly number[]) =>
     left-- > 0 && isFitting(starts, layers, fits) ? makespanOf(schedule, layers, starts) : Infinity;
   let best: Tried = { starts: even, makespan: stepOf(even) }, isBetter = true;
   for (let round = 0; isBetter && round < ORDERS_MAX; round++) {
     const ordered = withLists(schedule, costsOfCut(layers, best.starts));
-    const { starts } = search(ordered, layers, fits, best.starts);
+    const { starts } = search(ordered, layers, { fits, work }, best.starts);
     const found = improveCut({ starts, makespan: stepOf(starts) }, layers.count, stepOf);
     isBetter = found.makespan < best.makespan;
     if (isBetter) best = found;
@@ -122,11 +131,11 @@ function evenCut({ count, sums: [forward, backward] }: LayerSums, stages: number
 function search(
   schedule: ListedSchedule,
   layers: LayerSums,
-  fits: Fits,
+  { fits, work: most }: Bounds,
   first: readonly number[],
 ): SchedulePartition {
   const { stages, name } = schedule, actions = indexActions(schedule);
-  const paths = new Map<string, BoundedPath>(), work = { left: WORK_MAX };
+  const paths = new Map<string, BoundedPath>(), work = { left: most };
   const learn = (path: PathLoad) => {
     const key = pathKey(path);
     if (!paths.has(key)) paths.set(key, boundPath(path, layers, stages, fits));
@@ -143,7 +152,7 @@ function search(
     improveCut(from, layers.count, (starts) => {
       if (!isFitting(starts, layers, fits)) return Infinity;
       work.left -= actions.size;
-      return work.left < WORK_MAX / 2 ? Infinity : makespanOf(schedule, layers, starts);
+      return work.left < most / 2 ? Infinity : makespanOf(schedule, layers, starts);
     });
   let best: Tried | undefined = isFitting(first, layers, fits) ? take(first) : undefined;
   if (best) best = take(improve(best).starts);

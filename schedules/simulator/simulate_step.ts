@@ -83,7 +83,8 @@ function timesOf(
     busyMs,
     dispatchMs,
     communicationMs,
-    bubbleMs: computedMs - busyMs - dispatchMs - communicationMs - closingEarlyMs,
+    // What sums leave of a worker that never waits may be below 0.
+    bubbleMs: Math.max(0, computedMs - busyMs - dispatchMs - communicationMs - closingEarlyMs),
     closingMs: makespanMs - computedMs + closingEarlyMs,
   };
 }

@@ -33,6 +33,8 @@ export interface Candidate {
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k; what `train` takes unless given. */
   readonly coarsening?: number | undefined;
+  /** Which layers each stage has, as `--layout` takes it; stages of nearly equal work unless given. */
+  readonly layout?: string | undefined;
 }
 
 /** What may be chosen. */

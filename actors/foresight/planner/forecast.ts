@@ -31,4 +31,9 @@ export interface Forecast {
   step(candidate: Candidate, schedule: Schedule): ForecastStep;
   /** The step with durations that vary, where that is known; asked for the best alone. */
   varied?(candidate: Candidate, schedule: Schedule): ForecastStep;
+  /**
+   * The layout that suits the schedule, where there is another one than that of equal work and it is
+   * found soon; asked for the best alone.
+   */
+  layout?(candidate: Candidate, schedule: Schedule): string | undefined;
 }

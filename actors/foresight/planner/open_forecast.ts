@@ -4,6 +4,7 @@ import {
   compileModel,
   DEVICE_NAMES,
   type DeviceName,
+  formatLayout,
   hasOwnMemory,
   type Model,
   type ModelProgram,
@@ -13,6 +14,7 @@ import {
 import type { Schedule, StageModel } from "../../../schedules/mod.ts";
 import { type CompiledRun, compileRun } from "../../run/compile_run.ts";
 import { limitedBytes } from "../../run/memory/memory_plan.ts";
+import { recommendLayout } from "../partition.ts";
 import { predictRun } from "../predict.ts";
 import { type FoundCost, openCosts } from "../profile/find_costs.ts";
 import { type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
@@ -61,15 +63,16 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
   const leastModel = openLeast(profile, options, compile, sampled);
   const costs = openCosts(profile, device), link = profile.links[transport];
   const network = link && { link };
-  const name = knownDevice(device), compiled = new WeakMap<Schedule, Map<unknown, CompiledRun>>();
+  const name = knownDevice(device), compiled = new WeakMap<Schedule, Map<string, CompiledRun>>();
   const compiledRun = (candidate: Candidate, schedule: Schedule): CompiledRun => {
-    const ofSchedule = compiled.get(schedule) ?? new Map<unknown, CompiledRun>();
+    const ofSchedule = compiled.get(schedule) ?? new Map<string, CompiledRun>();
     compiled.set(schedule, ofSchedule);
-    const { microBatch, recompute, precision, offload, replicas, bucketSize } = candidate;
-    const asked = { recompute, precision, offload, replicas, optimizer, bucketSize };
-    const run = ofSchedule.get(bucketSize) ??
+    const { microBatch, recompute, precision, offload, replicas, bucketSize, layout } = candidate;
+    const asked = { recompute, precision, offload, replicas, optimizer, bucketSize, layout };
+    const key = `${bucketSize} ${layout}`;
+    const run = ofSchedule.get(key) ??
       compileRun({ model: sampled(microBatch), ...asked }, schedule, name, compile);
-    ofSchedule.set(bucketSize, run);
+    ofSchedule.set(key, run);
     return run;
   };
   const predicted = (candidate: Candidate, schedule: Schedule, draws: number) => {
@@ -98,6 +101,16 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
     bytes: (candidate, schedule) =>
       compiledRun(candidate, schedule).memory.map((one) => limitedBytes(one, name ?? "webgpu")),
     step: (candidate, schedule) => predicted(candidate, schedule, 0),
+    layout(candidate, schedule) {
+      const run = compiledRun(candidate, schedule), { replicas } = candidate;
+      // A trace has costs of whole stages, not of layers.
+      if (profile.source === "trace" || !isCutSoon(run, schedule)) return undefined;
+      const work = LAYOUT_WORK;
+      const { layout } = recommendLayout(profile, {
+        ...{ schedule, compiled: run, device, link, replicas, work },
+      });
+      return layout === layoutOf(run) ? undefined : layout;
+    },
     ...(profile.variation ?? []).length > 0 && {
       varied(candidate: Candidate, schedule: Schedule) {
         const varied = predicted(candidate, schedule, DRAWS), { stepMs, simulated } = varied;
@@ -110,6 +123,27 @@ export function openForecast(profile: Profile, options: ForecastOptions): Foreca
 
 /** Steps with durations that vary, of whose times the mean is taken. */
 const DRAWS = 16;
+
+/**
+ * A layout is sought for stages, layers and forwards of a step up to these, with so much work: within
+ * some tenths of a second.
+ */
+const LAYOUT_STAGES_MAX = 16, LAYOUT_LAYERS_MAX = 128, LAYOUT_FORWARDS_MAX = 2048;
+const LAYOUT_WORK = 1e6;
+
+/** Whether there is a choice of cuts that takes no long search. */
+const isCutSoon = ({ model }: CompiledRun, { stages, microBatches, slices = 1 }: Schedule) =>
+  stages > 1 && stages <= LAYOUT_STAGES_MAX && model.layers.length <= LAYOUT_LAYERS_MAX &&
+  stages * microBatches * slices <= LAYOUT_FORWARDS_MAX;
+
+/** How a model is cut now. */
+function layoutOf({ model, programs }: CompiledRun): string {
+  let start = 0;
+  return formatLayout(
+    model.layers,
+    programs.map(({ layers }) => (start += layers.length) - layers.length),
+  );
+}
 
 /** Models by their samples, compiled once for each way. */
 function opened({ model }: ForecastOptions) {

@@ -218,11 +218,23 @@ class PlanSearch {
     }
   }
 
-  /** The best ones, with the bucket and the k that suit each, and with durations that vary. */
+  /** The best ones, with the bucket, the k and the cut that suit each, and with durations that vary. */
   #tuned(): PlannedRun[] {
     return this.#ranked().slice(0, this.#finalists)
-      .map((run) => this.#varied(this.#closed(run)))
+      .map((run) => this.#cut(this.#closed(run)))
       .sort(byTime).slice(0, this.#count);
+  }
+
+  /** A run with durations that vary; cut as its schedule wants it where that is shorter still then. */
+  #cut(run: PlannedRun): PlannedRun {
+    const schedule = scheduleOf(run), even = this.#varied(run, schedule);
+    const layout = this.#space.isPlain ? undefined : this.#forecast.layout?.(run, schedule);
+    if (layout === undefined) return even;
+    const cut = this.#shortest(run, schedule, [{ layout }]);
+    if (cut === run) return even;
+    // Schedules that are alike with stages of equal work need not be with others.
+    const varied = this.#varied({ ...cut, alike: [] }, schedule);
+    return isGain(varied, even) ? varied : even;
   }
 
   /**
@@ -241,7 +253,7 @@ class PlanSearch {
   #shortest(
     run: PlannedRun,
     schedule: Schedule,
-    changes: readonly Pick<Candidate, "bucketSize" | "coarsening">[],
+    changes: readonly Pick<Candidate, "bucketSize" | "coarsening" | "layout">[],
   ): PlannedRun {
     const tried = changes.flatMap((change): PlannedRun[] => {
       const candidate = { ...candidateOf(run), ...change };
@@ -255,11 +267,11 @@ class PlanSearch {
         throw error;
       }
     });
-    return tried.reduce((a, b) => b.stepMs < a.stepMs * (1 - TUNED_GAIN) ? b : a, run);
+    return tried.reduce((a, b) => isGain(b, a) ? b : a, run);
   }
 
-  #varied(run: PlannedRun): PlannedRun {
-    const step = this.#forecast.varied?.(run, scheduleOf(run));
+  #varied(run: PlannedRun, schedule: Schedule): PlannedRun {
+    const step = this.#forecast.varied?.(run, schedule);
     if (step === undefined) return run;
     return { ...plannedRun(run, step, run.memoryBytes, this.#space.batch), alike: run.alike };
   }
@@ -281,8 +293,11 @@ class PlanSearch {
 /** More than are wanted are predicted with durations that vary, as their order may change. */
 const finalistsFor = (count: number): number => Math.max(20, 2 * count);
 
-/** What a bucket or a k of its own must win to be worth a flag. */
+/** What a bucket, a k or a layout of its own must win to be worth a flag. */
 const TUNED_GAIN = 0.001;
+
+const isGain = (changed: PlannedRun, run: PlannedRun): boolean =>
+  changed.stepMs < run.stepMs * (1 - TUNED_GAIN);
 
 /**
  * The schedule of a candidate.

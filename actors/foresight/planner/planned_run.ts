@@ -36,13 +36,15 @@ export function plannedRun(
   const { workers } = simulated;
   const mean = (name: keyof WorkerTimes) =>
     workers.reduce((sum, one) => sum + one[name], 0) / workers.length;
+  // Who waits longer as durations vary, waits for others; the rest is what asks for a step. Drawn steps
+  // of which none waits may come out shorter by a trifle.
+  const evenMs = mean("bubbleMs"), bubbleMs = Math.max(0, evenMs + variedMs);
   const parts: WorkerTimes = {
     busyMs: mean("busyMs"),
     dispatchMs: mean("dispatchMs"),
     communicationMs: mean("communicationMs"),
-    // Who waits longer as durations vary, waits for others; the rest is what asks for a step.
-    bubbleMs: mean("bubbleMs") + variedMs,
-    closingMs: mean("closingMs") + stepMs - simulated.makespanMs - variedMs,
+    bubbleMs,
+    closingMs: mean("closingMs") + stepMs - simulated.makespanMs - (bubbleMs - evenMs),
   };
   return {
     ...candidate,
@@ -60,10 +62,10 @@ export function plannedRun(
 /** The choice of a planned run alone. */
 export function candidateOf(run: PlannedRun): Candidate {
   const { schedule, options, workers, replicas, microBatch, microBatches } = run;
-  const { recompute, precision, offload, bucketSize, coarsening } = run;
+  const { recompute, precision, offload, bucketSize, coarsening, layout } = run;
   return {
     ...{ schedule, options, workers, replicas, microBatch, microBatches },
-    ...{ recompute, precision, offload, bucketSize, coarsening },
+    ...{ recompute, precision, offload, bucketSize, coarsening, layout },
   };
 }
 

@@ -37,8 +37,10 @@ export function refuseAll(
 
 /** A candidate in a few words. */
 export function describeCandidate(
-  { schedule, options, workers, replicas, microBatch, recompute, precision, offload }: Candidate,
+  candidate: Candidate,
 ): string {
+  const { schedule, options, workers, replicas, microBatch, layout } = candidate;
+  const { recompute, precision, offload } = candidate;
   const own = Object.entries(options).map(([name, value]) => `${WORDS[name] ?? name} ${value}`);
   return [
     [schedule, ...own].join(" "),
@@ -48,6 +50,7 @@ export function describeCandidate(
     ...recompute === "none" ? [] : [`recompute ${recompute}`],
     ...precision === "fp32" ? [] : [precision],
     ...offload ? ["offload"] : [],
+    ...layout === undefined ? [] : [`layout ${layout}`],
   ].join(", ");
 }
 

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { planCommand } from "../../../console/commands/plan.ts";
-import { statedProfile } from "../../actors/foresight/planner/stated_profile.ts";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
 import { inFolder, runTroupe } from "../command.ts";
 
 const SIZES = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 256 };
@@ -71,6 +72,34 @@ Deno.test("what is emitted trains", () =>
     ]);
     assert.equal(ran.code, 0, ran.stderr);
     assert.equal(JSON.parse(ran.stdout.split("\n")[0]!).step, 1);
+  }));
+
+Deno.test("a layout that is chosen is shown, emitted, and trains", () =>
+  inFolder(async (folder) => {
+    const dear = withDearHead(statedProfile(SIZES, 2), 8);
+    const profile = await profileIn(folder, { layers: dear.layers });
+    const args = ["plan", ...PLAN, "--profile", profile, "--workers", "2", "--schedules", "1f1b"];
+    const { stdout } = await runTroupe([...args, "--json"]);
+    const { plans: [{ layout, train, command }], notes } = JSON.parse(stdout);
+    assert.deepEqual(notes, []);
+    assert.match(layout, /^E,.*\|/);
+    assert.equal((await readTrainFlags(train)).flags.layout, layout);
+    assert.ok(command.includes(` --layout '${layout}'`), command);
+    assert.ok((await runTroupe(args)).stdout.includes(`1f1b, layout ${layout}`));
+    const small = ["--steps", "1", "--device", "reference", "--runtime", "local", "--json"];
+    const ran = await runTroupe(["train", ...train, ...small]);
+    assert.equal(ran.code, 0, ran.stderr);
+  }));
+
+Deno.test("more devices than train takes are told, whatever is printed", () =>
+  inFolder(async (folder) => {
+    const profile = await profileIn(folder), note = /troupe train takes at most 256 workers/;
+    const more = ["--devices", "512", "--batch", "512", "--schedules", "1f1b", "--workers", "2"];
+    const args = ["plan", ...MODEL, "--profile", profile, ...more];
+    const { stdout, stderr } = await runTroupe([...args, "--emit"]);
+    assert.match(stdout, /^deno task train [^\n]*--replicas 256[^\n]*\n$/);
+    assert.match(stderr, note);
+    assert.match(JSON.parse((await runTroupe([...args, "--json"])).stdout).notes[0], note);
   }));
 
 Deno.test("bad input is told in one sentence", () =>

@@ -7,6 +7,16 @@ import { ADAMW_DEFAULTS, compileModel, gpt2, type Gpt2Config } from "../../../..
 /** Operations of a millisecond, and what each layer takes beside them. */
 const FLOPS_A_MS = 1e8, LAYER_MS = 0.05;
 
+/** A profile in which heads take so many times as long. */
+export const withDearHead = (profile: Profile, factor: number): Profile => ({
+  ...profile,
+  layers: profile.layers.map((one) =>
+    one.kind === "head"
+      ? { ...one, forwardMs: factor * one.forwardMs, backwardMs: factor * one.backwardMs }
+      : one
+  ),
+});
+
 /** The costs of a GPT-2 on a machine with so many devices. */
 export function statedProfile(config: Gpt2Config, devices: number): Profile {
   const program = compileModel(gpt2(config, 1), "none");

@@ -161,7 +161,7 @@ export const PLAN_SYNTAX: CommandSyntax = {
     "Tries each schedule with each depth D and D·W = P, each micro-batch B, chunks, waves, slices,",
     "pipelines, limits and ways to recompute; what cannot fit, or cannot be among the best, is not simulated.",
     "Of the best, buckets and k of the all-reduce are tried too, and the layout that suits the schedule",
-    "by the profile (up to 16 stages, 128 layers and 2048 forwards). The same profile gives the same plan.",
+    "by the profile (up to 16 stages, 128 layers and 1024 forwards). The same profile gives the same plan.",
     "",
     "check measures this machine, plans on it, runs every candidate of a small space, and measures the",
     "best five again beside the planner's choice, which must be within 3 % of the best of them.",

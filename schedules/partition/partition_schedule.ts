@@ -46,6 +46,9 @@ const ORDERS_MAX = 4;
 /** The most steps that are simulated meanwhile. */
 const SIMULATIONS_MAX = 1000;
 
+/** Numbers that are looked at for each forward, and its backward, where messages decide. */
+const CHOSEN = 8;
+
 /** How much slower a worker is made, to find the path through all that it does. */
 const SLOWER = 1000;
 
@@ -102,7 +105,7 @@ function simulated(
   even: readonly number[],
 ): SchedulePartition {
   const { stages, microBatches, slices = 1 } = schedule;
-  let left = Math.min(SIMULATIONS_MAX, work / (2 * stages * microBatches * slices));
+  let left = Math.min(SIMULATIONS_MAX, work / (CHOSEN * stages * microBatches * slices));
   const stepOf = (starts: readonly number[]) =>
     left-- > 0 && isFitting(starts, layers, fits) ? makespanOf(schedule, layers, starts) : Infinity;
   let best: Tried = { starts: even, makespan: stepOf(even) }, isBetter = true;

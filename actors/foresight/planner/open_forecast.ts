@@ -126,9 +126,9 @@ const DRAWS = 16;
 
 /**
  * A layout is sought for stages, layers and forwards of a step up to these, with so much work: within
- * some tenths of a second.
+ * a second, most within a tenth of it.
  */
-const LAYOUT_STAGES_MAX = 16, LAYOUT_LAYERS_MAX = 128, LAYOUT_FORWARDS_MAX = 2048;
+const LAYOUT_STAGES_MAX = 16, LAYOUT_LAYERS_MAX = 128, LAYOUT_FORWARDS_MAX = 1024;
 const LAYOUT_WORK = 1e6;
 
 /** Whether there is a choice of cuts that takes no long search. */

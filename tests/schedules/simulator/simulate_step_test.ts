@@ -41,6 +41,16 @@ Deno.test("where nothing but actions and messages takes time, a simulated step i
   );
 });
 
+Deno.test("a worker that is alone never waits, whatever sums leave", () => {
+  for (let microBatches = 1; microBatches <= 40; microBatches++) {
+    const schedule = createSchedule("1f1b", { workers: 1, microBatches });
+    const stages = [{ forwardMs: 0.1, backwardMs: 0.7 }];
+    const { workers: [alone] } = simulateStep({ schedule, stages, dispatchMs: 0.02 });
+    const { bubbleMs } = alone!;
+    assert.ok(bubbleMs >= 0 && bubbleMs < 1e-9, `${microBatches}: ${bubbleMs}`);
+  }
+});
+
 Deno.test("measured factors are drawn from: between the least and the greatest, with their mean", () => {
   const schedule = createSchedule("1f1b", { workers: 1, microBatches: 500 });
   const stages = [{ forwardMs: 1, backwardMs: 1 }];

@@ -125,6 +125,35 @@ Deno.test("k is tried for the best, and kept where it is shorter", () => {
   ok(tuned.every(({ stepMs }, i) => stepMs <= plain[i]!.stepMs));
 });
 
+Deno.test("a layout is kept where the step is shorter with durations that vary, too, and fits", () => {
+  const plain = syntheticForecast(), limit = 20_000;
+  const factor = {
+    shorter: [0.5, 0.5],
+    "shorter on paper": [0.5, 2],
+    dust: [0.9999, 0.5],
+  } as const;
+  const planned = (how: keyof typeof factor, memoryLimitBytes: number) => {
+    const times = (candidate: Candidate, schedule: Schedule, isVaried: 0 | 1) => {
+      const step = plain.step(candidate, schedule);
+      const by = candidate.layout === undefined ? 1 : factor[how][isVaried];
+      return { ...step, stepMs: by * step.stepMs };
+    };
+    return planRuns(SMALL, {
+      ...plain,
+      bytes: (candidate, schedule) =>
+        candidate.layout === undefined ? plain.bytes(candidate, schedule) : [limit],
+      step: (candidate, schedule) => times(candidate, schedule, 0),
+      varied: (candidate, schedule) => times(candidate, schedule, 1),
+      layout: () => "E,2|H",
+    }, { memoryLimitBytes }).best;
+  };
+  const isCut = ({ layout }: PlannedRun) => layout === "E,2|H";
+  ok(planned("shorter", limit).every(isCut));
+  ok(!planned("shorter", limit - 1).some(isCut));
+  ok(!planned("shorter on paper", limit).some(isCut));
+  ok(!planned("dust", limit).some(isCut));
+});
+
 Deno.test("devices and batch are cut in every way that is whole", () => {
   deepEqual(divisorsOf(12), [1, 2, 3, 4, 6, 12]);
   const sizes = sizesOf({ ...SMALL, devices: 6, batch: 12, workers: [2, 3] });

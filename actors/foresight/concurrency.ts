@@ -38,7 +38,7 @@ export function concurrencyOf(
 }
 
 /** Milliseconds that all workers together have computed until a time. */
-function busyIntegral(
+export function busyIntegral(
   starts: readonly Float64Array[],
   ends: readonly Float64Array[],
 ): (time: number) => number {

@@ -35,7 +35,9 @@ export function describeProfile(profile: Profile): string[] {
       ]),
     ]),
     "",
-    `an action takes ${ms(dispatchMs)} ms beside its kernels, a step ${ms(closing.stepMs)} ms`,
+    `between two actions lie ${ms(dispatchMs)} ms; a step takes ${
+      ms(closing.stepMs)
+    } ms to begin and end`,
     `the optimizer takes ${ms(optimizer.msPerMillion)} ms for a million numbers`,
     ...notes,
   ];

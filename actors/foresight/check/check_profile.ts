@@ -32,13 +32,13 @@ export interface CheckOptions {
 }
 
 /** Repeats of each step, rounds of a step for each of them, and rounds before that do not count. */
-const REPEATS = 5, STEPS = 5, WARMUP = 3;
+const REPEATS = 5, STEPS = 4, WARMUP = 2;
 
 /** Runs that are open together: an isolate for each worker is. */
 const GROUP = 5;
 
 /** How long each model is measured under each load, in a round, at least. */
-const PROBE_MS = 150;
+const PROBE_MS = 200;
 
 /** A configuration whose workers are there. */
 interface OpenConfiguration {

@@ -6,7 +6,7 @@
 
 import type { LayerCost, LinearCost, LoadCost } from "../profile/profile.ts";
 import { addTimes, type LayerTimes, type LoadTimes, type ProbedModel } from "./probe_layers.ts";
-import type { ProbedKind, TimedSum } from "./probe.ts";
+import type { TimedSum } from "./probe.ts";
 
 /** What is the same of all layers that were measured. */
 export interface MeasuredFacts {
@@ -67,18 +67,3 @@ export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
 /** The durations of each kind of action, of each stage and round. */
 export const actionTimes = (rounds: readonly LoadTimes[]): (readonly number[])[] =>
   rounds.flatMap(({ actions }) => actions.flatMap((kinds) => Object.values(kinds)));
-
-/** Milliseconds that an action takes beside its kernels: tensors go in and out. */
-export function handingMs(rounds: readonly LoadTimes[]): number {
-  let actions = 0, ms = 0;
-  for (const one of actionTimes(rounds).flat()) {
-    actions++;
-    ms += one;
-  }
-  for (const { layers } of rounds) {
-    for (const { sums } of layers.values()) {
-      for (const kind of Object.keys(sums) as ProbedKind[]) ms -= sums[kind].ms;
-    }
-  }
-  return actions === 0 ? 0 : Math.max(0, ms / actions);
-}

@@ -6,10 +6,21 @@
  */
 
 import { cpus } from "node:os";
-import { ADAMW_DEFAULTS, compileModel, type Model, type Recompute } from "../../../kernels/mod.ts";
+import {
+  ADAMW_DEFAULTS,
+  assertMachineHolds,
+  compileModel,
+  type Model,
+  type ModelProgram,
+  planMemory,
+  type Recompute,
+} from "../../../kernels/mod.ts";
+import { totalMemory } from "../../run/memory/memory_plan.ts";
+import { ISOLATE_BYTES } from "../../run/options/sizes.ts";
 import { createSystem, type PlaceName } from "../../runtime/mod.ts";
 import type { RunDevices } from "../../run/options/run_devices.ts";
-import { actionTimes, handingMs, layerCosts, loadCosts } from "./make_profile.ts";
+import { calibrate, type CalibratedLoad } from "./calibrate.ts";
+import { actionTimes, layerCosts, loadCosts } from "./make_profile.ts";
 import { variationOf } from "../profile/variation.ts";
 import { linkOf, openLink, type Trips } from "./measure_links.ts";
 import {
@@ -20,7 +31,8 @@ import {
   takeTinySteps,
   type TinySteps,
 } from "./measure_overheads.ts";
-import { type LoadTimes, openProbes } from "./probe_layers.ts";
+import { type MeasuredOptions, type MeasuredRun, openMeasuredRun } from "./open_run.ts";
+import { type LoadTimes, openProbes, type ProbedModel } from "./probe_layers.ts";
 import { drawBatch, drawWeights } from "./probe_data.ts";
 import {
   type Profile,
@@ -65,22 +77,33 @@ interface Rounds {
   readonly links: Map<PlaceName, Trips[]>;
   readonly tiny: TinySteps[];
   readonly reduces: number[];
+  readonly runs: CalibratedLoad[];
 }
 
-const noRounds = (links: readonly PlaceName[]): Rounds => ({
+const noRounds = (
+  links: readonly PlaceName[],
+  runs: readonly Pick<CalibratedLoad, "model" | "atOnce">[],
+): Rounds => ({
   layers: [],
   links: new Map(links.map((name) => [name, []])),
   tiny: [],
   reduces: [],
+  runs: runs.map(({ model, atOnce }) => ({ model, atOnce, steps: [] })),
 });
 
-/** Opens a meter; its first round is for the machine to warm up. */
+/**
+ * Opens a meter; its first round is for the machine to warm up.
+ *
+ * @throws {RangeError} when what is measured needs more memory than this machine has.
+ */
 export async function openMeter(options: MeterOptions): Promise<Meter> {
   const { device, loads, isolate, models: asked } = options;
+  const programs = asked.map(({ model, recompute }) => compileModel(model, recompute));
+  assertMachineHolds("Cannot measure", neededBytes(programs, loads));
   const stack = new AsyncDisposableStack(), system = stack.use(createSystem());
-  const models = asked.map(({ model, ...about }) => {
-    const program = compileModel(model, about.recompute);
-    return { ...about, program, weights: drawWeights(program), fields: drawBatch(program) };
+  const models = asked.map(({ microBatch, recompute }, i) => {
+    const program = programs[i]!, weights = drawWeights(program), fields = drawBatch(program);
+    return { microBatch, recompute, program, weights, fields };
   });
   const request = { device, models, loads, optimizer: ADAMW_DEFAULTS, isolate };
   const probes = openProbes(system, request);
@@ -95,14 +118,24 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   const copies = Math.max(...loads) === 1
     ? undefined
     : stack.use(await openCopiesRun(place, asked[0]!.model));
-  let rounds = noRounds(names);
+  const runs: OpenRun[] = [];
+  for (const [index, { model, recompute }] of asked.entries()) {
+    for (const atOnce of loads.filter((load) => load <= models[index]!.program.layers.length)) {
+      const run = stack.use(await openLoadRun({ ...place, model, recompute }, atOnce));
+      runs.push({ model: index, atOnce, run });
+    }
+  }
+  let rounds = noRounds(names, runs);
   const measure = async (forMs: number) => {
     rounds.layers.push(...await probes.measure(forMs));
     for (const [name, play] of links) rounds.links.get(name)!.push(await play());
     rounds.tiny.push(await takeTinySteps(tiny));
     if (copies) rounds.reduces.push(await copies.step());
+    for (const [i, { run }] of runs.entries()) {
+      rounds.runs[i]!.steps.push((await run.step()).traces);
+    }
   };
-  const reset = () => void (rounds = noRounds(names));
+  const reset = () => void (rounds = noRounds(names, runs));
   return {
     round: measure,
     reset,
@@ -115,25 +148,62 @@ export async function openMeter(options: MeterOptions): Promise<Meter> {
   };
 }
 
+/** Bytes of the models: the probes of each load have all of it, and so has the run of each load. */
+function neededBytes(programs: readonly ModelProgram[], loads: readonly number[]): number {
+  const options = {
+    optimizer: ADAMW_DEFAULTS,
+    backward: "split",
+    slots: Math.max(...loads),
+  } as const;
+  const isolates = 2 * Math.max(...loads) + loads.reduce((sum, load) => sum + load, 0);
+  return ISOLATE_BYTES * isolates +
+    2 * loads.length * totalMemory(programs.map((program) => planMemory(program, options)));
+}
+
+/** A run whose workers are as many as compute at once. */
+interface OpenRun extends Pick<CalibratedLoad, "model" | "atOnce"> {
+  readonly run: MeasuredRun;
+}
+
+/** Opens a run of so many workers, all of which have work most of the time. */
+const openLoadRun = (
+  options: PlaceOptions & Pick<MeasuredOptions, "model" | "recompute">,
+  workers: number,
+): Promise<MeasuredRun> =>
+  openMeasuredRun({
+    ...options,
+    workers,
+    microBatches: 3 * workers,
+    schedule: "1f1b",
+    trace: true,
+  });
+
 function profileOf(
-  { layers, links, tiny }: Rounds,
+  { layers, links, tiny, runs }: Rounds,
   { device, isolate, sizes, models }: Pick<MeterOptions, "device" | "isolate" | "sizes"> & {
-    readonly models: Parameters<typeof layerCosts>[1]["models"];
+    readonly models: readonly Omit<ProbedModel, "weights" | "fields">[];
   },
 ): Omit<Profile, "machine" | "reduce"> {
   const costs = Object.fromEntries([...links].map(([name, trips]) => [name, linkOf(trips)]));
   const { dispatchMs, stepMs } = overheadsOf(tiny, costs[isolate]!.latencyMs);
-  const loads = loadCosts(layers), most = Math.max(...loads.map(({ atOnce }) => atOnce));
+  const facts = { device: device.name, sizes, models };
+  const costsOf = (model: number) => layerCosts(layers.filter((one) => one.model === model), facts);
+  const { loads, layers: calibrated } = calibrate({
+    layers: models.map((_, model) => costsOf(model)),
+    loads: loadCosts(layers),
+    programs: models.map(({ program }) => program),
+  }, runs);
+  const most = Math.max(...loads.map(({ atOnce }) => atOnce));
   const { atOnce: _, optimizer, ...closing } = loads.find(({ atOnce }) => atOnce === most)!;
   return {
     format: PROFILE_FORMAT,
     version: PROFILE_VERSION,
     source: "measured",
-    layers: layerCosts(layers, { device: device.name, sizes, models }),
+    layers: calibrated,
     variation: variationOf(actionTimes(layers)),
     optimizer,
     links: costs,
-    dispatchMs: dispatchMs + handingMs(layers),
+    dispatchMs,
     closing: { ...closing, stepMs },
     loads,
     notes: [],

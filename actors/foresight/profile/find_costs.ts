@@ -37,8 +37,22 @@ export interface FoundCosts {
 
 /** Prepares the costs of a device. */
 export function openCosts(profile: Profile, device: string): FoundCosts {
+  const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
+  const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
+  const sorted = all.toSorted((a, b) => a.atOnce - b.atOnce);
+  return {
+    ...openLayerCosts(profile.layers, device),
+    once: (atOnce) => sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!,
+  };
+}
+
+/** Prepares those of layers alone. */
+export function openLayerCosts(
+  layers: readonly LayerCost[],
+  device: string,
+): Omit<FoundCosts, "once"> {
   const known = new Map<string, FoundCost[]>(), scaled = new Set<string>();
-  const ofDevice = profile.layers.filter((one) => one.device === device);
+  const ofDevice = layers.filter((one) => one.device === device);
   const loads = [...new Set(ofDevice.map(({ atOnce }) => atOnce))].sort((a, b) => a - b);
   const find = (facts: LayerFacts): FoundCost[] => {
     const key = `${facts.precision} ${factsKey(facts)}`, found = known.get(key);
@@ -46,7 +60,7 @@ export function openCosts(profile: Profile, device: string): FoundCosts {
     const candidates = ofDevice.filter(({ kind, precision }) =>
       kind === facts.kind && precision === facts.precision
     );
-    if (candidates.length === 0) throw unknown(profile, facts, device);
+    if (candidates.length === 0) throw unknown(layers, facts, device);
     const costs = loads.map((atOnce) => {
       const measured = candidates.filter((one) => one.atOnce === atOnce);
       return scaledTo(facts, nearest(facts, measured.length > 0 ? measured : candidates), scaled);
@@ -58,12 +72,6 @@ export function openCosts(profile: Profile, device: string): FoundCosts {
     scaled,
     hasLoads: loads.length > 1,
     layer: (facts, atOnce) => between(loads, find(facts), atOnce),
-    once: (atOnce) => {
-      const { optimizer, closing: { vote, norm, end }, loads = [] } = profile;
-      const all = loads.length > 0 ? loads : [{ atOnce: 1, optimizer, vote, norm, end }];
-      const sorted = all.toSorted((a, b) => a.atOnce - b.atOnce);
-      return sorted.find((one) => one.atOnce >= atOnce) ?? sorted.at(-1)!;
-    },
   };
 }
 
@@ -116,7 +124,11 @@ function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: 
   };
 }
 
-function unknown({ layers }: Profile, { kind, precision }: LayerFacts, device: string): RangeError {
+function unknown(
+  layers: readonly LayerCost[],
+  { kind, precision }: LayerFacts,
+  device: string,
+): RangeError {
   const all = new Set(layers.map((one) => `${one.kind} (${one.device}, ${one.precision})`));
   return new RangeError(
     `Cannot predict: the profile must have the cost of ${kind} (${device}, ${precision}), ` +

@@ -139,7 +139,7 @@ export interface Profile {
   readonly reduce: LinearCost;
   /** Messages by transport: `local`, `worker`, `process`, `mpi`, or the name of a network. */
   readonly links: Readonly<Record<string, LinkCost>>;
-  /** Milliseconds that an action costs beside its kernels: dispatch, and handing tensors over. */
+  /** Milliseconds between two actions of a worker, whose inputs are there. */
   readonly dispatchMs: number;
   /** The end of a step. */
   readonly closing: ClosingCost;

@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import {
   actionTimes,
-  handingMs,
   layerCosts,
   loadCosts,
 } from "../../../../actors/foresight/measuring/make_profile.ts";
@@ -83,11 +82,6 @@ Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
   const mean = factors.reduce((sum, one) => sum + one, 0) / factors.length;
   assert.ok(Math.abs(mean - 1) < 0.01, `${mean}`);
   assert.deepEqual(variationOf([[3], []]), []);
-});
-
-Deno.test("what actions take beside their kernels is that of an action on average", () => {
-  // 14 ms of three actions, 11 ms of kernels.
-  assert.equal(handingMs([round(1)]), 1);
 });
 
 Deno.test("probes of a model tell each kind of layer, on a clock that counts its readings", async () => {

@@ -35,7 +35,7 @@ export interface CheckOptions {
 const REPEATS = 5, STEPS = 4, WARMUP = 2;
 
 /** Runs that are open together: an isolate for each worker is. */
-const GROUP = 5;
+const GROUP = 8;
 
 /** How long each model is measured under each load, in a round, at least. */
 const PROBE_MS = 200;

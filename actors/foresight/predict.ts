@@ -180,7 +180,8 @@ function waitedMs(
   for (let seed = 1; seed <= draws; seed++) {
     const jitter = { law: variation, amount: 1, seed };
     const drawn = simulateStep({ ...model, jitter });
-    sum += drawn.computedMs * work / busyOf(drawn) - simulated.computedMs;
+    const scale = busyOf(drawn) > 0 ? work / busyOf(drawn) : 1; // a profile may say that all is free
+    sum += drawn.computedMs * scale - simulated.computedMs;
   }
   return sum / draws;
 }

@@ -73,6 +73,12 @@ export function planRuns(
   return search.run();
 }
 
+/**
+ * The most micro-batches of a replica and step. Of more each simulation takes seconds, and bubbles have
+ * long become nothing: a larger micro-batch is what such a batch wants.
+ */
+const MICRO_BATCHES_MAX = 1024;
+
 /** More reasons than a reader wants. */
 const REFUSALS_MAX = 20;
 
@@ -162,6 +168,12 @@ class PlanSearch {
 
   #bound(candidate: Candidate): Bounded[] {
     const served = this.#served(() => {
+      const { microBatches } = candidate;
+      if (microBatches > MICRO_BATCHES_MAX) {
+        throw new RangeError(
+          `Cannot try a step of so many micro-batches: they must be at most ${MICRO_BATCHES_MAX} of a replica, received up to ${this.#space.batch}`,
+        );
+      }
       const model = this.#forecast.least(candidate, this.#skeleton(candidate));
       const leastMs = leastStepMs(model, candidate.microBatches);
       return { candidate, leastMs, leastBytes: leastBytes(model) };

@@ -50,6 +50,22 @@ const shortList = (of: Must): Must => (what, value) => {
   anArray(of)(what, value);
 };
 
+/** More than any figure of a machine, and so little that no sum of many is infinite. */
+const FIGURE_MAX = 1e18;
+
+/** A number from 0 that a machine could have. */
+const figure: Must = (what, value) => {
+  fromZero(what, value);
+  if (value === undefined || (value as number) <= FIGURE_MAX) return;
+  throw new RangeError(`${what} must be at most ${FIGURE_MAX}, received ${value}`);
+};
+
+const notEmpty = (list: Must): Must => (what, value) => {
+  list(what, value);
+  if ((value as readonly unknown[] | undefined)?.length !== 0) return;
+  throw new RangeError(`${what} must have at least one entry, received none`);
+};
+
 /** A record with names of its own, all of whose values are alike. */
 const byName = (of: Must): Must => (what, value) => {
   if (value === undefined) return;
@@ -66,28 +82,28 @@ const byName = (of: Must): Must => (what, value) => {
 
 const aboveZero = aNumber("a number above 0", (value) => value > 0 && value < Infinity);
 
-const aCost = aRecord({ ms: required(fromZero), msPerMillion: required(fromZero) }, true);
+const aCost = aRecord({ ms: required(figure), msPerMillion: required(figure) }, true);
 
-const aLink = aRecord({ latencyMs: required(fromZero), bytesPerMs: aboveZero }, true);
+const aLink = aRecord({ latencyMs: required(figure), bytesPerMs: aboveZero }, true);
 
 const aLayer = aRecord({
   kind: required(shortText),
-  sizes: required(byName(fromZero)),
+  sizes: required(byName(figure)),
   microBatch: required(anInteger(1)),
   device: required(shortText),
   precision: required(oneOf(...PRECISIONS)),
   recompute: required(oneOf(...RECOMPUTE_POLICIES)),
   atOnce: required(anInteger(1)),
-  forwardMs: required(fromZero),
-  backwardMs: required(fromZero),
-  inputMs: fromZero,
-  weightMs: fromZero,
-  recomputeMs: fromZero,
+  forwardMs: required(figure),
+  backwardMs: required(figure),
+  inputMs: figure,
+  weightMs: figure,
+  recomputeMs: figure,
   parameters: required(anInteger(0)),
-  activationBytes: required(fromZero),
-  outputBytes: required(fromZero),
-  forwardFlops: required(fromZero),
-  backwardFlops: required(fromZero),
+  activationBytes: required(figure),
+  outputBytes: required(figure),
+  forwardFlops: required(figure),
+  backwardFlops: required(figure),
 }, true);
 
 const aMachine = aRecord({
@@ -96,14 +112,14 @@ const aMachine = aRecord({
   system: shortText,
   memoryBytes: aboveZero,
   deno: shortText,
-  load: fromZero,
+  load: figure,
 }, true);
 
 const aClosing = aRecord({
   vote: required(aCost),
   norm: required(aCost),
   end: required(aCost),
-  stepMs: required(fromZero),
+  stepMs: required(figure),
 }, true);
 
 const aLoad = aRecord({
@@ -117,12 +133,12 @@ const aLoad = aRecord({
 const aProfile = aRecord({
   source: required(oneOf("measured", "trace", "stated")),
   machine: required(aMachine),
-  layers: required(shortList(aLayer)),
+  layers: required(notEmpty(shortList(aLayer))),
   variation: shortList(aboveZero),
   optimizer: required(aCost),
   reduce: required(aCost),
   links: required(byName(aLink)),
-  dispatchMs: required(fromZero),
+  dispatchMs: required(figure),
   closing: required(aClosing),
   loads: shortList(aLoad),
   sources: byName(shortText),

@@ -82,6 +82,16 @@ Deno.test("durations that vary make a step longer than their means, where worker
   assert.equal(predict(varied, { workers: 2, microBatches: 8, draws: 0 }).stepMs, steady);
 });
 
+Deno.test("where a profile says that layers are free, durations that vary make no NaN", () => {
+  const free = profileOf().layers.map((layer) => ({
+    ...layer,
+    ...{ forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0, recomputeMs: 0 },
+  }));
+  const profile = { ...profileOf(), layers: free, variation: [0.5, 1, 1.5] };
+  const { stepMs } = predict(profile, { workers: 2 });
+  assert.ok(stepMs >= 0 && stepMs < ALL_MS, `${stepMs}`);
+});
+
 Deno.test("sizes that were not measured are scaled by their work, and the prediction says so", () => {
   const { stepMs, notes } = predict(profileOf(), { model: gpt2(SIZES, 4) });
   const once = predict(profileOf()).stepMs;

@@ -206,6 +206,15 @@ Deno.test("batches and devices that cannot be cut are refused in one sentence", 
   });
 });
 
+Deno.test("steps of more than a thousand micro-batches are not tried, and told where none is left", () => {
+  const plan = planRuns({ ...SMALL, batch: 2 ** 14 }, syntheticForecast());
+  ok(plan.best.every(({ microBatches }) => microBatches <= 1024));
+  throws(() => planRuns({ ...SMALL, batch: 2 ** 14, microBatch: [1] }, syntheticForecast()), {
+    name: "RangeError",
+    message: /micro-batches: they must be at most 1024 of a replica/,
+  });
+});
+
 Deno.test("thousands of devices are planned with few simulations", () => {
   const forecast = syntheticForecast();
   const plan = planRuns(

@@ -92,7 +92,13 @@ Deno.test("a figure that cannot be one is refused with its path", () => {
       [["layers", 0, "microBatch"], 0.5, /microBatch must be a positive integer, received 0.5/],
       [["layers", 0, "precision"], "fp8", /precision must be one of fp32, fp16, received "fp8"/],
       [["layers", 0, "kind"], "x".repeat(5000), /kind must be a text of at most 2000 characters/],
+      [
+        ["layers", 0, "forwardMs"],
+        1e308,
+        /forwardMs must be at most 1000000000000000000, received 1e\+308/,
+      ],
       [["layers"], {}, /layers must be an array/],
+      [["layers"], [], /layers must have at least one entry, received none/],
       [["links", "worker"], { latencyMs: 1, bytesPerMs: 0 }, /bytesPerMs must be a number above 0/],
       [["links", "worker"], {}, /links\.worker\.latencyMs must be given/],
       [["links"], [], /links must be an object/],

@@ -179,8 +179,8 @@ function waitedMs(
   let sum = 0;
   for (let seed = 1; seed <= draws; seed++) {
     const jitter = { law: variation, amount: 1, seed };
-    const drawn = simulateStep({ ...model, jitter });
-    const scale = busyOf(drawn) > 0 ? work / busyOf(drawn) : 1; // a profile may say that all is free
+    const drawn = simulateStep({ ...model, jitter }), drawnWork = busyOf(drawn);
+    const scale = drawnWork > 0 ? work / drawnWork : 1; // a profile may say that all is free
     sum += drawn.computedMs * scale - simulated.computedMs;
   }
   return sum / draws;

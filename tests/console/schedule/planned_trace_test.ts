@@ -11,19 +11,7 @@ import {
 } from "../../../schedules/mod.ts";
 import { inFolder } from "../../in_folder.ts";
 import { isNear } from "../../schedules/cases.ts";
-import { TRACE_SCHEMA } from "../trace/trace_schema.ts";
-
-interface Event {
-  readonly ph: string;
-  readonly name: string;
-  readonly cat: string;
-  readonly pid: number;
-  readonly tid: number;
-  readonly ts: number;
-  readonly dur: number;
-  readonly id: number;
-  readonly args: Readonly<Record<string, number>>;
-}
+import { TRACE_SCHEMA, type TraceEvent } from "../trace/trace_schema.ts";
 
 const SIZE = { workers: 4, microBatches: 8 };
 const show = (name: string, flags = "") =>
@@ -33,7 +21,7 @@ const show = (name: string, flags = "") =>
 
 for (const { name } of scheduleDefinitions) {
   Deno.test(`a trace of ${name} on paper follows the schema, and has its actions, bubbles, messages and activations`, () => {
-    const events = JSON.parse(show(name)) as Event[];
+    const events = JSON.parse(show(name)) as TraceEvent<number>[];
     const { valid, errors } = new Validator(TRACE_SCHEMA).validate(events);
     assert.deepEqual([valid, errors], [true, []]);
     const { schedule, makespan, idle, peakActivations } = analyze(createSchedule(name, SIZE));
@@ -61,7 +49,7 @@ for (const { name } of scheduleDefinitions) {
 }
 
 Deno.test("what a worker waits for on paper is told, the message on its way apart", () => {
-  const events = JSON.parse(show("1f1b", "--send 0.5")) as Event[];
+  const events = JSON.parse(show("1f1b", "--send 0.5")) as TraceEvent<number>[];
   const waits = events.filter(({ cat, tid }) => cat === "wait" && tid === 3);
   assert.deepEqual(waits.slice(0, 2).map(({ name, ts, dur }) => [name, ts, dur]), [
     ["waits for worker 2: 2F0", 0, 4000],
@@ -70,7 +58,7 @@ Deno.test("what a worker waits for on paper is told, the message on its way apar
 });
 
 Deno.test("a trace of slices has their flows, slice by slice", () => {
-  const events = JSON.parse(show("seq1f1b", "--slices 2")) as Event[];
+  const events = JSON.parse(show("seq1f1b", "--slices 2")) as TraceEvent<number>[];
   // Each slice of each micro-batch crosses three edges, forwards and backwards.
   assert.equal(events.filter(({ ph }) => ph === "s").length, 2 * 8 * 3 * 2);
   const waits = events.filter(({ cat, tid }) => cat === "wait" && tid === 0);

@@ -31,3 +31,16 @@ export const TRACE_SCHEMA: Schema = {
     ],
   },
 };
+
+/** An event of such a file, as tests read it. */
+export interface TraceEvent<Argument = unknown> {
+  readonly ph: string;
+  readonly name: string;
+  readonly cat: string;
+  readonly pid: number;
+  readonly tid: number;
+  readonly ts: number;
+  readonly dur: number;
+  readonly id: number;
+  readonly args: Readonly<Record<string, Argument>>;
+}

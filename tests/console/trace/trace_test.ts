@@ -9,19 +9,7 @@ import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
 import { batchesOf, SMALL } from "../../actors/runs.ts";
 import { inFolder } from "../../in_folder.ts";
-import { TRACE_SCHEMA } from "./trace_schema.ts";
-
-interface Event {
-  readonly ph: string;
-  readonly name: string;
-  readonly cat: string;
-  readonly pid: number;
-  readonly tid: number;
-  readonly ts: number;
-  readonly dur: number;
-  readonly id: number;
-  readonly args: Readonly<Record<string, unknown>>;
-}
+import { TRACE_SCHEMA, type TraceEvent } from "./trace_schema.ts";
 
 const STEPS = 3;
 
@@ -58,9 +46,10 @@ async function traced(
   return { traces, announced };
 }
 
-const read = async (path: string): Promise<Event[]> => JSON.parse(await Deno.readTextFile(path));
+const read = async (path: string): Promise<TraceEvent[]> =>
+  JSON.parse(await Deno.readTextFile(path));
 
-const isWork = ({ ph, pid, cat }: Event) => ph === "X" && pid > 0 && cat !== "wait";
+const isWork = ({ ph, pid, cat }: TraceEvent) => ph === "X" && pid > 0 && cat !== "wait";
 
 const RUNS: readonly Partial<TrainOptions>[] = [
   { schedule: "message-driven", runtime: "workers" },

@@ -85,3 +85,15 @@ export class NodeGraph {
     return values;
   }
 }
+
+/** Adds a node with one output, of the dtype of the first input. */
+export function one(
+  g: NodeGraph,
+  op: string,
+  inputs: readonly Value[],
+  shape: readonly number[],
+  attributes: Record<string, Attribute> = {},
+  domain = "",
+): Value {
+  return g.node(op, inputs, [shape], attributes, domain)[0]!;
+}

@@ -1,0 +1,34 @@
+/**
+ * Gradients of operations that normalise along axes.
+ *
+ * @module
+ */
+
+import type { Value } from "../value.ts";
+import { fused, type GradientRule, unary } from "./rule.ts";
+
+/** The gradients of x, and of weight and bias: two operations, as I needs one of them and W the other. */
+const layerNorm: GradientRule = (g, node, [dy], needed) => {
+  const [x, weight, bias] = node.inputs as [Value, Value, Value];
+  const [, mean, inverseDeviation] = node.outputs as [Value, Value, Value];
+  const statistics = [x, mean, inverseDeviation];
+  const [dWeight, dBias] = needed[1] || needed[2]
+    ? fused(g, "LayerNormWeightGrad", [dy!, ...statistics], [weight.shape, bias.shape])
+    : [];
+  return [
+    needed[0] ? fused(g, "LayerNormInputGrad", [dy!, ...statistics, weight])[0] : undefined,
+    needed[1] ? dWeight : undefined,
+    needed[2] ? dBias : undefined,
+  ];
+};
+
+/** Rules of normalisations. */
+export const NORMALIZATION: Readonly<Record<string, GradientRule>> = {
+  Softmax: unary((g, dy, _, y, node) => {
+    const axis = node.attributes.axis as number;
+    if (axis === y.shape.length - 1) return fused(g, "SoftmaxGrad", [dy, y])[0]!;
+    const weighted = g.mul(y, dy);
+    return g.sub(weighted, g.mul(y, g.sum(weighted, [axis], true)));
+  }),
+  LayerNormalization: layerNorm,
+};

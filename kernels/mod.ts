@@ -37,6 +37,29 @@ export * from "./layers/batch.ts";
 export { nameError } from "./name_error.ts";
 export { buildLayer } from "./layers/build_layer.ts";
 export * from "./layers/dropout.ts";
+export { attention, type AttentionOptions } from "./layers/helpers/attention.ts";
+export { embedding, type EmbeddingOptions } from "./layers/helpers/embedding.ts";
+export {
+  kaimingNormal,
+  type KaimingOptions,
+  kaimingUniform,
+  xavierNormal,
+  type XavierOptions,
+  xavierUniform,
+} from "./layers/helpers/initializers.ts";
+export { linear, type LinearOptions } from "./layers/helpers/linear.ts";
+export {
+  crossEntropy,
+  type CrossEntropyOptions,
+  meanSquaredError,
+} from "./layers/helpers/losses.ts";
+export {
+  groupNorm,
+  type GroupNormOptions,
+  layerNorm,
+  type NormOptions,
+  rmsNorm,
+} from "./layers/helpers/norms.ts";
 export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/model_fields.ts";

@@ -1,5 +1,5 @@
 /**
- * LayerNorm and linear maps, each with parameters of its own.
+ * Linear maps as GPT-2 has them, whose weights are [in, out].
  *
  * @module
  */
@@ -8,17 +8,6 @@ import type { Value } from "../graph/value.ts";
 import type { Initializer, LayerGraph } from "./layer.ts";
 
 const ZERO: Initializer = { kind: "constant", value: 0 };
-const ONE: Initializer = { kind: "constant", value: 1 };
-
-/** LayerNorm with the parameters `${name}.weight` and `${name}.bias`. */
-export function layerNorm(g: LayerGraph, x: Value, name: string): Value {
-  const size = x.shape.slice(-1);
-  return g.layerNorm(
-    x,
-    g.parameter(`${name}.weight`, size, ONE),
-    g.parameter(`${name}.bias`, size, ZERO),
-  );
-}
 
 /** x·W + b with the parameters `${name}.weight` and `${name}.bias`. */
 export function linear(

@@ -9,10 +9,11 @@
  */
 
 import type { Value } from "../graph/value.ts";
-import { layerNorm, linear } from "./affine.ts";
+import { linear } from "./affine.ts";
 import { countTargets } from "./batch.ts";
 import { causalAttention, partsOf } from "./causal_attention.ts";
 import { checkHead, headLayers, logits } from "./gpt2_head.ts";
+import { layerNorm } from "./helpers/norms.ts";
 import {
   checkDropout,
   type Layer,
@@ -151,7 +152,7 @@ function addResidual(
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: number): Value {
   const { hidden, heads, seq, dropout = 0 } = config, slices = g.slice.count;
   const tokens = seq / slices, rows = microBatchSize * tokens, width = hidden / heads;
-  const qkv = linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden);
+  const qkv = linear(g, layerNorm(g, x, { name: "ln_1" }), "attn.c_attn", 3 * hidden);
   const [q, k, v] = g.split(qkv, 1, 3).map((part) =>
     g.transpose(g.reshape(part, [microBatchSize, tokens, heads, width]), [0, 2, 1, 3])
   ) as [Value, Value, Value];
@@ -171,7 +172,7 @@ function attention(g: LayerGraph, x: Value, config: Gpt2Config, microBatchSize: 
 /** Adds the feed-forward network to the residual stream. */
 export function feedForward(g: LayerGraph, x: Value, config: Gpt2Config): Value {
   const { hidden } = config;
-  const wide = g.gelu(linear(g, layerNorm(g, x, "ln_2"), "mlp.c_fc", 4 * hidden));
+  const wide = g.gelu(linear(g, layerNorm(g, x, { name: "ln_2" }), "mlp.c_fc", 4 * hidden));
   return addResidual(g, x, wide, "mlp.c_proj", config);
 }
 

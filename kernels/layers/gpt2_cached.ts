@@ -6,10 +6,11 @@
  */
 
 import type { Value } from "../graph/value.ts";
-import { layerNorm, linear } from "./affine.ts";
+import { linear } from "./affine.ts";
 import { causalMask, MASKED } from "./causal_attention.ts";
 import { checkGpt2, feedForward, type Gpt2Config } from "./gpt2.ts";
 import { logits } from "./gpt2_head.ts";
+import { layerNorm } from "./helpers/norms.ts";
 import type { LayerGraph } from "./layer.ts";
 
 /** One layer. Those of one kind compute the same, with parameters of their own. */
@@ -76,7 +77,11 @@ interface Attended {
 function attention(g: LayerGraph, x: Value, config: Gpt2Config, rows: number) {
   const { hidden, heads } = config, width = hidden / heads;
   const byHead = (part: Value) => g.transpose(g.reshape(part, [rows, heads, width]), [1, 0, 2]);
-  const [q, k, v] = g.split(linear(g, layerNorm(g, x, "ln_1"), "attn.c_attn", 3 * hidden), 1, 3)
+  const [q, k, v] = g.split(
+    linear(g, layerNorm(g, x, { name: "ln_1" }), "attn.c_attn", 3 * hidden),
+    1,
+    3,
+  )
     .map(byHead) as [Value, Value, Value];
   const goesOn = rows === 1;
   const { keys, values, mask } = goesOn ? withCache(g, k, v, config) : {

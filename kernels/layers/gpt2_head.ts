@@ -14,7 +14,7 @@
  */
 
 import type { Value } from "../graph/value.ts";
-import { layerNorm } from "./affine.ts";
+import { layerNorm } from "./helpers/norms.ts";
 import type { Layer, LayerGraph } from "./layer.ts";
 
 /** What the head must know of a GPT-2. */
@@ -69,7 +69,8 @@ function slicesOf({ vocab, headSlices = 1 }: HeadSizes): Slice[] {
   }));
 }
 
-const normalised = (g: LayerGraph, x: Value): Value => layerNorm(g, x, "transformer.ln_f");
+const normalised = (g: LayerGraph, x: Value): Value =>
+  layerNorm(g, x, { name: "transformer.ln_f" });
 
 const weightOf = (g: LayerGraph, { parameter, from, to }: Slice, { hidden }: HeadSizes): Value =>
   g.parameter(parameter, [to - from, hidden]);

@@ -50,7 +50,22 @@ export type Draws = (into: Float32Array) => void;
  */
 export function openDraws({ initializer }: ParameterSpec, name: string, seed: number): Draws {
   if (initializer.kind === "constant") return (into) => void into.fill(initializer.value);
-  return openNormals(initializer.deviation, substream(seed, name));
+  const generator = substream(seed, name);
+  return initializer.kind === "uniform"
+    ? openUniforms(initializer, generator)
+    : openNormals(initializer.deviation, generator);
+}
+
+/** Numbers between bounds, of 24 bits each, which is all that an f32 of such a range can hold. */
+function openUniforms(
+  { low, high }: { readonly low: number; readonly high: number },
+  generator: RandomGenerator,
+): Draws {
+  return (into) => {
+    for (let i = 0; i < into.length; i++) {
+      into[i] = low + (high - low) * ((generator.next() >>> 8) / 2 ** 24);
+    }
+  };
 }
 
 /** Where the state of the generator lies in the memory of the kernel. */

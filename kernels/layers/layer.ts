@@ -16,6 +16,8 @@ import type { Batch } from "./batch.ts";
 /** How a parameter gets its first values; drawn from (seed, parameter name), in any order. */
 export type Initializer =
   | { readonly kind: "normal"; readonly deviation: number }
+  /** Between `low` and `high`. */
+  | { readonly kind: "uniform"; readonly low: number; readonly high: number }
   | { readonly kind: "constant"; readonly value: number };
 
 /** A parameter of a layer: its name within the layer, shape and first values. */

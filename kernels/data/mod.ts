@@ -7,6 +7,7 @@
 export { bytesTokenizerJson, gpt2TokenizerJson } from "./byte_level.ts";
 export * from "./digits.ts";
 export * from "./held_out.ts";
+export * from "./noisy_digits.ts";
 export * from "./order.ts";
 export * from "./rows.ts";
 export * from "./text.ts";

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { DIGIT_PIXELS, digitBatches, loadDigits } from "../../../kernels/data/digits.ts";
+import { noisyDigitBatches } from "../../../kernels/data/noisy_digits.ts";
 import { shuffledOrder } from "../../../kernels/data/order.ts";
 import { batchRows } from "../../../kernels/data/rows.ts";
+import { splitBatch } from "../../../kernels/layers/batch.ts";
 
 Deno.test("digits come in the same mixed order every time, in two parts", async () => {
   const [first, second] = await Promise.all([loadDigits(), loadDigits()]);
@@ -52,4 +54,27 @@ Deno.test("micro-batches of digits are rows of the data, numbered as all rows ar
     });
   });
   assert.throws(() => digitBatches(digits, { microBatch: 8, microBatches: 1 }), RangeError);
+});
+
+Deno.test("noise follows from the seed and a row's place in the run, not from how rows are cut", () => {
+  const count = 7, images = new Float32Array(count * DIGIT_PIXELS).fill(0.25);
+  const digits = { images, labels: new Int32Array(count) };
+  const run = { microBatches: 2, steps: 3, order: shuffledOrder(count, 1) };
+  const noise = { deviation: 0.5, seed: 1 };
+  const rowsOf = (microBatch: number, fromStep: number, seed: number) => {
+    const plan = { ...run, microBatch, fromStep };
+    const batches = [...noisyDigitBatches(digits, plan, { ...noise, seed })];
+    return batches.flatMap(({ features, targets }) => {
+      assert.ok(targets.every((ink) => ink === 0.25));
+      return splitBatch({ features }, microBatch).map(({ features }) => [...features!]);
+    });
+  };
+  const single = rowsOf(1, 1, 1), pairs = rowsOf(2, 1, 1);
+  assert.deepEqual(pairs.slice(0, 6), single);
+  assert.deepEqual(rowsOf(1, 3, 1).slice(0, 2), single.slice(4, 6));
+  assert.equal(new Set(pairs.map(String)).size, 12); // A digit that comes again has other noise.
+  assert.notDeepEqual(rowsOf(1, 1, 2), single);
+  const plan = { ...run, microBatch: 2 };
+  const [third] = [...noisyDigitBatches(digits, plan, noise).from(3)];
+  assert.deepEqual([...third!.features], pairs.slice(6, 8).flat());
 });

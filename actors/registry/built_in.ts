@@ -20,6 +20,8 @@ export const BUILT_IN_PARTS: readonly Part[] = [
   part("model", "mlp", "mlp"),
   part("data", "mnist", "digits"),
   part("data", "moby-dick", "texts", "mobyDick"),
+  part("data", "reverse", "strings", "reverse"),
+  part("data", "sort", "strings", "sort"),
   part("data", "sotu", "texts", "sotu"),
   part("data", "text", "texts", "text"),
   part("data", "tokens", "texts", "tokens"),

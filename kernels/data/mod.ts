@@ -5,6 +5,7 @@
  */
 
 export { bytesTokenizerJson, gpt2TokenizerJson } from "./byte_level.ts";
+export * from "./digit_strings.ts";
 export * from "./digits.ts";
 export * from "./held_out.ts";
 export * from "./noisy_digits.ts";

@@ -147,7 +147,7 @@ Deno.test("files that cannot be read or written are refused by the name of their
     }
     assert.match(
       await refusal([...TINY, "--data", "shakespeare"]),
-      /"shakespeare" as data: it must be a specifier or one of mnist, moby-dick, sotu, /,
+      /"shakespeare" as data: it must be a specifier or one of mnist, moby-dick, /,
     );
     const empty = join(folder, "empty.txt");
     await Deno.writeTextFile(empty, "");

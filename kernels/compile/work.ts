@@ -26,6 +26,8 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
     SoftmaxGrad: 50,
     LayerNormInputGrad: 90,
     LayerNormWeightGrad: 40,
+    ConvWeightGrad: 0, // a product, see below
+    MaxPoolGrad: 150,
     CrossEntropy: 40,
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
@@ -54,9 +56,24 @@ function workOfNode({ op, inputs, outputs, attributes }: Node): number {
     const operations = 2 * elementCount(outputs[0]!.shape) * inner;
     return outputs[0]!.shape.length > 2 ? SMALL_PRODUCTS * operations : operations;
   }
+  const products = convolutionWork(op, inputs, outputs);
+  if (products !== undefined) return products;
   const touched = op.startsWith("Gather") ? [...inputs.slice(1), ...outputs] : inputs.slice(1);
   const tensors = ROW_OPS.has(op) ? touched : [...inputs, ...outputs];
   return (ELEMENT_COSTS[op] ?? PASS_COST) * largest(tensors);
+}
+
+/** Of the products of a convolution or one of its gradients: those of a weight with each window. */
+function convolutionWork(
+  op: string,
+  [first, second]: readonly Value[],
+  [output]: readonly Value[],
+): number | undefined {
+  const operations = (weight: Value, narrow: Value) =>
+    2 * elementCount(weight.shape) * elementCount(narrow.shape) / narrow.shape[1]!;
+  if (op === "Conv") return operations(second!, output!);
+  if (op === "ConvTranspose") return operations(second!, first!);
+  return op === "ConvWeightGrad" ? operations(output!, first!) : undefined;
 }
 
 const largest = (values: readonly Value[]): number =>

@@ -14,6 +14,7 @@ import { NORMALIZATION } from "./gradients/normalization.ts";
 import { PRODUCTS } from "./gradients/products.ts";
 import { REDUCTIONS } from "./gradients/reductions.ts";
 import type { GradientRule } from "./gradients/rule.ts";
+import { WINDOWS } from "./gradients/windows.ts";
 
 export { type GradientRule, isZeros, zeros } from "./gradients/rule.ts";
 
@@ -24,5 +25,6 @@ export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
   ...PRODUCTS,
   ...REDUCTIONS,
   ...NORMALIZATION,
+  ...WINDOWS,
   ...LOSSES,
 };

@@ -7,10 +7,12 @@
  */
 
 import { one } from "./node_graph.ts";
-import { ReductionGraph } from "./ops/reductions.ts";
-import { positiveAxis, sameShape } from "./shapes.ts";
+import { NormalizationGraph } from "./ops/normalization.ts";
+import { sameShape } from "./shapes.ts";
 import { TROUPE, type Value } from "./value.ts";
 
+export type { ConvOptions, ConvTransposeOptions } from "./ops/convolutions.ts";
+export type { AveragePoolOptions, PoolOptions } from "./ops/pooling.ts";
 export type { MatmulOptions } from "./ops/products.ts";
 
 /**
@@ -28,19 +30,7 @@ export type { MatmulOptions } from "./ops/products.ts";
  * assert.throws(() => g.matmul(x, x), RangeError);
  * ```
  */
-export class Graph extends ReductionGraph {
-  /** Softmax over an axis. */
-  softmax(a: Value, axis = -1): Value {
-    return one(this, "Softmax", [a], a.shape, { axis: positiveAxis(axis, a.shape.length) });
-  }
-  /** LayerNorm over the last axis (Ba, Kiros, Hinton 2016). */
-  layerNorm(x: Value, weight: Value, bias: Value, epsilon = 1e-5): Value {
-    const stats = { shape: [...x.shape.slice(0, -1), 1], dtype: "f32" as const };
-    return this.node("LayerNormalization", [x, weight, bias], [x.shape, stats, stats], {
-      axis: -1,
-      epsilon: { float: epsilon },
-    })[0]!;
-  }
+export class Graph extends NormalizationGraph {
   /**
    * −ln softmax(logits)[target] of each row: logits [n, classes], targets [n] int32, result [n].
    * A row with target −1 has loss 0 and no gradient.

@@ -54,6 +54,8 @@ export const TROUPE = "troupe";
  * | `SoftmaxGrad`, over the last axis | dy, y | dx |
  * | `LayerNormInputGrad`, over the last axis | dy, x, mean, 1/σ, weight | dx |
  * | `LayerNormWeightGrad` | dy, x, mean, 1/σ | d weight, d bias |
+ * | `ConvWeightGrad`, with the attributes of Conv | of each window, all elements | d weight |
+ * | `MaxPoolGrad`, with the attributes of MaxPool | dy, x | dx |
  * | `CrossEntropy` | logits [n, classes], targets [n], −1 where nothing is predicted | losses [n] |
  * | `AdamW`, with `beta1`, `rest1`, `beta2`, `rest2` | w, d, m, v, scale, decay, rate, epsilon | w, m, v |
  */
@@ -62,6 +64,8 @@ export type FusedOp =
   | "SoftmaxGrad"
   | "LayerNormInputGrad"
   | "LayerNormWeightGrad"
+  | "ConvWeightGrad"
+  | "MaxPoolGrad"
   | "CrossEntropy"
   | "AdamW";
 

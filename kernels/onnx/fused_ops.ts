@@ -15,6 +15,7 @@ import { type Rewrite, rewriteNodes, type Writer } from "./graph_writer.ts";
 import { type GraphProto, ModelProtoSchema } from "./onnx_pb.ts";
 import { signatureOf } from "./signature.ts";
 import { floatOf, valueTypes } from "./value_types.ts";
+import { convWeightGrad, maxPoolGrad } from "./window_ops.ts";
 
 /** How a device computes our operations: `"keep"` where by a kernel of its own. */
 export type FusedRewrites = Readonly<Partial<Record<FusedOp, Rewrite | "keep">>>;
@@ -144,6 +145,8 @@ const IN_ONNX: Readonly<Record<FusedOp, Rewrite>> = {
   SoftmaxGrad: softmaxGrad,
   LayerNormInputGrad: layerNormInputGrad,
   LayerNormWeightGrad: layerNormWeightGrad,
+  ConvWeightGrad: convWeightGrad,
+  MaxPoolGrad: maxPoolGrad,
   CrossEntropy: crossEntropy,
   AdamW: adamw,
 };

@@ -15,6 +15,13 @@ import {
   reducedShape,
 } from "../graph/shapes.ts";
 import { type FusedOp, ONNX_DTYPE } from "../graph/value.ts";
+import {
+  transposedSizes,
+  windowCounts,
+  type WindowOptions,
+  type Windows,
+  windowsOf,
+} from "../graph/windows.ts";
 import type { Border } from "./signature.ts";
 import type { GraphProto, NodeProto, TensorProto } from "./onnx_pb.ts";
 
@@ -43,6 +50,11 @@ export function intOf(node: NodeProto, name: string, fallback: number): number {
 /** A float attribute of a node. */
 export function floatOf(node: NodeProto, name: string, fallback: number): number {
   return node.attribute.find((one) => one.name === name)?.f ?? fallback;
+}
+
+/** An attribute of a node that is a list of integers. */
+export function intsOf(node: NodeProto, name: string): number[] | undefined {
+  return node.attribute.find((one) => one.name === name)?.ints.map(Number);
 }
 
 /** A text attribute of a node. */
@@ -107,11 +119,62 @@ const perColumn: Rule = ({ inputs: [dy] }) => {
   return [column, column];
 };
 
+/** The windows of a node, which moves them over `sizes`; ONNX's defaults for what is not given. */
+export function windowsOfProto(
+  node: NodeProto,
+  sizes: readonly number[],
+  kernel = intsOf(node, "kernel_shape") ?? [],
+): Windows {
+  const pads = textOf(node, "auto_pad");
+  return windowsOf(sizes, kernel, {
+    strides: intsOf(node, "strides") ?? 1,
+    dilations: intsOf(node, "dilations") ?? 1,
+    pads: pads && pads !== "NOTSET"
+      ? pads as NonNullable<WindowOptions["pads"]>
+      : intsOf(node, "pads") ?? 0,
+  });
+}
+
+const conv: Rule = (known) => {
+  const [x, weight] = known.inputs;
+  if (!x || !weight) return undefined;
+  const [n = 0, , ...sizes] = x.shape, [outputs = 0, , ...kernel] = weight.shape;
+  const windows = windowsOfProto(known.node, sizes, kernel);
+  return output(known, [n, outputs, ...windowCounts(sizes, windows)]);
+};
+
+/** Those of graphs, of which every attribute is given. */
+const convTranspose: Rule = (known) => {
+  const [x, weight] = known.inputs, extra = intsOf(known.node, "output_padding");
+  if (!x || !weight || !extra || !intsOf(known.node, "pads")) return undefined;
+  const [n = 0, , ...counts] = x.shape, [, outputs = 0, ...kernel] = weight.shape;
+  const windows = windowsOfProto(known.node, counts, kernel);
+  const sizes = transposedSizes(counts, windows, extra);
+  return output(known, [n, outputs * intOf(known.node, "group", 1), ...sizes]);
+};
+
+const pool: Rule = (known) => {
+  const [x] = known.inputs;
+  if (!x || intOf(known.node, "ceil_mode", 0) === 1) return undefined;
+  const [n = 0, channels = 0, ...sizes] = x.shape;
+  const shape = [n, channels, ...windowCounts(sizes, windowsOfProto(known.node, sizes))];
+  return [{ dtype: x.dtype, shape }, { dtype: "i64", shape }];
+};
+
+const weightGradient: Rule = (known) => {
+  const [narrow, wide] = known.inputs, groups = intOf(known.node, "group", 1);
+  const kernel = intsOf(known.node, "kernel_shape");
+  return narrow && wide && kernel &&
+    output(known, [narrow.shape[1]!, wide.shape[1]! / groups, ...kernel]);
+};
+
 const FUSED_RULES: Readonly<Record<FusedOp, Rule>> = {
   FastGeluGrad: likeFirst,
   SoftmaxGrad: likeFirst,
   LayerNormInputGrad: likeFirst,
   LayerNormWeightGrad: perColumn,
+  ConvWeightGrad: weightGradient,
+  MaxPoolGrad: like(1),
   CrossEntropy: ({ inputs: [logits, targets] }) => [
     logits && targets && { dtype: logits.dtype, shape: targets.shape },
   ],
@@ -146,6 +209,16 @@ const RULES: Readonly<Record<string, Rule>> = {
     const [logits, targets] = known.inputs;
     return logits && targets && [{ dtype: logits.dtype, shape: targets.shape }, logits];
   },
+  Conv: conv,
+  ConvTranspose: convTranspose,
+  MaxPool: pool,
+  AveragePool: pool,
+  Pad: (known) => {
+    const [x] = known.inputs, pads = known.numbers(1);
+    if (!x || !pads || known.node.input.length > 3) return undefined;
+    const behind = pads.slice(x.shape.length);
+    return output(known, x.shape.map((size, axis) => pads[axis]! + size + behind[axis]!));
+  },
   MatMul: product,
   FusedMatMul: product,
   Gemm: product,
@@ -163,7 +236,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   Transpose: (known) => {
     const [x] = known.inputs;
     if (!x) return undefined;
-    const order = known.node.attribute.find((one) => one.name === "perm")?.ints.map(Number);
+    const order = intsOf(known.node, "perm");
     return output(
       known,
       (order ?? x.shape.map((_, i) => x.shape.length - 1 - i)).map((i) => x.shape[i]!),

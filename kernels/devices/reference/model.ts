@@ -12,6 +12,7 @@ import { ELEMENTWISE } from "./elementwise.ts";
 import { MOVEMENT } from "./movement.ts";
 import { PRODUCTS } from "./products.ts";
 import { REDUCTIONS } from "./reductions.ts";
+import { WINDOWS } from "./windows.ts";
 import {
   type AttributeProto,
   AttributeProto_AttributeType,
@@ -25,6 +26,7 @@ const OPERATIONS: Readonly<Record<string, Operation>> = {
   ...MOVEMENT,
   ...PRODUCTS,
   ...REDUCTIONS,
+  ...WINDOWS,
 };
 
 /** One operation on named arrays; an empty name is an optional input or output left out. */

@@ -82,7 +82,7 @@ const sumOfSquares: OwnNode = (_, [{ shape }]) => {
   return { run: (kernels, [x], [sum]) => kernels.sumOfSquares(count!, x!, sum!) };
 };
 
-const FUSED: Readonly<Record<FusedOp, OwnNode>> = {
+const FUSED: Readonly<Partial<Record<FusedOp, OwnNode>>> = {
   AdamW: adamw,
   CrossEntropy: crossEntropy,
   FastGeluGrad: elementwise("geluGrad"),
@@ -107,7 +107,7 @@ const OWN: Readonly<Record<string, Readonly<Record<string, OwnNode>>>> = {
 /** What of our operations stays in a model that is compiled with our kernels. */
 export const KEPT = Object.fromEntries(
   Object.keys(FUSED).map((op) => [op, "keep"]),
-) as Readonly<Record<FusedOp, "keep">>;
+) as Readonly<Partial<Record<FusedOp, "keep">>>;
 
 /** How our kernels compute a node; undefined where they do not, or a type is not known. */
 export function ownCall(

@@ -1,0 +1,164 @@
+/**
+ * How windows move over the spatial axes of a tensor [n, channels, ...spatial], as in convolutions
+ * and pooling.
+ *
+ * @module
+ */
+
+import type { Node } from "./value.ts";
+
+/** Windows over spatial axes: a number for each axis, and two of padding. */
+export interface Windows {
+  /** The size of a window. */
+  readonly kernel: readonly number[];
+  /** Steps from one window to the next. */
+  readonly strides: readonly number[];
+  /** Padding in front of every axis, then behind every axis. */
+  readonly pads: readonly number[];
+  /** Steps from one element of a window to the next. */
+  readonly dilations: readonly number[];
+}
+
+/** How windows move. A number stands for that of every spatial axis. */
+export interface WindowOptions {
+  /** Steps from one window to the next; 1 where not given. */
+  readonly strides?: number | readonly number[];
+  /**
+   * Padding on both sides of each axis, or that in front of every axis and then that behind every
+   * axis; or ONNX's `auto_pad`, where "SAME_UPPER" and "SAME_LOWER" give as many windows as there are
+   * strides in the axis, with the odd element of padding behind or in front. 0 where not given.
+   */
+  readonly pads?: number | readonly number[] | "SAME_UPPER" | "SAME_LOWER" | "VALID";
+  /** Steps from one element of a window to the next; 1 where not given. */
+  readonly dilations?: number | readonly number[];
+}
+
+/** Elements from the first of a window to behind its last, for each axis. */
+const spans = ({ kernel, dilations }: Pick<Windows, "kernel" | "dilations">) =>
+  kernel.map((size, axis) => (size - 1) * dilations[axis]! + 1);
+
+/** A number for each axis. */
+function perAxis(
+  what: string,
+  given: number | readonly number[],
+  rank: number,
+  least: number,
+): number[] {
+  const all = typeof given === "number" ? Array<number>(rank).fill(given) : [...given];
+  if (all.length !== rank || !all.every((number) => Number.isInteger(number) && number >= least)) {
+    throw new RangeError(
+      `Cannot move a window: ${what} must be ${rank} whole numbers from ${least}, received [${all}]`,
+    );
+  }
+  return all;
+}
+
+/** The padding that gives ⌈size ÷ stride⌉ windows along each axis. */
+function samePads(
+  sizes: readonly number[],
+  windows: Omit<Windows, "pads">,
+  isLower: boolean,
+): number[] {
+  const totals = spans(windows).map((span, axis) => {
+    const size = sizes[axis]!, stride = windows.strides[axis]!;
+    return Math.max(0, (Math.ceil(size / stride) - 1) * stride + span - size);
+  });
+  const first = totals.map((total) => isLower ? Math.ceil(total / 2) : Math.floor(total / 2));
+  return [...first, ...totals.map((total, axis) => total - first[axis]!)];
+}
+
+/**
+ * Windows with every number given.
+ *
+ * @param sizes of the spatial axes.
+ * @throws {RangeError} when a number is out of its range.
+ */
+export function windowsOf(
+  sizes: readonly number[],
+  kernel: readonly number[],
+  { strides = 1, pads = 0, dilations = 1 }: WindowOptions,
+): Windows {
+  const rank = sizes.length;
+  const moves = {
+    kernel: perAxis("its size", kernel, rank, 1),
+    strides: perAxis("strides", strides, rank, 1),
+    dilations: perAxis("dilations", dilations, rank, 1),
+  };
+  if (pads === "SAME_UPPER" || pads === "SAME_LOWER") {
+    return { ...moves, pads: samePads(sizes, moves, pads === "SAME_LOWER") };
+  }
+  const given = pads === "VALID" ? 0 : pads;
+  const both = typeof given !== "number" && given.length === rank ? [...given, ...given] : given;
+  return { ...moves, pads: perAxis("pads", both, 2 * rank, 0) };
+}
+
+/** How far the last window along each axis ends before the padded axis does. */
+function leftOver(sizes: readonly number[], windows: Windows): number[] {
+  const rank = sizes.length;
+  return spans(windows).map((span, axis) =>
+    sizes[axis]! + windows.pads[axis]! + windows.pads[rank + axis]! - span
+  );
+}
+
+/**
+ * How many windows there are along each axis.
+ *
+ * @throws {RangeError} when an axis has no room for one.
+ */
+export function windowCounts(sizes: readonly number[], windows: Windows): number[] {
+  return leftOver(sizes, windows).map((room, axis) => {
+    if (room < 0) {
+      throw new RangeError(
+        `Cannot move a window of [${windows.kernel}] over [${sizes}]: it must fit into the padded axes, of which axis ${axis} lacks ${-room}`,
+      );
+    }
+    return Math.floor(room / windows.strides[axis]!) + 1;
+  });
+}
+
+/** Elements behind the last window of each axis that no window reads. */
+export function unreadBehind(sizes: readonly number[], windows: Windows): number[] {
+  return leftOver(sizes, windows).map((room, axis) => room % windows.strides[axis]!);
+}
+
+/** Windows that also begin in what {@linkcode unreadBehind} says, with the padding they need. */
+export function withLastWindows(sizes: readonly number[], windows: Windows): Windows {
+  const { pads, strides } = windows, rank = sizes.length;
+  const behind = unreadBehind(sizes, windows).map((unread, axis) => {
+    const counts = windowCounts(sizes, windows)[axis]!, next = counts * strides[axis]!;
+    const isInside = unread > 0 && next < sizes[axis]! + pads[axis]!;
+    return isInside ? strides[axis]! - unread : 0;
+  });
+  return { ...windows, pads: pads.map((pad, i) => pad + (i < rank ? 0 : behind[i - rank]!)) };
+}
+
+/** The sizes over which windows move, of which there are so many: what a transposed convolution makes. */
+export function transposedSizes(
+  counts: readonly number[],
+  windows: Windows,
+  outputPadding: readonly number[],
+): number[] {
+  const { strides, pads } = windows, rank = counts.length;
+  return spans(windows).map((span, axis) =>
+    strides[axis]! * (counts[axis]! - 1) + span + outputPadding[axis]! - pads[axis]! -
+    pads[rank + axis]!
+  );
+}
+
+/** Windows as attributes of an ONNX node. */
+export function windowAttributes(
+  { kernel, strides, pads, dilations }: Windows,
+): Record<"kernel_shape" | "strides" | "pads" | "dilations", readonly number[]> {
+  return { kernel_shape: kernel, strides, pads, dilations };
+}
+
+/** The windows of a node of which {@linkcode windowAttributes} are among the attributes. */
+export function windowsOfNode({ attributes }: Pick<Node, "attributes">): Windows {
+  const numbers = (name: string) => attributes[name] as readonly number[];
+  return {
+    kernel: numbers("kernel_shape"),
+    strides: numbers("strides"),
+    pads: numbers("pads"),
+    dilations: numbers("dilations"),
+  };
+}

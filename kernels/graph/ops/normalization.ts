@@ -36,7 +36,7 @@ export class NormalizationGraph extends ResizingGraph {
     const [n = 0, channels = 0, ...sizes] = x.shape;
     if (!Number.isInteger(groups) || groups < 1 || channels % groups !== 0) {
       throw new RangeError(
-        `Cannot normalise groups: the ${channels} channels of [${x.shape}] must divide by their number, received ${groups}`,
+        `Cannot normalise groups: their number must divide the channels, ${channels}, received ${groups}`,
       );
     }
     const rows = this.reshape(x, [n * groups, elementCount([channels, ...sizes]) / groups]);

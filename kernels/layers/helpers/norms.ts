@@ -4,7 +4,6 @@
  * @module
  */
 
-import { elementCount } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
 import type { Initializer, LayerGraph } from "../layer.ts";
 import { parameterName } from "./parameter_name.ts";
@@ -98,21 +97,5 @@ export function groupNorm(
   x: Value,
   { name, groups, epsilon = 1e-5 }: GroupNormOptions,
 ): Value {
-  const [samples, channels, ...rest] = x.shape as [number, number, ...number[]];
-  if (!Number.isInteger(channels / groups)) {
-    throw new RangeError(
-      `Cannot normalise groups: their number must divide the channels, ${channels}, received ${groups}`,
-    );
-  }
-  const grouped = g.reshape(x, [samples, groups, channels / groups * elementCount(rest)]);
-  const centred = g.sub(grouped, g.mean(grouped, [-1], true));
-  const variance = g.mul(
-    g.sumOfSquares(centred, [-1], true),
-    g.scalar(1 / grouped.shape.at(-1)!),
-  );
-  const normal = g.div(centred, g.sqrt(g.add(variance, g.scalar(epsilon))));
-  const [weight, bias] = affine(g, name, channels).map((one) =>
-    g.reshape(one, [channels, ...rest.map(() => 1)])
-  ) as [Value, Value];
-  return g.add(g.mul(g.reshape(normal, x.shape), weight), bias);
+  return g.groupNorm(x, groups, ...affine(g, name, x.shape[1]!), epsilon);
 }

@@ -1,25 +1,9 @@
 /** Every gradient rule against differences of the forward graph, on the reference device. */
 
 import assert from "node:assert/strict";
-import {
-  addGradients,
-  elementCount,
-  encodeModel,
-  GRADIENTS,
-  Graph,
-  openReference,
-  substream,
-  type Tensor,
-  type Value,
-} from "../../../kernels/mod.ts";
-
-interface Case {
-  /** Shapes of the f32 inputs. */
-  readonly shapes: readonly (readonly number[])[];
-  readonly build: (g: Graph, ...inputs: Value[]) => Value;
-  /** Inputs are drawn from [low, high]. */
-  readonly range?: readonly [number, number];
-}
+import { addGradients, GRADIENTS, Graph } from "../../../kernels/mod.ts";
+import { assertGradients, type Case } from "./slopes.ts";
+import { COMPOSED_CASES, WINDOW_CASES } from "./window_cases.ts";
 
 const matrix = [3, 4] as const;
 const indices = (g: Graph, ...values: number[]) =>
@@ -111,72 +95,8 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
     shapes: [[3, 5]],
     build: (g, logits) => g.crossEntropy(logits!, indices(g, 2, 0, 4)),
   }],
+  ...WINDOW_CASES,
 };
-
-/** Draws from a stream that the case's name determines. */
-function draw(random: () => number, count: number, [low, high]: readonly [number, number]) {
-  return Float32Array.from({ length: count }, () => low + (high - low) * random());
-}
-
-/** Σ weights∘f(inputs), and its gradients, as one model each. */
-async function assertGradients(name: string, { shapes, build, range = [-1, 1] }: Case) {
-  const generator = substream(1, name);
-  const random = () => (generator.next() >>> 0) / 2 ** 32;
-  const g = new Graph();
-  const inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
-  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
-  const ports = inputs.map((value) => ({ name: value.name, value }));
-  const forward = encodeModel(g, ports, [{ name: "y", value: y }]);
-  const gradients = addGradients(g, [[y, dy]], inputs).map((value, i) => ({
-    name: `d${i}`,
-    value: value!,
-  }));
-  const backward = encodeModel(g, [...ports, { name: "dy", value: dy }], gradients);
-
-  const device = await openReference();
-  try {
-    const tensors: Record<string, Tensor> = {
-      y: device.alloc("f32", y.shape),
-      dy: device.alloc("f32", y.shape),
-    };
-    shapes.forEach((shape, i) => {
-      tensors[`x${i}`] = device.alloc("f32", shape);
-      tensors[`d${i}`] = device.alloc("f32", shape);
-    });
-    const pick = (names: readonly string[]) =>
-      Object.fromEntries(names.map((one) => [one, tensors[one]!]));
-    const f = await device.compile(forward), b = await device.compile(backward);
-    const runForward = f.bind(pick(f.inputs), pick(f.outputs));
-    const values = shapes.map((shape) => draw(random, elementCount(shape), range));
-    const directions = shapes.map((shape) => draw(random, elementCount(shape), [-1, 1]));
-    const weights = draw(random, elementCount(y.shape), [-1, 1]);
-    const loss = async (offset: number) => {
-      values.forEach((x, i) =>
-        device.write(tensors[`x${i}`]!, x.map((v, k) => v + offset * directions[i]![k]!))
-      );
-      await runForward();
-      const output = await device.read<Float32Array>(tensors.y!);
-      return output.reduce((sum, v, k) => sum + v * weights[k]!, 0);
-    };
-    const step = 1e-2;
-    const numeric = (await loss(step) - await loss(-step)) / (2 * step);
-    await loss(0);
-    device.write(tensors.dy!, weights);
-    await b.bind(pick(b.inputs), pick(b.outputs))();
-    let analytic = 0;
-    for (const [i, direction] of directions.entries()) {
-      const gradient = await device.read<Float32Array>(tensors[`d${i}`]!);
-      gradient.forEach((d, k) => analytic += d * direction[k]!);
-    }
-    const tolerance = (name === "Cast" ? 0.1 : 2e-3) * Math.max(1, Math.abs(numeric));
-    assert.ok(
-      Math.abs(analytic - numeric) < tolerance,
-      `along a direction the slope is ${numeric}, the gradient says ${analytic}`,
-    );
-  } finally {
-    device.close();
-  }
-}
 
 for (const op of Object.keys(GRADIENTS)) {
   Deno.test(`the gradient of ${op} is the slope of its forward`, async () => {
@@ -189,6 +109,11 @@ for (const op of Object.keys(GRADIENTS)) {
       await assertGradients(op, one);
     }
   });
+}
+
+for (const [name, one] of Object.entries(COMPOSED_CASES)) {
+  Deno.test(`the gradient of ${name} is the slope of its forward`, () =>
+    assertGradients(name, one));
 }
 
 Deno.test("an op without a gradient is an error that names it", () => {

@@ -10,6 +10,7 @@ import { ModelProtoSchema } from "../../../onnx/onnx_pb.ts";
 import { signatureOf } from "../../../onnx/signature.ts";
 import { halveProducts } from "./half_products.ts";
 import { inPlaceOutputs } from "./in_place.ts";
+import { maxPoolGrad } from "./max_pool_grad.ts";
 import { largestValue, type ModelValue } from "./largest_value.ts";
 import { valueTypes } from "../../../onnx/value_types.ts";
 import { rewriteGraph } from "./rewrites.ts";
@@ -35,7 +36,7 @@ export function prepareModel(bytes: Uint8Array): PreparedModel {
   try {
     const model = fromBinary(ModelProtoSchema, bytes), { graph } = model;
     if (!graph) throw new Error("it must hold a graph, received none");
-    lowerGraph(graph);
+    lowerGraph(graph, { MaxPoolGrad: maxPoolGrad });
     const { inputs } = signatureOf(graph);
     const usesHalf = halveProducts(graph, valueTypes(graph, inputs));
     rewriteGraph(graph, valueTypes(graph, inputs));

@@ -1,0 +1,82 @@
+/** What every device promises of convolutions, pooling and norms of images, and of their gradients. */
+
+import assert from "node:assert/strict";
+import {
+  addGradients,
+  type Device,
+  elementCount,
+  Graph,
+  openReference,
+  type Tensor,
+} from "../../../kernels/mod.ts";
+import type { RegisterTest } from "../../devices.ts";
+import type { Case } from "../graph/slopes.ts";
+import { COMPOSED_CASES, TIES, WINDOW_CASES } from "../graph/window_cases.ts";
+import { modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
+
+/** The result of a graph and its gradients for all inputs, on random numbers. */
+async function compute(device: Device, one: Case, seed: number) {
+  const { shapes, build } = one, isWhole = one === TIES;
+  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
+  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
+  const gradients = addGradients(g, [[y, dy]], inputs);
+  const results = Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!]));
+  const kernel = await device.compile(modelOf(g, { y, ...results }));
+  const given = g.inputs.filter(({ name }) => kernel.inputs.includes(name));
+  const bound = given.map(({ name, shape }, i): [string, Tensor] => [
+    name,
+    tensorOf(
+      device,
+      shape,
+      pseudoRandom(seed + i, elementCount(shape)).map(isWhole ? Math.round : Number),
+    ),
+  ]);
+  const found = Object.entries({ y, ...results }).map(([name, { shape }]): [string, Tensor] => [
+    name,
+    device.alloc("f32", shape),
+  ]);
+  await kernel.bind(Object.fromEntries(bound), Object.fromEntries(found))();
+  const numbers: Record<string, number[]> = {};
+  for (const [name, tensor] of found) numbers[name] = await numbersOf(device, tensor);
+  for (const [, tensor] of [...bound, ...found]) device.free(tensor);
+  kernel.close();
+  return numbers;
+}
+
+/** Of 1, or of the largest number of a result. */
+const TOLERANCE = 2e-6;
+
+/** Registers the test of a device. */
+export function testWindows(
+  name: string,
+  open: () => Promise<Device>,
+  test: RegisterTest = Deno.test,
+): void {
+  test(`the ${name} device computes images and their gradients as the reference does`, async (t) => {
+    const device = await open(), judge = await openReference();
+    try {
+      const cases = Object.entries({ ...WINDOW_CASES, ...COMPOSED_CASES, "equal elements": TIES });
+      for (const [operation, all] of cases) {
+        await t.step(operation, async () => {
+          for (const [seed, one] of [all].flat().entries()) {
+            const got = await compute(device, one, seed), want = await compute(judge, one, seed);
+            for (const [result, numbers] of Object.entries(want)) {
+              const size = Math.max(1, ...numbers.map(Math.abs));
+              numbers.forEach((number, i) => {
+                const distance = Math.abs(got[result]![i]! - number) / size;
+                assert.ok(
+                  distance <= TOLERANCE,
+                  `case ${seed}: ${result}[${i}] is ${got[result]![i]} and must be ${number}`,
+                );
+              });
+            }
+          }
+        });
+      }
+      assert.equal(device.allocatedBytes, 0);
+    } finally {
+      device.close();
+      judge.close();
+    }
+  });
+}

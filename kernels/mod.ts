@@ -5,6 +5,13 @@
  */
 
 export type { ActivationOptions } from "./stage/activations.ts";
+export {
+  llama,
+  type LlamaConfig,
+  llamaLogits,
+  llamaSizes,
+  llamaTies,
+} from "./architectures/llama.ts";
 export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
@@ -60,6 +67,7 @@ export {
   type NormOptions,
   rmsNorm,
 } from "./layers/helpers/norms.ts";
+export { rotary, type RotaryOptions } from "./layers/helpers/rotary.ts";
 export * from "./layers/initial_values.ts";
 export * from "./layers/layer.ts";
 export * from "./layers/model_fields.ts";

@@ -24,11 +24,13 @@ import type { RegisterTest } from "../../devices.ts";
 
 const FIXTURES = new URL("../../fixtures/", import.meta.url);
 
-async function readJson(name: string) {
+/** A file of the fixtures. */
+export async function readJson(name: string) {
   return JSON.parse(await Deno.readTextFile(new URL(name, FIXTURES)));
 }
 
-async function readFloats(name: string): Promise<Map<string, Float32Array>> {
+/** The tensors of a file of the fixtures. */
+export async function readFloats(name: string): Promise<Map<string, Float32Array>> {
   const { tensors } = await readSafetensors(new URL(name, FIXTURES).pathname);
   return new Map([...tensors].map(([key, { data }]) => [key, new Float32Array(data.buffer)]));
 }
@@ -43,7 +45,8 @@ function relativeError(a: Float32Array, b: Float32Array): number {
   return Math.sqrt(difference / norm);
 }
 
-function assertClose(
+/** Gradients of the same parameters, within 2e-6 of their norms. */
+export function assertClose(
   received: Map<string, Float32Array>,
   expected: Map<string, Float32Array>,
 ): void {
@@ -54,7 +57,8 @@ function assertClose(
   }
 }
 
-async function withStage(
+/** A whole model on a device. */
+export async function withStage(
   name: DeviceName,
   program: ModelProgram,
   weights: Map<string, Float32Array>,

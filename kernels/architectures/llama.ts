@@ -1,0 +1,222 @@
+/**
+ * Llama as layers (Touvron et al. 2023): a decoder with RMSNorm before each sub-layer (Zhang, Sennrich
+ * 2019), rotary positions (Su et al. 2021), SwiGLU (Shazeer 2020) and, where keys and values have
+ * fewer heads than queries, grouped-query attention (Ainslie et al. 2023). No linear map has a bias.
+ *
+ * Parameters have the names and layouts of Hugging Face's `LlamaForCausalLM`: weights are [out, in].
+ *
+ * @module
+ */
+
+import type { Value } from "../graph/value.ts";
+import { countTargets } from "../layers/batch.ts";
+import { attention } from "../layers/helpers/attention.ts";
+import { embedding } from "../layers/helpers/embedding.ts";
+import { linear } from "../layers/helpers/linear.ts";
+import { crossEntropy } from "../layers/helpers/losses.ts";
+import { rmsNorm } from "../layers/helpers/norms.ts";
+import { rotary } from "../layers/helpers/rotary.ts";
+import {
+  checkDropout,
+  type Initializer,
+  type Layer,
+  type Model,
+  type Tie,
+} from "../layers/layer.ts";
+import type { LayerGraph } from "../layers/layer.ts";
+import { checkModelSizes } from "../layers/model_sizes.ts";
+
+/** The sizes of a Llama. */
+export interface LlamaConfig {
+  /** Transformer blocks. */
+  readonly layers: number;
+  /** Width of the residual stream. */
+  readonly hidden: number;
+  /** Heads of the queries; must divide `hidden` into even widths. */
+  readonly heads: number;
+  /** Heads of keys and values; must divide `heads`, and is `heads` unless given. */
+  readonly keyValueHeads?: number | undefined;
+  /** Width within the feed-forward network; 8/3 of `hidden` unless given, up to a multiple of 32. */
+  readonly intermediate?: number | undefined;
+  /** Tokens of a sample. */
+  readonly seq: number;
+  /** Number of token ids. */
+  readonly vocab: number;
+  /** Base of the angles of rotary positions; 10000 unless given. */
+  readonly ropeTheta?: number | undefined;
+  /** Added to the mean square in RMSNorm; 1e-6 unless given. */
+  readonly normEpsilon?: number | undefined;
+  /** Whether the head's table is that of the embedding. */
+  readonly tie?: boolean;
+  /** Share of the weights of attention that are left out in training; 0 unless given. */
+  readonly dropout?: number | undefined;
+}
+
+/** A config with all that it may leave out. */
+type Sizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
+
+/**
+ * The sizes with those that were not given.
+ *
+ * @throws {RangeError} naming the one that cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { llamaSizes } from "@troupe/troupe/kernels";
+ *
+ * const sizes = llamaSizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 256 });
+ * assert.equal(sizes.keyValueHeads, 4);
+ * assert.equal(sizes.intermediate, 192);
+ * ```
+ */
+export function llamaSizes(config: LlamaConfig): Sizes {
+  const { layers, hidden, heads, seq, vocab, keyValueHeads = heads, dropout = 0 } = config;
+  const { intermediate = 32 * Math.ceil(hidden / 12), ropeTheta = 10_000 } = config;
+  const { normEpsilon = 1e-6, tie = false } = config;
+  checkModelSizes("a Llama", { layers, hidden, heads, seq, vocab });
+  checkModelSizes("a Llama", { heads: keyValueHeads });
+  checkDropout("build a Llama", dropout);
+  const must = (holds: boolean, what: string, received: unknown) => {
+    if (!holds) throw new RangeError(`Cannot build a Llama: ${what}, received ${received}`);
+  };
+  must(
+    hidden % (2 * heads) === 0,
+    `hidden must be divisible by twice its heads, ${2 * heads}`,
+    hidden,
+  );
+  must(heads % keyValueHeads === 0, `keyValueHeads must divide its heads, ${heads}`, keyValueHeads);
+  must(
+    Number.isSafeInteger(intermediate) && intermediate >= 1 && intermediate <= INTERMEDIATE_MAX,
+    `intermediate must be a whole number from 1 to ${INTERMEDIATE_MAX}`,
+    intermediate,
+  );
+  const isPositive = (value: number) => Number.isFinite(value) && value > 0;
+  must(isPositive(ropeTheta), "ropeTheta must be a positive number", ropeTheta);
+  must(isPositive(normEpsilon), "normEpsilon must be a positive number", normEpsilon);
+  return {
+    ...{ layers, hidden, heads, keyValueHeads, intermediate, seq, vocab },
+    ...{ ropeTheta, normEpsilon, tie, dropout },
+  };
+}
+
+/** The widest feed-forward network. */
+const INTERMEDIATE_MAX = 2 ** 18;
+
+/** First values of all tables and matrices. */
+const FIRST: Initializer = { kind: "normal", deviation: 0.02 };
+
+/** The parameters that are one: the tables of the embedding and the head, where they are tied. */
+export function llamaTies({ tie = false }: LlamaConfig): readonly Tie[] {
+  return tie ? [["model.embed_tokens.weight", "lm_head.weight"]] : [];
+}
+
+/**
+ * A Llama for training: micro-batches have the fields `ids` and `targets`, int32 [B·seq]; a target of
+ * −1 is not predicted.
+ *
+ * @param microBatchSize samples of a micro-batch, B.
+ * @throws {RangeError} when a size cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { llama } from "@troupe/troupe/kernels";
+ *
+ * const sizes = { layers: 1, hidden: 64, heads: 4, keyValueHeads: 2, seq: 32, vocab: 256 };
+ * assert.deepEqual(llama(sizes, 8).layers.map((layer) => layer.name), [
+ *   "embedding", "block 0 attention", "block 0 mlp", "head",
+ * ]);
+ * assert.throws(() => llama({ ...sizes, keyValueHeads: 3 }, 8), RangeError);
+ * ```
+ */
+export function llama(config: LlamaConfig, microBatchSize: number): Model {
+  const sizes = llamaSizes(config);
+  checkModelSizes("a Llama", { "micro-batch": microBatchSize });
+  return {
+    name: "llama",
+    layers: lossLayers(sizes, microBatchSize, 1),
+    predictions: (batch) => countTargets(batch, "targets"),
+    ties: llamaTies(sizes),
+    samples: microBatchSize,
+    withSamples: (samples) => llama(config, samples),
+    withSlices: (slices) => lossLayers(sizes, microBatchSize, slices),
+  };
+}
+
+/**
+ * A Llama for prediction: the last layer returns logits [B, seq, vocabulary].
+ *
+ * @throws {RangeError} as {@linkcode llama}.
+ */
+export function llamaLogits(config: LlamaConfig, microBatchSize: number): readonly Layer[] {
+  const sizes = llamaSizes({ ...config, dropout: 0 });
+  const build: Layer["build"] = (g, x) => logits(g, x!, sizes);
+  return [...body(sizes, [microBatchSize, sizes.seq]), { name: "head", prefix: "", build }];
+}
+
+function lossLayers(sizes: Sizes, microBatchSize: number, slices: number): Layer[] {
+  const tokens = sizes.seq / slices, shape = [microBatchSize, tokens] as const;
+  if (!Number.isInteger(tokens)) {
+    throw new RangeError(
+      `Cannot cut a Llama into slices: the ${sizes.seq} tokens of a sample must be divisible by their number, received ${slices}`,
+    );
+  }
+  const build: Layer["build"] = (g, x) =>
+    crossEntropy(g, logits(g, x!, sizes), g.batch("targets", shape, "i32"));
+  return [...body(sizes, shape), { name: "head", prefix: "", build }];
+}
+
+/** From token ids to the residual stream [samples, tokens, hidden] behind the last block. */
+function body(sizes: Sizes, shape: readonly [samples: number, tokens: number]): Layer[] {
+  const { layers, hidden, vocab } = sizes;
+  const table = { name: "embed_tokens", rows: vocab, width: hidden, initializer: FIRST };
+  return [
+    {
+      name: "embedding",
+      prefix: "model.",
+      build: (g) => embedding(g, g.batch("ids", shape, "i32"), table),
+    },
+    ...Array.from({ length: layers }, (_, i) => block(sizes, i)).flat(),
+  ];
+}
+
+/** A block: two layers, so that a cut into stages may lie between. */
+function block(sizes: Sizes, index: number): Layer[] {
+  const name = `block ${index}`, prefix = `model.layers.${index}.`;
+  return [
+    { name: `${name} attention`, block: name, prefix, build: (g, x) => attend(g, x!, sizes) },
+    { name: `${name} mlp`, block: name, prefix, build: (g, x) => feedForward(g, x!, sizes) },
+  ];
+}
+
+const project = (g: LayerGraph, x: Value, name: string, outputs: number): Value =>
+  linear(g, x, { name, outputs, bias: false, initializer: FIRST });
+
+/** Adds causal self-attention to the residual stream. */
+function attend(g: LayerGraph, x: Value, sizes: Sizes): Value {
+  const { hidden, heads, keyValueHeads, dropout, ropeTheta: theta, normEpsilon: epsilon } = sizes;
+  const normal = rmsNorm(g, x, { name: "input_layernorm", epsilon });
+  const keysWidth = hidden / heads * keyValueHeads;
+  const q = project(g, normal, "self_attn.q_proj", hidden);
+  const k = project(g, normal, "self_attn.k_proj", keysWidth);
+  const v = project(g, normal, "self_attn.v_proj", keysWidth);
+  const position = (one: Value) => rotary(g, one, { theta });
+  const mixed = attention(g, q, k, v, { heads, keyValueHeads, causal: true, position, dropout });
+  return g.add(x, project(g, mixed, "self_attn.o_proj", hidden));
+}
+
+/** Adds the feed-forward network to the residual stream: down(silu(gate(x))·up(x)). */
+function feedForward(g: LayerGraph, x: Value, { hidden, intermediate, normEpsilon }: Sizes): Value {
+  const normal = rmsNorm(g, x, { name: "post_attention_layernorm", epsilon: normEpsilon });
+  const gate = project(g, normal, "mlp.gate_proj", intermediate);
+  const up = project(g, normal, "mlp.up_proj", intermediate);
+  const gated = g.mul(g.mul(gate, g.sigmoid(gate)), up);
+  return g.add(x, project(g, gated, "mlp.down_proj", hidden));
+}
+
+/** The residual stream to logits. */
+function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: Sizes): Value {
+  const normal = rmsNorm(g, x, { name: "model.norm", epsilon: normEpsilon });
+  return project(g, normal, "lm_head", vocab);
+}

@@ -31,10 +31,14 @@ export {
 export * from "./graph/gradient_rules.ts";
 export * from "./graph/graph.ts";
 export { NodeGraph } from "./graph/node_graph.ts";
+export { ConvolutionGraph } from "./graph/ops/convolutions.ts";
 export { ElementwiseGraph } from "./graph/ops/elementwise.ts";
 export { MoveGraph } from "./graph/ops/moves.ts";
+export { NormalizationGraph } from "./graph/ops/normalization.ts";
+export { PoolingGraph } from "./graph/ops/pooling.ts";
 export { ProductGraph } from "./graph/ops/products.ts";
 export { ReductionGraph } from "./graph/ops/reductions.ts";
+export { ResizingGraph } from "./graph/ops/resizing.ts";
 export { broadcastShape, elementCount, ELEMENTS_MAX, sameShape } from "./graph/shapes.ts";
 export * from "./graph/slice.ts";
 export * from "./graph/value.ts";

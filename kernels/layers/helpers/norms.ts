@@ -89,7 +89,7 @@ export function rmsNorm(
  *
  * const g = new LayerGraph(), x = g.input("x", [2, 6, 4, 4]);
  * assert.deepEqual(groupNorm(g, x, { groups: 3 }).shape, [2, 6, 4, 4]);
- * assert.throws(() => groupNorm(g, x, { groups: 4 }), /divide the channels, 6, received 4/);
+ * assert.throws(() => groupNorm(g, x, { name: "other", groups: 4 }), /divide the channels, 6, received 4/);
  * ```
  */
 export function groupNorm(

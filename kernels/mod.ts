@@ -49,6 +49,7 @@ export { nameError } from "./name_error.ts";
 export { buildLayer } from "./layers/build_layer.ts";
 export * from "./layers/dropout.ts";
 export { attention, type AttentionOptions } from "./layers/helpers/attention.ts";
+export { convolution, type ConvolutionOptions } from "./layers/helpers/convolution.ts";
 export { embedding, type EmbeddingOptions } from "./layers/helpers/embedding.ts";
 export {
   kaimingNormal,

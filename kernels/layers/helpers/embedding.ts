@@ -11,7 +11,7 @@ import { parameterName } from "./parameter_name.ts";
 /** Options of {@linkcode embedding}. */
 export interface EmbeddingOptions {
   /** Put before the name of the parameter, with a dot; nothing unless given. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** Vectors of the table. */
   readonly rows: number;
   /** Numbers of a vector. */

@@ -12,7 +12,7 @@ import { parameterName } from "./parameter_name.ts";
 /** Options of {@linkcode linear}. */
 export interface LinearOptions {
   /** Put before the names of the parameters, with a dot; nothing unless given. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** Width of the result. */
   readonly outputs: number;
   /** Whether there is a bias; true unless given. */

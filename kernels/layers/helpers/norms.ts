@@ -11,7 +11,7 @@ import { parameterName } from "./parameter_name.ts";
 /** Options of {@linkcode layerNorm} and {@linkcode rmsNorm}. */
 export interface NormOptions {
   /** Put before the names of the parameters, with a dot; nothing unless given. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** Added to what the root is taken of; 1e-5 unless given. */
   readonly epsilon?: number;
 }

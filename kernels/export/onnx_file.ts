@@ -13,9 +13,11 @@ import { ONNX_DTYPE } from "../graph/value.ts";
 import { encodeValueInfo, IR_VERSION, OPSET } from "../onnx/encode_model.ts";
 import { rewriteNodes, type Writer } from "../onnx/graph_writer.ts";
 import {
+  AttributeProto_AttributeType,
   type GraphProto,
   GraphProtoSchema,
   ModelProtoSchema,
+  NodeProtoSchema,
   TensorProtoSchema,
 } from "../onnx/onnx_pb.ts";
 
@@ -78,7 +80,7 @@ const lengthOf = (pieces: readonly Uint8Array[]) =>
  */
 export function onnxFile(model: OnnxModel): OnnxFile {
   const frame = toBinary(ModelProtoSchema, frameOf(model));
-  const graph = toBinary(GraphProtoSchema, model.graph);
+  const graph = toBinary(GraphProtoSchema, withConstants(model.graph));
   const tensors = model.parameters.map(({ name, shape }) => {
     const tensor = create(TensorProtoSchema, {
       name,
@@ -106,6 +108,19 @@ export function onnxFile(model: OnnxModel): OnnxFile {
       }
     },
   };
+}
+
+/** A graph whose constants are nodes: initializers are weights, for whoever trains it. */
+function withConstants({ initializer, ...graph }: GraphProto): GraphProto {
+  const constants = initializer.map((t) =>
+    create(NodeProtoSchema, {
+      opType: "Constant",
+      name: `${t.name}`,
+      output: [`${t.name}`],
+      attribute: [{ name: "value", type: AttributeProto_AttributeType.TENSOR, t }],
+    })
+  );
+  return { ...graph, initializer: [], node: [...constants, ...graph.node] };
 }
 
 function checkLength({ graph: { name } }: OnnxModel, byteLength: number): void {

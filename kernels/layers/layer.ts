@@ -271,6 +271,8 @@ export interface Model {
   readonly predictions: number | ((batch: Batch) => number);
   /** Parameters that share one value, such as the tables of the embedding and the head. */
   readonly ties?: readonly Tie[];
+  /** With what its parameters begin, by full name; drawn where not given. Aliases of ties are not among them. */
+  readonly weights?: ReadonlyMap<string, Float32Array>;
   /** Samples of a micro-batch, B. */
   readonly samples?: number;
   /** The same model, parameters included, for micro-batches of another size. */

@@ -18,16 +18,17 @@ import type { TrainOptions } from "./train_options.ts";
 export const SEED = 1;
 
 /**
- * Weights and moments before the first step: resumed, given or to be drawn.
+ * Weights and moments before the first step: resumed, given, those of the model or to be drawn.
  *
  * @param workersRead whether workers can open a file of weights by themselves.
  * @throws {RangeError} when those that are given are not the model's.
  */
 export async function firstState(
   { parameters, ties }: ModelProgram,
-  { resume, weights, seed = SEED, optimizer = ADAMW_DEFAULTS, journal, system }: TrainOptions,
+  { model, resume, weights = model.weights, seed = SEED, ...options }: TrainOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
+  const { optimizer = ADAMW_DEFAULTS, journal, system } = options;
   // Messages must tell all that happened where a journal is written, or the system is another's.
   const isTold = journal !== undefined || system !== undefined;
   if (resume) {

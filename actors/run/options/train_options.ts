@@ -139,7 +139,7 @@ export interface TrainOptions {
   readonly learningRate?: number | Omit<LearningRate, "steps"> | ((step: number) => number);
   /** Seed of the first weights. Default 1. */
   readonly seed?: number;
-  /** First weights in place of drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
+  /** First weights in place of the model's own or drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
   readonly weights?: ReadonlyMap<string, Float32Array> | string | undefined;
   /**
    * Where a run goes on: the steps done, and weights and moments, as a checkpoint gives them; or where

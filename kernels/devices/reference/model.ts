@@ -21,7 +21,8 @@ import {
   type TensorProto,
 } from "../../onnx/onnx_pb.ts";
 
-const OPERATIONS: Readonly<Record<string, Operation>> = {
+/** The operations that are known, by name; Microsoft's carry their domain. */
+export const OPERATIONS: Readonly<Record<string, Operation>> = {
   ...ELEMENTWISE,
   ...MOVEMENT,
   ...PRODUCTS,

@@ -1,0 +1,158 @@
+/**
+ * Models that train what an ONNX file computes.
+ *
+ * @module
+ */
+
+import type { Layer, Model } from "../layers/layer.ts";
+import { type Dimensions, samplesDimension, staticInputs } from "./dimensions.ts";
+import { checkGradients } from "./gradients.ts";
+import { lossOf, type OnnxLoss } from "./loss.ts";
+import { type OnnxGraph, readOnnx } from "./onnx_graph.ts";
+import type { ExternalFiles } from "./onnx_tensor.ts";
+import { type Plan, planFile } from "./plan.ts";
+import { openSources } from "./sources.ts";
+import { addNode } from "./add_node.ts";
+
+/** How a file is trained. */
+export interface FromOnnxOptions {
+  /** What is put behind its output. */
+  readonly loss: OnnxLoss;
+  /** The output that is trained; the only one where not given. */
+  readonly output?: string | undefined;
+  /**
+   * The field of the micro-batch that says what the output should be: for cross-entropy an int32 for
+   * each row of logits, −1 where nothing is predicted; for mse f32 as the output. `label` where not
+   * given.
+   */
+  readonly label?: string | undefined;
+  /** Sizes that the file leaves open, by its names; one without a name is called `input.axis`. */
+  readonly dimensions?: Dimensions | undefined;
+  /** Which weights are not trained. */
+  readonly frozen?: readonly string[] | ((weight: string) => boolean) | undefined;
+  /** Files beside it that hold weights, by the names by which it knows them. */
+  readonly external?: ExternalFiles | undefined;
+}
+
+/**
+ * A model that trains what an ONNX file computes.
+ *
+ * Its f32 initializers are the parameters, by their names; statistics of batch normalisations, and
+ * what `frozen` says, are not trained. Fields of a micro-batch have the names of the file's inputs,
+ * those of int64 are int32. Dropout is what the file says: none where it was exported for use.
+ *
+ * @param bytes the file, of opset 9 to 23.
+ * @throws {TypeError} when it is no ONNX file, when a dimension is open, or naming the node whose
+ * operation is not understood or has no gradient.
+ * @throws {RangeError} when sizes in it do not fit together.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { fromOnnx, type Layer, layersOnnx } from "@troupe/troupe/kernels";
+ *
+ * const line: Layer = {
+ *   name: "line",
+ *   build: (g) => g.mul(g.batch("x", [2, 1]), g.parameter("slope", [1])),
+ * };
+ * const weights = new Map([["line.slope", Float32Array.of(3)]]);
+ * const pieces = layersOnnx([line]).pieces((name) => weights.get(name));
+ * const model = fromOnnx(await new Blob([...pieces]).bytes(), { loss: "mse", label: "y" });
+ * assert.deepEqual(model.weights, weights);
+ * assert.equal(model.samples, 2);
+ * ```
+ */
+export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
+  const { external = {} } = options;
+  return importFile(readOnnx(bytes, external), options);
+}
+
+function importFile(file: OnnxGraph, options: FromOnnxOptions): Model {
+  const { label = "label", dimensions = {}, loss } = options;
+  const inputs = staticInputs(file.inputs, dimensions);
+  const whole = planFile({ file, inputs, isFrozen: frozenOf(file, options.frozen) });
+  const name = outputOf(file, options.output), output = logitsOf(whole, name, loss);
+  const value = whole.valueOf(output);
+  if (!value) {
+    throw new TypeError(
+      `Cannot import the ONNX model: its output must be made by a node, received ${
+        JSON.stringify(name)
+      } from nowhere`,
+    );
+  }
+  const { samples, predictions, build } = lossOf(loss, { ...value, name }, label);
+  checkGradients(whole, value);
+  const plan = neededOf(whole, output), open = samplesDimension(file.inputs);
+  const layer: Layer = {
+    name: "model",
+    prefix: "",
+    build(g) {
+      const sources = openSources(g, plan);
+      for (const { node, reads } of plan.steps) {
+        const values = reads.map((name) => name === "" ? undefined : sources.get(name));
+        const made = addNode(g, node, values);
+        node.outputs.forEach((name, i) => name && made[i] && sources.set(name, made[i]));
+      }
+      return build(g, sources.get(output)!);
+    },
+  };
+  return {
+    name: "onnx",
+    layers: [layer],
+    predictions,
+    samples,
+    weights: new Map([...plan.weights].map(([name, { data }]) => [name, data])),
+    ...open !== undefined && {
+      withSamples: (count: number) =>
+        importFile(file, { ...options, dimensions: { ...dimensions, [open]: count } }),
+    },
+  };
+}
+
+/** The output that is trained. */
+function outputOf({ outputs }: OnnxGraph, asked: string | undefined): string {
+  const [only] = outputs;
+  if (asked === undefined && outputs.length === 1) return only!;
+  if (asked !== undefined && outputs.includes(asked)) return asked;
+  throw new TypeError(
+    `Cannot import the ONNX model: output must be one of its outputs, ${
+      outputs.join(", ")
+    }, received ${asked ?? "none"}`,
+  );
+}
+
+/** Of an output that is a softmax, what it is taken of: cross-entropy takes its own. */
+function logitsOf({ steps, canonical }: Plan, output: string, loss: OnnxLoss): string {
+  const name = canonical(output);
+  const step = steps.find(({ makes }) => makes.some((made) => made.name === name));
+  if (loss !== "cross-entropy" || step?.node.op !== "Softmax") return name;
+  const rank = step.makes[0]!.shape.length, { axis = -1 } = step.node.attributes;
+  return axis === -1 || axis === rank - 1 ? step.reads[0]! : name;
+}
+
+/** Says of weights whether they are not trained. */
+function frozenOf(
+  { initializers }: OnnxGraph,
+  frozen: FromOnnxOptions["frozen"] = [],
+): (weight: string) => boolean {
+  if (typeof frozen === "function") return frozen;
+  const unknown = frozen.find((name) => !initializers.has(name));
+  if (unknown === undefined) return (weight) => frozen.includes(weight);
+  throw new TypeError(
+    `Cannot import the ONNX model: frozen weights must be among its initializers, received ${
+      JSON.stringify(unknown)
+    }`,
+  );
+}
+
+/** The part of a plan that an output needs. */
+function neededOf(plan: Plan, output: string): Plan {
+  const needed = new Set([output]);
+  const steps = plan.steps.toReversed().filter(({ makes, reads }) => {
+    const isNeeded = makes.some(({ name }) => needed.has(name));
+    if (isNeeded) reads.forEach((name) => needed.add(name));
+    return isNeeded;
+  }).reverse();
+  const weights = new Map([...plan.weights].filter(([name]) => needed.has(name)));
+  return { ...plan, steps, weights };
+}

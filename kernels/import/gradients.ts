@@ -1,0 +1,50 @@
+/**
+ * Whether an imported model can be trained: every op between a parameter and the loss has a gradient.
+ *
+ * @module
+ */
+
+import { GRADIENTS } from "../graph/gradient_rules.ts";
+import { sliceNodes } from "../graph/slice.ts";
+import type { Value } from "../graph/value.ts";
+import type { Plan } from "./plan.ts";
+
+/**
+ * Refuses a plan that cannot be trained.
+ *
+ * @param output whose loss is trained.
+ * @throws {TypeError} naming the op and its node; or when no weight that is trained reaches the output.
+ */
+export function checkGradients({ graph, steps }: Plan, output: Value): void {
+  const trained = graph.parameters.filter(({ spec }) => !spec.frozen).map(({ value }) => value);
+  const dependent = new Set<Value>(trained);
+  const nodes = sliceNodes(graph, graph.inputs, [output]);
+  for (const node of nodes) {
+    if (node.inputs.some((input) => dependent.has(input))) {
+      for (const one of node.outputs) dependent.add(one);
+    }
+  }
+  if (!dependent.has(output)) {
+    throw new TypeError(
+      `Cannot train the ONNX model: its output must depend on a weight that is trained, received ${
+        graph.parameters.length === 0 ? "no weights" : "frozen ones only"
+      }`,
+    );
+  }
+  const wanted = new Set([output]);
+  for (const node of nodes.toReversed()) {
+    const isOnWay = node.outputs.some((one) => wanted.has(one)) &&
+      node.inputs.some((input) => dependent.has(input));
+    if (!isOnWay) continue;
+    if (!Object.hasOwn(GRADIENTS, node.op)) {
+      const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
+      throw new TypeError(
+        `Cannot train the ONNX model: every op between parameters and loss must have a gradient, received ${step.node.op} (node ${
+          JSON.stringify(step.node.name)
+        })`,
+      );
+    }
+    // No gradient flows through whole numbers and conditions.
+    for (const input of node.inputs) if (input.dtype === "f32") wanted.add(input);
+  }
+}

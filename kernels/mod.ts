@@ -12,6 +12,12 @@ export {
   llamaSizes,
   llamaTies,
 } from "./architectures/llama.ts";
+export {
+  type PictureConfig,
+  resnet,
+  type ResNetConfig,
+  resnetLogits,
+} from "./architectures/resnet.ts";
 export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";

@@ -18,6 +18,7 @@ const part = (kind: PartKind, name: string, file: string, exported: string = kin
 export const BUILT_IN_PARTS: readonly Part[] = [
   part("model", "gpt", "gpt"),
   part("model", "mlp", "mlp"),
+  part("model", "resnet", "resnet"),
   part("data", "mnist", "digits"),
   part("data", "moby-dick", "texts", "mobyDick"),
   part("data", "reverse", "strings", "reverse"),

@@ -25,14 +25,14 @@ export const MODEL_FLAGS = {
     aliases: ["n_layer", "num_hidden_layers"],
     maximum: GPT2_MAX.layers,
     default: 4,
-    help: "transformer blocks, or hidden layers of the mlp",
+    help: "transformer blocks, hidden layers of the mlp, or resolutions of the resnet",
   },
   hidden: {
     kind: "integer",
     aliases: ["n_embd", "hidden_size"],
     maximum: GPT2_MAX.hidden,
     default: 128,
-    help: "width of the layers",
+    help: "width of the layers; of the resnet, channels of its coarsest resolution",
   },
   heads: {
     kind: "integer",

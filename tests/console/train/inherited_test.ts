@@ -118,7 +118,7 @@ const VALUES: readonly [string, unknown, RegExp][] = [
   [
     "model",
     "https://localhost/mod.ts",
-    /--model of .*: it must be one of gpt, mlp, received "http/,
+    /--model of .*: it must be one of gpt, mlp, .*, received "http/,
   ],
   ["optimizer", "./mine.ts", /--optimizer of .*: it must be one of adamw, sgd, received ".\/mine/],
   ["heads", 4, /its heads must be that of its flags, 4, received "2"$/],

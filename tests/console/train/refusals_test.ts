@@ -34,7 +34,7 @@ const FLAGS: readonly [string, RegExp][] = [
     "--device gpu",
     /--device: it must be one of auto, native, webgpu, webgpu:N, wasm, reference, received "gpu"/,
   ],
-  ["--model bert", /"bert" as model: it must be a specifier or one of gpt, mlp$/],
+  ["--model bert", /"bert" as model: it must be a specifier or one of gpt, mlp, /],
   ["--schedule pipedreams", /--schedule: it must be one of gpipe, 1f1b, .*received "pipedreams"/],
   ["--schedule-file none.csv", /--schedule-file: it must name a file .* \(no such file\)/],
   ["--policy fast", /--policy: it must be one of list, elastic, received "fast"/],

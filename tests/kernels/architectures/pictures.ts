@@ -1,0 +1,59 @@
+/**
+ * The pictures of `tests/fixtures/unet` and the networks that PyTorch trained on them.
+ *
+ * @module
+ */
+
+import { type Batch, type Model, resnet } from "../../../kernels/mod.ts";
+import { readFloats, readJson } from "../stage/pytorch.ts";
+import type { Fixture } from "./trains_as_pytorch.ts";
+
+/** A network of convolutions. */
+export type PictureNetwork = "resnet";
+
+/** The sizes of both networks. */
+export const { config: SIZES } = await readJson("resnet/expected.json");
+
+/** A network, for micro-batches of so many pictures. */
+export const networkOf = (_network: PictureNetwork, microBatch: number): Model =>
+  resnet(SIZES, microBatch);
+
+/** What PyTorch computed of a network. */
+export async function pictureFixture(network: PictureNetwork): Promise<Fixture> {
+  const { microBatch, microBatches, steps, lr } = SIZES;
+  const batches = await pictureBatches(microBatch, microBatches * steps);
+  const { float32 } = await readJson(`${network}/expected.json`);
+  return {
+    model: networkOf(network, microBatch),
+    weights: await readFloats(`${network}/weights.safetensors`),
+    gradients: await readFloats(`${network}/gradients.safetensors`),
+    losses: float32.losses,
+    steps: Array.from(
+      { length: steps },
+      (_, i) => batches.slice(i * microBatches, (i + 1) * microBatches),
+    ),
+    learningRate: lr,
+  };
+}
+
+/** So many micro-batches, with the fields of both networks; the pictures come again and again. */
+export async function pictureBatches(microBatch: number, count: number): Promise<Batch[]> {
+  const { labels } = await readJson("resnet/expected.json");
+  const read = (name: string) =>
+    Deno.readFile(new URL(`../../fixtures/unet/${name}.bin`, import.meta.url));
+  const [noisy, clean] = [await read("noisy"), await read("clean")];
+  const pixels = SIZES.height * SIZES.width;
+  return Array.from({ length: count }, (_, g) => {
+    const rows = Array.from({ length: microBatch }, (_, j) => (g * microBatch + j) % labels.length);
+    const some = (bytes: Uint8Array, number: (byte: number) => number) =>
+      Float32Array.from(
+        rows.flatMap((row) => [...bytes.subarray(row * pixels, (row + 1) * pixels)]),
+        number,
+      );
+    return {
+      features: some(noisy, (byte) => (byte - 96) / 64),
+      targets: some(clean, (byte) => byte / 256),
+      labels: Int32Array.from(rows, (row) => labels[row]),
+    };
+  });
+}

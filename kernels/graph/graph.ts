@@ -11,6 +11,7 @@ import { NormalizationGraph } from "./ops/normalization.ts";
 import { sameShape } from "./shapes.ts";
 import { TROUPE, type Value } from "./value.ts";
 
+export type { InterpolationOptions } from "./ops/along_axis.ts";
 export type { ConvOptions, ConvTransposeOptions } from "./ops/convolutions.ts";
 export type { AveragePoolOptions, PoolOptions } from "./ops/pooling.ts";
 export type { MatmulOptions } from "./ops/products.ts";

@@ -213,6 +213,10 @@ const RULES: Readonly<Record<string, Rule>> = {
   ConvTranspose: convTranspose,
   MaxPool: pool,
   AveragePool: pool,
+  Resize: (known) => {
+    const sizes = known.numbers(3);
+    return sizes && output(known, sizes);
+  },
   Pad: (known) => {
     const [x] = known.inputs, pads = known.numbers(1);
     if (!x || !pads || known.node.input.length > 3) return undefined;
@@ -261,12 +265,15 @@ const RULES: Readonly<Record<string, Rule>> = {
   Slice: (known) => {
     const [x] = known.inputs, [starts, ends] = [known.numbers(1), known.numbers(2)];
     const axes = known.numbers(3) ?? starts?.map((_, axis) => axis);
-    // Those that rewrites add: forwards, from the front, one by one.
-    if (!x || !starts || !ends || !axes || known.node.input.length > 4) return undefined;
-    if ([...starts, ...ends, ...axes].some((number) => number < 0)) return undefined;
+    const steps = known.node.input.length > 4 ? known.numbers(4) : starts?.map(() => 1);
+    // Those that rewrites add: forwards, from the front.
+    if (!x || !starts || !ends || !axes || !steps) return undefined;
+    if ([...starts, ...ends, ...axes, ...steps].some((number) => number < 0)) return undefined;
     const sizeOf = (size: number, axis: number) => {
       const at = axes.indexOf(axis);
-      return at < 0 ? size : Math.max(Math.min(ends[at]!, size) - starts[at]!, 0);
+      return at < 0
+        ? size
+        : Math.max(Math.ceil((Math.min(ends[at]!, size) - starts[at]!) / steps[at]!), 0);
     };
     return output(known, x.shape.map(sizeOf));
   },

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { elementCount } from "../graph/shapes.ts";
-import { windowAttributes, windowCounts } from "../graph/windows.ts";
+import { elementCount, sameShape } from "../graph/shapes.ts";
+import { windowAttributes, type Windows } from "../graph/windows.ts";
 import type { Rewrite, Writer } from "./graph_writer.ts";
 import { intOf, windowsOfProto } from "./value_types.ts";
 
@@ -13,36 +13,71 @@ import { intOf, windowsOfProto } from "./value_types.ts";
 const shaped = (write: Writer, op: string, of: string, shape: readonly number[], to?: string) =>
   write.node(op, [of, write.constant("i64", shape)], {}, to);
 
+/** Channels of a group from which the products of each element of a window are large enough alone. */
+const WIDE_CHANNELS = 32;
+
 /**
- * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at k]: a convolution in which
- * samples and channels change places, and strides and dilations.
+ * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at element k of the window]:
+ * products of matrices, of which the columns are all windows of all samples. What lies at element k of
+ * each window is a slice of the padded image; where there are few channels, all slices are one matrix.
  */
 export const convWeightGrad: Rewrite = (write, node) => {
   const [narrow, wide] = node.input as [string, string], groups = intOf(node, "group", 1);
-  const [n = 0, channels = 0, ...sizes] = write.typeOf(wide).shape;
+  const [n = 0, channels = 0, ...sizes] = write.typeOf(wide).shape, [dWeight] = node.output;
   const [, outputs = 0, ...counts] = write.typeOf(narrow).shape, per = channels / groups;
-  const { kernel, strides, pads, dilations } = windowsOfProto(node, sizes);
-  const swapped = { kernel: counts, strides: dilations, pads, dilations: strides };
-  const spatial = sizes.map((_, axis) => axis);
-  const turn = (of: string, axes: readonly number[], to?: string) =>
-    write.node("Transpose", [of], { perm: [...axes, ...spatial.map((i) => i + axes.length)] }, to);
-  const parts = shaped(write, "Reshape", wide, [n, groups, per, ...sizes]);
-  const images = shaped(write, "Reshape", turn(parts, [2, 1, 0]), [per, groups * n, ...sizes]);
-  const attributes = { ...windowAttributes(swapped), group: groups };
-  const found = windowCounts(sizes, swapped);
-  const whole = write.node("Conv", [images, turn(narrow, [1, 0])], attributes);
-  const ends = [per, outputs, ...kernel];
-  // Strides may leave room for more.
-  const isLonger = found.some((count, axis) => count > kernel[axis]!);
-  const kept = isLonger
-    ? write.node("Slice", [
-      whole,
-      write.constant("i64", ends.map(() => 0)),
-      write.constant("i64", ends),
-    ])
-    : whole;
-  turn(kept, [1, 0], node.output[0]);
+  const windows = windowsOfProto(node, sizes), columns = n * elementCount(counts);
+  const turned = (of: string) =>
+    write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
+  const slices = slicesOf(write, turned(wide), { shape: [channels, n, ...sizes], windows, counts });
+  const rows = shaped(write, "Reshape", turned(narrow), [groups, outputs / groups, columns]);
+  const result = [outputs, per, ...windows.kernel], count = slices.length;
+  if (groups === 1 && per >= WIDE_CHANNELS) {
+    const matrix = shaped(write, "Reshape", rows, [outputs, columns]);
+    const products = slices.map((slice) => {
+      const other = shaped(write, "Reshape", slice, [channels, columns]);
+      const product = write.node("Gemm", [matrix, other], { transB: 1 });
+      return count === 1 ? product : shaped(write, "Reshape", product, [outputs, channels, 1]);
+    });
+    const all = count === 1 ? products[0]! : write.node("Concat", products, { axis: 2 });
+    return void shaped(write, "Reshape", all, result, dWeight);
+  }
+  const beside = slices.map((slice) => shaped(write, "Reshape", slice, [groups, per, 1, columns]));
+  const one = count === 1 ? beside[0]! : write.node("Concat", beside, { axis: 2 });
+  const matrix = shaped(write, "Reshape", one, [groups, per * count, columns]);
+  const product = write.node("MatMul", [
+    rows,
+    write.node("Transpose", [matrix], { perm: [0, 2, 1] }),
+  ]);
+  shaped(write, "Reshape", product, result, dWeight);
 };
+
+/** For each element of a window, what lies there in every window of images. */
+function slicesOf(
+  write: Writer,
+  images: string,
+  { shape, windows, counts }: {
+    readonly shape: readonly number[];
+    readonly windows: Windows;
+    readonly counts: readonly number[];
+  },
+): string[] {
+  const { kernel, strides, pads, dilations } = windows, rank = counts.length;
+  const padded = pads.every((pad) => pad === 0) ? images : write.node("Pad", [
+    images,
+    write.constant("i64", [0, 0, ...pads.slice(0, rank), 0, 0, ...pads.slice(rank)]),
+  ]);
+  const isWhole = padded === images && sameShape(counts, shape.slice(2));
+  if (isWhole && elementCount(kernel) === 1) return [images];
+  const lists = (...all: (readonly number[])[]) => all.map((one) => write.constant("i64", one));
+  return Array.from({ length: elementCount(kernel) }, (_, element) => {
+    const starts = kernel.map((size, axis) =>
+      Math.floor(element / elementCount(kernel.slice(axis + 1))) % size * dilations[axis]!
+    );
+    const ends = starts.map((start, axis) => start + (counts[axis]! - 1) * strides[axis]! + 1);
+    const axes = kernel.map((_, axis) => axis + 2);
+    return write.node("Slice", [padded, ...lists(starts, ends, axes, strides)]);
+  });
+}
 
 /** Each window's gradient goes where its largest element was found. */
 export const maxPoolGrad: Rewrite = (write, node) => {

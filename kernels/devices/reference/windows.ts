@@ -19,6 +19,7 @@ import {
   type Operation,
   positions,
   stridesOf,
+  take,
 } from "./array.ts";
 
 function readWindows(
@@ -181,6 +182,32 @@ const pad: Operation = ([x, pads, value], attributes) => {
   return result;
 };
 
+/** What graphs ask for: every element as many times as it goes into the sizes. */
+const resize: Operation = ([x, , , sizes], attributes) => {
+  const shape = [...sizes?.values ?? []], strides = stridesOf(x!.shape);
+  const isRepeated = shape.length === x!.shape.length &&
+    shape.every((size, axis) => size % x!.shape[axis]! === 0);
+  const isFloor = attributes.string("nearest_mode", "round_prefer_floor") === "floor" &&
+    attributes.string("coordinate_transformation_mode", "half_pixel") === "asymmetric";
+  if (!isRepeated || !isFloor || attributes.string("mode", "nearest") !== "nearest") {
+    throw new TypeError(
+      `Cannot resize: sizes must be given, multiples of [${
+        x!.shape
+      }], and elements be repeated (nearest, asymmetric, floor)`,
+    );
+  }
+  const places = positions(shape, stridesOf(shape)).map((_, i) => {
+    let rest = i, place = 0;
+    shape.toReversed().forEach((size, back) => {
+      const axis = shape.length - 1 - back;
+      place += Math.floor(rest % size / (size / x!.shape[axis]!)) * strides[axis]!;
+      rest = Math.floor(rest / size);
+    });
+    return place;
+  });
+  return take(x!, shape, places);
+};
+
 /** Operations on windows by name. */
 export const WINDOWS: Readonly<Record<string, Operation>> = {
   Conv: conv,
@@ -188,4 +215,5 @@ export const WINDOWS: Readonly<Record<string, Operation>> = {
   MaxPool: maxPool,
   AveragePool: averagePool,
   Pad: pad,
+  Resize: resize,
 };

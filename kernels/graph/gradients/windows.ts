@@ -76,6 +76,15 @@ const averagePool = unary((g, dy, x, _, node) => {
   return g.reshape(spread, x.shape);
 });
 
+/** Each element gets the sum of what its copies get. */
+const repeat = unary((g, dy, x) => {
+  const [n = 0, channels = 0, ...sizes] = x.shape, images = n * channels;
+  const wide = dy.shape.slice(2), factors = wide.map((size, axis) => size / sizes[axis]!);
+  const ones = g.constant(new Float32Array(elementCount(factors)).fill(1), [1, 1, ...factors]);
+  const sums = g.conv(g.reshape(dy, [images, 1, ...wide]), ones, undefined, { strides: factors });
+  return g.reshape(sums, x.shape);
+});
+
 /** What was padded is cut off. */
 const pad = unary((g, dy, x, _, node) => {
   const pads = [...node.inputs[1]!.data as BigInt64Array].map(Number), rank = x.shape.length;
@@ -90,4 +99,5 @@ export const WINDOWS: Readonly<Record<string, GradientRule>> = {
   MaxPool: maxPool,
   AveragePool: averagePool,
   Pad: pad,
+  Resize: repeat,
 };

@@ -42,6 +42,10 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
       build: (g, x, w) => g.conv(x!, w!, undefined, { pads: "SAME_LOWER", dilations: 2 }),
     },
     {
+      shapes: [[2, 33, 4, 4], [3, 33, 2, 2]],
+      build: (g, x, w) => g.conv(x!, w!, undefined, { strides: 2, pads: 1 }),
+    },
+    {
       shapes: [[2, 3, 2, 2], [2, 3, 1, 1]],
       build: (g, x, w) => g.conv(x!, w!, undefined, { pads: 1 }),
     },
@@ -95,6 +99,10 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
     },
     { shapes: [[1, 2, 5, 7]], build: (g, x) => g.averagePool(x!, 2, { strides: 2 }) },
   ],
+  Resize: [
+    { shapes: [[2, 3, 2, 3]], build: (g, x) => squared(g, g.upsample(x!, [2, 3])) },
+    { shapes: [[2, 3, 4]], build: (g, x) => squared(g, g.upsample(x!, 2)) },
+  ],
   Pad: [{ shapes: [[2, 3, 4]], build: (g, x) => squared(g, g.pad(x!, [1, 0, 2, 0, 1, 3], 0.5)) }],
 };
 
@@ -126,7 +134,23 @@ export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
       return squared(g, g.batchNorm(x!, w!, b!, statistics));
     },
   },
-  upsample: { shapes: [[2, 3, 2, 3]], build: (g, x) => squared(g, g.upsample(x!, [2, 3])) },
+  "resize by lines": {
+    shapes: [[2, 3, 5, 4]],
+    build: (g, x) => squared(g, g.resize(x!, [7, 3], { mode: "linear" })),
+  },
+  "resize to the nearest": {
+    shapes: [[1, 2, 5, 4]],
+    build: (g, x) =>
+      squared(g, g.resize(x!, [3, 4], { coordinates: "asymmetric", nearest: "floor" })),
+  },
+  "pad by reflection": {
+    shapes: [[2, 3, 4]],
+    build: (g, x) => squared(g, g.pad(x!, [0, 1, 2, 0, 0, 3], "reflect")),
+  },
+  "pad by the edge": {
+    shapes: [[2, 3, 4]],
+    build: (g, x) => squared(g, g.pad(x!, [0, 1, 2, 0, 0, 5], "edge")),
+  },
   globalAveragePool: {
     shapes: [[2, 3, 4, 5]],
     build: (g, x) => squared(g, g.globalAveragePool(x!)),

@@ -21,6 +21,8 @@ export {
 export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
+export type { CompileOptions } from "./compile/compile_options.ts";
+export * from "./compile/skip_edges.ts";
 export { gpt2Parameters } from "./compile/gpt2_parameters.ts";
 export * from "./compile/layout.ts";
 export * from "./data/mod.ts";
@@ -113,7 +115,7 @@ export {
   type StoreOptions,
 } from "./optimizer/parameters.ts";
 export * from "./compile/partition.ts";
-export type { NamedProgram, StageProgram } from "./compile/stage_program.ts";
+export type { NamedProgram, StageProgram, StageSkip } from "./compile/stage_program.ts";
 export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
 export { sample, type SampleOptions } from "./generation/sample.ts";
@@ -144,6 +146,8 @@ export {
 export { repeatedKey } from "./files/repeated_key.ts";
 export * from "./files/safetensors/read.ts";
 export * from "./files/safetensors/write.ts";
+export { keyed, passedOf } from "./stage/passed.ts";
+export { type StageBorder, stageBorder } from "./stage/value_paths.ts";
 export type { BackwardKind, StageLayer } from "./stage/slot.ts";
 export { type LibraryBytes, planLibrary } from "./stage/library_memory.ts";
 export { openStage } from "./stage/open_stage.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { DeviceChoice, Layer, Model, Predictor, Tie } from "../../kernels/mod.ts";
+import type { AnyLayer, DeviceChoice, Model, Predictor, Tie } from "../../kernels/mod.ts";
 import type { OpenedData } from "./data_part.ts";
 
 /** What a model is built for: sizes as the flags of `troupe train` give them, and its data. */
@@ -36,7 +36,7 @@ export interface BuiltModel extends Model {
   /** What a checkpoint's `config.json` says of the model; `architecture` is its name by default. */
   readonly config?: Readonly<Record<string, unknown>>;
   /** The same layers but that the last predicts: what {@linkcode openPredictor} takes. */
-  readonly predicting?: readonly Layer[];
+  readonly predicting?: readonly AnyLayer[];
   /** Says what trained weights can do, in words to print after a run. */
   show?(trained: Trained): Promise<string | undefined>;
 }
@@ -52,7 +52,7 @@ export interface Trained {
   /** The seed of the run. */
   readonly seed: number;
   /** Opens layers whose last one predicts, with the weights; closed by whoever called. */
-  predict(layers: readonly Layer[], ties?: readonly Tie[]): Promise<Predictor>;
+  predict(layers: readonly AnyLayer[], ties?: readonly Tie[]): Promise<Predictor>;
 }
 
 /**

@@ -6,7 +6,7 @@
  */
 
 import { CHUNKS_UNDER_WAY } from "../commit/gradient_sync.ts";
-import type { Slicing } from "../../kernels/mod.ts";
+import type { Slicing, StageProgram } from "../../kernels/mod.ts";
 import { UPDATE_POLICIES } from "./update_policy.ts";
 import type { WorkerInit } from "./worker/worker_init.ts";
 
@@ -23,7 +23,7 @@ export interface InFlightOptions {
  *
  * - A micro-batch in flight is one message somewhere: an Inject or Activation on its way forward, a
  *   Gradient on its way back, or the two halves of one, or one for each slice of its sequences. In an
- *   evaluation it is one, too.
+ *   evaluation it is one, too. Beside it may wait what other stages send by name to those held here.
  * - For each stage copy held here, parts of all-reduces. In any algorithm a rank gets at most one
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
  *   2(p − 1). No rank starts a chunk before that which lies {@linkcode CHUNKS_UNDER_WAY} behind it is
@@ -54,7 +54,8 @@ export function mailboxBound(
 ): number {
   const { isFlushed } = UPDATE_POLICIES[updates], early = eagerStages.length;
   const begins = isFlushed ? 1 : injectionLimit;
-  const runs = slicing?.slices ?? halves, computing = runs * injectionLimit + begins;
+  const more = held.reduce((sum, { program: { skips = [] } = {} }) => sum + 2 * skips.length, 0);
+  const runs = slicing?.slices ?? halves, computing = runs * injectionLimit * (1 + more) + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
     return sum + CHUNKS_UNDER_WAY * chunkParts + ties[stage]!.length;
@@ -68,7 +69,10 @@ export function mailboxBound(
 export type BoundedWorker =
   & Pick<WorkerInit, "copies" | "ties" | "halves" | "updates" | "link">
   & {
-    readonly held: readonly Pick<WorkerInit["held"][number], "copy">[];
+    readonly held: readonly (
+      & Pick<WorkerInit["held"][number], "copy">
+      & { readonly program?: Pick<StageProgram, "skips"> }
+    )[];
     /** How sequences are cut, where they are. */
     readonly slicing?: Slicing | undefined;
   };

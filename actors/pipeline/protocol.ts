@@ -20,6 +20,7 @@
 import type {
   Batch,
   MessageArray,
+  Passed,
   StageMemory,
   StageState,
   TensorPart,
@@ -35,29 +36,35 @@ import type { LocalUpdates } from "./update_policy.ts";
 import type { ActorRef, Down, Failure } from "../runtime/mod.ts";
 
 /** Version of these messages. */
-export const PROTOCOL_VERSION = 7;
+export const PROTOCOL_VERSION = 8;
 
 /** What a worker sends to other workers: each may take its time over a link. */
 export type PeerMessage =
-  /** The output of stage `stage − 1` arrives. */
+  /**
+   * The output of the stage before arrives with the micro-batch's fields, or what another stage before
+   * gives by name; F runs when all has come.
+   */
   | {
     readonly type: "Activation";
     readonly stage: number;
     readonly microBatch: number;
     /** Of a sequence in slices which it is of; not in an evaluation, where it is of all. */
     readonly slice?: number;
-    readonly tensor: MessageArray;
+    readonly tensor: Passed;
     readonly fields: Batch;
     readonly isEvaluation: boolean;
   }
-  /** The gradient of the output of stage `stage` arrives, or that of one half of its samples. */
+  /**
+   * The gradient of the output of stage `stage` arrives, or that of one half of its samples; or that
+   * of what it has given or taken by name, from the next stage that uses it.
+   */
   | {
     readonly type: "Gradient";
     readonly stage: number;
     readonly microBatch: number;
     readonly half?: 0 | 1;
     readonly slice?: number;
-    readonly tensor: MessageArray;
+    readonly tensor: Passed;
   }
   /** A part of the all-reduce of stage `stage` for its copy `rank`. */
   | {

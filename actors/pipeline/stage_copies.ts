@@ -19,28 +19,32 @@ import {
   type Batch,
   type Device,
   type DropoutKey,
+  type ForwardResult,
   joinSlices,
-  type MessageArray,
   openStage,
+  type Passed,
   sliceBatch,
   sliceOf,
   type Slicing,
   splitBatch,
   type StageOptions,
   type StageProgram,
+  type StageSkip,
   type StateOf,
 } from "../../kernels/mod.ts";
 import type { Action } from "../../schedules/mod.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors/held_state.ts";
 import { eachTensor, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import type { StageCopy } from "./layout.ts";
-import { cut, join } from "./halves.ts";
+import { cut, join, joinPassed, mapPassed } from "./halves.ts";
 import { openStandIn } from "./stand_in.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
   readonly kernels: StageKernels;
+  /** What crosses the border of the stage by name. */
+  readonly skips: readonly StageSkip[];
 }
 
 /** A micro-batch, or the slice of it that is computed. */
@@ -63,12 +67,12 @@ export interface StageCopies {
   forward(
     copy: OpenCopy,
     part: MicroBatchPart,
-    input: MessageArray | undefined,
+    input: Passed | undefined,
     fields: Batch,
-    into: MessageArray | undefined,
+    into: Passed | undefined,
     age: number,
     dropout?: DropoutKey,
-  ): Promise<{ readonly output: MessageArray; readonly isLoss: boolean }>;
+  ): Promise<ForwardResult>;
   /** R of one micro-batch, or of one slice of its sequences. */
   recompute(copy: OpenCopy, part: MicroBatchPart): Promise<void>;
   /** Drops what a forward without backward has left. */
@@ -77,10 +81,10 @@ export interface StageCopies {
   backward(
     copy: OpenCopy,
     action: Action,
-    gradient: MessageArray | undefined,
+    gradient: Passed | undefined,
     lossScale: number,
-    into: MessageArray | undefined,
-  ): Promise<MessageArray | undefined>;
+    into: Passed | undefined,
+  ): Promise<Passed | undefined>;
 }
 
 /** What a worker's copies are made from. */
@@ -135,10 +139,10 @@ export async function openCopies(
     // Where views are not free, a piece of a tensor would take all of it to and fro.
     const most = device?.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
-    all.push({ ...copy, kernels });
+    all.push({ ...copy, kernels, skips: program.skips ?? [] });
   }
   const slicing = inits[0]?.program.slicing, parts = slicing?.slices ?? halves;
-  const { cutArray, cutFields, joinArrays } = cutting(halves, slicing);
+  const { cutPart, cutFields, joinAll } = cutting(halves, slicing);
   return {
     all,
     of(stage, pipe) {
@@ -152,11 +156,11 @@ export async function openCopies(
     async forward({ kernels }, { microBatch, slice }, input, fields, into, age, dropout) {
       const keys = keysOf(parts, microBatch, slice), isOne = keys.length === 1;
       const batches = isOne ? [fields] : cutFields(fields);
-      const outputs: MessageArray[] = [], isLoss = kernels.isLast;
+      const outputs: Passed[] = [], isLoss = kernels.isLast;
       for (const [i, key] of keys.entries()) {
         const { output } = await kernels.forward(
           key,
-          input && (isOne ? input : cutArray(input, i)),
+          input && (isOne ? input : cutPart(input, i)),
           batches[i]!,
           isOne ? into : undefined,
           age,
@@ -164,7 +168,7 @@ export async function openCopies(
         );
         outputs.push(output);
       }
-      return { output: isOne || isLoss ? join(outputs) : joinArrays(outputs), isLoss };
+      return { output: isOne || isLoss ? joinPassed(outputs, join) : joinAll(outputs), isLoss };
     },
     async recompute({ kernels }, { microBatch, slice }) {
       for (const key of keysOf(parts, microBatch, slice)) await kernels.recompute(key);
@@ -174,19 +178,19 @@ export async function openCopies(
     },
     async backward({ kernels }, { kind, microBatch, half, slice }, gradient, lossScale, into) {
       const keys = keysOf(parts, microBatch, slice ?? half), isOne = keys.length === 1;
-      const outputs: MessageArray[] = [], inOrder = [...keys.entries()];
+      const outputs: Passed[] = [], inOrder = [...keys.entries()];
       for (const [i, key] of slicing ? inOrder.reverse() : inOrder) {
         const dx = await kernels.backward(
           key,
           kind as BackwardKind,
-          gradient && (isOne ? gradient : cutArray(gradient, i)),
+          gradient && (isOne ? gradient : cutPart(gradient, i)),
           lossScale,
           isOne ? into : undefined,
         );
         if (dx) outputs[i] = dx;
       }
       if (outputs.length === 0) return undefined;
-      return isOne ? outputs[0] : joinArrays(outputs);
+      return isOne ? outputs[0] : joinAll(outputs);
     },
   };
 }
@@ -201,15 +205,18 @@ const keysOf = (parts: number, microBatch: number, part?: number): number[] =>
 function cutting(halves: 1 | 2, slicing: Slicing | undefined) {
   if (!slicing) {
     return {
-      cutArray: (array: MessageArray, index: number) => cut(array, index, halves),
+      cutPart: (passed: Passed, index: number) =>
+        mapPassed(passed, (array) => cut(array, index, halves)),
       cutFields: (fields: Batch) => splitBatch(fields, halves),
-      joinArrays: join,
+      joinAll: (parts: readonly Passed[]) => joinPassed(parts, join),
     };
   }
   return {
-    cutArray: (array: MessageArray, index: number) => sliceOf(array, slicing, index),
+    cutPart: (passed: Passed, index: number) =>
+      mapPassed(passed, (array) => sliceOf(array, slicing, index)),
     cutFields: (fields: Batch) =>
       Array.from({ length: slicing.slices }, (_, index) => sliceBatch(fields, slicing, index)),
-    joinArrays: (parts: readonly MessageArray[]) => joinSlices(parts, slicing),
+    joinAll: (parts: readonly Passed[]) =>
+      joinPassed(parts, (arrays) => joinSlices(arrays, slicing)),
   };
 }

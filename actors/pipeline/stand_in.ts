@@ -16,12 +16,18 @@ import {
   elementCount,
   F16_MAX,
   type FlatRange,
+  keyed,
   type LayerProgram,
   type MessageArray,
+  type Passed,
+  passedOf,
   type Stage,
+  type StageBorder,
+  stageBorder,
   type StageMemory,
   type StageOptions,
   type StageProgram,
+  type TensorSpec,
 } from "../../kernels/mod.ts";
 import { openWeightVersions, type WeightVersions } from "../../kernels/stage/weight_versions.ts";
 import type { StageKernels } from "./stage_kernels.ts";
@@ -31,12 +37,16 @@ import { shouldFail } from "../runtime/mod.ts";
 export const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
 
 /** A layer: what it is given, what it makes of it, and its weights in the flat array. */
-interface Layer {
-  readonly inputs: number;
-  readonly outputs: number;
+interface Layer extends Pick<LayerProgram, "inputs" | "outputs"> {
+  /** Elements of all that it is given, and of all that it makes, one after the other. */
+  readonly width: number;
+  readonly made: number;
   readonly field: string | undefined;
   readonly weights: FlatRange;
 }
+
+/** Numbers by the keys of values. */
+type Numbers = Record<string, Float32Array>;
 
 /** A micro-batch in flight. */
 interface InFlight {
@@ -100,14 +110,21 @@ export function openStandIn(
     }),
   );
   const last = program.layers.at(-1)!, { isLoss } = program.programs[last.program]!;
-  return new StandIn(layers, ranges, buckets, isLoss, versions, program.slicing?.slices);
+  const slices = program.slicing?.slices;
+  return new StandIn(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
 }
 
-function portsOf({ input, fields, output }: LayerProgram) {
+const sumOf = (specs: readonly TensorSpec[]) =>
+  specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+
+function portsOf({ inputs, fields, outputs }: LayerProgram) {
+  const [field] = inputs.length === 0 ? fields : [];
   return {
-    inputs: elementCount((input ?? fields[0]!).shape),
-    outputs: elementCount(output.shape),
-    field: input ? undefined : fields[0]!.name,
+    inputs,
+    outputs,
+    width: sumOf(field ? [field] : inputs),
+    made: sumOf(outputs),
+    field: field?.name,
   };
 }
 
@@ -129,6 +146,7 @@ export class StandIn implements StageKernels {
   /** Of sequences in slices. */
   readonly #contexts = new Map<number, SliceContext>();
   readonly #slices: number;
+  readonly #border: StageBorder;
   /** Buckets that the step under way has not stepped. */
   #due = new Set<number>();
   #rate = 0;
@@ -139,8 +157,10 @@ export class StandIn implements StageKernels {
     buckets: readonly Bucket[],
     isLast: boolean,
     versions: number,
+    border: StageBorder,
     slices = 1,
   ) {
+    this.#border = border;
     this.#slices = slices;
     const length = layers.at(-1)!.weights.offset + layers.at(-1)!.weights.length;
     this.#layers = layers;
@@ -178,36 +198,30 @@ export class StandIn implements StageKernels {
   }
 
   /** y = x + w, both repeated to the length of the longer; of a slice with all x before it. */
-  forward(
-    key: number,
-    input: MessageArray | undefined,
-    fields: Batch,
-    into?: MessageArray,
-    age = 0,
-  ) {
+  forward(key: number, input: Passed | undefined, fields: Batch, into?: Passed, age = 0) {
     if (this.#live.has(key)) throw refused("F", `${key} must not be in flight`, "it again");
     const context = this.#beginSlice(key);
     const version = this.#versions.at(age), weights = this.#buffers[version]!;
-    const inputs: Float32Array[] = [];
-    let x: Float32Array | undefined = input && Float32Array.from(input);
+    const inputs: Float32Array[] = [], values = numbersOf(input);
     for (const [l, layer] of this.#layers.entries()) {
-      const { inputs: width, outputs, field, weights: { offset, length } } = layer;
-      const given = x ?? Float32Array.from(fields[field!] as Float32Array);
+      const { width, made, field, weights: { offset, length } } = layer;
+      const given = field === undefined
+        ? joined(layer.inputs, values)
+        : Float32Array.from(fields[field] as Float32Array);
       checkLength("F", given, width);
       inputs.push(given);
-      const y = new Float32Array(outputs);
-      for (let i = 0; i < Math.max(width, outputs); i++) {
-        y[i % outputs]! += given[i % width]! + weights[offset + i % length]!;
-        if (context) y[i % outputs]! += context.past[l]![i % width]!;
+      const y = new Float32Array(made);
+      for (let i = 0; i < Math.max(width, made); i++) {
+        const weight = length > 0 ? weights[offset + i % length]! : 0;
+        y[i % made]! += (width > 0 ? given[i % width]! : 0) + weight;
+        if (context) y[i % made]! += context.past[l]![i % width]!;
       }
       if (context) addTo(context.past[l]!, given);
-      x = y;
+      Object.assign(values, parted(layer.outputs, y));
     }
     this.#live.set(key, { inputs, version });
-    if (this.isLast && shouldFail(FAULT_SITES[0])) x!.fill(NaN);
-    const output = (into ?? new Float32Array(x!.length)) as Float32Array<ArrayBuffer>;
-    checkLength("F", output, x!.length);
-    output.set(x!);
+    if (this.isLast && shouldFail(FAULT_SITES[0])) values.x!.fill(NaN);
+    const output = arraysOf("F", this.#border.outputs, values, into);
     return Promise.resolve({ output, isLoss: this.isLast });
   }
 
@@ -231,7 +245,7 @@ export class StandIn implements StageKernels {
   #beginSlice(key: number): SliceContext | undefined {
     const slices = this.#slices, sequence = Math.floor(key / slices);
     if (slices === 1) return undefined;
-    const zeros = () => this.#layers.map(({ inputs }) => new Float32Array(inputs));
+    const zeros = () => this.#layers.map(({ width }) => new Float32Array(width));
     const known = this.#contexts.get(sequence);
     const context = known ?? { begun: 0, left: slices, live: 0, past: zeros(), later: zeros() };
     if (context.begun !== key % slices) {
@@ -255,61 +269,64 @@ export class StandIn implements StageKernels {
   backward(
     key: number,
     kind: "B" | "I" | "W",
-    gradient: MessageArray | undefined,
+    gradient: Passed | undefined,
     lossScale: number,
-    into?: MessageArray,
+    into?: Passed,
   ) {
     const one = this.#live.get(key);
     if (!one) throw refused(kind, `${key} must have had its F here`, "it had none");
     if (kind === "W" ? !one.gradients : one.gradients) {
       throw refused(kind, `I and W of ${key} must run once, in this order`, kind);
     }
-    const dx = kind === "W"
+    const found = kind === "W"
       ? undefined
       : this.#propagate(one, kind, gradient, lossScale, this.#takeSlice(kind, key));
     if (kind !== "I") {
       this.#accumulate(one);
       this.drop(key);
     }
-    if (!dx || this.#layers[0]!.field !== undefined) return Promise.resolve(undefined);
-    const output = (into ?? new Float32Array(dx.length)) as Float32Array<ArrayBuffer>;
-    checkLength(kind, output, dx.length);
-    output.set(dx);
-    return Promise.resolve(output);
+    const { leaving } = this.#border;
+    if (!found || leaving.length === 0) return Promise.resolve(undefined);
+    return Promise.resolve(arraysOf(kind, leaving, found, into));
   }
 
   #propagate(
     one: InFlight,
     kind: string,
-    gradient: MessageArray | undefined,
+    gradient: Passed | undefined,
     lossScale: number,
     context: SliceContext | undefined,
-  ): Float32Array {
-    const gradients: Float32Array[] = [];
-    let dy = this.isLast
-      ? new Float32Array(this.#layers.at(-1)!.outputs).fill(lossScale)
-      : Float32Array.from(gradient!);
-    for (const [l, { inputs, outputs }] of [...this.#layers.entries()].reverse()) {
-      checkLength(kind, dy, outputs);
+  ): Numbers {
+    const gradients: Float32Array[] = [], sums = numbersOf(gradient);
+    for (const [l, { inputs, outputs, width, made }] of [...this.#layers.entries()].reverse()) {
+      const isLoss = this.isLast && l === this.#layers.length - 1;
+      const dy = isLoss ? new Float32Array(made).fill(lossScale) : joined(outputs, sums);
+      checkLength(kind, dy, made);
       gradients.unshift(dy);
-      const dx = new Float32Array(inputs);
-      for (let i = 0; i < Math.max(inputs, outputs); i++) dx[i % inputs]! += dy[i % outputs]!;
+      const dx = new Float32Array(width);
+      for (let i = 0; width > 0 && i < Math.max(width, made); i++) {
+        dx[i % width]! += dy[i % made]!;
+      }
       if (context) {
         const own = Float32Array.from(dx);
         addTo(dx, context.later[l]!);
         addTo(context.later[l]!, own);
       }
-      dy = dx;
+      const parts = parted(inputs, dx);
+      for (const { name, gradient } of inputs) {
+        if (gradient === "added") addTo(sums[name]!, parts[name]!);
+        else if (gradient) sums[name] = parts[name]!;
+      }
     }
     one.gradients = gradients;
-    return dy;
+    return sums;
   }
 
   #accumulate({ inputs, gradients }: InFlight): void {
     for (const [l, { weights: { offset, length } }] of this.#layers.entries()) {
       const x = inputs[l]!, dy = gradients![l]!;
-      for (let i = 0; i < Math.max(x.length, dy.length); i++) {
-        this.#gradients[offset + i % length]! += dy[i % dy.length]! * (1 + x[i % x.length]!);
+      for (let i = 0; length > 0 && i < Math.max(x.length, dy.length); i++) {
+        this.#gradients[offset + i % length]! += dy[i % dy.length]! * (1 + (x[i % x.length] ?? 0));
       }
     }
   }
@@ -402,6 +419,60 @@ export class StandIn implements StageKernels {
     }
     return Promise.resolve({ weights, moments: new Map() });
   }
+}
+
+/** Numbers of what has arrived. */
+const numbersOf = (passed: Passed = {}): Numbers =>
+  Object.fromEntries(
+    Object.entries(keyed(passed)).map(([key, array]) => [key, Float32Array.from(array, Number)]),
+  );
+
+/** Values one after the other; zeros where there is none, as of what has no gradient. */
+function joined(specs: readonly TensorSpec[], values: Numbers): Float32Array {
+  const whole = new Float32Array(sumOf(specs));
+  let offset = 0;
+  for (const { name, shape } of specs) {
+    const length = elementCount(shape), own = values[name];
+    if (own) checkLength("a value", own, length);
+    whole.set(own ?? [], offset);
+    offset += length;
+  }
+  return whole;
+}
+
+/** The values of which an array is made up. */
+function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
+  let offset = 0;
+  return Object.fromEntries(
+    specs.map(({ name, shape }) => [name, whole.slice(offset, offset += elementCount(shape))]),
+  );
+}
+
+/** Arrays of their types, those that came back where there are any. */
+function arraysOf(
+  what: string,
+  specs: readonly TensorSpec[],
+  values: Numbers,
+  into: Passed = {},
+): Passed {
+  const arrays = keyed(into);
+  return passedOf(
+    Object.fromEntries(specs.map(({ name, dtype }) => {
+      const numbers = values[name] as Float32Array<ArrayBuffer>;
+      const array = arrays[name] as Float32Array<ArrayBuffer> | undefined;
+      if (array) {
+        checkLength(what, array, numbers.length);
+        array.set(numbers);
+        return [name, array];
+      }
+      if (dtype === "i32") return [name, Int32Array.from(numbers)];
+      if (dtype === "i64") {
+        return [name, BigInt64Array.from(numbers, (one) => BigInt(Math.trunc(one)))];
+      }
+      if (dtype === "bool") return [name, Uint8Array.from(numbers, (one) => Number(one !== 0))];
+      return [name, numbers];
+    })),
+  );
 }
 
 function addTo(sum: Float32Array, values: Float32Array): void {

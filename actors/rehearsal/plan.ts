@@ -158,8 +158,11 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
   const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
     parameters: [weight],
     fields: layer === 0 ? [tensor("rows", samples, width)] : [],
-    ...layer > 0 && { input: tensor("x", samples, width) },
-    output: layer < stages - 1 ? tensor("y", samples, width) : tensor("y", samples),
+    inputs: layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" }] : [],
+    outputs: [{
+      ...layer < stages - 1 ? tensor("x", samples, width) : tensor("x", samples),
+      hasGradient: true,
+    }],
     isLoss: layer === stages - 1,
     precision: "fp32",
     saved: [],

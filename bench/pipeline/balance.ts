@@ -15,6 +15,7 @@ import {
   type MessageArray,
   openDevice,
   openStage,
+  type Passed,
   type Stage,
 } from "../../kernels/mod.ts";
 import { analyze, createSchedule, type Schedule } from "../../schedules/mod.ts";
@@ -60,7 +61,7 @@ export interface ScheduleLimits {
 interface Boundary {
   readonly stage: Stage;
   /** Output of the stage before. */
-  readonly input: MessageArray | undefined;
+  readonly input: Passed | undefined;
   /** As long as the gradient that comes back. */
   readonly gradient: MessageArray;
 }
@@ -79,13 +80,13 @@ async function openStages(
   const model = compileModel(benchModel(workload), "none"), weights = firstWeights(workload);
   const backward = kindsOf(schedule).includes("W") ? "split" : "whole";
   const boundaries: Boundary[] = [];
-  let input: MessageArray | undefined;
+  let input: Passed | undefined;
   for (const program of cutIntoStages(model, schedule.stages)) {
     const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward });
     stage.load({ weights, moments: new Map() });
     const { output } = await stage.forward(0, input, fields);
     stage.drop(0);
-    boundaries.push({ stage, input, gradient: new Float32Array(output.length) });
+    boundaries.push({ stage, input, gradient: new Float32Array((output as MessageArray).length) });
     input = output;
   }
   return boundaries;

@@ -9,21 +9,30 @@
  */
 
 import { nameError } from "../name_error.ts";
-import { addGradients } from "../graph/autodiff.ts";
+import type { DType } from "../devices/device.ts";
+import { addGradients, dependentValues } from "../graph/autodiff.ts";
 import { isZeros, zeros } from "../graph/gradient_rules.ts";
 import type { Graph } from "../graph/graph.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import { encodeModel, type Port } from "../onnx/encode_model.ts";
-import { buildLayer } from "../layers/build_layer.ts";
+import { buildLayer, handedValues, inputsLike, isValue } from "../layers/build_layer.ts";
 import {
+  type AnyLayer,
   contextPort,
-  type Layer,
   LayerGraph,
+  skipKey,
   type Slice,
   type TensorSpec,
 } from "../layers/layer.ts";
-import { type LayerProgram, PORTS } from "./layer_program.ts";
+import {
+  type InputSpec,
+  isSkip,
+  type LayerProgram,
+  type OutputSpec,
+  PORTS,
+  valuePorts,
+} from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
 import { carriedValues, overwrittenValues, type Recompute, savedValues } from "./saved_values.ts";
 import { workOf } from "./work.ts";
@@ -40,29 +49,82 @@ export interface LayerOptions {
   readonly precision?: Precision | undefined;
   /** Which slice of the sequence it computes; all of it where not given. */
   readonly slice?: Slice;
+  /** What layers before have given by name. */
+  readonly given?: ReadonlyMap<string, OutputSpec>;
 }
 
 /**
- * Compiles one layer.
+ * Compiles one layer whose takes, if any, are the last uses of what they take.
  *
  * @param layer its last use in a model decides `isLoss`.
- * @param input the output of the layer before; absent for the first layer.
+ * @param handed what the layer before hands on, by key; none for the first layer.
  * @throws {TypeError} when an op has no gradient, or a parameter does not reach the output.
  * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision unknown.
  */
 export function compileLayer(
-  layer: Layer,
-  input: TensorSpec | undefined,
+  layer: AnyLayer,
+  handed: readonly OutputSpec[] | undefined,
   options: LayerOptions,
 ): LayerProgram {
-  const { isLoss, recompute, precision = "fp32" } = options;
-  checkPrecision(precision);
-  const joint = buildGraph(layer, input, options);
-  const { g, y, parameters, seed, forwardNodes, gradients, dx, contexts } = joint;
-  const trained = parameters.filter(({ spec }) => !spec.frozen);
-  const forInput = dx ? [dx, ...contexts.sums] : [];
-  const forWeights = dx ? gradients : [...gradients, ...contexts.sums];
-  const outputs = dx ? [...gradients, ...forInput] : forWeights;
+  return openLayer(layer, handed, options).compile(() => true);
+}
+
+/** A layer whose forward graph is built. */
+export interface OpenLayer {
+  /** What it hands to the next layer, by key. */
+  readonly handed: readonly OutputSpec[];
+  /** What it gives to later ones, by name. */
+  readonly gives: ReadonlyMap<string, OutputSpec>;
+  /** The names that it takes. */
+  readonly takes: readonly string[];
+  /**
+   * Derives its backward and writes its models.
+   *
+   * @param isLastUse says of what it takes whether no later layer does.
+   */
+  compile(isLastUse: (name: string) => boolean): LayerProgram;
+}
+
+/** Builds the forward graph of a layer. */
+export function openLayer(
+  layer: AnyLayer,
+  handed: readonly OutputSpec[] | undefined,
+  options: LayerOptions,
+): OpenLayer {
+  checkPrecision(options.precision ?? "fp32");
+  const forward = buildForward(layer, handed, options);
+  const { outputs, inputs } = forward, skips = outputs.filter(({ spec }) => isSkip(spec.name));
+  return {
+    handed: outputs.filter((one) => !skips.includes(one)).map(({ spec }) => spec),
+    gives: new Map(skips.map(({ spec }) => [spec.name.slice("skip.".length), spec])),
+    takes: [...forward.g.takes.keys()],
+    compile: (isLastUse) =>
+      writeModels(
+        { ...forward, inputs: inputs.map((one) => withUse(one, isLastUse)) },
+        layer,
+        options,
+      ),
+  };
+}
+
+/** An input as its use is the last one or not. */
+function withUse({ spec, value }: LayerInput, isLastUse: (name: string) => boolean): LayerInput {
+  const isAdded = spec.gradient && isSkip(spec.name) && !isLastUse(spec.name.slice("skip.".length));
+  return { spec: isAdded ? { ...spec, gradient: "added" } : spec, value };
+}
+
+function writeModels(
+  forward: ForwardGraph,
+  layer: AnyLayer,
+  { isLoss, recompute, precision = "fp32" }: LayerOptions,
+): LayerProgram {
+  const { g, inputs, parameters, forwardNodes } = forward;
+  const { gradients, inputGradients, contexts, seeds } = differentiate(forward, layer, isLoss);
+  const trained = parameters.filter(({ spec }) => !spec.frozen),
+    hasInput = inputGradients.length > 0;
+  const forInput = hasInput ? [...inputGradients, ...contexts.sums] : [];
+  const forWeights = hasInput ? gradients : [...gradients, ...contexts.sums];
+  const outputs = hasInput ? [...gradients, ...forInput] : forWeights;
   const ends = outputs.map((port) => port.value), kept = contexts.own.map((port) => port.value);
   const saved = savedValues(ends, forwardNodes, recompute, kept);
   const accumulators = trained.map(({ spec }): Port => ({
@@ -78,10 +140,14 @@ export function compileLayer(
     value: over.get(value)?.at(-1) ?? value,
   }));
   const known = [...given, ...contexts.own, ...overwritten, ...accumulators];
-  const carried = dx ? carriedValues(g, known, forInput, gradients) : [];
+  const carried = hasInput ? carriedValues(g, known, forInput, gradients) : [];
   const carriedPorts = carried.map((value, i) => ({ name: `carried.${i}`, value }));
-  const outputPort = { name: PORTS.output, value: y };
-  const borders = isLoss ? [...ends, ...kept] : [...ends, ...kept, y, seed];
+  const outputPorts = forward.outputs.map(({ spec: { name }, value }) => ({
+    name: valuePorts(name).output,
+    value,
+  }));
+  const made = forward.outputs.map(({ value }) => value);
+  const borders = isLoss ? [...ends, ...kept] : [...ends, ...kept, ...made, ...seeds];
   const stored = precision === "fp16" ? storedValues(g, borders, forwardNodes) : new Set<Value>();
   const specOf = ({ name, value }: Port): TensorSpec => ({
     name,
@@ -94,17 +160,17 @@ export function compileLayer(
     parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
     ...g.masks.length > 0 && { masks: g.masks.map(({ spec }) => spec) },
-    ...input && { input },
-    output: specOf(outputPort),
+    inputs: inputs.map(({ spec }) => spec),
+    outputs: forward.outputs.map(({ spec }) => spec),
     isLoss,
     precision,
     saved: savedPorts.map(specOf),
     carried: carriedPorts.map(specOf),
     ...contexts.own.length > 0 && { contexts: contexts.own.map(specOf) },
     models: {
-      forward: encode(given, [outputPort, ...savedPorts, ...contexts.own]),
+      forward: encode(given, [...outputPorts, ...savedPorts, ...contexts.own]),
       ...outputs.length > 0 && { backward: encode(known, outputs) },
-      ...dx && { input: encode(known, [...forInput, ...carriedPorts]) },
+      ...hasInput && { input: encode(known, [...forInput, ...carriedPorts]) },
       ...forWeights.length > 0 && { weight: encode([...carriedPorts, ...known], forWeights) },
     },
     ...over.size > 0 && {
@@ -117,7 +183,7 @@ export function compileLayer(
         }))
       ),
     },
-    cost: { forward: work(g, given, [outputPort]), backward: work(g, known, outputs) },
+    cost: { forward: work(g, given, outputPorts), backward: work(g, known, outputs) },
   };
 }
 
@@ -127,17 +193,25 @@ function work(g: LayerGraph, from: readonly Port[], to: readonly Port[]): number
   return workOf(sliceNodes(g, values(from), values(to)));
 }
 
-/** The graph of a layer's forward and backward. */
-interface JointGraph {
+/** A value that a layer takes, in its graph. */
+interface LayerInput {
+  readonly spec: InputSpec;
+  readonly value: Value;
+}
+
+/** A value that it makes. */
+interface LayerOutput {
+  readonly spec: OutputSpec;
+  readonly value: Value;
+}
+
+/** The graph of a layer's forward. */
+interface ForwardGraph {
   readonly g: LayerGraph;
-  readonly y: Value;
+  readonly inputs: readonly LayerInput[];
+  readonly outputs: readonly LayerOutput[];
   readonly parameters: LayerGraph["parameters"];
-  /** The gradient of the output, or the factor of the loss. */
-  readonly seed: Value;
   readonly forwardNodes: ReadonlySet<Node>;
-  readonly gradients: readonly Port[];
-  readonly dx?: Port;
-  readonly contexts: ContextPorts;
 }
 
 /** What passes between slices of a sequence. */
@@ -148,35 +222,81 @@ interface ContextPorts {
   readonly sums: readonly Port[];
 }
 
-function buildGraph(
-  layer: Layer,
-  input: TensorSpec | undefined,
-  { isLoss, frozen, precision, slice }: LayerOptions,
-): JointGraph {
-  const g = new LayerGraph(slice);
-  const isStored = precision === "fp16" && input?.dtype === "f16";
-  const x = input && g.input(PORTS.input, input.shape, isStored ? "f32" : input.dtype);
-  const y = buildLayer(layer, g, x);
-  if (isLoss && (y.shape.length !== 1 || y.dtype !== "f32")) {
+function buildForward(
+  layer: AnyLayer,
+  handed: readonly OutputSpec[] | undefined,
+  { isLoss, frozen, precision, slice, given = new Map() }: LayerOptions,
+): ForwardGraph {
+  // Nodes compute in f32, whatever is stored.
+  const computed = <Spec extends TensorSpec>(spec: Spec): Spec =>
+    precision === "fp16" && spec.dtype === "f16" ? { ...spec, dtype: "f32" } : spec;
+  const stored = (dtype: DType) =>
+    precision === "fp16" && dtype === "f32" && !isLoss ? "f16" : dtype;
+  const g = new LayerGraph(slice, new Map([...given].map(([name, one]) => [name, computed(one)])));
+  const y = buildLayer(layer, g, handed && inputsLike(g, handed.map(computed)));
+  if (isLoss && !(isValue(y) && y.shape.length === 1 && y.dtype === "f32")) {
+    const received = isValue(y) ? `${y.dtype} [${y.shape}]` : "a record";
     throw new RangeError(
-      `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${y.dtype} [${y.shape}]`,
+      `Cannot compile the last layer "${layer.name}": it must return the loss of each sample, f32 [samples], received ${received}`,
     );
   }
   const parameters = g.parameters.map(({ spec, value }) => ({
     spec: frozen?.(spec.name) ? { ...spec, frozen: true as const } : spec,
     value,
   }));
-  const trained = parameters.filter(({ spec }) => !spec.frozen);
-  const forwardNodes = new Set(g.nodes);
-  const seed = isLoss ? g.input(PORTS.lossScale, []) : g.input(PORTS.outputGradient, y.shape);
-  const found = differentiate(
-    g,
-    layer.name,
-    trained,
-    [y, isLoss ? g.expand(seed, y.shape) : seed],
-    x,
+  const taken = [...g.takes.keys()].map((name) => given.get(name)!);
+  const inputs = [...handed ?? [], ...taken].map(({ hasGradient, ...spec }): LayerInput => ({
+    spec: { ...spec, ...hasGradient && { gradient: "written" } },
+    value: g.inputs.find(({ name }) => name === spec.name)!,
+  }));
+  const gives = [...g.gives].map(([name, value]) => [skipKey(name), value] as const);
+  // Fields are never stored in FP16: what is handed on is a copy.
+  const isField = (value: Value) => g.fields.some((field) => field.value === value);
+  const made = [...handedValues(y), ...gives].map(([key, value]) =>
+    [
+      key,
+      precision === "fp16" && value.dtype === "f32" && isField(value)
+        ? g.mul(value, g.scalar(1))
+        : value,
+    ] as const
   );
-  return { g, y, parameters, seed, forwardNodes, ...found };
+  checkUse(layer, g, inputs, made.map(([, value]) => value));
+  const dependent = dependentValues(
+    g,
+    [
+      ...parameters.filter(({ spec }) => !spec.frozen),
+      ...inputs.filter(({ spec }) => spec.gradient),
+    ].map(({ value }) => value),
+  );
+  const outputs = made.map(([name, value]): LayerOutput => ({
+    spec: {
+      name,
+      dtype: stored(value.dtype),
+      shape: value.shape,
+      // One tensor is what layers of a chain hand on: it has a gradient, whatever it depends on.
+      hasGradient: value.dtype === "f32" && (name === "x" || dependent.has(value)),
+    },
+    value,
+  }));
+  return { g, inputs, outputs, parameters, forwardNodes: new Set(g.nodes) };
+}
+
+/** Refuses an entry of a record, or a value that was taken, that the layer does not use. */
+function checkUse(
+  { name }: AnyLayer,
+  g: LayerGraph,
+  inputs: readonly LayerInput[],
+  made: readonly Value[],
+): void {
+  const read = new Set([...made, ...g.nodes.flatMap((node) => node.inputs)]);
+  const unused = inputs.find(({ spec, value }) => spec.name !== "x" && !read.has(value));
+  if (!unused) return;
+  const value = JSON.stringify(unused.spec.name.slice(unused.spec.name.indexOf(".") + 1));
+  throw new TypeError(
+    `Cannot compile the layer ${JSON.stringify(name)}: it must use ${value}, which it ${
+      isSkip(unused.spec.name) ? "takes" : "is handed"
+    }, received no use of it`,
+  );
 }
 
 /**
@@ -204,23 +324,44 @@ function storedValues(
   return new Set(values.filter((value) => value.dtype === "f32" && !isStatistic(value)));
 }
 
+/** What a layer's backward computes. */
+interface BackwardGraph {
+  /** The sums of the parameters' gradients. */
+  readonly gradients: readonly Port[];
+  readonly inputGradients: readonly Port[];
+  readonly contexts: ContextPorts;
+  /** The gradients of what it makes, or the factor of the loss. */
+  readonly seeds: readonly Value[];
+}
+
 /**
  * Adds the gradients of the parameters and of what earlier slices kept, each summed onto its
- * accumulator, and of the input.
+ * accumulator, and of what the layer takes.
  *
  * [Note: gradients of a context] What slice s keeps is read by itself and by all later ones. Backwards
  * run from the last slice to the first: each adds what it finds for slice j < s to one tensor of j,
  * in place, the last slice, which comes first, by writing it. When the backward of j runs, the sum is
  * complete, and one more gradient of a value that it computes.
+ *
+ * [Note: gradients of a skip edge] So it is with a value that several layers take. Backwards run from
+ * the last layer to the first: the last one that takes it writes its gradient, each one before adds
+ * its own, and the sum goes from stage to stage of those that use it until it reaches the maker. The
+ * order of the sum is that of the layers, wherever they are cut, and no stage between sees it.
  */
 function differentiate(
-  g: LayerGraph,
-  layer: string,
-  parameters: LayerGraph["parameters"],
-  output: readonly [y: Value, dy: Value],
-  x: Value | undefined,
-): Pick<JointGraph, "gradients" | "dx" | "contexts"> {
+  { g, inputs, outputs, parameters }: ForwardGraph,
+  layer: AnyLayer,
+  isLoss: boolean,
+): BackwardGraph {
   const { index, count } = g.slice, isLastSlice = index === count - 1;
+  const ends = outputs.filter(({ spec }) => spec.hasGradient).map(({ spec: { name }, value }) => {
+    if (isLoss) {
+      const seed = g.input(PORTS.lossScale, []);
+      return { value, seed, gradient: g.expand(seed, value.shape) };
+    }
+    const gradient = g.input(valuePorts(name).outputGradient, value.shape);
+    return { value, seed: gradient, gradient };
+  });
   const kept = isLastSlice ? [] : g.contexts.map(({ name, value }): Port => ({
     name: contextPort(name, index),
     value,
@@ -229,29 +370,40 @@ function differentiate(
     [value, g.input(PORTS.contextGradient(name), value.shape)] as const
   );
   const past = g.contexts.flatMap((context) => context.past);
-  const wanted = [...parameters.map(({ value }) => value), ...past];
-  const found = gradientsOf(g, layer, [output, ...fromLater], x ? [...wanted, x] : wanted);
-  const gradients = parameters.map(({ spec }, i) => {
+  const trained = parameters.filter(({ spec }) => !spec.frozen);
+  const differentiable = inputs.filter(({ spec }) => spec.gradient);
+  const found = gradientsOf(
+    g,
+    layer.name,
+    [...ends.map(({ value, gradient }) => [value, gradient] as const), ...fromLater],
+    [...[...trained, ...differentiable].map(({ value }) => value), ...past],
+  );
+  const gradients = trained.map(({ spec }, i) => {
     const gradient = found[i];
     if (!gradient) {
       throw new TypeError(
-        `Cannot train layer "${layer}": its output must depend on every parameter, received "${spec.name}" unused`,
+        `Cannot train layer "${layer.name}": its output must depend on every parameter, received "${spec.name}" unused`,
       );
     }
     const accumulator = g.input(PORTS.accumulator(spec.name), spec.shape);
     return { name: PORTS.gradient(spec.name), value: addInPlace(g, gradient, accumulator) };
   });
+  const rest = found.slice(trained.length);
+  const inputGradients = differentiable.map(({ spec, value: { shape } }, i): Port => {
+    const ports = valuePorts(spec.name), own = rest[i] ?? zeros(g, shape);
+    const isAdded = spec.gradient === "added";
+    const value = isAdded ? g.add(g.input(ports.laterGradient, shape), own) : own;
+    return { name: ports.inputGradient, value };
+  });
   const sums = past.map(({ name, shape }, i): Port => {
-    const gradient = found[parameters.length + i] ?? zeros(g, shape);
+    const gradient = rest[differentiable.length + i] ?? zeros(g, shape);
     const value = isLastSlice
       ? gradient
       : g.add(g.input(PORTS.contextGradient(name), shape), gradient);
     return { name: PORTS.contextSum(name), value };
   });
   const contexts = { own: kept, sums };
-  const dx = x && (found.at(-1) ?? zeros(g, x.shape));
-  if (!dx) return { gradients, contexts };
-  return { gradients, contexts, dx: { name: PORTS.inputGradient, value: dx } };
+  return { gradients, inputGradients, contexts, seeds: ends.map(({ seed }) => seed) };
 }
 
 function gradientsOf(

@@ -6,11 +6,11 @@
 
 import { createHash } from "node:crypto";
 import { elementCount } from "../graph/shapes.ts";
-import type { Model, TensorSpec, Tie } from "../layers/layer.ts";
-import type { Precision } from "../layers/precision.ts";
-import { compileLayer } from "./compile_layer.ts";
+import type { Model, Tie } from "../layers/layer.ts";
+import type { CompileOptions } from "./compile_options.ts";
+import { compileLayers, prefixOf } from "./compile_layers.ts";
 import { cutModel } from "./cut_model.ts";
-import { type LayerProgram, PORTS } from "./layer_program.ts";
+import type { LayerProgram } from "./layer_program.ts";
 import type { Recompute } from "./saved_values.ts";
 import type { StageProgram } from "./stage_program.ts";
 import { checkTies } from "../layers/ties.ts";
@@ -43,30 +43,14 @@ export interface ModelProgram extends StageProgram {
   readonly starts?: readonly number[];
 }
 
-/** Options of {@linkcode compileModel}. */
-export interface CompileOptions {
-  /** Whether the last layer returns the loss; true unless told otherwise. */
-  readonly endsWithLoss?: boolean;
-  /**
-   * Which parameters are not trained, by full name. An alias is as frozen as what it is tied to.
-   */
-  readonly frozen?: ((name: string) => boolean) | undefined;
-  /** In which type stages store weights, gradients and activations; fp32 unless told otherwise. */
-  readonly precision?: Precision | undefined;
-  /**
-   * The most elements of a parameter, and of all of them; any number unless given, as a plan can be
-   * made for a model that no machine holds.
-   */
-  readonly elementsMax?: number | undefined;
-  /** Equal parts into which the tokens of each sample are cut; 1 unless given. */
-  readonly slices?: number | undefined;
-}
-
 /**
  * Compiles a model's layers; equal layers share one program.
  *
  * @throws {TypeError} when two parameters have the same name, a tie names none of them or one that
- * is tied already, or as {@linkcode compileLayer}.
+ * is tied already, a value that a layer gives is given twice or taken by none, or as
+ * {@linkcode compileLayer}.
+ * @throws {RangeError} when a layer takes what no layer before gives: where a later one does, it names
+ * the circle.
  * @throws {RangeError} when tied parameters differ in shape, all together are too large, or the tokens
  * of a sample cannot be cut into so many slices.
  *
@@ -90,24 +74,14 @@ export function compileModel(
   options: CompileOptions = {},
 ): ModelProgram {
   const { name, predictions, ties = [] } = model;
-  const { endsWithLoss = true, frozen, precision, elementsMax = Infinity, slices = 1 } = options;
-  const canonicalOf = new Map(ties.map(([canonical, alias]) => [alias, canonical]));
+  const { elementsMax = Infinity, slices = 1 } = options;
   const programs: LayerProgram[] = [], indexOf = new Map<string, number>();
   const layers: StageProgram["layers"][number][] = [];
   const parameters = new Map<string, ModelParameter>();
   const cut = slices > 1 ? cutModel(model, slices) : undefined;
-  let input: TensorSpec | undefined, elements = 0;
-  for (const [i, layer] of (cut?.layers ?? model.layers).entries()) {
-    const prefix = layer.prefix ?? `${layer.name}.`;
-    const compiled = Array.from({ length: slices }, (_, index) =>
-      compileLayer(layer, input, {
-        isLoss: endsWithLoss && i === model.layers.length - 1,
-        recompute,
-        precision,
-        ...slices > 1 && { slice: { index, count: slices } },
-        ...frozen && { frozen: (own) => frozen(canonicalOf.get(prefix + own) ?? prefix + own) },
-      }));
-    const [program] = compiled as [LayerProgram];
+  let elements = 0;
+  for (const { layer, compiled } of compileLayers(model, recompute, options, cut)) {
+    const prefix = prefixOf(layer), [program] = compiled as [LayerProgram];
     cut?.check(layer, compiled);
     const indices = compiled.map((one) => {
       const key = fingerprint(one);
@@ -132,7 +106,6 @@ export function compileModel(
       elements = checkElements(name, spec.shape, elements, elementsMax);
       parameters.set(name, { name, shape: spec.shape, spec, isFrozen: spec.frozen ?? false });
     }
-    input = { ...program.output, name: PORTS.input };
   }
   checkTies(ties, parameters);
   for (const [, alias] of ties) parameters.delete(alias);

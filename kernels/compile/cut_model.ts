@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Layer, Model, TensorSpec } from "../layers/layer.ts";
+import type { AnyLayer, Model, TensorSpec } from "../layers/layer.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { modelFields } from "../layers/model_fields.ts";
 import type { Slicing } from "../layers/batch.ts";
@@ -13,14 +13,14 @@ import type { LayerProgram } from "./layer_program.ts";
 /** The layers of a model that is cut. */
 export interface CutModel {
   /** Each is compiled for every slice. */
-  readonly layers: readonly Layer[];
+  readonly layers: readonly AnyLayer[];
   readonly slicing: Slicing;
   /**
    * Checks what a layer was compiled to, slice by slice.
    *
    * @throws {TypeError} naming the layer, when what must be alike in all slices is not.
    */
-  check(layer: Layer, slices: readonly LayerProgram[]): void;
+  check(layer: AnyLayer, slices: readonly LayerProgram[]): void;
 }
 
 /**
@@ -50,8 +50,8 @@ export function cutModel(
           `Cannot cut the layer ${JSON.stringify(layer.name)} into ${slices} slices: ${must}`,
         );
       };
-      const shared = compiled.map(({ parameters, output, isLoss }) =>
-        JSON.stringify([parameters, output, isLoss])
+      const shared = compiled.map(({ parameters, outputs, isLoss }) =>
+        JSON.stringify([parameters, outputs, isLoss])
       );
       if (new Set(shared).size > 1) {
         refuse("its parameters and its output must be alike in all slices");

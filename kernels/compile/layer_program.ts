@@ -7,6 +7,21 @@
 import type { MaskSpec, ParameterSpec, TensorSpec } from "../layers/layer.ts";
 import type { Precision } from "../layers/precision.ts";
 
+/** A value that a layer takes, by its key: `x`, `x.NAME` of a record, `skip.NAME` of a skip edge. */
+export interface InputSpec extends TensorSpec {
+  /**
+   * Whether its backward writes the gradient of the value, or adds to that of later uses; absent
+   * where the value has none.
+   */
+  readonly gradient?: "written" | "added";
+}
+
+/** A value that a layer makes, by its key. */
+export interface OutputSpec extends TensorSpec {
+  /** Whether its gradient comes back. */
+  readonly hasGradient: boolean;
+}
+
 /** A layer as plain data. Equal layers of a model share one program. */
 export interface LayerProgram {
   /** Its parameters in the order of their declaration. */
@@ -15,10 +30,10 @@ export interface LayerProgram {
   readonly fields: readonly TensorSpec[];
   /** Masks of its dropouts, by the names of their ports. */
   readonly masks?: readonly MaskSpec[];
-  /** The output of the layer before; absent for the first layer. */
-  readonly input?: TensorSpec;
-  /** What it hands to the next layer, or the loss of each sample. */
-  readonly output: TensorSpec;
+  /** What the layer before hands to it, none for the first, and then what others gave by name. */
+  readonly inputs: readonly InputSpec[];
+  /** What it hands to the next layer, or the loss of each sample; then what it gives by name. */
+  readonly outputs: readonly OutputSpec[];
   /** Whether the output is the loss of each sample. */
   readonly isLoss: boolean;
   /** In which type its models take and give weights, gradients and activations. */
@@ -30,8 +45,8 @@ export interface LayerProgram {
   /** What it keeps for the later slices of the sequence, by the names of their ports. */
   readonly contexts?: readonly TensorSpec[];
   /**
-   * ONNX models. `input` is absent for the first layer, whose W is its whole backward, `weight`
-   * where no parameter is trained, `backward` where both are.
+   * ONNX models. `input` is absent where no input has a gradient, as for the first layer, whose W is
+   * its whole backward, `weight` where no parameter is trained, `backward` where both are.
    */
   readonly models: {
     readonly forward: Uint8Array;
@@ -48,12 +63,49 @@ export interface LayerProgram {
   readonly cost: { readonly forward: number; readonly backward: number };
 }
 
+/** The names under which models read and write a value and its gradients. */
+export interface ValuePorts {
+  /** Where a layer takes it: its key. */
+  readonly input: string;
+  /** Where a layer makes it. */
+  readonly output: string;
+  /** Where its maker reads its gradient. */
+  readonly outputGradient: string;
+  /** Where who takes it writes its gradient, with that of later uses. */
+  readonly inputGradient: string;
+  /** Where the gradient of later uses is read. */
+  readonly laterGradient: string;
+}
+
+/**
+ * The ports of a value by its key.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { valuePorts } from "@troupe/troupe/kernels";
+ *
+ * assert.equal(valuePorts("x").output, "y");
+ * assert.equal(valuePorts("x.mask").outputGradient, "dy.mask");
+ * assert.equal(valuePorts("skip.memory").inputGradient, "dskip.memory");
+ * ```
+ */
+export function valuePorts(key: string): ValuePorts {
+  const isHanded = !isSkip(key), name = key.slice(isHanded ? 1 : "skip".length);
+  return {
+    input: key,
+    output: `${isHanded ? "y" : "give"}${name}`,
+    outputGradient: `${isHanded ? "dy" : "dgive"}${name}`,
+    inputGradient: `d${key}`,
+    laterGradient: `later${name}`,
+  };
+}
+
+/** Whether a key is that of a value given by name. */
+export const isSkip = (key: string): boolean => key.startsWith("skip.");
+
 /** Where models read and write: the names of their inputs and outputs. */
 export const PORTS = {
-  input: "x",
-  output: "y",
-  outputGradient: "dy",
-  inputGradient: "dx",
   /** Factor of the loss: one over the number of predictions of the step. */
   lossScale: "scale",
   parameter: (name: string) => `p.${name}`,

@@ -5,6 +5,7 @@
  */
 
 import type { ModelProgram } from "./compile_model.ts";
+import { skipsOf } from "./skip_edges.ts";
 import type { StageProgram } from "./stage_program.ts";
 
 /**
@@ -81,7 +82,7 @@ export const startsOf = ({ starts, costs }: ModelProgram, stages: number): reado
  * @throws {RangeError} when the model has fewer layers than stages are asked for.
  */
 export function cutIntoStages(model: ModelProgram, stages: number): StageProgram[] {
-  const starts = startsOf(model, stages);
+  const starts = startsOf(model, stages), skips = skipsOf(model, starts);
   return starts.map((start, i) => {
     const layers = model.layers.slice(start, starts[i + 1] ?? model.layers.length);
     const used = [...new Set(layers.flatMap(({ program, slices = [program] }) => slices))];
@@ -94,6 +95,7 @@ export function cutIntoStages(model: ModelProgram, stages: number): StageProgram
         ...layer.slices && { slices: layer.slices.map(own) },
       })),
       ...model.slicing && { slicing: model.slicing },
+      ...skips[i]!.length > 0 && { skips: skips[i]! },
     };
   });
 }

@@ -8,6 +8,24 @@ import type { LayerProgram } from "./layer_program.ts";
 import type { Slicing } from "../layers/batch.ts";
 import type { Precision } from "../layers/precision.ts";
 
+/**
+ * A value given by name that crosses the border of a stage. Over a skip edge it goes from the stage
+ * that makes it to each that uses it; its gradient goes from the last of them to the one before,
+ * which adds its own, and so on to the maker.
+ */
+export interface StageSkip {
+  /** Its key, `skip.NAME`. */
+  readonly key: string;
+  /** The stage that it comes from; absent where this stage makes it. */
+  readonly from?: number;
+  /** The stages that it goes to; none where another stage makes it. */
+  readonly to: readonly number[];
+  /** The stage that the gradient of later uses comes from; absent where there is none. */
+  readonly gradientFrom?: number;
+  /** The stage that the gradient goes to; absent where this stage makes it, or it has none. */
+  readonly gradientTo?: number;
+}
+
 /** The layers of a stage as plain data: what a worker needs to compute it. */
 export interface StageProgram {
   /** Distinct layer programs. */
@@ -26,6 +44,8 @@ export interface StageProgram {
   }[];
   /** How sequences are cut; absent where they are not. */
   readonly slicing?: Slicing;
+  /** What crosses its border beside what it is handed by the stage before, and hands on. */
+  readonly skips?: readonly StageSkip[];
 }
 
 /** A layer, the prefix of its parameters' names, and the block that it is a part of. */

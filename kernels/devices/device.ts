@@ -21,11 +21,33 @@ export const DTYPE_BYTES: Readonly<Record<DType, number>> = {
   bool: 1,
 };
 
+/** The arrays that hold the elements of each type on the host. */
+export const HOST_ARRAYS = {
+  f32: Float32Array,
+  f16: Float16Array,
+  i32: Int32Array,
+  i64: BigInt64Array,
+  bool: Uint8Array,
+} as const;
+
 /** Host arrays that tensors are written from and read into. */
 export type HostArray = Float32Array | Float16Array | Int32Array | BigInt64Array | Uint8Array;
 
 /** Activations and gradients as they travel; each owns its buffer, so it can be transferred. */
 export type MessageArray = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>;
+
+/** A value of any type as it travels. */
+export type ValueArray =
+  | MessageArray
+  | Int32Array<ArrayBuffer>
+  | BigInt64Array<ArrayBuffer>
+  | Uint8Array<ArrayBuffer>;
+
+/** Values by their keys, such as `x.mask` and `skip.memory`. */
+export type KeyedArrays = Readonly<Record<string, ValueArray>>;
+
+/** What stages hand to each other: the one tensor `x`, or values by their keys. */
+export type Passed = MessageArray | KeyedArrays;
 
 /** Memory on a device. Only the device that made it can read its handle. */
 export interface Tensor {

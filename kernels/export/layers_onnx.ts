@@ -7,8 +7,14 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
 import { MICROSOFT, type Value } from "../graph/value.ts";
-import { buildLayer } from "../layers/build_layer.ts";
-import { type Initializer, type Layer, LayerGraph, type Tie } from "../layers/layer.ts";
+import { buildLayer, isValue } from "../layers/build_layer.ts";
+import {
+  type AnyLayer,
+  type Handed,
+  type Initializer,
+  LayerGraph,
+  type Tie,
+} from "../layers/layer.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
 import { lowerGraph } from "../onnx/fused_ops.ts";
 import { type Rewrite, rewriteNodes } from "../onnx/graph_writer.ts";
@@ -49,16 +55,19 @@ export interface LayersOnnxOptions {
  * assert.equal(new Blob([...pieces]).size, file.byteLength);
  * ```
  */
-export function layersOnnx(layers: readonly Layer[], options: LayersOnnxOptions = {}): OnnxFile {
+export function layersOnnx(layers: readonly AnyLayer[], options: LayersOnnxOptions = {}): OnnxFile {
   const { name = "layers", ties = [], metadata = {} } = options;
   const g = new ModelGraph(ties);
-  let x: Value | undefined;
+  let x: Handed | undefined;
   for (const layer of layers) {
     g.prefix = layer.prefix ?? `${layer.name}.`;
     x = buildLayer(layer, g, x);
   }
-  if (!x) {
-    throw new RangeError("Cannot export as ONNX: there must be one layer or more, received none");
+  if (!isValue(x)) {
+    const received = x ? "a record" : "none";
+    throw new RangeError(
+      `Cannot export as ONNX: there must be one layer or more, of which the last returns one value, received ${received}`,
+    );
   }
   const weights = g.parameters.map(({ spec: { name }, value }) => ({ name, value }));
   const fields = g.fields.map(({ spec: { name }, value }) => ({ name, value }));
@@ -94,6 +103,11 @@ class ModelGraph extends LayerGraph {
   override batch(name: string, shape: readonly number[], dtype?: DType): Value {
     return this.fields.find(({ spec }) => spec.name === name)?.value ??
       super.batch(name, shape, dtype);
+  }
+
+  /** All layers are of one graph. */
+  override take(name: string): Value {
+    return this.gives.get(name) ?? super.take(name);
   }
 
   /** Nothing is left out of a model that is used. */

@@ -7,7 +7,7 @@
 import { compileModel } from "../compile/compile_model.ts";
 import type { Device } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
-import type { Layer, Tie } from "../layers/layer.ts";
+import type { AnyLayer, Tie } from "../layers/layer.ts";
 import { openStage } from "../stage/open_stage.ts";
 import { withAliases } from "../stage/stage_state.ts";
 
@@ -40,7 +40,7 @@ export type Predictor = (fields: Batch) => Promise<Float32Array>;
  */
 export async function openPredictor(
   device: Device,
-  layers: readonly Layer[],
+  layers: readonly AnyLayer[],
   weights: ReadonlyMap<string, Float32Array>,
   ties: readonly Tie[] = [],
 ): Promise<Predictor> {

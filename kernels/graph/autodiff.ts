@@ -5,6 +5,7 @@
  */
 
 import type { Graph } from "./graph.ts";
+import type { NodeGraph } from "./node_graph.ts";
 import type { Value } from "./value.ts";
 import { GRADIENTS } from "./gradient_rules.ts";
 
@@ -44,13 +45,7 @@ export function addGradients(
   outputs: readonly (readonly [output: Value, cotangent: Value])[],
   wanted: readonly Value[],
 ): (Value | undefined)[] {
-  const forward = [...graph.nodes];
-  const dependent = new Set<Value>(wanted);
-  for (const node of forward) {
-    if (node.inputs.some((input) => dependent.has(input))) {
-      for (const output of node.outputs) dependent.add(output);
-    }
-  }
+  const forward = [...graph.nodes], dependent = dependentValues(graph, wanted);
   const cotangents = new Map<Value, Value>();
   const accumulate = (value: Value, cotangent: Value) => {
     const sum = cotangents.get(value);
@@ -73,4 +68,17 @@ export function addGradients(
     });
   }
   return wanted.map((value) => cotangents.get(value));
+}
+
+/** Some values of a graph, and all numbers with a fraction that are computed of them. */
+export function dependentValues(graph: NodeGraph, values: readonly Value[]): Set<Value> {
+  const dependent = new Set(values);
+  for (const node of graph.nodes) {
+    if (node.inputs.some((input) => dependent.has(input))) {
+      for (const output of node.outputs) {
+        if (output.dtype === "f32" || output.dtype === "f16") dependent.add(output);
+      }
+    }
+  }
+  return dependent;
 }

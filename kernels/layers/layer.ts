@@ -2,8 +2,10 @@
  * What a layer is: a name, and a function that builds its forward graph.
  *
  * A model is a list of layers. The first reads the micro-batch's fields, each of the others reads
- * the output of the one before, and the last returns the loss of every sample. Layers become plain
- * data ({@linkcode LayerProgram}), so no code travels to the workers.
+ * the output of the one before, one value or a record of named ones, and the last returns the loss
+ * of every sample. What a layer has for others than the next one it gives by name, and they take it:
+ * a skip edge, over which it travels from the stage that makes it straight to those that use it.
+ * Layers become plain data ({@linkcode LayerProgram}), so no code travels to the workers.
  *
  * @module
  */
@@ -78,6 +80,15 @@ export interface Slice {
   readonly count: number;
 }
 
+/** Values by name: what a layer hands to the next one, where it is not one tensor. */
+export type Values = Readonly<Record<string, Value>>;
+
+/** What a layer is handed, or hands on. */
+export type Handed = Value | Values;
+
+/** What layers before have given by name: types and shapes. */
+export type GivenValues = ReadonlyMap<string, Pick<TensorSpec, "dtype" | "shape">>;
+
 /** What a layer makes of a slice for the later ones of the same micro-batch, by a name of its own. */
 export interface SliceContext {
   /** Its name in the layer, such as `keys`. */
@@ -100,13 +111,67 @@ export class LayerGraph extends Graph {
   readonly masks: { spec: MaskSpec; value: Value }[] = [];
   /** What it keeps for later slices, and has of those before. */
   readonly contexts: SliceContext[] = [];
+  /** What it gives to later layers, by name. */
+  readonly gives: Map<string, Value> = new Map();
+  /** What it takes of those that layers before gave, by name. */
+  readonly takes: Map<string, Value> = new Map();
   /** Which slice of the sequence it computes. */
   readonly slice: Slice;
+  readonly #given: GivenValues;
 
-  /** A graph for the whole sequence, or for a slice of it. */
-  constructor(slice: Slice = { index: 0, count: 1 }) {
+  /**
+   * A graph for the whole sequence, or for a slice of it.
+   *
+   * @param given what layers before have given.
+   */
+  constructor(slice: Slice = { index: 0, count: 1 }, given: GivenValues = new Map()) {
     super();
     this.slice = slice;
+    this.#given = given;
+  }
+
+  /**
+   * Gives a value to later layers, who {@linkcode LayerGraph.take} it by its name: the memory of an
+   * encoder, what a U-Net hands across, a mask, a table of positions. It is a skip edge of the model.
+   *
+   * It may be of any type. Where it is f32 and depends on what is trained, its gradient is the sum of
+   * those of all its uses, the last one first, and then that of the layer itself.
+   *
+   * @throws {TypeError} when the name is empty, or given already.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { LayerGraph } from "@troupe/troupe/kernels";
+   *
+   * const g = new LayerGraph(undefined, new Map([["memory", { dtype: "f32", shape: [2, 8] }]]));
+   * const memory = g.take("memory");
+   * g.give("doubled", g.add(memory, memory));
+   * assert.deepEqual([...g.gives.keys()], ["doubled"]);
+   * assert.throws(() => g.give("doubled", memory), /"doubled" must be given once/);
+   * ```
+   */
+  give(name: string, value: Value): void {
+    if (name === "") throw new TypeError("Cannot give a value: its name must not be empty");
+    if (this.gives.has(name) || this.#given.has(name)) {
+      throw new TypeError(`Cannot give a value: "${name}" must be given once, received it twice`);
+    }
+    this.gives.set(name, value);
+  }
+
+  /**
+   * What a layer before has given by that name.
+   *
+   * @throws {RangeError} when none of them has; it says which names there are.
+   */
+  take(name: string): Value {
+    const known = this.takes.get(name);
+    if (known) return known;
+    const spec = this.#given.get(name);
+    if (!spec) throw new NotGivenError(name, [...this.#given.keys()]);
+    const value = this.input(skipKey(name), spec.shape, spec.dtype);
+    this.takes.set(name, value);
+    return value;
   }
 
   /** A trained f32 tensor. The default start is normal with deviation 0.02, as in GPT-2. */
@@ -196,6 +261,21 @@ export class LayerGraph extends Graph {
   }
 }
 
+/** A value is taken that no layer before has given. */
+export class NotGivenError extends RangeError {
+  /** @param value its name. @param given the names that there are. */
+  constructor(readonly value: string, given: readonly string[]) {
+    const known = given.map((one) => JSON.stringify(one)).join(", ").slice(0, 300) || "none";
+    super(
+      `Cannot take ${JSON.stringify(value)}: a layer before must give it, received ${known}`,
+    );
+    this.name = "RangeError";
+  }
+}
+
+/** The key under which a value that was given by name is on its way. */
+export const skipKey = (name: string): string => `skip.${name}`;
+
 /** What a slice keeps for the later ones, as its models give and theirs take it. */
 export const contextPort = (name: string, slice: number): string => `context.${name}.${slice}`;
 
@@ -237,8 +317,32 @@ export const isDropout = ({ op, inputs }: Node): boolean =>
  * assert.deepEqual(y.shape, [2, 8]);
  * assert.deepEqual(g.parameters.map(({ spec }) => spec.name), ["weight", "bias"]);
  * ```
+ *
+ * @example A layer that hands on a record, and one that takes it
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { type Layer, LayerGraph, type Value, type Values } from "@troupe/troupe/kernels";
+ *
+ * const split: Layer<Value, Values> = {
+ *   name: "split",
+ *   build(g, x) {
+ *     const [left, right] = g.split(x!, 1, 2);
+ *     return { left: left!, right: right! };
+ *   },
+ * };
+ * const join: Layer<{ left: Value; right: Value }> = {
+ *   name: "join",
+ *   build: (g, x) => g.add(x!.left, x!.right),
+ * };
+ * const g = new LayerGraph();
+ * const halves = split.build(g, g.input("x", [2, 8])) as { left: Value; right: Value };
+ * assert.deepEqual(join.build(g, halves).shape, [2, 4]);
+ * ```
+ *
+ * @typeParam X what the layer before hands on.
+ * @typeParam Y what it hands to the next: a value, or a record of named ones; `{}` for nothing.
  */
-export interface Layer {
+export interface Layer<X extends Handed = Value, Y extends Handed = Value> {
   /** What a reader sees: "block 3 attention". */
   readonly name: string;
   /**
@@ -252,8 +356,11 @@ export interface Layer {
    * Builds the forward graph. `x` is the output of the layer before, absent for the first. The
    * last layer returns the loss of each sample, f32 [samples], summed over what it predicts.
    */
-  build(g: LayerGraph, x: Value | undefined): Value;
+  build(g: LayerGraph, x: X | undefined): Y;
 }
+
+/** A layer, whatever it is handed and hands on. */
+export type AnyLayer = Layer<Handed, Handed>;
 
 /** Two parameters that are one: the full names of that which is trained, and of its alias. */
 export type Tie = readonly [canonical: string, alias: string];
@@ -263,7 +370,7 @@ export interface Model {
   /** The model's name: `gpt`, `mlp`, or one's own. */
   readonly name: string;
   /** The layers; the first reads the micro-batch, the last returns the loss. */
-  readonly layers: readonly Layer[];
+  readonly layers: readonly AnyLayer[];
   /**
    * Predicted tokens (or labels) of one micro-batch, by which the loss is divided; a function where
    * micro-batches differ.
@@ -285,5 +392,5 @@ export interface Model {
    *
    * @throws {RangeError} when the tokens cannot be divided so.
    */
-  readonly withSlices?: (slices: number) => readonly Layer[];
+  readonly withSlices?: (slices: number) => readonly AnyLayer[];
 }

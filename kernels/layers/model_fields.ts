@@ -4,10 +4,11 @@
  * @module
  */
 
+import { HOST_ARRAYS } from "../devices/device.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import type { Batch } from "./batch.ts";
-import { buildLayer } from "./build_layer.ts";
+import { buildLayer, handedValues, inputsLike } from "./build_layer.ts";
 import { LayerGraph, type Model, type TensorSpec } from "./layer.ts";
 
 /**
@@ -38,22 +39,16 @@ export const hasDropout = (model: Pick<Model, "layers">): boolean =>
   graphsOf(model).some((g) => g.masks.length > 0);
 
 function graphsOf({ layers }: Pick<Model, "layers">): LayerGraph[] {
-  let output: Value | undefined;
+  const given = new Map<string, Value>();
+  let handed: readonly TensorSpec[] | undefined;
   return layers.map((layer) => {
-    const g = new LayerGraph();
-    output = buildLayer(layer, g, output && g.input("x", output.shape, output.dtype));
+    const g = new LayerGraph(undefined, given);
+    const y = buildLayer(layer, g, handed && inputsLike(g, handed));
+    handed = handedValues(y).map(([name, { dtype, shape }]) => ({ name, dtype, shape }));
+    for (const [name, value] of g.gives) given.set(name, value);
     return g;
   });
 }
-
-/** The arrays that hold the elements of each type. */
-const ARRAYS = {
-  f32: Float32Array,
-  f16: Float16Array,
-  i32: Int32Array,
-  i64: BigInt64Array,
-  bool: Uint8Array,
-} as const;
 
 /**
  * What a micro-batch lacks of a field, in words: what it must have, and what it has.
@@ -61,7 +56,7 @@ const ARRAYS = {
  * @returns undefined where nothing is lacking.
  */
 export function fieldProblem({ name, dtype, shape }: TensorSpec, batch: Batch): string | undefined {
-  const array = ARRAYS[dtype], elements = elementCount(shape), values: unknown = batch[name];
+  const array = HOST_ARRAYS[dtype], elements = elementCount(shape), values: unknown = batch[name];
   const must = `must have the field "${name}", ${array.name} of [${shape}] (${elements} elements)`;
   if (values === undefined) {
     const names = Object.keys(batch).slice(0, 20);

@@ -79,7 +79,7 @@ export function encodeModel(
   const read = new Set(nodes.flatMap((node) => node.inputs));
   const wanted = new Set([...read, ...outputs.map((port) => port.value)]);
   const names = namesOf(inputs, outputs, stored);
-  const constants = [...read].filter((value) => value.data);
+  const constants = [...wanted].filter((value) => value.data);
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
     opsetImport: [

@@ -10,7 +10,8 @@
  * the gradients between layers and what I hands to W instead and save that second backward, but
  * those are one tensor for each layer and more: no longer what the interval is asked for.
  *
- * The output of the last layer is always shared: it is read as soon as it is there.
+ * What no layer of the stage reads, such as the output of the last one, is always shared: it is read
+ * as soon as it is there.
  *
  * @module
  */
@@ -19,9 +20,10 @@ import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../devices/de
 import { elementCount } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import { storageDtype } from "../layers/precision.ts";
-import { type LayerProgram, PORTS } from "../compile/layer_program.ts";
-import type { NamedProgram } from "../compile/stage_program.ts";
+import { isSkip, type LayerProgram, PORTS, valuePorts } from "../compile/layer_program.ts";
+import type { NamedProgram, StageSkip } from "../compile/stage_program.ts";
 import { type Segment, segmentsOf } from "./recompute_interval.ts";
+import { type ValuePath, valuePaths } from "./value_paths.ts";
 
 /** What decides where activations live. */
 export interface ActivationOptions {
@@ -34,56 +36,71 @@ export interface ActivationOptions {
   readonly recomputeInterval?: number;
 }
 
-/** The gradient of each layer's input, and last that of the stage's output. */
-export type BoundaryGradients = readonly (Tensor | undefined)[];
-
-/** Tensors of a layer by port. */
+/** Tensors by port, or by the key of a value. */
 export type Ports = Readonly<Record<string, Tensor>>;
+
+/** A stage as far as its memory goes. */
+export interface StageParts {
+  /** For each slice of a sequence the layers; of a whole sequence once. */
+  readonly slices: readonly (readonly NamedProgram[])[];
+  /** What crosses its border by name. */
+  readonly skips?: readonly StageSkip[] | undefined;
+}
 
 /** The activations that all micro-batches of a stage share. */
 export interface SharedActivations {
   /** For each slice of a sequence, for each layer what it computes into shared memory, and its masks. */
   readonly ports: readonly (readonly Ports[])[];
-  readonly gradients: BoundaryGradients;
-  /** Where gradients of a context go that W computes again with an interval: I has added them. */
+  /** For each path of {@linkcode valuePaths} its gradient, where micro-batches share it. */
+  readonly gradients: readonly (Tensor | undefined)[];
+  /** Where gradients go that W computes again with an interval and I has added, by port. */
   readonly again: Ports;
 }
 
 /** The activations of one micro-batch in flight, with those that it shares. */
 export interface Activations {
-  /** What the stage before sent; absent on the first stage. */
-  readonly input?: Tensor;
+  /** What other stages sent, by key; nothing on the first stage. */
+  readonly inputs: Ports;
   /** The fields of the micro-batch that the layers read. */
   readonly fields: Ports;
   /** For each layer what its models read and write, but for parameters. */
   readonly ports: readonly Ports[];
-  /** What the last layer returns. */
-  readonly output: Tensor;
-  readonly gradients: BoundaryGradients;
+  /** What goes to other stages, by key, or the loss. */
+  readonly outputs: Ports;
+  /** Gradients that come from other stages, and those that go to them, by key. */
+  readonly gradients: { readonly arriving: Ports; readonly leaving: Ports };
 }
 
 /** What takes memory: a device, or a counter of bytes. */
 export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
 
-/** What the models of a layer write, apart from gradients. */
-function computedBy({ output, saved, carried }: LayerProgram, options: ActivationOptions) {
-  return [output, ...saved, ...options.backward === "split" ? carried : []];
+/** What the models of a layer write, apart from gradients, by port. */
+function computedBy(
+  { outputs, saved, carried }: LayerProgram,
+  options: ActivationOptions,
+): TensorSpec[] {
+  const made = outputs.map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
+  return [...made, ...saved, ...options.backward === "split" ? carried : []];
 }
 
-/** What a segment computes into shared memory: all but its output, where that starts another. */
+/**
+ * What a segment computes into shared memory: all but what a later segment reads, or what leaves the
+ * stage before others run. Without an interval it is only what no layer of the stage reads.
+ */
 function sharedBy(
   { from, to }: Segment,
   programs: readonly LayerProgram[],
+  paths: readonly ValuePath[],
   options: ActivationOptions,
   slice: number,
 ): SharedSpec[] {
-  const isLast = (layer: number) => layer === programs.length - 1;
   return programs.slice(from, to).flatMap((program, i) => {
-    const layer = from + i;
-    const isShared = (spec: TensorSpec) =>
-      options.recomputeInterval === undefined
-        ? isLast(layer) && spec === program.output
-        : spec !== program.output || layer < to - 1 || isLast(layer);
+    const layer = from + i, own = paths.filter(({ maker }) => maker === layer);
+    const isShared = ({ name }: TensorSpec) => {
+      const path = own.find(({ spec }) => valuePorts(spec.name).output === name);
+      if (options.recomputeInterval === undefined) return path?.users.length === 0;
+      return !path?.users.some((user) => user >= to) && (!path?.leaves || to === programs.length);
+    };
     return computedBy(program, options).filter(isShared).map((spec) => ({ slice, layer, spec }));
   });
 }
@@ -94,19 +111,18 @@ const ALIGNMENT = 64;
 /**
  * Allocates what all micro-batches share, and all slices of their sequences: as much as the largest
  * segment needs.
- *
- * @param slices for each slice the layers; of a whole sequence once.
  */
 export function allocateShared(
   device: Allocator,
-  slices: readonly (readonly NamedProgram[])[],
+  { slices, skips }: StageParts,
   options: ActivationOptions,
 ): SharedActivations {
   const all = slices.map((layers) => layers.map(({ program }) => program));
-  const segments = slices.flatMap((layers, slice) =>
-    segmentsOf(layers, options.recomputeInterval)
-      .map((segment) => sharedBy(segment, all[slice]!, options, slice))
-  );
+  const segments = slices.flatMap((layers, slice) => {
+    const programs = all[slice]!, paths = valuePaths(programs, skips);
+    return segmentsOf(layers, options.recomputeInterval)
+      .map((segment) => sharedBy(segment, programs, paths, options, slice));
+  });
   const tensors = (device.hasFreeViews ? placeSideBySide : placeEach)(device, segments);
   const masks = all.flatMap((programs, slice) =>
     programs.map(({ masks = [] }, layer) => masks.map((spec) => ({ slice, layer, spec })))
@@ -117,7 +133,7 @@ export function allocateShared(
   }
   return {
     ports,
-    gradients: sharedGradients(device, all[0]!, options),
+    gradients: sharedGradients(device, valuePaths(all[0]!, skips), all[0]!.length, options),
     again: sumsAgain(device, all.flat(), options),
   };
 }
@@ -129,9 +145,13 @@ function sumsAgain(
 ): Ports {
   if (backward !== "split" || recomputeInterval === undefined) return {};
   const sums = new Map(
-    programs.flatMap(({ contexts = [] }) =>
-      contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const)
-    ),
+    programs.flatMap(({ contexts = [], inputs, precision }) => [
+      ...contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const),
+      ...inputs.filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
+        const { inputGradient } = valuePorts(spec.name);
+        return [inputGradient, { ...spec, dtype: storageDtype(precision) }] as const;
+      }),
+    ]),
   );
   return Object.fromEntries(
     [...sums].map(([name, { dtype, shape }]) => [name, device.alloc(dtype, shape)]),
@@ -206,76 +226,81 @@ function placeEach(device: Allocator, segments: readonly SharedSpecs[]): SharedT
   }));
 }
 
-/** The specs of {@linkcode BoundaryGradients}: floats, whatever passes forward. */
-function gradientSpecs(
-  programs: readonly LayerProgram[],
-  { backward }: ActivationOptions,
-): (TensorSpec | undefined)[] {
-  if (backward === "never") return [];
-  const { isLoss, output, precision } = programs.at(-1)!, dtype = storageDtype(precision);
-  const boundaries = [...programs.map(({ input }) => input), isLoss ? undefined : output];
-  return boundaries.map((spec) => spec && { ...spec, dtype });
+/**
+ * Whether W reads a gradient when I has left it: then it is each micro-batch's. With an interval W
+ * computes again what layers hand to each other, but not the sums of what is given by name.
+ */
+function isOwnGradient(
+  { boundary }: ValuePath,
+  layers: number,
+  { backward, recomputeInterval }: ActivationOptions,
+): boolean {
+  const isComputedAgain = recomputeInterval !== undefined && boundary !== undefined;
+  return backward === "split" && !(isComputedAgain && boundary !== layers);
 }
 
-/** Whether W reads the gradient at boundary `i` when I has left it: then it is each micro-batch's. */
-function isOwnGradient(i: number, layers: number, options: ActivationOptions): boolean {
-  return options.backward === "split" && (options.recomputeInterval === undefined || i === layers);
-}
-
-/** Two tensors for each size: one is read while the other is written. */
+/** Of what layers hand on two tensors for each size: one is read while the other is written. */
 function sharedGradients(
   device: Allocator,
-  programs: readonly LayerProgram[],
+  paths: readonly ValuePath[],
+  layers: number,
   options: ActivationOptions,
-): BoundaryGradients {
+): (Tensor | undefined)[] {
   const pool = new Map<string, Tensor>();
-  return gradientSpecs(programs, options).map((spec, i) => {
-    if (!spec || isOwnGradient(i, programs.length, options)) return undefined;
-    const key = `${i % 2} ${spec.shape}`;
-    if (!pool.has(key)) pool.set(key, device.alloc(spec.dtype, spec.shape));
+  return paths.map((path, i) => {
+    const { gradient, boundary, spec: { name, shape } } = path;
+    if (!gradient || options.backward === "never") return undefined;
+    if (isOwnGradient(path, layers, options)) return undefined;
+    const nth = i - paths.findIndex((other) => other.boundary === boundary);
+    const key = boundary === undefined ? name : `${boundary % 2} ${nth} ${shape}`;
+    if (!pool.has(key)) pool.set(key, device.alloc(gradient.spec.dtype, shape));
     return pool.get(key)!;
   });
 }
 
-/**
- * Allocates what one micro-batch, or one slice of its sequences, needs beside what it shares.
- *
- * @param layers those of the slice.
- */
+/** Allocates what one micro-batch, or one slice of its sequences, needs beside what it shares. */
 export function allocateActivations(
   device: Allocator,
-  layers: readonly NamedProgram[],
+  { slices, skips }: StageParts,
   options: ActivationOptions,
   shared: SharedActivations,
   slice = 0,
 ): Activations {
-  const programs = layers.map(({ program }) => program);
+  const programs = slices[slice]!.map(({ program }) => program);
   const allocate = ({ dtype, shape }: TensorSpec) => device.alloc(dtype, shape);
-  const first = programs[0]!.input, input = first && allocate(first);
-  const gradients = gradientSpecs(programs, options).map((spec, i) =>
-    shared.gradients[i] ?? (spec && allocate(spec))
-  );
-  const fields: Record<string, Tensor> = {};
-  let x = input;
-  const ports = programs.map((program, i): Ports => {
+  const paths = valuePaths(programs, skips), fields: Record<string, Tensor> = {};
+  const ports = programs.map((program, i) => {
     const tensors: Record<string, Tensor> = { ...shared.ports[slice]![i] };
     for (const field of program.fields) {
       tensors[PORTS.field(field.name)] = fields[field.name] ??= allocate(field);
     }
     for (const spec of computedBy(program, options)) tensors[spec.name] ??= allocate(spec);
-    if (x) tensors[PORTS.input] = x;
-    if (gradients[i]) tensors[PORTS.inputGradient] = gradients[i];
-    if (gradients[i + 1]) tensors[PORTS.outputGradient] = gradients[i + 1]!;
-    x = tensors[PORTS.output]!;
     return tensors;
   });
-  return { ...input && { input }, fields, ports, output: x!, gradients };
+  const inputs: Record<string, Tensor> = {}, outputs: Record<string, Tensor> = {};
+  const arriving: Record<string, Tensor> = {}, leaving: Record<string, Tensor> = {};
+  for (const [i, { spec, maker, users, leaves, gradient }] of paths.entries()) {
+    const key = spec.name, port = valuePorts(key);
+    const tensor = maker === undefined ? inputs[key] = allocate(spec) : ports[maker]![port.output]!;
+    for (const user of users) ports[user]![port.input] = tensor;
+    if (leaves) outputs[key] = tensor;
+    if (!gradient || options.backward === "never") continue;
+    const sum = shared.gradients[i] ?? allocate(gradient.spec);
+    if (maker !== undefined) ports[maker]![port.outputGradient] = sum;
+    for (const user of users) {
+      ports[user]![port.inputGradient] = sum;
+      ports[user]![port.laterGradient] = sum;
+    }
+    if (gradient.arrives) arriving[key] = sum;
+    if (gradient.leaves) leaving[key] = sum;
+  }
+  return { inputs, fields, ports, outputs, gradients: { arriving, leaving } };
 }
 
 /** Allocates, for each layer, what the slices of one micro-batch keep for each other, with gradients. */
 export function allocateContext(
   device: Allocator,
-  slices: readonly (readonly NamedProgram[])[],
+  { slices }: StageParts,
   { backward }: ActivationOptions,
 ): Ports[] {
   return slices[0]!.map((_, layer) => {

@@ -21,6 +21,7 @@ import {
   allocateShared,
   type Ports,
 } from "./activations.ts";
+import type { StageSkip } from "../compile/stage_program.ts";
 import type { Slicing } from "../layers/batch.ts";
 import { bindSlot, type ParameterPorts, type Slot, type StageLayer } from "./slot.ts";
 import { openMasks } from "./masks.ts";
@@ -85,6 +86,8 @@ export interface InFlightParts {
   /** For each slice of a sequence the layers; of a whole one once. */
   readonly layers: readonly (readonly StageLayer[])[];
   readonly slicing: Slicing | undefined;
+  /** What crosses its border by name. */
+  readonly skips: readonly StageSkip[] | undefined;
   /** For each version of the weights, for each layer its parameters by port. */
   readonly parameters: readonly ParameterPorts[];
   readonly lossScale: Tensor;
@@ -144,7 +147,7 @@ export function openInFlight(
 /** The memory of what is in flight, which the next ones get when it has ended. */
 function openPlaces(
   device: Device,
-  { layers, slicing, parameters, lossScale }: InFlightParts,
+  { layers, slicing, skips, parameters, lossScale }: InFlightParts,
   options: StageOptions,
 ) {
   const free: Place[][] = layers.map(() => []);
@@ -154,7 +157,8 @@ function openPlaces(
     bytes += device.allocatedBytes - held;
     return result;
   };
-  const shared = counted(() => allocateShared(device, layers, options));
+  const parts = { slices: layers, skips };
+  const shared = counted(() => allocateShared(device, parts, options));
   const masks = openMasks(device, layers, shared, slicing);
   return {
     get bytes() {
@@ -162,12 +166,12 @@ function openPlaces(
     },
     take: (slice: number): Place =>
       free[slice]!.pop() ?? {
-        memory: counted(() => allocateActivations(device, layers[slice]!, options, shared, slice)),
+        memory: counted(() => allocateActivations(device, parts, options, shared, slice)),
         slots: new Map(),
         dropout: undefined,
       },
     give: (slice: number, place: Place) => void free[slice]!.push(place),
-    allocateContext: () => counted(() => allocateContext(device, layers, options)),
+    allocateContext: () => counted(() => allocateContext(device, parts, options)),
     bind: (slice: number, { place, context, version }: Live) =>
       bindSlot(layers[slice]!, place.memory, options, {
         parameters: parameters[version]!,

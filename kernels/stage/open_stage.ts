@@ -41,6 +41,7 @@ export async function openStage(
   const inFlight = openInFlight(device, {
     layers: slices,
     slicing: program.slicing,
+    skips: program.skips,
     parameters: store.versions.map((_, i) => parameterPorts(layers, store, frozen.tensors, i)),
     lossScale: resident.lossScale,
   }, options);

@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { Device, MessageArray, Run } from "../devices/device.ts";
+import type { Device, MessageArray, Passed, Run } from "../devices/device.ts";
 import type { Batch } from "../layers/batch.ts";
 import type { DropoutKey } from "../layers/dropout.ts";
 import type { GradientNorms } from "../optimizer/gradient_norms.ts";
@@ -18,6 +18,7 @@ import type { Bucket } from "../optimizer/parameters.ts";
 import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
 import type { FrozenWeights } from "./frozen.ts";
 import type { InFlight } from "./in_flight.ts";
+import { readPassed, writePassed } from "./passed.ts";
 import type { Resident } from "./resident.ts";
 import type { BackwardKind, Slot, StageLayer } from "./slot.ts";
 import { countMemory, type StageMemory } from "./stage_memory.ts";
@@ -37,7 +38,7 @@ import { openWeightVersions, type WeightVersions } from "./weight_versions.ts";
 /** What F returns: activations for the next stage, or on the last stage the loss of each sample. */
 export interface ForwardResult {
   /** The activations, Float16Array where the stage is FP16, or the losses, Float32Array. */
-  readonly output: MessageArray;
+  readonly output: Passed;
   /** Whether these are losses. */
   readonly isLoss: boolean;
 }
@@ -118,9 +119,10 @@ export class Stage {
   /**
    * F: runs the layers for one micro-batch and keeps its activations until B (or W).
    *
-   * @param input output of the stage before; absent on the first stage.
+   * @param input what other stages sent: the output of the stage before, and by their keys what they
+   * gave by name; absent on the first stage.
    * @param fields the micro-batch; fields that no layer of the stage reads are ignored.
-   * @param into an array for the output, such as one that came back empty.
+   * @param into arrays for the output, such as those that came back empty.
    * @param age which weights F and the backward use: 0 for the newest, 1 for those before the last
    * update; what is older is only kept for micro-batches in flight.
    * @param dropout keys what is left out in F and the backward; without it nothing is.
@@ -130,9 +132,9 @@ export class Stage {
    */
   async forward(
     microBatch: number,
-    input: MessageArray | undefined,
+    input: Passed | undefined,
     fields: Batch,
-    into?: MessageArray,
+    into?: Passed,
     age = 0,
     dropout?: DropoutKey,
   ): Promise<ForwardResult> {
@@ -155,18 +157,18 @@ export class Stage {
 
   async #compute(
     slot: Slot,
-    input: MessageArray | undefined,
+    input: Passed | undefined,
     fields: Batch,
-    into?: MessageArray,
+    into?: Passed,
   ): Promise<ForwardResult> {
-    if (slot.input) this.#device.write(slot.input, input!);
+    writePassed(this.#device, slot.inputs, input);
     for (const [name, tensor] of Object.entries(slot.fields)) {
       this.#device.write(tensor, fields[name]!);
     }
     this.#fresh = undefined;
     for (const run of slot.forward) await run();
     this.#fresh = slot.fresh;
-    const output = await this.#device.read<MessageArray>(slot.output, into);
+    const output = await readPassed(this.#device, slot.outputs, into);
     return { output, isLoss: this.isLast };
   }
 
@@ -195,22 +197,23 @@ export class Stage {
    * B, I or W of one micro-batch. B and W add to the gradients of the weights and release the
    * activations.
    *
-   * @param gradient of the stage's output, for B and I on all stages but the last.
+   * @param gradient of the stage's output, and of what it takes or gives by name and later stages
+   * use, for B and I on all stages but the last.
    * @param lossScale factor of the loss, on the last stage: one over the predictions of the step.
-   * @returns the gradient of the stage's input, from B and I on all stages but the first.
+   * @returns the gradients of what the stage was sent, from B and I where it was sent any that has one.
    * @throws {RangeError} when the micro-batch has no activations here.
    */
   async backward(
     microBatch: number,
     kind: BackwardKind,
-    gradient: MessageArray | undefined,
+    gradient: Passed | undefined,
     lossScale: number,
-    into?: MessageArray,
-  ): Promise<MessageArray | undefined> {
+    into?: Passed,
+  ): Promise<Passed | undefined> {
     const slot = this.#inFlight.slotOf(microBatch);
     if (kind !== "W") {
       if (this.isLast) this.#device.write(this.#resident.lossScale, Float32Array.of(lossScale));
-      else this.#device.write(slot.gradients.at(-1)!, gradient!);
+      writePassed(this.#device, slot.gradients.arriving, gradient);
     }
     for (const { again, overwrites, runs } of slot.backward[kind]) {
       // What F, or I, has just left there need not be computed again.
@@ -221,9 +224,9 @@ export class Stage {
       this.#fresh = again;
     }
     if (kind !== "I") this.drop(microBatch);
-    const inputGradient = slot.gradients[0];
-    if (kind === "W" || !inputGradient) return undefined;
-    return await this.#device.read<MessageArray>(inputGradient, into);
+    const { leaving } = slot.gradients;
+    if (kind === "W" || Object.keys(leaving).length === 0) return undefined;
+    return await readPassed(this.#device, leaving, into);
   }
 
   /** Sets the gradients to zero, before the first B of a step. */

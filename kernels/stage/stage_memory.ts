@@ -152,15 +152,15 @@ export function activationBytes(
     },
     view: ({ dtype }, _, shape) => ({ dtype, shape }),
   };
-  const slices = slicesOf(program);
-  const memory = allocateShared(counter, slices, options), shared = bytes;
-  const perSlice = slices.map((layers, slice) => {
+  const slices = slicesOf(program), parts = { slices, skips: program.skips };
+  const memory = allocateShared(counter, parts, options), shared = bytes;
+  const perSlice = slices.map((_, slice) => {
     const before = bytes;
-    allocateActivations(counter, layers, options, memory, slice);
+    allocateActivations(counter, parts, options, memory, slice);
     return bytes - before;
   });
   const before = bytes;
-  allocateContext(counter, slices, options);
+  allocateContext(counter, parts, options);
   const perMicroBatch = bytes - shared;
   if (!program.slicing) return { perMicroBatch, shared };
   return { perMicroBatch, shared, perSlice, perContext: bytes - before };

@@ -9,13 +9,17 @@ import {
   type Batch,
   type Device,
   type DeviceChoice,
-  type MessageArray,
+  elementCount,
+  HOST_ARRAYS,
   openDevice,
   openStage,
+  type Passed,
   type Stage,
+  stageBorder,
   type StageOptions,
   type StageProgram,
   type StageState,
+  type TensorSpec,
 } from "../../../kernels/mod.ts";
 import type { ActorFactory, ActorSpec } from "../../runtime/mod.ts";
 import { timedDevice } from "./timed_device.ts";
@@ -93,9 +97,9 @@ interface OpenStage {
   readonly now: () => number;
   readonly probed: ProbedStage;
   readonly stage: Stage;
-  readonly input: MessageArray | undefined;
+  readonly input: Passed | undefined;
   /** As long as the output of the stage. */
-  readonly gradient: MessageArray;
+  readonly gradient: Passed;
   /** What the models of the action under way have taken so far. */
   readonly runs: ModelRun[];
   times: ReturnType<typeof emptyTimes>;
@@ -149,20 +153,23 @@ async function openProbed(
   };
   const stage = await openStage(timedDevice(device, now, tell), program, options);
   stage.load({ weights, moments: new Map() });
-  const first = program.programs[program.layers[0]!.program]!;
-  const input = first.input && smallNumbers(first.input.shape, first.precision);
-  const { output } = await stage.forward(0, input, fields);
+  const { inputs, arriving } = stageBorder(program);
+  const input = inputs.length > 0 ? numbersOf(inputs, (i) => (i % 17 - 8) / 16) : undefined;
+  await stage.forward(0, input, fields);
   stage.drop(0);
-  const gradient = output.slice().fill(1e-3) as MessageArray;
+  const gradient = numbersOf(arriving, () => 1e-3);
   return { now, probed, stage, input, gradient, runs, times: emptyTimes(program) };
 }
 
-/** An array for an input. */
-function smallNumbers(shape: readonly number[], precision: string): MessageArray {
-  const length = shape.reduce((product, size) => product * size, 1);
-  const values = precision === "fp16" ? new Float16Array(length) : new Float32Array(length);
-  for (let i = 0; i < length; i++) values[i] = (i % 17 - 8) / 16;
-  return values;
+/** Small numbers for what other stages would send; ids and masks are zero. */
+function numbersOf(specs: readonly TensorSpec[], numberAt: (index: number) => number): Passed {
+  return Object.fromEntries(specs.map(({ name, dtype, shape }) => {
+    const array = new HOST_ARRAYS[dtype](elementCount(shape));
+    if (array instanceof Float32Array || array instanceof Float16Array) {
+      for (const i of array.keys()) array[i] = numberAt(i);
+    }
+    return [name, array];
+  }));
 }
 
 const emptyTimes = ({ programs }: StageProgram) => ({

@@ -9,6 +9,7 @@ import {
   activationBytes,
   DTYPE_BYTES,
   elementCount,
+  isSkip,
   type LayerProgram,
   type StageOptions,
   type StageProgram,
@@ -65,7 +66,8 @@ function programFacts(
     precision: program.precision,
     parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
     activationBytes: activationBytes(alone, { ...options, backward: "whole" }).perMicroBatch,
-    outputBytes: elementCount(program.output.shape) * DTYPE_BYTES[program.output.dtype],
+    outputBytes: program.outputs.filter(({ name }) => !isSkip(name))
+      .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0),
     forwardFlops: forward,
     backwardFlops: backward,
   };

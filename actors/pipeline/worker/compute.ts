@@ -3,13 +3,13 @@
  *
  * [Note: buffers go to and fro] The array that brought an activation has the size of the gradient
  * that goes back, so it carries it; the array that brought a gradient is kept for the next
- * activation. In a steady state no array is allocated.
+ * activation. In a steady state no array of a chain is allocated.
  *
  * @module
  */
 
-import type { Batch, MessageArray } from "../../../kernels/mod.ts";
 import { type Action, formatAction, parts } from "../../../schedules/mod.ts";
+import { messagesOf } from "../routes.ts";
 import type { OpenCopy } from "../stage_copies.ts";
 import type { Arrival } from "./arrivals.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
@@ -17,17 +17,23 @@ import { slicingOf } from "./worker_init.ts";
 import {
   dispatch,
   measure,
+  routed,
   sendActivation,
-  sendToStage,
+  sendGradient,
   stepOf,
   tell,
   type Worker,
 } from "./worker_record.ts";
 
-/** The input of an action arrives. */
-export function arrive(worker: Worker, action: Action, arrival: Arrival): void {
-  worker.arrivals.add(action, arrival);
+/** An input of an action arrives; of what other stages send there may be several messages. */
+export function arrive(worker: Worker, action: Action, arrival: Arrival, messages = 1): void {
+  worker.arrivals.add(action, arrival, messages);
   dispatch(worker);
+}
+
+/** How many messages of other stages an action waits for. */
+export function messagesFor(worker: Worker, action: Action): number {
+  return messagesOf(routed(copyOf(worker, action)), action.kind === "F" ? "F" : "B");
 }
 
 /**
@@ -93,9 +99,8 @@ async function backward(worker: Worker, updater: WeightUpdater, action: Action):
   const lossScale = lossScales[microBatch - first]!;
   const dx = await copies.backward(copy, action, gradient, lossScale, into);
   if (gradient && half === undefined) arrivals.keepBuffer(stage, gradient);
-  if (dx) {
-    const message = { type: "Gradient", stage: stage - 1, microBatch, tensor: dx } as const;
-    sendToStage(worker, copy.pipe, { ...message, ...partOf(action) });
+  if (stage > 0 && kind !== "W") {
+    sendGradient(worker, copy, { microBatch, ...partOf(action) }, dx ?? {});
   }
   // On the last stage nobody else brings a gradient: the slice before is next.
   if (kind !== "W" && copy.kernels.isLast && slice) {
@@ -121,14 +126,16 @@ export async function evaluate(
   worker: Worker,
   stage: number,
   microBatch: number,
-  tensor: MessageArray | undefined,
-  fields: Batch,
+  arrival: Arrival,
 ): Promise<void> {
-  const { ctx, copies, state } = worker;
+  const { ctx, copies, arrivals, state } = worker;
   if (state !== "idle") {
     throw new Error(`Cannot evaluate: the worker must be idle, received it while ${state}`);
   }
-  const copy = copies.of(stage, 0);
+  const copy = copies.of(stage, 0), messages = messagesOf(routed(copy), "F");
+  const all = arrivals.gather(`evaluation ${stage}/${microBatch}`, arrival, messages);
+  if (!all) return;
+  const { tensor, fields } = all;
   const { output, isLoss } = await ctx.busy(() =>
     copies.forward(copy, { microBatch }, tensor, fields, undefined, 0)
   );

@@ -8,7 +8,7 @@ import { sliceBatch } from "../../../kernels/mod.ts";
 import { takeOffers } from "../../../schedules/mod.ts";
 import type { Handlers } from "../../runtime/mod.ts";
 import type { WorkerMessage } from "../protocol.ts";
-import { arrive, evaluate, runAction } from "./compute.ts";
+import { arrive, evaluate, messagesFor, runAction } from "./compute.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
 import { slicingOf } from "./worker_init.ts";
 import { dispatch, type Worker } from "./worker_record.ts";
@@ -21,7 +21,7 @@ export function inputHandlers(
   const { activity } = worker, slicing = slicingOf(worker.init);
   return {
     Inject({ microBatch, fields, isEvaluation }) {
-      if (isEvaluation) return evaluate(worker, 0, microBatch, undefined, fields);
+      if (isEvaluation) return evaluate(worker, 0, microBatch, { fields });
       const action = { kind: "F", stage: 0, microBatch } as const, at = activity.arrival();
       if (!slicing) return arrive(worker, action, { fields, at });
       for (let slice = 0; slice < slicing.slices; slice++) {
@@ -29,14 +29,16 @@ export function inputHandlers(
       }
     },
     Activation({ stage, microBatch, slice, tensor, fields, isEvaluation }) {
-      if (isEvaluation) return evaluate(worker, stage, microBatch, tensor, fields);
+      if (isEvaluation) return evaluate(worker, stage, microBatch, { tensor, fields });
       const action = { kind: "F", stage, microBatch, ...slice !== undefined && { slice } } as const;
-      arrive(worker, action, { tensor, fields, at: activity.arrival() });
+      const arrival = { tensor, fields, at: activity.arrival() };
+      arrive(worker, action, arrival, messagesFor(worker, action));
     },
     Gradient({ stage, microBatch, tensor, half, slice }) {
-      const action = { kind: "B", stage, microBatch } as const;
       const part = { ...half !== undefined && { half }, ...slice !== undefined && { slice } };
-      arrive(worker, { ...action, ...part }, { tensor, fields: {}, at: activity.arrival() });
+      const action = { kind: "B", stage, microBatch, ...part } as const;
+      const arrival = { tensor, fields: {}, at: activity.arrival() };
+      arrive(worker, action, arrival, messagesFor(worker, action));
     },
     async Dispatch() {
       const { arrivals: { ready } } = worker;

@@ -4,12 +4,13 @@
  * @module
  */
 
-import type { Batch, MessageArray } from "../../../kernels/mod.ts";
-import type { StepPolicy } from "../../../schedules/mod.ts";
+import { type Batch, keyed, type Passed } from "../../../kernels/mod.ts";
+import type { Action, StepPolicy } from "../../../schedules/mod.ts";
 import type { GradientSquares } from "../../commit/gradient_norm.ts";
 import type { ActorRef, Context } from "../../runtime/mod.ts";
 import type { EmulatedLink } from "../emulated_link.ts";
 import type { PeerMessage, SupervisorMessage, WorkerMessage } from "../protocol.ts";
+import { type RoutedStage, routesOf } from "../routes.ts";
 import type { MicroBatchPart, OpenCopy, StageCopies } from "../stage_copies.ts";
 import type { MicroBatchShare, StepDropout } from "../step_plan.ts";
 import { sumMemory } from "../sum_memory.ts";
@@ -74,31 +75,59 @@ export function tell(
   ctx.send(peers!.supervisor, message, options);
 }
 
+/** A message with arrays for a stage. */
+type StageMessage = Extract<PeerMessage, { tensor: Passed }>;
+
 /** Sends to the worker that holds a stage, in a replica of the pipeline. */
-export function sendToStage(
+function sendToStage(
   { init, peers, link, activity }: Worker,
   pipe: number,
-  message: Extract<PeerMessage, { tensor: MessageArray }>,
+  message: StageMessage,
 ): void {
   const { worker } = init.copies[message.stage]!.find((copy) =>
     copy.replica === init.replica && copy.pipe === pipe
   )!;
   // Before it goes: whoever sends may be kept from the core while the message arrives.
   activity.sends();
-  link.send(peers!.workers[worker]!, message, { transfer: [message.tensor.buffer] });
+  const transfer = Object.values(keyed(message.tensor)).map(({ buffer }) => buffer);
+  link.send(peers!.workers[worker]!, message, { transfer });
 }
 
-/** Sends the output of a stage on to the next one. */
+/** What decides the way of a copy's values. */
+export const routed = ({ stage, kernels: { isLast }, skips }: OpenCopy): RoutedStage => ({
+  stage,
+  isLast,
+  skips,
+});
+
+/** Sends the outputs of a stage to those that take them; the next one gets the fields, too. */
 export function sendActivation(
   worker: Worker,
-  { pipe, stage }: OpenCopy,
+  copy: OpenCopy,
   { microBatch, slice }: MicroBatchPart,
-  tensor: MessageArray,
+  output: Passed,
   fields: Batch,
   isEvaluation: boolean,
 ): void {
-  const to = { stage: stage + 1, microBatch, ...slice !== undefined && { slice } };
-  sendToStage(worker, pipe, { type: "Activation", ...to, tensor, fields, isEvaluation });
+  const part = { microBatch, ...slice !== undefined && { slice } };
+  for (const [stage, tensor] of routesOf(routed(copy), "F", output)) {
+    const own = stage === copy.stage + 1 ? fields : {};
+    const to = { type: "Activation", stage, ...part } as const;
+    sendToStage(worker, copy.pipe, { ...to, tensor, fields: own, isEvaluation });
+  }
+}
+
+/** Sends the gradients of what a stage was sent, of which the one before may have none. */
+export function sendGradient(
+  worker: Worker,
+  copy: OpenCopy,
+  part: Pick<Action, "microBatch" | "half" | "slice">,
+  gradients: Passed,
+): void {
+  for (const [stage, tensor] of routesOf(routed(copy), "B", gradients)) {
+    const { microBatch, ...rest } = part;
+    sendToStage(worker, copy.pipe, { type: "Gradient", stage, microBatch, tensor, ...rest });
+  }
 }
 
 /** Asks for the next action, once, while there may be one. */

@@ -14,7 +14,8 @@ import {
   cutIntoStages,
   type Device,
   type DropoutKey,
-  type MessageArray,
+  keyed,
+  type KeyedArrays,
   openDevice,
   openStage,
   type StageState,
@@ -120,12 +121,14 @@ async function forward(
   trace: SerialTrace,
   dropout?: DropoutKey,
 ): Promise<Float32Array> {
-  let passed: MessageArray | undefined;
+  // By key: what is given by name stays for those that take it.
+  let passed: KeyedArrays = {};
   for (const [s, { kernels }] of stages.entries()) {
     const run = () => kernels.forward(0, passed, fields, undefined, 0, dropout);
-    ({ output: passed } = await trace.run(`${s}F${microBatch}`, run));
+    const { output } = await trace.run(`${s}F${microBatch}`, run);
+    passed = { ...passed, ...keyed(output) };
   }
-  return passed as Float32Array;
+  return passed.x as Float32Array;
 }
 
 async function backward(
@@ -134,10 +137,11 @@ async function backward(
   microBatch: number,
   trace: SerialTrace,
 ): Promise<void> {
-  let gradient: MessageArray | undefined;
+  let gradients: KeyedArrays = {};
   for (const [s, { kernels }] of [...stages.entries()].reverse()) {
-    const run = () => kernels.backward(0, "B", gradient, lossScale);
-    gradient = await trace.run(`${s}B${microBatch}`, run);
+    const run = () => kernels.backward(0, "B", gradients, lossScale);
+    const found = await trace.run(`${s}B${microBatch}`, run);
+    gradients = { ...gradients, ...found && keyed(found) };
   }
 }
 

@@ -13,6 +13,7 @@ import {
   hasFreeViews,
   hasOwnMemory,
   planMemory,
+  stageBorder,
   type StageProgram,
 } from "../../../kernels/mod.ts";
 import type { StageMemory } from "../../../schedules/mod.ts";
@@ -50,12 +51,13 @@ export function stageBytes(
   });
 }
 
-/** Bytes of what a stage hands to the next one for a micro-batch. */
-export function outputBytes(
-  { programs, layers, slicing }: StageProgram,
-  halves: number,
-): number {
-  const { isLoss, output } = programs[layers.at(-1)!.program]!;
+/** Bytes of what a stage sends on for a micro-batch, to the next stage or to others. */
+export function outputBytes(program: StageProgram, halves: number): number {
+  const { programs, layers, slicing } = program;
   const runs = halves * (slicing?.slices ?? 1);
-  return isLoss ? 0 : runs * elementCount(output.shape) * DTYPE_BYTES[output.dtype];
+  if (programs[layers.at(-1)!.program]!.isLoss) return 0;
+  return stageBorder(program).outputs.reduce(
+    (sum, { dtype, shape }) => sum + runs * elementCount(shape) * DTYPE_BYTES[dtype],
+    0,
+  );
 }

@@ -5,7 +5,7 @@
  */
 
 import assert from "node:assert/strict";
-import { type CopiedBytes, DTYPE_BYTES, elementCount } from "../../../kernels/mod.ts";
+import { type CopiedBytes, DTYPE_BYTES, elementCount, stageBorder } from "../../../kernels/mod.ts";
 import type { OpenCopy } from "../../../actors/pipeline/stage_copies.ts";
 import { compileRun } from "../../../actors/run/compile_run.ts";
 import { stageParameters } from "../../../actors/run/engines/stage_parameters.ts";
@@ -36,14 +36,16 @@ function formula(
 ): CopiedBytes {
   const own = program.layers.map((layer) => program.programs[layer.program]!);
   const fields = new Map(own.flatMap(({ fields }) => fields).map((field) => [field.name, field]));
-  const [first, last] = [own[0]!, own.at(-1)!];
+  const { inputs, outputs } = stageBorder(program);
   const fieldBytes = [...fields.values()].reduce((sum, field) => sum + bytesOf(field), 0);
-  const input = first.input ? bytesOf(first.input) : 0, output = bytesOf(last.output);
+  const [input, output] = [inputs, outputs].map((specs) =>
+    specs.reduce((sum, spec) => sum + bytesOf(spec), 0)
+  ) as [number, number];
   const elements = buckets.reduce((sum, { length }) => sum + length, 0);
   const up = 2 * elements * (copies - 1) / copies, down = copies > 1 ? elements : 0;
   const norms = stageParameters(program).length * (rank === 0 ? 2 : 1);
   return {
-    toDevice: microBatches * (fieldBytes + input + (last.isLoss ? F32 : output)) +
+    toDevice: microBatches * (fieldBytes + input + (own.at(-1)!.isLoss ? F32 : output)) +
       F32 * (OPTIMIZER_SCALARS + up),
     toHost: microBatches * (output + input) + F32 * (norms + down),
   };

@@ -12,7 +12,7 @@ import {
   type TrainEvent,
   type TrainOptions,
 } from "../../../actors/mod.ts";
-import { type Batch, type Layer, type Model } from "../../../kernels/mod.ts";
+import { type Batch, type Layer, type Model, type Value } from "../../../kernels/mod.ts";
 import { B, batch, RINGS } from "../run/own_layers.ts";
 import { outcome, SMALL } from "../runs.ts";
 
@@ -144,7 +144,7 @@ const shifted: Model = {
     {
       name: "shifted",
       build(g, x) {
-        const loss = RINGS.layers.at(-1)!.build(g, x);
+        const loss = RINGS.layers.at(-1)!.build(g, x) as Value;
         return g.add(loss, g.batch("shift", [B]));
       },
     } satisfies Layer,

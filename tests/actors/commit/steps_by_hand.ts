@@ -16,7 +16,7 @@ import {
   type Batch,
   type CopiedBytes,
   type Device,
-  type MessageArray,
+  type Passed,
   withAliases,
 } from "../../../kernels/mod.ts";
 import type { Schedule } from "../../../schedules/mod.ts";
@@ -113,7 +113,7 @@ async function computeGradients(
       const { copies: held } = all[worker]!;
       return { held, copy: held.of(stage, pipe), stage };
     });
-    let x: MessageArray | undefined, dy: MessageArray | undefined;
+    let x: Passed | undefined, dy: Passed | undefined;
     for (const { held, copy } of path) {
       ({ output: x } = await held.forward(copy, { microBatch: m }, x, fields, undefined, 0));
     }

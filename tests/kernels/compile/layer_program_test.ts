@@ -18,7 +18,7 @@ import { valueTypes } from "../../../kernels/onnx/value_types.ts";
 
 const SGD: OptimizerOptions = { kind: "sgd", momentum: 0, weightDecay: 0 };
 const OPTIONS = { isLoss: false, recompute: "none" } as const;
-const X = { name: "x", dtype: "f32", shape: [2, 4] } as const;
+const X = { name: "x", dtype: "f32", shape: [2, 4], hasGradient: true } as const;
 
 const linear = (name: string): Layer => ({
   name,
@@ -38,14 +38,14 @@ Deno.test("a parameter that the output does not depend on is refused by name", (
       return g.exp(x!);
     },
   };
-  assert.throws(() => compileLayer(layer, X, OPTIONS), {
+  assert.throws(() => compileLayer(layer, [X], OPTIONS), {
     name: "TypeError",
     message: /layer "lazy".*received "unused" unused/,
   });
 });
 
 Deno.test("a last layer that returns no loss for each sample is refused", () => {
-  assert.throws(() => compileLayer(linear("last"), X, { ...OPTIONS, isLoss: true }), {
+  assert.throws(() => compileLayer(linear("last"), [X], { ...OPTIONS, isLoss: true }), {
     name: "RangeError",
     message: /loss of each sample, f32 \[samples\], received f32 \[2,4\]/,
   });
@@ -56,7 +56,7 @@ Deno.test("an op without a gradient between a parameter and the loss is refused 
     name: "odd",
     build: (g, x) => g.node("Reciprocal", [g.mul(x!, g.parameter("scale", [4]))], [[2, 4]])[0]!,
   };
-  assert.throws(() => compileLayer(layer, X, OPTIONS), { message: /received Reciprocal/ });
+  assert.throws(() => compileLayer(layer, [X], OPTIONS), { message: /received Reciprocal/ });
 });
 
 Deno.test("two layers whose parameters have the same names are refused", () => {

@@ -23,9 +23,13 @@ const BAD: readonly [Layer["build"], "RangeError" | "TypeError" | "Error", strin
   [
     () => undefined as never,
     "TypeError",
-    "build must return a value of its graph, received undefined",
+    "build must return a value of its graph or a record of them, received undefined",
   ],
-  [() => 7 as never, "TypeError", "build must return a value of its graph, received number"],
+  [
+    () => 7 as never,
+    "TypeError",
+    "build must return a value of its graph or a record of them, received number",
+  ],
   [
     () => {
       throw "by hand";

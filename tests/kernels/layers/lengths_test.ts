@@ -32,7 +32,7 @@ for (
     assert.equal(half.samples, 2);
     const [whole, halved] = [model, half].map((one) => compileModel(one, "none"));
     assert.deepEqual(halved!.parameters, whole!.parameters);
-    const samplesOf = (program: typeof whole) => program!.programs.at(-1)!.output.shape;
+    const samplesOf = (program: typeof whole) => program!.programs.at(-1)!.outputs[0]!.shape;
     assert.deepEqual([samplesOf(whole), samplesOf(halved)], [[4], [2]]);
   });
 }

@@ -137,7 +137,7 @@ export function testPytorch(name: DeviceName, test: RegisterTest = Deno.test): v
         for (let m = 0; m < config.microBatches; m++) {
           const fields = batches[(step - 1) * config.microBatches + m]!;
           const { output } = await stage.forward(m, undefined, fields);
-          for (const one of output) loss += one / predictions;
+          for (const one of output as Float32Array) loss += one / predictions;
           await stage.backward(m, "B", undefined, 1 / predictions);
         }
         const wanted = expected.losses[step - 1];

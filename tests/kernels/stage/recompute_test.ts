@@ -8,6 +8,7 @@ import {
   compileModel,
   cutIntoStages,
   type Device,
+  elementCount,
   gpt2,
   type Layer,
   openDevice,
@@ -15,6 +16,7 @@ import {
   PRECISIONS,
   type Recompute,
   RECOMPUTE_POLICIES,
+  stageBorder,
   type StageOptions,
 } from "../../../kernels/mod.ts";
 import {
@@ -82,8 +84,8 @@ Deno.test("the bytes that are planned for activations are those that are allocat
           const { perMicroBatch, shared } = activationBytes(program, options);
           const [alone] = await openStages(device, { ...model, ...program }, 1, options);
           const opened = device.allocatedBytes;
-          const input = program.programs[program.layers[0]!.program]!.input;
-          const x = input && new Float32Array(input.shape.reduce((a, b) => a * b, 1));
+          const [input] = stageBorder(program).inputs;
+          const x = input && new Float32Array(elementCount(input.shape));
           for (let m = 0; m < 2; m++) {
             await alone!.forward(m, x, BATCHES[0]!);
             const taken = device.allocatedBytes - opened;

@@ -6,7 +6,7 @@
 
 import type { Message } from "./runtime/mod.ts";
 import type { SupervisorMessage } from "./pipeline/protocol.ts";
-import { type EmulatedLink, openEmulatedLink } from "./pipeline/emulated_link.ts";
+import { type EmulatedLink, openEmulatedLink } from "./pipeline/links/emulated_link.ts";
 import {
   type MicroBatchShare,
   shareMicroBatches,

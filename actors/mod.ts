@@ -17,7 +17,7 @@ export * from "./run/engines/engine.ts";
 export { trainedTies, withoutAliases } from "./run/engines/tied_parameters.ts";
 export type { WorkerFault } from "./pipeline/worker/faults.ts";
 export * from "./pipeline/layout.ts";
-export * from "./pipeline/emulated_link.ts";
+export * from "./pipeline/links/emulated_link.ts";
 export * from "./commit/loss_scale.ts";
 export * from "./run/memory/memory_plan.ts";
 export type { ActorBytes, RunMemory } from "./run/memory/run_memory.ts";

@@ -28,7 +28,7 @@ import type {
 import type { ShardOrder, WrittenShard } from "../checkpoints/shards.ts";
 import type { ReduceMessage } from "../commit/all_reduce/mod.ts";
 import type { GradientSquares } from "../commit/gradient_norm.ts";
-import type { LinkMessage } from "./emulated_link.ts";
+import type { LinkMessage } from "./links/emulated_link.ts";
 import type { PolicyData } from "./policy_data.ts";
 import type { StepRequest, TracedAction } from "./step.ts";
 import type { MicroBatchShare, StepDropout, StepPlan } from "./step_plan.ts";

@@ -36,7 +36,7 @@ import type { Action } from "../../schedules/mod.ts";
 import { PIECE_ELEMENTS } from "../checkpoints/tensors/held_state.ts";
 import { eachTensor, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import type { StageCopy } from "./layout.ts";
-import { cut, join, joinPassed, mapPassed } from "./halves.ts";
+import { cut, join, joinPassed, mapPassed } from "./links/halves.ts";
 import { openStandIn } from "./stand_in.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 

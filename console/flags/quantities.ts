@@ -6,7 +6,7 @@
  * @module
  */
 
-import type { LinkOptions } from "../../actors/pipeline/emulated_link.ts";
+import type { LinkOptions } from "../../actors/pipeline/links/emulated_link.ts";
 import { THREADS_MAX } from "../../actors/run/options/sizes.ts";
 import { INTEGER_MAX } from "./flag.ts";
 

@@ -174,17 +174,27 @@ function writeModels(
       ...forWeights.length > 0 && { weight: encode([...carriedPorts, ...known], forWeights) },
     },
     ...over.size > 0 && {
-      overwrites: savedPorts.flatMap(({ name, value }) =>
-        (over.get(value) ?? []).map((step, i, steps) => ({
-          saved: name,
-          model: encode([...given, { name, value: steps[i - 1] ?? value }], [
-            { name: PORTS.overwritten(name), value: step },
-          ]),
-        }))
+      overwrites: savedPorts.flatMap((port) =>
+        overwriting(port, over.get(port.value) ?? [], given, encode)
       ),
     },
     cost: { forward: work(g, given, outputPorts), backward: work(g, known, outputs) },
   };
+}
+
+/** The models that write over a saved activation, one step after the other. */
+function overwriting(
+  { name, value }: Port,
+  steps: readonly Value[],
+  given: readonly Port[],
+  encode: (inputs: readonly Port[], outputs: readonly Port[]) => Uint8Array,
+): NonNullable<LayerProgram["overwrites"]> {
+  return steps.map((step, i) => ({
+    saved: name,
+    model: encode([...given, { name, value: steps[i - 1] ?? value }], [
+      { name: PORTS.overwritten(name), value: step },
+    ]),
+  }));
 }
 
 /** The work of what computes some values from some others. */

@@ -263,13 +263,17 @@ export class LayerGraph extends Graph {
 
 /** A value is taken that no layer before has given. */
 export class NotGivenError extends RangeError {
-  /** @param value its name. @param given the names that there are. */
-  constructor(readonly value: string, given: readonly string[]) {
+  /** The name of the value. */
+  readonly value: string;
+
+  /** An error that says which names there are. */
+  constructor(value: string, given: readonly string[]) {
     const known = given.map((one) => JSON.stringify(one)).join(", ").slice(0, 300) || "none";
     super(
       `Cannot take ${JSON.stringify(value)}: a layer before must give it, received ${known}`,
     );
     this.name = "RangeError";
+    this.value = value;
   }
 }
 

@@ -7,7 +7,7 @@
 import { BriefMap } from "../../runtime/actor/brief_map.ts";
 import { type Batch, keyed, type Passed } from "../../../kernels/mod.ts";
 import { type Action, formatAction } from "../../../schedules/mod.ts";
-import { cut, join, joinPassed, mapPassed } from "../halves.ts";
+import { cut, join, joinPassed, mapPassed } from "../links/halves.ts";
 
 /** What waits for its F or B. */
 export interface Arrival {

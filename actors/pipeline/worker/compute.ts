@@ -9,7 +9,7 @@
  */
 
 import { type Action, formatAction, parts } from "../../../schedules/mod.ts";
-import { messagesOf } from "../routes.ts";
+import { messagesOf } from "../links/routes.ts";
 import type { OpenCopy } from "../stage_copies.ts";
 import type { Arrival } from "./arrivals.ts";
 import type { WeightUpdater } from "./weight_updater.ts";

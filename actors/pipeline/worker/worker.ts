@@ -19,7 +19,7 @@
 
 import { openDevice } from "../../../kernels/mod.ts";
 import type { ActorFactory, ActorSpec, Context } from "../../runtime/mod.ts";
-import { openEmulatedLink } from "../emulated_link.ts";
+import { openEmulatedLink } from "../links/emulated_link.ts";
 import type { PeerMessage, WorkerMessage } from "../protocol.ts";
 import { openCopies, type OpenCopy } from "../stage_copies.ts";
 import { UPDATE_POLICIES } from "../update_policy.ts";

@@ -7,7 +7,7 @@
 import type { DeviceChoice, Slicing, StageOptions } from "../../../kernels/mod.ts";
 import type { WeightUpdates } from "../../../schedules/mod.ts";
 import type { ReduceOptions, TieEnd } from "../../commit/copy_sync.ts";
-import type { LinkOptions } from "../emulated_link.ts";
+import type { LinkOptions } from "../links/emulated_link.ts";
 import type { StageCopy } from "../layout.ts";
 import type { PolicyData } from "../policy_data.ts";
 import type { CopyInit } from "../stage_copies.ts";

@@ -16,7 +16,7 @@ import type { WrittenShard } from "../../checkpoints/shards.ts";
 import type { HeldState } from "../../checkpoints/tensors/held_state.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { SyncStrategy } from "../../commit/eager_stages.ts";
-import type { LinkOptions } from "../../pipeline/emulated_link.ts";
+import type { LinkOptions } from "../../pipeline/links/emulated_link.ts";
 import type { StepOutcome, StepRequest } from "../../pipeline/step.ts";
 import type { PlanOptions } from "../../pipeline/step_plan.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";

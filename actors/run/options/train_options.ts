@@ -23,7 +23,7 @@ import type {
 import type { Checkpoint } from "../../checkpoints/checkpoint_format.ts";
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import type { WorkerFault } from "../../pipeline/worker/faults.ts";
-import type { LinkOptions } from "../../pipeline/emulated_link.ts";
+import type { LinkOptions } from "../../pipeline/links/emulated_link.ts";
 import type { SupervisorMessage, WorkerMessage } from "../../pipeline/protocol.ts";
 import type { SupervisorInit } from "../../pipeline/supervisor/supervisor_init.ts";
 import type { WorkerInit } from "../../pipeline/worker/worker_init.ts";

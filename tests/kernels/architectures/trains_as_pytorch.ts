@@ -55,7 +55,7 @@ export function testAgainstPytorch(what: string, load: () => Promise<Fixture>): 
           stage.zeroGradients();
           for (const [m, fields] of step.entries()) {
             const { output } = await stage.forward(m, undefined, fields);
-            for (const one of output) loss += one / predictions;
+            for (const one of output as Float32Array) loss += one / predictions;
             await stage.backward(m, "B", undefined, 1 / predictions);
           }
           const error = Math.abs(loss - wanted) / wanted;

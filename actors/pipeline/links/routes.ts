@@ -8,7 +8,7 @@
  * @module
  */
 
-import { isSkip, keyed, type Passed, passedOf, type StageSkip } from "../../kernels/mod.ts";
+import { isSkip, keyed, type Passed, passedOf, type StageSkip } from "../../../kernels/mod.ts";
 
 /** A stage in the chain, and what crosses its border by name. */
 export interface RoutedStage {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { keyed, type Passed, passedOf, type ValueArray } from "../../kernels/mod.ts";
+import { keyed, type Passed, passedOf, type ValueArray } from "../../../kernels/mod.ts";
 
 /** One of `count` equal parts, in the memory of the whole. */
 export function cut<A extends ValueArray>(array: A, index: number, count: number): A {

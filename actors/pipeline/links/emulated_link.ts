@@ -8,7 +8,7 @@
  * @module
  */
 
-import type { ActorRef, Context, Message, SendOptions } from "../runtime/mod.ts";
+import type { ActorRef, Context, Message, SendOptions } from "../../runtime/mod.ts";
 
 /** What is emulated. */
 export interface LinkOptions {

@@ -4,7 +4,7 @@
  * @module
  */
 
-export type { ActivationOptions } from "./stage/activations.ts";
+export type { ActivationOptions } from "./stage/activations/activations.ts";
 export {
   llama,
   type LlamaConfig,
@@ -146,9 +146,9 @@ export {
 export { repeatedKey } from "./files/repeated_key.ts";
 export * from "./files/safetensors/read.ts";
 export * from "./files/safetensors/write.ts";
-export { keyed, passedOf } from "./stage/passed.ts";
-export { type StageBorder, stageBorder } from "./stage/value_paths.ts";
-export type { BackwardKind, StageLayer } from "./stage/slot.ts";
+export { keyed, passedOf } from "./stage/activations/passed.ts";
+export { type StageBorder, stageBorder } from "./stage/activations/value_paths.ts";
+export type { BackwardKind, StageLayer } from "./stage/activations/slot.ts";
 export { type LibraryBytes, planLibrary } from "./stage/library_memory.ts";
 export { openStage } from "./stage/open_stage.ts";
 export { type ForwardResult, Stage } from "./stage/stage.ts";

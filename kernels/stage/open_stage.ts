@@ -6,15 +6,15 @@
 
 import type { LayerProgram } from "../compile/layer_program.ts";
 import type { Device, Kernel } from "../devices/device.ts";
-import type { ActivationOptions } from "./activations.ts";
+import type { ActivationOptions } from "./activations/activations.ts";
 import { slicesOf, type StageProgram } from "../compile/stage_program.ts";
 import { openGradientSums } from "../optimizer/gradient_sums.ts";
 import { openGradientNorms } from "../optimizer/gradient_norms.ts";
 import { openOptimizer } from "../optimizer/optimizer.ts";
 import { openFrozen } from "./frozen.ts";
-import { openInFlight } from "./in_flight.ts";
+import { openInFlight } from "./activations/in_flight.ts";
 import { allocateResident } from "./resident.ts";
-import { type BackwardKind, parameterPorts, type StageLayer } from "./slot.ts";
+import { type BackwardKind, parameterPorts, type StageLayer } from "./activations/slot.ts";
 import { Stage } from "./stage.ts";
 import { checkStageOptions, type StageOptions } from "./stage_options.ts";
 

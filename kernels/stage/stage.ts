@@ -17,10 +17,10 @@ import { readFlat, writeFlat, zeroFlat } from "../optimizer/flat_tensor.ts";
 import type { Bucket } from "../optimizer/parameters.ts";
 import { type Bounds, checkBounds, fieldBounds } from "./field_bounds.ts";
 import type { FrozenWeights } from "./frozen.ts";
-import type { InFlight } from "./in_flight.ts";
-import { readPassed, writePassed } from "./passed.ts";
+import type { InFlight } from "./activations/in_flight.ts";
+import { readPassed, writePassed } from "./activations/passed.ts";
 import type { Resident } from "./resident.ts";
-import type { BackwardKind, Slot, StageLayer } from "./slot.ts";
+import type { BackwardKind, Slot, StageLayer } from "./activations/slot.ts";
 import { countMemory, type StageMemory } from "./stage_memory.ts";
 import type { StageOptions } from "./stage_options.ts";
 import {

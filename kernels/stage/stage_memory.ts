@@ -30,7 +30,7 @@ import {
   allocateContext,
   allocateShared,
   type Allocator,
-} from "./activations.ts";
+} from "./activations/activations.ts";
 import { checkInterval } from "./recompute_interval.ts";
 import { allocateResident, type Resident } from "./resident.ts";
 import { checkStageOptions, type StageOptions } from "./stage_options.ts";

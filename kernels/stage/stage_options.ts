@@ -14,7 +14,7 @@ import {
 import type { OptimizerOptions } from "../optimizer/optimizer_options.ts";
 import type { SumOptions } from "../optimizer/gradient_sums.ts";
 import { flatLength } from "../optimizer/parameters.ts";
-import type { ActivationOptions } from "./activations.ts";
+import type { ActivationOptions } from "./activations/activations.ts";
 import { checkInterval } from "./recompute_interval.ts";
 
 /** Options of {@linkcode openStage}. */

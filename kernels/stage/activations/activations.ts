@@ -16,13 +16,13 @@
  * @module
  */
 
-import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../devices/device.ts";
-import { elementCount } from "../graph/shapes.ts";
-import type { TensorSpec } from "../layers/layer.ts";
-import { storageDtype } from "../layers/precision.ts";
-import { isSkip, type LayerProgram, PORTS, valuePorts } from "../compile/layer_program.ts";
-import type { NamedProgram, StageSkip } from "../compile/stage_program.ts";
-import { type Segment, segmentsOf } from "./recompute_interval.ts";
+import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../../devices/device.ts";
+import { elementCount } from "../../graph/shapes.ts";
+import type { TensorSpec } from "../../layers/layer.ts";
+import { storageDtype } from "../../layers/precision.ts";
+import { isSkip, type LayerProgram, PORTS, valuePorts } from "../../compile/layer_program.ts";
+import type { NamedProgram, StageSkip } from "../../compile/stage_program.ts";
+import { type Segment, segmentsOf } from "../recompute_interval.ts";
 import { type ValuePath, valuePaths } from "./value_paths.ts";
 
 /** What decides where activations live. */

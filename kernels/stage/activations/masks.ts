@@ -8,12 +8,12 @@
  * @module
  */
 
-import { CHANCE_MAX } from "../devices/simd/chance_kernels.ts";
-import type { Device, Tensor } from "../devices/device.ts";
-import { elementCount } from "../graph/shapes.ts";
-import { type DropoutKey, openMask } from "../layers/dropout.ts";
-import type { Slicing } from "../layers/batch.ts";
-import type { NamedProgram } from "../compile/stage_program.ts";
+import { CHANCE_MAX } from "../../devices/simd/chance_kernels.ts";
+import type { Device, Tensor } from "../../devices/device.ts";
+import { elementCount } from "../../graph/shapes.ts";
+import { type DropoutKey, openMask } from "../../layers/dropout.ts";
+import type { Slicing } from "../../layers/batch.ts";
+import type { NamedProgram } from "../../compile/stage_program.ts";
 import type { SharedActivations } from "./activations.ts";
 
 /** Computes masks. */

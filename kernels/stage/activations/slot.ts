@@ -5,11 +5,11 @@
  */
 
 import type { ActivationOptions, Activations, Ports } from "./activations.ts";
-import type { Kernel, Run, Tensor } from "../devices/device.ts";
-import { PORTS } from "../compile/layer_program.ts";
-import type { NamedProgram } from "../compile/stage_program.ts";
-import type { ParameterStore } from "../optimizer/parameters.ts";
-import { segmentsOf } from "./recompute_interval.ts";
+import type { Kernel, Run, Tensor } from "../../devices/device.ts";
+import { PORTS } from "../../compile/layer_program.ts";
+import type { NamedProgram } from "../../compile/stage_program.ts";
+import type { ParameterStore } from "../../optimizer/parameters.ts";
+import { segmentsOf } from "../recompute_interval.ts";
 
 /** The parts of the backward pass: B whole, I for the input, W for the weights. */
 export type BackwardKind = "B" | "I" | "W";

@@ -12,8 +12,8 @@
  * @module
  */
 
-import type { Device, Tensor } from "../devices/device.ts";
-import type { DropoutKey } from "../layers/dropout.ts";
+import type { Device, Tensor } from "../../devices/device.ts";
+import type { DropoutKey } from "../../layers/dropout.ts";
 import {
   type Activations,
   allocateActivations,
@@ -21,11 +21,11 @@ import {
   allocateShared,
   type Ports,
 } from "./activations.ts";
-import type { StageSkip } from "../compile/stage_program.ts";
-import type { Slicing } from "../layers/batch.ts";
+import type { StageSkip } from "../../compile/stage_program.ts";
+import type { Slicing } from "../../layers/batch.ts";
 import { bindSlot, type ParameterPorts, type Slot, type StageLayer } from "./slot.ts";
 import { openMasks } from "./masks.ts";
-import type { StageOptions } from "./stage_options.ts";
+import type { StageOptions } from "../stage_options.ts";
 
 /** The micro-batches in flight, or slices of them, by their numbers. */
 export interface InFlight {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Device, KeyedArrays, Passed, ValueArray } from "../devices/device.ts";
+import type { Device, KeyedArrays, Passed, ValueArray } from "../../devices/device.ts";
 import type { Ports } from "./activations.ts";
 
 /** The values by their keys; the one tensor of a chain is `x`. */

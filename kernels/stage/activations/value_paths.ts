@@ -5,10 +5,10 @@
  * @module
  */
 
-import { isSkip, type LayerProgram } from "../compile/layer_program.ts";
-import { layersOf, type StageProgram, type StageSkip } from "../compile/stage_program.ts";
-import type { TensorSpec } from "../layers/layer.ts";
-import { storageDtype } from "../layers/precision.ts";
+import { isSkip, type LayerProgram } from "../../compile/layer_program.ts";
+import { layersOf, type StageProgram, type StageSkip } from "../../compile/stage_program.ts";
+import type { TensorSpec } from "../../layers/layer.ts";
+import { storageDtype } from "../../layers/precision.ts";
 
 /** A value that passes between layers, or over a border of the stage. */
 export interface ValuePath {

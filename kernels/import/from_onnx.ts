@@ -6,7 +6,7 @@
 
 import type { Layer, Model } from "../layers/layer.ts";
 import { type Dimensions, samplesDimension, staticInputs } from "./dimensions.ts";
-import { checkGradients } from "./gradients.ts";
+import { trainedWeights } from "./gradients.ts";
 import { lossOf, type OnnxLoss } from "./loss.ts";
 import { type OnnxGraph, readOnnx } from "./onnx_graph.ts";
 import type { ExternalFiles } from "./onnx_tensor.ts";
@@ -38,7 +38,8 @@ export interface FromOnnxOptions {
  * A model that trains what an ONNX file computes.
  *
  * Its f32 initializers are the parameters, by their names; statistics of batch normalisations, and
- * what `frozen` says, are not trained. Fields of a micro-batch have the names of the file's inputs,
+ * what `frozen` says, are not trained, and those through which no gradient flows, such as masks of
+ * attention, are constants. Fields of a micro-batch have the names of the file's inputs,
  * those of int64 are int32. Dropout is what the file says: none where it was exported for use.
  *
  * @param bytes the file, of opset 9 to 23.
@@ -70,19 +71,24 @@ export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
 function importFile(file: OnnxGraph, options: FromOnnxOptions): Model {
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
-  const whole = planFile({ file, inputs, isFrozen: frozenOf(file, options.frozen) });
-  const name = outputOf(file, options.output), output = logitsOf(whole, name, loss);
-  const value = whole.valueOf(output);
-  if (!value) {
+  const name = outputOf(file, options.output), isFrozen = frozenOf(file, options.frozen);
+  const planned = (isConstant?: (weight: string) => boolean) => {
+    const plan = planFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });
+    const output = logitsOf(plan, name, loss), value = plan.valueOf(output);
+    if (value) return { plan: neededOf(plan, output), output, value };
     throw new TypeError(
       `Cannot import the ONNX model: its output must be made by a node, received ${
         JSON.stringify(name)
       } from nowhere`,
     );
-  }
+  };
+  const first = planned(), trained = trainedWeights(first.plan, first.value);
+  // Masks of attention are such: nothing but conditions follows from them.
+  const idle = (weight: string) =>
+    !trained.has(weight) && !first.plan.weights.get(weight)?.isFrozen;
+  const { plan, output, value } = [...first.plan.weights.keys()].some(idle) ? planned(idle) : first;
   const { samples, predictions, build } = lossOf(loss, { ...value, name }, label);
-  checkGradients(whole, value);
-  const plan = neededOf(whole, output), open = samplesDimension(file.inputs);
+  const open = samplesDimension(file.inputs);
   const layer: Layer = {
     name: "model",
     prefix: "",

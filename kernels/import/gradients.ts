@@ -10,14 +10,14 @@ import type { Value } from "../graph/value.ts";
 import type { Plan } from "./plan.ts";
 
 /**
- * Refuses a plan that cannot be trained.
+ * The weights to which a gradient comes, by name.
  *
  * @param output whose loss is trained.
  * @throws {TypeError} naming the op and its node; or when no weight that is trained reaches the output.
  */
-export function checkGradients({ graph, steps }: Plan, output: Value): void {
-  const trained = graph.parameters.filter(({ spec }) => !spec.frozen).map(({ value }) => value);
-  const dependent = new Set<Value>(trained);
+export function trainedWeights({ graph, steps }: Plan, output: Value): ReadonlySet<string> {
+  const trained = graph.parameters.filter(({ spec }) => !spec.frozen);
+  const dependent = new Set<Value>(trained.map(({ value }) => value));
   const nodes = sliceNodes(graph, graph.inputs, [output]);
   for (const node of nodes) {
     if (node.inputs.some((input) => dependent.has(input))) {
@@ -47,4 +47,5 @@ export function checkGradients({ graph, steps }: Plan, output: Value): void {
     // No gradient flows through whole numbers and conditions.
     for (const input of node.inputs) if (input.dtype === "f32") wanted.add(input);
   }
+  return new Set(trained.filter(({ value }) => wanted.has(value)).map(({ spec }) => spec.name));
 }

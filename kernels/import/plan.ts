@@ -47,6 +47,8 @@ export interface PlanInput {
   readonly inputs: readonly TensorSpec[];
   /** Which weights are not trained. */
   readonly isFrozen: (weight: string) => boolean;
+  /** Which are no weights but constants, such as masks of attention. */
+  readonly isConstant?: (weight: string) => boolean;
 }
 
 /**
@@ -54,8 +56,8 @@ export interface PlanInput {
  *
  * @throws {TypeError} naming the node whose operation, settings or inputs are not understood.
  */
-export function planFile({ file, inputs, isFrozen }: PlanInput): Plan {
-  const { weights, constants } = sortInitializers(file, isFrozen);
+export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
+  const { weights, constants } = sortInitializers(file, kinds);
   const tables = { inputs: new Map(inputs.map((spec) => [spec.name, spec])), weights, constants };
   const graph = new LayerGraph(), sources = openSources(graph, tables), folding = openFolding();
   const steps: Step[] = [], names = new Map<Value, string>(), same = new Map<string, string>();
@@ -118,7 +120,10 @@ export function planFile({ file, inputs, isFrozen }: PlanInput): Plan {
 }
 
 /** Numbers with a fraction are weights, but for settings of operations; all others are constants. */
-function sortInitializers({ initializers, nodes }: OnnxGraph, isFrozen: PlanInput["isFrozen"]) {
+function sortInitializers(
+  { initializers, nodes }: OnnxGraph,
+  { isFrozen, isConstant = () => false }: Pick<PlanInput, "isFrozen" | "isConstant">,
+) {
   const settings = new Set(
     nodes.flatMap(({ op, inputs }) =>
       (Object.hasOwn(SETTING_PLACES, op) ? SETTING_PLACES[op]! : [])
@@ -131,7 +136,7 @@ function sortInitializers({ initializers, nodes }: OnnxGraph, isFrozen: PlanInpu
   );
   for (const [name, constant] of initializers) {
     const { shape, data } = constant;
-    if (data instanceof Float32Array && !settings.has(name)) {
+    if (data instanceof Float32Array && !settings.has(name) && !isConstant(name)) {
       weights.set(name, { shape, data, isFrozen: statistics.has(name) || isFrozen(name) });
     } else constants.set(name, constant);
   }

@@ -6,6 +6,7 @@
 
 import type { ImportOp } from "./call.ts";
 import { ELEMENTWISE_OPS } from "./elementwise.ts";
+import { IMAGE_OPS } from "./images.ts";
 import { MOVE_OPS } from "./moves.ts";
 import { PRODUCT_OPS } from "./products.ts";
 import { REDUCTION_OPS } from "./reductions.ts";
@@ -16,6 +17,7 @@ export const IMPORT_OPS: Readonly<Record<string, ImportOp>> = {
   ...MOVE_OPS,
   ...PRODUCT_OPS,
   ...REDUCTION_OPS,
+  ...IMAGE_OPS,
 };
 
 /** Inputs that are settings and never weights, by their places. */

@@ -1,0 +1,159 @@
+/**
+ * Operations on images: convolutions, pooling, norms of channels, sizes.
+ *
+ * @module
+ */
+
+import type { Value } from "../../graph/value.ts";
+import type { WindowOptions } from "../../graph/windows.ts";
+import {
+  type Call,
+  constantNumbers,
+  floatOf,
+  type ImportOp,
+  intOf,
+  intsOf,
+  mustBe,
+  operand,
+  textOf,
+} from "./call.ts";
+
+/** How windows move. */
+function windowsOf(call: Call): WindowOptions {
+  const auto = textOf(call, "auto_pad", "NOTSET"), pads = intsOf(call, "pads");
+  const strides = intsOf(call, "strides"), dilations = intsOf(call, "dilations");
+  mustBe(call, "auto_pad", "NOTSET", ["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]);
+  return {
+    ...strides && { strides },
+    ...dilations && { dilations },
+    ...auto === "NOTSET"
+      ? pads && { pads }
+      : { pads: auto as "SAME_UPPER" | "SAME_LOWER" | "VALID" },
+  };
+}
+
+const conv: ImportOp = (call) =>
+  call.g.conv(operand(call, 0), operand(call, 1), call.inputs[2], {
+    ...windowsOf(call),
+    groups: intOf(call, "group", 1),
+  });
+
+const convTranspose: ImportOp = (call) => {
+  const outputPadding = intsOf(call, "output_padding");
+  if (intsOf(call, "output_shape")) {
+    throw new TypeError("the size of its output must follow from pads, received output_shape");
+  }
+  return call.g.convTranspose(operand(call, 0), operand(call, 1), call.inputs[2], {
+    ...windowsOf(call),
+    groups: intOf(call, "group", 1),
+    ...outputPadding && { outputPadding },
+  });
+};
+
+const poolOf = (pool: (call: Call, kernel: readonly number[]) => Value): ImportOp => (call) => {
+  if (call.node.outputs[1]) {
+    throw new TypeError(
+      "it must have one output, received one for the places of what is largest, too",
+    );
+  }
+  return pool(call, intsOf(call, "kernel_shape") ?? []);
+};
+
+const ceilMode = (call: Call) => intOf(call, "ceil_mode", 0) === 1;
+
+/** By the statistics of the file, which are not trained: what it computes in use. */
+const batchNorm: ImportOp = (call) => {
+  if (intOf(call, "training_mode", 0) === 1 || call.node.outputs.some((name, i) => i > 0 && name)) {
+    throw new TypeError(
+      "its statistics must be those of the file, as exported for evaluation, received one that takes those of each batch",
+    );
+  }
+  const [x, weight, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) =>
+    operand(call, place)
+  ) as [
+    Value,
+    Value,
+    Value,
+    Value,
+    Value,
+  ];
+  return call.g.batchNorm(x, weight, bias, { mean, variance }, floatOf(call, "epsilon", 1e-5));
+};
+
+const groupNorm: ImportOp = (call) => {
+  const { g } = call, x = operand(call, 0), channels = x.shape[1]!;
+  const groups = intOf(call, "num_groups", 1), ofGroups = intOf(call, "scale_of_groups", 0) === 1;
+  const perChannel = (value: Value) =>
+    ofGroups
+      ? g.reshape(g.expand(g.reshape(value, [groups, 1]), [groups, channels / groups]), [channels])
+      : value;
+  const [weight, bias] = [1, 2].map((place) => perChannel(operand(call, place))) as [Value, Value];
+  return g.groupNorm(x, groups, weight, bias, floatOf(call, "epsilon", 1e-5));
+};
+
+/** Each element several times, in whichever way that is said. */
+const resize: ImportOp = (call) => {
+  const x = operand(call, 0), { shape } = x;
+  mustBe(call, "mode", "nearest", ["nearest"]);
+  const transformation = textOf(call, "coordinate_transformation_mode", "half_pixel");
+  const rounding = textOf(call, "nearest_mode", "round_prefer_floor");
+  const isRepeated = transformation === "asymmetric"
+    ? rounding === "floor"
+    : ["half_pixel", "pytorch_half_pixel"].includes(transformation) &&
+      rounding.startsWith("round_prefer_");
+  if (!isRepeated) {
+    throw new TypeError(
+      `elements must be repeated, as by asymmetric places rounded down or by half pixels rounded, received ${transformation} and ${rounding}`,
+    );
+  }
+  const scales = constantNumbers(call, 2) ?? [], sizes = constantNumbers(call, 3) ?? [];
+  const given = scales.length > 0 ? scales : sizes.map((size, axis) => size / shape[axis]!);
+  const axes = intsOf(call, "axes") ?? shape.map((_, axis) => axis);
+  const factors = shape.map((_, axis) => given[axes.indexOf(axis)] ?? 1);
+  if (factors[0] !== 1 || factors[1] !== 1) {
+    throw new TypeError(`samples and channels must stay as many, received factors [${factors}]`);
+  }
+  return call.g.upsample(x, factors.slice(2));
+};
+
+const pad: ImportOp = (call) => {
+  const x = operand(call, 0), rank = x.shape.length, pads = constantNumbers(call, 1) ?? [];
+  mustBe(call, "mode", "constant", ["constant"]);
+  const axes = constantNumbers(call, 3)?.map((axis) => axis < 0 ? axis + rank : axis) ??
+    x.shape.map((_, axis) => axis);
+  const all = Array<number>(2 * rank).fill(0);
+  for (const [i, axis] of axes.entries()) {
+    all[axis] = pads[i]!;
+    all[rank + axis] = pads[axes.length + i]!;
+  }
+  return call.g.pad(x, all, constantNumbers(call, 2)?.[0] ?? 0);
+};
+
+/** By ONNX's names. */
+export const IMAGE_OPS: Readonly<Record<string, ImportOp>> = {
+  Conv: conv,
+  ConvTranspose: convTranspose,
+  MaxPool: poolOf((call, kernel) =>
+    call.g.maxPool(operand(call, 0), kernel, { ...windowsOf(call), ceilMode: ceilMode(call) })
+  ),
+  AveragePool: poolOf((call, kernel) =>
+    call.g.averagePool(operand(call, 0), kernel, {
+      ...windowsOf(call),
+      ceilMode: ceilMode(call),
+      countIncludePad: intOf(call, "count_include_pad", 0) === 1,
+    })
+  ),
+  GlobalAveragePool: (call) => call.g.globalAveragePool(operand(call, 0)),
+  GlobalMaxPool: (call) => call.g.globalMaxPool(operand(call, 0)),
+  BatchNormalization: batchNorm,
+  InstanceNormalization: (call) =>
+    call.g.instanceNorm(
+      operand(call, 0),
+      operand(call, 1),
+      operand(call, 2),
+      floatOf(call, "epsilon", 1e-5),
+    ),
+  GroupNormalization: groupNorm,
+  Resize: resize,
+  Pad: pad,
+};

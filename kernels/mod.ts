@@ -41,6 +41,8 @@ export * from "./graph/graph.ts";
 export { NodeGraph } from "./graph/node_graph.ts";
 export { ConvolutionGraph } from "./graph/ops/convolutions.ts";
 export { ElementwiseGraph } from "./graph/ops/elementwise.ts";
+export { ChoiceGraph } from "./graph/ops/choices.ts";
+export { GatherGraph } from "./graph/ops/gathers.ts";
 export { MoveGraph } from "./graph/ops/moves.ts";
 export { NormalizationGraph } from "./graph/ops/normalization.ts";
 export { PoolingGraph } from "./graph/ops/pooling.ts";

@@ -70,14 +70,13 @@ export function addGradients(
   return wanted.map((value) => cotangents.get(value));
 }
 
-/** Some values of a graph, and all numbers with a fraction that are computed of them. */
+/** The numbers with a fraction among some values of a graph, and all that are computed of them. */
 export function dependentValues(graph: NodeGraph, values: readonly Value[]): Set<Value> {
-  const dependent = new Set(values);
+  const isReal = ({ dtype }: Value) => dtype === "f32" || dtype === "f16";
+  const dependent = new Set(values.filter(isReal));
   for (const node of graph.nodes) {
     if (node.inputs.some((input) => dependent.has(input))) {
-      for (const output of node.outputs) {
-        if (output.dtype === "f32" || output.dtype === "f16") dependent.add(output);
-      }
+      for (const output of node.outputs.filter(isReal)) dependent.add(output);
     }
   }
   return dependent;

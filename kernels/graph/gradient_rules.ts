@@ -8,6 +8,7 @@
  */
 
 import { ELEMENTWISE } from "./gradients/elementwise.ts";
+import { GATHERS } from "./gradients/gathers.ts";
 import { LOSSES } from "./gradients/losses.ts";
 import { MOVES } from "./gradients/moves.ts";
 import { NORMALIZATION } from "./gradients/normalization.ts";
@@ -22,6 +23,7 @@ export { type GradientRule, isZeros, zeros } from "./gradients/rule.ts";
 export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
   ...ELEMENTWISE,
   ...MOVES,
+  ...GATHERS,
   ...PRODUCTS,
   ...REDUCTIONS,
   ...NORMALIZATION,

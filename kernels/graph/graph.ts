@@ -14,7 +14,7 @@ import { TROUPE, type Value } from "./value.ts";
 export type { InterpolationOptions } from "./ops/along_axis.ts";
 export type { ConvOptions, ConvTransposeOptions } from "./ops/convolutions.ts";
 export type { AveragePoolOptions, PoolOptions } from "./ops/pooling.ts";
-export type { MatmulOptions } from "./ops/products.ts";
+export type { GemmOptions, MatmulOptions } from "./ops/products.ts";
 export type { WindowOptions } from "./windows.ts";
 
 /**

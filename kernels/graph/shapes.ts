@@ -87,9 +87,60 @@ export function partShape(shape: readonly number[], axis: number, count: number)
   return withSize(shape, axis, size / count);
 }
 
+/** Parts of given sizes along an axis that is counted from the front. */
+export function partShapes(
+  shape: readonly number[],
+  axis: number,
+  sizes: readonly number[],
+): number[][] {
+  if (sizes.reduce((sum, size) => sum + size, 0) !== shape[axis]) {
+    throw new RangeError(
+      `Cannot split: the sizes must add up to axis ${axis} of [${shape}], received [${sizes}]`,
+    );
+  }
+  return sizes.map((size) => withSize(shape, axis, size));
+}
+
 /** Shapes joined along an axis that is counted from the front. */
 export function joinedShape(shapes: readonly (readonly number[])[], axis: number): number[] {
-  return withSize(shapes[0]!, axis, shapes.reduce((sum, shape) => sum + shape[axis]!, 0));
+  const [first] = shapes as [readonly number[]];
+  const other = shapes.find((shape) => !sameShape(withSize(shape, axis, first[axis]!), first));
+  if (other) {
+    throw new RangeError(
+      `Cannot join tensors: all but axis ${axis} must be equal, received [${first}] and [${other}]`,
+    );
+  }
+  return withSize(first, axis, shapes.reduce((sum, shape) => sum + shape[axis]!, 0));
+}
+
+/** Some elements of an axis: `count` from `start`, each `step` after the one before. */
+export interface Cut {
+  /** The axis, counted from the front. */
+  readonly axis: number;
+  readonly start: number;
+  readonly count: number;
+  /** Not 0; below 0 it goes backwards. */
+  readonly step: number;
+}
+
+/** What ONNX's Slice takes of an axis of `size`. */
+export function cutOf(
+  size: number,
+  start: number,
+  end: number,
+  step: number,
+): Omit<Cut, "axis"> {
+  const within = (index: number, low: number, high: number) =>
+    Math.min(Math.max(index < 0 ? index + size : index, low), high);
+  const first = step > 0 ? within(start, 0, size) : within(start, 0, size - 1);
+  const last = step > 0 ? within(end, 0, size) : within(end, -1, size - 1);
+  return { start: first, count: Math.max(0, Math.ceil((last - first) / step)), step };
+}
+
+/** The end that ONNX's Slice is given for a cut of an axis of `size`. */
+export function endOf({ start, count, step }: Cut, size: number): number {
+  const end = start + count * step;
+  return end < 0 ? -size - 1 : Math.min(end, size);
 }
 
 const withSize = (shape: readonly number[], axis: number, size: number) =>

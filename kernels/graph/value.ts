@@ -39,6 +39,12 @@ export interface Node {
   readonly attributes: Readonly<Record<string, Attribute>>;
 }
 
+/** A number among the attributes of a node. */
+export function numberOf({ attributes }: Node, name: string, otherwise: number): number {
+  const found = attributes[name];
+  return typeof found === "object" && "float" in found ? found.float : found as number ?? otherwise;
+}
+
 /** ONNX Runtime's own operator domain. */
 export const MICROSOFT = "com.microsoft";
 

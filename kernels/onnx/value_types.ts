@@ -9,6 +9,7 @@
 import type { DType } from "../devices/device.ts";
 import {
   broadcastShape,
+  cutOf,
   elementCount,
   positiveAxis,
   productShape,
@@ -184,19 +185,10 @@ const FUSED_RULES: Readonly<Record<FusedOp, Rule>> = {
 const RULES: Readonly<Record<string, Rule>> = {
   ...FUSED_RULES,
   Where: ({ inputs, ...known }) => elementwise({ inputs, ...known }),
-  Equal: comparison,
-  Greater: comparison,
-  Less: comparison,
-  GreaterOrEqual: comparison,
-  LessOrEqual: comparison,
   Cast: (known) => {
     const [x] = known.inputs;
     return x && output(known, x.shape, dtypeOf(intOf(known.node, "to", 0)));
   },
-  Clip: likeFirst,
-  ScatterND: likeFirst,
-  ScatterElements: likeFirst,
-  Trilu: likeFirst,
   LayerNormalization: (known) => {
     const [x] = known.inputs;
     if (!x) return undefined;
@@ -264,24 +256,30 @@ const RULES: Readonly<Record<string, Rule>> = {
   },
   Slice: (known) => {
     const [x] = known.inputs, [starts, ends] = [known.numbers(1), known.numbers(2)];
-    const axes = known.numbers(3) ?? starts?.map((_, axis) => axis);
+    const axes = known.node.input.length > 3 ? known.numbers(3) : starts?.map((_, axis) => axis);
     const steps = known.node.input.length > 4 ? known.numbers(4) : starts?.map(() => 1);
-    // Those that rewrites add: forwards, from the front.
     if (!x || !starts || !ends || !axes || !steps) return undefined;
-    if ([...starts, ...ends, ...axes, ...steps].some((number) => number < 0)) return undefined;
-    const sizeOf = (size: number, axis: number) => {
-      const at = axes.indexOf(axis);
-      return at < 0
-        ? size
-        : Math.max(Math.ceil((Math.min(ends[at]!, size) - starts[at]!) / steps[at]!), 0);
-    };
-    return output(known, x.shape.map(sizeOf));
+    const cuts = new Map(axes.map((axis, i) => {
+      const at = positiveAxis(axis, x.shape.length);
+      return [at, cutOf(x.shape[at]!, starts[i]!, ends[i]!, steps[i]!)];
+    }));
+    return output(known, x.shape.map((size, axis) => cuts.get(axis)?.count ?? size));
   },
   Gather: (known) => {
     const [x, indices] = known.inputs;
     if (!x || !indices) return undefined;
     const axis = positiveAxis(intOf(known.node, "axis", 0), x.shape.length);
     return output(known, [...x.shape.slice(0, axis), ...indices.shape, ...x.shape.slice(axis + 1)]);
+  },
+  ArgMax: (known) => {
+    const [x] = known.inputs;
+    if (!x) return undefined;
+    const axis = positiveAxis(intOf(known.node, "axis", 0), x.shape.length);
+    return output(
+      known,
+      reducedShape(x.shape, [axis], intOf(known.node, "keepdims", 1) === 1),
+      "i64",
+    );
   },
   GatherElements: (known) => known.inputs[1] && output(known, known.inputs[1].shape),
   Unsqueeze: (known) => {
@@ -298,14 +296,25 @@ const RULES: Readonly<Record<string, Rule>> = {
     return output(known, x.shape.filter((size, i) => gone ? !gone.includes(i) : size !== 1));
   },
   ...Object.fromEntries(
-    ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2"]
-      .map((op) => [op, reduction]),
+    [
+      ...["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2"],
+      "ReduceLogSumExp",
+    ].map((op) => [op, reduction]),
+  ),
+  ...Object.fromEntries(
+    ["Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "IsNaN"]
+      .map((op) => [op, comparison]),
+  ),
+  ...Object.fromEntries(
+    ["Clip", "CumSum", "PRelu", "ScatterND", "ScatterElements", "Trilu"]
+      .map((op) => [op, likeFirst]),
   ),
   ...Object.fromEntries(
     [
       ...["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Identity", "Neg", "Exp", "Log", "Sqrt"],
       ...["Reciprocal", "Tanh", "Erf", "Sigmoid", "Relu", "Gelu", "FastGelu", "Softmax"],
-      ...["LogSoftmax", "Abs", "Not", "And", "Or"],
+      ...["LogSoftmax", "Abs", "Not", "And", "Or", "Xor", "Mod", "Sign", "Floor", "Ceil", "Round"],
+      ...["Sin", "Cos", "HardSigmoid", "LeakyRelu", "Elu", "Softplus", "HardSwish", "QuickGelu"],
     ].map((op) => [op, elementwise]),
   ),
 };

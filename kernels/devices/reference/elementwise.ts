@@ -41,9 +41,40 @@ function binary(compute: (x: number, y: number) => number, dtype?: DType): Opera
 const compare = (compute: (x: number, y: number) => boolean) =>
   binary((x, y) => +compute(x, y), "bool");
 
+/** An operation on any number of tensors, one after the other. */
+const folded = (compute: (x: number, y: number) => number): Operation => (inputs, ...rest) =>
+  inputs.reduce((a, b) => binary(compute)([a, b], ...rest) as NdArray);
+
+/** An operation on each element, with numbers that are attributes: their names and defaults. */
+const withNumbers = (
+  defaults: Readonly<Record<string, number>>,
+  compute: (x: number, ...numbers: number[]) => number,
+): Operation =>
+(inputs, attributes, outputs) => {
+  const numbers = Object.entries(defaults).map(([name, otherwise]) =>
+    attributes.number(name, otherwise)
+  );
+  return unary((x) => compute(x, ...numbers))(inputs, attributes, outputs);
+};
+
 const divide: Operation = (inputs, ...rest) => {
   const whole = inputs[0]!.dtype === "i32" || inputs[0]!.dtype === "i64";
   return binary((x, y) => whole ? Math.trunc(x / y) : x / y)(inputs, ...rest);
+};
+
+/** Of whole numbers the remainder has the sign of the second, with `fmod` that of the first. */
+const modulo: Operation = (inputs, attributes, outputs) => {
+  const isOfFirst = attributes.number("fmod", 0) === 1;
+  return binary((x, y) => isOfFirst ? x % y : x - y * Math.floor(x / y))(
+    inputs,
+    attributes,
+    outputs,
+  );
+};
+
+const clip: Operation = ([x, low, high], attributes, outputs) => {
+  const least = low?.values[0] ?? -Infinity, most = high?.values[0] ?? Infinity;
+  return unary((v) => Math.min(Math.max(v, least), most))([x!], attributes, outputs);
 };
 
 const where: Operation = ([condition, a, b]) => {
@@ -89,10 +120,11 @@ const gelu: Operation = (inputs, attributes, outputs) => {
   return unary(compute)(inputs, attributes, outputs);
 };
 
-const quickGelu: Operation = (inputs, attributes, outputs) => {
-  const alpha = attributes.number("alpha", 1.702);
-  return unary((x) => x * sigmoid(alpha * x))(inputs, attributes, outputs);
-};
+/** To the nearest whole number, of two the even one. */
+function roundToEven(x: number): number {
+  const down = Math.floor(x), rest = x - down;
+  return rest === 0.5 ? down + down % 2 : rest < 0.5 ? down : down + 1;
+}
 
 /** `FastGelu` adds an optional bias first. */
 const fastGelu: Operation = ([x, bias], attributes, outputs) => {
@@ -108,24 +140,48 @@ export const ELEMENTWISE: Readonly<Record<string, Operation>> = {
   Log: unary(Math.log),
   Sqrt: unary(Math.sqrt),
   Reciprocal: unary((x) => 1 / x),
+  Abs: unary(Math.abs),
+  Sign: unary(Math.sign),
+  Floor: unary(Math.floor),
+  Ceil: unary(Math.ceil),
+  Round: unary(roundToEven),
+  Sin: unary(Math.sin),
+  Cos: unary(Math.cos),
   Tanh: unary(Math.tanh),
   Erf: unary(erf),
   Sigmoid: unary(sigmoid),
+  HardSigmoid: withNumbers(
+    { alpha: 0.2, beta: 0.5 },
+    (x, alpha, beta) => Math.min(Math.max(alpha! * x + beta!, 0), 1),
+  ),
   Relu: unary((x) => x < 0 ? 0 : x),
+  LeakyRelu: withNumbers({ alpha: 0.01 }, (x, alpha) => x < 0 ? alpha! * x : x),
+  PRelu: binary((x, slope) => x < 0 ? slope * x : x),
+  Elu: withNumbers({ alpha: 1 }, (x, alpha) => x < 0 ? alpha! * Math.expm1(x) : x),
+  Softplus: unary((x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)))),
+  HardSwish: unary((x) => x * Math.min(Math.max(x / 6 + 0.5, 0), 1)),
   Gelu: gelu,
   "com.microsoft.FastGelu": fastGelu,
-  "com.microsoft.QuickGelu": quickGelu,
+  "com.microsoft.QuickGelu": withNumbers({ alpha: 1.702 }, (x, alpha) => x * sigmoid(alpha! * x)),
   Add: binary((x, y) => x + y),
   Sub: binary((x, y) => x - y),
   Mul: binary((x, y) => x * y),
   Div: divide,
   Pow: binary(Math.pow),
+  Mod: modulo,
+  Min: folded(Math.min),
+  Max: folded(Math.max),
+  Clip: clip,
   Equal: compare((x, y) => x === y),
   Greater: compare((x, y) => x > y),
   Less: compare((x, y) => x < y),
   GreaterOrEqual: compare((x, y) => x >= y),
+  LessOrEqual: compare((x, y) => x <= y),
   And: compare((x, y) => x !== 0 && y !== 0),
+  Or: compare((x, y) => x !== 0 || y !== 0),
+  Xor: compare((x, y) => x !== y),
   Not: unary((x) => +!x),
+  IsNaN: ([x]) => ndArray("bool", x!.shape, new Float64Array(x!.values).map((v) => +isNaN(v))),
   Where: where,
   Cast: cast,
 };

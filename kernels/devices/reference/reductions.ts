@@ -55,6 +55,44 @@ function reduction(
   };
 }
 
+/** Where the first of the largest along an axis is. */
+const argMax: Operation = ([x], attributes) => {
+  const axis = fromFront(attributes.number("axis", 0), x!.shape.length);
+  const groups = groupsOf(x!.shape, [axis]), largest = fold(groups, x!.values, -Infinity, Math.max);
+  const stride = stridesOf(x!.shape)[axis]!, places = new Float64Array(largest.length).fill(-1);
+  groups.of.forEach((group, i) => {
+    if (places[group]! >= 0 || x!.values[i] !== largest[group]) return;
+    places[group] = Math.floor(i / stride) % x!.shape[axis]!;
+  });
+  const keep = attributes.number("keepdims", 1) === 1;
+  return ndArray("i64", keep ? groups.shape : x!.shape.toSpliced(axis, 1), places);
+};
+
+const cumulativeSum: Operation = ([x, axis], attributes) => {
+  const at = fromFront(axis!.values[0]!, x!.shape.length), size = x!.shape[at]!;
+  const isReverse = attributes.number("reverse", 0) === 1;
+  const isExclusive = attributes.number("exclusive", 0) === 1;
+  const stride = stridesOf(x!.shape)[at]! * (isReverse ? -1 : 1);
+  const sums = new Float64Array(x!.values);
+  for (let place = 0; place < sums.length; place++) {
+    const i = isReverse ? sums.length - 1 - place : place;
+    const isFirst = Math.floor(place / Math.abs(stride)) % size === 0;
+    if (!isFirst) sums[i]! += sums[i - stride]!;
+  }
+  const own = isExclusive ? sums.map((sum, i) => sum - x!.values[i]!) : sums;
+  return ndArray(x!.dtype, x!.shape, own);
+};
+
+/** ln Σ e^x of each group, in f64. */
+function logSumExp(groups: Groups, numbers: ArrayLike<number>): Float64Array {
+  const largest = fold(groups, numbers, -Infinity, Math.max);
+  const shifted = Float64Array.from(numbers, (v, i) => Math.exp(v - largest[groups.of[i]!]!));
+  return sum(groups, shifted).map((total, group) => Math.log(total) + largest[group]!);
+}
+
+const sumOfSquares = (groups: Groups, numbers: ArrayLike<number>) =>
+  fold(groups, numbers, 0, (total, v) => total + v * v);
+
 /** ln softmax over `axis`, in f64. */
 function logSoftmax(x: NdArray, axis: number): Float64Array {
   const groups = groupsOf(x.shape, [fromFront(axis, x.shape.length)]);
@@ -122,7 +160,12 @@ export const REDUCTIONS: Readonly<Record<string, Operation>> = {
   ReduceSum: reduction(sum),
   ReduceMean: reduction((groups, x) => sum(groups, x).map((total) => total / groups.size)),
   ReduceMax: reduction((groups, x) => fold(groups, x, -Infinity, Math.max)),
-  ReduceSumSquare: reduction((groups, x) => fold(groups, x, 0, (total, v) => total + v * v)),
+  ReduceMin: reduction((groups, x) => fold(groups, x, Infinity, Math.min)),
+  ReduceSumSquare: reduction(sumOfSquares),
+  ReduceL2: reduction((groups, x) => sumOfSquares(groups, x).map(Math.sqrt)),
+  ReduceLogSumExp: reduction(logSumExp),
+  ArgMax: argMax,
+  CumSum: cumulativeSum,
   Softmax: ([x], attributes) =>
     ndArray(x!.dtype, x!.shape, logSoftmax(x!, attributes.number("axis", -1)).map(Math.exp)),
   LogSoftmax: ([x], attributes) =>

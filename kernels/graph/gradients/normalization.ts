@@ -30,5 +30,8 @@ export const NORMALIZATION: Readonly<Record<string, GradientRule>> = {
     const weighted = g.mul(y, dy);
     return g.sub(weighted, g.mul(y, g.sum(weighted, [axis], true)));
   }),
+  LogSoftmax: unary((g, dy, _, y, node) =>
+    g.sub(dy, g.mul(g.exp(y), g.sum(dy, [node.attributes.axis as number], true)))
+  ),
   LayerNormalization: layerNorm,
 };

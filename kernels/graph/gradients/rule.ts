@@ -27,6 +27,13 @@ export function unbroadcast(g: Graph, gradient: Value, shape: readonly number[])
   return g.reshape(g.sum(gradient, axes), shape);
 }
 
+/** `part` from `start` of an axis of `size`, and 0 elsewhere. */
+export function padded(g: Graph, part: Value, axis: number, start: number, size: number): Value {
+  const blank = (width: number) => width > 0 ? [zeros(g, part.shape.with(axis, width))] : [];
+  const parts = [...blank(start), part, ...blank(size - start - part.shape[axis]!)];
+  return parts.length === 1 ? part : g.concat(parts, axis);
+}
+
 /** A rule for ops with one input and one output. */
 export function unary(
   rule: (g: Graph, dy: Value, x: Value, y: Value, node: Node) => Value,
@@ -47,6 +54,9 @@ export function binary(
     ];
   };
 }
+
+/** The rule of steps: their slope is 0 wherever they have one, so nothing is trained through them. */
+export const flat: GradientRule = () => [];
 
 /** An operation of our own, of which the first output is like the first input. */
 export function fused(

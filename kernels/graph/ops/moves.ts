@@ -7,18 +7,22 @@
 import { one } from "../node_graph.ts";
 import {
   broadcastShape,
+  type Cut,
+  cutOf,
   elementCount,
+  endOf,
   joinedShape,
   partShape,
+  partShapes,
   positiveAxis,
   sameShape,
   transposedShape,
 } from "../shapes.ts";
 import type { Value } from "../value.ts";
-import { ElementwiseGraph } from "./elementwise.ts";
+import { ChoiceGraph } from "./choices.ts";
 
 /** A graph to which operations that move elements are added. */
-export class MoveGraph extends ElementwiseGraph {
+export class MoveGraph extends ChoiceGraph {
   /** The same elements in another shape; free. */
   reshape(a: Value, shape: readonly number[]): Value {
     if (sameShape(a.shape, shape)) return a;
@@ -43,12 +47,15 @@ export class MoveGraph extends ElementwiseGraph {
     }
     return one(this, "Expand", [a, this.int64(shape)], shape);
   }
-  /** `count` equal parts along an axis. */
-  split(a: Value, axis: number, count: number): Value[] {
+  /** Parts along an axis: so many equal ones, or of these sizes. */
+  split(a: Value, axis: number, parts: number | readonly number[]): Value[] {
     const at = positiveAxis(axis, a.shape.length);
-    const part = partShape(a.shape, at, count);
-    const outputs = Array.from({ length: count }, () => part);
-    return this.node("Split", [a], outputs, { axis: at, num_outputs: count });
+    if (typeof parts === "number") {
+      const part = partShape(a.shape, at, parts);
+      const outputs = Array.from({ length: parts }, () => part);
+      return this.node("Split", [a], outputs, { axis: at, num_outputs: parts });
+    }
+    return this.node("Split", [a, this.int64(parts)], partShapes(a.shape, at, parts), { axis: at });
   }
   /** Joins tensors along an axis. */
   concat(values: readonly Value[], axis: number): Value {
@@ -58,23 +65,68 @@ export class MoveGraph extends ElementwiseGraph {
     });
   }
 
-  /** Rows of a table by int32 index: [rows, ...] and [...n] give [...n, ...]. */
-  gather(table: Value, indices: Value): Value {
-    return one(this, "Gather", [table, indices], [...indices.shape, ...table.shape.slice(1)], {
-      axis: 0,
-    });
+  /**
+   * ONNX's Slice: elements from `starts` to before `ends` along some axes, the first ones by default, each `steps`
+   * after the one before; numbers below 0 count from the end, those beyond an end mean it.
+   */
+  cut(
+    a: Value,
+    starts: readonly number[],
+    ends: readonly number[],
+    axes: readonly number[] = starts.map((_, i) => i),
+    steps: readonly number[] = starts.map(() => 1),
+  ): Value {
+    const cuts = axes.map((axis, i): Cut => {
+      const at = positiveAxis(axis, a.shape.length);
+      return { axis: at, ...cutOf(a.shape[at]!, starts[i]!, ends[i]!, steps[i]!) };
+    }).filter(({ axis, start, count, step }) =>
+      start !== 0 || step !== 1 || count !== a.shape[axis]!
+    );
+    if (cuts.length === 0) return a;
+    const numbers = (of: (cut: Cut) => number) => this.int64(cuts.map(of));
+    const isForwards = cuts.every(({ step }) => step === 1);
+    return one(this, "Slice", [
+      a,
+      numbers(({ start }) => start),
+      numbers((cut) => endOf(cut, a.shape[cut.axis]!)),
+      numbers(({ axis }) => axis),
+      ...isForwards ? [] : [numbers(({ step }) => step)],
+    ], a.shape.map((size, axis) => cuts.find((cut) => cut.axis === axis)?.count ?? size));
   }
-  /** `base` with `updates` [n, ...] added to its rows `indices` [n]. */
-  scatterAdd(base: Value, indices: Value, updates: Value): Value {
-    const column = this.reshape(this.cast(indices, "i64"), [indices.shape[0]!, 1]);
-    return one(this, "ScatterND", [base, column, updates], base.shape, { reduction: "add" });
+  /** All elements so many times along each axis. */
+  tile(a: Value, repeats: readonly number[]): Value {
+    const pairs = (of: (i: number) => readonly number[]) => a.shape.flatMap((_, i) => of(i));
+    const apart = this.reshape(a, pairs((i) => [1, a.shape[i]!]));
+    const repeated = this.expand(apart, pairs((i) => [repeats[i]!, a.shape[i]!]));
+    return this.reshape(repeated, a.shape.map((size, i) => size * repeats[i]!));
   }
-  /** `base` [n, k] with `updates` [n, 1] added to column `columns` [n] of each row. */
-  scatterAddColumns(base: Value, columns: Value, updates: Value): Value {
-    const at = this.reshape(columns, [columns.shape[0]!, 1]);
-    return one(this, "ScatterElements", [base, at, updates], base.shape, {
-      axis: 1,
-      reduction: "add",
+  /**
+   * The lower triangle of the last two axes, or the upper one: from, or up to, the diagonal that lies
+   * `diagonal` to the right of the main one; 0 elsewhere.
+   */
+  triangle(a: Value, which: "lower" | "upper", diagonal = 0): Value {
+    const [rows, columns] = a.shape.slice(-2) as [number, number];
+    const isKept = Uint8Array.from({ length: rows * columns }, (_, i) => {
+      const right = i % columns - Math.floor(i / columns);
+      return +(which === "lower" ? right <= diagonal : right >= diagonal);
     });
+    const zero = this.cast(this.scalar(0), a.dtype);
+    return this.where(this.constant(isKept, [rows, columns], "bool"), a, zero);
+  }
+  /**
+   * [n, c, h, w] as [n, c/b², h·b, w·b]: channels become blocks of b × b places, those of a block next to
+   * each other ("CRD", as PyTorch's pixel shuffle) or not ("DCR").
+   */
+  depthToSpace(a: Value, block: number, mode: "CRD" | "DCR" = "CRD"): Value {
+    const [n, c, h, w] = a.shape as [number, number, number, number], rest = c / block ** 2;
+    const isNear = mode === "CRD";
+    const apart = this.reshape(a, [
+      n,
+      ...isNear ? [rest, block, block] : [block, block, rest],
+      h,
+      w,
+    ]);
+    const turned = this.transpose(apart, isNear ? [0, 1, 4, 2, 5, 3] : [0, 3, 4, 1, 5, 2]);
+    return this.reshape(turned, [n, rest, h * block, w * block]);
   }
 }

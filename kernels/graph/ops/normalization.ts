@@ -15,6 +15,10 @@ export class NormalizationGraph extends ResizingGraph {
   softmax(a: Value, axis = -1): Value {
     return one(this, "Softmax", [a], a.shape, { axis: positiveAxis(axis, a.shape.length) });
   }
+  /** ln softmax over an axis. */
+  logSoftmax(a: Value, axis = -1): Value {
+    return one(this, "LogSoftmax", [a], a.shape, { axis: positiveAxis(axis, a.shape.length) });
+  }
   /** LayerNorm over the last axis (Ba, Kiros, Hinton 2016). */
   layerNorm(x: Value, weight: Value, bias: Value, epsilon = 1e-5): Value {
     const stats = { shape: [...x.shape.slice(0, -1), 1], dtype: "f32" as const };

@@ -56,7 +56,19 @@ type Cases = Record<string, (sizes: Sizes) => OperatorCase>;
 
 function elementwise(): Cases {
   const cases: Cases = {};
-  for (const op of ["Identity", "Neg", "Exp", "Tanh", "Erf", "Sigmoid", "Relu"]) {
+  const smooth = [
+    "Identity",
+    "Neg",
+    "Exp",
+    "Tanh",
+    "Erf",
+    "Sigmoid",
+    "Relu",
+    "Sin",
+    "Cos",
+    "Softplus",
+  ];
+  for (const op of [...smooth, "HardSwish", "Abs", "Sign", "Floor", "Ceil", "Round"]) {
     cases[op] = ({ n, m }) => ({ op, inputs: [f32(n, m)], outputs: [out([n, m])] });
   }
   for (const op of ["Log", "Sqrt", "Reciprocal"]) {
@@ -80,29 +92,57 @@ function elementwise(): Cases {
     inputs: [f16(n, m), f16()],
     outputs: [out([n, m], "f16")],
   });
-  cases["Add of i64"] = ({ n }) => ({
-    op: "Add",
-    inputs: [index(1000, "i64", n), index(1000, "i64", n)],
-    outputs: [out([n], "i64")],
-  });
-  for (const op of ["Equal", "Greater", "Less", "GreaterOrEqual"]) {
-    cases[op] = ({ n, m }) => ({
+  for (const op of ["Add", "Sub", "Mul", "Div"]) {
+    cases[`${op} of i64`] = ({ n }) => ({
       op,
-      inputs: [i32(n, m), i32(n, 1)],
+      inputs: [of([n], "i64", -1000, 1000), of([n], "i64", 1, 1000)],
+      outputs: [out([n], "i64")],
+    });
+  }
+  for (const op of ["Min", "Max", "Mod"]) {
+    for (const dtype of ["f32", "i32", "i64"] as const) {
+      cases[`${op} of ${dtype}`] = ({ n, m }) => ({
+        op,
+        inputs: [of([n, m], dtype, -3, 9), of([m], dtype, 1, 5)],
+        outputs: [out([n, m], dtype)],
+        ...op === "Mod" && dtype === "f32" && { attributes: { fmod: 1 } },
+      });
+    }
+  }
+  return cases;
+}
+
+function choices(): Cases {
+  const cases: Cases = {};
+  for (const op of ["Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"]) {
+    for (const dtype of ["f32", "i32", "i64"] as const) {
+      cases[`${op} of ${dtype}`] = ({ n, m }) => ({
+        op,
+        inputs: [of([n, m], dtype, -2, 2), of([n, 1], dtype, -2, 2)],
+        outputs: [out([n, m], "bool")],
+      });
+    }
+  }
+  for (const op of ["And", "Or", "Xor", "Equal"]) {
+    cases[`${op} of bool`] = ({ n, m }) => ({
+      op,
+      inputs: [bool(n, m), bool(m)],
       outputs: [out([n, m], "bool")],
     });
   }
-  cases["And"] = ({ n, m }) => ({
-    op: "And",
-    inputs: [bool(n, m), bool(m)],
-    outputs: [out([n, m], "bool")],
+  cases["IsNaN"] = () => ({
+    op: "IsNaN",
+    inputs: [{ shape: [4], dtype: "f32", constant: [1, NaN, Infinity, -0] }],
+    outputs: [out([4], "bool")],
   });
   cases["Not"] = ({ n }) => ({ op: "Not", inputs: [bool(n)], outputs: [out([n], "bool")] });
-  cases["Where"] = ({ n, m }) => ({
-    op: "Where",
-    inputs: [bool(n, m), f32(n, m), f32()],
-    outputs: [out([n, m])],
-  });
+  for (const dtype of ["f32", "i32", "i64"] as const) {
+    cases[`Where of ${dtype}`] = ({ n, m }) => ({
+      op: "Where",
+      inputs: [bool(n, m), of([n, m], dtype, -9, 9), of([], dtype, -9, 9)],
+      outputs: [out([n, m], dtype)],
+    });
+  }
   return cases;
 }
 
@@ -116,6 +156,27 @@ function activations(): Cases {
       attributes: { approximate },
     });
   }
+  for (const op of ["HardSigmoid", "LeakyRelu", "Elu"]) {
+    cases[op] = ({ n, m }) => ({
+      op,
+      inputs: [f32(n, m)],
+      outputs: [out([n, m])],
+      attributes: { alpha: { float: 0.3 } },
+    });
+  }
+  cases["PRelu"] = ({ n, m }) => ({
+    op: "PRelu",
+    inputs: [f32(n, m), f32(m)],
+    outputs: [out([n, m])],
+  });
+  cases["Clip"] = ({ n, m }) => ({
+    op: "Clip",
+    inputs: [
+      f32(n, m),
+      ...[-0.5, 1].map((bound): Operand => ({ shape: [], dtype: "f32", constant: [bound] })),
+    ],
+    outputs: [out([n, m])],
+  });
   cases["FastGelu"] = ({ n, m }) => ({
     op: "FastGelu",
     domain: MICROSOFT,
@@ -140,6 +201,8 @@ function activations(): Cases {
       ["i32", "i64"],
       ["i32", "bool"],
       ["bool", "f32"],
+      ["bool", "i64"],
+      ["i64", "f32"],
     ] as const
   ) {
     cases[`Cast of ${from} to ${to}`] = ({ n, m }) => ({
@@ -149,6 +212,64 @@ function activations(): Cases {
       attributes: { to: ONNX_DTYPE[to] },
     });
   }
+  return cases;
+}
+
+/** Movements of what is no f32: indices and masks. */
+function wholeMovement(): Cases {
+  const cases: Cases = {};
+  for (const dtype of ["i32", "i64", "bool"] as const) {
+    const whole = (...shape: Shape) => of(shape, dtype, 0, dtype === "bool" ? 1 : 9);
+    const add = (name: string, make: (sizes: Sizes) => OperatorCase) =>
+      cases[`${name} of ${dtype}`] = make;
+    add("Slice", ({ n, m }) => ({
+      op: "Slice",
+      inputs: [whole(n, 2 * m, 3), ints(0, 1), ints(1000, 3), ints(1, 2), ints(2, 1)],
+      outputs: [out([n, m, 2], dtype)],
+    }));
+    add("Expand", ({ b, n, m }) => ({
+      op: "Expand",
+      inputs: [whole(n, 1), ints(b, n, m)],
+      outputs: [out([b, n, m], dtype)],
+    }));
+    add("Concat", ({ n, m, k }) => ({
+      op: "Concat",
+      inputs: [whole(n, k), whole(m, k)],
+      outputs: [out([n + m, k], dtype)],
+      attributes: { axis: 0 },
+    }));
+    add("Transpose", ({ n, m }) => ({
+      op: "Transpose",
+      inputs: [whole(n, m)],
+      outputs: [out([m, n], dtype)],
+      attributes: { perm: [1, 0] },
+    }));
+    add("Gather", ({ n, m, k }) => ({
+      op: "Gather",
+      inputs: [whole(n, m), index(n, "i32", k)],
+      outputs: [out([k, m], dtype)],
+    }));
+  }
+  return cases;
+}
+
+function sums(): Cases {
+  const cases: Cases = {};
+  for (const exclusive of [0, 1]) {
+    for (const reverse of [0, 1]) {
+      cases[`CumSum exclusive ${exclusive}, reverse ${reverse}`] = ({ b, n, m }) => ({
+        op: "CumSum",
+        inputs: [f32(b, n, m), { shape: [], dtype: "i64", constant: [1] }],
+        outputs: [out([b, n, m])],
+        attributes: { exclusive, reverse },
+      });
+    }
+  }
+  cases["CumSum of i32"] = ({ n, m }) => ({
+    op: "CumSum",
+    inputs: [i32(n, m), { shape: [], dtype: "i64", constant: [-1] }],
+    outputs: [out([n, m], "i32")],
+  });
   return cases;
 }
 
@@ -250,7 +371,8 @@ function gathers(): Cases {
 
 function reductions(): Cases {
   const cases: Cases = {};
-  for (const op of ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceSumSquare"]) {
+  const all = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare", "ReduceL2"];
+  for (const op of [...all, "ReduceLogSumExp"]) {
     cases[op] = ({ b, n, m }) => ({
       op,
       inputs: [f32(b, n, m), ints(0, -1)],
@@ -267,6 +389,14 @@ function reductions(): Cases {
       inputs: [f32(n, m)],
       outputs: [out([])],
       attributes: { keepdims: 0 },
+    });
+  }
+  for (const dtype of ["f32", "i32"] as const) { // Whole numbers are often equal.
+    cases[`ArgMax of ${dtype}`] = ({ b, n, m }) => ({
+      op: "ArgMax",
+      inputs: [of([b, n, m], dtype, -2, 2)],
+      outputs: [out([b, m], "i64")],
+      attributes: { axis: 1, keepdims: 0 },
     });
   }
   for (const op of ["Softmax", "LogSoftmax"]) {
@@ -347,9 +477,12 @@ function products(): Cases {
 /** The cases by name; a name begins with its operation. */
 export const OPERATOR_CASES: Cases = {
   ...elementwise(),
+  ...choices(),
   ...activations(),
   ...movement(),
+  ...wholeMovement(),
   ...gathers(),
   ...reductions(),
+  ...sums(),
   ...products(),
 };

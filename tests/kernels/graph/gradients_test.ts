@@ -1,13 +1,38 @@
 /** Every gradient rule against differences of the forward graph, on the reference device. */
 
 import assert from "node:assert/strict";
-import { addGradients, GRADIENTS, Graph } from "../../../kernels/mod.ts";
+import { computed } from "./computed.ts";
+import { addGradients, elementCount, GRADIENTS, Graph, type Value } from "../../../kernels/mod.ts";
 import { assertGradients, type Case } from "./slopes.ts";
 import { COMPOSED_CASES, WINDOW_CASES } from "./window_cases.ts";
 
 const matrix = [3, 4] as const;
 const indices = (g: Graph, ...values: number[]) =>
   g.constant(Int32Array.from(values), [values.length], "i32");
+const square = (g: Graph, ...values: number[]) =>
+  g.constant(Int32Array.from(values), [2, values.length / 2], "i32");
+
+/** A case whose one input is 3 × 4. */
+const one = (build: (g: Graph, a: Value) => Value, range?: Case["range"]): Case => ({
+  shapes: [matrix],
+  build: (g, a) => build(g, a!),
+  ...range && { range },
+});
+
+/** A case on both sides of a bend at 0. */
+const bent = (build: (g: Graph, a: Value) => Value): readonly Case[] => [
+  one(build, [0.1, 1]),
+  one(build, [-1, -0.1]),
+];
+
+/** Two tensors of which one element is larger here, the other there, and none nearly equal. */
+const farApart = (choose: (g: Graph, a: Value, b: Value) => Value): readonly Case[] =>
+  [1, -1].map((sign) => ({
+    shapes: [matrix, [4]],
+    range: [0.5, 1],
+    build: (g, a, b) =>
+      choose(g, a!, g.mul(b!, g.constant(Float32Array.of(3, 0, 2, -1).map((x) => sign * x), [4]))),
+  }));
 
 /** At least one case for each rule; the test below says when one is missing. */
 const CASES: Readonly<Record<string, readonly Case[]>> = {
@@ -18,6 +43,38 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
     { shapes: [matrix], build: (g, a) => g.mul(a!, a!) },
   ],
   Div: [{ shapes: [matrix, [4]], range: [0.5, 2], build: (g, a, b) => g.div(a!, b!) }],
+  Pow: [
+    one((g, a) => g.pow(a, g.scalar(2))),
+    one((g, a) => g.pow(a, g.scalar(3))),
+    { shapes: [matrix, [3, 1]], range: [0.5, 2], build: (g, a, b) => g.pow(a!, b!) },
+  ],
+  Mod: [{
+    shapes: [matrix, [4]],
+    range: [0.5, 0.52],
+    build: (g, a, b) => g.mod(g.mul(a!, g.scalar(2.5)), b!),
+  }],
+  Min: farApart((g, a, b) => g.minimum(a, b)),
+  Max: farApart((g, a, b) => g.maximum(a, b)),
+  Clip: [
+    one((g, a) => g.clip(a, -2, 2)),
+    one((g, a) => g.clip(g.exp(a), 3.5)),
+    one((g, a) => g.clip(g.mul(a, a), undefined, 0.5), [0.1, 0.6]),
+  ],
+  Reciprocal: [one((g, a) => g.reciprocal(a), [0.5, 2])],
+  Abs: bent((g, a) => g.abs(a)),
+  Sin: [one((g, a) => g.sin(a), [-3, 3])],
+  Cos: [one((g, a) => g.cos(a), [-3, 3])],
+  HardSigmoid: [one((g, a) => g.hardSigmoid(a)), one((g, a) => g.hardSigmoid(a, 0.2), [3, 4])],
+  LeakyRelu: bent((g, a) => g.leakyRelu(a, 0.3)),
+  PRelu: [0, 1].map((i) => ({
+    shapes: [matrix, [4]],
+    range: ([[0.1, 1], [-1, -0.1]] as const)[i]!,
+    build: (g, a, slope) => g.prelu(a!, slope!),
+  })),
+  Elu: [...bent((g, a) => g.elu(a, 0.7)), ...bent((g, a) => g.selu(a))],
+  Softplus: [one((g, a) => g.softplus(a), [-3, 3]), one((g, a) => g.mish(a), [-3, 3])],
+  HardSwish: [one((g, a) => g.hardSwish(a), [-2.9, 2.9]), one((g, a) => g.hardSwish(a), [3.1, 5])],
+  QuickGelu: [one((g, a) => g.silu(a), [-3, 3])],
   Neg: [{ shapes: [matrix], build: (g, a) => g.neg(a!) }],
   Exp: [{ shapes: [matrix], build: (g, a) => g.exp(a!) }],
   Log: [{ shapes: [matrix], range: [0.5, 2], build: (g, a) => g.log(a!) }],
@@ -42,8 +99,19 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
   Split: [
     { shapes: [[3, 6]], build: (g, a) => g.mul(g.split(a!, 1, 3)[0]!, g.split(a!, 1, 3)[2]!) },
     { shapes: [[3, 6]], build: (g, a) => g.exp(g.split(a!, -1, 2)[1]!) },
+    { shapes: [[3, 6]], build: (g, a) => g.exp(g.split(a!, 1, [1, 3, 2])[1]!) },
   ],
-  Concat: [{ shapes: [matrix, matrix], build: (g, a, b) => g.exp(g.concat([a!, b!], 0)) }],
+  Concat: [
+    { shapes: [matrix, matrix], build: (g, a, b) => g.exp(g.concat([a!, b!], 0)) },
+    { shapes: [matrix, [3, 1]], build: (g, a, b) => g.exp(g.concat([a!, b!], -1)) },
+  ],
+  Slice: [
+    one((g, a) => g.exp(g.cut(a, [1], [-1], [1]))),
+    one((g, a) => g.exp(g.cut(a, [0, 1], [2, 100], [0, 1], [1, 2]))),
+    one((g, a) => g.exp(g.cut(a, [-1], [-100], [1], [-1]))),
+    { shapes: [[2, 7]], build: (g, a) => g.exp(g.cut(a!, [5], [0], [1], [-2])) },
+    { shapes: [[2, 7]], build: (g, a) => g.exp(g.cut(a!, [1], [6], [1], [3])) },
+  ],
   Where: [{
     shapes: [matrix, [4]],
     build: (g, a, b) =>
@@ -52,7 +120,25 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
   ReduceSum: [{ shapes: [[2, 3, 4]], build: (g, a) => g.exp(g.sum(a!, [1])) }],
   ReduceMean: [{ shapes: [[2, 3, 4]], build: (g, a) => g.exp(g.mean(a!, [0, 2], true)) }],
   ReduceSumSquare: [{ shapes: [matrix], build: (g, a) => g.sumOfSquares(a!, [1]) }],
+  ReduceMax: [
+    one((g, a) => g.max(g.add(a, g.constant(Float32Array.of(0, 3, 6, 9), [4])), [1])),
+    one((g, a) => g.max(g.add(a, g.constant(Float32Array.of(0, 6, 3), [3, 1])), [0], true)),
+  ],
+  ReduceMin: [
+    one((g, a) => g.min(g.mul(a, g.constant(Float32Array.of(9, -9, 5, 1), [4]))), [0.5, 1]),
+  ],
+  ReduceL2: [one((g, a) => g.norm(a, [0, 1])), one((g, a) => g.norm(a, [1], true))],
+  ReduceLogSumExp: [one((g, a) => g.logSumExp(a, [1])), one((g, a) => g.logSumExp(a, [0], true))],
+  CumSum: [
+    one((g, a) => g.exp(g.cumulativeSum(a, 1))),
+    one((g, a) => g.exp(g.cumulativeSum(a, 0, { exclusive: true }))),
+    one((g, a) => g.exp(g.cumulativeSum(a, -1, { exclusive: true, reverse: true }))),
+  ],
   MatMul: [
+    { shapes: [[4], [2, 4, 5]], build: (g, a, b) => g.matmul(a!, b!) },
+    { shapes: [[2, 3, 4], [4]], build: (g, a, b) => g.matmul(a!, b!) },
+    { shapes: [[4], [4]], build: (g, a, b) => g.matmul(a!, b!) },
+    { shapes: [[2, 1, 3, 4], [5, 4, 2]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[2, 3, 4], [2, 4, 5]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[2, 3, 4], [4, 5]], build: (g, a, b) => g.matmul(a!, b!) },
   ],
@@ -78,19 +164,47 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
       shapes: [[4, 3], [5, 4], [3, 1]],
       build: (g, a, b, c) => g.gemm(a!, b!, c!, { transA: true, transB: true }),
     },
+    { shapes: [[3, 4], [4, 5], [5]], build: (g, a, b, c) => g.gemm(a!, b!, c!, { beta: 0.5 }) },
   ],
   Softmax: [{ shapes: [matrix], build: (g, a) => g.softmax(a!) }, {
     shapes: [matrix],
     build: (g, a) => g.softmax(a!, 0),
   }],
+  LogSoftmax: [one((g, a) => g.logSoftmax(a)), one((g, a) => g.logSoftmax(a, 0))],
   LayerNormalization: [{
     shapes: [[3, 8], [8], [8]],
     build: (g, x, weight, bias) => g.layerNorm(x!, weight!, bias!),
   }],
-  Gather: [{
-    shapes: [[5, 3]],
-    build: (g, table) => g.exp(g.gather(table!, indices(g, 4, 1, 4, 0))),
-  }],
+  Gather: [
+    { shapes: [[5, 3]], build: (g, table) => g.exp(g.gather(table!, indices(g, 4, 1, 4, 0))) },
+    { shapes: [[2, 5, 3]], build: (g, a) => g.exp(g.gather(a!, square(g, 4, -1, 0, 2), 1)) },
+    { shapes: [[2, 3, 5]], build: (g, a) => g.exp(g.gather(a!, indices(g, 1, 1, 0), -1)) },
+    {
+      shapes: [[2, 5, 3]],
+      build: (g, a) => g.exp(g.gather(a!, g.constant(BigInt64Array.of(-2n), [], "i64"), 1)),
+    },
+    { shapes: [[2, 3, 4]], build: (g, a) => g.exp(g.gatherND(a!, square(g, 1, 2, 0, 0))) },
+  ],
+  GatherElements: [
+    one((g, a) => g.exp(g.gatherElements(a, square(g, 0, 3, 3, 3, 1, -1), 1))),
+    one((g, a) => g.exp(g.gatherElements(a, square(g, 0, 2, 2, 2, 1, 2, 0, 1), 0))),
+  ],
+  ScatterElements: (["none", "add"] as const).map((reduction) => ({
+    shapes: [matrix, [2, 2]],
+    build: (g, a, b) => g.exp(g.scatterElements(a!, square(g, 0, 3, 2, 1), b!, 1, reduction)),
+  })),
+  ScatterND: (["none", "add"] as const).flatMap((reduction) => [
+    {
+      shapes: [matrix, [2]],
+      build: (g: Graph, a?: Value, b?: Value) =>
+        g.exp(g.scatterND(a!, square(g, 0, 3, 2, 1), b!, reduction)),
+    },
+    {
+      shapes: [matrix, [2, 4]],
+      build: (g: Graph, a?: Value, b?: Value) =>
+        g.exp(g.scatterND(a!, square(g, 2, 0), b!, reduction)),
+    },
+  ]),
   CrossEntropy: [{
     shapes: [[3, 5]],
     build: (g, logits) => g.crossEntropy(logits!, indices(g, 2, 0, 4)),
@@ -98,7 +212,10 @@ const CASES: Readonly<Record<string, readonly Case[]>> = {
   ...WINDOW_CASES,
 };
 
-for (const op of Object.keys(GRADIENTS)) {
+/** Operations through which nothing is trained. */
+const FLAT = ["Sign", "Floor", "Ceil", "Round"];
+
+for (const op of Object.keys(GRADIENTS).filter((op) => !FLAT.includes(op))) {
   Deno.test(`the gradient of ${op} is the slope of its forward`, async () => {
     const cases = CASES[op];
     assert.ok(cases, `there must be a case for ${op}`);
@@ -118,10 +235,10 @@ for (const [name, one] of Object.entries(COMPOSED_CASES)) {
 
 Deno.test("an op without a gradient is an error that names it", () => {
   const g = new Graph(), x = g.input("x", [3]);
-  const [y] = g.node("Reciprocal", [x], [[3]]);
+  const [y] = g.node("Hardmax", [x], [[3]]);
   assert.throws(
     () => addGradients(g, [[y!, g.input("dy", [3])]], [x]),
-    { name: "TypeError", message: /received Reciprocal/ },
+    { name: "TypeError", message: /received Hardmax/ },
   );
 });
 
@@ -136,4 +253,29 @@ Deno.test("a value used twice gets the sum of both gradients", () => {
   const g = new Graph(), x = g.input("x", [3]);
   const [dx] = addGradients(g, [[g.add(g.exp(x), g.tanh(x)), g.input("dy", [3])]], [x]);
   assert.equal(dx!.node!.op, "Add");
+});
+
+Deno.test("steps, whole numbers and truths have no gradient, and ask for none", () => {
+  const g = new Graph(), x = g.input("x", [3]), i = g.input("i", [3], "i32");
+  const steps = [g.sign(x), g.floor(x), g.ceil(x), g.round(x), g.cast(g.cast(x, "i32"), "f32")];
+  const chosen = g.where(g.less(x, g.scalar(1)), g.cast(i, "f32"), g.cast(g.argMax(x, 0), "f32"));
+  const dy = g.input("dy", [3]);
+  const found = addGradients(g, [...steps, chosen].map((y) => [y, dy] as const), [x, i]);
+  assert.deepEqual(found, [undefined, undefined]);
+});
+
+Deno.test("of several that are the largest or the smallest each has a share of the gradient", async () => {
+  const slope = async (build: (g: Graph, x: Value, other: Value) => Value) => {
+    const g = new Graph(), x = g.input("x", [2]), other = g.input("other", [2]);
+    const y = build(g, x, other),
+      dy = g.constant(new Float32Array(elementCount(y.shape)).fill(1), y.shape);
+    const [dx] = addGradients(g, [[y, dy]], [x]);
+    return await computed(g, dx!, { x: [2, 2], other: [2, 3] });
+  };
+  assert.deepEqual(await slope((g, x, other) => g.maximum(x, other)), [0.5, 0]);
+  assert.deepEqual(await slope((g, x, other) => g.minimum(x, other)), [0.5, 1]);
+  assert.deepEqual(await slope((g, x) => g.max(x)), [0.5, 0.5]);
+  assert.deepEqual(await slope((g, x, other) => g.min(g.add(x, other))), [1, 0]);
+  assert.deepEqual(await slope((g, x, other) => g.norm(g.sub(x, other), [0], true)), [0, -1]);
+  assert.deepEqual(await slope((g, x) => g.norm(g.mul(x, g.scalar(0)))), [0, 0]);
 });

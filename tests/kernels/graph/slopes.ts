@@ -1,12 +1,17 @@
 /** Holds gradients to differences of the forward graph, on the reference device. */
 
 import assert from "node:assert/strict";
+import { fromBinary } from "@bufbuild/protobuf";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { signatureOf } from "../../../kernels/onnx/signature.ts";
+import { valueTypes } from "../../../kernels/onnx/value_types.ts";
 import {
   addGradients,
   elementCount,
   encodeModel,
   Graph,
   openReference,
+  sliceNodes,
   substream,
   type Tensor,
   type Value,
@@ -19,6 +24,23 @@ export interface Case {
   readonly build: (g: Graph, ...inputs: Value[]) => Value;
   /** Inputs are drawn from [low, high]. */
   readonly range?: readonly [number, number];
+}
+
+/** A rewrite asks for shapes: those of all values must follow from a model's bytes. */
+function assertTypes(g: Graph, outputs: readonly Value[]): void {
+  const ports = [...g.inputs, ...outputs].map((value) => ({ name: value.name, value }));
+  const inputs = ports.slice(0, g.inputs.length);
+  const { graph } = fromBinary(
+    ModelProtoSchema,
+    encodeModel(g, inputs, ports.slice(inputs.length)),
+  );
+  const types = valueTypes(graph!, signatureOf(graph).inputs);
+  const written = new Set(graph!.node.flatMap(({ output }) => output));
+  for (const node of sliceNodes(g, g.inputs, outputs)) {
+    for (const { name, shape, dtype } of node.outputs.filter(({ name }) => written.has(name))) {
+      assert.deepEqual(types.get(name), { shape, dtype }, `the type of what ${node.op} returns`);
+    }
+  }
 }
 
 /** Draws from a stream that the case's name determines. */
@@ -39,6 +61,7 @@ export async function assertGradients(name: string, { shapes, build, range = [-1
     name: `d${i}`,
     value: value!,
   }));
+  assertTypes(g, [y, ...gradients.map(({ value }) => value)]);
   const backward = encodeModel(g, [...ports, { name: "dy", value: dy }], gradients);
 
   const device = await openReference();

@@ -2,6 +2,9 @@
 
 import type { ScheduleOptions } from "./definition/options.ts";
 import { readOptions } from "./definition/read_options.ts";
+import { edgesOfParts } from "./edges/edges_of_parts.ts";
+import type { SkipEdge } from "./edges/skip_edge.ts";
+import { withEdges } from "./edges/with_edges.ts";
 import { type Analysis, analyze } from "./execution/analyze.ts";
 import type { Costs } from "./execution/costs.ts";
 import { activationLimitOf, type MemoryBudget, memoryWithin } from "./memory/memory_budget.ts";
@@ -25,6 +28,8 @@ export interface ComparedWith {
   readonly memory?: MemoryBudget | undefined;
   /** Whether stages compute again what they did not keep ({@linkcode withRecomputation}). */
   readonly isRecomputed?: boolean | undefined;
+  /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
+  readonly edges?: readonly SkipEdge[] | undefined;
 }
 
 /**
@@ -44,14 +49,16 @@ export interface ComparedWith {
 export function compareSchedules(
   options: ScheduleOptions,
   costs: Costs = {},
-  { memory, isRecomputed }: ComparedWith = {},
+  { memory, isRecomputed, edges }: ComparedWith = {},
 ): Comparison {
   const limited = { ...options, ...memory && limitsOf(options, memory) };
   const analyses: Analysis[] = [], bytesOf = new Map<Analysis, WorkerBytes[]>();
   const refused: { name: string; reason: string }[] = [];
   for (const definition of scheduleDefinitions) {
     try {
-      const made = definition.create(readOptions(definition, { ...limited, costs }));
+      const chain = definition.create(readOptions(definition, { ...limited, costs, edges }));
+      const parts = { parts: options.workers, stages: chain.stages };
+      const made = edges ? withEdges(chain, edgesOfParts(edges, parts)) : chain;
       const analysis = analyze(isRecomputed ? withRecomputation(made) : made, costs);
       if (memory) bytesOf.set(analysis, memoryWithin(analysis.schedule, memory));
       analyses.push(analysis);

@@ -2,6 +2,7 @@
 
 import { formatAction } from "./actions/action.ts";
 import type { Comparison } from "./compare.ts";
+import type { SkipEdge } from "./edges/skip_edge.ts";
 import { type Analysis, type Bubble, bubbles } from "./execution/analyze.ts";
 import { formatTable } from "./pictures/table.ts";
 import type { PlacedStage } from "./schedule.ts";
@@ -32,6 +33,10 @@ export interface ScheduleRecord {
   readonly peakActivations: readonly number[];
   /** For each worker, in 1/P of the model. */
   readonly weights: readonly number[];
+  /** The values that go beyond the next stage; absent for a chain. */
+  readonly edges?: readonly SkipEdge[];
+  /** For each worker, values and gradients that came over skip edges; absent for a chain. */
+  readonly peakSkips?: readonly number[];
 }
 
 /**
@@ -65,6 +70,8 @@ export function scheduleRecord(analysis: Analysis): ScheduleRecord {
     idleLocal: all(analysis.idleLocal),
     peakActivations: all(analysis.peakActivations),
     weights: all(analysis.weights),
+    ...schedule.edges && { edges: schedule.edges },
+    ...analysis.peakSkips && { peakSkips: all(analysis.peakSkips) },
   };
 }
 
@@ -119,6 +126,7 @@ export function longestBubbles(analysis: Analysis): string[] {
  */
 export function formatComparison({ analyses, memory, refused }: Comparison): string {
   const bytes = memory?.map((workers) => `${range(workers.map(({ peak }) => peak / 2 ** 20))} MiB`);
+  const hasSkips = analyses.some(({ peakSkips }) => peakSkips !== undefined);
   const head = ["schedule", "bubble", "time", "activations", "weights", "hops", "workers"];
   const rows = analyses.map(({ schedule, ...measures }, i) => [
     schedule.name,
@@ -128,10 +136,11 @@ export function formatComparison({ analyses, memory, refused }: Comparison): str
     range(measures.weights),
     String(measures.hops),
     String(schedule.workers),
+    ...hasSkips ? [range(measures.peakSkips ?? [0])] : [],
     ...bytes ? [bytes[i]!] : [],
     schedule.updates === "flush" ? "" : "asynchronous: no bubbles between flushes",
   ]);
-  const titles = [...head, ...bytes ? ["memory"] : [], ""];
+  const titles = [...head, ...hasSkips ? ["skips"] : [], ...bytes ? ["memory"] : [], ""];
   const lines = formatTable([titles, ...rows], { left: [0, titles.length - 1] });
   const reasons = refused.map(({ reason }) => reason.replace("Cannot make the schedule ", ""));
   if (reasons.length > 0) lines.push("", "Not for these options:", ...reasons.map((r) => `  ${r}`));

@@ -1,6 +1,7 @@
 /** The schedule: which worker holds which stages, and what each of them does in one step. */
 
 import type { ActionList } from "./actions/action_list.ts";
+import type { SkipEdge } from "./edges/skip_edge.ts";
 import type { ListPolicy } from "./policies/list_policies.ts";
 import type { StepPolicy } from "./policies/policy.ts";
 
@@ -42,6 +43,8 @@ export interface Schedule {
   readonly microBatches: number;
   /** The slices that each micro-batch's sequence is cut into; 1 unless given. */
   readonly slices?: number;
+  /** The values that stages use beyond what the stage before hands them; none unless given. */
+  readonly edges?: readonly SkipEdge[];
   /** For each worker, the stages that it holds, by ascending replica and stage. */
   readonly placement: readonly (readonly PlacedStage[])[];
   /** For each micro-batch, the replica of the pipeline that computes it. */

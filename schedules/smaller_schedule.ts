@@ -7,6 +7,7 @@ import type { ScheduleOptions } from "./definition/options.ts";
 import { evenShare } from "./definition/placements.ts";
 import { readOptions } from "./definition/read_options.ts";
 import type { ScheduleDefinition } from "./definition/rule.ts";
+import { withEdges } from "./edges/with_edges.ts";
 import { followedBy } from "./policies/with_policy.ts";
 import { findSchedule, scheduleNames } from "./registry.ts";
 import type { Schedule } from "./schedule.ts";
@@ -56,9 +57,10 @@ export function smallerSchedule(
     );
   }
   if (microBatches === schedule.microBatches) return schedule;
-  const made = (definition && sameByDefinition(schedule, options, microBatches, definition)) ??
-    oneFOneBOn(schedule, microBatches);
-  const { listPolicy } = schedule, { lists } = made;
+  const same = definition && sameByDefinition(schedule, options, microBatches, definition);
+  const { listPolicy, edges } = schedule;
+  const like = same && edges ? withEdges(same, edges) : same;
+  const made = like ?? oneFOneBOn(schedule, microBatches), { lists } = made;
   return listPolicy && lists ? followedBy({ ...made, lists }, listPolicy) : made;
 }
 

@@ -24,6 +24,7 @@ import {
   tryMailboxes,
   validate,
   violationError,
+  withEdges,
   withLists,
   withRecomputation,
 } from "../../schedules/mod.ts";
@@ -100,7 +101,8 @@ export function scheduleCommand(
   const { schedule: made, told } = name.endsWith(".csv")
     ? { schedule: readSchedule(name, flags, context), told: undefined }
     : madeFor(name, flags);
-  const schedule = flags.isRecomputed ? withRecomputation(made) : made;
+  const linked = flags.edges && !made.edges ? withEdges(made, flags.edges) : made;
+  const schedule = flags.isRecomputed ? withRecomputation(linked) : linked;
   const listed = withLists(schedule, flags.costs);
   const notes = [...checked(listed), ...told === undefined ? [] : [`${told}\n`]];
   const bytes = flags.memory && memoryWithin(listed, flags.memory);
@@ -152,10 +154,11 @@ function madeFor(
 
 /** What message-driven schedules take where times vary, beside 1F1B. */
 function varying(flags: ScheduleFlags): string {
-  const { asked, costs, slowWorker, draws, format } = flags, { jitter } = asked;
+  const { asked, costs, edges, slowWorker, draws, format } = flags, { jitter } = asked;
   const options = { ...requiredOptions(flags), pipelineLimit: asked["pipeline-limit"] };
   const trials = tryMailboxes({ ...options, order: asked.order }, {
     costs,
+    edges,
     jitter,
     slowWorker,
     draws,
@@ -174,7 +177,9 @@ function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
     ? Math.min(limit, options.activationLimit ?? Infinity)
     : options.activationLimit;
   const limited = activationLimit === undefined ? options : { ...options, activationLimit };
-  return reads?.includes("costs") ? { ...limited, costs: flags.costs } : limited;
+  return reads?.includes("costs")
+    ? { ...limited, costs: flags.costs, ...reads.includes("edges") && { edges: flags.edges } }
+    : limited;
 }
 
 function requiredOptions({ options }: ScheduleFlags): ScheduleOptions {
@@ -237,6 +242,8 @@ activations  the most that a worker holds, from the least to the most of all wor
 weights      how often a worker holds 1/D of the model
 hops         times that a micro-batch goes from worker to worker on its way forward
 workers      how many it takes
+skips        the most that a worker holds of what came over skip edges, values and gradients of
+             micro-batches, where such edges are given
 memory       MiB that a worker needs at its peak, where the bytes of the model are given
 
 All of it on paper: each action takes just what it costs. The default of train is message-driven: a

@@ -10,11 +10,13 @@ import {
   type MemoryBudget,
   scheduleNames,
   type ScheduleOptions,
+  type SkipEdge,
 } from "../../schedules/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { readSlowWorker } from "../flags/quantities.ts";
 import type { AskedFlags } from "./chosen_mailbox.ts";
+import { EDGE_FLAGS } from "./edge_flags.ts";
 import { MEMORY_FLAGS, memoryBudgetOf } from "./memory_flags.ts";
 import {
   COST_FLAGS,
@@ -63,6 +65,7 @@ const FLAGS = {
   ...SIZE_FLAGS,
   ...PARAMETER_FLAGS,
   ...COST_FLAGS,
+  ...EDGE_FLAGS,
   ...MEMORY_FLAGS,
   ...VARYING_FLAGS,
   ...SHOWING_FLAGS,
@@ -84,6 +87,7 @@ export const SCHEDULE_SYNTAX: CommandSyntax = {
     { title: "The pipeline:", flags: SIZE_FLAGS },
     { title: "Parameters of some schedules:", flags: PARAMETER_FLAGS },
     { title: "What actions cost:", flags: COST_FLAGS },
+    { title: "What goes beyond the next stage:", flags: EDGE_FLAGS },
     { title: "What stages hold, in bytes:", flags: MEMORY_FLAGS },
     { title: "What else varies, for jitter:", flags: VARYING_FLAGS },
     { title: "How it is shown:", flags: SHOWING_FLAGS },
@@ -100,6 +104,8 @@ export interface ScheduleFlags {
   readonly costs: Costs;
   /** What its stages hold, and what a worker may; undefined where nothing says it. */
   readonly memory: MemoryBudget | undefined;
+  /** The values that go beyond the next stage; undefined for a chain. */
+  readonly edges: readonly SkipEdge[] | undefined;
   /** Whether stages compute again what they did not keep. */
   readonly isRecomputed: boolean;
   /** What is left to a simulation, and how times vary there. */
@@ -120,7 +126,12 @@ export interface ScheduleFlags {
  */
 export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
   const { flags, words } = parseArguments(args, FLAGS, { takesWords: true, isStrict: true });
-  const { costs: _, ...options } = scheduleOptionsOf(flags), costs = costsOf(flags);
+  const { costs: _, ...options } = scheduleOptionsOf(flags);
+  const { "skip-edges": edges, "skip-send": skip } = flags;
+  const costs = { ...costsOf(flags), skip };
+  if (skip !== undefined && edges === undefined) {
+    throw new TypeError("Cannot use --skip-send: --skip-edges must be given, received none");
+  }
   const sizes = { workers: flags.workers, microBatches: flags["micro-batches"] };
   const given = Object.entries({ ...sizes, ...options }).filter(([, value]) => value !== undefined);
   const known = Object.entries(costs).filter(([, cost]) => cost !== undefined);
@@ -128,7 +139,8 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     words,
     options: Object.fromEntries(given),
     costs: Object.fromEntries(known),
-    memory: memoryBudgetOf(flags),
+    memory: memoryBudgetOf(flags) ?? (hasBytes(edges) ? { bytes: {} } : undefined),
+    edges,
     isRecomputed: flags["recompute-ahead"] ?? false,
     asked: flags,
     slowWorker: flags["slow-worker"],
@@ -137,3 +149,6 @@ export function parseScheduleFlags(args: readonly string[]): ScheduleFlags {
     out: flags.out,
   };
 }
+
+const hasBytes = (edges: readonly SkipEdge[] = []) =>
+  edges.some(({ bytes }) => bytes !== undefined);

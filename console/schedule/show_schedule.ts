@@ -9,6 +9,7 @@ import { shortNumber } from "../../schedules/pictures/ticks.ts";
 import {
   type Analysis,
   formatCsv,
+  formatEdge,
   formatSvg,
   formatTorchCsv,
   type ListedSchedule,
@@ -21,6 +22,9 @@ import {
 import { memoryLines } from "./memory_flags.ts";
 import { formatTrace } from "./planned_trace.ts";
 import type { ScheduleFlags } from "./schedule_command_flags.ts";
+
+/** The skip edges that are named. */
+const EDGES_SHOWN = 8;
 
 /** The workers whose stages are named where a bound holds for a placement. */
 const PLACES_SHOWN = 8;
@@ -55,7 +59,7 @@ export function showSchedule(
     case "svg":
       return formatSvg(analysis);
     case "grid":
-      return heading(analysis, bound) + "\n" +
+      return heading(analysis, bound) + edgesLine(analysis) + "\n" +
         formatGrid(analysis, {
           columns: Math.max(COLUMNS_MIN, columns ?? 120),
           color: color === true && flags.out === undefined,
@@ -85,6 +89,14 @@ function inWords(placement: Schedule["placement"]): string {
   );
   const more = placement.length > PLACES_SHOWN ? " …" : "";
   return `stages ${shown.join(", ")}${more} on workers 0 to ${placement.length - 1}`;
+}
+
+/** The skip edges, and what they make workers hold. */
+function edgesLine({ schedule: { edges = [] }, peakSkips = [] }: Analysis): string {
+  if (edges.length === 0) return "";
+  const shown = edges.slice(0, EDGES_SHOWN).map(formatEdge).join(", ");
+  const more = edges.length > EDGES_SHOWN ? " …" : "", held = peakSkips.map(shortNumber).join(", ");
+  return `skip edges ${shown}${more}: workers hold at most ${held} values and gradients of them\n`;
 }
 
 function heading({ schedule, makespan, bubbleRatio }: Analysis, bound: number | undefined): string {

@@ -1,5 +1,6 @@
 /** The options of a schedule. */
 
+import type { SkipEdge } from "../edges/skip_edge.ts";
 import type { Costs } from "../execution/costs.ts";
 import type { MailboxOrder } from "../policies/message_driven_policy.ts";
 
@@ -38,4 +39,6 @@ export interface ScheduleOptions {
   readonly activationLimit?: number | undefined;
   /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
   readonly weightLimit?: number | undefined;
+  /** Search: skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
+  readonly edges?: readonly SkipEdge[] | undefined;
 }

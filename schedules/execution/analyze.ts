@@ -6,6 +6,7 @@ import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { hostTable, pipelineWorkers } from "../stages.ts";
 import type { Costs } from "./costs.ts";
 import { type AwaitedInput, execute, type Execution } from "./execute.ts";
+import { peakSkips } from "./peak_skips.ts";
 import { withLists } from "./simulate.ts";
 
 /** The measures of a schedule under given costs. */
@@ -26,6 +27,11 @@ export interface Analysis {
   readonly peakActivations: readonly number[];
   /** For each worker, the most weights at a time, in 1/P of the model. */
   readonly weights: readonly number[];
+  /**
+   * For each worker, the most values of skip edges, and gradients of them, at a time: from when they
+   * come to the end of the backward that uses them. Absent for a chain.
+   */
+  readonly peakSkips?: readonly number[];
   /** The messages between workers that one micro-batch needs in one direction. */
   readonly hops: number;
 }
@@ -72,6 +78,7 @@ export function analyze(schedule: Schedule, costs: Costs = {}): Analysis {
     weights: listed.placement.map((held, worker) =>
       held.length * stageShare(listed) * (listed.weightVersions[worker] ?? 1)
     ),
+    ...listed.edges && { peakSkips: peakSkips(listed, execution.timeline, costs) },
     hops: hops(listed),
   };
 }

@@ -26,4 +26,9 @@ export interface Costs {
    * has the time from each slice of the model to the next.
    */
   readonly send?: Cost | undefined;
+  /**
+   * A value or its gradient between two workers over a skip edge: of all edges, or of each in their
+   * order. As the message from the stage that makes it to the next one unless given.
+   */
+  readonly skip?: number | readonly number[] | undefined;
 }

@@ -2,6 +2,8 @@
 
 import type { Action } from "../actions/action.ts";
 import { type ActionList, KIND } from "../actions/action_list.ts";
+import type { SkipEdge } from "../edges/skip_edge.ts";
+import { leaving, type StageWays, stageWays, type Way } from "../edges/ways.ts";
 
 /** What is computed, and where, whatever the order. */
 export interface Work {
@@ -15,12 +17,16 @@ export interface Work {
   readonly replicaOf: readonly number[];
   /** The worker of each stage of each replica, at index `replica * stages + stage`. */
   readonly hosts: Int32Array;
+  /** The skip edges; none unless given. */
+  readonly edges?: readonly SkipEdge[] | undefined;
 }
 
 /** What an output is: of a forward, of a backward for the input (the halves apart), or of an `R`. */
 const OUTPUT = { forward: 0, gradient: 1, secondHalf: 2, recomputed: 3 } as const;
 
-/** The most inputs of a plain action: its forward, the later slice, R, and two halves from above. */
+const NO_WAYS: readonly Way[] = [];
+
+/** The most inputs of a plain action of a chain: its forward, the later slice, R, and two halves from above. */
 const INPUTS_MAX = 5;
 
 /**
@@ -30,14 +36,20 @@ const INPUTS_MAX = 5;
  * - B and I wait for F (and R where there is one) of the same stage, for B or I of the stage above,
  *   and of the slice after, whose attention read the keys and values of this one.
  * - W waits for I of the same stage; R for F.
+ * - Over a skip edge, F waits for F of the stage that makes the value, and B and I for B or I of the
+ *   next stage that uses it. The chain comes to each of them last, as a value goes to later stages: so
+ *   what follows an action, and who may go on, is told by the chain alone.
  *
  * Nothing here allocates when it is asked: what was asked for last is in `inputs` and `outputs`.
  */
 export class Dependencies {
   /** The outputs that the action asked for last waits for. */
-  readonly inputs = new Int32Array(INPUTS_MAX);
-  /** The edge (the lower of its two stages) that each comes over from another worker; else -1. */
-  readonly edges = new Int32Array(INPUTS_MAX);
+  readonly inputs: Int32Array;
+  /**
+   * What each comes over from another worker, as a number in {@linkcode StageTimes.send}: the lower of
+   * the two stages of an edge of the chain, or behind them a way; else -1.
+   */
+  readonly edges: Int32Array;
   /** The outputs that the action asked for last gives. */
   readonly outputs = new Int32Array(2);
   /** The number of outputs that there can be. */
@@ -51,10 +63,12 @@ export class Dependencies {
   readonly #secondHalves: number;
   /** 1 for each cell that has an R; undefined where none has. */
   readonly #recomputes: Uint8Array | undefined;
+  /** For each stage the ways over skip edges that begin or end there; undefined for a chain. */
+  readonly #ways: readonly StageWays[] | undefined;
 
   /** @param lists in which halves and recomputations are looked for. */
   constructor(work: Work, lists: readonly ActionList[] = []) {
-    const { stages, microBatches, slices = 1 } = work;
+    const { stages, microBatches, slices = 1, edges } = work;
     this.#work = work;
     this.#slices = slices;
     this.#row = microBatches * slices;
@@ -64,6 +78,14 @@ export class Dependencies {
     this.#secondHalves = (hasHalves ? OUTPUT.secondHalf : OUTPUT.gradient) * this.#cells;
     const kinds = this.#recomputes ? 4 : hasHalves ? 3 : 2;
     this.outputCount = kinds * this.#cells;
+    this.#ways = stageWays(stages, edges);
+    const inputs = (this.#ways ?? []).reduce(
+      (most, { toForward, toBackward }) =>
+        Math.max(most, INPUTS_MAX + Math.max(toForward.length, 2 * toBackward.length)),
+      INPUTS_MAX,
+    );
+    this.inputs = new Int32Array(inputs);
+    this.edges = new Int32Array(inputs);
   }
 
   #recomputed(lists: readonly ActionList[]): Uint8Array | undefined {
@@ -98,7 +120,13 @@ export class Dependencies {
       if (stage > 0) {
         count = this.#put(count, here - this.#row, this.#edge(stage - 1, stage, microBatch));
       }
-      return slice > 0 ? this.#put(count, here - 1, -1) : count;
+      if (slice > 0) count = this.#put(count, here - 1, -1);
+      if (this.#ways === undefined) return count;
+      for (const { from, number } of this.#ways[stage]!.toForward) {
+        const edge = this.#way(number, from, stage, microBatch);
+        count = this.#put(count, this.cellOf(from, microBatch, slice), edge);
+      }
+      return count;
     }
     if (kind === KIND.W) return this.#putGradient(0, here, 0, -1);
     let count = this.#put(0, here, -1);
@@ -107,13 +135,21 @@ export class Dependencies {
       count = this.#put(count, OUTPUT.recomputed * this.#cells + here, -1);
     }
     if (slice < this.#slices - 1) count = this.#putGradient(count, here + 1, 0, -1);
-    if (stage === last) return count;
-    return this.#putGradient(
-      count,
-      here + this.#row,
-      half,
-      this.#edge(stage, stage + 1, microBatch),
-    );
+    if (stage < last) {
+      const edge = this.#edge(stage, stage + 1, microBatch);
+      count = this.#putGradient(count, here + this.#row, half, edge);
+    }
+    if (this.#ways === undefined) return count;
+    for (const { from, number } of this.#ways[stage]!.toBackward) {
+      const edge = this.#way(number, from, stage, microBatch);
+      count = this.#putGradient(count, this.cellOf(from, microBatch, slice), half, edge);
+    }
+    return count;
+  }
+
+  /** The number of a way between two workers; -1 where both stages are on one. */
+  #way(number: number, from: number, to: number, microBatch: number): number {
+    return this.hostOf(from, microBatch) === this.hostOf(to, microBatch) ? -1 : number;
   }
 
   #put(count: number, output: number, edge: number): number {
@@ -183,6 +219,25 @@ export class Dependencies {
       if (kind === "I") add("W", stage, same);
     }
     return followers;
+  }
+
+  /** The ways over skip edges on which something leaves once a plain action has run. */
+  waysFrom({ kind, stage }: Action): readonly Way[] {
+    return this.#ways === undefined ? NO_WAYS : leaving(this.#ways, kind, stage);
+  }
+
+  /** The number of arrivals that there can be: of an output at the next stage, or over a way. */
+  get arrivalCount(): number {
+    const ways = new Set(this.#ways?.flatMap((all) => [...all.toForward, ...all.toBackward]));
+    return this.outputCount + 2 * ways.size * this.#row;
+  }
+
+  /** The number of the arrival of the i-th of the inputs that were asked for last. */
+  arrivalOf(i: number): number {
+    const output = this.inputs[i]!, way = this.edges[i]! - this.#work.stages;
+    if (way < 0) return output;
+    const half = Number(output >= OUTPUT.secondHalf * this.#cells);
+    return this.outputCount + (2 * way + half) * this.#row + output % this.#row;
   }
 
   /** What an output is, for people. */

@@ -1,5 +1,6 @@
 /** What each stage of a schedule takes, worked out from the costs of the model. */
 
+import { type Way, waysOf } from "../edges/ways.ts";
 import type { Schedule } from "../schedule.ts";
 import { pipelineWorkers } from "../stages.ts";
 import type { Cost, Costs } from "./costs.ts";
@@ -10,7 +11,10 @@ export interface StageTimes {
   readonly durations: readonly Float64Array[];
   /** What a forward and a backward take when they overlap; undefined for the sum of both. */
   readonly overlap: number | undefined;
-  /** The time of a message from each stage to the next, and back. */
+  /**
+   * The time of a message from each stage to the next, and back; behind them, of a message over each
+   * way of the skip edges.
+   */
   readonly send: Float64Array;
 }
 
@@ -40,7 +44,7 @@ export function stageTimes(schedule: Schedule, costs: Costs = {}): StageTimes {
   return {
     durations: [forward, backward, input, weight, recompute],
     overlap: costs.overlap === undefined ? undefined : costs.overlap * scale,
-    send: sendTimes(schedule, costs.send ?? 0),
+    send: withSkips(schedule, sendTimes(schedule, costs.send ?? 0), costs.skip),
   };
 }
 
@@ -94,6 +98,39 @@ function sendTimes(schedule: Schedule, cost: Cost): Float64Array {
   }
   const slices = slicesOfStage(schedule, "send", cost);
   return Float64Array.from({ length: stages }, (_, s) => cost[(s + 1) * slices - 1] ?? 0);
+}
+
+/** Adds the ways over skip edges: values that take one together are there when the last of them is. */
+function withSkips(schedule: Schedule, send: Float64Array, skip: Costs["skip"]): Float64Array {
+  const times = skipTimes(schedule, send, skip);
+  if (times.length === 0) return send;
+  const ways = waysOf(schedule.stages, schedule.edges);
+  return Float64Array.of(...send, ...ways.map((way) => latest(way, times)));
+}
+
+/** The time of a way: that of the value that takes longest. */
+export function latest({ edges }: Way, times: readonly number[]): number {
+  return edges.reduce((most, edge) => Math.max(most, times[edge] ?? 0), 0);
+}
+
+/** The time of a message over each skip edge; of a chain none. */
+export function skipTimes(
+  { name, edges }: Schedule,
+  send: Float64Array,
+  skip: Costs["skip"],
+): number[] {
+  if (edges === undefined) return [];
+  if (typeof skip !== "object") return edges.map(({ from }) => checked(skip ?? send[from]!));
+  if (skip.length === edges.length) return skip.map(checked);
+  throw new RangeError(
+    `Cannot use these costs: skip must be of the ${edges.length} skip edges of ${name}, ` +
+      `received ${skip.length}`,
+  );
+}
+
+function checked(skip: number): number {
+  checkCost("skip", skip);
+  return skip;
 }
 
 function slicesOfStage(schedule: Schedule, name: string, cost: readonly number[]): number {

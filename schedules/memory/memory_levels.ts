@@ -1,6 +1,7 @@
 /** Bytes of a worker over its list: what it holds all the time, and what its actions take and free. */
 
 import { type ActionList, KIND } from "../actions/action_list.ts";
+import { freedAt, type SkipLevels } from "../edges/skip_levels.ts";
 import type { StageMemory } from "./stage_memory.ts";
 
 /** A number of bytes over time. */
@@ -70,7 +71,8 @@ export function changesOf(
 }
 
 /**
- * Goes through the bytes of a worker: at the start of each action, and at its end.
+ * Goes through the bytes of a worker: at the start of each action, and at its end. What comes over
+ * skip edges while an action runs counts from its start.
  *
  * @param visit gets the index of the action, whether it ends there, and the bytes from then on.
  */
@@ -79,8 +81,9 @@ export function eachLevel(
   memoryOf: (stage: number) => StageMemory | undefined,
   held: number,
   visit: (index: number, isEnd: boolean, bytes: number) => void,
+  skips?: SkipLevels,
 ): void {
-  const changeOf = changesOf(list, memoryOf);
+  const changeOf = changesOf(list, memoryOf), { slices } = list;
   let level = held;
   for (let index = 0; index < list.length; index++) {
     let during = 0, after = 0, work = 0;
@@ -88,10 +91,12 @@ export function eachLevel(
       const change = changeOf(part);
       during += change.during;
       after += change.after;
+      if (skips) after -= freedAt(list, part, skips.freed) / slices;
       work = Math.max(work, memoryOf(list.stageAt(part))?.workBytes ?? 0);
     }
-    visit(index, false, level + during + work);
+    const come = skips?.come[index] ?? 0;
+    visit(index, false, level + come + during + work);
     level += after;
-    visit(index, true, level);
+    visit(index, true, level + come);
   }
 }

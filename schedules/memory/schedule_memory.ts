@@ -1,6 +1,7 @@
 /** The memory of each worker of a schedule at its peak, and who needs more than there is. */
 
 import type { ActionList } from "../actions/action_list.ts";
+import { bytesOf, levelsOf, peakOfSkips } from "../edges/skip_levels.ts";
 import type { ListedSchedule } from "../schedule.ts";
 import { changesOf, eachLevel, heldBytes } from "./memory_levels.ts";
 import type { StageMemory } from "./stage_memory.ts";
@@ -14,8 +15,9 @@ export interface WorkerBytes {
   /** States of the optimizer. */
   readonly optimizer: number;
   /**
-   * Activations, what actions need while they run, and arrays of messages, when they are most: where
-   * memory that is freed serves whatever comes next.
+   * Activations, what actions need while they run, arrays of messages, and what may have come over
+   * skip edges however slow the worker is, when they are most: where memory that is freed serves
+   * whatever comes next.
    */
   readonly activations: number;
   /** All of it. */
@@ -60,20 +62,23 @@ export function scheduleMemory(
     );
   }
   const memoryOf = (stage: number) => stages[stage];
+  const skips = levelsOf(schedule, bytesOf(schedule.edges ?? []));
   return schedule.placement.map((copies, worker) => {
     const list = schedule.lists[worker]!, own = copies.map(({ stage }) => stages[stage]!);
     const sum = (bytes: (one: StageMemory) => number | undefined) =>
       own.reduce((total, one) => total + (bytes(one) ?? 0), 0);
     const versions = schedule.weightVersions[worker] ?? 1, fixed = heldBytes(own, versions);
     let peak = fixed;
-    eachLevel(list, memoryOf, fixed, (_index, _isEnd, bytes) => peak = Math.max(peak, bytes));
+    const visit = (_index: number, _isEnd: boolean, bytes: number) => peak = Math.max(peak, bytes);
+    eachLevel(list, memoryOf, fixed, visit, skips?.[worker]);
     return {
       weights: versions * sum(({ weightBytes }) => weightBytes),
       gradients: sum(({ gradientBytes }) => gradientBytes),
       optimizer: sum(({ optimizerBytes }) => optimizerBytes),
       activations: peak - fixed,
       peak,
-      held: fixed + sum(({ workBytes }) => workBytes) + ownPeaks(schedule, list, memoryOf),
+      held: fixed + sum(({ workBytes }) => workBytes) + ownPeaks(schedule, list, memoryOf) +
+        (skips ? peakOfSkips(list, skips[worker]!) : 0),
     };
   });
 }

@@ -8,9 +8,6 @@ import type { Workload } from "./workload.ts";
 /** The kinds of a step whose backwards are all split, which is never slower. */
 const SPLIT_KINDS = [KIND.F, KIND.I, KIND.W] as const;
 
-/** The most inputs of one of them: its forward and the gradient from above. */
-export const INPUTS = 2;
-
 /** The kinds of actions that have a number. */
 export const ACTION_KINDS = SPLIT_KINDS.length;
 
@@ -28,7 +25,9 @@ export interface ActionTables {
   actionOf(code: number): Action;
   /** How long each takes. */
   readonly durations: Float64Array;
-  /** The actions that each waits for, at index `code * INPUTS` and after. */
+  /** The most inputs of an action: its forward, the gradient from above, and those of skip edges. */
+  readonly width: number;
+  /** The actions that each waits for, at index `code * width` and after. */
   readonly inputs: Int32Array;
   /** The time that each of these inputs is on its way. */
   readonly sends: Float64Array;
@@ -44,19 +43,24 @@ export interface ActionTables {
 export function actionTables(load: Workload): ActionTables {
   const { stages, microBatches, replicaOf, times: { durations, send } } = load;
   const size = stages * microBatches * ACTION_KINDS;
-  const tables = {
-    durations: new Float64Array(size),
-    inputs: new Int32Array(size * INPUTS).fill(-1),
-    sends: new Float64Array(size * INPUTS),
-    workers: new Int32Array(size),
-    waiting: new Int32Array(size),
-    copies: new Int32Array(size),
-  };
   const dependencies = new Dependencies(load);
   const partsOf = (code: number) => {
     const cell = Math.floor(code / ACTION_KINDS);
     const kind = SPLIT_KINDS[code % ACTION_KINDS] ?? KIND.F;
     return [kind, Math.floor(cell / microBatches), cell % microBatches] as const;
+  };
+  let width = 1;
+  for (let code = 0; code < size; code++) {
+    width = Math.max(width, dependencies.inputsOf(...partsOf(code)));
+  }
+  const tables = {
+    durations: new Float64Array(size),
+    width,
+    inputs: new Int32Array(size * width).fill(-1),
+    sends: new Float64Array(size * width),
+    workers: new Int32Array(size),
+    waiting: new Int32Array(size),
+    copies: new Int32Array(size),
   };
   const givers = new Int32Array(dependencies.outputCount).fill(-1);
   for (let code = 0; code < size; code++) {
@@ -72,8 +76,8 @@ export function actionTables(load: Workload): ActionTables {
     const count = dependencies.inputsOf(kind, stage, microBatch);
     for (let i = 0; i < count; i++) {
       const edge = dependencies.edges[i] as number;
-      tables.inputs[code * INPUTS + i] = givers[dependencies.inputs[i] as number] as number;
-      tables.sends[code * INPUTS + i] = edge < 0 ? 0 : send[edge] as number;
+      tables.inputs[code * width + i] = givers[dependencies.inputs[i] as number] as number;
+      tables.sends[code * width + i] = edge < 0 ? 0 : send[edge] as number;
     }
   }
   return {

@@ -5,6 +5,8 @@ import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
 import { readOptions } from "../definition/read_options.ts";
 import type { Place, ScheduleDefinition } from "../definition/rule.ts";
+import { edgesOfParts } from "../edges/edges_of_parts.ts";
+import { withEdges } from "../edges/with_edges.ts";
 import type { Schedule } from "../schedule.ts";
 import { greedyOrder, type Strategy } from "./greedy.ts";
 import { type Found, keepsLimits, keepsWeights, type Limits, partLimits } from "./limits.ts";
@@ -22,7 +24,9 @@ export function givenSchedules(
 ): Found[] {
   return given.flatMap((definition) =>
     variants(definition, options).flatMap((variant) => {
-      const schedule = ifServed(() => definition.create(readOptions(definition, variant)));
+      const schedule = ifServed(() =>
+        withPartEdges(definition.create(readOptions(definition, variant)), options)
+      );
       const isFit = schedule?.workers === options.workers && schedule.updates === "flush";
       return isFit ? ifServed(() => keepsLimits(schedule, limits)) ?? [] : [];
     })
@@ -37,6 +41,12 @@ function variants({ reads = [] }: ScheduleDefinition, options: ScheduleOptions):
   return reads.includes("waves")
     ? waveCounts(options).map((waves) => ({ ...options, waves }))
     : [options];
+}
+
+/** The schedule with the skip edges of the options. */
+function withPartEdges(schedule: Schedule, { edges, workers }: ScheduleOptions): Schedule {
+  if (edges === undefined) return schedule;
+  return withEdges(schedule, edgesOfParts(edges, { parts: workers, stages: schedule.stages }));
 }
 
 /** What `make` gives; undefined where it refuses its options with a RangeError. */
@@ -72,7 +82,7 @@ export function searchedPlaces(
       order: () => [],
     });
     return ifServed(() => {
-      const base = empty.create(options);
+      const base = withPartEdges(empty.create(options), options);
       if (!keepsWeights(base, limits)) return undefined;
       const load = workloadOf(base, limits.costs);
       return { base, load, partLimits: partLimits(base, limits.activations) };

@@ -1,7 +1,7 @@
 /** Exact search: the shortest order of a tiny step on its placement, by branch and bound. */
 
 import type { Action } from "../actions/action.ts";
-import { ACTION_KINDS, type ActionTables, actionTables, INPUTS, SPLIT } from "./action_tables.ts";
+import { ACTION_KINDS, type ActionTables, actionTables, SPLIT } from "./action_tables.ts";
 import type { Workload } from "./workload.ts";
 
 /** What an exact search is held to. */
@@ -69,6 +69,8 @@ class ExactSearch {
   readonly #left: number[];
   readonly #leftBefore: number[];
   readonly #path: number[] = [];
+  /** Whether inputs come over skip edges, long before those of the chain. */
+  readonly #hasSkips: boolean;
   /** For each number of a state, what was looked at of it. */
   readonly #seen = new Map<number, Float64Array[]>();
   #states = 0;
@@ -79,6 +81,7 @@ class ExactSearch {
   constructor(load: Workload, { limits, below, states }: ExactOptions) {
     const tables = actionTables(load);
     this.#tables = tables;
+    this.#hasSkips = load.edges !== undefined;
     this.#lanes = lanesOf(tables);
     this.#stateCount = this.#lanes.reduce((all, { codes }) => all * (codes.length + 1), 1);
     this.#limits = limits;
@@ -141,9 +144,9 @@ class ExactSearch {
   }
 
   #inputAt(code: number): number {
-    const { inputs, sends } = this.#tables;
+    const { inputs, sends, width } = this.#tables;
     let latest = 0;
-    for (let i = code * INPUTS; i < (code + 1) * INPUTS; i++) {
+    for (let i = code * width; i < (code + 1) * width; i++) {
       const input = inputs[i] as number;
       if (input < 0) break;
       const end = this.#ends[input] as number;
@@ -151,6 +154,18 @@ class ExactSearch {
       latest = Math.max(latest, end + (sends[i] as number));
     }
     return latest;
+  }
+
+  /** When those of its inputs are there that were given; Infinity where none was. */
+  #knownInputAt(code: number): number {
+    if (!this.#hasSkips) return this.#inputAt(code);
+    const { inputs, sends, width } = this.#tables;
+    let latest = -Infinity;
+    for (let i = code * width; i < (code + 1) * width; i++) {
+      const input = inputs[i] as number, end = input < 0 ? -1 : this.#ends[input] as number;
+      if (end >= 0) latest = Math.max(latest, end + (sends[i] as number));
+    }
+    return latest < 0 ? Infinity : latest;
   }
 
   #follow(start: number, i: number, state: number): void {
@@ -218,7 +233,7 @@ class ExactSearch {
     this.#lanes.forEach(({ codes, worker, kind }, i) => {
       if (kind === SPLIT.W) return; // its I ran on the same worker
       for (let next = this.#counts[i] as number; next < codes.length; next++) {
-        const input = this.#inputAt(codes[next] as number);
+        const input = this.#knownInputAt(codes[next] as number);
         if (input === Infinity) break;
         times.push(Math.max(input, times[worker] as number));
       }
@@ -252,13 +267,13 @@ function lanesOf(tables: ActionTables): Lane[] {
 }
 
 /** For each action, the longest way from its end through what waits for it. */
-function timesAfter({ durations, inputs, sends }: ActionTables): Float64Array {
+function timesAfter({ durations, inputs, sends, width }: ActionTables): Float64Array {
   const after = new Float64Array(durations.length);
   let isSettled = false;
   while (!isSettled) {
     isSettled = true;
     for (let i = 0; i < inputs.length; i++) {
-      const input = inputs[i] as number, code = Math.floor(i / INPUTS);
+      const input = inputs[i] as number, code = Math.floor(i / width);
       if (input < 0) continue;
       const way = (sends[i] as number) + (durations[code] as number) + (after[code] as number);
       if (way <= (after[input] as number)) continue;

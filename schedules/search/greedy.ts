@@ -70,6 +70,8 @@ class Greedy {
   readonly #deeper: number[];
   /** For each worker, when the inputs arrive that are on their way, in order. */
   readonly #arrivals: number[][];
+  /** When each output was there, where skip edges bring some that are not the last to come. */
+  readonly #given: Float64Array | undefined;
 
   constructor(load: Workload, strategy: Strategy) {
     const { workers, stages, hosts, microBatches, replicaOf } = load;
@@ -82,6 +84,7 @@ class Greedy {
     this.#weights = lists();
     this.#orders = lists();
     this.#arrivals = lists();
+    this.#given = load.edges && new Float64Array(this.#dependencies.outputCount);
     this.#isBusy = new Array(workers).fill(false);
     this.#live = new Array(workers).fill(0);
     this.#inFlight = new Array(hosts.length / stages).fill(0);
@@ -201,20 +204,31 @@ class Greedy {
     this.#orders[worker]?.push(action);
     this.#isBusy[worker] = true;
     this.#queue.add(end, { freed: worker });
+    this.#give(action, end);
     for (const ready of this.#dependencies.followersOf(action)) {
       if (ready.kind === "W") this.#weights[worker]?.push(ready);
       else this.#deliver(end, ready);
     }
   }
 
-  /** Notes when the last input of an action will be there. */
+  #give({ kind, stage, microBatch }: Action, end: number): void {
+    if (this.#given === undefined) return;
+    const count = this.#dependencies.outputsOf(KIND[kind], stage, microBatch);
+    for (let i = 0; i < count; i++) {
+      this.#given[this.#dependencies.outputs[i] as number] = end;
+    }
+  }
+
+  /** Notes when the last input of an action will be there: none is given later than that of the chain. */
   #deliver(end: number, ready: Action): void {
-    const { kind, stage, microBatch } = ready, { edges } = this.#dependencies;
+    const { kind, stage, microBatch } = ready, { inputs, edges } = this.#dependencies;
     const worker = this.#dependencies.hostOf(stage, microBatch);
     let arrival = end;
     for (let i = this.#dependencies.inputsOf(KIND[kind], stage, microBatch) - 1; i >= 0; i--) {
       const edge = edges[i] as number;
-      if (edge >= 0) arrival = end + (this.#load.times.send[edge] ?? 0);
+      if (edge < 0) continue;
+      const given = this.#given?.[inputs[i] as number] ?? end;
+      arrival = Math.max(arrival, given + (this.#load.times.send[edge] ?? 0));
     }
     const arrivals = this.#arrivals[worker] as number[];
     const after = arrivals.findIndex((other) => other > arrival);

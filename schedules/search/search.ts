@@ -45,7 +45,7 @@ const COMPUTED_MAX = 2 ** 16;
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
 export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefinition {
-  const own = ["costs", "activationLimit", "weightLimit"] as const;
+  const own = ["costs", "activationLimit", "weightLimit", "edges"] as const;
   const reads = [...own, ...given.flatMap(({ reads = [] }) => reads as ScheduleOption[])];
   return defineMade({
     name: "search",

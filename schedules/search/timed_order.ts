@@ -1,6 +1,6 @@
 /** An order of a step and when each of its actions runs, changed by one move at a time. */
 
-import { ACTION_KINDS, type ActionTables, INPUTS, SPLIT } from "./action_tables.ts";
+import { ACTION_KINDS, type ActionTables, SPLIT } from "./action_tables.ts";
 
 /** An action of a worker that goes to another place in its order; a swap where that is the next. */
 export interface Move {
@@ -153,9 +153,9 @@ export class TimedOrder {
 
   /** When the inputs of an action are there; negative where one is missing. */
   #inputAt(code: number, ends: Float64Array): number {
-    const { inputs, sends } = this.#tables;
+    const { inputs, sends, width } = this.#tables;
     let latest = 0;
-    for (let i = code * INPUTS; i < (code + 1) * INPUTS; i++) {
+    for (let i = code * width; i < (code + 1) * width; i++) {
       const input = inputs[i] as number;
       if (input < 0) break;
       const end = ends[input] as number;
@@ -167,8 +167,8 @@ export class TimedOrder {
 
   /** The input that an action waited for; -1 where the worker was not free before. */
   #heldUpBy(code: number): number {
-    const { inputs, sends } = this.#tables, start = this.#starts[code] as number;
-    for (let i = code * INPUTS; i < (code + 1) * INPUTS; i++) {
+    const { inputs, sends, width } = this.#tables, start = this.#starts[code] as number;
+    for (let i = code * width; i < (code + 1) * width; i++) {
       const input = inputs[i] as number;
       if (input >= 0 && (this.#ends[input] as number) + (sends[i] as number) === start) {
         return input;

@@ -22,9 +22,12 @@ const SHARE: Bound = { isMet: (value) => value >= 0 && value <= 1, inWords: "fro
 
 /** @throws {RangeError} if a figure of the model is not usable; the text says which. */
 export function checkModel(model: StepModel): void {
-  const { schedule, stages, replicas, network, jitter, closing, slowdowns = [] } = model;
+  const { schedule, stages, replicas, network, jitter, closing, slowdowns = [], skipMs = [] } =
+    model;
   requireLength("stages", stages.length, schedule.stages);
   if (slowdowns.length > 0) requireLength("slowdowns", slowdowns.length, schedule.workers);
+  if (skipMs.length > 0) requireLength("skipMs", skipMs.length, schedule.edges?.length ?? 0);
+  for (const [edge, ms] of skipMs.entries()) require(`skipMs[${edge}]`, ms, TIME);
   require("replicas", replicas, COUNT);
   for (const name of ["overlapMs", "dispatchMs", "controlMs"] as const) {
     require(name, model[name], TIME);

@@ -1,6 +1,8 @@
 /** Message-driven: which limit and order suit a pipeline where times vary, found by simulation. */
 
 import type { ScheduleOptions } from "../definition/options.ts";
+import type { SkipEdge } from "../edges/skip_edge.ts";
+import { withEdges } from "../edges/with_edges.ts";
 import type { Costs } from "../execution/costs.ts";
 import { messageDriven } from "../generators/message_driven.ts";
 import { oneFOneB } from "../generators/one_f_one_b.ts";
@@ -21,6 +23,8 @@ export type AskedMailbox<O = ScheduleOptions> = Omit<O, "pipelineLimit" | "order
 export interface Conditions {
   /** What actions and messages take when they take least. */
   readonly costs?: Costs | undefined;
+  /** Skip edges between the stages, of which each worker has one; none unless given. */
+  readonly edges?: readonly SkipEdge[] | undefined;
   /** Each action takes up to so much longer, a fraction: its time times a draw from 1 to 1 + jitter. */
   readonly jitter?: number | undefined;
   /** A worker all of whose actions take so many times as long. */
@@ -85,7 +89,7 @@ const ORDERS: readonly MailboxOrder[] = ["fifo", "backward-first"];
  */
 export function tryMailboxes(
   asked: AskedMailbox,
-  { costs = {}, jitter = ASSUMED.jitter, slowWorker, draws }: Conditions = {},
+  { costs = {}, edges = [], jitter = ASSUMED.jitter, slowWorker, draws }: Conditions = {},
 ): Trial[] {
   const { workers, microBatches, activationLimit } = asked;
   const limits = limitsOf(asked), orders = isChosen(asked.order) ? ORDERS : [asked.order];
@@ -94,7 +98,8 @@ export function tryMailboxes(
   const count = draws ?? Math.max(1, Math.min(DRAWS, Math.floor(ACTIONS_MAX / actions)));
   const size = { workers, microBatches }, sent = { send: ASSUMED.send, ...costs };
   const slowdowns = slowdownsOf(workers, slowWorker);
-  const trial = (schedule: Schedule) => {
+  const trial = (chain: Schedule) => {
+    const schedule = withEdges(chain, edges);
     const model = { ...modelOfCosts(schedule, sent), slowdowns };
     const times = Array.from({ length: count }, (_, seed) => {
       const law = { law: "above", amount: jitter, seed } as const;

@@ -3,6 +3,8 @@
 import { withOrders } from "../definition/from_lists.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { checkModel } from "./check_model.ts";
+import { bytesOf, comeByTimes, freedBy } from "../edges/skip_levels.ts";
+import { stageWays } from "../edges/ways.ts";
 import { eachLevel, heldBytes, type MemoryCurve } from "../memory/memory_levels.ts";
 import type { ClosingSpan, SimulatedStep, WorkerTimes } from "./simulated_step.ts";
 import type { StepModel } from "./step_model.ts";
@@ -50,7 +52,7 @@ export function simulateStep(model: StepModel): SimulatedStep {
     timeline,
     workers: workers.map((worker) => timesOf(worker, dispatchMs, computedMs, makespanMs)),
     closing: workers.map(({ closing }) => closing.sort((a, b) => a.startMs - b.startMs)),
-    ...memoryOf(model, schedule, timeline),
+    ...memoryOf(model, schedule, timeline, workers),
   };
 }
 
@@ -98,14 +100,20 @@ function memoryOf(
   { stages }: StepModel,
   schedule: ListedSchedule,
   { starts, ends }: SimulatedStep["timeline"],
+  workers: readonly SimulatedWorker[],
 ): Pick<SimulatedStep, "peakBytes" | "memoryOf"> {
   const { placement, weightVersions, lists } = schedule;
   const held = placement.map((copies, worker) =>
     heldBytes(copies.map(({ stage }) => stages[stage]!.memory), weightVersions[worker] ?? 1)
   );
-  const levels = (worker: number, visit: Parameters<typeof eachLevel>[3]) =>
-    eachLevel(lists[worker]!, (stage) => stages[stage]!.memory, held[worker]!, visit);
-  const hasMemory = stages.some(({ memory }) => memory !== undefined);
+  const ways = stageWays(schedule.stages, schedule.edges);
+  const freed = ways && freedBy(ways, bytesOf(schedule.edges!));
+  const levels = (worker: number, visit: Parameters<typeof eachLevel>[3]) => {
+    const come = freed && comeByTimes(ends[worker]!, workers[worker]!.received);
+    const skips = come && { come, freed };
+    eachLevel(lists[worker]!, (stage) => stages[stage]!.memory, held[worker]!, visit, skips);
+  };
+  const hasMemory = ways !== undefined || stages.some(({ memory }) => memory !== undefined);
   return {
     peakBytes: held.map((bytes, worker) => {
       let peak = bytes;

@@ -1,7 +1,7 @@
 /** What a step is simulated from: a schedule, and what everything in it takes, in ms and bytes. */
 
 import type { Costs } from "../execution/costs.ts";
-import { stageTimes } from "../execution/stage_times.ts";
+import { skipTimes, stageTimes } from "../execution/stage_times.ts";
 import type { StageMemory } from "../memory/stage_memory.ts";
 import type { Schedule } from "../schedule.ts";
 import { recomputedStages } from "./recomputed_stages.ts";
@@ -24,6 +24,11 @@ export interface StepModel {
   readonly slowdowns?: readonly number[] | undefined;
   /** The links between workers; messages take no time unless given, but for `sendMs`. */
   readonly network?: Network | undefined;
+  /**
+   * For each skip edge of the schedule, more time for its value and gradient beside their link's; none
+   * unless given.
+   */
+  readonly skipMs?: readonly number[] | undefined;
   /** How durations vary; not at all unless given. */
   readonly jitter?: Jitter | undefined;
   /** How the step ends; with its last action unless given. */
@@ -176,5 +181,6 @@ export function modelOfCosts(schedule: Schedule, costs: Costs = {}): StepModel {
     ...(isAction[stage] && { recomputeMs: recompute![stage]! }),
     sendMs: send[stage]!,
   }));
-  return { schedule, stages, overlapMs: overlap };
+  const skipMs = skipTimes(schedule, send, costs.skip);
+  return { schedule, stages, overlapMs: overlap, ...skipMs.length > 0 && { skipMs } };
 }

@@ -2,6 +2,7 @@
 
 import type { Action } from "../actions/action.ts";
 import { KIND } from "../actions/action_list.ts";
+import type { Way } from "../edges/ways.ts";
 import { Dependencies } from "../execution/dependencies.ts";
 import type { Schedule } from "../schedule.ts";
 import { hostTable } from "../stages.ts";
@@ -12,28 +13,36 @@ export interface StepOffers {
   hostOf(action: Action): number;
   /** A plain action has run. @returns what may follow, a message away or at the same worker. */
   follow(part: Action): Action[];
-  /** A message for an action has arrived. @returns whether all that the action needs is there. */
-  arrive(action: Action): boolean;
+  /** The ways over skip edges on which something leaves once a plain action has run. */
+  waysFrom(part: Action): readonly Way[];
+  /**
+   * A message for an action has arrived.
+   *
+   * @param way over which it came; from the stage before or behind unless given.
+   * @returns whether all that the action needs is there.
+   */
+  arrive(action: Action, way?: Way): boolean;
   /** Whether all that an action needs is there. */
   isReady(action: Action): boolean;
 }
 
 /** Opens the offers of a step. */
 export function openOffers(schedule: Schedule): StepOffers {
+  const { stages } = schedule;
   const dependencies = new Dependencies(
     { ...schedule, hosts: hostTable(schedule) },
     schedule.lists,
   );
   /** 1 for each output that is there where it is made, and where a message takes it. */
   const given = new Uint8Array(dependencies.outputCount);
-  const arrived = new Uint8Array(dependencies.outputCount);
+  const arrived = new Uint8Array(dependencies.arrivalCount);
   const inputsOf = ({ kind, stage, microBatch, half, slice }: Action) =>
     dependencies.inputsOf(KIND[kind], stage, microBatch, half === undefined ? 0 : half + 1, slice);
   const isReady = (action: Action) => {
     const { inputs, edges } = dependencies;
     for (let i = inputsOf(action) - 1; i >= 0; i--) {
-      const output = inputs[i]!;
-      if ((edges[i]! < 0 ? given : arrived)[output] === 0) return false;
+      const isThere = edges[i]! < 0 ? given[inputs[i]!] : arrived[dependencies.arrivalOf(i)];
+      if (isThere === 0) return false;
     }
     return true;
   };
@@ -46,9 +55,13 @@ export function openOffers(schedule: Schedule): StepOffers {
       for (let i = 0; i < count; i++) given[outputs[i]!] = 1;
       return dependencies.followersOf(part);
     },
-    arrive(action) {
-      const { inputs, edges } = dependencies;
-      for (let i = inputsOf(action) - 1; i >= 0; i--) if (edges[i]! >= 0) arrived[inputs[i]!] = 1;
+    waysFrom: (part) => dependencies.waysFrom(part),
+    arrive(action, way) {
+      const { edges } = dependencies;
+      for (let i = inputsOf(action) - 1; i >= 0; i--) {
+        const edge = edges[i]!, isIt = way ? edge === way.number : edge >= 0 && edge < stages;
+        if (isIt) arrived[dependencies.arrivalOf(i)] = 1;
+      }
       return isReady(action);
     },
     isReady,

@@ -2,6 +2,9 @@
 
 import { type Action, parts } from "../actions/action.ts";
 import { KIND } from "../actions/action_list.ts";
+import { bytesOf, type Received, type SizeOf } from "../edges/skip_levels.ts";
+import type { Way } from "../edges/ways.ts";
+import { latest } from "../execution/stage_times.ts";
 import { TimeQueue } from "../execution/time_queue.ts";
 import { takeOffers } from "../policies/offers.ts";
 import type { StepPolicy } from "../policies/policy.ts";
@@ -20,6 +23,8 @@ interface StepEvent {
   readonly worker: number;
   /** The action whose input has arrived at the worker. */
   readonly arrived: Action | undefined;
+  /** The way over which it came, where that was a skip edge. */
+  readonly way?: Way | undefined;
   /** When that was sent. */
   readonly sentMs: number;
   /** What else happens; where nothing does and nothing has arrived, the worker is free. */
@@ -44,6 +49,8 @@ export interface SimulatedWorker {
   readonly ends: number[];
   readonly tasks: Task[];
   readonly closing: ClosingSpan[];
+  /** What came over skip edges. */
+  readonly received: Received[];
   /** Whether it runs an action, does a task, or waits until its messages are sent. */
   isBusy: boolean;
   running: Action | undefined;
@@ -62,6 +69,8 @@ export class StepRun {
   readonly #offers: StepOffers;
   readonly #draws: Draws;
   readonly #channels: Channels;
+  /** The bytes of what takes a way over skip edges. */
+  readonly #skipBytes: SizeOf;
   readonly #queue = new TimeQueue<StepEvent>();
   readonly #end: StepEnd | undefined;
   #now = 0;
@@ -77,6 +86,7 @@ export class StepRun {
     this.#offers = openOffers(schedule);
     this.#draws = drawsOf(jitter);
     this.#channels = new Channels(network, schedule.workers);
+    this.#skipBytes = bytesOf(schedule.edges ?? []);
     const isKnown = followsLists(schedule);
     this.workers = Array.from({ length: schedule.workers }, (_, worker) => ({
       policy: schedule.policy(worker),
@@ -86,6 +96,7 @@ export class StepRun {
       ends: [],
       tasks: [],
       closing: [],
+      received: [],
       isBusy: false,
       running: undefined,
       freeMs: 0,
@@ -120,8 +131,8 @@ export class StepRun {
   /** Messages have arrived at one moment. */
   #receive(arrivals: StepEvent[]): void {
     if (arrivals.length > 1) arrivals.sort(byTieRule);
-    for (const { worker, arrived } of arrivals) {
-      if (this.#offers.arrive(arrived!)) this.workers[worker]!.ready.push(arrived!);
+    for (const { worker, arrived, way } of arrivals) {
+      if (this.#offers.arrive(arrived!, way)) this.workers[worker]!.ready.push(arrived!);
     }
     for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
   }
@@ -212,6 +223,9 @@ export class StepRun {
       if (host !== index) sentMs = Math.max(sentMs, this.#send(index, host, next, part));
       else if (this.#offers.isReady(next)) ready.push(next);
     }
+    for (const way of this.#offers.waysFrom(part)) {
+      sentMs = Math.max(sentMs, this.#skip(index, way, part));
+    }
     const isBack = (kind === "B" || kind === "I") && stage === 0 && half !== 0 && slice === 0;
     if (isBack) this.#inject(this.#now + 2 * (this.#model.controlMs ?? 0), this.#now);
     return sentMs;
@@ -219,12 +233,33 @@ export class StepRun {
 
   #send(from: number, to: number, next: Action, part: Action): number {
     const { outputBytes = 0, sendMs = 0 } = this.#stages[Math.min(next.stage, part.stage)]!;
-    const { slices = 1 } = this.#schedule, now = this.#now;
-    const bytes = outputBytes / (part.half === undefined ? slices : 2);
-    const factor = this.#draws.latency(part);
-    const { sentMs, arrivesMs } = this.#channels.send(now, from, to, bytes, factor);
-    const time = arrivesMs + sendMs / slices * factor;
-    this.#queue.add(time, { worker: to, arrived: next, sentMs: now, then: undefined });
+    const { sentMs, time } = this.#passage(from, to, part, { bytes: outputBytes, ms: sendMs });
+    this.#queue.add(time, { worker: to, arrived: next, sentMs: this.#now, then: undefined });
+    return sentMs;
+  }
+
+  /** A message that follows a part: when it has been sent, and when it is there. */
+  #passage(from: number, to: number, part: Action, whole: { bytes: number; ms: number }) {
+    const { slices = 1 } = this.#schedule, factor = this.#draws.latency(part);
+    const bytes = whole.bytes / (part.half === undefined ? slices : 2);
+    const { sentMs, arrivesMs } = this.#channels.send(this.#now, from, to, bytes, factor);
+    return { sentMs, time: arrivesMs + whole.ms / slices * factor };
+  }
+
+  /** What leaves over a skip edge. @returns when it has been sent. */
+  #skip(from: number, way: Way, part: Action): number {
+    const { slices = 1 } = this.#schedule;
+    const next: Action = { ...part, kind: way.isForward ? "F" : "B", stage: way.to };
+    const to = this.#offers.hostOf(next), now = this.#now, bytes = this.#skipBytes(way);
+    const size = bytes / (part.half === undefined ? slices : 2), { received } = this.workers[to]!;
+    if (from === to) {
+      received.push({ time: now, size });
+      return now;
+    }
+    const ms = latest(way, this.#model.skipMs ?? []);
+    const { sentMs, time } = this.#passage(from, to, part, { bytes, ms });
+    received.push({ time, size });
+    this.#queue.add(time, { worker: to, arrived: next, way, sentMs: now, then: undefined });
     return sentMs;
   }
 

@@ -23,6 +23,7 @@ const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
   costs: { send: 1 },
   activationLimit: 4,
   weightLimit: 2,
+  edges: [{ from: 0, to: [1] }],
 };
 const OPTIONS = Object.keys(VALUES) as ScheduleOption[];
 const SMALL = { workers: 2, microBatches: 4 } as const;

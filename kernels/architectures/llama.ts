@@ -53,7 +53,7 @@ export interface LlamaConfig {
 }
 
 /** A config with all that it may leave out. */
-type Sizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
+export type LlamaSizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Name]> }>;
 
 /**
  * The sizes with those that were not given.
@@ -70,7 +70,7 @@ type Sizes = Required<{ [Name in keyof LlamaConfig]: NonNullable<LlamaConfig[Nam
  * assert.equal(sizes.intermediate, 192);
  * ```
  */
-export function llamaSizes(config: LlamaConfig): Sizes {
+export function llamaSizes(config: LlamaConfig): LlamaSizes {
   const { layers, hidden, heads, seq, vocab, keyValueHeads = heads, dropout = 0 } = config;
   const { intermediate = 32 * Math.ceil(hidden / 12), ropeTheta = 10_000 } = config;
   const { normEpsilon = 1e-6, tie = false } = config;
@@ -155,7 +155,7 @@ export function llamaLogits(config: LlamaConfig, microBatchSize: number): readon
   return [...body(sizes, [microBatchSize, sizes.seq]), { name: "head", prefix: "", build }];
 }
 
-function lossLayers(sizes: Sizes, microBatchSize: number, slices: number): Layer[] {
+function lossLayers(sizes: LlamaSizes, microBatchSize: number, slices: number): Layer[] {
   const tokens = sizes.seq / slices, shape = [microBatchSize, tokens] as const;
   if (!Number.isInteger(tokens)) {
     throw new RangeError(
@@ -168,21 +168,19 @@ function lossLayers(sizes: Sizes, microBatchSize: number, slices: number): Layer
 }
 
 /** From token ids to the residual stream [samples, tokens, hidden] behind the last block. */
-function body(sizes: Sizes, shape: readonly [samples: number, tokens: number]): Layer[] {
-  const { layers, hidden, vocab } = sizes;
-  const table = { name: "embed_tokens", rows: vocab, width: hidden, initializer: FIRST };
+function body(sizes: LlamaSizes, shape: readonly [samples: number, tokens: number]): Layer[] {
   return [
     {
       name: "embedding",
       prefix: "model.",
-      build: (g) => embedding(g, g.batch("ids", shape, "i32"), table),
+      build: (g) => embed(g, g.batch("ids", shape, "i32"), sizes),
     },
-    ...Array.from({ length: layers }, (_, i) => block(sizes, i)).flat(),
+    ...Array.from({ length: sizes.layers }, (_, i) => block(sizes, i)).flat(),
   ];
 }
 
 /** A block: two layers, so that a cut into stages may lie between. */
-function block(sizes: Sizes, index: number): Layer[] {
+function block(sizes: LlamaSizes, index: number): Layer[] {
   const name = `block ${index}`, prefix = `model.layers.${index}.`;
   return [
     { name: `${name} attention`, block: name, prefix, build: (g, x) => attend(g, x!, sizes) },
@@ -193,21 +191,37 @@ function block(sizes: Sizes, index: number): Layer[] {
 const project = (g: LayerGraph, x: Value, name: string, outputs: number): Value =>
   linear(g, x, { name, outputs, bias: false, initializer: FIRST });
 
-/** Adds causal self-attention to the residual stream. */
-function attend(g: LayerGraph, x: Value, sizes: Sizes): Value {
-  const { hidden, heads, keyValueHeads, dropout, ropeTheta: theta, normEpsilon: epsilon } = sizes;
+/** Token ids [...] to the residual stream [..., hidden]. */
+export const embed = (g: LayerGraph, ids: Value, { vocab, hidden }: LlamaSizes): Value =>
+  embedding(g, ids, { name: "embed_tokens", rows: vocab, width: hidden, initializer: FIRST });
+
+/** Queries, keys and values of an attention, without positions. */
+export function projections(g: LayerGraph, x: Value, sizes: LlamaSizes): [Value, Value, Value] {
+  const { hidden, heads, keyValueHeads, normEpsilon: epsilon } = sizes;
   const normal = rmsNorm(g, x, { name: "input_layernorm", epsilon });
-  const keysWidth = hidden / heads * keyValueHeads;
-  const q = project(g, normal, "self_attn.q_proj", hidden);
-  const k = project(g, normal, "self_attn.k_proj", keysWidth);
-  const v = project(g, normal, "self_attn.v_proj", keysWidth);
+  const ofKeys = hidden / heads * keyValueHeads;
+  return [
+    project(g, normal, "self_attn.q_proj", hidden),
+    project(g, normal, "self_attn.k_proj", ofKeys),
+    project(g, normal, "self_attn.v_proj", ofKeys),
+  ];
+}
+
+/** Adds what an attention has mixed to the residual stream. */
+export const addMixed = (g: LayerGraph, x: Value, mixed: Value): Value =>
+  g.add(x, project(g, mixed, "self_attn.o_proj", x.shape.at(-1)!));
+
+/** Adds causal self-attention to the residual stream. */
+function attend(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
+  const { heads, keyValueHeads, dropout, ropeTheta: theta } = sizes;
   const position = (one: Value) => rotary(g, one, { theta });
-  const mixed = attention(g, q, k, v, { heads, keyValueHeads, causal: true, position, dropout });
-  return g.add(x, project(g, mixed, "self_attn.o_proj", hidden));
+  const options = { heads, keyValueHeads, causal: true, position, dropout };
+  return addMixed(g, x, attention(g, ...projections(g, x, sizes), options));
 }
 
 /** Adds the feed-forward network to the residual stream: down(silu(gate(x))·up(x)). */
-function feedForward(g: LayerGraph, x: Value, { hidden, intermediate, normEpsilon }: Sizes): Value {
+export function feedForward(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
+  const { hidden, intermediate, normEpsilon } = sizes;
   const normal = rmsNorm(g, x, { name: "post_attention_layernorm", epsilon: normEpsilon });
   const gate = project(g, normal, "mlp.gate_proj", intermediate);
   const up = project(g, normal, "mlp.up_proj", intermediate);
@@ -216,7 +230,7 @@ function feedForward(g: LayerGraph, x: Value, { hidden, intermediate, normEpsilo
 }
 
 /** The residual stream to logits. */
-function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: Sizes): Value {
+export function logits(g: LayerGraph, x: Value, { vocab, normEpsilon }: LlamaSizes): Value {
   const normal = rmsNorm(g, x, { name: "model.norm", epsilon: normEpsilon });
   return project(g, normal, "lm_head", vocab);
 }

@@ -1,21 +1,29 @@
 /**
- * Samples text from a trained GPT-2.
+ * Samples text from a trained decoder.
  *
  * @module
  */
 
 import { delay } from "@std/async/delay";
 import type { Tokenizer } from "../data/tokenizer.ts";
+import type { LlamaConfig } from "../architectures/llama.ts";
+import { cachedLlama } from "../architectures/llama_cached.ts";
 import type { Device } from "../devices/device.ts";
 import type { Gpt2Config } from "../layers/gpt2.ts";
+import { cachedGpt2 } from "../layers/gpt2_cached.ts";
 import { substream } from "../random.ts";
-import { openCachedGpt2 } from "./cached_gpt2.ts";
+import { openDecoder } from "./cached_decoder.ts";
 import { checkSampling, sample, type SampleOptions } from "./sample.ts";
+
+/** What can generate, by its sizes. */
+const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
 
 /** What to generate. */
 export interface GenerateOptions extends SampleOptions {
+  /** What the model is; `gpt2` unless given. */
+  readonly architecture?: keyof typeof DECODERS;
   /** The sizes of the model. */
-  readonly config: Gpt2Config;
+  readonly config: Gpt2Config | LlamaConfig;
   /** Its weights by name. */
   readonly weights: ReadonlyMap<string, Float32Array>;
   /** Token ids to go on from; at least one. */
@@ -56,8 +64,8 @@ export interface GenerateOptions extends SampleOptions {
  * ```
  */
 export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
-  const { config, weights, prompt, tokens, seed = 1, slide = 1 } = options;
-  const { seq, vocab } = config;
+  const { architecture = "gpt2", weights, prompt, tokens, seed = 1, slide = 1 } = options;
+  const decoder = DECODERS[architecture](options.config), { seq, vocab } = decoder;
   const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
   if (prompt.length === 0 || outside >= 0) {
     throw new RangeError(
@@ -73,7 +81,7 @@ export async function* generate(device: Device, options: GenerateOptions): Async
     );
   }
   const generator = substream(seed, "generate");
-  const context = [...prompt], model = await openCachedGpt2(device, config, weights);
+  const context = [...prompt], model = await openDecoder(device, decoder, weights);
   try {
     // From which token on the model sees the context, and how many it has seen.
     for (let i = 0, start = 0, seen = 0; i < tokens; i++) {

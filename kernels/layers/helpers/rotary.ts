@@ -11,11 +11,13 @@ import type { LayerGraph } from "../layer.ts";
 export interface RotaryOptions {
   /** Base of the angles; 10000 unless given. */
   readonly theta?: number;
+  /** Where the tokens stand, int32 [tokens], of how many positions; one after the other unless given. */
+  readonly positions?: { readonly at: Value; readonly count: number };
 }
 
 /**
  * Turns queries or keys by angles that grow with their position, so that a score depends on how far
- * two tokens are from each other: element i of the first half of x [samples, heads, tokens, width] and
+ * two tokens are from each other: element i of the first half of x [..., tokens, width] and
  * element i of the second are turned together, at position p by p·theta^(−2i ÷ width). These pairs are
  * those of Hugging Face's models; the paper's are neighbours.
  *
@@ -34,19 +36,24 @@ export interface RotaryOptions {
  * assert.throws(() => rotary(g, g.input("odd", [2, 4, 5, 7])), /must be even, received 7/);
  * ```
  */
-export function rotary(g: LayerGraph, x: Value, { theta = 10_000 }: RotaryOptions = {}): Value {
+export function rotary(
+  g: LayerGraph,
+  x: Value,
+  { theta = 10_000, positions }: RotaryOptions = {},
+): Value {
   const [tokens, width] = x.shape.slice(-2) as [number, number], half = width / 2;
   if (!Number.isInteger(half)) {
     throw new RangeError(`Cannot turn by positions: the width must be even, received ${width}`);
   }
-  const first = g.slice.index * tokens;
-  const angleOf = (place: number) =>
-    (first + Math.floor(place / half)) * theta ** (-2 * (place % half) / width);
-  const table = (turn: (angle: number) => number) =>
-    g.constant(Float32Array.from({ length: tokens * half }, (_, i) => turn(angleOf(i))), [
-      tokens,
-      half,
-    ]);
+  const first = positions ? 0 : g.slice.index * tokens, rows = positions?.count ?? tokens;
+  const table = (turn: (angle: number) => number) => {
+    const angles = Float32Array.from(
+      { length: rows * half },
+      (_, i) => turn((first + Math.floor(i / half)) * theta ** (-2 * (i % half) / width)),
+    );
+    const all = g.constant(angles, [rows, half]);
+    return positions ? g.gather(all, positions.at) : all;
+  };
   const cos = table(Math.cos), sin = table(Math.sin);
   const [a, b] = g.split(x, -1, 2) as [Value, Value];
   return g.concat([

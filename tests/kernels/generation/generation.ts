@@ -7,29 +7,65 @@ import {
   generate,
   gpt2,
   gpt2Logits,
-  gpt2Ties,
   initialValues,
+  type Layer,
+  llama,
+  llamaLogits,
+  type Model,
   openDevice,
   openPredictor,
   substream,
 } from "../../../kernels/mod.ts";
-import { openCachedGpt2 } from "../../../kernels/generation/cached_gpt2.ts";
+import { openDecoder } from "../../../kernels/generation/cached_decoder.ts";
+import { cachedLlama } from "../../../kernels/architectures/llama_cached.ts";
+import type { CachedDecoder } from "../../../kernels/layers/helpers/cached_layer.ts";
+import { cachedGpt2 } from "../../../kernels/layers/gpt2_cached.ts";
 import type { RegisterTest } from "../../devices.ts";
 
 const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 20, vocab: 40, tie: true };
 
+/** A model that generates. */
+interface Case {
+  readonly architecture: "gpt2" | "llama";
+  readonly config: typeof CONFIG;
+  readonly model: Model;
+  /** All of its layers, of which the last has the logits of each token. */
+  readonly whole: readonly Layer[];
+  readonly decoder: CachedDecoder;
+}
+
+const GROUPED = { ...CONFIG, heads: 4, keyValueHeads: 2, ropeTheta: 50 };
+
+const CASES: readonly Case[] = [
+  {
+    architecture: "gpt2",
+    config: CONFIG,
+    model: gpt2(CONFIG, 1),
+    whole: gpt2Logits(CONFIG),
+    decoder: cachedGpt2(CONFIG),
+  },
+  {
+    architecture: "llama",
+    config: GROUPED,
+    model: llama(GROUPED, 1),
+    whole: llamaLogits(GROUPED, 1),
+    decoder: cachedLlama(GROUPED),
+  },
+];
+
 /** Weights so large that logits depend on every token before. */
-const WEIGHTS = new Map(
-  compileModel(gpt2(CONFIG, 1), "none").parameters.map(({ name, spec }) => {
-    const initializer = { kind: "normal", deviation: 0.3 } as const;
-    return [name, initialValues({ ...spec, initializer }, name, 1)];
-  }),
-);
+const weightsOf = ({ model }: Case) =>
+  new Map(
+    compileModel(model, "none").parameters.map(({ name, spec }) => {
+      const initializer = { kind: "normal", deviation: 0.3 } as const;
+      return [name, initialValues({ ...spec, initializer }, name, 1)];
+    }),
+  );
 
 /** Logits after each token of a context of at most `seq`, by one whole forward. */
-async function openWhole(device: Device) {
+async function openWhole(device: Device, one: Case) {
   const { seq, vocab } = CONFIG;
-  const predict = await openPredictor(device, gpt2Logits(CONFIG), WEIGHTS, gpt2Ties(CONFIG));
+  const predict = await openPredictor(device, one.whole, weightsOf(one), one.model.ties);
   return async (context: readonly number[]) => {
     const ids = new Int32Array(seq);
     ids.set(context);
@@ -49,25 +85,31 @@ function draw(logits: Float32Array, temperature: number, uniform: number): numbe
 
 /** Registers the test of a device. */
 export function testGeneration(name: string, test: RegisterTest = Deno.test): void {
-  test(`${name}: generation with a cache is that of whole forwards`, async (t) => {
-    const device = await openDevice(name);
-    try {
-      const whole = await openWhole(device);
-      await t.step("the logits after each token", () => compareLogits(device, whole));
-      await t.step("the tokens, also beyond the context", () => compareTokens(device, whole));
-    } finally {
-      device.close();
-    }
-  });
+  for (const one of CASES) {
+    test(`${name}: generation of a ${one.architecture} with a cache is that of whole forwards`, async (t) => {
+      const device = await openDevice(name);
+      try {
+        const whole = await openWhole(device, one);
+        await t.step("the logits after each token", () => compareLogits(device, one, whole));
+        await t.step(
+          "the tokens, also beyond the context",
+          () => compareTokens(device, one, whole),
+        );
+      } finally {
+        device.close();
+      }
+    });
+  }
 }
 
 type Whole = Awaited<ReturnType<typeof openWhole>>;
 
-async function compareLogits(device: Device, whole: Whole): Promise<void> {
+async function compareLogits(device: Device, one: Case, whole: Whole): Promise<void> {
   const { seq, vocab } = CONFIG;
   const context = Array.from({ length: seq }, (_, i) => (7 * i + 3) % vocab);
   const wanted = await whole(context);
-  const held = device.allocatedBytes, model = await openCachedGpt2(device, CONFIG, WEIGHTS);
+  const held = device.allocatedBytes,
+    model = await openDecoder(device, one.decoder, weightsOf(one));
   // After a prompt of 5 of 16 rows, by single tokens, and after a prompt of 17 of 20.
   for (const prompt of [5, 1, 17]) {
     for (let count = prompt, seen = 0; count <= seq; seen = count++) {
@@ -82,10 +124,11 @@ async function compareLogits(device: Device, whole: Whole): Promise<void> {
   assert.equal(device.allocatedBytes, held);
 }
 
-async function compareTokens(device: Device, whole: Whole): Promise<void> {
+async function compareTokens(device: Device, one: Case, whole: Whole): Promise<void> {
   const { seq } = CONFIG;
   for (const [temperature, slide] of [[0, 1], [1, 9]] as const) {
-    const options = { config: CONFIG, weights: WEIGHTS, prompt: [3, 5, 8], tokens: 24 };
+    const { architecture, config } = one, weights = weightsOf(one);
+    const options = { architecture, config, weights, prompt: [3, 5, 8], tokens: 24 };
     const got = await Array.fromAsync(
       generate(device, { ...options, temperature, slide, seed: 2 }),
     );

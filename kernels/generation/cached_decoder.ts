@@ -1,21 +1,21 @@
 /**
- * A GPT-2 on a device, with the keys and values of its context: a token more costs one row.
+ * A decoder on a device, with the keys and values of its context: a token more costs one row.
  *
- * [Note: a window that moves] Positions are learned, so when the oldest token leaves the context all
- * others change their positions, and with them all keys and values. The cache is then computed anew,
- * from the tokens that stay.
+ * [Note: a window that moves] When the oldest token leaves the context all others change their
+ * positions, and with them all keys and values. The cache is then computed anew, from the tokens that
+ * stay. (Rotary positions would not need it in the first layer, but behind it every value has seen the
+ * token that left.)
  *
  * @module
  */
 
 import type { Device, Kernel, Tensor } from "../devices/device.ts";
-import { cachedGpt2, type CachedLayer, cacheShape } from "../layers/gpt2_cached.ts";
-import { type Gpt2Config, gpt2Ties } from "../layers/gpt2.ts";
-import { LayerGraph, type ParameterSpec, type TensorSpec } from "../layers/layer.ts";
+import type { CachedDecoder, CachedLayer } from "../layers/helpers/cached_layer.ts";
+import { LayerGraph, type ParameterSpec, type TensorSpec, type Tie } from "../layers/layer.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
 
-/** A GPT-2 and its context. Calls must be awaited one after the other. */
-export interface CachedGpt2 {
+/** A decoder and its context. Calls must be awaited one after the other. */
+export interface OpenedDecoder {
   /**
    * Computes the logits of what comes after `ids`, [vocabulary]; the next call changes them.
    *
@@ -38,15 +38,15 @@ const rowsFor = (tokens: number, seq: number) =>
  *
  * @throws {TypeError} when one is missing.
  */
-export async function openCachedGpt2(
+export async function openDecoder(
   device: Device,
-  config: Gpt2Config,
+  decoder: CachedDecoder,
   weights: ReadonlyMap<string, Float32Array>,
-): Promise<CachedGpt2> {
-  const { seq, hidden, vocab } = config, shape = cacheShape(config);
+): Promise<OpenedDecoder> {
+  const { seq, hidden, vocab, cacheShape: shape } = decoder;
   const memory = openMemory(device);
-  const one = await compileLayers(device, config, 1);
-  const parameters = writeWeights(memory, one, config, weights);
+  const one = await compileLayers(device, decoder, 1);
+  const parameters = writeWeights(memory, one, decoder.ties, weights);
   const caches = one.map(({ kind }) =>
     kind === "attention"
       ? { keys: memory.alloc("f32", shape), values: memory.alloc("f32", shape) }
@@ -57,7 +57,7 @@ export async function openCachedGpt2(
     bindRows(memory, layers, rows, hidden, { parameters, caches, logits });
   const bound = new Map([[1, bind(one, 1)]]);
   const rowsOf = async (rows: number) => {
-    const known = bound.get(rows) ?? bind(await compileLayers(device, config, rows), rows);
+    const known = bound.get(rows) ?? bind(await compileLayers(device, decoder, rows), rows);
     bound.set(rows, known);
     return known;
   };
@@ -103,13 +103,14 @@ interface CompiledLayer extends CachedLayer {
 
 async function compileLayers(
   device: Device,
-  config: Gpt2Config,
+  decoder: CachedDecoder,
   rows: number,
 ): Promise<CompiledLayer[]> {
   const kinds = new Map<string, Pick<CompiledLayer, "kernel" | "parameters" | "fields">>();
   const layers: CompiledLayer[] = [];
-  for (const layer of cachedGpt2(config, rows)) {
-    const known = kinds.get(layer.kind) ?? await compileLayer(device, layer, [rows, config.hidden]);
+  for (const layer of decoder.layers(rows)) {
+    const shape = [rows, decoder.hidden];
+    const known = kinds.get(layer.kind) ?? await compileLayer(device, layer, shape);
     kinds.set(layer.kind, known);
     layers.push({ ...layer, ...known });
   }
@@ -138,10 +139,10 @@ async function compileLayer(device: Device, { kind, build }: CachedLayer, shape:
 function writeWeights(
   memory: Memory,
   layers: readonly CompiledLayer[],
-  config: Gpt2Config,
+  ties: readonly Tie[],
   weights: ReadonlyMap<string, Float32Array>,
 ): (name: string) => Tensor {
-  const canonical = new Map(gpt2Ties(config).map(([name, alias]) => [alias, name]));
+  const canonical = new Map(ties.map(([name, alias]) => [alias, name]));
   const nameOf = (name: string) => canonical.get(name) ?? name;
   const tensors = new Map<string, Tensor>();
   for (const { prefix, parameters } of layers) {

@@ -15,6 +15,14 @@ export interface ModelOptions<Size extends string = string> {
   readonly hidden: number;
   /** Attention heads, experts, or whatever a layer has several of. */
   readonly heads: number;
+  /** Attention heads of keys and values, where that was given. */
+  readonly keyValueHeads?: number | undefined;
+  /** Width within a feed-forward network, where that was given. */
+  readonly intermediate?: number | undefined;
+  /** Base of the angles of rotary positions, where that was given. */
+  readonly ropeTheta?: number | undefined;
+  /** Added to the mean square in a norm, where that was given. */
+  readonly normEpsilon?: number | undefined;
   /** Tokens of a sample. */
   readonly seq: number;
   /** Number of token ids, where that was given. */

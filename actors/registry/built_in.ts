@@ -17,6 +17,7 @@ const part = (kind: PartKind, name: string, file: string, exported: string = kin
 /** All of them. */
 export const BUILT_IN_PARTS: readonly Part[] = [
   part("model", "gpt", "gpt"),
+  part("model", "llama", "llama"),
   part("model", "mlp", "mlp"),
   part("model", "resnet", "resnet"),
   part("data", "mnist", "digits"),

@@ -7,6 +7,7 @@
 import { findPart, importPart } from "../../actors/parts/mod.ts";
 import type { BuiltModel } from "../../actors/parts/model_part.ts";
 import { printError } from "../print.ts";
+import { sizesOfFlags } from "../train/flags/model_flags.ts";
 import type { ProfileFlags } from "./profile_flags.ts";
 
 /** Sizes of data that is not there: bytes of a text, and MNIST's. */
@@ -35,10 +36,9 @@ export async function profiledModel(flags: ProfileFlags): Promise<ModelOf> {
       }, received ${unknown}`,
     );
   }
-  const { layers, hidden, heads, seq, vocab, tie = false } = flags;
+  const sizes = sizesOfFlags(flags), { vocab } = sizes;
   const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
-  const sizes = { layers, hidden, heads, seq, vocab, tie, headSlices: flags["head-slices"], data };
-  return async (microBatch) => await part.build({ ...sizes, microBatch });
+  return async (microBatch) => await part.build({ ...sizes, data, microBatch });
 }
 
 /** The sizes of a model, for people to read in its profile. */

@@ -19,6 +19,7 @@ import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { printError } from "../print.ts";
 import { shellWord } from "./data_files.ts";
+import { sizesOfFlags } from "./flags/model_flags.ts";
 import { INHERITED_FLAGS } from "./train_flags.ts";
 import type { TrainRequest } from "./train_request.ts";
 
@@ -78,17 +79,15 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
 /** What the model of a run and its data make, by the flags. */
 export async function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
   const { flags, files, microBatches, tokenizer: file } = request;
-  const { layers, hidden, heads, seq, vocab, tie = false, dropout } = flags;
-  const { replicas, steps, seed } = flags;
+  const { replicas, steps, seed, dropout } = flags;
   // No flag names another tokenizer that comes with Troupe.
   const tokenizer = file
     ? await parseTokenizer(file.content, inOneLine(file.path))
     : flags.tokenizer as TokenizerName | undefined;
   return await openTask(model.value, data.value, {
-    ...{ layers, hidden, heads, seq, vocab, tie, tokenizer, replicas, steps, seed, microBatches },
+    ...sizesOfFlags(flags),
+    ...{ tokenizer, replicas, steps, seed, microBatches, dropout },
     microBatch: flags["micro-batch"],
-    headSlices: flags["head-slices"],
-    dropout,
     file: files.tokens ?? files.text,
     announce: printError,
   });

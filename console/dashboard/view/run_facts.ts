@@ -15,7 +15,11 @@ import type { RunFacts } from "./view.ts";
 const KINDS: readonly ActionKind[] = ["F", "B", "I", "W", "R"];
 
 /** What the models that come with Troupe predict. */
-const UNITS: ReadonlyMap<string, string> = new Map([["gpt", "tokens"], ["mlp", "samples"]]);
+const UNITS: ReadonlyMap<string, string> = new Map([
+  ["gpt", "tokens"],
+  ["llama", "tokens"],
+  ["mlp", "samples"],
+]);
 
 /**
  * Makes the facts.

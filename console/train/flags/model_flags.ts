@@ -5,7 +5,9 @@
  */
 
 import { builtInNames } from "../../../actors/registry/mod.ts";
+import type { ModelOptions } from "../../../actors/parts/model_part.ts";
 import { GPT2_MAX } from "../../../kernels/mod.ts";
+import type { FlagValues } from "../../flags/flag.ts";
 import { TOKENIZER_FLAG } from "../../trained/tokenizer_source.ts";
 
 /** What stands for a part in the help. */
@@ -41,6 +43,30 @@ export const MODEL_FLAGS = {
     default: 4,
     help: "attention heads",
   },
+  "kv-heads": {
+    kind: "integer",
+    aliases: ["num_key_value_heads"],
+    maximum: GPT2_MAX.heads,
+    otherwise: "as many as --heads",
+    help: "llama: attention heads of keys and values, each for several of the queries'",
+  },
+  intermediate: {
+    kind: "integer",
+    aliases: ["intermediate_size"],
+    otherwise: "8/3 of --hidden, up to a multiple of 32",
+    help: "llama: width within a feed-forward network",
+  },
+  "rope-theta": {
+    kind: "number",
+    otherwise: "10000",
+    help: "llama: base of the angles of rotary positions",
+  },
+  "norm-epsilon": {
+    kind: "number",
+    aliases: ["rms_norm_eps"],
+    otherwise: "0.000001",
+    help: "llama: what is added to the mean square in a norm",
+  },
   seq: {
     kind: "integer",
     aliases: ["block_size", "max_position_embeddings"],
@@ -62,7 +88,7 @@ export const MODEL_FLAGS = {
   tie: {
     kind: "switch",
     aliases: ["tie_word_embeddings"],
-    help: "gpt: the head's weight is that of the token embedding",
+    help: "gpt, llama: the head's weight is that of the token embedding",
   },
   "head-slices": {
     kind: "integer",
@@ -71,3 +97,17 @@ export const MODEL_FLAGS = {
     help: "gpt: layers that share the head, each with a slice of the vocabulary",
   },
 } as const;
+
+/** The sizes that flags say of a model, as its part is asked for them. */
+export function sizesOfFlags(
+  flags: Omit<FlagValues<typeof MODEL_FLAGS>, "tokenizer">,
+): Omit<ModelOptions, "data" | "microBatch"> {
+  const { layers, hidden, heads, seq, vocab, tie = false, intermediate } = flags;
+  return {
+    ...{ layers, hidden, heads, seq, vocab, tie, intermediate },
+    headSlices: flags["head-slices"],
+    keyValueHeads: flags["kv-heads"],
+    ropeTheta: flags["rope-theta"],
+    normEpsilon: flags["norm-epsilon"],
+  };
+}

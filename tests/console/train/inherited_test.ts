@@ -118,3 +118,174 @@ const VALUES: readonly [string, unknown, RegExp][] = [
   [
     "model",
     "https://localhost/mod.ts",
+    /--model of .*: it must be one of gpt, .*, received "http/,
+  ],
+  ["optimizer", "./mine.ts", /--optimizer of .*: it must be one of adamw, sgd, received ".\/mine/],
+  ["heads", 4, /its heads must be that of its flags, 4, received "2"$/],
+];
+
+Deno.test("inherited flags are converted and bounded as if they had been typed", () =>
+  withRun(async ({ resume }) => {
+    for (const [name, value, reason] of VALUES) {
+      const args = await resume((step) =>
+        forgeConfig(step, (config) => {
+          config.flags[name] = value;
+          if (name === "data") delete config.files;
+        })
+      );
+      const given = name === "data" ? args.slice(0, -2) : args;
+      assert.match(await refusal(given), reason, name);
+    }
+    for (const flags of [7, "lr", [1], null]) {
+      const args = await resume((step) =>
+        forgeConfig(step, (config) => void (config.flags = flags))
+      );
+      if (flags !== null) assert.match(await refusal(args), /^Cannot use the flags of /);
+    }
+  }));
+
+Deno.test("a run on a file of one's own goes on when the same bytes are named again", () =>
+  withRun(async ({ folder, tokens, step, resume }) => {
+    const unnamed = [...HOW, "--resume", step, "--steps", "3"];
+    const { code, stderr } = await runTrain(unnamed);
+    assert.equal(code, 2);
+    assert.ok(
+      stderr.trimEnd().endsWith(
+        `type: deno task train ${unnamed.join(" ")} --tokens ${tokens}`,
+      ),
+      stderr,
+    );
+    const changed = await writeTokens(folder, someTokens(201), "changed.bin");
+    assert.match(
+      await refusal([...unnamed, "--tokens", changed]),
+      /--tokens must name the file that its run read, with SHA-256 [0-9a-f]{64}, received ".*" with/,
+    );
+    assert.match(await refusal([...unnamed, "--data", "sotu"]), /--tokens must name the file/);
+    const moved = await writeTokens(folder, someTokens(200), "moved.bin");
+    await trainJson([...unnamed, "--tokens", moved, "--out", join(folder, "moved")]);
+    // Troupe 0.1 kept the path among the flags, without a hash.
+    const old = (config: Config) => {
+      delete config.files;
+      config.flags.tokens = tokens;
+    };
+    const args = await resume((copy) => forgeConfig(copy, old));
+    assert.match(await refusal(args.slice(0, -2)), /--tokens must name the file/);
+    const run = await runTrain([...args, "--json"]);
+    assert.equal(run.code, 0, run.stderr);
+    assert.match(run.stderr, /does not say what its tokens held: .*tokens.bin is taken unseen/);
+  }));
+
+Deno.test("a run on action lists goes on with the same lists, or a schedule that is named", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(200)), file = join(folder, "mine.csv");
+    await Deno.writeTextFile(file, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+    const data = [...HOW, "--tokens", tokens], out = join(folder, "run");
+    const lists = ["--schedule-file", file];
+    await trainJson([...TINY_MODEL, ...data, ...lists, "--steps", "1", "--out", out]);
+    const resume = [...data, "--resume", join(out, "step-00000001"), "--steps", "2"];
+    const elsewhere = (name: string) => ["--out", join(folder, name)];
+    assert.match(await refusal(resume), /--schedule-file must name .* --schedule-file .*mine.csv$/);
+    const same = await trainJson([...resume, ...lists, ...elsewhere("same")]);
+    const named = await trainJson([...resume, "--schedule", "1f1b", ...elsewhere("named")]);
+    assert.deepEqual(bitsOf(same.lines), bitsOf(named.lines));
+    await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+    assert.match(await refusal([...resume, ...lists]), /with SHA-256 /);
+  }));
+
+const QKV = "transformer.h.0.attn.c_attn.weight";
+
+Deno.test("weights and moments are exactly those of the model, in shape, name and number", () =>
+  withRun(async ({ resume }) => {
+    const model = "model.safetensors", optimizer = "optimizer.safetensors";
+    const cases: readonly [(step: string) => Promise<void>, RegExp][] = [
+      [
+        (step) =>
+          forgeTensors(step, model, (tensors) => {
+            const tensor = tensors.get(QKV)!;
+            tensors.set(QKV, { ...tensor, shape: tensor.shape.toReversed() });
+          }),
+        /"transformer.h.0.attn.c_attn.weight" must have shape \[16,48\], received \[48,16\]/,
+      ],
+      [
+        (step) => forgeTensors(step, model, (tensors) => void tensors.delete(QKV)),
+        /c_attn.weight" must have shape \[16,48\], received none/,
+      ],
+      [
+        (step) =>
+          forgeTensors(step, model, (tensors) => void tensors.set("b\nx", tensors.get(QKV)!)),
+        /each must be a parameter of the model, received "b\\nx"/,
+      ],
+      [
+        (step) => forgeTensors(step, optimizer, (tensors) => tensors.clear()),
+        /these moments of adamw: "transformer.wte.weight.exp_avg" must have .* received none/,
+      ],
+      [
+        (step) =>
+          forgeTensors(step, optimizer, (tensors) => {
+            for (const name of [...tensors.keys()]) {
+              if (name.endsWith(".exp_avg_sq")) tensors.delete(name);
+            }
+          }),
+        /"transformer.wte.weight.exp_avg_sq" must have shape \[256,16\], received none/,
+      ],
+      [
+        (step) =>
+          forgeTensors(step, optimizer, (tensors) => {
+            const name = `${QKV}.exp_avg_sq`, tensor = tensors.get(name)!;
+            tensors.set(name, { ...tensor, data: new Float32Array(16 * 48).fill(-1) });
+          }),
+        /means of squares must be at least 0/,
+      ],
+      [
+        (step) =>
+          forgeTensors(step, model, (tensors) => {
+            tensors.set(QKV, { ...tensors.get(QKV)!, data: new Float32Array(16 * 48).fill(NaN) });
+          }),
+        /weights and moments must be finite, received NaN in "transformer.h.0.attn.c_attn.weight"/,
+      ],
+      [
+        (step) => forgeConfig(step, (config) => config.progress.update = 9),
+        /the progress of step 2 must be that of a run, received \{"step":2,"update":9,"predictions":64\}$/,
+      ],
+    ];
+    for (const [change, reason] of cases) {
+      assert.match(await refusal(await resume(change)), reason);
+    }
+  }));
+
+Deno.test("generate checks a checkpoint as train does, and what it prints", () =>
+  withRun(async ({ resume }) => {
+    const cases: readonly [(step: string) => Promise<void>, RegExp][] = [
+      [
+        (step) =>
+          forgeTensors(step, "model.safetensors", (tensors) => {
+            const tensor = tensors.get(QKV)!;
+            tensors.set(QKV, { ...tensor, shape: tensor.shape.toReversed() });
+          }),
+        /c_attn.weight" must have shape \[16,48\], received \[48,16\]/,
+      ],
+      [
+        (step) => forgeConfig(step, (config) => config.hidden = 2 ** 32),
+        /hidden must be at most 65536, received 4294967296/,
+      ],
+      [
+        (step) => forgeConfig(step, (config) => config.layers = "1"),
+        /its layers must be a whole number, received "1"/,
+      ],
+      [
+        (step) => forgeConfig(step, (config) => config.architecture = "a\u001b[2J"),
+        /must be of a gpt, received a\\u001b\[2J in /,
+      ],
+      [
+        (step) => forgeConfig(step, (config) => config.tokenizer = "../x"),
+        /its tokenizer must be bytes, gpt2, tokenizer.json or none, received "\.\.\/x"/,
+      ],
+    ];
+    for (const [change, reason] of cases) {
+      const from = (await resume(change))[HOW.length + 1]!;
+      const { code, stdout, stderr } = await runGenerate(["--from", from, "--device", "reference"]);
+      assert.deepEqual([code, stdout], [2, ""], stderr);
+      assert.match(stderr.trimEnd(), reason);
+      assert.match(stderr, /^Cannot \P{Cc}+\n$/u);
+    }
+  }));

@@ -4,15 +4,15 @@
  * @module
  */
 
-import type { Layer, Model } from "../layers/layer.ts";
+import type { Model } from "../layers/layer.ts";
+import { cutPlan } from "./cut.ts";
 import { type Dimensions, samplesDimension, staticInputs } from "./dimensions.ts";
 import { trainedWeights } from "./gradients.ts";
+import { layersOf } from "./layers.ts";
 import { lossOf, type OnnxLoss } from "./loss.ts";
 import { type OnnxGraph, readOnnx } from "./onnx_graph.ts";
 import type { ExternalFiles } from "./onnx_tensor.ts";
 import { type Plan, planFile } from "./plan.ts";
-import { openSources } from "./sources.ts";
-import { addNode } from "./add_node.ts";
 
 /** How a file is trained. */
 export interface FromOnnxOptions {
@@ -89,24 +89,13 @@ function importFile(file: OnnxGraph, options: FromOnnxOptions): Model {
   const { plan, output, value } = [...first.plan.weights.keys()].some(idle) ? planned(idle) : first;
   const { samples, predictions, build } = lossOf(loss, { ...value, name }, label);
   const open = samplesDimension(file.inputs);
-  const layer: Layer = {
-    name: "model",
-    prefix: "",
-    build(g) {
-      const sources = openSources(g, plan);
-      for (const { node, reads } of plan.steps) {
-        const values = reads.map((name) => name === "" ? undefined : sources.get(name));
-        const made = addNode(g, node, values);
-        node.outputs.forEach((name, i) => name && made[i] && sources.set(name, made[i]));
-      }
-      return build(g, sources.get(output)!);
-    },
-  };
+  const { layers, ties } = layersOf(plan, cutPlan(plan, output), output, build);
   return {
     name: "onnx",
-    layers: [layer],
+    layers,
     predictions,
     samples,
+    ...ties.length > 0 && { ties },
     weights: new Map([...plan.weights].map(([name, { data }]) => [name, data])),
     ...open !== undefined && {
       withSamples: (count: number) =>

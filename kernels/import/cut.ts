@@ -1,0 +1,159 @@
+/**
+ * Where the steps of a file are cut into layers: where least has to cross.
+ *
+ * [Note: cutting a file] A file is a list of operations, of which most are too small to be a layer, and
+ * between most of which much would have to travel. Layers begin and end where products with weights
+ * do: of all places between one such product and the next, the one at which fewest bytes cross, the
+ * last of several. Those at which a single tensor crosses are all taken: the ends of the blocks of a
+ * transformer or of a residual network. What is left in one piece that is a large part of the model,
+ * such as a U-Net whose skip connections cross everywhere, is cut where it is cheapest until there
+ * are enough pieces, and then wherever it is as cheap as there.
+ *
+ * What follows from the micro-batch alone and costs little, such as the mask of an attention, and what
+ * follows from weights alone, such as a transposed one, never crosses: each layer computes its own.
+ *
+ * @module
+ */
+
+import { DTYPE_BYTES } from "../devices/device.ts";
+import { elementCount } from "../graph/shapes.ts";
+import type { TensorSpec } from "../layers/layer.ts";
+import type { Plan, Step } from "./plan.ts";
+
+/** The steps of a file as they are cut. */
+export interface Cut {
+  /** The steps of each layer, in order. */
+  readonly layers: readonly (readonly Step[])[];
+  /** Steps that each layer computes for itself. */
+  readonly locals: ReadonlySet<Step>;
+}
+
+/** Steps that are computed by every layer may cost so much of the whole model. */
+const LOCAL_SHARE = 0.01;
+
+/** A piece that is a larger part of the model is cut where more than one tensor crosses, too. */
+const LARGE_SHARE = 1 / 4;
+
+/** So many pieces are enough, unless more are for free. */
+const LAYERS_ENOUGH = 8;
+
+const PRODUCTS = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft.FusedMatMul"]);
+
+/** A place before a step where layers may be cut. */
+interface Place {
+  /** The step that comes next, among those that are not local. */
+  readonly at: number;
+  /** Bytes of what crosses. */
+  readonly bytes: number;
+  /** How many differentiable tensors cross. */
+  readonly tensors: number;
+}
+
+/** Cuts the steps of a plan where it is cheapest. */
+export function cutPlan(plan: Plan, output: string): Cut {
+  const { locals, withWeight } = localSteps(plan);
+  const steps = plan.steps.filter((step) => !locals.has(step));
+  const places = bestPlaces(steps, placesOf(steps, output), withWeight);
+  return { layers: split(steps, choose(steps, places)), locals };
+}
+
+/** Cuts steps before those that are named by their index, in order. */
+export function split<T>(steps: readonly T[], at: readonly number[]): T[][] {
+  const ends = [...at, steps.length];
+  return ends.map((end, i) => steps.slice(ends[i - 1] ?? 0, end));
+}
+
+/** What a value follows from. */
+interface Origin {
+  readonly field: boolean;
+  readonly weight: boolean;
+  /** Whether all of it can be computed wherever it is read. */
+  readonly isLocal: boolean;
+  readonly work: number;
+}
+
+/** The steps that each layer computes for itself, and those that read a weight. */
+function localSteps({ steps, inputs, weights }: Plan) {
+  const total = steps.reduce((sum, { work }) => sum + work, 0);
+  const origins = new Map<string, Origin>();
+  const originOf = (name: string): Origin =>
+    origins.get(name) ??
+      { field: inputs.has(name), weight: weights.has(name), isLocal: true, work: 0 };
+  const locals = new Set<Step>(), withWeight = new Set<Step>();
+  for (const step of steps) {
+    const from = step.reads.filter((name) => name !== "").map(originOf);
+    const field = from.some((one) => one.field), weight = from.some((one) => one.weight);
+    const work = from.reduce((sum, one) => sum + one.work, step.work);
+    // What dropout leaves out is drawn layer by layer.
+    const isLocal = from.every((one) => one.isLocal) && step.node.op !== "Dropout" &&
+      (!field || !weight && work <= LOCAL_SHARE * total);
+    if (isLocal) locals.add(step);
+    if (from.some((one) => one.weight && !one.field)) withWeight.add(step);
+    for (const { name } of step.makes) origins.set(name, { field, weight, isLocal, work });
+  }
+  return { locals, withWeight };
+}
+
+const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
+
+/** All places between steps, each with what crosses it. */
+function placesOf(steps: readonly Step[], output: string): Place[] {
+  const last = new Map<string, number>();
+  steps.forEach(({ reads }, i) => reads.forEach((name) => last.set(name, i)));
+  last.set(output, steps.length);
+  let crossing: TensorSpec[] = [];
+  return steps.map(({ makes }, i) => {
+    const place = {
+      at: i,
+      bytes: crossing.reduce((sum, spec) => sum + bytesOf(spec), 0),
+      tensors: crossing.filter(({ dtype }) => dtype === "f32").length,
+    };
+    crossing = [...crossing, ...makes].filter(({ name }) => (last.get(name) ?? 0) > i);
+    return place;
+  });
+}
+
+/** The best place between each product with a weight and the next, and before the first one. */
+function bestPlaces(
+  steps: readonly Step[],
+  places: readonly Place[],
+  withWeight: ReadonlySet<Step>,
+): Place[] {
+  const best: Place[] = [];
+  let between: Place | undefined, hasWeight = false;
+  for (const [i, step] of steps.entries()) {
+    const place = places[i]!;
+    if (hasWeight && place.bytes <= (between?.bytes ?? Infinity)) between = place;
+    if (withWeight.has(step)) hasWeight = true;
+    if (!withWeight.has(step) || !PRODUCTS.has(step.node.op)) continue;
+    if (between) best.push(between);
+    between = undefined;
+  }
+  return best;
+}
+
+/** The places at which to cut, by the index of the step behind each. */
+function choose(steps: readonly Step[], places: readonly Place[]): number[] {
+  const before = [0];
+  for (const { work } of steps) before.push(before.at(-1)! + work);
+  const total = before.at(-1)!;
+  const chosen = new Set(places.filter(({ tensors }) => tensors === 1).map(({ at }) => at));
+  const pieces = () => {
+    const ends = [0, ...[...chosen].sort((a, b) => a - b), steps.length];
+    return ends.slice(1).map((to, i) => {
+      const from = ends[i]!;
+      const inside = places.filter(({ at }) => at > from && at < to);
+      return { inside, work: before[to]! - before[from]! };
+    });
+  };
+  for (;;) {
+    const large = pieces().filter(({ inside, work }) =>
+      inside.length > 0 && work > LARGE_SHARE * total
+    );
+    if (large.length === 0 || chosen.size + 1 >= LAYERS_ENOUGH) break;
+    const { inside } = large.reduce((a, b) => b.work > a.work ? b : a);
+    const least = Math.min(...inside.map(({ bytes }) => bytes));
+    for (const { at, bytes } of inside) if (bytes === least) chosen.add(at);
+  }
+  return [...chosen].sort((a, b) => a - b);
+}

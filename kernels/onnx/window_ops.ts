@@ -14,7 +14,7 @@ const shaped = (write: Writer, op: string, of: string, shape: readonly number[],
   write.node(op, [of, write.constant("i64", shape)], {}, to);
 
 /** Channels of a group from which the products of each element of a window are large enough alone. */
-const WIDE_CHANNELS = 32;
+const WIDE_CHANNELS = 64;
 
 /**
  * d weight[m][c][k] = Σ over samples and windows of narrow[m]·wide[c at element k of the window]:

@@ -1,5 +1,6 @@
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { gpuTest, keepGpuOpen } from "../../gpu.ts";
+import { testImages } from "../graph/pytorch_images.ts";
 import { testContract } from "./contract.ts";
 import { testOperators } from "./operators.ts";
 import { testWindows } from "./windows.ts";
@@ -12,3 +13,5 @@ testContract("webgpu", () => openWebgpu(), gpuTest);
 testOperators("webgpu", () => openWebgpu(), 3, (name) => name.includes("f16"), gpuTest);
 
 testWindows("webgpu", () => openWebgpu(), gpuTest);
+
+testImages("webgpu", () => openWebgpu(), gpuTest);

@@ -18,6 +18,7 @@ export {
   type ResNetConfig,
   resnetLogits,
 } from "./architectures/resnet.ts";
+export { unet, unetPictures } from "./architectures/unet.ts";
 export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";

@@ -114,7 +114,7 @@ export function wayDown(network: string, config: PictureConfig, samples: number)
 }
 
 /** Channels of a resolution, of which 0 is the finest. */
-export const channelsAt = ({ hidden, layers }: PictureConfig, level: number): number =>
+const channelsAt = ({ hidden, layers }: PictureConfig, level: number): number =>
   hidden / 2 ** (layers - 1 - level);
 
 /**
@@ -148,7 +148,7 @@ export function normalised(g: LayerGraph, x: Value, name: string): Value {
  * A convolution that keeps the resolution, or divides it by its stride. It has no bias, which a norm
  * behind it has, or would take away.
  */
-export function convolve(
+function convolve(
   g: LayerGraph,
   x: Value,
   name: string | undefined,
@@ -175,7 +175,7 @@ function checkPictures(network: string, config: PictureConfig, samples: number):
 }
 
 /** Refuses sizes that are not whole numbers from 1. */
-export function checkPositive(network: string, sizes: Readonly<Record<string, number>>): void {
+function checkPositive(network: string, sizes: Readonly<Record<string, number>>): void {
   for (const [name, value] of Object.entries(sizes)) {
     if (Number.isSafeInteger(value) && value >= 1) continue;
     throw new RangeError(

@@ -29,7 +29,7 @@ export const LEARNING_FLAGS = {
     kind: "part",
     choices: DATA_NAMES,
     value: PART,
-    otherwise: "what the model says: sotu; mnist for mlp and resnet",
+    otherwise: "what the model says: sotu; mnist for mlp and resnet, noisy-mnist for unet",
     help: `${DATA_NAMES.join(", ")}, or one of your own`,
   },
   "micro-batch": {

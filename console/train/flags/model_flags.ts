@@ -27,14 +27,14 @@ export const MODEL_FLAGS = {
     aliases: ["n_layer", "num_hidden_layers"],
     maximum: GPT2_MAX.layers,
     default: 4,
-    help: "transformer blocks, hidden layers of the mlp, or resolutions of the resnet",
+    help: "transformer blocks, hidden layers of the mlp, or resolutions of resnet and unet",
   },
   hidden: {
     kind: "integer",
     aliases: ["n_embd", "hidden_size"],
     maximum: GPT2_MAX.hidden,
     default: 128,
-    help: "width of the layers; of the resnet, channels of its coarsest resolution",
+    help: "width of the layers; of resnet and unet, channels of the coarsest resolution",
   },
   heads: {
     kind: "integer",

@@ -15,6 +15,8 @@ import { folderTest } from "../../in_folder.ts";
 import { someTokens, writeTokens } from "../../console/command.ts";
 
 const SIZES = { layers: 1, hidden: 4, heads: 1, seq: 8, vocab: 256, tie: false };
+/** Models for data that is no text. */
+const MODELS: Readonly<Record<string, string>> = { mnist: "mlp", "noisy-mnist": "unet" };
 const CUT = { microBatch: 2, microBatches: 2, replicas: 1, steps: 50, seed: 3 };
 
 /** The first micro-batches, whoever makes them. */
@@ -44,7 +46,7 @@ folderTest(
     };
     for (const name of builtInNames("data")) {
       const { value: data } = await importPart(await findPart("data", name));
-      const model = name === "mnist" ? "mlp" : "gpt";
+      const model = MODELS[name] ?? "gpt";
       const { value } = await importPart(await findPart("model", model));
       const options = { ...SIZES, ...CUT, tokenizer: undefined, file: files[name], announce() {} };
       const open = async () => (await openTask(value, data, options)).data as DataSource;

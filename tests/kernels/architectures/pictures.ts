@@ -4,19 +4,19 @@
  * @module
  */
 
-import { type Batch, type Model, resnet } from "../../../kernels/mod.ts";
+import { type Batch, type Model, resnet, unet } from "../../../kernels/mod.ts";
 import { readFloats, readJson } from "../stage/pytorch.ts";
 import type { Fixture } from "./trains_as_pytorch.ts";
 
 /** A network of convolutions. */
-export type PictureNetwork = "resnet";
+export type PictureNetwork = "unet" | "resnet";
 
 /** The sizes of both networks. */
 export const { config: SIZES } = await readJson("resnet/expected.json");
 
 /** A network, for micro-batches of so many pictures. */
-export const networkOf = (_network: PictureNetwork, microBatch: number): Model =>
-  resnet(SIZES, microBatch);
+export const networkOf = (network: PictureNetwork, microBatch: number): Model =>
+  network === "unet" ? unet(SIZES, microBatch) : resnet(SIZES, microBatch);
 
 /** What PyTorch computed of a network. */
 export async function pictureFixture(network: PictureNetwork): Promise<Fixture> {

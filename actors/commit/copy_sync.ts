@@ -24,21 +24,21 @@ export interface ReduceOptions {
   readonly shared: readonly (SharedArrayBuffer | undefined)[];
 }
 
-/** A parameter of a stage that has the same values as one of another. */
+/** A parameter of a stage that has the same values as others. */
 export interface TieEnd {
   /** Its name. */
   readonly name: string;
-  /** Whether it is the alias: not counted in the norm, not saved. */
-  readonly isAlias: boolean;
-  /** The other parameter. */
-  readonly other: { readonly stage: number; readonly name: string };
+  /** All that are tied, the canonical one first: aliases are not counted in the norm, nor saved. */
+  readonly members: readonly { readonly stage: number; readonly name: string }[];
+  /** Its place among them. */
+  readonly place: number;
 }
 
 /** What the copies of a stage must agree on, too. */
 export interface SyncOptions extends ReduceOptions {
   /** Copies of each stage. */
   readonly size: number;
-  /** For each stage its ends of ties. */
+  /** For each stage its parameters that are tied. */
   readonly ties: readonly (readonly TieEnd[])[];
   readonly dtype: "f32" | "f16";
 }
@@ -64,6 +64,15 @@ export interface SyncedCopy {
   >;
 }
 
+/** The gradient of one parameter of a tie, on its way to another. */
+export interface TieTerm {
+  /** The parameter to which it is added. */
+  readonly name: string;
+  readonly values: MessageArray;
+  /** Its place among those that are tied; undefined where they are two. */
+  readonly from: number | undefined;
+}
+
 /** What is still to do for one copy. */
 export interface CopySync {
   readonly copy: SyncedCopy;
@@ -71,8 +80,10 @@ export interface CopySync {
   /** Ranges of buckets: chunk c covers buckets `first` to `end` − 1. */
   readonly chunks: readonly { readonly first: number; readonly end: number }[];
   readonly reducer: Reducer;
-  /** Gradients of the other ends of ties that came before this copy had its sums. */
-  readonly earlyTies: Map<string, MessageArray>;
+  /** Gradients of tied parameters that came before this copy had its own sums. */
+  readonly earlyTies: TieTerm[];
+  /** For each tied parameter the gradients of the others that have come, by their places. */
+  readonly tieTerms: ReadonlyMap<string, (MessageArray | undefined)[]>;
   /** Chunks whose sums have come since somebody last looked. */
   readonly summed: number[];
   /** Whether all copies have been told to add. */
@@ -117,7 +128,10 @@ export function openCopySync(
     ties: ties[stage]!,
     chunks,
     reducer,
-    earlyTies: new Map(),
+    earlyTies: [],
+    tieTerms: new Map(
+      ties[stage]!.map(({ name, members }) => [name, members.map(() => undefined)]),
+    ),
     summed,
     isReducing: false,
     started: 0,
@@ -140,18 +154,25 @@ export function offerChunk({ chunks, due }: CopySync, chunk: number): void {
   for (let bucket = first; bucket < end; bucket++) due.push(bucket);
 }
 
-/** Adds the gradient of the other end of a tie to that of this one. */
-export async function addTie(
-  { copy: { kernels } }: CopySync,
-  name: string,
-  values: MessageArray,
-): Promise<void> {
-  // Both ends add the same two numbers, and a sum of two does not depend on their order.
-  await sumsOf(kernels).add(kernels.rangeOf(name).offset, [undefined, values]);
+/**
+ * Keeps the gradient of another parameter of a tie. When those of all have come, they are added, in
+ * the order that all have in common.
+ *
+ * @returns whether it was the last.
+ */
+export async function takeTie(
+  { copy: { kernels }, ties, tieTerms }: CopySync,
+  { name, values, from }: TieTerm,
+): Promise<boolean> {
+  const { place } = ties.find((tie) => tie.name === name)!, terms = tieTerms.get(name)!;
+  terms[from ?? 1 - place] = values;
+  if (terms.some((term, i) => !term && i !== place)) return false;
+  await sumsOf(kernels).add(kernels.rangeOf(name).offset, terms);
+  return true;
 }
 
 /** Sums of squares of a copy's gradients, each parameter once. */
 export async function squaresOf({ copy: { kernels }, ties }: CopySync) {
-  const aliases = new Set(ties.filter((tie) => tie.isAlias).map(({ name }) => name));
+  const aliases = new Set(ties.filter(({ place }) => place > 0).map(({ name }) => name));
   return [...await kernels.gradientSquares()].filter(([name]) => !aliases.has(name));
 }

@@ -13,7 +13,6 @@
 import type { MessageArray } from "../../kernels/mod.ts";
 import type { ReduceMessage } from "./all_reduce/mod.ts";
 import {
-  addTie,
   type CopySync,
   offerChunk,
   openCopySync,
@@ -22,6 +21,8 @@ import {
   startChunk,
   type SyncedCopy,
   type SyncOptions,
+  takeTie,
+  type TieTerm,
 } from "./copy_sync.ts";
 import type { GradientSquares } from "./gradient_norm.ts";
 
@@ -31,8 +32,12 @@ export const CHUNKS_UNDER_WAY = 2;
 /** What a synchronisation sends, and whom it tells. */
 export interface SyncPorts {
   readonly sendPart: SendPart;
-  /** Sends the gradient of a tied parameter to copy `rank` of the stage of the other one. */
-  sendTie(stage: number, rank: number, name: string, values: MessageArray): void;
+  /**
+   * Sends the gradient of a tied parameter to copy `rank` of the stage of another one, `name`.
+   *
+   * @param from its place among those that are tied; undefined where they are two.
+   */
+  sendTie(stage: number, rank: number, name: string, values: MessageArray, from?: number): void;
   /** A bucket can be stepped: {@linkcode GradientSync.stepBucket} wants to be called in a later
    * step. */
   wake(): void;
@@ -52,8 +57,14 @@ export interface GradientSync {
   reduce(stages: readonly number[]): Promise<void>;
   /** Handles a part of an all-reduce. */
   receive(stage: number, rank: number, part: ReduceMessage): Promise<void>;
-  /** Handles the gradient of the other end of a tie. */
-  receiveTie(stage: number, rank: number, name: string, values: MessageArray): Promise<void>;
+  /** Handles the gradient that another parameter of a tie has sent. */
+  receiveTie(
+    stage: number,
+    rank: number,
+    name: string,
+    values: MessageArray,
+    from?: number,
+  ): Promise<void>;
   /** Lets the optimizer step every bucket that has its sums. */
   commit(update: number, learningRate: number, gradientScale: number): void;
   /**
@@ -108,10 +119,10 @@ export function openGradientSync(
       await one.reducer.receive(part);
       await takeSums(sync, one);
     },
-    async receiveTie(stage, rank, name, values) {
+    async receiveTie(stage, rank, name, values, from) {
       const one = find(sync, stage, rank);
-      if (one.complete < one.chunks.length) return void one.earlyTies.set(name, values);
-      await takeTie(sync, one, name, values);
+      if (one.complete < one.chunks.length) one.earlyTies.push({ name, values, from });
+      else await tie(sync, one, { name, values, from });
     },
     commit(update, learningRate, gradientScale) {
       sync.isCommitted = true;
@@ -165,23 +176,19 @@ async function takeSums(sync: Sync, one: CopySync): Promise<void> {
 
 async function sumsComplete(sync: Sync, one: CopySync): Promise<void> {
   const { copy: { kernels, rank }, ties, earlyTies } = one;
-  for (const { name, other } of ties) {
-    const { offset, length } = kernels.rangeOf(name);
-    const values = await kernels.readGradients(offset, length);
-    sync.ports.sendTie(other.stage, rank, other.name, values);
+  for (const { name, members, place } of ties) {
+    const { offset, length } = kernels.rangeOf(name), from = members.length > 2 ? place : undefined;
+    for (const other of members.toSpliced(place, 1)) {
+      const values = await kernels.readGradients(offset, length);
+      sync.ports.sendTie(other.stage, rank, other.name, values, from);
+    }
   }
-  for (const [name, values] of earlyTies) await takeTie(sync, one, name, values);
+  for (const early of earlyTies) await tie(sync, one, early);
   if (ties.length === 0) await reduced(sync, one);
 }
 
-async function takeTie(
-  sync: Sync,
-  one: CopySync,
-  name: string,
-  values: MessageArray,
-): Promise<void> {
-  await addTie(one, name, values);
-  if (--one.tiesMissing > 0) return;
+async function tie(sync: Sync, one: CopySync, term: TieTerm): Promise<void> {
+  if (!await takeTie(one, term) || --one.tiesMissing > 0) return;
   for (const chunk of one.chunks.keys()) offerChunk(one, chunk);
   wake(sync);
   await reduced(sync, one);

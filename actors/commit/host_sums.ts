@@ -36,10 +36,11 @@ function openHostSums(kernels: Gradients): Pick<GradientSums, "add" | "collect" 
     },
     async tie(names) {
       const ranges = names.map((name) => kernels.rangeOf(name));
-      const [sum, other] = await Promise.all(
+      const all = await Promise.all(
         ranges.map(({ offset, length }) => kernels.readGradients(offset, length)),
       );
-      addLeftToRight(sum!, [sum!, other!]);
+      const [sum] = all;
+      addLeftToRight(sum!, all);
       for (const { offset } of ranges) kernels.writeGradients(offset, sum!);
     },
   };

@@ -28,7 +28,7 @@ export interface InFlightOptions {
  *   part of each phase from each other rank, or as many from its neighbour, for each chunk:
  *   2(p − 1). No rank starts a chunk before that which lies {@linkcode CHUNKS_UNDER_WAY} behind it is
  *   complete there, for which this copy must have taken as many parts as may then come of the new
- *   one. Beside them, the gradient of the other end of each tie. Of a step that was aborted while
+ *   one. Beside them, the gradients of what is tied to its parameters. Of a step that was aborted while
  *   stages reduced early, as many may still wait.
  * - Orders of the supervisor: with a flush the Begin of a step, its Reduce for each early stage and
  *   for the rest, and its Commit or Abort; without, a Begin for each micro-batch in flight, as a
@@ -58,7 +58,8 @@ export function mailboxBound(
   const runs = slicing?.slices ?? halves, computing = runs * injectionLimit * (1 + more) + begins;
   const parts = held.reduce((sum, { copy: { stage } }) => {
     const chunkParts = 2 * (copies[stage]!.length - 1);
-    return sum + CHUNKS_UNDER_WAY * chunkParts + ties[stage]!.length;
+    const others = ties[stage]!.reduce((count, { members }) => count + members.length - 1, 0);
+    return sum + CHUNKS_UNDER_WAY * chunkParts + others;
   }, 0);
   const ending = isFlushed ? (early > 0 ? 2 : 1) * parts + early + 2 : 1;
   const own = 2 + (link ? 1 : 0);

@@ -74,13 +74,15 @@ export type PeerMessage =
     readonly rank: number;
     readonly part: ReduceMessage;
   }
-  /** The gradient of the other parameter of a tie, for copy `rank` of stage `stage`. */
+  /** The gradient of another parameter of a tie, for `name` in copy `rank` of stage `stage`. */
   | {
     readonly type: "TieGradient";
     readonly round: number;
     readonly stage: number;
     readonly rank: number;
     readonly name: string;
+    /** Its place among those that are tied; absent where they are two. */
+    readonly from?: number;
     readonly values: MessageArray;
   };
 

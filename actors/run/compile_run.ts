@@ -26,7 +26,7 @@ import {
 } from "../../schedules/mod.ts";
 import { pipesOf } from "../pipeline/layout.ts";
 import type { CompiledStages } from "../pipeline/stage_copies.ts";
-import { trainedTies } from "./engines/tied_parameters.ts";
+import { mostTied, trainedTies } from "./engines/tied_parameters.ts";
 import { planWorkers, type WorkerMemory } from "./memory/memory_plan.ts";
 import type { TrainOptions } from "./options/train_options.ts";
 
@@ -90,7 +90,7 @@ export function compileRun(
     backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
     precision,
     offload: options.offload ?? false,
-    addends: copies * (trainedTies(model).length > 0 ? 2 : 1),
+    addends: copies * mostTied(trainedTies(model)),
     ...bucketSize && { bucketSize },
     ...recomputeInterval && { recomputeInterval },
   };

@@ -31,8 +31,8 @@ export interface GradientSums {
    * last one leaves the sum of all in the gradients.
    */
   collect(rank: number, count: number): Promise<void>;
-  /** Gives two parameters of one shape the sum of their gradients. */
-  tie(names: readonly [string, string]): Promise<void>;
+  /** Gives parameters of one shape the sum of their gradients, left to right. */
+  tie(names: readonly string[]): Promise<void>;
 }
 
 /** Which memory adding takes on a device of its own. */
@@ -135,16 +135,27 @@ export function openGradientSums(
         else await run(piece, rank === count - 1 ? "own" : "sum", "sum", "own");
       }
     },
-    async tie(names) {
-      // The term of both is the same memory.
-      const [one, other] = names.map((name) =>
-        pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!
-      ) as [Piece, Piece];
-      await run(one, "term", "own");
-      await run(other, "term", "term", "own");
-      for (const piece of [one, other]) await run(piece, "own", "term");
-    },
+    tie: (names) =>
+      addTied(
+        names.map((name) => pieces.find(({ offset }) => offset === ranges.get(name)!.offset)!),
+        run,
+      ),
   };
+}
+
+/** Adds in one parameter, to which the term, the same memory for all, brings those of the others. */
+async function addTied(
+  pieces: readonly Piece[],
+  run: (piece: Piece, into: Operand, left: Operand, right?: Operand) => Promise<void>,
+): Promise<void> {
+  const [first, ...others] = pieces as [Piece, ...Piece[]];
+  for (const [i, other] of others.entries()) {
+    await run(other, "term", "own");
+    const into = i === others.length - 1 ? "own" : "sum";
+    await run(first, into, i === 0 ? "own" : "sum", "term");
+  }
+  await run(first, "term", "own");
+  for (const other of others) await run(other, "own", "term");
 }
 
 const endOf = ({ offset, length }: FlatRange) => offset + length;

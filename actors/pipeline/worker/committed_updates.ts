@@ -115,7 +115,7 @@ function receivePart(commits: Commits, part: Part): Promise<void> | void {
     () =>
       part.type === "ReducePart"
         ? sync.receive(stage, rank, part.part)
-        : sync.receiveTie(stage, rank, part.name, part.values),
+        : sync.receiveTie(stage, rank, part.name, part.values, part.from),
     () => part.type === "ReducePart" ? { stage, chunk: part.part.chunk } : { stage },
   );
 }
@@ -130,9 +130,9 @@ function endStep({ worker }: Commits): void {
   reportStep(worker, step!, []);
 }
 
-/** The most gradients that are added to one: those of all copies, and of both ends of a tie. */
+/** The most gradients that are added to one: those of all copies, and of all that are tied. */
 function mostAddends({ init: { copies, ties } }: Worker): number {
-  return copies[0]!.length * (ties.some((ends) => ends.length > 0) ? 2 : 1);
+  return copies[0]!.length * Math.max(1, ...ties.flat().map(({ members }) => members.length));
 }
 
 /** Has the network add a part: the sums come as the part that the copy waits for. */
@@ -171,8 +171,9 @@ function openStepSync(worker: Worker, round: number): GradientSync {
       const { values } = part;
       link.send(holderOf(stage, rank), message, values ? { transfer: [values.buffer] } : {});
     },
-    sendTie(stage, rank, name, values) {
-      const message = { type: "TieGradient", round, rank, stage, name, values } as const;
+    sendTie(stage, rank, name, values, from) {
+      const own = { type: "TieGradient", round, rank, stage, name, values } as const;
+      const message = { ...own, ...from !== undefined && { from } };
       link.send(holderOf(stage, rank), message, { transfer: [values.buffer] });
     },
     wake: () => ctx.send(ctx.self, { type: "StepBucket" }),

@@ -18,7 +18,7 @@ import { dropoutOf, shareStep, type StepPlan } from "../../pipeline/step_plan.ts
 import type { Engine, EngineOptions } from "./engine.ts";
 import { stateShapes } from "./held_by_stages.ts";
 import { openSerialTrace, type SerialTrace } from "./serial_trace.ts";
-import { trainedTies, withoutAliases } from "./tied_parameters.ts";
+import { mostTied, tieGroups, trainedTies, withoutAliases } from "./tied_parameters.ts";
 import { openCopies, type OpenCopy, type StageCopies } from "../../pipeline/stage_copies.ts";
 
 /** Opens the serial engine. */
@@ -27,7 +27,7 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
   const device = options.isRehearsed ? undefined : await openDevice(choice.name, choice);
   const state = withAliases(options.state, model.ties);
   const copy = { stage: 0, rank: 0, replica: 0, pipe: 0, worker: 0 };
-  const pipes = pipesOf(options.schedule), ties = trainedTies(model);
+  const pipes = pipesOf(options.schedule), ties = trainedTies(model), groups = tieGroups(ties);
   const collects = pipes * options.replicas > 1;
   const stage = { ...options.stage, backward: "whole" as const, collects };
   const copies = await openCopies(device, [{ copy, program: model, state }], stage, halves);
@@ -45,14 +45,14 @@ export async function openSerial(options: EngineOptions): Promise<Engine> {
         request,
         plan,
         pipes,
-        ties.length > 0,
+        mostTied(ties),
         trace,
       );
       const outcome = { losses, peakActivations: [1], weights: [1] };
       if (!isSafe || !areFinite(losses, [])) {
         return { ...outcome, updates: [], isCommitted: false, traces: trace.take() };
       }
-      for (const names of ties) await sumsOf(kernels).tie(names);
+      for (const names of groups) await sumsOf(kernels).tie(names);
       const squares = await kernels.gradientSquares();
       for (const [, alias] of model.ties) squares.delete(alias);
       const { update, learningRate, lossScale } = request;
@@ -94,11 +94,11 @@ async function sumGradients(
   { microBatches, lossScale, predictions }: StepRequest,
   { shares, dropout }: Pick<StepPlan, "shares" | "dropout">,
   pipes: number,
-  isTied: boolean,
+  tied: number,
   trace: SerialTrace,
 ): Promise<{ losses: Float32Array[]; isSafe: boolean }> {
   const [whole] = copies.all as [OpenCopy], { kernels } = whole;
-  const copyCount = shares.length * pipes, addends = copyCount * (isTied ? 2 : 1);
+  const copyCount = shares.length * pipes, addends = copyCount * tied;
   const losses: Float32Array[] = [], sums = sumsOf(kernels);
   let isSafe = true;
   for (const [replica, { first, pipeOf }] of shares.entries()) {

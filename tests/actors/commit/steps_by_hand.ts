@@ -151,10 +151,10 @@ async function commit(
         const moved = structuredClone(part, { transfer }), to = layout[stage]![rank]!.worker;
         events.push(() => syncs[to]!.receive(stage, rank, moved));
       },
-      sendTie(stage, rank, name, values) {
+      sendTie(stage, rank, name, values, from) {
         const moved = structuredClone(values, { transfer: [values.buffer] });
         const to = layout[stage]![rank]!.worker;
-        events.push(() => syncs[to]!.receiveTie(stage, rank, name, moved));
+        events.push(() => syncs[to]!.receiveTie(stage, rank, name, moved, from));
       },
       wake: () => void events.push(async () => void await syncs[worker]!.stepBucket()),
       reduced: (found) => void squares.push(...found),

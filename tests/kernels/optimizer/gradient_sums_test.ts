@@ -7,11 +7,12 @@ import { readFlat, writeFlat } from "../../../kernels/optimizer/flat_tensor.ts";
 import { bytesOf, copiesOf, leftToRight } from "../../actors/commit/all_reduce/gradients.ts";
 import { ownMemory } from "../own_memory.ts";
 
-/** Two of one odd shape, padded to 16 elements, and one of another. */
+/** Two of one odd shape, padded to 16 elements, and two of another. */
 const SPECS = [
   { name: "one", shape: [3, 5] },
   { name: "other", shape: [3, 5] },
-  { name: "rest", shape: [2, 16] },
+  { name: "third", shape: [15] },
+  { name: "rest", shape: [16] },
 ];
 const LENGTH = 64;
 
@@ -61,18 +62,22 @@ for (const dtype of ["f32", "f16"] as const) {
     device.close();
   });
 
-  Deno.test(`both ends of a tie get the sum of their ${dtype} gradients`, async () => {
-    const { device, sums, write, read } = await open(dtype, false);
-    const ends = copiesOf({ size: 2, length: 16, dtype, seed: 2 });
-    for (const [i, end] of ends.entries()) write(end, 16 * i);
-    const { copied } = device;
-    await sums.tie(["one", "other"]);
-    assert.deepEqual(device.copied, copied);
-    for (const offset of [0, 16]) {
-      assert.deepEqual(bytesOf(await read(offset, 16)), bytesOf(leftToRight(ends, dtype)));
-    }
-    device.close();
-  });
+  for (const names of [["one", "other"], ["one", "other", "third"]]) {
+    Deno.test(`${names.length} that are tied get the sum of their ${dtype} gradients, left to right`, async () => {
+      for (const collects of [false, true]) {
+        const { device, sums, write, read } = await open(dtype, collects);
+        const ends = copiesOf({ size: names.length, length: 16, dtype, seed: 2 });
+        for (const [i, end] of ends.entries()) write(end, 16 * i);
+        const { copied } = device;
+        await sums.tie(names);
+        assert.deepEqual(device.copied, copied);
+        for (const i of names.keys()) {
+          assert.deepEqual(bytesOf(await read(16 * i, 16)), bytesOf(leftToRight(ends, dtype)));
+        }
+        device.close();
+      }
+    });
+  }
 }
 
 Deno.test("one parameter is added without its padding; what is cut elsewhere is refused", async () => {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { AnyLayer, DeviceChoice, Model, Predictor, Tie } from "../../kernels/mod.ts";
+import type { AnyLayer, Batch, DeviceChoice, Model, Predictor, Tie } from "../../kernels/mod.ts";
 import type { OpenedData } from "./data_part.ts";
 
 /** What a model is built for: sizes as the flags of `troupe train` give them, and its data. */
@@ -45,6 +45,10 @@ export interface BuiltModel extends Model {
   readonly config?: Readonly<Record<string, unknown>>;
   /** The same layers but that the last predicts: what {@linkcode openPredictor} takes. */
   readonly predicting?: readonly AnyLayer[];
+  /** What its layers read of a micro-batch of the data, where that has other fields. */
+  fieldsOf?(batch: Batch): Batch;
+  /** The bytes of an ONNX file with trained weights, where the model is one of such a file. */
+  onnx?(weights: ReadonlyMap<string, Float32Array>): Uint8Array;
   /** Says what trained weights can do, in words to print after a run. */
   show?(trained: Trained): Promise<string | undefined>;
 }

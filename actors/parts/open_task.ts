@@ -15,6 +15,7 @@ import {
 } from "../../kernels/mod.ts";
 import { type Data, isSource } from "../run/data/data.ts";
 import type { DataOptions, DataPart, OpenedData } from "./data_part.ts";
+import { mapData } from "./map_data.ts";
 import type { BuiltModel, ModelOptions, ModelPart } from "./model_part.ts";
 
 /** What a model is built and its data is opened for. */
@@ -32,6 +33,8 @@ export interface Task {
   readonly unit: "tokens" | "samples";
   /** What a checkpoint says of the model and its tokens. */
   readonly config: Readonly<Record<string, unknown>>;
+  /** The bytes of an ONNX file with trained weights; undefined where the model is not of one. */
+  readonly onnx: BuiltModel["onnx"];
   /** Says what trained weights can do; undefined where the model has nothing to show. */
   show(
     weights: ReadonlyMap<string, Float32Array>,
@@ -95,24 +98,30 @@ export async function openTask(
       `${cannot}: dropout must be 0, as no layer of the model has one, received ${options.dropout}`,
     );
   }
-  const batches = await checkedBatches(opened, built, cannot);
+  const { fieldsOf, onnx } = built;
+  const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
+  const batches = await checkedBatches(read, built, cannot);
   return {
     model: built,
     data: batches,
-    heldOut: heldOut && (() => heldOut(options.microBatch)),
+    heldOut: heldOut && (() => {
+      const batches = heldOut(options.microBatch);
+      return fieldsOf ? batches.map((batch) => fieldsOf(batch)) : batches;
+    }),
     unit: sizes.vocab === undefined ? "samples" : "tokens",
     config: {
       architecture: model.name,
       ...built.config,
       ...sizes.vocab !== undefined && { tokenizer: tokenizer?.name ?? "none" },
     },
+    onnx,
     show: (weights, device) => show(built, opened, options.seed, weights, device),
   };
 }
 
 /** The micro-batches, of which the first has the fields that the model reads. */
 async function checkedBatches(
-  { batches }: OpenedData,
+  batches: Data,
   model: BuiltModel,
   cannot: string,
 ): Promise<Data> {

@@ -6,7 +6,9 @@
 
 import { join } from "node:path";
 import { train, type TrainOptions } from "../../actors/mod.ts";
+import { replaceFile } from "../../actors/checkpoints/durable_folder.ts";
 import type { CommandContext } from "../command.ts";
+import { inOneLine } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import type { Task } from "../../actors/parts/mod.ts";
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
@@ -75,6 +77,11 @@ async function trainAsAsked(
     report(event);
     if (event.type !== "end") continue;
     if (!event.isInterrupted) {
+      if (place && task.onnx) {
+        const path = join(place.directory, RUN_FILES.onnx);
+        await replaceFile(Deno, path, task.onnx(event.weights));
+        if (!flags.json) print(`model ${inOneLine(path)}`);
+      }
       begin(); // nothing is left to finish: Ctrl-C ends at once
       const shown = flags.json ? undefined : await task.show(event.weights, event.choice);
       if (shown !== undefined) print(`\n${shown}`);

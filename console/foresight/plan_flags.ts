@@ -11,6 +11,7 @@ import type { FlagValues } from "../flags/flag.ts";
 import { readSize } from "../flags/quantities.ts";
 import { DATA_FILE_FLAGS, LEARNING_FLAGS } from "../train/flags/learning_flags.ts";
 import { MODEL_FLAGS } from "../train/flags/model_flags.ts";
+import { ONNX_FLAGS } from "../train/flags/onnx_flags.ts";
 
 /** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
 export const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
@@ -20,6 +21,7 @@ const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
 /** What is trained: a command that is emitted has these flags as they were given. */
 export const PLANNED_FLAGS = {
   ...MODEL_FLAGS,
+  ...ONNX_FLAGS,
   data,
   ...DATA_FILE_FLAGS,
   optimizer,

@@ -24,6 +24,8 @@ export const RUN_FILES = {
   timeline: "timeline.jsonl",
   /** The tokenizer that made its tokens, where that is a file. */
   tokenizer: "tokenizer.json",
+  /** The model of an ONNX file with what it has learnt, once the run is done. */
+  onnx: "trained.onnx",
 } as const;
 
 /** Where a run computed, and with which versions. */

@@ -9,6 +9,7 @@ import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
 import { readKeptFlags } from "../flags/kept.ts";
 import { MODEL_FLAGS } from "./flags/model_flags.ts";
+import { ONNX_FLAGS } from "./flags/onnx_flags.ts";
 import { type GivenTrainFlags, INHERITED_FLAGS } from "./train_flags.ts";
 
 /** What a checkpoint says, whatever it says of tensors. */
@@ -57,7 +58,7 @@ export function checkResumable(
   steps: number,
 ): void {
   const kept: Values = { ...config, ...inherited };
-  for (const name of Object.keys(MODEL_FLAGS)) {
+  for (const name of Object.keys({ ...MODEL_FLAGS, ...ONNX_FLAGS })) {
     if (Object.hasOwn(config.parts ?? {}, name)) continue; // a module, known by its hash
     if (given[name] === undefined || given[name] === kept[name]) continue;
     throw new RangeError(

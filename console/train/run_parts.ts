@@ -5,6 +5,8 @@
  * @module
  */
 
+import { resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { commandLine } from "../../actors/run/command_line.ts";
 import {
   findPart,
@@ -17,6 +19,8 @@ import {
 import { builtInNames } from "../../actors/registry/mod.ts";
 import { parseTokenizer, type TokenizerName } from "../../kernels/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
+import { isOnnxFile } from "../onnx/onnx_file.ts";
+import { onnxModel } from "../onnx/onnx_model.ts";
 import { printError } from "../print.ts";
 import { shellWord } from "./data_files.ts";
 import { sizesOfFlags } from "./flags/model_flags.ts";
@@ -69,7 +73,7 @@ export function keptParts(parts: RunParts): KeptParts {
  */
 export async function importParts(request: TrainRequest): Promise<RunParts> {
   const { flags } = request;
-  const model = await take(request, "model", flags.model);
+  const model = takeOnnx(request) ?? await take(request, "model", flags.model);
   const data = await take(request, "data", nameOfData(request, model));
   const optimizer = await take(request, "optimizer", flags.optimizer);
   const supervisor = await take(request, "supervisor", flags.supervisor);
@@ -108,6 +112,16 @@ function nameOfData({ flags, files, given }: TrainRequest, model: ImportedPart<"
   );
 }
 
+/** The model of an ONNX file, where one is trained. */
+function takeOnnx(request: TrainRequest): ImportedPart<"model"> | undefined {
+  const { onnx, flags } = request;
+  if (!onnx) return undefined;
+  const { path, integrity } = onnx, from = pathToFileURL(resolve(path)).href;
+  const found = { kind: "model", name: path, from, integrity, isBuiltIn: false } as const;
+  checkSamePart(request, found);
+  return { ...found, value: onnxModel(onnx, flags) };
+}
+
 async function take<K extends RunPartKind>(
   request: TrainRequest,
   kind: K,
@@ -139,17 +153,18 @@ function checkSamePart({ before, given, typed }: TrainRequest, found: FoundPart)
       `${cannot} what its run used, the ${own ?? found.name} that comes with Troupe, ${received}`,
     );
   }
+  const what = `the ${isOnnxFile(kept.name) ? "file" : "module"} that its run used`;
   if (!isGiven) {
     const command = [...typed, `--${kind}`, kept.name].map(shellWord).join(" ");
     throw new TypeError(
-      `${cannot} the module that its run used, as no file imports one, received none; if you trust it, type: ${
-        commandLine("train", command)
-      }`,
+      `${cannot} ${what}, as no file ${
+        isOnnxFile(kept.name) ? "opens another" : "imports one"
+      }, received none; if you trust it, type: ${commandLine("train", command)}`,
     );
   }
   if (found.integrity === kept.integrity) return;
   throw new RangeError(
-    `${cannot} the module that its run used, ${kept.from} with hash ${kept.integrity}, ${
+    `${cannot} ${what}, ${kept.from} with hash ${kept.integrity}, ${
       found.isBuiltIn ? `received ${quoted(found.name)}, which comes with Troupe` : received
     }`,
   );

@@ -9,13 +9,14 @@ import type { FlagValues, GivenFlags } from "../flags/flag.ts";
 import { COST_FLAGS, SCHEDULE_FLAGS } from "../schedule/schedule_flags.ts";
 import { DATA_FILE_FLAGS, LEARNING_FLAGS } from "./flags/learning_flags.ts";
 import { MODEL_FLAGS } from "./flags/model_flags.ts";
+import { ONNX_FLAGS } from "./flags/onnx_flags.ts";
 import { RUNNING_FLAGS } from "./flags/running_flags.ts";
 
 /**
  * All that a run takes from a file, be it a checkpoint or a journal, of what it learns and how: no
  * path is among them, so no file opens or writes another.
  */
-export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...LEARNING_FLAGS } as const;
+export const INHERITED_FLAGS = { ...MODEL_FLAGS, ...ONNX_FLAGS, ...LEARNING_FLAGS } as const;
 
 /** Every flag of `troupe train`. */
 export const TRAIN_FLAGS = {
@@ -39,6 +40,10 @@ export const TRAIN_SYNTAX: CommandSyntax = {
   usage: ["[flags]"],
   groups: [
     { title: "The model (fixed once a run has begun):", flags: MODEL_FLAGS },
+    {
+      title: "A model of an ONNX file (fixed once a run has begun; the file is named again):",
+      flags: ONNX_FLAGS,
+    },
     {
       title: "What it learns from, and how (a resumed run inherits these):",
       flags: LEARNING_FLAGS,

@@ -16,6 +16,7 @@ import { checkSizes } from "../../actors/run/options/sizes.ts";
 import { createSchedule, type Schedule, withRecomputation } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
 import { withDefaults } from "../flags/flag.ts";
+import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "../onnx/onnx_file.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { printError } from "../print.ts";
 import { choiceOf } from "../schedule/chosen_mailbox.ts";
@@ -31,6 +32,7 @@ import {
 } from "./data_files.ts";
 import { TOKENIZER_FILE, type TokenizerFile } from "../trained/tokenizer_source.ts";
 import { checkWrittenFiles } from "../run_files/written_files.ts";
+import { ONNX_FLAGS } from "./flags/onnx_flags.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
 import { type GivenTrainFlags, TRAIN_FLAGS, type TrainFlags } from "./train_flags.ts";
 import { tokenizerOfRun } from "./run_tokenizer.ts";
@@ -54,6 +56,8 @@ export interface TrainRequest {
   readonly files: DataFiles;
   /** The file of its tokenizer; undefined where that comes with Troupe. */
   readonly tokenizer: TokenizerFile | undefined;
+  /** The ONNX file that is trained; undefined where a part builds the model. */
+  readonly onnx: OnnxFile | undefined;
   /** The schedule: that of `--schedule-file`, or the one that is named. */
   readonly schedule: Schedule;
   /** Micro-batches of a step of each data-parallel replica. */
@@ -93,7 +97,10 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const ofWeights = checkpoint || given.weights === undefined || (given.model ?? "gpt") !== "gpt"
     ? {}
     : await sizesOfWeights(given.weights, given, takenBack);
-  const wanted = withDefaults(TRAIN_FLAGS, { ...inherited, ...ofWeights, ...given, ...sizes });
+  const onnx = isOnnxFile(given.model) ? readOnnxFile(given.model!) : undefined;
+  const ofOnnx = onnx && sizesOfOnnx(onnx, { ...inherited, ...given });
+  const said = { ...inherited, ...ofWeights, ...ofOnnx, ...given, ...sizes };
+  const wanted = withDefaults(TRAIN_FLAGS, said);
   const choice = fromFile ? undefined : mailboxOf(wanted);
   const asked = { ...wanted, ...choice?.flags };
   if (choice) tell(`message-driven: ${choice.told}`);
@@ -134,6 +141,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
     flags,
     files,
     tokenizer,
+    onnx,
     before,
     schedule,
     microBatches: schedule.microBatches,
@@ -160,6 +168,14 @@ function checkTogether(given: GivenTrainFlags): void {
   if (given["trace-steps"] && given.trace === undefined) {
     throw new TypeError(
       "Cannot trace: --trace must name the file for --trace-steps, received none",
+    );
+  }
+  const own = (Object.keys(ONNX_FLAGS) as (keyof typeof ONNX_FLAGS)[]).find((flag) => given[flag]);
+  if (own !== undefined && !isOnnxFile(given.model)) {
+    throw new TypeError(
+      `Cannot use --${own}: --model must name an ONNX file, which ends in .onnx, received ${
+        given.model ?? "none"
+      }`,
     );
   }
   const lone = (["dashboard-stay", "dashboard-port"] as const).find((flag) => given[flag]);

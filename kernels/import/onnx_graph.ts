@@ -22,8 +22,11 @@ import { upgradeNode } from "./upgrade.ts";
 
 /** An input of a file; sizes that only a run knows have names. */
 export interface OnnxInput {
+  /** Its name. */
   readonly name: string;
+  /** The type of its elements. */
   readonly dtype: DType;
+  /** Its sizes, or their names; one without a name is `input.axis`. */
   readonly shape: readonly (number | string)[];
 }
 

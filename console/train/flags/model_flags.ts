@@ -18,9 +18,9 @@ export const MODEL_FLAGS = {
   model: {
     kind: "part",
     choices: builtInNames("model"),
-    value: PART,
+    value: `${PART}|FILE.onnx`,
     default: "gpt",
-    help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+    help: `what to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
   },
   layers: {
     kind: "integer",

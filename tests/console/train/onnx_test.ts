@@ -1,0 +1,153 @@
+/** `deno task train --model FILE.onnx`: a model of a file learns from whatever data fits it. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { mlpOnnx } from "../../../kernels/mod.ts";
+import { folderTest } from "../../in_folder.ts";
+import { bitsOf, refusal, runTrain, trainJson } from "../command.ts";
+
+/** Two numbers a sample and the quarter of the plane in which they lie, by other names. */
+const QUARTERS = `
+export const data = {
+  name: "quarters",
+  version: "1",
+  open: ({ microBatch, seed }) => ({
+    batches: (function* (at = seed) {
+      for (;;) {
+        const draw = () => (at = at * 48271 % 0x7fffffff) / 0x7fffffff - 0.5;
+        const place = Float32Array.from({ length: 2 * microBatch }, draw);
+        const labels = Int32Array.from({ length: microBatch }, (_, i) => (place[2 * i] > 0 ? 2 : 0) + (place[2 * i + 1] > 0 ? 1 : 0));
+        yield { place, labels };
+      }
+    })(),
+  }),
+};
+`;
+
+/** The weights of two layers. */
+const WEIGHTS: Readonly<Record<string, number>> = {
+  "layers.0.weight": 16,
+  "layers.0.bias": 8,
+  "layers.1.weight": 32,
+  "layers.1.bias": 4,
+};
+
+/** Writes a file of them, and data for it. */
+async function planeIn(folder: string): Promise<{ file: string; data: string }> {
+  const file = join(folder, "plane.onnx"), data = join(folder, "quarters.ts");
+  const weightOf = (name: string) =>
+    Float32Array.from({ length: WEIGHTS[name]! }, (_, i) => Math.sin(7 * i + name.length));
+  const model = mlpOnnx({ inputs: 2, hidden: 8, layers: 1, classes: 4 });
+  await Deno.writeFile(
+    file,
+    Uint8Array.from([...model.pieces(weightOf)].flatMap((one) => [...one])),
+  );
+  await Deno.writeTextFile(data, QUARTERS);
+  return { file, data };
+}
+
+/** Where it runs, and how it learns. */
+const RUNS = ["--device", "reference", "--workers", "1"];
+const LEARNS = [...RUNS, "--loss", "cross-entropy", "--micro-batches", "2", "--lr", "0.05"];
+
+folderTest(
+  "a file learns from data of one's own, and goes on with the same bits where it is named again",
+  async (folder) => {
+    const { file, data } = await planeIn(folder), out = join(folder, "run");
+    const args = ["--model", file, "--data", data, ...LEARNS];
+    const { lines } = await trainJson([...args, "--steps", "6"]);
+    const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+    assert.ok(losses.at(-1)! < losses[0]! - 0.2, `${losses}`);
+    await trainJson([...args, "--steps", "3", "--out", out]);
+    const resume = ["--resume", out, "--steps", "6", "--data", data, ...RUNS];
+    const on = await trainJson([...resume, "--model", file]);
+    assert.deepEqual(bitsOf(on.lines), bitsOf(lines, 4));
+    assert.match(
+      await refusal(resume),
+      /--model must name the file that its run used, as no file opens another, received none; if you trust it, type: .* --model .*plane\.onnx$/,
+    );
+    assert.match(
+      await refusal([...resume, "--model", file, "--loss", "mse"]),
+      /--loss must be cross-entropy, as in this checkpoint, received mse$/,
+    );
+    const bytes = await Deno.readFile(file);
+    await Deno.writeFile(file, bytes.fill(0, -4));
+    assert.match(
+      await refusal([...resume, "--model", file]),
+      /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
+    );
+  },
+);
+
+/** What is typed beside a file and its data, and what is told. */
+const REFUSED: readonly (readonly [flags: readonly string[], told: RegExp])[] = [
+  [[], /^Cannot train ".*plane\.onnx": --loss must be cross-entropy or mse, received none$/],
+  [["--loss", "hinge"], /--loss: it must be one of cross-entropy, mse, received "hinge"$/],
+  [
+    ["--loss", "mse"],
+    /^Cannot train plane on quarters: .* "label", Float32Array of \[8,4\] \(32 elements\), received Int32Array of 8$/,
+  ],
+  [
+    ["--loss", "cross-entropy", "--label", "classes"],
+    /the field "classes", Int32Array of \[8\] \(8 elements\), received place, labels/,
+  ],
+  [
+    ["--loss", "cross-entropy", "--dimensions", "batch=4", "--micro-batch", "8"],
+    /--micro-batch: it must be 4, the size of axis 0 of "pixels" in ".*" with --dimensions batch=4, received 8$/,
+  ],
+  [["--loss", "mse", "--dimensions", "seq=4"], /those that it leaves open, batch, received "seq"$/],
+  [
+    ["--loss", "mse", "--dimensions", "batch"],
+    /--dimensions: it must be names and whole numbers from 1 such as batch=8,seq=32, received "batch"$/,
+  ],
+  [["--loss", "mse", "--output", "nope"], /must be one of its outputs, logits, received nope$/],
+  [
+    ["--loss", "mse", "--freeze", "layer.0.weight"],
+    /^Cannot use --freeze: each must be an initializer of .*; did you mean layers\.0\.weight\?$/,
+  ],
+  [["--loss", "mse", "--data", "sotu"], /^Cannot train plane on sotu: .* the field "pixels"/],
+];
+
+folderTest(
+  "what a file does not fit is refused in one sentence before the run begins",
+  async (folder) => {
+    const { file, data } = await planeIn(folder);
+    for (const [flags, told] of REFUSED) {
+      const isOwn = !flags.includes("--data");
+      assert.match(
+        await refusal([...RUNS, "--model", file, ...isOwn ? ["--data", data] : [], ...flags]),
+        told,
+      );
+    }
+    for (const name of ["loss", "dimensions", "output", "label", "freeze"]) {
+      const value = name === "loss" ? "mse" : "batch=1";
+      assert.match(
+        await refusal([...RUNS, "--model", "mlp", `--${name}`, value]),
+        /must name an ONNX file, which ends in \.onnx, received mlp$/,
+      );
+    }
+  },
+);
+
+folderTest(
+  "a file that is no ONNX, cut short or not there ends with exit code 2 and one sentence",
+  async (folder) => {
+    const { file, data } = await planeIn(folder), bytes = await Deno.readFile(file);
+    const bad = join(folder, "bad.onnx"), path = join(folder, "folder.onnx");
+    await Deno.mkdir(path);
+    const train = (model: string) => ["--model", model, "--loss", "mse", "--data", data, ...RUNS];
+    assert.match(await refusal(train(path)), /--model: it must name a file .* \(a folder\)$/);
+    assert.match(await refusal(train(bad)), /--model: it must name a file .* \(no such file\)$/);
+    for (
+      const content of [new Uint8Array(), new TextEncoder().encode("hi\n"), bytes.slice(0, -9)]
+    ) {
+      await Deno.writeFile(bad, content);
+      assert.match(
+        await refusal(train(bad)),
+        /^Cannot import the ONNX model: the file must be one/,
+      );
+    }
+    const { code, stderr } = await runTrain(train(bad));
+    assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);
+  },
+);

@@ -9,6 +9,7 @@ export {
   llama,
   type LlamaConfig,
   llamaLogits,
+  type LlamaSizes,
   llamaSizes,
   llamaTies,
 } from "./architectures/llama.ts";

@@ -15,13 +15,10 @@ import { substream } from "../random.ts";
 import { openDecoder } from "./cached_decoder.ts";
 import { checkSampling, sample, type SampleOptions } from "./sample.ts";
 
-/** What can generate, by its sizes. */
-const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
-
 /** What to generate. */
 export interface GenerateOptions extends SampleOptions {
   /** What the model is; `gpt2` unless given. */
-  readonly architecture?: keyof typeof DECODERS;
+  readonly architecture?: "gpt2" | "llama";
   /** The sizes of the model. */
   readonly config: Gpt2Config | LlamaConfig;
   /** Its weights by name. */
@@ -39,6 +36,9 @@ export interface GenerateOptions extends SampleOptions {
    */
   readonly slide?: number;
 }
+
+/** What can generate, by its sizes. */
+const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
 
 /**
  * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so

@@ -25,19 +25,55 @@ const PIECE_BYTES = 256;
 const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
 /** Operations that write over their first operand where nobody reads it after them. */
-const IN_PLACE = new Set(["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"]);
+const IN_PLACE = new Set([
+  ...["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"],
+  "ScatterElements",
+]);
+
+/** A convolution lays so much of its windows side by side at a time, where it has few outputs. */
+const SEGMENT_BYTES = 2 ** 16;
+
+type Operands = readonly (ValueType | undefined)[];
+
+/** What a convolution computes with: the windows of an image, side by side, or some of them. */
+function windowBytes({ attribute }: NodeProto, [, weight]: Operands, [y]: Operands): number {
+  if (!weight || !y) return 0;
+  const [outputs = 0, ...rest] = weight.shape, windows = elementCount(y.shape.slice(2));
+  const isMoved = attribute.some(({ name, ints }) =>
+    name === "strides" && ints.some((stride) => stride !== 1n) ||
+    name === "pads" && ints.some((pad) => pad !== 0n)
+  );
+  if (elementCount(weight.shape.slice(2)) === 1 && !isMoved) return 0;
+  const groups = Number(attribute.find(({ name }) => name === "group")?.i ?? 1);
+  return outputs / groups > windows
+    ? DTYPE_BYTES[y.dtype] * elementCount(rest) * windows
+    : SEGMENT_BYTES;
+}
+
+/** Of a transposed one: what each element of an image adds, before it is added. */
+function addedBytes(_: NodeProto, [x, weight]: Operands): number {
+  if (!x || !weight) return 0;
+  return DTYPE_BYTES[x.dtype] * elementCount(x.shape.slice(2)) *
+    elementCount(weight.shape.slice(1));
+}
 
 /** Bytes that an operation takes for itself while it computes. */
-const SCRATCH: Readonly<Record<string, (node: NodeProto, operands: readonly number[]) => number>> =
-  {
-    // What is chosen of either side, the other being zero.
-    Where: (_, [, a = 0, b = 0]) => 2 * Math.max(a, b),
-    // Logits less their maximum, and the logarithms of probabilities where nobody asked for them.
-    SoftmaxCrossEntropyLoss: ({ output }, [logits = 0]) => (output[1] ? 1 : 2) * logits,
-  };
+const SCRATCH: Readonly<
+  Record<string, (node: NodeProto, operands: Operands, results: Operands) => number>
+> = {
+  Conv: windowBytes,
+  ConvTranspose: addedBytes,
+  // What is chosen of either side, the other being zero.
+  Where: (_, [, a, b]) => 2 * Math.max(bytesOf(a), bytesOf(b)),
+  // Logits less their maximum, and the logarithms of probabilities where nobody asked for them.
+  SoftmaxCrossEntropyLoss: ({ output }, [logits]) => (output[1] ? 1 : 2) * bytesOf(logits),
+};
 
-const bytesOf = ({ dtype, shape }: ValueType) =>
-  Math.ceil(elementCount(shape) * DTYPE_BYTES[dtype] / PIECE_BYTES) * PIECE_BYTES;
+/** Bytes of a value; none where it is not known. */
+const bytesOf = (type: ValueType | undefined) =>
+  type
+    ? Math.ceil(elementCount(type.shape) * DTYPE_BYTES[type.dtype] / PIECE_BYTES) * PIECE_BYTES
+    : 0;
 
 /** A piece of the arena, from the operation that takes it to the one after which it is given back. */
 interface Piece {
@@ -70,10 +106,11 @@ export function transientBytes(bytes: Uint8Array): number {
   if (!graph) return 0;
   const types = valueTypes(graph, signatureOf(graph).inputs), nodes = inOrder(graph);
   const pieces = piecesOf(graph, nodes, types);
-  const sizeOf = (name: string) => types.has(name) ? bytesOf(types.get(name)!) : 0;
+  const typesOf = (names: readonly string[]) => names.map((name) => types.get(name));
   return nodes.reduce((most, node, at) => {
     const held = pieces.filter(({ from, to }) => from <= at && at <= to);
-    const scratch = SCRATCH[node.opType ?? ""]?.(node, node.input.map(sizeOf)) ?? 0;
+    const scratch = SCRATCH[node.opType ?? ""]?.(node, typesOf(node.input), typesOf(node.output)) ??
+      0;
     return Math.max(most, held.reduce((sum, { type }) => sum + bytesOf(type), scratch));
   }, 0);
 }

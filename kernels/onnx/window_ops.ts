@@ -29,26 +29,28 @@ export const convWeightGrad: Rewrite = (write, node) => {
   const turned = (of: string) =>
     write.node("Transpose", [of], { perm: [1, 0, ...sizes.map((_, axis) => axis + 2)] });
   const slices = slicesOf(write, turned(wide), { shape: [channels, n, ...sizes], windows, counts });
-  const rows = shaped(write, "Reshape", turned(narrow), [groups, outputs / groups, columns]);
-  const result = [outputs, per, ...windows.kernel], count = slices.length;
-  if (groups === 1 && per >= WIDE_CHANNELS) {
-    const matrix = shaped(write, "Reshape", rows, [outputs, columns]);
-    const products = slices.map((slice) => {
-      const other = shaped(write, "Reshape", slice, [channels, columns]);
-      const product = write.node("Gemm", [matrix, other], { transB: 1 });
-      return count === 1 ? product : shaped(write, "Reshape", product, [outputs, channels, 1]);
+  const count = slices.length, result = [outputs, per, ...windows.kernel], rows = turned(narrow);
+  const reshaped = (of: string, shape: readonly number[]) => shaped(write, "Reshape", of, shape);
+  const joined = (all: readonly string[]) =>
+    count === 1 ? all[0]! : write.node("Concat", all, { axis: 2 });
+  const product = (right: string, size: number) =>
+    write.node("Gemm", [reshaped(rows, [outputs, columns]), reshaped(right, [size, columns])], {
+      transB: 1,
     });
-    const all = count === 1 ? products[0]! : write.node("Concat", products, { axis: 2 });
-    return void shaped(write, "Reshape", all, result, dWeight);
+  if (groups === 1 && per >= WIDE_CHANNELS) {
+    const products = slices.map((slice) =>
+      reshaped(product(slice, channels), [outputs, channels, 1])
+    );
+    return void shaped(write, "Reshape", joined(products), result, dWeight);
   }
-  const beside = slices.map((slice) => shaped(write, "Reshape", slice, [groups, per, 1, columns]));
-  const one = count === 1 ? beside[0]! : write.node("Concat", beside, { axis: 2 });
-  const matrix = shaped(write, "Reshape", one, [groups, per * count, columns]);
-  const product = write.node("MatMul", [
-    rows,
-    write.node("Transpose", [matrix], { perm: [0, 2, 1] }),
-  ]);
-  shaped(write, "Reshape", product, result, dWeight);
+  const all = joined(slices.map((slice) => reshaped(slice, [groups, per, 1, columns])));
+  if (groups === 1) {
+    return void shaped(write, "Reshape", product(all, per * count), result, dWeight);
+  }
+  const turn = { perm: [0, 2, 1] };
+  const right = write.node("Transpose", [reshaped(all, [groups, per * count, columns])], turn);
+  const left = reshaped(rows, [groups, outputs / groups, columns]);
+  shaped(write, "Reshape", write.node("MatMul", [left, right]), result, dWeight);
 };
 
 /** For each element of a window, what lies there in every window of images. */

@@ -7,7 +7,7 @@
 import type { Value } from "../graph/value.ts";
 import type { LayerGraph } from "../layers/layer.ts";
 import { nameError } from "../name_error.ts";
-import type { OnnxNode } from "./onnx_node.ts";
+import type { OnnxNode } from "./file/onnx_node.ts";
 import { IMPORT_OPS } from "./ops/table.ts";
 
 /**

@@ -14,8 +14,8 @@ import { elementCount } from "../graph/shapes.ts";
 import type { Node, Value } from "../graph/value.ts";
 import { LayerGraph } from "../layers/layer.ts";
 import { addNode } from "./add_node.ts";
-import type { OnnxNode } from "./onnx_node.ts";
-import { type Constant, hostArray } from "./onnx_tensor.ts";
+import type { OnnxNode } from "./file/onnx_node.ts";
+import { type Constant, hostArray } from "./file/onnx_tensor.ts";
 
 /** The most that constants of a file may cost to compute, in the operations of {@linkcode workOf}. */
 const WORK_MAX = 2 ** 32;

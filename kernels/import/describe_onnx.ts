@@ -4,8 +4,8 @@
  * @module
  */
 
-import { type OnnxInput, readOnnx } from "./onnx_graph.ts";
-import type { ExternalFiles } from "./onnx_tensor.ts";
+import { type OnnxInput, readOnnx } from "./file/onnx_graph.ts";
+import type { ExternalFiles } from "./file/onnx_tensor.ts";
 
 /** What a file says of itself. */
 export interface OnnxDescription {

@@ -6,7 +6,7 @@
 
 import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
-import type { OnnxInput } from "./onnx_graph.ts";
+import type { OnnxInput } from "./file/onnx_graph.ts";
 
 /** Sizes by the names that the file has for them; one without a name is `input.axis`. */
 export type Dimensions = Readonly<Record<string, number>>;

@@ -10,8 +10,8 @@ import { type Dimensions, samplesDimension, staticInputs } from "./dimensions.ts
 import { trainedWeights } from "./gradients.ts";
 import { layersOf } from "./layers.ts";
 import { lossOf, type OnnxLoss } from "./loss.ts";
-import { type OnnxGraph, readOnnx } from "./onnx_graph.ts";
-import type { ExternalFiles } from "./onnx_tensor.ts";
+import { type OnnxGraph, readOnnx } from "./file/onnx_graph.ts";
+import type { ExternalFiles } from "./file/onnx_tensor.ts";
 import { type Plan, planFile } from "./plan.ts";
 
 /** How a file is trained. */

@@ -9,9 +9,9 @@ import type { Value } from "../graph/value.ts";
 import { LayerGraph, type TensorSpec } from "../layers/layer.ts";
 import { addNode } from "./add_node.ts";
 import { openFolding } from "./constants.ts";
-import type { OnnxGraph } from "./onnx_graph.ts";
-import type { OnnxNode } from "./onnx_node.ts";
-import type { Constant } from "./onnx_tensor.ts";
+import type { OnnxGraph } from "./file/onnx_graph.ts";
+import type { OnnxNode } from "./file/onnx_node.ts";
+import type { Constant } from "./file/onnx_tensor.ts";
 import { SETTING_PLACES } from "./ops/table.ts";
 import { openSources, type SourceTables, type Weight } from "./sources.ts";
 

@@ -6,7 +6,7 @@
 
 import type { Value } from "../graph/value.ts";
 import type { LayerGraph, TensorSpec } from "../layers/layer.ts";
-import type { Constant } from "./onnx_tensor.ts";
+import type { Constant } from "./file/onnx_tensor.ts";
 
 /** A weight of a file. */
 export interface Weight {

@@ -4,36 +4,34 @@
  * @module
  */
 
-import type { DType } from "../../devices/device.ts";
-import { broadcastShape } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
-import { dtypeOf } from "../onnx_tensor.ts";
-import { constantNumbers, type ImportOp, intOf, operand, textOf } from "./call.ts";
+import type { LayerGraph } from "../../layers/layer.ts";
+import { dtypeOf } from "../file/onnx_tensor.ts";
+import {
+  type Call,
+  constantNumbers,
+  floatOf,
+  type ImportOp,
+  intOf,
+  mustBe,
+  operand,
+  textOf,
+} from "./call.ts";
 
-/** The same operation with the same attributes. */
-const unary: ImportOp = (call) => {
-  const x = operand(call, 0);
-  return call.g.node(call.node.op, [x], [x.shape], call.node.attributes);
-};
+type Unary = (g: LayerGraph, x: Value, call: Call) => Value;
 
-const binaryTo = (dtype?: DType): ImportOp => (call) => {
-  const a = operand(call, 0), b = operand(call, 1);
-  const shape = broadcastShape(a.shape, b.shape);
-  return call.g.node(call.node.op, [a, b], [{ shape, dtype: dtype ?? a.dtype }]);
-};
+const unary = (build: Unary): ImportOp => (call) => build(call.g, operand(call, 0), call);
 
-const binary = binaryTo(), comparison = binaryTo("bool");
+const binary =
+  (build: (g: LayerGraph, a: Value, b: Value, call: Call) => Value): ImportOp => (call) =>
+    build(call.g, operand(call, 0), operand(call, 1), call);
 
 /** Of any number of operands, two by two. */
-const folded = (op: string): ImportOp => ({ g, inputs }) =>
-  (inputs as readonly Value[]).reduce((a, b) =>
-    g.node(op, [a, b], [broadcastShape(a.shape, b.shape)])[0]!
-  );
+const folded =
+  (build: (g: LayerGraph, a: Value, b: Value) => Value) => ({ g, inputs }: Call): Value =>
+    (inputs as readonly Value[]).reduce((a, b) => build(g, a, b));
 
-const mean: ImportOp = (call) => {
-  const sum = folded("Add")(call) as Value;
-  return call.g.mul(sum, call.g.scalar(1 / call.inputs.length));
-};
+const sum = folded((g, a, b) => g.add(a, b));
 
 const cast: ImportOp = (call) => {
   const to = intOf(call, "to", 0), dtype = dtypeOf(to);
@@ -47,13 +45,29 @@ const gelu: ImportOp = (call) =>
 /** Bounds are constants, each of which may be left out. */
 const clip: ImportOp = (call) => {
   const { g } = call, bound = (place: number) => constantNumbers(call, place)?.[0];
-  const [least, most] = [bound(1), bound(2)];
-  let x = operand(call, 0);
-  const constant = (value: number) =>
-    x.dtype === "f32" ? g.scalar(value) : g.cast(g.int64([value]), x.dtype);
-  if (least !== undefined) x = g.node("Max", [x, constant(least)], [x.shape])[0]!;
-  return most === undefined ? x : g.node("Min", [x, constant(most)], [x.shape])[0]!;
+  const x = operand(call, 0), [least, most] = [bound(1), bound(2)];
+  if (x.dtype === "f32") return g.clip(x, least, most);
+  const constant = (value: number) => g.cast(g.int64([value]), x.dtype);
+  const above = least === undefined ? x : g.maximum(x, constant(least));
+  return most === undefined ? above : g.minimum(above, constant(most));
 };
+
+/** alpha·elu(x ÷ alpha): its slope at 0 is 1 on both sides. */
+const celu: Unary = (g, x, call) => {
+  const alpha = g.scalar(floatOf(call, "alpha", 1));
+  return g.mul(g.elu(g.div(x, alpha)), alpha);
+};
+
+const quickGelu: Unary = (g, x, call) =>
+  g.mul(x, g.sigmoid(g.mul(x, g.scalar(floatOf(call, "alpha", 1.702)))));
+
+/** Whole numbers are exponents of others, too. */
+const pow: ImportOp = binary((g, a, b) => g.pow(a, g.cast(b, a.dtype)));
+
+const mod: ImportOp = binary((g, a, b, call) => {
+  if (a.dtype !== "f32") mustBe(call, "fmod", 0, [0]);
+  return g.mod(a, b);
+});
 
 /**
  * Files that are exported for use have dropout as it is then: nothing is left out. One that was
@@ -65,27 +79,68 @@ const dropout: ImportOp = (call) => {
   return isTraining ? call.g.dropout(x, ratio) : x;
 };
 
-const each = (ops: readonly string[], rule: ImportOp) =>
-  Object.fromEntries(ops.map((op) => [op, rule]));
-
 /** By ONNX's names. */
 export const ELEMENTWISE_OPS: Readonly<Record<string, ImportOp>> = {
-  ...each([
-    ...["Abs", "Neg", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Sin", "Cos", "Floor", "Ceil"],
-    ...["Round", "Sign", "Not", "Tanh", "Sigmoid", "Relu", "Softplus", "Softsign", "LeakyRelu"],
-    ...["Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "ThresholdedRelu", "Mish"],
-  ], unary),
-  ...each(["Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "PRelu"], binary),
-  ...each(["Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"], comparison),
-  Sum: folded("Add"),
-  Max: folded("Max"),
-  Min: folded("Min"),
-  Mean: mean,
+  Abs: unary((g, x) => g.abs(x)),
+  Neg: unary((g, x) => g.neg(x)),
+  Exp: unary((g, x) => g.exp(x)),
+  Log: unary((g, x) => g.log(x)),
+  Sqrt: unary((g, x) => g.sqrt(x)),
+  Reciprocal: unary((g, x) => g.reciprocal(x)),
+  Erf: unary((g, x) => g.erf(x)),
+  Sin: unary((g, x) => g.sin(x)),
+  Cos: unary((g, x) => g.cos(x)),
+  Floor: unary((g, x) => g.floor(x)),
+  Ceil: unary((g, x) => g.ceil(x)),
+  Round: unary((g, x) => g.round(x)),
+  Sign: unary((g, x) => g.sign(x)),
+  Not: unary((g, x) => g.not(x)),
+  IsNaN: unary((g, x) => g.isNaN(x)),
+  Tanh: unary((g, x) => g.tanh(x)),
+  Sigmoid: unary((g, x) => g.sigmoid(x)),
+  Relu: unary((g, x) => g.relu(x)),
+  Softplus: unary((g, x) => g.softplus(x)),
+  Softsign: unary((g, x) => g.softsign(x)),
+  HardSwish: unary((g, x) => g.hardSwish(x)),
+  Mish: unary((g, x) => g.mish(x)),
+  LeakyRelu: unary((g, x, call) => g.leakyRelu(x, floatOf(call, "alpha", 0.01))),
+  Elu: unary((g, x, call) => g.elu(x, floatOf(call, "alpha", 1))),
+  Selu: unary((g, x, call) => {
+    const alpha = floatOf(call, "alpha", 1.67326319217681884765625);
+    return g.selu(x, alpha, floatOf(call, "gamma", 1.05070102214813232421875));
+  }),
+  Celu: unary(celu),
+  HardSigmoid: unary((g, x, call) =>
+    g.hardSigmoid(x, floatOf(call, "alpha", 0.2), floatOf(call, "beta", 0.5))
+  ),
+  ThresholdedRelu: unary((g, x, call) =>
+    g.where(g.greater(x, g.scalar(floatOf(call, "alpha", 1))), x, g.scalar(0))
+  ),
+  Add: binary((g, a, b) => g.add(a, b)),
+  Sub: binary((g, a, b) => g.sub(a, b)),
+  Mul: binary((g, a, b) => g.mul(a, b)),
+  Div: binary((g, a, b) => g.div(a, b)),
+  Pow: pow,
+  Mod: mod,
+  PRelu: binary((g, a, b) => g.prelu(a, b)),
+  And: binary((g, a, b) => g.and(a, b)),
+  Or: binary((g, a, b) => g.or(a, b)),
+  Xor: binary((g, a, b) => g.xor(a, b)),
+  Equal: binary((g, a, b) => g.equal(a, b)),
+  Greater: binary((g, a, b) => g.greater(a, b)),
+  GreaterOrEqual: binary((g, a, b) => g.greaterOrEqual(a, b)),
+  Less: binary((g, a, b) => g.less(a, b)),
+  LessOrEqual: binary((g, a, b) => g.lessOrEqual(a, b)),
+  Sum: sum,
+  Max: folded((g, a, b) => g.maximum(a, b)),
+  Min: folded((g, a, b) => g.minimum(a, b)),
+  Mean: (call) => call.g.mul(sum(call), call.g.scalar(1 / call.inputs.length)),
   Where: (call) => call.g.where(operand(call, 0), operand(call, 1), operand(call, 2)),
   Cast: cast,
   Clip: clip,
   Gelu: gelu,
   "com.microsoft.Gelu": gelu,
+  "com.microsoft.QuickGelu": unary(quickGelu),
   "com.microsoft.FastGelu": (call) => {
     const x = operand(call, 0), bias = call.inputs[1];
     return call.g.gelu(bias ? call.g.add(x, bias) : x);

@@ -91,34 +91,52 @@ const groupNorm: ImportOp = (call) => {
   return g.groupNorm(x, groups, weight, bias, floatOf(call, "epsilon", 1e-5));
 };
 
-/** Each element several times, in whichever way that is said. */
-const resize: ImportOp = (call) => {
-  const x = operand(call, 0), { shape } = x;
-  mustBe(call, "mode", "nearest", ["nearest"]);
-  const transformation = textOf(call, "coordinate_transformation_mode", "half_pixel");
-  const rounding = textOf(call, "nearest_mode", "round_prefer_floor");
-  const isRepeated = transformation === "asymmetric"
-    ? rounding === "floor"
-    : ["half_pixel", "pytorch_half_pixel"].includes(transformation) &&
-      rounding.startsWith("round_prefer_");
-  if (!isRepeated) {
-    throw new TypeError(
-      `elements must be repeated, as by asymmetric places rounded down or by half pixels rounded, received ${transformation} and ${rounding}`,
-    );
-  }
-  const scales = constantNumbers(call, 2) ?? [], sizes = constantNumbers(call, 3) ?? [];
-  const given = scales.length > 0 ? scales : sizes.map((size, axis) => size / shape[axis]!);
+/** The sizes of a Resize's result: given, or by factors. */
+function resizedShape(call: Call): readonly number[] {
+  const { shape } = operand(call, 0), factors = constantNumbers(call, 2) ?? [];
+  const sizes = constantNumbers(call, 3) ?? [];
   const axes = intsOf(call, "axes") ?? shape.map((_, axis) => axis);
-  const factors = shape.map((_, axis) => given[axes.indexOf(axis)] ?? 1);
-  if (factors[0] !== 1 || factors[1] !== 1) {
-    throw new TypeError(`samples and channels must stay as many, received factors [${factors}]`);
-  }
-  return call.g.upsample(x, factors.slice(2));
+  mustBe(call, "keep_aspect_ratio_policy", "stretch", ["stretch"]);
+  const result = shape.map((size, axis) => {
+    const at = axes.indexOf(axis);
+    return at < 0 ? size : sizes[at] ?? size * factors[at]!;
+  });
+  const isWhole = result.every((size) => Number.isInteger(size) && size >= 1);
+  if (isWhole && result[0] === shape[0] && result[1] === shape[1]) return result;
+  throw new RangeError(
+    `images must become so large that every size is a whole number, and samples and channels as many, received [${result}] of [${shape}]`,
+  );
+}
+
+const COORDINATES = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"] as const;
+const NEAREST = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] as const;
+
+const resize: ImportOp = (call) => {
+  const x = operand(call, 0), { shape } = x, result = resizedShape(call);
+  mustBe(call, "mode", "nearest", ["nearest", "linear"]);
+  mustBe(call, "antialias", 0, [0]);
+  mustBe(call, "coordinate_transformation_mode", "half_pixel", COORDINATES);
+  mustBe(call, "nearest_mode", "round_prefer_floor", NEAREST);
+  const mode = textOf(call, "mode", "nearest") as "nearest" | "linear";
+  const coordinates = textOf(call, "coordinate_transformation_mode", "half_pixel");
+  const nearest = textOf(call, "nearest_mode", "round_prefer_floor");
+  const factors = result.map((size, axis) => size / shape[axis]!);
+  const isRepeated = mode === "nearest" && factors.every(Number.isInteger) &&
+    (coordinates === "asymmetric"
+      ? nearest === "floor"
+      : coordinates.endsWith("half_pixel") && nearest.startsWith("round_prefer_"));
+  if (isRepeated) return call.g.upsample(x, factors.slice(2));
+  return call.g.resize(x, result.slice(2), {
+    mode,
+    coordinates: coordinates as typeof COORDINATES[number],
+    nearest: nearest as typeof NEAREST[number],
+  });
 };
 
 const pad: ImportOp = (call) => {
   const x = operand(call, 0), rank = x.shape.length, pads = constantNumbers(call, 1) ?? [];
-  mustBe(call, "mode", "constant", ["constant"]);
+  mustBe(call, "mode", "constant", ["constant", "edge", "reflect"]);
+  const mode = textOf(call, "mode", "constant") as "constant" | "edge" | "reflect";
   const axes = constantNumbers(call, 3)?.map((axis) => axis < 0 ? axis + rank : axis) ??
     x.shape.map((_, axis) => axis);
   const all = Array<number>(2 * rank).fill(0);
@@ -126,7 +144,8 @@ const pad: ImportOp = (call) => {
     all[axis] = pads[i]!;
     all[rank + axis] = pads[axes.length + i]!;
   }
-  return call.g.pad(x, all, constantNumbers(call, 2)?.[0] ?? 0);
+  const value = constantNumbers(call, 2)?.[0] ?? 0;
+  return call.g.pad(x, all, mode === "constant" ? value : mode);
 };
 
 /** By ONNX's names. */

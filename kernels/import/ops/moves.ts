@@ -6,7 +6,16 @@
 
 import { elementCount, positiveAxis } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
-import { type Call, constantNumbers, type ImportOp, intOf, intsOf, operand } from "./call.ts";
+import {
+  type Call,
+  constantNumbers,
+  type ImportOp,
+  intOf,
+  intsOf,
+  mustBe,
+  operand,
+  textOf,
+} from "./call.ts";
 
 /** Numbers of an input without which the shape of the result is not known. */
 function neededNumbers(call: Call, place: number): readonly number[] {
@@ -67,67 +76,63 @@ const expand: ImportOp = (call) => {
 };
 
 const split: ImportOp = (call) => {
-  const x = operand(call, 0), { outputs } = call.node;
+  const x = operand(call, 0), { outputs: { length } } = call.node;
   const axis = positiveAxis(intOf(call, "axis", 0), x.shape.length), size = x.shape[axis]!;
-  const equal = Math.ceil(size / outputs.length);
+  const equal = Math.ceil(size / length);
   const sizes = constantNumbers(call, 1) ??
-    outputs.map((_, i) => Math.min(equal, Math.max(0, size - i * equal)));
-  if (sizes.every((one) => one === sizes[0])) return call.g.split(x, axis, sizes.length);
-  let from = 0;
-  return sizes.map((one) => {
-    from += one;
-    return slice(call, x, [from - one], [from], [axis], [1]);
-  });
+    Array.from({ length }, (_, i) => Math.min(equal, Math.max(0, size - i * equal)));
+  const isEqual = sizes.every((one) => one === sizes[0]);
+  return call.g.split(x, axis, isEqual ? sizes.length : sizes);
 };
 
-/** How many elements a slice takes of an axis, from which on. */
-function range(size: number, start: number, end: number, step: number) {
-  const clamp = (value: number, least: number, most: number) =>
-    Math.min(Math.max(value < 0 ? value + size : value, least), most);
-  const from = step > 0 ? clamp(start, 0, size) : clamp(start, 0, size - 1);
-  const to = step > 0 ? clamp(end, 0, size) : clamp(end, -1, size - 1);
-  return { from, count: Math.max(0, Math.ceil((to - from) / step)) };
-}
-
-function slice(
-  { g }: Call,
-  x: Value,
-  starts: readonly number[],
-  ends: readonly number[],
-  axes: readonly number[],
-  steps: readonly number[],
-): Value {
-  const shape = [...x.shape];
-  for (const [i, axis] of axes.entries()) {
-    shape[axis] = range(x.shape[axis]!, starts[i]!, ends[i]!, steps[i]!).count;
-  }
-  const numbers = [starts, ends, axes, steps].map((list) => g.int64(list));
-  return g.node("Slice", [x, ...numbers], [shape])[0]!;
-}
-
-const sliceOp: ImportOp = (call) => {
-  const x = operand(call, 0), starts = neededNumbers(call, 1), ends = neededNumbers(call, 2);
-  const axes = (constantNumbers(call, 3) ?? starts.map((_, i) => i))
-    .map((axis) => positiveAxis(axis, x.shape.length));
-  const steps = constantNumbers(call, 4) ?? starts.map(() => 1);
-  const most = 2 ** 31 - 1, inside = (value: number) => Math.min(Math.max(value, -most), most);
-  const given = [starts.map(inside), ends.map(inside)] as const;
-  const isWhole = axes.every((axis, i) => {
-    const { from, count } = range(x.shape[axis]!, given[0][i]!, given[1][i]!, steps[i]!);
-    return steps[i] === 1 && from === 0 && count === x.shape[axis]!;
-  });
-  return isWhole ? x : slice(call, x, ...given, axes, steps);
+const slice: ImportOp = (call) => {
+  const starts = neededNumbers(call, 1), ends = neededNumbers(call, 2);
+  return call.g.cut(
+    operand(call, 0),
+    starts,
+    ends,
+    constantNumbers(call, 3),
+    constantNumbers(call, 4),
+  );
 };
 
 const gather: ImportOp = (call) => {
   const x = operand(call, 0), at = operand(call, 1);
-  const axis = positiveAxis(intOf(call, "axis", 0), x.shape.length);
   // Bounds of a field are found where its numbers are used as they are.
   const [source] = at.node?.op === "Cast" ? at.node.inputs : [];
   const indices = source?.dtype === "i32" && at.dtype === "i64" ? source : at;
-  if (axis === 0) return call.g.gather(x, indices);
-  const shape = [...x.shape.slice(0, axis), ...indices.shape, ...x.shape.slice(axis + 1)];
-  return call.g.node("Gather", [x, indices], [shape], { axis });
+  return call.g.gather(x, indices, intOf(call, "axis", 0));
+};
+
+const threeOf = (call: Call): [Value, Value, Value] => [
+  operand(call, 0),
+  operand(call, 1),
+  operand(call, 2),
+];
+
+const withoutBatch = (call: Call) => mustBe(call, "batch_dims", 0, [0]);
+
+const reductionOf = (call: Call): "none" | "add" => {
+  mustBe(call, "reduction", "none", ["none", "add"]);
+  return textOf(call, "reduction", "none") as "none" | "add";
+};
+
+const oneHot: ImportOp = (call) => {
+  const [size = 0] = neededNumbers(call, 1), [off = 0, on = 1] = neededNumbers(call, 2);
+  return call.g.oneHot(operand(call, 0), size, { axis: intOf(call, "axis", -1), on, off });
+};
+
+const triangle: ImportOp = (call) => {
+  const which = intOf(call, "upper", 1) === 1 ? "upper" : "lower";
+  return call.g.triangle(operand(call, 0), which, constantNumbers(call, 1)?.[0] ?? 0);
+};
+
+/** [n, c, h·b, w·b] as [n, b²·c, h, w]: the blocks of each channel become channels. */
+const spaceToDepth: ImportOp = (call) => {
+  const x = operand(call, 0), block = intOf(call, "blocksize", 1), { g } = call;
+  const [n = 0, c = 0, height = 0, width = 0] = x.shape, [h, w] = [height / block, width / block];
+  const turned = g.transpose(g.reshape(x, [n, c, h, block, w, block]), [0, 3, 5, 1, 2, 4]);
+  return g.reshape(turned, [n, c * block ** 2, h, w]);
 };
 
 /** By ONNX's names. */
@@ -143,11 +148,26 @@ export const MOVE_OPS: Readonly<Record<string, ImportOp>> = {
       ? operand(call, 0)
       : call.g.concat(call.inputs as readonly Value[], intOf(call, "axis", 0)),
   Split: split,
-  Slice: sliceOp,
-  Gather: gather,
-  GatherElements: (call) => {
-    const x = operand(call, 0), at = operand(call, 1);
-    const axis = positiveAxis(intOf(call, "axis", 0), x.shape.length);
-    return call.g.node("GatherElements", [x, at], [at.shape], { axis });
+  Slice: slice,
+  Tile: (call) => call.g.tile(operand(call, 0), neededNumbers(call, 1)),
+  Trilu: triangle,
+  DepthToSpace: (call) => {
+    mustBe(call, "mode", "DCR", ["DCR", "CRD"]);
+    const mode = textOf(call, "mode", "DCR") as "DCR" | "CRD";
+    return call.g.depthToSpace(operand(call, 0), intOf(call, "blocksize", 1), mode);
   },
+  SpaceToDepth: spaceToDepth,
+  Gather: gather,
+  GatherElements: (call) =>
+    call.g.gatherElements(operand(call, 0), operand(call, 1), intOf(call, "axis", 0)),
+  GatherND: (call) => {
+    withoutBatch(call);
+    return call.g.gatherND(operand(call, 0), operand(call, 1));
+  },
+  ScatterElements: (call) => {
+    const [base, at, updates] = threeOf(call), axis = intOf(call, "axis", 0);
+    return call.g.scatterElements(base, at, updates, axis, reductionOf(call));
+  },
+  ScatterND: (call) => call.g.scatterND(...threeOf(call), reductionOf(call)),
+  OneHot: oneHot,
 };

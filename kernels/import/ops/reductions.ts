@@ -4,8 +4,9 @@
  * @module
  */
 
-import { elementCount, positiveAxis, reducedShape } from "../../graph/shapes.ts";
+import { elementCount, positiveAxis } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
+import type { LayerGraph } from "../../layers/layer.ts";
 import {
   type Call,
   constantNumbers,
@@ -27,30 +28,26 @@ function reductionOf(call: Call) {
   };
 }
 
-/** The same operation. */
-const reduction: ImportOp = (call) => {
-  const x = operand(call, 0), { axes, isKept } = reductionOf(call);
-  if (axes.length === 0) return x;
-  return call.g.node(call.node.op, [x, call.g.int64(axes)], [reducedShape(x.shape, axes, isKept)], {
-    keepdims: +isKept,
-  });
-};
-
-/** A reduction of something else. */
-const reductionAs =
-  (build: (call: Call, x: Value, axes: readonly number[], isKept: boolean) => Value): ImportOp =>
+const reduction =
+  (build: (g: LayerGraph, x: Value, axes: readonly number[], isKept: boolean) => Value): ImportOp =>
   (call) => {
     const { axes, isKept } = reductionOf(call);
-    return build(call, operand(call, 0), axes, isKept);
+    return build(call.g, operand(call, 0), axes, isKept);
   };
 
 /** Over one axis; in opsets before 13 over all from one on. */
-const softmaxOf = (build: (call: Call, x: Value, axis: number) => Value): ImportOp => (call) => {
+const softmaxOf = (build: (g: LayerGraph, x: Value, axis: number) => Value): ImportOp => (call) => {
   const x = operand(call, 0), { shape } = x;
   const axis = positiveAxis(intOf(call, "axis", -1), shape.length);
-  if (intOf(call, "flattened", 0) === 0 || axis === shape.length - 1) return build(call, x, axis);
+  if (intOf(call, "flattened", 0) === 0 || axis === shape.length - 1) return build(call.g, x, axis);
   const flat = [elementCount(shape.slice(0, axis)), elementCount(shape.slice(axis))];
-  return call.g.reshape(build(call, call.g.reshape(x, flat), 1), shape);
+  return call.g.reshape(build(call.g, call.g.reshape(x, flat), 1), shape);
+};
+
+const extreme = (of: (x: Value, g: LayerGraph) => Value): ImportOp => (call) => {
+  mustBe(call, "select_last_index", 0, [0]);
+  const isKept = intOf(call, "keepdims", 1) === 1;
+  return call.g.argMax(of(operand(call, 0), call.g), intOf(call, "axis", 0), isKept);
 };
 
 const layerNorm: ImportOp = (call) => {
@@ -69,14 +66,25 @@ const layerNorm: ImportOp = (call) => {
 
 /** By ONNX's names. */
 export const REDUCTION_OPS: Readonly<Record<string, ImportOp>> = {
-  ReduceSum: reduction,
-  ReduceMean: reduction,
-  ReduceMax: reduction,
-  ReduceMin: reduction,
-  ReduceSumSquare: reduction,
-  ReduceL2: reductionAs(({ g }, x, axes, isKept) => g.sqrt(g.sumOfSquares(x, axes, isKept))),
-  ReduceLogSum: reductionAs(({ g }, x, axes, isKept) => g.log(g.sum(x, axes, isKept))),
-  Softmax: softmaxOf(({ g }, x, axis) => g.softmax(x, axis)),
-  LogSoftmax: softmaxOf(({ g }, x, axis) => g.node("LogSoftmax", [x], [x.shape], { axis })[0]!),
+  ReduceSum: reduction((g, x, axes, isKept) => g.sum(x, axes, isKept)),
+  ReduceMean: reduction((g, x, axes, isKept) => g.mean(x, axes, isKept)),
+  ReduceMax: reduction((g, x, axes, isKept) => g.max(x, axes, isKept)),
+  ReduceMin: reduction((g, x, axes, isKept) => g.min(x, axes, isKept)),
+  ReduceProd: reduction((g, x, axes, isKept) => g.product(x, axes, isKept)),
+  ReduceSumSquare: reduction((g, x, axes, isKept) => g.sumOfSquares(x, axes, isKept)),
+  ReduceL1: reduction((g, x, axes, isKept) => g.sumOfAbsolutes(x, axes, isKept)),
+  ReduceL2: reduction((g, x, axes, isKept) => g.norm(x, axes, isKept)),
+  ReduceLogSum: reduction((g, x, axes, isKept) => g.log(g.sum(x, axes, isKept))),
+  ReduceLogSumExp: reduction((g, x, axes, isKept) => g.logSumExp(x, axes, isKept)),
+  ArgMax: extreme((x) => x),
+  ArgMin: extreme((x, g) => g.neg(x)),
+  CumSum: (call) => {
+    const [axis = 0] = constantNumbers(call, 1) ?? [],
+      isSet = (name: string) => intOf(call, name, 0) === 1;
+    const options = { exclusive: isSet("exclusive"), reverse: isSet("reverse") };
+    return call.g.cumulativeSum(operand(call, 0), axis, options);
+  },
+  Softmax: softmaxOf((g, x, axis) => g.softmax(x, axis)),
+  LogSoftmax: softmaxOf((g, x, axis) => g.logSoftmax(x, axis)),
   LayerNormalization: layerNorm,
 };

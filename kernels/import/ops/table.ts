@@ -24,6 +24,7 @@ export const IMPORT_OPS: Readonly<Record<string, ImportOp>> = {
 export const SETTING_PLACES: Readonly<Record<string, readonly number[]>> = {
   Clip: [1, 2],
   Dropout: [1, 2],
+  OneHot: [1, 2],
   Pad: [1, 2],
   Resize: [1, 2, 3],
 };

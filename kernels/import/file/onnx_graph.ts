@@ -5,8 +5,8 @@
  */
 
 import { fromBinary } from "@bufbuild/protobuf";
-import type { DType } from "../devices/device.ts";
-import type { Attribute } from "../graph/value.ts";
+import type { DType } from "../../devices/device.ts";
+import type { Attribute } from "../../graph/value.ts";
 import {
   type AttributeProto,
   AttributeProto_AttributeType,
@@ -15,7 +15,7 @@ import {
   ModelProtoSchema,
   type NodeProto,
   type ValueInfoProto,
-} from "../onnx/onnx_pb.ts";
+} from "../../onnx/onnx_pb.ts";
 import { type Constant, dtypeOf, type ExternalFiles, readTensor } from "./onnx_tensor.ts";
 import type { OnnxNode } from "./onnx_node.ts";
 import { upgradeNode } from "./upgrade.ts";

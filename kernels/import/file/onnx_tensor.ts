@@ -7,9 +7,9 @@
  * @module
  */
 
-import type { DType, HostArray } from "../devices/device.ts";
-import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
-import { type TensorProto, TensorProto_DataLocation } from "../onnx/onnx_pb.ts";
+import type { DType, HostArray } from "../../devices/device.ts";
+import { elementCount, ELEMENTS_MAX } from "../../graph/shapes.ts";
+import { type TensorProto, TensorProto_DataLocation } from "../../onnx/onnx_pb.ts";
 
 /** A tensor whose elements are known before any run. */
 export interface Constant {

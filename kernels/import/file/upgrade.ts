@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Attribute } from "../graph/value.ts";
+import type { Attribute } from "../../graph/value.ts";
 import type { OnnxNode } from "./onnx_node.ts";
 import { type Constant, hostArray } from "./onnx_tensor.ts";
 

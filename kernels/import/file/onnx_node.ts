@@ -4,7 +4,7 @@
  * @module
  */
 
-import type { Attribute } from "../graph/value.ts";
+import type { Attribute } from "../../graph/value.ts";
 import type { Constant } from "./onnx_tensor.ts";
 
 /** A node of a file. */

@@ -20,6 +20,7 @@ export const BUILT_IN_PARTS: readonly Part[] = [
   part("model", "llama", "llama"),
   part("model", "mlp", "mlp"),
   part("model", "resnet", "resnet"),
+  part("model", "t5", "t5"),
   part("model", "unet", "unet"),
   part("data", "mnist", "digits"),
   part("data", "moby-dick", "texts", "mobyDick"),

@@ -197,7 +197,7 @@ function withTokenizer(
 }
 
 /**
- * What keeps the first steps of a GPT whose weights are drawn from leaps, where nobody has said it:
+ * What keeps the first steps of a GPT or T5 whose weights are drawn from leaps, where nobody has said it:
  * gradients are clipped to norm 1, and the default rate, which is high, is warmed up to. Of five
  * seeds clipping alone does it for two, and both for all. Without a flush there is no norm of all
  * gradients.
@@ -207,7 +207,7 @@ function firstSteps(
   given: GivenTrainFlags,
   { updates }: Schedule,
 ): Pick<GivenTrainFlags, "clip" | "warmup"> {
-  const begins = model === "gpt" && weights === undefined && tokens === undefined;
+  const begins = ["gpt", "t5"].includes(model) && weights === undefined && tokens === undefined;
   if (!begins || updates !== "flush") return {};
   const isOwnRate = [warmup, given.lr, given["lr-schedule"]].some((value) => value !== undefined);
   return { clip, ...clip > 0 && !isOwnRate && { warmup: 10 } };

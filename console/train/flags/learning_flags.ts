@@ -29,7 +29,8 @@ export const LEARNING_FLAGS = {
     kind: "part",
     choices: DATA_NAMES,
     value: PART,
-    otherwise: "what the model says: sotu; mnist for mlp and resnet, noisy-mnist for unet",
+    otherwise:
+      "what the model says: sotu; mnist for mlp and resnet, noisy-mnist for unet, sort for t5",
     help: `${DATA_NAMES.join(", ")}, or one of your own`,
   },
   "micro-batch": {
@@ -68,7 +69,7 @@ export const LEARNING_FLAGS = {
   warmup: {
     kind: "integer",
     minimum: 0,
-    otherwise: "10 where a gpt begins with --clip above 0 and no --lr of your own, else 0",
+    otherwise: "10 where a gpt or t5 begins with --clip above 0 and no --lr of your own, else 0",
     help: "steps of linear warm-up",
   },
   optimizer: {
@@ -83,7 +84,7 @@ export const LEARNING_FLAGS = {
     aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
     below: 1,
     otherwise: "0",
-    help: "gpt, mlp: share of the elements that are left out in training",
+    help: "gpt, mlp, t5: share of the elements that are left out in training",
   },
   "weight-decay": {
     kind: "number",
@@ -111,7 +112,7 @@ export const LEARNING_FLAGS = {
     value: "NORM",
     read: readFromZero,
     must: "a number from 0",
-    otherwise: "1 where a gpt begins on --data or --text with flushes, else 0",
+    otherwise: "1 where a gpt or t5 begins on --data or --text with flushes, else 0",
     help: "most that the norm of all gradients may be; 0: any",
   },
   precision: {

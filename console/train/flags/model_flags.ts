@@ -27,7 +27,8 @@ export const MODEL_FLAGS = {
     aliases: ["n_layer", "num_hidden_layers"],
     maximum: GPT2_MAX.layers,
     default: 4,
-    help: "transformer blocks, hidden layers of the mlp, or resolutions of resnet and unet",
+    help:
+      "transformer blocks (t5: of encoder and decoder each), hidden layers of the mlp, or resolutions of resnet and unet",
   },
   hidden: {
     kind: "integer",
@@ -88,7 +89,7 @@ export const MODEL_FLAGS = {
   tie: {
     kind: "switch",
     aliases: ["tie_word_embeddings"],
-    help: "gpt, llama: the head's weight is that of the token embedding",
+    help: "gpt, llama, t5: the head's weight is that of the token embedding",
   },
   "head-slices": {
     kind: "integer",

@@ -16,7 +16,12 @@ import { someTokens, writeTokens } from "../../console/command.ts";
 
 const SIZES = { layers: 1, hidden: 4, heads: 1, seq: 8, vocab: 256, tie: false };
 /** Models for data that is no text. */
-const MODELS: Readonly<Record<string, string>> = { mnist: "mlp", "noisy-mnist": "unet" };
+const MODELS: Readonly<Record<string, string>> = {
+  mnist: "mlp",
+  "noisy-mnist": "unet",
+  sort: "t5",
+  reverse: "t5",
+};
 const CUT = { microBatch: 2, microBatches: 2, replicas: 1, steps: 50, seed: 3 };
 
 /** The first micro-batches, whoever makes them. */

@@ -14,7 +14,7 @@ const LINES: readonly [line: string, offered: readonly string[]][] = [
   ["troupe train --runtime ", ["local", "mpi", "serial", "workers"]],
   ["troupe train --json --device w", ["wasm", "webgpu"]],
   ["troupe train --steps ", []],
-  ["troupe train --model ", ["gpt", "mlp", "resnet", "unet"]],
+  ["troupe train --model ", ["gpt", "llama", "mlp", "resnet", "t5", "unet"]],
   ["troupe train --data m", ["mnist", "moby-dick"]],
   ["troupe dev", ["devices"]],
   ["troupe devices --j", ["--json"]],

@@ -31,15 +31,35 @@ export class GatherGraph extends MoveGraph {
   }
   /** What lies at the places that the last axis of `indices` [...n, k] names along the first k axes. */
   gatherND(a: Value, indices: Value): Value {
-    const depth = indices.shape.at(-1)!, rest = a.shape.slice(depth);
+    return this.gather(this.#rows(a, indices), this.#rowIndices(a, indices));
+  }
+  /** A tensor with the axes as one that `indices` name. */
+  #rows(a: Value, indices: Value): Value {
+    const depth = indices.shape.at(-1)!;
+    return this.reshape(a, [elementCount(a.shape.slice(0, depth)), ...a.shape.slice(depth)]);
+  }
+  /** Places along several axes as indices [...n] of the rows of {@linkcode #rows}. */
+  #rowIndices(a: Value, indices: Value): Value {
+    const depth = indices.shape.at(-1)!, shape = indices.shape.slice(0, -1);
+    if (depth === 1) return this.reshape(indices, shape);
     const strides = Int32Array.from(
       { length: depth },
       (_, axis) => elementCount(a.shape.slice(axis + 1, depth)),
     );
+    if (indices.data) {
+      const numbers = Array.from(indices.data, Number);
+      const rows = Int32Array.from(
+        { length: numbers.length / depth },
+        (_, row) =>
+          strides.reduce((sum, stride, axis) => {
+            const index = numbers[row * depth + axis]!;
+            return sum + stride * (index < 0 ? index + a.shape[axis]! : index);
+          }, 0),
+      );
+      return this.constant(rows, shape, "i32");
+    }
     const places = this.mul(this.cast(indices, "i32"), this.constant(strides, [depth], "i32"));
-    const axes = this.int64([indices.shape.length - 1]);
-    const row = one(this, "ReduceSum", [places, axes], indices.shape.slice(0, -1), { keepdims: 0 });
-    return this.gather(this.reshape(a, [elementCount(a.shape.slice(0, depth)), ...rest]), row);
+    return one(this, "ReduceSum", [places, this.int64([shape.length])], shape, { keepdims: 0 });
   }
   /** `base` with `updates` in the places, or added to those, from where {@linkcode gatherElements} takes. */
   scatterElements(
@@ -59,8 +79,11 @@ export class GatherGraph extends MoveGraph {
     updates: Value,
     reduction: "none" | "add" = "none",
   ): Value {
-    const places = this.cast(indices, "i64");
-    return one(this, "ScatterND", [base, places, updates], base.shape, { reduction });
+    const rows = this.#rows(base, indices), count = elementCount(indices.shape.slice(0, -1));
+    const column = this.reshape(this.#rowIndices(base, indices), [count, 1]);
+    const flat = this.reshape(updates, [count, ...rows.shape.slice(1)]);
+    const inputs = [rows, this.cast(column, "i64"), flat];
+    return this.reshape(one(this, "ScatterND", inputs, rows.shape, { reduction }), base.shape);
   }
   /** `on` where the index is that of the place along a new axis, the last by default, else `off`. */
   oneHot(indices: Value, size: number, { axis = -1, on = 1, off = 0 } = {}): Value {

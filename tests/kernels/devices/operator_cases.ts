@@ -71,6 +71,13 @@ function elementwise(): Cases {
   for (const op of [...smooth, "HardSwish", "Abs", "Sign", "Floor", "Ceil", "Round"]) {
     cases[op] = ({ n, m }) => ({ op, inputs: [f32(n, m)], outputs: [out([n, m])] });
   }
+  for (const op of ["Sin", "Cos"]) {
+    cases[`${op} of large numbers`] = ({ n, m }) => ({
+      op,
+      inputs: [of([n, m], "f32", -300, 300)],
+      outputs: [out([n, m])],
+    });
+  }
   for (const op of ["Log", "Sqrt", "Reciprocal"]) {
     cases[op] = ({ n, m }) => ({ op, inputs: [positive(n, m)], outputs: [out([n, m])] });
   }

@@ -1,10 +1,10 @@
 import { openNative } from "../../../kernels/devices/native/native.ts";
 import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
 import { testOperators } from "./operators.ts";
-import { testWindows } from "./windows.ts";
+import { testGradients } from "./gradients.ts";
 
 testOperators("native", () => openNative());
 testOperators("wasm", () => openWasm());
 
-testWindows("native", () => openNative());
-testWindows("wasm", () => openWasm());
+testGradients("native", () => openNative());
+testGradients("wasm", () => openWasm());

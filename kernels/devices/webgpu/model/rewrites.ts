@@ -24,7 +24,8 @@ import {
   rewriteNodes,
   type Writer,
 } from "../../../onnx/graph_writer.ts";
-import { floatOf, intOf, textOf, type ValueType } from "../../../onnx/value_types.ts";
+import { floatOf, intOf, textOf, type ValueType, wholeNumbers } from "../../../onnx/value_types.ts";
+import { MISSING } from "./missing_kernels.ts";
 
 /** Updates of a scatter that are compared with all others at a time. */
 const ROWS = 1024;
@@ -170,14 +171,14 @@ export function isRowAddition(node: NodeProto, indices: ValueType | undefined): 
 }
 
 /** By operation; those of another domain with its name before them. */
-const REWRITES: Readonly<
-  Record<string, (node: NodeProto, second: ValueType | undefined) => Rewrite | undefined>
-> = {
+const REWRITES: typeof MISSING = {
+  ...MISSING,
   [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
   LogSoftmax: () => (write, node) =>
     void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
   SoftmaxCrossEntropyLoss: () => crossEntropy,
-  ScatterND: (node, indices) => isRowAddition(node, indices) ? scatterAdd : undefined,
+  ScatterND: (node, { types: [, indices] }) =>
+    isRowAddition(node, indices) ? scatterAdd : undefined,
 };
 
 /**
@@ -186,8 +187,15 @@ const REWRITES: Readonly<
  * @throws {Error} when an operation has a form that is not known here.
  */
 export function rewriteGraph(graph: GraphProto, types: ReadonlyMap<string, ValueType>): void {
+  const constants = new Map(graph.initializer.map((one) => [one.name, one]));
   rewriteNodes(graph, types, "webgpu", (node) => {
     const op = node.domain ? `${node.domain}.${node.opType}` : node.opType ?? "";
-    return REWRITES[op]?.(node, types.get(node.input[1] ?? ""));
+    return REWRITES[op]?.(node, {
+      types: node.input.map((name) => types.get(name)),
+      numbers(input) {
+        const constant = constants.get(node.input[input]);
+        return constant && wholeNumbers(constant);
+      },
+    });
   });
 }

@@ -177,6 +177,17 @@ Deno.test("more rows than are compared at a time are added to any table", async 
   }
 });
 
+Deno.test("several updates of one element are added in one order, whatever the axes are", async () => {
+  for (const [shape, axis] of [[[40, 12], 0], [[12, 30], 1], [[9, 9], 0]] as const) {
+    const g = new Graph(), base = g.input("base", [12, 12]), indices = g.input("ids", shape, "i32");
+    const y = g.scatterElements(base, indices, g.input("updates", shape), axis, "add");
+    const model = modelOf(g, { y });
+    assert.ok(await errorOf(model, 1) < BOUNDS.fp32, `[${shape}] along ${axis}`);
+    const left = graphOf(prepareModel(model).bytes).node.map(({ opType }) => opType);
+    assert.ok(!left.includes("ScatterElements"), `${left}`);
+  }
+});
+
 Deno.test("what f16 cannot hold exactly is looked up and added to rows in f32", async () => {
   const device = await openReference();
   for (const height of [3, 8]) { // Fewer rows than updates, and more.

@@ -33,6 +33,7 @@ export * from "./definition/require_option.ts";
 export * from "./definition/rule.ts";
 export { edgesOfParts } from "./edges/edges_of_parts.ts";
 export { formatEdge, type SkipEdge } from "./edges/skip_edge.ts";
+export { type SkipTraffic, skipTraffic } from "./edges/skip_traffic.ts";
 export { withEdges } from "./edges/with_edges.ts";
 export * from "./execution/analyze.ts";
 export * from "./execution/costs.ts";

@@ -10,7 +10,10 @@ import { hostTable } from "../stages.ts";
 import type { SkipEdge } from "./skip_edge.ts";
 import { leaving, type StageWays, stageWays, type Way } from "./ways.ts";
 
-/** What comes and goes at a worker, in bytes or any other unit. */
+/**
+ * What comes and goes at a worker, in bytes or any other unit. What its own actions make for other
+ * stages of it is there while they run.
+ */
 export interface SkipLevels {
   /** All that has come by the end of each of its actions. */
   readonly come: ArrayLike<number>;
@@ -63,36 +66,37 @@ export function levelsOf(schedule: ListedSchedule, sizeOf: SizeOf): SkipLevels[]
   const ways = stageWays(schedule.stages, schedule.edges);
   if (ways === undefined) return undefined;
   const { lists, placement } = schedule, freed = freedBy(ways, sizeOf);
-  const parts = lists.reduce((sum, { partCount }) => sum + partCount, 0);
   return lists.map((list, worker) => {
     const receives = placement[worker]!.some(({ stage }) => freed[stage]! > 0);
     if (!receives) return { come: new Float64Array(list.length), freed };
-    if (parts * lists.length > PARTS_MAX) return { come: allAtOnce(schedule, list, freed), freed };
+    if (isTooLarge(schedule)) return { come: allAtOnce(schedule, list, freed), freed };
     return { come: comeBySlowness(schedule, worker, ways, sizeOf), freed };
   });
 }
 
-function comeBySlowness(
+/** What may have come to a worker by the end of each of its actions, if all others are as fast as can be. */
+export function comeBySlowness(
   schedule: ListedSchedule,
   slow: number,
   ways: readonly StageWays[],
-  sizeOf: SizeOf,
+  sizeOf: (way: Way, from: number) => number,
 ): Float64Array {
   const hosts = hostTable(schedule), { stages, replicaOf } = schedule;
   const come = new Float64Array(schedule.lists[slow]!.length);
   runAround(schedule, slow, ({ kind, stage, microBatch, share }, before) => {
+    const first = replicaOf[microBatch]! * stages;
     for (const way of leaving(ways, kind, stage)) {
-      const worker = hosts[replicaOf[microBatch]! * stages + way.to];
-      if (worker === slow && before < come.length) come[before]! += share * sizeOf(way);
+      if (hosts[first + way.to] !== slow) continue;
+      come[before]! += share * sizeOf(way, hosts[first + stage]!);
     }
   });
-  return come.map(sum());
+  let sum = 0;
+  return come.map((size) => sum += size);
 }
 
-/** A function that adds up what it is given. */
-function sum(): (value: number) => number {
-  let total = 0;
-  return (value) => total += value;
+/** Whether it would take too long to see what comes to each worker by what order. */
+export function isTooLarge({ lists }: ListedSchedule): boolean {
+  return lists.length * lists.reduce((sum, { partCount }) => sum + partCount, 0) > PARTS_MAX;
 }
 
 /** The most that is there at a time. */

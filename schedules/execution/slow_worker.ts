@@ -20,8 +20,8 @@ export interface RanPart {
 /**
  * Runs all others as far as they come before each action of one worker.
  *
- * @param ran gets each part that gives an output, with the first action of the slow worker that may
- * run at the same time or later.
+ * @param ran gets each part that runs, with the first action of the slow worker that may run at the
+ * same time or later; for its own parts that is their own action.
  */
 export function runAround(
   schedule: ListedSchedule,
@@ -69,6 +69,7 @@ export function runAround(
       }
     }
     if (!isReady(own, next[slow]!)) return;
-    finish(own, next[slow]!++);
+    finish(own, next[slow]!);
+    next[slow]!++;
   }
 }

@@ -78,11 +78,20 @@ function findCircle(schedule: ListedSchedule, execution: Execution, stuck: numbe
 /** What a worker waits for, and what keeps the other worker from it. */
 function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
   const part = partFor(schedule.lists[wait.from] as ActionList, wait.awaited);
+  const over = isOfChain(wait) ? "" : " over a skip edge";
   const isNext = parts(next.head).some((one) => formatAction(one) === part);
-  if (!isNext) return `${part}, which worker ${wait.from} runs after ${formatAction(next.head)}`;
+  if (!isNext) {
+    return `${part}${over}, which worker ${wait.from} runs after ${formatAction(next.head)}`;
+  }
   return wait.from === wait.worker
     ? `${part}, which is a part of it`
-    : `${part} of worker ${wait.from}`;
+    : `${part} of worker ${wait.from}${over}`;
+}
+
+/** Whether an action waits for its own stage, or for the one before it on its way. */
+function isOfChain({ head, awaited }: Wait): boolean {
+  const by = awaited.kind === "F" ? 1 : -1;
+  return parts(head).some(({ stage }) => stage === awaited.stage || stage === awaited.stage + by);
 }
 
 /** The name of what gives an input; a backward may be split or halved there. */

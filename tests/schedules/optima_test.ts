@@ -7,10 +7,12 @@ import {
   createSchedule,
   makespanLowerBound,
   validate,
+  withEdges,
   withLists,
 } from "../../schedules/mod.ts";
 import { exactOrder } from "../../schedules/search/exact.ts";
 import { irregularPlaces, placeOf, regularPlaces } from "../../schedules/search/places.ts";
+import { workloadOf } from "../../schedules/search/workload.ts";
 import { searchedPlaces } from "../../schedules/search/candidates.ts";
 
 interface Case {
@@ -75,6 +77,22 @@ Deno.test("states that differ only in what is on its way are not taken for the s
   const { load, partLimits } = place!;
   const found = exactOrder(load, { limits: partLimits, below: Infinity, states: 50_000 });
   assert.deepEqual([found.makespan, found.isProven], [78, true]);
+});
+
+Deno.test("nor are states that differ only in what is on its way over a skip edge", () => {
+  const edges = [{ from: 0, to: [2] }, { from: 1, to: [3] }];
+  const found = (parts: number[], costs: Costs) => {
+    const options = { workers: 2, microBatches: 2, costs };
+    const limits = { costs, activations: 2, weights: 1 };
+    const [place] = searchedPlaces([placeOf(parts)], options, limits);
+    const load = workloadOf(withEdges(place!.base, edges), costs);
+    return exactOrder(load, { limits: place!.partLimits, below: Infinity, states: 50_000 });
+  };
+  // A search that looks at inputs only where all are there finds 47 and 50.
+  const costs = { forward: [3, 5, 2, 2], input: [1, 2, 4, 1], weight: [4, 2, 2, 1], skip: 8 };
+  assert.equal(found([0, 0, 1, 1], costs).makespan, 45);
+  const others = { forward: [4, 5, 1, 2], input: [1, 1, 5, 5], weight: [3, 2, 5, 5], skip: 7 };
+  assert.equal(found([0, 1, 1, 0], others).makespan, 49);
 });
 
 Deno.test("no optimum is below the lower bound of its placement, and many are on it", () => {

@@ -76,6 +76,71 @@ Deno.test("costs and parameters reach the schedule", () => {
   assert.equal(idle("1f1b --workers 2 --micro-batches 1 --send 0.5"), 4);
 });
 
+Deno.test("skip edges are shown, counted and compared", () => {
+  const size = "--workers 4 --micro-batches 8 --skip-edges 0>2+3:4MiB,1>3";
+  const { output } = run(`1f1b ${size} --skip-send 3`);
+  assert.match(output, /, time 50, bubbles 52 %\n/);
+  const line =
+    "skip edges 0>2+3, 1>3: workers hold at most 1, 2, 5, 7 values and gradients of them";
+  assert.ok(output.includes(`\n${line}\n`), output);
+  assert.match(output, /\n +2 +0\.0 MiB +0\.0 MiB +0\.0 MiB +24\.0 MiB +24\.0 MiB\n/);
+  const record = JSON.parse(run(`1f1b ${size} --skip-send 3 --format json`).output);
+  assert.deepEqual(record.edges, [{ from: 0, to: [2, 3], bytes: 2 ** 22 }, { from: 1, to: [3] }]);
+  assert.deepEqual(record.peakSkips, [1, 2, 5, 7]);
+  const compared = run(`compare ${size} --skip-send 3 --format json`).output;
+  const rows = JSON.parse(compared) as { name: string; makespan: number; peakSkips: number[] }[];
+  assert.equal(rows.find(({ name }) => name === "1f1b")!.makespan, 50);
+  assert.ok(rows.every(({ peakSkips }) => peakSkips.length > 0));
+  assert.match(run(`compare ${size}`).output, /^schedule .* workers +skips +memory/);
+  const mean = (line: string) =>
+    JSON.parse(run(`jitter --workers 4 --micro-batches 8 --format json ${line}`).output)[0].mean;
+  assert.ok(mean("--skip-edges 0>3 --skip-send 9") > mean(""));
+  const lists = run("1f1b --workers 4 --micro-batches 8 --format csv").output;
+  const shown = run(`mine.csv --skip-edges 0>3 --skip-send 3`, { "mine.csv": lists });
+  assert.match(shown.output, /skip edges 0>3: /);
+});
+
+Deno.test("a skip edge that nobody can use is told in one sentence", () => {
+  const refused = (edges: string, more = "") => {
+    const line = `1f1b --workers 4 --micro-batches 8 --skip-edges ${edges}${more}`;
+    try {
+      run(line);
+    } catch (error) {
+      return (error as Error).message;
+    }
+    return undefined;
+  };
+  const must = 'a stage and the later ones that use its value, such as "0>3" or ' +
+    '"0>2+3:4MiB,1>2"';
+  for (const text of ["0", "0>", ">1", "0>1>2", "0>3:", "0>3:0", "0>-1", "0>1,", "0>1.5"]) {
+    const told = `Cannot use --skip-edges: it must be ${must}, received "${text}"`;
+    assert.equal(refused(text), told);
+  }
+  assert.equal(
+    refused("3>1"),
+    "Cannot use the skip edge 3>1: its value must go to a later stage, received a circle: " +
+      "1F0 waits for 3F0, 3F0 waits for 2F0, 2F0 waits for 1F0",
+  );
+  const it = "Cannot use the skip edge ";
+  assert.equal(refused("1>1"), `${it}1>1: its value must go to another stage, received 1`);
+  assert.equal(
+    refused("0>4"),
+    `${it}0>4: its stages must be whole numbers from 0 to 3, received 4`,
+  );
+  assert.equal(
+    refused("0>3+2"),
+    `${it}0>3+2: the stages that use its value must ascend, received 3+2`,
+  );
+  assert.equal(
+    refused("0>3", " --skip-send 1,2"),
+    "Cannot use these costs: skip must be of the 1 skip edges of 1f1b, received 2",
+  );
+  assert.throws(
+    () => run("1f1b --workers 4 --micro-batches 8 --skip-send 1"),
+    /^TypeError: Cannot use --skip-send: --skip-edges must be given, received none$/,
+  );
+});
+
 Deno.test("list names every schedule with a line", () => {
   const lines = run("list").output.trimEnd().split("\n");
   assert.deepEqual(lines.map((line) => line.split(" ")[0]), scheduleNames());

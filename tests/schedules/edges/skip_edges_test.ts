@@ -178,7 +178,7 @@ Deno.test("a schedule whose skip edge nobody has checked is found to deadlock, a
   assert.equal(violation?.reason, "deadlock");
   assert.equal(
     violation.message,
-    "worker 0 waits at 0F0 for 2F0 of worker 2; worker 2 waits at 2F0 for 1F0 of worker 1; " +
+    "worker 0 waits at 0F0 for 2F0 of worker 2 over a skip edge; worker 2 waits at 2F0 for 1F0 of worker 1; " +
       "worker 1 waits at 1F0 for 0F0 of worker 0",
   );
 });

@@ -93,8 +93,8 @@ Deno.test("skip edges are shown, counted and compared", () => {
   assert.ok(rows.every(({ peakSkips }) => peakSkips.length > 0));
   assert.match(run(`compare ${size}`).output, /^schedule .* workers +skips +memory/);
   const mean = (line: string) =>
-    JSON.parse(run(`jitter --workers 4 --micro-batches 8 --format json ${line}`).output)[0].mean;
-  assert.ok(mean("--skip-edges 0>3 --skip-send 9") > mean(""));
+    JSON.parse(run(`jitter --workers 4 --micro-batches 8 --format json${line}`).output)[0].mean;
+  assert.ok(mean(" --skip-edges 0>3 --skip-send 9") > mean(""));
   const lists = run("1f1b --workers 4 --micro-batches 8 --format csv").output;
   const shown = run(`mine.csv --skip-edges 0>3 --skip-send 3`, { "mine.csv": lists });
   assert.match(shown.output, /skip edges 0>3: /);

@@ -1,0 +1,101 @@
+/**
+ * ONNX files written by hand, for tests of what reads them.
+ *
+ * @module
+ */
+
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { type Attribute, type DType, type HostArray, ONNX_DTYPE } from "../../../kernels/mod.ts";
+import { encodeAttribute, encodeValueInfo } from "../../../kernels/onnx/encode_model.ts";
+import { ModelProtoSchema, type TensorProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+
+/** A tensor of a file. */
+export interface TestTensor {
+  readonly data: HostArray;
+  readonly shape?: readonly number[];
+}
+
+/** A node: its operation, what it reads and makes, its settings and where it is from. */
+export interface TestNode {
+  readonly op: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly attributes?: Readonly<Record<string, Attribute>>;
+  readonly domain?: string;
+  readonly name?: string;
+}
+
+/** A file. */
+export interface TestModel {
+  readonly opset?: number;
+  readonly inputs: Readonly<Record<string, readonly (number | string)[]>>;
+  /** Types of inputs that are not f32. */
+  readonly types?: Readonly<Record<string, DType>>;
+  readonly initializers?: Readonly<Record<string, TestTensor>>;
+  readonly nodes: readonly TestNode[];
+  /** Names, and types where not f32. */
+  readonly outputs: Readonly<Record<string, DType>>;
+  /** Changes of an initializer's message. */
+  readonly tensors?: Readonly<Record<string, MessageInitShape<typeof TensorProtoSchema>>>;
+}
+
+const dtypeOf = (data: HostArray): DType =>
+  data instanceof BigInt64Array
+    ? "i64"
+    : data instanceof Int32Array
+    ? "i32"
+    : data instanceof Uint8Array
+    ? "bool"
+    : "f32";
+
+/** The bytes of a file. */
+export function onnxModel(model: TestModel): Uint8Array<ArrayBuffer> {
+  const { opset = 20, inputs, types = {}, initializers = {}, nodes, outputs, tensors = {} } = model;
+  return toBinary(
+    ModelProtoSchema,
+    create(ModelProtoSchema, {
+      irVersion: 8n,
+      graph: {
+        name: "test",
+        node: nodes.map(({ op, inputs, outputs, attributes = {}, domain = "", name }) => ({
+          opType: op,
+          domain,
+          name: name ?? `/${outputs[0]}/${op}`,
+          input: [...inputs],
+          output: [...outputs],
+          attribute: Object.entries(attributes).map(([key, value]) => encodeAttribute(key, value)),
+        })),
+        input: Object.entries(inputs).map(([name, shape]) =>
+          encodeValueInfo(name, types[name] ?? "f32", shape)
+        ),
+        output: Object.entries(outputs).map(([name, dtype]) => ({
+          name,
+          type: { value: { case: "tensorType" as const, value: { elemType: ONNX_DTYPE[dtype] } } },
+        })),
+        initializer: Object.entries(initializers).map(([name, { data, shape }]) => ({
+          name,
+          dataType: ONNX_DTYPE[dtypeOf(data)],
+          dims: (shape ?? [data.length]).map(BigInt),
+          rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+          ...tensors[name],
+        })),
+      },
+      opsetImport: [{ domain: "", version: BigInt(opset) }, {
+        domain: "com.microsoft",
+        version: 1n,
+      }],
+    }),
+  );
+}
+
+/** Whole numbers as int64. */
+export const int64 = (...numbers: readonly number[]): TestTensor => ({
+  data: BigInt64Array.from(numbers, BigInt),
+});
+
+/** Numbers that differ, from −1 to 1. */
+export const numbers = (shape: readonly number[], phase = 0): Float32Array<ArrayBuffer> =>
+  Float32Array.from(
+    { length: shape.reduce((product, size) => product * size, 1) },
+    (_, i) => Math.sin(1.7 * i + phase + 0.1),
+  );

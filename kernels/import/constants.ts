@@ -16,11 +16,12 @@ import { LayerGraph } from "../layers/layer.ts";
 import { addNode } from "./add_node.ts";
 import type { OnnxNode } from "./file/onnx_node.ts";
 import { type Constant, hostArray } from "./file/onnx_tensor.ts";
+import { quoted } from "./file/quoted.ts";
 
-/** The most that constants of a file may cost to compute, in the operations of {@linkcode workOf}. */
-const WORK_MAX = 2 ** 32;
+/** The most elements of a constant that is computed, and of all those of a file. */
+const ELEMENTS_MAX = { one: 2 ** 24, all: 2 ** 27 } as const;
 
-/** Of an element that is made, whatever makes it. */
+/** Operations, as {@linkcode workOf} counts them, that take as long as an element. */
 const ELEMENT_WORK = 20;
 
 /** Computes constants until they cost more than is good for anybody. */
@@ -36,14 +37,14 @@ export interface Folding {
 
 /** Opens the folding of one file. */
 export function openFolding(): Folding {
-  let work = 0;
-  const spend = (more: number, node: OnnxNode) => {
-    work += more;
-    if (work <= WORK_MAX) return;
+  let all = 0;
+  const spend = (elements: number, node: OnnxNode) => {
+    all += elements;
+    if (elements <= ELEMENTS_MAX.one && all <= ELEMENTS_MAX.all) return;
     throw new RangeError(
-      `Cannot import the ONNX model: what it computes of constants must be less than ${
-        WORK_MAX / ELEMENT_WORK
-      } elements, received more up to ${node.op} (node ${JSON.stringify(node.name)})`,
+      `Cannot import the ONNX model: what it computes of constants must be at most ${ELEMENTS_MAX.one} elements, and ${ELEMENTS_MAX.all} in all, received more at ${node.op} (node ${
+        quoted(node.name)
+      })`,
     );
   };
   return {
@@ -51,14 +52,14 @@ export function openFolding(): Folding {
       const own = Object.hasOwn(OWN_OPS, node.op) ? OWN_OPS[node.op] : undefined;
       const isKnown = inputs.every((input) => !input || input.data);
       if (own && (isKnown || SHAPE_OPS.has(node.op))) {
-        return [own(node, inputs, (elements) => spend(elements * ELEMENT_WORK, node))];
+        return [own(node, inputs, (elements) => spend(elements, node))];
       }
       if (!isKnown) return undefined;
       const g = new LayerGraph();
       const outputs = addNode(g, node, inputs);
       const elements = g.nodes.flatMap((one) => one.outputs)
         .reduce((sum, { shape }) => sum + elementCount(shape), 0);
-      spend(workOf(g.nodes) + elements * ELEMENT_WORK, node);
+      spend(Math.max(elements, workOf(g.nodes) / ELEMENT_WORK), node);
       return evaluate(g, outputs);
     },
   };
@@ -89,7 +90,7 @@ const OWN_OPS: Readonly<Record<string, OwnOp>> = {
     if (node.value) return node.value;
     throw new TypeError(
       `Cannot import the ONNX model: a Constant must have a value that is a tensor or numbers, received none (node ${
-        JSON.stringify(node.name)
+        quoted(node.name)
       })`,
     );
   },

@@ -7,6 +7,7 @@
 import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { TensorSpec } from "../layers/layer.ts";
 import type { OnnxInput } from "./file/onnx_graph.ts";
+import { listed, quoted } from "./file/quoted.ts";
 
 /** Sizes by the names that the file has for them; one without a name is `input.axis`. */
 export type Dimensions = Readonly<Record<string, number>>;
@@ -26,14 +27,14 @@ export function staticInputs(
     if (!known.has(name)) {
       throw new TypeError(
         `Cannot import the ONNX model: dimensions must be among those that it leaves open, ${
-          [...known].join(", ") || "of which it has none"
-        }, received ${JSON.stringify(name)}`,
+          listed(known) || "of which it has none"
+        }, received ${quoted(name)}`,
       );
     }
     if (Number.isSafeInteger(size) && size >= 1) continue;
     throw new RangeError(
       `Cannot import the ONNX model: the dimension ${
-        JSON.stringify(name)
+        quoted(name)
       } must be a whole number from 1, received ${size}`,
     );
   }
@@ -44,7 +45,7 @@ export function staticInputs(
     if (elementCount(sizes) <= ELEMENTS_MAX) return { name, dtype, shape: sizes };
     throw new RangeError(
       `Cannot import the ONNX model: the input ${
-        JSON.stringify(name)
+        quoted(name)
       } must have at most ${ELEMENTS_MAX} elements, received shape [${sizes}]`,
     );
   });
@@ -55,9 +56,9 @@ const isName = (size: number | string): size is string => typeof size === "strin
 function given(dimensions: Dimensions, size: string, input: string): number {
   if (Object.hasOwn(dimensions, size)) return dimensions[size]!;
   throw new TypeError(
-    `Cannot import the ONNX model: the dimension ${JSON.stringify(size)} of its input ${
-      JSON.stringify(input)
-    } must be given, received ${Object.keys(dimensions).join(", ") || "none"}`,
+    `Cannot import the ONNX model: the dimension ${quoted(size)} of its input ${
+      quoted(input)
+    } must be given, received ${listed(Object.keys(dimensions)) || "none"}`,
   );
 }
 

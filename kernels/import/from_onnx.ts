@@ -13,6 +13,7 @@ import { lossOf, type OnnxLoss } from "./loss.ts";
 import { type OnnxGraph, readOnnx } from "./file/onnx_graph.ts";
 import type { ExternalFiles } from "./file/onnx_tensor.ts";
 import { type Plan, planFile } from "./plan.ts";
+import { listed, quoted } from "./file/quoted.ts";
 
 /** How a file is trained. */
 export interface FromOnnxOptions {
@@ -78,7 +79,7 @@ function importFile(file: OnnxGraph, options: FromOnnxOptions): Model {
     if (value) return { plan: neededOf(plan, output), output, value };
     throw new TypeError(
       `Cannot import the ONNX model: its output must be made by a node, received ${
-        JSON.stringify(name)
+        quoted(name)
       } from nowhere`,
     );
   };
@@ -111,7 +112,7 @@ function outputOf({ outputs }: OnnxGraph, asked: string | undefined): string {
   if (asked !== undefined && outputs.includes(asked)) return asked;
   throw new TypeError(
     `Cannot import the ONNX model: output must be one of its outputs, ${
-      outputs.join(", ")
+      listed(outputs)
     }, received ${asked ?? "none"}`,
   );
 }
@@ -135,7 +136,7 @@ function frozenOf(
   if (unknown === undefined) return (weight) => frozen.includes(weight);
   throw new TypeError(
     `Cannot import the ONNX model: frozen weights must be among its initializers, received ${
-      JSON.stringify(unknown)
+      quoted(unknown)
     }`,
   );
 }

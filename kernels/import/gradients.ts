@@ -4,10 +4,12 @@
  * @module
  */
 
+import { dependentValues } from "../graph/autodiff.ts";
 import { GRADIENTS } from "../graph/gradient_rules.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import type { Value } from "../graph/value.ts";
 import type { Plan } from "./plan.ts";
+import { quoted } from "./file/quoted.ts";
 
 /**
  * The weights to which a gradient comes, by name.
@@ -15,20 +17,16 @@ import type { Plan } from "./plan.ts";
  * @param output whose loss is trained.
  * @throws {TypeError} naming the op and its node; or when no weight that is trained reaches the output.
  */
-export function trainedWeights({ graph, steps }: Plan, output: Value): ReadonlySet<string> {
+export function trainedWeights(
+  { graph, steps }: Pick<Plan, "graph" | "steps">,
+  output: Value,
+): ReadonlySet<string> {
   const trained = graph.parameters.filter(({ spec }) => !spec.frozen);
-  const dependent = new Set<Value>(trained.map(({ value }) => value));
+  const dependent = dependentValues(graph, trained.map(({ value }) => value));
   const nodes = sliceNodes(graph, graph.inputs, [output]);
-  for (const node of nodes) {
-    if (node.inputs.some((input) => dependent.has(input))) {
-      for (const one of node.outputs) dependent.add(one);
-    }
-  }
   if (!dependent.has(output)) {
     throw new TypeError(
-      `Cannot train the ONNX model: its output must depend on a weight that is trained, received ${
-        graph.parameters.length === 0 ? "no weights" : "frozen ones only"
-      }`,
+      "Cannot train the ONNX model: its output must depend on a weight that is trained, received none to which a gradient comes",
     );
   }
   const wanted = new Set([output]);
@@ -40,7 +38,7 @@ export function trainedWeights({ graph, steps }: Plan, output: Value): ReadonlyS
       const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
       throw new TypeError(
         `Cannot train the ONNX model: every op between parameters and loss must have a gradient, received ${step.node.op} (node ${
-          JSON.stringify(step.node.name)
+          quoted(step.node.name)
         })`,
       );
     }

@@ -9,6 +9,7 @@ import { elementCount } from "../graph/shapes.ts";
 import type { Model } from "../layers/layer.ts";
 import type { LayerGraph } from "../layers/layer.ts";
 import { countTargets } from "../layers/batch.ts";
+import { quoted } from "./file/quoted.ts";
 
 /** What an imported model is trained by. */
 export type OnnxLoss = "cross-entropy" | "mse";
@@ -40,7 +41,7 @@ export function lossOf(
   const refuse = (must: string) => {
     throw new RangeError(
       `Cannot import the ONNX model: for ${loss} its output ${
-        JSON.stringify(name)
+        quoted(name)
       } must be ${must}, received ${dtype} [${shape}]`,
     );
   };

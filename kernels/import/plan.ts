@@ -14,6 +14,7 @@ import type { OnnxNode } from "./file/onnx_node.ts";
 import type { Constant } from "./file/onnx_tensor.ts";
 import { SETTING_PLACES } from "./ops/table.ts";
 import { openSources, type SourceTables, type Weight } from "./sources.ts";
+import { quoted, shown } from "./file/quoted.ts";
 
 /** A node that a run computes. */
 export interface Step {
@@ -103,8 +104,8 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
     if (value) return value;
     throw new TypeError(
       `Cannot import the ONNX model: what a node reads must be made before it, received ${
-        JSON.stringify(name)
-      } as an input of ${node.op} (node ${JSON.stringify(node.name)})`,
+        quoted(name)
+      } as an input of ${shown(node.op)} (node ${quoted(node.name)})`,
     );
   }
 
@@ -113,8 +114,8 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
     if (!made.has(name)) return void made.add(name);
     throw new TypeError(
       `Cannot import the ONNX model: values must be made once, received ${
-        JSON.stringify(name)
-      } again from ${node.op} (node ${JSON.stringify(node.name)})`,
+        quoted(name)
+      } again from ${shown(node.op)} (node ${quoted(node.name)})`,
     );
   }
 }

@@ -19,6 +19,7 @@ import {
 import { type Constant, dtypeOf, type ExternalFiles, readTensor } from "./onnx_tensor.ts";
 import type { OnnxNode } from "./onnx_node.ts";
 import { upgradeNode } from "./upgrade.ts";
+import { quoted, shown } from "./quoted.ts";
 
 /** An input of a file; sizes that only a run knows have names. */
 export interface OnnxInput {
@@ -57,11 +58,11 @@ export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph 
   const version = opsetOf(model);
   if (graph.sparseInitializer.length > 0) {
     const name = graph.sparseInitializer[0]!.values?.name ?? "";
-    throw refusal("its initializers must be dense", `the sparse ${JSON.stringify(name)}`);
+    throw refusal("its initializers must be dense", `the sparse ${quoted(name)}`);
   }
   const initializers = new Map(graph.initializer.map((tensor) => {
     const name = tensor.name ?? "";
-    return [name, readTensor(tensor, `the initializer ${JSON.stringify(name)}`, external)];
+    return [name, readTensor(tensor, `the initializer ${quoted(name)}`, external)];
   }));
   return {
     nodes: graph.node.map((node) => upgradeNode(readNode(node, external), version)),
@@ -99,7 +100,7 @@ function opsetOf({ opsetImport }: ModelProto): number {
 }
 
 function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
-  const what = `the input ${JSON.stringify(name)}`;
+  const what = `the input ${quoted(name)}`;
   const tensor = type?.value.case === "tensorType" ? type.value.value : undefined;
   const dtype = dtypeOf(tensor?.elemType), dims = tensor?.shape?.dim;
   if (!name || !dtype || !dims || ![1, 6, 7, 9].includes(tensor.elemType ?? 0)) {
@@ -137,7 +138,7 @@ function constantOf(
   node: string,
   external: ExternalFiles,
 ): Constant | undefined {
-  if (t) return readTensor(t, `a constant of the node ${JSON.stringify(node)}`, external);
+  if (t) return readTensor(t, `a constant of the node ${quoted(node)}`, external);
   switch (name) {
     case "value_float":
       return { dtype: "f32", shape: [], data: Float32Array.of(f ?? 0) };
@@ -166,7 +167,7 @@ function attributeOf(attribute: AttributeProto, op: string, node: string): Attri
   }
   throw new TypeError(
     `Cannot import the ONNX model: attributes must be numbers, lists, text or tensors, received another as ${
-      JSON.stringify(attribute.name ?? "")
-    } of ${op} (node ${JSON.stringify(node)})`,
+      quoted(attribute.name ?? "")
+    } of ${shown(op)} (node ${quoted(node)})`,
   );
 }

@@ -10,6 +10,7 @@
 import type { DType, HostArray } from "../../devices/device.ts";
 import { elementCount, ELEMENTS_MAX } from "../../graph/shapes.ts";
 import { type TensorProto, TensorProto_DataLocation } from "../../onnx/onnx_pb.ts";
+import { listed, quoted } from "./quoted.ts";
 
 /** A tensor whose elements are known before any run. */
 export interface Constant {
@@ -135,9 +136,9 @@ function rawBytes(
   if (!file) {
     throw new TypeError(
       `Cannot import the ONNX model: ${what} lies in the file ${
-        JSON.stringify(location)
+        quoted(location)
       } beside it, which must be given as one of \`external\`, received [${
-        Object.keys(external).join(", ")
+        listed(Object.keys(external))
       }]`,
     );
   }
@@ -147,7 +148,7 @@ function rawBytes(
   }
   throw new RangeError(
     `Cannot import the ONNX model: ${what} must lie within the ${file.length} bytes of ${
-      JSON.stringify(location)
+      quoted(location)
     }, received ${length} bytes from ${offset} on`,
   );
 }

@@ -9,6 +9,7 @@ import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { elementCount } from "../../graph/shapes.ts";
 import { TensorProtoSchema } from "../../onnx/onnx_pb.ts";
 import { decodeModel } from "./onnx_graph.ts";
+import { quoted } from "./quoted.ts";
 
 /** Numbers of fields in onnx.proto. */
 const MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW_DATA = 9;
@@ -64,7 +65,7 @@ export function onnxWithWeights(
       if (dataType === FLOAT && values.length === elements) return withData(tensor, values);
       throw new RangeError(
         `Cannot write the ONNX model: the weight ${
-          JSON.stringify(name)
+          quoted(name)
         } must be f32 of ${elements} elements, received ${values.length} for ONNX type ${dataType}`,
       );
     }),
@@ -73,7 +74,7 @@ export function onnxWithWeights(
   if (unknown !== undefined) {
     throw new TypeError(
       `Cannot write the ONNX model: weights must be among its initializers, received ${
-        JSON.stringify(unknown)
+        quoted(unknown)
       }`,
     );
   }

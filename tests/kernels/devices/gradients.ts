@@ -12,29 +12,35 @@ import {
 import type { RegisterTest } from "../../devices.ts";
 import type { Case } from "../graph/slopes.ts";
 import { CASES } from "../graph/gradient_cases.ts";
-import { COMPOSED_CASES, TIES } from "../graph/window_cases.ts";
+import { COMPOSED_CASES, TIES, WINDOW_CASES } from "../graph/window_cases.ts";
 import { modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
 
-/** The result of a graph and its gradients for all inputs, on random numbers. */
-async function compute(device: Device, one: Case, seed: number) {
+/** The result of a graph and its gradients for all inputs, or some of them, on random numbers. */
+async function compute(
+  device: Device,
+  one: Case,
+  seed: number,
+  wanted: (result: string) => boolean = () => true,
+) {
   const { shapes, build, range: [low, high] = [-1, 1] } = one, isWhole = one === TIES;
   const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
   const y = build(g, ...inputs), dy = g.input("dy", y.shape);
   const gradients = addGradients(g, [[y, dy]], inputs);
-  const results = Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!]));
-  const kernel = await device.compile(modelOf(g, { y, ...results }));
+  const all = { y, ...Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])) };
+  const results = Object.fromEntries(Object.entries(all).filter(([name]) => wanted(name)));
+  const kernel = await device.compile(modelOf(g, results));
   const given = g.inputs.filter(({ name }) => kernel.inputs.includes(name));
-  const bound = given.map(({ name, shape }, i): [string, Tensor] => [
-    name,
+  const bound = given.map((input): [string, Tensor] => [
+    input.name,
     tensorOf(
       device,
-      shape,
-      pseudoRandom(seed + i, elementCount(shape)).map((x) =>
+      input.shape,
+      pseudoRandom(seed + g.inputs.indexOf(input), elementCount(input.shape)).map((x) =>
         isWhole ? Math.round(x) : low + (high - low) * (x + 1) / 2
       ),
     ),
   ]);
-  const found = Object.entries({ y, ...results }).map(([name, { shape }]): [string, Tensor] => [
+  const found = Object.entries(results).map(([name, { shape }]): [string, Tensor] => [
     name,
     device.alloc("f32", shape),
   ]);
@@ -85,6 +91,31 @@ export function testGradients(
     } finally {
       device.close();
       judge.close();
+    }
+  });
+}
+
+/** Registers the test of what a device computes of images. */
+export function testBits(
+  name: string,
+  open: () => Promise<Device>,
+  test: RegisterTest = Deno.test,
+): void {
+  test(`the ${name} device gives images and their gradients the same bits again, and one by one`, async () => {
+    const device = await open();
+    try {
+      for (const [operation, all] of Object.entries({ ...WINDOW_CASES, ...COMPOSED_CASES })) {
+        for (const [seed, one] of [all].flat().entries()) {
+          const first = await compute(device, one, seed);
+          assert.deepEqual(await compute(device, one, seed), first, operation);
+          for (const result of Object.keys(first)) {
+            const alone = await compute(device, one, seed, (name) => name === result);
+            assert.deepEqual(alone[result], first[result], `${operation}, case ${seed}: ${result}`);
+          }
+        }
+      }
+    } finally {
+      device.close();
     }
   });
 }

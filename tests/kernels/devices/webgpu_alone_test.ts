@@ -3,7 +3,7 @@ import { gpuTest, keepGpuOpen } from "../../gpu.ts";
 import { testImages } from "../graph/pytorch_images.ts";
 import { testContract } from "./contract.ts";
 import { testOperators } from "./operators.ts";
-import { testGradients } from "./gradients.ts";
+import { testBits, testGradients } from "./gradients.ts";
 
 keepGpuOpen();
 
@@ -17,3 +17,5 @@ testOperators("webgpu", () => openWebgpu(), 3, isLeftOut, gpuTest);
 testGradients("webgpu", () => openWebgpu(), isLeftOut, gpuTest);
 
 testImages("webgpu", () => openWebgpu(), gpuTest);
+
+testBits("webgpu", () => openWebgpu(), gpuTest);

@@ -39,3 +39,31 @@ Deno.test("operations that compute in memory of their own have it for that long"
   );
   assert.ok(loss >= 2 && loss < 2.1, `received ${loss}`);
 });
+
+Deno.test("convolutions lay windows side by side, or what is to be added", () => {
+  const bytesOf = (
+    build: (g: Graph, x: Value, weight: Value) => Value,
+    weight: readonly number[],
+  ) => {
+    const g = new Graph(), inputs = [g.input("x", [8, 64, 14, 14]), g.input("w", weight)] as const;
+    const y = build(g, ...inputs), ports = inputs.map((value) => ({ name: value.name, value }));
+    return transientBytes(encodeModel(g, ports, [{ name: "y", value: y }]));
+  };
+  // As the arena of the native device says.
+  assert.equal(bytesOf((g, x, w) => g.conv(x, w, undefined, { pads: 1 }), [64, 64, 3, 3]), 65536);
+  const few = bytesOf((g, x, w) => g.conv(x, w, undefined, { pads: 1, strides: 2 }), [
+    64,
+    64,
+    3,
+    3,
+  ]);
+  assert.equal(few, 4 * 64 * 9 * 49);
+  assert.equal(bytesOf((g, x, w) => g.conv(x, w), [64, 64, 1, 1]), 0);
+  const added = bytesOf((g, x, w) => g.convTranspose(x, w, undefined, { strides: 2 }), [
+    64,
+    32,
+    2,
+    2,
+  ]);
+  assert.equal(added, 4 * 32 * 4 * 196);
+});

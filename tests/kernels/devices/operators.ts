@@ -8,6 +8,7 @@ import { openReference } from "../../../kernels/devices/reference/reference.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
+import { WINDOW_OPERATORS } from "./window_operators.ts";
 import { type Operand, OPERATOR_CASES, type OperatorCase, type Sizes } from "./operator_cases.ts";
 
 /**
@@ -88,7 +89,7 @@ export function testOperators(
   test(`the ${name} device computes every operation as the reference does`, async (t) => {
     const device = await open(), judge = await openReference();
     try {
-      for (const [operation, make] of Object.entries(OPERATOR_CASES)) {
+      for (const [operation, make] of Object.entries({ ...OPERATOR_CASES, ...WINDOW_OPERATORS })) {
         await t.step({
           name: operation,
           ignore: isLeftOut(operation),

@@ -11,7 +11,17 @@ import { sizesOfFlags } from "../train/flags/model_flags.ts";
 import type { ProfileFlags } from "./profile_flags.ts";
 
 /** Sizes of data that is not there: bytes of a text, and MNIST's. */
-const DATA_SIZES: Readonly<Record<string, number>> = { vocab: 256, inputs: 784, classes: 10 };
+const DATA_SIZES: Readonly<Record<string, number>> = {
+  vocab: 256,
+  inputs: 784,
+  classes: 10,
+  channels: 1,
+  height: 28,
+  width: 28,
+};
+
+/** Models without heads and tokens. */
+const WITHOUT_TOKENS = ["mlp", "resnet", "unet"];
 
 /** Makes the model for so many samples. */
 export type ModelOf = (microBatch: number) => Promise<BuiltModel>;
@@ -44,5 +54,7 @@ export async function profiledModel(flags: ProfileFlags): Promise<ModelOf> {
 /** The sizes of a model, for people to read in its profile. */
 export function sizesOf(flags: ProfileFlags): Readonly<Record<string, number>> {
   const { layers, hidden, heads, seq, vocab = DATA_SIZES.vocab! } = flags;
-  return flags.model === "mlp" ? { layers, hidden } : { layers, hidden, heads, seq, vocab };
+  return WITHOUT_TOKENS.includes(flags.model)
+    ? { layers, hidden }
+    : { layers, hidden, heads, seq, vocab };
 }

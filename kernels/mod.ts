@@ -26,7 +26,7 @@ export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
 export type { CompileOptions } from "./compile/compile_options.ts";
 export * from "./compile/skip_edges.ts";
-export { gpt2Parameters } from "./compile/gpt2_parameters.ts";
+export { gpt2Parameters, llamaParameters } from "./compile/decoder_parameters.ts";
 export * from "./compile/layout.ts";
 export * from "./data/mod.ts";
 export * from "./devices/device.ts";

@@ -9,7 +9,16 @@ export type { Checkpoint, FileKind, ManifestEntry, Shapes } from "./checkpoint_f
 export type { Disk, DiskFile } from "./disk.ts";
 export { type BestCheckpoint, readBest } from "./marks/best.ts";
 export { type Gpt2Facts, readGpt2Config } from "./hugging_face/gpt2_config.ts";
-export { type ExportedGpt2, writeGpt2Folder } from "./hugging_face/gpt2_folder.ts";
+export { readLlamaConfig } from "./hugging_face/llama_config.ts";
+export type { ModelFacts } from "./hugging_face/config_file.ts";
+export type { DecoderConfig } from "./hugging_face/decoders.ts";
+export {
+  type ExportedDecoder,
+  type ExportedGpt2,
+  type ExportedLlama,
+  writeGpt2Folder,
+  writeLlamaFolder,
+} from "./hugging_face/decoder_folder.ts";
 export { locateCheckpoint, readCheckpoint } from "./read_checkpoint.ts";
 export {
   type DrawnTensor,

@@ -20,7 +20,7 @@ const FLAGS = {
   format: {
     kind: "choice",
     choices: ["hf", "onnx"],
-    help: "hf: a folder as transformers writes it; onnx: one file of a whole gpt or mlp",
+    help: "hf: a folder as transformers writes it; onnx: one file of a whole gpt, llama or mlp",
   },
   out: { kind: "path", value: "PATH", help: "the new folder, or file" },
   dtype: {
@@ -43,8 +43,8 @@ export const EXPORT_SYNTAX: CommandSyntax = {
   summary: "writes a trained model in the format of another program",
   usage: ["RUN --format hf --out DIR", "RUN --format onnx --out FILE.onnx"],
   about: [
-    "RUN is a run's folder, whose newest checkpoint is taken, that of one checkpoint, or a GPT-2 in a",
-    "folder of Hugging Face's.",
+    "RUN is a run's folder, whose newest checkpoint is taken, that of one checkpoint, or a GPT-2 or a",
+    "Llama in a folder of Hugging Face's.",
   ],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 done; 1 it failed, and nothing is there; 2 bad input."],

@@ -22,7 +22,7 @@ import { parseFlags } from "../flags/parse.ts";
 import { readNumbers } from "../flags/quantities.ts";
 import { printTokens } from "../generate/print_tokens.ts";
 import { openTokenizer, TOKENIZER_FLAG, tokenizerSource } from "../trained/tokenizer_source.ts";
-import { findTrainedGpt2, type TrainedGpt2 } from "../trained/trained_gpt2.ts";
+import { findTrainedDecoder, type TrainedDecoder } from "../trained/trained_decoder.ts";
 
 const FLAGS = {
   from: {
@@ -90,8 +90,8 @@ export async function generateCommand(
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
   }
-  const trained = await findTrainedGpt2("generate", "--from", from);
-  const { config } = trained, weights = readTensors(trained.weights);
+  const trained = await findTrainedDecoder("generate", "--from", from);
+  const { architecture, config } = trained, weights = readTensors(trained.weights);
   if (slide > config.seq) {
     throw new RangeError(
       `Cannot generate: --slide must be at most ${config.seq}, the tokens of its context, received ${slide}`,
@@ -110,7 +110,8 @@ export async function generateCommand(
   begin();
   begin(""); // from now on Ctrl-C ends the text, with the line
   const sampling = { temperature, topK: flags["top-k"], topP: flags["top-p"], seed };
-  const added = generate(device, { config, weights, prompt, tokens, slide, ...sampling });
+  const model = { architecture, config, weights };
+  const added = generate(device, { ...model, prompt, tokens, slide, ...sampling });
   await printTokens({ prompt, added, tokenizer }, signal);
   device.close();
   return signal?.aborted ? 130 : 0;
@@ -138,7 +139,7 @@ function promptOf(
  * @throws {TypeError} when nobody has said it.
  */
 async function tokenizerOf(
-  { path, tokenizer }: TrainedGpt2,
+  { path, tokenizer }: TrainedDecoder,
   asked: string | undefined,
 ): Promise<Tokenizer> {
   const opened = await openTokenizer(asked === undefined ? tokenizer : tokenizerSource(asked));

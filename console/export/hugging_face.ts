@@ -4,7 +4,7 @@
  * @module
  */
 
-import { writeGpt2Folder } from "../../actors/checkpoints/mod.ts";
+import { writeDecoderFolder } from "../../actors/checkpoints/hugging_face/decoder_folder.ts";
 import { bytesTokenizerJson, gpt2TokenizerJson, parseTokenizer } from "../../kernels/mod.ts";
 import { printError } from "../print.ts";
 import {
@@ -13,7 +13,7 @@ import {
   type TokenizerSource,
   tokenizerSource,
 } from "../trained/tokenizer_source.ts";
-import { findTrainedGpt2 } from "../trained/trained_gpt2.ts";
+import { findTrainedDecoder } from "../trained/trained_decoder.ts";
 
 const DTYPES = { f32: "F32", f16: "F16", bf16: "BF16" } as const;
 
@@ -31,14 +31,15 @@ interface HuggingFaceFlags {
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} in one sentence for the user.
  */
 export async function exportHuggingFace(run: string, { dtype, tokenizer }: HuggingFaceFlags) {
-  const model = await findTrainedGpt2("export", "RUN", run), { path, config, weights } = model;
+  const model = await findTrainedDecoder("export", "RUN", run);
+  const { path, config, weights, format } = model;
   const source = tokenizer === undefined ? model.tokenizer : tokenizerSource(tokenizer);
   const { ends, files } = await describeTokenizer(source, config.seq);
   const { dropout, bos = ends?.bos, eos = ends?.eos } = model;
   const exported = { config, weights, dtype: DTYPES[dtype], dropout, bos, eos, files };
   return {
     path,
-    write: (out: string, signal?: AbortSignal) => writeGpt2Folder(out, exported, signal),
+    write: (out: string, signal?: AbortSignal) => writeDecoderFolder(format, out, exported, signal),
   };
 }
 

@@ -12,6 +12,7 @@ import {
   type TensorSource,
 } from "../../actors/checkpoints/mod.ts";
 import { inputFileProblem } from "../../kernels/mod.ts";
+import { DECODERS } from "../../actors/checkpoints/hugging_face/decoders.ts";
 import { checkSizes } from "../../actors/run/options/sizes.ts";
 import { createSchedule, type Schedule, withRecomputation } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
@@ -94,7 +95,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   const checkpoint = resume === undefined ? undefined : await locateCheckpoint(resume, tell);
   const { takenBack } = rawArguments(args, TRAIN_FLAGS);
   const inherited = checkpoint ? inheritedFlags(checkpoint, takenBack) : {};
-  const ofWeights = checkpoint || given.weights === undefined || (given.model ?? "gpt") !== "gpt"
+  const ofWeights = checkpoint || given.weights === undefined || !isDecoder(given.model)
     ? {}
     : await sizesOfWeights(given.weights, given, takenBack);
   const onnx = isOnnxFile(given.model) ? readOnnxFile(given.model!) : undefined;
@@ -212,6 +213,10 @@ function firstSteps(
   const isOwnRate = [warmup, given.lr, given["lr-schedule"]].some((value) => value !== undefined);
   return { clip, ...clip > 0 && !isOwnRate && { warmup: 10 } };
 }
+
+/** Whether a folder of Hugging Face's may say the sizes of a model. */
+const isDecoder = (name: string | undefined): boolean =>
+  name === undefined || DECODERS.some(({ model }) => model === name);
 
 /** Weights are a file, or in a folder that is looked into when they are read. */
 function checkWeights(path: string): void {

@@ -6,24 +6,32 @@
 
 import { dirname, join } from "node:path";
 import {
-  gpt2ConfigKey,
   isTransformersConfig,
-  parseGpt2Config,
   readConfigJson,
-} from "../../actors/checkpoints/hugging_face/gpt2_config.ts";
+} from "../../actors/checkpoints/hugging_face/config_file.ts";
+import { type DecoderConfig, decoderOf } from "../../actors/checkpoints/hugging_face/decoders.ts";
 import { checkWeights } from "../../actors/checkpoints/tensors/weights.ts";
-import { type Gpt2Config, gpt2Parameters, gpt2Ties, inputFileProblem } from "../../kernels/mod.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
+import { formatOf } from "../trained/trained_decoder.ts";
 import type { GivenTrainFlags } from "./train_flags.ts";
 
-/** What a folder of weights says. */
-export type FolderSizes = Pick<
-  GivenTrainFlags,
-  "layers" | "hidden" | "heads" | "seq" | "vocab" | "tie"
->;
+/** The flags that a `config.json` says, by what a model calls them. */
+const FLAGS = {
+  layers: "layers",
+  hidden: "hidden",
+  heads: "heads",
+  "kv-heads": "keyValueHeads",
+  intermediate: "intermediate",
+  "rope-theta": "ropeTheta",
+  "norm-epsilon": "normEpsilon",
+  vocab: "vocab",
+  seq: "seq",
+  tie: "tie",
+} as const;
 
-/** The flags that a `config.json` says, but that of positions, of which fewer may be used. */
-const FIXED = ["layers", "hidden", "heads", "vocab"] as const;
+/** What a folder of weights says. */
+export type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof FLAGS>;
 
 /**
  * The sizes of the model that a path of weights is of: those of the `config.json` in a folder of
@@ -53,39 +61,67 @@ export async function sizesOfWeights(
   }
   const config = readConfigJson(folder);
   if (!isTransformersConfig(config)) return {};
-  if (!isFolder && config.model_type !== "gpt2") return {};
-  const sizes = parseGpt2Config(config, file);
-  checkTyped(file, sizes, given, takenBack, isFolder);
-  const model = { ...sizes, seq: given.seq ?? sizes.seq };
+  if (!isFolder && !decoderOf(config)) return {};
+  const format = formatOf(config, file), sizes = format.parse(config, file);
+  if ((given.model ?? format.model) !== format.model) {
+    throw new RangeError(
+      `Cannot use --model: it must be ${format.model}, the model_type of ${file}, received ${given.model}`,
+    );
+  }
+  const flags = flagsOf(sizes);
+  const positions = Number(config[format.keys.seq!]), isLearned = format.model === "gpt";
+  checkTyped(flags, given, takenBack, {
+    keyOf: (name) => `${format.keys[FLAGS[name]]} of ${file}`,
+    positions,
+    mayBeFewer: !isLearned || !isFolder,
+  });
+  const seq = given.seq ?? sizes.seq, model = { ...sizes, seq };
   // A model is compiled for what is there, and for nobody's word alone.
-  await checkWeights(path, gpt2Parameters(model), gpt2Ties(model));
-  return model;
+  await checkWeights(path, format.parameters(model), format.ties(model));
+  return { ...flags, model: format.model, seq };
+}
+
+/** The flags that say these sizes. */
+const flagsOf = (sizes: DecoderConfig): FolderSizes =>
+  Object.fromEntries(
+    Object.entries(FLAGS).map(([flag, name]) =>
+      [flag, (sizes as unknown as Record<string, unknown>)[name]] as const
+    ).filter(([, value]) => value !== undefined),
+  );
+
+/** What sizes that were typed are measured by. */
+interface FolderFacts {
+  /** What the folder calls a size. */
+  keyOf(name: keyof typeof FLAGS): string;
+  /** Tokens that the model can see. */
+  readonly positions: number;
+  /** Whether it may see fewer. */
+  readonly mayBeFewer: boolean;
 }
 
 function checkTyped(
-  file: string,
-  sizes: Gpt2Config,
+  sizes: FolderSizes,
   given: GivenTrainFlags,
   takenBack: readonly string[],
-  isFolder: boolean,
+  { keyOf, positions, mayBeFewer }: FolderFacts,
 ): void {
-  const refuse = (name: "seq" | "tie" | typeof FIXED[number], received: unknown, more = "") => {
+  const refuse = (name: keyof typeof FLAGS, must: unknown, received: unknown, more = "") => {
     throw new RangeError(
-      `Cannot use --${name}: it must be ${sizes[name]}, the ${
-        gpt2ConfigKey(name)
-      } of ${file}, received ${received}${more}`,
+      `Cannot use --${name}: it must be ${must}, the ${keyOf(name)}, received ${received}${more}`,
     );
   };
-  for (const name of FIXED) {
-    if ((given[name] ?? sizes[name]) !== sizes[name]) refuse(name, given[name]);
+  const typed = { ...given, tie: takenBack.includes("tie") ? false : given.tie };
+  for (const name of Object.keys(FLAGS) as (keyof typeof FLAGS)[]) {
+    const value = typed[name];
+    if (name === "seq" || value === undefined || value === sizes[name]) continue;
+    if (sizes[name] !== undefined) refuse(name, sizes[name], value);
   }
-  const tie = takenBack.includes("tie") ? false : given.tie ?? sizes.tie;
-  if (tie !== sizes.tie) refuse("tie", tie);
-  const { seq = sizes.seq } = given;
-  if (seq === sizes.seq || (seq < sizes.seq && !isFolder)) return;
+  const { seq = sizes.seq! } = given;
+  if (seq === sizes.seq || (seq < positions && mayBeFewer)) return;
   refuse(
     "seq",
+    mayBeFewer ? `at most ${positions}` : positions,
     seq,
-    seq < sizes.seq ? "; name the file of the weights, not its folder, to leave out positions" : "",
+    seq < positions ? "; name the file of the weights, not its folder, to leave out positions" : "",
   );
 }

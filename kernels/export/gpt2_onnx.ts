@@ -7,7 +7,7 @@
  * @module
  */
 
-import { gpt2Parameters } from "../compile/gpt2_parameters.ts";
+import { gpt2Parameters } from "../compile/decoder_parameters.ts";
 import { MASKED } from "../layers/causal_attention.ts";
 import type { Gpt2Config } from "../layers/gpt2.ts";
 import { arithmetic } from "../onnx/fused_ops.ts";

@@ -26,8 +26,8 @@ import type { PlacedTensor } from "./tensor_source.ts";
 export { type Floats, readFloats } from "./tensor_files.ts";
 export { bytesOf, hashWeights } from "./weights_hash.ts";
 
-/** Buffers that Hugging Face's GPT-2 files carry beside the parameters: causal masks. */
-const IGNORED = /(^|\.)attn\.(masked_)?bias$/;
+/** Buffers that files of Hugging Face's carry beside the parameters: causal masks, and angles. */
+const IGNORED = /(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$/;
 
 /** A parameter by its name and shape. */
 export type NamedShape = Pick<ModelParameter, "name" | "shape">;
@@ -36,8 +36,8 @@ export type NamedShape = Pick<ModelParameter, "name" | "shape">;
 type Place = Pick<PlacedTensor, "path" | "at" | "bytes" | "dtype">;
 
 /**
- * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2: names with or
- * without `transformer.`, `attn.bias` buffers ignored, tables with more rows than the model has
+ * Reads weights for a model from a safetensors file, such as Hugging Face's GPT-2 or Llama: names with
+ * or without `transformer.` or `model.`, `attn.bias` and `inv_freq` buffers ignored, tables with more rows than the model has
  * (positions) cut to its rows, aliases of ties passed over, a head cut into its slices. F16 and BF16
  * become F32, exactly.
  *
@@ -206,7 +206,8 @@ async function findParameters(
   }
   for (const { name, begin, ...info } of entries) {
     if (IGNORED.test(name) || aliases.has(name)) continue;
-    const own = byName.get(name) ?? byName.get(`transformer.${name}`);
+    const own = ["", "transformer.", "model."].map((prefix) => byName.get(prefix + name))
+      .find((parameter) => parameter !== undefined);
     const found = own ? [own] : name === "lm_head.weight" ? slices : [];
     if (found.length === 0) {
       throw new TypeError(

@@ -63,6 +63,22 @@ Deno.test("a model of Hugging Face's is exported with the logits that PyTorch co
     }
   }));
 
+Deno.test("a Llama is exported with the logits that PyTorch computes, in the sizes that it has", () =>
+  inFolder(async (folder) => {
+    const from = join(hfPath(".."), "llama"), out = join(folder, "llama.onnx");
+    await exportCommand([from, "--format", "onnx", "--out", out], { begin: () => {} });
+    const session = await InferenceSession.create(await Deno.readFile(out));
+    const { logits }: { logits: number[][] } = JSON.parse(
+      await Deno.readTextFile(join(from, "expected.json")),
+    );
+    const tokens = new Uint16Array((await Deno.readFile(join(from, "tokens.bin"))).buffer);
+    const ids = new Tensor(Int32Array.from(tokens.subarray(0, 16)), [1, 16]);
+    const { output } = await session.run({ ids }), got = output!.data as Float32Array;
+    const rows = logits.map(({ length }, i) => [...got.subarray(i * length, (i + 1) * length)]);
+    assert.ok(distance(rows, logits) < 1e-4, `${distance(rows, logits)}`);
+    await session.release();
+  }));
+
 Deno.test("an MLP of a run is exported with its logits", () =>
   inFolder(async (folder) => {
     const run = join(folder, "run"), out = join(folder, "mlp.onnx");
@@ -122,7 +138,7 @@ Deno.test("what cannot be exported is refused before a file is there, and a file
     await forgeConfig(step, (config) => config.architecture = "experts\x1b[2J");
     await refuse(
       [run, ...format, "--out", out],
-      /as ONNX: its model must be gpt or mlp, received experts\\u001b\[2J; a script exports .*layersOnnx\(\)/,
+      /as ONNX: its model must be gpt, llama or mlp, received experts\\u001b\[2J; a script exports .*layersOnnx\(\)/,
     );
     const sizes = { architecture: "mlp", inputs: 1, classes: 1, hidden: 1 };
     for (

@@ -149,7 +149,10 @@ Deno.test("a prompt, a folder or a model that it cannot take is refused in one s
       [["--from", join(folder, "none")], /--from must hold a checkpoint, received ".*none"$/],
       [["--from", folder], /--from must hold a checkpoint, received/],
       [["--from", tokens], /^Cannot read a checkpoint from .*: it must be a folder, received/],
-      [["--from", digits], /the checkpoint must be of a gpt, received mlp in .*step-00000001$/],
+      [
+        ["--from", digits],
+        /the checkpoint must be of a gpt or a llama, received mlp in .*step-00000001$/,
+      ],
       [
         ["--from", run, "--prompt", "Zz", "--tokenizer", "bytes"],
         /each must be from 0 to 63 .*, received 90 at position 0$/,

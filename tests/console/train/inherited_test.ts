@@ -274,7 +274,7 @@ Deno.test("generate checks a checkpoint as train does, and what it prints", () =
       ],
       [
         (step) => forgeConfig(step, (config) => config.architecture = "a\u001b[2J"),
-        /must be of a gpt, received a\\u001b\[2J in /,
+        /must be of a gpt or a llama, received a\\u001b\[2J in /,
       ],
       [
         (step) => forgeConfig(step, (config) => config.tokenizer = "../x"),

@@ -1,6 +1,6 @@
 /**
- * A GPT-2 as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
- * its `GPT2LMHeadModel`.
+ * A decoder as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
+ * its `GPT2LMHeadModel` and `LlamaForCausalLM`.
  *
  * @module
  */
@@ -10,24 +10,31 @@ import {
   encodeFloats,
   type FloatDType,
   type Gpt2Config,
-  gpt2Parameters,
   layoutSafetensors,
+  type LlamaConfig,
 } from "../../../kernels/mod.ts";
 import { writeNewFolder } from "../durable_folder.ts";
 import { type NewFiles, writeJson } from "../write_files.ts";
 import { HEAD_SLICE } from "../tensors/weights.ts";
 import { piecesOf, type TensorSource } from "../tensors/tensor_source.ts";
-import { gpt2ConfigJson, type Gpt2Facts, gpt2GenerationJson } from "./gpt2_config.ts";
+import { generationJson, type ModelFacts } from "./config_file.ts";
+import { type DecoderConfig, type DecoderFormat, decoderNamed } from "./decoders.ts";
 
 /** What is written. */
-export interface ExportedGpt2 extends Gpt2Facts {
+export interface ExportedDecoder<Config extends DecoderConfig = DecoderConfig> extends ModelFacts {
   /** The sizes of the model. */
-  readonly config: Gpt2Config;
+  readonly config: Config;
   /** Its weights, or where they come from, by name. */
   readonly weights: ReadonlyMap<string, TensorSource>;
   /** Files that stand beside it, such as those of its tokenizer, by name. */
   readonly files?: ReadonlyMap<string, Uint8Array>;
 }
+
+/** A GPT-2 that is written. */
+export type ExportedGpt2 = ExportedDecoder<Gpt2Config>;
+
+/** A Llama that is written. */
+export type ExportedLlama = ExportedDecoder<LlamaConfig>;
 
 /**
  * Writes a GPT-2 as a new folder: `config.json`, `generation_config.json`, `model.safetensors`, and the
@@ -59,12 +66,52 @@ export async function writeGpt2Folder(
   model: ExportedGpt2,
   signal?: AbortSignal,
 ): Promise<void> {
+  await writeDecoderFolder(decoderNamed("gpt2"), path, model, signal);
+}
+
+/**
+ * Writes a Llama as a new folder, with the files of {@linkcode writeGpt2Folder}.
+ *
+ * @param signal ends it, and nothing is left.
+ * @throws as {@linkcode writeGpt2Folder}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readLlamaConfig, readWeights, writeLlamaFolder } from "@troupe/troupe/actors";
+ * import { compileModel, initialValues, llama, llamaSizes } from "@troupe/troupe/kernels";
+ *
+ * const { dropout, ...config } = llamaSizes({ layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 });
+ * const { parameters } = compileModel(llama(config, 1), "none");
+ * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+ * const folder = await Deno.makeTempDir();
+ * await writeLlamaFolder(`${folder}/mine`, { config, weights });
+ * assert.deepEqual(readLlamaConfig(`${folder}/mine`), config);
+ * assert.deepEqual(await readWeights(`${folder}/mine`, parameters), weights);
+ * await Deno.remove(folder, { recursive: true });
+ * ```
+ */
+export async function writeLlamaFolder(
+  path: string,
+  model: ExportedLlama,
+  signal?: AbortSignal,
+): Promise<void> {
+  await writeDecoderFolder(decoderNamed("llama"), path, model, signal);
+}
+
+/** Writes a decoder as a new folder. */
+export async function writeDecoderFolder(
+  format: DecoderFormat,
+  path: string,
+  model: ExportedDecoder,
+  signal?: AbortSignal,
+): Promise<void> {
   const { config, weights, dtype = "F32", files: others = new Map() } = model;
   await writeNewFolder(path, async (files) => {
-    await writeJson(files, "config.json", gpt2ConfigJson(config, model));
-    await writeJson(files, "generation_config.json", gpt2GenerationJson(model));
+    await writeJson(files, "config.json", format.configJson(config, model));
+    await writeJson(files, "generation_config.json", generationJson(model));
     for (const [name, bytes] of others) await files.write(name, [bytes]);
-    await writeWeights(files, joinSlices(weights, config), dtype);
+    await writeWeights(files, joinSlices(weights, format, config), dtype);
   }, signal);
 }
 
@@ -76,10 +123,11 @@ interface JoinedTensor {
 
 function joinSlices(
   weights: ReadonlyMap<string, TensorSource>,
-  config: Gpt2Config,
+  format: DecoderFormat,
+  config: DecoderConfig,
 ): ReadonlyMap<string, JoinedTensor> {
   const joined = new Map<string, JoinedTensor>();
-  for (const { name, shape } of gpt2Parameters(config)) {
+  for (const { name, shape } of format.parameters(config)) {
     const isSlice = HEAD_SLICE.test(name), whole = isSlice ? "lm_head.weight" : name;
     const { parts = [] } = joined.get(whole) ?? {};
     joined.set(whole, {

@@ -57,6 +57,17 @@ export function cutPlan(plan: Plan, output: string): Cut {
   return { layers: split(steps, choose(steps, places)), locals };
 }
 
+/** Cuts the steps of the same file, for micro-batches of another size, where they are cut already. */
+export function cutAlike(plan: Plan, { layers, locals }: Cut): Cut {
+  const nameOf = ({ makes }: Step) => makes[0]!.name;
+  const localNames = new Set([...locals].map(nameOf));
+  const own = new Set(plan.steps.filter((step) => localNames.has(nameOf(step))));
+  const starts = new Set(layers.slice(1).map((steps) => nameOf(steps[0]!)));
+  const steps = plan.steps.filter((step) => !own.has(step));
+  const at = steps.flatMap((step, i) => starts.has(nameOf(step)) ? [i] : []);
+  return { layers: split(steps, at), locals: own };
+}
+
 /** Cuts steps before those that are named by their index, in order. */
 export function split<T>(steps: readonly T[], at: readonly number[]): T[][] {
   const ends = [...at, steps.length];

@@ -8,6 +8,7 @@
 import { dirname, join, posix } from "node:path";
 import { fileURLToPath } from "node:url";
 import { marked } from "npm:marked@18.2.1";
+import { opsPage } from "./ops.ts";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
@@ -24,6 +25,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
     "docs/many_hosts.md",
     "docs/from_pytorch.md",
     "docs/hugging_face.md",
+    "docs/ops.md",
   ]],
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],
   ["More", ["docs/compare.md", "CONTRIBUTING.md", "CHANGELOG.md"]],
@@ -124,6 +126,7 @@ function page(path: string, titles: ReadonlyMap<string, string>, body: string): 
 
 if (import.meta.main) {
   const [out = "site"] = Deno.args;
+  await Deno.writeTextFile(join(ROOT, "docs/ops.md"), await opsPage());
   await buildSite(out);
   // deno-lint-ignore no-console -- a script says where its result is
   console.log(join(out, "index.html"));

@@ -39,7 +39,7 @@ export {
   openGradientNorms,
   type Scalars,
 } from "./optimizer/gradient_norms.ts";
-export * from "./graph/gradient_rules.ts";
+export { type GradientRule, GRADIENTS, isZeros, zeros } from "./graph/gradient_rules.ts";
 export * from "./graph/graph.ts";
 export { NodeGraph } from "./graph/node_graph.ts";
 export { ConvolutionGraph } from "./graph/ops/convolutions.ts";

@@ -14,7 +14,7 @@ import { MOVES } from "./gradients/moves.ts";
 import { NORMALIZATION } from "./gradients/normalization.ts";
 import { PRODUCTS } from "./gradients/products.ts";
 import { REDUCTIONS } from "./gradients/reductions.ts";
-import type { GradientRule } from "./gradients/rule.ts";
+import { flat, type GradientRule } from "./gradients/rule.ts";
 import { WINDOWS } from "./gradients/windows.ts";
 
 export { type GradientRule, isZeros, zeros } from "./gradients/rule.ts";
@@ -30,3 +30,12 @@ export const GRADIENTS: Readonly<Record<string, GradientRule>> = {
   ...WINDOWS,
   ...LOSSES,
 };
+
+/** ONNX's operations whose results are whole numbers or truths, or that read no others. */
+const WHOLE: ReadonlySet<string> = new Set([
+  ...["Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN"],
+  ...["And", "Or", "Xor", "Not", "ArgMax", "ArgMin", "OneHot"],
+]);
+
+/** Whether nothing is trained through an operation of ONNX, as its slope is 0 or it has none. */
+export const isFlat = (op: string): boolean => WHOLE.has(op) || GRADIENTS[op] === flat;

@@ -115,6 +115,9 @@ const OWN_OPS: Readonly<Record<string, OwnOp>> = {
   },
 };
 
+/** The names of operations that no graph needs. */
+export const KNOWN_OPS: readonly string[] = Object.keys(OWN_OPS);
+
 /** Computes values of a graph without inputs. */
 function evaluate(g: LayerGraph, outputs: readonly Value[]): Constant[] {
   const arrays = new Map<Value, NdArray>();

@@ -1,16 +1,15 @@
 /** Every gradient rule against differences of the forward graph, on the reference device. */
 
 import assert from "node:assert/strict";
+import { isFlat } from "../../../kernels/graph/gradient_rules.ts";
+import { OPERATOR_CASES } from "../devices/operator_cases.ts";
 import { computed } from "./computed.ts";
 import { addGradients, elementCount, GRADIENTS, Graph, type Value } from "../../../kernels/mod.ts";
 import { assertGradients } from "./slopes.ts";
 import { CASES } from "./gradient_cases.ts";
 import { COMPOSED_CASES } from "./window_cases.ts";
 
-/** Operations through which nothing is trained. */
-const FLAT = ["Sign", "Floor", "Ceil", "Round"];
-
-for (const op of Object.keys(GRADIENTS).filter((op) => !FLAT.includes(op))) {
+for (const op of Object.keys(GRADIENTS).filter((op) => !isFlat(op))) {
   Deno.test(`the gradient of ${op} is the slope of its forward`, async () => {
     const cases = CASES[op];
     assert.ok(cases, `there must be a case for ${op}`);
@@ -57,6 +56,15 @@ Deno.test("steps, whole numbers and truths have no gradient, and ask for none", 
   const dy = g.input("dy", [3]);
   const found = addGradients(g, [...steps, chosen].map((y) => [y, dy] as const), [x, i]);
   assert.deepEqual(found, [undefined, undefined]);
+});
+
+Deno.test("operations that make whole numbers and truths of others are known to be flat", () => {
+  const isReal = ({ dtype }: { dtype: string }) => dtype.startsWith("f");
+  const cases = Object.values(OPERATOR_CASES).map((make) => make({ b: 1, n: 2, m: 2, k: 2 }));
+  for (const { op, inputs, outputs } of cases.filter(({ op }) => op !== "Cast")) {
+    if (inputs.some(isReal) && !outputs.some(isReal)) assert.ok(isFlat(op), op);
+    if (inputs.some(isReal) && outputs.some(isReal) && isFlat(op)) assert.ok(GRADIENTS[op], op);
+  }
 });
 
 Deno.test("of several that are the largest or the smallest each has a share of the gradient", async () => {

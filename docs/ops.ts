@@ -1,0 +1,79 @@
+/**
+ * `docs/ops.md`: the operations that can be trained through, from the tables that know them.
+ *
+ * @module
+ */
+
+import { GRADIENTS, isFlat } from "../kernels/graph/gradient_rules.ts";
+import { ELEMENTWISE_OPS } from "../kernels/import/ops/elementwise.ts";
+import { IMAGE_OPS } from "../kernels/import/ops/images.ts";
+import { MOVE_OPS } from "../kernels/import/ops/moves.ts";
+import { PRODUCT_OPS } from "../kernels/import/ops/products.ts";
+import { REDUCTION_OPS } from "../kernels/import/ops/reductions.ts";
+import { KNOWN_OPS } from "../kernels/import/constants.ts";
+import { IMPORT_OPS } from "../kernels/import/ops/table.ts";
+
+const FAMILIES = {
+  "Elements": ELEMENTWISE_OPS,
+  "Products": PRODUCT_OPS,
+  "Axes": REDUCTION_OPS,
+  "Moves": MOVE_OPS,
+  "Images": IMAGE_OPS,
+};
+
+const listed = (names: readonly string[]) =>
+  names.toSorted((a, b) => a.localeCompare(b, "en")).map((name) => `\`${name}\``).join(", ");
+
+/** The text of the page, as `deno fmt` writes it. */
+export async function opsPage(): Promise<string> {
+  const all = Object.keys(IMPORT_OPS);
+  const rows = Object.entries(FAMILIES).map(([family, ops]) =>
+    `- ${family}: ${listed(Object.keys(ops).filter((op) => !isFlat(op)))}.`
+  );
+  const inside = Object.keys(GRADIENTS).filter((op) => !isFlat(op) && !all.includes(op));
+  return await formatted(`# Operations
+
+What a model can be made of. This page is written by \`deno task docs\` from the tables in
+[kernels/graph/gradients/](../kernels/graph/gradients/rule.ts) and
+[kernels/import/ops/](../kernels/import/ops/table.ts).
+
+## Of ONNX files, with a gradient
+
+A file may have any of them between its weights and its loss.
+
+${rows.join("\n")}
+
+## Of ONNX files, without one
+
+They are computed, and nothing is trained through them, as their results are steps, whole numbers or
+truths: ${listed(all.filter(isFlat))}.
+
+Known before a run, as shapes are: ${listed(KNOWN_OPS)}, and whatever reads constants only.
+
+Any other operation is refused by its name and that of its node.
+
+## Of layers
+
+Layers are written with the methods of \`Graph\`
+([kernels/graph/ops/](../kernels/graph/ops/elementwise.ts)). The nodes that these add have gradients,
+too, where they are not among those of files: ${listed(inside)}.
+
+## On devices
+
+\`reference\`, \`native\` and \`wasm\` compute all of them. \`webgpu\` has no kernel for \`Mod\`, and for
+\`Transpose\` of 64-bit whole numbers: a layer that needs one is refused by its name.
+`);
+}
+
+/** A text as \`deno fmt\` writes it. */
+async function formatted(text: string): Promise<string> {
+  const child = new Deno.Command(Deno.execPath(), {
+    args: ["fmt", "--quiet", "--line-width=100", "--ext=md", "-"],
+    stdin: "piped",
+    stdout: "piped",
+  }).spawn();
+  const writer = child.stdin.getWriter();
+  await writer.write(new TextEncoder().encode(text));
+  await writer.close();
+  return new TextDecoder().decode((await child.output()).stdout);
+}

@@ -7,6 +7,7 @@
 import { sliceBatch } from "../../../kernels/mod.ts";
 import { takeOffers } from "../../../schedules/mod.ts";
 import type { Handlers } from "../../runtime/mod.ts";
+import { cut, mapPassed } from "../links/halves.ts";
 import type { WorkerMessage } from "../protocol.ts";
 import { arrive, evaluate, messagesFor, runAction } from "./compute.ts";
 import type { WeightUpdater } from "./weight_updater.ts";
@@ -18,7 +19,7 @@ export function inputHandlers(
   worker: Worker,
   updater: WeightUpdater,
 ): Partial<Handlers<WorkerMessage>> {
-  const { activity } = worker, slicing = slicingOf(worker.init);
+  const { activity, init: { halves } } = worker, slicing = slicingOf(worker.init);
   return {
     Inject({ microBatch, fields, isEvaluation }) {
       if (isEvaluation) return evaluate(worker, 0, microBatch, { fields });
@@ -36,9 +37,16 @@ export function inputHandlers(
     },
     Gradient({ stage, microBatch, tensor, half, slice }) {
       const part = { ...half !== undefined && { half }, ...slice !== undefined && { slice } };
-      const action = { kind: "B", stage, microBatch, ...part } as const;
-      const arrival = { tensor, fields: {}, at: activity.arrival() };
-      arrive(worker, action, arrival, messagesFor(worker, action));
+      const action = { kind: "B", stage, microBatch, ...part } as const, fields = {};
+      const messages = messagesFor(worker, action), at = activity.arrival();
+      if (messages === 1 || halves === 1 || half !== undefined) {
+        return arrive(worker, action, { tensor, fields, at }, messages);
+      }
+      // Others may bring halves of theirs: what is whole waits as two halves, too.
+      for (const half of [0, 1] as const) {
+        const own = mapPassed(tensor, (array) => cut(array, half, 2));
+        arrive(worker, { ...action, half }, { tensor: own, fields, at }, messages);
+      }
     },
     async Dispatch() {
       const { arrivals: { ready } } = worker;

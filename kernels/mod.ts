@@ -59,7 +59,7 @@ export * from "./files/input_file.ts";
 export * from "./files/known_file.ts";
 export * from "./layers/batch.ts";
 export { nameError } from "./name_error.ts";
-export { buildLayer } from "./layers/build_layer.ts";
+export { buildLayer, isValue } from "./layers/build_layer.ts";
 export * from "./layers/dropout.ts";
 export { attention, type AttentionOptions } from "./layers/helpers/attention.ts";
 export { convolution, type ConvolutionOptions } from "./layers/helpers/convolution.ts";

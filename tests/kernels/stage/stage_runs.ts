@@ -15,6 +15,8 @@ import {
   type DropoutKey,
   initialValues,
   type Kernel,
+  keyed,
+  type KeyedArrays,
   type ModelProgram,
   openStage,
   type Stage,
@@ -82,11 +84,13 @@ export async function forward(
   fields: Batch,
   dropout?: DropoutKey,
 ) {
-  let x: Float32Array<ArrayBuffer> | undefined;
+  // By key: what is given by name stays for those that take it.
+  let passed: KeyedArrays = {};
   for (const stage of stages) {
-    x = (await stage.forward(m, x, fields, undefined, 0, dropout)).output as typeof x;
+    const { output } = await stage.forward(m, passed, fields, undefined, 0, dropout);
+    passed = { ...passed, ...keyed(output) };
   }
-  return x!;
+  return passed.x as Float32Array<ArrayBuffer>;
 }
 
 /** One kind of backward of one micro-batch through all stages. */
@@ -96,8 +100,11 @@ export async function backward(
   kind: BackwardKind,
   lossScale = 1,
 ) {
-  let dy: Awaited<ReturnType<Stage["backward"]>>;
-  for (const stage of stages.toReversed()) dy = await stage.backward(m, kind, dy, lossScale);
+  let gradients: KeyedArrays = {};
+  for (const stage of stages.toReversed()) {
+    const found = await stage.backward(m, kind, gradients, lossScale);
+    gradients = { ...gradients, ...found && keyed(found) };
+  }
 }
 
 /** The gradients of all stages. */

@@ -31,9 +31,13 @@ export function arrive(worker: Worker, action: Action, arrival: Arrival, message
   dispatch(worker);
 }
 
-/** How many messages of other stages an action waits for. */
-export function messagesFor(worker: Worker, action: Action): number {
-  return messagesOf(routed(copyOf(worker, action)), action.kind === "F" ? "F" : "B");
+/**
+ * How many messages of other stages an action waits for: of all copies of a stage as many. The step
+ * of the micro-batch may not have begun.
+ */
+export function messagesFor({ copies }: Worker, { kind, stage }: Action): number {
+  const copy = copies.all.find((one) => one.stage === stage)!;
+  return messagesOf(routed(copy), kind === "F" ? "F" : "B");
 }
 
 /**

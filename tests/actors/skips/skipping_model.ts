@@ -7,8 +7,8 @@ const WIDTH = 8;
 
 type Masked = { readonly h: Value; readonly ids: Value; readonly mask: Value };
 
-/** The layers for micro-batches of so many samples. */
-function layersOf(samples: number): AnyLayer[] {
+/** Layers that hand on a record, and give all that they have at the end. */
+function encoderOf(samples: number): AnyLayer[] {
   /** Rows of a table, with the ids and which of them count; gives the first rows and a scale. */
   const embedding: Layer<Value, Masked> = {
     name: "embedding",
@@ -56,6 +56,18 @@ function layersOf(samples: number): AnyLayer[] {
     },
   };
 
+  return [
+    embedding,
+    mix("mix 1"),
+    cross("cross 1"),
+    mix("mix 2"),
+    cross("cross 2"),
+    encoded,
+  ] as AnyLayer[];
+}
+
+/** Layers that start anew, and take what those before gave. */
+function decoderOf(samples: number): AnyLayer[] {
   const start: Layer = {
     name: "start",
     build: (g) => g.gather(g.parameter("table", [5, WIDTH]), g.batch("targets", [samples], "i32")),
@@ -79,18 +91,7 @@ function layersOf(samples: number): AnyLayer[] {
     },
   };
 
-  return [
-    embedding,
-    mix("mix 1"),
-    cross("cross 1"),
-    mix("mix 2"),
-    cross("cross 2"),
-    encoded,
-    start,
-    attend("attend 1"),
-    attend("attend 2"),
-    head,
-  ] as AnyLayer[];
+  return [start, attend("attend 1"), attend("attend 2"), head] as AnyLayer[];
 }
 
 /** Samples of a micro-batch. */
@@ -102,7 +103,7 @@ export const SKIPPING: Model = modelOf(B);
 function modelOf(samples: number): Model {
   return {
     name: "skipping",
-    layers: layersOf(samples),
+    layers: [...encoderOf(samples), ...decoderOf(samples)],
     predictions: samples,
     samples,
     withSamples: modelOf,

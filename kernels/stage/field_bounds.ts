@@ -29,6 +29,8 @@ export function fieldBounds({ fields, models }: LayerProgram): Map<string, Bound
   const types = valueTypes(graph, signatureOf(graph).inputs);
   const names = new Map(fields.map(({ name }) => [PORTS.field(name), name]));
   for (const node of graph.node) {
+    const reshaped = node.opType === "Reshape" ? names.get(node.input[0]!) : undefined;
+    if (reshaped !== undefined) names.set(node.output[0]!, reshaped);
     const field = names.get(node.input[1] ?? ""), shape = types.get(node.input[0] ?? "")?.shape;
     if (field === undefined || !shape) continue;
     if (node.opType === "Gather") {

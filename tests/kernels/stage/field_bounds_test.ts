@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import {
   ADAMW_DEFAULTS,
+  batchCheck,
   compileModel,
   gpt2,
+  llama,
   mlp,
   openReference,
   openStage,
+  t5,
 } from "../../../kernels/mod.ts";
 
 Deno.test("a token or a target that is not in the vocabulary is refused, and one for none is not", async () => {
@@ -37,6 +40,17 @@ Deno.test("a token or a target that is not in the vocabulary is refused, and one
     assert.equal(stage.liveActivations, 1);
   } finally {
     device.close();
+  }
+});
+
+Deno.test("a token or a target of a field in another shape is refused, too", () => {
+  const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
+  for (const model of [t5(config, 1), llama(config, 1)]) {
+    const check = batchCheck(compileModel(model, "none"));
+    const ids = Int32Array.of(2, 4, 1, 0), targets = Int32Array.of(4, 2, 1, -1);
+    assert.equal(check({ ids, targets }), undefined);
+    assert.match(check({ ids: ids.with(1, 5), targets })!, /"ids" must .* -5 to 4, received 5/);
+    assert.match(check({ ids, targets: targets.with(1, 5) })!, /"targets" .* -1 to 4, received 5/);
   }
 });
 

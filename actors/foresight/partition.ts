@@ -12,6 +12,7 @@ import {
   type SchedulePartition,
 } from "../../schedules/mod.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
+import { layerSkips } from "./linked_schedule.ts";
 import { type FoundCost, openCosts } from "./profile/find_costs.ts";
 import { slicedFacts } from "./profile/layer_facts.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
@@ -68,6 +69,7 @@ export function recommendLayout(
       const bytes = halves * slices * outputBytes;
       return link ? slices * link.latencyMs + bytes / (link.bytesPerMs ?? Infinity) : 0;
     }),
+    skips: layerSkips(compiled, link),
   };
   const partition = partitionForSchedule(schedule, times, undefined, work);
   return { ...partition, layout: formatLayout(model.layers, partition.starts) };

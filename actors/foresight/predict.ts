@@ -23,6 +23,7 @@ import type { WorkerMemory } from "../run/memory/memory_plan.ts";
 import { chooseSchedule } from "../run/options/choose_schedule.ts";
 import type { TrainOptions } from "../run/options/train_options.ts";
 import { concurrencyOf } from "./concurrency.ts";
+import { linkedSchedule } from "./linked_schedule.ts";
 import { type FoundCost, type FoundCosts, openCosts } from "./profile/find_costs.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
 import { tracedCosts } from "./profile/traced_costs.ts";
@@ -129,7 +130,8 @@ export function predictStep(profile: Profile, options: PredictOptions): Predicti
  *
  * @throws {RangeError} when the profile has no costs of a layer's kind or of the transport.
  */
-export function predictRun(profile: Profile, run: PredictedRun): Prediction {
+export function predictRun(profile: Profile, predicted: PredictedRun): Prediction {
+  const run = { ...predicted, schedule: linkedSchedule(predicted.schedule, predicted.compiled) };
   const { schedule, compiled, device, transport = "worker", replicas = 1, microBatch } = run;
   const costs = openCosts(profile, device), link = linkOf(profile, transport);
   const stages = costedStages(compiled, schedule), workers = replicas * schedule.workers;

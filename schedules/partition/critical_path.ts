@@ -1,7 +1,7 @@
 /** A path through the actions of a schedule: how often each stage and edge is on it. */
 
-import { type ActionList, KINDS } from "../actions/action_list.ts";
-import type { Execution } from "../execution/execute.ts";
+import { type ActionList, KIND, KINDS } from "../actions/action_list.ts";
+import type { AwaitedInput, Execution } from "../execution/execute.ts";
 import type { ListedSchedule } from "../schedule.ts";
 
 /**
@@ -63,10 +63,26 @@ export function criticalPath(
     const [giver, given] = from.reduce((a, b) =>
       Math.abs(time - ends[b[0]]![b[1]]!) < Math.abs(time - ends[a[0]]![a[1]]!) ? b : a
     );
-    if (giver !== worker) messages[kind === "F" ? stage : stage - 1]! += 1 / slices;
+    // What a way over a skip edge takes is of this cut alone: of others the path has its actions.
+    const isOfChain = waitsFor(lists[worker]!, index, { kind, stage, microBatch });
+    if (giver !== worker && isOfChain) messages[kind === "F" ? stage : stage - 1]! += 1 / slices;
     [worker, index] = [giver, given];
   }
   return { actions: load, messages };
+}
+
+/** Whether an action waits for the neighbour that gives an input, by the chain. */
+function waitsFor(
+  list: ActionList,
+  index: number,
+  { kind, stage, microBatch }: Pick<AwaitedInput, "kind" | "stage" | "microBatch">,
+): boolean {
+  const isForward = kind === "F", next = isForward ? stage + 1 : stage - 1;
+  for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
+    const isNext = list.stageAt(part) === next && list.microBatchAt(part) === microBatch;
+    if (isNext && (list.kindAt(part) === KIND.F) === isForward) return true;
+  }
+  return false;
 }
 
 function addAction(

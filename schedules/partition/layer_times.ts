@@ -1,6 +1,7 @@
 /** What the layers of a model take, and with it the stages of any cut. */
 
 import type { Costs } from "../execution/costs.ts";
+import { checkSkips, type LayerSkip } from "./edges_of_cut.ts";
 
 /** What each layer of a model takes, in any one unit of time. */
 export interface LayerTimes {
@@ -14,6 +15,8 @@ export interface LayerTimes {
   readonly recompute?: readonly number[] | undefined;
   /** A message of what each layer gives to another worker; 0 unless given. */
   readonly send?: readonly number[] | undefined;
+  /** Values that go beyond the next layer; none unless given. */
+  readonly skips?: readonly LayerSkip[] | undefined;
 }
 
 /** The times of layers added up, so that those of any run of layers are a difference. */
@@ -24,6 +27,8 @@ export interface LayerSums {
   readonly sums: readonly Float64Array[];
   /** The message after each layer. */
   readonly send: Float64Array;
+  /** Values that go beyond the next layer. */
+  readonly skips: readonly LayerSkip[];
 }
 
 /**
@@ -54,7 +59,9 @@ export function layerSums(times: LayerTimes): LayerSums {
     values.forEach((value, i) => prefix[i + 1] = prefix[i]! + value);
     return prefix;
   });
-  return { count: forward.length, sums, send: Float64Array.from(send) };
+  const { skips = [] } = times;
+  checkSkips(skips, forward.length);
+  return { count: forward.length, sums, send: Float64Array.from(send), skips };
 }
 
 /** What the stages of a cut cost. */

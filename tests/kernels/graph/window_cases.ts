@@ -42,6 +42,14 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
       build: (g, x, w) => g.conv(x!, w!, undefined, { pads: "SAME_LOWER", dilations: 2 }),
     },
     {
+      shapes: [[2, 4, 4, 3], [10, 2, 2, 2], [10]],
+      build: (g, x, w, b) => g.conv(x!, w!, b!, { groups: 2 }),
+    },
+    {
+      shapes: [[1, 2, 5, 4], [4, 1, 3, 3]],
+      build: (g, x, w) => g.conv(x!, w!, undefined, { groups: 2, strides: 2, pads: 1 }),
+    },
+    {
       shapes: [[1, 64, 4, 4], [3, 64, 2, 2]],
       build: (g, x, w) => g.conv(x!, w!, undefined, { strides: 2, pads: 1 }),
     },
@@ -65,6 +73,14 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
           dilations: [1, 2],
           outputPadding: [2, 1],
         }),
+    },
+    {
+      shapes: [[2, 4, 3, 3], [4, 1, 2, 2], [2]],
+      build: (g, x, w, b) => g.convTranspose(x!, w!, b!, { groups: 2 }),
+    },
+    {
+      shapes: [[1, 12, 3, 3], [12, 1, 2, 2]],
+      build: (g, x, w) => g.convTranspose(x!, w!, undefined, { groups: 2 }),
     },
     {
       shapes: [[2, 3, 5], [3, 2, 4]],

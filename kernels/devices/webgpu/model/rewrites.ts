@@ -25,6 +25,7 @@ import {
   type Writer,
 } from "../../../onnx/graph_writer.ts";
 import { floatOf, intOf, textOf, type ValueType, wholeNumbers } from "../../../onnx/value_types.ts";
+import { mixesGroups, mixesInputs, twoOutputs, wholeFours } from "./grouped_convolutions.ts";
 import { MISSING } from "./missing_kernels.ts";
 
 /** Updates of a scatter that are compared with all others at a time. */
@@ -174,6 +175,9 @@ export function isRowAddition(node: NodeProto, indices: ValueType | undefined): 
 const REWRITES: typeof MISSING = {
   ...MISSING,
   [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
+  Conv: (node, { types: [, weight] }) => mixesGroups(node, weight) ? wholeFours : undefined,
+  ConvTranspose: (node, { types: [, weight] }) =>
+    mixesInputs(node, weight) ? twoOutputs : undefined,
   LogSoftmax: () => (write, node) =>
     void logSoftmax(write, node.input[0]!, intOf(node, "axis", -1), node.output[0]),
   SoftmaxCrossEntropyLoss: () => crossEntropy,

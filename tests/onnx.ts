@@ -101,6 +101,17 @@ export async function outputsOf(name: OnnxFixture, bytes: Uint8Array): Promise<n
   return [...logits!.data as Float32Array];
 }
 
+/** The mean cross-entropy of outputs for the labels of the first micro-batch. */
+export function lossOf(name: OnnxFixture, outputs: readonly number[]): number {
+  const { label } = onnxBatches(name).next().value as Batch,
+    classes = outputs.length / label!.length;
+  const losses = [...label as Int32Array].map((one, i) => {
+    const logits = outputs.slice(i * classes, (i + 1) * classes);
+    return Math.log(logits.reduce((sum, logit) => sum + Math.exp(logit), 0)) - logits[one]!;
+  });
+  return losses.reduce((sum, loss) => sum + loss) / losses.length;
+}
+
 /** The largest difference of two lists of numbers. */
 export const farthest = (some: readonly number[], others: readonly number[]): number =>
   some.length === others.length

@@ -20,7 +20,13 @@ const FLAGS = {
   format: {
     kind: "choice",
     choices: ["hf", "onnx"],
-    help: "hf: a folder as transformers writes it; onnx: one file of a whole gpt, llama or mlp",
+    help: "hf: a folder as transformers writes it; onnx: one file of a whole model",
+  },
+  model: {
+    kind: "path",
+    value: "FILE.onnx",
+    otherwise: "none",
+    help: "onnx: the file that the run trained, of a run with --model FILE.onnx",
   },
   out: { kind: "path", value: "PATH", help: "the new folder, or file" },
   dtype: {
@@ -41,7 +47,7 @@ const FLAGS = {
 export const EXPORT_SYNTAX: CommandSyntax = {
   name: "export",
   summary: "writes a trained model in the format of another program",
-  usage: ["RUN --format hf --out DIR", "RUN --format onnx --out FILE.onnx"],
+  usage: ["RUN --format hf --out DIR", "RUN --format onnx [--model FILE.onnx] --out FILE.onnx"],
   about: [
     "RUN is a run's folder, whose newest checkpoint is taken, that of one checkpoint, or a GPT-2 or a",
     "Llama in a folder of Hugging Face's.",
@@ -90,9 +96,11 @@ export async function exportCommand(
       `Cannot export: --out must name a new ${FORMATS[format].makes}, received none`,
     );
   }
-  for (const name of ["dtype", "tokenizer"] as const) {
-    if (given[name] === undefined || format === "hf") continue;
-    throw new TypeError(`Cannot export: --${name} must come with --format hf, received ${format}`);
+  for (const [name, of] of [["dtype", "hf"], ["tokenizer", "hf"], ["model", "onnx"]] as const) {
+    if (given[name] === undefined || format === of) continue;
+    throw new TypeError(
+      `Cannot export: --${name} must come with --format ${of}, received ${format}`,
+    );
   }
   const { makes, find } = FORMATS[format];
   await checkNew(out, makes);

@@ -15,7 +15,9 @@ import {
   mlpOnnx,
   type OnnxFile,
 } from "../../kernels/mod.ts";
-import { inOneLine } from "../escape.ts";
+import type { Checkpoint, TensorSource } from "../../actors/checkpoints/mod.ts";
+import { inOneLine, quoted } from "../escape.ts";
+import { trainedOnnx } from "../onnx/trained_onnx.ts";
 import { findCheckpoint } from "../trained/find_checkpoint.ts";
 import {
   findDecoderFolder,
@@ -25,34 +27,54 @@ import {
 import { tokenizerName } from "../trained/tokenizer_source.ts";
 import { type TrainedMlp, trainedMlp } from "../trained/trained_mlp.ts";
 
-/** The models that have an ONNX file. */
+/** The models whose layers have an ONNX file. */
 type Exported = TrainedDecoder | TrainedMlp;
+
+/** Writes a model to a new file. */
+interface Found {
+  /** Where it lies. */
+  readonly path: string;
+  write(out: string, signal?: AbortSignal): Promise<void>;
+}
 
 /**
  * Finds the model of a run.
  *
+ * @param file the ONNX file that the run trained, as the user names it.
  * @returns where it lies, and what writes it to a new file.
  * @throws {RangeError} when it is none that can be exported, or too large for such a file.
+ * @throws {TypeError} when a run trained an ONNX file that is not named.
  */
-export async function exportOnnx(run: string) {
-  const model = await findModel(run), { weights, path } = model, file = fileOf(model);
+export async function exportOnnx(
+  run: string,
+  { model: file }: { readonly model?: string },
+): Promise<Found> {
+  const folder = await findDecoderFolder(run);
+  const checkpoint = folder ? undefined : await findCheckpoint("export", "RUN", run);
+  if (checkpoint?.config.architecture === "onnx") {
+    const { path } = checkpoint, bytes = trainedOnnx(checkpoint, file);
+    return { path, write: (out, signal) => writeNewFile(out, [bytes()], signal) };
+  }
+  const model = folder ?? modelOf(checkpoint!), { weights, path } = model, onnx = fileOf(model);
+  if (file !== undefined) {
+    throw new TypeError(
+      `Cannot export ${path}: --model must be left out, as its run trained no ONNX file, received ${
+        quoted(file)
+      }`,
+    );
+  }
   const valuesOf = (name: string) => readTensor(weights.get(name)!);
-  const write = (out: string, signal?: AbortSignal) =>
-    writeNewFile(out, file.pieces(valuesOf), signal);
-  return { path, write };
+  return { path, write: (out, signal) => writeNewFile(out, onnx.pieces(valuesOf), signal) };
 }
 
-async function findModel(run: string): Promise<Exported> {
-  const folder = await findDecoderFolder(run);
-  if (folder) return folder;
-  const checkpoint = await findCheckpoint("export", "RUN", run);
+function modelOf(checkpoint: Checkpoint<TensorSource>): Exported {
   const { path, config: { architecture } } = checkpoint;
   if (architecture === "mlp") return trainedMlp("export", checkpoint);
   if (DECODERS.some((known) => known.architecture === architecture)) {
     return trainedDecoder("export", checkpoint);
   }
   throw new RangeError(
-    `Cannot export ${path} as ONNX: its model must be gpt, llama or mlp, received ${
+    `Cannot export ${path} as ONNX: its model must be gpt, llama or mlp, or that of an ONNX file, received ${
       inOneLine(String(architecture).slice(0, 80))
     }; a script exports layers of its own with layersOnnx() of @troupe/troupe/kernels`,
   );

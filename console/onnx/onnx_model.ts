@@ -6,7 +6,7 @@
 
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import type { ModelPart } from "../../actors/parts/mod.ts";
-import { fromOnnx, modelFields } from "../../kernels/mod.ts";
+import { fromOnnx, modelFields, onnxWithWeights } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import type { TrainFlags } from "../train/train_flags.ts";
 import { LABEL, onnxFields } from "./onnx_fields.ts";
@@ -36,6 +36,7 @@ export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelPart {
         name,
         config: { architecture: "onnx", loss },
         fieldsOf: (batch) => onnxFields(specs, label, batch),
+        onnx: (weights) => onnxWithWeights(content, weights),
       };
     },
   };

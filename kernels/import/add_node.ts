@@ -4,6 +4,7 @@
  * @module
  */
 
+import { elementCount, ELEMENTS_MAX } from "../graph/shapes.ts";
 import type { Value } from "../graph/value.ts";
 import type { LayerGraph } from "../layers/layer.ts";
 import { nameError } from "../name_error.ts";
@@ -32,9 +33,18 @@ export function addNode(
     );
   }
   try {
-    const made = add({ g, node, inputs });
-    return "shape" in made ? [made] : made;
+    const made = add({ g, node, inputs }), values = "shape" in made ? [made] : made;
+    for (const { shape } of values) checkSizes(shape);
+    return values;
   } catch (cause) {
     throw nameError(`Cannot import ${op} of the ONNX model (node ${quoted(name)})`, cause);
   }
+}
+
+/** Sizes of a file may be anything; a run would allocate them. */
+function checkSizes(shape: readonly number[]): void {
+  if (shape.every((size) => size >= 0) && elementCount(shape) <= ELEMENTS_MAX) return;
+  throw new RangeError(
+    `Cannot compute what it makes: sizes must be from 0 and their product at most ${ELEMENTS_MAX}, received [${shape}]`,
+  );
 }

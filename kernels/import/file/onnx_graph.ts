@@ -16,6 +16,7 @@ import {
   type NodeProto,
   type ValueInfoProto,
 } from "../../onnx/onnx_pb.ts";
+import { checkNames } from "./names.ts";
 import { type Constant, dtypeOf, type ExternalFiles, readTensor } from "./onnx_tensor.ts";
 import type { OnnxNode } from "./onnx_node.ts";
 import { upgradeNode } from "./upgrade.ts";
@@ -56,6 +57,7 @@ const ONNX_DOMAIN = "ai.onnx";
 export function readOnnx(bytes: Uint8Array, external: ExternalFiles): OnnxGraph {
   const model = decodeModel(bytes), graph = model.graph!;
   const version = opsetOf(model);
+  checkNames(graph);
   if (graph.sparseInitializer.length > 0) {
     const name = graph.sparseInitializer[0]!.values?.name ?? "";
     throw refusal("its initializers must be dense", `the sparse ${quoted(name)}`);

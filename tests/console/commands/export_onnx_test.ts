@@ -138,7 +138,7 @@ Deno.test("what cannot be exported is refused before a file is there, and a file
     await forgeConfig(step, (config) => config.architecture = "experts\x1b[2J");
     await refuse(
       [run, ...format, "--out", out],
-      /as ONNX: its model must be gpt, llama or mlp, received experts\\u001b\[2J; a script exports .*layersOnnx\(\)/,
+      /as ONNX: its model must be gpt, llama or mlp, or that of an ONNX file, received experts\\u001b\[2J; a script exports .*layersOnnx\(\)/,
     );
     const sizes = { architecture: "mlp", inputs: 1, classes: 1, hidden: 1 };
     for (

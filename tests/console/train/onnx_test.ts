@@ -2,9 +2,17 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { InferenceSession } from "onnxruntime-web";
+import { exportCommand } from "../../../console/mod.ts";
 import { mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
+import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
 import { bitsOf, refusal, runTrain, trainJson } from "../command.ts";
+
+// Loading the runtime opens ports that stay.
+Deno.test.beforeAll(async () => {
+  await assert.rejects(InferenceSession.create(new Uint8Array()));
+});
 
 /** Two numbers a sample and the quarter of the plane in which they lie, by other names. */
 const QUARTERS = `
@@ -76,6 +84,61 @@ folderTest(
       await refusal([...resume, "--model", file]),
       /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
     );
+  },
+);
+
+folderTest(
+  "tokens train PyTorch's GPT as PyTorch does, into a file that onnxruntime-web runs and export writes again",
+  async (folder) => {
+    const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
+    const { lines } = await trainJson([
+      ...["--model", file, "--loss", "cross-entropy", "--tokens", onnxPath("gpt", "tokens.bin")],
+      ...["--vocab", "64", "--seq", "16", "--micro-batch", "4", "--micro-batches", "2"],
+      ...["--steps", "20", "--lr", "0.001", "--device", "native", "--out", out],
+    ]);
+    const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+    assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
+    const trained = await Deno.readFile(join(out, "trained.onnx"));
+    assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
+    const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
+    const context = { begin: () => {} };
+    assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
+    assert.deepEqual(await Deno.readFile(again), trained);
+    await Deno.remove(again);
+    await assert.rejects(exportCommand([out, ...to], context), {
+      message:
+        /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
+    });
+    await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
+      message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
+    });
+  },
+);
+
+folderTest(
+  "an encoder learns from rows without a mask as from rows whose mask is all ones",
+  async (folder) => {
+    const dataOf = async (name: string, mask: string) => {
+      const path = join(folder, `${name}.ts`);
+      await Deno.writeTextFile(
+        path,
+        `export const data = {
+      name: "${name}", version: "1",
+      open: () => ({ batches: Array.from({ length: 4 }, (_, i) => ({
+        rows: Int32Array.from({ length: 48 }, (_, j) => (7 * j + i) % 61),
+        labels: Int32Array.of(0, 1, 2, i % 3), ${mask}
+      })) }),
+    };`,
+      );
+      return ["--data", path];
+    };
+    const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
+    const train = async (data: string[]) =>
+      bitsOf((await trainJson([...args, ...data, ...RUNS, "--steps", "2"])).lines);
+    const ones = await train(await dataOf("ones", "attention_mask: new Int32Array(48).fill(1)"));
+    assert.deepEqual(await train(await dataOf("none", "")), ones);
+    const some = "attention_mask: Uint8Array.from({ length: 48 }, (_, j) => +(j % 12 < 5))";
+    assert.notDeepEqual(await train(await dataOf("some", some)), ones);
   },
 );
 

@@ -11,16 +11,18 @@ import {
   type ModelProgram,
   type StageState,
   substream,
+  withAliases,
 } from "../../../kernels/mod.ts";
 import { fieldBounds } from "../../../kernels/stage/field_bounds.ts";
 
 const SEED = 1;
 
-/** First weights of a model, by full name. */
-export function drawWeights({ parameters }: ModelProgram): StageState["weights"] {
-  return new Map(
+/** First weights of a model, by full name, those of aliases among them. */
+export function drawWeights({ parameters, ties }: ModelProgram): StageState["weights"] {
+  const weights = new Map(
     parameters.map(({ name, spec }) => [name, initialValues(spec, name, SEED)] as const),
   );
+  return withAliases({ weights, moments: new Map() }, ties).weights;
 }
 
 /** A micro-batch for a model: of whole numbers those that say which row or class there is. */

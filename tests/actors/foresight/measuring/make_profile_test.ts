@@ -11,7 +11,7 @@ import type { LayerFacts } from "../../../../actors/foresight/profile/layer_fact
 import { type LoadTimes, openProbes } from "../../../../actors/foresight/measuring/probe_layers.ts";
 import { drawBatch, drawWeights } from "../../../../actors/foresight/measuring/probe_data.ts";
 import { createSystem } from "../../../../actors/runtime/mod.ts";
-import { ADAMW_DEFAULTS, compileModel, mlp } from "../../../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, compileModel, mlp, t5 } from "../../../../kernels/mod.ts";
 
 const facts: LayerFacts = {
   kind: "mlp",
@@ -82,6 +82,33 @@ Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
   const mean = factors.reduce((sum, one) => sum + one, 0) / factors.length;
   assert.ok(Math.abs(mean - 1) < 0.01, `${mean}`);
   assert.deepEqual(variationOf([[3], []]), []);
+});
+
+Deno.test("a model that is no chain, and has ties, is measured whole and in stages", async () => {
+  let now = 0;
+  await using system = createSystem({ now: () => now++ });
+  const config = { layers: 2, hidden: 4, heads: 1, seq: 3, vocab: 5, tie: true };
+  const program = compileModel(t5(config, 1), "none");
+  const probes = openProbes(system, {
+    device: { name: "reference" },
+    models: [{
+      program,
+      weights: drawWeights(program),
+      fields: drawBatch(program),
+      microBatch: 1,
+      recompute: "none",
+    }],
+    loads: [1, 2],
+    optimizer: ADAMW_DEFAULTS,
+    isolate: "local",
+  });
+  const costs = layerCosts(await probes.measure(300, () => now), about);
+  for (const load of [1, 2]) {
+    const kinds = costs.filter(({ atOnce }) => atOnce === load);
+    // The last cross attention differs from the first only in that it adds to no gradient.
+    assert.equal(kinds.length, program.programs.length - 1);
+    for (const { forwardMs, backwardMs } of kinds) assert.ok(forwardMs > 0 && backwardMs > 0);
+  }
 });
 
 Deno.test("probes of a model tell each kind of layer, on a clock that counts its readings", async () => {

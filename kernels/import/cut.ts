@@ -6,8 +6,8 @@
  * do: of all places between one such product and the next, the one at which fewest bytes cross, the
  * last of several. Those at which a single tensor crosses are all taken: the ends of the blocks of a
  * transformer or of a residual network. What is left in one piece that is a large part of the model,
- * such as a U-Net whose skip connections cross everywhere, is cut where it is cheapest until there
- * are enough pieces, and then wherever it is as cheap as there.
+ * such as a U-Net whose skip connections cross everywhere, or a decoder whose blocks all read the
+ * memory of an encoder, is cut wherever it is cheapest, until no piece is that large.
  *
  * What follows from the micro-batch alone and costs little, such as the mask of an attention, and what
  * follows from weights alone, such as a transposed one, never crosses: each layer computes its own.
@@ -33,9 +33,6 @@ const LOCAL_SHARE = 0.01;
 
 /** A piece that is a larger part of the model is cut where more than one tensor crosses, too. */
 const LARGE_SHARE = 1 / 4;
-
-/** So many pieces are enough, unless more are for free. */
-const LAYERS_ENOUGH = 8;
 
 const PRODUCTS = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft.FusedMatMul"]);
 
@@ -161,7 +158,7 @@ function choose(steps: readonly Step[], places: readonly Place[]): number[] {
     const large = pieces().filter(({ inside, work }) =>
       inside.length > 0 && work > LARGE_SHARE * total
     );
-    if (large.length === 0 || chosen.size + 1 >= LAYERS_ENOUGH) break;
+    if (large.length === 0) break;
     const { inside } = large.reduce((a, b) => b.work > a.work ? b : a);
     const least = Math.min(...inside.map(({ bytes }) => bytes));
     for (const { at, bytes } of inside) if (bytes === least) chosen.add(at);

@@ -8,6 +8,7 @@ import type { Value } from "../graph/value.ts";
 import { elementCount } from "../graph/shapes.ts";
 import type { Model } from "../layers/layer.ts";
 import type { LayerGraph } from "../layers/layer.ts";
+import { meanSquaredError } from "../layers/helpers/losses.ts";
 import { countTargets } from "../layers/batch.ts";
 import { quoted } from "./file/quoted.ts";
 
@@ -69,13 +70,9 @@ export function lossOf(
     );
   }
   if (dtype !== "f32" || shape.length < 1) refuse("numbers, f32 [samples, ...]");
-  const numbers = elementCount(shape);
   return {
     samples,
-    predictions: numbers,
-    build(g, output) {
-      const difference = g.sub(output, g.batch(label, shape));
-      return g.sumOfSquares(g.reshape(difference, [samples, numbers / samples]), [1]);
-    },
+    predictions: samples,
+    build: (g, output) => meanSquaredError(g, output, g.batch(label, shape)),
   };
 }

@@ -49,6 +49,13 @@ export interface TrainingPlan {
 export function planTraining(file: OnnxGraph, options: FromOnnxOptions): TrainingPlan {
   const { label = "label", dimensions = {}, loss } = options;
   const inputs = staticInputs(file.inputs, dimensions);
+  if (inputs.some(({ name }) => name === label)) {
+    throw new TypeError(
+      `Cannot import the ONNX model: label must be a field of its own, received ${
+        quoted(label)
+      }, which is one of its inputs`,
+    );
+  }
   const name = outputOf(file, options.output), isFrozen = frozenOf(file, options.frozen);
   const planned = (isConstant?: (weight: string) => boolean) => {
     const plan = planFile({ file, inputs, isFrozen, ...isConstant && { isConstant } });

@@ -180,6 +180,10 @@ Deno.test("what is trained, frozen or asked for must be there", () => {
       frozen: ["w"],
     },
   );
+  refuse(line(), /label must be a field of its own, received "x", which is one of its inputs$/, {
+    ...MSE,
+    label: "x",
+  });
   refuse(line(), /loss must be one of cross-entropy, mse, received hinge$/, {
     loss: "hinge" as "mse",
   });

@@ -1,0 +1,169 @@
+/** Where imported models are cut, and what crosses. */
+
+import assert from "node:assert/strict";
+import {
+  type Batch,
+  compileModel,
+  fromOnnx,
+  gpt2,
+  gpt2Onnx,
+  initialValues,
+  layersOnnx,
+  type Model,
+  type ModelProgram,
+  openReference,
+  openStage,
+  t5Logits,
+  t5Ties,
+  type TensorSpec,
+  withAliases,
+} from "../../../kernels/mod.ts";
+import { cutPlan, split } from "../../../kernels/import/cut.ts";
+import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
+import { layersOf } from "../../../kernels/import/layers.ts";
+import { planTraining } from "../../../kernels/import/training_plan.ts";
+import fc from "../../fast_check.ts";
+import { numbers, onnxModel, type TestModel } from "./onnx_model.ts";
+
+/** What each layer hands on and gives, without the loss. */
+const madeBy = ({ layers, programs }: ModelProgram) =>
+  layers.slice(0, -1).map(({ program }) =>
+    programs[program]!.outputs.map(({ name, shape }) => `${name} [${shape}]`)
+  );
+
+async function gpt(tie: boolean): Promise<Model> {
+  const config = { layers: 3, hidden: 16, heads: 2, seq: 8, vocab: 20, tie };
+  const { parameters } = compileModel(gpt2(config, 1), "none");
+  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const file = gpt2Onnx(config).pieces((name) => weights.get(name));
+  return fromOnnx(await new Blob([...file]).bytes(), {
+    loss: "cross-entropy",
+    dimensions: { batch: 2, sequence: 8 },
+  });
+}
+
+Deno.test("a GPT-2 is cut at the ends of its halves of blocks, of which equal ones are one program", async () => {
+  const program = compileModel(await gpt(false), "none");
+  assert.deepEqual(madeBy(program), Array(7).fill(["x [16,16]"]));
+  // Embedding, attention, feed-forward, the last of those with the norm behind it, head.
+  assert.equal(program.programs.length, 5);
+});
+
+Deno.test("a table that the embedding shares with the head is tied, and there once", async () => {
+  const model = await gpt(true), { ties, parameters } = compileModel(model, "none");
+  assert.deepEqual(ties, [["transformer.wte.weight", "transformer.wte.weight@7"]]);
+  assert.deepEqual(parameters.map(({ name }) => name).sort(), [...model.weights!.keys()].sort());
+});
+
+Deno.test("the memory of an encoder goes straight to the layers of the decoder that read it", async () => {
+  const config = { layers: 2, hidden: 16, heads: 2, seq: 6, vocab: 12, tie: true };
+  const layers = t5Logits(config, 2), ties = t5Ties(config);
+  const { parameters } = compileModel({ name: "t5", layers, predictions: 1, ties }, "none", {
+    endsWithLoss: false,
+  });
+  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  const file = layersOnnx(layers, { ties }).pieces((name) => weights.get(name));
+  const back = fromOnnx(await new Blob([...file]).bytes(), { loss: "cross-entropy" });
+  const program = compileModel(back, "none");
+  const skips = program.layers.map((layer) =>
+    program.programs[layer.program]!.inputs.filter(({ name }) => name.startsWith("skip."))
+  );
+  const [memory] = skips.flat() as [TensorSpec];
+  const users = skips.flatMap((taken, i) =>
+    taken.some(({ name }) => name === memory.name) ? [i] : []
+  );
+  assert.ok(users.length >= 2 && users.at(-1)! - users[0]! >= 2, `layers ${users}`);
+});
+
+/** A mask of what is given, two branches that are added, and a weight that is read twice. */
+const BRANCHED: TestModel = {
+  inputs: { x: [4, 16], keep: [4, 1] },
+  types: { keep: "i64" },
+  initializers: {
+    a: { data: numbers([16, 16]), shape: [16, 16] },
+    b: { data: numbers([16, 16], 1), shape: [16, 16] },
+    c: { data: numbers([16, 16], 2), shape: [16, 16] },
+    unused: { data: numbers([3]) },
+  },
+  nodes: [
+    { op: "Cast", inputs: ["keep"], outputs: ["mask"], attributes: { to: 1 } },
+    { op: "MatMul", inputs: ["x", "a"], outputs: ["h1"] },
+    { op: "Mul", inputs: ["h1", "mask"], outputs: ["h2"] },
+    { op: "MatMul", inputs: ["h2", "b"], outputs: ["h3"] },
+    { op: "Tanh", inputs: ["h3"], outputs: ["h4"] },
+    { op: "Transpose", inputs: ["a"], outputs: ["at"] },
+    { op: "MatMul", inputs: ["h4", "at"], outputs: ["h5"] },
+    { op: "Add", inputs: ["h5", "h2"], outputs: ["h6"] },
+    { op: "Mul", inputs: ["h6", "mask"], outputs: ["h7"] },
+    { op: "MatMul", inputs: ["h7", "c"], outputs: ["h8"] },
+    { op: "Add", inputs: ["h8", "h2"], outputs: ["y"] },
+    { op: "Neg", inputs: ["h8"], outputs: ["z"] },
+  ],
+  outputs: { y: "f32", z: "f32" },
+};
+
+const BATCH: Batch = {
+  x: numbers([4, 16], 3),
+  keep: Int32Array.of(1, 1, 0, 1),
+  label: numbers([4, 16], 4),
+};
+
+const OPTIONS = { loss: "mse", output: "y" } as const;
+
+/** The losses and gradients of a model on the reference device. */
+async function trained(model: Pick<Model, "layers" | "ties">, weights: Model["weights"]) {
+  const device = await openReference();
+  const program = compileModel({ name: "test", predictions: 1, ...model }, "none");
+  const stage = await openStage(device, program, {
+    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
+    backward: "whole",
+  });
+  stage.load(withAliases({ weights: new Map(weights), moments: new Map() }, program.ties));
+  const { output } = await stage.forward(0, undefined, BATCH);
+  await stage.backward(0, "B", undefined, 1);
+  const gradients = new Map<string, number[]>();
+  for (const [name, own] of await stage.gradients()) {
+    const whole = name.replace(/@\d+$/, ""), before = gradients.get(whole);
+    gradients.set(whole, Array.from(own, (one, i) => one + (before?.[i] ?? 0)));
+  }
+  device.close();
+  return { losses: [...output as Float32Array], gradients };
+}
+
+/** What is imported, cut before some steps. */
+function cutAt(at: readonly number[]): Required<Pick<Model, "layers" | "ties">> {
+  const { plan, output, loss } = planTraining(readOnnx(onnxModel(BRANCHED), {}), OPTIONS);
+  const { locals } = cutPlan(plan, output);
+  const steps = plan.steps.filter((step) => !locals.has(step));
+  return layersOf(plan, { layers: split(steps, at), locals }, output, loss.build);
+}
+
+Deno.test("wherever a file is cut, it has the losses of the whole, and its gradients", async () => {
+  const { weights } = fromOnnx(onnxModel(BRANCHED), OPTIONS);
+  assert.deepEqual([...weights!.keys()], ["a", "b", "c"]);
+  const whole = await trained(cutAt([]), weights), most = 8;
+  const places = fc.uniqueArray(fc.integer({ min: 1, max: most }), { maxLength: most });
+  await fc.assert(
+    fc.asyncProperty(places, async (at) => {
+      const { losses, gradients } = await trained(cutAt(at.sort((a, b) => a - b)), weights);
+      assert.deepEqual(losses, whole.losses);
+      for (const [name, want] of whole.gradients) {
+        gradients.get(name)!.forEach((one, i) =>
+          assert.ok(Math.abs(one - want[i]!) <= 1e-6 * Math.abs(want[i]!) + 1e-6, `${name} ${i}`)
+        );
+      }
+    }),
+    { numRuns: 30 },
+  );
+});
+
+Deno.test("masks of the micro-batch and transposed weights do not cross: each layer makes its own", () => {
+  const { layers, programs } = compileModel(
+    { name: "test", predictions: 1, ...cutAt([3, 6]) },
+    "none",
+  );
+  const read = layers.map(({ program }) => programs[program]!.fields.map(({ name }) => name));
+  assert.deepEqual(read, [["keep", "x"], [], ["keep", "label"]].map((names) => names.sort()));
+  const crossing = programs.flatMap(({ inputs }) => inputs.map(({ name }) => name));
+  assert.deepEqual(crossing, ["x", "skip.h2", "x", "skip.h2"]);
+});

@@ -144,14 +144,15 @@ const conv: Rule = (known) => {
   return output(known, [n, outputs, ...windowCounts(sizes, windows)]);
 };
 
-/** Those of graphs, of which every attribute is given. */
 const convTranspose: Rule = (known) => {
-  const [x, weight] = known.inputs, extra = intsOf(known.node, "output_padding");
-  if (!x || !weight || !extra || !intsOf(known.node, "pads")) return undefined;
+  const [x, weight] = known.inputs, { node } = known;
+  if (!x || !weight || intsOf(node, "output_shape")) return undefined;
   const [n = 0, , ...counts] = x.shape, [, outputs = 0, ...kernel] = weight.shape;
-  const windows = windowsOfProto(known.node, counts, kernel);
+  const strides = intsOf(node, "strides") ?? counts.map(() => 1);
+  const windows = windowsOfProto(node, counts.map((count, axis) => count * strides[axis]!), kernel);
+  const extra = intsOf(node, "output_padding") ?? counts.map(() => 0);
   const sizes = transposedSizes(counts, windows, extra);
-  return output(known, [n, outputs * intOf(known.node, "group", 1), ...sizes]);
+  return output(known, [n, outputs * intOf(node, "group", 1), ...sizes]);
 };
 
 const pool: Rule = (known) => {

@@ -115,7 +115,9 @@ const conv: Operation = ([x, weight, bias], attributes) => {
 
 const convTranspose: Operation = ([x, weight, bias], attributes) => {
   const [n = 0, , ...counts] = x!.shape, [, perGroup = 0, ...kernel] = weight!.shape;
-  const groups = attributes.number("group", 1), windows = readWindows(attributes, counts, kernel);
+  const strides = attributes.numbers("strides") ?? counts.map(() => 1);
+  const full = counts.map((count, axis) => count * strides[axis]!);
+  const groups = attributes.number("group", 1), windows = readWindows(attributes, full, kernel);
   const extra = attributes.numbers("output_padding") ?? counts.map(() => 0);
   const shape = [n, perGroup * groups, ...transposedSizes(counts, windows, extra)];
   const sums = biased(shape, bias);

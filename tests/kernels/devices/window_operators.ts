@@ -42,6 +42,12 @@ export const WINDOW_OPERATORS: Readonly<Record<string, (sizes: Sizes) => Operato
     outputs: [out(b, 2 * n, 2 * n, 2 * m)],
     attributes: { group: 2, strides: [2, 2] },
   }),
+  "ConvTranspose of one axis": ({ b, n, m, k }) => ({
+    op: "ConvTranspose",
+    inputs: [f32(b, k, m), f32(k, n, 3)],
+    outputs: [out(b, n, 2 * m)],
+    attributes: { strides: [2], auto_pad: "SAME_UPPER" },
+  }),
   MaxPool: ({ b, n, m, k }) => ({
     op: "MaxPool",
     inputs: [f32(b, k, n + 1, m)],

@@ -27,6 +27,7 @@ import {
 import { floatOf, intOf, textOf, type ValueType, wholeNumbers } from "../../../onnx/value_types.ts";
 import { mixesGroups, mixesInputs, twoOutputs, wholeFours } from "./grouped_convolutions.ts";
 import { MISSING } from "./missing_kernels.ts";
+import { convolutionAsProduct, isLongProduct } from "./product_convolutions.ts";
 
 /** Updates of a scatter that are compared with all others at a time. */
 const ROWS = 1024;
@@ -175,7 +176,12 @@ export function isRowAddition(node: NodeProto, indices: ValueType | undefined): 
 const REWRITES: typeof MISSING = {
   ...MISSING,
   [`${MICROSOFT}.FusedMatMul`]: () => fusedMatMul,
-  Conv: (node, { types: [, weight] }) => mixesGroups(node, weight) ? wholeFours : undefined,
+  Conv: (node, { types }) =>
+    isLongProduct(node, types)
+      ? convolutionAsProduct
+      : mixesGroups(node, types[1])
+      ? wholeFours
+      : undefined,
   ConvTranspose: (node, { types: [, weight] }) =>
     mixesInputs(node, weight) ? twoOutputs : undefined,
   LogSoftmax: () => (write, node) =>

@@ -7,7 +7,7 @@
  * | where | what depends on the order of threads | here |
  * |---|---|---|
  * | ScatterND, ScatterElements that add | each update is an atomic addition | see [Note: one order of sums]; a loss adds one update to each row, which has no order |
- * | Gemm, MatMul on GPUs of Intel | few elements of many terms: workgroups add parts of 256 terms to the result atomically (split-K) | such products are written in parts that it leaves whole |
+ * | Gemm, MatMul, and Conv that is one, on GPUs of Intel | few elements of many terms: workgroups add parts of 256 terms to the result atomically (split-K) | such products are written in parts that it leaves whole |
  * | ReduceSum and its like, LayerNormalization, Softmax, other products | nothing: one thread adds an element, or one workgroup in a fixed tree | |
  *
  * The sum of an f16 product is made in f16. With u = 2^−11 a sum of n random terms is then off by about
@@ -26,7 +26,7 @@ import type { ValueType } from "../../../onnx/value_types.ts";
 import { isPlain, type ProductSizes, sizesOf, writeInParts } from "./product_parts.ts";
 
 /** Terms from which products are split, and the most that are. */
-const SPLIT_TERMS = { least: 512, most: 4096 } as const;
+export const SPLIT_TERMS = { least: 512, most: 4096 } as const;
 
 /** Up to so many terms a product is split that has at most so many elements for each term. */
 const SPLIT_ELEMENTS: readonly (readonly [terms: number, elementsPerTerm: number])[] = [

@@ -167,6 +167,24 @@ Deno.test("a product of few elements and many terms is added in parts, in one or
   assert.equal(productsOf(graphOf(prepareModel(modelOf(g, { y: many })).bytes)), 1);
 });
 
+Deno.test("a convolution that is a product of many terms is written as one, in parts", async () => {
+  const builds: Record<string, (g: Graph, terms: number) => Value> = {
+    "of one element": (g, terms) =>
+      g.conv(g.input("x", [2, terms, 1, 3]), g.input("w", [3, terms, 1, 1]), g.input("b", [3])),
+    "as large as the image": (g, terms) =>
+      g.conv(g.input("x", [2, terms / 4, 2, 2]), g.input("w", [3, terms / 4, 2, 2])),
+  };
+  for (const [what, build] of Object.entries(builds)) {
+    for (const [terms, parts, convolutions] of [[508, 0, 1], [512, 2, 0], [1020, 3, 0]] as const) {
+      const g = new Graph(), y = build(g, terms), model = modelOf(g, { y });
+      const graph = graphOf(prepareModel(model).bytes);
+      assert.equal(productsOf(graph), parts, `${what}, ${terms} terms`);
+      assert.equal(graph.node.filter(({ opType }) => opType === "Conv").length, convolutions);
+      assert.ok(await errorOf(model, 6) <= BOUNDS.fp32, `${what}, ${terms} terms`);
+    }
+  }
+});
+
 Deno.test("more rows than are compared at a time are added to any table", async () => {
   for (const height of [20, 1300, 3000]) {
     const g = new Graph(), base = g.input("base", [height, 3]);

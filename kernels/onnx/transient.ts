@@ -13,7 +13,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import { DTYPE_BYTES } from "../devices/device.ts";
-import { elementCount, sameShape } from "../graph/shapes.ts";
+import { broadcastShape, elementCount, sameShape } from "../graph/shapes.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
 import { signatureOf } from "./signature.ts";
 import { type ValueType, valueTypes } from "./value_types.ts";
@@ -26,8 +26,8 @@ const ALIASES = new Set(["Reshape", "Identity", "Squeeze", "Unsqueeze"]);
 
 /** Operations that write over their first operand where nobody reads it after them. */
 const IN_PLACE = new Set([
-  ...["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh"],
-  "ScatterElements",
+  ...["Cast", "Clip", "LogSoftmax", "Relu", "Sigmoid", "Softmax", "Tanh", "ScatterElements"],
+  ...["Elu", "HardSigmoid", "LeakyRelu", "Softplus"],
 ]);
 
 /** A convolution lays so much of its windows side by side at a time, where it has few outputs. */
@@ -57,6 +57,12 @@ function addedBytes(_: NodeProto, [x, weight]: Operands): number {
     elementCount(weight.shape.slice(1));
 }
 
+/** What is chosen of one side: each number of it for each condition. */
+function chosenBytes(condition: ValueType | undefined, side: ValueType | undefined): number {
+  if (!condition || !side) return 0;
+  return bytesOf({ ...side, shape: broadcastShape(condition.shape, side.shape) });
+}
+
 /** Bytes that an operation takes for itself while it computes. */
 const SCRATCH: Readonly<
   Record<string, (node: NodeProto, operands: Operands, results: Operands) => number>
@@ -64,7 +70,9 @@ const SCRATCH: Readonly<
   Conv: windowBytes,
   ConvTranspose: addedBytes,
   // What is chosen of either side, the other being zero.
-  Where: (_, [, a, b]) => 2 * Math.max(bytesOf(a), bytesOf(b)),
+  Where: (_, [condition, a, b]) => chosenBytes(condition, a) + chosenBytes(condition, b),
+  // The factor of each element.
+  HardSwish: (_, [x]) => bytesOf(x),
   // Logits less their maximum, and the logarithms of probabilities where nobody asked for them.
   SoftmaxCrossEntropyLoss: ({ output }, [logits]) => (output[1] ? 1 : 2) * bytesOf(logits),
 };

@@ -43,6 +43,7 @@ export { type GradientRule, GRADIENTS, isZeros, zeros } from "./graph/gradient_r
 export * from "./graph/graph.ts";
 export { NodeGraph } from "./graph/node_graph.ts";
 export { ConvolutionGraph } from "./graph/ops/convolutions.ts";
+export { EinsumGraph } from "./graph/ops/einsum.ts";
 export { ElementwiseGraph } from "./graph/ops/elementwise.ts";
 export { ChoiceGraph } from "./graph/ops/choices.ts";
 export { GatherGraph } from "./graph/ops/gathers.ts";

@@ -13,7 +13,7 @@ import {
   type WindowOptions,
   windowsOf,
 } from "../windows.ts";
-import { ReductionGraph } from "./reductions.ts";
+import { EinsumGraph } from "./einsum.ts";
 
 /** Options of {@linkcode Graph.conv}. */
 export interface ConvOptions extends WindowOptions {
@@ -28,7 +28,7 @@ export interface ConvTransposeOptions extends ConvOptions {
 }
 
 /** A graph to which convolutions are added. */
-export class ConvolutionGraph extends ReductionGraph {
+export class ConvolutionGraph extends EinsumGraph {
   /**
    * Convolution (in the sense of networks: cross-correlation) over one spatial axis or two.
    *

@@ -5,7 +5,8 @@
  */
 
 import { elementCount } from "../../graph/shapes.ts";
-import { floatOf, type ImportOp, intOf, operand } from "./call.ts";
+import type { Value } from "../../graph/value.ts";
+import { floatOf, type ImportOp, intOf, operand, textOf } from "./call.ts";
 
 const gemm: ImportOp = (call) => {
   const flag = (name: string) => intOf(call, name, 0) === 1;
@@ -29,6 +30,7 @@ const matmul: ImportOp = (call) => {
 export const PRODUCT_OPS: Readonly<Record<string, ImportOp>> = {
   Gemm: gemm,
   MatMul: matmul,
+  Einsum: (call) => call.g.einsum(textOf(call, "equation", ""), call.inputs as readonly Value[]),
   "com.microsoft.FusedMatMul": (call) =>
     call.g.matmul(operand(call, 0), operand(call, 1), {
       transA: intOf(call, "transA", 0) === 1,

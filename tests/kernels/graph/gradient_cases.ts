@@ -136,6 +136,14 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     { shapes: [[4], [2, 4, 5]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[2, 3, 4], [4]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[4], [4]], build: (g, a, b) => g.matmul(a!, b!) },
+    ...[
+      { equation: "bhqd,bhkd->bhqk", shapes: [[2, 3, 4, 5], [2, 3, 2, 5]] },
+      { equation: "ij,kj,k->i", shapes: [[2, 3], [4, 3], [4]] },
+      { equation: "ij, k", shapes: [[2, 3], [4]] },
+    ].map(({ equation, shapes }): Case => ({
+      shapes,
+      build: (g, ...all) => g.einsum(equation, all),
+    })),
     { shapes: [[2, 1, 3, 4], [5, 4, 2]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[2, 3, 4], [2, 4, 5]], build: (g, a, b) => g.matmul(a!, b!) },
     { shapes: [[2, 3, 4], [4, 5]], build: (g, a, b) => g.matmul(a!, b!) },

@@ -75,6 +75,65 @@ Deno.test("a product has its gradient where one of its elements is zero", async 
   assert.deepEqual(await computed(g, dx!, given), [120, 0, 0, 0, 0, 120, 60, 40, 30, 24]);
 });
 
+/** The sum of products that an equation names, term by term. */
+function sumOfProducts(
+  equation: string,
+  operands: readonly { shape: readonly number[]; values: readonly number[] }[],
+): number[] {
+  const [left, right] = equation.split("->") as [string, string], sides = left.split(",");
+  const names = [...new Set([...right, ...left.replaceAll(",", "")])];
+  const sizeOf = (axis: string) => {
+    const i = sides.findIndex((side) => side.includes(axis));
+    return operands[i]!.shape[sides[i]!.indexOf(axis)]!;
+  };
+  const place = (axes: string, at: ReadonlyMap<string, number>) =>
+    [...axes].reduce((sum, axis) => sum * sizeOf(axis) + at.get(axis)!, 0);
+  const result = Array([...right].reduce((n, axis) => n * sizeOf(axis), 1)).fill(0);
+  for (const i of count(names.reduce((n, axis) => n * sizeOf(axis), 1))) {
+    let rest = i;
+    const at = new Map(names.map((axis) => {
+      const index = rest % sizeOf(axis);
+      rest = Math.floor(rest / sizeOf(axis));
+      return [axis, index];
+    }));
+    result[place(right, at)] += operands.reduce(
+      (product, { values }, k) => product * values[place(sides[k]!, at)]!,
+      1,
+    );
+  }
+  return result;
+}
+
+Deno.test("sums of products by named axes are what they say, term by term", async () => {
+  const equations: Record<string, readonly (readonly number[])[]> = {
+    "ij,jk->ik": [[2, 3], [3, 4]],
+    "bhqd,bhkd->bhqk": [[2, 1, 3, 4], [2, 1, 2, 4]],
+    "bqhd,bkhd->bhqk": [[2, 3, 2, 4], [2, 5, 2, 4]],
+    "ijk->ki": [[2, 3, 4]],
+    "ij,ij->": [[2, 3], [2, 3]],
+    "i,j->ji": [[2], [3]],
+    "ij,kj,k->i": [[2, 3], [4, 3], [4]],
+    "abc,bd->adc": [[2, 3, 2], [3, 4]],
+  };
+  for (const [equation, shapes] of Object.entries(equations)) {
+    const g = new Graph();
+    const operands = shapes.map((shape) => {
+      const values = count(shape.reduce((a, b) => a * b)).map((i) =>
+        (i * 7 + shape.length) % 5 - 2
+      );
+      return { shape, values, value: g.constant(Float32Array.from(values), shape) };
+    });
+    const y = g.einsum(equation, operands.map(({ value }) => value));
+    assert.deepEqual(await computed(g, y), sumOfProducts(equation, operands), equation);
+  }
+  const g = new Graph(), a = g.input("a", [2, 3]);
+  assert.deepEqual(g.einsum("ji", [a]).shape, [3, 2]);
+  assert.deepEqual(g.einsum("ij,jk", [a, g.input("b", [3, 5])]).shape, [2, 5]);
+  for (const equation of ["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"]) {
+    assert.throws(() => g.einsum(equation, [a]), SyntaxError, equation);
+  }
+});
+
 Deno.test("the largest of an axis is found at its first place", async () => {
   const found = await made(
     [2, 3],

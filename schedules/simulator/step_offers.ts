@@ -1,6 +1,6 @@
 /** Which actions have all their inputs, as a step goes on: what workers are offered. */
 
-import type { Action } from "../actions/action.ts";
+import { type Action, formatAction } from "../actions/action.ts";
 import { KIND } from "../actions/action_list.ts";
 import type { Way } from "../edges/ways.ts";
 import { Dependencies } from "../execution/dependencies.ts";
@@ -19,11 +19,10 @@ export interface StepOffers {
    * A message for an action has arrived.
    *
    * @param way over which it came; from the stage before or behind unless given.
-   * @returns whether all that the action needs is there.
    */
-  arrive(action: Action, way?: Way): boolean;
-  /** Whether all that an action needs is there. */
-  isReady(action: Action): boolean;
+  arrive(action: Action, way?: Way): void;
+  /** Adds an action to what a worker may run if all that it needs is there. */
+  offer(action: Action, ready: Action[]): void;
 }
 
 /** Opens the offers of a step. */
@@ -36,6 +35,9 @@ export function openOffers(schedule: Schedule): StepOffers {
   /** 1 for each output that is there where it is made, and where a message takes it. */
   const given = new Uint8Array(dependencies.outputCount);
   const arrived = new Uint8Array(dependencies.arrivalCount);
+  // Of the stages that a backward waits for one may give halves, and another all at once.
+  const hasHalves = schedule.edges && schedule.lists?.some((list) => list.hasHalves);
+  const offeredHalves = hasHalves ? new Set<string>() : undefined;
   const inputsOf = ({ kind, stage, microBatch, half, slice }: Action) =>
     dependencies.inputsOf(KIND[kind], stage, microBatch, half === undefined ? 0 : half + 1, slice);
   const isReady = (action: Action) => {
@@ -62,8 +64,18 @@ export function openOffers(schedule: Schedule): StepOffers {
         const edge = edges[i]!, isIt = way ? edge === way.number : edge >= 0 && edge < stages;
         if (isIt) arrived[dependencies.arrivalOf(i)] = 1;
       }
-      return isReady(action);
     },
-    isReady,
+    offer(action, ready) {
+      if (action.kind !== "B" || offeredHalves === undefined) {
+        if (isReady(action)) ready.push(action);
+        return;
+      }
+      for (const half of [0, 1] as const) {
+        const one = { ...action, half }, name = formatAction(one);
+        if (offeredHalves.has(name) || !isReady(one)) continue;
+        offeredHalves.add(name);
+        ready.push(one);
+      }
+    },
   };
 }

@@ -132,7 +132,8 @@ export class StepRun {
   #receive(arrivals: StepEvent[]): void {
     if (arrivals.length > 1) arrivals.sort(byTieRule);
     for (const { worker, arrived, way } of arrivals) {
-      if (this.#offers.arrive(arrived!, way)) this.workers[worker]!.ready.push(arrived!);
+      this.#offers.arrive(arrived!, way);
+      this.#offers.offer(arrived!, this.workers[worker]!.ready);
     }
     for (const { worker, sentMs } of arrivals) this.#choose(worker, sentMs);
   }
@@ -221,7 +222,7 @@ export class StepRun {
     for (const next of this.#offers.follow(part)) {
       const host = this.#offers.hostOf(next);
       if (host !== index) sentMs = Math.max(sentMs, this.#send(index, host, next, part));
-      else if (this.#offers.isReady(next)) ready.push(next);
+      else this.#offers.offer(next, ready);
     }
     for (const way of this.#offers.waysFrom(part)) {
       sentMs = Math.max(sentMs, this.#skip(index, way, part));

@@ -11,6 +11,7 @@ import {
   findDeadlock,
   type ListedSchedule,
   modelOfCosts,
+  parseCsv,
   type Schedule,
   scheduleDefinitions,
   scheduleFromLists,
@@ -145,6 +146,22 @@ Deno.test("gradients of a value go from the last stage that uses it to the one b
   const { starts } = analyze(withEdges(chain, edges), { skip: 10 }).execution.timeline;
   // 3B0 ends at 15: its gradient is at stage 2 at 25, and the sum of both at stage 0 at 37.
   assert.deepEqual(starts.map((own) => [...own]), [[0, 37], [1, 27], [11, 25], [12, 13]]);
+});
+
+Deno.test("of two stages that a backward waits for one may give halves, and the other all at once", () => {
+  const halves = ["0F0,0B0.0,0B0.1\n", "1F0,1B0.0,1B0.1\n", "2F0,2B0.0,2B0.1\n"];
+  const whole = ["0F0,0B0\n", "1F0,1B0\n", "2F0,2B0\n"];
+  const lists = fc.tuple(fc.boolean(), fc.boolean(), fc.boolean());
+  const times = fc.record({
+    send: fc.double({ min: 0, max: 4, noNaN: true }),
+    skip: fc.double({ min: 0, max: 8, noNaN: true }),
+  });
+  fc.assert(fc.property(lists, times, (isHalved, costs) => {
+    const rows = isHalved.map((one, stage) => (one ? halves : whole)[stage]).join("");
+    const schedule = withEdges(scheduleFromLists("mine", parseCsv(rows)), [{ from: 0, to: [2] }]);
+    const { makespanMs } = simulateStep(modelOfCosts(schedule, costs));
+    assert.ok(isNear(makespanMs, analyze(schedule, costs).makespan));
+  }));
 });
 
 Deno.test("a value that goes to an earlier stage is refused with the circle of actions", () => {

@@ -2,6 +2,7 @@
 
 import { KIND } from "../actions/action_list.ts";
 import type { Costs } from "../execution/costs.ts";
+import { stageWays, type Way } from "../edges/ways.ts";
 import type { Schedule } from "../schedule.ts";
 import { partLimits } from "./limits.ts";
 import { type Workload, workloadOf } from "./workload.ts";
@@ -135,21 +136,30 @@ function packed(
  */
 function waysOf(load: Workload, replica: number, hasHalves: boolean) {
   const { stages, hosts, times: { durations, overlap = Infinity, send } } = load;
-  const part = hasHalves ? 2 : 1;
+  const part = hasHalves ? 2 : 1, ways = stageWays(stages, load.edges);
   const forward = (stage: number) => Math.min(durations[KIND.F]?.[stage] ?? 0, overlap);
   /** The last part of a backward, which nothing of it may come after. */
   const last = (stage: number) => Math.min((durations[KIND.B]?.[stage] ?? 0) / part, overlap);
   const input = (stage: number) => Math.min(durations[KIND.I]?.[stage] ?? 0, last(stage));
-  const edge = (stage: number) => {
-    const isLocal = hosts[replica * stages + stage] === hosts[replica * stages + stage + 1];
-    return isLocal ? 0 : send[stage] as number;
-  };
+  const isLocal = (from: number, to: number) =>
+    hosts[replica * stages + from] === hosts[replica * stages + to];
+  const edge = (stage: number) => isLocal(stage, stage + 1) ? 0 : send[stage] as number;
+  const over = (way: Way) => isLocal(way.from, way.to) ? 0 : send[way.number] as number;
   const toStage = new Float64Array(stages);
   const toEnd = new Float64Array(stages);
+  const from = (stage: number, way: number) =>
+    way + (stage === 0 ? last(0) : input(stage) + (toEnd[stage] as number));
   for (let stage = 1; stage < stages; stage++) {
     const below = stage - 1;
     toStage[stage] = (toStage[below] as number) + forward(below) + edge(below);
-    toEnd[stage] = edge(below) + (below === 0 ? last(0) : input(below) + (toEnd[below] as number));
+    toEnd[stage] = from(below, edge(below));
+    for (const way of ways?.[stage]?.toForward ?? []) {
+      const arrival = (toStage[way.from] as number) + forward(way.from) + over(way);
+      toStage[stage] = Math.max(toStage[stage] as number, arrival);
+    }
+    for (const way of ways?.[stage]?.fromBackward ?? []) {
+      toEnd[stage] = Math.max(toEnd[stage] as number, from(way.to, over(way)));
+    }
   }
   const away = new Float64Array(stages);
   for (let stage = stages - 1; stage >= 0; stage--) {
@@ -160,5 +170,7 @@ function waysOf(load: Workload, replica: number, hasHalves: boolean) {
   }
   const own = Float64Array.from({ length: stages }, (_, stage) => last(stage));
   const end = Math.min(durations[KIND.B]?.[0] ?? 0, overlap);
-  return { toStage, toEnd, away, own, around: (away[0] as number) + end };
+  const top = stages - 1, there = (toStage[top] as number) + forward(top);
+  const around = Math.max((away[0] as number) + end, top === 0 ? 0 : from(top, there));
+  return { toStage, toEnd, away, own, around };
 }

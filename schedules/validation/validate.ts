@@ -3,6 +3,7 @@
 import { formatAction } from "../actions/action.ts";
 import { type ActionList, KIND, KINDS } from "../actions/action_list.ts";
 import { activationChanges } from "../actions/activations.ts";
+import { formatEdge } from "../edges/skip_edge.ts";
 import type { ListedSchedule } from "../schedule.ts";
 import { hostTable } from "../stages.ts";
 import { findDeadlock } from "./deadlock.ts";
@@ -41,6 +42,7 @@ export interface ValidationLimits {
  */
 export function validate(schedule: ListedSchedule, limits: ValidationLimits = {}): Violation[] {
   const check = new Check(schedule, limits);
+  check.edges();
   schedule.lists.forEach((list, worker) => check.list(worker, list));
   const violations = check.finish();
   // Lists that lack an action stop there; that is no deadlock.
@@ -111,6 +113,20 @@ class Check {
     this.#slices = schedule.slices ?? 1;
     this.#done = new Uint8Array(schedule.stages * schedule.microBatches * this.#slices);
     this.#lastAdded = new Int32Array(this.#hosts.length).fill(-1);
+  }
+
+  edges(): void {
+    const { edges = [], stages } = this.#schedule;
+    for (const edge of edges) {
+      const unknown = [edge.from, ...edge.to].find((stage) => !(stage >= 0 && stage < stages));
+      if (unknown === undefined) continue;
+      const name = formatEdge(edge);
+      this.#add(
+        "unknown",
+        0,
+        `skip edge ${name} has a stage ${unknown}: there are ${stages} stages`,
+      );
+    }
   }
 
   list(worker: number, list: ActionList): void {

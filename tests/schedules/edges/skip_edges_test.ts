@@ -10,6 +10,7 @@ import {
   F,
   findDeadlock,
   type ListedSchedule,
+  makespanLowerBound,
   modelOfCosts,
   parseCsv,
   type Schedule,
@@ -198,6 +199,31 @@ Deno.test("a schedule whose skip edge nobody has checked is found to deadlock, a
     "worker 0 waits at 0F0 for 2F0 of worker 2 over a skip edge; worker 2 waits at 2F0 for 1F0 of worker 1; " +
       "worker 1 waits at 1F0 for 0F0 of worker 0",
   );
+});
+
+Deno.test("a skip edge of a stage that is not there is a violation", () => {
+  const chain = withLists(createSchedule("1f1b", { workers: 3, microBatches: 2 }));
+  for (const edge of [{ from: 0, to: [3] }, { from: -1, to: [2] }]) {
+    const [violation, ...more] = validate({ ...chain, edges: [edge] });
+    assert.deepEqual(more, []);
+    assert.match(`${violation?.reason} ${violation?.message}`, /^unknown skip edge .* 3 stages$/);
+  }
+});
+
+Deno.test("no order of any worker is below the bound that counts skip edges", () => {
+  const times = fc.record({
+    send: fc.double({ min: 0, max: 3, noNaN: true }),
+    skip: fc.double({ min: 0, max: 9, noNaN: true }),
+  });
+  fc.assert(fc.property(anyLinked, times, (linked, costs) => {
+    const schedule = withEdges(withLists(linked.chain, costs), linked.edges);
+    const { makespan } = analyze(schedule, costs);
+    assert.ok(makespanLowerBound(schedule, costs) <= makespan + 1e-9, inWords(linked));
+  }));
+  const chain = createSchedule("1f1b", { workers: 3, microBatches: 1 });
+  const bound = (schedule: Schedule) => makespanLowerBound(schedule, { skip: 7 });
+  assert.equal(bound(chain), 3 + 1 + 1 + 2);
+  assert.equal(bound(withEdges(chain, [{ from: 0, to: [2] }])), 1 + 7 + 1 + 1 + 7 + 2);
 });
 
 Deno.test("lists that deadlock as a chain do so with skip edges, and the circle is one of waits that exist", () => {

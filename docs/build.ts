@@ -25,6 +25,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
     "docs/many_hosts.md",
     "docs/from_pytorch.md",
     "docs/hugging_face.md",
+    "docs/onnx.md",
     "docs/ops.md",
   ]],
   ["In depth", ["ACTORS.md", "SIMULATION.md", "ARCHITECTURE.md", "BENCHMARKS.md"]],

@@ -6,7 +6,7 @@ import { InferenceSession, Tensor } from "onnxruntime-web";
 import type { Batch } from "../kernels/mod.ts";
 
 /** The models. */
-export const ONNX_FIXTURES = ["resnet", "resnet_fused", "bert", "gpt"] as const;
+export const ONNX_FIXTURES = ["resnet", "resnet_fused", "bert", "gpt", "gpt_tied"] as const;
 
 /** A model. */
 export type OnnxFixture = typeof ONNX_FIXTURES[number];
@@ -53,10 +53,12 @@ export function* onnxBatches(name: OnnxFixture): Generator<Batch> {
 }
 
 function rowsOf(name: OnnxFixture): (from: number, to: number) => Batch {
-  const read = (file: string, of: OnnxFixture = name) => Deno.readFileSync(onnxPath(of, file));
-  const words = (file: string) => Int32Array.from(new Uint16Array(read(file).buffer));
-  if (name === "gpt") {
-    const tokens = words("tokens.bin"), part = (at: number, end: number) => tokens.slice(at, end);
+  const read = (file: string, of: OnnxFixture) => Deno.readFileSync(onnxPath(of, file));
+  const words = (file: string, of: OnnxFixture) =>
+    Int32Array.from(new Uint16Array(read(file, of).buffer));
+  if (name === "gpt" || name === "gpt_tied") {
+    const tokens = words("tokens.bin", "gpt"),
+      part = (at: number, end: number) => tokens.slice(at, end);
     return (from, to) => ({
       input_ids: part(16 * from, 16 * to),
       label: part(16 * from + 1, 16 * to + 1),
@@ -65,7 +67,7 @@ function rowsOf(name: OnnxFixture): (from: number, to: number) => Batch {
   const labels = expectedOf(name === "bert" ? "bert" : "resnet").config.labels!;
   const label = (from: number, to: number) => Int32Array.from(labels.slice(from, to));
   if (name === "bert") {
-    const ids = words("ids.bin"), mask = Int32Array.from(read("mask.bin"));
+    const ids = words("ids.bin", "bert"), mask = Int32Array.from(read("mask.bin", "bert"));
     return (from, to) => ({
       input_ids: ids.slice(12 * from, 12 * to),
       attention_mask: mask.slice(12 * from, 12 * to),
@@ -82,6 +84,7 @@ function rowsOf(name: OnnxFixture): (from: number, to: number) => Batch {
 /** The shapes of a micro-batch's inputs. */
 const SHAPES: Readonly<Record<string, readonly number[]>> = {
   "gpt.input_ids": [4, 16],
+  "gpt_tied.input_ids": [4, 16],
   "bert.input_ids": [4, 12],
   "bert.attention_mask": [4, 12],
   "resnet.pixels": [4, 1, 28, 28],

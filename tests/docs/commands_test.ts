@@ -93,6 +93,14 @@ async function run(command: string, cwd: string): Promise<{ code: number; printe
   return { code, printed: decoder.decode(stdout) + decoder.decode(stderr) };
 }
 
+/** Models as PyTorch exports them, and tokens for one. */
+const ONNX = join(ROOT, "tests", "fixtures", "onnx");
+const ONNX_FILES = [
+  ["resnet.onnx", "resnet/model.onnx"],
+  ["gpt.onnx", "gpt/model.onnx"],
+  ["gpt.bin", "gpt/tokens.bin"],
+] as const;
+
 /** What pages speak of that is the reader's. */
 async function makeFiles(folder: string): Promise<void> {
   await Deno.writeTextFile(
@@ -105,6 +113,7 @@ async function makeFiles(folder: string): Promise<void> {
     join(folder, "run.toml"),
     "steps = 2\nlayers = 4\nhidden = 16\nheads = 2\n",
   );
+  for (const [name, file] of ONNX_FILES) await Deno.copyFile(join(ONNX, file), join(folder, name));
   await Deno.symlink(join(ROOT, "examples"), join(folder, "examples"));
 }
 

@@ -30,6 +30,7 @@ const DIMENSIONS: Readonly<Record<OnnxFixture, FromOnnxOptions["dimensions"]>> =
   resnet_fused: { batch: 4 },
   bert: {},
   gpt: { batch: 4, seq: 16 },
+  gpt_tied: { batch: 4, seq: 16 },
 };
 
 /** 20 steps of a model: its losses, the loss of the first micro-batch at the end, and its file. */
@@ -83,9 +84,19 @@ for (const [name, schedule] of [["gpt", "chimera"], ["resnet", "message-driven"]
   });
 }
 
+Deno.test("20 steps of plain SGD of bert are PyTorch's", async () => {
+  const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;
+  const { config } = expectedOf("bert");
+  await checkTrained("bert", { workers: 2, optimizer, learningRate: config.sgd.lr }, "sgd");
+});
+
 /** Holds a run to PyTorch's, and what its file says to both; returns the hash of its weights. */
-async function checkTrained(name: OnnxFixture, options: Partial<TrainOptions>): Promise<string> {
-  const { adamw: expected } = expectedOf(name);
+async function checkTrained(
+  name: OnnxFixture,
+  options: Partial<TrainOptions>,
+  optimizer: "adamw" | "sgd" = "adamw",
+): Promise<string> {
+  const { [optimizer]: expected } = expectedOf(name);
   const { losses, last, weightsHash, file } = await trained(name, options);
   assertNear("losses", losses, expected.losses, 1e-5);
   const outputs = await outputsOf(name, file);

@@ -14,6 +14,7 @@ const OPEN = {
   resnet_fused: { batch: 4 },
   bert: {},
   gpt: { batch: 4, seq: 16 },
+  gpt_tied: { batch: 4, seq: 16 },
 };
 
 /** The refusal of a file; undefined where it is a model. */

@@ -25,7 +25,7 @@ export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
 export type { CompileOptions } from "./compile/compile_options.ts";
-export * from "./compile/skip_edges.ts";
+export { type SkipEdge, skipEdges } from "./compile/skip_edges.ts";
 export { gpt2Parameters, llamaParameters } from "./compile/decoder_parameters.ts";
 export * from "./compile/layout.ts";
 export * from "./data/mod.ts";

@@ -47,25 +47,40 @@ export interface SkipEdge {
  * ];
  * const program = compileModel({ name: "three", layers, predictions: 2 }, "none");
  * assert.deepEqual(skipEdges(program, [0, 1, 2]), [
- *   { key: "skip.early", from: 0, to: [2], hasGradient: true, bytes: 8 },
+ *   { key: "skip.early", hasGradient: true, bytes: 8, from: 0, to: [2] },
  * ]);
  * assert.deepEqual(skipEdges(program, [0]), []); // within a stage nothing travels
  * ```
  */
 export function skipEdges(model: StageProgram, starts: readonly number[]): SkipEdge[] {
   const stageOf = (layer: number) => starts.findLastIndex((start) => start <= layer);
-  const edges = new Map<string, { -readonly [K in keyof SkipEdge]: SkipEdge[K] }>();
-  for (const [i, { program: { inputs, outputs } }] of layersOf(model).entries()) {
-    for (const { name } of inputs.filter((one) => isSkip(one.name))) {
-      const edge = edges.get(name)!, to = stageOf(i);
-      if (to !== edge.from && !edge.to.includes(to)) edge.to = [...edge.to, to];
-    }
-    for (const { name, hasGradient, dtype, shape } of outputs.filter((one) => isSkip(one.name))) {
+  return skipValues(model).flatMap(({ maker, users, travels: _, ...value }): SkipEdge[] => {
+    const from = stageOf(maker),
+      to = [...new Set(users.map(stageOf))].filter((one) => one !== from);
+    return to.length > 0 ? [{ ...value, from, to }] : [];
+  });
+}
+
+/** A value given by name: the layer that makes it, and those that take it, in order. */
+export interface SkipValue extends Pick<SkipEdge, "key" | "hasGradient" | "bytes"> {
+  readonly maker: number;
+  readonly users: readonly number[];
+  /** Bytes that travel over one edge, there and back. */
+  readonly travels: number;
+}
+
+/** The values that layers of a model give by name. */
+export function skipValues(model: StageProgram): SkipValue[] {
+  const layers = layersOf(model);
+  return layers.flatMap(({ program: { outputs } }, maker) =>
+    outputs.filter(({ name }) => isSkip(name)).map(({ name: key, hasGradient, dtype, shape }) => {
       const bytes = elementCount(shape) * DTYPE_BYTES[dtype];
-      edges.set(name, { key: name, from: stageOf(i), to: [], hasGradient, bytes });
-    }
-  }
-  return [...edges.values()].filter(({ to }) => to.length > 0);
+      const users = layers.flatMap(({ program: { inputs } }, user) =>
+        inputs.some(({ name }) => name === key) ? [user] : []
+      );
+      return { key, maker, users, hasGradient, bytes, travels: hasGradient ? 2 * bytes : bytes };
+    })
+  );
 }
 
 /** For each stage what crosses its border by name. */

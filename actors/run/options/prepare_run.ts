@@ -17,6 +17,7 @@ import { type CompiledRun, compileRun, planRun } from "../compile_run.ts";
 import type { EngineOptions } from "../engines/engine.ts";
 import { assertDevicesHold } from "../memory/device_memory.ts";
 import { assertMemory } from "../memory/memory_limit.ts";
+import { skipTrafficNote } from "../memory/skip_traffic.ts";
 import { planRunMemory } from "../memory/run_memory.ts";
 import { type MpiRunOptions, rankMap } from "../mpi_run.ts";
 import { describePlan, type Plan } from "../plan.ts";
@@ -123,6 +124,8 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     : isolationFor(runtime, filled.isolation, device.name);
   const compiled = planRun(servable, schedule, device.name), { predictions } = options.model;
   const { model, stage, halves } = compiled;
+  const note = runtime === "serial" ? undefined : skipTrafficNote(compiled, schedule);
+  if (note) announce(note);
   // Before the first weights are drawn: they may be too many.
   const run = { options: filled, schedule, compiled, devices, runtime, replicas };
   assertMemory(options.memoryLimitBytes, run);

@@ -12,7 +12,7 @@ import {
   type SchedulePartition,
 } from "../../schedules/mod.ts";
 import type { CompiledRun } from "../run/compile_run.ts";
-import { layerSkips } from "./linked_schedule.ts";
+import { layerSkips } from "./layer_skips.ts";
 import { type FoundCost, openCosts } from "./profile/find_costs.ts";
 import { slicedFacts } from "./profile/layer_facts.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";

@@ -23,7 +23,7 @@ import type { WorkerMemory } from "../run/memory/memory_plan.ts";
 import { chooseSchedule } from "../run/options/choose_schedule.ts";
 import type { TrainOptions } from "../run/options/train_options.ts";
 import { concurrencyOf } from "./concurrency.ts";
-import { linkedSchedule } from "./linked_schedule.ts";
+import { linkedSchedule } from "../pipeline/links/linked_schedule.ts";
 import { type FoundCost, type FoundCosts, openCosts } from "./profile/find_costs.ts";
 import type { LinkCost, Profile } from "./profile/profile.ts";
 import { tracedCosts } from "./profile/traced_costs.ts";

@@ -6,7 +6,7 @@
 
 import { DTYPE_BYTES, elementCount, isSkip, mebibytes, stageBorder } from "../../../kernels/mod.ts";
 import { formatEdge, type Schedule } from "../../../schedules/mod.ts";
-import { linkedSchedule } from "../../foresight/linked_schedule.ts";
+import { linkedSchedule } from "../../pipeline/links/linked_schedule.ts";
 import type { CompiledRun } from "../compile_run.ts";
 
 /** Edges that a sentence names. */

@@ -19,7 +19,15 @@ export {
   type ResNetConfig,
   resnetLogits,
 } from "./architectures/resnet.ts";
-export { t5, t5Bucket, type T5Config, t5Logits, t5Ties } from "./architectures/t5.ts";
+export {
+  t5,
+  t5Bucket,
+  type T5Config,
+  t5Logits,
+  type T5Sizes,
+  t5Sizes,
+  t5Ties,
+} from "./architectures/t5.ts";
 export { unet, unetPictures } from "./architectures/unet.ts";
 export * from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";

@@ -62,8 +62,11 @@ export interface T5Config {
   readonly dropout?: number;
 }
 
-/** All sizes of a T5 for so many samples of a micro-batch. */
-type Sizes = Required<T5Config> & { readonly samples: number };
+/** All sizes of a T5. */
+export type T5Sizes = Required<T5Config>;
+
+/** Those for so many samples of a micro-batch. */
+type Sizes = T5Sizes & { readonly samples: number };
 
 /** What layers of the encoder hand on. */
 type Encoded = {
@@ -78,8 +81,22 @@ const PAD = 0;
 
 const EPSILON = 1e-6;
 
-function sizesOf(config: T5Config, samples: number): Sizes {
-  const sizes: Sizes = {
+/**
+ * The sizes with those that were not given.
+ *
+ * @throws {RangeError} naming the one that cannot be.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { t5Sizes } from "@troupe/troupe/kernels";
+ *
+ * const { headWidth, targetSeq } = t5Sizes({ layers: 2, hidden: 64, heads: 4, seq: 32, vocab: 12 });
+ * assert.deepEqual([headWidth, targetSeq], [16, 32]);
+ * ```
+ */
+export function t5Sizes(config: T5Config): T5Sizes {
+  const sizes: T5Sizes = {
     headWidth: config.hidden / config.heads,
     feedForward: 4 * config.hidden,
     targetSeq: config.seq,
@@ -89,10 +106,9 @@ function sizesOf(config: T5Config, samples: number): Sizes {
     maxDistance: 128,
     dropout: 0,
     ...config,
-    samples,
   };
   const { layers, hidden, heads, seq, vocab, headWidth, feedForward, targetSeq } = sizes;
-  checkModelSizes("T5", { layers, hidden, heads, seq, vocab, "micro-batch": samples });
+  checkModelSizes("T5", { layers, hidden, heads, seq, vocab });
   checkModelSizes("T5", { seq: targetSeq, hidden: feedForward });
   if (!Number.isSafeInteger(headWidth) || headWidth < 1) {
     throw new RangeError(
@@ -107,6 +123,11 @@ function sizesOf(config: T5Config, samples: number): Sizes {
   }
   checkDropout("build T5", sizes.dropout);
   return sizes;
+}
+
+function sizesOf(config: T5Config, samples: number): Sizes {
+  checkModelSizes("T5", { "micro-batch": samples });
+  return { ...t5Sizes(config), samples };
 }
 
 /** T5's own start: with these, states neither grow nor shrink, though scores are not scaled. */

@@ -1,27 +1,30 @@
 /**
- * A decoder as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
- * its `GPT2LMHeadModel` and `LlamaForCausalLM`.
+ * A model as a folder that Hugging Face's transformers reads: names, shapes and layouts are those of
+ * its `GPT2LMHeadModel`, `LlamaForCausalLM` and `T5ForConditionalGeneration`.
  *
  * @module
  */
 
 import {
+  compileModel,
   decodeFloats,
   encodeFloats,
   type FloatDType,
   type Gpt2Config,
   layoutSafetensors,
   type LlamaConfig,
+  t5,
 } from "../../../kernels/mod.ts";
 import { writeNewFolder } from "../durable_folder.ts";
 import { type NewFiles, writeJson } from "../write_files.ts";
-import { HEAD_SLICE } from "../tensors/weights.ts";
+import { HEAD_SLICE, type NamedShape } from "../tensors/weights.ts";
 import { piecesOf, type TensorSource } from "../tensors/tensor_source.ts";
-import { generationJson, type ModelFacts } from "./config_file.ts";
+import { type ConfigJson, generationJson, type ModelFacts } from "./config_file.ts";
 import { type DecoderConfig, type DecoderFormat, decoderNamed } from "./decoders.ts";
+import { t5ConfigJson, t5GenerationJson, type T5Shape } from "./t5_config.ts";
 
 /** What is written. */
-export interface ExportedDecoder<Config extends DecoderConfig = DecoderConfig> extends ModelFacts {
+export interface ExportedDecoder<Config = DecoderConfig> extends ModelFacts {
   /** The sizes of the model. */
   readonly config: Config;
   /** Its weights, or where they come from, by name. */
@@ -32,6 +35,9 @@ export interface ExportedDecoder<Config extends DecoderConfig = DecoderConfig> e
 
 /** A GPT-2 that is written. */
 export type ExportedGpt2 = ExportedDecoder<Gpt2Config>;
+
+/** A T5 that is written. */
+export type ExportedT5 = ExportedDecoder<T5Shape>;
 
 /** A Llama that is written. */
 export type ExportedLlama = ExportedDecoder<LlamaConfig>;
@@ -99,19 +105,62 @@ export async function writeLlamaFolder(
   await writeDecoderFolder(decoderNamed("llama"), path, model, signal);
 }
 
-/** Writes a decoder as a new folder. */
-export async function writeDecoderFolder(
-  format: DecoderFormat,
+/**
+ * Writes a T5 as a new folder, with the files of {@linkcode writeGpt2Folder}.
+ *
+ * @param signal ends it, and nothing is left.
+ * @throws as {@linkcode writeGpt2Folder}.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { readT5Config, readWeights, writeT5Folder } from "@troupe/troupe/actors";
+ * import { compileModel, initialValues, t5, t5Ties } from "@troupe/troupe/kernels";
+ *
+ * const config = { layers: 1, hidden: 8, heads: 2, vocab: 16, tie: true };
+ * const { parameters } = compileModel(t5({ ...config, seq: 4 }, 1), "none");
+ * const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+ * const folder = await Deno.makeTempDir();
+ * await writeT5Folder(`${folder}/mine`, { config, weights });
+ * const read = readT5Config(`${folder}/mine`);
+ * assert.deepEqual(read, {
+ *   ...config, headWidth: 4, feedForward: 32, gated: false, buckets: 32, maxDistance: 128,
+ * });
+ * const ties = t5Ties({ ...read, seq: 4 });
+ * assert.deepEqual(await readWeights(`${folder}/mine`, parameters, ties), weights);
+ * await Deno.remove(folder, { recursive: true });
+ * ```
+ */
+export async function writeT5Folder(
   path: string,
-  model: ExportedDecoder,
+  model: ExportedT5,
+  signal?: AbortSignal,
+): Promise<void> {
+  const parameters = (config: T5Shape) =>
+    compileModel(t5({ ...config, seq: 1 }, 1), "none").parameters;
+  const format = { configJson: t5ConfigJson, generationJson: t5GenerationJson, parameters };
+  await writeDecoderFolder(format, path, model, signal);
+}
+
+/** What is known of a model whose folder is written. */
+type WrittenFormat<Config> =
+  & Pick<DecoderFormat<Config>, "configJson" | "parameters">
+  & { readonly generationJson?: (facts: ModelFacts) => ConfigJson };
+
+/** Writes a model as a new folder. */
+export async function writeDecoderFolder<Config extends HeadSizes>(
+  format: WrittenFormat<Config>,
+  path: string,
+  model: ExportedDecoder<Config>,
   signal?: AbortSignal,
 ): Promise<void> {
   const { config, weights, dtype = "F32", files: others = new Map() } = model;
   await writeNewFolder(path, async (files) => {
     await writeJson(files, "config.json", format.configJson(config, model));
-    await writeJson(files, "generation_config.json", generationJson(model));
+    const { generationJson: ofGeneration = generationJson } = format;
+    await writeJson(files, "generation_config.json", ofGeneration(model));
     for (const [name, bytes] of others) await files.write(name, [bytes]);
-    await writeWeights(files, joinSlices(weights, format, config), dtype);
+    await writeWeights(files, joinSlices(weights, format.parameters(config), config), dtype);
   }, signal);
 }
 
@@ -121,17 +170,20 @@ interface JoinedTensor {
   readonly parts: readonly TensorSource[];
 }
 
+/** What the table of a head follows from. */
+type HeadSizes = Pick<DecoderConfig, "vocab" | "hidden">;
+
 function joinSlices(
   weights: ReadonlyMap<string, TensorSource>,
-  format: DecoderFormat,
-  config: DecoderConfig,
+  parameters: readonly NamedShape[],
+  { vocab, hidden }: HeadSizes,
 ): ReadonlyMap<string, JoinedTensor> {
   const joined = new Map<string, JoinedTensor>();
-  for (const { name, shape } of format.parameters(config)) {
+  for (const { name, shape } of parameters) {
     const isSlice = HEAD_SLICE.test(name), whole = isSlice ? "lm_head.weight" : name;
     const { parts = [] } = joined.get(whole) ?? {};
     joined.set(whole, {
-      shape: isSlice ? [config.vocab, config.hidden] : shape,
+      shape: isSlice ? [vocab, hidden] : shape,
       parts: [...parts, weights.get(name)!],
     });
   }

@@ -22,7 +22,7 @@ import { LLAMA_KEYS, llamaConfigJson, parseLlamaConfig } from "./llama_config.ts
 export type DecoderConfig = Gpt2Config | LlamaConfig;
 
 /** What is known of a kind of decoder. */
-export interface DecoderFormat {
+export interface DecoderFormat<Config = DecoderConfig> {
   /** What checkpoints call it, and `model_type` of a folder. */
   readonly architecture: "gpt2" | "llama";
   /** What `--model` calls it. */
@@ -30,13 +30,13 @@ export interface DecoderFormat {
   /** The names that a folder's `config.json` has for its sizes. */
   readonly keys: Readonly<Partial<Record<string, string>>>;
   /** The sizes that a `config.json` says; refuses a feature that is not known here. */
-  parse(config: ConfigJson, path: string): DecoderConfig;
+  parse(config: ConfigJson, path: string): Config;
   /** What a `config.json` says. */
-  configJson(config: DecoderConfig, facts: ModelFacts): ConfigJson;
+  configJson(config: Config, facts: ModelFacts): ConfigJson;
   /** The parameters by name and shape. */
-  parameters(config: DecoderConfig): readonly ModelParameter[];
+  parameters(config: Config): readonly ModelParameter[];
   /** Parameters that are one. */
-  ties(config: DecoderConfig): readonly Tie[];
+  ties(config: Config): readonly Tie[];
 }
 
 /** All of them. */

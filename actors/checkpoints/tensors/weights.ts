@@ -26,8 +26,12 @@ import type { PlacedTensor } from "./tensor_source.ts";
 export { type Floats, readFloats } from "./tensor_files.ts";
 export { bytesOf, hashWeights } from "./weights_hash.ts";
 
-/** Buffers that files of Hugging Face's carry beside the parameters: causal masks, and angles. */
-const IGNORED = /(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq)$/;
+/**
+ * What files of Hugging Face's carry beside the parameters: causal masks, angles, the embedding of a T5
+ * by its other name, and biases of positions that its first releases do not use.
+ */
+const IGNORED =
+  /(^|\.)(attn\.(masked_)?bias|rotary_emb\.inv_freq|EncDecAttention\.relative_attention_bias\.weight)$|^encoder\.embed_tokens\.weight$/;
 
 /** A parameter by its name and shape. */
 export type NamedShape = Pick<ModelParameter, "name" | "shape">;
@@ -205,7 +209,7 @@ async function findParameters(
     );
   }
   for (const { name, begin, ...info } of entries) {
-    if (IGNORED.test(name) || aliases.has(name)) continue;
+    if (aliases.has(name) || (IGNORED.test(name) && !byName.has(name))) continue;
     const own = ["", "transformer.", "model."].map((prefix) => byName.get(prefix + name))
       .find((parameter) => parameter !== undefined);
     const found = own ? [own] : name === "lm_head.weight" ? slices : [];

@@ -7,7 +7,8 @@
  * last of several. Those at which a single tensor crosses are all taken: the ends of the blocks of a
  * transformer or of a residual network. What is left in one piece that is a large part of the model,
  * such as a U-Net whose skip connections cross everywhere, or a decoder whose blocks all read the
- * memory of an encoder, is cut wherever it is cheapest, until no piece is that large.
+ * memory of an encoder, is cut wherever it is cheapest, until no piece is that large. So it is where
+ * there are to be more layers, as for a schedule of many stages.
  *
  * What follows from the micro-batch alone and costs little, such as the mask of an attention, and what
  * follows from weights alone, such as a transposed one, never crosses: each layer computes its own.
@@ -32,7 +33,7 @@ export interface Cut {
 const LOCAL_SHARE = 0.01;
 
 /** A piece that is a larger part of the model is cut where more than one tensor crosses, too. */
-const LARGE_SHARE = 1 / 4;
+const LARGE_SHARE = 1 / 3;
 
 const PRODUCTS = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft.FusedMatMul"]);
 
@@ -46,12 +47,16 @@ interface Place {
   readonly tensors: number;
 }
 
-/** Cuts the steps of a plan where it is cheapest. */
-export function cutPlan(plan: Plan, output: string): Cut {
+/**
+ * Cuts the steps of a plan where it is cheapest.
+ *
+ * @param least how many layers there must be, where the file has as many products with weights.
+ */
+export function cutPlan(plan: Plan, output: string, least = 1): Cut {
   const { locals, withWeight } = localSteps(plan);
   const steps = plan.steps.filter((step) => !locals.has(step));
   const places = bestPlaces(steps, placesOf(steps, output), withWeight);
-  return { layers: split(steps, choose(steps, places)), locals };
+  return { layers: split(steps, choose(steps, places, least)), locals };
 }
 
 /** Cuts the steps of the same file, for micro-batches of another size, where they are cut already. */
@@ -141,7 +146,7 @@ function bestPlaces(
 }
 
 /** The places at which to cut, by the index of the step behind each. */
-function choose(steps: readonly Step[], places: readonly Place[]): number[] {
+function choose(steps: readonly Step[], places: readonly Place[], least: number): number[] {
   const before = [0];
   for (const { work } of steps) before.push(before.at(-1)! + work);
   const total = before.at(-1)!;
@@ -155,13 +160,13 @@ function choose(steps: readonly Step[], places: readonly Place[]): number[] {
     });
   };
   for (;;) {
-    const large = pieces().filter(({ inside, work }) =>
-      inside.length > 0 && work > LARGE_SHARE * total
-    );
-    if (large.length === 0) break;
-    const { inside } = large.reduce((a, b) => b.work > a.work ? b : a);
-    const least = Math.min(...inside.map(({ bytes }) => bytes));
-    for (const { at, bytes } of inside) if (bytes === least) chosen.add(at);
+    const open = pieces().filter(({ inside }) => inside.length > 0);
+    const large = open.filter(({ work }) => work > LARGE_SHARE * total);
+    const [first, ...others] = large.length > 0 || chosen.size + 1 >= least ? large : open;
+    if (!first) break;
+    const { inside } = others.reduce((a, b) => b.work > a.work ? b : a, first);
+    const cheapest = Math.min(...inside.map(({ bytes }) => bytes));
+    for (const { at, bytes } of inside) if (bytes === cheapest) chosen.add(at);
   }
   return [...chosen].sort((a, b) => a - b);
 }

@@ -41,13 +41,18 @@ import { type FromOnnxOptions, planTraining } from "./training_plan.ts";
  * ```
  */
 export function fromOnnx(bytes: Uint8Array, options: FromOnnxOptions): Model {
-  const { external = {} } = options;
+  const { external = {}, layers = 1 } = options;
+  if (!Number.isSafeInteger(layers) || layers < 1) {
+    throw new RangeError(
+      `Cannot import the ONNX model: layers must be a whole number from 1, received ${layers}`,
+    );
+  }
   return importFile(readOnnx(bytes, external), options);
 }
 
 function importFile(file: OnnxGraph, options: FromOnnxOptions, like?: Cut): Model {
   const { plan, output, loss } = planTraining(file, options), { dimensions = {} } = options;
-  const cut = like ? cutAlike(plan, like) : cutPlan(plan, output);
+  const cut = like ? cutAlike(plan, like) : cutPlan(plan, output, options.layers);
   const { layers, ties } = layersOf(plan, cut, output, loss.build);
   const open = samplesDimension(file.inputs);
   return {

@@ -12,6 +12,7 @@ import { openFolding } from "./constants.ts";
 import type { OnnxGraph } from "./file/onnx_graph.ts";
 import type { OnnxNode } from "./file/onnx_node.ts";
 import type { Constant } from "./file/onnx_tensor.ts";
+import { fuseNodes } from "./fuse.ts";
 import { SETTING_PLACES } from "./ops/table.ts";
 import { openSources, type SourceTables, type Weight } from "./sources.ts";
 import { quoted, shown } from "./file/quoted.ts";
@@ -64,7 +65,7 @@ export function planFile({ file, inputs, ...kinds }: PlanInput): Plan {
   const steps: Step[] = [], names = new Map<Value, string>(), same = new Map<string, string>();
   const canonical = (name: string) => same.get(name) ?? name;
   const made = new Set<string>([...tables.inputs.keys(), ...file.initializers.keys()]);
-  for (const node of file.nodes) {
+  for (const node of fuseNodes(file)) {
     const reads = node.inputs.map(canonical);
     for (const [place, constant] of node.constants) {
       while (reads.length <= place) reads.push("");

@@ -28,6 +28,11 @@ export interface FromOnnxOptions {
   readonly dimensions?: Dimensions | undefined;
   /** Which weights are not trained. */
   readonly frozen?: readonly string[] | ((weight: string) => boolean) | undefined;
+  /**
+   * Layers at least, such as the stages of a schedule; as many as there are cheap cuts where not given.
+   * It has fewer where it has not so many products with weights.
+   */
+  readonly layers?: number | undefined;
   /** Files beside it that hold weights, by the names by which it knows them. */
   readonly external?: ExternalFiles | undefined;
 }

@@ -55,6 +55,25 @@ Deno.test("a table that the embedding shares with the head is tied, and there on
   assert.deepEqual(parameters.map(({ name }) => name).sort(), [...model.weights!.keys()].sort());
 });
 
+Deno.test("blocks are cut within where there are to be more layers, and records cross", async () => {
+  const path = new URL("../../fixtures/onnx/resnet_fused/model.onnx", import.meta.url);
+  const bytes = await Deno.readFile(path);
+  const made = [1, 6].map((layers) => {
+    const options = { loss: "cross-entropy", dimensions: { batch: 1 }, layers } as const;
+    return madeBy(compileModel(fromOnnx(bytes, options), "none"));
+  });
+  assert.deepEqual(made, [
+    [["x [1,6,7,7]"], ["x [1,6,7,7]"], ["x [1,12]"]],
+    [
+      ["skip./maxpool/MaxPool_output_0 [1,6,7,7]"],
+      ["x [1,6,7,7]"],
+      ["x [1,6,7,7]"],
+      ["x.value0 [1,12,4,4]", "x.value1 [1,12,4,4]"],
+      ["x [1,12]"],
+    ],
+  ]);
+});
+
 Deno.test("the memory of an encoder goes straight to the layers of the decoder that read it", async () => {
   const config = { layers: 2, hidden: 16, heads: 2, seq: 6, vocab: 12, tie: true };
   const layers = t5Logits(config, 2), ties = t5Ties(config);

@@ -184,6 +184,7 @@ Deno.test("what is trained, frozen or asked for must be there", () => {
     ...MSE,
     label: "x",
   });
+  refuse(line(), /layers must be a whole number from 1, received 0$/, { ...MSE, layers: 0 });
   refuse(line(), /loss must be one of cross-entropy, mse, received hinge$/, {
     loss: "hinge" as "mse",
   });

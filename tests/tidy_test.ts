@@ -43,7 +43,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     "actors",
     "deno.json",
   ],
-  "examples": ["mod.ts", "testing.ts"],
+  "examples": ["mod.ts", "testing.ts", "kernels"],
   "mod.ts": ["actors", "schedules", "kernels"],
   "testing.ts": ["actors/simulation"],
   "lint": ["actors/simulation"],

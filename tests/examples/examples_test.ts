@@ -15,6 +15,10 @@ const RUNS: Readonly<Record<string, readonly [args: readonly string[], printed: 
     ["run", "-A", "examples/own_layer.ts", "60", "native"],
     /^0 embedding, block 0, .*\n1 .*, classifier\n20 [\d.]+\n40 [\d.]+\n60 0\.[0-3]\d+\n$/,
   ],
+  "vision_transformer.ts": [
+    ["run", "-A", "examples/vision_transformer.ts", "40", "native"],
+    /^0 patches, blocks.0\n1 .*, head\n20 [\d.]+\n40 1\.[0-8]\d+\n$/,
+  ],
   "custom_schedule.ts": [
     ["run", "-A", "examples/custom_schedule.ts"],
     /^eager-1f1b: time 36, [^]*\n1f1b: time 41, [^]*\ndrawn in \S+\.svg\n$/,
@@ -53,7 +57,7 @@ Deno.test("examples are short, and import the package alone", async () => {
     const lines = text.split("\n").length - 1, limit = LINES_MAX[name] ?? 120;
     assert.ok(lines <= limit, `${name} has ${lines} lines, at most ${limit} are allowed`);
     for (const [, from] of text.matchAll(/\bfrom "([^"]+)"/g)) {
-      assert.match(from!, /^(\.\.\/mod\.ts|\.\.\/testing\.ts|node:[\w/]+)$/, name);
+      assert.match(from!, /^(\.\.\/(kernels\/)?mod\.ts|\.\.\/testing\.ts|node:[\w/]+)$/, name);
     }
   }
 });

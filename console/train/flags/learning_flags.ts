@@ -84,7 +84,7 @@ export const LEARNING_FLAGS = {
     aliases: ["resid_pdrop", "embd_pdrop", "attn_pdrop"],
     below: 1,
     otherwise: "0",
-    help: "gpt, mlp, t5: share of the elements that are left out in training",
+    help: "gpt, llama, mlp, t5: share of the elements that are left out in training",
   },
   "weight-decay": {
     kind: "number",

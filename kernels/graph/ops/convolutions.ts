@@ -37,6 +37,18 @@ export class ConvolutionGraph extends EinsumGraph {
    * @param bias [outputs]
    * @returns [n, outputs, ...counts]
    * @throws {RangeError} when sizes do not fit.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [8, 3, 28, 28]), w = g.input("w", [16, 3, 3, 3]);
+   * const half = g.conv(x, w, undefined, { strides: 2, pads: 1 });
+   * assert.deepEqual(half.shape, [8, 16, 14, 14]);
+   * assert.deepEqual(g.maxPool(half, 2, { strides: 2 }).shape, [8, 16, 7, 7]);
+   * assert.deepEqual(g.upsample(half, 2).shape, [8, 16, 28, 28]);
+   * ```
    */
   conv(x: Value, weight: Value, bias?: Value, options: ConvOptions = {}): Value {
     const { groups = 1 } = options, [, channels = 0, ...sizes] = x.shape;

@@ -225,7 +225,7 @@ export function feedForward(g: LayerGraph, x: Value, sizes: LlamaSizes): Value {
   const normal = rmsNorm(g, x, { name: "post_attention_layernorm", epsilon: normEpsilon });
   const gate = project(g, normal, "mlp.gate_proj", intermediate);
   const up = project(g, normal, "mlp.up_proj", intermediate);
-  const gated = g.mul(g.mul(gate, g.sigmoid(gate)), up);
+  const gated = g.mul(g.silu(gate), up);
   return g.add(x, project(g, gated, "mlp.down_proj", hidden));
 }
 

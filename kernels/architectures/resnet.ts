@@ -140,8 +140,7 @@ const GROUP = 8;
 /** GroupNorm and SiLU. */
 export function normalised(g: LayerGraph, x: Value, name: string): Value {
   const groups = x.shape[1]! / GROUP;
-  const y = groupNorm(g, x, { name, groups: Number.isInteger(groups) ? groups : 1 });
-  return g.mul(y, g.sigmoid(y));
+  return g.silu(groupNorm(g, x, { name, groups: Number.isInteger(groups) ? groups : 1 }));
 }
 
 /**

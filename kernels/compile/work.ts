@@ -20,6 +20,7 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   LayerNormalization: 40,
   FastGelu: 65,
   Gelu: 65,
+  QuickGelu: 65,
   Softmax: 65,
   ...{
     FastGeluGrad: 90,

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { InferenceSession } from "onnxruntime-web";
 import { exportCommand } from "../../../console/mod.ts";
-import { mlpOnnx } from "../../../kernels/mod.ts";
+import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
 import { bitsOf, refusal, runTrain, trainJson } from "../command.ts";
@@ -115,30 +115,59 @@ folderTest(
   },
 );
 
+/** Rows of 12 ids, and what masks some of them. */
+const sentences = (name: string, mask: string) => `
+export const data = {
+  name: "${name}",
+  version: "1",
+  open: ({ microBatch }) => {
+    const length = 12 * microBatch, rows = (i) => Int32Array.from({ length }, (_, j) => (7 * j + i) % 61);
+    const labels = Int32Array.from({ length: microBatch }, (_, i) => i % 3);
+    return { batches: Array.from({ length: 4 }, (_, i) => ({ rows: rows(i), labels, ${mask} })) };
+  },
+};
+`;
+
 folderTest(
-  "an encoder learns from rows without a mask as from rows whose mask is all ones",
+  "an encoder learns from rows without a mask as from rows whose mask is all ones, as many as its file says",
   async (folder) => {
     const dataOf = async (name: string, mask: string) => {
       const path = join(folder, `${name}.ts`);
-      await Deno.writeTextFile(
-        path,
-        `export const data = {
-      name: "${name}", version: "1",
-      open: () => ({ batches: Array.from({ length: 4 }, (_, i) => ({
-        rows: Int32Array.from({ length: 48 }, (_, j) => (7 * j + i) % 61),
-        labels: Int32Array.of(0, 1, 2, i % 3), ${mask}
-      })) }),
-    };`,
-      );
+      await Deno.writeTextFile(path, sentences(name, mask));
       return ["--data", path];
     };
     const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
     const train = async (data: string[]) =>
       bitsOf((await trainJson([...args, ...data, ...RUNS, "--steps", "2"])).lines);
-    const ones = await train(await dataOf("ones", "attention_mask: new Int32Array(48).fill(1)"));
+    const ones = await train(
+      await dataOf("ones", "attention_mask: new Int32Array(length).fill(1)"),
+    );
     assert.deepEqual(await train(await dataOf("none", "")), ones);
-    const some = "attention_mask: Uint8Array.from({ length: 48 }, (_, j) => +(j % 12 < 5))";
+    const some = "attention_mask: Uint8Array.from({ length }, (_, j) => +(j % 12 < 5))";
     assert.notDeepEqual(await train(await dataOf("some", some)), ones);
+  },
+);
+
+folderTest(
+  "what is frozen stays, all else learns, from the field that is named",
+  async (folder) => {
+    const { file, data } = await planeIn(folder), out = join(folder, "run");
+    await Deno.writeTextFile(
+      data,
+      QUARTERS.replace("yield { place, labels }", "yield { place, classes: labels }"),
+    );
+    const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
+    await trainJson([...args, ...LEARNS, "--steps", "2", "--out", out]);
+    const [before, after] = await Promise.all(
+      [file, join(out, "trained.onnx")].map(async (path) => {
+        const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
+        return fromOnnx(await Deno.readFile(path), options).weights!;
+      }),
+    );
+    const changed = Object.keys(WEIGHTS).filter((name) =>
+      `${before!.get(name)}` !== `${after!.get(name)}`
+    );
+    assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
   },
 );
 

@@ -120,6 +120,11 @@ class ModelGraph extends LayerGraph {
 const IN_ONNX: Readonly<Record<string, Rewrite>> = {
   FastGelu: (write, { input, output }) =>
     void write.node("Gelu", input, { approximate: "tanh" }, output[0]),
+  QuickGelu(write, node) {
+    const [x] = node.input as [string], factor = floatOf(node, "alpha", 1.702);
+    const inner = factor === 1 ? x : write.node("Mul", [x, write.constant("f32", [factor], [])]);
+    write.node("Mul", [x, write.node("Sigmoid", [inner])], {}, node.output[0]);
+  },
   FusedMatMul(write, node) {
     const [a, b] = ["transA", "transB"].map((name, i) => {
       const operand = node.input[i]!, { length } = write.typeOf(operand).shape;

@@ -11,7 +11,9 @@ import {
   gpt2Onnx,
   gpt2Parameters,
   gpt2Ties,
+  Graph,
   initialValues,
+  type Layer,
   layersOnnx,
   mlp,
   type MlpConfig,
@@ -21,8 +23,10 @@ import {
   type OnnxFile,
   openPredictor,
   openReference,
+  type Value,
 } from "../../../kernels/mod.ts";
 import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { computed } from "../graph/computed.ts";
 
 /** What fails is meant to. */
 const SILENT = { logSeverityLevel: 4 } as const;
@@ -136,6 +140,19 @@ Deno.test("layers of one's own have Troupe's logits in onnxruntime-web, in the s
   await session.release();
   device.close();
   assert.throws(() => layersOnnx([]), /must be one layer or more, .*received none$/);
+});
+
+Deno.test("operations of ONNX Runtime's own are written in those of ONNX", async () => {
+  const mix = (g: Graph, x: Value) => g.silu(g.gelu(g.matmul(x, x, { transB: true, alpha: 0.5 })));
+  const layer: Layer = { name: "mix", build: (g) => mix(g, g.batch("x", [2, 3], "f32")) };
+  const file = await bytesOf(layersOnnx([layer]), new Map());
+  const nodes = fromBinary(ModelProtoSchema, file).graph!.node;
+  assert.deepEqual(nodes.filter(({ domain }) => domain), []);
+  const session = await InferenceSession.create(file), x = [1, -2, 3, -1, 0.5, 2];
+  const { output } = await session.run({ x: new Tensor(Float32Array.from(x), [2, 3]) });
+  const g = new Graph(), wanted = await computed(g, mix(g, g.input("x", [2, 3])), { x });
+  isNear(output!.data as Float32Array, Float32Array.from(wanted), "mixed");
+  await session.release();
 });
 
 Deno.test("a file holds each weight once, by its name, with the sizes of the model and ONNX's own operations", async () => {

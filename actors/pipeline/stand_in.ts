@@ -217,7 +217,7 @@ export class StandIn implements StageKernels {
         if (context) y[i % made]! += context.past[l]![i % width]!;
       }
       if (context) addTo(context.past[l]!, given);
-      Object.assign(values, parted(layer.outputs, y));
+      Object.assign(values, typed(layer.outputs, parted(layer.outputs, y)));
     }
     this.#live.set(key, { inputs, version });
     if (this.isLast && shouldFail(FAULT_SITES[0])) values.x!.fill(NaN);
@@ -447,6 +447,10 @@ function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
     specs.map(({ name, shape }) => [name, whole.slice(offset, offset += elementCount(shape))]),
   );
 }
+
+/** The same numbers as their types hold them, whether they travel or not. */
+const typed = (specs: readonly TensorSpec[], values: Numbers): Numbers =>
+  numbersOf(arraysOf("F", specs, values));
 
 /** Arrays of their types, those that came back where there are any. */
 function arraysOf(

@@ -6,13 +6,22 @@
 
 import type {
   Batch,
+  InputSpec,
   LayerProgram,
   ModelProgram,
+  OutputSpec,
   StageState,
   TensorSpec,
 } from "../../kernels/mod.ts";
 import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
-import { createSchedule, parts, type Schedule, type ScheduleOptions } from "../../schedules/mod.ts";
+import {
+  createSchedule,
+  parts,
+  type Schedule,
+  type ScheduleOptions,
+  type SkipEdge,
+  withEdges,
+} from "../../schedules/mod.ts";
 import type { EngineOptions } from "../run/engines/engine.ts";
 import type { SyncStrategy } from "../commit/eager_stages.ts";
 import type { StepRequest } from "../pipeline/step.ts";
@@ -38,6 +47,11 @@ export interface RehearsalPlan {
   readonly pauseEvery?: number;
   /** Options of the schedule. */
   readonly options?: Partial<ScheduleOptions>;
+  /**
+   * Values that stages give to later ones by name; a mask, of type bool, where one has no gradient.
+   * Default: none, the stages are a chain.
+   */
+  readonly edges?: readonly SkipEdge[];
   /** When the all-reduce of a stage starts. Default `end`. */
   readonly sync?: SyncStrategy;
   /** The most that the norm of all gradients may be. */
@@ -81,7 +95,8 @@ export function prepareRehearsal(plan: RehearsalPlan): PreparedRehearsal {
 function optionsOf(plan: RehearsalPlan): RehearsalOptions {
   const { workers = 4, microBatches = 8, sync = "end", clip } = plan;
   const scheduleOptions: ScheduleOptions = { ...plan.options, workers, microBatches };
-  const schedule = createSchedule(plan.schedule, scheduleOptions);
+  const chain = createSchedule(plan.schedule, scheduleOptions);
+  const schedule = plan.edges ? withEdges(chain, plan.edges) : chain;
   assertTrainable(schedule);
   const { replicas = UPDATE_POLICIES[schedule.updates].isFlushed ? 2 : 1 } = plan;
   assertServable(schedule, { replicas, sync, clip, precision: "fp32", ties: 0 });
@@ -146,10 +161,29 @@ function valuesOf(length: number, nth: number): Float32Array {
   );
 }
 
+/** What each layer gives by name and takes, a layer for each stage. */
+function skipsOf({ stages, edges = [] }: Schedule, shape: readonly number[]) {
+  const values = edges.map(({ from, to, hasGradient = true }, i) => {
+    const dtype = hasGradient ? "f32" as const : "bool" as const;
+    const spec: TensorSpec = { name: `skip.${i}`, dtype, shape };
+    return { from, to, last: Math.max(...to), spec, hasGradient };
+  });
+  return Array.from({ length: stages }, (_, layer) => ({
+    outputs: values.filter(({ from }) => from === layer)
+      .map(({ spec, hasGradient }): OutputSpec => ({ ...spec, hasGradient })),
+    inputs: values.filter(({ to }) => to.includes(layer))
+      .map(({ spec, last, hasGradient }): InputSpec => ({
+        ...spec,
+        ...hasGradient && { gradient: layer === last ? "written" : "added" },
+      })),
+  }));
+}
+
 /** A layer for each stage. */
 function modelOf(schedule: Schedule, samples: number): ModelProgram {
   const { stages, slices = 1 } = schedule, width = WIDTH / slices;
   const tensor = (name: string, ...shape: number[]): TensorSpec => ({ name, dtype: "f32", shape });
+  const skips = skipsOf(schedule, [samples, width]);
   const weight = {
     name: "weight",
     shape: [WIDTH],
@@ -158,11 +192,14 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
   const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
     parameters: [weight],
     fields: layer === 0 ? [tensor("rows", samples, width)] : [],
-    inputs: layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" }] : [],
+    inputs: [
+      ...layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" as const }] : [],
+      ...skips[layer]!.inputs,
+    ],
     outputs: [{
       ...layer < stages - 1 ? tensor("x", samples, width) : tensor("x", samples),
       hasGradient: true,
-    }],
+    }, ...skips[layer]!.outputs],
     isLoss: layer === stages - 1,
     precision: "fp32",
     saved: [],

@@ -11,9 +11,16 @@ import {
   type Strategy,
 } from "../../../testing.ts";
 import { type RehearsalPlan } from "../../../actors/mod.ts";
-import { scheduleNames } from "../../../schedules/mod.ts";
+import { scheduleNames, type SkipEdge } from "../../../schedules/mod.ts";
 import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
 import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
+
+/** A value that two later stages use, one that goes a stage further than the chain, and a mask. */
+const EDGES: readonly SkipEdge[] = [
+  { from: 0, to: [2, 3] },
+  { from: 1, to: [3] },
+  { from: 0, to: [1, 3], hasGradient: false },
+];
 
 /** 4 stages, 8 micro-batches and 2 replicas are what a plan has unless it says otherwise. */
 const PLANS: readonly RehearsalPlan[] = [
@@ -25,6 +32,10 @@ const PLANS: readonly RehearsalPlan[] = [
   { schedule: "message-driven", steps: 2 },
   { schedule: "message-driven", options: { order: "backward-first", pipelineLimit: 3 } },
   { schedule: "zb-h1" },
+  { schedule: "1f1b", edges: EDGES, steps: 2, pauseEvery: 1 },
+  { schedule: "chimera", edges: EDGES, sync: "eager" },
+  { schedule: "zb-v", workers: 2, edges: EDGES },
+  { schedule: "message-driven", edges: EDGES, options: { order: "backward-first" } },
   { schedule: "seq1f1b", options: { slices: 3 }, sync: "eager", steps: 2, pauseEvery: 1 },
   { schedule: "pipedream", steps: 3 },
   { schedule: "pipedream-2bw", steps: 4, pauseEvery: 2 },
@@ -76,7 +87,7 @@ const FAULTY_RUNS = 100;
 
 /** One object for each: what it prepares is kept for the next run. */
 const FAULTY: readonly RehearsalPlan[] = [
-  { schedule: "1f1b", steps: 2, mayLose: true },
+  { schedule: "1f1b", steps: 2, edges: EDGES, mayLose: true },
   { schedule: "pipedream", steps: 3, pauseEvery: 2, mayLose: true },
 ];
 

@@ -1,4 +1,4 @@
-/** Every model that training a GPT-2 or an MLP compiles, and numbers for its inputs. */
+/** Every model that training a GPT-2, a Llama or an MLP compiles, and numbers for its inputs. */
 
 import { createHash } from "node:crypto";
 import {
@@ -8,6 +8,7 @@ import {
   type Device,
   gpt2,
   type HostArray,
+  llama,
   mlp,
   openReference,
   openStage,
@@ -48,6 +49,12 @@ const WAYS: Readonly<Record<string, Way>> = {
   "gpt, a head in slices": { model: () => gpt2({ ...GPT, headSlices: 3 }, 2) },
   "gpt, SGD": { options: { optimizer: SGD } },
   "gpt, copies that are added": { options: { addends: 3, collects: true } },
+  llama: { model: () => llama({ ...GPT, keyValueHeads: 1 }, 2) },
+  "llama, split backward and cheap recomputation": {
+    model: () => llama({ ...GPT, keyValueHeads: 1 }, 2),
+    recompute: "cheap",
+    options: { backward: "split" },
+  },
   mlp: { model: () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4) },
   "mlp, split backward": {
     model: () => mlp({ inputs: 12, hidden: 8, layers: 1, classes: VOCAB }, 4),

@@ -4,11 +4,13 @@ import {
   ActionList,
   analyze,
   B,
+  type Costs,
   createSchedule,
   edgesOfParts,
   execute,
   F,
   findDeadlock,
+  formatAction,
   type ListedSchedule,
   makespanLowerBound,
   modelOfCosts,
@@ -25,6 +27,8 @@ import {
   withOrders,
   withRecomputation,
 } from "../../../schedules/mod.ts";
+import { greedyOrder } from "../../../schedules/search/greedy.ts";
+import { workloadOf } from "../../../schedules/search/workload.ts";
 import fc from "../../fast_check.ts";
 import { isNear } from "../cases.ts";
 
@@ -220,6 +224,8 @@ Deno.test("no order of any worker is below the bound that counts skip edges", ()
     const { makespan } = analyze(schedule, costs);
     assert.ok(makespanLowerBound(schedule, costs) <= makespan + 1e-9, inWords(linked));
   }));
+  const alone = scheduleFromLists("alone", parseCsv("0F0,1F0,2F0,2B0,1B0,0B0\n"));
+  assert.ok(makespanLowerBound(withEdges(alone, [{ from: 0, to: [2] }]), { skip: 7 }) <= 9);
   const chain = createSchedule("1f1b", { workers: 3, microBatches: 1 });
   const bound = (schedule: Schedule) => makespanLowerBound(schedule, { skip: 7 });
   assert.equal(bound(chain), 3 + 1 + 1 + 2);
@@ -258,6 +264,23 @@ Deno.test("skip edges stay with a schedule that gets other orders, recomputation
   const waves = withEdges(createSchedule("hanayo", OPTIONS), [{ from: 0, to: [7] }]);
   assert.deepEqual(smallerSchedule(waves, OPTIONS, 3).edges, waves.edges);
   assert.equal(withEdges(schedule, []).edges, undefined);
+});
+
+Deno.test("the list scheduler does something else until a value is there", () => {
+  const chain = scheduleFromLists(
+    "mine",
+    parseCsv("0F0,0F1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n"),
+  );
+  const first = (costs: Costs) => {
+    const load = workloadOf(withEdges(chain, [{ from: 0, to: [2] }]), costs);
+    const limits = [4, 4], pipeLimit = Infinity;
+    const [, own] = greedyOrder(load, {
+      ...{ isSplit: false, isForwardFirst: false, limits, pipeLimit, patience: 0 },
+    });
+    return own!.slice(0, 3).map(formatAction).join();
+  };
+  assert.equal(first({}), "1F0,2F0,2B0");
+  assert.equal(first({ skip: 2 }), "1F0,1F1,2F0");
 });
 
 Deno.test("search orders a step for values that are long on their way, and gives what analysis counts", () => {

@@ -267,20 +267,22 @@ Deno.test("skip edges stay with a schedule that gets other orders, recomputation
 });
 
 Deno.test("the list scheduler does something else until a value is there", () => {
+  const all = (...kinds: string[]) => [0, 1, 2, 3].flatMap((m) => kinds.map((kind) => kind + m));
+  const rows = [all("0F", "0B"), all("1F", "2F", "2B", "1B")].map((row) => `${row}\n`).join("");
   const chain = scheduleFromLists(
     "mine",
-    parseCsv("0F0,0F1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n"),
+    parseCsv(rows),
   );
   const first = (costs: Costs) => {
     const load = workloadOf(withEdges(chain, [{ from: 0, to: [2] }]), costs);
-    const limits = [4, 4], pipeLimit = Infinity;
+    const limits = [8, 8], pipeLimit = Infinity;
     const [, own] = greedyOrder(load, {
       ...{ isSplit: false, isForwardFirst: false, limits, pipeLimit, patience: 0 },
     });
-    return own!.slice(0, 3).map(formatAction).join();
+    return own!.slice(0, 4).map(formatAction).join();
   };
-  assert.equal(first({}), "1F0,2F0,2B0");
-  assert.equal(first({ skip: 2 }), "1F0,1F1,2F0");
+  assert.equal(first({}), "1F0,2F0,2B0,1B0");
+  assert.equal(first({ forward: 1.5, skip: 3 }), "1F0,1F1,1F2,2F0"); // 0F0 ends at 1: its value is there at 4
 });
 
 Deno.test("search orders a step for values that are long on their way, and gives what analysis counts", () => {

@@ -145,7 +145,6 @@ Deno.test("what is planned for a worker is what it holds when all others are muc
         assert.ok(Math.abs(peakBytes[worker]! - traffic[worker]!.bytes) < 1e-6, where);
       }
     }),
-    { numRuns: 30 },
   );
 });
 

@@ -23,7 +23,7 @@ import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
 import { layersOf } from "../../../kernels/import/layers.ts";
 import { planTraining } from "../../../kernels/import/training_plan.ts";
 import fc from "../../fast_check.ts";
-import { numbers, onnxModel, type TestModel } from "./onnx_model.ts";
+import { numbers, onnxModel, type TestModel, type TestNode } from "./onnx_model.ts";
 
 /** What each layer hands on and gives, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
@@ -174,6 +174,29 @@ Deno.test("wherever a file is cut, it has the losses of the whole, and its gradi
     }),
     { numRuns: 30 },
   );
+});
+
+Deno.test("micro-batches of another size are cut at the same places, and take the same of each other", () => {
+  // A mask costs a larger part of many samples than of one, as a transposed weight costs once.
+  const [cast, ...others] = BRANCHED.nodes as [TestNode, ...TestNode[]];
+  const file = onnxModel({
+    ...BRANCHED,
+    inputs: { x: ["n", 16], keep: ["n", 1] },
+    nodes: [
+      { ...cast, outputs: ["m0"] },
+      { op: "Mul", inputs: ["m0", "m0"], outputs: ["mask"] },
+      ...others,
+    ],
+  });
+  const keysOf = (model: Model) => {
+    const { layers, programs } = compileModel(model, "none");
+    return layers.map(({ program }) =>
+      [...programs[program]!.inputs, ...programs[program]!.fields].map(({ name }) => name)
+    );
+  };
+  const of = (n: number) => fromOnnx(file, { ...OPTIONS, dimensions: { n }, layers: 3 });
+  assert.deepEqual(keysOf(of(1).withSamples!(64)), keysOf(of(1)));
+  assert.notDeepEqual(keysOf(of(64)), keysOf(of(1)));
 });
 
 Deno.test("masks of the micro-batch and transposed weights do not cross: each layer makes its own", () => {

@@ -92,6 +92,7 @@ Deno.test("a dimension that is open must be given by its name", () => {
     ...MSE,
     dimensions: { batch: 0.5 },
   });
+  refuse(line({ inputs: { x: ["toString", 3] } }), /the dimension "toString" .* must be given/);
   refuse(line({ inputs: { x: [-1, 3] } }), /the dimension "x.0" of its input "x" must be given/);
   assert.equal(fromOnnx(onnxModel(model), { ...MSE, dimensions: { batch: 4 } }).samples, 4);
 });
@@ -224,6 +225,14 @@ Deno.test("constants that a file computes are bounded before they are made", () 
       node("Add", ["y", "c"]),
     ]),
     /what it computes of constants must be at most \d+ elements, and \d+ in all, received more at ConstantOfShape \(node "\/c\/ConstantOfShape"\)$/,
+  );
+  const wide = { ...line().initializers, s: int64(2 ** 13, 2 ** 12) };
+  refuse(
+    line({ initializers: wide, outputs: { z: "f32" } }, [
+      node("ConstantOfShape", ["s"], ["c"]),
+      node("Add", ["y", "c"]),
+    ]),
+    /must be at most 16777216 elements, and \d+ in all, received more at ConstantOfShape/,
   );
   const range = { ...line().initializers, s: int64(2 ** 40), zero: int64(0), one: int64(1) };
   refuse(

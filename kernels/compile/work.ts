@@ -22,13 +22,14 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   Gelu: 65,
   QuickGelu: 65,
   Softmax: 65,
+  AveragePool: 130,
   ...{
     FastGeluGrad: 90,
     SoftmaxGrad: 50,
     LayerNormInputGrad: 90,
     LayerNormWeightGrad: 40,
     ConvWeightGrad: 0, // a product, see below
-    MaxPoolGrad: 150,
+    MaxPoolGrad: 300,
     CrossEntropy: 40,
     AdamW: 100,
   } satisfies Record<FusedOp, number>,
@@ -44,6 +45,9 @@ const ROW_OPS = new Set(["Gather", "GatherElements", "ScatterND", "ScatterElemen
 
 /** Products of many small matrices, as in attention, are this much slower than one of large ones. */
 const SMALL_PRODUCTS = 1.15;
+
+/** The gradient of a convolution's weight is slower than one product, as windows are laid side by side. */
+const WINDOW_PRODUCTS = 1.5;
 
 /** Estimated work of some nodes, in floating-point operations of a large matrix product. */
 export function workOf(nodes: readonly Node[]): number {
@@ -74,7 +78,7 @@ function convolutionWork(
     2 * elementCount(weight.shape) * elementCount(narrow.shape) / narrow.shape[1]!;
   if (op === "Conv") return operations(second!, output!);
   if (op === "ConvTranspose") return operations(second!, first!);
-  return op === "ConvWeightGrad" ? operations(output!, first!) : undefined;
+  return op === "ConvWeightGrad" ? WINDOW_PRODUCTS * operations(output!, first!) : undefined;
 }
 
 const largest = (values: readonly Value[]): number =>

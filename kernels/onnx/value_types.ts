@@ -16,61 +16,15 @@ import {
   reducedShape,
 } from "../graph/shapes.ts";
 import { type FusedOp, ONNX_DTYPE } from "../graph/value.ts";
-import {
-  transposedSizes,
-  windowCounts,
-  type WindowOptions,
-  type Windows,
-  windowsOf,
-} from "../graph/windows.ts";
 import type { Border } from "./signature.ts";
-import type { GraphProto, NodeProto, TensorProto } from "./onnx_pb.ts";
+import type { GraphProto, TensorProto } from "./onnx_pb.ts";
+import { intOf, intsOf, type Known, output, type Rule, type ValueType } from "./value_rule.ts";
+import { weightGradient, WINDOW_RULES } from "./window_rules.ts";
 
-/** What is known of a value. */
-export interface ValueType {
-  readonly dtype: DType;
-  readonly shape: readonly number[];
-}
-
-/** A node with what is known of its inputs. */
-interface Known {
-  readonly node: NodeProto;
-  readonly inputs: readonly (ValueType | undefined)[];
-  /** The whole numbers of a constant input, such as axes. */
-  readonly numbers: (input: number) => readonly number[] | undefined;
-}
-
-type Rule = (known: Known) => readonly (ValueType | undefined)[] | undefined;
-
-/** An integer attribute of a node. */
-export function intOf(node: NodeProto, name: string, fallback: number): number {
-  const found = node.attribute.find((one) => one.name === name);
-  return found ? Number(found.i) : fallback;
-}
-
-/** A float attribute of a node. */
-export function floatOf(node: NodeProto, name: string, fallback: number): number {
-  return node.attribute.find((one) => one.name === name)?.f ?? fallback;
-}
-
-/** An attribute of a node that is a list of integers. */
-export function intsOf(node: NodeProto, name: string): number[] | undefined {
-  return node.attribute.find((one) => one.name === name)?.ints.map(Number);
-}
-
-/** A text attribute of a node. */
-export function textOf(node: NodeProto, name: string): string | undefined {
-  const found = node.attribute.find((one) => one.name === name)?.s;
-  return found && new TextDecoder().decode(found);
-}
+export { floatOf, intOf, intsOf, textOf, type ValueType } from "./value_rule.ts";
 
 const dtypeOf = (number: number | undefined) =>
   (Object.keys(ONNX_DTYPE) as DType[]).find((dtype) => ONNX_DTYPE[dtype] === number);
-
-/** One output, with the dtype of the first input unless given. */
-function output(known: Known, shape: readonly number[], dtype = known.inputs[0]?.dtype) {
-  return dtype && [{ dtype, shape }];
-}
 
 const broadcast = (inputs: Known["inputs"]) =>
   inputs.reduce<readonly number[] | undefined>(
@@ -120,56 +74,6 @@ const perColumn: Rule = ({ inputs: [dy] }) => {
   return [column, column];
 };
 
-/** The windows of a node, which moves them over `sizes`; ONNX's defaults for what is not given. */
-export function windowsOfProto(
-  node: NodeProto,
-  sizes: readonly number[],
-  kernel = intsOf(node, "kernel_shape") ?? [],
-): Windows {
-  const pads = textOf(node, "auto_pad");
-  return windowsOf(sizes, kernel, {
-    strides: intsOf(node, "strides") ?? 1,
-    dilations: intsOf(node, "dilations") ?? 1,
-    pads: pads && pads !== "NOTSET"
-      ? pads as NonNullable<WindowOptions["pads"]>
-      : intsOf(node, "pads") ?? 0,
-  });
-}
-
-const conv: Rule = (known) => {
-  const [x, weight] = known.inputs;
-  if (!x || !weight) return undefined;
-  const [n = 0, , ...sizes] = x.shape, [outputs = 0, , ...kernel] = weight.shape;
-  const windows = windowsOfProto(known.node, sizes, kernel);
-  return output(known, [n, outputs, ...windowCounts(sizes, windows)]);
-};
-
-const convTranspose: Rule = (known) => {
-  const [x, weight] = known.inputs, { node } = known;
-  if (!x || !weight || intsOf(node, "output_shape")) return undefined;
-  const [n = 0, , ...counts] = x.shape, [, outputs = 0, ...kernel] = weight.shape;
-  const strides = intsOf(node, "strides") ?? counts.map(() => 1);
-  const windows = windowsOfProto(node, counts.map((count, axis) => count * strides[axis]!), kernel);
-  const extra = intsOf(node, "output_padding") ?? counts.map(() => 0);
-  const sizes = transposedSizes(counts, windows, extra);
-  return output(known, [n, outputs * intOf(node, "group", 1), ...sizes]);
-};
-
-const pool: Rule = (known) => {
-  const [x] = known.inputs;
-  if (!x || intOf(known.node, "ceil_mode", 0) === 1) return undefined;
-  const [n = 0, channels = 0, ...sizes] = x.shape;
-  const shape = [n, channels, ...windowCounts(sizes, windowsOfProto(known.node, sizes))];
-  return [{ dtype: x.dtype, shape }, { dtype: "i64", shape }];
-};
-
-const weightGradient: Rule = (known) => {
-  const [narrow, wide] = known.inputs, groups = intOf(known.node, "group", 1);
-  const kernel = intsOf(known.node, "kernel_shape");
-  return narrow && wide && kernel &&
-    output(known, [narrow.shape[1]!, wide.shape[1]! / groups, ...kernel]);
-};
-
 const FUSED_RULES: Readonly<Record<FusedOp, Rule>> = {
   FastGeluGrad: likeFirst,
   SoftmaxGrad: likeFirst,
@@ -202,20 +106,7 @@ const RULES: Readonly<Record<string, Rule>> = {
     const [logits, targets] = known.inputs;
     return logits && targets && [{ dtype: logits.dtype, shape: targets.shape }, logits];
   },
-  Conv: conv,
-  ConvTranspose: convTranspose,
-  MaxPool: pool,
-  AveragePool: pool,
-  Resize: (known) => {
-    const sizes = known.numbers(3);
-    return sizes && output(known, sizes);
-  },
-  Pad: (known) => {
-    const [x] = known.inputs, pads = known.numbers(1);
-    if (!x || !pads || known.node.input.length > 3) return undefined;
-    const behind = pads.slice(x.shape.length);
-    return output(known, x.shape.map((size, axis) => pads[axis]! + size + behind[axis]!));
-  },
+  ...WINDOW_RULES,
   MatMul: product,
   FusedMatMul: product,
   Gemm: product,

@@ -7,7 +7,8 @@
 import { elementCount, sameShape } from "../graph/shapes.ts";
 import { windowAttributes, type Windows } from "../graph/windows.ts";
 import type { Rewrite, Writer } from "./graph_writer.ts";
-import { intOf, windowsOfProto } from "./value_types.ts";
+import { intOf } from "./value_types.ts";
+import { windowsOfProto } from "./window_rules.ts";
 
 /** Writes an operation that takes a shape. */
 const shaped = (write: Writer, op: string, of: string, shape: readonly number[], to?: string) =>

@@ -14,7 +14,7 @@ import { elementCount } from "../../../graph/shapes.ts";
 import { unreadBehind, windowAttributes, windowCounts } from "../../../graph/windows.ts";
 import { ONNX_DTYPE } from "../../../graph/value.ts";
 import type { Rewrite } from "../../../onnx/graph_writer.ts";
-import { windowsOfProto } from "../../../onnx/value_types.ts";
+import { windowsOfProto } from "../../../onnx/window_rules.ts";
 
 /** Below every number that is not padding. */
 const PADDING = -3.4e38;

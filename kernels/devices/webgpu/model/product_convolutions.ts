@@ -11,7 +11,8 @@
 import { elementCount, sameShape } from "../../../graph/shapes.ts";
 import type { NodeProto } from "../../../onnx/onnx_pb.ts";
 import type { Rewrite } from "../../../onnx/graph_writer.ts";
-import { intOf, type ValueType, windowsOfProto } from "../../../onnx/value_types.ts";
+import { intOf, type ValueType } from "../../../onnx/value_types.ts";
+import { windowsOfProto } from "../../../onnx/window_rules.ts";
 import { SPLIT_TERMS } from "./sum_order.ts";
 
 /** Whether a convolution is a product of so many terms that its sums might have no order. */

@@ -84,6 +84,26 @@ for (const [name, schedule] of [["gpt", "chimera"], ["resnet", "message-driven"]
   });
 }
 
+for (
+  const [name, schedule, workers] of [
+    ["bert", "zb-v", 2],
+    ["gpt_tied", "hanayo", 2],
+    ["gpt_tied", "chimera", 4],
+  ] as const
+) {
+  Deno.test(`${name} has the bits of its serial run under ${schedule}, with copies of it too`, async () => {
+    for (const replicas of [1, 2]) {
+      const options = { workers, schedule, replicas, steps: 3, microBatches: 4 };
+      const [one, other] = [
+        await trained(name, { ...options, runtime: "serial" }),
+        await trained(name, options),
+      ];
+      assert.equal(other.weightsHash, one.weightsHash);
+      assert.deepEqual(other.losses, one.losses);
+    }
+  });
+}
+
 Deno.test("20 steps of plain SGD of bert are PyTorch's", async () => {
   const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;
   const { config } = expectedOf("bert");

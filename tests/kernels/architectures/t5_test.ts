@@ -1,64 +1,21 @@
 import assert from "node:assert/strict";
 import {
   compileModel,
-  countTargets,
-  type Model,
   openPredictor,
   openReference,
-  RECOMPUTE_POLICIES,
   t5,
   t5Bucket,
   type T5Config,
   t5Logits,
   t5Ties,
-  withAliases,
 } from "../../../kernels/mod.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
-import { assertClose, withStage } from "../stage/pytorch.ts";
 import { readT5, T5_VERSIONS } from "./t5_fixture.ts";
+import { testT5Gradients } from "./t5_gradients.ts";
 
-/** The gradient of a tied parameter is that of all who hold it. */
-function joinTies(gradients: Map<string, Float32Array>, { ties = [] }: Model): void {
-  for (const [canonical, alias] of ties) {
-    const sum = gradients.get(canonical)!, own = gradients.get(alias)!;
-    own.forEach((value, i) => sum[i]! += value);
-    gradients.delete(alias);
-  }
-}
+for (const device of ISOLATE_DEVICES) testT5Gradients(device);
 
 for (const version of T5_VERSIONS) {
-  for (const device of ISOLATE_DEVICES) {
-    Deno.test(`the gradient of every parameter of T5 ${version} on ${device} is PyTorch's within 2e-6, whatever is computed again`, async () => {
-      const { model, weights, gradients, batches, microBatches } = await readT5(version);
-      const step = batches.slice(0, microBatches),
-        own = withAliases(
-          { weights, moments: new Map() },
-          model.ties!,
-        );
-      const scale = 1 / step.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
-      for (const [i, recompute] of RECOMPUTE_POLICIES.entries()) {
-        const kind = i === 0 ? "whole" : "split", program = compileModel(model, recompute);
-        await withStage(
-          device,
-          program,
-          own.weights as Map<string, Float32Array>,
-          kind,
-          async (stage) => {
-            for (const [m, fields] of step.entries()) {
-              await stage.forward(m, undefined, fields);
-              for (const part of kind === "whole" ? ["B"] as const : ["I", "W"] as const) {
-                await stage.backward(m, part, undefined, scale);
-              }
-            }
-            const received = await stage.gradients();
-            joinTies(received, model);
-            assertClose(received, gradients);
-          },
-        );
-      }
-    });
-  }
-
   Deno.test(`T5 ${version} has the parameters of Hugging Face's, by their names`, async () => {
     const { model, weights } = await readT5(version);
     const names = compileModel(model, "none").parameters.map(({ name }) => name);

@@ -135,6 +135,8 @@ export const MISSING: Readonly<
   Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
   Round: () => round,
   IsNaN: () => isNaN,
+  // Of a mask that is handed on as it came.
+  Identity: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(false) : undefined,
   Or: () => or,
   Xor: () => xor,
   Equal: (_, { types: [x] }) => x?.dtype === "bool" ? asWhole(true) : undefined,

@@ -122,13 +122,14 @@ function readInput({ name = "", type }: ValueInfoProto): OnnxInput {
 function readNode(node: NodeProto, external: ExternalFiles): OnnxNode {
   const { domain = "", opType = "", input, output } = node;
   const name = node.name || output[0] || opType;
-  const attributes: Record<string, Attribute> = {};
+  const settings = new Map<string, Attribute>();
   let value: Constant | undefined;
   for (const one of node.attribute) {
     const tensor = constantOf(one, name, external);
     if (tensor) value = tensor;
-    else attributes[one.name ?? ""] = attributeOf(one, opType, name);
+    else settings.set(one.name ?? "", attributeOf(one, opType, name));
   }
+  const attributes = Object.fromEntries(settings);
   const op = domain === "" || domain === ONNX_DOMAIN ? opType : `${domain}.${opType}`;
   const read = { name, op, inputs: input, outputs: output, attributes, constants: new Map() };
   return value ? { ...read, value } : read;

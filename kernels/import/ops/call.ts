@@ -61,6 +61,15 @@ export function textOf({ node }: Call, name: string, otherwise: string): string 
   return typeof value === "string" ? value : otherwise;
 }
 
+/** The most elements of what is made to add an operation, before anybody can say how large it is. */
+const MADE_MAX = 2 ** 26;
+
+/** Refuses a setting by which too much would be made at once. */
+export function checkMade(what: string, elements: number): void {
+  if (elements <= MADE_MAX) return;
+  throw new RangeError(`${what} must be at most ${MADE_MAX}, received ${elements}`);
+}
+
 /** Refuses an attribute whose value is not understood. */
 export function mustBe(
   call: Call,

@@ -8,6 +8,7 @@ import type { Value } from "../../graph/value.ts";
 import type { WindowOptions } from "../../graph/windows.ts";
 import {
   type Call,
+  checkMade,
   constantNumbers,
   floatOf,
   type ImportOp,
@@ -56,7 +57,9 @@ const poolOf = (pool: (call: Call, kernel: readonly number[]) => Value): ImportO
       "it must have one output, received one for the places of what is largest, too",
     );
   }
-  return pool(call, intsOf(call, "kernel_shape") ?? []);
+  const kernel = intsOf(call, "kernel_shape") ?? [];
+  checkMade("windows", kernel.reduce((product, size) => product * size, 1));
+  return pool(call, kernel);
 };
 
 const ceilMode = (call: Call) => intOf(call, "ceil_mode", 0) === 1;
@@ -126,6 +129,9 @@ const resize: ImportOp = (call) => {
       ? nearest === "floor"
       : coordinates.endsWith("half_pixel") && nearest.startsWith("round_prefer_"));
   if (isRepeated) return call.g.upsample(x, factors.slice(2));
+  for (const [axis, size] of result.entries()) {
+    checkMade("old sizes times new ones", size === shape[axis] ? 0 : size * shape[axis]!);
+  }
   return call.g.resize(x, result.slice(2), {
     mode,
     coordinates: coordinates as typeof COORDINATES[number],
@@ -145,6 +151,11 @@ const pad: ImportOp = (call) => {
     all[rank + axis] = pads[axes.length + i]!;
   }
   const value = constantNumbers(call, 2)?.[0] ?? 0;
+  if (mode !== "constant") {
+    for (const [axis, size] of x.shape.entries()) {
+      checkMade("old sizes times new ones", size * (size + all[axis]! + all[rank + axis]!));
+    }
+  }
   return call.g.pad(x, all, mode === "constant" ? value : mode);
 };
 

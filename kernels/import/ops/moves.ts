@@ -8,6 +8,7 @@ import { elementCount, positiveAxis } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
 import {
   type Call,
+  checkMade,
   constantNumbers,
   type ImportOp,
   intOf,
@@ -119,6 +120,7 @@ const reductionOf = (call: Call): "none" | "add" => {
 
 const oneHot: ImportOp = (call) => {
   const [size = 0] = neededNumbers(call, 1), [off = 0, on = 1] = neededNumbers(call, 2);
+  checkMade("its depth", size);
   return call.g.oneHot(operand(call, 0), size, { axis: intOf(call, "axis", -1), on, off });
 };
 

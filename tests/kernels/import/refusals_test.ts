@@ -234,6 +234,29 @@ Deno.test("constants that a file computes are bounded before they are made", () 
     ]),
     /must be at most 16777216 elements, and \d+ in all, received more at ConstantOfShape/,
   );
+  const values = { data: Float32Array.of(0, 1) };
+  refuse(
+    line({
+      initializers: { ...line().initializers, depth: int64(2 ** 30), values },
+      outputs: { z: "f32" },
+    }, [node("ArgMax", ["y"], ["i"]), node("OneHot", ["i", "depth", "values"])]),
+    /OneHot .*: its depth must be at most \d+, received 1073741824$/,
+  );
+  refuse(
+    line({
+      initializers: { ...line().initializers, to: int64(1, 1, 4, 2 ** 30) },
+      outputs: { z: "f32" },
+      inputs: { x: [1, 1, 4, 3] },
+    }, [{ ...node("Resize", ["y", "", "", "to"]), attributes: { mode: "linear" } }]),
+    /Resize .*: old sizes times new ones must be at most \d+, received 2147483648$/,
+  );
+  refuse(
+    line({ inputs: { x: [1, 1, 4, 3] }, outputs: { z: "f32" } }, [{
+      ...node("AveragePool", ["y"]),
+      attributes: { kernel_shape: [2 ** 30, 1], pads: [2 ** 29, 0, 2 ** 29, 0] },
+    }]),
+    /AveragePool .*: windows must be at most \d+, received 1073741824$/,
+  );
   const range = { ...line().initializers, s: int64(2 ** 40), zero: int64(0), one: int64(1) };
   refuse(
     line({ initializers: range, outputs: { z: "f32" } }, [

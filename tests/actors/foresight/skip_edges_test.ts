@@ -55,6 +55,18 @@ Deno.test("a prediction counts what goes beyond the next stage, where the layout
   assert.ok(simulated.peakBytes.some((bytes) => bytes > 0));
 });
 
+Deno.test("halves of micro-batches bring all of a value in two messages", () => {
+  const { model: { schedule } } = predictStep(profileOf(16), {
+    ...{ workers: 4, microBatches: 8, model: SKIPPING, device: "native" },
+    ...{ schedule: "chimera", scheduleOptions: { scale: "halving" } },
+  });
+  const whole = skipEdges(PROGRAM, startsOf(PROGRAM, 4));
+  assert.ok(schedule.lists!.some((list) => list.hasHalves));
+  // What does not depend on samples, such as the scale, is sent with each half: twice as many bytes.
+  const sizes = schedule.edges!.map(({ bytes }, i) => bytes! / whole[i]!.bytes);
+  assert.deepEqual([...new Set(sizes)].sort(), [1, 2]);
+});
+
 Deno.test("the layout that is recommended weighs them", () => {
   const profile = profileOf(4), compiled = compileRun({ model: SKIPPING }, SCHEDULE);
   const cut = { schedule: SCHEDULE, compiled, device: "native" };

@@ -8,7 +8,7 @@ import { deno, makeWorkspace } from "./workspace.ts";
 const NAMES_MAX = 60;
 
 /** Source alone stays below it; a library, a data set or a model would not. */
-const BYTES_MAX = 4 << 20;
+const BYTES_MAX = 5 << 20;
 
 Deno.test(`the root exports at most ${NAMES_MAX} names, types included`, async () => {
   const { stdout } = await deno(ROOT, ["doc", "--json", "mod.ts"]);

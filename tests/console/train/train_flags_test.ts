@@ -162,6 +162,7 @@ Deno.test("gradients are clipped by default where a GPT begins on --data or --te
         [`--tokens ${tokens} --clip 2`, 2, 0],
         ["--weights deno.json", undefined, 0],
         ["--model mlp --data mnist", undefined, 0],
+        ["--model t5", 1, 10],
         ["--schedule pipedream", undefined, 0],
         [`--resume ${folder}`, 1, 10],
       ] as const

@@ -10,8 +10,7 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import type { FlagValues } from "../flags/flag.ts";
 import { readSize } from "../flags/quantities.ts";
 import { DATA_FILE_FLAGS, LEARNING_FLAGS } from "../train/flags/learning_flags.ts";
-import { MODEL_FLAGS } from "../train/flags/model_flags.ts";
-import { ONNX_FLAGS } from "../train/flags/onnx_flags.ts";
+import { BUILT_MODEL_FLAG, MODEL_FLAGS } from "../train/flags/model_flags.ts";
 
 /** Devices of a plan, and samples of its step: beyond them lies a slip of the pen. */
 export const DEVICES_MAX = 2 ** 17, BATCH_MAX = 2 ** 24;
@@ -21,7 +20,7 @@ const { data, optimizer, dropout, clip } = LEARNING_FLAGS;
 /** What is trained: a command that is emitted has these flags as they were given. */
 export const PLANNED_FLAGS = {
   ...MODEL_FLAGS,
-  ...ONNX_FLAGS,
+  model: BUILT_MODEL_FLAG,
   data,
   ...DATA_FILE_FLAGS,
   optimizer,

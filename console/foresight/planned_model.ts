@@ -7,6 +7,7 @@
 import type { TrainOptions } from "../../actors/run/options/train_options.ts";
 import type { Task } from "../../actors/parts/mod.ts";
 import { rawArguments } from "../flags/parse.ts";
+import { refuseOnnxFile } from "../onnx/onnx_file.ts";
 import { runOptions } from "../train/run_options.ts";
 import { importParts, taskOf } from "../train/run_parts.ts";
 import { readTrainFlags } from "../train/train_request.ts";
@@ -31,6 +32,7 @@ export interface PlannedModel {
  */
 export async function plannedModel(typed: readonly string[]): Promise<PlannedModel> {
   const { flags } = rawArguments(typed, PLAN_FLAGS, { takesWords: true });
+  if (flags.model !== undefined) refuseOnnxFile("Cannot plan", String(flags.model));
   const args = Object.keys(PLANNED_FLAGS).flatMap((name) => {
     const value = flags[name];
     return value === undefined ? [] : [value === true ? `--${name}` : `--${name}=${value}`];

@@ -10,7 +10,7 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import type { FlagValues } from "../flags/flag.ts";
 import { readNumbers } from "../flags/quantities.ts";
-import { MODEL_FLAGS } from "../train/flags/model_flags.ts";
+import { BUILT_MODEL_FLAG, MODEL_FLAGS } from "../train/flags/model_flags.ts";
 
 /** Sizes of micro-batches, each once. */
 function readSizes(text: string): readonly number[] | undefined {
@@ -25,7 +25,7 @@ function readPolicies(text: string): readonly Recompute[] | undefined {
 
 /** What is measured of the model. */
 const MODEL = {
-  model: MODEL_FLAGS.model,
+  model: BUILT_MODEL_FLAG,
   layers: MODEL_FLAGS.layers,
   hidden: MODEL_FLAGS.hidden,
   heads: MODEL_FLAGS.heads,

@@ -6,6 +6,7 @@
 
 import { findPart, importPart } from "../../actors/parts/mod.ts";
 import type { BuiltModel } from "../../actors/parts/model_part.ts";
+import { refuseOnnxFile } from "../onnx/onnx_file.ts";
 import { printError } from "../print.ts";
 import { sizesOfFlags } from "../train/flags/model_flags.ts";
 import type { ProfileFlags } from "./profile_flags.ts";
@@ -33,6 +34,7 @@ export type ModelOf = (microBatch: number) => Promise<BuiltModel>;
  * for other sizes.
  */
 export async function profiledModel(flags: ProfileFlags): Promise<ModelOf> {
+  refuseOnnxFile("Cannot measure layers", flags.model);
   const found = await findPart("model", flags.model);
   if (!found.isBuiltIn) {
     printError(`model ${found.name}: ${found.from} with hash ${found.integrity}`);

@@ -30,6 +30,14 @@ const BYTES_MAX = 2 ** 31 - 1;
 /** Whether a value of `--model` names such a file, and no module. */
 export const isOnnxFile = (model: string | undefined): boolean => /\.onnx$/i.test(model ?? "");
 
+/** Refuses such a file where costs of layers are known by their names, which in each file are others. */
+export function refuseOnnxFile(cannot: string, model: string): void {
+  if (!isOnnxFile(model)) return;
+  throw new TypeError(
+    `${cannot}: --model must be one that a part builds, received the ONNX file ${quoted(model)}`,
+  );
+}
+
 /**
  * Reads such a file.
  *

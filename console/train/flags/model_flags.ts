@@ -13,13 +13,20 @@ import { TOKENIZER_FLAG } from "../../trained/tokenizer_source.ts";
 /** What stands for a part in the help. */
 export const PART = "NAME|MODULE";
 
+/** A model that a part builds. */
+export const BUILT_MODEL_FLAG = {
+  kind: "part",
+  choices: builtInNames("model"),
+  value: PART,
+  default: "gpt",
+  help: `what to train: ${builtInNames("model").join(", ")}, or one of your own`,
+} as const;
+
 /** The model and its sizes: these cannot change when a run goes on. */
 export const MODEL_FLAGS = {
   model: {
-    kind: "part",
-    choices: builtInNames("model"),
+    ...BUILT_MODEL_FLAG,
     value: `${PART}|FILE.onnx`,
-    default: "gpt",
     help: `what to train: ${builtInNames("model").join(", ")}, one of your own, or an ONNX file`,
   },
   layers: {

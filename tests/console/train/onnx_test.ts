@@ -3,11 +3,12 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { InferenceSession } from "onnxruntime-web";
+import { plannedModel } from "../../../console/foresight/planned_model.ts";
 import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, refusal, runTrain, trainJson } from "../command.ts";
+import { bitsOf, refusal, runTrain, runTroupe, trainJson } from "../command.ts";
 
 // Loading the runtime opens ports that stay.
 Deno.test.beforeAll(async () => {
@@ -211,6 +212,11 @@ folderTest(
         told,
       );
     }
+    const message = /^Cannot .*: --model must be one that a part builds, received the ONNX file/m;
+    await assert.rejects(plannedModel(["--model", file]), { message });
+    const { code, stderr } = await runTroupe(["profile", "--out", `${file}.json`, "--model", file]);
+    assert.equal(code, 2);
+    assert.match(stderr, message);
     for (const name of ["loss", "dimensions", "output", "label", "freeze"]) {
       const value = name === "loss" ? "mse" : "batch=1";
       assert.match(

@@ -44,7 +44,7 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
  * that a token costs one row of the model while all fit.
  *
- * @throws {RangeError} when the prompt is empty or outside the vocabulary, `temperature`, `topK` or
+ * @throws {RangeError} when the architecture is none of those, the prompt is empty or outside the vocabulary, `temperature`, `topK` or
  * `topP` is out of its bounds, `slide` is not from 1 to `seq`, or the model computes no finite number.
  *
  * @example
@@ -65,6 +65,13 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  */
 export async function* generate(device: Device, options: GenerateOptions): AsyncGenerator<number> {
   const { architecture = "gpt2", weights, prompt, tokens, seed = 1, slide = 1 } = options;
+  if (!Object.hasOwn(DECODERS, architecture)) {
+    throw new RangeError(
+      `Cannot generate: architecture must be ${
+        Object.keys(DECODERS).join(" or ")
+      }, received ${architecture}`,
+    );
+  }
   const decoder = DECODERS[architecture](options.config), { seq, vocab } = decoder;
   const outside = prompt.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= vocab);
   if (prompt.length === 0 || outside >= 0) {

@@ -10,6 +10,7 @@ Deno.test("what cannot be generated is refused before anything is computed", asy
   const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };
   const options = { config, weights: new Map<string, Float32Array>(), prompt: [1], tokens: 1 };
   const cases = [
+    [{ architecture: "t5" as "llama" }, /architecture must be gpt2 or llama, received t5$/],
     [{ prompt: [] }, /the prompt must be one or more ids below 4, received none$/],
     [{ prompt: [0, 4] }, /received 4 at position 1$/],
     [{ temperature: -1 }, /temperature must be 0 or more, received -1$/],

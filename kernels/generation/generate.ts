@@ -44,8 +44,9 @@ const DECODERS = { gpt2: cachedGpt2, llama: cachedLlama } as const;
  * Generates tokens one by one; each sees the `seq` tokens before it. Their keys and values are kept, so
  * that a token costs one row of the model while all fit.
  *
- * @throws {RangeError} when the architecture is none of those, the prompt is empty or outside the vocabulary, `temperature`, `topK` or
- * `topP` is out of its bounds, `slide` is not from 1 to `seq`, or the model computes no finite number.
+ * @throws {RangeError} when the architecture is none of those, the prompt is empty or outside the
+ * vocabulary, `temperature`, `topK` or `topP` is out of its bounds, `slide` is not from 1 to `seq`, or
+ * the model computes no finite number.
  *
  * @example
  * ```ts

@@ -19,7 +19,9 @@ export type Recompute = "none" | "cheap" | "full";
 export const RECOMPUTE_POLICIES: readonly Recompute[] = ["none", "cheap", "full"];
 
 /** Outputs of these ops cost little to compute again. */
-const CHEAP_OPS = new Set(["LayerNormalization", "FastGelu", "Gelu", "QuickGelu"]);
+const CHEAP_OPS = new Set([
+  ...["LayerNormalization", "SimplifiedLayerNormalization", "FastGelu", "Gelu", "QuickGelu"],
+]);
 
 /** Outputs of these ops have the elements of their inputs in another order: those are saved. */
 const MOVES = new Set(["Reshape", "Concat"]);

@@ -18,6 +18,7 @@ const ELEMENT_COSTS: Readonly<Record<string, number>> = {
   Gather: 150,
   ScatterND: 150,
   LayerNormalization: 40,
+  SimplifiedLayerNormalization: 40,
   FastGelu: 65,
   Gelu: 65,
   QuickGelu: 65,

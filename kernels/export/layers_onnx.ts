@@ -6,7 +6,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import type { DType } from "../devices/device.ts";
-import { MICROSOFT, type Value } from "../graph/value.ts";
+import type { Value } from "../graph/value.ts";
 import { buildLayer, isValue } from "../layers/build_layer.ts";
 import {
   type AnyLayer,
@@ -16,7 +16,7 @@ import {
   type Tie,
 } from "../layers/layer.ts";
 import { encodeModel } from "../onnx/encode_model.ts";
-import { lowerGraph } from "../onnx/fused_ops.ts";
+import { arithmetic, lowerGraph } from "../onnx/fused_ops.ts";
 import { type Rewrite, rewriteNodes } from "../onnx/graph_writer.ts";
 import { type GraphProto, ModelProtoSchema } from "../onnx/onnx_pb.ts";
 import { signatureOf } from "../onnx/signature.ts";
@@ -116,10 +116,18 @@ class ModelGraph extends LayerGraph {
   }
 }
 
-/** Operations of ONNX Runtime's own, in those of ONNX. */
+/** Operations of ONNX Runtime's own, in those of ONNX 20. */
 const IN_ONNX: Readonly<Record<string, Rewrite>> = {
   FastGelu: (write, { input, output }) =>
     void write.node("Gelu", input, { approximate: "tanh" }, output[0]),
+  SimplifiedLayerNormalization(write, node) {
+    const [x, weight] = node.input as [string, string],
+      { add, mul, div, scalar } = arithmetic(write);
+    const last = write.constant("i64", [-1]);
+    const square = write.node("ReduceMean", [mul(x, x), last], { keepdims: 1 });
+    const root = write.node("Sqrt", [add(square, scalar(floatOf(node, "epsilon", 1e-5)))]);
+    mul(div(x, root), weight, node.output[0]);
+  },
   QuickGelu(write, node) {
     const [x] = node.input as [string], factor = floatOf(node, "alpha", 1.702);
     const inner = factor === 1 ? x : write.node("Mul", [x, write.constant("f32", [factor], [])]);
@@ -143,6 +151,6 @@ function useOnnxOnly(graph: GraphProto): void {
     graph,
     types,
     "own",
-    ({ domain, opType }) => domain === MICROSOFT ? IN_ONNX[opType!] : undefined,
+    ({ opType }) => IN_ONNX[opType!],
   );
 }

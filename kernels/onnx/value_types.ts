@@ -198,7 +198,15 @@ const RULES: Readonly<Record<string, Rule>> = {
       .map((op) => [op, comparison]),
   ),
   ...Object.fromEntries(
-    ["Clip", "CumSum", "PRelu", "ScatterND", "ScatterElements", "Trilu"]
+    [
+      "Clip",
+      "CumSum",
+      "PRelu",
+      "SimplifiedLayerNormalization",
+      "ScatterND",
+      "ScatterElements",
+      "Trilu",
+    ]
       .map((op) => [op, likeFirst]),
   ),
   ...Object.fromEntries(

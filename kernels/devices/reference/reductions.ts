@@ -123,6 +123,18 @@ const layerNormalization: Operation = ([x, scale, bias], attributes) => {
   ];
 };
 
+/** RMSNorm over the last axis. */
+const rmsNormalization: Operation = ([x, scale], attributes) => {
+  const groups = groupsOf(x!.shape, [x!.shape.length - 1]);
+  const epsilon = attributes.number("epsilon", 1e-5);
+  const inverse = sumOfSquares(groups, x!.values)
+    .map((total) => 1 / Math.sqrt(total / groups.size + epsilon));
+  const y = new Float64Array(x!.values).map((v, i) =>
+    v * inverse[groups.of[i]!]! * scale!.values[i % groups.size]!
+  );
+  return ndArray(x!.dtype, x!.shape, y);
+};
+
 /** Scores [n, classes, ...rest], labels [n, ...rest]. */
 const softmaxCrossEntropyLoss: Operation = ([scores, labels, weights], attributes) => {
   if (weights) {
@@ -171,5 +183,6 @@ export const REDUCTIONS: Readonly<Record<string, Operation>> = {
   LogSoftmax: ([x], attributes) =>
     ndArray(x!.dtype, x!.shape, logSoftmax(x!, attributes.number("axis", -1))),
   LayerNormalization: layerNormalization,
+  SimplifiedLayerNormalization: rmsNormalization,
   SoftmaxCrossEntropyLoss: softmaxCrossEntropyLoss,
 };

@@ -28,6 +28,14 @@ export class NormalizationGraph extends ResizingGraph {
     })[0]!;
   }
 
+  /** RMSNorm over the last axis (Zhang, Sennrich 2019): x ÷ √(mean of x² + ε) · weight. */
+  rmsNorm(x: Value, weight: Value, epsilon = 1e-5): Value {
+    return one(this, "SimplifiedLayerNormalization", [x, weight], x.shape, {
+      axis: -1,
+      epsilon: { float: epsilon },
+    });
+  }
+
   /**
    * GroupNorm (Wu, He 2018): each of `groups` parts of the channels of a sample is normalised by its
    * mean and deviation, as of opset 21 of ONNX and in PyTorch.

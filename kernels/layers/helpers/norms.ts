@@ -70,10 +70,8 @@ export function rmsNorm(
   x: Value,
   { name, epsilon = 1e-5 }: NormOptions = {},
 ): Value {
-  const size = x.shape.at(-1)!;
-  const meanSquare = g.mul(g.sumOfSquares(x, [-1], true), g.scalar(1 / size));
-  const normal = g.div(x, g.sqrt(g.add(meanSquare, g.scalar(epsilon))));
-  return g.mul(normal, g.parameter(parameterName(name, "weight"), [size], ONE));
+  const weight = g.parameter(parameterName(name, "weight"), [x.shape.at(-1)!], ONE);
+  return g.rmsNorm(x, weight, epsilon);
 }
 
 /**

@@ -51,6 +51,7 @@ const OPERATIONS: Readonly<Record<string, (g: Graph, a: Value) => Value>> = {
   logSumExp: (g, a) => g.logSumExp(a, [1]),
   argMax: (g, a) => g.cast(g.argMax(a, 1), "f32"),
   cumulativeSum: (g, a) => g.cumulativeSum(a, 1),
+  rmsNorm: (g, a) => g.rmsNorm(a, row(g)),
   logSoftmax: (g, a) => g.logSoftmax(a),
   tile: (g, a) => g.tile(a, [2, 1]),
 };

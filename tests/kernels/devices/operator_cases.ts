@@ -1,58 +1,22 @@
 /** One model for each operation that Troupe uses, of any size, to compare devices with. */
 
-import type { DType } from "../../../kernels/devices/device.ts";
-import { type Attribute, MICROSOFT, ONNX_DTYPE } from "../../../kernels/graph/value.ts";
-
-/** An operand: random numbers in a range, or given ones that become a constant of the model. */
-export interface Operand {
-  readonly shape: readonly number[];
-  readonly dtype: DType;
-  /** Random numbers lie in low .. high; whole ones for integer dtypes. */
-  readonly range?: readonly [low: number, high: number];
-  readonly constant?: readonly number[];
-}
-
-/** One operation on operands of some shapes. */
-export interface OperatorCase {
-  readonly op: string;
-  readonly domain?: string;
-  readonly inputs: readonly Operand[];
-  readonly outputs: readonly { shape: readonly number[]; dtype: DType }[];
-  readonly attributes?: Record<string, Attribute>;
-}
-
-/** Random sizes of the axes of a case. */
-export interface Sizes {
-  readonly b: number;
-  readonly n: number;
-  readonly m: number;
-  readonly k: number;
-}
-
-type Shape = readonly number[];
-
-const of = (shape: Shape, dtype: DType, low: number, high: number): Operand => ({
-  shape,
-  dtype,
-  range: [low, high],
-});
-const f32 = (...shape: Shape) => of(shape, "f32", -2, 2);
-const positive = (...shape: Shape) => of(shape, "f32", 0.5, 3);
-const f16 = (...shape: Shape) => of(shape, "f16", -2, 2);
-const i32 = (...shape: Shape) => of(shape, "i32", -5, 5);
-const bool = (...shape: Shape) => of(shape, "bool", 0, 1);
-/** Indices of an axis of `size`. */
-const index = (size: number, dtype: "i32" | "i64", ...shape: Shape) =>
-  of(shape, dtype, 0, size - 1);
-/** Constant int64 numbers: shapes, axes. */
-const ints = (...constant: number[]): Operand => ({
-  shape: [constant.length],
-  dtype: "i64",
-  constant,
-});
-const out = (shape: Shape, dtype: DType = "f32") => ({ shape, dtype });
-
-type Cases = Record<string, (sizes: Sizes) => OperatorCase>;
+import { MICROSOFT, ONNX_DTYPE } from "../../../kernels/graph/value.ts";
+import {
+  bool,
+  type Cases,
+  f16,
+  f32,
+  i32,
+  index,
+  ints,
+  of,
+  type Operand,
+  type OperatorCase,
+  out,
+  positive,
+  type Shape,
+  type Sizes,
+} from "./operands.ts";
 
 function elementwise(): Cases {
   const cases: Cases = {};
@@ -420,6 +384,12 @@ function reductions(): Cases {
     op: "LayerNormalization",
     inputs: [f32(b, n, m + 1), f32(m + 1), f32(m + 1)],
     outputs: [out([b, n, m + 1]), out([b, n, 1]), out([b, n, 1])],
+    attributes: { axis: -1, epsilon: { float: 0.25 } },
+  });
+  cases["SimplifiedLayerNormalization"] = ({ b, n, m }) => ({
+    op: "SimplifiedLayerNormalization",
+    inputs: [f32(b, n, m + 1), f32(m + 1)],
+    outputs: [out([b, n, m + 1])],
     attributes: { axis: -1, epsilon: { float: 0.25 } },
   });
   for (const dtype of ["i32", "i64"] as const) {

@@ -9,7 +9,8 @@ import { Graph } from "../../../kernels/graph/graph.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
 import { hostArray, modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
 import { WINDOW_OPERATORS } from "./window_operators.ts";
-import { type Operand, OPERATOR_CASES, type OperatorCase, type Sizes } from "./operator_cases.ts";
+import type { Operand, OperatorCase, Sizes } from "./operands.ts";
+import { OPERATOR_CASES } from "./operator_cases.ts";
 
 /**
  * How far results may lie apart, relative to the larger of 1 and the result. ONNX Runtime's

@@ -1,6 +1,6 @@
 /** One model for each operation on windows, of any size: continues `operator_cases.ts`. */
 
-import type { OperatorCase, Sizes } from "./operator_cases.ts";
+import type { OperatorCase, Sizes } from "./operands.ts";
 
 const f32 = (...shape: number[]) => ({ shape, dtype: "f32", range: [-1, 1] }) as const;
 const ints = (...constant: number[]) =>

@@ -177,6 +177,9 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
     build: (g, a) => g.softmax(a!, 0),
   }],
   LogSoftmax: [one((g, a) => g.logSoftmax(a)), one((g, a) => g.logSoftmax(a, 0))],
+  SimplifiedLayerNormalization: [
+    { shapes: [[2, 3, 8], [8]], build: (g, x, weight) => g.exp(g.rmsNorm(x!, weight!, 0.1)) },
+  ],
   LayerNormalization: [{
     shapes: [[3, 8], [8], [8]],
     build: (g, x, weight, bias) => g.layerNorm(x!, weight!, bias!),

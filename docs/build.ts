@@ -17,6 +17,7 @@ export const PAGES: readonly (readonly [group: string, paths: readonly string[]]
   ["Troupe", ["README.md", "docs/first_model.md"]],
   ["Guides", [
     "docs/plan.md",
+    "docs/models.md",
     "docs/own_schedule.md",
     "docs/own_actor.md",
     "docs/memory.md",

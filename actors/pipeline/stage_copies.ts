@@ -43,8 +43,8 @@ import type { StageKernels } from "./stage_kernels.ts";
 /** A copy of a stage that is open on this worker. */
 export interface OpenCopy extends StageCopy {
   readonly kernels: StageKernels;
-  /** What crosses the border of the stage by name. */
-  readonly skips: readonly StageSkip[];
+  /** What crosses the border of the stage by name, if anything does. */
+  readonly skips?: readonly StageSkip[];
 }
 
 /** A micro-batch, or the slice of it that is computed. */
@@ -139,7 +139,7 @@ export async function openCopies(
     // Where views are not free, a piece of a tensor would take all of it to and fro.
     const most = device?.hasFreeViews ? PIECE_ELEMENTS : Infinity;
     eachTensor(state, (name, values, from) => kernels.write(name, values, from), most);
-    all.push({ ...copy, kernels, skips: program.skips ?? [] });
+    all.push({ ...copy, kernels, ...program.skips && { skips: program.skips } });
   }
   const slicing = inits[0]?.program.slicing, parts = slicing?.slices ?? halves;
   const { cutPart, cutFields, joinAll } = cutting(halves, slicing);

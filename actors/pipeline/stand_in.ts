@@ -16,9 +16,13 @@ import {
   elementCount,
   F16_MAX,
   type FlatRange,
+  inputsOf,
+  type InputSpec,
   keyed,
   type LayerProgram,
   type MessageArray,
+  outputsOf,
+  type OutputSpec,
   type Passed,
   passedOf,
   type Stage,
@@ -37,7 +41,9 @@ import { shouldFail } from "../runtime/mod.ts";
 export const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
 
 /** A layer: what it is given, what it makes of it, and its weights in the flat array. */
-interface Layer extends Pick<LayerProgram, "inputs" | "outputs"> {
+interface Layer {
+  readonly inputs: readonly InputSpec[];
+  readonly outputs: readonly OutputSpec[];
   /** Elements of all that it is given, and of all that it makes, one after the other. */
   readonly width: number;
   readonly made: number;
@@ -117,7 +123,8 @@ export function openStandIn(
 const sumOf = (specs: readonly TensorSpec[]) =>
   specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
-function portsOf({ inputs, fields, outputs }: LayerProgram) {
+function portsOf(program: LayerProgram) {
+  const { fields } = program, inputs = inputsOf(program), outputs = outputsOf(program);
   const [field] = inputs.length === 0 ? fields : [];
   return {
     inputs,

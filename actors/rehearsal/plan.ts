@@ -13,7 +13,7 @@ import type {
   StageState,
   TensorSpec,
 } from "../../kernels/mod.ts";
-import { ADAMW_DEFAULTS } from "../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, valuesForm } from "../../kernels/mod.ts";
 import {
   createSchedule,
   parts,
@@ -192,14 +192,13 @@ function modelOf(schedule: Schedule, samples: number): ModelProgram {
   const programs = Array.from({ length: stages }, (_, layer): LayerProgram => ({
     parameters: [weight],
     fields: layer === 0 ? [tensor("rows", samples, width)] : [],
-    inputs: [
+    ...valuesForm([
       ...layer > 0 ? [{ ...tensor("x", samples, width), gradient: "written" as const }] : [],
       ...skips[layer]!.inputs,
-    ],
-    outputs: [{
+    ], [{
       ...layer < stages - 1 ? tensor("x", samples, width) : tensor("x", samples),
       hasGradient: true,
-    }, ...skips[layer]!.outputs],
+    }, ...skips[layer]!.outputs]),
     isLoss: layer === stages - 1,
     precision: "fp32",
     saved: [],

@@ -32,6 +32,7 @@ import {
   type OutputSpec,
   PORTS,
   valuePorts,
+  valuesForm,
 } from "./layer_program.ts";
 import { checkPrecision, type Precision } from "../layers/precision.ts";
 import { carriedValues, overwrittenValues, type Recompute, savedValues } from "./saved_values.ts";
@@ -160,8 +161,7 @@ function writeModels(
     parameters: parameters.map(({ spec }) => spec),
     fields: g.fields.map(({ spec }) => spec),
     ...g.masks.length > 0 && { masks: g.masks.map(({ spec }) => spec) },
-    inputs: inputs.map(({ spec }) => spec),
-    outputs: forward.outputs.map(({ spec }) => spec),
+    ...valuesForm(inputs.map(({ spec }) => spec), forward.outputs.map(({ spec }) => spec)),
     isLoss,
     precision,
     saved: savedPorts.map(specOf),

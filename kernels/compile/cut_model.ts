@@ -8,7 +8,7 @@ import type { AnyLayer, Model, TensorSpec } from "../layers/layer.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { modelFields } from "../layers/model_fields.ts";
 import type { Slicing } from "../layers/batch.ts";
-import type { LayerProgram } from "./layer_program.ts";
+import { type LayerProgram, outputsOf } from "./layer_program.ts";
 
 /** The layers of a model that is cut. */
 export interface CutModel {
@@ -50,8 +50,8 @@ export function cutModel(
           `Cannot cut the layer ${JSON.stringify(layer.name)} into ${slices} slices: ${must}`,
         );
       };
-      const shared = compiled.map(({ parameters, outputs, isLoss }) =>
-        JSON.stringify([parameters, outputs, isLoss])
+      const shared = compiled.map((program) =>
+        JSON.stringify([program.parameters, outputsOf(program), program.isLoss])
       );
       if (new Set(shared).size > 1) {
         refuse("its parameters and its output must be alike in all slices");

@@ -4,6 +4,7 @@
  * @module
  */
 
+import type { DType } from "../devices/device.ts";
 import type { MaskSpec, ParameterSpec, TensorSpec } from "../layers/layer.ts";
 import type { Precision } from "../layers/precision.ts";
 
@@ -30,10 +31,15 @@ export interface LayerProgram {
   readonly fields: readonly TensorSpec[];
   /** Masks of its dropouts, by the names of their ports. */
   readonly masks?: readonly MaskSpec[];
-  /** What the layer before hands to it, none for the first, and then what others gave by name. */
-  readonly inputs: readonly InputSpec[];
-  /** What it hands to the next layer, or the loss of each sample; then what it gives by name. */
-  readonly outputs: readonly OutputSpec[];
+  /** The tensor that the layer before hands to it; absent for the first layer. */
+  readonly input?: TensorSpec;
+  /** The tensor that it hands to the next layer, or the loss of each sample. */
+  readonly output?: TensorSpec;
+  /** In place of both what it takes and makes, where that is not one tensor: see {@linkcode inputsOf}. */
+  readonly values?: {
+    readonly inputs: readonly InputSpec[];
+    readonly outputs: readonly OutputSpec[];
+  };
   /** Whether the output is the loss of each sample. */
   readonly isLoss: boolean;
   /** In which type its models take and give weights, gradients and activations. */
@@ -62,6 +68,44 @@ export interface LayerProgram {
   /** Estimated work of a forward and a whole backward, in floating-point operations. */
   readonly cost: { readonly forward: number; readonly backward: number };
 }
+
+/** What a layer of a chain takes and makes, as its program says it; all others say it by keys. */
+export function valuesForm(
+  inputs: readonly InputSpec[],
+  outputs: readonly OutputSpec[],
+): Pick<LayerProgram, "input" | "output" | "values"> {
+  const all = [...inputs, ...outputs], [output] = outputs, [input] = inputs;
+  const isChain = outputs.length === 1 && inputs.length <= 1 &&
+    all.every(({ name, dtype }) => name === "x" && isFloat(dtype));
+  if (!isChain) return { values: { inputs, outputs } };
+  const plain = ({ dtype, shape }: TensorSpec, name: string) => ({ name, dtype, shape });
+  return { ...input && { input: plain(input, "x") }, output: plain(output!, "y") };
+}
+
+const isFloat = (dtype: DType) => dtype === "f32" || dtype === "f16";
+
+/**
+ * What a layer takes, by key: what the layer before hands to it, none for the first, and then what
+ * others gave by name.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { compileModel, inputsOf, mlp, outputsOf } from "@troupe/troupe/kernels";
+ *
+ * const { programs } = compileModel(mlp({ inputs: 4, hidden: 8, layers: 1, classes: 2 }, 3), "none");
+ * assert.deepEqual(inputsOf(programs[0]!), []);
+ * assert.deepEqual(outputsOf(programs[0]!), [
+ *   { name: "x", dtype: "f32", shape: [3, 8], hasGradient: true },
+ * ]);
+ * ```
+ */
+export const inputsOf = ({ input, values }: LayerProgram): readonly InputSpec[] =>
+  values?.inputs ?? (input ? [{ ...input, gradient: "written" }] : []);
+
+/** What a layer makes, by key: what it hands to the next one, or the loss; then what it gives by name. */
+export const outputsOf = ({ output, values }: LayerProgram): readonly OutputSpec[] =>
+  values?.outputs ?? (output ? [{ ...output, name: "x", hasGradient: true }] : []);
 
 /** The names under which models read and write a value and its gradients. */
 export interface ValuePorts {

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { isSkip } from "./layer_program.ts";
+import { inputsOf, isSkip, outputsOf } from "./layer_program.ts";
 import { layersOf, type StageProgram, type StageSkip } from "./stage_program.ts";
 import { elementCount } from "../graph/shapes.ts";
 import { DTYPE_BYTES } from "../devices/device.ts";
@@ -72,14 +72,16 @@ export interface SkipValue extends Pick<SkipEdge, "key" | "hasGradient" | "bytes
 /** The values that layers of a model give by name. */
 export function skipValues(model: StageProgram): SkipValue[] {
   const layers = layersOf(model);
-  return layers.flatMap(({ program: { outputs } }, maker) =>
-    outputs.filter(({ name }) => isSkip(name)).map(({ name: key, hasGradient, dtype, shape }) => {
-      const bytes = elementCount(shape) * DTYPE_BYTES[dtype];
-      const users = layers.flatMap(({ program: { inputs } }, user) =>
-        inputs.some(({ name }) => name === key) ? [user] : []
-      );
-      return { key, maker, users, hasGradient, bytes, travels: hasGradient ? 2 * bytes : bytes };
-    })
+  return layers.flatMap(({ program }, maker) =>
+    outputsOf(program).filter(({ name }) => isSkip(name)).map(
+      ({ name: key, hasGradient, dtype, shape }) => {
+        const bytes = elementCount(shape) * DTYPE_BYTES[dtype];
+        const users = layers.flatMap(({ program }, user) =>
+          inputsOf(program).some(({ name }) => name === key) ? [user] : []
+        );
+        return { key, maker, users, hasGradient, bytes, travels: hasGradient ? 2 * bytes : bytes };
+      },
+    )
   );
 }
 

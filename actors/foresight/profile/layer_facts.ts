@@ -11,6 +11,7 @@ import {
   elementCount,
   isSkip,
   type LayerProgram,
+  outputsOf,
   type StageOptions,
   type StageProgram,
 } from "../../../kernels/mod.ts";
@@ -66,7 +67,7 @@ function programFacts(
     precision: program.precision,
     parameters: trained.reduce((sum, { shape }) => sum + elementCount(shape), 0),
     activationBytes: activationBytes(alone, { ...options, backward: "whole" }).perMicroBatch,
-    outputBytes: program.outputs.filter(({ name }) => !isSkip(name))
+    outputBytes: outputsOf(program).filter(({ name }) => !isSkip(name))
       .reduce((sum, { dtype, shape }) => sum + elementCount(shape) * DTYPE_BYTES[dtype], 0),
     forwardFlops: forward,
     backwardFlops: backward,

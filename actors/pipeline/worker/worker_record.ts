@@ -94,7 +94,7 @@ function sendToStage(
 }
 
 /** What decides the way of a copy's values. */
-export const routed = ({ stage, kernels: { isLast }, skips }: OpenCopy): RoutedStage => ({
+export const routed = ({ stage, kernels: { isLast }, skips = [] }: OpenCopy): RoutedStage => ({
   stage,
   isLast,
   skips,

@@ -20,7 +20,14 @@ import { type Device, type DType, DTYPE_BYTES, type Tensor } from "../../devices
 import { elementCount } from "../../graph/shapes.ts";
 import type { TensorSpec } from "../../layers/layer.ts";
 import { storageDtype } from "../../layers/precision.ts";
-import { isSkip, type LayerProgram, PORTS, valuePorts } from "../../compile/layer_program.ts";
+import {
+  inputsOf,
+  isSkip,
+  type LayerProgram,
+  outputsOf,
+  PORTS,
+  valuePorts,
+} from "../../compile/layer_program.ts";
 import type { NamedProgram, StageSkip } from "../../compile/stage_program.ts";
 import { type Segment, segmentsOf } from "../recompute_interval.ts";
 import { type ValuePath, valuePaths } from "./value_paths.ts";
@@ -76,10 +83,11 @@ export type Allocator = Pick<Device, "alloc" | "view" | "hasFreeViews">;
 
 /** What the models of a layer write, apart from gradients, by port. */
 function computedBy(
-  { outputs, saved, carried }: LayerProgram,
+  program: LayerProgram,
   options: ActivationOptions,
 ): TensorSpec[] {
-  const made = outputs.map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
+  const { saved, carried } = program;
+  const made = outputsOf(program).map((spec) => ({ ...spec, name: valuePorts(spec.name).output }));
   return [...made, ...saved, ...options.backward === "split" ? carried : []];
 }
 
@@ -145,11 +153,11 @@ function sumsAgain(
 ): Ports {
   if (backward !== "split" || recomputeInterval === undefined) return {};
   const sums = new Map(
-    programs.flatMap(({ contexts = [], inputs, precision }) => [
-      ...contexts.map((spec) => [PORTS.contextSum(spec.name), spec] as const),
-      ...inputs.filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
+    programs.flatMap((program) => [
+      ...(program.contexts ?? []).map((spec) => [PORTS.contextSum(spec.name), spec] as const),
+      ...inputsOf(program).filter(({ name, gradient }) => isSkip(name) && gradient).map((spec) => {
         const { inputGradient } = valuePorts(spec.name);
-        return [inputGradient, { ...spec, dtype: storageDtype(precision) }] as const;
+        return [inputGradient, { ...spec, dtype: storageDtype(program.precision) }] as const;
       }),
     ]),
   );

@@ -5,7 +5,7 @@
  * @module
  */
 
-import { isSkip, type LayerProgram } from "../../compile/layer_program.ts";
+import { inputsOf, isSkip, type LayerProgram, outputsOf } from "../../compile/layer_program.ts";
 import { layersOf, type StageProgram, type StageSkip } from "../../compile/stage_program.ts";
 import type { TensorSpec } from "../../layers/layer.ts";
 import { storageDtype } from "../../layers/precision.ts";
@@ -83,8 +83,11 @@ function handedPaths(programs: readonly LayerProgram[]): ValuePath[] {
   const end = programs.length, { isLoss } = programs.at(-1)!;
   return Array.from({ length: end + 1 }, (_, boundary) => boundary).flatMap((boundary) => {
     const specs = boundary === 0
-      ? programs[0]!.inputs.map(({ gradient, ...spec }) => ({ ...spec, hasGradient: !!gradient }))
-      : programs[boundary - 1]!.outputs;
+      ? inputsOf(programs[0]!).map(({ gradient, ...spec }) => ({
+        ...spec,
+        hasGradient: !!gradient,
+      }))
+      : outputsOf(programs[boundary - 1]!);
     return specs.filter(({ name }) => !isSkip(name)).map(({ hasGradient, ...spec }): ValuePath => {
       const path = {
         spec,
@@ -105,13 +108,13 @@ function handedPaths(programs: readonly LayerProgram[]): ValuePath[] {
 
 function skipPaths(programs: readonly LayerProgram[], skips: readonly StageSkip[]): ValuePath[] {
   const usersOf = (key: string) =>
-    programs.flatMap(({ inputs }, i) => inputs.some(({ name }) => name === key) ? [i] : []);
-  const made = programs.flatMap(({ outputs }, maker) =>
-    outputs.filter(({ name }) => isSkip(name)).map((spec) => ({ ...spec, maker }))
+    programs.flatMap((program, i) => inputsOf(program).some(({ name }) => name === key) ? [i] : []);
+  const made = programs.flatMap((program, maker) =>
+    outputsOf(program).filter(({ name }) => isSkip(name)).map((spec) => ({ ...spec, maker }))
   );
   const isMade = (key: string) => made.some(({ name }) => name === key);
   const taken = new Map(
-    programs.flatMap(({ inputs }) => inputs)
+    programs.flatMap(inputsOf)
       .filter(({ name }) => isSkip(name) && !isMade(name))
       .map(({ gradient, ...spec }) =>
         [spec.name, { ...spec, hasGradient: gradient !== undefined, maker: undefined }] as const

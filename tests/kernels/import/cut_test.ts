@@ -8,11 +8,13 @@ import {
   gpt2,
   gpt2Onnx,
   initialValues,
+  inputsOf,
   layersOnnx,
   type Model,
   type ModelProgram,
   openReference,
   openStage,
+  outputsOf,
   t5Logits,
   t5Ties,
   type TensorSpec,
@@ -28,7 +30,7 @@ import { numbers, onnxModel, type TestModel, type TestNode } from "./onnx_model.
 /** What each layer hands on and gives, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
   layers.slice(0, -1).map(({ program }) =>
-    programs[program]!.outputs.map(({ name, shape }) => `${name} [${shape}]`)
+    outputsOf(programs[program]!).map(({ name, shape }) => `${name} [${shape}]`)
   );
 
 async function gpt(tie: boolean): Promise<Model> {
@@ -85,7 +87,7 @@ Deno.test("the memory of an encoder goes straight to the layers of the decoder t
   const back = fromOnnx(await new Blob([...file]).bytes(), { loss: "cross-entropy" });
   const program = compileModel(back, "none");
   const skips = program.layers.map((layer) =>
-    program.programs[layer.program]!.inputs.filter(({ name }) => name.startsWith("skip."))
+    inputsOf(program.programs[layer.program]!).filter(({ name }) => name.startsWith("skip."))
   );
   const [memory] = skips.flat() as [TensorSpec];
   const users = skips.flatMap((taken, i) =>
@@ -191,7 +193,7 @@ Deno.test("micro-batches of another size are cut at the same places, and take th
   const keysOf = (model: Model) => {
     const { layers, programs } = compileModel(model, "none");
     return layers.map(({ program }) =>
-      [...programs[program]!.inputs, ...programs[program]!.fields].map(({ name }) => name)
+      [...inputsOf(programs[program]!), ...programs[program]!.fields].map(({ name }) => name)
     );
   };
   const of = (n: number) => fromOnnx(file, { ...OPTIONS, dimensions: { n }, layers: 3 });
@@ -206,6 +208,6 @@ Deno.test("masks of the micro-batch and transposed weights do not cross: each la
   );
   const read = layers.map(({ program }) => programs[program]!.fields.map(({ name }) => name));
   assert.deepEqual(read, [["keep", "x"], [], ["keep", "label"]].map((names) => names.sort()));
-  const crossing = programs.flatMap(({ inputs }) => inputs.map(({ name }) => name));
+  const crossing = programs.flatMap((program) => inputsOf(program).map(({ name }) => name));
   assert.deepEqual(crossing, ["x", "skip.h2", "x", "skip.h2"]);
 });

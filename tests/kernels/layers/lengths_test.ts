@@ -1,7 +1,14 @@
 /** Micro-batches of different lengths and sizes: targets of −1, and models for fewer samples. */
 
 import assert from "node:assert/strict";
-import { compileModel, countTargets, gpt2, mlp, splitBatch } from "../../../kernels/mod.ts";
+import {
+  compileModel,
+  countTargets,
+  gpt2,
+  mlp,
+  outputsOf,
+  splitBatch,
+} from "../../../kernels/mod.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { CONFIG, full, padded, SAMPLES, SHORT, testLengths } from "./lengths.ts";
 
@@ -32,7 +39,7 @@ for (
     assert.equal(half.samples, 2);
     const [whole, halved] = [model, half].map((one) => compileModel(one, "none"));
     assert.deepEqual(halved!.parameters, whole!.parameters);
-    const samplesOf = (program: typeof whole) => program!.programs.at(-1)!.outputs[0]!.shape;
+    const samplesOf = (program: typeof whole) => outputsOf(program!.programs.at(-1)!)[0]!.shape;
     assert.deepEqual([samplesOf(whole), samplesOf(halved)], [[4], [2]]);
   });
 }

@@ -97,7 +97,7 @@ async function run(command: string, cwd: string): Promise<{ code: number; printe
 const ONNX = join(ROOT, "tests", "fixtures", "onnx");
 const ONNX_FILES = [
   ["resnet.onnx", "resnet/model.onnx"],
-  ["gpt.onnx", "gpt/model.onnx"],
+  ["pretrained.onnx", "gpt/model.onnx"],
   ["gpt.bin", "gpt/tokens.bin"],
 ] as const;
 

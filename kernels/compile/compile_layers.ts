@@ -5,9 +5,10 @@
  */
 
 import { type AnyLayer, type Model, NotGivenError } from "../layers/layer.ts";
-import { type LayerOptions, type OpenLayer, openLayer } from "./compile_layer.ts";
+import { type OpenLayer, openLayer } from "./compile_layer.ts";
 import type { CompileOptions } from "./compile_options.ts";
 import type { CutModel } from "./cut_model.ts";
+import type { LayerOptions } from "./forward_graph.ts";
 import type { LayerProgram, OutputSpec } from "./layer_program.ts";
 import type { Recompute } from "./saved_values.ts";
 

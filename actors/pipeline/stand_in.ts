@@ -18,24 +18,33 @@ import {
   type FlatRange,
   inputsOf,
   type InputSpec,
-  keyed,
   type LayerProgram,
   type MessageArray,
   outputsOf,
   type OutputSpec,
   type Passed,
-  passedOf,
   type Stage,
   type StageBorder,
   stageBorder,
   type StageMemory,
   type StageOptions,
   type StageProgram,
-  type TensorSpec,
 } from "../../kernels/mod.ts";
 import { openWeightVersions, type WeightVersions } from "../../kernels/stage/weight_versions.ts";
 import type { StageKernels } from "./stage_kernels.ts";
 import { shouldFail } from "../runtime/mod.ts";
+import {
+  addTo,
+  arraysOf,
+  checkLength,
+  joined,
+  type Numbers,
+  numbersOf,
+  parted,
+  refused,
+  sumOf,
+  typed,
+} from "./stand_in_values.ts";
 
 /** Where {@linkcode shouldFail} is asked: losses that are not finite, an optimizer that fails. */
 export const FAULT_SITES = ["kernel overflow", "bucket step"] as const;
@@ -50,9 +59,6 @@ interface Layer {
   readonly field: string | undefined;
   readonly weights: FlatRange;
 }
-
-/** Numbers by the keys of values. */
-type Numbers = Record<string, Float32Array>;
 
 /** A micro-batch in flight. */
 interface InFlight {
@@ -119,9 +125,6 @@ export function openStandIn(
   const slices = program.slicing?.slices;
   return new StandIn(layers, ranges, buckets, isLoss, versions, stageBorder(program), slices);
 }
-
-const sumOf = (specs: readonly TensorSpec[]) =>
-  specs.reduce((sum, { shape }) => sum + elementCount(shape), 0);
 
 function portsOf(program: LayerProgram) {
   const { fields } = program, inputs = inputsOf(program), outputs = outputsOf(program);
@@ -426,75 +429,4 @@ export class StandIn implements StageKernels {
     }
     return Promise.resolve({ weights, moments: new Map() });
   }
-}
-
-/** Numbers of what has arrived. */
-const numbersOf = (passed: Passed = {}): Numbers =>
-  Object.fromEntries(
-    Object.entries(keyed(passed)).map(([key, array]) => [key, Float32Array.from(array, Number)]),
-  );
-
-/** Values one after the other; zeros where there is none, as of what has no gradient. */
-function joined(specs: readonly TensorSpec[], values: Numbers): Float32Array {
-  const whole = new Float32Array(sumOf(specs));
-  let offset = 0;
-  for (const { name, shape } of specs) {
-    const length = elementCount(shape), own = values[name];
-    if (own) checkLength("a value", own, length);
-    whole.set(own ?? [], offset);
-    offset += length;
-  }
-  return whole;
-}
-
-/** The values of which an array is made up. */
-function parted(specs: readonly TensorSpec[], whole: Float32Array): Numbers {
-  let offset = 0;
-  return Object.fromEntries(
-    specs.map(({ name, shape }) => [name, whole.slice(offset, offset += elementCount(shape))]),
-  );
-}
-
-/** The same numbers as their types hold them, whether they travel or not. */
-const typed = (specs: readonly TensorSpec[], values: Numbers): Numbers =>
-  numbersOf(arraysOf("F", specs, values));
-
-/** Arrays of their types, those that came back where there are any. */
-function arraysOf(
-  what: string,
-  specs: readonly TensorSpec[],
-  values: Numbers,
-  into: Passed = {},
-): Passed {
-  const arrays = keyed(into);
-  return passedOf(
-    Object.fromEntries(specs.map(({ name, dtype }) => {
-      const numbers = values[name] as Float32Array<ArrayBuffer>;
-      const array = arrays[name] as Float32Array<ArrayBuffer> | undefined;
-      if (array) {
-        checkLength(what, array, numbers.length);
-        array.set(numbers);
-        return [name, array];
-      }
-      if (dtype === "i32") return [name, Int32Array.from(numbers)];
-      if (dtype === "i64") {
-        return [name, BigInt64Array.from(numbers, (one) => BigInt(Math.trunc(one)))];
-      }
-      if (dtype === "bool") return [name, Uint8Array.from(numbers, (one) => Number(one !== 0))];
-      return [name, numbers];
-    })),
-  );
-}
-
-function addTo(sum: Float32Array, values: Float32Array): void {
-  for (let i = 0; i < sum.length; i++) sum[i]! += values[i]!;
-}
-
-function checkLength(what: string, { length }: ArrayLike<number>, must: number): void {
-  // An array that was transferred away has no elements.
-  if (length !== must) throw refused(what, `an array must have ${must} values`, String(length));
-}
-
-function refused(what: string, must: string, received: string): RangeError {
-  return new RangeError(`Cannot rehearse ${what}: ${must}, received ${received}`);
 }

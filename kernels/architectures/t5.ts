@@ -112,7 +112,9 @@ export function t5Sizes(config: T5Config): T5Sizes {
   checkModelSizes("T5", { seq: targetSeq, hidden: feedForward });
   if (!Number.isSafeInteger(headWidth) || headWidth < 1) {
     throw new RangeError(
-      `Cannot build T5: headWidth must be a positive integer, or hidden divisible by heads, received ${headWidth}`,
+      config.headWidth === undefined
+        ? `Cannot build T5: hidden must be divisible by heads, ${heads}, received ${hidden}`
+        : `Cannot build T5: headWidth must be a positive integer, received ${headWidth}`,
     );
   }
   const { buckets, maxDistance } = sizes, exact = buckets / 4;

@@ -99,6 +99,13 @@ export function buildForward(
         : value,
     ] as const
   );
+  if (made.length === 0) {
+    throw new TypeError(
+      `Cannot compile the layer ${
+        JSON.stringify(layer.name)
+      }: it must hand on a value or give one, received neither`,
+    );
+  }
   checkUse(layer, g, inputs, made.map(([, value]) => value));
   const dependent = dependentValues(
     g,

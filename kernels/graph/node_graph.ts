@@ -14,6 +14,7 @@ export class NodeGraph {
   readonly nodes: Node[] = [];
   /** The inputs in the order in which they were added. */
   readonly inputs: Value[] = [];
+  readonly #own = new WeakSet<Value>();
   #names = 0;
   #scalars = new Map<string, Value>();
 
@@ -25,6 +26,7 @@ export class NodeGraph {
     checkElements(shape);
     const value: Value = { name, shape, dtype };
     this.inputs.push(value);
+    this.#own.add(value);
     return value;
   }
 
@@ -37,7 +39,14 @@ export class NodeGraph {
         } elements, received ${data.length}`,
       );
     }
-    return { name: `c${this.#names++}`, shape, dtype, data };
+    const value: Value = { name: `c${this.#names++}`, shape, dtype, data };
+    this.#own.add(value);
+    return value;
+  }
+
+  /** Whether a value is of this graph. */
+  owns(value: Value): boolean {
+    return this.#own.has(value);
   }
 
   /** A constant f32 scalar; equal scalars share one constant. */
@@ -82,6 +91,7 @@ export class NodeGraph {
       values.push({ name: `${op}_${this.#names++}`, shape, dtype, node });
     }
     this.nodes.push(node);
+    for (const value of values) this.#own.add(value);
     return values;
   }
 }

@@ -13,7 +13,8 @@ import type { AnyLayer, Handed, LayerGraph, TensorSpec } from "./layer.ts";
  *
  * @param x the output of the layer before, absent for the first.
  * @throws what `build` throws, of the same built-in class, with the layer's name before it.
- * @throws {TypeError} when it returns neither a value of a graph nor a record of them.
+ * @throws {TypeError} when it returns or gives what is neither a value of its graph nor a record of
+ * such.
  *
  * @example
  * ```ts
@@ -34,7 +35,8 @@ import type { AnyLayer, Handed, LayerGraph, TensorSpec } from "./layer.ts";
  */
 export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined): Handed {
   const cannot = `Cannot build the layer ${JSON.stringify(layer.name)}`;
-  let y: Handed | undefined;
+  const before = g.nodes.length;
+  let y: Handed;
   try {
     y = layer.build(g, x);
   } catch (cause) {
@@ -44,14 +46,46 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
         ? `${told}; the first layer gets no input, and reads the micro-batch with g.batch`
         : told);
   }
-  const isRecord = typeof y === "object" && y !== null && !isValue(y);
-  const wrong = isRecord ? Object.entries(y).find(([, value]) => !isValue(value)) : undefined;
-  if (isValue(y) || isRecord && !wrong) return y;
-  const received = wrong ? `${JSON.stringify(wrong[0])} of ${typeof wrong[1]}` : typeof y;
+  const problem = handedProblem(y) ?? givenProblem(g);
+  if (problem) throw new TypeError(`${cannot}: ${problem}`);
+  const made = [...handedValues(y).map(([, value]) => value), ...g.gives.values()];
+  const read = [...g.nodes.slice(before).flatMap(({ inputs }) => inputs), ...made];
+  const foreign = read.find((value) => !g.owns(value));
+  if (!foreign) return y;
   throw new TypeError(
-    `${cannot}: build must return a value of its graph or a record of them, received ${received}`,
+    `${cannot}: its values must be of its own graph, received "${foreign.name}" of another; a layer gives a value with g.give(name, value), and later ones have it of g.take(name)`,
   );
 }
+
+/** What is wrong with what a layer returns. */
+function handedProblem(y: unknown): string | undefined {
+  if (isValue(y)) return undefined;
+  const must = "build must return a value of its graph or a record of them, received";
+  const kind = y === null ? "null" : typeof y !== "object" ? typeof y : y?.constructor?.name;
+  if (kind !== "Object" && kind !== undefined) return `${must} ${kind}`;
+  for (const [name, value] of Object.entries(y as object)) {
+    if (!isValue(value)) return `${must} ${JSON.stringify(name)} of ${typeof value}`;
+    const problem = nameProblem(name);
+    if (problem) return `names of a record ${problem}`;
+  }
+}
+
+/** What is wrong with what it gives. */
+function givenProblem({ gives }: LayerGraph): string | undefined {
+  for (const [name, value] of gives) {
+    if (!isValue(value)) {
+      return `${JSON.stringify(name)} must be given a value of its graph, received ${typeof value}`;
+    }
+    const problem = nameProblem(name);
+    if (problem) return `names of what is given ${problem}`;
+  }
+}
+
+/** Names are parts of names in ONNX models. */
+const nameProblem = (name: string): string | undefined =>
+  name !== "" && name.isWellFormed() && !name.includes("\0")
+    ? undefined
+    : `must be text without NUL, received ${JSON.stringify(name)}`;
 
 /** Whether it is a value of a graph. */
 export const isValue = (one: unknown): one is Value =>

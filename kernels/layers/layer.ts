@@ -137,7 +137,7 @@ export class LayerGraph extends Graph {
    * It may be of any type. Where it is f32 and depends on what is trained, its gradient is the sum of
    * those of all its uses, the last one first, and then that of the layer itself.
    *
-   * @throws {TypeError} when the name is empty, or given already.
+   * @throws {TypeError} when the name is given already.
    *
    * @example
    * ```ts
@@ -152,7 +152,6 @@ export class LayerGraph extends Graph {
    * ```
    */
   give(name: string, value: Value): void {
-    if (name === "") throw new TypeError("Cannot give a value: its name must not be empty");
     if (this.gives.has(name) || this.#given.has(name)) {
       throw new TypeError(`Cannot give a value: "${name}" must be given once, received it twice`);
     }

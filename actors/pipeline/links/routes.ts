@@ -8,7 +8,14 @@
  * @module
  */
 
-import { isSkip, keyed, type Passed, passedOf, type StageSkip } from "../../../kernels/mod.ts";
+import {
+  isSkip,
+  keyed,
+  type Passed,
+  passedOf,
+  type StageSkip,
+  type ValueArray,
+} from "../../../kernels/mod.ts";
 
 /** A stage in the chain, and what crosses its border by name. */
 export interface RoutedStage {
@@ -36,7 +43,7 @@ export function routesOf(
 ): ReadonlyMap<number, Passed> {
   const next = way === "F" ? stage + 1 : stage - 1;
   if (skips.length === 0) return new Map([[next, passed]]);
-  const values = keyed(passed), routes = new Map<number, Record<string, typeof values[string]>>();
+  const values = keyed(passed), routes = new Map<number, Record<string, ValueArray>>();
   if (next >= 0) routes.set(next, {});
   for (const [key, array] of Object.entries(values)) {
     const skip = isSkip(key) ? skips.find((one) => one.key === key)! : undefined;

@@ -79,7 +79,7 @@ Deno.test("a T5 that cannot be is refused", () => {
     const [sizes, told] of [
       [
         { heads: 5 },
-        "headWidth must be a positive integer, or hidden divisible by heads, received 4.8",
+        "hidden must be divisible by heads, 5, received 24",
       ],
       [{ targetSeq: 0 }, "seq must be a positive integer, received 0"],
       [

@@ -1,7 +1,7 @@
 /** A mistake in a layer is told with the layer's name, wherever a model is built or compiled. */
 
 import assert from "node:assert/strict";
-import { compileModel, type Layer, modelFields } from "../../../kernels/mod.ts";
+import { compileModel, type Layer, LayerGraph, modelFields } from "../../../kernels/mod.ts";
 
 const first: Layer = {
   name: "points",
@@ -69,4 +69,37 @@ Deno.test("a layer without a gradient is named", () => {
     () => compileModel({ name: "own", layers, predictions: 8 }, "none", { endsWithLoss: false }),
     /^TypeError: Cannot train layer "sorted": cannot differentiate: .*Hardmax/,
   );
+});
+
+Deno.test("what a layer returns or gives that is no value of its graph is told, and of which layer", () => {
+  const refuse = (build: Layer["build"], expected: RegExp) => {
+    const layers: Layer[] = [first, { name: "second", build }];
+    assert.throws(
+      () => compileModel({ name: "own", layers, predictions: 8 }, "none", { endsWithLoss: false }),
+      expected,
+    );
+  };
+  const leak = new LayerGraph().constant(Float32Array.of(1), [1]);
+  refuse(
+    (g, x) => g.add(x!, leak),
+    /^TypeError: Cannot build the layer "second": its values must be of its own graph, received "c0" of another; .*g\.give.*g\.take/,
+  );
+  refuse((_g) => leak, /layer "second": its values must be of its own graph/);
+  refuse((g, x) => (g.give("q", leak), x!), /layer "second": its values must be of its own graph/);
+  refuse(
+    (g, x) => (g.give("q", 3 as never), x!),
+    /layer "second": "q" must be given a value of its graph, received number/,
+  );
+  refuse(
+    (g, x) => (g.give("a\0", x!), x!),
+    /"second": names of what is given must be text without NUL/,
+  );
+  refuse((_g, x) => [x!] as never, /"second": build must return .*, received Array/);
+  refuse((() => Promise.resolve()) as never, /"second": build must return .*, received Promise/);
+  refuse((() => new Map()) as never, /"second": build must return .*, received Map/);
+  refuse(
+    (_g, x) => ({ "\ud800": x! }) as never,
+    /"second": names of a record must be text without NUL/,
+  );
+  refuse((() => ({})) as never, /"second": it must hand on a value or give one, received neither/);
 });

@@ -50,7 +50,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "cli.ts": ["console"],
 };
 
-const LINES_MAX = 500;
+const LINES_MAX = 700;
 const MOD_LINES_MAX = 80;
 const EXAMPLE_LINES_MAX = 120;
 const FUNCTION_LINES_MAX = 70;

@@ -155,7 +155,9 @@ async function killThem(mutants: readonly Mutant[], checkouts: readonly string[]
     const seconds = ((performance.now() - before) / 1000).toFixed(1);
     if (killer === undefined) survived.push(mutant);
     print(`${killer === undefined ? "SURVIVED" : "killed"}  ${room.name}: ${patch.breaks}`);
-    print(`  ${seconds} s  ${killer === undefined ? `${path} passes all tests` : `by "${killer}"`}`);
+    print(
+      `  ${seconds} s  ${killer === undefined ? `${path} passes all tests` : `by "${killer}"`}`,
+    );
   });
   const minutes = ((performance.now() - started) / 60_000).toFixed(1);
   const killed = mutants.length - survived.length;

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { HANG_LIMIT_MS } from "../hang_limit.ts";
-import { trainCommand } from "../../console/mod.ts";
+import { inOneLine, printError, trainCommand, troupe } from "../../console/mod.ts";
 import { RUN_FILES } from "../../console/run_files/run_record.ts";
 import { namesIn } from "../in_folder.ts";
 
@@ -64,6 +64,59 @@ export const runTroupe = (
   environment?: Readonly<Record<string, string>>,
 ) => runScript("cli.ts", args, [], environment);
 
+/** What is written to standard output or standard error until it is released. */
+class Capture implements Disposable {
+  text = "";
+  readonly #to;
+  readonly #decoder = new TextDecoder();
+
+  constructor(to: { writeSync(data: Uint8Array): number }) {
+    this.#to = to;
+    to.writeSync = (data) => {
+      this.text += this.#decoder.decode(data, { stream: true });
+      return data.length;
+    };
+  }
+
+  [Symbol.dispose](): void {
+    Reflect.deleteProperty(this.#to, "writeSync");
+  }
+}
+
+/** Runs a command in this process, where a process is not the point: that takes a tenth of the time. */
+export async function runHere(args: readonly string[]): Promise<Outcome> {
+  using stdout = new Capture(Deno.stdout);
+  using stderr = new Capture(Deno.stderr);
+  let hasBegun = false;
+  const begin = (finishing?: string) => void (hasBegun ||= finishing !== "");
+  const code = await troupe(args, { begin, signal: new AbortController().signal }).catch(
+    (error: Error & { exitCode?: number }) => {
+      printError(hasBegun ? error.message : inOneLine(error.message));
+      return error.exitCode ?? (hasBegun ? 1 : 2);
+    },
+  );
+  return { code, stdout: stdout.text, stderr: stderr.text };
+}
+
+/** Runs a command in this process to a good end; returns what it prints. */
+export async function printedHere(...args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await runHere(args);
+  assert.equal(code, 0, `${args.join(" ")}: ${stdout}${stderr}`);
+  return stdout;
+}
+
+/** Runs a command in this process and expects one sentence about its bad input, and no output. */
+export async function refusedHere(
+  args: readonly string[],
+  sentence: RegExp,
+  expected = 2,
+): Promise<void> {
+  const { code, stdout, stderr } = await runHere(args);
+  assert.deepEqual([code, stdout], [expected, ""], `${args.join(" ")}: ${stderr}`);
+  assert.match(stderr, /^[^\n]+\n$/);
+  assert.match(stderr.trimEnd(), sentence, args.join(" "));
+}
+
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;
 
@@ -78,6 +131,13 @@ export async function trainJson(args: readonly string[]): Promise<{ lines: Line[
   const { code, stdout, stderr } = await runTrain([...args, "--json"]);
   assert.equal(code, 0, stderr);
   const lines = jsonLines(stdout);
+  return { lines, last: lines.at(-1)! };
+}
+
+/** Trains in this process with `--json`, its actors in this thread unless another runtime is named. */
+export async function trainHere(args: readonly string[]): Promise<{ lines: Line[]; last: Line }> {
+  const runtime = args.includes("--runtime") ? [] : ["--runtime", "local"];
+  const lines = jsonLines(await printedHere("train", ...args, ...runtime, "--json"));
   return { lines, last: lines.at(-1)! };
 }
 

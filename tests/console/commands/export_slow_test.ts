@@ -1,0 +1,348 @@
+/** `troupe export`: a folder that transformers reads, or a file that any program runs which runs ONNX. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { delay } from "@std/async/delay";
+import { InferenceSession, Tensor } from "onnxruntime-web";
+import {
+  readCheckpoint,
+  readGpt2Config,
+  readWeights,
+  writeGpt2Folder,
+} from "../../../actors/mod.ts";
+import {
+  gpt2Parameters,
+  gpt2Ties,
+  mlpLogits,
+  openPredictor,
+  openReference,
+  readSafetensors,
+  type SafetensorsInfo,
+} from "../../../kernels/mod.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { distance, EXPECTED, FOLDERS, hfPath } from "../../hugging_face.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+import { inFolder, printedHere, refusedHere, ROOT, TINY, trainHere } from "../command.ts";
+import { forgeConfig } from "../forged.ts";
+import { Running, TRAIN } from "../running.ts";
+
+/** Loading the runtime opens ports that stay. */
+Deno.test.beforeAll(async () => {
+  await assert.rejects(InferenceSession.create(new Uint8Array()));
+});
+
+const readJson = async (...path: string[]) => JSON.parse(await Deno.readTextFile(join(...path)));
+
+/** The tensors of a file, and what it says beside them. */
+async function describeFile(path: string) {
+  const tensors: [string, SafetensorsInfo][] = [];
+  const { metadata } = await readSafetensors(path, (name, info) => {
+    tensors.push([name, info]);
+    return undefined;
+  });
+  return { metadata, tensors };
+}
+
+/** Exports in a format; returns where. */
+async function exportTo(format: string, from: string, out: string, ...args: string[]) {
+  await printedHere("export", from, "--format", format, "--out", out, ...args);
+  return out;
+}
+
+/** What onnxruntime-web computes from a file, in rows. */
+async function inOnnxRuntime(path: string, inputs: Record<string, Tensor>, width: number) {
+  const session = await InferenceSession.create(await Deno.readFile(path));
+  const [output] = Object.values(await session.run(inputs));
+  const data = output!.data as Float32Array;
+  await session.release();
+  return Array.from(
+    { length: data.length / width },
+    (_, i) => [...data.subarray(i * width, (i + 1) * width)],
+  );
+}
+
+/** The ids as a tensor of one sample. */
+const idsOf = (ids: ArrayLike<number>) =>
+  new Tensor(BigInt64Array.from(Array.from(ids), BigInt), [1, ids.length]);
+
+folderTest("an exported folder equals what transformers writes, byte for byte", async (folder) => {
+  for (const [name, dtype] of [["tied", "f32"], ["untied_f16", "f16"]] as const) {
+    const theirs = hfPath(name);
+    const ours = await exportTo("hf", theirs, join(folder, name), "--dtype", dtype);
+    const [expected, received] = await Promise.all(
+      [theirs, ours].map((one) => Deno.readFile(join(one, "model.safetensors"))),
+    );
+    assert.deepEqual(received, expected);
+    const wanted = await readJson(theirs, "config.json");
+    const { n_ctx, tie_word_embeddings: tie, ...config } = await readJson(ours, "config.json");
+    assert.deepEqual([n_ctx, tie], [12, name === "tied"]);
+    assert.deepEqual(
+      Object.keys(config),
+      Object.keys(wanted).filter((key) => key !== "tie_word_embeddings"),
+    );
+    // Nothing is left out in training here, and this model has no tokens.
+    const own = /^((attn|embd|resid)_pdrop|(bos|eos)_token_id|tie_word_embeddings)$/;
+    for (const [key, value] of Object.entries(wanted)) {
+      if (!own.test(key)) assert.deepEqual(config[key], value, key);
+    }
+  }
+});
+
+folderTest("an exported folder has the weights of the one it comes from", async (folder) => {
+  const read = async (path: string) => {
+    const config = readGpt2Config(path);
+    return { config, weights: await readWeights(path, gpt2Parameters(config), gpt2Ties(config)) };
+  };
+  for (const name of FOLDERS) {
+    const out = await exportTo("hf", hfPath(name), join(folder, name));
+    assert.deepEqual(await read(out), await read(hfPath(name)));
+  }
+});
+
+folderTest("a folder keeps its tokens that begin and end a text", async (folder) => {
+  const said = { bos_token_id: 3, eos_token_id: 5 }, from = join(folder, "from");
+  await Deno.mkdir(from);
+  await Deno.copyFile(join(hfPath("tied"), "model.safetensors"), join(from, "model.safetensors"));
+  const config = { ...await readJson(hfPath("tied"), "config.json"), ...said };
+  await Deno.writeTextFile(join(from, "config.json"), JSON.stringify(config));
+  const out = await exportTo("hf", from, join(folder, "out"));
+  for (const name of ["config.json", "generation_config.json"]) {
+    const { bos_token_id, eos_token_id } = await readJson(out, name);
+    assert.deepEqual({ bos_token_id, eos_token_id }, said, name);
+  }
+  // What is no id of the model is left out.
+  await Deno.writeTextFile(
+    join(from, "config.json"),
+    JSON.stringify({ ...config, bos_token_id: config.vocab_size, eos_token_id: -1 }),
+  );
+  const without = await exportTo("hf", from, join(folder, "without"));
+  const { bos_token_id, eos_token_id } = await readJson(without, "config.json");
+  assert.deepEqual([bos_token_id, eos_token_id], [null, null]);
+});
+
+folderTest("a tokenizer that is named is exported with a model that has none", async (folder) => {
+  const out = await exportTo("hf", hfPath("tied"), join(folder, "gpt2"), "--tokenizer", "gpt2");
+  const { bos_token_id: begin, eos_token_id: end } = await readJson(out, "config.json");
+  assert.deepEqual([begin, end], [50_256, 50_256]);
+  const about = await readJson(out, "tokenizer_config.json");
+  assert.deepEqual([about.tokenizer_class, about.eos_token, about.model_max_length], [
+    ...["GPT2Tokenizer", "<|endoftext|>", 12],
+  ]);
+  const again = await exportTo("hf", hfPath("tied"), join(folder, "named"), "--tokenizer", out);
+  const files = [out, again].map((one) => Deno.readFile(join(one, "tokenizer.json")));
+  const [first, second] = await Promise.all(files);
+  assert.deepEqual(second, first);
+});
+
+folderTest("a run is exported in both formats and generates the same text", async (folder) => {
+  const run = join(folder, "run"), hf = join(folder, "hf"), onnx = join(folder, "made", "a.onnx");
+  const how = ["--steps", "5", "--lr", "0.01", "--head-slices", "3", "--dropout", "0.25"];
+  await trainHere([...TINY, ...how, "--out", run]);
+  const said = await printedHere("export", run, "--format", "onnx", "--out", onnx);
+  assert.match(said, /^.*step-00000005 is exported to .*a\.onnx\n$/);
+  assert.deepEqual(await namesIn(join(folder, "made")), ["a.onnx"]);
+  await exportTo("hf", run, hf);
+  assert.deepEqual(await namesIn(hf), [
+    ...["config.json", "generation_config.json", "model.safetensors"],
+    ...["tokenizer.json", "tokenizer_config.json"],
+  ]);
+  const { metadata, tensors } = await describeFile(join(hf, "model.safetensors"));
+  assert.deepEqual(metadata, { format: "pt" });
+  const { resid_pdrop: dropout, eos_token_id: end } = await readJson(hf, "config.json");
+  assert.deepEqual([dropout, end], [0.25, null], "bytes have no token that ends a text");
+  assert.deepEqual(new Map(tensors).get("lm_head.weight"), { dtype: "F32", shape: [256, 16] });
+
+  const bytes = [...new TextEncoder().encode("We")];
+  while (bytes.length < 8) { // the context of TINY
+    const last = (await inOnnxRuntime(onnx, { input_ids: idsOf(bytes) }, 256)).at(-1)!;
+    bytes.push(last.indexOf(Math.max(...last)));
+  }
+  const greedy = ["--prompt", "We", "--tokens", "6", "--temperature", "0"];
+  for (const from of [run, hf]) {
+    const text = await printedHere("generate", "--from", from, "--device", "reference", ...greedy);
+    assert.equal(text, new TextDecoder().decode(Uint8Array.from(bytes)) + "\n", from);
+  }
+});
+
+folderTest("models of Hugging Face have the logits of PyTorch as ONNX files", async (folder) => {
+  for (const name of FOLDERS) {
+    const out = await exportTo("onnx", hfPath(name), join(folder, `${name}.onnx`));
+    const want = EXPECTED.logits[name]!;
+    const rows = await inOnnxRuntime(out, { input_ids: idsOf(EXPECTED.ids) }, want[0]!.length);
+    assert.ok(distance(rows, want) < 1e-4, `${name}: ${distance(rows, want)}`);
+  }
+  const llama = join(hfPath(".."), "llama");
+  const out = await exportTo("onnx", llama, join(folder, "llama.onnx"));
+  const { logits }: { logits: number[][] } = await readJson(llama, "expected.json");
+  const tokens = new Uint16Array((await Deno.readFile(join(llama, "tokens.bin"))).buffer);
+  const ids = new Tensor(Int32Array.from(tokens.subarray(0, 16)), [1, 16]);
+  const rows = await inOnnxRuntime(out, { ids }, logits[0]!.length);
+  assert.ok(distance(rows, logits) < 1e-4, `${distance(rows, logits)}`);
+});
+
+folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
+  const run = join(folder, "run"), model = ["--model", "mlp", "--data", "mnist", "--layers", "1"];
+  const size = ["--hidden", "8", "--steps", "2", "--micro-batch", "4", "--device", "reference"];
+  await trainHere([...model, ...size, "--out", run]);
+  const out = await exportTo("onnx", run, join(folder, "mlp.onnx"));
+  const { state: { weights } } = (await readCheckpoint(run))!;
+  const device = await openReference();
+  const config = { inputs: 784, hidden: 8, layers: 1, classes: 10 };
+  const predict = await openPredictor(device, mlpLogits(config, 1), weights);
+  const features = Float32Array.from({ length: 784 }, (_, i) => (i % 7) / 7);
+  const pixels = new Tensor(features, [1, 784]), want = [[...await predict({ features })]];
+  assert.ok(distance(await inOnnxRuntime(out, { pixels }, 10), want) < 1e-4);
+  device.close();
+});
+
+folderTest("an export that cannot be made is refused and replaces no file", async (folder) => {
+  const run = join(folder, "run"), file = join(folder, "file"), none = join(folder, "none");
+  await trainHere([...TINY, "--steps", "1", "--out", run]);
+  await Deno.writeTextFile(file, "mine");
+  const before = await namesIn(folder), other = ["--out", join(folder, "other")];
+  const [hf, onnx] = ["hf", "onnx"].map((format) => ["--format", format]) as [string[], string[]];
+  const step = join(run, "step-00000001");
+  const refusals: readonly [string[], RegExp][] = [
+    [[run, ...hf, "--out", run], /must be a folder that is not there yet, received one that is/],
+    [[run, ...onnx, "--out", file], /file: it must be a file that is not there yet, received one/],
+    [[run, ...onnx, "--out", join(file, "a.onnx")], /not there yet, received Not a directory/],
+    [[run, ...hf], /--out must name a new folder, received none$/],
+    [[run, ...onnx], /--out must name a new file, received none$/],
+    [[run, ...other], /--format must be one of hf.*, received none$/],
+    [
+      [run, ...onnx, "--dtype", "f16", ...other],
+      /--dtype must come with --format hf, received onnx/,
+    ],
+    [[run, ...onnx, "--tokenizer", "gpt2", ...other], /--tokenizer must come with --format hf/],
+    [
+      [run, ...hf, "--model", "a.onnx", ...other],
+      /--model must come with --format onnx, received hf/,
+    ],
+    [
+      [run, ...onnx, "--model", "a.onnx", ...other],
+      /--model must be left out, as its run trained no/,
+    ],
+    [
+      [run, ...hf, ...other, "--tokenizer", `${none}.json`],
+      /must be bytes, gpt2, or a tokenizer.json that can be read, received/,
+    ],
+    [[...hf, ...other], /number of runs must be 1, received 0$/],
+    [[run, run, ...hf, ...other], /number of runs must be 1, received 2$/],
+    [[none, ...hf, ...other], /RUN must hold a checkpoint, received "[^"]*none"$/],
+    [[folder, ...hf, ...other], /RUN must hold a checkpoint, .*; a folder of Hugging Face's has/],
+    [[folder, ...onnx, ...other], /RUN must hold a checkpoint/],
+  ];
+  for (const [args, sentence] of refusals) await refusedHere(["export", ...args], sentence);
+
+  const forged = async (change: object, format: string[], sentence: RegExp) => {
+    await forgeConfig(step, (config) => Object.assign(config, change));
+    await refusedHere(["export", run, ...format, ...other], sentence);
+  };
+  await forged({ dropout: 7, tie: "yes" }, hf, /its tie must be true or false, received "yes"$/);
+  await forged({ tie: false, heads: 1.5 }, hf, /its heads must be a whole number, received "1.5"$/);
+  await forged(
+    { heads: 2, tokenizer: 7 },
+    hf,
+    /its tokenizer must be bytes, gpt2, .* received "7"$/,
+  );
+  await forged(
+    { tokenizer: "tokenizer.json" },
+    hf,
+    /its tokenizer must have a SHA-256, received "nothing"$/,
+  );
+  await forged(
+    { architecture: "experts\x1b[2J" },
+    onnx,
+    /its model must be gpt, llama or mlp, .*, received experts\\u001b\[2J; a script .*layersOnnx\(\)/,
+  );
+  const sizes = { architecture: "mlp", inputs: 1, classes: 1, hidden: 1 };
+  const whole = /its layers must be a whole number, received "nothing"$/;
+  await forged({ ...sizes, layers: undefined }, onnx, whole);
+  await forged({ ...sizes, layers: 1e9 }, onnx, /layers must be/);
+  await forged({ ...sizes, layers: 1 }, onnx, /weights/);
+  assert.deepEqual(await namesIn(folder), before);
+  assert.equal(await Deno.readTextFile(file), "mine");
+});
+
+/** A model of 30 MB. */
+const CONFIG = { layers: 1, hidden: 256, heads: 2, seq: 8, vocab: 13_000, tie: false };
+
+/** Runs the test in a folder with that model. */
+const withModel = (test: (folder: string, args: readonly string[]) => Promise<void>) => () =>
+  inFolder(async (folder) => {
+    const weights = new Map(
+      gpt2Parameters(CONFIG).map(({ name, shape }) => [
+        name,
+        new Float32Array(shape.reduce((a, b) => a * b)).fill(0.5),
+      ]),
+    );
+    const model = join(folder, "model");
+    await writeGpt2Folder(model, { config: CONFIG, weights });
+    await test(folder, ["export", model, "--format", "hf", "--out", join(folder, "out")]);
+  });
+
+/** The names in the folder, without the model. */
+const leftIn = async (folder: string) => (await namesIn(folder)).filter((name) => name !== "model");
+
+Deno.test({
+  name: "a full disk ends an export with code 1 and one sentence, and leaves nothing",
+  ignore: Deno.build.os === "windows",
+  fn: withModel(async (folder, args) => {
+    // No file may grow beyond 4 MiB; the signal that says so by default is ignored.
+    const limited = `trap '' XFSZ; ulimit -f 8192; exec "$0" run -A cli.ts "$@"`;
+    const { code, stdout, stderr } = await new Deno.Command("sh", {
+      args: ["-c", limited, Deno.execPath(), ...args],
+      cwd: ROOT,
+      signal: AbortSignal.timeout(HANG_LIMIT_MS),
+    }).output();
+    const [out, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
+    assert.deepEqual([code, out], [1, ""], errors);
+    assert.match(
+      errors!,
+      /^Cannot write .*out: its disk must have room .*, received File too large .*; nothing is left there\n$/,
+    );
+    assert.deepEqual(await leftIn(folder), []);
+  }),
+});
+
+Deno.test({
+  name: "Ctrl-C ends an export with code 130 and leaves nothing; after kill -9 it is made anew",
+  ignore: Deno.build.os === "windows",
+  fn: withModel(async (folder, args) => {
+    for (const signal of ["SIGINT", "SIGKILL"] as const) {
+      const command = new Running(["run", "-A", "cli.ts", ...args]);
+      while ((await leftIn(folder)).length === 0) await delay(1);
+      command.interrupt("process", signal);
+      const { code, stdout } = await command.end();
+      if (code === 0) await Deno.remove(join(folder, "out"), { recursive: true }); // it was faster
+      else assert.deepEqual([code, stdout], [signal === "SIGINT" ? 130 : 137, ""]);
+      const left = await leftIn(folder);
+      if (signal === "SIGINT") assert.deepEqual(left, []);
+      assert.ok(!left.includes("out"), "half of it under its name");
+    }
+    await printedHere(...args);
+    const out = join(folder, "out");
+    assert.deepEqual(readGpt2Config(out), CONFIG);
+    assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
+  }),
+});
+
+folderTest(
+  "a run is exported while it goes on and removes its older checkpoints",
+  async (folder) => {
+    const run = join(folder, "run"), how = ["--checkpoint-every", "5", "--keep", "1"];
+    const endless = ["--runtime", "local", "--steps", "100000", "--json", "--out", run];
+    const training = new Running([...TRAIN, ...TINY, ...how, ...endless]);
+    try {
+      await training.printed("stdout", /"step":6,/);
+      while (!(await namesIn(run)).some((name) => name.startsWith("step-"))) await delay(5);
+      for (const name of ["a", "b", "c"]) {
+        const out = await exportTo("hf", run, join(folder, name));
+        assert.equal(readGpt2Config(out).hidden, 16);
+      }
+    } finally {
+      training.interrupt("process");
+      assert.equal((await training.end()).code, 130);
+    }
+  },
+);

@@ -1,11 +1,11 @@
-/** `troupe devices`: what a machine can compute on, with SwiftShader and without an adapter. */
+/** `troupe devices`: the devices of a machine, with SwiftShader and without an adapter. */
 
 import assert from "node:assert/strict";
 import { DEVICE_NAMES } from "../../../kernels/mod.ts";
 import { gpuTest, writeDrivers } from "../../gpu.ts";
 import { ENVIRONMENT, inFolder, ROOT, runTroupe } from "../command.ts";
 
-Deno.test("without an adapter the listing says what to install, and auto is native", async () => {
+Deno.test("without an adapter the listing says where drivers were looked for, and auto is native", async () => {
   const { code, stdout, stderr } = await runTroupe(["devices"], { VK_DRIVER_FILES: "/none.json" });
   assert.deepEqual([code, stderr], [0, ""]);
   const [head, ...lines] = stdout.trimEnd().split("\n");
@@ -19,7 +19,7 @@ Deno.test("without an adapter the listing says what to install, and auto is nati
   assert.equal(lines.at(-1), "--device auto computes on native, as no adapter is a GPU.");
 });
 
-Deno.test("where auto has to take wasm, the listing says what is not available", async () => {
+Deno.test("without native and webgpu, auto is wasm, and the listing says what is not available", async () => {
   const { stdout } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "--no-prompt", "--allow-read", "--allow-env", "--allow-run", "cli.ts", "devices"],
     cwd: ROOT,
@@ -35,7 +35,7 @@ Deno.test("where auto has to take wasm, the listing says what is not available",
 });
 
 gpuTest(
-  "each adapter is listed by its number, and software is not what auto computes on",
+  "each adapter is listed by its number, and auto does not compute on software",
   () =>
     inFolder(async (folder) => {
       writeDrivers(folder);

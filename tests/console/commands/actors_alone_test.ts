@@ -1,0 +1,96 @@
+/** `troupe actors`, which looks for names in the working folder. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { inFolder, namesIn } from "../../in_folder.ts";
+import { jsonLines, printedHere, refusedHere, ROOT, runHere } from "../command.ts";
+
+/** Registers a test in a working folder that has the module of an actor. */
+const workTest = (name: string, fn: (folder: string) => Promise<void>) =>
+  Deno.test(name, () =>
+    inFolder(async (folder) => {
+      const module = "tests/actors/runtime/packages/fixtures/counter.ts";
+      await Deno.copyFile(join(ROOT, module), join(folder, "counter.ts"));
+      const before = Deno.cwd();
+      Deno.chdir(folder);
+      try {
+        await fn(await Deno.realPath(folder));
+      } finally {
+        Deno.chdir(before);
+      }
+    }));
+
+const actors = (...args: string[]) => printedHere("actors", ...args);
+
+const urlIn = (folder: string) => pathToFileURL(join(folder, "counter.ts")).href;
+
+workTest("a name is added, listed, verified, replaced and removed", async (folder) => {
+  const config = '{\n\t// mine\n\t"actors": {}, /* and yours */\n\t"imports": {}\n}\n';
+  await Deno.writeTextFile("deno.json", config);
+  const add = ["add", "counter", "./counter.ts"];
+  assert.match(
+    await actors(...add),
+    /^actor +counter, protocol 1\n[^]*\nAdded counter to .*deno\.json\n$/,
+  );
+  const written = await Deno.readTextFile("deno.json");
+  const [, integrity] = /"integrity": "(sha256-.{44})"/.exec(written) ?? [];
+  const entry = `"from": "./counter.ts",\n\t\t\t"integrity": "${integrity}"`;
+  assert.equal(
+    written,
+    config.replace("{},", `{\n\t\t"counter": {\n\t\t\t${entry}\n\t\t}\n\t},`),
+  );
+  assert.deepEqual(await namesIn(folder), ["counter.ts", "deno.json"]);
+
+  assert.deepEqual(jsonLines(await actors("list", "--kind", "actor", "--json"))[0], [
+    { name: "counter", kind: "actor", integrity, isBuiltIn: false, from: urlIn(folder) },
+  ]);
+  assert.match(await actors("list"), /^gpt +model +built in$/m);
+  assert.match(await actors("verify", "gpt"), /^gpt: model of troupe [\d.]+ itself$/m);
+  assert.equal(await actors("verify"), `counter: intact, ${integrity}\n`);
+
+  await Deno.writeTextFile("counter.ts", "\n", { append: true });
+  const differs = await runHere(["actors", "verify", "counter"]);
+  assert.equal(differs.code, 1);
+  assert.match(
+    differs.stdout,
+    /^counter: differs: it must be (\S+), received (?!\1)sha256-\S+\n$/,
+  );
+  assert.ok(differs.stdout.includes(integrity!));
+  const taken = /^Cannot add "counter": its name must be new.+--replace/;
+  await refusedHere(["actors", ...add], taken);
+  await actors(...add, "--replace");
+  assert.match(await actors("verify"), /^counter: intact/);
+  assert.match(await actors("remove", "counter"), /^Removed counter from .*deno\.json\n$/);
+  const left = await Deno.readTextFile("deno.json");
+  assert.equal(left.replace(/\{\s*\},/, "{},"), config);
+});
+
+workTest("a part that cannot be inspected is not added, and leaves nothing", async (folder) => {
+  const forged = "export const actor = { get name() { throw new Error('\\x1b[2J\\nforged'); } };";
+  await Deno.writeTextFile("forged.ts", forged);
+  const cases: readonly (readonly [args: string, code: number, sentence: RegExp])[] = [
+    ["add x ./forged.ts", 1, /^Cannot inspect .*: \\u001b\[2J\\nforged$/],
+    ["add x ./nowhere.ts", 1, /^Cannot fetch .*Module not found/],
+    ["add x ./counter.ts --export other", 1, /; it exports actor$/],
+    ["add gpt ./counter.ts", 2, /received that of Troupe's own model; --replace/],
+    ["add ../x ./counter.ts", 2, /a name must be at most 100 letters/],
+    ["add x counter.ts", 2, /a specifier must begin with \.\//],
+    ["add x", 2, /the number of words after it must be 2, received 1/],
+    ["list x", 2, /the number of words after it must be 0, received 1/],
+    ["verify x y", 2, /the number of words after it must be 0 or 1, received 2/],
+    ["inspect conter", 2, /^Cannot use "conter" as actor/],
+    ["remove gpt", 2, /^Cannot remove "gpt"/],
+    ["verfy", 2, /did you mean verify\?$/],
+    ["list --kind modle", 2, /^Cannot use --kind: it must be one of actor, model/],
+  ];
+  for (const [args, code, sentence] of cases) {
+    await refusedHere(["actors", ...args.split(" ")], sentence, code);
+  }
+  assert.deepEqual(await namesIn(folder), ["counter.ts", "forged.ts"]);
+  const [{ name, protocol, messages, modules }] = jsonLines(
+    await actors("inspect", "./counter.ts", "--json"),
+  ) as [Record<string, unknown>];
+  assert.deepEqual([name, protocol, Object.keys(messages!)], ["counter", 1, ["Add", "Read"]]);
+  assert.deepEqual(modules, [urlIn(folder)]);
+});

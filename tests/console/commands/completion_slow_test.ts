@@ -1,0 +1,116 @@
+/** `troupe completion`: shells complete the lines themselves. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { ENVIRONMENT, inFolder, printedHere, refusedHere, ROOT } from "../command.ts";
+
+/** A line until Tab is pressed, and what is offered. */
+const LINES: readonly [line: string, offered: string][] = [
+  ["troupe tr", "trace train"],
+  ["troupe j", "journal"],
+  ["troupe train --lr", "--lr --lr-schedule --lr_scheduler_type"],
+  ["troupe train --n_l", "--n_layer"],
+  ["troupe train --fp", "--fp16"],
+  ["troupe train --runtime ", "local mpi serial workers"],
+  ["troupe train --json --device w", "wasm webgpu"],
+  ["troupe train --steps ", ""],
+  ["troupe train --model ", "gpt llama mlp resnet t5 unet"],
+  ["troupe train --data m", "mnist moby-dick"],
+  ["troupe dev", "devices"],
+  ["troupe devices --j", "--json"],
+  ["troupe schedule comp", "compare"],
+  ["troupe schedule 1f1b --format p", "pytorch"],
+  ["troupe explore dual", "dualpipe dualpipe-v"],
+  ["troupe generate --from .ci/r", ".ci/run"],
+  ["troupe completion z", "zsh"],
+];
+
+/** Looks for a shell on this machine. */
+const has = (shell: string) =>
+  new Deno.Command("sh", { args: ["-c", `command -v ${shell}`] }).outputSync().success;
+
+/** The answers of a shell, one line for each. */
+async function ask(shell: string, script: string): Promise<string[]> {
+  return await inFolder(async (folder) => {
+    await Deno.writeTextFile(
+      join(folder, "completion"),
+      await printedHere("completion", shell),
+    );
+    await Deno.writeTextFile(join(folder, "script"), script);
+    const { code, stdout, stderr } = await new Deno.Command(shell, {
+      args: [join(folder, "script"), join(folder, "completion"), ...LINES.map(([line]) => line)],
+      cwd: ROOT,
+      env: { ...ENVIRONMENT, HOME: folder },
+    }).output();
+    const decoder = new TextDecoder();
+    assert.deepEqual([code, decoder.decode(stderr)], [0, ""]);
+    return decoder.decode(stdout).trimEnd().split("\n");
+  });
+}
+
+/** Asks bash as its own Tab does: the words of the line, the last of which is under the cursor. */
+const BASH = `source "$1"; shift
+for line in "$@"; do
+  read -ra COMP_WORDS <<<"$line"; [[ $line == *" " ]] && COMP_WORDS+=("")
+  COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe; echo "\${COMPREPLY[*]}"
+done
+complete -p troupe`;
+
+/** Compares the answers with what must be offered; fish offers folders beside the first words. */
+function compare(answers: readonly string[], isOurs = (_: string) => true): void {
+  for (const [i, [line, offered]] of LINES.entries()) {
+    const words = answers[i]!.split(" ").filter((word) => word !== "" && isOurs(word));
+    assert.equal(words.sort().join(" "), offered, line);
+  }
+}
+
+Deno.test({
+  name: "bash completes commands, flags, their other names and values, and files",
+  ignore: !has("bash"),
+  async fn() {
+    const answers = await ask("bash", BASH);
+    assert.equal(answers.pop(), "complete -o filenames -F _troupe troupe");
+    compare(answers);
+  },
+});
+
+/** Asks bash for what may follow, in a folder with a file whose name has a blank. */
+const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
+for words in "train --text a" "train --text = a" "help train"; do
+  COMP_WORDS=(troupe $words); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe
+  printf '%s|' "\${COMPREPLY[@]}"; echo
+done`;
+
+Deno.test({
+  name: "bash takes a file with a blank in its name for one word, and completes help",
+  ignore: !has("bash"),
+  async fn() {
+    assert.deepEqual(await ask("bash", BLANKS), ["a b.txt|", "a b.txt|", "train|"]);
+  },
+});
+
+Deno.test({
+  name: "fish completes the same",
+  ignore: !has("fish"),
+  async fn() {
+    const script = "source $argv[1]\nfor line in $argv[2..-1]\n" +
+      "  echo (complete -C $line | string replace -r '\\t.*' '')\nend";
+    compare(await ask("fish", script), (word) => !word.endsWith("/"));
+  },
+});
+
+Deno.test("the script of each shell names every command and flag, and zsh can read it", async () => {
+  for (const shell of ["bash", "zsh", "fish"]) {
+    const script = await printedHere("completion", shell);
+    for (const word of ["generate", "journal", "micro-batches", "n_embd", "pytorch", "chimera"]) {
+      assert.ok(script.includes(word), `${shell} knows ${word}`);
+    }
+  }
+  if (has("zsh")) assert.equal((await ask("zsh", 'zsh -n "$1" && echo fine'))[0], "fine");
+});
+
+Deno.test("another shell is refused, with the one that was probably meant", () =>
+  refusedHere(
+    ["completion", "bsh"],
+    /must be one of bash, zsh, fish, received "bsh"; did you mean bash\?$/,
+  ));

@@ -1,0 +1,168 @@
+/** `troupe generate`: text from a checkpoint. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { train } from "../../../actors/mod.ts";
+import {
+  compileModel,
+  generate,
+  gpt2,
+  initialValues,
+  mlp,
+  openReference,
+} from "../../../kernels/mod.ts";
+import { hfPath } from "../../hugging_face.ts";
+import { folderTest } from "../../in_folder.ts";
+import {
+  printedHere,
+  refusedHere,
+  ROOT,
+  runHere,
+  someTokens,
+  TINY,
+  trainHere,
+  writeTokens,
+} from "../command.ts";
+import { forgeConfig } from "../forged.ts";
+import { Running } from "../running.ts";
+
+const DEVICE = ["--device", "reference"];
+
+/** A GPT that has learned a text: what follows a, b and c. */
+async function alphabetIn(folder: string): Promise<string[]> {
+  const text = join(folder, "text.txt"), run = join(folder, "run");
+  await Deno.writeTextFile(text, "abc".repeat(70));
+  await trainHere([...TINY, "--text", text, "--steps", "30", "--lr", "0.03", "--out", run]);
+  return ["generate", "--from", run, ...DEVICE];
+}
+
+folderTest("a text goes on with the likeliest tokens, or with drawn ones", async (folder) => {
+  const from = await alphabetIn(folder);
+  const made = async (flags: string): Promise<string> =>
+    await printedHere(...from, "--tokens", "16", "--prompt", "abc", ...flags.split(" "));
+  const greedy = "abcabcabcabcabcabca\n", drawn = await made("--temperature 5");
+  assert.match(drawn, /^abc[^]*\n$/);
+  for (
+    const [flags, expected] of [
+      ["--temperature 0", greedy],
+      ["--temperature 0 --seed 2", greedy],
+      ["--temperature 0 --slide 4", greedy],
+      ["--temperature 5 --top-k 1", greedy],
+      ["--temperature 5 --top-p 0", greedy],
+      ["--temperature 5 --seed 1", drawn],
+      ["--temperature 5 --top-k 1000 --top-p 1", drawn],
+    ] as const
+  ) assert.equal(await made(flags), expected, flags);
+  for (
+    const flags of ["--temperature 5 --seed 2", "--temperature 5 --top-k 3", "--temperature 1"]
+  ) {
+    assert.notEqual(await made(flags), drawn, flags);
+  }
+  const long = await runHere([...from, "--tokens", "2", "--prompt", "abc".repeat(3)]);
+  assert.equal(
+    long.stderr,
+    "The prompt has 9 tokens: the model sees the last 8, all that its context holds\n",
+  );
+});
+
+folderTest("text comes token by token until Ctrl-C, or until its reader leaves", async (folder) => {
+  const endless = [...await alphabetIn(folder), "--prompt", "a", "--tokens", "1000000"];
+  const interrupted = new Running(["run", "-A", "cli.ts", ...endless]);
+  await interrupted.printed("stdout", /^a[^]+/);
+  interrupted.interrupt("process");
+  const { code, stdout, stderr } = await interrupted.end();
+  assert.deepEqual([code, stderr], [130, ""]);
+  assert.match(stdout, /^a[^]*\n$/);
+  const left = new Deno.Command("sh", {
+    args: ["-c", '"$0" run -A cli.ts "$@" | head -c 10', Deno.execPath(), ...endless],
+    cwd: ROOT,
+  });
+  const { stdout: ten, stderr: complaints } = await left.output();
+  assert.deepEqual([ten.length, new TextDecoder().decode(complaints)], [10, ""]);
+});
+
+folderTest("token ids without a tokenizer are never shown as text", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(200, 300)), run = join(folder, "run");
+  const model = [...TINY, "--tokens", tokens, "--vocab", "300", "--runtime", "local"];
+  const said = await printedHere("train", ...model, "--steps", "1", "--out", run);
+  assert.match(said, /\n\nNo sample: the token ids have no tokenizer .*--ids/);
+  const ids = ["--ids", "7,299", "--tokens", "12", "--slide", "8"];
+  assert.match(
+    await printedHere("generate", "--from", run, ...DEVICE, ...ids),
+    /^7,299(,\d+){12}\n$/,
+  );
+  // Troupe 0.1 called tokens of any file bytes.
+  const step = join(run, "step-00000001");
+  await forgeConfig(step, (config) => {
+    assert.equal(config.tokenizer, "none");
+    config.tokenizer = "bytes";
+  });
+  const none = /^Cannot generate text from .*: it has no tokenizer, so --tokenizer must say/;
+  await refusedHere(["generate", "--from", run], none);
+});
+
+folderTest(
+  "a model of Hugging Face goes on with ids, and needs a tokenizer for text",
+  async (folder) => {
+    const from = ["generate", "--from", hfPath("tied")];
+    const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
+    assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
+    await refusedHere(from, /it has no tokenizer, so --tokenizer must say what made its tokens/);
+    await refusedHere(
+      [...from, "--tokenizer", folder],
+      /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/,
+    );
+  },
+);
+
+Deno.test("a timer gets its turn between two tokens, on a device that keeps the thread", async () => {
+  const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };
+  const device = await openReference();
+  const { parameters } = compileModel(gpt2(config, 1), "none");
+  const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
+  let tokens = 0, before: number | undefined;
+  setTimeout(() => before = tokens);
+  for await (const _ of generate(device, { config, weights, prompt: [1], tokens: 20 })) tokens++;
+  device.close();
+  assert.ok(before !== undefined && before < 20, `a timer had its turn after ${before} tokens`);
+});
+
+folderTest("a prompt, a folder or a model that cannot be used is refused", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
+  await trainHere([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
+  const digits = join(folder, "digits"), from = ["--from", run];
+  await writeMlp(digits);
+  const cases: readonly [string[], RegExp][] = [
+    [[], /^Cannot generate: --from must name a checkpoint's folder$/],
+    [["--from", join(folder, "none")], /--from must hold a checkpoint, received ".*none"$/],
+    [["--from", folder], /--from must hold a checkpoint, received/],
+    [["--from", tokens], /^Cannot read a checkpoint from .*: it must be a folder, received/],
+    [["--from", digits], /must be of a gpt or a llama, received mlp in .*step-00000001$/],
+    [
+      [...from, "--prompt", "Zz", "--tokenizer", "bytes"],
+      /each must be from 0 to 63 .*, received 90 at position 0$/,
+    ],
+    [from, /^Cannot generate text from .*: it has no tokenizer, .* or --ids give/],
+    [[...from, "--ids", "3,64"], /each must be from 0 to 63 .*, received 64 at position 1$/],
+    [[...from, "--ids", "3", "--prompt", "a"], /from --ids or --prompt, received both$/],
+    [[...from, "--ids", "3", "--slide", "9"], /--slide must be at most 8, .*, received 9$/],
+    [[...from, "--prompt", ""], /^Cannot read flags: --prompt must have a value$/],
+    [[...from, "--temperature", "-1"], /--temperature: it must be a number from 0, .*"-1"$/],
+    [[...from, "--top-k", "0"], /--top-k: it must be a whole number from 1, .*"0"$/],
+    [[...from, "--top-p", "1.5"], /--top-p: it must be at most 1, received "1.5"$/],
+    [[...from, "--tokens", "none"], /--tokens: it must be a whole number from 1, .*"none"$/],
+  ];
+  for (const [args, sentence] of cases) await refusedHere(["generate", ...args], sentence);
+});
+
+/** Writes the checkpoint of an MLP after one step. */
+async function writeMlp(directory: string): Promise<void> {
+  const sizes = { inputs: 4, hidden: 4, layers: 1, classes: 2 };
+  const batch = { features: new Float32Array(4).fill(0.5), labels: Int32Array.of(1) };
+  const events = train({
+    ...{ model: mlp(sizes, 1), data: [batch], steps: 1, microBatches: 1 },
+    ...{ device: "reference" as const, runtime: "serial" as const },
+    checkpoint: { directory, config: { architecture: "mlp", ...sizes } },
+  });
+  for await (const _ of events);
+}

@@ -1,24 +1,43 @@
 /**
- * A package that says whatever a test wants: the frames of its isolate are those of the test.
+ * A package whose isolate sends the frames that a test makes up.
  *
  * @module
  */
 
 import {
   type ActorRef,
+  type Context,
   createSystem,
   type DeniedEvent,
+  type Handlers,
   type Message,
+  OTHERS,
   type System,
   type Transport,
 } from "../../../../actors/runtime/mod.ts";
 import type { BootFrame, DownFrame, Frame } from "../../../../actors/runtime/transports/wire.ts";
-import { HEARD, LISTENER } from "./listener.ts";
 
-/** An isolate without anybody in it. */
+/** The messages that each listener has got, by its id. Listeners live in the isolate of the test. */
+export const HEARD: Record<string, unknown[]> = {};
+
+/** Notes every message, and answers "Echo". */
+export function listener(ctx: Context<Message>): Handlers<Message> {
+  const heard = HEARD[ctx.self.id] = [] as unknown[];
+  return {
+    [OTHERS](message: Message) {
+      heard.push(message);
+      if (message.type === "Echo") ctx.reply(message);
+    },
+  };
+}
+
+/** An actor of the program, beside which a package lives. */
+export const LISTENER = { module: import.meta.url, export: "listener" } as const;
+
+/** An isolate in which no code runs. */
 export interface Impostor {
   readonly boot: BootFrame;
-  /** What it was sent. */
+  /** The frames that it was sent. */
   readonly got: (Frame | DownFrame)[];
   readonly isEnded: boolean;
   /** Sends a frame to the root. */
@@ -54,7 +73,7 @@ function impostors(started: Impostor[]): Transport {
           send(sent, transfer) {
             const frame = structuredClone(sent as Frame, { transfer: [...transfer] });
             if (frame.kind !== "stop") return void got.push(frame);
-            // It goes when it is told to.
+            // It stops when it is asked to.
             const { ref: child, parent } = (boot as BootFrame).launch, reason = "stopped";
             receive({ kind: "ended", parent, child, reason });
             receive({ kind: "done", reason });
@@ -69,7 +88,7 @@ function impostors(started: Impostor[]): Transport {
   };
 }
 
-/** What a test of one has. */
+/** The impostor of a test, and what is around it. */
 export interface Scene {
   readonly system: System;
   /** Said and heard as the isolate of `self`. */
@@ -83,7 +102,7 @@ export interface Scene {
   readonly stranger: ActorRef<Message>;
   readonly strange: Impostor;
   readonly denied: DeniedEvent[];
-  /** How the impostor has ended. */
+  /** The reason of the impostor's end. */
   readonly ends: string[];
   /** Aborted after the test. */
   readonly signal: AbortSignal;
@@ -91,7 +110,7 @@ export interface Scene {
   again(): Scene;
 }
 
-/** Sets a scene, and looks that nobody but the friend has heard anything. */
+/** Sets a scene, and checks afterwards that only the friend has heard anything. */
 export async function withImpostor(
   test: (scene: Scene) => Promise<void> | void,
 ): Promise<void> {
@@ -115,19 +134,8 @@ export async function withImpostor(
       ends.push(reason === "stopped" ? reason : reason.error.message);
     });
     const impostor = started.at(-1)!;
-    return {
-      system,
-      impostor,
-      self,
-      friend,
-      victim,
-      stranger,
-      strange,
-      denied,
-      ends,
-      signal,
-      again: begin,
-    };
+    const others = { friend, victim, stranger, strange };
+    return { system, impostor, self, ...others, denied, ends, signal, again: begin };
   };
   await settled();
   await test(begin());

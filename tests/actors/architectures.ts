@@ -1,7 +1,7 @@
 /** Runs of any model, for tests that compare bits of schedules, runtimes and options. */
 
 import assert from "node:assert/strict";
-import { train, type TrainOptions } from "../../actors/mod.ts";
+import type { TrainOptions } from "../../actors/mod.ts";
 import {
   type Batch,
   compileModel,
@@ -12,7 +12,7 @@ import {
   skipEdges,
 } from "../../kernels/mod.ts";
 import { createSchedule } from "../../schedules/mod.ts";
-import { fewAtATime, groupingOf, once } from "./runs.ts";
+import { fewAtATime, groupingOf, once, trained } from "./runs.ts";
 
 /** What is trained, on what. */
 export interface Trainee {
@@ -31,12 +31,7 @@ const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
 export async function bitsOf({ model, batches }: Trainee, options: Partial<TrainOptions>) {
   const { microBatches = MICRO_BATCHES, replicas = 1, steps = 2 } = options;
   const data = batches(replicas * microBatches * steps);
-  const losses: number[] = [], norms: number[] = [];
-  for await (const event of train({ model, data, steps, microBatches, ...options })) {
-    if (event.type === "step") losses.push(event.loss), norms.push(event.gradNorm);
-    if (event.type === "end") return { losses, norms, hash: event.weightsHash };
-  }
-  throw new Error("a run must end with an end event");
+  return (await trained({ model, data, steps, microBatches, ...options })).bits;
 }
 
 /** The skip edges of a model in so many stages of nearly equal cost. */

@@ -1,6 +1,7 @@
 /** Small training runs for the tests: what a run leaves, as bits to compare. */
 
-import { train, type TrainOptions } from "../../actors/mod.ts";
+import assert from "node:assert/strict";
+import { train, type TrainEvent, type TrainOptions } from "../../actors/mod.ts";
 import {
   gpt2,
   type Gpt2Config,
@@ -48,36 +49,43 @@ export function batchesOf(sizes: Sizes, count = sizes.microBatches * sizes.steps
   return [...tokenBatches({ ...cut, tokens, vocabularySize: vocab })];
 }
 
+type EventOf<T extends TrainEvent["type"]> = Extract<TrainEvent, { type: T }>;
+
 /** What a run leaves. */
 export interface Outcome {
   /** Losses, norms and the hash of the weights: equal for equal runs, bit for bit. */
   readonly bits: { readonly losses: number[]; readonly norms: number[]; readonly hash: string };
   readonly peakActivations: readonly number[];
   readonly weightsHeld: readonly number[];
+  readonly plan: EventOf<"plan">["plan"];
+  readonly events: readonly TrainEvent[];
+  readonly end: EventOf<"end">;
 }
 
-/** Trains to the end. */
-export async function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<Outcome> {
+/** Trains any model to the end. */
+export async function trained(options: TrainOptions): Promise<Outcome> {
+  const events = await Array.fromAsync(train(options)), first = events[0]!, end = events.at(-1)!;
+  assert.ok(first.type === "plan" && end.type === "end", "a run begins with its plan and ends");
+  const steps = eventsOf(events, "step"), { peakActivations, weightsHeld, weightsHash } = end;
+  const bits = {
+    losses: steps.map(({ loss }) => loss),
+    norms: steps.map(({ gradNorm }) => gradNorm),
+    hash: weightsHash,
+  };
+  return { bits, peakActivations, weightsHeld, plan: first.plan, events, end };
+}
+
+/** The events of a type. */
+export const eventsOf = <T extends TrainEvent["type"]>(events: readonly TrainEvent[], type: T) =>
+  events.filter((event): event is EventOf<T> => event.type === type);
+
+/** Trains a GPT to the end. */
+export function outcome(sizes: Sizes, options: Partial<TrainOptions>): Promise<Outcome> {
   const { microBatches, steps } = sizes, { replicas = 1 } = options;
-  const losses: number[] = [], norms: number[] = [];
   // Chimera in waves has twice the micro-batches of its options.
   const count = 2 * replicas * microBatches * steps;
-  for await (
-    const event of train({
-      model: gpt2(sizes, sizes.microBatch),
-      data: batchesOf(sizes, count),
-      steps,
-      microBatches,
-      ...options,
-    })
-  ) {
-    if (event.type === "step") losses.push(event.loss), norms.push(event.gradNorm);
-    if (event.type === "end") {
-      const { weightsHash: hash, peakActivations, weightsHeld } = event;
-      return { bits: { losses, norms, hash }, peakActivations, weightsHeld };
-    }
-  }
-  throw new Error("a run must end with an end event");
+  const data = batchesOf(sizes, count), model = gpt2(sizes, sizes.microBatch);
+  return trained({ model, data, steps, microBatches, ...options });
 }
 
 /** Which sums of gradients a schedule adds: "8 micro-batches: 2 copies, 00001111, in halves". */

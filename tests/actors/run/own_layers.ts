@@ -1,6 +1,8 @@
 /** A small model of one's own, as a user writes it: layers from the graph builder. */
 
+import type { TrainOptions } from "../../../actors/mod.ts";
 import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
+import { trained } from "../runs.ts";
 
 /** Samples of a micro-batch. */
 export const B = 4;
@@ -57,3 +59,10 @@ export async function* batches(): AsyncGenerator<Batch, void> {
     yield batch(i);
   }
 }
+
+/** Trains it, without threads unless asked otherwise. */
+export const trainRings = (options: Partial<TrainOptions> = {}) =>
+  trained({
+    ...{ model: RINGS, data: batches(), steps: 4, microBatches: 2, workers: 2 },
+    ...{ device: "reference", runtime: "local", ...options },
+  });

@@ -1,0 +1,189 @@
+/**
+ * Training outlives its workers: whatever ends them, at random moments, the run ends with the bits of
+ * a run in which no worker was lost.
+ */
+
+import assert from "node:assert/strict";
+import type { TrainOptions, WorkerFault } from "../../../actors/mod.ts";
+import { substream } from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { inFolder } from "../../in_folder.ts";
+import { startedProcesses } from "../child_processes.ts";
+import {
+  batchesOf,
+  eventsOf,
+  once,
+  type Outcome,
+  outcome,
+  sideBySide,
+  type Sizes,
+  SMALL,
+} from "../runs.ts";
+
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 20 };
+
+/** F and B of each micro-batch, a reduction and two buckets. */
+const ACTIONS_A_STEP = 2 * SIZES.microBatches + 3;
+
+/** Steps that a run has at least before it after a failure: up to the next snapshot, or pause. */
+const STEPS_LEFT: Readonly<Record<string, number>> = { "1f1b": 10 };
+const PAUSE = 4;
+
+const drawer = (name: string) => {
+  const generator = substream(11, name);
+  return (below: number) => (generator.next() >>> 0) % below;
+};
+
+/** Faults of some kinds, each at a random moment; the same one twice in a row would end the run. */
+function faultsOf(kinds: readonly WorkerFault["kind"][], schedule: string, run = 0): WorkerFault[] {
+  const draw = drawer(`faults ${kinds} ${schedule} ${run}`);
+  const actions = (STEPS_LEFT[schedule] ?? PAUSE) * ACTIONS_A_STEP;
+  const first = draw(2);
+  return kinds.map((kind, i) => ({ kind, worker: (first + i) % 2, afterActions: draw(actions) }));
+}
+
+/** Without flushes what is lost is taken again from where the pipe last ran empty. */
+function optionsOf(schedule: string): Partial<TrainOptions> {
+  const options = { schedule, device: "native", workers: 2, retries: 1000 } as const;
+  if (schedule in STEPS_LEFT) return options;
+  return { ...options, evaluation: { every: PAUSE, batches: batchesOf(SIZES, 2) } };
+}
+
+const undisturbed = once((schedule) =>
+  outcome(SIZES, { ...optionsOf(schedule), runtime: "local", retries: 0 })
+);
+
+/** Trains to the end, with the bits of a run that is not disturbed; returns the failures on the way. */
+async function failuresOf(schedule: string, options: Partial<TrainOptions>): Promise<string[]> {
+  const run: Outcome = await outcome(SIZES, { ...optionsOf(schedule), ...options });
+  const failures = eventsOf(run.events, "failure").map(({ reason }) => reason);
+  const what = `${JSON.stringify(options.faults)}: ${failures.join("\n")}`;
+  assert.deepEqual(run.bits, (await undisturbed(schedule)).bits, what);
+  return failures;
+}
+
+/** Faults of one run: a worker that fails often waits ever longer before it starts again. */
+const THROWS = ["throw", "throw", "throw", "throw", "throw"] as const;
+const RUNS = 4, MOMENTS = RUNS * THROWS.length;
+
+for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
+  Deno.test(`workers of ${schedule} that throw at ${MOMENTS} random moments change no bit of the run`, async () => {
+    const lines: string[] = [], announce = (line: string) => void lines.push(line);
+    await sideBySide(Array.from({ length: RUNS }, async (_, run) => {
+      const faults = faultsOf(THROWS, schedule, run);
+      const failures = await failuresOf(schedule, { runtime: "local", faults, announce });
+      assert.equal(failures.length, faults.length);
+    }));
+    const goingOn = lines.filter((line) =>
+      line.endsWith("; going on from the last committed step")
+    );
+    assert.equal(goingOn.length, MOMENTS);
+  });
+}
+
+for (
+  const [schedule, kinds] of [
+    ["1f1b", ["exit", "close", "throw"]],
+    ["pipedream-2bw", ["close", "exit"]],
+  ] as const
+) {
+  Deno.test(`threads of ${schedule} that end by ${kinds} at random moments change no bit of the run`, async () => {
+    for (let run = 0; run < atDepth(1, 8); run++) {
+      const failures = await failuresOf(schedule, { faults: faultsOf(kinds, schedule, run) });
+      assert.equal(failures.length, kinds.length, failures.join("\n"));
+    }
+  });
+}
+
+Deno.test("processes that end by exit, memory or an endless loop change no bit of the run", async () => {
+  const kinds = ["exit", "memory", "loop"] as const;
+  for (let run = 0; run < atDepth(1, 8); run++) {
+    const failures = await failuresOf("1f1b", {
+      isolation: "process",
+      heapLimitMb: 64,
+      stallMs: 1500,
+      faults: faultsOf(kinds, "1f1b", run),
+    });
+    // A busy machine may look as if it hung once more.
+    assert.ok(failures.length >= kinds.length, failures.join("\n"));
+    assert.ok(failures.some((reason) => /stalled for 1500 ms/.test(reason)), failures.join("\n"));
+  }
+});
+
+/** Trains, and calls `end` in some random steps: at once in the first, after a random time in others. */
+async function endedFromOutside(
+  end: (random: (below: number) => number) => boolean,
+  options: Partial<TrainOptions>,
+): Promise<void> {
+  await sideBySide(Array.from({ length: atDepth(1, 4) }, async (_, run) => {
+    const random = drawer(`moments ${run}`), timers = new Set<ReturnType<typeof setTimeout>>();
+    const steps = [random(5), 5 + random(5), 10 + random(5)];
+    let ended = 0;
+    const now = () => void (ended += Number(end(random)));
+    const data = function* () {
+      for (const [i, batch] of batchesOf(SIZES).entries()) {
+        const step = i / SIZES.microBatches;
+        if (step === steps[0]) now();
+        else if (steps.includes(step)) timers.add(setTimeout(now, random(20)));
+        yield batch;
+      }
+    };
+    const failures = await failuresOf("1f1b", { ...options, data: data() });
+    for (const timer of timers) clearTimeout(timer);
+    const count = `${failures.length} failures of ${ended} that were ended`;
+    assert.ok(failures.length >= 1 && failures.length <= ended, count);
+  }));
+}
+
+Deno.test("worker threads that are terminated from outside change no bit of the run", async () => {
+  const Original = globalThis.Worker, living = new Set<Worker>();
+  globalThis.Worker = class extends Original {
+    constructor(...args: ConstructorParameters<typeof Original>) {
+      super(...args);
+      // A thread that has not yet begun to listen can only be ended by its parent.
+      this.addEventListener("message", () => living.add(this), { once: true });
+    }
+    override terminate() {
+      living.delete(this);
+      super.terminate();
+    }
+  };
+  try {
+    await endedFromOutside((random) => {
+      const one = [...living][random(Math.max(1, living.size))];
+      one?.terminate();
+      return one !== undefined;
+    }, {});
+  } finally {
+    globalThis.Worker = Original;
+  }
+});
+
+Deno.test({
+  name: "processes that are killed by kill -9 change no bit of the run, and none is left",
+  ignore: Deno.build.os !== "linux",
+  async fn() {
+    await endedFromOutside((random) => {
+      const children = startedProcesses(), one = children[random(Math.max(1, children.length))];
+      if (one !== undefined) Deno.kill(one, "SIGKILL");
+      return one !== undefined;
+    }, { isolation: "process" });
+    assert.deepEqual(startedProcesses(), []);
+  },
+});
+
+Deno.test("a thread that hangs ends the program with code 75, says who waits for whom, and how to go on", () =>
+  inFolder(async (folder) => {
+    const program = new URL("../pipeline/wedged_program.ts", import.meta.url);
+    const { code, stderr } = await new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", "--no-check", program.href, folder],
+      env: { NO_COLOR: "1" },
+      signal: AbortSignal.timeout(HANG_LIMIT_MS),
+    }).output();
+    const text = new TextDecoder().decode(stderr);
+    assert.equal(code, 75, text);
+    assert.match(text, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
+    assert.match(text, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
+    assert.match(text, /go on with: deno task train --resume .*step-00000003/);
+  }));

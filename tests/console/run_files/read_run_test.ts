@@ -1,39 +1,59 @@
-/** The folder of a run is read as data: what is torn is passed over, what is strange is refused. */
+/** The folder of a run is read as data, listed, compared and drawn; what is strange in it is refused. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { writeCheckpoint } from "../../../actors/mod.ts";
 import { lockFolder } from "../../../actors/checkpoints/checkpoint_lock.ts";
+import { type Metrics, writeCheckpoint } from "../../../actors/mod.ts";
+import { openCurve, readCurves } from "../../../console/run_files/charts/loss_curves.ts";
+import { drawLosses } from "../../../console/run_files/charts/loss_svg.ts";
+import { textChart } from "../../../console/run_files/charts/text_chart.ts";
+import { continueMetrics, createMetrics } from "../../../console/run_files/metrics_file.ts";
 import { readMetrics } from "../../../console/run_files/read_metrics.ts";
 import { readRun } from "../../../console/run_files/read_run.ts";
+import { makeRunFolder, nextRunFolder } from "../../../console/run_files/run_folder.ts";
+import { RUN_FILES, type RunRecord } from "../../../console/run_files/run_record.ts";
 import { summarizeRun } from "../../../console/run_files/summarize_run.ts";
-import { folderTest } from "../../in_folder.ts";
-import { measured, RECORD, writeRun } from "./runs_helper.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+import { jsonLines, printedHere, refusedHere, runHere } from "../command.ts";
+
+/** The record of a run that never ran, as far as it is read. */
+const RECORD = {
+  ...{ format: "troupe run", version: 1, model: "gpt", started: "2026-01-02T03:04:05.678Z" },
+  ...{ flags: { steps: 40, lr: 0.001, out: "a" }, data: { name: "sotu" } },
+  ...{ schedule: { name: "1f1b", hash: "00" }, plan: { parameters: 1234 } as RunRecord["plan"] },
+  starts: [],
+} as const;
+
+/** The record of a step, or of an evaluation after it. */
+const measured = (step: number, loss: number, type: Metrics["type"] = "step"): Metrics => ({
+  ...{ type, step, time: 0, seconds: step, tokens: 8 * step, rss: 0 },
+  ...type === "evaluation" ? { evalLoss: loss } : { loss, tokensPerSecond: 100 * step },
+});
+
+/** Writes the folder of a run. */
+async function writeRun(path: string, metrics: readonly Metrics[], record = {}): Promise<string> {
+  await Deno.mkdir(path, { recursive: true });
+  const text = JSON.stringify({ ...RECORD, ...record });
+  await Deno.writeTextFile(join(path, RUN_FILES.record), text);
+  const lines = metrics.map((one) => JSON.stringify(one) + "\n").join("");
+  await Deno.writeTextFile(join(path, RUN_FILES.metrics), lines);
+  return path;
+}
 
 const METRICS = [
-  measured(1, 5),
-  measured(1, 4.5, "evaluation"),
-  measured(2, 4),
-  measured(2, 4.75, "evaluation"),
-  measured(3, 3),
+  ...[measured(1, 5), measured(1, 4.5, "evaluation"), measured(2, 4)],
+  ...[measured(2, 4.75, "evaluation"), measured(3, 3)],
 ];
 
+const metricsIn = (path: string) => Array.from(readMetrics(path), ({ metrics }) => metrics);
+
 folderTest(
-  "a run in a few numbers: how far, how well, how fast, and whether it goes on",
+  "a summary says how far, how well and how fast a run is, and its state",
   async (folder) => {
     const path = await writeRun(join(folder, "gpt-1"), METRICS);
     const expected = {
-      name: "gpt-1",
-      path,
-      state: "stopped",
-      steps: 3,
-      asked: 40,
-      loss: 3,
-      bestEvalLoss: 4.5,
-      tokensPerSecond: 200,
-      model: "gpt",
-      parameters: 1234,
-      started: RECORD.started,
+      ...{ name: "gpt-1", path, state: "stopped", steps: 3, asked: 40, loss: 3, bestEvalLoss: 4.5 },
+      ...{ tokensPerSecond: 200, model: "gpt", parameters: 1234, started: RECORD.started },
     };
     assert.deepEqual(summarizeRun(await readRun(path)), expected);
     {
@@ -53,9 +73,9 @@ folderTest(
   },
 );
 
-folderTest("who looks whether a run goes on keeps none from beginning", async (folder) => {
+folderTest("a look at the lock of a run lets other runs begin", async (folder) => {
   const path = await writeRun(join(folder, "run"), []);
-  for (let i = 0; i < 50; i++) {
+  for (let i = 0; i < 10; i++) {
     using _lock = lockFolder(path);
     assert.equal((await readRun(path)).isRunning, true);
   }
@@ -63,31 +83,27 @@ folderTest("who looks whether a run goes on keeps none from beginning", async (f
   assert.equal((await readRun(path)).isRunning, false);
 });
 
-folderTest(
-  "a line that is being written is not told, and later from where it begins",
-  async (folder) => {
-    const path = await writeRun(folder, METRICS), file = join(path, "metrics.jsonl");
-    const line = JSON.stringify(measured(4, 2)) + "\n";
-    await Deno.writeTextFile(file, line.slice(0, 20), { append: true });
-    const lines = [...readMetrics(path)];
-    assert.deepEqual(lines.map(({ metrics: { step } }) => step), [1, 1, 2, 2, 3]);
-    await Deno.writeTextFile(file, line.slice(20), { append: true });
-    const more = [...readMetrics(path, lines.at(-1)!.end)];
-    assert.deepEqual(more.map(({ metrics }) => metrics), [measured(4, 2)]);
-  },
-);
+folderTest("a line that is being written is read once it is whole", async (folder) => {
+  const path = await writeRun(folder, METRICS), file = join(path, RUN_FILES.metrics);
+  const line = JSON.stringify(measured(4, 2)) + "\n";
+  await Deno.writeTextFile(file, line.slice(0, 20), { append: true });
+  const lines = [...readMetrics(path)];
+  assert.deepEqual(lines.map(({ metrics: { step } }) => step), [1, 1, 2, 2, 3]);
+  await Deno.writeTextFile(file, line.slice(20), { append: true });
+  const more = [...readMetrics(path, lines.at(-1)!.end)];
+  assert.deepEqual(more.map(({ metrics }) => metrics), [measured(4, 2)]);
+});
 
 folderTest(
-  "lines of any length are read across pieces; what is no number is left out",
+  "lines longer than a piece are read whole, without what is no number",
   async (folder) => {
     const memory = Array.from({ length: 9000 }, (_, worker) => worker);
     const long = { ...measured(1, 5), memory }, path = await writeRun(folder, [long, long, long]);
-    const lines = [...readMetrics(path)].map(({ metrics }) => metrics);
-    assert.deepEqual(lines, [long, long, long]);
+    assert.deepEqual(metricsIn(path), [long, long, long]);
     const strange = { ...measured(2, 0), loss: null, gradNorm: "x", memory: ["x"], more: {} };
     await writeRun(path, [strange as never]);
     const { loss: _, ...numbers } = measured(2, 0);
-    assert.deepEqual([...readMetrics(path)].map(({ metrics }) => metrics), [numbers]);
+    assert.deepEqual(metricsIn(path), [numbers]);
   },
 );
 
@@ -103,36 +119,84 @@ folderTest("a run of Troupe 0.1 has its checkpoints and their config", async (fo
   }
 });
 
-const refused = async (path: string, message: RegExp) => {
-  const error = await readRun(path).then(
-    (run) => summarizeRun(run),
-    (error: Error) => error,
-  ).catch((error: Error) => error);
+folderTest("metrics go on after a step, and an evaluation is written once", async (folder) => {
+  const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
+  const all = [
+    ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
+    ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
+  ];
+  {
+    using file = createMetrics(path, fail);
+    all.forEach(file.add);
+  }
+  assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
+  {
+    using file = continueMetrics(path, 2, fail);
+    file.add(measured(2, 4.5, "evaluation")); // as a run that goes on begins
+    file.add(measured(3, 3));
+    file.add(measured(3, 3.5, "evaluation"));
+  }
+  const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
+  assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
+  {
+    using file = continueMetrics(path, 1, fail);
+    file.add(measured(1, 4, "evaluation")); // of a step that was not evaluated before
+  }
+  assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
+  await Deno.writeTextFile(path, "no line\n");
+  assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
+  assert.equal(await Deno.readTextFile(path), "no line\n");
+});
+
+folderTest("a refused run leaves no folder, and no number is used twice", async (folder) => {
+  const runs = join(folder, "runs");
+  {
+    using first = makeRunFolder("gpt", runs);
+    assert.equal(first.path, join(runs, "gpt-1"));
+    await Deno.writeTextFile(join(first.path, "mine"), "");
+    using _second = makeRunFolder("gpt", runs);
+    await Deno.mkdir(join(runs, "gpt-41"));
+  }
+  assert.deepEqual(await namesIn(runs), ["gpt-1", "gpt-41"]);
+  for (
+    const [model, name] of [["gpt", "gpt-42"], ["../../etc", "etc-1"], ["/", "run-1"]] as const
+  ) assert.equal(nextRunFolder(model, runs), join(runs, name));
+  await Deno.writeTextFile(join(folder, "file"), "");
+  assert.throws(
+    () => makeRunFolder("gpt", join(folder, "file")),
+    /^RangeError: Cannot begin a run: .*file must be a folder that can be written, .*Not a dir/,
+  );
+});
+
+/** Reads what a run has left, and expects a refusal. */
+async function refused(path: string, message: RegExp): Promise<void> {
+  const error = await readRun(path).then(summarizeRun).catch((error: Error) => error);
   assert.ok(error instanceof Error, `${path} must be refused`);
   assert.match(error.message, message);
-  assert.doesNotMatch(error.message, /\n/);
-};
+  assert.match(error.message, /^Cannot [^\n]+$/);
+}
 
-folderTest("what is no run, or of another version, is refused in one sentence", async (folder) => {
-  const run = async (name: string, record = {}) =>
-    await writeRun(join(folder, name), METRICS, record);
+folderTest("a folder of no run, and strange files in one, are refused", async (folder) => {
   await refused(join(folder, "none"), /^Cannot read the run ".*none": .* none, or an empty one$/);
   await refused(folder, /^Cannot read the run .* received none, or an empty one$/);
   await Deno.writeTextFile(join(folder, "file"), "");
   await refused(join(folder, "file"), /: it must be a folder, received Not a directory/);
   await refused(folder, /with run.json or checkpoints, received one without$/);
+  const strange = join(folder, "strange");
   for (
     const [record, reason] of [
       [{ version: 2 }, /run.json: its version must be 1, received "2"$/],
       [{ version: "\n" }, /its version must be 1, received "\\n"$/],
       [{ flags: [] }, /its flags must be a record/],
+      [{ plan: undefined }, /its plan must be a record, received "nothing"$/],
+      [{ end: 7 }, /its end must be a record/],
       [{ starts: [1] }, /its starts must be a list of records/],
       [{ model: 7 }, /its model must be a text/],
       [{ format: "other" }, /it must be a file that a run of Troupe has written/],
     ] as const
-  ) await refused(await run("strange", record), reason);
+  ) await refused(await writeRun(strange, METRICS, record), reason);
 
-  const path = await run("lines"), metrics = join(path, "metrics.jsonl");
+  const path = await writeRun(join(folder, "lines"), METRICS);
   for (
     const [line, reason] of [
       ["\u001b[31m\n", /each line must be a JSON object, received \P{Cc}+ at byte 0$/u],
@@ -142,28 +206,137 @@ folderTest("what is no run, or of another version, is refused in one sentence", 
       ["x".repeat(3 << 20), /received one of more than 1048576 bytes/],
     ] as const
   ) {
-    await Deno.writeTextFile(metrics, line);
+    await Deno.writeTextFile(join(path, RUN_FILES.metrics), line);
     await refused(path, reason);
   }
 });
 
 folderTest(
-  "links in a run lead nowhere, and what is larger than a record is none",
+  "links in a run are not followed, and a record of any size is not read",
   async (folder) => {
     const secret = join(folder, "secret"), path = await writeRun(join(folder, "run"), METRICS);
+    const record = join(path, RUN_FILES.record), metrics = join(path, RUN_FILES.metrics);
     await Deno.writeTextFile(secret, JSON.stringify(RECORD));
-    await Deno.remove(join(path, "run.json"));
-    await Deno.symlink(secret, join(path, "run.json"));
+    await Deno.remove(record);
+    await Deno.symlink(secret, record);
     await refused(path, /run.json": it must be a file that a run of Troupe has written/);
-    await Deno.remove(join(path, "run.json"));
-    using file = await Deno.open(join(path, "run.json"), { write: true, createNew: true });
+    await Deno.remove(record);
+    using file = await Deno.open(record, { write: true, createNew: true });
     await file.truncate(2 ** 34);
     await refused(path, /run.json": it must be a file that a run of Troupe has written/);
 
     await writeRun(path, []);
-    await Deno.remove(join(path, "metrics.jsonl"));
+    await Deno.remove(metrics);
     await Deno.writeTextFile(secret, JSON.stringify(measured(1, 1)) + "\n");
-    await Deno.symlink(secret, join(path, "metrics.jsonl"));
-    assert.deepEqual([...readMetrics(path)], []);
+    await Deno.symlink(secret, metrics);
+    assert.deepEqual(metricsIn(path), []);
   },
 );
+
+const falling = (count: number) =>
+  Array.from({ length: count }, (_, i) => [
+    measured(i + 1, 5 - i / count),
+    ...i % 10 === 0 ? [measured(i + 1, 5.5 - i / count, "evaluation")] : [],
+  ]).flat();
+
+Deno.test("a curve has a bounded number of points, each the mean of its steps", () => {
+  for (const count of [1, 7, 8, 9, 1000, 12_345]) {
+    const curve = openCurve(8);
+    for (let step = 1; step <= count; step++) curve.add({ step, loss: 3 * step });
+    const points = curve.points();
+    assert.ok(points.length >= Math.min(count, 8) && points.length <= 16, `${points.length}`);
+    assert.ok(points.every(({ step, loss }) => Math.abs(loss - 3 * step) < 1e-6));
+    const gaps = points.slice(1).map(({ step }, i) => step - points[i]!.step);
+    const [each = 1] = gaps, last = points.at(-1)!.step;
+    assert.ok(gaps.slice(0, -1).every((gap) => gap === each), `${gaps}`);
+    assert.equal(points[0]!.step, (1 + each) / 2);
+    assert.ok(last <= count && last > count - each, `the last of ${count} is at ${last}`);
+  }
+});
+
+folderTest("runs are listed, with what is wrong with others", async (folder) => {
+  for (const n of [1, 2, 10]) await writeRun(join(folder, `gpt-${n}`), falling(n));
+  await writeRun(join(folder, "new"), [], { version: 9 });
+  await Deno.mkdir(join(folder, "other"));
+  const { code, stdout, stderr } = await runHere(["runs", folder]);
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /^Cannot read \S+run.json: its version must be 1, received "9"\n$/);
+  const started = "gpt  1,234  2026-01-02 03:04";
+  assert.deepEqual(stdout.trimEnd().split("\n").map((line) => line.replaceAll(/  +/g, "  ")), [
+    "run  state  steps  loss  best held-out  tokens/s  model  parameters  started (UTC)",
+    `gpt-1  stopped  1/40  5.000  5.500  100  ${started}`,
+    `gpt-2  stopped  2/40  4.500  5.500  200  ${started}`,
+    `gpt-10  stopped  10/40  4.100  5.500  600  ${started}`,
+  ]);
+  const [json] = jsonLines(await printedHere("runs", join(folder, "gpt-10"), "--json"));
+  assert.equal(json!.steps, 10);
+  assert.match(
+    await printedHere("runs", join(folder, "other")),
+    /^No runs in \S+; begin one with: /,
+  );
+});
+
+folderTest(
+  "a loss is drawn for light and dark pages, with axes, title and words",
+  async (folder) => {
+    const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
+    const svg = await drawLosses([readCurves(run)]);
+    assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
+    assert.match(svg, /<desc>[^<]*: loss from 5.000 at step \d+ to 4.00\d at step \d+;/);
+    assert.match(svg, /@media \(prefers-color-scheme:dark\)/);
+    for (const text of ["optimizer step", "loss (nats a prediction)", "held-out loss"]) {
+      assert.ok(svg.includes(`>${text}<`), text);
+    }
+    assert.doesNotMatch(svg, /<b>|<script|href="http|url\(/);
+    assert.ok(svg.length < 100_000, "however long a run was");
+    const paths = [...svg.matchAll(/<path [^>]*stroke="(#\w+)"/g)].map(([, colour]) => colour);
+    assert.ok(paths.includes("#0072b2") && paths.includes("#d55e00"), `${paths}`);
+  },
+);
+
+folderTest("runs are compared: their results, what differs, and both losses", async (folder) => {
+  const [one, two] = [join(folder, "one"), join(folder, "two")], out = join(folder, "both.svg");
+  await writeRun(one, falling(30));
+  await writeRun(two, falling(20), { flags: { steps: 40, lr: 0.01, out: "b" } });
+  const said = await printedHere("compare", one, two, "--out", out);
+  assert.match(said, /\nloss +4.0333 +4.0500\n/);
+  assert.match(said, /\nWhat differs in how they were made:\nlr +0.001 +0.01\n\n$/);
+  assert.match(await Deno.readTextFile(out), />1: one<[^]*>2: two</);
+  const same = await printedHere("compare", one, one);
+  assert.match(same, /\nThey were made in the same way\.\n\nloss \(nats a prediction\)\n/);
+
+  const chart = textChart([readCurves(await readRun(one)), readCurves(await readRun(two))], 40);
+  assert.ok(chart.every((line) => [...line].length <= 40), chart.join("\n"));
+  assert.deepEqual(chart.slice(-2), ["  · one, o held-out", "  + two, x held-out"]);
+  assert.ok("·o+x".split("").every((mark) => chart.slice(0, 13).join("").includes(mark)));
+  assert.match(chart[1]!, /^ *5\.500 ┤/);
+  assert.match(chart[12]!, /^ *4\.033 ┤ {10,}\+[ ·+]*·$/, "each run ends at its lowest loss");
+});
+
+folderTest("numbers of a stranger's run break no chart", async (folder) => {
+  const losses = [1e308, -1e308, 1e99, -1e99, 1, 1e-320].map((loss, i) => measured(i + 1, loss));
+  const far = measured(Number.MAX_SAFE_INTEGER, 1), end = { step: "x", reason: [] };
+  const run = await readRun(await writeRun(folder, [...losses, far], { end }));
+  const curves = readCurves(run);
+  assert.equal(curves.training.length, 5);
+  assert.ok(textChart([curves], 30).every((line) => [...line].length <= 40));
+  assert.match(await drawLosses([curves]), /^<svg [^]*<\/svg>\n$/);
+  assert.equal(summarizeRun(run).steps, Number.MAX_SAFE_INTEGER);
+});
+
+folderTest("a picture that cannot be drawn or written is refused", async (folder) => {
+  const empty = await writeRun(join(folder, "empty"), []);
+  const run = await writeRun(join(folder, "run"), falling(3)), seven = Array(7).fill(run);
+  for (
+    const [args, code, reason] of [
+      [["plot"], 2, /^Cannot plot: one run must be named, received 0$/],
+      [["plot", empty], 2, /its metrics.jsonl must have losses, received none$/],
+      [["compare", run], 2, /the number of runs must be from 2 to 6, received 1$/],
+      [["compare", ...seven], 2, /the number of runs must be from 2 to 6, received 7$/],
+      [["plot", join(folder, "none")], 2, /^Cannot read the run "/],
+      [["plot", run, "--out", join(folder, "no", "x.svg")], 1, /^Cannot write \S+x.svg: /],
+      [["runs", run, run], 2, /one folder may be named/],
+      [["runs", join(run, "run.json")], 2, /^Cannot list runs: \S+run.json must be a folder/],
+    ] as const
+  ) await refusedHere(args, reason, code);
+});

@@ -1,0 +1,310 @@
+/** The files of a run beside its checkpoints, and the folders in which runs begin, end and go on. */
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { readCheckpoint } from "../../../actors/mod.ts";
+import { readMetrics } from "../../../console/run_files/read_metrics.ts";
+import { readRecord } from "../../../console/run_files/read_record.ts";
+import { DIGITS_SHA256 } from "../../../kernels/mod.ts";
+import { createSchedule, formatCsv } from "../../../schedules/mod.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
+import {
+  ENVIRONMENT,
+  jsonLines,
+  type Outcome,
+  refusal,
+  ROOT,
+  runHere,
+  savedIn,
+  someTokens,
+  TINY,
+  trainHere,
+  writeTokens,
+} from "../command.ts";
+import { Running, TRAIN } from "../running.ts";
+
+/** A run on tokens, but for where it goes and how far. */
+const trainOn = async (folder: string) => [
+  ...TINY,
+  ...["--tokens", await writeTokens(folder, someTokens(64_001))],
+];
+
+/** Registers a test of a run with its folder. */
+const runTest = (
+  name: string,
+  fn: (train: readonly string[], out: string, folder: string) => Promise<void>,
+) =>
+  folderTest(name, async (folder) => {
+    const out = join(folder, "out");
+    await fn([...await trainOn(folder), "--out", out], out, folder);
+  });
+
+const metricsIn = (out: string) => Array.from(readMetrics(out), ({ metrics }) => metrics);
+
+const stepsIn = (out: string) =>
+  metricsIn(out).filter(({ type }) => type !== "evaluation").map(({ step }) => step);
+
+const upTo = (steps: number) => Array.from({ length: steps }, (_, i) => i + 1);
+
+/** Runs a command in a process. */
+async function inProcess(command: string, args: readonly string[], cwd = ROOT): Promise<Outcome> {
+  const signal = AbortSignal.timeout(HANG_LIMIT_MS);
+  const options = { args: [...args], cwd, env: ENVIRONMENT, signal };
+  const { code, stdout, stderr } = await new Deno.Command(command, options).output();
+  const [out, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
+  return { code, stdout: out!, stderr: errors! };
+}
+
+/** Trains in a shell that lets no file grow beyond some blocks of 512 bytes, as a full disk does. */
+async function trainWithin(blocks: number, args: readonly string[]): Promise<Outcome> {
+  const limited = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" run -A cli.ts train "$@"`;
+  return await inProcess("sh", ["-c", limited, Deno.execPath(), ...args]);
+}
+
+runTest(
+  "run.json has what a run was given, where it ran, and its end",
+  async (train, out, folder) => {
+    const how = ["--workers", "2", "--schedule", "1f1b", "--steps", "2", "--runtime", "local"];
+    const { last } = await trainHere([...train, ...how]), record = readRecord(out)!;
+    const { lists } = createSchedule("1f1b", { workers: 2, microBatches: 2 });
+    const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+    assert.deepEqual(record.schedule, { name: "1f1b", hash: sha256(formatCsv(lists!)) });
+    assert.deepEqual(record.data, {
+      name: "tokens",
+      hash: sha256(await Deno.readFile(join(folder, "tokens.bin"))),
+    });
+    const [start] = record.starts, { environment } = start!;
+    assert.deepEqual([start!.command, start!.afterStep], [[...train, ...how, "--json"], 0]);
+    assert.deepEqual([environment.deno, environment.device, environment.onnxruntime], [
+      ...[Deno.version.deno, "reference", undefined],
+    ]);
+    assert.deepEqual([record.flags.hidden, record.flags.lr, record.flags.workers], [16, 0.002, 2]);
+    assert.equal(record.plan.parameters, 11_632);
+    const { reason, step, weightsHash } = record.end!;
+    assert.deepEqual([reason, step, weightsHash], ["finished", 2, last.weightsHash]);
+    const digits = join(folder, "digits"), small = ["--hidden", "8", "--micro-batch", "2"];
+    const mlp = ["--model", "mlp", ...small, "--device", "reference", "--steps", "1"];
+    await trainHere([...mlp, "--out", digits]);
+    assert.deepEqual(readRecord(digits)!.data, { name: "mnist", hash: DIGITS_SHA256 });
+  },
+);
+
+runTest(
+  "a run that is killed and resumed has each step once in metrics.jsonl",
+  async (train, out) => {
+    const every = ["--checkpoint-every", "3"], endless = ["--steps", "2000", "--json"];
+    const run = new Running([...TRAIN, ...train, ...every, ...endless, "--runtime", "local"]);
+    await run.printed("stdout", /"step":10,/);
+    run.kill();
+    const { stdout } = await run.end(HANG_LIMIT_MS);
+    const printed = jsonLines(stdout.slice(0, stdout.lastIndexOf("\n") + 1));
+    const before = stepsIn(out), { length } = before;
+    assert.deepEqual(before, upTo(length));
+    assert.ok(length >= printed.length, `${length} of ${printed.length} that were printed`);
+    // As a kill amid a line would leave it.
+    await Deno.writeTextFile(join(out, "metrics.jsonl"), '{"type":"step","st', { append: true });
+    const more = ["--steps", `${length + 2}`, "--resume", out];
+    const { lines } = await trainHere([...train, ...every, ...more]);
+    assert.deepEqual(stepsIn(out), upTo(length + 2));
+    const losses = new Map([...printed, ...lines].map(({ step, loss }) => [step, loss]));
+    for (const { step, loss } of metricsIn(out)) {
+      assert.equal(loss, losses.get(step) ?? loss, `step ${step}`);
+    }
+    const { starts, end } = readRecord(out)!;
+    assert.deepEqual([starts.length, starts[1]!.afterStep % 3, end!.reason], [2, 0, "finished"]);
+  },
+);
+
+Deno.test({
+  name: "a disk that is full for metrics does not stop the run, and holds whole lines",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const out = join(folder, "out"), steps = 90;
+      const tokens = await writeTokens(folder, someTokens(4000, 16));
+      const small = ["--hidden", "8", "--vocab", "16", "--tokens", tokens, "--out", out];
+      // 16 KiB: enough for a checkpoint, and too few for the lines of all steps.
+      const { code, stderr } = await trainWithin(32, [
+        ...[...TINY, ...small, "--steps", `${steps}`, "--runtime", "local", "--json"],
+      ]);
+      assert.equal(code, 0, stderr);
+      assert.match(stderr, /^Cannot write \S+metrics.jsonl: .*; training goes on without it\n$/);
+      const left = stepsIn(out);
+      assert.ok(left.length > 30 && left.length < steps, `${left.length}`);
+      assert.deepEqual(left, upTo(left.length));
+      assert.ok((await Deno.readTextFile(join(out, "metrics.jsonl"))).endsWith("}\n"));
+      assert.deepEqual(await savedIn(out), ["step-00000090"]);
+      assert.equal(readRecord(out)!.end!.reason, "finished");
+    }),
+});
+
+runTest("a disk that is full for run.json is refused, and all files stay", async (train, out) => {
+  if (Deno.build.os === "windows") return;
+  await trainHere([...train, "--steps", "2"]);
+  const before = await Deno.readTextFile(join(out, "run.json")), names = await namesIn(out);
+  const resume = [...train, "--resume", out, "--steps", "4", "--json", "--runtime", "local"];
+  const { code, stdout, stderr } = await trainWithin(2, resume);
+  assert.deepEqual([code, stdout], [2, ""], stderr);
+  assert.match(stderr, /^Cannot begin the run in \S+: its disk must have room [^\n]+\n$/);
+  assert.equal(await Deno.readTextFile(join(out, "run.json")), before);
+  assert.deepEqual(await namesIn(out), names);
+});
+
+runTest("files of others are neither written nor removed", async (train, out, folder) => {
+  const victim = join(folder, "victim"), one = [...train, "--steps", "1"];
+  const ways: readonly (readonly [name: string, make: (path: string) => Promise<void>])[] = [
+    ["run.json", (path) => Deno.writeTextFile(path, `{"scripts":{}}`)],
+    ["run.json", (path) => Deno.writeTextFile(path, `{"format":"troupe ru`)],
+    ["metrics.jsonl", (path) => Deno.writeTextFile(path, "mine")],
+    ["metrics.jsonl", (path) => Deno.symlink(victim, path)],
+    ["timeline.jsonl", (path) => Deno.mkdir(path)],
+    ["run.json", (path) => Deno.symlink(victim, path)],
+  ];
+  for (const [name, make] of ways) {
+    await Deno.mkdir(out);
+    await Deno.writeTextFile(victim, "mine");
+    await make(join(out, name));
+    const must = RegExp(`^Cannot begin a run in \\S+: ${name} there must be a run's, received `);
+    for (const more of [[], ["--overwrite"], ["--resume", out]]) {
+      assert.match(await refusal([...one, ...more]), must);
+    }
+    assert.deepEqual(await namesIn(out), [name]);
+    assert.equal(await Deno.readTextFile(victim), "mine");
+    await Deno.remove(out, { recursive: true });
+  }
+  // A link in the place of a file that a run has left.
+  await trainHere(one);
+  await Deno.remove(join(out, "metrics.jsonl"));
+  await Deno.symlink(victim, join(out, "metrics.jsonl"));
+  const resume = [...train, "--resume", out, "--steps", "2"];
+  assert.match(await refusal(resume), /received what is no file/);
+  assert.equal(await Deno.readTextFile(victim), "mine");
+});
+
+runTest(
+  "a record of another version does not go on, and can be overwritten",
+  async (train, out) => {
+    const path = join(out, "run.json");
+    await trainHere([...train, "--steps", "1"]);
+    const { version: _, ...others } = JSON.parse(await Deno.readTextFile(path));
+    await Deno.writeTextFile(path, JSON.stringify({ ...others, version: 2 }));
+    assert.match(
+      await refusal([...train, "--resume", out, "--steps", "2"]),
+      /^Cannot read \S+run.json: its version must be 1, received "2"$/,
+    );
+    await trainHere([...train, "--steps", "1", "--overwrite"]);
+    assert.equal(readRecord(out)!.version, 1);
+  },
+);
+
+runTest("a run of Troupe 0.1 goes on, and has the files of a run then", async (train, out) => {
+  await trainHere([...train, "--steps", "2"]);
+  for (const name of ["run.json", "metrics.jsonl"]) await Deno.remove(join(out, name));
+  await trainHere([...train, "--steps", "4", "--resume", out]);
+  assert.deepEqual(stepsIn(out), [3, 4]);
+  assert.deepEqual(readRecord(out)!.starts.map(({ afterStep }) => afterStep), [2]);
+});
+
+runTest("no file says that a run overwrites another", async (train, out) => {
+  for (const more of [[], ["--overwrite"]]) await trainHere([...train, "--steps", "1", ...more]);
+  const path = join(out, "step-00000001", "config.json");
+  const config = JSON.parse(await Deno.readTextFile(path));
+  assert.equal(config.run.overwrite, undefined);
+  await Deno.writeTextFile(path, JSON.stringify({ ...config, run: { overwrite: true } }));
+  assert.match(
+    await refusal([...train, "--config", path]),
+    /every name in it must be one of the flags, received "overwrite"/,
+  );
+});
+
+folderTest("runs without --out get a folder each, also at once", async (folder) => {
+  const train = [...await trainOn(folder), "--steps", "1", "--runtime", "local"];
+  const inFolderOf = async (args: readonly string[]) => {
+    const run = ["run", "-A", join(ROOT, "cli.ts"), "train", ...args];
+    const { code, stderr } = await inProcess(Deno.execPath(), run, folder);
+    assert.equal(code, 0, stderr);
+  };
+  await Promise.all([inFolderOf(train), inFolderOf(train), inFolderOf([...train, "--json"])]);
+  assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"], "none with --json");
+  for (const name of ["gpt-1", "gpt-2"]) {
+    const run = join(folder, "runs", name);
+    assert.equal((await readCheckpoint(run))!.step, 1);
+    assert.equal(readRecord(run)!.end!.reason, "finished");
+  }
+});
+
+folderTest("threads that make folders at the same time never share one", async (folder) => {
+  const count = 50, parent = join(folder, "runs");
+  const made = await Promise.all(Array.from({ length: 3 }, async () => {
+    const worker = new Worker(new URL("./folders_entry.ts", import.meta.url), { type: "module" });
+    const { promise, resolve, reject } = Promise.withResolvers<string[]>();
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = ({ message }) => reject(new Error(message));
+    worker.postMessage({ parent, count });
+    return await promise.finally(() => worker.terminate());
+  }));
+  assert.equal(new Set(made.flat()).size, 3 * count);
+});
+
+runTest("a folder with checkpoints is refused, resumed or overwritten", async (train, out) => {
+  const every = ["--checkpoint-every", "1"], notes = join(out, "notes.txt");
+  const steps = (count: number, ...more: string[]) => [...train, "--steps", `${count}`, ...more];
+  const saved = (...numbers: number[]) => [
+    ...["notes.txt", ...numbers.map((number) => `step-0000000${number}`)],
+  ];
+  const first = await trainHere(steps(2, ...every));
+  await Deno.writeTextFile(notes, "mine");
+  const taken =
+    /^Cannot write checkpoints to \S+: it must hold none of another run, received one of step 2; go on from it with --resume \S+, remove what is there with --overwrite \(.*\), or name another folder$/;
+  assert.match(await refusal(steps(3)), taken);
+  assert.equal((await runHere(["train", ...steps(3)])).code, 2);
+
+  await trainHere(steps(3, "--resume", out, ...every));
+  assert.deepEqual(await savedIn(out), saved(1, 2, 3));
+  assert.equal(readRecord(out)!.starts.length, 2);
+
+  // From an earlier step there would be two runs side by side.
+  const back = ["--resume", join(out, "step-00000001")];
+  assert.match(
+    await refusal(steps(3, ...back)),
+    /^Cannot resume from \S+: it must be the newest checkpoint of its folder, received one before step 3; name another folder with --out, or remove the later ones with --overwrite$/,
+  );
+  await trainHere(steps(2, ...back, "--overwrite"));
+  assert.deepEqual(await savedIn(out), saved(1, 2));
+
+  const again = await trainHere(steps(2, "--overwrite"));
+  assert.equal(again.last.weightsHash, first.last.weightsHash);
+  assert.deepEqual(await savedIn(out), saved(2));
+  assert.equal(readRecord(out)!.starts.length, 1);
+  assert.equal(await Deno.readTextFile(notes), "mine");
+});
+
+folderTest("a run that goes on from another folder begins a fresh one", async (folder) => {
+  const [from, to] = [join(folder, "from"), join(folder, "to")], train = await trainOn(folder);
+  await trainHere([...train, "--steps", "1", "--out", from]);
+  const on = [...train, "--steps", "2", "--resume", from, "--out", to];
+  await trainHere(on);
+  const [start] = readRecord(to)!.starts;
+  assert.deepEqual([start!.afterStep, start!.from], [1, join(from, "step-00000001")]);
+  assert.deepEqual(await savedIn(from), ["step-00000001"]);
+  const taken = /^Cannot write checkpoints to \S+to: it must hold none of another/;
+  assert.match(await refusal(on), taken);
+  // The same folder by another name is the same folder.
+  const link = join(folder, "link");
+  await Deno.symlink(to, link);
+  const { last } = await trainHere([...train, "--steps", "3", "--resume", link, "--out", to]);
+  assert.equal(last.steps, 3);
+});
+
+runTest("a run that left no checkpoint is begun again", async (train, out) => {
+  await Deno.mkdir(out);
+  const one = [...train, "--steps", "1"];
+  const failed = await runHere(["train", ...one, "--lr", "1e300", "--runtime", "local"]);
+  assert.equal(failed.code, 1, failed.stderr);
+  assert.deepEqual(await savedIn(out), []);
+  assert.equal(readRecord(out)!.end, undefined);
+  await trainHere(one);
+  assert.deepEqual(await savedIn(out), ["step-00000001"]);
+});

@@ -1,22 +1,79 @@
 /** A prediction is what the profile says of each layer, put together as the schedule does. */
 
 import assert from "node:assert/strict";
-import { type PredictOptions, predictStep, type Profile } from "../../../actors/foresight/mod.ts";
+import {
+  type LayerCost,
+  type PredictOptions,
+  predictStep,
+  type Profile,
+  recommendLayout,
+} from "../../../actors/foresight/mod.ts";
 import { concurrencyOf } from "../../../actors/foresight/concurrency.ts";
-import { gpt2 } from "../../../kernels/mod.ts";
-import { profileOf as statedProfile } from "./stated_layers.ts";
-import { createSchedule, simulateStep } from "../../../schedules/mod.ts";
+import { layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
+import { compileRun } from "../../../actors/run/compile_run.ts";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  gpt2,
+  type ModelProgram,
+  skipEdges,
+  startsOf,
+} from "../../../kernels/mod.ts";
+import { createSchedule, simulateStep, withRecomputation } from "../../../schedules/mod.ts";
+import { outcome, type Sizes, SMALL } from "../runs.ts";
+import { SKIPPING } from "../skips/skipping_model.ts";
 
 const SIZES = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const model = gpt2(SIZES, 2);
+const nothing = { ms: 0, msPerMillion: 0 };
 
-const profileOf = (loads?: Readonly<Record<number, number>>) => statedProfile(SIZES, loads);
-
-const predict = (profile: Profile, options: Partial<PredictOptions> = {}) =>
-  predictStep(profile, { model, device: "native", microBatches: 3, ...options });
+/** Milliseconds of a forward by kind; a backward takes twice as long, two thirds of it for the input. */
+const FORWARD_MS: Readonly<Record<string, number>> = {
+  embedding: 1,
+  attention: 4,
+  mlp: 6,
+  head: 3,
+};
 
 /** A forward of all layers. */
 const ALL_MS = 1 + 2 * (4 + 6) + 3;
+
+/** A profile of these programs in which one worker alone does nothing but compute. */
+function stated(
+  program: ModelProgram,
+  costsOf: (facts: ReturnType<typeof layerFacts>[number]) => Partial<LayerCost>[],
+  more: Partial<Profile> = {},
+): Profile {
+  const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+  return {
+    ...{ format: "troupe-profile", version: 1, source: "stated", notes: [] },
+    machine: { name: "paper", cores: 4 },
+    layers: facts.filter(({ kind }, i) => facts.findIndex((one) => one.kind === kind) === i)
+      .flatMap((one) => {
+        const about = { sizes: {}, microBatch: 2, device: "native", recompute: "none" } as const;
+        return costsOf(one).map((cost) => ({ ...one, ...about, ...cost }) as LayerCost);
+      }),
+    ...{ optimizer: nothing, reduce: nothing, dispatchMs: 0 },
+    links: { worker: { latencyMs: 0 } },
+    closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0 },
+    ...more,
+  };
+}
+
+/** The profile of a GPT, in which so many workers at once take `factor` times as long. */
+const profileOf = (loads: Readonly<Record<number, number>> = { 1: 1 }, sizes = SIZES): Profile =>
+  stated(
+    compileModel(gpt2(sizes, 2), "none"),
+    ({ kind }) =>
+      Object.entries(loads).map(([atOnce, factor]) => {
+        const forwardMs = factor * FORWARD_MS[kind]!, backwardMs = 2 * forwardMs;
+        const halves = { inputMs: backwardMs * 2 / 3, weightMs: backwardMs / 3 };
+        return { sizes, atOnce: Number(atOnce), forwardMs, backwardMs, ...halves };
+      }),
+  );
+
+const predict = (profile: Profile, options: Partial<PredictOptions> = {}) =>
+  predictStep(profile, { model, device: "native", microBatches: 3, ...options });
 
 Deno.test("on one worker a step is the sum of its layers, forward and backward", () => {
   const { stepMs, notes } = predict(profileOf());
@@ -32,7 +89,7 @@ Deno.test("stages are those of the layout, and idle time is the schedule's", () 
   assert.equal(stepMs, 3 * 3 * 13 + 3 * 11);
 });
 
-Deno.test("recomputation costs forwards, but for what the forward has just left", () => {
+Deno.test("recomputation costs forwards, except for what the forward has just left", () => {
   const { model, stepMs } = predict(profileOf(), { recomputeInterval: 1 });
   // One worker runs each backward right after its forward: the head's segment is still there. Of the
   // embedding nothing but its output is read, which is kept.
@@ -50,56 +107,67 @@ Deno.test("recomputation costs forwards, but for what the forward has just left"
   assert.equal(whole.model.stages[0]!.weightMs, whole.model.stages[0]!.backwardMs);
 });
 
-Deno.test("each stage costs what it does under the load that it meets", () => {
+Deno.test("a recomputation ahead of its backward takes the time of what it computes", () => {
+  const plain = createSchedule("gpipe", { workers: 1, microBatches: 2 });
+  const again = withRecomputation(plain);
+  const ms = (schedule: typeof plain) =>
+    simulateStep(predict(profileOf(), { schedule, microBatches: 2 }).model).computedMs;
+  const { recomputeMs } = predict(profileOf(), { schedule: again, microBatches: 2 }).model
+    .stages[0]!;
+  assert.ok(recomputeMs! > 0);
+  assert.equal(ms(again) - ms(plain), 2 * recomputeMs!);
+});
+
+Deno.test("each stage has the costs of the load that it meets", () => {
   const profile = profileOf({ 1: 1, 2: 2 });
   const alone = predict(profile), both = predict(profile, { workers: 2, schedule: "gpipe" });
   assert.deepEqual(alone.atOnce, [1]);
   assert.ok(both.atOnce.every((load) => load > 1.2 && load < 2), `${both.atOnce}`);
-  const costs = both.model.stages.map(({ forwardMs }) => forwardMs);
-  const [first, second] = predict(profileOf(), { workers: 2, schedule: "gpipe" }).model.stages;
-  assert.ok(costs[0]! > first!.forwardMs && costs[0]! < 2 * first!.forwardMs);
-  assert.ok(costs[1]! > second!.forwardMs && costs[1]! < 2 * second!.forwardMs);
+  const { stages } = predict(profileOf(), { workers: 2, schedule: "gpipe" }).model;
+  for (const [i, { forwardMs }] of both.model.stages.entries()) {
+    const once = stages[i]!.forwardMs;
+    assert.ok(forwardMs > once && forwardMs < 2 * once, `${forwardMs}`);
+    // Halfway between two loads that were measured a cost is halfway, too.
+    assert.ok(Math.abs(forwardMs - both.atOnce[i]! * once) < 0.02 * once, `${forwardMs}`);
+  }
 });
 
 Deno.test("dispatch, messages, votes, optimizer and the rest of a step are added", () => {
   const bare = profileOf(), options = { workers: 2, schedule: "1f1b" };
-  const { stepMs } = predict(bare, options);
-  const more: Profile = { ...bare, closing: { ...bare.closing, stepMs: 7 } };
-  assert.equal(predict(more, options).stepMs, stepMs + 7);
-  const longer = (profile: Partial<Profile>) =>
-    predict({ ...bare, ...profile }, options).stepMs > stepMs;
-  assert.ok(longer({ dispatchMs: 0.1 }));
-  assert.ok(longer({ links: { worker: { latencyMs: 0.1 } } }));
-  assert.ok(longer({ optimizer: { ms: 1, msPerMillion: 0 } }));
-  assert.ok(longer({ closing: { ...bare.closing, vote: { ms: 0, msPerMillion: 1000 } } }));
+  const { stepMs } = predict(bare, options), { closing } = bare;
+  const more = (profile: Partial<Profile>) =>
+    predict({ ...bare, ...profile }, options).stepMs - stepMs;
+  assert.equal(more({ closing: { ...closing, stepMs: 7 } }), 7);
+  assert.ok(more({ dispatchMs: 0.1 }) >= 0.6);
+  assert.ok(more({ links: { worker: { latencyMs: 0.1 } } }) > 0);
+  for (const name of ["vote", "norm", "end"] as const) {
+    assert.ok(more({ closing: { ...closing, [name]: { ms: 0, msPerMillion: 1000 } } }) > 0, name);
+  }
+  assert.ok(Math.abs(more({ optimizer: { ms: 1, msPerMillion: 0 } }) - 1) < 1e-9);
 });
 
 Deno.test("durations that vary make a step longer than their means, where workers wait", () => {
   const variation = [0.5, 0.75, 1, 1.25, 1.5], varied = { ...profileOf(), variation };
   const steady = predict(profileOf(), { workers: 2, microBatches: 8 }).stepMs;
   const drawn = predict(varied, { workers: 2, microBatches: 8 }).stepMs;
-  assert.ok(drawn > steady, `${drawn} ${steady}`);
+  assert.ok(drawn > steady && drawn < 1.25 * steady, `${drawn} ${steady}`);
   assert.equal(predict(varied, { workers: 2, microBatches: 8, draws: 0 }).stepMs, steady);
-});
-
-Deno.test("where a profile says that layers are free, durations that vary make no NaN", () => {
   const free = profileOf().layers.map((layer) => ({
     ...layer,
     ...{ forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0, recomputeMs: 0 },
   }));
-  const profile = { ...profileOf(), layers: free, variation: [0.5, 1, 1.5] };
-  const { stepMs } = predict(profile, { workers: 2 });
-  assert.ok(stepMs >= 0 && stepMs < ALL_MS, `${stepMs}`);
+  const { stepMs } = predict({ ...profileOf(), layers: free, variation }, { workers: 2 });
+  assert.ok(stepMs >= 0 && stepMs < ALL_MS, `layers that are free make no NaN: ${stepMs}`);
 });
 
-Deno.test("sizes that were not measured are scaled by their work, and the prediction says so", () => {
+Deno.test("sizes that were not measured are scaled by their work, and a note says so", () => {
   const { stepMs, notes } = predict(profileOf(), { model: gpt2(SIZES, 4) });
   const once = predict(profileOf()).stepMs;
   assert.ok(stepMs > 1.9 * once && stepMs < 2.2 * once, `${stepMs / once}`);
   assert.ok(notes.some((note) => /^scaled: mlp: 2.00 times the forward/.test(note)), `${notes}`);
 });
 
-Deno.test("what the profile lacks is named", () => {
+Deno.test("a prediction names what the profile lacks", () => {
   assert.throws(
     () => predict(profileOf(), { device: "wasm" }),
     /must have the cost of embedding \(wasm, fp32\), received embedding \(native, fp32\)/,
@@ -108,22 +176,24 @@ Deno.test("what the profile lacks is named", () => {
     () => predict(profileOf(), { transport: "mpi" }),
     /must have the transport mpi, received worker/,
   );
-  const { notes } = predict(profileOf(), { workers: 2, replicas: 3 });
-  assert.ok(notes.includes("6 workers share 4 cores: that was not measured"));
+  const crowded = "6 workers share 4 cores: that was not measured";
+  assert.ok(predict(profileOf(), { workers: 2, replicas: 3 }).notes.includes(crowded));
+  assert.deepEqual(predict(profileOf(), { workers: 2, replicas: 2 }).notes, []);
 });
 
 Deno.test("workers that compute at once are counted over the time of each stage", () => {
-  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 1 });
-  const stage = { forwardMs: 1, backwardMs: 2 };
-  assert.deepEqual(concurrencyOf(simulateStep({ schedule, stages: [stage, stage] })), [1, 1]);
-  const two = createSchedule("gpipe", { workers: 2, microBatches: 2 });
+  const load = (microBatches: number, replicas?: number) => {
+    const schedule = createSchedule("gpipe", { workers: 2, microBatches });
+    const stage = { forwardMs: 1, backwardMs: 2 };
+    return concurrencyOf(simulateStep({ schedule, stages: [stage, stage] }), replicas);
+  };
+  assert.deepEqual(load(1), [1, 1]);
   // F0 . | F1 F0 | . F1 | . B0 | B0 B1 | B1 . : each is beside the other for half of its time.
-  const { timeline, schedule: listed } = simulateStep({ schedule: two, stages: [stage, stage] });
-  assert.deepEqual(concurrencyOf({ timeline, schedule: listed }), [1.5, 1.5]);
-  assert.deepEqual(concurrencyOf({ timeline, schedule: listed }, 2), [3, 3]);
+  assert.deepEqual(load(2), [1.5, 1.5]);
+  assert.deepEqual(load(2, 2), [3, 3]);
 });
 
-Deno.test("slices, halves and recomputations by actions of their own cost what their kernels do", () => {
+Deno.test("slices and halves of micro-batches have the costs of their own kernels", () => {
   const whole = predict(profileOf(), { workers: 2 }).model.stages;
   const sliced = predict(profileOf(), {
     ...{ workers: 2, schedule: "seq1f1b", scheduleOptions: { slices: 2 } },
@@ -137,4 +207,76 @@ Deno.test("slices, halves and recomputations by actions of their own cost what t
     ...{ workers: 2, microBatches: 4, schedule: "chimera", scheduleOptions: { scale: "halving" } },
   });
   assert.ok(Math.abs(sum(halved.model.stages) / sum(whole) - 1) < 0.1);
+});
+
+const PROGRAM = compileModel(SKIPPING, "none");
+
+/** A profile in which each layer takes a ms forward, and a link carries so many bytes in a ms. */
+const skipping = (bytesPerMs: number) =>
+  stated(PROGRAM, () => [{ atOnce: 1, forwardMs: 1, backwardMs: 2 }], {
+    links: { worker: { latencyMs: 0, bytesPerMs } },
+  });
+
+const predictSkips = (profile: Profile, layout = "auto") =>
+  predict(profile, { model: SKIPPING, workers: 4, microBatches: 6, schedule: "1f1b", layout });
+
+Deno.test("a prediction counts values that go beyond the next stage, where the layout cuts the model", () => {
+  const { model, simulated } = predictSkips(skipping(16)), { edges, ...chain } = model.schedule;
+  const inModel = skipEdges(PROGRAM, startsOf(PROGRAM, 4)).map(({ key: _, ...edge }) => edge);
+  assert.deepEqual(edges, inModel);
+  assert.ok(inModel.some(({ from, to }) => to.some((stage) => stage > from + 1)));
+  assert.ok(inModel.every(({ bytes }) => bytes > 0));
+  assert.ok(simulated.computedMs > simulateStep({ ...model, schedule: chain }).computedMs);
+  assert.ok(simulated.peakBytes.some((bytes) => bytes > 0));
+});
+
+Deno.test("halves of micro-batches bring all of a skipping value in two messages", () => {
+  const { model: { schedule } } = predict(skipping(16), {
+    ...{ workers: 4, microBatches: 8, model: SKIPPING },
+    ...{ schedule: "chimera", scheduleOptions: { scale: "halving" } },
+  });
+  const whole = skipEdges(PROGRAM, startsOf(PROGRAM, 4));
+  assert.ok(schedule.lists!.some((list) => list.hasHalves));
+  // What does not depend on samples, such as the scale, is sent with each half: twice as many bytes.
+  const sizes = schedule.edges!.map(({ bytes }, i) => bytes! / whole[i]!.bytes);
+  assert.deepEqual([...new Set(sizes)].sort(), [1, 2]);
+});
+
+Deno.test("the recommended layout weighs values that go beyond the next stage", () => {
+  const profile = skipping(4), schedule = createSchedule("1f1b", { workers: 4, microBatches: 6 });
+  const compiled = compileRun({ model: SKIPPING }, schedule);
+  const cut = { schedule, compiled, device: "native" }, link = profile.links.worker!;
+  const weighed = recommendLayout(profile, { ...cut, link }), blind = recommendLayout(profile, cut);
+  const stepOf = (layout: string) => predictSkips(profile, layout).simulated.computedMs;
+  assert.notEqual(weighed.layout, blind.layout);
+  assert.ok(stepOf(weighed.layout) < stepOf(blind.layout));
+});
+
+Deno.test("no layout has a shorter step than the recommended one", () => {
+  const sizes = { ...SIZES, layers: 3 },
+    model = gpt2(sizes, 2),
+    profile = profileOf({ 1: 1 }, sizes);
+  const layouts = [0, 0.5, 1, 1.5, 2, 2.5, 3].map((first) =>
+    [["E", first], [3 - first, "H"]].map((one) => one.filter((piece) => piece !== 0).join(","))
+      .join("|")
+  );
+  for (const name of ["1f1b", "zb-h1", "chimera"]) {
+    const schedule = createSchedule(name, { workers: 2, microBatches: 4 });
+    const cut = { schedule, compiled: compileRun({ model }, schedule), device: "native" };
+    const { layout, makespan, isExact } = recommendLayout(profile, cut);
+    assert.ok(isExact);
+    const stepOf = (layout: string) =>
+      predict(profile, { model, schedule, workers: 2, layout, microBatches: 4 })
+        .simulated.computedMs;
+    const least = Math.min(...layouts.map(stepOf));
+    assert.ok(Math.abs(stepOf(layout) - least) < 1e-6, `${name}: ${layout}`);
+    assert.ok(Math.abs(makespan - least) < 1e-6, `${name}: ${makespan} for ${least}`);
+  }
+});
+
+Deno.test("--layout schedule trains with the bits of every other cut", async () => {
+  const sizes: Sizes = { ...SMALL, layers: 3, hidden: 16, seq: 8, microBatches: 4 };
+  const how = { device: "reference", runtime: "local", workers: 2, schedule: "1f1b" } as const;
+  const cut = await outcome(sizes, { ...how, layout: "schedule" });
+  assert.deepEqual(cut.bits, (await outcome(sizes, how)).bits);
 });

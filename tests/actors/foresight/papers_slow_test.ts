@@ -1,45 +1,41 @@
-import assert from "node:assert/strict";
-import { join } from "node:path";
-import { machineFacts } from "../../../../actors/foresight/papers/machines/machines.ts";
-import { modelsTable } from "../../../../actors/foresight/papers/models_table.ts";
-import { papersTable } from "../../../../actors/foresight/papers/papers_table.ts";
-import { isMiss, type PaperRow } from "../../../../actors/foresight/papers/rows/paper_row.ts";
-import { ROOT } from "../../../repository.ts";
+/** The table of the figures of the papers, beside what the models make of them. */
 
-/**
- * What the table said when somebody last looked at it. Made by
- * `deno task troupe profile papers --format json | jq '.rows | map({paper, where, claim, predicted})'`.
- */
-const GOLDEN: Pick<PaperRow, "paper" | "where" | "claim" | "predicted">[] = JSON.parse(
-  Deno.readTextFileSync(join(ROOT, "tests/golden/papers.json")),
-);
+import assert from "node:assert/strict";
+import { machineFacts } from "../../../actors/foresight/papers/machines/machines.ts";
+import { modelsTable } from "../../../actors/foresight/papers/models_table.ts";
+import { papersTable } from "../../../actors/foresight/papers/papers_table.ts";
+import { isMiss, type PaperRow } from "../../../actors/foresight/papers/rows/paper_row.ts";
 
 const rows = papersTable();
 const named = ({ paper, where, claim }: Pick<PaperRow, "paper" | "where" | "claim">) =>
   `${paper} ${where}: ${claim}`;
 
-Deno.test("what is predicted for the papers is what it was, within 1 %", () => {
-  assert.deepEqual(rows.map(named), GOLDEN.map(named));
-  for (const [i, row] of rows.entries()) {
-    const before = GOLDEN[i]!.predicted, { predicted } = row;
-    if (typeof before !== "number" || typeof predicted !== "number") {
-      assert.equal(predicted, before, named(row));
-      continue;
+/** Figures of each paper that are computed, how many may miss, and the mean of how far they are off. */
+const ACCURACY = {
+  chimera: { formula: [25, 1, 0.046], simulated: [60, 35, 0.405] },
+  hanayo: { formula: [9, 2, 0.044], simulated: [32, 21, 0.275] },
+  axonn: { formula: [17, 0, 0.017], simulated: [12, 6, 0.362] },
+} as const;
+
+Deno.test("no more figures of a paper miss, and none by more, than is known", () => {
+  for (const [paper, ways] of Object.entries(ACCURACY)) {
+    for (const [by, [count, missesMax, errorMax]] of Object.entries(ways)) {
+      const own = rows.filter((row) => row.paper === paper && row.by === by);
+      assert.equal(own.length, count, `${paper} ${by}`);
+      const misses = own.filter(isMiss).map(named);
+      assert.ok(misses.length <= missesMax, misses.join("\n"));
+      const errors = own.flatMap(({ difference: one }) => one === undefined ? [] : [Math.abs(one)]);
+      const error = errors.reduce((sum, one) => sum + one, 0) / errors.length;
+      assert.ok(error <= errorMax, `${paper} ${by}: ${error}`);
     }
-    const scale = Math.max(Math.abs(before), 1e-3);
-    assert.ok(
-      Math.abs(predicted - before) <= 0.01 * scale,
-      `${named(row)}: ${predicted}, ${before}`,
-    );
   }
 });
 
 Deno.test("every row has a source, and a reason where it misses, is fitted or not covered", () => {
   for (const row of rows) {
     assert.match(row.where, /^(abstract|Table [\dI]+|Figure \d|\d|[IV]+)/, named(row));
-    const isToldWhy = row.reason.length > 10;
-    const mustBe = isMiss(row) || row.by === "fitted" || row.by === "not covered";
-    assert.ok(isToldWhy || !mustBe, `${named(row)} has no reason`);
+    const needsReason = isMiss(row) || row.by === "fitted" || row.by === "not covered";
+    assert.ok(row.reason.length > 10 || !needsReason, `${named(row)} has no reason`);
     assert.equal(row.predicted === undefined, row.by === "not covered", named(row));
   }
 });
@@ -57,7 +53,7 @@ Deno.test("fitted constants reach what they were fitted to", () => {
   }
 });
 
-Deno.test("what a constant was fitted to is in the table, as fitted and not as predicted", () => {
+Deno.test("a figure that a constant was fitted to is in the table as fitted, not as predicted", () => {
   for (const { source, by, field } of machineFacts()) {
     if (by !== "fitted" || field === "activationFactor") continue;
     const figures = source.match(/\d+\.\d+(?= [s%]|×)/g) ?? [];

@@ -1,0 +1,330 @@
+/** Probes and steps that were measured become costs, and a check holds predictions against steps. */
+
+import assert from "node:assert/strict";
+import { checkResult, checkStep, isNear } from "../../../actors/foresight/check/checked_step.ts";
+import { configurationsFor, nameOf } from "../../../actors/foresight/check/configurations.ts";
+import { meanParts, measuredParts } from "../../../actors/foresight/check/step_parts.ts";
+import { calibrate, type CalibratedLoad } from "../../../actors/foresight/measuring/calibrate.ts";
+import {
+  actionTimes,
+  layerCosts,
+  loadCosts,
+} from "../../../actors/foresight/measuring/make_profile.ts";
+import { linkOf, openLink } from "../../../actors/foresight/measuring/measure_links.ts";
+import {
+  besideActions,
+  overheadsOf,
+  reduceMs,
+} from "../../../actors/foresight/measuring/measure_overheads.ts";
+import { drawBatch, drawWeights } from "../../../actors/foresight/measuring/probe_data.ts";
+import { type LoadTimes, openProbes } from "../../../actors/foresight/measuring/probe_layers.ts";
+import { openLayerCosts } from "../../../actors/foresight/profile/find_costs.ts";
+import { type LayerFacts, layerFacts } from "../../../actors/foresight/profile/layer_facts.ts";
+import { median } from "../../../actors/foresight/profile/median.ts";
+import type { LayerCost, LoadCost } from "../../../actors/foresight/profile/profile.ts";
+import { variationOf } from "../../../actors/foresight/profile/variation.ts";
+import { createSystem } from "../../../actors/runtime/mod.ts";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  cutIntoStages,
+  mlp,
+  type Model,
+  t5,
+} from "../../../kernels/mod.ts";
+
+const mlpFacts: LayerFacts = {
+  kind: "mlp",
+  precision: "fp32",
+  parameters: 500_000,
+  activationBytes: 10,
+  outputBytes: 5,
+  forwardFlops: 100,
+  backwardFlops: 200,
+};
+
+const none = { runs: 0, ms: 0 };
+
+/** One round of one model under a load. */
+const round = (atOnce: number, more: Partial<LoadTimes> = {}): LoadTimes => ({
+  model: 0,
+  atOnce,
+  layers: new Map([["mlp", {
+    facts: mlpFacts,
+    sums: { F: { runs: 2, ms: 6 }, B: { runs: 1, ms: 5 }, I: none, W: none },
+  }]]),
+  actions: [{ F: [4, 4], B: [6], I: [], W: [] }],
+  closing: [{ voteMs: 1, normMs: 2, optimizerMs: 4, endMs: 0.5, parameters: 500_000 }],
+  ...more,
+});
+
+const about = {
+  device: "native",
+  sizes: { hidden: 8 },
+  models: [{ microBatch: 4, recompute: "none" as const }],
+};
+
+Deno.test("a layer costs the mean of its runs, each load by itself, over all rounds", () => {
+  const slower = {
+    layers: new Map([["mlp", {
+      facts: mlpFacts,
+      sums: { F: { runs: 2, ms: 10 }, B: { runs: 1, ms: 7 }, I: none, W: { runs: 1, ms: 3 } },
+    }]]),
+  };
+  const costs = layerCosts([round(1), round(2, slower), round(1, slower)], about);
+  assert.deepEqual(
+    costs.map((one) => [one.atOnce, one.forwardMs, one.backwardMs, one.inputMs, one.weightMs]),
+    [[1, 4, 6, 0, 3], [2, 5, 7, 0, 3]],
+  );
+  assert.equal(costs[0]!.microBatch, 4);
+  assert.deepEqual(layerCosts([round(1)], about)[0]!.weightMs, undefined);
+});
+
+Deno.test("what ends a step costs by the million of numbers, each load by itself", () => {
+  const [alone, together] = loadCosts([round(1), round(2), round(2)]);
+  assert.deepEqual(alone, {
+    atOnce: 1,
+    optimizer: { ms: 0, msPerMillion: 8 },
+    vote: { ms: 0, msPerMillion: 2 },
+    norm: { ms: 0, msPerMillion: 4 },
+    end: { ms: 0, msPerMillion: 1 },
+  });
+  assert.deepEqual(together, { ...alone, atOnce: 2 });
+});
+
+Deno.test("actions vary around a mean of one, whatever the kinds take", () => {
+  const actions = [{ F: [1, 2, 3], B: [10, 20, 30], I: [], W: [7] }];
+  const factors = variationOf(actionTimes([round(1, { actions })]));
+  assert.equal(factors.length, 101);
+  assert.ok(Math.abs(factors[0]! - 0.5) < 0.02 && Math.abs(factors.at(-1)! - 1.5) < 0.02);
+  const mean = factors.reduce((sum, one) => sum + one, 0) / factors.length;
+  assert.ok(Math.abs(mean - 1) < 0.01, `${mean}`);
+  assert.deepEqual(variationOf([[3], []]), []);
+});
+
+/** What probes of a model measure, on a clock that counts its readings. */
+async function probed(model: Model, microBatch: number) {
+  let now = 0;
+  await using system = createSystem({ now: () => now++ });
+  const program = compileModel(model, "none"), recompute = "none" as const;
+  const [weights, fields] = [drawWeights(program), drawBatch(program)];
+  const probes = openProbes(system, {
+    device: { name: "reference" },
+    models: [{ program, weights, fields, microBatch, recompute }],
+    loads: [1],
+    optimizer: ADAMW_DEFAULTS,
+    isolate: "local",
+  });
+  return { program, costs: layerCosts(await probes.measure(400, () => now), about) };
+}
+
+Deno.test("probes measure a model that is no chain, and has ties", async () => {
+  const config = { layers: 2, hidden: 4, heads: 1, seq: 3, vocab: 5, tie: true };
+  const { program, costs } = await probed(t5(config, 1), 1);
+  // The last cross attention differs from the first only in that it adds to no gradient.
+  assert.equal(costs.length, program.programs.length - 1);
+  for (const { forwardMs, backwardMs } of costs) assert.ok(forwardMs > 0 && backwardMs > 0);
+});
+
+Deno.test("probes measure each kind of layer", async () => {
+  const { program, costs } = await probed(
+    mlp({ inputs: 3, hidden: 4, layers: 2, classes: 2 }, 2),
+    2,
+  );
+  // Nothing reads the clock between the beginning of a run and its end. The last layer writes over its
+  // logits, step by step, before its backward: those runs count, too.
+  const steps = program.programs.at(-1)!.overwrites!.length;
+  assert.deepEqual(
+    costs.map(({ kind, atOnce, forwardMs, backwardMs, parameters }) => [
+      ...[kind, atOnce, forwardMs, backwardMs, parameters],
+    ]),
+    [["hidden", 1, 1, 1, 16], ["hidden", 1, 1, 1, 20], ["classifier", 1, 1, 1 + steps, 10]],
+  );
+});
+
+const program = compileModel(mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2), "none");
+const facts = layerFacts(program, { optimizer: ADAMW_DEFAULTS });
+
+/** Every layer takes 1 ms forward and 2 ms backward, whatever the load. */
+const costsAt = (atOnce: number): LayerCost[] =>
+  facts.map((one) => ({
+    ...one,
+    ...{ sizes: {}, microBatch: 2, device: "native", recompute: "none", atOnce },
+    ...{ forwardMs: 1, backwardMs: 2, inputMs: 1, weightMs: 1 },
+  }));
+
+const onceAt = (atOnce: number): LoadCost => {
+  const cost = { ms: 1, msPerMillion: 0 };
+  return { atOnce, optimizer: cost, vote: cost, norm: cost, end: cost };
+};
+
+const [first, second] = cutIntoStages(program, 2).map(({ layers }) => layers.length);
+
+/** One worker, whose actions take `factor` times what costs say. */
+const alone = (factor: number): CalibratedLoad => ({
+  model: 0,
+  atOnce: 1,
+  steps: [[[
+    { name: "0F0", start: 0, end: 4 * factor },
+    { name: "0B0", start: 20, end: 20 + 8 * factor },
+    { name: "reduce 0", start: 50, end: 51 },
+    { name: "optimizer", start: 60, end: 62 },
+  ]]],
+});
+
+/** Two workers that compute all at the same time: each is beside the other for all of it. */
+const both = (factor: number): CalibratedLoad => {
+  const trace = (stage: number, layers: number) => {
+    const half = 1.5 * factor * layers;
+    return [
+      { name: `${stage}F0`, start: 0, end: factor * layers },
+      { name: `${stage}B0`, start: factor * layers, end: 2 * half },
+      { name: "optimizer", start: 50, end: 52 },
+    ];
+  };
+  return { model: 0, atOnce: 2, steps: [[trace(0, first!), trace(1, second!)]] };
+};
+
+const layersAt = (layers: readonly LayerCost[], atOnce: number) =>
+  layers.filter((one) => one.atOnce === atOnce);
+
+Deno.test("a load that took longer in a run than in probes costs more by that factor, all parts alike", () => {
+  const probed = { layers: [costsAt(1)], loads: [onceAt(1)], programs: [program] };
+  const { layers, loads } = calibrate(probed, [alone(1.25)]);
+  for (const { forwardMs, backwardMs, inputMs, weightMs } of layers) {
+    assert.deepEqual([forwardMs, backwardMs, inputMs, weightMs], [1.25, 2.5, 1.25, 1.25]);
+  }
+  // 3 ms of what costs say takes 2.
+  assert.deepEqual(loads.map(({ optimizer }) => optimizer.ms), [1.5]);
+});
+
+Deno.test("the factor of a load counts that of the lower loads", () => {
+  const layers = [[...costsAt(1), ...costsAt(2)]], loads = [onceAt(1), onceAt(2)];
+  const runs = [both(1.5), alone(1)]; // in any order
+  const calibrated = calibrate({ layers, loads, programs: [program] }, runs).layers;
+  assert.ok(layersAt(calibrated, 1).every(({ forwardMs }) => forwardMs === 1));
+  const [one] = layersAt(calibrated, 2);
+  assert.ok(one!.forwardMs > 1.4 && one!.forwardMs <= 1.5 + 1e-9, `${one!.forwardMs}`);
+  // What is predicted for the load of that run is what it took.
+  const { layer } = openLayerCosts(calibrated, "native");
+  assert.ok(layer(facts[1]!, 1.5).forwardMs > 1 && layer(facts[1]!, 1.5).forwardMs < 1.5);
+});
+
+Deno.test("a load without a run has the costs of its probes", () => {
+  const layers = [[...costsAt(1), ...costsAt(2)]], loads = [onceAt(1), onceAt(2)];
+  const calibrated = calibrate({ layers, loads, programs: [program] }, [alone(2)]).layers;
+  assert.ok(layersAt(calibrated, 1).every(({ forwardMs }) => forwardMs === 2));
+  assert.ok(layersAt(calibrated, 2).every(({ forwardMs }) => forwardMs === 1));
+});
+
+Deno.test("a latency is half of a round trip, and a bandwidth comes from what many bytes take longer", () => {
+  const copied = linkOf([{ small: [0.2, 0.2, 9], large: [4.2, 4.2] }]);
+  assert.equal(copied.latencyMs, 0.1);
+  assert.ok(Math.abs(copied.bytesPerMs! - (2 ** 22 - 4) / 2) < 1e-6, `${copied.bytesPerMs}`);
+  // A buffer that is handed over takes no longer the larger it is.
+  assert.deepEqual(linkOf([{ small: [0.2], large: [0.22] }]), { latencyMs: 0.1 });
+});
+
+Deno.test("actors that pass a tensor to and fro measure each round trip", async () => {
+  let now = 0;
+  await using system = createSystem({ now: () => now++ });
+  const { small, large } = await openLink(system, "local")();
+  // On a clock that counts its readings nothing reads it between a Ping and its Pong.
+  assert.ok(small.length === 25 && [...small, ...large].every((ms) => ms === 1));
+});
+
+Deno.test("a longer step takes longer by its actions, and the rest of a short one is the overhead of a step", () => {
+  // 4 and 68 micro-batches: 128 actions of 0.5 ms between them.
+  const none = overheadsOf([{ fewMs: 9, manyMs: 73 }], 0);
+  assert.equal(none.dispatchMs, 0.5);
+  assert.equal(none.stepMs, 9 - 8 * 0.5);
+  // Messages explain some of it.
+  const some = overheadsOf([{ fewMs: 9, manyMs: 73 }], 0.25);
+  assert.ok(some.stepMs < none.stepMs && some.stepMs > 0, `${some.stepMs}`);
+  assert.equal(overheadsOf([{ fewMs: 1, manyMs: 1 }], 10).stepMs, 0);
+});
+
+Deno.test("the overhead of a step is the time in which no action ran", () => {
+  const traces = [[{ name: "0F0", start: 1, end: 3 }, { name: "0B0", start: 4, end: 4.5 }]];
+  assert.equal(besideActions({ ms: 7, traces }), 4.5);
+});
+
+Deno.test("the all-reduce is measured on the last copy, as the first takes the norms as well", () => {
+  const copy = (end: number) => [
+    { name: "0F0", start: 0, end: 1 },
+    { name: "reduce 0", start: 2, end },
+    { name: "reduce 0", start: 10, end: 11 },
+  ];
+  assert.equal(reduceMs([copy(9), copy(5)]), 4);
+});
+
+Deno.test("the median of an even number is between the two in the middle", () => {
+  assert.equal(median([4, 1, 3, 2]), 2.5);
+  assert.equal(median([9, 1, 5]), 5);
+});
+
+const noParts = {
+  ...{ busyMs: 0, dispatchMs: 0, messageMs: 0, bubbleMs: 0, closingMs: 0, actions: {} },
+};
+
+/** A step whose repeats took such times, and what was predicted for it. */
+const step = (repeats: readonly number[], predicted: number) =>
+  checkStep(repeats, predicted, {
+    configuration: "1f1b",
+    parts: { measured: noParts, predicted: noParts },
+    notes: [],
+  });
+
+Deno.test("the error is that of the median, and never below 0", () => {
+  const { measured, spread, predicted, error } = step([90, 100, 130, 95, 105], 80);
+  assert.deepEqual([measured, spread, predicted, error], [100, 30, 80, 0.2]);
+});
+
+Deno.test("a prediction is near within 10 %, or the measured spread where that is larger", () => {
+  const cases = [[100, 110, true], [100, 111, false], [120, 119, true], [120, 121, false]] as const;
+  for (const [last, predicted, expected] of cases) {
+    assert.equal(isNear(step([100, 100, last], predicted)), expected, `${last} ${predicted}`);
+  }
+});
+
+Deno.test("a check passes if the median error is within 5 % and each prediction is near", () => {
+  const check = (...predicted: number[]) =>
+    checkResult(predicted.map((one) => step([100, 100, 100], one)));
+  assert.ok(check(104, 96, 110).isPassed);
+  assert.ok(!check(104, 96, 111).isPassed);
+  assert.ok(!check(106, 94, 100).isPassed);
+  assert.equal(check(104, 80).missed.length, 1);
+  assert.throws(() => checkResult([]), RangeError);
+});
+
+Deno.test("there are twelve configurations or more for two cores, none with more workers than cores", () => {
+  const names = configurationsFor(2).map(nameOf);
+  assert.ok(names.length >= 12 && new Set(names).size === names.length, names.join("; "));
+  for (const cores of [1, 2, 4]) {
+    for (const { options: { workers, replicas = 1 } } of configurationsFor(cores)) {
+      assert.ok(workers * replicas <= cores);
+    }
+  }
+  assert.ok(configurationsFor(4).some(({ options }) => options.workers === 4));
+});
+
+Deno.test("the parts of a traced step add up to it", () => {
+  const traces = [[
+    { name: "0F0", start: 10, end: 12 },
+    { name: "0B0", start: 18, end: 20, arrived: 17.5 },
+    { name: "optimizer", start: 21, end: 22 },
+  ], [
+    { name: "1F0", start: 13, end: 15, arrived: 13 },
+    { name: "1B0", start: 15.5, end: 17 },
+    { name: "optimizer", start: 21, end: 23 },
+  ]];
+  const parts = measuredParts(16, traces, 1);
+  assert.equal(parts.busyMs, (4 + 3.5) / 2);
+  assert.equal(parts.closingMs, 6);
+  assert.equal(parts.messageMs, (0.5 + 1) / 2);
+  assert.equal(parts.dispatchMs, (0.5 + 0.5) / 2);
+  const { busyMs, dispatchMs, messageMs, bubbleMs, closingMs } = parts;
+  assert.equal(busyMs + dispatchMs + messageMs + bubbleMs + closingMs, 16);
+  assert.deepEqual(parts.actions, { "0B": 2, "0F": 2, "1B": 1.5, "1F": 2 });
+  assert.equal(meanParts([parts, { ...parts, busyMs: parts.busyMs + 2 }]).busyMs, busyMs + 1);
+});

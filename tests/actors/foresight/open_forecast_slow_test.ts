@@ -1,0 +1,211 @@
+/** The planner on a real model, by a profile of its layers. */
+
+import { deepEqual, equal, match, ok, throws } from "node:assert/strict";
+import { leastBytes, leastStepMs } from "../../../actors/foresight/planner/bounds.ts";
+import { candidatesOf, type PlanSpace } from "../../../actors/foresight/planner/candidate.ts";
+import { openForecast } from "../../../actors/foresight/planner/open_forecast.ts";
+import { planRuns, scheduleOf } from "../../../actors/foresight/planner/plan.ts";
+import type { PlannedRun } from "../../../actors/foresight/planner/planned_run.ts";
+import type { Profile } from "../../../actors/mod.ts";
+import { ADAMW_DEFAULTS, gpt2, mlp } from "../../../kernels/mod.ts";
+import { statedProfile, withDearHead } from "./planner/stated_profile.ts";
+
+const CONFIG = { layers: 3, hidden: 32, heads: 2, seq: 16, vocab: 64 };
+
+const SPACE: PlanSpace = {
+  devices: 4,
+  batch: 16,
+  layers: 8,
+  schedules: ["1f1b", "interleaved", "zb-v", "chimera", "message-driven", "seq1f1b", "terapipe"],
+  recompute: ["none", "full"],
+  precision: ["fp32"],
+  offload: [false],
+};
+
+const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
+  openForecast(profile, {
+    model,
+    optimizer: ADAMW_DEFAULTS,
+    device: "reference",
+    transport: "worker",
+  });
+
+const partsOf = ({ parts }: Pick<PlannedRun, "parts">) =>
+  Object.values(parts).reduce((total, part) => total + part, 0);
+
+/** The stated profile, and others in which one thing takes most of a step. */
+function profiles(): Record<string, Profile> {
+  const plain = statedProfile(CONFIG, 4), dear = { ms: 0, msPerMillion: 1e6 };
+  const loads = [1, 4].map((atOnce) => ({
+    ...{ atOnce, optimizer: plain.optimizer },
+    ...{ vote: plain.closing.vote, norm: plain.closing.norm, end: plain.closing.end },
+  }));
+  const layersAt = (atOnce: number, factor: number) =>
+    plain.layers.map(({ forwardMs, backwardMs, ...one }) => ({
+      ...{ ...one, atOnce, forwardMs: factor * forwardMs, backwardMs: factor * backwardMs },
+    }));
+  return {
+    plain,
+    "slow links": { ...plain, links: { worker: { latencyMs: 0, bytesPerMs: 100 } } },
+    "a dear optimizer": { ...plain, optimizer: dear },
+    "dear norms": { ...plain, closing: { ...plain.closing, norm: dear, end: dear } },
+    "dear loads": { ...plain, loads, layers: [...layersAt(1, 1), ...layersAt(4, 3)] },
+  };
+}
+
+Deno.test("no bound of a candidate of a real model is above its prediction, and some are close", () => {
+  for (const [name, profile] of Object.entries(profiles())) {
+    const forecast = open(profile);
+    let bounded = 0, closest = 0;
+    const space = { ...SPACE, ...name !== "plain" && { recompute: ["none"] as const } };
+    for (const candidate of candidatesOf(space)) {
+      let schedule;
+      try {
+        schedule = scheduleOf(candidate);
+        forecast.bytes(candidate, schedule);
+      } catch (error) {
+        ok(error instanceof RangeError);
+        continue;
+      }
+      const least = forecast.least(candidate, schedule), what = JSON.stringify(candidate);
+      const { stepMs } = forecast.step(candidate, schedule);
+      const share = leastStepMs(least, candidate.microBatches) / stepMs;
+      ok(share <= 1 + 1e-9, `${name}, ${what}: ${share}`);
+      closest = Math.max(closest, share);
+      bounded++;
+    }
+    ok(bounded > 100, `${name}: ${bounded}`);
+    ok(closest > 0.9, `${name}: ${closest}`);
+  }
+});
+
+Deno.test("no bound of bytes is above what train plans, for any optimizer, precision and device", () => {
+  const config = { ...CONFIG, hidden: 64, seq: 2 },
+    space: PlanSpace = {
+      ...{ ...SPACE, schedules: ["1f1b", "zb-v"], recompute: ["full"] },
+      ...{ precision: ["fp32", "fp16"], offload: [false, true], microBatch: [1] },
+    };
+  const sgd = { kind: "sgd", momentum: 0.9, weightDecay: 0 } as const;
+  for (const optimizer of [ADAMW_DEFAULTS, sgd]) {
+    for (const device of ["reference", "webgpu"]) {
+      const about = { model: gpt2(config, 1), optimizer, device, transport: "worker" };
+      const forecast = openForecast(
+        {
+          ...statedProfile(config, 4),
+          layers: (["fp32", "fp16"] as const).flatMap((precision) =>
+            statedProfile(config, 4).layers.map((one) => ({ ...one, device, precision }))
+          ),
+        },
+        about,
+      );
+      const closest = new Map<string, number>();
+      for (const candidate of candidatesOf(space)) {
+        const { precision, offload } = candidate, schedule = scheduleOf(candidate);
+        const bytes = Math.max(...forecast.bytes(candidate, schedule));
+        const share = leastBytes(forecast.least(candidate, schedule)) / bytes;
+        const how = `${device} ${optimizer.kind} ${precision}${offload ? " offload" : ""}`;
+        ok(share <= 1, `${how}, ${JSON.stringify(candidate)}: ${share}`);
+        closest.set(how, Math.max(share, closest.get(how) ?? 0));
+      }
+      for (const [how, share] of closest) {
+        const least = how.endsWith("offload") ? 0.63 : how.endsWith("fp16") ? 0.87 : 0.99;
+        ok(share > least, `${how}: ${share}`);
+      }
+    }
+  }
+});
+
+Deno.test("a plan within a memory limit has the same steps, and the bytes that train plans", () => {
+  const plan = planRuns(SPACE, open(statedProfile(CONFIG, 4)));
+  equal(plan.best.length, 10);
+  const memoryLimitBytes = Math.min(...plan.best.map(({ peakBytes }) => peakBytes));
+  const within = planRuns(SPACE, open(statedProfile(CONFIG, 4)), { memoryLimitBytes });
+  ok(within.best.every(({ peakBytes }) => peakBytes <= memoryLimitBytes));
+  const fitting = plan.best.filter(({ peakBytes }) => peakBytes <= memoryLimitBytes);
+  equal(within.best[0]!.stepMs, fitting[0]!.stepMs);
+});
+
+Deno.test("durations that vary make steps longer, and the parts still add up", () => {
+  const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
+  const space = { ...SPACE, schedules: ["1f1b"], workers: [4] };
+  const { best: [varied] } = planRuns(space, open(profile));
+  const { best: [even] } = planRuns(space, open(statedProfile(CONFIG, 4)));
+  ok(varied!.stepMs > even!.stepMs);
+  ok(Math.abs(partsOf(varied!) - varied!.stepMs) < 1e-6);
+});
+
+const dear = withDearHead(statedProfile(CONFIG, 4), 4);
+
+/** A space in which stages of equal work are not the best ones where the head is dear. */
+const CUT: PlanSpace = {
+  ...SPACE,
+  schedules: ["1f1b", "zb-v", "interleaved", "seq1f1b", "message-driven"],
+  recompute: ["none"],
+};
+
+/** The same forecast, with stages of equal work alone. */
+const evenly = (profile: Profile) => ({ ...open(profile), layout: () => undefined });
+
+Deno.test("where the head is dear its stage has fewer layers, and the step is shorter", () => {
+  const space: PlanSpace = { ...CUT, workers: [4] };
+  const { best: [even] } = planRuns(space, evenly(dear));
+  const { best: [cut, ...others] } = planRuns(space, open(dear));
+  match(cut!.layout!, /\|H$/);
+  ok(cut!.stepMs < 0.95 * even!.stepMs, `${cut!.stepMs} for ${even!.stepMs} ms`);
+  ok(others.every(({ reason }) => reason));
+  const schedule = scheduleOf(cut!), forecast = open(dear);
+  equal(forecast.step(cut!, schedule).stepMs, cut!.stepMs);
+  deepEqual(forecast.bytes(cut!, schedule), cut!.memoryBytes);
+});
+
+Deno.test("a layout that was tried makes no choice longer, or larger than the limit", () => {
+  let uneven = 0;
+  for (const variation of [[], [0.5, 1, 1.5]]) {
+    const profile = { ...dear, variation }, space = { ...CUT, schedules: ["1f1b", "zb-v"] };
+    const all = planRuns(space, open(profile)).best, plain = planRuns(space, evenly(profile)).best;
+    const largest = Math.max(...all.map(({ peakBytes }) => peakBytes));
+    for (const memoryLimitBytes of [Infinity, largest - 1, plain[0]!.peakBytes]) {
+      const [before] = planRuns(space, evenly(profile), { memoryLimitBytes }).best;
+      const { best } = planRuns(space, open(profile), { memoryLimitBytes });
+      ok(best[0]!.stepMs <= before!.stepMs);
+      ok(best.every(({ peakBytes }) => peakBytes <= memoryLimitBytes));
+      uneven += best.filter(({ layout }) => layout !== undefined).length;
+    }
+  }
+  ok(uneven > 10, `${uneven}`);
+});
+
+Deno.test("no layout is sought where that takes long, or a trace has no costs of layers", () => {
+  const candidate = { ...[...candidatesOf(SPACE)][0]!, replicas: 1, workers: 4, microBatches: 8 };
+  const schedule = scheduleOf(candidate);
+  ok(open(dear).layout!(candidate, schedule));
+  equal(open({ ...dear, source: "trace" }).layout!(candidate, schedule), undefined);
+  const long = { ...candidate, microBatches: 257 };
+  equal(open(dear).layout!(long, scheduleOf(long)), undefined);
+});
+
+Deno.test("a worker that is alone never waits, whatever sums come to", () => {
+  const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
+  for (const one of [profile, statedProfile(CONFIG, 4)]) {
+    const { simulated, best } = planRuns({ ...SPACE, devices: 1 }, open(one));
+    for (const { bubble, parts, stepMs } of [...simulated, ...best]) {
+      ok(bubble >= 0 && bubble < 1e-3, `${bubble}`);
+      ok(Math.abs(partsOf({ parts }) - stepMs) < 1e-6);
+    }
+  }
+});
+
+Deno.test("a profile of another model, or without the transport, is refused", () => {
+  throws(
+    () =>
+      planRuns(
+        SPACE,
+        open(statedProfile(CONFIG, 4), mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1)),
+      ),
+    /^RangeError: Cannot plan a batch of 16 for 4 devices: there must be a run that can be trained, received none: Cannot predict: the profile must have the cost of hidden/,
+  );
+  throws(
+    () => planRuns(SPACE, open({ ...statedProfile(CONFIG, 4), links: {} })),
+    /the transport worker/,
+  );
+});

@@ -1,0 +1,248 @@
+/** A profile is read from a file, which may be anything, or made from the trace of a run. */
+
+import assert from "node:assert/strict";
+import {
+  type LayerCost,
+  parseProfile,
+  predictStep,
+  type Profile,
+  PROFILE_BYTES_MAX,
+  readProfile,
+} from "../../../actors/foresight/mod.ts";
+import { profileOfTrace, type TracedRun } from "../../../actors/foresight/profile/from_trace.ts";
+import type { TracedAction } from "../../../actors/pipeline/step.ts";
+import { compileRun } from "../../../actors/run/compile_run.ts";
+import { mlp } from "../../../kernels/mod.ts";
+import { createSchedule } from "../../../schedules/mod.ts";
+import { inFolder } from "../../in_folder.ts";
+
+const layer: LayerCost = {
+  kind: "mlp",
+  sizes: { hidden: 64, seq: 32 },
+  microBatch: 4,
+  device: "native",
+  precision: "fp32",
+  recompute: "none",
+  atOnce: 2,
+  forwardMs: 1.5,
+  backwardMs: 3,
+  parameters: 33_088,
+  activationBytes: 4096,
+  outputBytes: 1024,
+  forwardFlops: 1e6,
+  backwardFlops: 2e6,
+};
+
+const nothing = { ms: 0, msPerMillion: 0 };
+
+const profile: Profile = {
+  format: "troupe-profile",
+  version: 1,
+  source: "stated",
+  machine: { name: "two cores", cores: 2 },
+  layers: [layer],
+  variation: [0.9, 1, 1.2],
+  optimizer: nothing,
+  reduce: nothing,
+  links: { worker: { latencyMs: 0.05 }, process: { latencyMs: 0.1, bytesPerMs: 1e6 } },
+  dispatchMs: 0.01,
+  closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0.2 },
+  sources: { "layers[0].forwardMs": "a guess" },
+  notes: [],
+};
+
+/** The text of the profile with something else at a path. */
+function withValue(path: readonly (string | number)[], value: unknown): string {
+  const copy = structuredClone(profile) as unknown as Record<string | number, unknown>;
+  let at = copy;
+  for (const name of path.slice(0, -1)) at = at[name] as typeof copy;
+  at[path.at(-1)!] = value;
+  return JSON.stringify(copy);
+}
+
+/** Expects refusals of texts, each in one sentence and by an error of its kind. */
+function refuses(cases: readonly (readonly [string, ErrorConstructor, RegExp])[]): void {
+  for (const [text, kind, message] of cases) {
+    assert.throws(() => parseProfile(text), (error: Error) => {
+      assert.ok(error instanceof kind, `${error}`);
+      assert.match(error.message, /^Cannot read the profile: /);
+      assert.match(error.message, message);
+      return true;
+    });
+  }
+}
+
+Deno.test("a profile is read as it was written", () => {
+  assert.deepEqual(parseProfile(JSON.stringify(profile)), profile);
+});
+
+Deno.test("a text that is no profile of this version is refused by name", () => {
+  const text = JSON.stringify(profile);
+  refuses([
+    [text.slice(0, -20), SyntaxError, /must be a profile .* received no whole JSON/],
+    ["", SyntaxError, /no whole JSON/],
+    ["[]", SyntaxError, /received other JSON/],
+    ["{}", SyntaxError, /received other JSON/],
+    [withValue(["format"], "troupe-journal"), SyntaxError, /the format "troupe-journal"/],
+    [withValue(["format"], "a\u001b[2J"), SyntaxError, /the format "a\\u001b\[2J"/],
+    [withValue(["version"], 2), RangeError, /its version must be 1, received 2; troupe profile/],
+    [withValue(["version"], "1"), RangeError, /its version must be 1, received "1"/],
+    [text.replace('"version":1', '"version":1,"version":1'), SyntaxError, /"version" twice/],
+  ]);
+});
+
+Deno.test("a figure that cannot be one is refused with its path", () => {
+  const first = ["layers", 0], link = ["links", "worker"], number = /must be a number from 0/;
+  const cases: readonly (readonly [readonly (string | number)[], unknown, RegExp])[] = [
+    [[...first, "forwardMs"], -1, /layers\[0\]\.forwardMs must be a number from 0, received -1/],
+    [[...first, "forwardMs"], null, /layers\[0\]\.forwardMs must be a number from 0/],
+    [[...first, "forwardMs"], 1e308, /must be at most 1000000000000000000, received 1e\+308/],
+    [[...first, "backwardFlops"], "1", /layers\[0\]\.backwardFlops must be a number from 0/],
+    [[...first, "weightMs"], -1, /layers\[0\]\.weightMs must be a number from 0/],
+    [[...first, "atOnce"], 0, /atOnce must be a positive integer, received 0/],
+    [[...first, "microBatch"], 0.5, /microBatch must be a positive integer, received 0.5/],
+    [[...first, "precision"], "fp8", /precision must be one of fp32, fp16, received "fp8"/],
+    [[...first, "kind"], "x".repeat(5000), /kind must be a text of at most 2000 characters/],
+    [["layers"], {}, /layers must be an array/],
+    [["layers"], [], /layers must have at least one entry, received none/],
+    [["variation", 1], -1, /variation\[1\] must be a number/],
+    [["machine", "cores"], 0, /machine\.cores must be a positive integer/],
+    [["optimizer", "ms"], -1, number],
+    [["reduce", "msPerMillion"], "1", number],
+    [["dispatchMs"], -0.1, number],
+    [link, { latencyMs: 1, bytesPerMs: 0 }, /bytesPerMs must be a number above 0/],
+    [link, {}, /links\.worker\.latencyMs must be given/],
+    [["links"], [], /links must be an object/],
+    [["closing", "vote"], undefined, /closing\.vote must be given/],
+    [["closing", "stepMs"], -1, /closing\.stepMs must be a number from 0/],
+    [["source"], "guessed", /source must be one of measured, trace, stated/],
+    [["notes"], [7], /notes\[0\] must be a text/],
+  ];
+  refuses(cases.map(([path, value, message]) => [withValue(path, value), Error, message]));
+  const huge = JSON.stringify(profile).replace("1.5", "1e999");
+  refuses([[huge, Error, /forwardMs must be a number from 0, received Infinity/]]);
+});
+
+Deno.test("a file that is no profile, or too large, is refused before it is read", () =>
+  inFolder(async (folder) => {
+    const path = `${folder}/profile.json`;
+    await Deno.writeTextFile(path, JSON.stringify(profile));
+    assert.deepEqual(readProfile(path), profile);
+    await Deno.writeTextFile(path, withValue(["version"], 3));
+    assert.throws(() => readProfile(path), {
+      name: "RangeError",
+      message: `Cannot read ${path}: its version must be 1, received 3; ` +
+        `troupe profile --out FILE measures a new one`,
+    });
+    await Deno.truncate(path, PROFILE_BYTES_MAX + 1);
+    assert.throws(() => readProfile(path), /must be a regular file, received \d+ bytes, more than/);
+    assert.throws(() => readProfile("/dev/zero"), /must be a regular file, received a device/);
+    assert.throws(() => readProfile(`${folder}/nowhere.json`), Deno.errors.NotFound);
+  }));
+
+const model = mlp({ inputs: 4, hidden: 4, layers: 3, classes: 2 }, 2);
+
+const run: TracedRun = {
+  device: "native",
+  transport: "worker",
+  replicas: 1,
+  microBatch: 2,
+  stages: [
+    { parameters: 1000, share: 0.25, activationBytes: 8 },
+    { parameters: 3000, share: 0.75, activationBytes: 24 },
+  ],
+};
+
+/** A step of two stages and one micro-batch that begins at a time and takes `factor` times as long. */
+const stepAt = (at: number, factor = 1): { traces: TracedAction[][] } => {
+  const span = (name: string, start: number, end: number, more: Partial<TracedAction> = {}) => ({
+    name,
+    start: at + factor * start,
+    end: at + factor * end,
+    ...more.arrived !== undefined && { arrived: at + factor * more.arrived },
+  });
+  return {
+    traces: [
+      [
+        span("0F0", 0, 1),
+        span("0B0", 10.5, 13, { arrived: 10.25 }),
+        span("reduce 0", 13.5, 13.75),
+        span("optimizer", 14, 14.5),
+      ],
+      [
+        span("1F0", 1.5, 4, { arrived: 1.25 }),
+        span("1B0", 4.25, 10),
+        span("reduce 1", 13.5, 14),
+        span("optimizer", 14, 15.5),
+      ],
+    ],
+  };
+};
+
+Deno.test("stages cost the means of their actions, without those of a first step that warms up", () => {
+  const { source, layers, links, dispatchMs, optimizer, closing } = profileOfTrace(run, [
+    stepAt(0, 10),
+    stepAt(1000),
+    stepAt(2000),
+  ]);
+  assert.equal(source, "trace");
+  assert.deepEqual(layers.map((one) => [one.forwardMs, one.backwardMs, one.atOnce]), [
+    [1, 2.5, 2],
+    [2.5, 5.75, 2],
+  ]);
+  assert.deepEqual(links, { worker: { latencyMs: 0.25 } });
+  assert.equal(dispatchMs, 0.25);
+  assert.equal(optimizer.msPerMillion, 2 / 0.004);
+  // One copy of each stage adds nothing: what its all-reduce takes are norms.
+  assert.equal(closing.norm.msPerMillion, 0.75 / 0.004);
+  assert.equal(closing.stepMs, 15.5 - 13 - 2);
+});
+
+Deno.test("the profile of a trace can be kept, and a trace without steps is refused", () => {
+  const profile = profileOfTrace(run, [stepAt(0)]);
+  assert.deepEqual(parseProfile(JSON.stringify(profile)), profile);
+  assert.throws(() => profileOfTrace(run, []), /the trace must have a step/);
+  const { traces: [first] } = stepAt(0);
+  assert.throws(() => profileOfTrace(run, [{ traces: [first!, []] }]), /a backward of stage 1/);
+});
+
+Deno.test("copies of a stage share the cost of adding their gradients", () => {
+  const copy = (worker: number): TracedAction[] => [
+    { name: "0F0", start: 0, end: 1 },
+    { name: "0B0", start: 1, end: 3 },
+    { name: "reduce 0", start: 4, end: 5 + worker },
+    { name: "optimizer", start: 6, end: 7 },
+  ];
+  const alone = { ...run, replicas: 2, stages: [{ ...run.stages[0]!, share: 1 }] };
+  const { reduce, closing, optimizer } = profileOfTrace(alone, [{ traces: [copy(0), copy(1)] }]);
+  // Each adds the half that it owns: 1.5 ms of a half for a thousand numbers.
+  assert.equal(reduce.msPerMillion, 2 * 1.5 / 0.001);
+  assert.equal(closing.norm.msPerMillion, 0);
+  assert.equal(optimizer.msPerMillion, 1 / 0.001);
+});
+
+Deno.test("a prediction from a trace has the costs of its stages, or shares of them by work", () => {
+  const schedule = createSchedule("1f1b", { workers: 2, microBatches: 1 });
+  const compiled = compileRun({ model }, schedule);
+  const total = compiled.model.costs.reduce((sum, one) => sum + one, 0);
+  const shares = compiled.programs.map(({ programs, layers }) =>
+    layers.reduce((sum, { program }) => {
+      const { forward, backward } = programs[program]!.cost;
+      return sum + forward + backward;
+    }, 0) / total
+  );
+  const stages = run.stages.map((stage, i) => ({ ...stage, share: shares[i]! }));
+  const profile = profileOfTrace({ ...run, stages }, [stepAt(0)]);
+  const options = { model, device: "native", microBatches: 1, draws: 0 };
+  const same = predictStep(profile, { ...options, workers: 2 });
+  assert.deepEqual(same.model.stages.map((one) => one.forwardMs), [1, 2.5]);
+  assert.deepEqual(same.notes, []);
+  const one = predictStep(profile, options);
+  assert.deepEqual(one.model.stages.map((stage) => [stage.forwardMs, stage.backwardMs]), [
+    [3.5, 8.25],
+  ]);
+  assert.match(one.notes[0]!, /1 stages by their work, from 2 of a trace/);
+  const larger = predictStep(profile, { ...options, model: model.withSamples!(4), workers: 2 });
+  const forwardMs = larger.model.stages.reduce((sum, stage) => sum + stage.forwardMs, 0);
+  assert.ok(Math.abs(forwardMs - 7) < 1e-9, `${forwardMs}`);
+});

@@ -130,7 +130,7 @@ export class StepRun {
 
   /** Messages have arrived at one moment. */
   #receive(arrivals: StepEvent[]): void {
-    if (arrivals.length > 1) arrivals.sort(byTieRule);
+    if (arrivals.length > 1) arrivals.sort((a, b) => byTieRule(a.arrived!, b.arrived!));
     for (const { worker, arrived, way } of arrivals) {
       this.#offers.arrive(arrived!, way);
       this.#offers.offer(arrived!, this.workers[worker]!.ready);
@@ -304,7 +304,7 @@ function durationsOf({ schedule, stages }: StepModel): Float64Array[] {
   ];
 }
 
-/** Actions that become ready at the same moment: the lower micro-batch, then the backward. */
-function byTieRule({ arrived: a }: StepEvent, { arrived: b }: StepEvent): number {
-  return a!.microBatch - b!.microBatch || Number(a!.kind === "F") - Number(b!.kind === "F");
+/** Orders actions that become ready at the same moment: the lower micro-batch, then the backward. */
+export function byTieRule(a: Action, b: Action): number {
+  return a.microBatch - b.microBatch || Number(a.kind === "F") - Number(b.kind === "F");
 }

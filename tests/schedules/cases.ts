@@ -1,9 +1,12 @@
-/** The schedules and options that the tests go through. */
+/** The schedules and options of the tests. */
 
+import assert from "node:assert/strict";
 import {
   createSchedule,
+  parseCsv,
   type Schedule,
   scheduleDefinitions,
+  scheduleFromLists,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
 
@@ -76,4 +79,19 @@ export function inWords({ name, options }: Case): string {
 /** Whether two sums of the same durations are equal up to the rounding of their additions. */
 export function isNear(a: number, b: number): boolean {
   return Math.abs(a - b) <= 1e-9 * Math.max(1, Math.abs(a), Math.abs(b));
+}
+
+/** Four workers and eight micro-batches. */
+export const FOUR = { workers: 4, microBatches: 8 } as const;
+
+/** A schedule of these lists, in CSV. */
+export const listed = (csv: string) => scheduleFromLists("mine", parseCsv(csv));
+
+/** Expects a RangeError with this message. */
+export function refuses(
+  call: () => unknown,
+  message: RegExp | string = /^Cannot /,
+  where?: string,
+): void {
+  assert.throws(call, { name: "RangeError", message }, where);
 }

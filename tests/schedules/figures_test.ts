@@ -1,12 +1,19 @@
+import { IS_DEEP } from "../depth.ts";
 import assert from "node:assert/strict";
 import {
+  type Analysis,
   analyze,
+  type ClosedForm,
   createSchedule,
   formatCsv,
   parseCsv,
+  scheduleDefinitions,
   type ScheduleOptions,
+  type UniformCosts,
+  validate,
   withLists,
 } from "../../schedules/mod.ts";
+import { allCases, type Case, FOUR, inWords, isNear, made } from "./cases.ts";
 
 function measure(name: string, options: ScheduleOptions, backward = 2) {
   const { makespan, idle, peakActivations } = analyze(createSchedule(name, options), { backward });
@@ -18,46 +25,82 @@ function measure(name: string, options: ScheduleOptions, backward = 2) {
   };
 }
 
-/** Chimera with D = N = 8 for each number of pipes: idle time D/f - 2 backwards, D - D/2f + 1 … D. */
-const CHIMERA_EIGHT = [
-  { pipelines: 1, idle: 12, least: 5 },
-  { pipelines: 2, idle: 4, least: 7 },
-  { pipelines: 4, idle: 0, least: 8 },
-] as const;
+/** Idle time of the first worker, and the least and most activations of a worker. */
+const FIGURES: readonly [
+  name: string,
+  ScheduleOptions,
+  idle: number,
+  least: number | undefined,
+  most: number,
+][] = [
+  // Chimera, table 2: D/f - 2 backwards of idle time, D - D/2f + 1 … D activations.
+  ["chimera", { workers: 8, microBatches: 8, pipelines: 1 }, 12, 5, 8],
+  ["chimera", { workers: 8, microBatches: 8, pipelines: 2 }, 4, 7, 8],
+  ["chimera", { workers: 8, microBatches: 8, pipelines: 4 }, 0, 8, 8],
+  ["chimera", { workers: 8, microBatches: 16, scale: "doubling" }, 9, 13, 16],
+  ["chimera", { workers: 8, microBatches: 24, scale: "doubling" }, 15, 13, 16],
+  ["chimera", { workers: 8, microBatches: 16, scale: "halving" }, 6, 6.5, 8],
+  ["chimera", { workers: 8, microBatches: 64 }, 54, 5, 8],
+  ["chimera-greedy", { workers: 8, microBatches: 64 }, 21, undefined, 14],
+  ["chimera-greedy", { workers: 16, microBatches: 128 }, 32, undefined, 28],
+  ["looped-bfs", { workers: 4, microBatches: 3, chunks: 2 }, 6, 3, 3],
+];
 
-Deno.test("Chimera with eight workers has the time, idle time and memory of its table", () => {
-  for (const { pipelines, idle, least } of CHIMERA_EIGHT) {
-    const seen = measure("chimera", { workers: 8, microBatches: 8, pipelines });
-    assert.deepEqual(seen, { makespan: 24 + idle, idle, least, most: 8 });
+Deno.test("schedules have the idle time and the activations of their papers", () => {
+  for (const [name, options, idle, least, most] of FIGURES) {
+    const seen = measure(name, options);
+    assert.deepEqual(
+      [seen.idle, seen.least, seen.most],
+      [idle, least ?? seen.least, most],
+      inWords({ name, options }),
+    );
   }
-});
-
-Deno.test("Chimera's direct units leave (K+1)(D/f-2) gaps at tB = 2tF", () => {
   for (const pipelines of [1, 2, 4]) {
     for (const units of [1, 2, 3, 4, 8]) {
       const { idle } = measure("chimera", { workers: 8, microBatches: 8 * units, pipelines });
       assert.equal(idle, (units + 1) * (8 / pipelines - 2));
     }
   }
+  for (const depth of [4, 8, 12]) {
+    // Times are for 1/P of the model: a worker of the wave holds twice as much as Chimera's copies.
+    const wave = measure("chimera-wave", { workers: depth / 2, microBatches: depth / 2 });
+    assert.equal(2 * wave.idle!, measure("chimera", { workers: depth, microBatches: depth }).idle);
+    assert.deepEqual([wave.least, wave.most], [(depth / 2 + 1) / 2, depth / 2]);
+  }
 });
 
-Deno.test("Chimera's ways to scale trade idle time for activations", () => {
-  const sixteen = { workers: 8, microBatches: 16 };
-  const doubling = measure("chimera", { ...sixteen, scale: "doubling" });
-  assert.deepEqual([doubling.idle, doubling.least, doubling.most], [9, 13, 16]);
-  const halving = measure("chimera", { ...sixteen, scale: "halving" });
-  assert.deepEqual([halving.idle, halving.least, halving.most], [6, 6.5, 8]);
-  const odd = measure("chimera", { workers: 8, microBatches: 24, scale: "doubling" });
-  assert.equal(odd.idle, 9 + 6);
-});
+/** Step times with eight workers. */
+const TIMES: readonly [
+  name: string,
+  microBatches: number,
+  time: number,
+  more?: Partial<ScheduleOptions>,
+  backward?: number,
+][] = [
+  ["chimera", 1, 24],
+  ["1f1b", 1, 24],
+  ["chimera", 2, 24],
+  ["1f1b", 2, 27],
+  // With recomputation Chimera's doubling beats 1F1B up to about N = 8D.
+  ["chimera", 32, 146, { scale: "doubling" }, 3],
+  ["1f1b", 32, 156, {}, 3],
+  ["chimera", 64, 286, { scale: "doubling" }, 3],
+  ["1f1b", 64, 284, {}, 3],
+  ["message-driven", 32, 126, { order: "fifo", pipelineLimit: 8 }],
+  ["message-driven", 32, 120, { order: "backward-first", pipelineLimit: 8 }],
+  ["message-driven", 32, 117, { order: "fifo", pipelineLimit: 15 }],
+  ["message-driven", 32, 117, { order: "backward-first", pipelineLimit: 15 }],
+];
 
-Deno.test("with recomputation Chimera's doubling beats 1F1B up to about N = 8D", () => {
-  const time = (name: string, microBatches: number) => {
-    const scale = name === "chimera" ? { scale: "doubling" } as const : {};
-    return measure(name, { workers: 8, microBatches, ...scale }, 3).makespan;
-  };
-  assert.deepEqual([time("chimera", 32), time("1f1b", 32)], [146, 156]);
-  assert.deepEqual([time("chimera", 64), time("1f1b", 64)], [286, 284]);
+Deno.test("steps on eight workers take the published times", () => {
+  for (const [name, microBatches, time, more, backward] of TIMES) {
+    const { makespan } = measure(name, { workers: 8, microBatches, ...more }, backward);
+    assert.equal(makespan, time, `${name}, ${microBatches} micro-batches, ${JSON.stringify(more)}`);
+  }
+  const four = analyze(createSchedule("message-driven", { workers: 4, microBatches: 32 }));
+  assert.deepEqual([four.makespan, four.peakActivations], [105, [4, 4, 4, 1]]);
+  const { idleLocal, makespan } = analyze(createSchedule("zb-h2", FOUR));
+  assert.deepEqual([idleLocal, makespan], [[0, 0, 0, 0], 3 * 8 + 3]);
 });
 
 Deno.test("doubled forwards cost nothing beside pairs of single ones", () => {
@@ -80,13 +123,6 @@ Deno.test("doubled forwards cost nothing beside pairs of single ones", () => {
   }
 });
 
-Deno.test("Chimera with fewer micro-batches than workers still beats 1F1B, and equals it with one", () => {
-  const time = (name: string, microBatches: number) =>
-    measure(name, { workers: 8, microBatches }).makespan;
-  assert.deepEqual([time("chimera", 2), time("1f1b", 2)], [24, 27]);
-  assert.equal(time("chimera", 1), time("1f1b", 1));
-});
-
 Deno.test("Hanayo has the time, idle time and memory of its closed form", () => {
   for (const workers of [2, 4, 8]) {
     for (const waves of [1, 2, 4]) {
@@ -100,44 +136,6 @@ Deno.test("Hanayo has the time, idle time and memory of its closed form", () => 
   }
 });
 
-Deno.test("Chimera-wave on two groups of D/2 workers has the idle time of Chimera on D", () => {
-  for (const depth of [4, 8, 12]) {
-    const chimera = measure("chimera", { workers: depth, microBatches: depth });
-    // Times are for 1/P of the model: a worker of the wave holds twice of what Chimera's copies hold.
-    const wave = measure("chimera-wave", { workers: depth / 2, microBatches: depth / 2 });
-    assert.equal(2 * wave.idle!, chimera.idle);
-    assert.equal(wave.most, depth / 2);
-    assert.equal(wave.least, (depth / 2 + 1) / 2);
-  }
-});
-
-Deno.test("the greedy order of Chimera's pipes has fewer bubbles at large N", () => {
-  const eight = { workers: 8, microBatches: 64 };
-  assert.deepEqual(
-    [measure("chimera-greedy", eight), measure("chimera", eight)].map((
-      { idle, most },
-    ) => [idle, most]),
-    [[21, 14], [54, 8]],
-  );
-  const { idle, most } = measure("chimera-greedy", { workers: 16, microBatches: 128 });
-  assert.deepEqual([idle, most], [32, 28]);
-});
-
-Deno.test("message-driven times are those of its tie rule, with either order and limit", () => {
-  const time = (order: "fifo" | "backward-first", pipelineLimit: number) =>
-    measure("message-driven", { workers: 8, microBatches: 32, order, pipelineLimit }).makespan;
-  assert.deepEqual([time("fifo", 8), time("backward-first", 8)], [126, 120]);
-  assert.deepEqual([time("fifo", 15), time("backward-first", 15)], [117, 117]);
-  const four = analyze(createSchedule("message-driven", { workers: 4, microBatches: 32 }));
-  assert.deepEqual([four.makespan, four.peakActivations], [105, [4, 4, 4, 1]]);
-});
-
-Deno.test("ZB-H2 has no bubbles between a worker's first and last action", () => {
-  const analysis = analyze(createSchedule("zb-h2", { workers: 4, microBatches: 8 }));
-  assert.deepEqual(analysis.idleLocal, [0, 0, 0, 0]);
-  assert.equal(analysis.makespan, 3 * 8 + 3);
-});
-
 Deno.test("DualPipe has the published bubbles, also where the overlap gains time", () => {
   const schedule = createSchedule("dualpipe", { workers: 8, microBatches: 20 });
   assert.equal(Math.max(...analyze(schedule).idle), 6);
@@ -146,13 +144,112 @@ Deno.test("DualPipe has the published bubbles, also where the overlap gains time
   assert.ok(Math.abs(uneven.idle[0]! - 7.2) < 1e-9);
 });
 
-Deno.test("looped BFS with fewer micro-batches than workers is slower than its closed form", () => {
-  const { idle } = measure("looped-bfs", { workers: 4, microBatches: 3, chunks: 2 });
-  assert.equal(idle, 6);
-});
-
 Deno.test("PipeDream keeps a version of its weights for each micro-batch in flight", () => {
   const eight = { workers: 4, microBatches: 8 };
   assert.deepEqual(analyze(createSchedule("pipedream", eight)).weights, [4, 3, 2, 1]);
   assert.deepEqual(analyze(createSchedule("pipedream-2bw", eight)).weights, [2, 2, 2, 2]);
+});
+
+/** tF, tI, tW: equal, tB = 2tF with uneven halves, tB = tF, and where tI or tW dominates. */
+const DURATIONS = [
+  [1, 1, 1],
+  [1, 1.2, 0.8],
+  [1, 0.8, 1.2],
+  [1, 0.5, 0.5],
+  [1, 1.5, 1.5],
+  [2, 3, 1],
+] as const;
+
+function uniform([forward, input, weight]: readonly [number, number, number]): UniformCosts {
+  const backward = input + weight;
+  return { forward, backward, input, weight, overlap: forward + backward };
+}
+
+function check(one: Case, analysis: Analysis, form: ClosedForm): void {
+  const where = inWords(one);
+  const same = (what: "idle" | "idleLocal", expected: number | undefined) => {
+    if (expected === undefined) return;
+    for (const time of analysis[what]) {
+      assert.ok(isNear(time, expected), `${where}: ${what} ${time}, by the form ${expected}`);
+    }
+  };
+  const list = (what: "peakActivations" | "weights", expected: readonly number[] | undefined) => {
+    if (expected === undefined) return;
+    const isSame = analysis[what].every((value, worker) => isNear(value, expected[worker]!));
+    assert.ok(isSame, `${where}: ${what} ${analysis[what]}, by the form ${expected}`);
+  };
+  same("idle", form.idle);
+  same("idleLocal", form.idleLocal);
+  list("peakActivations", form.peakActivations);
+  list("weights", form.weights);
+  const { idleAtLeast = -Infinity, idleAtMost = Infinity, peakAtMost = Infinity } = form;
+  for (const time of analysis.idle) {
+    assert.ok(time >= idleAtLeast - 1e-9, `${where}: idle ${time}, at least ${idleAtLeast}`);
+    assert.ok(time <= idleAtMost + 1e-9, `${where}: idle ${time}, at most ${idleAtMost}`);
+  }
+  for (const [worker, peak] of analysis.peakActivations.entries()) {
+    assert.ok(peak <= peakAtMost + 1e-9, `${where}: peak ${peak}, at most ${peakAtMost}`);
+    const { least, most } = analysis.schedule.peaks?.[worker] ?? { least: 0, most: Infinity };
+    assert.ok(peak >= least && peak <= most, `${where}: peak ${peak}, from ${least} to ${most}`);
+  }
+}
+
+/** All sizes; every seventh outside of `test:deep`, those of up to four workers always. */
+const CASES = allCases().filter(({ options: { workers } }, i) =>
+  IS_DEEP || workers <= 4 || i % 7 === 0
+);
+
+for (const definition of scheduleDefinitions) {
+  if (definition.name === "search") continue;
+  Deno.test(`${definition.name} is valid and as its closed form says, whatever the options`, () => {
+    let [served, exact] = [0, 0];
+    for (const one of CASES.filter(({ name }) => name === definition.name)) {
+      const schedule = made(one);
+      if (schedule === undefined) continue;
+      served++;
+      for (const durations of DURATIONS) {
+        const costs = uniform(durations);
+        const analysis = analyze(schedule, costs);
+        if (durations === DURATIONS[0] || schedule.lists === undefined) {
+          const wrong: string[] = validate(analysis.schedule).map(({ message }) => message);
+          assert.deepEqual(wrong, [], inWords(one));
+        }
+        const form = definition.closedForm?.(one.options, costs);
+        if (form === undefined) continue;
+        check(one, analysis, form);
+        if (form.idle !== undefined || form.idleAtLeast !== undefined) exact++;
+      }
+    }
+    assert.ok(served >= 10, `only ${served} cases were served`);
+    assert.ok(exact > 0 || definition.closedForm === undefined, "no idle time was compared");
+  });
+}
+
+Deno.test("no worker of message-driven holds more or less at its peak than its bounds, and each is reached", () => {
+  for (const order of ["fifo", "backward-first"] as const) {
+    for (
+      const [workers, pipelineLimit, microBatches] of [[1, 3, 5], [2, 3, 5], [4, 4, 8], [
+        4,
+        6,
+        5,
+      ]] as const
+    ) {
+      const options = { workers, microBatches, pipelineLimit, order };
+      const schedule = createSchedule("message-driven", options), { peaks } = schedule;
+      const slow = (worker: number) =>
+        Array.from({ length: workers }, (_, s) => s === worker ? 100 : 1);
+      const found = [
+        analyze(schedule, { forward: slow(0), backward: slow(0) }),
+        analyze(schedule, { forward: slow(workers - 1), backward: slow(workers - 1) }),
+      ].map(({ peakActivations }) => peakActivations);
+      for (const [worker, { least, most }] of peaks!.entries()) {
+        const held = found.map((peaks) => peaks[worker]!);
+        assert.deepEqual(
+          [Math.min(...held), Math.max(...held)],
+          [least, most],
+          `${JSON.stringify(options)}: worker ${worker}`,
+        );
+      }
+    }
+  }
 });

@@ -1,5 +1,22 @@
 import assert from "node:assert/strict";
-import { B, createSchedule, defineSchedule, F, scheduleNames } from "../../schedules/mod.ts";
+import { eager, main } from "../../examples/custom_schedule.ts";
+import {
+  analyze,
+  B,
+  compareSchedules,
+  createSchedule,
+  defineSchedule,
+  F,
+  findSchedule,
+  linear,
+  scheduleDefinitions,
+  scheduleNames,
+  type ScheduleOption,
+  type ScheduleOptions,
+  validate,
+  withLists,
+} from "../../schedules/mod.ts";
+import { allCases, type Case, refuses } from "./cases.ts";
 
 /** What is asked, and what the refusal says. */
 const REFUSED: readonly [string, Record<string, unknown>, RegExp][] = [
@@ -68,11 +85,10 @@ Deno.test("a schedule of one's own cannot place a stage on a worker that does no
     place: ({ workers }) => ({ stages: workers, workerOf: (stage) => stage + 1 }),
     order: (worker) => [F(worker, 0), B(worker, 0)],
   });
-  assert.throws(() => wrong.create({ workers: 2, microBatches: 1 }), {
-    name: "RangeError",
-    message:
-      "Cannot place wrong: the worker of stage 1 of replica 0 must be from 0 to 1, received 2",
-  });
+  refuses(
+    () => wrong.create({ workers: 2, microBatches: 1 }),
+    "Cannot place wrong: the worker of stage 1 of replica 0 must be from 0 to 1, received 2",
+  );
 });
 
 Deno.test("a schedule is the same data each time it is made", () => {
@@ -90,4 +106,118 @@ Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the sca
   }
   const few = createSchedule("chimera", { workers: 8, microBatches: 3, pipelines: 2 });
   assert.deepEqual(few.replicaOf, [0, 1, 2]);
+});
+
+/** A value of each option that every schedule which reads it can serve with two workers. */
+const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
+  pipelineLimit: 2,
+  order: "fifo",
+  chunks: 2,
+  waves: 2,
+  slices: 2,
+  pipelines: 1,
+  scale: "direct",
+  costs: { send: 1 },
+  activationLimit: 4,
+  weightLimit: 2,
+  edges: [{ from: 0, to: [1] }],
+};
+const OPTIONS = Object.keys(VALUES) as ScheduleOption[];
+const SMALL = { workers: 2, microBatches: 4 } as const;
+
+/** The options that making the schedule and its policies asks for, beside its size. */
+function askedFor({ name, options: { workers, microBatches } }: Case): string[] {
+  const asked = new Set<string>();
+  // Copies take only what is there, so that an option counts where its value is wanted.
+  const options = new Proxy<ScheduleOptions>({ workers, microBatches }, {
+    get(target, option) {
+      if (OPTIONS.includes(option as ScheduleOption)) asked.add(String(option));
+      return Reflect.get(target, option);
+    },
+  });
+  try {
+    const schedule = findSchedule(name).create(options);
+    schedule.placement.forEach((_, worker) => schedule.policy(worker));
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+  }
+  return [...asked];
+}
+
+Deno.test("every schedule reads the options that it says it reads, and no others", () => {
+  for (const { name, reads } of scheduleDefinitions) {
+    if (name === "search") continue; // it hands its options on to all others
+    const cases = allCases().filter((one) => one.name === name && one.options.workers <= 4);
+    const asked = new Set(cases.flatMap(askedFor));
+    assert.deepEqual([...asked].sort(), reads?.toSorted(), name);
+  }
+});
+
+Deno.test("an option that a schedule does not read is refused by name", () => {
+  for (const { name, reads = [], create } of scheduleDefinitions) {
+    for (const option of OPTIONS) {
+      const options = { ...SMALL, [option]: VALUES[option] };
+      if (reads.includes(option)) {
+        createSchedule(name, options);
+        continue;
+      }
+      const message = new RegExp(
+        `schedule ${name}: it does not read ${option}; schedules that do:`,
+      );
+      refuses(() => createSchedule(name, options), message);
+      refuses(() => create(options), /does not read/);
+    }
+    createSchedule(name, { ...SMALL, waves: undefined, costs: { send: undefined } });
+  }
+  assert.throws(() => createSchedule("dapple", { ...SMALL, waves: 3, chunks: 2 }), {
+    message: "Cannot make the schedule dapple: it does not read waves or chunks; " +
+      "schedules that do: search",
+  });
+});
+
+Deno.test("a comparison gives each schedule what it reads", () => {
+  const { analyses } = compareSchedules({ ...SMALL, waves: 2, chunks: 4 });
+  const stages = new Map(analyses.map(({ schedule }) => [schedule.name, schedule.stages]));
+  assert.deepEqual(["1f1b", "hanayo", "interleaved"].map((name) => stages.get(name)), [2, 8, 8]);
+});
+
+Deno.test("an alias makes the schedule under the name that was asked for, and is compared once", () => {
+  const [named, alias] = ["1f1b", "dapple"].map((name) => createSchedule(name, SMALL));
+  assert.equal(alias!.name, "dapple");
+  const { policy: _, ...rest } = named!, { policy: __, ...other } = alias!;
+  assert.deepEqual({ ...other, name: "1f1b" }, rest);
+  const { analyses, refused } = compareSchedules(SMALL);
+  const names = [...analyses.map(({ schedule }) => schedule.name), ...refused.map((r) => r.name)];
+  assert.deepEqual(names.sort(), scheduleDefinitions.map(({ name }) => name).sort());
+  assert.ok(!names.includes("dapple"));
+});
+
+Deno.test("a schedule of one's own that does not say what it reads is given everything", () => {
+  let seen: number | undefined;
+  const mine = defineSchedule({
+    name: "mine",
+    summary: "reads what it likes",
+    place(options: ScheduleOptions) {
+      seen = options.waves;
+      return linear(options);
+    },
+    order: () => [],
+  });
+  mine.create({ ...SMALL, waves: 3 });
+  assert.equal(seen, 3);
+});
+
+Deno.test("the example of a schedule of one's own is valid, drawn and compared with 1F1B", () => {
+  for (const workers of [1, 2, 4, 7]) {
+    for (const microBatches of [1, 3, 16]) {
+      const schedule = withLists(eager.create({ workers, microBatches }));
+      assert.deepEqual(validate(schedule), []);
+      const peak = Math.min(microBatches, 2 * workers - 1);
+      assert.equal(analyze(schedule).peakActivations[0], peak);
+    }
+  }
+  const printed = main();
+  assert.match(printed, /eager-1f1b: time 36, .*activations 7 5 3 1\n/);
+  assert.match(printed, /1f1b: time 41, .*activations 4 3 2 1\n/);
+  assert.match(printed, /worker 3 {2}·········F0B0──/);
 });

@@ -1,5 +1,6 @@
+import { atDepth } from "../depth.ts";
 import assert from "node:assert/strict";
-import fc from "../fast_check.ts";
+import { scheduleCommand } from "../../console/mod.ts";
 import {
   type Action,
   ActionList,
@@ -8,14 +9,19 @@ import {
   F,
   formatAction,
   formatCsv,
+  formatTorchCsv,
+  type ListedSchedule,
   overlap,
   parseAction,
   parseCsv,
+  scheduleDefinitions,
   scheduleFromLists,
+  type ScheduleOptions,
   validate,
   withLists,
 } from "../../schedules/mod.ts";
-import { allCases, inWords, made } from "./cases.ts";
+import fc from "../fast_check.ts";
+import { allCases, inWords, made, refuses } from "./cases.ts";
 
 const number = fc.nat({ max: 5000 });
 const plain = fc.tuple(fc.constantFrom("F", "B", "I", "W"), number, number)
@@ -116,15 +122,9 @@ Deno.test("text that is no action is refused with its place", () => {
 
 Deno.test("lists whose forwards leave a stage without a place are refused", () => {
   const message = /Cannot place the schedule x: /;
-  assert.throws(() => scheduleFromLists("x", parseCsv("1F0,1B0\n")), {
-    name: "RangeError",
-    message,
-  });
-  assert.throws(() => scheduleFromLists("x", parseCsv("0F0\n0F0\n")), {
-    name: "RangeError",
-    message,
-  });
-  assert.throws(() => scheduleFromLists("x", parseCsv("9999999F9999999\n")), RangeError);
+  refuses(() => scheduleFromLists("x", parseCsv("1F0,1B0\n")), message);
+  refuses(() => scheduleFromLists("x", parseCsv("0F0\n0F0\n")), message);
+  refuses(() => scheduleFromLists("x", parseCsv("9999999F9999999\n")));
 });
 
 Deno.test("actions that do not fit into the packed form are refused", () => {
@@ -134,7 +134,82 @@ Deno.test("actions that do not fit into the packed form are refused", () => {
     { kind: "F", stage: -1, microBatch: 0 },
     { kind: "F", stage: 0.5, microBatch: 0 },
   ] as const;
-  for (const one of wrong) assert.throws(() => ActionList.from([one]), RangeError);
+  for (const one of wrong) refuses(() => ActionList.from([one]));
   const nested = overlap({ kind: "F", stage: 0, microBatch: 0 }, parseAction("1F0&2F0"));
-  assert.throws(() => ActionList.from([nested]), RangeError);
+  refuses(() => ActionList.from([nested]));
+});
+
+/** What a schedule has that PyTorch's file cannot say, by the sentence that refuses it. */
+function unsayable({ placement, lists, replicaOf }: ListedSchedule): RegExp | undefined {
+  if (/\d\+\d|\.[01]|\ds\d/.test(lists.join())) {
+    return /each action must be one of a whole micro-batch/;
+  }
+  const held = placement.flatMap((stages) => {
+    const used = stages.filter(({ replica }) => replicaOf.includes(replica));
+    return [...new Set(used.map(({ stage }) => stage))];
+  });
+  return new Set(held).size < held.length ? /each stage must be on one worker/ : undefined;
+}
+
+Deno.test("every schedule that PyTorch's file can say is read back from it, and keeps PyTorch's rules", () => {
+  const said = new Set<string>(), refused = new Set<string>();
+  for (const one of allCases()) {
+    const { workers, microBatches } = one.options;
+    if (workers > atDepth(4, 6) || microBatches > atDepth(10, 16)) continue;
+    const schedule = made(one), where = inWords(one);
+    if (schedule === undefined) continue;
+    const listed = withLists(schedule), why = unsayable(listed);
+    if (why) {
+      refuses(() => formatTorchCsv(listed.lists), why, where);
+      refused.add(one.name);
+      continue;
+    }
+    const csv = formatTorchCsv(listed.lists), lists = parseCsv(csv);
+    assert.equal(formatCsv(lists), formatCsv(listed.lists), where);
+    assert.deepEqual(scheduleFromLists("again", lists).placement.length, listed.workers, where);
+    said.add(one.name);
+  }
+  for (const name of ["1f1b", "interleaved-zb", "hanayo", "zb-v", "dualpipe-v", "seq1f1b"]) {
+    assert.ok(said.has(name), name);
+  }
+  for (const name of ["chimera", "chimera-wave", "gems", "dualpipe", "chimera-greedy", "seq1f1b"]) {
+    assert.ok(refused.has(name), name);
+  }
+});
+
+/** What `troupe schedule` says of what PyTorch's file cannot say. */
+const REFUSED: readonly [line: string, message: RegExp][] = [
+  ["chimera", /each stage must be on one worker, received stage 1 on workers 1 and 2$/],
+  ["chimera --scale doubling", /or an overlap of a forward and a backward, received 0F4\+5$/],
+  ["chimera --micro-batches 4 --scale halving", /received 3B2\.0$/],
+  ["gems", /each stage must be on one worker, received stage 2 on workers 1 and 2$/],
+  ["dualpipe", /each stage must be on one worker, received stage \d on workers \d and \d$/],
+  ["seq1f1b --slices 2", /each action must be one of a whole micro-batch.*, received 0F0s0$/],
+  ["pipedream", /the weights must change after the step, received pipedream, .*every-backward$/],
+  ["pipedream-2bw", /received pipedream-2bw, whose updates are double-buffered$/],
+];
+
+Deno.test("what PyTorch's file cannot say is refused by name", () => {
+  for (const [line, message] of REFUSED) {
+    const sizes = line.includes("--micro-batches") ? "" : " --micro-batches 8";
+    const words = `${line} --workers 4${sizes} --format pytorch`.split(" ");
+    refuses(() => scheduleCommand(words), message, line);
+  }
+  const written = (csv: string) => () => formatTorchCsv(parseCsv(csv));
+  assert.throws(written("0F0,0R0,0B0\n"), /received 0R0$/);
+  assert.throws(written("0F0,0F1&0I0,0W0,0B1\n"), /received 0F1&0I0$/);
+  assert.throws(
+    written("0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n"),
+    /the last stage must take micro-batches in order, received 1F1 as number 0$/,
+  );
+});
+
+Deno.test("every schedule whose stages are on one worker each can be written for PyTorch", () => {
+  const options: ScheduleOptions = { workers: 4, microBatches: 8 };
+  for (const { name } of scheduleDefinitions) {
+    const listed = withLists(createSchedule(name, options));
+    if (unsayable(listed) || listed.updates !== "flush") continue;
+    const words = `${name} --workers 4 --micro-batches 8 --format pytorch`.split(" ");
+    assert.ok(scheduleCommand(words).output.startsWith("0F0,"), name);
+  }
 });

@@ -6,7 +6,7 @@ import {
   simulateStep,
   type StageModel,
   type StepModel,
-} from "../../../schedules/mod.ts";
+} from "../../schedules/mod.ts";
 
 /** A stage of 8 bytes of gradients, in 4 buckets. */
 const STAGE: StageModel = { forwardMs: 1, backwardMs: 2, gradientBytes: 8, optimizerMs: 4 };

@@ -1,15 +1,11 @@
 import assert from "node:assert/strict";
 import {
   type Action,
-  ActionList,
   analyze,
-  B,
   type Costs,
   createSchedule,
   edgesOfParts,
   execute,
-  F,
-  findDeadlock,
   formatAction,
   type ListedSchedule,
   makespanLowerBound,
@@ -18,32 +14,35 @@ import {
   type Schedule,
   scheduleDefinitions,
   scheduleFromLists,
+  scheduleMemory,
   simulateStep,
   type SkipEdge,
+  skipTraffic,
   smallerSchedule,
+  stageMemories,
+  type StageModel,
   validate,
   withEdges,
   withLists,
   withOrders,
+  withPolicy,
   withRecomputation,
-} from "../../../schedules/mod.ts";
-import { greedyOrder } from "../../../schedules/search/greedy.ts";
-import { workloadOf } from "../../../schedules/search/workload.ts";
-import fc from "../../fast_check.ts";
-import { isNear } from "../cases.ts";
-
-const OPTIONS = { workers: 4, microBatches: 8 };
+} from "../../schedules/mod.ts";
+import { greedyOrder } from "../../schedules/search/greedy.ts";
+import { workloadOf } from "../../schedules/search/workload.ts";
+import fc from "../fast_check.ts";
+import { FOUR, isNear, refuses } from "./cases.ts";
 
 /** Every schedule, with slices where it cuts sequences. */
 const SCHEDULES: readonly Schedule[] = scheduleDefinitions
   .filter(({ name }) => name !== "search")
   .map(({ name, reads = [] }) =>
-    createSchedule(name, { ...OPTIONS, ...reads.includes("slices") && { slices: 2 } })
+    createSchedule(name, { ...FOUR, ...reads.includes("slices") && { slices: 2 } })
   );
 
 /** Halves and doubled forwards, too. */
 const CHIMERAS = (["doubling", "halving"] as const).map((scale) =>
-  createSchedule("chimera", { ...OPTIONS, scale })
+  createSchedule("chimera", { ...FOUR, scale })
 );
 
 /** Any skip edges between so many stages, the values of which go to later ones. */
@@ -170,27 +169,10 @@ Deno.test("of two stages that a backward waits for one may give halves, and the 
 });
 
 Deno.test("a value that goes to an earlier stage is refused with the circle of actions", () => {
-  const anyBackEdge = fc.constantFrom(...SCHEDULES).chain((chain) =>
-    fc.record({
-      chain: fc.constant(chain),
-      to: fc.integer({ min: 0, max: chain.stages - 2 }),
-      by: fc.integer({ min: 1, max: chain.stages - 1 }),
-    })
-  ).filter(({ chain, to, by }) => to + by < chain.stages);
-  fc.assert(fc.property(anyBackEdge, ({ chain, to, by }) => {
-    const from = to + by;
-    assert.throws(() => withEdges(chain, [{ from, to: [to] }]), ({ message }: Error) => {
-      const circle = [...message.matchAll(/(\d+F0) waits for (\d+F0)/g)];
-      circle.forEach(([, waits, awaited], i) => {
-        assert.equal(awaited, circle[(i + 1) % circle.length]![1], message);
-        const [taker, giver] = [parseInt(waits!), parseInt(awaited!)];
-        const isWait = giver === taker - 1 || (giver === from && taker === to);
-        assert.ok(isWait, message);
-      });
-      assert.equal(circle.length, Math.min(by + 1, 9), message);
-      return true;
-    });
-  }));
+  const chain = createSchedule("1f1b", FOUR);
+  const back = (from: number, to: number) => () => withEdges(chain, [{ from, to: [to] }]);
+  refuses(back(1, 0), /0F0 waits for 1F0.*1F0 waits for 0F0/);
+  refuses(back(3, 1), /1F0 waits for 3F0.*3F0 waits for 2F0.*2F0 waits for 1F0/);
 });
 
 Deno.test("a schedule whose skip edge nobody has checked is found to deadlock, action by action", () => {
@@ -232,37 +214,15 @@ Deno.test("no order of any worker is below the bound that counts skip edges", ()
   assert.equal(bound(withEdges(chain, [{ from: 0, to: [2] }])), 1 + 7 + 1 + 1 + 7 + 2);
 });
 
-Deno.test("lists that deadlock as a chain do so with skip edges, and the circle is one of waits that exist", () => {
-  const lists = [
-    [F(0, 0), B(0, 0), F(0, 1), B(0, 1)],
-    [F(1, 0), F(1, 1), B(1, 0), B(1, 1)],
-    [F(2, 0), F(2, 1), B(2, 0), B(2, 1)],
-  ].map((list) => ActionList.from(list));
-  const schedule = withEdges(scheduleFromLists("wrong", lists), [{ from: 0, to: [2] }]);
-  const [violation] = findDeadlock(schedule as ListedSchedule);
-  assert.match(violation!.message, /^worker \d waits at \S+ for \S+/);
-  for (const [, at, awaited] of violation!.message.matchAll(/waits at (\S+) for (\d[FB]\d)/g)) {
-    assert.ok(waitsFor(at!, awaited!), `${at} does not wait for ${awaited}`);
-  }
-});
-
-/** What the actions of that schedule wait for. */
-function waitsFor(at: string, awaited: string): boolean {
-  const [, stage, kind, m] = /^(\d)([FB])(\d)$/.exec(at)!;
-  const by = kind === "F" ? -1 : 1, chain = `${Number(stage) + by}${kind}${m}`;
-  const skip = ({ "2F": `0F${m}`, "0B": `2B${m}` } as Record<string, string>)[`${stage}${kind}`];
-  return awaited === chain || awaited === skip || awaited === `${stage}F${m}`;
-}
-
 Deno.test("skip edges stay with a schedule that gets other orders, recomputations or fewer micro-batches", () => {
   const edges = [{ from: 0, to: [2, 3] }];
-  const schedule = withEdges(createSchedule("1f1b", OPTIONS), edges) as ListedSchedule;
+  const schedule = withEdges(createSchedule("1f1b", FOUR), edges) as ListedSchedule;
   const orders = schedule.lists.map((list): Action[] => [...list]);
   assert.deepEqual(withOrders(schedule, "mine", orders).edges, edges);
   assert.deepEqual(withRecomputation(schedule).edges, edges);
-  assert.deepEqual(smallerSchedule(schedule, OPTIONS, 3).edges, edges);
-  const waves = withEdges(createSchedule("hanayo", OPTIONS), [{ from: 0, to: [7] }]);
-  assert.deepEqual(smallerSchedule(waves, OPTIONS, 3).edges, waves.edges);
+  assert.deepEqual(smallerSchedule(schedule, FOUR, 3).edges, edges);
+  const waves = withEdges(createSchedule("hanayo", FOUR), [{ from: 0, to: [7] }]);
+  assert.deepEqual(smallerSchedule(waves, FOUR, 3).edges, waves.edges);
   assert.equal(withEdges(schedule, []).edges, undefined);
 });
 
@@ -295,4 +255,128 @@ Deno.test("search orders a step for values that are long on their way, and gives
   const linked = withEdges(blind, edgesOfParts(edges, { parts: 3, stages: blind.stages }));
   const [planned, unplanned] = [found, linked].map((one) => analyze(one, costs).makespan);
   assert.ok(planned! < unplanned!, `${planned}, ${unplanned}`);
+});
+
+/** What skip edges make workers hold, held against counts by hand and against any durations. */
+
+Deno.test("a value is held from when it comes to the end of the backward that uses it, a gradient to that of its stage", () => {
+  const chain = scheduleFromLists("mine", parseCsv("0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n"));
+  const schedule = withEdges(withLists(chain), [{ from: 0, to: [2, 3], bytes: 8 }]);
+  const stages = [0, 1, 2, 3].map(() => ({ forwardMs: 1, backwardMs: 2, outputBytes: 0 }));
+  const network = { link: { latencyMs: 0.25, bytesPerMs: 16 } };
+  const { peakBytes, memoryOf, makespanMs } = simulateStep({ schedule, stages, network });
+  // Worker 2 has the value, and the gradient of stage 3 beside it until it has added its own.
+  assert.deepEqual(peakBytes, [8, 0, 16, 8]);
+  assert.deepEqual(memoryOf(2), {
+    timesMs: [0, 2.5, 3.5, 7.5, 9.5],
+    bytes: [0, 8, 8, 16, 0],
+  });
+  // Stage 3 ends at 6.75, its gradients are at stage 2 at 7 and 7.5; what comes to stage 0 at 10.25
+  // waits for stage 1.
+  assert.equal(makespanMs, 14);
+  assert.deepEqual(analyze(schedule).peakSkips, [1, 0, 2, 1]);
+});
+
+Deno.test("values on one worker are held and not sent", () => {
+  const schedule = withEdges(
+    withLists(scheduleFromLists("mine", parseCsv("0F0,1F0,2F0,2B0,1B0,0B0\n"))),
+    [{ from: 0, to: [2], bytes: 8 }],
+  );
+  const stages = [0, 1, 2].map(() => ({ forwardMs: 1, backwardMs: 2 }));
+  const network = { link: { latencyMs: 9, bytesPerMs: 1 } };
+  const { makespanMs, peakBytes } = simulateStep({ schedule, stages, network });
+  // The value of stage 2, and while its backward runs the gradient that it makes of it.
+  assert.deepEqual([makespanMs, peakBytes], [9, [16]]);
+  assert.deepEqual(skipTraffic(schedule), [{ messages: 0, bytes: 16 }]);
+});
+
+Deno.test("values take turns with what else leaves over their link", () => {
+  const chain = withLists(createSchedule("gpipe", { workers: 3, microBatches: 1 }));
+  const stages: StageModel[] = [0, 1, 2].map(() => ({
+    forwardMs: 1,
+    backwardMs: 1,
+    outputBytes: 2,
+  }));
+  const network = { link: { latencyMs: 0, bytesPerMs: 1 }, sharing: "worker" } as const;
+  const timeOf = (schedule: Schedule) => simulateStep({ schedule, stages, network }).makespanMs;
+  assert.equal(timeOf(chain), 14);
+  // 4 ms behind the activation, which stage 1 has long by then; and the gradient behind the gradient.
+  assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4 }])), 16);
+  assert.equal(timeOf(withEdges(chain, [{ from: 0, to: [2], bytes: 4, hasGradient: false }])), 15);
+});
+
+/** Schedules with skip edges, with the factors and times of a step. */
+const anyStep = fc.record({
+  linked: anyLinked,
+  seed: fc.nat(),
+  slow: fc.array(fc.constantFrom(1, 1, 1, 30), { minLength: 8, maxLength: 8 }),
+  skipMs: fc.constantFrom(0, 5),
+}).map(({ linked, ...step }) => ({ ...linked, ...step }));
+
+/** The step with everything as long as the draws say. */
+function simulated(schedule: Schedule, { edges, seed, slow, skipMs }: {
+  edges: readonly SkipEdge[];
+  seed: number;
+  slow: readonly number[];
+  skipMs: number;
+}) {
+  return simulateStep({
+    schedule,
+    stages: Array.from({ length: schedule.stages }, () => ({ forwardMs: 1, backwardMs: 2 })),
+    jitter: { law: "above", amount: 2, latencyAmount: 1, seed },
+    slowdowns: slow.slice(0, schedule.workers),
+    skipMs: edges.map(() => skipMs),
+  });
+}
+
+Deno.test("no durations make a worker hold more than is planned, in the order that its list has", () => {
+  fc.assert(fc.property(anyStep, (step) => {
+    const schedule = withEdges(withLists(step.chain), step.edges);
+    const planned = scheduleMemory(schedule, stageMemories(schedule, {}));
+    const traffic = skipTraffic(schedule);
+    const { peakBytes, memoryOf } = simulated(schedule, step);
+    peakBytes.forEach((bytes, worker) => {
+      assert.ok(Math.abs(memoryOf(worker).bytes.at(-1)!) < 1e-9, "something was left over");
+      const { peak, held } = planned[worker]!;
+      const where = `${schedule.name} ${JSON.stringify(step.edges)}, worker ${worker}`;
+      assert.ok(bytes <= peak + 1e-9, `${where}: ${bytes} of ${peak}`);
+      assert.deepEqual([peak, held].map((one) => one.toFixed(6)), [
+        traffic[worker]!.bytes.toFixed(6),
+        traffic[worker]!.bytes.toFixed(6),
+      ], where);
+    });
+  }));
+});
+
+Deno.test("what is planned for a worker is what it holds when all others are much faster", () => {
+  fc.assert(
+    fc.property(anyStep, (step) => {
+      const schedule = withEdges(withLists(step.chain), step.edges);
+      const traffic = skipTraffic(schedule);
+      for (let worker = 0; worker < schedule.workers; worker++) {
+        const slow = Array.from({ length: schedule.workers }, (_, w) => w === worker ? 1e6 : 1);
+        const { peakBytes } = simulated(schedule, { ...step, slow, skipMs: 0 });
+        const where = `${schedule.name} ${JSON.stringify(step.edges)}, worker ${worker}`;
+        assert.ok(Math.abs(peakBytes[worker]! - traffic[worker]!.bytes) < 1e-6, where);
+      }
+    }),
+  );
+});
+
+Deno.test("where workers take what is there, none holds more than micro-batches in flight bring", () => {
+  fc.assert(fc.property(anyStep, (step) => {
+    const schedule = withEdges(
+      step.chain.lists ? withPolicy(step.chain, "elastic") : step.chain,
+      step.edges,
+    );
+    const traffic = skipTraffic(schedule), { peakBytes } = simulated(schedule, step);
+    peakBytes.forEach((bytes, worker) => assert.ok(bytes <= traffic[worker]!.bytes + 1e-9));
+  }));
+});
+
+Deno.test("a mailbox has room for the values of all micro-batches in flight", () => {
+  const schedule = withEdges(createSchedule("1f1b", { workers: 3, microBatches: 6 }), [
+    { from: 0, to: [2], bytes: 8 },
+  ]);
+  assert.deepEqual(skipTraffic(schedule).map(({ messages }) => messages), [3, 0, 3]);
 });

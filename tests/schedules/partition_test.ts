@@ -1,16 +1,19 @@
-/** Cuts of a model for a schedule, held against every cut there is. */
-
 import assert from "node:assert/strict";
-import fc from "../../fast_check.ts";
 import {
   analyze,
   createSchedule,
+  type LayerSkip,
   type LayerTimes,
   partitionForSchedule,
   type Schedule,
+  withEdges,
   withRecomputation,
-} from "../../../schedules/mod.ts";
-import { costsOfCut, layerSums } from "../../../schedules/partition/layer_times.ts";
+} from "../../schedules/mod.ts";
+import { edgesOfCut } from "../../schedules/partition/edges_of_cut.ts";
+import { costsOfCut, layerSums } from "../../schedules/partition/layer_times.ts";
+import fc from "../fast_check.ts";
+
+/** Cuts of a model for a schedule, held against every cut there is. */
 
 /** Every cut of some layers into stages, as the first layers of the stages. */
 function everyCut(layers: number, stages: number, from = 0): number[][] {
@@ -22,9 +25,12 @@ function everyCut(layers: number, stages: number, from = 0): number[][] {
   return cuts;
 }
 
-/** What a step takes with a cut. */
-const stepOf = (schedule: Schedule, times: LayerTimes, starts: readonly number[]): number =>
-  analyze(schedule, costsOfCut(layerSums(times), starts)).makespan;
+/** The time of a step with a cut. */
+function stepOf(chain: Schedule, times: LayerTimes, starts: readonly number[]): number {
+  const edges = edgesOfCut(times.skips ?? [], starts), skip = edges.map(({ send }) => send);
+  const costs = { ...costsOfCut(layerSums(times), starts), ...edges.length > 0 && { skip } };
+  return analyze(withEdges(chain, edges), costs).makespan;
+}
 
 const SCHEDULES: readonly Schedule[] = [
   createSchedule("gpipe", { workers: 3, microBatches: 4 }),
@@ -114,4 +120,73 @@ Deno.test("times that are no times are refused", () => {
     /backward must be of 2 layers, received 1/,
   );
   assert.throws(cut({ forward: [1, -1], backward: [2, 2] }), /finite numbers from 0, received -1/);
+});
+
+/** Cuts of models with values that go beyond the next layer, held against every cut there is. */
+
+const LAYERS = 8;
+
+const anySkips = fc.array(
+  fc.integer({ min: 0, max: LAYERS - 2 }).chain((from) =>
+    fc.record({
+      from: fc.constant(from),
+      to: fc.uniqueArray(fc.integer({ min: from + 1, max: LAYERS - 1 }), {
+        minLength: 1,
+        maxLength: 3,
+      }).map((to) => to.sort((a, b) => a - b)),
+      send: fc.integer({ min: 0, max: 30 }),
+      hasGradient: fc.boolean(),
+    })
+  ),
+  { minLength: 1, maxLength: 3 },
+);
+
+const anyTimes = () => {
+  const times = (max: number) =>
+    fc.array(fc.integer({ min: 1, max }), { minLength: LAYERS, maxLength: LAYERS });
+  return fc.record({ forward: times(9), backward: times(18), send: times(3), skips: anySkips });
+};
+
+Deno.test("values of layers go to the stages that use them, once and never within a stage", () => {
+  const skips: LayerSkip[] = [
+    { from: 1, to: [2, 4, 5, 7], send: 3 },
+    { from: 2, to: [3], hasGradient: false },
+  ];
+  assert.deepEqual(edgesOfCut(skips, [0, 2, 4, 6]), [
+    { from: 0, to: [1, 2, 3], send: 3, hasGradient: true },
+  ]);
+  assert.deepEqual(edgesOfCut(skips, [0, 3]), [
+    { from: 0, to: [1], send: 3, hasGradient: true },
+    { from: 0, to: [1], send: 0, hasGradient: false },
+  ]);
+  assert.deepEqual(edgesOfCut(skips, [0]), []);
+});
+
+Deno.test("a cut counts the values that go beyond the next stage, and says what it has not proven", () => {
+  let optimal = 0, count = 0;
+  const linked = [
+    createSchedule("1f1b", { workers: 3, microBatches: 4 }),
+    createSchedule("zb-h1", { workers: 4, microBatches: 4 }),
+    createSchedule("hanayo", { workers: 2, microBatches: 2 }),
+    createSchedule("message-driven", { workers: 3, microBatches: 4 }),
+  ];
+  for (const schedule of linked) {
+    const cuts = everyCut(LAYERS, schedule.stages);
+    fc.assert(
+      fc.property(anyTimes(), (times) => {
+        const found = partitionForSchedule(schedule, times);
+        assert.equal(found.makespan, stepOf(schedule, times, found.starts));
+        const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
+        assert.ok(found.atLeast <= least + 1e-6 && found.makespan >= least - 1e-6);
+        if (found.isExact) assert.equal(found.makespan, least);
+        const { skips: _, ...chain } = times;
+        const blind = partitionForSchedule(schedule, chain);
+        assert.ok(found.makespan <= stepOf(schedule, times, blind.starts));
+        count++;
+        if (found.makespan === least) optimal++;
+      }),
+      { numRuns: 20 },
+    );
+  }
+  assert.ok(optimal >= 0.8 * count, `${optimal} of ${count}`);
 });

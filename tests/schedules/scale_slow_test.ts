@@ -1,0 +1,94 @@
+/** Schedules of thousands of workers. The work is counted here; `deno task bench` has the seconds. */
+
+import assert from "node:assert/strict";
+import { contests, hold, searchTable } from "../../bench/search.ts";
+import {
+  analyze,
+  createSchedule,
+  modelOfCosts,
+  type Schedule,
+  type ScheduleOptions,
+  simulateStep,
+  validate,
+  withLists,
+} from "../../schedules/mod.ts";
+import { atDepth } from "../depth.ts";
+
+Deno.test("a schedule of thousands of workers and micro-batches fits into 2 GB", () => {
+  const size = atDepth(1024, 2048), before = Deno.memoryUsage().rss;
+  const schedule = withLists(createSchedule("1f1b", { workers: size, microBatches: size }));
+  assert.deepEqual(validate(schedule), []);
+  const { makespan, peakActivations } = analyze(schedule);
+  assert.equal(makespan, 3 * (2 * size - 1));
+  assert.equal(peakActivations[0], size);
+  const gigabytes = (Deno.memoryUsage().rss - before) / 1e9;
+  assert.ok(gigabytes < atDepth(0.5, 2), `took ${gigabytes.toFixed(2)} GB`);
+});
+
+/** The schedule with policies that count how often they are asked, and over how many offers. */
+function counted(
+  schedule: Schedule,
+): { schedule: Schedule; work: { calls: number; offers: number } } {
+  const work = { calls: 0, offers: 0 };
+  const policy = (worker: number) => {
+    const own = schedule.policy(worker), next = own.next.bind(own);
+    return Object.assign(own, {
+      next(ready: Parameters<typeof next>[0]) {
+        work.calls++;
+        work.offers += ready.length;
+        return next(ready);
+      },
+    });
+  };
+  return { schedule: { ...schedule, policy }, work };
+}
+
+const NAMES: readonly (readonly [string, Partial<ScheduleOptions>])[] = [
+  ["1f1b", {}],
+  ["chimera", {}],
+  ["message-driven", { order: "backward-first" }],
+];
+
+Deno.test("the work of a simulated step grows with the number of its actions", () => {
+  for (const [name, options] of NAMES) {
+    for (const workers of atDepth([64, 256], [64, 2048])) {
+      const microBatches = 2 * workers;
+      const { schedule, work } = counted(
+        createSchedule(name, { workers, microBatches, ...options }),
+      );
+      const model = modelOfCosts(schedule, { send: 0.1 });
+      const { makespanMs, computedMs } = simulateStep({
+        ...model,
+        controlMs: 0.1,
+        closing: {},
+        replicas: 8,
+      });
+      assert.ok(makespanMs > computedMs && computedMs > 3 * microBatches, name);
+      const actions = 2 * workers * microBatches;
+      assert.ok(work.calls <= 2.2 * actions, `${name}: ${work.calls} calls for ${actions} actions`);
+      assert.ok(work.offers <= 2.2 * actions, `${name}: ${work.offers} offers looked at`);
+    }
+  }
+});
+
+Deno.test("128 workers and 512 micro-batches are searched, and take no longer than under ZB-V", () => {
+  const size = atDepth({ workers: 32, microBatches: 128 }, { workers: 128, microBatches: 512 });
+  const schedule = withLists(createSchedule("search", size));
+  assert.deepEqual(validate(schedule), []);
+  const byRule = analyze(createSchedule("zb-v", size)).makespan;
+  assert.ok(analyze(schedule).makespan <= byRule);
+});
+
+Deno.test("search is never worse than the best schedule by rule, and often better", () => {
+  const outcomes = contests().map((contest) => {
+    const outcome = hold(contest);
+    const { where, rule, makespan, peak, bound } = outcome;
+    assert.ok(peak <= contest.activationLimit, `${where}: over the limit`);
+    assert.ok(makespan <= rule.makespan + 1e-9, `${where}: ${makespan} > ${rule.makespan}`);
+    assert.ok(makespan >= bound - 1e-9, `${where}: below its lower bound`);
+    return outcome;
+  });
+  const better = outcomes.filter(({ rule, makespan }) => makespan < rule.makespan - 1e-6).length;
+  assert.ok(outcomes.length >= 24);
+  assert.ok(better >= outcomes.length / 3, `better in ${better}:\n${searchTable(outcomes)}`);
+});

@@ -1,0 +1,92 @@
+/** Runs of a small GPT: all that a run says, as bits to compare with those of the serial loop. */
+
+import assert from "node:assert/strict";
+import { train, type TrainEvent, type TrainOptions } from "../../../actors/mod.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { createSchedule } from "../../../schedules/mod.ts";
+import { batchesOf, groupingOf, once, type Sizes, SMALL } from "../runs.ts";
+
+export type Options = Partial<TrainOptions>;
+type Event<T extends TrainEvent["type"]> = Extract<TrainEvent, { type: T }>;
+
+/** Messages that take from 50 µs to 1 ms: no two runs have the same timing. */
+export const DELAYS = { latencyUs: 50, gigabytesPerSecond: 1, jitterUs: 1000 };
+
+/** Eight layers, enough for the stages of every schedule on four workers, with dropout. */
+export const TINY: Sizes = {
+  ...SMALL,
+  ...{ layers: 3, hidden: 16, seq: 8, vocab: 32, microBatches: 4, dropout: 0.2 },
+};
+
+/** What a run leaves. */
+export interface Trained {
+  /** Losses and norms of steps, losses of evaluations, and the hash of the weights. */
+  readonly bits: { readonly numbers: readonly (readonly number[])[]; readonly hash: string };
+  readonly losses: readonly number[];
+  readonly events: readonly TrainEvent[];
+  readonly plan: Event<"plan">["plan"];
+  readonly end: Event<"end">;
+}
+
+/** Trains to the end. */
+export async function trained(sizes: Sizes, options: Options): Promise<Trained> {
+  const { microBatch, microBatches, steps } = sizes, { replicas = 1 } = options;
+  const numbers: number[][] = [], losses: number[] = [], events: TrainEvent[] = [];
+  const run = train({
+    model: gpt2(sizes, microBatch),
+    // Chimera in waves has twice the micro-batches of its options.
+    data: batchesOf(sizes, 2 * replicas * microBatches * steps),
+    steps,
+    microBatches,
+    device: "native",
+    ...options,
+  });
+  for await (const event of run) {
+    events.push(event);
+    if (event.type === "evaluation") numbers.push([event.step, event.loss]);
+    if (event.type !== "step") continue;
+    losses.push(event.loss);
+    numbers.push([event.step, event.loss, event.gradNorm]);
+  }
+  const [first] = events as [Event<"plan">], end = events.at(-1) as Event<"end">;
+  return { bits: { numbers, hash: end.weightsHash }, losses, events, plan: first.plan, end };
+}
+
+/**
+ * Opens a comparison: a run of actors must have the bits of the serial run of its grouping, which runs
+ * once.
+ */
+export function openOracle(sizes: Sizes) {
+  const serialOf = once((_grouping: string, options: Options) =>
+    trained(sizes, { ...options, runtime: "serial" })
+  );
+  return async (grouping: string, options: Options, how: Options = {}) => {
+    const serial = await serialOf(grouping, options);
+    const run = await trained(sizes, { runtime: "local", ...options, ...how });
+    assert.deepEqual(run.bits, serial.bits, `${grouping}, ${JSON.stringify(how).slice(0, 200)}`);
+    return run;
+  };
+}
+
+/** The schedule that a run makes by its name, and the order in which it adds gradients. */
+export function scheduleOf(
+  { schedule, scheduleOptions, workers = 1, replicas = 1 }: Options,
+  microBatches: number,
+) {
+  const made = createSchedule(schedule as string, { ...scheduleOptions, workers, microBatches });
+  return { made, grouping: made.updates === "flush" ? groupingOf(made, replicas) : made.name };
+}
+
+/** Each number must be near the one that is expected. */
+export function assertNear(
+  received: readonly number[],
+  expected: readonly number[],
+  bound: number,
+  what: string,
+): void {
+  assert.equal(received.length, expected.length, what);
+  for (const [i, value] of received.entries()) {
+    const distance = Math.abs(value / expected[i]! - 1);
+    assert.ok(distance <= bound, `${what}, number ${i + 1}: ${value}, not ${expected[i]}`);
+  }
+}

@@ -1,0 +1,325 @@
+/**
+ * Schedules without flushes: the pipeline has the bits of a serial model of its staleness, and the
+ * staleness is that of the papers.
+ */
+
+import assert from "node:assert/strict";
+import { NonFiniteError, readCheckpoint, train } from "../../../actors/mod.ts";
+import type { Batch, Layer, Model } from "../../../kernels/mod.ts";
+import { analyze, createSchedule, defineSchedule } from "../../../schedules/mod.ts";
+import { atDepth } from "../../depth.ts";
+import fc from "../../fast_check.ts";
+import { inFolder } from "../../in_folder.ts";
+import { batch, batches, RINGS } from "../run/own_layers.ts";
+import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
+import { assertNear, openOracle, type Options, TINY, trained } from "./trained.ts";
+
+const NAMES = ["pipedream", "pipedream-2bw"] as const;
+
+/** Five steps; where they are evaluated every two, the pipe drains before that. */
+const SIZES: Sizes = { ...TINY, layers: 2, steps: 5 };
+
+/** Messages between workers take longer than an action, each another time. */
+const LINK = { latencyUs: 300, gigabytesPerSecond: 0.1, jitterUs: 2000 };
+
+/** Two workers of a model of a user. */
+const ON_RINGS = {
+  model: RINGS,
+  data: Array.from({ length: 16 }, (_, i) => batch(i) as Batch),
+  device: "reference",
+  runtime: "local",
+  workers: 2,
+  microBatches: 4,
+  steps: 2,
+} satisfies Options;
+
+const paused = (microBatches: number): Options => ({
+  evaluation: { every: 2, batches: batchesOf({ ...SIZES, steps: 1, microBatches }) },
+});
+
+for (const schedule of NAMES) {
+  Deno.test(`${schedule} has the bits of the serial model, whatever the delays, and the peaks of its analysis`, async () => {
+    const cases = atDepth([1, 2, 4], [1, 2, 3, 4]).flatMap((workers) =>
+      (schedule === "pipedream" ? [1, 5] : [workers, 5]).map((
+        microBatches,
+      ) => [workers, microBatches])
+    ) as [number, number][];
+    await fewAtATime(cases, async ([workers, microBatches]) => {
+      const steps = Math.max(5, Math.ceil(10 / microBatches)), what = `${workers}, ${microBatches}`;
+      const sizes = { ...SIZES, microBatches, steps },
+        options = { ...paused(microBatches), schedule, workers };
+      const { end } = await openOracle(sizes)(what, options, { link: LINK });
+      if (microBatches < workers) return; // a drain every two steps: the pipe is never full
+      const expected = analyze(createSchedule(schedule, { workers, microBatches }));
+      assert.deepEqual(end.peakActivations, [...expected.peakActivations], what);
+      assert.deepEqual(end.weightsHeld, [...expected.weights], what);
+    });
+  });
+
+  Deno.test(`${schedule} has the bits of the serial model in threads, on wasm, with frozen stages and a smaller last step`, async () => {
+    const frozen = (name: string) => !name.includes("ln_f") && !name.includes("lm_head");
+    const few = { steps: 3, data: batchesOf(SIZES, 2 * SIZES.microBatches + 1) };
+    const cases: Options[] = [
+      { workers: 3, runtime: "workers", ...paused(4) },
+      { workers: 2, device: "wasm", ...paused(4), ...atDepth({}, { runtime: "workers" }) },
+      { workers: 3, frozen, ...paused(4) },
+      { workers: 3, ...few },
+    ];
+    for (const [i, options] of cases.entries()) {
+      const { runtime = "local", ...shared } = options;
+      await openOracle(SIZES)(`case ${i}`, { ...shared, schedule }, { runtime });
+    }
+  });
+
+  Deno.test(`${schedule} does not flush: the next step has begun before this one has ended`, async () => {
+    const ended: number[] = [], begun: number[] = [];
+    const { events } = await trained(SIZES, {
+      runtime: "local",
+      workers: 3,
+      trace: true,
+      schedule,
+    });
+    for (const event of events) {
+      if (event.type !== "step") continue;
+      const [first] = event.traces as [NonNullable<typeof event.traces>[number]];
+      ended.push(first.findLast(({ name }) => name.startsWith("0B"))!.end);
+      for (const { name, start } of first) if (name.startsWith("0F")) begun.push(start);
+    }
+    assert.equal(begun.length, 20);
+    for (let step = 1; step < 5; step++) {
+      assert.ok(begun[4 * step]! < ended[step - 1]!, `step ${step + 1} must begin early`);
+    }
+  });
+
+  Deno.test(`${schedule} that goes on from a checkpoint has the bits of the run that wrote it`, () =>
+    inFolder(async (directory) => {
+      const options = { runtime: "local", workers: 3, schedule } as const;
+      const checkpoint = { directory, every: 3, config: {} };
+      const whole = await trained(SIZES, { ...options, checkpoint });
+      const resume = await readCheckpoint(`${directory}/step-00000003`);
+      const data = batchesOf(SIZES), rest = await trained(SIZES, { ...options, data, resume });
+      assert.deepEqual(rest.bits.numbers, whole.bits.numbers.slice(3));
+      assert.equal(rest.bits.hash, whole.bits.hash);
+    }));
+
+  Deno.test(`${schedule} ends in full steps when its signal says so`, async () => {
+    const controller = new AbortController();
+    async function* data() {
+      for await (const one of batches()) {
+        if (read++ === 9) controller.abort();
+        yield one;
+      }
+    }
+    let read = 0;
+    const { losses, end } = await trained(SIZES, {
+      ...{ ...ON_RINGS, data: data(), schedule, steps: 8, microBatches: 3 },
+      signal: controller.signal,
+    });
+    assert.ok(end.isInterrupted);
+    assert.equal(end.steps, losses.length);
+    assert.ok(end.steps < 8, `${end.steps} steps`);
+  });
+
+  Deno.test(`${schedule} ends with a NonFiniteError that says the weights are lost`, async () => {
+    const bad = { ...batch(0), points: new Float32Array(8).fill(NaN) } as Batch;
+    const data = Array.from({ length: 16 }, (_, i) => i === 5 ? bad : batch(i));
+    for (const runtime of ["local", "serial"] as const) {
+      const run = trained(SIZES, {
+        ...ON_RINGS,
+        data,
+        steps: 8,
+        microBatches: 2,
+        runtime,
+        schedule,
+      });
+      await assert.rejects(run, (error: Error) => {
+        assert.ok(error instanceof NonFiniteError, String(error));
+        assert.match(error.message, /Cannot take step 3: .*the weights are lost: resume/);
+        return true;
+      });
+    }
+  });
+
+  Deno.test(`${schedule} whose worker fails ends with an error that names it, its step and its action`, async () => {
+    const faults = [{ worker: 0, afterActions: 8, kind: "throw" }] as const;
+    await assert.rejects(
+      trained(SIZES, { ...ON_RINGS, steps: 8, microBatches: 2, schedule, faults, retries: 0 }),
+      /worker-0 failed in step \d while handling (StepBucket \(optimizer\)|Dispatch \(0B2\)): a fault/,
+    );
+  });
+}
+
+Deno.test("any workers, steps, pauses and delays have the bits of the serial model", async () => {
+  const runs = fc.record({
+    schedule: fc.constantFrom(...NAMES),
+    workers: fc.integer({ min: 1, max: 5 }),
+    more: fc.integer({ min: 0, max: 3 }),
+    steps: fc.integer({ min: 1, max: 9 }),
+    every: fc.integer({ min: 1, max: 5 }),
+    jitterUs: fc.constantFrom(0, 500, 3000),
+  });
+  await fc.assert(
+    fc.asyncProperty(runs, async ({ schedule, workers, more, steps, every, jitterUs }) => {
+      const microBatches = schedule === "pipedream" ? 1 + more : workers + more;
+      const data = Array.from({ length: steps * microBatches }, (_, m) => batch(m) as Batch);
+      const evaluation = { every, batches: data.slice(0, 3) };
+      const options: Options = {
+        ...ON_RINGS,
+        schedule,
+        workers,
+        steps,
+        microBatches,
+        data,
+        evaluation,
+      };
+      const link = { latencyUs: 0, gigabytesPerSecond: 1, jitterUs };
+      await openOracle(SIZES)("any", options, { link });
+    }),
+    { numRuns: atDepth(12, 100) },
+  );
+});
+
+Deno.test("PipeDream-2BW has the same bits on any number of workers", async () => {
+  const oracle = openOracle(SIZES);
+  for (const workers of [1, 2, 4]) await oracle("all", { schedule: "pipedream-2bw", workers });
+});
+
+Deno.test("leaving the loop early ends a run that has steps under way", async () => {
+  for (const runtime of ["local", "workers"] as const) {
+    const closed = Promise.withResolvers<void>();
+    async function* data() {
+      try {
+        yield* batches();
+      } finally {
+        closed.resolve();
+      }
+    }
+    const own = { runtime, workers: 3, schedule: "pipedream", steps: 50, microBatches: 2 } as const;
+    for await (const event of train({ ...ON_RINGS, ...own, data: data() })) {
+      if (event.type === "step" && event.step === 2) break;
+    }
+    await closed.promise;
+  }
+});
+
+/** A pipe of three scalars, x·a·b·c, and the square of its error. */
+const B = 4;
+const scalar = (name: string, isLast = false): Layer => ({
+  name,
+  build(g, x) {
+    const input = x ?? g.batch("x", [B, 1]);
+    const y = g.gemm(input, g.parameter("w", [1, 1]));
+    if (!isLast) return y;
+    const error = g.sub(y, g.batch("target", [B, 1]));
+    return g.reshape(g.mul(error, error), [B]);
+  },
+});
+const CHAIN: Model = {
+  name: "chain",
+  layers: [scalar("a"), scalar("b"), scalar("c", true)],
+  predictions: B,
+};
+const FIRST = [0.7, 1.3, -0.4], RATE = 0.05;
+
+/** x and its target of micro-batch m. */
+const pointsOf = (m: number) => {
+  const x = Array.from({ length: B }, (_, j) => Math.fround(Math.sin(3 * m + j)));
+  return { x, target: x.map((value) => Math.fround(0.8 * value + 0.1)) };
+};
+
+/** Loss and gradients of the chain on some micro-batches, with weights a, b, c. */
+function chain([a, b, c]: number[], microBatches: readonly number[]) {
+  let loss = 0;
+  const gradient = [0, 0, 0], count = microBatches.length * B;
+  for (const m of microBatches) {
+    const { x, target } = pointsOf(m);
+    x.forEach((value, j) => {
+      const error = value * a! * b! * c! - target[j]!, slope = 2 * error * value / count;
+      loss += error * error / count;
+      [b! * c!, a! * c!, a! * b!].forEach((rest, s) => gradient[s]! += slope * rest);
+    });
+  }
+  return { loss, gradient };
+}
+
+const STEPS = 20, N = 3;
+
+/** Losses of the steps of a schedule on the chain, in f32 and in the pipeline. */
+async function chainLosses(schedule: string): Promise<number[]> {
+  const weights = new Map(FIRST.map((w, i) => [`${"abc"[i]}.w`, Float32Array.of(w)]));
+  const data = Array.from({ length: STEPS * N }, (_, m) => {
+    const { x, target } = pointsOf(m);
+    return { x: Float32Array.from(x), target: Float32Array.from(target) };
+  });
+  const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;
+  const { losses } = await trained({ ...TINY, steps: STEPS, microBatches: N }, {
+    ...{ model: CHAIN, data, workers: 3, schedule, runtime: "local", device: "reference" },
+    ...{ learningRate: RATE, optimizer, weights },
+  });
+  return [...losses];
+}
+
+Deno.test("pipedream follows w(t+1) = w(t) − η·∇f(w_0(t−2), w_1(t−1), w_2(t)) on three stages", async () => {
+  const history = FIRST.map((w) => [w]), expected: number[] = [], fresh: number[] = [];
+  for (let t = 0; t < STEPS * N; t++) {
+    const seen = history.map((versions, s) => versions[Math.max(0, t - (2 - s))]!);
+    const { loss, gradient } = chain(seen, [t]);
+    fresh.push(chain(history.map((versions) => versions[t]!), [t]).loss);
+    history.forEach((versions, s) => versions.push(versions[t]! - RATE * gradient[s]!));
+    expected[Math.floor(t / N)] = (expected[Math.floor(t / N)] ?? 0) + loss / N;
+  }
+  assertNear(await chainLosses("pipedream"), expected, 2e-6, "pipedream");
+  // Weights without staleness would show.
+  const unlike = fresh.slice(0, N).reduce((sum, loss) => sum + loss / N, 0);
+  assert.ok(Math.abs(unlike - expected[0]!) > 1e-3);
+});
+
+Deno.test("pipedream-2bw follows W(t+1) = W(t) − η·∇f(W(t−1))", async () => {
+  const history = [FIRST], expected: number[] = [];
+  for (let t = 0; t < STEPS; t++) {
+    const micro = Array.from({ length: N }, (_, j) => t * N + j);
+    const { loss, gradient } = chain(history[Math.max(0, t - 1)]!, micro);
+    expected.push(loss);
+    history.push(history[t]!.map((w, s) => w - RATE * gradient[s]!));
+  }
+  assertNear(await chainLosses("pipedream-2bw"), expected, 2e-6, "pipedream-2bw");
+});
+
+Deno.test("a schedule of one's own without flushes trains where it is pipedream by another name", async () => {
+  const options = { workers: 2, microBatches: 4 };
+  const { lists } = createSchedule("pipedream", options);
+  const rule = {
+    name: "mine",
+    summary: "mine",
+    updates: "every-backward",
+    place: () => ({ stages: 2, workerOf: (stage: number) => stage }),
+    order: (worker: number) => [...lists![worker]!],
+  } as const;
+  const weightVersions = (worker: number) => 2 - worker;
+  const mine = defineSchedule({ ...rule, weightVersions }).create(options);
+  const own = { runtime: "local", workers: 2 } as const;
+  const expected = await trained(SIZES, { ...own, schedule: "pipedream" });
+  assert.deepEqual((await trained(SIZES, { ...own, schedule: mine })).bits, expected.bits);
+  await assert.rejects(trained(SIZES, { ...own, schedule: defineSchedule(rule).create(options) }), {
+    name: "RangeError",
+    message: /weight versions must be those of pipedream/,
+  });
+});
+
+Deno.test("what needs a commit of all workers is refused without flushes", async () => {
+  const refused: [Options, RegExp][] = [
+    [{ replicas: 2 }, /replicas must be 1, received 2/],
+    [{ clip: 1 }, /clip must be none, received 1/],
+    [{ precision: "fp16" }, /precision must be fp32, received fp16/],
+    [{ lossScale: 8 }, /lossScale must be 1, received 8/],
+    [{ sync: "eager" }, /sync must be end, received eager/],
+    [{ model: { ...RINGS, ties: [["b.weight", "c.weight"]] } }, /ties must be 0, received 1/],
+    [{ policy: "elastic" }, /followed to the letter/],
+  ];
+  for (const schedule of NAMES) {
+    for (const [options, message] of refused) {
+      const run = trained(SIZES, { ...ON_RINGS, schedule, ...options });
+      await assert.rejects(run, { name: "RangeError", message });
+    }
+  }
+});

@@ -1,0 +1,484 @@
+/** Traces in Chrome's format, of runs and of schedules on paper, and the timelines of runs. */
+
+import { type Schema, Validator } from "@cfworker/json-schema";
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import {
+  type Metrics,
+  readStep,
+  type TracedAction,
+  train,
+  type TrainEvent,
+  type TrainOptions,
+} from "../../../actors/mod.ts";
+import { scheduleCommand } from "../../../console/mod.ts";
+import { openTraceFile, type TraceFileOptions } from "../../../console/trace/chrome_file.ts";
+import { openTrace } from "../../../console/trace/read_trace.ts";
+import {
+  openTimeline,
+  readTimeline,
+  type TimelineOptions,
+} from "../../../console/trace/timeline_file.ts";
+import { summarizeTrace } from "../../../console/trace/trace_summary.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import {
+  analyze,
+  createSchedule,
+  formatAction,
+  scheduleDefinitions,
+} from "../../../schedules/mod.ts";
+import { batchesOf, SMALL } from "../../actors/runs.ts";
+import { folderTest } from "../../in_folder.ts";
+import { isNear } from "../../schedules/cases.ts";
+import { printedHere, refusedHere, TINY, trainHere } from "../command.ts";
+
+const NUMBER: Schema = { type: "number" }, TIME: Schema = { type: "number", minimum: 0 };
+const TEXT: Schema = { type: "string", minLength: 1 }, ARGS: Schema = { type: "object" };
+const ID: Schema = { type: "integer", minimum: 0 };
+
+/** An event of a phase, which has all of `more` and nothing else. */
+const event = (ph: string, more: Record<string, Schema>): Schema => ({
+  type: "object",
+  properties: { ph: { const: ph }, name: TEXT, pid: ID, tid: ID, ...more },
+  required: ["ph", "name", "pid", "tid", ...Object.keys(more)],
+  additionalProperties: false,
+});
+
+const CURVE: Schema = { type: "object", additionalProperties: NUMBER, minProperties: 1 };
+
+/** A whole trace, as the documentation of Chrome's trace events describes those of Troupe. */
+const TRACE_SCHEMA: Schema = {
+  type: "array",
+  items: {
+    oneOf: [
+      event("M", { args: ARGS }),
+      event("X", { cat: TEXT, ts: TIME, dur: TIME, args: ARGS }),
+      event("s", { cat: TEXT, id: ID, ts: TIME }),
+      event("f", { cat: TEXT, id: ID, ts: TIME, bp: { const: "e" } }),
+      event("C", { ts: TIME, args: CURVE }),
+      event("i", { cat: TEXT, ts: TIME, s: { enum: ["g", "p", "t"] }, args: ARGS }),
+    ],
+  },
+};
+
+/** An event of such a file. */
+type TraceEvent<Argument = unknown> =
+  & Readonly<Record<"ph" | "name" | "cat", string>>
+  & Readonly<Record<"pid" | "tid" | "ts" | "dur" | "id", number>>
+  & { readonly args: Readonly<Record<string, Argument>> };
+
+/** The events of a text that follows the schema. */
+function eventsOf<Argument>(text: string): TraceEvent<Argument>[] {
+  const events = JSON.parse(text), { valid, errors } = new Validator(TRACE_SCHEMA).validate(events);
+  assert.deepEqual([valid, errors], [true, []]);
+  return events;
+}
+
+const STEPS = 3, SIZES = { ...SMALL, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+
+/** What happened in a run, in order. */
+type Happening = { readonly metrics: Metrics } | { readonly event: TrainEvent };
+
+/** Shows what happened to a trace. */
+type See = (one: Happening) => void;
+
+/** Trains, and keeps what happens. */
+async function happeningsOf(
+  options: Partial<TrainOptions>,
+  see?: See,
+): Promise<readonly Happening[]> {
+  const happenings: Happening[] = [], { replicas = 1 } = options;
+  const add = (one: Happening) => {
+    happenings.push(one);
+    see?.(one);
+  };
+  const events = train({
+    ...{ model: gpt2(SIZES, SIZES.microBatch), steps: STEPS, microBatches: 4, workers: 2 },
+    ...{ data: batchesOf(SIZES, STEPS * 4 * replicas), runtime: "local", device: "reference" },
+    trace: true,
+    metrics: (metrics: Metrics) => add({ metrics }),
+    evaluation: { every: 2, batches: batchesOf(SIZES, 1) },
+    ...options,
+  } as TrainOptions);
+  for await (const event of events) add({ event });
+  return happenings;
+}
+
+/** Writes a trace; returns what its file announces. */
+async function traced(
+  path: string,
+  run: (see: See) => unknown,
+  file: Partial<TraceFileOptions> = {},
+): Promise<string> {
+  const announced: string[] = [];
+  using trace = openTraceFile({ path, announce: (line) => announced.push(line), ...file });
+  await run((one) => "event" in one ? trace.see(one.event) : trace.measured(one.metrics));
+  return announced.join();
+}
+
+let plain: Promise<readonly Happening[]> | undefined;
+
+/** Writes a trace of a run of 1F1B, which is made once; its times are moved to now. */
+async function write(path: string, file: Partial<TraceFileOptions> = {}): Promise<string> {
+  const happenings = await (plain ??= happeningsOf({ schedule: "1f1b" }));
+  const [[, [[first]]]] = tracesOf(happenings) as [[number, [[TracedAction]]]];
+  const by = Date.now() + 1000 - first.start;
+  return await traced(path, (see) => {
+    for (const one of happenings) see("event" in one ? { event: moved(one.event, by) } : one);
+  }, file);
+}
+
+/** The event with other times of actions. */
+function moved(event: TrainEvent, by: number): TrainEvent {
+  if (event.type !== "step") return event;
+  const move = (_: string, value: unknown) => Number(value) > 1e12 ? Number(value) + by : value;
+  return { ...event, traces: JSON.parse(JSON.stringify(event.traces), move) };
+}
+
+/** The actions of each step, by worker. */
+const tracesOf = (happenings: readonly Happening[]) =>
+  happenings.flatMap((one) =>
+    "event" in one && one.event.type === "step" ? [[one.event.step, one.event.traces] as const] : []
+  );
+
+/** Traces as a file has them: stages of actions are in their names, times in hundredths of ms. */
+const bare = (traces: unknown) =>
+  JSON.parse(
+    JSON.stringify(traces),
+    (key, one) =>
+      key === "stage" ? undefined : typeof one === "number" ? Number(one.toFixed(2)) : one,
+  );
+
+const isWork = ({ ph, pid, cat }: TraceEvent) => ph === "X" && pid > 0 && cat !== "wait";
+
+const RUNS: readonly Partial<TrainOptions>[] = [
+  { schedule: "message-driven", runtime: "workers" },
+  { schedule: "chimera", replicas: 2 },
+  { schedule: "zb-h1" },
+  { schedule: "pipedream" },
+  { schedule: "1f1b", runtime: "serial", replicas: 2 },
+];
+
+for (const options of RUNS) {
+  const { schedule, runtime = "local" } = options;
+  folderTest(
+    `a trace of ${schedule} in ${runtime} has every action once, and its flows`,
+    async (folder) => {
+      const path = join(folder, "trace.json");
+      let happenings: readonly Happening[] = [];
+      const run = async (see: See) => happenings = await happeningsOf(options, see);
+      assert.equal(await traced(path, run), "");
+      const events = eventsOf(await Deno.readTextFile(path));
+      for (const [step, traces] of tracesOf(happenings)) {
+        const work = events.filter((event) => isWork(event) && event.args.step === step);
+        assert.deepEqual(
+          work.map(({ tid, name }) => `${tid} ${name}`),
+          traces.flatMap((list, worker) => list.map(({ name }) => `${worker} ${name}`)),
+          `step ${step}`,
+        );
+      }
+      const starts = events.filter(({ ph }) => ph === "s"),
+        ends = events.filter(({ ph }) => ph === "f");
+      assert.deepEqual(starts.map(({ id }) => id), ends.map(({ id }) => id));
+      assert.equal(new Set(starts.map(({ id }) => id)).size, starts.length);
+      assert.equal(starts.length === 0, runtime === "serial");
+      for (const { ts, tid, pid } of [...starts, ...ends]) {
+        // A viewer binds a flow to the work at its time.
+        const at = events.filter((one) => isWork(one) && one.tid === tid && one.pid === pid);
+        assert.ok(at.some((one) => one.ts <= ts && ts <= one.ts + one.dur + 1e-3));
+      }
+      for (const [i, { ts, tid, name }] of starts.entries()) {
+        assert.ok(ts <= ends[i]!.ts && tid !== ends[i]!.tid, `${name} arrives after it was sent`);
+      }
+      assert.deepEqual(
+        Array.from(openTrace(path).steps, ({ step, traces }) => [step, bare(traces)]),
+        tracesOf(happenings).map(([step, traces]) => [step, bare(traces)]),
+        "what is read back",
+      );
+      const names = new Set(events.map(({ name }) => name));
+      const memory = runtime === "serial" ? [] : ["memory of worker 0"];
+      for (const name of ["loss", "tokens/s", "evaluation", "end", ...memory]) {
+        assert.ok(names.has(name), name);
+      }
+    },
+  );
+}
+
+folderTest("a summary has the shares of each worker, and for whom it waited", async (folder) => {
+  const path = join(folder, "trace.json");
+  await write(path);
+  const { steps, firstStep, lastStep, seconds, workers } = summarizeTrace(openTrace(path), path);
+  let total = 0, busy = 0, waited = 0;
+  for (const { traces } of openTrace(path).steps) {
+    const { start, end, workers: [first] } = readStep(traces);
+    total += end - start;
+    busy += first!.busyMs;
+    for (const { by, start, end } of first!.gaps) if (by?.worker === 1) waited += end - start;
+  }
+  assert.deepEqual([steps, firstStep, lastStep], [STEPS, 1, STEPS]);
+  assert.ok(Math.abs(seconds - total / 1000) < 1e-9);
+  const [first] = workers;
+  assert.ok(Math.abs(first!.busy - busy / total) < 1e-9);
+  assert.ok(first!.waitsFor.every(({ worker }) => worker === 1));
+  const shares = first!.waitsFor.map(({ share }) => share);
+  assert.deepEqual(shares, shares.toSorted((a, b) => b - a));
+  assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - waited / total) < 1e-9);
+  for (const { busy, optimizer, communication, gaps, bubble, durations, actions } of workers) {
+    const reduce = communication - gaps.reduce - gaps.message;
+    assert.ok(Math.abs(busy + optimizer + reduce + bubble - 1) < 1e-9);
+    assert.deepEqual([durations.F!.count, durations.B!.count], [4 * STEPS, 4 * STEPS]);
+    assert.equal(actions, 8 * STEPS);
+    assert.ok(durations.F!.p50Ms <= durations.F!.p95Ms);
+  }
+  const said = await printedHere("trace", "summary", path);
+  assert.match(said, /^gpt2?, 1f1b, 2 workers: 3 steps of 1 to 3, [\d.]+ s\n/);
+  assert.match(said, /^worker 1 waited for .*worker 0: 0[BF] \([\d.]+ %\)/m);
+  assert.equal(JSON.parse(await printedHere("trace", "summary", path, "--json")).steps, STEPS);
+});
+
+Deno.test("a summary knows the middle of durations, and steps of no length", () => {
+  const head = { model: "gpt", schedule: "1f1b", runtime: "local", replicas: 1, workers: 1 };
+  const summary = (lengths: readonly number[]) => {
+    let at = 0;
+    const trace = lengths.map((ms, i) => ({ name: `0F${i}`, start: at, end: at += ms }));
+    return summarizeTrace({ head, steps: [{ step: 1, traces: [trace] }] } as never, "t")
+      .workers[0]!;
+  };
+  const none = summary([0]);
+  assert.deepEqual([none.busy, none.bubble, none.optimizer], [0, 0, 0]);
+  const lengths = Array.from({ length: 100 }, (_, i) => 100 - i);
+  assert.deepEqual(summary(lengths).durations, { F: { count: 100, p50Ms: 51, p95Ms: 96 } });
+});
+
+folderTest(
+  "a trace has the chosen steps, and announces when its bound is reached",
+  async (folder) => {
+    const path = join(folder, "trace.json");
+    await write(path, { steps: { first: 2, last: 2 } });
+    assert.deepEqual(Array.from(openTrace(path).steps, ({ step }) => step), [2]);
+    const bytesMax = 16_384, announced = await write(path, { bytesMax });
+    assert.match(announced, /^the trace ends before step \d: it has at most 16384 bytes/);
+    assert.ok((await Deno.stat(path)).size <= bytesMax);
+    const events = eventsOf(await Deno.readTextFile(path));
+    assert.equal(events.filter(({ cat }) => cat === "full").length, 1);
+    assert.equal(events.at(-1)!.name, "end");
+  },
+);
+
+folderTest(
+  "a trace that is cut is read up to there, and other files are refused",
+  async (folder) => {
+    const path = join(folder, "trace.json");
+    await write(path);
+    const text = await Deno.readTextFile(path);
+    await Deno.writeTextFile(path, text.slice(0, text.indexOf('"step":3') + 20));
+    assert.deepEqual(Array.from(openTrace(path).steps, ({ step }) => step), [1, 2]);
+    const contents: readonly [string, RegExp][] = [
+      ["{}", /^Cannot read .*must be a trace that troupe train --trace has/],
+      ["", /received an empty one$/],
+      ['[\n{"name":"other","ph":"X"}\n]', /begins with "other"$/],
+      [text.replace('"version":1', '"version":9'), /version "9"$/],
+      [text.replace('"replicas":1', '"replicas":3'), /received one without what it is of$/],
+      [text.replace('"tid":1,"ts"', '"tid":77,"ts"'), /received an event/],
+      [text.replace(/"ts":\d+\.\d+,"dur"/, '"ts":"x","dur"'), /received an event/],
+      [text.replace('"cat":"F"', '"cat":"F'), /received one with a line that is no event$/],
+      ["[\n" + "x".repeat(3 * 2 ** 20), /a longer line$/],
+      [text.split("\n").slice(0, 9).join("\n"), /must have a step$/],
+    ];
+    for (const [content, sentence] of contents) {
+      await Deno.writeTextFile(path, content);
+      await refusedHere(["trace", "summary", path], sentence);
+    }
+    await refusedHere(["trace", "sumary", path], /it must be summary; did you mean summary\?$/);
+    await refusedHere(["trace", "summary"], /the number of traces must be 1, received 0$/);
+    await refusedHere(
+      ["trace", "summary", path, path],
+      /the number of traces must be 1, received 2$/,
+    );
+  },
+);
+
+Deno.test("a disk that takes no more ends the trace, and the run goes on", async () => {
+  const announced = await write("/dev/full");
+  assert.match(announced, /^Cannot write the trace to \/dev\/full: [^,]*; the run goes on$/);
+});
+
+const SIZE = { workers: 4, microBatches: 8 };
+
+/** The trace of a schedule on paper. */
+const show = (name: string, flags = "") =>
+  scheduleCommand(
+    `${name} --workers 4 --micro-batches 8 --format trace ${flags}`.trim().split(" "),
+  ).output;
+
+Deno.test("a trace on paper has the actions, bubbles, messages and activations", () => {
+  for (const { name: schedule } of scheduleDefinitions) {
+    const events = eventsOf<number>(show(schedule));
+    const { schedule: made, makespan, idle, peakActivations } = analyze(
+      createSchedule(schedule, SIZE),
+    );
+    for (const [worker, list] of made.lists.entries()) {
+      const which = `worker ${worker} of ${schedule}`;
+      const own = events.filter(({ pid, tid }) => pid === 1 && tid === worker);
+      const work = own.filter(({ ph, cat }) => ph === "X" && cat !== "wait");
+      assert.deepEqual(work.map(({ name }) => name), Array.from(list, formatAction));
+      const waits = own.filter(({ cat }) => cat === "wait");
+      const waited = waits.reduce((sum, { dur }) => sum + dur, 0) / 1000;
+      assert.ok(Math.abs(waited - idle[worker]!) < 1e-3, `${which} waits for ${waited}`);
+      const ends = [...work, ...waits].map(({ ts, dur }) => ts + dur);
+      assert.ok(Math.abs(Math.max(...ends) / 1000 - makespan) < 1e-3, which);
+      const curve = own.filter(({ ph }) => ph === "C").map(({ args }) => args.activations!);
+      assert.ok(isNear(Math.max(...curve), peakActivations[worker]!), which);
+      assert.equal(curve.at(-1), 0, which);
+    }
+    const sent = events.filter(({ ph }) => ph === "s"),
+      came = events.filter(({ ph }) => ph === "f");
+    assert.equal(sent.length, came.length, schedule);
+    for (const [i, { id, tid, ts }] of sent.entries()) {
+      assert.equal(id, came[i]!.id, schedule);
+      assert.ok(tid !== came[i]!.tid && ts <= came[i]!.ts + 1e-3, schedule);
+    }
+  }
+});
+
+Deno.test("waits on paper have their cause, apart from messages on their way, and slices flow", () => {
+  const waitsOf = (worker: number, events: readonly TraceEvent[]) =>
+    events.filter(({ cat, tid }) => cat === "wait" && tid === worker);
+  const waits = waitsOf(3, eventsOf(show("1f1b", "--send 0.5")));
+  assert.deepEqual(waits.slice(0, 2).map(({ name, ts, dur }) => [name, ts, dur]), [
+    ["waits for worker 2: 2F0", 0, 4000],
+    ["waits for the message of worker 2: 2F0", 4000, 500],
+  ]);
+  const events = eventsOf(show("seq1f1b", "--slices 2"));
+  // Each slice of each micro-batch crosses three edges, forwards and backwards.
+  assert.equal(events.filter(({ ph }) => ph === "s").length, 2 * 8 * 3 * 2);
+  assert.equal(waitsOf(0, events)[0]!.name, "waits for worker 1: 1B0s1");
+});
+
+folderTest("a trace on paper is summed up as one of a run", async (folder) => {
+  const path = join(folder, "plan.json");
+  await Deno.writeTextFile(path, show("interleaved-zb", "--chunks 3"));
+  const summary = summarizeTrace(openTrace(path), path);
+  assert.deepEqual([summary.schedule, summary.steps], ["interleaved-zb", 1]);
+  const { bubbleRatio } = analyze(createSchedule("interleaved-zb", { ...SIZE, chunks: 3 }));
+  for (const { bubble } of summary.workers) assert.ok(Math.abs(bubble - bubbleRatio) < 1e-6);
+  const large = "gpipe --workers 64 --micro-batches 2049 --format trace";
+  assert.throws(() => scheduleCommand(large.split(" ")), {
+    name: "RangeError",
+    message: "Cannot write gpipe as a trace: it must have at most 262144 actions, received 262272",
+  });
+});
+
+/** A step in which two workers did something. */
+function stepOf(step: number, actions = 4): TrainEvent & { type: "step" } {
+  const at = 1_700_000_000_000 + 100 * step;
+  const act = (name: string, i: number): TracedAction => ({
+    ...{ name, start: at + 10 * i, end: at + 10 * i + 7.25, arrived: at + 10 * i - 1.5 },
+    waiting: i,
+  });
+  const list = (stage: number) =>
+    Array.from({ length: actions }, (_, i) => act(`${stage}F${i}`, i));
+  const common = { loss: 1, gradNorm: 1, tokensPerSecond: 1, learningRate: 1, lossScale: 1 };
+  return { type: "step", step, ...common, predictions: 1, seconds: 1, traces: [list(0), list(1)] };
+}
+
+const FAILURE = { type: "failure", step: 3, actor: "worker-1", reason: "gone", time: 5 } as const;
+
+/** Registers a test of a timeline. */
+const timelineTest = (
+  name: string,
+  fn: (
+    path: string,
+    open: (more?: Partial<TimelineOptions>) => ReturnType<typeof openTimeline>,
+  ) => void,
+) =>
+  folderTest(name, (folder) => {
+    const path = join(folder, "timeline.jsonl"), announce = assert.fail;
+    fn(path, (more) => openTimeline({ path, steps: 10, announce, ...more }));
+    return Promise.resolve();
+  });
+
+const stepsIn = (path: string) =>
+  Array.from(readTimeline(path), ({ record: { type, step } }) => `${type} ${step}`);
+
+timelineTest(
+  "a timeline has the traced steps and the events of a run as it grows",
+  (path, open) => {
+    assert.deepEqual([...readTimeline(path)], [], "there is none yet");
+    using timeline = open();
+    timeline.see(stepOf(1));
+    const [first] = readTimeline(path);
+    assert.deepEqual(first!.record, { type: "step", step: 1, traces: stepOf(1).traces });
+    timeline.see(stepOf(2));
+    timeline.see(FAILURE);
+    const [second, third] = readTimeline(path, first!.end);
+    assert.equal(second!.record.step, 2);
+    assert.deepEqual(third!.record, FAILURE);
+    Deno.writeTextFileSync(path, '{"type":"ste', { append: true });
+    assert.equal([...readTimeline(path)].length, 3, "a line that is being written is not read yet");
+  },
+);
+
+timelineTest("a run that goes on cuts later steps off its timeline", (path, open) => {
+  {
+    using timeline = open();
+    for (const step of [1, 2, 3]) timeline.see(stepOf(step));
+  }
+  using timeline = open({ goesOnAfter: 2 });
+  timeline.see(stepOf(3));
+  assert.deepEqual(stepsIn(path), ["step 1", "step 2", "resumed 2", "step 3"]);
+});
+
+timelineTest("the timeline of a long run has each nth step, within its bound", (path, open) => {
+  using timeline = open({ steps: 5000, bytesMax: 200_000 });
+  for (let step = 1; step <= 5000; step++) timeline.see(stepOf(step));
+  timeline.see(FAILURE);
+  const all = Array.from(readTimeline(path), ({ record }) => record);
+  const steps = all.flatMap(({ type, step }) => type === "step" ? [step] : []);
+  assert.ok(Deno.statSync(path).size <= 200_000);
+  assert.ok(steps.length > 100, `${steps.length} steps`);
+  assert.equal(steps.at(-1), 5000);
+  const gaps = new Set(steps.slice(1, -1).map((step, i) => step - steps[i]!));
+  assert.equal(gaps.size, 1, "steps are equally far apart");
+  assert.deepEqual(all.at(-1), FAILURE);
+});
+
+timelineTest(
+  "a step of too many actions is passed over, and strange lines are refused",
+  (path, open) => {
+    {
+      using timeline = open();
+      timeline.see(stepOf(1, 10_000));
+      timeline.see(stepOf(2));
+    }
+    assert.deepEqual(stepsIn(path), ["step 2"]);
+    const [line] = Deno.readTextFileSync(path).split("\n") as [string];
+    const wrong = [
+      line.replace('"step":2', '"step":-1'),
+      line.replace('"0F0"', '"0F0x"'),
+      line.replace('"0F0"', '"99999999999999999999F0"'),
+      line.replace('"start":0', '"start":"0"'),
+      line.replace(/"traces":\[.*\]/, '"traces":{}'),
+      '{"type":"other","step":1,"time":1}',
+      '{"type":"failure","step":1,"time":1,"actor":"worker-0"}',
+    ];
+    const refused = /^SyntaxError: Cannot read .*timeline\.jsonl: each line/;
+    for (const text of wrong) {
+      assert.notEqual(text, line);
+      Deno.writeTextFileSync(path, text + "\n");
+      assert.throws(() => [...readTimeline(path)], refused);
+    }
+  },
+);
+
+folderTest("a resumed run goes on with the timeline of its folder", async (folder) => {
+  const out = join(folder, "run"), trace = ["--out", out, "--trace", join(folder, "trace.json")];
+  await trainHere([...TINY, ...trace, "--steps", "2", "--workers", "2"]);
+  await trainHere([...trace, "--resume", out, "--steps", "3"]);
+  const kinds = ["step 1", "step 2", "checkpoint 2", "resumed 2", "step 3", "checkpoint 3"];
+  assert.deepEqual(stepsIn(join(out, "timeline.jsonl")), kinds);
+  await refusedHere(
+    ["train", ...TINY, "--trace", folder, "--out", join(folder, "other")],
+    /^Cannot write the trace to .*: it must be a file that can be/,
+  );
+});

@@ -10,7 +10,6 @@ import {
   findSchedule,
   linear,
   scheduleDefinitions,
-  scheduleNames,
   type ScheduleOption,
   type ScheduleOptions,
   validate,
@@ -66,18 +65,6 @@ Deno.test("options that a schedule cannot serve are refused with those that it c
   }
 });
 
-Deno.test("every schedule of the papers has its name", () => {
-  const names = [
-    ..."gpipe 1f1b dapple interleaved looped-bfs gems pipedream pipedream-2bw chimera".split(" "),
-    ..."chimera-wave hanayo message-driven zb-h1 zb-h2 zb-v v-half v-min dualpipe".split(" "),
-    ..."dualpipe-v chimera-greedy interleaved-zb seq1f1b".split(" "),
-    ..."seq1f1b-zb terapipe slimpipe search".split(" "),
-  ];
-  const known = scheduleNames();
-  assert.deepEqual(names.filter((name) => !known.includes(name)), []);
-  assert.equal(new Set(known).size, known.length);
-});
-
 Deno.test("a schedule of one's own cannot place a stage on a worker that does not exist", () => {
   const wrong = defineSchedule({
     name: "wrong",
@@ -89,14 +76,6 @@ Deno.test("a schedule of one's own cannot place a stage on a worker that does no
     () => wrong.create({ workers: 2, microBatches: 1 }),
     "Cannot place wrong: the worker of stage 1 of replica 0 must be from 0 to 1, received 2",
   );
-});
-
-Deno.test("a schedule is the same data each time it is made", () => {
-  for (const name of scheduleNames()) {
-    const [first, second] = [1, 2].map(() => createSchedule(name, { workers: 4, microBatches: 8 }));
-    assert.deepEqual(first!.lists?.map(String), second!.lists?.map(String), name);
-    assert.deepEqual(first!.placement, second!.placement, name);
-  }
 });
 
 Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the scale", () => {

@@ -15,7 +15,6 @@ import {
   messageDrivenPolicy,
   overlap,
   parts,
-  type Schedule,
   takeOffers,
   W,
   withLists,
@@ -188,52 +187,6 @@ Deno.test("an elastic list ends whatever things take, in its memory and with its
     },
   );
   fc.assert(property, { numRuns: atDepth(200, 1500) });
-});
-
-/** From 0 to 1, all as likely; those of `fc.double` are mostly next to 0. */
-const UNIFORM = fc.noBias(fc.integer({ min: 0, max: 1000 })).map((n) => n / 1000);
-
-/** Durations and delays that are the same each time they are asked for. */
-function clockOf(times: IterableIterator<number>, delay: (time: number) => number) {
-  const known = new Map<string, number>();
-  const draw = (key: string) => known.get(key) ?? known.set(key, times.next().value!).get(key)!;
-  return {
-    duration: ({ kind }: Action) => kind === "B" ? 2 : 1,
-    send: (part: Action) => delay(draw(formatAction(part))),
-  };
-}
-
-/** The time of elastic lists over that of the lists to the letter, 200 steps of each. */
-function elasticTime(
-  schedule: Schedule,
-  delay: (time: number) => number,
-  activationLimit?: number,
-): number {
-  const sums = [0, 0], elastic = withPolicy(schedule, "elastic", activationLimit);
-  const property = fc.property(fc.infiniteStream(UNIFORM), (times) => {
-    const clock = clockOf(times, delay);
-    [schedule, elastic].forEach((one, i) => sums[i]! += observe(one, clock).makespan);
-  });
-  fc.assert(property, { numRuns: 200 });
-  return sums[1]! / sums[0]!;
-}
-
-/** A late message now and then. */
-const late = (time: number) => time > 0.9 ? 100 * (time - 0.9) : 0.1;
-/** Every message takes another time. */
-const jitter = (time: number) => 3 * time;
-
-Deno.test("an elastic list takes less time than the list where messages are late", () => {
-  const faster = (what: string, ratio: number, most: number) =>
-    assert.ok(ratio <= most, `${what}: ${ratio} of the time, at most ${most}`);
-  const schedule = createSchedule("1f1b", { workers: 8, microBatches: 16 });
-  faster("1f1b", elasticTime(schedule, late), 0.99); // 0.977
-  faster("1f1b, 8 activations each", elasticTime(schedule, jitter, 8), 0.93); // 0.910
-  faster("1f1b, 10 activations each", elasticTime(schedule, jitter, 10), 0.89); // 0.872
-  for (const name of ["gpipe", "chimera", "hanayo"]) { // 0.951, 0.891, 0.943
-    const schedule = createSchedule(name, { workers: 4, microBatches: 16 });
-    faster(name, elasticTime(schedule, jitter), 0.97);
-  }
 });
 
 Deno.test("the head goes first; where it is not ready, the first later action that may", () => {

@@ -1,9 +1,19 @@
+/** The journals of releases replay: those of two actors, and those of training. */
+
 import assert from "node:assert/strict";
-import { readJournal, ReplayError, replayInbox, replayJournal } from "../../../testing.ts";
+import {
+  type Journal,
+  readJournal,
+  ReplayError,
+  replayInbox,
+  replayJournal,
+  type Scenario,
+} from "../../../testing.ts";
 import { rehearsal } from "../../../actors/mod.ts";
 import { PROTOCOL_VERSION } from "../../../actors/pipeline/protocol.ts";
 import { SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
 import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
+import { ASKER, playAsker, SUM } from "../simulation/players.ts";
 import { RECORDED_PLAN } from "./recorded_plan.ts";
 
 const FOLDER = new URL("../../fixtures/journals/", import.meta.url);
@@ -11,32 +21,63 @@ const FOLDER = new URL("../../fixtures/journals/", import.meta.url);
 /** Whose messages are others than those of now: they replay to where they differ, all others whole. */
 const DIFFERENT = ["0.1.0", "protocol-3"].map((version) => `${version}_rehearsal.jsonl`);
 
-const names = [...Deno.readDirSync(FOLDER)].map(({ name }) => name)
-  .filter((name) => name.endsWith("_rehearsal.jsonl")).sort();
+const allNames = [...Deno.readDirSync(FOLDER)].map(({ name }) => name).sort();
+const namesOf = (what: string) => allNames.filter((name) => name.endsWith(`_${what}.jsonl`));
+const names = namesOf("rehearsal");
+const read = (name: string) => readJournal(new URL(name, FOLDER).pathname);
+
+const asking: Scenario<number> = ({ system }) => playAsker(system);
+const training = (journal: Journal) =>
+  replayJournal(journal, rehearsal, { configuration: RECORDED_PLAN, mayHaveChanged: true });
+
+/** A journal in which one step is another. */
+function changed(journal: Journal, index: number, change: object): Journal {
+  return { ...journal, steps: journal.steps.with(index, { ...journal.steps[index]!, ...change }) };
+}
 
 Deno.test("there are journals of training actors with these messages and with all before them", () => {
   const versions = Array.from({ length: PROTOCOL_VERSION - 2 }, (_, i) => `protocol-${i + 3}`);
-  const kept = ["0.1.0", ...versions].map((version) => `${version}_rehearsal.jsonl`);
-  assert.deepEqual(names, kept);
+  assert.deepEqual(names, ["0.1.0", ...versions].map((version) => `${version}_rehearsal.jsonl`));
+  assert.ok(namesOf("asker").includes("0.1.0_asker.jsonl"), `${allNames}`);
 });
+
+for (const name of namesOf("asker")) {
+  Deno.test(`the journal ${name} replays, whole and actor by actor`, async () => {
+    const journal = await read(name);
+    assert.equal(
+      (await replayJournal(journal, asking, { mayHaveChanged: true })).failure,
+      undefined,
+    );
+    assert.equal((await replayInbox(ASKER, journal)).compared, 43);
+    const { steps, states } = await replayInbox(SUM, journal);
+    assert.equal(states, steps);
+  });
+
+  Deno.test(`the journal ${name}, changed anywhere in a step, does not replay`, async () => {
+    const journal = await read(name);
+    const index = journal.steps.findIndex(({ actor, type }) => actor === "sum" && type === "Add");
+    for (const change of [{ type: "Sub" }, { did: ["stop"] }, { state: "0000000000000000" }]) {
+      const other = changed(journal, index, change);
+      await assert.rejects(replayInbox(SUM, other), ReplayError);
+      await assert.rejects(replayJournal(other, asking, { mayHaveChanged: true }), ReplayError);
+    }
+  });
+}
 
 for (const name of DIFFERENT) {
   Deno.test(`the journal ${name}, of other messages, is read, and replayed to where they differ`, async () => {
-    const journal = await readJournal(new URL(name, FOLDER).pathname);
+    const journal = await read(name);
     assert.ok(journal.steps.length > 100);
-    const options = { configuration: RECORDED_PLAN, mayHaveChanged: true };
     await assert.rejects(
-      replayJournal(journal, rehearsal, options),
+      training(journal),
       /^ReplayError: .*step 0.*supervisor < system#\d+ init/s,
     );
   });
 }
 
 for (const name of names.filter((one) => !DIFFERENT.includes(one))) {
-  Deno.test(`the journal ${name} replays, whole and actor by actor`, async () => {
-    const journal = await readJournal(new URL(name, FOLDER).pathname);
-    const options = { configuration: RECORDED_PLAN, mayHaveChanged: true };
-    const { value, failure } = await replayJournal(journal, rehearsal, options);
+  Deno.test(`the journal ${name} replays, whole and actor by actor, unless it is changed`, async () => {
+    const journal = await read(name), { value, failure } = await training(journal);
     assert.equal(failure, undefined);
     assert.match(value!.weightsHash!, /^[0-9a-f]{64}$/);
     for (const id of ["worker-0", "worker-1"]) {
@@ -44,19 +85,12 @@ for (const name of names.filter((one) => !DIFFERENT.includes(one))) {
       assert.equal(states, steps);
     }
     assert.ok((await replayInbox(SUPERVISOR, journal)).compared > 20);
-  });
-
-  Deno.test(`the journal ${name} does not replay to a worker that computes something else`, async () => {
-    const journal = await readJournal(new URL(name, FOLDER).pathname);
+    // A worker that computes something else.
     const at = journal.steps.findIndex(({ actor, did }) =>
       actor === "worker-1" && did.some((deed) => deed.startsWith("send worker-0 Activation"))
     );
-    const step = journal.steps[at]!;
-    const did = step.did.map((deed) => deed.replace(/[0-9a-f]{16}$/, "0".repeat(16)));
-    const steps = journal.steps.with(at, { ...step, did });
-    await assert.rejects(
-      replayInbox(WORKER, { ...journal, steps }, { id: "worker-1" }),
-      ReplayError,
-    );
+    const did = journal.steps[at]!.did.map((deed) => deed.replace(/[0-9a-f]{16}$/, "0".repeat(16)));
+    const other = replayInbox(WORKER, changed(journal, at, { did }), { id: "worker-1" });
+    await assert.rejects(other, ReplayError);
   });
 }

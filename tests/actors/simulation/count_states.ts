@@ -1,17 +1,94 @@
 /**
- * The states of AxoNN's Algorithm 2, by exhaustive search.
+ * The states of AxoNN's Algorithm 2, as actors without numbers, by exhaustive search.
  *
  * @module
  */
 
 import assert from "node:assert/strict";
-import { dfs, explore } from "../../../actors/simulation/mod.ts";
-import { ATOMIC, type Pipeline, playPipeline, TWO_STEP } from "./axonn_models.ts";
+import type { ActorSpec } from "../../../actors/runtime/mod.ts";
+import { dfs, explore, type World } from "../../../actors/simulation/mod.ts";
+import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
+
+/** Stages, micro-batches, and most of these under way. */
+export interface Pipeline {
+  readonly stages: number;
+  readonly microBatches: number;
+  readonly limit: number;
+}
+
+interface StageInit extends Pipeline {
+  readonly stage: number;
+}
+
+/** The neighbour that a result goes to. */
+function wires(ctx: Parameters<AnyActor>[0]) {
+  let before: AnyRef, after: AnyRef;
+  return {
+    Wire: (message: { before: AnyRef; after: AnyRef }) => void ({ before, after } = message),
+    send: (what: "F" | "B") => ctx.send(what === "F" ? after : before, { type: what }),
+  };
+}
+
+/** Model B: a message is handled to completion in one step. */
+const ATOMIC = specOf(import.meta.url, "atomicStage");
+
+export const atomicStage: AnyActor = (ctx, { stage, stages, microBatches, limit }: StageInit) => {
+  const { Wire, send } = wires(ctx);
+  let remaining = microBatches;
+  const inject = () => {
+    remaining--;
+    send("F");
+  };
+  ctx.expose(() => remaining);
+  return {
+    Wire,
+    Inject() {
+      for (let n = 0; n < limit; n++) inject();
+    },
+    F: () => send(stage === stages - 1 ? "B" : "F"),
+    B() {
+      if (stage > 0) send("B");
+      else if (remaining > 0) inject();
+    },
+  };
+};
+
+/** Model A: to take a message and to send its result are two steps. */
+const TWO_STEP = specOf(import.meta.url, "twoStepStage");
+
+export const twoStepStage: AnyActor = (ctx, { stage, stages, microBatches, limit }: StageInit) => {
+  const { Wire, send } = wires(ctx);
+  let remaining = microBatches, underWay = 0;
+  // The control lane goes first, so nothing comes between a message and its result.
+  const next = (message: Any) => ctx.send(ctx.self, message, { lane: "control" });
+  const injectMore = () => {
+    if (stage === 0 && remaining > 0 && underWay < limit) next({ type: "Inject" });
+  };
+  ctx.expose(() => [remaining, underWay]);
+  return {
+    Wire,
+    Inject() {
+      remaining--;
+      underWay++;
+      next({ type: "Send", what: "F" });
+    },
+    Send({ what }) {
+      send(what);
+      injectMore();
+    },
+    F: () => next({ type: "Send", what: stage === stages - 1 ? "B" : "F" }),
+    B() {
+      if (stage > 0) return next({ type: "Send", what: "B" });
+      underWay--;
+      injectMore();
+    },
+  };
+};
 
 /** A model, and what may be handled next in it. */
 export interface Counted {
   readonly name: string;
-  readonly model: Parameters<typeof playPipeline>[1];
+  readonly model: ActorSpec<Any, Any>;
   readonly offers: "by-sender" | "by-arrival";
 }
 
@@ -30,12 +107,32 @@ export const MODELS = {
   atomicBySender: { name: "B, one queue for each edge", model: ATOMIC, offers: "by-sender" },
 } as const satisfies Readonly<Record<string, Counted>>;
 
-/** So many stages, twice as many micro-batches, and as many of these under way as stages. */
+/** As many micro-batches under way as there are stages, of twice as many. */
 export const pipelineOf = (stages: number): Pipeline => ({
   stages,
   microBatches: 2 * stages,
   limit: stages,
 });
+
+/** Sets up a pipeline of one of the models and starts it. */
+async function playPipeline(
+  { system, settle, idle }: World<unknown>,
+  model: ActorSpec<Any, Any>,
+  pipeline: Pipeline,
+): Promise<void> {
+  const stages = Array.from(
+    { length: pipeline.stages },
+    (_, stage) => system.spawn(model, { ...pipeline, stage }, { id: `stage-${stage}` }),
+  );
+  for (const [stage, ref] of stages.entries()) {
+    system.send(ref, { type: "Wire", before: stages[stage - 1], after: stages[stage + 1] });
+  }
+  await settle();
+  system.send(stages[0]!, { type: "Inject" }, { lane: "control" });
+  // The first state of model B has the first micro-batches under way.
+  if (model === ATOMIC) await settle(1);
+  await idle();
+}
 
 /** Distinct states of a model, and the runs in which they were found. */
 export async function countStates(

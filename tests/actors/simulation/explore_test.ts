@@ -1,95 +1,54 @@
+/** Many runs of a scenario: how they are compared, made small and reported. */
+
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
   checkScenario,
+  classOf,
   ddmin,
   delay,
+  describeFailedRun,
   describeStep,
-  dfs,
   explore,
-  fifo,
-  pct,
-  portfolio,
-  pos,
+  type FailedRun,
   random,
   type Scenario,
   shrink,
+  simulate,
+  type SimulateOptions,
   SimulationError,
   type World,
 } from "../../../actors/simulation/mod.ts";
-import type { Candidate } from "../../../actors/runtime/mod.ts";
-import { GUARD, playRing, playSum, ROGUE } from "./players.ts";
+import { type Any, playRing, playSum, spawnText } from "./players.ts";
 
-const strategies = () => [fifo(), random(), pct(3), pos(), delay(2), portfolio()];
+const FOUR = [[1], [2], [3], [4]];
 
-const candidates = fc.array(
-  fc.record({ actor: fc.constantFrom("a", "b"), from: fc.constantFrom("a", "b", "c") }),
-  { minLength: 1, maxLength: 6 },
-).map((list) =>
-  list.map((one, seq): Candidate => ({ ...one, lane: "data", type: "Note", seq, nth: 0 }))
-);
+/** Has the order in which numbers arrive judged, after settled steps if asked for. */
+const summing = (
+  judge: (added: readonly number[]) => void,
+  numbers: readonly (readonly number[])[] = FOUR,
+  hops = 0,
+): Scenario =>
+async (world) => {
+  const calm = { ...world, idle: () => world.settle() };
+  if (hops > 0) await playRing(calm, { nodes: 10, tokens: 1, hops });
+  judge((await playSum(world, numbers)).added);
+};
 
-Deno.test("every strategy picks a candidate, and the same ones for the same seed", () => {
-  fc.assert(fc.property(fc.array(candidates), fc.integer(), (turns, seed) => {
-    for (const strategy of strategies()) {
-      const play = () => {
-        strategy.begin({ seed, run: 1, expectedSteps: turns.length });
-        return turns.map((turn, step) => strategy.choose(turn, step, () => 0));
-      };
-      const choices = play();
-      for (const [step, choice] of choices.entries()) assert.ok(turns[step]![choice]);
-      assert.deepEqual(choices, play());
-    }
-  }));
-});
+const isFirst = summing((added) => assert.equal(added[0], 1, "another came first"));
 
-Deno.test("delay(k) leaves plain order in at most k places before the late ones are alone", () => {
-  const strategy = delay(2);
-  const four = Array.from(
-    { length: 4 },
-    (_, seq): Candidate => ({
-      actor: "a",
-      from: `${seq}`,
-      lane: "data",
-      type: "Note",
-      seq,
-      nth: 0,
-    }),
-  );
-  for (let seed = 0; seed < 50; seed++) {
-    strategy.begin({ seed, run: 0, expectedSteps: 4 });
-    const left = [...four], order: number[] = [];
-    for (let step = 0; step < 4; step++) {
-      order.push(...left.splice(strategy.choose(left, step, () => 0), 1).map(({ seq }) => seq));
-    }
-    const overtaken = order.filter((seq, n) => order.slice(n + 1).some((other) => other < seq));
-    const late = new Set(
-      order.flatMap((seq, n) => order.slice(0, n).some((other) => other > seq) ? [seq] : []),
-    );
-    assert.ok(late.size <= 2, `${order}: ${overtaken}`);
+/** The first run of a seed that fails as is wanted. */
+async function find(
+  scenario: Scenario<unknown>,
+  options: SimulateOptions = {},
+  isWanted: (failed: FailedRun) => boolean = () => true,
+): Promise<FailedRun> {
+  for (let seed = 0; seed < 200; seed++) {
+    const run = await simulate({ seed, strategy: random(), ...options }, scenario);
+    if (run.failure && isWanted(run as FailedRun)) return run as FailedRun;
   }
-});
-
-Deno.test("dfs makes every order of three independent messages, and no other", async () => {
-  const orders = new Set<string>(), strategy = dfs();
-  const { runs } = await explore({ strategy, runs: Infinity }, async (world) => {
-    const { added } = await playSum(world, [[1], [2], [3]]);
-    orders.add(added.join(""));
-  });
-  assert.deepEqual([...orders].sort(), ["123", "132", "213", "231", "312", "321"]);
-  assert.ok(runs < 100, `${runs} runs`);
-});
-
-Deno.test("random, pct, pos and the portfolio find every order of three messages too", async () => {
-  for (const strategy of [random(), pct(3), pos(), portfolio()]) {
-    const orders = new Set<string>();
-    await explore({ strategy, runs: 200 }, async (world) => {
-      const { added } = await playSum(world, [[1], [2], [3]]);
-      orders.add(added.join(""));
-    });
-    assert.equal(orders.size, 6, strategy.name);
-  }
-});
+  throw new Error("no such run in 200");
+}
 
 Deno.test("runs that must agree and do not are a failure", async () => {
   const play: Scenario<unknown> = async (world) => (await playSum(world, [[1e8], [1], [-1e8]])).sum;
@@ -99,27 +58,57 @@ Deno.test("runs that must agree and do not are a failure", async () => {
   assert.equal((await explore({ mustAgree: false }, play)).failed, undefined);
 });
 
+Deno.test("an exploration counts its runs, its steps and the different orders", async () => {
+  const one = await explore(
+    { strategy: random(), runs: 30, seed: 5 },
+    (world) => playSum(world, [[1], [2]]),
+  );
+  assert.deepEqual([one.runs, one.steps, one.failed], [30, 30 * 8, undefined]);
+  assert.ok(one.distinct > 1 && one.distinct <= 30, `${one.distinct}`);
+  const seeds: number[] = [];
+  const failing: Scenario = summing((added) => assert.equal(added[0], 1));
+  const { failed } = await explore({ strategy: random(), runs: 90, seed: 5 }, failing);
+  for (let seed = 5; seed <= failed!.seed; seed++) {
+    const run = await simulate({ seed, strategy: random() }, failing);
+    if (run.failure) seeds.push(seed);
+  }
+  assert.deepEqual(seeds, [failed!.seed]);
+});
+
+Deno.test("two runs of one order must return the same, or fail alike", async () => {
+  const diverged = async (scenario: Scenario<unknown>, isRepeated = true) => {
+    const { failed } = await explore({ runs: 10, isRepeated }, scenario);
+    if (failed) assert.equal(failed.failure.kind, "diverged");
+    return failed?.failure.message;
+  };
+  let runs = 0;
+  assert.equal(
+    await diverged(() => ({ run: runs++ })),
+    "two runs of the same order return { run: 0 }, then { run: 1 }",
+  );
+  assert.equal(await diverged(() => runs++, false), undefined);
+  runs = 0;
+  const message = await diverged(() => {
+    if (runs++ === 1) throw new RangeError("out of luck");
+  });
+  assert.match(message!, /return undefined, then out of luck$/);
+});
+
 Deno.test("a run that differs when it is repeated is found at its first step", async () => {
   const globals = globalThis as { draws?: number };
   globals.draws = 0;
   // Nothing that a trap could see: a counter that outlives the run.
-  const module = `data:text/javascript,export const leaky = (ctx) => ({
+  const LEAKY = `(ctx) => ({
     Go() { ctx.send(ctx.self, { type: "Note", n: globalThis.draws++ }); },
     Note() {},
   })`;
   const { failed } = await explore({ runs: 3 }, async ({ system, idle }) => {
-    const leaky = system.spawn<undefined, { type: "Go" }>(
-      { module, export: "leaky" },
-      undefined,
-      { id: "leaky" },
-    );
-    system.send(leaky, { type: "Go" });
+    system.send(spawnText(system, "leaky", LEAKY), { type: "Go" });
     await idle();
   });
   delete globals.draws;
-  assert.equal(failed?.failure.kind, "diverged");
-  assert.equal(failed.failure.step, 2);
-  assert.match(failed.failure.message, /differ first at step 2: leaky < leaky#0 Note/);
+  assert.deepEqual([failed?.failure.kind, failed?.failure.step], ["diverged", 2]);
+  assert.match(failed!.failure.message, /differ first at step 2: leaky < leaky#0 Note/);
 });
 
 Deno.test("ddmin leaves only what is needed, whatever that is", async () => {
@@ -135,20 +124,20 @@ Deno.test("ddmin leaves only what is needed, whatever that is", async () => {
 });
 
 /** Fails when one token has lapped another: needs an order that is far from plain. */
-async function race(world: World<unknown>, nodes: number, hops: number): Promise<void> {
+async function race(world: World<Any>, nodes: number): Promise<void> {
   world.invariant("no token is far ahead", ({ actors, state }) => {
     const passed = actors.map((id) => state<number>(id) ?? 0);
     const ahead = Math.max(...passed) - Math.min(...passed);
     if (ahead > 3) return `${ahead} ahead`;
   });
-  await playRing(world, { nodes, tokens: nodes, hops });
+  await playRing(world, { nodes, tokens: nodes, hops: 40 });
 }
 
 Deno.test("a failure after 500 steps shrinks to at most 5 deviations, and replays", async () => {
   // Ordinary work, 500 steps of it, then a bug that needs two messages in another order.
   const scenario: Scenario = async (world) => {
     await playRing(world, { nodes: 10, tokens: 5, hops: 100 });
-    const { added } = await playSum(world, [[1], [2], [3], [4]]);
+    const { added } = await playSum(world, FOUR);
     assert.ok(added.indexOf(4) > added.indexOf(1), "4 came before 1");
   };
   const options = { strategy: random() };
@@ -157,13 +146,11 @@ Deno.test("a failure after 500 steps shrinks to at most 5 deviations, and replay
   const { run, tries, isReplayed } = await shrink(options, scenario, failed!);
   assert.ok(run.deviations.length <= 5, `${run.deviations.length} deviations`);
   assert.ok(tries < 200, `${tries} tries`);
-  assert.equal(run.failure.name, "AssertionError");
-  assert.ok(isReplayed);
+  assert.deepEqual([run.failure.name, isReplayed], ["AssertionError", true]);
 });
 
 Deno.test("shrinking never lengthens, and shrinking what is shrunk changes nothing", async () => {
-  const scenario: Scenario = (world) => race(world, 8, 40);
-  const options = { strategy: random() };
+  const scenario: Scenario = (world) => race(world, 8), options = { strategy: random() };
   const { failed } = await explore(options, scenario);
   assert.equal(failed?.failure.name, "no token is far ahead");
   const once = await shrink(options, scenario, failed);
@@ -174,128 +161,145 @@ Deno.test("shrinking never lengthens, and shrinking what is shrunk changes nothi
 });
 
 Deno.test("a smaller configuration that fails alike is taken", async () => {
-  const scenario: Scenario<void, number> = (world) => race(world, world.configuration, 40);
-  const options = {
-    strategy: random(),
-    configuration: 8,
-    smaller: (nodes: number) => nodes > 2 ? [2, nodes >> 1, nodes - 1] : [],
-  };
+  const scenario: Scenario<void, number> = (world) => race(world, world.configuration);
+  const smaller = (nodes: number) => nodes > 2 ? [2, nodes >> 1, nodes - 1] : [];
+  const options = { strategy: random(), configuration: 8, smaller };
   const { failed } = await explore(options, scenario);
   const { configuration, run } = await shrink(options, scenario, failed!);
   assert.ok(configuration < 8, `${configuration}`);
   assert.equal(run.failure.name, "no token is far ahead");
 });
 
-Deno.test("a failing check prints the steps, the seed and a test to paste", async () => {
+Deno.test("shrinking keeps to the bug that was found, though plain order has another", async () => {
+  const scenario = summing((added) => {
+    throw new RangeError(added[0] === 4 ? "4 came first" : "nothing is right");
+  });
+  const failed = await find(scenario, {}, ({ failure }) => /^4 came/.test(failure.message));
+  const { run } = await shrink({ strategy: random() }, scenario, failed);
+  assert.deepEqual([run.failure.message, run.deviations.length], ["4 came first", 1]);
+});
+
+/** Asks another, which keeps the question. A circle of questions would be found before. */
+const PAIR = `(ctx) => ({
+  async Ask({ other }) { ctx.reply(await ctx.ask(other, { type: "Keep" }, { timeoutMs: Infinity })); },
+  Keep() { ctx.deferReply(); },
+})`;
+
+Deno.test("deadlocks are told apart by who waits for whom", async () => {
   const scenario: Scenario = async (world) => {
-    const { added } = await playSum(world, [[1], [2], [3]]);
-    assert.deepEqual(added.toSorted(), added, "out of order");
+    const { added } = await playSum(world, FOUR), { system } = world;
+    const ids = added[0] === 4 ? ["left", "right"] : ["up", "down"];
+    const [one, other] = ids.map((id) => spawnText(system, id, PAIR));
+    system.send(one!, { type: "Ask", other });
+    await world.idle();
   };
+  const waitsFor = (text: string) => ({ failure }: FailedRun) =>
+    failure.waits.some((wait) => wait.startsWith(text));
+  const failed = await find(scenario, {}, waitsFor('"left" waits for "right"'));
+  const other = await find(scenario, {}, waitsFor('"up" waits for "down"'));
+  assert.equal(failed.failure.kind, "deadlock");
+  assert.notEqual(classOf(failed.failure), classOf(other.failure));
+  const { run, isReplayed } = await shrink({ strategy: random() }, scenario, failed);
+  assert.equal(classOf(run.failure), classOf(failed.failure));
+  assert.deepEqual([run.deviations.length, isReplayed], [1, true]);
+});
+
+Deno.test("failures of one class differ in numbers and queues, not in names or words", () => {
+  const failure = { kind: "deadlock", name: "Deadlock", message: "", step: 3, waits: [] } as const;
+  const waits = (n: number) => [`"a" waits for "b" to answer "Read"; ${n} messages wait there`];
+  const [few, many] = [2, 5].map((n) => classOf({ ...failure, waits: waits(n) }));
+  assert.equal(few, many);
+  const thrown = (kind: "actor" | "invariant", name: string, message: string) =>
+    classOf({ ...failure, kind, name, message });
+  const told = thrown("actor", "Error", "step 3: 17 are left\nat here");
+  assert.equal(told, thrown("actor", "Error", "step 12: 1.5 are left\nat there"));
+  assert.notEqual(told, thrown("actor", "Error", "step 3: 17 are lost"));
+  assert.notEqual(told, thrown("actor", "RangeError", "step 3: 17 are left"));
+  assert.equal(thrown("invariant", "stash", "one"), thrown("invariant", "stash", "other"));
+});
+
+Deno.test("a choice that is left is made as small as it can be", async () => {
+  for (let choice = 3; choice > 0; choice--) {
+    // Four adders and their sum are made in five steps; then the adders are asked to go.
+    const deviations = [{ step: 5, choice }];
+    assert.deepEqual((await simulate({ deviations }, summing(() => {}))).deviations, deviations);
+  }
+  const deviations = [{ step: 5, choice: 3 }, { step: 6, choice: 2 }];
+  const { run } = await shrink({}, isFirst, await find(isFirst, { deviations }));
+  assert.deepEqual(run.deviations, [{ step: 5, choice: 1 }]);
+});
+
+Deno.test("a wait for timers that is left is made as short as it can be", async () => {
+  const TIMED = `(ctx) => {
+    let fired = 0;
+    ctx.expose(() => fired);
+    for (let n = 1; n <= 4; n++) ctx.after(n, { type: "Fired" });
+    return { Fired() { fired++; }, Note() {} };
+  }`;
+  const scenario: Scenario = async ({ system, idle, invariant }) => {
+    system.send(spawnText(system, "timed", TIMED), { type: "Note" });
+    invariant("first", ({ type, now }) => type === "Note" && now > 1 ? `at ${now}` : undefined);
+    await idle();
+  };
+  const choices = [1, 2, 3, 4].map((step) => ({ step, choice: 1 }));
+  const failed = await find(scenario, { deviations: [{ step: 1, wait: 4 }, ...choices] });
+  const { run: { deviations } } = await shrink({}, scenario, failed);
+  const waits = deviations.filter((one) => "wait" in one);
+  assert.ok(waits.length > 0 && waits.every(({ wait }) => wait <= 2), JSON.stringify(deviations));
+});
+
+Deno.test("a bug after 1,000 settled steps shrinks as one without them", async () => {
+  const numbers = [[1, 1, 1], [2, 2, 2], [3, 3, 3], [4]];
+  const scenario = summing(([first]) => assert.ok(first !== 4, "4 came first"), numbers, 1000);
+  const failed = await find(scenario);
+  assert.ok(failed.steps > 1000);
+  const { run } = await shrink({ strategy: random() }, scenario, failed);
+  assert.ok(run.deviations.length <= 3, JSON.stringify(run.deviations));
+});
+
+Deno.test("a failing check prints the steps, the seed and a test to paste", async () => {
+  const scenario = summing((added) => assert.deepEqual(added.toSorted(), added, "out of order"));
   const error = await checkScenario("sorted", { seed: 40 }, scenario).catch((error) => error);
   assert.ok(error instanceof SimulationError);
   assert.match(error.message, /^scenario "AssertionError" at step \d+: out of order/);
-  assert.match(error.message, / adder-1 < system#1 Go {2}<- choice 1 of 3\n/);
+  assert.match(error.message, / adder-1 < system#1 Go {2}<- choice 1 of 4\n/);
   const [, plan] = /simulationTest\("sorted", (\{.*\}), scenario\);/.exec(error.message)!;
   assert.match(plan!, /^\{ seed: \d+, deviations: \[\{"step":\d+,"choice":1\}\] \}$/);
   const pasted = new Function(`return (${plan})`)();
   await assert.rejects(checkScenario("sorted", pasted, scenario), SimulationError);
 });
 
-Deno.test("a step as a line says who got what from whom, as which, and by which choice", () => {
+Deno.test("a step as a line says which message it is, by which choice, and what went wrong", () => {
+  const hashes = { payload: "", did: [], chain: "", hash: "" };
+  const step = { n: 7, isolate: 0, t: 20, actor: "stage-1", from: "stage-0#3", type: "Activation" };
+  const order = { name: "1F3", choice: 2, arity: 4, waits: 1, faults: ["crash-after stage-1"] };
   assert.equal(
-    describeStep({
-      n: 7,
-      isolate: 0,
-      t: 20,
-      actor: "stage-1",
-      from: "stage-0#3",
-      type: "Activation",
-      name: "1F3",
-      payload: "",
-      choice: 2,
-      arity: 4,
-      faults: ["crash-after stage-1"],
-      did: [],
-      chain: "",
-      hash: "",
-    }),
-    "     7       20 ms  stage-1 < stage-0#3 Activation (1F3)  <- choice 2 of 4" +
-      "  <- crash-after stage-1",
+    describeStep({ ...step, ...order, ...hashes }),
+    "     7       20 ms  stage-1 < stage-0#3 Activation (1F3)  <- after 1 timer" +
+      "  <- choice 2 of 4  <- crash-after stage-1",
   );
 });
 
-const KINDS = ["crash-before", "crash-after", "stall", "slow-edge"] as const;
-
-Deno.test("each fault happens when asked for, and a run with it can be repeated", async () => {
-  const play: Scenario<number> = async ({ system, settle, idle }) => {
-    const guard = system.spawn(GUARD, undefined, { id: "guard" });
-    await settle();
-    for (let n = 0; n < 10; n++) system.send(guard, { type: "Tell", n });
-    await idle();
-    return await system.ask(guard, { type: "Read" });
-  };
-  for (const kind of KINDS) {
-    const actors = ["child"], faults = { kinds: [kind], rate: 0.2, actors };
-    const found = new Set<unknown>();
-    const { failed, runs } = await explore({ faults, runs: 40 }, async (world) => {
-      const restarts = await play(world);
-      found.add(restarts);
-      return restarts;
-    });
-    assert.equal(failed, undefined);
-    assert.equal(runs, 40);
-    assert.equal(found.has(1), kind.startsWith("crash"), kind);
-  }
+Deno.test("a message that is late is reported on one line, where it is put back", async () => {
+  const six = [[1], [2], [3], [4], [5], [6]];
+  const scenario = summing((added) => assert.ok(added.at(-1) !== 1, "1 came last"), six);
+  const failed = await find(scenario, { strategy: delay(1) });
+  assert.ok("late" in failed.deviations[0]!);
+  const shrunk = await shrink({ strategy: delay(1) }, scenario, failed);
+  assert.deepEqual(shrunk.run.deviations.map((one) => "late" in one), [true]);
+  const report = describeFailedRun("late", shrunk).split("\n");
+  const lines = report.filter((line) => line.includes("  <- "));
+  assert.equal(lines.length, 1, lines.join("\n"));
+  assert.match(lines[0]!, / {2}<- late from here: (adder-0 < system#1 Go|sum < adder-0#0 Add)$/);
 });
 
-Deno.test("a stall lasts as long as it was asked to, also when the run is repeated", async () => {
-  const faults = { kinds: ["stall"], rate: 1, stallMs: 77, actors: ["sum"] } as const;
-  const { failed, runs } = await explore({ faults, runs: 10 }, async (world) => {
-    await playSum(world, [[1], [2]]);
-    world.atEnd("77 ms have passed", ({ now }) => now === 77 ? undefined : `${now} ms`);
-  });
-  assert.equal(failed, undefined);
-  assert.equal(runs, 10);
-});
-
-Deno.test("faults are off unless asked for, and leave the order as it is", async () => {
-  const hashes: string[][] = [];
-  for (const faults of [undefined, { kinds: KINDS, rate: 0 }]) {
-    const seen: string[] = [];
-    await explore({ runs: 5, isRepeated: false, ...(faults ? { faults } : {}) }, async (world) => {
-      const { added } = await playSum(world, [[1], [2], [3], [4]]);
-      seen.push(added.join());
-    });
-    hashes.push(seen);
-  }
-  assert.deepEqual(hashes[0], hashes[1]);
-});
-
-Deno.test("a named site fails in some runs, when sites may", async () => {
-  const play = async (faults: object) => {
-    let failures = 0;
-    await explore({ runs: 60, ...faults }, async ({ system }) => {
-      const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-      if (await system.ask(rogue, { type: "Site", site: "disk" })) failures++;
-    });
-    return failures;
-  };
-  assert.equal(await play({}), 0);
-  const failures = await play({ faults: { kinds: ["site"] } });
-  assert.ok(failures > 0 && failures < 60, `${failures}`);
-});
-
-Deno.test("a crash that breaks the system shrinks to that crash alone", async () => {
+Deno.test("a long report shows its last steps, and those before that were not in plain order", async () => {
   const scenario: Scenario = async (world) => {
-    const { added } = await playSum(world, [[1, 2, 3], [4, 5, 6]]);
-    assert.equal(added.length, 6);
+    const { added } = await playSum(world, FOUR);
+    await playRing(world, { nodes: 4, tokens: 1, hops: 100 });
+    assert.equal(added[0], 1, "another came first");
   };
-  const options = { faults: { kinds: KINDS, max: 3, rate: 0.1 } };
-  const { failed } = await explore(options, scenario);
-  const { run, isReplayed } = await shrink(options, scenario, failed!);
-  assert.equal(run.failure.kind, "actor");
-  assert.equal(run.failure.name, "InjectedCrash");
-  assert.equal(run.faults.length, 1);
-  assert.deepEqual(run.deviations, []);
-  assert.ok(isReplayed);
+  const report = describeFailedRun("far", await shrink({}, scenario, await find(scenario)));
+  assert.match(report, /\n {2}\.\.\. 5 steps\n.* <- choice 1 of 4\n {2}\.\.\. \d+ steps\n/);
+  assert.equal(report.split("\n").filter((line) => / ms {2}/.test(line)).length, 31);
 });

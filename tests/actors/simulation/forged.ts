@@ -1,6 +1,8 @@
 /** Journals as a forger writes them: changed, but with every sum and hash right. */
 
+import assert from "node:assert/strict";
 import { Digest } from "../../../actors/simulation/digest.ts";
+import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
 import { hashedOf } from "../../../actors/simulation/journal/journal_lines.ts";
 import { addStep, type StepRecord } from "../../../actors/simulation/journal/recorder.ts";
 import { Seal, sumIn } from "../../../actors/simulation/journal/seal.ts";
@@ -45,4 +47,17 @@ function hashed(record: Forged, hash: Digest): Forged {
     return record;
   }
   return { ...record, hash: hash.toString() };
+}
+
+/** The number of the line that a reader of journals refuses; 0 when it refuses none. */
+export function refusedLine(text: string): number {
+  try {
+    parseJournal(text);
+    return 0;
+  } catch (error) {
+    assert.ok(error instanceof SyntaxError, `${error}`);
+    const [, line] = /^Cannot read a journal: .*\bline (\d+)\b[^\n]*$/.exec(error.message) ?? [];
+    assert.ok(line !== undefined || /its (format|version) must be/.test(error.message), `${error}`);
+    return Number(line ?? 1);
+  }
 }

@@ -1,28 +1,350 @@
 /**
- * Planted bugs, each with the scenario that must show it, and the same without the bug.
+ * Planted bugs, each with the scenario that must show it, and the same without the bug: in a toy of
+ * training with real f32 sums, in an actor that replaces another, and in sends that block.
  *
  * @module
  */
 
-import type { ActorRef } from "../../../actors/runtime/mod.ts";
+import { shouldFail } from "../../../actors/runtime/mod.ts";
 import type { ExploreOptions, Scenario, World } from "../../../testing.ts";
-import { BOSS, playBlocking } from "./other_bugs.ts";
-import {
-  FEEDER,
-  type FeederState,
-  OPTIMIZER,
-  type OptimizerMessage,
-  type OptimizerState,
-  STAGE,
-  type StageMessage,
-  type StageState,
-  type Toy,
-  type ToyBug,
-} from "./toy_actors.ts";
+import { type AnyActor, type AnyRef, specOf } from "./players.ts";
 import { CRASHES, playCommit } from "./two_phase_commit.ts";
+
+/** Bugs that can be planted in the toy. */
+type ToyBug =
+  | "LIFO edge"
+  | "missing empty guard"
+  | "limit off by one"
+  | "arrival-order reduce"
+  | "torn optimizer step"
+  | "double step"
+  | "Date.now() in a handler"
+  | "iteration over a Map keyed by arrival";
+
+/** The size of a toy, and its bug. */
+interface Toy {
+  readonly stages: number;
+  readonly microBatches: number;
+  readonly limit: number;
+  readonly replicas: number;
+  readonly buckets: number;
+  readonly bug?: ToyBug;
+}
 
 /** Small enough to be fast, large enough for the sums to depend on the order of their parts. */
 const TOY: Toy = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
+
+const f32 = Math.fround;
+const here = (name: string) => specOf(import.meta.url, name);
+
+interface FeederInit extends Toy {
+  readonly replica: number;
+  readonly first: AnyRef;
+  readonly optimizers: readonly AnyRef[];
+}
+
+/** Injects the micro-batches of a replica, as long as there is credit. */
+export const feeder: AnyActor = (ctx, init: FeederInit) => {
+  const { microBatches, replica, bug, first, optimizers } = init;
+  const limit = bug === "limit off by one" ? init.limit + 1 : init.limit;
+  let injected = 0, inFlight = 0;
+  ctx.expose(() => ({ injected, inFlight }));
+  const inject = () => {
+    const microBatch = injected++;
+    inFlight++;
+    const x = f32(0.1 + microBatch * 0.37 + replica * 1.7);
+    ctx.send(first, { type: "F", microBatch, x });
+  };
+  return {
+    Go() {
+      while (inFlight < limit && injected < microBatches) inject();
+    },
+    Credit() {
+      inFlight--;
+      if (injected < microBatches || bug === "missing empty guard") inject();
+      else if (inFlight === 0) { for (const to of optimizers) ctx.send(to, { type: "Last" }); }
+    },
+  };
+};
+
+interface StageInit extends Toy {
+  readonly stage: number;
+  readonly replica: number;
+  readonly optimizer: AnyRef;
+}
+
+/** Computes, forward and backward, and adds up gradients. */
+export const stage: AnyActor = (ctx, init: StageInit) => {
+  const { stage, stages, replica, microBatches, optimizer, bug } = init;
+  const stash = new Map<number, number>(), waiting: [number, number][] = [];
+  const gradients = new Array<number>(init.buckets).fill(0);
+  let wires: Record<"before" | "after" | "feeder", AnyRef>, forwards = 0, backwards = 0;
+  ctx.expose(() => ({ forwards, backwards, stash: [...stash.keys()], gradients, waiting }));
+  const chunks = () => {
+    for (const [bucket, gradient] of gradients.entries()) {
+      ctx.send(optimizer, { type: "Chunk", replica, bucket, gradient });
+    }
+  };
+  const backward = (microBatch: number, dy: number) => {
+    ctx.doing(`${stage}B${microBatch}`);
+    backwards++;
+    const x = stash.get(microBatch)!;
+    stash.delete(microBatch);
+    for (const [bucket, sum] of gradients.entries()) {
+      gradients[bucket] = f32(sum + f32(dy * f32(x + bucket)));
+    }
+    if (backwards === microBatches) chunks();
+    const { before, feeder } = wires;
+    if (before) ctx.send(before, { type: "B", microBatch, dy: f32(dy * 0.9) });
+    else ctx.send(feeder, { type: "Credit", microBatch });
+  };
+  const forward = (microBatch: number, x: number) => {
+    ctx.doing(`${stage}F${microBatch}`);
+    if (bug === "Date.now() in a handler") Date.now();
+    forwards++;
+    stash.set(microBatch, x);
+    const y = f32(x * 1.1 + stage);
+    if (stage === stages - 1) backward(microBatch, f32(y * 0.01));
+    else ctx.send(wires.after, { type: "F", microBatch, x: y });
+  };
+  return {
+    Wire: (message) => void (wires = message),
+    F({ microBatch, x }) {
+      if (bug !== "LIFO edge") return forward(microBatch, x);
+      waiting.push([microBatch, x]);
+      ctx.send(ctx.self, { type: "Work" });
+    },
+    Work: () => forward(...waiting.pop()!),
+    B: ({ microBatch, dy }) => backward(microBatch, dy),
+    Resend() {
+      // What is not complete yet comes by itself.
+      if (backwards === microBatches) chunks();
+    },
+  };
+};
+
+/** Adds the chunks of the replicas of a stage, and steps its buckets. */
+export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }: Toy) => {
+  const weights = new Array<number>(buckets).fill(1);
+  /** How often each bucket was stepped. */
+  const stepped = new Array<number>(buckets).fill(0);
+  const chunks = Array.from({ length: buckets }, () => new Map<number, number>());
+  const arrived = new Array<number>(buckets).fill(0), running = new Array<number>(buckets).fill(0);
+  let stages: readonly AnyRef[] = [], last = 0;
+  ctx.expose(() => ({ stepped, weights, chunks, arrived, running, last }));
+
+  const sumOf = (bucket: number) => {
+    if (bug === "arrival-order reduce") return running[bucket]!;
+    const byReplica = chunks[bucket]!;
+    const parts = bug === "iteration over a Map keyed by arrival"
+      ? [...byReplica.values()]
+      : Array.from({ length: replicas }, (_, replica) => byReplica.get(replica)!);
+    return parts.reduce((sum, part) => f32(sum + part));
+  };
+  const step = (bucket: number) => {
+    weights[bucket] = f32(weights[bucket]! - f32(0.1 * sumOf(bucket)));
+    stepped[bucket]!++;
+  };
+  const commit = () => {
+    // All buckets or none: whatever can fail, fails before the first is stepped.
+    for (let bucket = 0; bucket < buckets; bucket++) if (shouldFail("bucket step")) return;
+    for (let bucket = 0; bucket < buckets; bucket++) step(bucket);
+  };
+  const isComplete = (bucket: number) => chunks[bucket]!.size === replicas;
+  return {
+    Stages: (message) => void ({ stages } = message),
+    Chunk({ replica, bucket, gradient }) {
+      ctx.doing(`O${bucket}`);
+      const isKnown = chunks[bucket]!.has(replica);
+      if (isKnown && bug !== "double step") return;
+      chunks[bucket]!.set(replica, gradient);
+      running[bucket] = f32(running[bucket]! + gradient);
+      arrived[bucket]!++;
+      if (!isComplete(bucket)) return;
+      if (bug === "torn optimizer step") {
+        if (!shouldFail("bucket step")) step(bucket);
+      } else if (bug === "double step") step(bucket);
+      else if (chunks.every((_, other) => isComplete(other))) commit();
+    },
+    Last() {
+      if (++last < replicas) return;
+      // Every replica is done: chunks that are not here yet may have been lost.
+      for (const [replica, ref] of stages.entries()) {
+        if (chunks.some((bucket) => !bucket.has(replica))) ctx.send(ref, { type: "Resend" });
+      }
+    },
+    Read: () => ctx.reply(weights),
+  };
+};
+
+/** One step of the toy; the weights that come of it. */
+async function playToy(world: World, toy: Toy): Promise<unknown> {
+  const { system, settle, idle } = world, { stages, replicas } = toy;
+  const each = <T>(length: number, make: (n: number) => T) =>
+    Array.from({ length }, (_, n) => make(n));
+  const optimizers = each(
+    stages,
+    (stage) => system.spawn(here("optimizer"), toy, { id: `optimizer-${stage}` }),
+  );
+  const rows = each(replicas, (replica) =>
+    each(stages, (stage) => {
+      const init = { ...toy, stage, replica, optimizer: optimizers[stage]! };
+      return system.spawn(here("stage"), init, { id: `stage-${replica}.${stage}` });
+    }));
+  const feeders = rows.map((row, replica) => {
+    const init = { ...toy, replica, first: row[0]!, optimizers };
+    const feeder = system.spawn(here("feeder"), init, { id: `feeder-${replica}` });
+    for (const [stage, ref] of row.entries()) {
+      const [before, after] = [row[stage - 1], row[stage + 1]];
+      system.send(ref, { type: "Wire", feeder, ...before && { before }, ...after && { after } });
+    }
+    return feeder;
+  });
+  for (const [stage, ref] of optimizers.entries()) {
+    system.send(ref, { type: "Stages", stages: rows.map((row) => row[stage]!) });
+  }
+  await settle();
+  addInvariants(world, toy);
+  for (const feeder of feeders) system.send(feeder, { type: "Go" });
+  await idle();
+  return await Promise.all(optimizers.map((ref) => system.ask(ref, { type: "Read" })));
+}
+
+function addInvariants({ invariant, atEnd }: World, toy: Toy): void {
+  invariant("in flight are at most the limit, and at most the micro-batches there are", (view) => {
+    if (!view.actor.startsWith("feeder")) return;
+    const { injected, inFlight } = view.state<Record<string, number>>(view.actor)!;
+    if (inFlight! > toy.limit) return `${inFlight} are in flight, the limit is ${toy.limit}`;
+    if (injected! > toy.microBatches) return `micro-batch ${injected! - 1} does not exist`;
+  });
+  invariant("what is stashed has been forward and not backward", (view) => {
+    if (!view.actor.startsWith("stage")) return;
+    const { forwards, backwards, stash } = view.state<
+      { forwards: number; backwards: number; stash: number[] }
+    >(view.actor)!;
+    if (forwards - backwards !== stash.length) return `${stash.length} are stashed`;
+  });
+  invariant("a bucket is stepped once", (view) => {
+    if (!view.actor.startsWith("optimizer")) return;
+    const { stepped } = view.state<{ stepped: number[] }>(view.actor)!;
+    if (stepped.some((times) => times > 1)) return `stepped ${stepped} times`;
+  });
+  atEnd("a step commits in all buckets or in none", ({ actors, state }) => {
+    for (const id of actors.filter((id) => id.startsWith("optimizer"))) {
+      const { stepped } = state<{ stepped: number[] }>(id)!;
+      if (new Set(stepped).size > 1) return `${id} stepped its buckets ${stepped} times`;
+    }
+  });
+}
+
+/** Gives jobs to a hand, makes another hand when that dies, and counts what is done. */
+export const boss: AnyActor = (ctx, init: { jobs: number; checksHand: boolean }) => {
+  let job = 0, hands = 0, sum = 0, hand: AnyRef;
+  ctx.expose(() => sum);
+  const give = () => {
+    if (job < init.jobs) ctx.send(hand, { type: "Do", job: job + 1, hand: hands, to: ctx.self });
+  };
+  const hire = () => {
+    hands++;
+    hand = ctx.spawn(here("hand"), undefined, { id: "hand" });
+    ctx.watch(hand, () => ({ type: "Down" }));
+    give();
+  };
+  return {
+    Go: hire,
+    Done(message) {
+      if (init.checksHand && message.hand !== hands) return;
+      sum += message.job;
+      job++;
+      give();
+    },
+    Down: hire,
+  };
+};
+
+export const hand: AnyActor = (ctx) => ({
+  Do: ({ job, hand, to }) => ctx.send(to as AnyRef, { type: "Done", job, hand }),
+});
+
+/** Jobs done by a hand that may die; each must count once. */
+async function playBoss({ system, idle, atEnd }: World, isPlanted: boolean): Promise<void> {
+  const boss = system.spawn(here("boss"), { jobs: 4, checksHand: !isPlanted }, { id: "boss" });
+  system.send(boss, { type: "Go" });
+  atEnd("every job counts once", ({ state }) => {
+    const sum = state<number>("boss");
+    if (sum !== 1 + 2 + 3 + 4) return `the sum is ${sum}`;
+  });
+  await idle();
+}
+
+/** A mailbox of bounded capacity: a put waits for room, a take for a message. */
+export const box: AnyActor = (ctx, { capacity }: { capacity: number }) => {
+  const inside: string[] = [], putters: { what: string; reply: (value: unknown) => void }[] = [];
+  let taker: ((what: unknown) => void) | undefined;
+  ctx.expose(() => [inside, putters.map(({ what }) => what), taker !== undefined]);
+  const go = () => {
+    while (inside.length < capacity && putters.length > 0) {
+      const { what, reply } = putters.shift()!;
+      inside.push(what);
+      reply(undefined);
+    }
+    if (!taker || inside.length === 0) return;
+    taker(inside.shift()!);
+    taker = undefined;
+    go();
+  };
+  return {
+    Put({ what }) {
+      putters.push({ what, reply: ctx.deferReply() });
+      go();
+    },
+    Take() {
+      taker = ctx.deferReply();
+      go();
+    },
+  };
+};
+
+/** Four stages, eight micro-batches, limit 4: the setting of the paper. */
+const PAPER = { stages: 4, microBatches: 8, limit: 4 };
+
+/** AxoNN's Algorithm 2 with sends that block: takes, computes, puts, and takes again. */
+export const blocking: AnyActor = (ctx, { stage, boxes }: { stage: number; boxes: AnyRef[] }) => {
+  const { stages, microBatches, limit } = PAPER, patient = { timeoutMs: Infinity };
+  let sent = 0, received = 0;
+  ctx.expose(() => [sent, received]);
+  const put = (to: number, what: "F" | "B") => {
+    sent++;
+    return ctx.ask(boxes[to]!, { type: "Put", what }, patient);
+  };
+  return {
+    async Run() {
+      if (stage === 0) { for (let n = 0; n < limit; n++) await put(1, "F"); }
+      const messages = stage === 0 || stage === stages - 1 ? microBatches : 2 * microBatches;
+      for (let n = 0; n < messages; n++) {
+        const what = await ctx.ask(boxes[stage]!, { type: "Take" }, patient);
+        received++;
+        if (stage === 0) {
+          if (sent < microBatches) await put(1, "F");
+        } else if (stage === stages - 1 || what === "B") await put(stage - 1, "B");
+        else await put(stage + 1, "F");
+      }
+    },
+  };
+};
+
+async function playBlocking({ system, settle, idle }: World, capacity: number): Promise<void> {
+  const stages = [...Array(PAPER.stages).keys()];
+  const boxes = stages.map((stage) =>
+    system.spawn(here("box"), { capacity }, { id: `box-${stage}` })
+  );
+  const workers = stages.map((stage) =>
+    system.spawn(here("blocking"), { stage, boxes }, { id: `stage-${stage}` })
+  );
+  await settle();
+  for (const worker of workers) system.send(worker, { type: "Run" });
+  await idle();
+}
 
 /** A bug and how to look for it. */
 export interface Planted {
@@ -32,11 +354,11 @@ export interface Planted {
   readonly scenario: (isPlanted: boolean) => Scenario;
 }
 
-function toyBug(name: ToyBug, options: Planted["options"] = {}): Planted {
-  const scenario = (isPlanted: boolean): Scenario => (world) =>
-    playToy(world, isPlanted ? { ...TOY, bug: name } : TOY);
-  return { name, options: { mustAgree: true, ...options }, scenario };
-}
+const toyBug = (name: ToyBug, options: Planted["options"] = {}): Planted => ({
+  name,
+  options: { mustAgree: true, ...options },
+  scenario: (isPlanted) => (world) => playToy(world, isPlanted ? { ...TOY, bug: name } : TOY),
+});
 
 /** All that is planted. */
 export const PLANTED: readonly Planted[] = [
@@ -64,79 +386,3 @@ export const PLANTED: readonly Planted[] = [
   toyBug("Date.now() in a handler"),
   toyBug("iteration over a Map keyed by arrival"),
 ];
-
-/** One step of the toy; the weights that come of it. */
-async function playToy(world: World, toy: Toy): Promise<unknown> {
-  const { system, settle, idle } = world, { stages, replicas } = toy;
-  const optimizers = Array.from(
-    { length: stages },
-    (_, stage) => system.spawn(OPTIMIZER, toy, { id: `optimizer-${stage}` }),
-  );
-  const replicasOf: ActorRef<StageMessage>[][] = Array.from({ length: stages }, () => []);
-  const feeders = Array.from({ length: replicas }, (_, replica) => {
-    const row = Array.from({ length: stages }, (_, stage) => {
-      const init = { ...toy, stage, replica, optimizer: optimizers[stage]! };
-      return system.spawn(STAGE, init, { id: `stage-${replica}.${stage}` });
-    });
-    row.forEach((ref, stage) => replicasOf[stage]!.push(ref));
-    const feeder = system.spawn(FEEDER, { ...toy, replica, first: row[0]!, optimizers }, {
-      id: `feeder-${replica}`,
-    });
-    for (const [stage, ref] of row.entries()) {
-      const before = row[stage - 1], after = row[stage + 1];
-      system.send(ref, {
-        type: "Wire",
-        feeder,
-        ...(before ? { before } : {}),
-        ...(after ? { after } : {}),
-      });
-    }
-    return feeder;
-  });
-  for (const [stage, ref] of optimizers.entries()) {
-    system.send<OptimizerMessage>(ref, { type: "Stages", stages: replicasOf[stage]! });
-  }
-  await settle();
-  addInvariants(world, toy);
-  for (const feeder of feeders) system.send(feeder, { type: "Go" });
-  await idle();
-  return await Promise.all(
-    optimizers.map((ref) => system.ask<OptimizerMessage, number[]>(ref, { type: "Read" })),
-  );
-}
-
-function addInvariants({ invariant, atEnd }: World, toy: Toy): void {
-  invariant("in flight are at most the limit, and at most the micro-batches there are", (view) => {
-    if (!view.actor.startsWith("feeder")) return;
-    const { injected, inFlight } = view.state<FeederState>(view.actor)!;
-    if (inFlight > toy.limit) return `${inFlight} are in flight, the limit is ${toy.limit}`;
-    if (injected > toy.microBatches) return `micro-batch ${injected - 1} does not exist`;
-  });
-  invariant("what is stashed has been forward and not backward", (view) => {
-    if (!view.actor.startsWith("stage")) return;
-    const { forwards, backwards, stash } = view.state<StageState>(view.actor)!;
-    if (forwards - backwards !== stash.length) return `${stash.length} are stashed`;
-  });
-  invariant("a bucket is stepped once", (view) => {
-    if (!view.actor.startsWith("optimizer")) return;
-    const { stepped } = view.state<OptimizerState>(view.actor)!;
-    if (stepped.some((times) => times > 1)) return `stepped ${stepped} times`;
-  });
-  atEnd("a step commits in all buckets or in none", ({ actors, state }) => {
-    for (const id of actors.filter((id) => id.startsWith("optimizer"))) {
-      const { stepped } = state<OptimizerState>(id)!;
-      if (new Set(stepped).size > 1) return `${id} stepped its buckets ${stepped} times`;
-    }
-  });
-}
-
-/** Jobs done by a hand that may die; each must count once. */
-async function playBoss({ system, idle, atEnd }: World, isPlanted: boolean): Promise<void> {
-  const boss = system.spawn(BOSS, { jobs: 4, checksWho: !isPlanted }, { id: "boss" });
-  system.send(boss, { type: "Go" });
-  atEnd("every job counts once", ({ state }) => {
-    const sum = state<number>("boss");
-    if (sum !== 1 + 2 + 3 + 4) return `the sum is ${sum}`;
-  });
-  await idle();
-}

@@ -1,43 +1,64 @@
+/** One run: its order, its record, its clock, and the ways in which it fails. */
+
 import assert from "node:assert/strict";
-import { type Run, simulate, type StepRecord, type World } from "../../../actors/simulation/mod.ts";
-import { delay, fifo, pct, pos, random } from "../../../actors/simulation/mod.ts";
-import { AskTimeoutError, type System } from "../../../actors/runtime/mod.ts";
-import { NODE, playRing, playSum, ROGUE, SUM } from "./players.ts";
+import {
+  delay,
+  fifo,
+  pct,
+  pos,
+  random,
+  replayOf,
+  type Scenario,
+  simulate,
+  type SimulateOptions,
+  type StepRecord,
+  type Strategy,
+  WAIT,
+  type World,
+} from "../../../actors/simulation/mod.ts";
+import { AskTimeoutError } from "../../../actors/runtime/mod.ts";
+import { type Any, NODE, playRing, playSum, ROGUE, spawnText, SUM } from "./players.ts";
 
 const RING = { nodes: 8, tokens: 4, hops: 30 };
 const STRATEGIES = [fifo, random, () => pct(3), pos, () => delay(2)];
 
-Deno.test("the same seed gives the same run, another seed another one", async () => {
+const ring = (world: World) => playRing(world, RING);
+
+/** The records of a run, each as a line. */
+async function linesOf(
+  scenario: Scenario<unknown>,
+  line: (step: StepRecord) => string,
+  options: SimulateOptions = {},
+) {
+  const lines: string[] = [];
+  const run = await simulate(
+    { ...options, onStep: (step) => void lines.push(line(step)) },
+    scenario,
+  );
+  return { run, lines };
+}
+
+Deno.test("the same seed gives the same run, another seed another one, and deviations repeat it", async () => {
   for (const make of STRATEGIES) {
-    const play = (seed: number) =>
-      simulate({ seed, strategy: make() }, (world) => playRing(world, RING));
+    const play = (seed: number) => simulate({ seed, strategy: make() }, ring);
     const [first, second, other] = [await play(1), await play(1), await play(2)];
     assert.equal(first.failure, undefined);
     assert.deepEqual(first, second);
     if (make !== fifo) assert.notEqual(first.hash, other.hash, first.strategy);
     assert.equal(first.steps, 16 + RING.tokens * (RING.hops + 1));
+    const { deviations } = first;
+    assert.equal((await simulate({ deviations }, ring)).hash, first.hash, first.strategy);
+    if (make === random) assert.ok(deviations.length > 10);
   }
-});
-
-Deno.test("a run can be repeated from its deviations alone", async () => {
-  const run = await simulate({ seed: 3, strategy: random() }, (world) => playRing(world, RING));
-  const { deviations } = run;
-  assert.ok(deviations.length > 10);
-  const again = await simulate({ deviations }, (world) => playRing(world, RING));
-  assert.equal(again.hash, run.hash);
 });
 
 Deno.test("steps are recorded with names, choices and hashes, which change nothing", async () => {
   const steps: StepRecord[] = [];
-  const play = (onStep?: (step: StepRecord) => void) =>
-    simulate(
-      { seed: 5, strategy: random(), ...(onStep ? { onStep } : {}) },
-      (world) => playRing(world, { nodes: 3, tokens: 2, hops: 2 }),
-    );
-  const run = await play((step) => steps.push(step));
-  assert.equal(run.hash, (await play()).hash);
-  assert.equal(steps.length, run.steps);
-  assert.equal(steps.at(-1)!.hash, run.hash);
+  const scenario = (world: World) => playRing(world, { nodes: 3, tokens: 2, hops: 2 });
+  const options = { seed: 5, strategy: random() };
+  const run = await simulate({ ...options, onStep: (step) => void steps.push(step) }, scenario);
+  assert.deepEqual(await simulate(options, scenario), run);
+  assert.deepEqual([steps.length, steps.at(-1)!.hash], [run.steps, run.hash]);
   const { actor, from, type, name, arity, did } = steps[6]!;
   assert.match(actor, /^node-[01]$/);
   assert.deepEqual({ from, type, arity }, { from: "system#2", type: "Pass", arity: 2 });
@@ -46,30 +67,24 @@ Deno.test("steps are recorded with names, choices and hashes, which change nothi
 });
 
 Deno.test("a scenario may stop the system, and its last step is recorded once", async () => {
-  const steps: StepRecord[] = [];
   const stop = async ({ system, idle }: World) => {
     system.spawn(SUM, undefined, { id: "sum" });
     await idle();
     await system.stop();
   };
-  const light = await simulate({}, stop);
-  const full = await simulate({ onStep: (step) => void steps.push(step) }, stop);
-  assert.deepEqual(full, light);
-  assert.deepEqual(steps.map(({ actor, type }) => `${actor} ${type}`), [
-    "sum init",
-    "sum finish",
-    "system finish",
-  ]);
+  const { run, lines } = await linesOf(stop, ({ actor, type }) => `${actor} ${type}`);
+  assert.deepEqual(run, await simulate({}, stop));
+  assert.deepEqual(lines, ["sum init", "sum finish", "system finish"]);
 });
 
 Deno.test("payloads count in the hash, unless digests are off", async () => {
-  const play = (number: number, digests: boolean) =>
-    simulate({ digests }, (world) => playSum(world, [[number]]));
-  assert.notEqual((await play(1, true)).hash, (await play(2, true)).hash);
-  assert.equal((await play(1, false)).hash, (await play(2, false)).hash);
+  const play = async (number: number, digests: boolean) =>
+    (await simulate({ digests }, (world) => playSum(world, [[number]]))).hash;
+  assert.notEqual(await play(1, true), await play(2, true));
+  assert.equal(await play(1, false), await play(2, false));
 });
 
-Deno.test("virtual time passes only when nobody can do anything", async () => {
+Deno.test("virtual time passes only when no actor can do anything", async () => {
   const run = await simulate({}, async ({ system, idle }) => {
     const to = system.spawn(SUM, undefined, { id: "sum" });
     const error = await system.ask(to, { type: "Never" }, { timeoutMs: 3_600_000 })
@@ -77,24 +92,22 @@ Deno.test("virtual time passes only when nobody can do anything", async () => {
     assert.ok(error instanceof AskTimeoutError);
     system.send(to, { type: "Add", by: 1 });
     await idle();
-    return await system.ask<{ type: "Read" }, { sum: number }>(to, { type: "Read" });
+    return await system.ask(to, { type: "Read" });
   });
-  assert.equal(run.failure, undefined);
-  assert.equal(run.value!.sum, 1);
+  assert.deepEqual([run.failure, run.value], [undefined, { sum: 1, added: [1] }]);
 });
 
 Deno.test("the scenario goes on only while the actors stand still", async () => {
   const orders: string[][] = [];
-  for (let run = 0; run < 2; run++) {
+  for (const ticks of [0, 50]) {
     const order: string[] = [];
-    await simulate({
-      onStep: ({ actor, type }) => void order.push(`${actor} ${type}`),
-    }, async ({ system, idle }) => {
+    const onStep = ({ actor, type }: StepRecord) => void order.push(`${actor} ${type}`);
+    await simulate({ onStep }, async ({ system, idle }) => {
       const to = system.spawn(SUM, undefined, { id: "sum" });
       for (let n = 0; n < 3; n++) {
         await system.ask(to, { type: "Read" });
         // However many ticks of promises the scenario takes, the actors wait for it.
-        for (let tick = 0; tick < 50 * run; tick++) await Promise.resolve();
+        for (let tick = 0; tick < ticks; tick++) await Promise.resolve();
         system.send(to, { type: "Add", by: n });
         order.push("scenario");
       }
@@ -105,64 +118,72 @@ Deno.test("the scenario goes on only while the actors stand still", async () => 
   assert.deepEqual(orders[0], orders[1]);
 });
 
-async function failureOf(play: (system: System) => Promise<void> | void, options = {}) {
-  const run: Run = await simulate(options, async ({ system, idle }) => {
-    await play(system);
-    await idle();
+const actor = { kind: "actor", step: 3 }, deadlock = { kind: "deadlock", name: "Deadlock" };
+const asksSum = '"rogue" waits for "sum" to answer "Never"; 0 messages wait there';
+
+/** What becomes of a rogue that gets a message. */
+const FAILURES: readonly [title: string, message: object, SimulateOptions, failure: object][] = [
+  [
+    "an actor that throws fails the run once it has ended",
+    { type: "Throw" },
+    {},
+    {
+      ...actor,
+      name: "RangeError",
+      message: /^Actor "rogue" failed while handling Throw: RangeError: out of luck/,
+    },
+  ],
+  [
+    "a timer of an actor fires in virtual time",
+    { type: "After", delayMs: 86_400_000 },
+    {},
+    { ...actor, name: "RangeError", step: 4 },
+  ],
+  [
+    "a question without an answer is a deadlock that says who waits for whom",
+    { type: "AskNever", timeoutMs: Infinity },
+    {},
+    { ...deadlock, waits: [asksSum] },
+  ],
+  [
+    "a question that times out says who waited for whom",
+    { type: "AskNever", timeoutMs: 1000 },
+    {},
+    { kind: "actor", name: "AskTimeoutError", waits: [asksSum] },
+  ],
+  [
+    "a handler that never ends is a deadlock, and the simulation ends",
+    { type: "Hang" },
+    { hangMs: 50 },
+    { kind: "deadlock", waits: ['"rogue" has not ended "Hang"'] },
+  ],
+  [
+    "a run without end is a livelock",
+    { type: "Again" },
+    { maxSteps: 500 },
+    { kind: "livelock", step: 500, message: /^no end after 500 steps$/ },
+  ],
+];
+
+for (const [title, message, options, expected] of FAILURES) {
+  Deno.test(title, async () => {
+    const { failure } = await simulate(options, async ({ system, idle }) => {
+      const to = system.spawn(SUM, undefined, { id: "sum" });
+      const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
+      system.send(rogue, { to, ...message } as Any);
+      await idle();
+    });
+    for (const [field, value] of Object.entries(expected)) {
+      const received = failure?.[field as "name"];
+      if (value instanceof RegExp) assert.match(received!, value);
+      else assert.deepEqual(received, value, field);
+    }
   });
-  assert.ok(run.failure, "the run must fail");
-  return run.failure;
 }
 
-Deno.test("an actor's failure that nobody watches is the run's, once the actor has ended", async () => {
-  const { kind, name, message, step } = await failureOf((system) => {
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "Throw" });
-  });
-  assert.deepEqual({ kind, name, step }, { kind: "actor", name: "RangeError", step: 2 });
-  assert.match(message, /Actor "rogue" failed while handling Throw: RangeError: out of luck/);
-});
-
-Deno.test("a question that nobody answers is a deadlock that says who waits for whom", async () => {
-  const { kind, waits } = await failureOf((system) => {
-    const to = system.spawn(SUM, undefined, { id: "sum" });
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "AskNever", to, timeoutMs: Infinity });
-  });
-  assert.equal(kind, "deadlock");
-  assert.deepEqual(waits, ['"rogue" waits for "sum" to answer "Never"; 0 messages wait there']);
-});
-
-Deno.test("a question that times out says who waited for whom as well", async () => {
-  const { kind, name, waits } = await failureOf((system) => {
-    const to = system.spawn(SUM, undefined, { id: "sum" });
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "AskNever", to, timeoutMs: 1000 });
-  });
-  assert.deepEqual({ kind, name }, { kind: "actor", name: "AskTimeoutError" });
-  assert.match(waits.join(), /"rogue" waits for "sum"/);
-});
-
-Deno.test("a handler that never ends is a deadlock, and the simulation ends", async () => {
-  const { kind, waits } = await failureOf((system) => {
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "Hang" });
-  }, { hangMs: 50 });
-  assert.equal(kind, "deadlock");
-  assert.deepEqual(waits, ['"rogue" has not ended "Hang"']);
-});
-
-Deno.test("a run without end is a livelock", async () => {
-  const { kind, step } = await failureOf((system) => {
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "Again" });
-  }, { maxSteps: 500 });
-  assert.deepEqual({ kind, step }, { kind: "livelock", step: 500 });
-});
-
 Deno.test("what the scenario throws is the run's failure", async () => {
-  const { kind, name } = await failureOf(() => assert.equal(1, 2));
-  assert.deepEqual({ kind, name }, { kind: "scenario", name: "AssertionError" });
+  const { failure } = await simulate({}, () => assert.equal(1, 2));
+  assert.deepEqual([failure?.kind, failure?.name], ["scenario", "AssertionError"]);
 });
 
 Deno.test("an invariant is checked after each step, and sees states and mailboxes", async () => {
@@ -179,13 +200,8 @@ Deno.test("an invariant is checked after each step, and sees states and mailboxe
     await idle();
   });
   assert.deepEqual(seen, ["1 sum init 5", "2 sum Add 4", "3 sum Add 3", "4 sum Add 2"]);
-  const { kind, name, message, step } = run.failure!;
-  assert.deepEqual({ kind, name, message, step }, {
-    kind: "invariant",
-    name: "less than 3",
-    message: "3 were added",
-    step: 4,
-  });
+  const failure = { kind: "invariant", name: "less than 3", message: "3 were added", step: 4 };
+  assert.deepEqual(run.failure, { ...failure, waits: [] });
 });
 
 Deno.test("what must hold at the end is checked at the end", async () => {
@@ -203,12 +219,141 @@ Deno.test("simulations run one at a time", async () => {
   assert.equal((await first).failure, undefined);
 });
 
-Deno.test("timers of actors fire in virtual time", async () => {
-  const run = await simulate({}, async ({ system, idle }) => {
-    system.spawn(NODE, undefined, { id: "node" });
-    const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
-    system.send(rogue, { type: "After", delayMs: 86_400_000 });
+/** Waits for something to be done, but not for ever. */
+const PATIENT = `(ctx) => {
+  let end = "";
+  ctx.expose(() => end);
+  return {
+    Arm: ({ delayMs }) => ctx.after(delayMs, { type: "Timeout" }, "timeout"),
+    Timeout() { end ||= "timeout"; },
+    Done() { end ||= "done"; ctx.cancel("timeout"); },
+  };
+}`;
+
+/** Ticks for ever. */
+const CLOCK = `(ctx) => {
+  let ticks = 0;
+  const start = () => ctx.after(100, { type: "Tick" });
+  ctx.expose(() => ticks);
+  start();
+  return { Tick() { ticks++; start(); }, Read() { ctx.reply(ticks); } };
+}`;
+
+Deno.test("a strategy that waits is repeated from its deviations, however far the timer", async () => {
+  let waits = 0;
+  const late: Strategy = {
+    name: "late",
+    begin: () => true,
+    choose: (_, step) => step === 2 && waits++ < 1 ? WAIT : 0,
+  };
+  const steps: StepRecord[] = [];
+  const onStep = (step: StepRecord) => void steps.push(step);
+  const scenario: Scenario = async ({ system, idle, atEnd }) => {
+    const patient = spawnText(system, "patient", PATIENT);
+    system.send(patient, { type: "Arm", delayMs: 86_400_000 });
+    system.send(patient, { type: "Done" });
+    atEnd("done in time", ({ state }) => state("patient") === "done" ? undefined : "timeout");
+    await idle();
+  };
+  const run = await simulate({ strategy: late, onStep }, scenario);
+  assert.equal(run.failure?.name, "done in time");
+  assert.deepEqual(run.deviations, [{ step: 2, wait: 1 }]);
+  const again = await simulate({ deviations: run.deviations }, scenario);
+  assert.deepEqual([again.hash, again.failure], [run.hash, run.failure]);
+  const strict = await simulate({ strategy: replayOf(steps) }, scenario);
+  assert.equal(strict.hash, run.hash);
+  // Where there is no timer, to wait for one counts for nothing.
+  const none = await simulate({ deviations: [{ step: 0, wait: 3 }] }, scenario);
+  assert.equal(none.failure, undefined);
+});
+
+Deno.test("timers of one moment fire in the order in which they were started", async () => {
+  const { value } = await simulate({}, async ({ system, idle, atEnd }) => {
+    const seen: unknown[] = [];
+    spawnText(
+      system,
+      "timed",
+      `(ctx) => {
+        const seen = [];
+        ctx.expose(() => seen);
+        for (const n of [1, 2, 3]) ctx.after(10, { type: "Fired", n });
+        ctx.after(5, { type: "Fired", n: 0 });
+        return { Fired({ n }) { seen.push(n); } };
+      }`,
+    );
+    atEnd("seen", ({ state }) => void seen.push(state("timed")));
+    await idle();
+    return seen;
+  });
+  assert.deepEqual(value, [[0, 1, 2, 3]]);
+});
+
+Deno.test("a scenario lets time pass by as much as it asks for, though timers start again", async () => {
+  for (const make of STRATEGIES) {
+    const seen: unknown[] = [];
+    const run = await simulate({ strategy: make(), raceMs: 0 }, async (world: World) => {
+      const { system, settle, advance, atEnd } = world;
+      const ref = spawnText(system, "clock", CLOCK);
+      await settle({ ms: 250 });
+      const read = async () => seen.push(await system.ask(ref, { type: "Read" }));
+      await read();
+      for (const ms of [0, 1000, 49]) {
+        await advance(ms);
+        await read();
+      }
+      atEnd("time stands still", (view) => view.now === 1299 ? undefined : `${view.now}`);
+    });
+    assert.equal(run.failure, undefined, JSON.stringify(run.failure));
+    assert.deepEqual(seen, [2, 2, 12, 12], run.strategy);
+  }
+});
+
+Deno.test("an answer that a timer has to bring is awaited also by a scenario that advances", async () => {
+  const run = await simulate({}, async ({ system, advance }) => {
+    spawnText(system, "clock", CLOCK);
+    const sum = system.spawn(SUM, undefined, { id: "sum" });
+    await advance(10);
+    let isLate = false;
+    const answer = system.ask(sum, { type: "Never" }, { timeoutMs: 5000 });
+    answer.catch(() => isLate = true);
+    await advance(4989);
+    assert.equal(isLate, false);
+    await assert.rejects(answer, /within 5000 ms/);
+  });
+  assert.equal(run.failure, undefined, JSON.stringify(run.failure));
+});
+
+Deno.test("to wait for timers that start again and again is a livelock, which says what to use", async () => {
+  const run = await simulate({ maxSteps: 100 }, async ({ system, idle }) => {
+    spawnText(system, "clock", CLOCK);
     await idle();
   });
-  assert.equal(run.failure?.name, "RangeError");
+  assert.equal(run.failure?.kind, "livelock");
+  assert.match(run.failure.message, /no end after 100 steps; timers run: see world.advance/);
+});
+
+Deno.test("negative times and NaN are refused", async () => {
+  for (const ms of [-1, NaN]) {
+    const run = await simulate({}, ({ advance }) => advance(ms));
+    assert.match(run.failure!.message, /^Cannot advance: ms must be 0 or more, received/);
+    await assert.rejects(simulate({ raceMs: ms }, () => {}), /raceMs must be 0 or more/);
+  }
+});
+
+Deno.test("an actor that waits for a message for ever is listed at the end", async () => {
+  const run = await simulate({}, async ({ system, idle }) => {
+    spawnText(system, "patient", PATIENT);
+    system.spawn(NODE, undefined, { id: "node" });
+    await idle();
+  });
+  assert.deepEqual(run.waiting, [
+    '"patient" waits for a message (Arm, Timeout, Done)',
+    '"node" waits for a message (Wire, Pass)',
+  ]);
+  // One whose timer runs does not wait for ever.
+  const timed = await simulate({}, async ({ system, advance }) => {
+    spawnText(system, "clock", CLOCK);
+    await advance(10);
+  });
+  assert.deepEqual(timed.waiting, []);
 });

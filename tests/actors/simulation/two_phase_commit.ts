@@ -5,42 +5,26 @@
  * @module
  */
 
-import {
-  type ActorFactory,
-  ActorFailedError,
-  type ActorRef,
-  type ActorSpec,
-  type Message,
-  type Reply,
-} from "../../../actors/runtime/mod.ts";
+import { ActorFailedError, type Reply } from "../../../actors/runtime/mod.ts";
 import type { FaultOptions, World } from "../../../testing.ts";
-
-function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
-  return { module: import.meta.url, export: name };
-}
+import { type AnyActor, type AnyRef, specOf } from "./players.ts";
 
 const PARTICIPANTS = 3;
 
 /** An answer is as late as it may be: nothing here is decided by the clock. */
 const PATIENT = { timeoutMs: Infinity } as const;
 
-type Decision = "commit" | "abort";
+const here = (name: string) => specOf(import.meta.url, name);
 
-/** What is written survives; of the decisions the first counts. */
-type DiskMessage =
-  | { readonly type: "Vote"; readonly participant: number; readonly isYes: boolean }
-  | { readonly type: "Voted"; readonly participant: number }
-  | { readonly type: "Decide"; readonly decision: Decision }
-  | { readonly type: "Await" };
+type Decision = "commit" | "abort";
 
 interface DiskState {
   readonly votes: readonly (boolean | undefined)[];
   readonly decision: Decision | undefined;
 }
 
-const DISK = specOf<undefined, DiskMessage>("disk");
-
-export const disk: ActorFactory<undefined, DiskMessage> = (ctx) => {
+/** What is written survives; of the decisions the first counts. */
+export const disk: AnyActor = (ctx) => {
   const votes: (boolean | undefined)[] = [];
   let decision: Decision | undefined, waiting: Reply[] = [];
   ctx.expose((): DiskState => ({ votes, decision }));
@@ -50,7 +34,7 @@ export const disk: ActorFactory<undefined, DiskMessage> = (ctx) => {
     },
     Voted: ({ participant }) => ctx.reply(votes[participant]),
     Decide(message) {
-      decision ??= message.decision;
+      decision ??= message.decision as Decision;
       ctx.reply(decision);
       for (const reply of waiting) reply(decision);
       waiting = [];
@@ -62,65 +46,47 @@ export const disk: ActorFactory<undefined, DiskMessage> = (ctx) => {
   };
 };
 
-/** Votes once, and applies what was decided. */
-type ParticipantMessage = { readonly type: "Prepare" } | { readonly type: "Recover" } | {
-  readonly type: "Learn";
-};
-
 interface ParticipantInit {
   readonly participant: number;
-  readonly disk: ActorRef<DiskMessage>;
-  /** The planted bug: who comes back takes it that nothing was decided. */
+  readonly disk: AnyRef;
+  /** The planted bug: one that comes back takes it that nothing was decided. */
   readonly isForgetful: boolean;
 }
 
-const PARTICIPANT = specOf<ParticipantInit, ParticipantMessage>("participant");
-
-export const participant: ActorFactory<ParticipantInit, ParticipantMessage> = (ctx, init) => {
-  const { participant, disk, isForgetful } = init, self: ActorRef<ParticipantMessage> = ctx.self;
+/** Votes once, and applies what was decided. */
+export const participant: AnyActor = (ctx, init: ParticipantInit) => {
+  const { participant, disk, isForgetful } = init;
   let applied: Decision | undefined;
   ctx.expose(() => applied);
-  const vote = (isYes: boolean) =>
-    ctx.ask<DiskMessage, boolean>(disk, { type: "Vote", participant, isYes }, PATIENT);
+  const vote = (isYes: boolean) => ctx.ask(disk, { type: "Vote", participant, isYes }, PATIENT);
   return {
     async Prepare() {
-      const isYes = await vote(true);
-      ctx.reply(isYes);
-      ctx.send(self, { type: "Learn" });
+      ctx.reply(await vote(true));
+      ctx.send(ctx.self, { type: "Learn" });
     },
     async Recover() {
-      const voted = await ctx.ask<DiskMessage, boolean | undefined>(
-        disk,
-        { type: "Voted", participant },
-        PATIENT,
-      );
+      const voted = await ctx.ask(disk, { type: "Voted", participant }, PATIENT);
       if (isForgetful) applied = "abort";
       else if (voted === undefined) await vote(false);
-      ctx.send(self, { type: "Learn" });
+      ctx.send(ctx.self, { type: "Learn" });
     },
     async Learn() {
-      applied ??= await ctx.ask<DiskMessage, Decision>(disk, { type: "Await" }, PATIENT);
+      applied ??= await ctx.ask(disk, { type: "Await" }, PATIENT) as Decision;
     },
   };
 };
 
-/** Collects the votes and decides; one that comes back cannot know them, so it aborts. */
-type CoordinatorMessage = { readonly type: "Go" } | { readonly type: "Recover" };
-
 interface CoordinatorInit {
-  readonly disk: ActorRef<DiskMessage>;
-  readonly participants: readonly ActorRef<ParticipantMessage>[];
+  readonly disk: AnyRef;
+  readonly participants: readonly AnyRef[];
 }
 
-const COORDINATOR = specOf<CoordinatorInit, CoordinatorMessage>("coordinator");
-
-export const coordinator: ActorFactory<CoordinatorInit, CoordinatorMessage> = (ctx, init) => {
-  const { disk, participants } = init;
-  const decide = (decision: Decision) =>
-    ctx.ask<DiskMessage, Decision>(disk, { type: "Decide", decision }, PATIENT);
-  const voteOf = async (to: ActorRef<ParticipantMessage>) => {
+/** Collects the votes and decides; one that comes back cannot know them, so it aborts. */
+export const coordinator: AnyActor = (ctx, { disk, participants }: CoordinatorInit) => {
+  const decide = (decision: Decision) => ctx.ask(disk, { type: "Decide", decision }, PATIENT);
+  const voteOf = async (to: AnyRef) => {
     try {
-      return await ctx.ask<ParticipantMessage, boolean>(to, { type: "Prepare" }, PATIENT);
+      return await ctx.ask(to, { type: "Prepare" }, PATIENT);
     } catch (error) {
       if (error instanceof ActorFailedError) return false;
       throw error;
@@ -136,25 +102,17 @@ export const coordinator: ActorFactory<CoordinatorInit, CoordinatorMessage> = (c
 };
 
 /** Makes the others, and makes them again when they crash. */
-type ManagerMessage = { readonly type: "Go" } | { readonly type: "Down"; readonly id: string };
-
-interface ManagerInit {
-  readonly disk: ActorRef<DiskMessage>;
-  readonly isForgetful: boolean;
-}
-
-const MANAGER = specOf<ManagerInit, ManagerMessage>("manager");
-
-export const manager: ActorFactory<ManagerInit, ManagerMessage> = (ctx, { disk, isForgetful }) => {
-  const make = (id: string): ActorRef<ParticipantMessage> => {
+export const manager: AnyActor = (ctx, init: Omit<ParticipantInit, "participant">) => {
+  const make = (id: string): AnyRef => {
     const participant = Number(id.slice("participant-".length));
-    const ref = ctx.spawn(PARTICIPANT, { participant, disk, isForgetful }, { id });
+    const ref = ctx.spawn(here("participant"), { ...init, participant }, { id });
     ctx.watch(ref, () => ({ type: "Down", id }));
     return ref;
   };
-  const participants = Array.from({ length: PARTICIPANTS }, (_, n) => make(`participant-${n}`));
-  const coordinate = () => {
-    const ref = ctx.spawn(COORDINATOR, { disk, participants }, { id: "coordinator" });
+  const made = participants.map(make);
+  const coordinate = (): AnyRef => {
+    const common = { disk: init.disk, participants: made };
+    const ref = ctx.spawn(here("coordinator"), common, { id: "coordinator" });
     ctx.watch(ref, () => ({ type: "Down", id: "coordinator" }));
     return ref;
   };
@@ -172,7 +130,7 @@ export const manager: ActorFactory<ManagerInit, ManagerMessage> = (ctx, { disk, 
 
 const participants = Array.from({ length: PARTICIPANTS }, (_, n) => `participant-${n}`);
 
-/** Everybody but the disk and the manager may crash. */
+/** All but the disk and the manager may crash. */
 export const CRASHES: FaultOptions = {
   kinds: ["crash-before", "crash-amid", "crash-after"],
   actors: ["coordinator", ...participants],
@@ -180,15 +138,15 @@ export const CRASHES: FaultOptions = {
   rate: 0.05,
 };
 
-/** One transaction, whoever crashes in it. */
+/** One transaction, whichever actor crashes in it. */
 export async function playCommit(
   { system, settle, idle, invariant, atEnd }: World<unknown>,
   isForgetful: boolean,
 ): Promise<void> {
-  const disk = system.spawn(DISK, undefined, { id: "disk" });
-  const manager = system.spawn(MANAGER, { disk, isForgetful }, { id: "manager" });
+  const disk = system.spawn(here("disk"), undefined, { id: "disk" });
+  const manager = system.spawn(here("manager"), { disk, isForgetful }, { id: "manager" });
   await settle();
-  invariant("nobody applies what was not decided", ({ state }) => {
+  invariant("no participant applies what was not decided", ({ state }) => {
     const decided = state<DiskState>("disk")!;
     if (decided.decision === "commit" && decided.votes.filter(Boolean).length < PARTICIPANTS) {
       return `committed with the votes ${decided.votes}`;
@@ -200,7 +158,7 @@ export async function playCommit(
       }
     }
   });
-  atEnd("who has voted has applied what was decided", ({ state }) => {
+  atEnd("each participant that has voted has applied what was decided", ({ state }) => {
     const { votes } = state<DiskState>("disk")!;
     const missing = participants.filter((id, n) => votes[n] !== undefined && !state(id));
     if (missing.length > 0) return `${missing} did not`;

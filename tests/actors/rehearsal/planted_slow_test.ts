@@ -1,0 +1,207 @@
+/** Bugs that are planted in the real training actors are found, and not where they are not. */
+
+import assert from "node:assert/strict";
+import { atDepth } from "../../depth.ts";
+import { explore, type ExploreOptions, pct, pos, random, type Scenario } from "../../../testing.ts";
+import type { RehearsalPlan } from "../../../actors/mod.ts";
+import { rehearsal, type Rehearsed } from "../../../actors/rehearsal/rehearsal.ts";
+import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
+import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
+import { pipelineWorker, type WorkerView } from "../../../actors/pipeline/worker/worker.ts";
+import type { WorkerInit } from "../../../actors/pipeline/worker/worker_init.ts";
+import type { SupervisorMessage, WorkerMessage } from "../../../actors/pipeline/protocol.ts";
+import { StandIn } from "../../../actors/pipeline/stand_in.ts";
+import type { ActorFactory, Context, Message, System } from "../../../actors/runtime/mod.ts";
+
+type Worker = ActorFactory<WorkerInit, WorkerMessage>;
+type Supervisor = ActorFactory<SupervisorInit, SupervisorMessage>;
+
+/** What can be planted. */
+type Bug =
+  | "arrivalOrder"
+  | "earlyStep"
+  | "doubleStep"
+  | "doubleCredit"
+  | "driftingCopy"
+  | "newestWeights";
+
+/** Adds the parts of a chunk in the order in which they arrive: the k-th to come stands k-th. */
+export const arrivalOrder: Worker = async (ctx, init) => {
+  const handlers = await pipelineWorker(ctx, init), come = new Map<string, number>();
+  const { ReducePart } = handlers;
+  return {
+    ...handlers,
+    ReducePart(message) {
+      const { round, stage, rank, part } = message, size = init.copies[stage]!.length;
+      if (part.phase !== "scatter") return ReducePart(message);
+      const key = [round, stage, rank, part.chunk].join(), nth = come.get(key) ?? 0;
+      come.set(key, nth + 1);
+      const others = Array.from({ length: size }, (_, other) => other).filter((o) => o !== rank);
+      return ReducePart({ ...message, part: { ...part, from: others[nth]! } });
+    },
+  };
+};
+
+/** Steps as soon as it has sums, without waiting for the votes of the other stages. */
+export const earlyStep: Worker = async (ctx, init) => {
+  const handlers = await pipelineWorker(ctx, init);
+  let hasBegun = false;
+  return {
+    ...handlers,
+    Begin(message) {
+      hasBegun = false;
+      return handlers.Begin(message);
+    },
+    async Reduce(message) {
+      await handlers.Reduce(message);
+      if (hasBegun) return;
+      hasBegun = true;
+      await handlers.Commit({ type: "Commit", update: 1, learningRate: 1, gradientScale: 1 });
+    },
+    Commit() {},
+  };
+};
+
+/** A worker that sends the messages of one type twice. */
+const sendingTwice = (type: Message["type"]): Worker => (ctx, init) => {
+  const send: Context<WorkerMessage>["send"] = (to, message, options) => {
+    ctx.send(to, message, options);
+    if (message.type === type) ctx.send(to, message, options);
+  };
+  return pipelineWorker({ ...ctx, send }, init);
+};
+
+/** Asks twice for each bucket to be stepped. */
+export const doubleStep: Worker = sendingTwice("StepBucket");
+
+/** Gives each credit twice. */
+export const doubleCredit: Worker = sendingTwice("Credit");
+
+/** Takes its steps, but the weights of all copies of a stage but the first drift away. */
+export const driftingCopy: Worker = async (ctx, init) => {
+  let view: () => WorkerView;
+  const expose = (read: () => unknown) => {
+    view = read as typeof view;
+    ctx.expose(read);
+  };
+  const handlers = await pipelineWorker({ ...ctx, expose }, init);
+  return {
+    ...handlers,
+    async StepBucket(message) {
+      await handlers.StepBucket(message);
+      for (const { rank, kernels } of view().copies) {
+        if (rank > 0 && kernels instanceof StandIn) (kernels.weights as Float32Array)[0]! += 1;
+      }
+    },
+  };
+};
+
+/** Computes with the newest weights where those before them are asked for. */
+export const newestWeights: Worker = async (ctx, init) => {
+  const handlers = await pipelineWorker(ctx, init);
+  return {
+    ...handlers,
+    Begin: (message) =>
+      handlers.Begin({ ...message, updates: { ...message.updates!, version: undefined } }),
+  };
+};
+
+/** Makes the supervisor, and workers with a bug. */
+const supervising = (bug: Bug): Supervisor => (ctx, init) => {
+  const spawn: typeof ctx.spawn = (spec, init, options) =>
+    ctx.spawn({ ...spec, module: import.meta.url, export: bug }, init, options);
+  return pipelineSupervisor({ ...ctx, spawn }, init);
+};
+
+export const supervisingArrivalOrder = supervising("arrivalOrder");
+export const supervisingEarlyStep = supervising("earlyStep");
+export const supervisingDoubleStep = supervising("doubleStep");
+export const supervisingDoubleCredit = supervising("doubleCredit");
+export const supervisingDriftingCopy = supervising("driftingCopy");
+export const supervisingNewestWeights = supervising("newestWeights");
+
+/** A system whose pipeline has a bug. */
+function withBug(system: System, bug: Bug): System {
+  const name = `supervising${bug[0]!.toUpperCase()}${bug.slice(1)}`;
+  const planted = { module: import.meta.url, export: name };
+  return {
+    ...system,
+    spawn: (spec, init, options) =>
+      system.spawn(spec.export === SUPERVISOR.export ? planted : spec, init, options),
+  };
+}
+
+/** Four copies of each stage: of two, the order does not matter. */
+const CHIMERA: RehearsalPlan = { schedule: "chimera", workers: 2, microBatches: 4 };
+
+/** Steps follow each other without a flush. */
+const PIPEDREAM: RehearsalPlan = { schedule: "pipedream", workers: 2, microBatches: 4, steps: 3 };
+
+/** Runs in which each strategy must find each bug. */
+const MAX_RUNS = 200;
+
+interface Planted {
+  readonly bug: Bug;
+  readonly options: ExploreOptions<RehearsalPlan>;
+  /** What the failure says. */
+  readonly says: RegExp;
+}
+
+const PLANTED: readonly Planted[] = [
+  {
+    bug: "arrivalOrder",
+    options: { configuration: CHIMERA },
+    says: /the weights must be the serial [0-9a-f]{64}, received/,
+  },
+  {
+    bug: "earlyStep",
+    options: {
+      configuration: { ...CHIMERA, sync: "eager", mayLose: true },
+      faults: { kinds: ["site"] },
+    },
+    says: /Cannot handle Commit: the worker must be reducing, received it while computing/,
+  },
+  { bug: "doubleStep", options: { configuration: CHIMERA }, says: /worker-\d failed in step 1/ },
+  {
+    bug: "doubleStep",
+    options: { configuration: { ...PIPEDREAM, mayLose: true } },
+    says: /Cannot handle StepBucket: the worker must be committing, received it while/,
+  },
+  {
+    bug: "newestWeights",
+    options: { configuration: { ...PIPEDREAM, schedule: "pipedream-2bw" } },
+    says: /the weights must be the serial [0-9a-f]{64}, received/,
+  },
+  {
+    bug: "doubleCredit",
+    options: { configuration: PIPEDREAM },
+    says: /replica 0 has 4 in flight, the limit is 3/,
+  },
+  {
+    bug: "doubleCredit",
+    options: { configuration: { ...CHIMERA, schedule: "message-driven", replicas: 1 } },
+    says: /replica 0 has 3 in flight, the limit is 2/,
+  },
+  {
+    // What is saved, and compared with the serial loop, are the first copies.
+    bug: "driftingCopy",
+    options: { configuration: CHIMERA },
+    says: /copy \d of stage \d has other weights than the first/,
+  },
+];
+
+const planted = (bug: Bug): Scenario<Rehearsed, RehearsalPlan> => (world) =>
+  rehearsal({ ...world, system: withBug(world.system, bug) });
+
+for (const { bug, options, says } of PLANTED) {
+  const { schedule } = options.configuration!;
+  Deno.test(`${bug}, planted in the training actors under ${schedule}, is found by every strategy, and not where it is not`, async () => {
+    for (const make of [random, () => pct(3), pos]) {
+      const strategy = make();
+      const { failed } = await explore({ ...options, strategy, runs: MAX_RUNS }, planted(bug));
+      assert.match(`${strategy.name}: ${failed?.failure.message}`, says);
+    }
+    const { failed } = await explore({ ...options, runs: atDepth(9, 60) }, rehearsal);
+    assert.equal(failed, undefined, JSON.stringify(failed?.failure));
+  });
+}

@@ -1,0 +1,183 @@
+/** Training under simulation: any order ends with the serial weights, any fault with a clear report. */
+
+import assert from "node:assert/strict";
+import { atDepth } from "../../depth.ts";
+import {
+  explore,
+  type FaultKind,
+  pct,
+  portfolio,
+  pos,
+  random,
+  simulate,
+  simulationTest,
+} from "../../../testing.ts";
+import { hashWeights, type RehearsalPlan } from "../../../actors/mod.ts";
+import type { Engine } from "../../../actors/run/engines/engine.ts";
+import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
+import { openSerial } from "../../../actors/run/engines/serial.ts";
+import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
+import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
+import { rehearsal, rehearseSerially } from "../../../actors/rehearsal/rehearsal.ts";
+import type { Batch } from "../../../kernels/mod.ts";
+import { scheduleNames, type SkipEdge } from "../../../schedules/mod.ts";
+
+/** A value that two later stages use, one that goes a stage further than the chain, and a mask. */
+const EDGES: readonly SkipEdge[] = [
+  { from: 0, to: [2, 3] },
+  { from: 1, to: [3] },
+  { from: 0, to: [1, 3], hasGradient: false },
+];
+
+/** 4 stages, 8 micro-batches and 2 replicas are what a plan has unless it says otherwise. */
+const PLANS: readonly RehearsalPlan[] = [
+  { schedule: "1f1b" },
+  { schedule: "1f1b", steps: 2, sync: "eager" },
+  { schedule: "chimera" },
+  { schedule: "chimera", sync: "eager-opt", clip: 0.5 },
+  { schedule: "hanayo", options: { waves: 2 } },
+  { schedule: "message-driven", steps: 2 },
+  { schedule: "message-driven", options: { order: "backward-first", pipelineLimit: 3 } },
+  { schedule: "zb-h1" },
+  { schedule: "1f1b", edges: EDGES, steps: 2, pauseEvery: 1 },
+  { schedule: "chimera", edges: EDGES, sync: "eager" },
+  { schedule: "zb-v", workers: 2, edges: EDGES },
+  { schedule: "message-driven", edges: EDGES, options: { order: "backward-first" } },
+  { schedule: "seq1f1b", options: { slices: 3 }, sync: "eager", steps: 2, pauseEvery: 1 },
+  { schedule: "pipedream", steps: 3 },
+  { schedule: "pipedream-2bw", steps: 4, pauseEvery: 2 },
+];
+
+/** Orders of each plan, in turn by each strategy, and one plain. */
+const RUNS = atDepth(19, 151);
+
+const strategies = () => portfolio([random(), pct(3), pos()]);
+
+for (const plan of PLANS) {
+  simulationTest(
+    `${RUNS} orders of ${JSON.stringify(plan)} end with the serial weights`,
+    { strategy: strategies(), runs: RUNS, configuration: plan, smaller: smallerPlans },
+    rehearsal,
+  );
+}
+
+Deno.test("schedules that add in another order have other weights, so a wrong order shows", async () => {
+  const [one, other, third] = await Promise.all(
+    ["1f1b", "chimera", "gpipe"].map((schedule) => rehearseSerially({ schedule })),
+  );
+  assert.notEqual(one, other);
+  assert.equal(one, third);
+});
+
+Deno.test("every schedule ends with the serial weights, also after a pause", async () => {
+  for (const schedule of scheduleNames()) {
+    const options = { configuration: { schedule, steps: 2, pauseEvery: 1 }, isRepeated: false };
+    const { failed } = await explore({ ...options, runs: atDepth(2, 10) }, rehearsal);
+    assert.equal(failed, undefined, `${schedule}: ${JSON.stringify(failed?.failure)}`);
+  }
+});
+
+const CRASHES: readonly FaultKind[] = ["crash-before", "crash-amid", "crash-after"];
+
+/** One object for each: what it prepares is kept for the next run. */
+const FAULTY: readonly RehearsalPlan[] = [
+  { schedule: "1f1b", steps: 2, edges: EDGES, mayLose: true },
+  { schedule: "pipedream", steps: 3, pauseEvery: 2, mayLose: true },
+];
+
+/** How runs with a kind of fault end. */
+async function endsOf(configuration: RehearsalPlan, kind: FaultKind) {
+  const ends = { weights: 0, lost: 0, crashed: 0 };
+  for (let seed = 0; seed < atDepth(40, 200); seed++) {
+    const faults = { kinds: [kind], rate: 0.002 };
+    const run = await simulate({ seed, strategy: random(), configuration, faults }, rehearsal);
+    if (run.value?.weightsHash) ends.weights++;
+    else if (run.value?.lost) {
+      assert.match(run.value.lost, /^worker-\d( failed|.* stalled)/);
+      ends.lost++;
+    } else {
+      // Only what made the system watches the supervisor, and learns of its end.
+      assert.equal(run.failure?.name, "InjectedCrash", JSON.stringify(run));
+      assert.deepEqual(run.faults.map(({ target }) => target), ["supervisor"]);
+      ends.crashed++;
+    }
+  }
+  return ends;
+}
+
+for (const plan of FAULTY) {
+  for (const kind of [...CRASHES, "stall", "slow-edge", "site"] as const) {
+    Deno.test(`a fault (${kind}) of ${plan.schedule} ends with the serial weights or a clear report, never in a hang`, async () => {
+      const { weights, lost, crashed } = await endsOf(plan, kind);
+      const isCrash = CRASHES.includes(kind);
+      assert.deepEqual(
+        [weights > 0, crashed > 0, lost > 0],
+        [true, isCrash, isCrash || kind === "site"],
+        JSON.stringify({ weights, lost, crashed }),
+      );
+    });
+  }
+}
+
+Deno.test("the supervisor crashed before any step, also while it waits, is no deadlock", async () => {
+  const sizes = { workers: 2, microBatches: 2, replicas: 1 };
+  const configuration: RehearsalPlan = { schedule: "1f1b", ...sizes, mayLose: true };
+  const ends = { weights: 0, crashed: 0 }, stride = atDepth(5, 1);
+  for (let step = 0; step < 150; step += stride) {
+    const faults = [{ step, kind: "crash-before", target: "supervisor" }] as const;
+    const options = { seed: step, strategy: random(), configuration, faults };
+    const { failure } = await simulate(options, rehearsal);
+    if (failure) {
+      assert.deepEqual([failure.kind, failure.name], ["actor", "InjectedCrash"], `${step}`);
+    }
+    ends[failure ? "crashed" : "weights"]++;
+  }
+  // The run is over before the later of these steps.
+  assert.deepEqual(ends, { weights: 100 / stride, crashed: 50 / stride });
+});
+
+Deno.test("faults that are explored run twice alike", async () => {
+  const faults = { kinds: ["stall", "slow-edge", "site"], max: 3 } as const;
+  const { failed } = await explore(
+    { configuration: FAULTY[0]!, faults, runs: atDepth(15, 100) },
+    rehearsal,
+  );
+  assert.equal(failed, undefined, JSON.stringify(failed?.failure));
+});
+
+/** Added to the data and taken away again by the first stage: only its gradients are large. */
+const FAR = 1000;
+
+/** Under this scale the gradients of the first stage overflow, and those of the last do not. */
+const TOO_HIGH = 4096;
+
+/** Copies of a stage add their gradients while other stages still run backward. */
+function farFromZero() {
+  const plan = { schedule: "gpipe", workers: 2, microBatches: 2, sync: "eager" } as const;
+  const { options, requests } = prepareRehearsal(plan), { weights, moments } = options.state;
+  const name = "layer.0.weight", far = weights.get(name)!.map((value) => value - FAR);
+  const microBatches = requests[0]!.microBatches.map((batch): Batch => ({
+    rows: (batch.rows as Float32Array).map((value) => value + FAR),
+  }));
+  return {
+    options: { ...options, state: { weights: new Map(weights).set(name, far), moments } },
+    request: { ...requests[0]!, microBatches },
+  };
+}
+
+const hashOf = async (engine: Engine) => hashWeights((await engine.save()).weights);
+
+Deno.test("parts of an all-reduce that come after their step was aborted leave nothing to the next", async () => {
+  const { options, request } = farFromZero(), serial = await openSerial(options);
+  assert.ok((await serial.step(request)).isCommitted);
+  const expected = await hashOf(serial);
+  const strategy = portfolio([random(), pos()]);
+  const { failed } = await explore({ runs: atDepth(50, 200), strategy }, async ({ system }) => {
+    const engine = await openPipeline({ ...options, system }, "local");
+    const aborted = await engine.step({ ...request, lossScale: TOO_HIGH });
+    assert.equal(aborted.isCommitted, false);
+    assert.ok((await engine.step(request)).isCommitted);
+    assert.equal(await hashOf(engine), expected);
+  });
+  assert.equal(failed, undefined, JSON.stringify(failed?.failure));
+});

@@ -1,0 +1,111 @@
+/** Journals of several isolates, and of a program that is killed. */
+
+import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
+import { createSystem } from "../../../actors/runtime/mod.ts";
+import { beginJournal, readJournal, replayInbox, replayJournal } from "../../../testing.ts";
+import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
+import { recordsOf, refusedLine, sealed } from "./forged.ts";
+import { ASKER, playAsker, SUM } from "./players.ts";
+
+const MODULE = new URL("./players.ts", import.meta.url).href;
+
+const ISOLATES = ["local", "worker", "process"] as const;
+
+const texts = new Map<string, Promise<string>>();
+
+/** The journal of two real actors: one asks the other, which has state. */
+function textOf(isolate: typeof ISOLATES[number]): Promise<string> {
+  let text = texts.get(isolate);
+  if (!text) texts.set(isolate, text = record(isolate));
+  return text;
+}
+
+async function record(isolate: typeof ISOLATES[number]): Promise<string> {
+  const path = await Deno.makeTempFile();
+  {
+    const observer = await beginJournal({ path, actors: [MODULE], payloads: true });
+    await using system = createSystem({ observer });
+    await playAsker(system, isolate);
+  }
+  const text = await Deno.readTextFile(path);
+  await Deno.remove(path);
+  return text;
+}
+
+for (const isolate of ISOLATES) {
+  Deno.test(`${isolate}: a journal of real actors replays simulated, and each actor alone`, async () => {
+    const journal = parseJournal(await textOf(isolate)), { steps } = journal;
+    const played = steps.filter(({ actor }) => actor !== "system");
+    assert.equal(new Set(played.map((step) => step.isolate)).size, isolate === "local" ? 1 : 2);
+    const chains = new Map<string, string>();
+    await replayJournal(journal, ({ system }) => playAsker(system), {
+      actors: [MODULE],
+      onStep: ({ actor, chain }) => void chains.set(actor, chain),
+    });
+    for (const spec of [SUM, ASKER]) {
+      const mine = steps.filter(({ actor }) => actor === spec.export);
+      const last = mine.findLast(({ type }) => type !== "finish")!;
+      assert.equal(chains.get(spec.export), last.chain);
+      const replayed = await replayInbox(spec, journal);
+      assert.deepEqual([replayed.steps, replayed.states], [mine.length, mine.length]);
+      if (spec === ASKER) assert.equal(replayed.compared, 43);
+    }
+  });
+}
+
+Deno.test("a line that was changed, left out, doubled or moved is refused, whatever was in it", async () => {
+  const text = await textOf("worker"), lines = text.split("\n").slice(0, -1);
+  assert.equal(refusedLine(text), 0);
+  const isolateOf = (line: string) => JSON.parse(line).isolate;
+  const refused = (lines: readonly string[]) => refusedLine(`${lines.join("\n")}\n`);
+  for (const [at, line] of lines.entries()) {
+    // One character of the name and of the value of every field, of one line in four.
+    for (const { index } of at % 4 === 0 ? line.matchAll(/"\w+":/g) : []) {
+      for (const changed of [index + 1, line.indexOf(":", index) + 2]) {
+        const other = line[changed] === "7" ? "8" : "7";
+        const wrong = line.slice(0, changed) + other + line.slice(changed + 1);
+        assert.equal(refused([...lines.slice(0, at), wrong]), at + 1, `${line} at ${changed}`);
+      }
+    }
+    assert.ok(refused(lines.toSpliced(at, 0, line)) > 0, `doubled ${line}`);
+    const later = lines.findIndex((other, to) => to > at && isolateOf(other) === isolateOf(line));
+    if (later < 0) continue;
+    assert.ok(refused(lines.toSpliced(at, 1)) > 0, `left out ${line}`);
+    assert.ok(refused(lines.with(at, lines[later]!).with(later, line)) > 0, `moved ${line}`);
+  }
+  // The header of another journal.
+  const moved = lines.with(0, sealed([{ ...recordsOf(lines[0]!)[0]!, seed: 8 }]).trimEnd());
+  assert.equal(refused(moved), 2);
+});
+
+/** Writes a journal until it is killed, and says when 2,000 steps are flushed. */
+const WRITER = `
+  import { simulate, writeJournal } from "${import.meta.resolve("../../../testing.ts")}";
+  import { playRing } from "${MODULE}";
+  const { onStep } = await writeJournal({ path: Deno.args[0], flushMs: 0 });
+  const watched = (step) => {
+    onStep(step);
+    if (step.n === 2000) Deno.stdout.writeSync(new TextEncoder().encode("going"));
+  };
+  const ring = { nodes: 8, tokens: 8, hops: 1e6 };
+  await simulate({ onStep: watched }, (world) => playRing(world, ring));`;
+
+Deno.test("a journal survives the kill of its program, up to the last flush", async () => {
+  const path = await Deno.makeTempFile();
+  const config = fileURLToPath(import.meta.resolve("../../../deno.json"));
+  const module = `data:text/javascript,${encodeURIComponent(WRITER)}`;
+  const args = ["run", "-A", "--no-check", "--config", config, module, path];
+  const child = new Deno.Command(Deno.execPath(), { args, stdout: "piped", stderr: "inherit" })
+    .spawn();
+  const reader = child.stdout.getReader();
+  await reader.read();
+  child.kill("SIGKILL");
+  await child.status;
+  await reader.cancel();
+  const { steps, unfinished } = await readJournal(path);
+  await Deno.remove(path);
+  assert.ok(steps.length >= 2000, `${steps.length} steps`);
+  assert.deepEqual(steps.slice(-3).map(({ n }) => n - steps.length), [-3, -2, -1]);
+  assert.deepEqual(unfinished, [0]);
+});

@@ -6,16 +6,15 @@
 
 import assert from "node:assert/strict";
 import {
+  type ActorFailedError,
   createSystem,
   type Down,
-  type PlaceName,
   type System,
 } from "../../../actors/runtime/mod.ts";
 import type { ActorRef, SystemOptions } from "../../../actors/runtime/mod.ts";
 import { locks } from "../../../actors/runtime/transports/worker/locks.ts";
 import { PROGRAM } from "../../../actors/runtime/transports/worker/worker.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { RECORDER, type RecorderMessage } from "./players.ts";
 
 /** Gives a test a system, and stops it after. */
 export async function withSystem(
@@ -60,6 +59,11 @@ export async function failureOf(system: System, ref: ActorRef) {
   return reason as Exclude<typeof reason, "stopped">;
 }
 
+/** The failure that reaches the top of a system. */
+export async function topFailure(system: System) {
+  return (await thrownBy(system.failed) as ActorFailedError).failure;
+}
+
 /** Waits for what a promise throws. */
 export async function thrownBy(promise: Promise<unknown>): Promise<Error> {
   try {
@@ -68,24 +72,6 @@ export async function thrownBy(promise: Promise<unknown>): Promise<Error> {
     return error as Error;
   }
   throw new assert.AssertionError({ message: "must throw" });
-}
-
-/**
- * Whether a control message is handled before data messages that came before it. An isolate that
- * the machine lets wait may have done all of them, so one try in ten is enough.
- */
-export async function overtakes(system: System, isolate: PlaceName): Promise<boolean> {
-  const steps = 20;
-  for (let attempt = 0; attempt < 10; attempt++) {
-    const ref = system.spawn(RECORDER, undefined, { id: `recorder ${attempt}`, isolate });
-    await system.ask(ref, { type: "Read" });
-    for (let n = 0; n < steps; n++) system.send(ref, { type: "Busy", ms: 10 });
-    await new Promise((resolve) => setTimeout(resolve, 30));
-    system.send(ref, { type: "Note", what: "urgent" }, { lane: "control" });
-    const notes = await system.ask<RecorderMessage, unknown[]>(ref, { type: "Read" });
-    if (notes.indexOf("urgent") < steps) return true;
-  }
-  return false;
 }
 
 /** Waits until `isDone`, looking again and again. */

@@ -10,66 +10,82 @@ import type {
   ActorFactory,
   ActorRef,
   ActorSpec,
+  Ask,
   Context,
   Down,
   Failure,
   Lane,
   Message,
   PlaceName,
+  Reply,
+  StopOptions,
 } from "../../../actors/runtime/mod.ts";
 
 function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
   return { module: import.meta.url, export: name };
 }
 
-/** Works without letting anybody else in its isolate work. */
+/** Works without letting others in its isolate work. */
 function busy(ms: number): void {
-  const until = performance.now() + ms;
-  while (performance.now() < until);
+  for (const until = performance.now() + ms; performance.now() < until;);
 }
 
-/** Writes down what it gets, and tells when asked. */
+const kindOf = (reason: Down["reason"]) => reason === "stopped" ? reason : reason.kind;
+
+/** Writes down what it gets. */
 export type RecorderMessage =
   | { readonly type: "Note"; readonly what: unknown }
   | { readonly type: "NoteBytes"; readonly bytes: Float32Array }
   | { readonly type: "Busy"; readonly ms: number }
   | { readonly type: "Down"; readonly down: Down }
   | { readonly type: "Watch"; readonly ref: ActorRef }
-  | { readonly type: "Read" };
+  | { readonly type: "Read" } & Ask<readonly unknown[]>
+  /** Answered as soon as there are that many notes. */
+  | { readonly type: "Wait"; readonly count: number } & Ask<readonly unknown[]>;
 
 export const RECORDER = specOf<undefined, RecorderMessage>("recorder");
 
 export const recorder: ActorFactory<undefined, RecorderMessage> = (ctx) => {
   const notes: unknown[] = [];
+  let awaited: { readonly count: number; readonly reply: Reply } | undefined;
+  const tell = () => {
+    if (!awaited || notes.length < awaited.count) return;
+    awaited.reply(notes);
+    awaited = undefined;
+  };
+  const note = (what: unknown) => {
+    notes.push(what);
+    tell();
+  };
   return {
-    Note({ what }) {
-      notes.push(what);
-    },
-    NoteBytes({ bytes }) {
-      notes.push([...bytes]);
-    },
+    Note: ({ what }) => note(what),
+    NoteBytes: ({ bytes }) => note([...bytes]),
     Busy({ ms }) {
       busy(ms);
-      notes.push("busy");
+      note("busy");
     },
-    Down({ down: { ref, reason } }) {
-      notes.push(`${ref.id} ${reason === "stopped" ? reason : reason.kind}`);
-    },
-    Watch({ ref }) {
-      ctx.watch(ref, (down) => ({ type: "Down", down }));
-    },
-    Read() {
-      ctx.reply(notes);
+    Down: ({ down: { ref, reason } }) => note(`${ref.id} ${kindOf(reason)}`),
+    Watch: ({ ref }) => ctx.watch(ref, (down) => ({ type: "Down", down })),
+    Read: () => ctx.reply(notes),
+    Wait({ count }) {
+      awaited = { count, reply: ctx.deferReply() as Reply };
+      tell();
     },
   };
 };
 
-/** Sends numbered notes, so that each knows who sent it, in which lane and as which. */
-export type SenderMessage = { readonly type: "Go" };
+/** Sends numbered notes, so that each says who sent it, in which lane and as which. */
+export type SenderMessage = { readonly type: "Go" } & Ask<string>;
 
 export interface SenderInit {
   readonly to: ActorRef<RecorderMessage>;
   readonly lanes: readonly Lane[];
+}
+
+export interface SenderNote {
+  readonly from: string;
+  readonly lane: Lane;
+  readonly n: number;
 }
 
 export const SENDER = specOf<SenderInit, SenderMessage>("sender");
@@ -77,7 +93,8 @@ export const SENDER = specOf<SenderInit, SenderMessage>("sender");
 export const sender: ActorFactory<SenderInit, SenderMessage> = (ctx, { to, lanes }) => ({
   Go() {
     for (const [n, lane] of lanes.entries()) {
-      ctx.send(to, { type: "Note", what: { from: ctx.self.id, lane, n } }, { lane });
+      const what: SenderNote = { from: ctx.self.id, lane, n };
+      ctx.send(to, { type: "Note", what }, { lane });
     }
     ctx.reply("sent");
   },
@@ -85,23 +102,16 @@ export const sender: ActorFactory<SenderInit, SenderMessage> = (ctx, { to, lanes
 
 /** Answers, or does not, in all the ways there are. */
 export type ServerMessage =
-  | { readonly type: "Double"; readonly n: number }
-  | { readonly type: "Bytes"; readonly length: number }
-  | { readonly type: "Later"; readonly n: number }
-  | { readonly type: "Now" }
-  | { readonly type: "Twice" }
-  | { readonly type: "Forget" }
-  | { readonly type: "Never" }
-  | { readonly type: "NeverWith"; readonly how: "Throw" | "Stop" }
-  | { readonly type: "Throw" }
-  | { readonly type: "Reject" }
-  | { readonly type: "Stop" }
-  | { readonly type: "Exit" }
-  | { readonly type: "Close" }
-  | { readonly type: "ThrowLater" }
-  | { readonly type: "RejectLater" }
-  | { readonly type: "Wedge"; readonly ms: number }
-  | { readonly type: "Hang" };
+  | { readonly type: "Double" | "Later"; readonly n: number } & Ask<number>
+  | { readonly type: "Bytes"; readonly length: number } & Ask<Float32Array>
+  | { readonly type: "Wedge"; readonly ms: number } & Ask<string>
+  | { readonly type: "Twice" | "Forget" | "Never" | "Hang" } & Ask<number>
+  | { readonly type: "NeverWith"; readonly how: "Throw" | "Stop" } & Ask<never>
+  | {
+    readonly type:
+      | ("Now" | "Throw" | "Reject" | "Stop" | "Exit" | "Close")
+      | ("ThrowLater" | "RejectLater");
+  };
 
 export const SERVER = specOf<undefined, ServerMessage>("server");
 
@@ -130,7 +140,7 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
     Never: () => void ctx.deferReply(),
     NeverWith({ how }) {
       ctx.deferReply();
-      ctx.send(ctx.self as ActorRef<ServerMessage>, { type: how });
+      ctx.send(ctx.self, { type: how });
     },
     Throw() {
       ctx.doing("2F0, step 3");
@@ -156,16 +166,18 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
   };
 };
 
-/** Asks others on behalf of who asks it. */
+/** Asks others on behalf of its asker. */
 export type ClientMessage =
   | { readonly type: "Relay"; readonly to: ActorRef<ServerMessage>; readonly n: number }
-  | { readonly type: "Both"; readonly to: ActorRef<ServerMessage> }
+    & Ask<number>
+  | { readonly type: "Both"; readonly to: ActorRef<ServerMessage> } & Ask<readonly number[]>
   /** Asks all, then is deaf for a while, so that all answers wait when it hears again. */
   | { readonly type: "AskDeaf"; readonly to: readonly ActorRef<ServerMessage>[] }
-  | { readonly type: "AskSelf" }
-  | { readonly type: "Ask"; readonly to: ActorRef<ServerMessage>; readonly type_: "Forget" }
+    & Ask<readonly number[]>
+  | { readonly type: "AskSelf" } & Ask<unknown>
+  | { readonly type: "Forgotten"; readonly to: ActorRef<ServerMessage> } & Ask<unknown>
   | { readonly type: "Note"; readonly what: string }
-  | { readonly type: "Read" };
+  | { readonly type: "Read" } & Ask<readonly string[]>;
 
 export const CLIENT = specOf<undefined, ClientMessage>("client");
 
@@ -174,55 +186,68 @@ export const client: ActorFactory<undefined, ClientMessage> = (ctx) => {
   return {
     async Relay({ to, n }) {
       notes.push("ask");
-      const answer = await ctx.ask<ServerMessage, number>(to, { type: "Later", n });
+      const answer = await ctx.ask(to, { type: "Later", n });
       notes.push("answered");
       ctx.reply(answer);
     },
     async Both({ to }) {
-      ctx.reply(
-        await Promise.all([
-          ctx.ask(to, { type: "Double", n: 1 }),
-          ctx.ask(to, { type: "Double", n: 2 }),
-        ]),
-      );
+      ctx.reply(await Promise.all([1, 2].map((n) => ctx.ask(to, { type: "Double", n }))));
     },
     async AskDeaf({ to }) {
       const answers = to.map((ref, n) => ctx.ask(ref, { type: "Double", n }));
-      for (const start = performance.now(); performance.now() - start < 200;);
+      busy(50);
       ctx.reply(await Promise.all(answers));
     },
     async AskSelf() {
-      ctx.reply(await ctx.ask(ctx.self, { type: "Read" }).catch((error) => String(error)));
+      ctx.reply(await ctx.ask(ctx.self, { type: "Read" }).catch(String));
     },
-    async Ask({ to, type_ }) {
-      ctx.reply(await ctx.ask(to, { type: type_ }).catch((error) => String(error)));
+    async Forgotten({ to }) {
+      ctx.reply(await ctx.ask(to, { type: "Forget" }).catch(String));
     },
     Note: ({ what }) => void notes.push(what),
     Read: () => ctx.reply(notes),
   };
 };
 
+/** A timer, or the end of one. */
+export interface Timing {
+  readonly delayMs?: number;
+  readonly what?: string;
+  readonly key?: string;
+  readonly cancel?: string;
+}
+
 /** Uses timers, chance and the clock. */
 export type ClockworkMessage =
-  | { readonly type: "Set"; readonly delayMs: number; readonly what: string; readonly key?: string }
-  | { readonly type: "Cancel"; readonly key: string }
+  /** Starts and cancels timers in one step. */
+  | { readonly type: "Set"; readonly timings: readonly Timing[] }
   | { readonly type: "Ring"; readonly what: string }
-  | { readonly type: "CancelRung"; readonly delayMs: number }
-  | { readonly type: "Elapsed" }
-  | { readonly type: "Draw"; readonly label: string; readonly count: number }
-  | { readonly type: "Read" };
+  | { readonly type: "CancelRung"; readonly delayMs: number } & Ask<string>
+  | { readonly type: "Elapsed" } & Ask<number>
+  | { readonly type: "Draw"; readonly label: string; readonly count: number } & Ask<number[]>
+  | { readonly type: "Read" } & Ask<readonly string[]>
+  /** Answered when `what` has rung. */
+  | { readonly type: "Await"; readonly what: string } & Ask<readonly string[]>;
 
 export const CLOCKWORK = specOf<undefined, ClockworkMessage>("clockwork");
 
 export const clockwork: ActorFactory<undefined, ClockworkMessage> = (ctx) => {
-  const rung: string[] = [];
-  const born = ctx.now();
+  const rung: string[] = [], born = ctx.now();
+  let awaited: { readonly what: string; readonly reply: Reply } | undefined;
+  const tell = () => {
+    if (awaited && rung.includes(awaited.what)) awaited.reply(rung);
+  };
   return {
-    Set({ delayMs, what, key }) {
-      ctx.after(delayMs, { type: "Ring", what }, key);
+    Set({ timings }) {
+      for (const { delayMs = 0, what = "", key, cancel } of timings) {
+        if (cancel !== undefined) ctx.cancel(cancel);
+        else ctx.after(delayMs, { type: "Ring", what }, key);
+      }
     },
-    Cancel: ({ key }) => ctx.cancel(key),
-    Ring: ({ what }) => void rung.push(what),
+    Ring({ what }) {
+      rung.push(what);
+      tell();
+    },
     async CancelRung({ delayMs }) {
       ctx.after(delayMs, { type: "Ring", what: "too late" }, "key");
       // The timer fires while this step goes on, so its message waits in the mailbox.
@@ -231,22 +256,22 @@ export const clockwork: ActorFactory<undefined, ClockworkMessage> = (ctx) => {
       ctx.reply("cancelled");
     },
     Elapsed: () => ctx.reply(ctx.now() - born),
-    Draw({ label, count }) {
-      ctx.reply(Array.from({ length: count }, () => ctx.random(label)));
-    },
+    Draw: ({ label, count }) => ctx.reply(Array.from({ length: count }, () => ctx.random(label))),
     Read: () => ctx.reply(rung),
+    Await({ what }) {
+      awaited = { what, reply: ctx.deferReply() as Reply };
+      tell();
+    },
   };
 };
 
-/** Has children, and says when it and they come and go. */
+/** Has children, and writes down when it and they come and go. */
 export type ParentMessage =
-  | { readonly type: "Tell"; readonly child: string; readonly what: ServerMessage["type"] }
-  | { readonly type: "WatchChild"; readonly child: string }
-  | { readonly type: "Respawn"; readonly child: string }
+  | { readonly type: "Tell"; readonly child: string; readonly what: "Throw" | "Exit" }
+  | { readonly type: "WatchChild" | "Respawn"; readonly child: string }
   | { readonly type: "Down"; readonly down: Down }
-  | { readonly type: "Refs" }
-  | { readonly type: "Exit" }
-  | { readonly type: "Stop" };
+  | { readonly type: "Refs" } & Ask<readonly ActorRef<ServerMessage>[]>
+  | { readonly type: "Exit" | "Stop" };
 
 export interface ParentInit {
   readonly children: readonly string[];
@@ -268,13 +293,9 @@ export const parent: ActorFactory<ParentInit, ParentMessage> = (ctx, init) => {
     note(`${ctx.self.id} last cleanup`);
   });
   return {
-    Tell: ({ child, what }) => ctx.send(children.get(child)!, { type: what } as ServerMessage),
-    WatchChild({ child }) {
-      ctx.watch(children.get(child)!, (down) => ({ type: "Down", down }));
-    },
-    Respawn({ child }) {
-      children.set(child, make(child));
-    },
+    Tell: ({ child, what }) => ctx.send(children.get(child)!, { type: what }),
+    WatchChild: ({ child }) => ctx.watch(children.get(child)!, (down) => ({ type: "Down", down })),
+    Respawn: ({ child }) => void children.set(child, make(child)),
     Down: ({ down }) => note(`${ctx.self.id} saw ${down.ref.id} ${(down.reason as Failure).kind}`),
     Refs: () => ctx.reply([...children.values()]),
     Exit: () => Deno.exit(3),
@@ -296,11 +317,9 @@ export const broken: ActorFactory<unknown, Message & { type: never }> = (ctx) =>
 };
 
 /** Fails when it stops. */
-export type SlovenMessage = { readonly type: "Stop" };
+export const SLOVEN = specOf<undefined, { readonly type: "Stop" }>("sloven");
 
-export const SLOVEN = specOf<undefined, SlovenMessage>("sloven");
-
-export const sloven: ActorFactory<undefined, SlovenMessage> = (ctx) => {
+export const sloven: ActorFactory<undefined, { readonly type: "Stop" }> = (ctx) => {
   ctx.defer(() => {
     throw new RangeError("out of luck");
   });
@@ -308,10 +327,208 @@ export const sloven: ActorFactory<undefined, SlovenMessage> = (ctx) => {
 };
 
 /** Holds what it was made with. */
-export type HolderMessage = { readonly type: "Read" };
+export type HolderMessage = { readonly type: "Read" } & Ask<readonly number[]>;
 
 export const HOLDER = specOf<Float32Array, HolderMessage>("holder");
 
 export const holder: ActorFactory<Float32Array, HolderMessage> = (ctx, init) => ({
   Read: () => ctx.reply([...init]),
 });
+
+/** Does to its isolate what no actor should. */
+export type RogueMessage =
+  | { readonly type: "Pid" } & Ask<number>
+  | { readonly type: "Loop" } & Ask<string>
+  | { readonly type: "Fill" }
+  | { readonly type: "Exit"; readonly code: number }
+  /** Sends a message of that many bytes. */
+  | { readonly type: "Ship"; readonly to: ActorRef<RecorderMessage>; readonly bytes: number }
+  /** Computes that long, in another step. */
+  | { readonly type: "Busy"; readonly ms: number } & Ask<number>
+  /** Sends a message of that many bytes again and again, for ever. */
+  | { readonly type: "Pour"; readonly to: ActorRef<RecorderMessage>; readonly bytes: number }
+    & Ask<string>
+  /** Sends that many notes, and stops. */
+  | { readonly type: "Will"; readonly to: ActorRef<RecorderMessage>; readonly notes: number }
+  /** Sends that many notes, now and then pausing. */
+  | { readonly type: "Write"; readonly to: ActorRef<RecorderMessage>; readonly notes: number }
+    & Ask<string>
+  | { readonly type: "Echo"; readonly value: unknown } & Ask<unknown>
+  /** Tells of the buffer that it gets. */
+  | { readonly type: "Weigh"; readonly tensor: Float32Array } & Ask<object>
+  | { readonly type: "Spawn"; readonly isolate: PlaceName }
+    & Ask<
+      readonly [ActorRef<ServerMessage>, ActorRef<RecorderMessage>]
+    >;
+
+export const ROGUE = specOf<undefined, RogueMessage>("rogue");
+
+function ship(ctx: Context<RogueMessage>, to: ActorRef<RecorderMessage>, bytes: number): void {
+  const { buffer } = new Uint8Array(bytes);
+  const message: RecorderMessage & { buffer: ArrayBuffer } = { type: "Note", what: bytes, buffer };
+  ctx.send(to, message, { transfer: [buffer] });
+}
+
+export const rogue: ActorFactory<undefined, RogueMessage> = (ctx) => ({
+  Pid: () => ctx.reply(Deno.pid),
+  Loop() {
+    ctx.reply("looping");
+    for (;;);
+  },
+  Fill() {
+    const hoard: unknown[] = [];
+    for (;;) hoard.push({ n: hoard.length, more: [hoard.length] });
+  },
+  Exit: ({ code }) => Deno.exit(code),
+  Ship: ({ to, bytes }) => ship(ctx, to, bytes),
+  Busy({ ms }) {
+    busy(ms);
+    ctx.reply(ctx.now());
+  },
+  async Pour({ to, bytes }) {
+    ctx.reply("pouring");
+    for (;;) {
+      ship(ctx, to, bytes);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  },
+  Will({ to, notes }) {
+    for (let what = 0; what < notes; what++) ctx.send(to, { type: "Note", what });
+    ctx.stop();
+  },
+  async Write({ to, notes }) {
+    for (let what = 0; what < notes; what++) {
+      ctx.send(to, { type: "Note", what });
+      if (what % 50 === 0) await new Promise((resolve) => setTimeout(resolve, 0));
+    }
+    ctx.reply("written");
+  },
+  Echo: ({ value }) => ctx.reply(value),
+  Weigh({ tensor }) {
+    const { byteOffset, buffer: { byteLength } } = tensor;
+    ctx.reply({ byteOffset, byteLength, last: tensor.at(-1) });
+  },
+  Spawn({ isolate }) {
+    ctx.reply([
+      ctx.spawn(SERVER, undefined, { id: "inner", isolate }),
+      ctx.spawn(RECORDER, undefined, { id: "notes", isolate }),
+    ]);
+  },
+});
+
+/** A member of a pool. */
+export type MemberMessage =
+  | { readonly type: "Who"; readonly n: number } & Ask<string>
+  /** Takes that long, in virtual milliseconds. */
+  | { readonly type: "Work"; readonly ms: number } & Ask<string>
+  | { readonly type: "Add"; readonly n: number }
+  | { readonly type: "Sum" } & Ask<number>
+  | { readonly type: "Faint" }
+  | { readonly type: "Silence" } & Ask<never>;
+
+export const MEMBER = specOf<number, MemberMessage>("member");
+
+export const member: ActorFactory<number, MemberMessage> = (ctx, start) => {
+  let sum = start;
+  const clock = start < 0 ? undefined : ctx.spawn(MEMBER, -1, { id: `${ctx.self.id}'s clock` });
+  return {
+    Who: ({ n }) => ctx.reply(`${ctx.self.id} ${n}`),
+    async Work({ ms }) {
+      await ctx.ask(clock!, { type: "Silence" }, { timeoutMs: ms }).catch(() => {});
+      ctx.reply(ctx.self.id);
+    },
+    Add: ({ n }) => void (sum += n),
+    Sum: () => ctx.reply(sum),
+    Faint() {
+      throw new RangeError("no air");
+    },
+    Silence: () => void ctx.deferReply(),
+  };
+};
+
+/** Hands all messages on to another. */
+export const FORWARDER = specOf<ActorRef<MemberMessage>, MemberMessage>("forwarder");
+
+export const forwarder: ActorFactory<ActorRef<MemberMessage>, MemberMessage> = (ctx, to) => {
+  const hand = () => ctx.forward(to);
+  return { Who: hand, Work: hand, Add: hand, Sum: hand, Faint: hand, Silence: hand };
+};
+
+/** Writes what a boss dictates. */
+export type ClerkMessage =
+  | { readonly type: "Write"; readonly text: string } & Ask<string>
+  /** Waits in virtual time: for an answer that never comes. */
+  | { readonly type: "Nap"; readonly ms: number }
+  | { readonly type: "Silence" } & Ask<never>
+  | { readonly type: "Faint" }
+  | { readonly type: "Notes" } & Ask<readonly string[]>;
+
+export const CLERK = specOf<undefined, ClerkMessage>("clerk");
+
+export const clerk: ActorFactory<undefined, ClerkMessage> = (ctx) => {
+  const notes: string[] = [];
+  let pillow: ActorRef<ClerkMessage> | undefined;
+  return {
+    Write({ text }) {
+      notes.push(text);
+      ctx.reply(`${ctx.self.id} wrote ${text}`);
+    },
+    async Nap({ ms }) {
+      pillow ??= ctx.spawn(CLERK, undefined, { id: `${ctx.self.id}'s pillow` });
+      await ctx.ask(pillow, { type: "Silence" }, { timeoutMs: ms }).catch(() => {});
+    },
+    Silence: () => void ctx.deferReply(),
+    Faint() {
+      throw new RangeError("no tea");
+    },
+    Notes: () => ctx.reply(notes),
+  };
+};
+
+/** Has clerks. */
+export type BossMessage =
+  | { readonly type: "Clerks" } & Ask<readonly ActorRef<ClerkMessage>[]>
+  | { readonly type: "Watch" | "Unwatch"; readonly ref: ActorRef }
+  | { readonly type: "Stop"; readonly ref: ActorRef; readonly options?: StopOptions }
+  | {
+    readonly type: "StopAndUnwatch";
+    readonly stop: readonly ActorRef[];
+    readonly unwatch: ActorRef;
+  }
+  | { readonly type: "Dictate"; readonly texts: readonly string[] } & Ask<string>
+  /** Has the first clerk write, and does not wait. */
+  | { readonly type: "Tell"; readonly text: string }
+  | { readonly type: "Remind"; readonly afterMs: number }
+  | { readonly type: "Down"; readonly down: Down }
+  | { readonly type: "Notes" } & Ask<readonly string[]>;
+
+export interface BossInit {
+  readonly clerks: readonly string[];
+  readonly isolate?: PlaceName;
+}
+
+export const BOSS = specOf<BossInit, BossMessage>("boss");
+
+export const boss: ActorFactory<BossInit, BossMessage> = (ctx, { clerks, isolate = "local" }) => {
+  const refs = clerks.map((id) => ctx.spawn(CLERK, undefined, { id, isolate }));
+  const notes: string[] = [];
+  return {
+    Clerks: () => ctx.reply(refs),
+    Watch: ({ ref }) => ctx.watch(ref, (down) => ({ type: "Down", down })),
+    Unwatch: ({ ref }) => ctx.unwatch(ref),
+    Stop: ({ ref, options }) => ctx.stop(ref, options),
+    StopAndUnwatch({ stop, unwatch }) {
+      for (const ref of stop) ctx.stop(ref);
+      ctx.unwatch(unwatch);
+    },
+    async Dictate({ texts }) {
+      const written: string[] = [];
+      for (const text of texts) written.push(await ctx.ask(refs[0]!, { type: "Write", text }));
+      ctx.reply(written.join(", "));
+    },
+    Tell: ({ text }) => ctx.send(refs[0]!, { type: "Write", text }),
+    Remind: ({ afterMs }) => ctx.after(afterMs, { type: "Notes" }),
+    Down: ({ down: { ref, reason } }) => void notes.push(`${ref.id} ${kindOf(reason)}`),
+    Notes: () => ctx.reply(notes),
+  };
+};

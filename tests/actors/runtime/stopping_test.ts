@@ -1,34 +1,29 @@
-/** Actors that stop others, let them drain, and watch them no longer. */
+/** Actors that stop others, let them drain and watch them no longer; what the owner hears of it. */
 
 import assert from "node:assert/strict";
-import type { ActorRef, StopOptions, System } from "../../../actors/runtime/mod.ts";
-import { random, type Scenario, simulate, type World } from "../../../actors/simulation/mod.ts";
-import { BOSS, type BossMessage, CLERK } from "./office_players.ts";
+import {
+  ActorFailedError,
+  createSystem,
+  type StopOptions,
+  type System,
+  type SystemEvent,
+} from "../../../actors/runtime/mod.ts";
+import type { World } from "../../../actors/simulation/mod.ts";
+import { thrownBy } from "./harness.ts";
+import { BOSS, CLERK, type ClerkMessage, SERVER } from "./players.ts";
+import { failureIn, play, playOnce } from "./simulated.ts";
 
 /** A boss with two clerks, in the simulator. */
 async function open({ system }: World) {
   const boss = system.spawn(BOSS, { clerks: ["a", "b"] }, { id: "boss" });
-  const clerks = await system.ask<BossMessage, ActorRef[]>(boss, { type: "Clerks" });
-  const notes = () => system.ask<BossMessage, string[]>(boss, { type: "Notes" });
-  return { boss, clerks, notes };
+  const clerks = await system.ask(boss, { type: "Clerks" });
+  return { boss, clerks, notes: () => system.ask(boss, { type: "Notes" }) };
 }
 
 const buried = ({ deadLetters }: System) =>
   deadLetters.map(({ to, type, reason }) => `${to} ${type} ${reason}`);
 
-/** Plays in plain order and in ten others; what is returned must always be the same. */
-async function play<T>(scenario: Scenario<T>): Promise<T> {
-  const run = await simulate({}, scenario);
-  assert.equal(run.failure, undefined);
-  for (let seed = 0; seed < 10; seed++) {
-    const other = await simulate({ seed, strategy: random() }, scenario);
-    assert.equal(other.failure, undefined, `seed ${seed}`);
-    assert.deepEqual(other.value, run.value, `seed ${seed}`);
-  }
-  return run.value!;
-}
-
-Deno.test("an actor stops its child, and the end is told to whoever watches", async () => {
+Deno.test("an actor stops its child, and hears of its end if it watches", async () => {
   const notes = await play(async (world) => {
     const { boss, clerks, notes } = await open(world);
     world.system.send(boss, { type: "Watch", ref: clerks[0]! });
@@ -61,12 +56,12 @@ Deno.test("a stop of what has ended, or is of another system, does nothing", asy
       world.system.send(boss, { type: "Stop", ref });
       await world.idle();
     }
-    return await world.system.ask(clerks[1]! as ActorRef<BossMessage>, { type: "Notes" });
+    return await world.system.ask(clerks[1]!, { type: "Notes" });
   });
   assert.deepEqual(notes, []);
 });
 
-Deno.test("what waits is lost at a stop, and handled at a draining one", async () => {
+Deno.test("what waits is lost at a stop, and handled at a stop that drains", async () => {
   for (const [options, written] of [[undefined, 0], [{ drain: true }, 3]] as const) {
     const dead = await play(async ({ system, settle, idle }) => {
       const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
@@ -86,7 +81,7 @@ Deno.test("an actor that drains still gets the answers that it waits for, from i
   const notes = await play(async ({ system, settle, idle }) => {
     const boss = system.spawn(BOSS, { clerks: ["a"] }, { id: "boss" });
     await settle();
-    const answer = system.ask<BossMessage, string>(boss, { type: "Dictate", texts: ["x", "y"] });
+    const answer = system.ask(boss, { type: "Dictate", texts: ["x", "y"] });
     system.send(boss, { type: "Remind", afterMs: 5 });
     const end = system.stop(boss, { drain: true });
     await idle();
@@ -100,11 +95,8 @@ Deno.test("a signal cuts the draining short, of those below as well", async () =
   const ends = await play(async ({ system, advance }) => {
     const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
     const boss = system.spawn(BOSS, { clerks: ["a"] }, { id: "boss" });
-    const [a] = await system.ask<BossMessage, ActorRef<{ type: "Nap"; ms: number }>[]>(boss, {
-      type: "Clerks",
-    });
-    for (const ref of [clerk, a!]) system.send(ref, { type: "Nap", ms: 1000 });
-    for (const ref of [clerk, a!]) system.send(ref, { type: "Nap", ms: 1000 });
+    const [a] = await system.ask(boss, { type: "Clerks" });
+    for (const ref of [clerk, clerk, a!, a!]) system.send(ref, { type: "Nap", ms: 1000 });
     const controller = new AbortController();
     await advance(10);
     const ended: string[] = [];
@@ -123,31 +115,23 @@ Deno.test("a signal cuts the draining short, of those below as well", async () =
 });
 
 Deno.test("a system can drain as a whole, and be stopped at once meanwhile", async () => {
-  const whole = await play(async ({ system, advance }) => {
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
-    for (let n = 0; n < 3; n++) system.send(clerk, { type: "Nap", ms: 1000 });
-    let isOver = false;
-    system.stop({ drain: true }).then(() => isOver = true);
-    await advance(2500);
-    const before = isOver;
-    await advance(1000);
-    return [before, isOver, ...buried(system)];
-  });
-  assert.deepEqual(whole, [false, true]);
-  const short = await play(async ({ system, advance }) => {
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
-    for (let n = 0; n < 3; n++) system.send(clerk, { type: "Nap", ms: 1000 });
-    let isOver = false;
-    system.stop({ drain: true }).then(() => isOver = true);
-    await advance(500);
-    system.stop();
-    await advance(1);
-    return isOver;
-  });
-  assert.equal(short, true);
+  for (const isShort of [false, true]) {
+    const ends = await play(async ({ system, advance }) => {
+      const clerk = system.spawn(CLERK, undefined, { id: "clerk" }), ends: boolean[] = [];
+      for (let n = 0; n < 3; n++) system.send(clerk, { type: "Nap", ms: 1000 });
+      let isOver = false;
+      system.stop({ drain: true }).then(() => isOver = true);
+      await advance(2500);
+      ends.push(isOver);
+      if (isShort) system.stop();
+      await advance(isShort ? 1 : 1000);
+      return [...ends, isOver, buried(system).length];
+    });
+    assert.deepEqual(ends, [false, true, 0]);
+  }
 });
 
-Deno.test("whoever watches no longer is not told, even of an end that waits to be told", async () => {
+Deno.test("an actor that watches no longer hears nothing, even of an end whose notice waits", async () => {
   const notes = await play(async (world) => {
     const { system, idle } = world, { boss, clerks, notes } = await open(world);
     for (const ref of clerks) system.send(boss, { type: "Watch", ref });
@@ -162,28 +146,148 @@ Deno.test("whoever watches no longer is not told, even of an end that waits to b
 });
 
 Deno.test("the failure of a child that is watched no longer is its parent's again", async () => {
-  const failed = await simulate({}, async (world) => {
-    const { boss, clerks } = await open(world);
-    world.system.send(boss, { type: "Watch", ref: clerks[0]! });
-    world.system.send(boss, { type: "Unwatch", ref: clerks[0]! });
+  const text = await failureIn(async (world) => {
+    const { boss, clerks: [ref] } = await open(world);
+    for (const type of ["Watch", "Unwatch"] as const) world.system.send(boss, { type, ref: ref! });
     await world.idle();
-    world.system.send(clerks[0]! as ActorRef<{ type: "Faint" }>, { type: "Faint" });
+    world.system.send(ref!, { type: "Faint" });
     await world.idle();
   });
-  assert.equal(failed.failure?.kind, "actor");
-  assert.match(failed.failure!.message, /Actor "a" failed while handling Faint/);
+  assert.match(text, /Actor "a" failed while handling Faint/);
 });
 
-Deno.test("what is no reference is refused by name", async () => {
+Deno.test("a stop or an unwatch of what is no reference fails the actor", async () => {
   for (const type of ["Stop", "Unwatch"] as const) {
-    const run = await simulate({}, async (world) => {
+    const text = await failureIn(async (world) => {
       const { boss } = await open(world);
       world.system.send(boss, { type, ref: { id: 3 } as never });
       await world.idle();
     });
-    assert.match(
-      run.failure!.message,
-      new RegExp(`Cannot ${type.toLowerCase()}: it must be given the reference of an actor`),
-    );
+    const wrong = `Cannot ${type.toLowerCase()}: it must be given the reference of an actor`;
+    assert.ok(text.includes(wrong), text);
   }
+});
+
+Deno.test("a stop leaves behind a handler that never ends", async () => {
+  const system = createSystem({ stopGraceMs: 20 });
+  const ref = system.spawn(SERVER, undefined, { id: "server" });
+  await system.ask(ref, { type: "Double", n: 1 });
+  const waiting = thrownBy(system.ask(ref, { type: "Hang" }));
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  await system.stop();
+  assert.ok(await waiting instanceof ActorFailedError);
+});
+
+/** The type of a dead letter, the reason for it, and its message. */
+const told = (event: SystemEvent) =>
+  event.type === "dead-letter" ? [event.letter.type, event.letter.reason, event.message] : [];
+
+Deno.test("a dead letter comes with a copy of what it holds, also of what waited", async () => {
+  const lost = await play(async ({ system, settle }) => {
+    const lost: unknown[] = [], clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    await settle();
+    using _ = system.subscribe((event) => lost.push(told(event)));
+    system.send(clerk, { type: "Write", text: "waits" });
+    const end = system.stop(clerk);
+    system.send(clerk, { type: "Write", text: "late" });
+    await end;
+    return lost;
+  });
+  const letters = ["waits", "late"].map((text) => ["Write", "stopped", { type: "Write", text }]);
+  assert.deepEqual(lost, letters);
+});
+
+Deno.test("an answer that comes too late is reported with its value", async () => {
+  const value = await playOnce(async ({ system, idle }) => {
+    const lost: unknown[] = [];
+    system.subscribe((event) => lost.push(told(event)));
+    const server = system.spawn(SERVER, undefined, { id: "server" });
+    await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
+    system.send(server, { type: "Now" });
+    await idle();
+    return lost;
+  });
+  assert.deepEqual(value, [["answer:Later", "too-late", 7]]);
+});
+
+Deno.test("what cannot be copied is reported without what it holds, and a listener may change its copy", async () => {
+  const value = await playOnce(async ({ system, idle }) => {
+    const lost: unknown[][] = [];
+    system.subscribe((event) => lost.push(told(event)));
+    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    await system.stop(clerk);
+    const message = { type: "Write", text: "a", bytes: new Uint8Array([1]) } as ClerkMessage;
+    system.send(clerk, message);
+    (message as unknown as { bytes: Uint8Array }).bytes[0] = 2;
+    system.send(clerk, { type: "Write", text: (() => {}) as never });
+    await idle();
+    return lost;
+  });
+  assert.deepEqual(value, [
+    ["Write", "stopped", { type: "Write", text: "a", bytes: new Uint8Array([1]) }],
+    ["Write", "not-cloneable", undefined],
+  ]);
+});
+
+Deno.test("a listener that throws fails the system, and others hear all the same", async () => {
+  const lost: unknown[] = [];
+  const text = await failureIn(async ({ system, idle }) => {
+    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    await system.stop(clerk);
+    system.subscribe(() => {
+      throw new RangeError("no ink");
+    });
+    system.subscribe((event) => lost.push(told(event)));
+    system.send(clerk, { type: "Faint" });
+    await idle();
+  });
+  assert.match(text, /while handling dead-letter: RangeError: no ink/);
+  assert.equal(lost.length, 1);
+});
+
+Deno.test("a subscription that cannot be served is refused", async () => {
+  await using system = createSystem();
+  assert.throws(() => system.subscribe(3 as never), /the listener must be a function/);
+  assert.throws(
+    () => system.subscribe(() => {}, { slowStepMs: -1 }),
+    /slowStepMs must be a number/,
+  );
+});
+
+Deno.test("a step that takes longer than the limit is reported once, with those it waits for", async () => {
+  const value = await play(async ({ system, advance }) => {
+    const events: SystemEvent[] = [], counts: number[] = [];
+    using _ = system.subscribe((event) => events.push(event), { slowStepMs: 100 });
+    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    for (const [ms, waits] of [[50, [60]], [5000, [99, 1, 6000]]] as const) {
+      system.send(clerk, { type: "Nap", ms });
+      for (const wait of waits) {
+        await advance(wait);
+        counts.push(events.length);
+      }
+    }
+    return [...counts, ...events];
+  }, { raceMs: 0 });
+  const event = { type: "slow-step", actor: "clerk", handling: "Nap", forMs: 100, isOver: false };
+  assert.deepEqual(value, [0, 0, 1, 1, { ...event, waitsFor: ["clerk's pillow"] }]);
+});
+
+Deno.test("a step that held up its isolate is reported when it is over; a short one is not", async () => {
+  const events: SystemEvent[] = [];
+  let now = 0;
+  // Its clock goes on by ten whenever somebody looks.
+  await using system = createSystem({ now: () => now += 10 });
+  const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+  const write = { type: "Write", text: "a" } as const;
+  {
+    using _ = system.subscribe((event) => events.push(event), { slowStepMs: 1000 });
+    await system.ask(clerk, write);
+    assert.equal(events.length, 0);
+  }
+  using _ = system.subscribe((event) => events.push(event), { slowStepMs: 10 });
+  await system.ask(clerk, write);
+  const [event, ...others] = events;
+  assert.deepEqual(others, []);
+  assert.ok(event?.type === "slow-step" && event.isOver);
+  assert.deepEqual([event.actor, event.handling, event.waitsFor], ["clerk", "Write", []]);
 });

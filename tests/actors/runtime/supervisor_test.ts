@@ -1,26 +1,52 @@
-/** Supervisors begin again what ends, by OTP's strategies, in the simulator. */
+/** Supervisors and pools begin again what ends, by OTP's strategies, in the simulator. */
 
 import assert from "node:assert/strict";
 import {
+  type ActorFactory,
   type ActorRef,
+  type ActorSpec,
+  type Ask,
+  broadcast,
   CHILD_SUPERVISOR,
   type ChildSpec,
   childSpec,
   createSystem,
+  type Pool,
   type RestartStrategy,
+  spawnPool,
   type Supervision,
 } from "../../../actors/runtime/mod.ts";
-import {
-  beginJournal,
-  pct,
-  random,
-  replayInbox,
-  type Run,
-  simulate,
-  type SimulateOptions,
-  type World,
-} from "../../../actors/simulation/mod.ts";
-import { UNIT, type UnitMessage } from "./supervised_players.ts";
+import type { World } from "../../../actors/simulation/mod.ts";
+import { ASKER } from "./circle_players.ts";
+import { FORWARDER, MEMBER, type MemberMessage } from "./players.ts";
+import { failureIn, play, playMany, playOnce, replayed } from "./simulated.ts";
+
+/** A child of a supervisor. */
+type UnitMessage =
+  | { readonly type: "Fail" | "End" }
+  | { readonly type: "Friend" } & Ask<string>;
+
+interface UnitInit {
+  /** It is out of this when it fails. */
+  readonly outOf: string;
+  readonly friend?: ActorRef<UnitMessage>;
+  /** Fails as soon as it is made. */
+  readonly isStillborn?: boolean;
+}
+
+const UNIT: ActorSpec<UnitInit, UnitMessage> = { module: import.meta.url, export: "unit" };
+
+export const unit: ActorFactory<UnitInit, UnitMessage> = (ctx, { outOf, friend, isStillborn }) => {
+  const { id } = ctx.self;
+  if (isStillborn) throw new RangeError(`${id} is stillborn`);
+  return {
+    Fail() {
+      throw new RangeError(`${id} is out of ${outOf}`);
+    },
+    End: () => ctx.stop(),
+    Friend: () => ctx.reply(friend ? `${friend.id}/${friend.serial}` : "none"),
+  };
+};
 
 type Options = Partial<Omit<Supervision, "children">> & {
   readonly children?: readonly ChildSpec[];
@@ -33,7 +59,7 @@ const childOf = (id: string, more: Partial<ChildSpec> = {}) => ({
   ...more,
 });
 
-/** Who comes and goes, in order: `+a`, `-a`. */
+/** The children that come and go, in order: `+a`, `-a`. */
 function keepDiary({ invariant }: World, onBirth?: (id: string, lives: string[]) => void) {
   const diary: string[] = [];
   let lives: readonly string[] = [];
@@ -69,18 +95,6 @@ async function open(world: World, { children, ...options }: Options = {}) {
   return { supervisor, child, tell, diary, states };
 }
 
-async function play<T>(
-  scenario: (world: World) => Promise<T>,
-  options: SimulateOptions = {},
-): Promise<Run<T>> {
-  const run = await simulate(options, scenario);
-  for (let seed = 0; seed < 5; seed++) {
-    const other = await simulate({ seed, strategy: random(), ...options }, scenario);
-    assert.deepEqual(other.value, run.value, `seed ${seed}: ${other.failure?.message}`);
-  }
-  return run;
-}
-
 for (
   const [strategy, notes] of [
     ["one-for-one", ["-b", "+b"]],
@@ -88,8 +102,8 @@ for (
     ["rest-for-one", ["-b", "-c", "+b", "+c"]],
   ] as const
 ) {
-  Deno.test(`${strategy}: who is stopped and begun again, in which order`, async () => {
-    const { value } = await play(async (world) => {
+  Deno.test(`${strategy}: a child that fails is begun again with those that must be, in order`, async () => {
+    const value = await play(async (world) => {
       const { tell, diary } = await open(world, { strategy });
       const before = diary.length;
       await tell("b", "Fail");
@@ -110,7 +124,7 @@ for (
   ] as const
 ) {
   Deno.test(`a ${restart} child that comes to its end by ${how} is then: ${state}`, async () => {
-    const { value } = await play(async (world) => {
+    const value = await play(async (world) => {
       const children = ["a", "b"].map((id) => childOf(id, { restart }));
       const { tell, states } = await open(world, { children });
       await tell("b", how);
@@ -121,7 +135,7 @@ for (
 }
 
 Deno.test("a temporary child that is stopped with others is not begun again with them", async () => {
-  const { value } = await play(async (world) => {
+  const value = await play(async (world) => {
     const children = [
       childOf("a"),
       childOf("b", { restart: "temporary" }),
@@ -135,20 +149,19 @@ Deno.test("a temporary child that is stopped with others is not begun again with
 });
 
 Deno.test("a child that fails too often ends the supervisor and the others, and says why", async () => {
-  const { failure } = await play(async (world) => {
+  const text = await failureIn(async (world) => {
     const { tell } = await open(world, { intensity: 2, periodMs: 1000 });
     for (let n = 0; n < 3; n++) await tell("b", "Fail");
   });
-  assert.equal(failure?.kind, "actor");
   assert.equal(
-    failure!.message,
+    text,
     'Actor "supervisor" failed while handling Down: Error: Cannot restart "b": there must be at ' +
       'most 2 restarts in 1000 ms; Actor "b" failed while handling Fail: RangeError: b is out of luck',
   );
 });
 
 Deno.test("failures that are older than the period are forgotten", async () => {
-  const { value, failure } = await play(async (world) => {
+  const value = await play(async (world) => {
     const { tell, states } = await open(world, { intensity: 2, periodMs: 1000 });
     for (let n = 0; n < 6; n++) {
       await tell("b", "Fail");
@@ -156,13 +169,12 @@ Deno.test("failures that are older than the period are forgotten", async () => {
     }
     return await states();
   });
-  assert.equal(failure, undefined);
   assert.deepEqual(value, ["a up 0", "b up 6", "c up 0"]);
 });
 
 Deno.test("each restart waits twice as long, within bounds, and others go on meanwhile", async () => {
   const backOff = { firstMs: 100, maxMs: 250 };
-  const { value } = await play(async (world) => {
+  const value = await play(async (world) => {
     const { system, advance } = world;
     const { child, states } = await open(world, { intensity: 9, periodMs: 60_000, backOff });
     const seen: string[] = [];
@@ -183,22 +195,22 @@ Deno.test("each restart waits twice as long, within bounds, and others go on mea
   ]);
 });
 
-Deno.test("whoever asks for a child that is about to be begun again waits for it", async () => {
+Deno.test("a question for a child that is about to be begun again waits for it", async () => {
   const backOff = { firstMs: 100, maxMs: 100 };
-  const { value } = await play(async (world) => {
+  const value = await play(async (world) => {
     const { child, tell } = await open(world, { backOff });
     const first = await child("b");
     await tell("b", "Fail");
     world.system.send((await child("b"))!, { type: "Fail" });
     const third = await child("b");
-    return [first!.serial < third!.serial, third!.id, await child("nobody")];
+    return [first!.serial < third!.serial, third!.id, await child("unknown")];
   });
   assert.deepEqual(value, [true, "b", undefined]);
 });
 
-Deno.test("what a child needs of others is theirs of the moment", async () => {
+Deno.test("a child gets the references that it needs as they are at its start", async () => {
   for (const strategy of ["rest-for-one", "one-for-one"] as const) {
-    const { value } = await play(async (world) => {
+    const value = await play(async (world) => {
       const children = [
         childOf("a"),
         childSpec({ id: "b", spec: UNIT, init: LUCKLESS, needs: { friend: "a" } }),
@@ -216,20 +228,18 @@ Deno.test("what a child needs of others is theirs of the moment", async () => {
 });
 
 Deno.test("a child that cannot even be made counts like any that fails", async () => {
-  const { failure } = await play(async (world) => {
-    const children = [
-      childSpec({ id: "b", spec: UNIT, init: { ...LUCKLESS, isStillborn: true } }),
-    ];
-    await open(world, { intensity: 3, children });
+  const text = await failureIn(async (world) => {
+    const init = { ...LUCKLESS, isStillborn: true };
+    await open(world, { intensity: 3, children: [childSpec({ id: "b", spec: UNIT, init })] });
   });
   assert.match(
-    failure!.message,
+    text,
     /most 3 restarts in 5000 ms; Actor "b" failed while handling init/,
   );
 });
 
 Deno.test("children come and go while the supervisor lives", async () => {
-  const { value } = await play(async (world) => {
+  const value = await play(async (world) => {
     const { system, idle } = world;
     const { supervisor, states, child } = await open(world, { strategy: "rest-for-one" });
     const added = await system.ask(supervisor, { type: "StartChild", child: childOf("d") });
@@ -244,19 +254,15 @@ Deno.test("children come and go while the supervisor lives", async () => {
 });
 
 for (const strategy of ["one-for-all", "rest-for-one", "one-for-one"] as const) {
-  Deno.test(`${strategy}: whatever fails whenever, all are up again in the end`, async () => {
-    for (let seed = 0; seed < 40; seed++) {
-      const chosen = seed % 2 === 0 ? random() : pct(3);
-      const run = await simulate({ seed, strategy: chosen }, (world) => stormy(world, strategy));
-      assert.equal(run.failure, undefined, `seed ${seed}`);
-    }
+  Deno.test(`${strategy}: in a storm of failures all are up again in the end`, async () => {
+    await playMany(20, (world) => stormy(world, strategy));
   });
 }
 
 /** Children fail at any moment, also while others are stopped for them. */
 async function stormy(world: World, strategy: RestartStrategy): Promise<void> {
   const { system, idle } = world;
-  // Whoever is begun again for others must not meet those of before.
+  // A child that is begun again for others must not meet those of before.
   keepDiary(world, (id, lives) => {
     const later = ["a", "b", "c"].filter((one) => strategy === "one-for-all" ? true : one > id);
     const met = strategy === "one-for-one" ? [] : later.filter((one) => lives.includes(one));
@@ -288,44 +294,34 @@ Deno.test("what a supervisor is made with is checked at the door", async () => {
     [{ children: [childOf("a", { restart: "never" as never })] }, /restart of "a" must be/],
   ];
   for (const [options, text] of wrong) {
-    const run = await simulate({}, async ({ system, idle }) => {
+    const message = await failureIn(async ({ system, idle }) => {
       system.spawn(CHILD_SUPERVISOR, { children: [], ...options } as Supervision, { id: "s" });
       await idle();
     });
-    assert.match(run.failure!.message, text);
+    assert.match(message, text);
   }
   // @ts-expect-error: init must be what the factory is given
   childSpec({ id: "a", spec: UNIT, init: { outOf: 3 } });
-  // @ts-expect-error: and must not lack what nobody gives
+  // @ts-expect-error: and must not lack what no other child gives
   childSpec({ id: "a", spec: UNIT, init: {}, needs: { friend: "b" } });
 });
 
 Deno.test("the inbox of a supervisor replays", async () => {
-  const path = await Deno.makeTempFile();
-  try {
-    {
-      await using system = createSystem({ observer: await beginJournal({ path, payloads: true }) });
-      const children = ["a", "b"].map((id) => childOf(id));
-      const supervisor = system.spawn(
-        CHILD_SUPERVISOR,
-        { strategy: "one-for-all", children },
-        { id: "supervisor" },
-      );
-      const ref = await system.ask(supervisor, { type: "Child", id: "b" });
-      const down = new Promise((resolve) => system.watch(ref!, resolve));
-      system.send(ref as ActorRef<UnitMessage>, { type: "Fail" });
-      await down;
-      await system.ask(supervisor, { type: "Child", id: "b" });
-    }
-    const { steps, states } = await replayInbox(CHILD_SUPERVISOR, path);
-    assert.ok(steps >= 6 && states >= 5);
-  } finally {
-    await Deno.remove(path);
-  }
+  const { steps, states } = await replayed(CHILD_SUPERVISOR, async (system) => {
+    const children = ["a", "b"].map((id) => childOf(id)), strategy = "one-for-all";
+    const options = { id: "supervisor" };
+    const supervisor = system.spawn(CHILD_SUPERVISOR, { strategy, children }, options);
+    const ref = await system.ask(supervisor, { type: "Child", id: "b" });
+    const down = new Promise((resolve) => system.watch(ref!, resolve));
+    system.send(ref as ActorRef<UnitMessage>, { type: "Fail" });
+    await down;
+    await system.ask(supervisor, { type: "Child", id: "b" });
+  });
+  assert.ok(steps >= 6 && states >= 5);
 });
 
 Deno.test("one-for-one: a child that needs another waits until that is up again", async () => {
-  const { value } = await play(async (world) => {
+  const value = await play(async (world) => {
     const children = [childOf("a"), childOf("b", { needs: { friend: "a" } })];
     const backOff = { firstMs: 100, maxMs: 1000 };
     const { system, idle, advance } = world;
@@ -340,4 +336,160 @@ Deno.test("one-for-one: a child that needs another waits until that is up again"
     return await system.ask((await child("b"))!, { type: "Friend" }) === "none";
   });
   assert.equal(value, false);
+});
+
+const POOL = {
+  module: new URL("../../../actors/runtime/pool/pool.ts", import.meta.url).href,
+  export: "pool",
+};
+
+const openPool = ({ system }: World, more: Partial<Pool<number, MemberMessage>> = {}) =>
+  spawnPool(system, { spec: MEMBER, init: 0, size: 3, ...more }, { id: "pool" });
+
+Deno.test("round-robin: the members get messages in turn, whatever the order of answers", async () => {
+  const answers = await play((world) => {
+    const pool = openPool(world);
+    return Promise.all([1, 2, 3, 4].map((n) => world.system.ask(pool, { type: "Who", n })));
+  });
+  assert.deepEqual(answers, ["pool-1 1", "pool-2 2", "pool-3 3", "pool-1 4"]);
+});
+
+Deno.test("smallest mailbox: the member that has the least to do gets the next", async () => {
+  const policy = "smallest-mailbox";
+  const who = await playOnce(async (world) => {
+    const { system, advance } = world, pool = openPool(world, { policy });
+    const work = (ms: number) => system.ask(pool, { type: "Work", ms });
+    const first = [work(1000), work(10), work(10)];
+    await advance(20);
+    // The first is still at work, and the others have nothing.
+    const then = [work(10), work(10)], late = advance(2000);
+    const who = await Promise.all([...first, ...then]);
+    await late;
+    return who;
+  });
+  assert.deepEqual(who, ["pool-1", "pool-2", "pool-3", "pool-2", "pool-3"]);
+  // Messages handed out and not handled are counted down to none, in any order.
+  await playMany(10, async (world) => {
+    const pool = openPool(world, { policy });
+    world.invariant("even", ({ state }) => {
+      const waiting = (state<number[]>("pool") ?? []).filter(Number.isInteger);
+      if (waiting.some((count) => count < 0)) return `below zero: ${waiting}`;
+    });
+    const numbers = Array.from({ length: 9 }, (_, n) => n);
+    await Promise.all(numbers.map((n) => world.system.ask(pool, { type: "Who", n })));
+    await world.idle();
+    world.atEnd(
+      "nothing is left",
+      ({ state }) => `${state("pool")}` === "0,0,0" ? undefined : `${state("pool")}`,
+    );
+  });
+});
+
+Deno.test("a broadcast reaches every member once", async () => {
+  const sums = await play(async (world) => {
+    const { system, idle } = world, pool = openPool(world);
+    for (const n of [1, 10]) system.send(pool, broadcast({ type: "Add", n }));
+    await idle();
+    return await Promise.all([1, 2, 3].map(() => system.ask(pool, { type: "Sum" })));
+  });
+  assert.deepEqual(sums, [11, 11, 11]);
+});
+
+for (const policy of ["round-robin", "smallest-mailbox"] as const) {
+  Deno.test(`${policy}: a member that fails is replaced, and others go on`, async () => {
+    const value = await playOnce(async (world) => {
+      const { system, idle } = world, pool = openPool(world, { policy, size: 2, intensity: 5 });
+      for (const n of [0, 1]) await system.ask(pool, { type: "Who", n });
+      system.send(pool, { type: "Faint" });
+      const other = await system.ask(pool, { type: "Work", ms: 5 });
+      await idle();
+      const who = await Promise.all([2, 3].map((n) => system.ask(pool, { type: "Who", n })));
+      return [other, ...who.toSorted()];
+    });
+    assert.deepEqual(value, ["pool-2", "pool-1 2", "pool-2 3"]);
+  });
+}
+
+Deno.test("a question fails while no member is up, and is answered after the back-off", async () => {
+  const backOff = { firstMs: 100, maxMs: 100 };
+  const value = await playOnce(async (world) => {
+    const { system, advance } = world, pool = openPool(world, { size: 1, intensity: 9, backOff });
+    for (const _ of [1, 2]) {
+      system.send(pool, { type: "Faint" });
+      await advance(1);
+    }
+    const error = await system.ask(pool, { type: "Who", n: 0 }).catch((error) => error.name);
+    await advance(100);
+    return [error, await system.ask(pool, { type: "Who", n: 1 })];
+  });
+  assert.deepEqual(value, ["ActorFailedError", "pool-1 1"]);
+});
+
+Deno.test("a pool whose members fail too often fails, and says why", async () => {
+  const text = await failureIn(async (world) => {
+    const pool = openPool(world, { intensity: 1, periodMs: 100 });
+    for (let n = 0; n < 2; n++) world.system.send(pool, { type: "Faint" });
+    await world.idle();
+  });
+  assert.match(
+    text,
+    /Cannot replace "pool-2": there must be at most 1 restarts in 100 ms; Actor "pool-2" failed/,
+  );
+});
+
+Deno.test("a pool that drains lets its members handle all that it has handed out", async () => {
+  const ends = await play(async (world) => {
+    const { system, idle } = world, pool = openPool(world, { size: 2 });
+    const answers = [1, 2, 3, 4].map((n) => system.ask(pool, { type: "Who", n }));
+    const end = system.stop(pool, { drain: true });
+    await idle();
+    await end;
+    return (await Promise.allSettled(answers)).map(({ status }) => status);
+  });
+  assert.deepEqual(ends, Array(4).fill("fulfilled"));
+});
+
+Deno.test("a message handed on keeps its sender, and its answer comes from its receiver", async () => {
+  const value = await play(async ({ system }) => {
+    const last = system.spawn(MEMBER, 0, { id: "last" });
+    const middle = system.spawn(FORWARDER, last, { id: "middle" });
+    const first = system.spawn(FORWARDER, middle, { id: "first" });
+    system.send(first, { type: "Add", n: 5 });
+    const sum = await system.ask(first, { type: "Sum" });
+    await system.stop(last);
+    const error = await system.ask(first, { type: "Sum" }).catch((error) => error.message);
+    return [sum, error, ...system.deadLetters.map(({ from, to }) => `${from} ${to}`)];
+  });
+  const error = 'Actor "last" failed: Error: actor "last" has stopped';
+  assert.deepEqual(value, [5, error, "system last"]);
+});
+
+Deno.test("a circle through an actor that hands on is found as well", async () => {
+  const value = await playOnce(async ({ system }) => {
+    const a = system.spawn(ASKER, undefined, { id: "a" });
+    const router = spawnPool(system, { spec: ASKER, init: undefined, size: 1 }, { id: "pool" });
+    const answer = await system.ask(a, { type: "Pass", route: [router, a] });
+    return [answer, ...await system.ask(router, { type: "Notes" })];
+  });
+  assert.deepEqual(value, [
+    "pool-1 failed",
+    'TypeError: Cannot ask "a" for "Pass": "pool-1" would wait for "a", which waits for "pool-1"',
+  ]);
+});
+
+Deno.test("a pool that cannot be made is refused with a reason", async () => {
+  await using system = createSystem();
+  const make = (more: object) => () =>
+    spawnPool(system, { spec: MEMBER, init: 0, size: 1, ...more }, { id: "pool" });
+  assert.throws(make({ size: 0 }), /size must be a positive integer, received 0/);
+  assert.throws(make({ policy: "random" }), /policy must be round-robin or smallest-mailbox/);
+});
+
+Deno.test("the inbox of a pool replays", async () => {
+  const { steps, states } = await replayed(POOL, async (system) => {
+    const members = { spec: MEMBER, init: 0, size: 2, policy: "smallest-mailbox" } as const;
+    const pool = spawnPool(system, members, { id: "pool" });
+    for (const n of [1, 2, 3]) await system.ask(pool, { type: "Who", n });
+  });
+  assert.ok(steps >= 7 && states >= 6, `${steps} ${states}`);
 });

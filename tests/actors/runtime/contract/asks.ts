@@ -1,5 +1,5 @@
 /**
- * Questions and answers.
+ * Questions: how they are answered, refused, taken back and handed on.
  *
  * @module
  */
@@ -7,40 +7,33 @@
 import assert from "node:assert/strict";
 import {
   ActorFailedError,
-  type ActorRef,
   AskTimeoutError,
+  broadcast,
   type Message,
+  spawnPool,
 } from "../../../../actors/runtime/mod.ts";
-import { downOf, thrownBy, until } from "../harness.ts";
-import { CLIENT, type ClientMessage, SERVER, type ServerMessage } from "../players.ts";
-import { each, type Suite } from "./suite.ts";
+import { ASKER } from "../circle_players.ts";
+import { downOf, failureOf, thrownBy, until } from "../harness.ts";
+import { CLIENT, FORWARDER, MEMBER, SERVER } from "../players.ts";
+import type { Suite } from "./suite.ts";
 
 export const ASKS: Suite = {
-  "an answer comes back": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+  "an answer comes back, can move its buffers and can be given in a later step": async (
+    { system, spawn },
+  ) => {
+    const ref = spawn(SERVER);
     assert.equal(await system.ask(ref, { type: "Double", n: 21 }), 42);
-  },
-
-  "an answer can move its buffers": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    assert.deepEqual(
-      await system.ask(ref, { type: "Bytes", length: 2 }),
-      new Float32Array([1, 1]),
-    );
-  },
-
-  "an answer can be given in a later step": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+    const bytes = await system.ask(ref, { type: "Bytes", length: 2 });
+    assert.deepEqual(bytes, new Float32Array([1, 1]));
     const answer = system.ask(ref, { type: "Later", n: 7 });
     system.send(ref, { type: "Now" });
     assert.equal(await answer, 7);
   },
 
   "an actor that waits for an answer lets others run, but not itself": async (
-    { system, isolate },
+    { system, spawn },
   ) => {
-    const server = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
+    const server = spawn(SERVER), client = spawn(CLIENT);
     const answer = system.ask(client, { type: "Relay", to: server, n: 7 });
     system.send(client, { type: "Note", what: "next" });
     // The server must handle two messages while the client's step is suspended.
@@ -49,90 +42,155 @@ export const ASKS: Suite = {
     assert.equal(await answer, 7);
     clearInterval(now);
     assert.deepEqual(await system.ask(client, { type: "Read" }), ["ask", "answered", "next"]);
+    assert.deepEqual(await system.ask(client, { type: "Both", to: server }), [2, 4]);
   },
 
-  "an actor can ask two things at once": async ({ system, isolate }) => {
-    const to = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
-    assert.deepEqual(await system.ask(client, { type: "Both", to }), [2, 4]);
-  },
-
-  "an actor that asks itself is told that it must not": async ({ system, isolate }) => {
-    const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
+  "a question to oneself, and one that is not answered, are refused with a reason": async (
+    { system, spawn },
+  ) => {
+    const client = spawn(CLIENT), to = spawn(SERVER);
     assert.equal(
       await system.ask(client, { type: "AskSelf" }),
       'TypeError: Cannot ask "client" for "Read": an actor must not wait for itself',
     );
+    assert.equal(
+      await system.ask(client, { type: "Forgotten", to }),
+      'TypeError: Cannot answer "client": "server" must call ctx.reply for "Forget"',
+    );
   },
 
-  "a timeout says who asked whom for what": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+  "a question that takes too long says who asked whom for what": async ({ system, spawn }) => {
+    const ref = spawn(SERVER);
     const error = await thrownBy(system.ask(ref, { type: "Never" }, { timeoutMs: 20 }));
     assert.ok(error instanceof AskTimeoutError);
     assert.equal(error.message, 'Actor "server" did not answer "Never" of "system" within 20 ms');
     assert.equal(await system.ask(ref, { type: "Double", n: 1 }, { timeoutMs: Infinity }), 2);
+    // An answer that comes later still is a dead letter.
+    await thrownBy(system.ask(ref, { type: "Later", n: 7 }, { timeoutMs: 1 }));
+    system.send(ref, { type: "Now" });
+    await until(() => system.deadLetters.length > 0);
+    assert.deepEqual(system.deadLetters, [
+      { from: "server", to: "system", type: "answer:Later", reason: "too-late" },
+    ]);
   },
 
-  "a handler that forgets to answer is found out": async ({ system, isolate }) => {
-    const to = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
-    const text = 'TypeError: Cannot answer "client": "server" must call ctx.reply for "Forget"';
-    assert.equal(await system.ask(client, { type: "Ask", to, type_: "Forget" }), text);
-  },
-
-  "a second answer fails the actor": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const down = downOf(system, ref);
+  "a second answer fails the actor": async ({ system, spawn }) => {
+    const ref = spawn(SERVER), failure = failureOf(system, ref);
     assert.equal(await system.ask(ref, { type: "Twice" }), 1);
-    const { reason } = await down;
-    assert.ok(reason !== "stopped");
-    assert.match(reason.error.message, /Cannot reply: "server" must answer a question only once/);
+    const text = 'Cannot reply: "server" must answer a question only once';
+    assert.equal((await failure).error.message, text);
   },
 
-  ...each(
-    ["Throw", "Stop"] as const,
-    (
-      how,
-    ) => [`a question ends when the actor asked ends by ${how}`, async ({ system, isolate }) => {
-      const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-      const down = downOf(system, ref);
-      const error = await thrownBy(system.ask(ref, { type: "NeverWith", how }));
-      assert.ok(error instanceof ActorFailedError);
-      assert.equal(error.failure.actor, "server");
-      assert.equal(error.failure.kind, how === "Throw" ? "throw" : "exit");
+  "a question ends with the actor that is asked, in a step or in its mailbox": async (
+    { system, spawn, few },
+  ) => {
+    for (const [how, kind] of few([["Throw", "throw"], ["Stop", "exit"]] as const)) {
+      const ref = spawn(SERVER, { id: how }), down = downOf(system, ref);
+      const asked = thrownBy(system.ask(ref, { type: "NeverWith", how }));
+      const waits = thrownBy(system.ask(ref, { type: "Never" }));
+      for (const end of [asked, waits]) {
+        const error = await end;
+        assert.ok(error instanceof ActorFailedError);
+        assert.deepEqual([error.failure.actor, error.failure.kind], [how, kind]);
+      }
       await down;
       const late = await thrownBy(system.ask(ref, { type: "Never" }));
-      assert.ok(late instanceof ActorFailedError);
-      assert.equal(late.failure.kind, error.failure.kind);
-    }],
-  ),
-
-  "a question that waits in the mailbox ends with the actor": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    system.send(ref, { type: "Wedge", ms: 20 });
-    system.send(ref, { type: "Stop" });
-    const error = await thrownBy(system.ask(ref, { type: "Double", n: 1 }));
-    assert.ok(error instanceof ActorFailedError);
+      assert.equal((late as ActorFailedError).failure.kind, kind);
+    }
   },
 
-  "a question that cannot be cloned is refused": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate }) as ActorRef<Message>;
-    const question = { type: "Double", n: () => {} };
-    const error = await thrownBy(system.ask(ref, question));
-    assert.ok(error instanceof TypeError);
-    assert.match(error.message, /^Cannot ask "server" for "Double": .*could not be cloned/);
-  },
-
-  "an actor that stops while it waits is not held up": async ({ system, isolate }) => {
-    const to = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const client = system.spawn(CLIENT, undefined, { id: "client", isolate });
-    const answer = thrownBy(
-      system.ask<ClientMessage, unknown>(client, { type: "Relay", to, n: 1 }),
-    );
-    await until(() =>
-      system.ask<ServerMessage, number>(to, { type: "Double", n: 1 }).then((n) => n === 2)
-    );
+  "an actor that stops while it waits is not held up": async ({ system, spawn }) => {
+    const to = spawn(SERVER), client = spawn(CLIENT);
+    const answer = thrownBy(system.ask(client, { type: "Relay", to, n: 1 }));
+    assert.equal(await system.ask(to, { type: "Double", n: 1 }), 2);
     await system.stop();
     assert.ok(await answer instanceof ActorFailedError);
+  },
+
+  "a question that cannot be asked is refused with a reason": async ({ system, spawn }) => {
+    const ref = spawn(SERVER, { id: "x" }), never: Message = { type: "Never" };
+    const refusal = async (...args: unknown[]) =>
+      String(await thrownBy(system.ask(...args as Parameters<typeof system.ask>)));
+    for (const timeoutMs of [NaN, -1, -Infinity, "1", null]) {
+      assert.equal(
+        await refusal(ref, never, { timeoutMs }),
+        'RangeError: Cannot ask "x" for "Never": timeoutMs must be 0 or more, or Infinity, ' +
+          `received ${timeoutMs}`,
+      );
+    }
+    for (
+      const [to, question, options, wrong] of [
+        [ref, null, {}, /TypeError: Cannot ask "x": a question must be a record/],
+        [null, never, {}, /TypeError: Cannot ask: it must be an actor, received null/],
+        [ref, never, { lane: "urgent" }, /RangeError: .*lane must be/],
+        [ref, never, { signal: {} }, /for "Never": signal must be an AbortSignal, received object/],
+        [ref, { type: "Double", n: () => {} }, {}, /^TypeError: .*"Double": .*not be cloned/],
+      ] as const
+    ) assert.match(await refusal(to, question, options), wrong);
+  },
+
+  "a circle of questions fails at once and is named": async ({ system, spawn }) => {
+    const [a, b, c] = ["a", "b", "c"].map((id) => spawn(ASKER, { id }));
+    const answer = system.ask(a!, { type: "Pass", route: [b!, c!, a!] }, { timeoutMs: Infinity });
+    assert.equal(await answer, "c failed");
+    assert.deepEqual(await system.ask(c!, { type: "Notes" }), [
+      'TypeError: Cannot ask "a" for "Pass": "c" would wait for "a", which waits for "b", ' +
+      'which waits for "c"',
+    ]);
+    // None is stuck.
+    assert.equal(await system.ask(a!, { type: "Pass", route: [b!, c!] }), "c");
+  },
+
+  "an answer that is under way ends a circle before it is one": async ({ system, spawn }) => {
+    const a = spawn(ASKER, { id: "a" }), b = spawn(ASKER, { id: "b" });
+    for (let n = 0; n < 20; n++) {
+      assert.equal(await system.ask(a, { type: "Relay", to: b, question: "Answer" }), "first");
+    }
+    assert.deepEqual(await system.ask(b, { type: "Notes" }), Array(20).fill("a"));
+  },
+
+  "a question that is taken back while it waits is never handled": async ({ system, spawn }) => {
+    const a = spawn(ASKER, { id: "a" }), b = spawn(ASKER, { id: "b" });
+    const controller = new AbortController(), { signal } = controller;
+    // While a waits for b, what comes waits.
+    const relayed = system.ask(a, { type: "Relay", to: b, question: "Keep" });
+    const asked = system.ask(a, { type: "Answer", ask: b }, { signal, timeoutMs: Infinity });
+    controller.abort(new RangeError("changed my mind"));
+    assert.equal((await thrownBy(asked)).message, "changed my mind");
+    // It may be before the question that it is to answer has reached it.
+    const go = setInterval(() => system.send(b, { type: "Go", route: [] }), 5);
+    assert.equal(await relayed, "kept");
+    clearInterval(go);
+    assert.deepEqual(await system.ask(a, { type: "Notes" }), []);
+  },
+
+  "a pool has members in any place, and replaces them": async ({ system, isolate }) => {
+    const members = { spec: MEMBER, init: 0, size: 2, isolate, intensity: 3 } as const;
+    // The next in turn does not depend on when receipts come.
+    const pool = spawnPool(system, members, { id: "pool" });
+    system.send(pool, broadcast({ type: "Add", n: 4 }));
+    assert.equal(await system.ask(pool, { type: "Sum" }), 4);
+    const error = thrownBy(system.ask(pool, { type: "Silence" }));
+    for (const _ of [1, 2]) system.send(pool, { type: "Faint" });
+    assert.ok(await error instanceof ActorFailedError);
+    // The asker may know of an end before the pool does.
+    const isNew = async () => await system.ask(pool, { type: "Sum" }).catch(() => {}) === 0;
+    await until(async () => await isNew() && await isNew());
+  },
+
+  "a question that is handed on ends with the actor that owes its answer": async (
+    { system, spawn },
+  ) => {
+    const member = spawn(MEMBER, { init: 0 }), forwarder = spawn(FORWARDER, { init: member });
+    assert.equal(await system.ask(forwarder, { type: "Who", n: 7 }), "member 7");
+    const error = thrownBy(system.ask(forwarder, { type: "Silence" }, { timeoutMs: Infinity }));
+    await system.ask(forwarder, { type: "Sum" });
+    const down = downOf(system, forwarder);
+    await system.stop(forwarder);
+    await down;
+    // The one that handed it on is no longer needed for it.
+    assert.equal(await system.ask(member, { type: "Sum" }), 0);
+    await system.stop(member);
+    assert.ok(await error instanceof ActorFailedError);
   },
 };

@@ -1,272 +1,176 @@
 /**
- * How actors end, and who hears of it.
+ * How an actor ends, and which others hear of it.
  *
  * @module
  */
 
 import assert from "node:assert/strict";
-import { ActorFailedError, type ActorSpec, type Failure } from "../../../../actors/runtime/mod.ts";
-import { downOf, failureOf, thrownBy, until } from "../harness.ts";
+import { ActorFailedError, type ActorRef, type ActorSpec } from "../../../../actors/runtime/mod.ts";
+import { downOf, failureOf, thrownBy, topFailure } from "../harness.ts";
 import { RECORDER, SERVER, SLOVEN } from "../players.ts";
-import { each, type Suite } from "./suite.ts";
+import type { Suite } from "./suite.ts";
 
 const PLAYERS = new URL("../players.ts", import.meta.url).href;
 
 export const ENDS: Suite = {
-  "a handler that throws: who, what and where": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    system.send(ref, { type: "Throw" });
-    const { error, ...rest } = await failureOf(system, ref);
+  "the failure of a handler says who, what and where": async ({ system, spawn }) => {
+    const server = spawn(SERVER), other = spawn(SERVER, { id: "other" });
+    const [thrown, rejected] = [failureOf(system, server), failureOf(system, other)];
+    system.send(server, { type: "Throw" });
+    system.send(other, { type: "Reject" });
+    const { error, ...rest } = await thrown;
     assert.deepEqual(rest, { actor: "server", kind: "throw", handling: "Throw (2F0, step 3)" });
-    assert.equal(error.name, "RangeError");
-    assert.equal(error.message, "out of luck");
+    assert.deepEqual([error.name, error.message], ["RangeError", "out of luck"]);
     assert.match(error.stack, /players\.ts/);
-  },
-
-  "a handler that rejects fails its actor": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    system.send(ref, { type: "Reject" });
-    const { kind, handling } = await failureOf(system, ref);
+    const { kind, handling } = await rejected;
     assert.deepEqual({ kind, handling }, { kind: "throw", handling: "Reject" });
+    // One that watches too late hears the same.
+    assert.deepEqual(await failureOf(system, server), await thrown);
   },
 
-  "a factory that throws fails its actor": async ({ system, isolate }) => {
-    const spec: ActorSpec<undefined> = { module: PLAYERS, export: "broken" };
-    const failure = await failureOf(system, system.spawn(spec, undefined, { id: "b", isolate }));
-    assert.equal(failure.kind, "init");
-    assert.equal(failure.handling, "init (opening the device)");
-    assert.equal(failure.error.message, "out of luck");
-  },
-
-  ...each(
-    [
-      ["a module that is not there", "file:///nowhere.ts", "a", /nowhere/],
-      ["a module that throws", "data:text/javascript,throw new Error('no luck')", "a", /no luck/],
-      ["an export that is not there", PLAYERS, "nobody", /must export a function "nobody"/],
-    ] as const,
-    ([what, module, name, text]) => [`${what} fails the actor`, async ({ system, isolate }) => {
+  "an actor that cannot be made fails": async ({ system, spawn, few }) => {
+    const cases = [
+      [PLAYERS, "broken", /^out of luck$/],
+      ["data:text/javascript,throw new Error('no luck')", "a", /no luck/],
+      ["file:///nowhere.ts", "a", /nowhere/],
+      [PLAYERS, "unknown", /must export a function "unknown"/],
+    ] as const;
+    for (const [module, name, text] of few(cases, 2)) {
       const spec: ActorSpec<undefined> = { module, export: name };
-      const failure = await failureOf(system, system.spawn(spec, undefined, { id: "b", isolate }));
-      assert.equal(failure.kind, "init");
-      assert.match(failure.error.message, text);
-    }],
-  ),
+      const { kind, handling, error } = await failureOf(system, spawn(spec, { id: "b" }));
+      const doing = name === "broken" ? "init (opening the device)" : "init";
+      assert.deepEqual([kind, handling], ["init", doing]);
+      assert.match(error.message, text);
+    }
+  },
 
-  "a message that has no handler fails the actor": async ({ system, isolate }) => {
-    const ref = system.spawn(
-      SERVER as ActorSpec as ActorSpec<undefined, { type: "toString" }>,
-      undefined,
-      {
-        id: "server",
-        isolate,
-      },
-    );
+  "a message that has no handler fails the actor": async ({ system, spawn }) => {
+    const ref = spawn(SERVER) as ActorRef as ActorRef<{ type: "toString" }>;
     system.send(ref, { type: "toString" });
     const failure = await failureOf(system, ref);
     assert.equal(failure.kind, "unknown-message");
     assert.match(failure.error.message, /Cannot handle "toString": .*"server".*\(Double, Bytes/);
   },
 
-  ...each(
-    ["data", "control"] as const,
-    (
-      lane,
-    ) => [
-      `as many ${lane} messages as the capacity may wait, and no more`,
-      async ({ system, isolate }) => {
-        const options = { isolate, capacity: 3 } as const;
-        // All is sent at once, so that all of it waits while the actor is being made.
-        const enough = system.spawn(RECORDER, undefined, { id: "enough", ...options });
-        for (const what of [1, 2]) system.send(enough, { type: "Note", what }, { lane });
-        const notes = system.ask(enough, { type: "Read" });
-        const full = system.spawn(RECORDER, undefined, { id: "full", ...options });
-        const down = failureOf(system, full);
-        for (const what of [1, 2, 3, 4]) system.send(full, { type: "Note", what }, { lane });
-        assert.deepEqual(await notes, [1, 2]);
-        // One more yet, so that a bound that is too high is not waited for.
-        system.send(full, { type: "Note", what: 5 }, { lane });
-        system.send(full, { type: "Forget" } as never);
-        const { kind, error } = await down;
-        assert.equal(kind, "mailbox-overflow");
-        assert.equal(
-          error.message,
-          'Cannot enqueue "Note" of "system": the mailbox of "full" must hold at most 3 messages',
-        );
-      },
-    ],
-  ),
-
-  "what waits before a busy actor counts for its capacity": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate, capacity: 2 });
-    const down = failureOf(system, ref);
-    system.send(ref, { type: "Wedge", ms: 30 });
-    await new Promise((resolve) => setTimeout(resolve, 10));
-    for (let n = 0; n < 3; n++) system.send(ref, { type: "Double", n });
-    const { kind, error } = await down;
-    assert.equal(kind, "mailbox-overflow");
-    assert.equal(
-      error.message,
-      'Cannot enqueue "Double" of "system": the mailbox of "server" must hold at most 2 messages',
-    );
+  "as many messages as the capacity may wait in both lanes, and no more": async (
+    { system, spawn, few },
+  ) => {
+    for (const lane of few(["data", "control"] as const)) {
+      // All is sent at once, so that all of it waits while the actor is being made.
+      const enough = spawn(RECORDER, { id: `enough ${lane}`, capacity: 3 });
+      for (const what of [1, 2]) system.send(enough, { type: "Note", what }, { lane });
+      const notes = system.ask(enough, { type: "Read" });
+      const full = spawn(RECORDER, { id: "full", capacity: 3 }), down = failureOf(system, full);
+      for (const what of [1, 2, 3, 4]) system.send(full, { type: "Note", what }, { lane });
+      assert.deepEqual(await notes, [1, 2]);
+      // One more yet, so that a bound that is too high is not waited for.
+      system.send(full, { type: "Note", what: 5 }, { lane });
+      system.send(full, { type: "Forget" } as never);
+      const { kind, error } = await down;
+      assert.equal(kind, "mailbox-overflow");
+      assert.equal(
+        error.message,
+        'Cannot enqueue "Note" of "system": the mailbox of "full" must hold at most 3 messages',
+      );
+    }
+    const busy = spawn(SERVER, { capacity: 2 }), down = failureOf(system, busy);
+    await system.ask(busy, { type: "Wedge", ms: 30 });
+    for (let n = 0; n < 4; n++) system.send(busy, { type: "Double", n });
+    assert.equal((await down).kind, "mailbox-overflow");
   },
 
-  "one who watches is told once, however often the actor ends": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const reasons: unknown[] = [];
+  "a watcher hears of an end once, however often the actor ends": async ({ system, spawn }) => {
+    const ref = spawn(SERVER), reasons: unknown[] = [];
     system.watch(ref, ({ reason }) => reasons.push(reason));
     system.send(ref, { type: "Stop" });
     system.send(ref, { type: "Throw" });
-    assert.deepEqual(await downOf(system, ref), { ref, reason: "stopped" });
-    assert.deepEqual(await downOf(system, ref), { ref, reason: "stopped" });
+    for (const _ of [1, 2]) {
+      assert.deepEqual(await downOf(system, ref), { ref, reason: "stopped" });
+    }
     assert.deepEqual(reasons, ["stopped"]);
   },
 
-  "one who watches too late is told why": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const first = failureOf(system, ref);
-    system.send(ref, { type: "Throw" });
-    assert.deepEqual(await failureOf(system, ref), await first);
-  },
-
   "an actor can watch another, which keeps nothing from the parent": async (
-    { system, isolate },
+    { system, spawn },
   ) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const failed = thrownBy(system.failed);
-    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    const ref = spawn(SERVER), recorder = spawn(RECORDER), failed = topFailure(system);
     system.send(recorder, { type: "Watch", ref });
     await system.ask(recorder, { type: "Read" });
     system.send(ref, { type: "Throw" });
-    const told = () => system.ask(recorder, { type: "Read" });
-    await until(async () => (await told() as string[]).length > 0);
+    await system.ask(recorder, { type: "Wait", count: 1 });
     system.send(recorder, { type: "Watch", ref });
-    await until(async () => (await told() as string[]).length > 1);
-    assert.deepEqual(await told(), ["server throw", "server throw"]);
-    assert.equal((await failed as ActorFailedError).failure.actor, "server");
+    const notes = await system.ask(recorder, { type: "Wait", count: 2 });
+    assert.deepEqual(notes, ["server throw", "server throw"]);
+    const { actor, handling } = await failed;
+    assert.deepEqual([actor, handling], ["server", "Throw (2F0, step 3)"]);
+    assert.match(
+      (await thrownBy(system.failed)).message,
+      /^Actor "server" failed while handling Throw \(2F0, step 3\): RangeError: out of luck$/,
+    );
   },
 
-  "a failure that the parent watches ends with it, whoever else watches": async (
-    { system, isolate },
+  "a failure that the parent watches goes no further, whatever else watches it": async (
+    { system, spawn },
   ) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    const ref = spawn(SERVER), recorder = spawn(RECORDER), down = downOf(system, ref);
     system.send(recorder, { type: "Watch", ref });
-    const down = downOf(system, ref);
     system.send(ref, { type: "Throw" });
     await down;
     assert.equal(await Promise.race([system.failed, system.stop()]), undefined);
   },
 
-  "an owner's callback that throws is a failure of the system": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+  "a callback of the owner that throws is a failure of the system": async (
+    { system, spawn },
+  ) => {
+    const ref = spawn(SERVER);
     system.watch(ref, () => {
       throw new RangeError("out of luck");
     });
     system.send(ref, { type: "Stop" });
-    const { failure } = await thrownBy(system.failed) as ActorFailedError;
-    assert.deepEqual([failure.actor, failure.handling], ["system", "end of server"]);
+    const { actor, handling } = await topFailure(system);
+    assert.deepEqual([actor, handling], ["system", "end of server"]);
   },
 
-  "a failure that nobody watches reaches the system": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    system.send(ref, { type: "Throw" });
-    const error = await thrownBy(system.failed);
-    assert.ok(error instanceof ActorFailedError);
-    assert.equal(
-      error.message,
-      'Actor "server" failed while handling Throw (2F0, step 3): RangeError: out of luck',
-    );
-  },
-
-  "a failure whose watcher has stopped reaches the system": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
-    const watcher = system.spawn(SERVER, undefined, { id: "watcher", isolate });
-    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    system.send(recorder, { type: "Watch", ref });
-    system.send(recorder, { type: "Watch", ref: watcher });
+  "a failure whose watcher has stopped reaches the system": async ({ system, spawn }) => {
+    const ref = spawn(SERVER), watcher = spawn(SERVER, { id: "watcher" });
+    const recorder = spawn(RECORDER);
+    for (const one of [ref, watcher]) system.send(recorder, { type: "Watch", ref: one });
     await system.ask(recorder, { type: "Read" });
     const down = downOf(system, recorder);
     system.send(recorder as never, { type: "Nothing" } as never);
     await down;
     system.send(ref, { type: "Throw" });
-    const error = await thrownBy(system.failed);
-    assert.equal((error as ActorFailedError).failure.actor, "server");
+    assert.equal((await topFailure(system)).actor, "server");
   },
 
-  "a cleanup that throws is a failure": async ({ system, isolate }) => {
-    const ref = system.spawn(SLOVEN, undefined, { id: "sloven", isolate });
-    const down = failureOf(system, ref);
+  "a cleanup that throws is a failure": async ({ system, spawn }) => {
+    const ref = spawn(SLOVEN), down = failureOf(system, ref);
     system.send(ref, { type: "Stop" });
     const { kind, handling } = await down;
     assert.deepEqual({ kind, handling }, { kind: "throw", handling: "cleanup" });
   },
 
-  "ids are unique among the living": async ({ system, isolate }) => {
-    const options = { id: "server", isolate } as const;
-    const ref = system.spawn(SERVER, undefined, options);
-    assert.throws(() => system.spawn(SERVER, undefined, options), {
+  "ids are unique among the living": async ({ system, spawn }) => {
+    const ref = spawn(SERVER);
+    assert.throws(() => spawn(SERVER), {
       name: "RangeError",
       message: 'Cannot spawn "server": id must be unique, received that of a living actor',
     });
     const down = downOf(system, ref);
     system.send(ref, { type: "Stop" });
     await down;
-    const next = system.spawn(SERVER, undefined, options);
+    const next = spawn(SERVER);
     assert.equal(await system.ask(next, { type: "Double", n: 1 }), 2);
     system.send(ref, { type: "Throw" });
     assert.equal(await system.ask(next, { type: "Double", n: 2 }), 4, "it is not its predecessor");
   },
 
-  "what cannot be spawned is refused at once": async ({ system, isolate }) => {
-    const refused = (over: object, error: RegExp, init: unknown = undefined) =>
-      assert.throws(
-        () => system.spawn(SERVER as ActorSpec<unknown>, init, { id: "x", isolate, ...over }),
-        error,
-      );
-    refused({ id: "" }, /RangeError: Cannot spawn "": id must be/);
-    refused({ id: "system" }, /RangeError: Cannot spawn "system": id must be unique/);
-    refused({ capacity: 0 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/);
-    refused({ capacity: 1.5 }, /RangeError: Cannot spawn "x": capacity must be a positive integer/);
-    refused({ id: Symbol("s") }, /RangeError: Cannot spawn "Symbol\(s\)": id must be a string/);
-    refused(
-      { isolate: "thread" },
-      /RangeError: .* local, worker(, process)? or (process|tcp|mpi), received thread/,
-    );
-    refused(
-      { memoryLimitMb: NaN },
-      /RangeError: Cannot spawn "x": memoryLimitMb must be a positive/,
-    );
-    refused({ isolate: "local", memoryLimitMb: 8 }, /TypeError: .*only a process must have a/);
-    refused({ transfer: [undefined] }, /TypeError: Cannot spawn "x": transfer must be an array of/);
-    refused({}, /TypeError: Cannot spawn "x": init must be structured-cloneable/, () => {});
-    const thrower = Object.defineProperty({}, "x", {
-      enumerable: true,
-      get: () => {
-        throw new RangeError("mine");
-      },
-    });
-    refused({}, /TypeError: Cannot spawn "x": init must be structured-cloneable.*mine/, thrower);
-    for (const [spec, options] of [[SERVER, undefined], [SERVER, null], [null, { id: "x" }]]) {
-      assert.throws(() => system.spawn(spec as typeof SERVER, undefined, options as { id: "x" }), {
-        name: "TypeError",
-        message: /^Cannot spawn.* must be a record, received (undefined|object|null)$/,
-      });
-    }
-    assert.throws(
-      () => system.spawn({ module: "./here.ts", export: "a" }, undefined as never, { id: "x" }),
-      /TypeError: Cannot spawn "x": module must be an absolute URL, received \.\/here\.ts/,
-    );
-    const ref = system.spawn(SERVER, undefined, { id: "x", isolate });
-    assert.equal(await system.ask(ref, { type: "Double", n: 1 }), 2);
-  },
-
-  "after stop, nothing goes any more and nothing hangs": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "server", isolate });
+  "after stop, nothing goes any more and nothing hangs": async ({ system, spawn }) => {
+    const ref = spawn(SERVER), down = downOf(system, ref);
     const waiting = thrownBy(system.ask(ref, { type: "Never" }));
-    const down = downOf(system, ref);
     await Promise.all([system.stop(), system.stop()]);
     assert.equal((await down).reason, "stopped");
-    assert.equal(((await waiting) as ActorFailedError).failure.kind, "exit" as Failure["kind"]);
+    assert.equal((await waiting as ActorFailedError).failure.kind, "exit");
     assert.throws(() => system.spawn(SERVER, undefined, { id: "a" }), /must not be stopping/);
     assert.ok(await thrownBy(system.ask(ref, { type: "Never" })) instanceof ActorFailedError);
   },

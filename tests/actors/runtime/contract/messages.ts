@@ -1,148 +1,221 @@
 /**
- * How messages arrive.
+ * How messages arrive, and to whom: each address belongs to one system.
  *
  * @module
  */
 
 import assert from "node:assert/strict";
-import type { ActorRef, Lane } from "../../../../actors/runtime/mod.ts";
-import { downOf, until, withSystem } from "../harness.ts";
-import { HOLDER, RECORDER, type RecorderMessage, SENDER, SERVER } from "../players.ts";
-import type { Suite } from "./suite.ts";
+import { type ActorRef, createSystem, type Lane } from "../../../../actors/runtime/mod.ts";
+import { downOf, failureOf, thrownBy, until, withSystem } from "../harness.ts";
+import {
+  HOLDER,
+  RECORDER,
+  type RecorderMessage,
+  SENDER,
+  type SenderNote,
+  SERVER,
+  type ServerMessage,
+} from "../players.ts";
+import { plain } from "./careless.ts";
+import type { Given, Suite } from "./suite.ts";
 
 export const MESSAGES: Suite = {
-  "messages of one sender in one lane arrive in order": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    for (let n = 0; n < 1000; n++) system.send(ref, { type: "Note", what: n });
-    assert.deepEqual(
-      await system.ask(ref, { type: "Read" }),
-      Array.from({ length: 1000 }, (_, n) => n),
-    );
-  },
+  "messages of one sender in one lane arrive in order, also those sent before the actor is made":
+    async (
+      { system, spawn },
+    ) => {
+      const ref = spawn(RECORDER), numbers = Array.from({ length: 1000 }, (_, n) => n);
+      for (const what of numbers) system.send(ref, { type: "Note", what });
+      assert.deepEqual(await system.ask(ref, { type: "Read" }), numbers);
+    },
 
-  "messages sent before the actor is ready are not lost": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    system.send(ref, { type: "Note", what: "early" });
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), ["early"]);
-  },
-
-  "control messages overtake data messages that wait": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+  "control messages overtake data messages that wait": async ({ system, spawn }) => {
+    const ref = spawn(RECORDER);
     await system.ask(ref, { type: "Read" });
     system.send(ref, { type: "Busy", ms: 30 });
     for (const what of [1, 2]) system.send(ref, { type: "Note", what });
-    for (const what of ["a", "b"]) {
-      system.send(ref, { type: "Note", what }, { lane: "control" });
-    }
-    const notes = await system.ask<RecorderMessage, unknown[]>(ref, { type: "Read" });
+    for (const what of ["a", "b"]) system.send(ref, { type: "Note", what }, { lane: "control" });
+    const notes = await system.ask(ref, { type: "Read" });
     assert.deepEqual(notes.filter((what) => what !== "busy"), ["a", "b", 1, 2]);
   },
 
-  "actors keep the order of each sender and lane": async ({ system, isolate }) => {
-    const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+  "actors keep the order of each sender and lane": async ({ system, spawn }) => {
+    const to = spawn(RECORDER);
     const lanes: Lane[] = Array.from({ length: 200 }, (_, n) => n % 3 ? "data" : "control");
-    const senders = ["a", "b"].map((id) => system.spawn(SENDER, { to, lanes }, { id, isolate }));
+    const ids = ["a", "b"], senders = ids.map((id) => spawn(SENDER, { id, init: { to, lanes } }));
     await Promise.all(senders.map((ref) => system.ask(ref, { type: "Go" })));
-    let notes: { from: string; lane: Lane; n: number }[] = [];
-    await until(async () =>
-      (notes = await system.ask(to, { type: "Read" })).length === 2 * lanes.length
-    );
-    for (const from of ["a", "b"]) {
+    const notes = await system.ask(to, { type: "Wait", count: 400 }) as readonly SenderNote[];
+    for (const from of ids) {
       for (const lane of ["data", "control"]) {
-        const numbers = notes.filter((one) => one.from === from && one.lane === lane)
-          .map(({ n }) => n);
-        assert.deepEqual(numbers, numbers.toSorted((a, b) => a - b));
+        const own = notes.filter((one) => one.from === from && one.lane === lane);
+        const sent = [...lanes.keys()].filter((n) => lanes[n] === lane);
+        assert.deepEqual(own.map(({ n }) => n), sent);
       }
     }
   },
 
-  "the receiver gets a copy as of the moment of sending": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    const what = { list: [1], map: new Map([["k", 1]]) };
-    system.send(ref, { type: "Note", what });
-    what.list.push(2);
-    what.map.clear();
-    const copy = { list: [1], map: new Map([["k", 1]]) };
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), [copy]);
-  },
+  "the receiver gets a copy as of the moment of sending; a buffer that moves leaves the sender":
+    async (
+      { system, spawn },
+    ) => {
+      const ref = spawn(RECORDER), bytes = new Float32Array([1, 2, 3]);
+      const what = { list: [1], map: new Map([["k", 1]]) }, copy = structuredClone(what);
+      system.send(ref, { type: "Note", what });
+      what.list.push(2);
+      what.map.clear();
+      system.send(ref, { type: "NoteBytes", bytes });
+      bytes[0] = 0;
+      system.send(ref, { type: "NoteBytes", bytes }, { transfer: [bytes.buffer] });
+      assert.equal(bytes.buffer.detached, true);
+      assert.deepEqual(await system.ask(ref, { type: "Read" }), [copy, [1, 2, 3], [0, 2, 3]]);
+      const init = new Float32Array([1, 2]);
+      const holder = spawn(HOLDER, { init, transfer: [init.buffer] });
+      assert.equal(init.buffer.detached, true);
+      assert.deepEqual(await system.ask(holder, { type: "Read" }), [1, 2]);
+    },
 
-  "a transferred buffer is gone from the sender": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    const bytes = new Float32Array([1, 2, 3]);
-    system.send(ref, { type: "NoteBytes", bytes }, { transfer: [bytes.buffer] });
-    assert.equal(bytes.buffer.detached, true);
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), [[1, 2, 3]]);
-  },
-
-  "a buffer that is not transferred is copied": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    const bytes = new Float32Array([1, 2, 3]);
-    system.send(ref, { type: "NoteBytes", bytes });
-    bytes.fill(0);
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), [[1, 2, 3]]);
-  },
-
-  "a buffer that an actor is made with can be moved": async ({ system, isolate }) => {
-    const init = new Float32Array([1, 2]);
-    const ref = system.spawn(HOLDER, init, { id: "holder", isolate, transfer: [init.buffer] });
-    assert.equal(init.buffer.detached, true);
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), [1, 2]);
-  },
-
-  "a message to an actor that has stopped is a dead letter": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "recorder", isolate });
-    const down = downOf(system, ref);
-    system.send(ref, { type: "Stop" });
+  "what waits when an actor stops, and what comes later, are dead letters": async (
+    { system, spawn, isolate },
+  ) => {
+    const ref = spawn(SERVER), down = downOf(system, ref);
+    for (const type of ["Stop", "Never"] as const) system.send(ref, { type });
     await down;
     system.send(ref, { type: "Never" });
-    const reason = isolate === "local" ? "stopped" : "isolate-gone";
-    assert.deepEqual(system.deadLetters, [{
-      from: "system",
-      to: "recorder",
-      type: "Never",
-      reason,
-    }]);
+    const letter = { from: "system", to: "server", type: "Never", reason: "stopped" };
+    const late = isolate === "local" ? "stopped" : "isolate-gone";
+    assert.deepEqual(system.deadLetters, [letter, { ...letter, reason: late }]);
   },
 
-  "a message that waits when the actor stops is a dead letter": async ({ system, isolate }) => {
-    const ref = system.spawn(SERVER, undefined, { id: "recorder", isolate });
-    const down = downOf(system, ref);
-    system.send(ref, { type: "Wedge", ms: 20 });
-    system.send(ref, { type: "Stop" });
-    system.send(ref, { type: "Never" });
-    await down;
-    const letter = { from: "system", to: "recorder", type: "Never", reason: "stopped" };
-    assert.deepEqual(system.deadLetters, [letter]);
-  },
-
-  "a message to an actor that never was is a dead letter": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    const nobody: ActorRef<RecorderMessage> = { ...ref, id: "nobody", serial: 1000 };
-    system.send(nobody, { type: "Read" });
-    await until(() => system.deadLetters.length > 0);
-    assert.deepEqual(system.deadLetters, [
-      { from: "system", to: "nobody", type: "Read", reason: "no-such-actor" },
+  "the hook hears of every dead letter, as of a message that cannot be cloned": async (
+    { isolate, options },
+  ) => {
+    const heard: unknown[] = [];
+    await withSystem({ ...options, onDeadLetter: (one) => heard.push(one) }, async (system) => {
+      const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+      system.send(ref, { type: "Note", what: () => {} });
+      const unknown: ActorRef<RecorderMessage> = { ...ref, id: "unknown", serial: 1000 };
+      system.send(unknown, { type: "Read" });
+      assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+      await until(() => heard.length === 2);
+      assert.deepEqual(system.deadLetters, heard);
+    });
+    assert.deepEqual(heard, [
+      { from: "system", to: "recorder", type: "Note", reason: "not-cloneable" },
+      { from: "system", to: "unknown", type: "Read", reason: "no-such-actor" },
     ]);
   },
+};
 
-  "a message that cannot be cloned is a dead letter": async ({ system, isolate }) => {
-    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    system.send(ref, { type: "Note", what: () => {} });
-    const letter = { from: "system", to: "recorder", type: "Note", reason: "not-cloneable" };
-    assert.deepEqual(system.deadLetters, [letter]);
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+/** Does to an address all that an actor can, and says what came of it. */
+const INTRUDER = plain(`(ctx) => ({
+  async Try({ to }) {
+    tell = ctx.deferReply();
+    ctx.send(to, { type: "Throw" });
+    ctx.stop(to);
+    ctx.unwatch(to);
+    const asked = await ctx.ask(to, { type: "Double", n: 1 }).catch(String);
+    ctx.watch(to, (down) => ({ type: "Down", asked, why: down.reason.error.message }));
+  },
+  Down: ({ asked, why }) => tell({ asked, why }),
+}); let tell`);
+
+const WATCHER = plain(`(ctx) => ({
+  Watch({ own, foreign }) {
+    ctx.watch(own, ({ reason }) => ({ type: "Down", reason }));
+    ctx.unwatch(foreign);
+    tell = ctx.deferReply();
+    ctx.send(own, { type: "Stop" });
+  },
+  Down: ({ reason }) => tell(reason),
+}); let tell`);
+
+/** Sends to an address, and watches it. */
+const CALLER = plain(`(ctx) => ({
+  Go({ to, count }) {
+    for (let n = 0; n < count; n++) {
+      ctx.send(to, { type: "Note", what: new Uint8Array(2 ** 16) });
+    }
+    ctx.watch(to, (down) => ({ type: "Down", down }));
+  },
+  Down: ({ down }) => tell?.(down.reason),
+  Wait() { tell = ctx.deferReply(); },
+}); let tell`);
+
+const NOT_OURS =
+  'TypeError: Cannot ask "server" for "Double": it must be an actor of the same system';
+
+/** An actor of each of two systems, whose addresses differ in nothing but these. */
+async function withTwins(
+  { system, isolate, options }: Given,
+  test: (own: ActorRef<ServerMessage>, foreign: ActorRef<ServerMessage>) => Promise<void>,
+): Promise<void> {
+  await using other = createSystem(options);
+  const [own, foreign] = [system, other].map((one) =>
+    one.spawn(SERVER, undefined, { id: "server", isolate })
+  ) as [ActorRef<ServerMessage>, ActorRef<ServerMessage>];
+  assert.deepEqual({ ...foreign, system: 0 }, { ...own, system: 0 });
+  assert.notEqual(foreign.system, own.system);
+  await test(own, foreign);
+  assert.equal(await system.ask(own, { type: "Double", n: 1 }), 2);
+  assert.equal(await other.ask(foreign, { type: "Double", n: 2 }), 4);
+  assert.deepEqual(other.deadLetters, []);
+}
+
+export const ADDRESSES: Suite = {
+  "addresses of another system reach no actor, neither when they came in a message": (given) =>
+    withTwins(given, async (own, foreign) => {
+      const { system, spawn } = given;
+      const reasons = () => system.deadLetters.map(({ reason }) => reason);
+      system.send(foreign, { type: "Throw" });
+      const asked = await thrownBy(system.ask(foreign, { type: "Double", n: 1 }));
+      assert.deepEqual(String(asked), NOT_OURS);
+      const why = 'actor "server" is of another system';
+      assert.equal((await failureOf(system, foreign)).error.message, why);
+      await system.stop(foreign);
+      // Both the message and the question are dead letters.
+      const before = reasons().length;
+      const intruder = spawn(INTRUDER, { id: "intruder" });
+      const tried = await system.ask(intruder, { type: "Try", to: foreign });
+      assert.deepEqual(tried, { asked: NOT_OURS, why });
+      await until(() => reasons().length === before + 2);
+      const made = [undefined, -1, "1" as never, NaN, Symbol("s") as never];
+      for (const forged of made) {
+        const nobody = { ...own, system: forged } as typeof own;
+        system.send(nobody, { type: "Throw" });
+        await system.stop(nobody);
+      }
+      assert.deepEqual(reasons(), Array(before + 2 + made.length).fill("no-such-actor"));
+    }),
+
+  "the end of a watch over a foreign address ends no other": async ({ system, spawn }) => {
+    const own = spawn(SERVER), watcher = spawn(WATCHER, { id: "watcher" });
+    const foreign = { ...own, system: 0 };
+    assert.equal(await system.ask(watcher, { type: "Watch", own, foreign }), "stopped");
   },
 
-  "the hook hears of every dead letter": async ({ isolate, options }) => {
-    const heard: string[] = [];
-    await withSystem(
-      { ...options, onDeadLetter: ({ type }) => heard.push(type) },
-      async (system) => {
-        const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-        system.send(ref, { type: "Note", what: () => {} });
-        await system.ask(ref, { type: "Read" });
-      },
+  "an address with a made-up serial or isolate reaches no actor": async ({ system, spawn }) => {
+    const own = spawn(SERVER), most = Number.MAX_SAFE_INTEGER;
+    const made = [{ serial: most }, { isolate: most }, { isolate: own.isolate + 1 }];
+    for (const forged of made) system.send({ ...own, ...forged }, { type: "Throw" });
+    await until(() => system.deadLetters.length === made.length);
+    assert.ok(system.deadLetters.every(({ reason }) => reason === "no-such-actor"));
+    assert.equal(await system.ask(own, { type: "Double", n: 1 }), 2);
+  },
+
+  "messages to isolates that never were are dead letters": async ({ system, spawn }) => {
+    const ref = spawn(CALLER, { id: "x" }), told = system.ask(ref, { type: "Wait" });
+    const unknown = { ...ref, id: "unknown", isolate: ref.isolate * 65_536 + 7 };
+    system.send(ref, { type: "Go", to: unknown, count: 10 });
+    for (let n = 0; n < 10; n++) system.send(unknown, { type: "Note" });
+    assert.match(
+      String(await thrownBy(system.ask(unknown, { type: "Note" }))),
+      /ActorFailedError: .*"unknown" has stopped/,
     );
-    assert.deepEqual(heard, ["Note"]);
+    assert.equal(await told, "stopped");
+    await until(() => system.deadLetters.length >= 21);
+    assert.deepEqual(
+      system.deadLetters.map(({ from: _, ...letter }) => letter),
+      Array(21).fill({ to: "unknown", type: "Note", reason: "no-such-actor" }),
+    );
   },
 };

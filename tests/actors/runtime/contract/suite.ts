@@ -5,11 +5,16 @@
  */
 
 import type {
+  ActorRef,
+  ActorSpec,
+  Message,
   PlaceName,
+  SpawnOptions,
   System,
   SystemOptions,
   Transport,
 } from "../../../../actors/runtime/mod.ts";
+import { IS_DEEP } from "../../../depth.ts";
 import { withSystem } from "../harness.ts";
 
 /** Where the actors of a suite live. */
@@ -25,11 +30,20 @@ export interface Place {
 
 /** What a test gets. */
 export interface Given {
-  /** A system of its own, stopped after it. */
+  /** The system of this test, stopped after it. */
   readonly system: System;
   readonly isolate: PlaceName;
   /** What any other system must be made with. */
   readonly options: SystemOptions;
+  /** Makes an actor in the place; its id is the name of its export if no other is given. */
+  spawn<I, M extends Message>(spec: ActorSpec<I, M>, more?: More<I>): ActorRef<M>;
+  /** All cases where actors are cheap and in the deep tier; elsewhere the first ones. */
+  few<T>(cases: readonly T[], count?: number): readonly T[];
+}
+
+/** How an actor is made, where that is not as most are. */
+export interface More<I> extends Partial<SpawnOptions> {
+  readonly init?: I;
 }
 
 /** A test. */
@@ -44,16 +58,27 @@ export function each<const T>(cases: readonly T[], make: (one: T) => [string, Te
 }
 
 /** Registers a suite for a place. */
-export function register(
-  { isolate, transport, through = (system) => system, except = {} }: Place,
-  suite: Suite,
-): void {
+export function register(place: Place, suite: Suite): void {
+  const { isolate, transport, through = (system) => system, except = {} } = place;
   const options = transport ? { transport } : {};
   for (const [name, test] of Object.entries(suite)) {
     if (Object.hasOwn(except, name)) continue;
     Deno.test(
       `${isolate}: ${name}`,
-      () => withSystem(options, (system) => test({ system: through(system), isolate, options })),
+      () => withSystem(options, (system) => test(givenOf(through(system), isolate, options))),
     );
   }
+}
+
+function givenOf(system: System, isolate: PlaceName, options: SystemOptions): Given {
+  return {
+    system,
+    isolate,
+    options,
+    spawn<I, M extends Message>(spec: ActorSpec<I, M>, { init, ...more }: More<I> = {}) {
+      const options = { id: spec.export, isolate, ...more };
+      return system.spawn<unknown, M>(spec as ActorSpec<unknown, M>, init, options);
+    },
+    few: (cases, count = 1) => isolate === "local" || IS_DEEP ? cases : cases.slice(0, count),
+  };
 }

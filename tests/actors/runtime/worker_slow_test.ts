@@ -1,10 +1,45 @@
-/** A transport that breaks its promises costs its isolates, and holds up nobody. */
+/** Actors in workers, and transports that break their promises. */
 
 import assert from "node:assert/strict";
 import { createSystem, type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
 import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
+import { runContract } from "./contract.ts";
+import { neighbours } from "./contract/isolates.ts";
+import { register } from "./contract/suite.ts";
 import { downOf, failureOf, thrownBy, withSystem } from "./harness.ts";
-import { RECORDER } from "./players.ts";
+import { RECORDER, SERVER } from "./players.ts";
+
+const isolate = "worker";
+
+runContract({ isolate });
+register({ isolate }, neighbours("worker", "process"));
+
+Deno.test("worker: an actor whose worker closes itself, or is terminated, is down", async () => {
+  const workers: Worker[] = [];
+  const { Worker: Original } = globalThis;
+  globalThis.Worker = class extends Original {
+    constructor(...args: ConstructorParameters<typeof Worker>) {
+      super(...args);
+      workers.push(this);
+    }
+  };
+  try {
+    await withSystem({}, async (system) => {
+      const [closed, terminated] = ["closed", "terminated"].map((id) =>
+        system.spawn(SERVER, undefined, { id, isolate })
+      );
+      for (const ref of [closed!, terminated!]) await system.ask(ref, { type: "Double", n: 1 });
+      const failures = [closed!, terminated!].map((ref) => failureOf(system, ref));
+      system.send(closed!, { type: "Close" });
+      workers[1]!.terminate();
+      const [one, other] = await Promise.all(failures);
+      assert.match(one!.error.message, /^the worker of "closed" has ended: it called/);
+      assert.equal(other!.kind, "exit");
+    });
+  } finally {
+    globalThis.Worker = Original;
+  }
+});
 
 /** Deno workers, of whose transport some promises are broken. */
 function broken(promises: (whole: RemoteIsolate) => Partial<RemoteIsolate>): Transport {
@@ -37,11 +72,11 @@ const refuse = (what: string) => () => {
 
 const never = <T>() => new Promise<T>(() => {});
 
-const place = { isolate: "broken" } as const, stopGraceMs = 200;
+const place = { isolate: "broken" } as const, stopGraceMs = 100;
 
-Deno.test("a transport that cannot send costs the isolate, and send does not throw", async () => {
+Deno.test("a transport that cannot send costs the isolate, and send does not throw", () => {
   const transport = broken(() => ({ send: refuse("post") }));
-  await withSystem({ transport, stopGraceMs }, async (system) => {
+  return withSystem({ transport, stopGraceMs }, async (system) => {
     const actor = system.spawn(RECORDER, undefined, { id: "far", ...place });
     const failure = failureOf(system, actor);
     system.send(actor, { type: "Note", what: 1 });
@@ -51,9 +86,9 @@ Deno.test("a transport that cannot send costs the isolate, and send does not thr
   });
 });
 
-Deno.test("a transport that fails to tell of an end has told of it", async () => {
+Deno.test("a transport that fails to tell of an end has told of it", () => {
   const transport = broken(({ gone }) => ({ gone: gone.then(refuse("news")) }));
-  await withSystem({ transport, stopGraceMs }, async (system) => {
+  return withSystem({ transport, stopGraceMs }, async (system) => {
     const module = "data:text/javascript,export const quitter = () => (self.close(), {})";
     const actor = system.spawn({ module, export: "quitter" }, undefined, { id: "far", ...place });
     const { error } = await failureOf(system, actor);

@@ -1,0 +1,369 @@
+/** Questions in the simulator: circles of them, some taken back, and handlers that overlap. */
+
+// deno-lint-ignore-file determinism/no-ambient -- what is outside has another clock
+
+import assert from "node:assert/strict";
+import {
+  type ActorFactory,
+  type ActorRef,
+  type ActorSpec,
+  type Ask,
+  createSystem,
+  type Message,
+  type System,
+} from "../../../actors/runtime/mod.ts";
+import { random, type Scenario, simulate } from "../../../actors/simulation/mod.ts";
+import { atDepth } from "../../depth.ts";
+import { ASKER, type AskerMessage } from "./circle_players.ts";
+import { SERVER, type ServerMessage } from "./players.ts";
+import { failureIn, play, playMany, playOnce, replayed } from "./simulated.ts";
+
+function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
+  return { module: import.meta.url, export: name };
+}
+
+const askers = (system: System, ...ids: string[]) =>
+  ids.map((id) => system.spawn(ASKER, undefined, { id })) as [
+    ActorRef<AskerMessage>,
+    ActorRef<AskerMessage>,
+    ActorRef<AskerMessage>,
+    ActorRef<AskerMessage>,
+  ];
+
+const notesOf = (system: System, refs: readonly ActorRef<AskerMessage>[]) =>
+  Promise.all(refs.map((ref) => system.ask(ref, { type: "Notes" })));
+
+const AB = 'TypeError: Cannot ask "a" for "Pass": "b" would wait for "a", which waits for "b"';
+const ABC = 'TypeError: Cannot ask "a" for "Pass": "c" would wait for "a", which waits for "b", ' +
+  'which waits for "c"';
+const KEPT = 'TypeError: Cannot ask "b" for "Pass": "a" would wait for "b", which waits for "a"';
+
+/** What is asked of whom, and what must come of it, in any order and in no time. */
+const CIRCLES: readonly (readonly [string, Scenario<unknown>, unknown])[] = [
+  ["the second of two that ask each other fails at once, and the first is answered", async ({
+    system,
+    advance,
+  }) => {
+    const [a, b] = askers(system, "a", "b");
+    const answer = system.ask(a, { type: "Pass", route: [b, a] });
+    await advance(0);
+    return [await answer, await notesOf(system, [a, b]), system.deadLetters.length];
+  }, ["b failed", [[], [AB]], 0]],
+  ["a circle of three names all of them", async ({ system }) => {
+    const [a, b, c] = askers(system, "a", "b", "c");
+    const answer = await system.ask(a, { type: "Pass", route: [b, c, a, b] });
+    return [answer, await notesOf(system, [a, b, c])];
+  }, ["c failed", [[], [], [ABC]]]],
+  ["the first asker may be in no circle, and still learns of it", async ({ system }) => {
+    const [first, a, b] = askers(system, "first", "a", "b");
+    return await system.ask(first, { type: "Pass", route: [a, b, a] });
+  }, "b failed"],
+  ["an actor that answers in the same step is in no circle", async ({ system, idle }) => {
+    const [a, b] = askers(system, "a", "b");
+    const answer = await system.ask(a, { type: "Relay", to: b, question: "Answer" });
+    await idle();
+    return [answer, await notesOf(system, [a, b])];
+  }, ["first", [[], ["a"]]]],
+  ["two that ask one, which asks another, are no circle", async ({ system }) => {
+    const [a, b, c, d] = askers(system, "a", "b", "c", "d");
+    return await Promise.all([
+      system.ask(a, { type: "Pass", route: [c, d] }),
+      system.ask(b, { type: "Pass", route: [c, d] }),
+    ]);
+  }, ["d", "d"]],
+  ["an answer that was put off is owed, so its asker must not be waited for", async ({
+    system,
+    advance,
+  }) => {
+    const [a, b] = askers(system, "a", "b");
+    const answer = system.ask(b, { type: "Relay", to: a, question: "Keep" });
+    await advance(1);
+    system.send(a, { type: "Go", route: [b] });
+    return [await answer, await notesOf(system, [a])];
+  }, ["kept", [[KEPT, "a failed"]]]],
+];
+
+for (const [name, scenario, wanted] of CIRCLES) {
+  Deno.test(name, async () => assert.deepEqual(await play(scenario, { raceMs: 0 }), wanted));
+}
+
+Deno.test("where all in a ring ask at once, at least one fails and all go on", async () => {
+  const failed = await playMany(20, async ({ system, idle }) => {
+    const refs = askers(system, "a", "b", "c").slice(0, 3);
+    refs.forEach((ref, n) =>
+      system.send(ref, { type: "Go", route: [refs[(n + 1) % 3]!, refs[(n + 2) % 3]!] })
+    );
+    await idle();
+    const notes = (await notesOf(system, refs)).flat();
+    assert.ok(notes.every((note) => !note.includes("AskTimeoutError")), notes.join("\n"));
+    return notes.filter((note) => note.startsWith("TypeError")).length;
+  });
+  assert.ok(failed.some((count) => count > 0));
+});
+
+/** Takes questions back. */
+type AborterMessage =
+  /** Asks two, and takes the one question back once the other is answered. */
+  | {
+    readonly type: "Hedge";
+    readonly slow: ActorRef<ServerMessage>;
+    readonly fast: ActorRef<ServerMessage>;
+  } & Ask<readonly string[]>
+  /** Asks three times with one signal; says how often that got a listener, and lost one. */
+  | { readonly type: "Listeners"; readonly server: ActorRef<ServerMessage> }
+    & Ask<readonly number[]>;
+
+const ABORTER = specOf<undefined, AborterMessage>("aborter");
+
+export const aborter: ActorFactory<undefined, AborterMessage> = (ctx) => ({
+  async Hedge({ slow, fast }) {
+    const controller = new AbortController(), { signal } = controller;
+    const second = ctx.ask(slow, { type: "Double", n: 2 }, { signal }).then(String, String);
+    const first = await ctx.ask(fast, { type: "Double", n: 1 });
+    controller.abort(new DOMException("enough", "AbortError"));
+    ctx.reply([`${first}`, await second]);
+  },
+  async Listeners({ server }) {
+    const { signal } = new AbortController(), counts = [0, 0];
+    for (const [n, name] of ["addEventListener", "removeEventListener"].entries()) {
+      const original = Reflect.get(signal, name);
+      Reflect.set(signal, name, (...args: unknown[]) => {
+        counts[n]!++;
+        Reflect.apply(original, signal, args);
+      });
+    }
+    for (const n of [1, 2, 3]) await ctx.ask(server, { type: "Double", n }, { signal });
+    ctx.reply(counts);
+  },
+});
+
+Deno.test("an actor takes a question back in a step that may come at any moment", async () => {
+  const hedge: Scenario<readonly string[]> = ({ system }) => {
+    const [slow, fast] = ["slow", "fast"].map((id) => system.spawn(SERVER, undefined, { id }));
+    const aborter = system.spawn(ABORTER, undefined, { id: "aborter" });
+    return system.ask(aborter, { type: "Hedge", slow: slow!, fast: fast! });
+  };
+  const seen = new Set<string>();
+  for (let seed = 0; seed < atDepth(20, 200); seed++) {
+    const run = await simulate({ seed, strategy: random() }, hedge);
+    assert.equal(run.failure, undefined, `seed ${seed}`);
+    const [fast, slow] = run.value!;
+    assert.equal(fast, "2");
+    assert.ok(slow === "AbortError: enough" || slow === "4", slow);
+    seen.add(slow);
+    const again = await simulate({ seed, deviations: run.deviations }, hedge);
+    assert.deepEqual(again.value, run.value, `seed ${seed}`);
+  }
+  assert.equal(seen.size, 2, "both ends of the race are among the orders");
+});
+
+Deno.test("a question with a signal that has aborted is never sent", async () => {
+  const reason = await playOnce(async ({ system, idle }) => {
+    const server = system.spawn(SERVER, undefined, { id: "server" });
+    const asked = system.ask(server, { type: "Hang" }, { signal: AbortSignal.abort(7) });
+    const error = await asked.catch((error) => error);
+    await idle();
+    return error;
+  });
+  assert.equal(reason, 7);
+});
+
+Deno.test("a signal that outlives its questions keeps nothing of them", async () => {
+  const counts = await playOnce(({ system }) => {
+    const aborter = system.spawn(ABORTER, undefined, { id: "aborter" });
+    const server = system.spawn(SERVER, undefined, { id: "server" });
+    return system.ask(aborter, { type: "Listeners", server });
+  });
+  assert.deepEqual(counts, [3, 3]);
+});
+
+/** Its handlers may overlap. */
+type CacheMessage =
+  /** Looks a key up, from afar the first time: the key itself, doubled. */
+  | { readonly type: "Get"; readonly key: string } & Ask<string>
+  /** Asks another cache. */
+  | { readonly type: "Via"; readonly to: ActorRef<CacheMessage>; readonly key: string }
+    & Ask<string>
+  /** Answers with the most steps that have been under way at once. */
+  | { readonly type: "Most" } & Ask<number>
+  /** Fails after a while. */
+  | { readonly type: "Faint" } & Ask<string>
+  | { readonly type: "Never" } & Ask<string>;
+
+interface CacheInit {
+  readonly maxSteps?: number;
+  /** Real time that what is outside takes: nothing may depend on it. */
+  readonly farMs?: number;
+}
+
+const CACHE = specOf<CacheInit, CacheMessage>("cache");
+
+export const cache: ActorFactory<CacheInit, CacheMessage> = (ctx, { maxSteps, farMs = 0 }) => {
+  if (maxSteps !== undefined) ctx.reentrant(maxSteps);
+  const known = new Map<string, string>();
+  let now = 0, most = 0;
+  const enter = () => void (most = Math.max(most, ++now));
+  const fetch = (key: string) =>
+    new Promise<string>((resolve) => setTimeout(resolve, farMs, key + key));
+  return {
+    async Get({ key }) {
+      enter();
+      ctx.doing(key);
+      if (!known.has(key)) known.set(key, await ctx.outside(() => fetch(key)));
+      ctx.reply(known.get(key)!);
+      now--;
+    },
+    async Via({ to, key }) {
+      enter();
+      ctx.doing(`via ${to.id}`);
+      ctx.reply(await ctx.ask(to, { type: "Get", key }).catch(String));
+      now--;
+    },
+    Most: () => ctx.reply(most),
+    async Faint() {
+      ctx.doing("weak");
+      await ctx.outside(() => Promise.reject(new RangeError("no air")));
+    },
+    Never: () => void ctx.deferReply(),
+  };
+};
+
+const cacheIn = (system: System, id = "cache", init: CacheInit = { maxSteps: 9 }) =>
+  system.spawn(CACHE, init, { id });
+
+/** Asks a cache for four keys at once. */
+const askFour =
+  (init: CacheInit): Scenario<{ order: string[]; most: number }> => async ({ system }) => {
+    const cache = cacheIn(system, "cache", init), order: string[] = [];
+    await Promise.all(["a", "b", "a", "c"].map(async (key) => {
+      order.push(await system.ask(cache, { type: "Get", key }));
+    }));
+    return { order, most: await system.ask(cache, { type: "Most" }) };
+  };
+
+Deno.test("handlers overlap where their actor allows it, and never more than it allows", async () => {
+  for (const [maxSteps, most] of [[undefined, 1], [1, 1], [2, 2], [Infinity, 4]] as const) {
+    const runs = await playMany(10, askFour(maxSteps === undefined ? {} : { maxSteps }));
+    for (const { order } of runs) assert.deepEqual(order.toSorted(), ["aa", "aa", "bb", "cc"]);
+    assert.equal(Math.max(...runs.map((run) => run.most)), most);
+  }
+});
+
+Deno.test("however long what is outside takes, the order is the strategy's", async () => {
+  const orders = new Set<string>();
+  for (let seed = 0; seed < atDepth(8, 40); seed++) {
+    const playFor = (farMs: number, more = {}) =>
+      simulate({ seed, strategy: random(), ...more }, askFour({ maxSteps: 9, farMs }));
+    const [near, again, far] = [await playFor(0), await playFor(0), await playFor(3)];
+    assert.equal(again.hash, near.hash, `seed ${seed}`);
+    const order = near.value!.order.join();
+    assert.deepEqual([far.steps, far.value!.order.join()], [near.steps, order], `seed ${seed}`);
+    const replay = await simulate({ seed, deviations: near.deviations }, askFour({ maxSteps: 9 }));
+    assert.equal(replay.value!.order.join(), order);
+    orders.add(order);
+  }
+  assert.ok(orders.size > 2, "answers come in several orders");
+});
+
+Deno.test("each answer goes to its asker, and only a true circle fails, whatever overlaps", async () => {
+  assert.deepEqual(
+    await play(async ({ system }) => {
+      const near = cacheIn(system, "near"), far = cacheIn(system, "far");
+      const via = (from: typeof near, to: typeof near, key: string) =>
+        system.ask(from, { type: "Via", to, key });
+      return [
+        await Promise.all(["a", "b", "c", "d"].map((key) => via(near, far, key))),
+        await Promise.all([via(near, far, "e"), via(far, near, "f")]),
+      ];
+    }),
+    [["aa", "bb", "cc", "dd"], ["ee", "ff"]],
+  );
+});
+
+Deno.test("a step that fails ends the actor and says what it did; the others unwind", async () => {
+  const ends = await play(async ({ system }) => {
+    const cache = cacheIn(system), never = cacheIn(system, "never", {});
+    const down = new Promise<string>((resolve) =>
+      system.watch(
+        cache,
+        ({ reason }) =>
+          resolve(reason === "stopped" ? reason : `${reason.handling}: ${reason.error.message}`),
+      )
+    );
+    const ends = await Promise.allSettled([
+      system.ask(cache, { type: "Get", key: "a" }),
+      system.ask(cache, { type: "Faint" }),
+      system.ask(cache, { type: "Via", to: never, key: "b" }),
+    ]);
+    return [await down, ends[1]!.status];
+  });
+  assert.deepEqual(ends, ["Faint (weak): no air", "rejected"]);
+});
+
+Deno.test("an actor whose handlers overlap stops, and drains with all of them", async () => {
+  for (
+    const [late, ...ends] of await playMany(10, async ({ system, idle }) => {
+      const cache = cacheIn(system, "cache", { maxSteps: 2 });
+      const asked = ["a", "b", "c"].map((key) => system.ask(cache, { type: "Get", key }));
+      const end = system.stop(cache, { drain: true });
+      await idle();
+      await end;
+      const ends = (await Promise.allSettled(asked)).map(({ status }) => status);
+      const other = cacheIn(system, "cache", { maxSteps: 2 });
+      const late = system.ask(other, { type: "Get", key: "a" }).catch(({ name }) => name);
+      await system.stop(other);
+      return [await late, ...ends];
+    })
+  ) {
+    assert.deepEqual(ends, Array(3).fill("fulfilled"));
+    assert.ok(late === "ActorFailedError" || late === "aa");
+  }
+});
+
+Deno.test("a crash amid overlapping handlers is a fault like any other", async () => {
+  let crashes = 0;
+  for (let seed = 0; seed < atDepth(10, 100); seed++) {
+    const faults = { kinds: ["crash-before", "crash-after", "crash-amid"], rate: 0.3 } as const;
+    const run = await simulate({ seed, strategy: random(), faults }, async ({ system }) => {
+      const cache = cacheIn(system);
+      system.watch(cache, () => crashes++);
+      const asked = ["a", "b", "c"].map((key) => system.ask(cache, { type: "Get", key }));
+      await Promise.allSettled(asked);
+    });
+    assert.ok(!run.failure || run.failure.name === "InjectedCrash", run.failure?.message);
+  }
+  assert.ok(crashes > 0);
+});
+
+Deno.test("an inbox of overlapping handlers is refused by name; one that waits for what is outside replays", async () => {
+  const askTwo = (init: CacheInit) => (system: System) => {
+    const cache = cacheIn(system, "cache", init);
+    return Promise.all(["a", "b"].map((key) => system.ask(cache, { type: "Get", key })));
+  };
+  await assert.rejects(
+    replayed(CACHE, askTwo({ maxSteps: 9 })),
+    /Cannot replay the inbox of "cache": its handlers must not overlap/,
+  );
+  const { steps, compared } = await replayed(CACHE, askTwo({}));
+  assert.deepEqual({ steps, compared }, { steps: 6, compared: 4 });
+});
+
+Deno.test("a wait for what is outside lets the other actors of an isolate go on", async () => {
+  await using system = createSystem();
+  const slow = cacheIn(system, "slow", { farMs: 50 }), fast = cacheIn(system, "fast", {});
+  const order: string[] = [];
+  await Promise.all(
+    [slow, fast].map((ref) =>
+      system.ask(ref, { type: "Get", key: ref.id[0]! }).then((text) => order.push(text))
+    ),
+  );
+  assert.deepEqual(order, ["ff", "ss"]);
+});
+
+Deno.test("a number of steps below one is refused", async () => {
+  const text = await failureIn(async ({ system, idle }) => {
+    cacheIn(system, "cache", { maxSteps: 0 });
+    await idle();
+  });
+  assert.match(text, /the number of steps must be 1 or more, received 0/);
+});

@@ -1,0 +1,175 @@
+/** Handlers: records of functions and instances of classes, and their types. */
+
+import assert from "node:assert/strict";
+import type {
+  ActorFactory,
+  ActorRef,
+  ActorSpec,
+  Ask,
+  Context,
+  Handlers,
+} from "../../../actors/runtime/mod.ts";
+import { failureIn, play, replayed } from "./simulated.ts";
+
+/** An account, with what it inherits. */
+type AccountMessage =
+  | { readonly type: "Pay" | "Refund"; readonly amount: number }
+  | { readonly type: "Name" } & Ask<string>
+  | { readonly type: "Balance" } & Ask<number>;
+
+class Named {
+  protected readonly ctx: Context<AccountMessage>;
+  constructor(ctx: Context<AccountMessage>) {
+    this.ctx = ctx;
+  }
+  Name() {
+    this.ctx.reply("inherited");
+  }
+  Balance() {
+    this.ctx.reply(Number.NaN);
+  }
+}
+
+class Account extends Named implements Handlers<AccountMessage> {
+  #balance: number;
+  readonly fees = [1];
+  readonly Refund = ({ amount }: { readonly amount: number }) => this.#add(-amount);
+
+  constructor(ctx: Context<AccountMessage>, balance: number) {
+    super(ctx);
+    this.#balance = balance;
+  }
+
+  Pay({ amount }: { readonly amount: number }) {
+    this.#add(amount);
+  }
+
+  override Balance() {
+    this.ctx.reply(this.#balance);
+  }
+
+  get Total() {
+    return () => this.#balance;
+  }
+
+  override toString() {
+    throw new Error("must not be called");
+  }
+
+  #add(amount: number) {
+    this.#balance += amount;
+  }
+}
+
+const ACCOUNT: ActorSpec<number, AccountMessage> = {
+  module: import.meta.url,
+  export: "account",
+};
+
+export const account: ActorFactory<number, AccountMessage> = (ctx, balance) =>
+  new Account(ctx, balance);
+
+Deno.test("the methods of a class, inherited ones and functions in its fields are handlers", async () => {
+  assert.deepEqual(
+    await play(async ({ system }) => {
+      const account = system.spawn(ACCOUNT, 40, { id: "account" });
+      system.send(account, { type: "Pay", amount: 5 });
+      system.send(account, { type: "Refund", amount: 3 });
+      const balance: number = await system.ask(account, { type: "Balance" });
+      return [balance, await system.ask(account, { type: "Name" })];
+    }),
+    [42, "inherited"],
+  );
+});
+
+Deno.test("what else an instance has is no handler", async () => {
+  const names = ["toString", "constructor", "hasOwnProperty", "__proto__", "fees", "Total", "ctx"];
+  for (const type of names) {
+    const text = await failureIn(async ({ system, idle }) => {
+      const account = system.spawn(ACCOUNT, 0, { id: "account" });
+      system.send(account as ActorRef as ActorRef<{ type: string }>, { type });
+      await idle();
+    });
+    assert.match(text, /has a handler for \(Refund, Pay, Balance, Name\)$/);
+  }
+});
+
+Deno.test("a journal of an instance replays", async () => {
+  const { steps, compared } = await replayed(ACCOUNT, async (system) => {
+    const account = system.spawn(ACCOUNT, 40, { id: "account" });
+    system.send(account, { type: "Pay", amount: 2 });
+    assert.equal(await system.ask(account, { type: "Balance" }), 42);
+  });
+  assert.deepEqual({ steps, compared }, { steps: 4, compared: 1 });
+});
+
+type A = { readonly type: "A"; readonly n: number };
+type B = { readonly type: "B" };
+
+Deno.test("the type checker knows which actor understands what", () => {
+  const use = (ctx: Context<A>, a: ActorRef<A>, both: ActorRef<A | B>) => {
+    ctx.send(both, { type: "B" });
+    ctx.after(1, { type: "A", n: 1 });
+    const narrowed: ActorRef<A> = both;
+    const unknown: ActorRef[] = [a, both, narrowed];
+    // @ts-expect-error: `a` does not understand B
+    ctx.send(a, { type: "B" });
+    // @ts-expect-error: n is missing
+    ctx.send(a, { type: "A" });
+    // @ts-expect-error: nothing can be sent to an actor of unknown messages
+    ctx.send(unknown[0]!, { type: "B" });
+    // @ts-expect-error: `a` does not understand B
+    const widened: ActorRef<A | B> = a;
+    // @ts-expect-error: the actor does not understand B itself
+    ctx.after(1, { type: "B" });
+    return widened;
+  };
+  // @ts-expect-error: a handler is missing
+  const handlers: Handlers<A | B> = { A() {} };
+  assert.equal(typeof use, "function");
+  assert.deepEqual(Object.keys(handlers), ["A"]);
+});
+
+type Bank =
+  | { readonly type: "Pay"; readonly amount: number }
+  | { readonly type: "Balance" } & Ask<number>
+  | { readonly type: "Owner"; readonly of: string } & Ask<{ readonly name: string }>;
+
+Deno.test("the type checker knows what a question is answered with", () => {
+  const use = async (ctx: Context<Bank>, to: ActorRef<Bank>, old: ActorRef<A | B>) => {
+    const balance = await ctx.ask(to, { type: "Balance" });
+    const { name } = await ctx.ask(to, { type: "Owner", of: "a" }, { timeoutMs: 5 });
+    const sum: number = balance + name.length;
+    // @ts-expect-error: the balance is a number
+    const text: string = await ctx.ask(to, { type: "Balance" });
+    // @ts-expect-error: neither is it a text because the caller says so
+    await ctx.ask<Bank, string>(to, { type: "Balance" });
+    // @ts-expect-error: the question lacks a part
+    await ctx.ask(to, { type: "Owner" });
+    // @ts-expect-error: a question has no more parts than are declared
+    await ctx.ask(to, { type: "Balance", currency: "a" });
+    // @ts-expect-error: there is no such question
+    await ctx.ask(to, { type: "Balanced" });
+    // @ts-expect-error: nothing can be asked of an actor of unknown messages
+    await ctx.ask(to as ActorRef, { type: "Balance" });
+    // What declares nothing is answered with what the caller says, as before.
+    const said: Date = await ctx.ask(old, { type: "A", n: 1 });
+    const named = await ctx.ask<A | B, Date>(old, { type: "B" });
+    ctx.send(to, { type: "Balance" });
+    return [sum, text, said, named];
+  };
+  const answer = (ctx: Context<Bank>, old: Context<A>) => {
+    ctx.reply(1);
+    ctx.reply({ name: "a" });
+    // @ts-expect-error: no question is answered with a text
+    ctx.reply("1");
+    // @ts-expect-error: nor in a later step
+    ctx.deferReply()("1");
+    old.reply("anything");
+    // A context serves where fewer messages are sent to the actor itself.
+    const part: Context<A> = old as Context<A | B>;
+    return part;
+  };
+  assert.equal(typeof use, "function");
+  assert.equal(typeof answer, "function");
+});

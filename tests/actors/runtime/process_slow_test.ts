@@ -1,0 +1,163 @@
+/** Actors in processes: how their ends are noticed, however they come. */
+
+import assert from "node:assert/strict";
+import { fileURLToPath } from "node:url";
+import { type ActorRef, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import { IS_DEEP } from "../../depth.ts";
+import { inFolder } from "../../in_folder.ts";
+import { runContract } from "./contract.ts";
+import { CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
+import { MESSAGES } from "./contract/messages.ts";
+import { FAMILIES, STOPS } from "./contract/stops.ts";
+import { register } from "./contract/suite.ts";
+import { downOf, failureOf, until, withSystem } from "./harness.ts";
+import { RECORDER, ROGUE } from "./players.ts";
+import { TCP_TRANSPORT } from "./tcp_transport.ts";
+
+const isolate = "process";
+
+runContract({ isolate });
+register({ isolate }, neighbours("process", "worker"));
+
+/** A transport that is none of the built-in ones, all of whose frames go by the root. */
+const TCP = { isolate: "tcp", transport: TCP_TRANSPORT };
+
+if (IS_DEEP) runContract(TCP);
+else for (const suite of [MESSAGES, FAMILIES, STOPS, ISOLATE_ENDS, CROSSINGS]) register(TCP, suite);
+register(TCP, neighbours("tcp", "worker"));
+register(TCP, neighbours("process", "tcp"));
+
+async function rogueOf(system: System, id = "rogue") {
+  const ref = system.spawn(ROGUE, undefined, { id, isolate });
+  return { ref, pid: await system.ask(ref, { type: "Pid" }) };
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    // A process that nobody has waited for yet is dead as well.
+    return !/^State:\s+[ZX]/m.test(Deno.readTextFileSync(`/proc/${pid}/status`));
+  } catch {
+    return false;
+  }
+}
+
+Deno.test("process: kill -9 is noticed, with the signal", () =>
+  withSystem({}, async (system) => {
+    const { ref, pid } = await rogueOf(system);
+    assert.notEqual(pid, Deno.pid);
+    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    system.send(recorder, { type: "Watch", ref });
+    await system.ask(recorder, { type: "Read" });
+    const failure = failureOf(system, ref);
+    Deno.kill(pid, "SIGKILL");
+    const { actor, kind, error } = await failure;
+    assert.deepEqual({ actor, kind }, { actor: "rogue", kind: "exit" });
+    assert.equal(error.message, 'the process of "rogue" has ended: killed by SIGKILL');
+    assert.deepEqual(await system.ask(recorder, { type: "Wait", count: 1 }), ["rogue exit"]);
+    system.send(ref, { type: "Pid" });
+    assert.equal(system.deadLetters.at(-1)!.reason, "isolate-gone");
+  }));
+
+Deno.test("process: kill -9 in the middle of large messages harms no other", () =>
+  withSystem({}, async (system) => {
+    const first = await rogueOf(system), second = await rogueOf(system, "second");
+    const spawn = (isolate: "local" | "process") =>
+      system.spawn(RECORDER, undefined, { id: isolate, isolate });
+    const here = spawn("local"), there = spawn("process"), bytes = 10_000_000;
+    await system.ask(first.ref, { type: "Pour", to: here, bytes });
+    await system.ask(second.ref, { type: "Pour", to: there, bytes });
+    await system.ask(there, { type: "Wait", count: 1 });
+    const downs = Promise.all([first, second].map(({ ref }) => failureOf(system, ref)));
+    // And in the middle of what they get.
+    for (const { ref } of [first, second]) {
+      const tensor = new Float32Array(2_500_000);
+      system.send(ref, { type: "Weigh", tensor }, { transfer: [tensor.buffer] });
+    }
+    for (const { pid } of [first, second]) Deno.kill(pid, "SIGKILL");
+    for (const { error } of await downs) assert.match(error.message, /killed by SIGKILL$/);
+    for (const to of [here, there]) {
+      assert.ok((await system.ask(to, { type: "Read" })).every((what) => what === bytes));
+    }
+  }));
+
+Deno.test("process: one that has no memory left dies alone", () =>
+  withSystem({}, async (system) => {
+    const ref = system.spawn(ROGUE, undefined, { id: "rogue", isolate, memoryLimitMb: 32 });
+    const failure = failureOf(system, ref);
+    system.send(ref, { type: "Fill" });
+    assert.match((await failure).error.message, /killed by SIG(TRAP|ABRT), as when out of memory$/);
+  }));
+
+Deno.test("process: Deno.exit is noticed, with the code", () =>
+  withSystem({}, async (system) => {
+    await Promise.all([0, 3].map(async (code) => {
+      const { ref } = await rogueOf(system, `${code}`), failure = failureOf(system, ref);
+      system.send(ref, { type: "Exit", code });
+      const { message } = (await failure).error;
+      assert.equal(message, `the process of "${code}" has ended: exited with code ${code}`);
+    }));
+  }));
+
+Deno.test("process: stop() ends an endless loop", async () => {
+  const system = createSystem({ stopGraceMs: 100 });
+  const { ref, pid } = await rogueOf(system);
+  const failure = failureOf(system, ref);
+  system.failed.catch(() => {});
+  await system.ask(ref, { type: "Loop" });
+  await system.stop();
+  assert.match((await failure).error.message, /it did not stop within 100 ms$/);
+  assert.equal(isAlive(pid), false);
+});
+
+Deno.test("process: none outlives a program that is killed, however busy, and no file is left", () =>
+  inFolder(async (folder) => {
+    const program = new Deno.Command(Deno.execPath(), {
+      args: ["run", "-A", fileURLToPath(new URL("./program.ts", import.meta.url)), "orphan"],
+      env: { TMPDIR: folder },
+      stdout: "piped",
+      stderr: "null",
+    }).spawn();
+    const reader = program.stdout.pipeThrough(new TextDecoderStream()).getReader();
+    const pids: number[] = JSON.parse((await reader.read()).value!);
+    assert.deepEqual(pids.map(isAlive), [true, true]);
+    program.kill("SIGKILL");
+    await program.status;
+    await until(() => !pids.some(isAlive));
+    await reader.cancel();
+    assert.deepEqual([...Deno.readDirSync(folder)], []);
+  }));
+
+Deno.test("process: a tensor leaves before the next step of its sender, which may be long", () =>
+  withSystem({}, async (system) => {
+    const { ref } = await rogueOf(system);
+    const to = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    // A receiver that the system lets wait is not waited for, so not every try must succeed.
+    for (let count = 1; count <= 10; count++) {
+      system.send(ref, { type: "Ship", to, bytes: 2_000_000 });
+      const end = system.ask(ref, { type: "Busy", ms: 100 });
+      await system.ask(to, { type: "Wait", count });
+      const arrived = performance.timeOrigin + performance.now();
+      if (arrived < await end) return;
+    }
+    assert.fail("none of ten tensors left before the next step");
+  }));
+
+Deno.test("process: an actor in a process can have children in any place", () =>
+  withSystem({}, async (system) => {
+    for (const place of ["local", "worker", "process"] as const) {
+      const { ref, pid } = await rogueOf(system);
+      const [inner, notes] = await system.ask(ref, { type: "Spawn", isolate: place });
+      assert.equal(inner.isolate === ref.isolate, place === "local");
+      assert.equal(await system.ask(inner, { type: "Double", n: 2 }), 4);
+      system.send(notes, { type: "Watch", ref });
+      await system.ask(notes, { type: "Read" });
+      const all: readonly ActorRef[] = [ref, inner, notes];
+      const downs = Promise.all(all.map((one) => downOf(system, one)));
+      Deno.kill(pid, "SIGKILL");
+      const [own, ...others] = (await downs).map(({ reason }) => reason);
+      assert.ok(own !== "stopped");
+      // Those in the same process die with it; the others lose their parent, and stop.
+      const reason = place === "local" ? "exit" : "stopped";
+      assert.deepEqual(others.map((one) => one === "stopped" ? one : one.kind), [reason, reason]);
+    }
+  }));

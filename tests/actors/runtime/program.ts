@@ -1,0 +1,63 @@
+/**
+ * Programs that tests start: `orphan` says where its two processes are, one of them in an endless
+ * loop, and waits to be killed; `permissions` prints its permissions and those of a process;
+ * `telemetry` has its steps exported, and ends with its input.
+ *
+ * @module
+ */
+
+import { type ActorFactory, type Ask, createSystem } from "../../../actors/runtime/mod.ts";
+import { ROGUE, SERVER } from "./players.ts";
+
+const KINDS = ["run", "read", "write", "net", "env", "sys", "ffi", "import"] as const;
+
+const permissions = () =>
+  KINDS.map((name) => {
+    const { state, partial } = Deno.permissions.querySync({ name });
+    return `${name} ${state}${partial ? " in part" : ""}`;
+  });
+
+type TellerMessage = { type: "Tell" } & Ask<string[]>;
+
+export const teller: ActorFactory<undefined, TellerMessage> = (ctx) => ({
+  Tell: () => ctx.reply(permissions()),
+});
+
+const print = (text: string) => void Deno.stdout.writeSync(new TextEncoder().encode(text));
+
+const PROGRAMS: Readonly<Record<string, () => Promise<void>>> = {
+  async orphan() {
+    const system = createSystem();
+    const rogues = ["idle", "busy"].map((id) =>
+      system.spawn(ROGUE, undefined, { id, isolate: "process" })
+    );
+    const pids = await Promise.all(rogues.map((ref) => system.ask(ref, { type: "Pid" })));
+    system.send(rogues[1]!, { type: "Loop" });
+    print(JSON.stringify(pids));
+  },
+
+  async permissions() {
+    await using system = createSystem();
+    const spec = { module: import.meta.url, export: "teller" };
+    const options = { id: "teller", isolate: "process" } as const;
+    const ref = system.spawn<undefined, TellerMessage>(spec, undefined, options);
+    print(JSON.stringify([permissions(), await system.ask(ref, { type: "Tell" })]));
+  },
+
+  async telemetry() {
+    const system = createSystem();
+    const refs = (["local", "worker"] as const).map((isolate) =>
+      system.spawn(SERVER, undefined, { id: `server-${isolate}`, isolate })
+    );
+    for (const ref of refs) await system.ask(ref, { type: "Double", n: 1 });
+    print("handled\n");
+    // Metrics are collected now and then, while there are actors.
+    for await (const _ of Deno.stdin.readable);
+    const down = new Promise((resolve) => system.watch(refs[0]!, resolve));
+    system.send(refs[0]!, { type: "Throw" });
+    await down;
+    await system.stop();
+  },
+};
+
+if (import.meta.main) await PROGRAMS[Deno.args[0]!]!();

@@ -1,0 +1,73 @@
+/**
+ * Plays in the simulator, in plain order and in others.
+ *
+ * @module
+ */
+
+import assert from "node:assert/strict";
+import { type ActorSpec, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import {
+  beginJournal,
+  pct,
+  random,
+  replayInbox,
+  type Scenario,
+  simulate,
+  type SimulateOptions,
+} from "../../../actors/simulation/mod.ts";
+import { atDepth } from "../../depth.ts";
+
+/** Plays in plain order, where nothing may fail. */
+export async function playOnce<T>(
+  scenario: Scenario<T>,
+  options: SimulateOptions = {},
+): Promise<T> {
+  const run = await simulate(options, scenario);
+  assert.equal(run.failure, undefined, run.failure?.message);
+  return run.value!;
+}
+
+/** The message of the failure that a scenario must end with in plain order. */
+export async function failureIn(scenario: Scenario<unknown>): Promise<string> {
+  const { failure } = await simulate({}, scenario);
+  assert.equal(failure?.kind, "actor");
+  return failure!.message;
+}
+
+/** Plays in many orders, where nothing may fail, and gives what each came to. */
+export async function playMany<T>(
+  count: number,
+  scenario: Scenario<T>,
+  options: SimulateOptions = {},
+): Promise<T[]> {
+  const values: T[] = [];
+  for (let seed = 0; seed < atDepth(count, 10 * count); seed++) {
+    const strategy = seed % 2 === 0 ? random() : pct(3);
+    const run = await simulate({ seed, strategy, ...options }, scenario);
+    assert.equal(run.failure, undefined, `seed ${seed}: ${run.failure?.message}`);
+    values.push(run.value!);
+  }
+  return values;
+}
+
+/** Plays in plain order and in others; what is returned must always be the same. */
+export async function play<T>(scenario: Scenario<T>, options: SimulateOptions = {}): Promise<T> {
+  const value = await playOnce(scenario, options);
+  for (const other of await playMany(10, scenario, options)) assert.deepEqual(other, value);
+  return value;
+}
+
+/** Has a system keep a journal, and replays from it the inbox of the actors of this kind. */
+export async function replayed(spec: ActorSpec<never>, use: (system: System) => Promise<unknown>) {
+  const path = await Deno.makeTempFile();
+  try {
+    const observer = await beginJournal({ path, payloads: true });
+    {
+      await using system = createSystem({ observer });
+      await use(system);
+    }
+    return await replayInbox(spec as ActorSpec<unknown>, path);
+  } finally {
+    await Deno.remove(path);
+  }
+}

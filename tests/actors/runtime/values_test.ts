@@ -1,0 +1,353 @@
+/** Values on their way: copies within an isolate, frames of bytes between processes, and streams of them. */
+
+import assert from "node:assert/strict";
+import fc from "../../fast_check.ts";
+import { snapshot } from "../../../actors/runtime/snapshot.ts";
+import { decodeFrame } from "../../../actors/runtime/transports/codec/codec.ts";
+import { readValue } from "../../../actors/runtime/transports/codec/value_reader.ts";
+import { writeValue } from "../../../actors/runtime/transports/codec/value_writer.ts";
+import {
+  closeRendezvous,
+  connect,
+  listen,
+  openRendezvous,
+} from "../../../actors/runtime/transports/process/rendezvous.ts";
+import { framePieces } from "../../../actors/runtime/transports/stream/frame_head.ts";
+import { Outbox, receiveFrames } from "../../../actors/runtime/transports/stream/stream.ts";
+import { atDepth } from "../../depth.ts";
+
+/** What comes out at the other end of a socket. */
+function sent(value: unknown, transfer: readonly ArrayBuffer[] = []): unknown {
+  const [head, body, ...rest] = framePieces(value, transfer);
+  const [bodyBytes, count, ...lengths] = new Float64Array(head!.buffer);
+  assert.deepEqual([bodyBytes, count], [body!.length, lengths.length]);
+  const buffers = lengths.map((length) =>
+    length === 0 ? new ArrayBuffer(0) : rest.shift()!.buffer.slice()
+  );
+  return decodeFrame(body!.slice(), buffers);
+}
+
+const numbers = fc.oneof(
+  fc.double(),
+  fc.integer({ min: -(2 ** 31) - 2, max: 2 ** 31 + 2 }),
+  fc.constantFrom(-0, NaN, 2 ** 31, -(2 ** 31), 2 ** 53, -Infinity),
+);
+const views = fc.oneof(
+  fc.uint8Array({ maxLength: 40 }),
+  fc.float32Array({ maxLength: 40 }),
+  fc.array(fc.float(), { maxLength: 5 }).map((list) => Float16Array.from(list)),
+  fc.uint16Array({ minLength: 2, maxLength: 9 }).map((one) => one.subarray(1)),
+  fc.bigInt64Array({ maxLength: 4 }),
+  fc.integer({ min: 4090, max: 4100 }).map((length) => new Uint8Array(length).fill(7)),
+  fc.uint8Array({ minLength: 3, maxLength: 9 }).map(({ buffer }) => new DataView(buffer, 1, 2)),
+);
+const leaves = fc.oneof(
+  numbers,
+  fc.string({ unit: "binary", maxLength: 300 }),
+  fc.string({ unit: "grapheme-ascii" }),
+  fc.bigInt(),
+  fc.boolean(),
+  fc.constantFrom(undefined, null),
+  views,
+  fc.date({ noInvalidDate: false }),
+  fc.constantFrom(/a(?<b>c)*\n/giu, new RangeError("r", { cause: [1] }), new Error()),
+  fc.constantFrom(Object(1), Object("s"), Object(false), Object(5n)),
+  fc.constantFrom([1, , 3], Object.assign(["x"], { name: 1 }), Object.assign([1, , 3], { x: 1 })),
+);
+const { value: anything } = fc.letrec((tie) => ({
+  value: fc.oneof(
+    { depthSize: "medium", withCrossShrink: true },
+    leaves,
+    fc.array(tie("value"), { maxLength: 5 }),
+    fc.dictionary(
+      fc.oneof(fc.string(), fc.constantFrom("__proto__", "0", "constructor", "type")),
+      tie("value"),
+      { maxKeys: 5, noNullPrototype: false },
+    ),
+    fc.array(fc.tuple(tie("value"), tie("value")), { maxLength: 4 }).map((list) => new Map(list)),
+    fc.array(tie("value"), { maxLength: 4 }).map((list) => new Set(list)),
+  ),
+}));
+
+Deno.test("whatever structured clone makes of a value arrives", () => {
+  fc.assert(
+    fc.property(anything, (value) => assert.deepStrictEqual(sent(value), structuredClone(value))),
+    { numRuns: atDepth(300, 3000) },
+  );
+});
+
+Deno.test("objects that come twice, and those in themselves, arrive as they were", () => {
+  const shared = { n: 1 }, buffer = new ArrayBuffer(16), large = new Float64Array(1000);
+  const value: Record<string, unknown> = { one: shared, other: [shared], map: new Map() };
+  value.self = value;
+  (value.map as Map<unknown, unknown>).set(value, new Set([shared, value]));
+  value.views = [new Int32Array(buffer, 4, 2), new Uint8Array(buffer), large, large.subarray(3)];
+  const got = sent(value) as Record<string, unknown>;
+  assert.deepStrictEqual(got, value);
+  assert.equal(got.self, got);
+  assert.equal((got.other as unknown[])[0], got.one);
+  const [ints, bytes, doubles, part] = got.views as [Int32Array, Uint8Array, Float64Array, never];
+  assert.equal(ints.buffer, bytes.buffer);
+  assert.equal(doubles.buffer, (part as Float64Array).buffer);
+});
+
+Deno.test("buffers that move are the sender's no longer, in any company", () => {
+  for (const company of [{}, { at: new Date(5) }, { in: new Set([1]) }]) {
+    const tensor = Float32Array.of(1, 2, 3),
+      empty = new ArrayBuffer(0),
+      unused = new ArrayBuffer(8);
+    const value = { tensor, again: tensor.buffer, empty, company };
+    const got = sent(value, [tensor.buffer, empty, unused]) as typeof value;
+    assert.ok(tensor.buffer.detached && empty.detached && unused.detached);
+    assert.deepStrictEqual(got.tensor, Float32Array.of(1, 2, 3));
+    assert.equal(got.again, got.tensor.buffer);
+    assert.deepStrictEqual(got.company, company);
+  }
+});
+
+Deno.test("what cannot be cloned is refused, and nothing has moved", () => {
+  class Hidden {
+    get secret(): never {
+      throw new RangeError("mine");
+    }
+  }
+  const thrower = Object.defineProperty({}, "x", {
+    enumerable: true,
+    get: () => {
+      throw new RangeError("mine");
+    },
+  });
+  const detached = new ArrayBuffer(1);
+  const view = new Uint8Array(detached);
+  detached.transfer();
+  const wrong = [
+    () => {},
+    Symbol(),
+    thrower,
+    Object.assign(new Hidden(), { f: () => {} }),
+    detached,
+    view,
+    new WeakMap(),
+    Promise.resolve(),
+    new SharedArrayBuffer(4),
+    new Int32Array(new SharedArrayBuffer(4)),
+    new Blob(["x"]),
+    new Proxy(new Date(), {}),
+  ];
+  for (const one of wrong) {
+    const moved = new ArrayBuffer(4);
+    for (const value of [{ one, moved }, [new Set([1]), one, moved]]) {
+      assert.throws(
+        () => framePieces(value, [moved]),
+        { name: "DataCloneError" },
+        String(typeof one),
+      );
+      assert.ok(!moved.detached);
+    }
+  }
+});
+
+Deno.test("a getter that sends does not disturb what is being sent", () => {
+  const value = {
+    before: "a".repeat(100),
+    get inner() {
+      return sent({ inner: "b".repeat(200) });
+    },
+    after: "c",
+  };
+  assert.deepStrictEqual(sent(value), {
+    before: value.before,
+    inner: { inner: "b".repeat(200) },
+    after: "c",
+  });
+});
+
+Deno.test("bytes that are no value are refused, and nothing large is made of them", () => {
+  const { bytes, copies } = writeValue({
+    list: [1, "two", 3n, new Map([[{}, new Set([-1.5])]])],
+    views: [new Uint8Array(9), new Float32Array(2000)],
+    error: new TypeError("wrong"),
+    at: [new Date(0), /x/g],
+  });
+  fc.assert(
+    fc.property(fc.nat(bytes.length - 1), fc.nat(255), fc.boolean(), (at, byte, isCut) => {
+      const changed = isCut ? bytes.slice(0, at) : bytes.with(at, byte);
+      try {
+        readValue(changed, copies);
+      } catch (error) {
+        assert.ok(error instanceof SyntaxError || error instanceof RangeError, String(error));
+      }
+    }),
+    { numRuns: atDepth(1000, 20_000) },
+  );
+  assert.deepEqual(readValue(bytes, copies), readValue(bytes, copies));
+});
+
+const cloneable = fc.anything({
+  withBigInt: true,
+  withDate: true,
+  withMap: true,
+  withSet: true,
+  withTypedArray: true,
+  withSparseArray: false,
+  maxDepth: 8,
+});
+
+Deno.test("a snapshot equals the platform's own clone", () => {
+  fc.assert(fc.property(cloneable, (value) => {
+    assert.deepEqual(snapshot(value), structuredClone(value));
+  }));
+});
+
+Deno.test("a snapshot shares nothing with the original", () => {
+  const value = { list: [{ n: 1 }], bytes: new Uint8Array([1]) };
+  const copy = snapshot(value);
+  value.list[0]!.n = 2;
+  value.bytes[0] = 2;
+  assert.deepEqual(copy, { list: [{ n: 1 }], bytes: new Uint8Array([1]) });
+});
+
+Deno.test("a snapshot keeps cycles, prototype keys and holes as the platform does", () => {
+  const cycle: { self?: unknown } = {};
+  cycle.self = cycle;
+  const copy = snapshot(cycle);
+  assert.equal(copy.self, copy);
+  const strange = JSON.parse('{"__proto__": {"a": 1}}');
+  assert.deepEqual(Object.keys(snapshot(strange)), Object.keys(structuredClone(strange)));
+  class Point {
+    x = 1;
+  }
+  assert.deepEqual(Object.getPrototypeOf(snapshot(new Point())), Object.prototype);
+});
+
+Deno.test("a snapshot takes the buffers it is told to", () => {
+  const bytes = new Float32Array([1, 2]);
+  const copy = snapshot({ bytes }, [bytes.buffer]);
+  assert.deepEqual(copy.bytes, new Float32Array([1, 2]));
+  assert.equal(bytes.length, 0);
+});
+
+Deno.test("a buffer that two arrays share, or that is gone, is the platform's", () => {
+  const both = new Float32Array([1, 2]), halves = { left: both.subarray(0, 1), both };
+  const copy = snapshot(halves, [both.buffer]);
+  assert.equal(copy.left.buffer, copy.both.buffer);
+  assert.equal(both.length, 0);
+  assert.throws(() => snapshot(both), { name: "DataCloneError" });
+});
+
+Deno.test("a snapshot of what cannot be cloned is refused", () => {
+  for (const value of [() => {}, Symbol("a"), { deep: [{ f() {} }] }, new WeakMap()]) {
+    assert.throws(() => snapshot(value), { name: "DataCloneError" });
+  }
+});
+
+/** A socket to oneself that takes and gives as many bytes at a time as `portions` say. */
+function loopback(portions: readonly number[], bytesMax = Infinity): Deno.Conn {
+  let turn = 0, taken = 0, isEnded = false;
+  const portion = () => portions[turn++ % portions.length]!;
+  const bytes: number[] = [];
+  const tick = () => new Promise((resolve) => setTimeout(resolve, 0));
+  const conn = {
+    write(from: Uint8Array) {
+      const part = from.subarray(0, portion());
+      bytes.push(...part);
+      return Promise.resolve(part.length);
+    },
+    closeWrite() {
+      isEnded = true;
+      return Promise.resolve();
+    },
+    async read(into: Uint8Array) {
+      while (bytes.length === 0 && !isEnded) await tick();
+      const part = bytes.splice(0, Math.min(portion(), into.length, bytesMax - taken));
+      into.set(part);
+      taken += part.length;
+      return part.length || null;
+    },
+    close() {},
+  };
+  return conn as unknown as Deno.Conn;
+}
+
+const tensors = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 4 });
+
+Deno.test("frames arrive whole and in order, however a socket cuts them", () =>
+  fc.assert(
+    fc.asyncProperty(
+      fc.array(tensors, { maxLength: 6 }),
+      fc.array(fc.integer({ min: 1, max: 500 }), { minLength: 1, maxLength: 5 }),
+      async (messages, portions) => {
+        const conn = loopback(portions), outbox = new Outbox();
+        for (const [n, parts] of messages.entries()) {
+          const copies = parts.map((part) => part.slice());
+          outbox.post({ n, parts: copies }, n % 2 ? copies.map(({ buffer }) => buffer) : []);
+          assert.ok(n % 2 === 0 || copies.every(({ buffer }) => buffer.detached));
+          if (n === 2) outbox.attach(conn);
+        }
+        outbox.attach(conn);
+        const finished = outbox.finish(), heard: unknown[] = [];
+        await receiveFrames(conn, (value) => heard.push(value));
+        await finished;
+        assert.deepEqual(heard, messages.map((parts, n) => ({ n, parts })));
+      },
+    ),
+    { numRuns: atDepth(30, 300) },
+  ));
+
+Deno.test("a frame whose sender dies on the way is dropped, and those before it are not", () =>
+  fc.assert(
+    fc.asyncProperty(fc.nat(250), async (bytesMax) => {
+      const messages = [1, 2, 3].map((n) => ({ n, tensor: new Uint8Array(50).fill(n) }));
+      const conn = loopback([7], bytesMax), outbox = new Outbox();
+      outbox.attach(conn);
+      const sizes = messages.map((message) =>
+        framePieces(structuredClone(message), []).reduce((sum, { length }) => sum + length, 0)
+      );
+      for (const message of messages) outbox.post(message);
+      outbox.finish();
+      const heard: unknown[] = [];
+      await receiveFrames(conn, (value) => heard.push(value));
+      let count = 0;
+      for (let sum = 0; count < 3 && (sum += sizes[count]!) <= bytesMax;) count++;
+      assert.deepEqual(heard, messages.slice(0, count));
+    }),
+    { numRuns: atDepth(30, 300) },
+  ));
+
+Deno.test("buffers that left over a socket are used again, and only for their own size", async () => {
+  const conn = loopback([100_000]), outbox = new Outbox(), length = 70_000;
+  outbox.attach(conn);
+  for (const fill of [1, 2, 3]) {
+    for (const bytes of [length, length + 1]) {
+      const { buffer } = new Uint8Array(bytes).fill(fill);
+      outbox.post({ buffer }, [buffer]);
+    }
+  }
+  outbox.finish();
+  const heard: Uint8Array[] = [];
+  await receiveFrames(conn, (value) => {
+    heard.push(new Uint8Array((value as { buffer: ArrayBuffer }).buffer));
+  });
+  assert.deepEqual(heard.map((bytes) => bytes.length - length), [0, 1, 0, 1, 0, 1]);
+  assert.deepEqual(heard.map((bytes) => [bytes[0], bytes.at(-1)]), [
+    ...[[1, 1], [1, 1], [2, 2], [2, 2], [3, 3], [3, 3]],
+  ]);
+  assert.equal(new Set(heard.map(({ buffer }) => buffer)).size, heard.length);
+});
+
+Deno.test("a caller that does not know the token is refused", async () => {
+  const rendezvous = openRendezvous(), callers: number[] = [];
+  const endpoint = listen(rendezvous, "1", (conn, caller) => {
+    callers.push(caller);
+    conn.close();
+  });
+  const stranger = { ...rendezvous, token: crypto.randomUUID() };
+  for (const [key, caller] of [[stranger, 2], [rendezvous, 3]] as const) {
+    const conn = await connect(key, endpoint.address, caller);
+    assert.equal(await conn.read(new Uint8Array(1)), null);
+    conn.close();
+  }
+  endpoint.close();
+  closeRendezvous(rendezvous);
+  assert.deepEqual(callers, [3]);
+});

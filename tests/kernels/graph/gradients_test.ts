@@ -1,12 +1,21 @@
-/** Every gradient rule against differences of the forward graph, on the reference device. */
+/** Every gradient rule against differences of the forward graph, and those of images against PyTorch. */
 
 import assert from "node:assert/strict";
 import { isFlat } from "../../../kernels/graph/gradient_rules.ts";
+import {
+  addGradients,
+  elementCount,
+  GRADIENTS,
+  Graph,
+  openDevice,
+  type Value,
+} from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
 import { OPERATOR_CASES } from "../devices/operator_cases.ts";
-import { computed } from "./computed.ts";
-import { addGradients, elementCount, GRADIENTS, Graph, type Value } from "../../../kernels/mod.ts";
-import { assertGradients } from "./slopes.ts";
+import { computed, type Given } from "./computed.ts";
 import { CASES } from "./gradient_cases.ts";
+import { testImages } from "./pytorch_images.ts";
+import { assertGradients } from "./slopes.ts";
 import { COMPOSED_CASES } from "./window_cases.ts";
 
 for (const op of Object.keys(GRADIENTS).filter((op) => !isFlat(op))) {
@@ -27,6 +36,8 @@ for (const [name, one] of Object.entries(COMPOSED_CASES)) {
     assertGradients(name, one));
 }
 
+for (const name of ISOLATE_DEVICES) testImages(name, () => openDevice(name));
+
 Deno.test("an op without a gradient is an error that names it", () => {
   const g = new Graph(), x = g.input("x", [3]);
   const [y] = g.node("Hardmax", [x], [[3]]);
@@ -36,17 +47,12 @@ Deno.test("an op without a gradient is an error that names it", () => {
   );
 });
 
-Deno.test("a value that no output depends on has no gradient", () => {
+Deno.test("a value used twice gets the sum of both gradients, one that no output uses none", () => {
   const g = new Graph(), x = g.input("x", [3]), unused = g.input("unused", [3]);
-  const [dx, none] = addGradients(g, [[g.exp(x), g.input("dy", [3])]], [x, unused]);
-  assert.ok(dx);
-  assert.equal(none, undefined);
-});
-
-Deno.test("a value used twice gets the sum of both gradients", () => {
-  const g = new Graph(), x = g.input("x", [3]);
-  const [dx] = addGradients(g, [[g.add(g.exp(x), g.tanh(x)), g.input("dy", [3])]], [x]);
+  const y = g.add(g.exp(x), g.tanh(x));
+  const [dx, none] = addGradients(g, [[y, g.input("dy", [3])]], [x, unused]);
   assert.equal(dx!.node!.op, "Add");
+  assert.equal(none, undefined);
 });
 
 Deno.test("steps, whole numbers and truths have no gradient, and ask for none", () => {
@@ -67,18 +73,45 @@ Deno.test("operations that make whole numbers and truths of others are known to 
   }
 });
 
+/** The gradients of the sum of a result for x, and for the other input. */
+async function slopes(
+  build: (g: Graph, x: Value, other: Value) => Value,
+  given: Given,
+): Promise<number[][]> {
+  const g = new Graph(), names = Object.keys(given);
+  const inputs = names.map((name) => g.input(name, [given[name]!.length])) as [Value, Value];
+  const y = build(g, ...inputs);
+  const dy = g.constant(new Float32Array(elementCount(y.shape)).fill(1), y.shape);
+  const found = addGradients(g, [[y, dy]], inputs).filter((value) => value !== undefined);
+  return await Promise.all(found.map((value) => computed(g, value, given)));
+}
+
 Deno.test("of several that are the largest or the smallest each has a share of the gradient", async () => {
-  const slope = async (build: (g: Graph, x: Value, other: Value) => Value) => {
-    const g = new Graph(), x = g.input("x", [2]), other = g.input("other", [2]);
-    const y = build(g, x, other),
-      dy = g.constant(new Float32Array(elementCount(y.shape)).fill(1), y.shape);
-    const [dx] = addGradients(g, [[y, dy]], [x]);
-    return await computed(g, dx!, { x: [2, 2], other: [2, 3] });
-  };
+  const slope = async (build: (g: Graph, x: Value, other: Value) => Value) =>
+    (await slopes(build, { x: [2, 2], other: [2, 3] }))[0];
   assert.deepEqual(await slope((g, x, other) => g.maximum(x, other)), [0.5, 0]);
   assert.deepEqual(await slope((g, x, other) => g.minimum(x, other)), [0.5, 1]);
   assert.deepEqual(await slope((g, x) => g.max(x)), [0.5, 0.5]);
   assert.deepEqual(await slope((g, x, other) => g.min(g.add(x, other))), [1, 0]);
   assert.deepEqual(await slope((g, x, other) => g.norm(g.sub(x, other), [0], true)), [0, -1]);
   assert.deepEqual(await slope((g, x) => g.norm(g.mul(x, g.scalar(0)))), [0, 0]);
+});
+
+Deno.test("a power of zero has a slope in its base, and none in its exponent", async () => {
+  const given = { x: [0, 0, 2], exponent: [2, 1, 3] };
+  const [base, exponent] = await slopes((g, x, b) => g.pow(x, b), given);
+  assert.deepEqual(base, [0, 1, 12]);
+  assert.deepEqual(exponent!.slice(0, 2), [0, 0]);
+  assert.ok(Math.abs(exponent![2]! - 8 * Math.LN2) < 1e-6, `${exponent}`);
+});
+
+Deno.test("a target that is not predicted has no loss and no gradient", async () => {
+  const logits = [1, 2, 3, 4, 5, 6];
+  const targets = (g: Graph) => g.constant(Int32Array.of(-1, 0), [2], "i32");
+  const loss = (g: Graph, x: Value) => g.crossEntropy(g.reshape(x, [2, 3]), targets(g));
+  const [gradient] = await slopes(loss, { x: logits });
+  assert.ok(gradient!.slice(0, 3).every((slope) => slope === 0));
+  assert.ok(gradient![3]! < 0 && gradient![4]! > 0);
+  const g = new Graph();
+  assert.equal((await computed(g, loss(g, g.input("x", [6])), { x: logits }))[0], 0);
 });

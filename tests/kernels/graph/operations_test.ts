@@ -1,4 +1,4 @@
-/** Operations that are made of others, and the shapes and forms of what is written. */
+/** Operations that are made of others, the shapes of what is written, and what is refused where it is. */
 
 import assert from "node:assert/strict";
 import { addGradients, Graph, type Value } from "../../../kernels/mod.ts";
@@ -6,65 +6,92 @@ import { computed } from "./computed.ts";
 
 const count = (n: number) => Array.from({ length: n }, (_, i) => i);
 
-/** A graph with one input that counts from 0, and what is made of it. */
-async function made(
+type Made = readonly [
   shape: readonly number[],
   build: (g: Graph, x: Value) => Value,
-): Promise<{ shape: readonly number[]; values: number[] }> {
-  const g = new Graph(), x = g.input("x", shape), y = build(g, x);
-  return {
-    shape: y.shape,
-    values: await computed(g, y, { x: count(shape.reduce((a, b) => a * b, 1)) }),
-  };
+  values: readonly number[],
+  result?: readonly number[],
+];
+
+const cut = (start: number, end: number, step: number, ...values: readonly number[]): Made => [
+  [6],
+  (g, x) => g.cut(x, [start], [end], [0], [step]),
+  values,
+];
+const triangle = (side: "lower" | "upper", diagonal: number, ...values: number[]): Made => [
+  [3, 3],
+  (g, x) => g.triangle(x, side, diagonal),
+  values,
+];
+const oneHot = (axis: number, result: readonly number[], ...values: number[]): Made => [
+  [2],
+  (g, x) => g.oneHot(g.cast(x, "i32"), 3, { axis, on: 5, off: -1 }),
+  values,
+  result,
+];
+
+/** What is made of an input that counts from 0. */
+const MADE: Readonly<Record<string, readonly Made[]>> = {
+  "a cut takes what Python's slices take": [
+    cut(1, 4, 1, 1, 2, 3),
+    cut(-2, 100, 1, 4, 5),
+    cut(0, 6, 4, 0, 4),
+    cut(-1, -100, -2, 5, 3, 1),
+    cut(4, 0, -3, 4, 1),
+    cut(100, 2, -1, 5, 4, 3),
+    [[2, 3], (g, x) => g.cut(x, [0, -1], [1, 9]), [2], [1, 1]],
+  ],
+  "a tiled tensor repeats along each axis": [
+    [
+      [2, 2],
+      (g, x) => g.tile(x, [2, 3]),
+      [0, 1, 2, 3].flatMap((_, row) => row % 2 ? [2, 3, 2, 3, 2, 3] : [0, 1, 0, 1, 0, 1]),
+      [4, 6],
+    ],
+  ],
+  "a triangle keeps its side of a diagonal, of numbers and of bools": [
+    triangle("lower", 0, 0, 0, 0, 3, 4, 0, 6, 7, 8),
+    triangle("upper", 1, 0, 1, 2, 0, 0, 5, 0, 0, 0),
+    triangle("lower", -1, 0, 0, 0, 3, 0, 0, 6, 7, 0),
+    [[2, 2], (g, x) => g.triangle(g.less(x, g.scalar(9)), "lower"), [1, 0, 1, 1]],
+  ],
+  "channels become blocks of places in both of ONNX's orders": [
+    [[1, 8, 1, 1], (g, x) => g.depthToSpace(x, 2, "CRD"), count(8)],
+    [[1, 8, 1, 1], (g, x) => g.depthToSpace(x, 2, "DCR"), [0, 2, 4, 6, 1, 3, 5, 7]],
+  ],
+  "one-hot values are at their index along any axis": [
+    oneHot(-1, [2, 3], 5, -1, -1, -1, 5, -1),
+    oneHot(0, [3, 2], 5, -1, -1, 5, -1, -1),
+  ],
+  "the largest of an axis is found at its first place": [
+    [[2, 3], (g, x) => g.argMax(g.mod(g.add(x, g.scalar(1)), g.scalar(3)), 1, false), [1, 1], [2]],
+    [[2, 3], (g, x) => g.argMax(g.mul(x, g.scalar(0)), 0), [0, 0, 0], [1, 3]],
+  ],
+  "bools are chosen as numbers are": [
+    [[4], (g, x) => {
+      const [one, two, three] = [1, 2, 3].map((value) => g.scalar(value)) as [Value, Value, Value];
+      return g.where(g.less(x, two), g.equal(x, one), g.greaterOrEqual(x, three));
+    }, [0, 1, 0, 1]],
+  ],
+};
+
+for (const [title, cases] of Object.entries(MADE)) {
+  Deno.test(title, async () => {
+    for (const [shape, build, values, result] of cases) {
+      const g = new Graph(), y = build(g, g.input("x", shape));
+      assert.deepEqual(
+        await computed(g, y, { x: count(shape.reduce((a, b) => a * b, 1)) }),
+        values,
+        `${build}`,
+      );
+      if (result) assert.deepEqual(y.shape, result);
+    }
+  });
 }
 
-Deno.test("a cut takes what Python's slices take", async () => {
-  const cut = async (start: number, end: number, step: number) =>
-    (await made([6], (g, x) => g.cut(x, [start], [end], [0], [step]))).values;
-  assert.deepEqual(await cut(1, 4, 1), [1, 2, 3]);
-  assert.deepEqual(await cut(-2, 100, 1), [4, 5]);
-  assert.deepEqual(await cut(0, 6, 4), [0, 4]);
-  assert.deepEqual(await cut(-1, -100, -2), [5, 3, 1]);
-  assert.deepEqual(await cut(4, 0, -3), [4, 1]);
-  assert.deepEqual(await cut(100, 2, -1), [5, 4, 3]);
-  assert.deepEqual(await made([2, 3], (g, x) => g.cut(x, [0, -1], [1, 9])), {
-    shape: [1, 1],
-    values: [2],
-  });
+Deno.test("a cut of all elements is the tensor itself", () => {
   const g = new Graph(), x = g.input("x", [2]);
   assert.equal(g.cut(x, [0], [2]), x);
-});
-
-Deno.test("what is tiled stands there again along each axis", async () => {
-  const rows = [0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3];
-  assert.deepEqual(await made([2, 2], (g, x) => g.tile(x, [2, 3])), {
-    shape: [4, 6],
-    values: [...rows, ...rows],
-  });
-});
-
-Deno.test("a triangle keeps its side of a diagonal, of numbers and of bools", async () => {
-  const triangle = async (...rest: ["lower" | "upper", number?]) =>
-    (await made([3, 3], (g, x) => g.triangle(x, ...rest))).values;
-  assert.deepEqual(await triangle("lower"), [0, 0, 0, 3, 4, 0, 6, 7, 8]);
-  assert.deepEqual(await triangle("upper", 1), [0, 1, 2, 0, 0, 5, 0, 0, 0]);
-  assert.deepEqual(await triangle("lower", -1), [0, 0, 0, 3, 0, 0, 6, 7, 0]);
-  const ofBools = await made([2, 2], (g, x) => g.triangle(g.less(x, g.scalar(9)), "lower"));
-  assert.deepEqual(ofBools.values, [1, 0, 1, 1]);
-});
-
-Deno.test("channels become blocks of places in both of ONNX's orders", async () => {
-  const values = async (mode: "CRD" | "DCR") =>
-    (await made([1, 8, 1, 1], (g, x) => g.depthToSpace(x, 2, mode))).values;
-  assert.deepEqual(await values("CRD"), [0, 1, 2, 3, 4, 5, 6, 7]);
-  assert.deepEqual(await values("DCR"), [0, 2, 4, 6, 1, 3, 5, 7]);
-});
-
-Deno.test("a hot one stands at its index along any axis", async () => {
-  const hot = (axis: number) =>
-    made([2], (g, x) => g.oneHot(g.cast(x, "i32"), 3, { axis, on: 5, off: -1 }));
-  assert.deepEqual(await hot(-1), { shape: [2, 3], values: [5, -1, -1, -1, 5, -1] });
-  assert.deepEqual(await hot(0), { shape: [3, 2], values: [5, -1, -1, 5, -1, -1] });
 });
 
 Deno.test("a product has its gradient where one of its elements is zero", async () => {
@@ -75,28 +102,31 @@ Deno.test("a product has its gradient where one of its elements is zero", async 
   assert.deepEqual(await computed(g, dx!, given), [120, 0, 0, 0, 0, 120, 60, 40, 30, 24]);
 });
 
+interface Operand {
+  readonly shape: readonly number[];
+  readonly values: readonly number[];
+}
+
 /** The sum of products that an equation names, term by term. */
-function sumOfProducts(
-  equation: string,
-  operands: readonly { shape: readonly number[]; values: readonly number[] }[],
-): number[] {
+function sumOfProducts(equation: string, operands: readonly Operand[]): number[] {
   const [left, right] = equation.split("->") as [string, string], sides = left.split(",");
-  const names = [...new Set([...right, ...left.replaceAll(",", "")])];
-  const sizeOf = (axis: string) => {
-    const i = sides.findIndex((side) => side.includes(axis));
-    return operands[i]!.shape[sides[i]!.indexOf(axis)]!;
-  };
+  const sizes = new Map(
+    sides.flatMap((side, i) =>
+      [...side].map((axis, at) => [axis, operands[i]!.shape[at]!] as const)
+    ),
+  );
+  const names = [...sizes.keys()];
+  const total = (axes: readonly string[]) => axes.reduce((n, axis) => n * sizes.get(axis)!, 1);
   const place = (axes: string, at: ReadonlyMap<string, number>) =>
-    [...axes].reduce((sum, axis) => sum * sizeOf(axis) + at.get(axis)!, 0);
-  const result = Array([...right].reduce((n, axis) => n * sizeOf(axis), 1)).fill(0);
-  for (const i of count(names.reduce((n, axis) => n * sizeOf(axis), 1))) {
-    let rest = i;
-    const at = new Map(names.map((axis) => {
-      const index = rest % sizeOf(axis);
-      rest = Math.floor(rest / sizeOf(axis));
-      return [axis, index];
-    }));
-    result[place(right, at)] += operands.reduce(
+    [...axes].reduce((sum, axis) => sum * sizes.get(axis)! + at.get(axis)!, 0);
+  const result = Array<number>(total([...right])).fill(0);
+  for (const i of count(total(names))) {
+    const at = new Map(
+      names.map((axis, nth) =>
+        [axis, Math.floor(i / total(names.slice(0, nth))) % sizes.get(axis)!] as const
+      ),
+    );
+    result[place(right, at)]! += operands.reduce(
       (product, { values }, k) => product * values[place(sides[k]!, at)]!,
       1,
     );
@@ -117,13 +147,14 @@ Deno.test("sums of products by named axes are what they say, term by term", asyn
   };
   for (const [equation, shapes] of Object.entries(equations)) {
     const g = new Graph();
-    const operands = shapes.map((shape) => {
-      const values = count(shape.reduce((a, b) => a * b)).map((i) =>
-        (i * 7 + shape.length) % 5 - 2
-      );
-      return { shape, values, value: g.constant(Float32Array.from(values), shape) };
-    });
-    const y = g.einsum(equation, operands.map(({ value }) => value));
+    const operands = shapes.map((shape) => ({
+      shape,
+      values: count(shape.reduce((a, b) => a * b)).map((i) => (i * 7 + shape.length) % 5 - 2),
+    }));
+    const y = g.einsum(
+      equation,
+      operands.map(({ shape, values }) => g.constant(Float32Array.from(values), shape)),
+    );
     assert.deepEqual(await computed(g, y), sumOfProducts(equation, operands), equation);
   }
   const g = new Graph(), a = g.input("a", [2, 3]);
@@ -134,28 +165,78 @@ Deno.test("sums of products by named axes are what they say, term by term", asyn
   }
 });
 
-Deno.test("the largest of an axis is found at its first place", async () => {
-  const found = await made(
-    [2, 3],
-    (g, x) => g.argMax(g.mod(g.add(x, g.scalar(1)), g.scalar(3)), 1, false),
-  );
-  assert.deepEqual(found, { shape: [2], values: [1, 1] });
-  const equal = await made([2, 3], (g, x) => g.argMax(g.mul(x, g.scalar(0)), 0));
-  assert.deepEqual(equal, { shape: [1, 3], values: [0, 0, 0] });
+Deno.test("windows are counted as PyTorch and ONNX do", () => {
+  const same = { pads: "SAME_UPPER", strides: 2 } as const;
+  // A window that would begin in the padding behind is none.
+  const padded = { strides: 3, pads: 1, ceilMode: true };
+  const shapes: readonly [(g: Graph, x: Value, w: Value, back: Value) => Value, number[]][] = [
+    [(g, x, w) => g.conv(x, w), [2, 4, 5, 7]],
+    [(g, x, w) => g.conv(x, w, undefined, { pads: [1, 0, 2, 1] }), [2, 4, 8, 8]],
+    [(g, x, w) => g.conv(x, w, undefined, { dilations: [3, 1] }), [2, 4, 1, 7]],
+    [(g, x, w) => g.conv(x, w, undefined, same), [2, 4, 4, 4]],
+    [(g, x) => g.maxPool(x, 2, { strides: 2 }), [2, 3, 3, 4]],
+    [(g, x) => g.maxPool(x, 2, { strides: 2, ceilMode: true }), [2, 3, 4, 4]],
+    [(g) => g.maxPool(g.input("small", [1, 1, 5, 5]), 2, padded), [1, 1, 2, 2]],
+    [(g, x, _, back) => g.convTranspose(x, back, undefined, same), [2, 4, 14, 16]],
+    [
+      (g, x, _, t) => g.convTranspose(x, t, undefined, { strides: 2, pads: 1, outputPadding: 1 }),
+      [2, 4, 14, 16],
+    ],
+  ];
+  for (const [build, shape] of shapes) {
+    const g = new Graph(), x = g.input("x", [2, 3, 7, 8]);
+    const y = build(g, x, g.input("w", [4, 3, 3, 2]), g.input("t", [3, 4, 3, 3]));
+    assert.deepEqual(y.shape, shape, `${build}`);
+  }
 });
 
-Deno.test("bools are chosen as numbers are", async () => {
-  const { values } = await made(
-    [4],
-    (g, x) =>
-      g.where(g.less(x, g.scalar(2)), g.equal(x, g.scalar(1)), g.greaterOrEqual(x, g.scalar(3))),
-  );
-  assert.deepEqual(values, [0, 1, 0, 1]);
-});
-
-Deno.test("what cannot be cut, joined or split is refused where the graph is built", () => {
-  const g = new Graph(), x = g.input("x", [2, 3]);
-  assert.throws(() => g.concat([x, g.input("y", [3, 4])], 1), /all but axis 1 must be equal/);
-  assert.throws(() => g.split(x, 1, [1, 1]), /must add up to axis 1/);
-  assert.throws(() => g.cut(x, [0], [1], [2]), /Cannot use axis/);
+Deno.test("operands that do not fit are refused where they are written", () => {
+  const refused: readonly [(g: Graph, x: Value, w: Value, b: Value) => Value, RegExp][] = [
+    [(g, x, w) => g.conv(x, w, undefined, { groups: 2 }), /channels must be.*in 2 groups/],
+    [(g, x, w, b) => g.conv(x, w, b), /bias must be \[4\], received \[3\]/],
+    [
+      (g, x, w) => g.conv(x, w, undefined, { strides: 0 }),
+      /strides must be 2 whole numbers from 1/,
+    ],
+    [(g, x, w) => g.conv(x, w, undefined, { pads: [1, 2, 3] }), /pads must be 4 whole numbers/],
+    [(g, x, w) => g.conv(x, w, undefined, { dilations: 9 }), /axis 0 lacks 12/],
+    [(g, x) => g.conv(g.reshape(x, [2, 3, 7, 2, 4]), x), /\[n, channels, height, width\]/],
+    [(g, x) => g.convTranspose(x, x), /channels must be those of the weight/],
+    [
+      (g, x, w) => g.convTranspose(g.split(g.concat([x, x], 1), 1, 6)[0]!, w, undefined, {}),
+      /channels must be/,
+    ],
+    [
+      (g, x) =>
+        g.convTranspose(x, g.input("t", [3, 2, 2, 2]), undefined, {
+          strides: 2,
+          outputPadding: 2,
+        }),
+      /output padding must be .* below the strides \[2,2\], received \[2\]/,
+    ],
+    [(g, x) => g.maxPool(x, 2, { pads: 2 }), /pads must be smaller than the window/],
+    [(g, x) => g.maxPool(x, 9), /must fit into the padded axes/],
+    [(g, x) => g.maxPool(g.reshape(x, [6, 56]), 2), /Cannot pool: x must be/],
+    [(g, x, _, b) => g.groupNorm(x, 2, b, b), /divide the channels, 3, received 2/],
+    [(g, x, w, b) => g.groupNorm(x, 3, b, g.reshape(w, [72])), /must be \[3\], received \[72\]/],
+    [(g, x) => g.upsample(x, 1.5), /factors must be whole numbers from 1, received \[1.5\]/],
+    [(g, x) => g.resize(x, [0, 4]), /sizes must be 2 whole numbers from 1/],
+    [(g, x) => g.pad(x, [1, 1]), /pads must be 8 whole numbers from 0/],
+    [(g, x) => g.pad(x, [0, 0, 7, 0, 0, 0, 0, 0], "reflect"), /Cannot reflect: .*7, received 7/],
+    [(g, x, w) => g.concat([x, w], 1), /all but axis 1 must be equal/],
+    [(g, x) => g.split(x, 1, [1, 1])[0]!, /must add up to axis 1/],
+    [(g, x) => g.split(x, 1, 2)[0]!, /must divide by 2, received 3/],
+    [(g, x) => g.cut(x, [0], [1], [4]), /Cannot use axis/],
+    [(g, x) => g.reshape(x, [2, 3, 7, 7]), /elements must stay/],
+    [(g, x) => g.expand(x, [7, 8]), /must broadcast to/],
+    [(g, x) => g.transpose(x, [0, 1, 2, 2]), /must name every axis/],
+    [(g, x, w) => g.matmul(x, w), /inner sizes must be equal/],
+    [(g, x) => g.crossEntropy(g.reshape(x, [6, 56]), g.input("i", [5], "i32")), /targets \[n\]/],
+    [(g) => g.constant(Float32Array.of(1), [2]), /needs 2 elements, received 1/],
+  ];
+  for (const [build, message] of refused) {
+    const g = new Graph(), w = g.input("w", [4, 3, 3, 2]), b = g.input("b", [3]);
+    const x = g.input("x", [2, 3, 7, 8]);
+    assert.throws(() => build(g, x, w, b), { name: "RangeError", message }, `${build}`);
+  }
 });

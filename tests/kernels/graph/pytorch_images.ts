@@ -3,41 +3,43 @@
 import assert from "node:assert/strict";
 import {
   addGradients,
+  type ConvOptions,
+  type ConvTransposeOptions,
   type Device,
   Graph,
   type LoadedTensor,
   readSafetensors,
-  type Tensor,
   type Value,
 } from "../../../kernels/mod.ts";
 import type { RegisterTest } from "../../devices.ts";
-import { modelOf } from "../devices/models.ts";
 import { assertClose } from "../stage/pytorch.ts";
+import { computedOn } from "./computed.ts";
 
 const FIXTURE = new URL("../../fixtures/images/operations.safetensors", import.meta.url);
 
 type Build = (g: Graph, x: Value, weight: Value, bias: Value) => Value;
 
+const conv = (options: ConvOptions): Build => (g, x, w, b) => g.conv(x, w, b, options);
+const transposed = (options: ConvTransposeOptions): Build => (g, x, w, b) =>
+  g.convTranspose(x, w, b, options);
+
 /** What the fixture's operations are here. */
 const OPERATIONS: Readonly<Record<string, Build>> = {
-  "conv": (g, x, w, b) => g.conv(x, w, b, { pads: 1 }),
-  "conv of groups": (g, x, w, b) =>
-    g.conv(x, w, b, { strides: [2, 1], pads: [2, 1], dilations: [1, 2], groups: 2 }),
-  "conv of each channel": (g, x, w) => g.conv(x, w, undefined, { groups: 3 }),
-  "conv of many channels": (g, x, w) => g.conv(x, w, undefined, { strides: 2, pads: 1 }),
-  "conv, the same size": (g, x, w) => g.conv(x, w, undefined, { pads: "SAME_UPPER" }),
-  "conv of one axis": (g, x, w, b) => g.conv(x, w, b, { strides: 3, pads: 2 }),
-  "conv transposed": (g, x, w, b) => g.convTranspose(x, w, b, { strides: 2 }),
-  "conv transposed of groups": (g, x, w, b) =>
-    g.convTranspose(x, w, b, {
-      strides: [3, 2],
-      pads: [1, 2],
-      outputPadding: [2, 1],
-      groups: 2,
-      dilations: [1, 2],
-    }),
-  "conv transposed of one axis": (g, x, w) =>
-    g.convTranspose(x, w, undefined, { strides: 2, pads: 1 }),
+  "conv": conv({ pads: 1 }),
+  "conv of groups": conv({ strides: [2, 1], pads: [2, 1], dilations: [1, 2], groups: 2 }),
+  "conv of each channel": conv({ groups: 3 }),
+  "conv of many channels": conv({ strides: 2, pads: 1 }),
+  "conv, the same size": conv({ pads: "SAME_UPPER" }),
+  "conv of one axis": conv({ strides: 3, pads: 2 }),
+  "conv transposed": transposed({ strides: 2 }),
+  "conv transposed of groups": transposed({
+    strides: [3, 2],
+    pads: [1, 2],
+    outputPadding: [2, 1],
+    groups: 2,
+    dilations: [1, 2],
+  }),
+  "conv transposed of one axis": transposed({ strides: 2, pads: 1 }),
   "max pool": (g, x) => g.maxPool(x, 2, { strides: 2 }),
   "max pool of windows over windows": (g, x) =>
     g.maxPool(x, 3, { strides: 2, pads: 1, ceilMode: true }),
@@ -74,23 +76,9 @@ async function compute(device: Device, build: Build, given: ReadonlyMap<string, 
   const y = build(g, ...inputs as [Value, Value, Value]), dy = g.input("dy", y.shape);
   const gradients = addGradients(g, [[y, dy]], inputs);
   const results = { y, ...Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])) };
-  const kernel = await device.compile(modelOf(g, results));
-  const tensors: Record<string, Tensor> = {};
-  for (const name of [...kernel.inputs, ...kernel.outputs]) {
-    const { shape } = given.get(name)!;
-    tensors[name] = device.alloc("f32", shape);
-    if (kernel.inputs.includes(name)) device.write(tensors[name], floats(given.get(name)!));
-  }
-  const pick = (names: readonly string[]) =>
-    Object.fromEntries(names.map((name) => [name, tensors[name]!]));
-  await kernel.bind(pick(kernel.inputs), pick(kernel.outputs))();
-  const found = new Map<string, Float32Array>();
-  for (const name of kernel.outputs) {
-    found.set(name, await device.read<Float32Array>(tensors[name]!));
-  }
-  for (const tensor of Object.values(tensors)) device.free(tensor);
-  kernel.close();
-  return found;
+  const values = Object.fromEntries(Array.from(given, ([name, tensor]) => [name, floats(tensor)]));
+  const found = Object.entries(await computedOn(device, g, results, values));
+  return new Map(found.map(([name, numbers]) => [name, Float32Array.from(numbers)]));
 }
 
 /** Registers the test of a device. */
@@ -108,10 +96,8 @@ export function testImages(
         const given = new Map(all.map(([key, tensor]) => [key.split("/")[1]!, tensor]));
         await t.step(operation, async () => {
           const found = await compute(device, OPERATIONS[operation]!, given);
-          assertClose(
-            found,
-            new Map([...found.keys()].map((key) => [key, floats(given.get(key)!)])),
-          );
+          const wanted = [...found.keys()].map((key) => [key, floats(given.get(key)!)] as const);
+          assertClose(found, new Map(wanted));
         });
       }
     } finally {

@@ -14,12 +14,11 @@ import {
   openDevice,
   openMask,
   openPredictor,
-  RECOMPUTE_POLICIES,
+  openReference,
 } from "../../../kernels/mod.ts";
-import { ISOLATE_DEVICES } from "../../devices.ts";
 import {
-  assertSameBits,
   backward,
+  compilingOnce,
   drawTokens,
   drawWeights,
   forward,
@@ -29,11 +28,11 @@ import {
 
 const KEY: DropoutKey = { seed: 7, step: 3, microBatch: 5 };
 const CONFIG: Gpt2Config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32, dropout: 0.3 };
-const [TOKENS] = drawTokens(1, 2 * CONFIG.seq, CONFIG.vocab);
 
-function maskOf(length: number, probability: number, layer: string, key: DropoutKey) {
+function maskOf(length: number, probability: number, layer: string, key: DropoutKey, from = 0) {
   const values = new Float32Array(length);
-  openMask({ name: "mask.0", dtype: "f32", shape: [length], probability }, layer, key)(values, 0);
+  const shape = [from + length];
+  openMask({ name: "mask.0", dtype: "f32", shape, probability }, layer, key)(values, from);
   return values;
 }
 
@@ -64,7 +63,7 @@ Deno.test("a mask leaves out its share, and is like no other mask nor itself som
   }
 });
 
-Deno.test("a mask is the hash of each place, wherever a part of it begins", () => {
+Deno.test("a mask is the hash of each place, at any beginning of a part of it", () => {
   const [word0, word1] = new Int32Array(
     createHash("sha256").update('[7,3,5,"a","mask.0"]').digest().buffer.slice(0, 8),
   );
@@ -74,12 +73,9 @@ Deno.test("a mask is the hash of each place, wherever a part of it begins", () =
     x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
     return (x ^ (x >>> 16)) >>> 1 < 0.3 * 2 ** 31 ? 0 : 1 / 0.7;
   });
-  assert.deepEqual(maskOf(40_001, 0.3, "a", KEY), expected);
-  const spec = { name: "mask.0", dtype: "f32", shape: [40_001], probability: 0.3 } as const;
-  for (const [from, length] of [[0, 1], [3, 5], [16_383, 2], [17_001, 23_000]] as const) {
-    const part = new Float32Array(length);
-    openMask(spec, "a", KEY)(part, from);
-    assert.deepEqual(part, expected.subarray(from, from + length));
+  for (const [from, length] of [[0, 40_001], [0, 1], [3, 5], [16_383, 2], [17_001, 23_000]]) {
+    const part = maskOf(length!, 0.3, "a", KEY, from);
+    assert.deepEqual(part, expected.subarray(from, from! + length!));
   }
 });
 
@@ -88,32 +84,6 @@ Deno.test("the halves of a micro-batch have the mask of the whole", () => {
   const parts = halves.flatMap((half) => [...maskOf(32, 0.5, "a", { ...KEY, half })]);
   assert.deepEqual(parts, [...whole]);
 });
-
-for (const name of ISOLATE_DEVICES) {
-  Deno.test(`whatever is computed again, dropout on ${name} has the same bits, in the planned memory`, async () => {
-    let expected: ReadonlyMap<string, Float32Array> | undefined;
-    for (const policy of RECOMPUTE_POLICIES) {
-      const model = compileModel(gpt2(CONFIG, 2), policy);
-      for (const kind of ["whole", "split"] as const) {
-        for (const recomputeInterval of [undefined, 1]) {
-          const device = await openDevice(name);
-          const options = { backward: kind, ...recomputeInterval && { recomputeInterval } };
-          const stages = await openStages(device, model, 1, options);
-          const losses = await forward(stages, 0, TOKENS!, KEY);
-          await forward(stages, 1, TOKENS!, { ...KEY, microBatch: 6 });
-          if (kind === "whole") await backward(stages, 0, "B");
-          else for (const part of ["I", "W"] as const) await backward(stages, 0, part);
-          const received = new Map([["losses", losses], ...await gradientsOf(stages)]);
-          const what = `${policy}, ${kind}, interval ${recomputeInterval}`;
-          assertSameBits(received, expected ??= received, what);
-          const { shared, perMicroBatch } = activationBytes(model, options);
-          assert.equal(stages[0]!.memory.device.activations, shared + 2 * perMicroBatch, what);
-          device.close();
-        }
-      }
-    }
-  });
-}
 
 Deno.test("the masks of a stage take the memory of those of one layer", () => {
   const bytes = (layers: number, dropout: number) => {
@@ -130,17 +100,13 @@ Deno.test("the masks of a stage take the memory of those of one layer", () => {
 });
 
 Deno.test("gradients through dropout are slopes of the loss with the same mask", async () => {
-  const device = await openDevice("reference");
-  const model = compileModel(
-    mlp({ inputs: 4, hidden: 8, layers: 2, classes: 3, dropout: 0.4 }, 4),
-    "none",
-  );
-  const stages = await openStages(device, model, 1);
+  const sizes = { inputs: 4, hidden: 8, layers: 2, classes: 3, dropout: 0.4 };
+  const model = compileModel(mlp(sizes, 4), "none"), weights = drawWeights(model);
+  const stages = await openStages(await openReference(), model, 1);
   const batch = {
     features: Float32Array.from({ length: 16 }, (_, i) => Math.sin(i + 1)),
     labels: Int32Array.of(0, 1, 2, 0),
   };
-  const weights = drawWeights(model);
   const loss = async () => {
     const losses = await forward(stages, 0, batch, KEY);
     stages[0]!.drop(0);
@@ -161,10 +127,25 @@ Deno.test("gradients through dropout are slopes of the loss with the same mask",
     }
     stages[0]!.write(name, own);
   }
-  device.close();
 });
 
-Deno.test("a model without dropout is what it was, and what predicts leaves nothing out", async () => {
+Deno.test("the masks of a micro-batch follow its key alone, and without a key no element is left out", async () => {
+  const device = compilingOnce(await openReference()), [fields] = drawTokens(1, 16, CONFIG.vocab);
+  const stagesOf = (config: Gpt2Config) =>
+    openStages(device, compileModel(gpt2(config, 2), "none"), 1);
+  const stages = await stagesOf(CONFIG), still = await stagesOf({ ...CONFIG, dropout: 0 });
+  const losses = async (m: number, key?: DropoutKey) =>
+    [...await forward(stages, m, fields!, key)].join();
+  const first = await losses(0, KEY), plain = [...await forward(still, 0, fields!)].join();
+  assert.equal(await losses(1), plain);
+  assert.notEqual(await losses(2, { ...KEY, step: 4 }), first);
+  assert.equal(await losses(3, KEY), first);
+  stages[0]!.drop(3);
+  // The memory of a micro-batch that had a key serves one that has none.
+  assert.equal(await losses(3), plain);
+});
+
+Deno.test("a share of 0 changes no model, and a prediction leaves no element out", async () => {
   const still = { ...CONFIG, dropout: 0 }, { dropout: _, ...never } = CONFIG;
   assert.deepEqual(
     compileModel(gpt2(still, 2), "none").programs,
@@ -172,16 +153,16 @@ Deno.test("a model without dropout is what it was, and what predicts leaves noth
   );
   const device = await openDevice("native");
   const weights = drawWeights(compileModel(gpt2(never, 2), "none"));
-  const logits = [];
-  for (const config of [CONFIG, never]) {
+  const [tokens] = drawTokens(1, CONFIG.seq, CONFIG.vocab);
+  const [first, second] = await Promise.all([CONFIG, never].map(async (config) => {
     const predict = await openPredictor(device, gpt2Logits(config), weights);
-    logits.push(await predict({ ids: TOKENS!.ids.subarray(0, CONFIG.seq) }));
-  }
-  assert.deepEqual(logits[0], logits[1]);
+    return await predict({ ids: tokens!.ids });
+  }));
+  assert.deepEqual(first, second);
   device.close();
 });
 
-Deno.test("what cannot be left out is refused, and so are two layers of one name that would leave out the same", () => {
+Deno.test("a share of 1 is refused, and so are two layers of one name that would leave out the same", () => {
   const message = (what: string) =>
     `Cannot ${what}: dropout must be a number from 0 and below 1, received 1`;
   assert.throws(() => gpt2({ ...CONFIG, dropout: 1 }, 2), { message: message("build GPT-2") });

@@ -14,13 +14,15 @@ import {
   openStage,
   readSafetensors,
   readTokens,
-  type Recompute,
-  RECOMPUTE_POLICIES,
   type Stage,
+  type Tie,
   type TokenBatch,
   tokenBatches,
+  withAliases,
 } from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
+import { backward, forward, gradientsOf, openStages } from "./stage_runs.ts";
 
 const FIXTURES = new URL("../../fixtures/", import.meta.url);
 
@@ -35,25 +37,20 @@ export async function readFloats(name: string): Promise<Map<string, Float32Array
   return new Map([...tensors].map(([key, { data }]) => [key, new Float32Array(data.buffer)]));
 }
 
-/** ‖a − b‖ ÷ ‖b‖ */
-function relativeError(a: Float32Array, b: Float32Array): number {
-  let difference = 0, norm = 0;
-  a.forEach((value, i) => {
-    difference += (value - b[i]!) ** 2;
-    norm += b[i]! ** 2;
-  });
-  return Math.sqrt(difference / norm);
-}
-
-/** Gradients of the same parameters, within 2e-6 of their norms. */
+/** Arrays of the same names, each within a part of its norm. */
 export function assertClose(
-  received: Map<string, Float32Array>,
-  expected: Map<string, Float32Array>,
+  received: ReadonlyMap<string, Float32Array>,
+  expected: ReadonlyMap<string, Float32Array>,
+  tolerance = 2e-6,
+  what = "",
 ): void {
-  assert.deepEqual([...received.keys()].sort(), [...expected.keys()].sort());
-  for (const [name, gradient] of received) {
-    const error = relativeError(gradient, expected.get(name)!);
-    assert.ok(error < 2e-6, `the gradient of ${name} differs by ${error}`);
+  assert.deepEqual([...received.keys()].sort(), [...expected.keys()].sort(), what);
+  const norm = (values: Float32Array) => Math.sqrt(values.reduce((sum, x) => sum + x * x, 0));
+  for (const [name, values] of received) {
+    const wanted = expected.get(name)!, size = norm(wanted);
+    assert.equal(values.length, wanted.length, name);
+    const distance = norm(values.map((value, i) => value - wanted[i]!));
+    assert.ok(distance <= tolerance * size, `${what} ${name} differs by ${distance} of ${size}`);
   }
 }
 
@@ -75,112 +72,95 @@ export async function withStage(
   }
 }
 
-async function backward(stage: Stage, m: number, kind: "whole" | "split", scale: number) {
-  if (kind === "whole") return await stage.backward(m, "B", undefined, scale);
-  await stage.backward(m, "I", undefined, scale);
-  await stage.backward(m, "W", undefined, scale);
+/** A GPT-2 of the fixtures on some stages, with its micro-batches. */
+async function openFixture(device: Device, folder: string, count: number) {
+  const { config, float32: expected } = await readJson(`${folder}/expected.json`);
+  const { layers, hidden, heads, seq, vocab, microBatch, tied = false } = config;
+  const model = gpt2({ layers, hidden, heads, seq, vocab, tie: tied }, microBatch);
+  const program = compileModel(model, "cheap"), { ties } = program;
+  const weights = await readFloats(`${folder}/weights.safetensors`);
+  assert.deepEqual([...weights.keys()].sort(), program.parameters.map(({ name }) => name).sort());
+  const stages = await openStages(device, program, count);
+  for (const stage of stages) stage.load(withAliases({ weights, moments: new Map() }, ties));
+  const tokens = await readTokens(new URL(`${folder}/tokens.bin`, FIXTURES).pathname);
+  const batches = [...tokenBatches({ ...config, tokens, vocabularySize: vocab })];
+  return { config, expected, ties, stages, batches };
 }
 
-/** The micro-batches of the GPT-2 fixture, step by step. */
-async function gptBatches(steps: number): Promise<TokenBatch[]> {
-  const { config } = await readJson("gpt2/expected.json");
-  const tokens = await readTokens(new URL("gpt2/tokens.bin", FIXTURES).pathname);
-  return [...tokenBatches({ ...config, tokens, vocabularySize: config.vocab, steps })];
+/** Computes the gradients of a step; the mean loss. */
+async function accumulate(stages: readonly Stage[], batches: readonly TokenBatch[]) {
+  const predictions = batches.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
+  let loss = 0;
+  for (const stage of stages) stage.zeroGradients();
+  for (const [m, fields] of batches.entries()) {
+    for (const one of await forward(stages, m, fields)) loss += one / predictions;
+    await backward(stages, m, "B", 1 / predictions);
+  }
+  return loss;
 }
 
-async function gptProgram(recompute: Recompute) {
-  const { config } = await readJson("gpt2/expected.json");
-  const { layers, hidden, heads, seq, vocab, microBatch } = config;
-  return compileModel(gpt2({ layers, hidden, heads, seq, vocab }, microBatch), recompute);
-}
-
-/** The gradients that one step of the fixture accumulates. */
-async function gptGradients(name: DeviceName, recompute: Recompute, kind: "whole" | "split") {
-  const program = await gptProgram(recompute);
-  const batches = await gptBatches(1);
-  const scale = 1 / batches.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
-  let gradients = new Map<string, Float32Array>();
-  await withStage(
-    name,
-    program,
-    await readFloats("gpt2/weights.safetensors"),
-    kind,
-    async (stage) => {
-      for (const [m, fields] of batches.entries()) {
-        await stage.forward(m, undefined, fields);
-        await backward(stage, m, kind, scale);
-      }
-      gradients = await stage.gradients();
-    },
+/** Gives both ends of a tie the sum of their gradients. */
+async function addTied(stages: readonly Stage[], names: Tie): Promise<void> {
+  const holders = [stages[0]!, stages.at(-1)!] as const;
+  const ranges = holders.map((stage, i) => stage.rangeOf(names[i]!));
+  const [sum, other] = await Promise.all(
+    holders.map((stage, i) => stage.readGradients(ranges[i]!.offset, ranges[i]!.length)),
   );
-  return gradients;
+  const both = sum!.map((value, i) => value + other![i]!);
+  holders.forEach((stage, i) => stage.writeGradients(ranges[i]!.offset, both));
 }
 
-/** Registers the tests of a device. */
-export function testPytorch(name: DeviceName, test: RegisterTest = Deno.test): void {
+/** Some steps of a fixture, each with the loss and the norm of PyTorch. */
+export async function assertTrains(
+  device: Device,
+  folder: string,
+  count: number,
+  steps: number,
+): Promise<void> {
+  const { config, expected, ties, stages, batches } = await openFixture(device, folder, count);
+  const { microBatches, lr, clipNorm = Infinity } = config;
+  for (let step = 1; step <= steps; step++) {
+    const own = batches.slice((step - 1) * microBatches, step * microBatches);
+    const loss = await accumulate(stages, own);
+    for (const tie of ties) await addTied(stages, tie);
+    const squares = (await Promise.all(stages.map((stage) => stage.gradientSquares())))
+      .flatMap((found) => [...found]).filter(([name]) => !ties.some(([, alias]) => alias === name));
+    const norm = Math.sqrt(squares.reduce((sum, [, square]) => sum + square, 0));
+    const [wanted, wantedNorm] = [expected.losses, expected.gradNorms].map((of) => of[step - 1]);
+    assert.ok(Math.abs(loss - wanted) < 1e-5 * wanted, `step ${step}: ${loss}, not ${wanted}`);
+    assert.ok(Math.abs(norm - wantedNorm) < 1e-4 * wantedNorm, `step ${step}: norm ${norm}`);
+    const factor = Math.min(1, clipNorm / (norm + 1e-6));
+    for (const stage of stages) await stage.optimize(step, lr, factor);
+  }
+}
+
+/** Registers the tests of a device that is open while they run. */
+export function testPytorch(
+  name: string,
+  device: () => Device,
+  test: RegisterTest = Deno.test,
+): void {
   test(`the gradient of every GPT-2 parameter on ${name} is PyTorch's within 2e-6`, async () => {
-    assertClose(
-      await gptGradients(name, "cheap", "whole"),
-      await readFloats("gpt2/gradients.safetensors"),
-    );
+    const { stages, batches, config } = await openFixture(device(), "gpt2", 1);
+    await accumulate(stages, batches.slice(0, config.microBatches));
+    assertClose(await gradientsOf(stages), await readFloats("gpt2/gradients.safetensors"));
   });
 
-  test(`30 steps of AdamW on ${name} have PyTorch's losses within 1e-5`, async () => {
-    const { config, float32: expected } = await readJson("gpt2/expected.json");
-    const program = await gptProgram("cheap"), batches = await gptBatches(config.steps);
-    const predictions = config.microBatches * config.microBatch * config.seq;
-    const weights = await readFloats("gpt2/weights.safetensors");
-    await withStage(name, program, weights, "whole", async (stage) => {
-      for (let step = 1; step <= config.steps; step++) {
-        let loss = 0;
-        stage.zeroGradients();
-        for (let m = 0; m < config.microBatches; m++) {
-          const fields = batches[(step - 1) * config.microBatches + m]!;
-          const { output } = await stage.forward(m, undefined, fields);
-          for (const one of output as Float32Array) loss += one / predictions;
-          await stage.backward(m, "B", undefined, 1 / predictions);
-        }
-        const wanted = expected.losses[step - 1];
-        assert.ok(Math.abs(loss - wanted) < 1e-5 * wanted, `step ${step}: ${loss}, not ${wanted}`);
-        const squares = [...(await stage.gradientSquares()).values()];
-        const norm = Math.sqrt(squares.reduce((a, b) => a + b, 0));
-        const wantedNorm = expected.gradNorms[step - 1];
-        assert.ok(Math.abs(norm - wantedNorm) < 1e-4 * wantedNorm, `step ${step}: norm ${norm}`);
-        await stage.optimize(step, config.lr);
-      }
-    });
-  });
+  const steps = name === "native" ? 30 : atDepth(8, 30);
+  test(`${steps} steps of AdamW on ${name} have PyTorch's losses within 1e-5`, () =>
+    assertTrains(device(), "gpt2", 1, steps));
 
   test(`the gradient of every MLP parameter on ${name} is PyTorch's within 2e-6`, async () => {
     const { config, features, labels } = await readJson("mlp/expected.json");
-    const { inputs, hidden, classes, microBatch } = config;
-    const model = mlp({ inputs, hidden, classes, layers: config.layers }, microBatch);
+    const program = compileModel(mlp(config, config.microBatch), "none");
+    const stages = await openStages(device(), program, 1);
     const weights = await readFloats("mlp/weights.safetensors");
-    await withStage(name, compileModel(model, "none"), weights, "whole", async (stage) => {
-      await stage.forward(0, undefined, {
-        features: Float32Array.from(features),
-        labels: Int32Array.from(labels),
-      });
-      await stage.backward(0, "B", undefined, 1 / microBatch);
-      assertClose(await stage.gradients(), await readFloats("mlp/gradients.safetensors"));
+    stages[0]!.load({ weights, moments: new Map() });
+    await forward(stages, 0, {
+      features: Float32Array.from(features),
+      labels: Int32Array.from(labels),
     });
-  });
-}
-
-/** Registers the test of a device that other kernels for the same gradients have their bits. */
-export function testRecomputation(name: DeviceName, test: RegisterTest = Deno.test): void {
-  test(`recomputation and the split into I and W change no bit of a gradient on ${name}`, async () => {
-    const expected = await gptGradients(name, "none", "whole");
-    for (const recompute of RECOMPUTE_POLICIES) {
-      for (const kind of ["whole", "split"] as const) {
-        const received = await gptGradients(name, recompute, kind);
-        for (const [parameter, gradient] of received) {
-          const bits = (values: Float32Array) => new Int32Array(values.buffer);
-          const wanted = bits(expected.get(parameter)!);
-          const differing = bits(gradient).filter((word, i) => word !== wanted[i]).length;
-          assert.equal(differing, 0, `${parameter}, recompute ${recompute}, ${kind} backward`);
-        }
-      }
-    }
+    await backward(stages, 0, "B", 1 / config.microBatch);
+    assertClose(await gradientsOf(stages), await readFloats("mlp/gradients.safetensors"));
   });
 }

@@ -18,6 +18,7 @@ import {
   keyed,
   type KeyedArrays,
   type ModelProgram,
+  openDevice,
   openStage,
   type Stage,
   type StageOptions,
@@ -38,15 +39,8 @@ export function drawTokens(count: number, length: number, vocab: number): TokenB
   return Array.from({ length: count }, () => ({ ids: draw(), targets: draw() }));
 }
 
-/** A device that compiles equal models once, for tests that open the same stages again and again. */
-export function compilingOnce(device: Device): Device {
-  const kernels = new Map<string, Promise<Kernel>>();
-  const compile = (model: Uint8Array) => {
-    const hash = createHash("sha256").update(model).digest("hex");
-    const kernel = kernels.get(hash) ?? device.compile(model);
-    kernels.set(hash, kernel);
-    return kernel;
-  };
+/** A device with another way to compile. */
+export function compilingBy(device: Device, compile: Device["compile"]): Device {
   return new Proxy(device, {
     get(target, key) {
       if (key === "compile") return compile;
@@ -54,6 +48,32 @@ export function compilingOnce(device: Device): Device {
       return typeof value === "function" ? value.bind(target) : value;
     },
   });
+}
+
+/** A device that compiles equal models once, for tests that open the same stages again and again. */
+export function compilingOnce(device: Device): Device {
+  const kernels = new Map<string, Promise<Kernel>>();
+  return compilingBy(device, (model) => {
+    const hash = createHash("sha256").update(model).digest("hex");
+    // Others still use a kernel that one has closed.
+    const open = async () => ({ ...await device.compile(model), close() {} });
+    const kernel = kernels.get(hash) ?? open();
+    kernels.set(hash, kernel);
+    return kernel;
+  });
+}
+
+/**
+ * Devices that the tests of a file share, open from the first to the last: each compiles equal models
+ * once.
+ */
+export function sharedDevices(names: readonly string[]): (name: string) => Device {
+  const devices = new Map<string, Device>();
+  Deno.test.beforeAll(async () => {
+    for (const name of names) devices.set(name, compilingOnce(await openDevice(name)));
+  });
+  Deno.test.afterAll(() => devices.forEach((device) => device.close()));
+  return (name) => devices.get(name)!;
 }
 
 /** Opens the stages of a model with its first weights. */
@@ -114,6 +134,9 @@ export async function gradientsOf(stages: readonly Stage[]): Promise<Map<string,
   );
 }
 
+/** How many micro-batches of {@linkcode train} are in flight at most. */
+export const inFlight = 3;
+
 /**
  * Losses and gradients of micro-batches of which up to three are in flight, with W as late as
  * possible.
@@ -122,10 +145,12 @@ export async function train(
   stages: readonly Stage[],
   batches: readonly Batch[],
   kind: "whole" | "split",
+  dropout?: DropoutKey,
 ): Promise<Map<string, Float32Array>> {
-  const results = new Map<string, Float32Array>(), inFlight = 3;
+  const results = new Map<string, Float32Array>();
   for (const [m, fields] of batches.entries()) {
-    results.set(`loss ${m}`, await forward(stages, m, fields));
+    const key = dropout && { ...dropout, microBatch: m };
+    results.set(`loss ${m}`, await forward(stages, m, fields, key));
     if (m + 1 < inFlight) continue;
     await backward(stages, m + 1 - inFlight, kind === "whole" ? "B" : "I");
   }

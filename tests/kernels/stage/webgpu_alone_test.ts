@@ -1,23 +1,26 @@
 /** Stages on the GPU: what is tested of other devices, in FP32. */
 
-import { gpuTest, keepGpuOpen } from "../../gpu.ts";
+import { gpuTest, hasSwiftShader } from "../../gpu.ts";
 import { testGeneration } from "../generation/generation.ts";
-import { testLengths } from "../layers/lengths.ts";
-import { testFp32Limits, testGradientNorms } from "../optimizer/gradient_norms.ts";
-import { testOptimizer } from "../optimizer/optimizer.ts";
-import { testFrozen } from "./frozen.ts";
-import { testOffload } from "./offload.ts";
-import { testPlannedMemory } from "./planned_memory.ts";
 import { testPytorch } from "./pytorch.ts";
+import { sharedDevices } from "./stage_runs.ts";
+import {
+  testFrozen,
+  testGradientNorms,
+  testLengths,
+  testOffload,
+  testOptimizer,
+  testPlannedMemory,
+} from "./suite.ts";
 
-keepGpuOpen();
+// Shaders that were compiled for one test serve the others, and compiling takes most of the time.
+const open = sharedDevices(hasSwiftShader ? ["webgpu"] : []), gpu = () => open("webgpu");
 
-testPytorch("webgpu", gpuTest);
-testOptimizer("webgpu", gpuTest);
-testGradientNorms("webgpu", "fp32", gpuTest);
-testFp32Limits("webgpu", gpuTest);
-testFrozen("webgpu", gpuTest);
-testOffload("webgpu", "fp32", gpuTest);
-testLengths("webgpu", gpuTest);
+testPytorch("webgpu", gpu, gpuTest);
+testOptimizer("webgpu", gpu, "fp32", gpuTest);
+testGradientNorms("webgpu", gpu, "fp32", gpuTest);
+testFrozen("webgpu", gpu, gpuTest);
+testOffload("webgpu", gpu, "fp32", gpuTest);
+testLengths("webgpu", gpu, gpuTest);
 testGeneration("webgpu", gpuTest);
-testPlannedMemory("webgpu", gpuTest);
+testPlannedMemory("webgpu", gpu, gpuTest);

@@ -6,6 +6,8 @@ import {
   ADAMW_DEFAULTS,
   type Batch,
   compileModel,
+  type CompileOptions,
+  type Device,
   type DropoutKey,
   gpt2,
   type Gpt2Config,
@@ -13,28 +15,27 @@ import {
   type LayerGraph,
   mlp,
   type Model,
-  openDevice,
   openMask,
   planMemory,
   RECOMPUTE_POLICIES,
   sliceBatch,
   type Stage,
 } from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
+import { assertClose } from "./pytorch.ts";
 import {
   assertSameBits,
   backward,
-  compilingOnce,
   drawTokens,
   forward,
   gradientsOf,
   openStages,
+  sharedDevices,
 } from "./stage_runs.ts";
 
 const CONFIG: Gpt2Config = { layers: 2, hidden: 16, heads: 2, seq: 12, vocab: 32 };
 const SAMPLES = 2, KEY: DropoutKey = { seed: 7, step: 3, microBatch: 5 };
-/** Relative to the largest value: losses and gradients of slices are other sums of the same terms. */
-const TOLERANCE = 1e-5;
 
 const tokensOf = ({ seq, vocab }: Gpt2Config) => drawTokens(2, SAMPLES * seq, vocab);
 
@@ -80,98 +81,76 @@ async function trainSlices(
   return results;
 }
 
-function assertClose(
-  received: ReadonlyMap<string, Float32Array>,
-  expected: ReadonlyMap<string, Float32Array>,
-  what: string,
-  tolerance = TOLERANCE,
-) {
-  assert.deepEqual([...received.keys()].sort(), [...expected.keys()].sort(), what);
-  for (const [name, values] of received) {
-    const wanted = expected.get(name)!;
-    const largest = wanted.reduce((most, one) => Math.max(most, Math.abs(one)), 1e-30);
-    const difference = values.reduce(
-      (most, one, i) => Math.max(most, Math.abs(one - wanted[i]!)),
-      0,
-    );
-    assert.ok(
-      difference <= tolerance * largest,
-      `${what}: ${name} is off by ${difference / largest}`,
-    );
+/** Holds slices to the whole sequence: relative to its norm, as they are other sums of the same terms. */
+async function assertWhole(
+  device: Device,
+  config: Gpt2Config,
+  some: readonly number[],
+  count: number,
+  options: CompileOptions = {},
+  tolerance = 1e-5,
+): Promise<void> {
+  const model = gpt2(config, SAMPLES), key = config.dropout ? KEY : undefined;
+  const tokens = tokensOf(config);
+  const whole = await openStages(device, compileModel(model, "none", options), count);
+  const expected = await trainWhole(whole, tokens, key);
+  for (const slices of some) {
+    const cut = compileModel(model, "none", { ...options, slices });
+    const stages = await openStages(device, cut, count);
+    const received = await trainSlices(stages, tokens, slices, "whole", key);
+    assertClose(received, expected, tolerance, `${slices} slices:`);
   }
 }
+
+const open = sharedDevices(ISOLATE_DEVICES);
 
 for (const name of ISOLATE_DEVICES) {
+  const some = name === "native" ? [2, 3, 12] : atDepth([3], [2, 3, 12]);
   Deno.test(`slices on ${name} have the losses and gradients of the whole sequence`, async () => {
-    const device = compilingOnce(await openDevice(name));
     for (const config of [{ ...CONFIG, headSlices: 3 }, { ...CONFIG, tie: true, dropout: 0.3 }]) {
-      const key = "dropout" in config ? KEY : undefined, tokens = tokensOf(config);
-      const model = gpt2(config, SAMPLES);
-      const whole = await openStages(device, compileModel(model, "none"), 2);
-      const expected = await trainWhole(whole, tokens, key);
-      for (const slices of [2, 3, 12]) {
-        const stages = await openStages(device, compileModel(model, "none", { slices }), 2);
-        const received = await trainSlices(stages, tokens, slices, "whole", key);
-        assertClose(received, expected, `${slices} slices`);
-      }
+      await assertWhole(open(name), config, some, 2);
     }
-    device.close();
   });
 
-  Deno.test(`whatever is computed again or apart, slices on ${name} have the same bits, in the planned memory`, async () => {
-    const device = compilingOnce(await openDevice(name)), slices = 3;
-    const config = { ...CONFIG, dropout: 0.2 }, tokens = tokensOf(config);
+  Deno.test(`recomputation and the split change no bit of slices on ${name}, in the planned memory`, async () => {
+    const config = { ...CONFIG, dropout: 0.2 }, tokens = tokensOf(config), slices = 3;
+    const kinds = ["whole", "split", "split at once"] as const;
+    const ways = RECOMPUTE_POLICIES.flatMap((policy) =>
+      kinds.flatMap((kind) => [undefined, 1].map((interval) => ({ policy, kind, interval })))
+    );
     let expected: ReadonlyMap<string, Float32Array> | undefined;
-    for (const policy of RECOMPUTE_POLICIES) {
+    for (const [i, { policy, kind, interval }] of ways.entries()) {
+      if (name !== "native" && atDepth(i % 4 > 0, false)) continue;
       const program = compileModel(gpt2(config, SAMPLES), policy, { slices });
-      for (const kind of ["whole", "split", "split at once"] as const) {
-        for (const recomputeInterval of [undefined, 1]) {
-          const options = {
-            backward: kind === "whole" ? "whole" : "split",
-            ...recomputeInterval && { recomputeInterval },
-          } as const;
-          const stages = await openStages(device, program, 1, options);
-          const received = await trainSlices(stages, tokens, slices, kind, KEY);
-          const what = `${policy}, ${kind}, interval ${recomputeInterval}`;
-          assertSameBits(received, expected ??= received, what);
-          const planned = planMemory(program, {
-            ...options,
-            optimizer: ADAMW_DEFAULTS,
-            slots: { slices: [2, 2, 2], contexts: 2 },
-          });
-          assert.deepEqual(stages[0]!.memory, planned, what);
-        }
-      }
+      const options = {
+        backward: kind === "whole" ? kind : "split",
+        ...interval && { recomputeInterval: interval },
+      } as const;
+      const stages = await openStages(open(name), program, 1, options);
+      const received = await trainSlices(stages, tokens, slices, kind, KEY);
+      const what = `${policy}, ${kind}, interval ${interval}`;
+      assertSameBits(received, expected ??= received, what);
+      const planned = planMemory(program, {
+        ...options,
+        optimizer: ADAMW_DEFAULTS,
+        slots: { slices: [2, 2, 2], contexts: 2 },
+      });
+      assert.deepEqual(stages[0]!.memory, planned, what);
     }
-    device.close();
   });
 
-  Deno.test(`slices on ${name} train in FP16 as whole sequences do, within its precision`, async () => {
-    const device = compilingOnce(await openDevice(name)), precision = "fp16";
-    const model = gpt2(CONFIG, SAMPLES), tokens = tokensOf(CONFIG);
-    const whole = await openStages(device, compileModel(model, "none", { precision }), 1);
-    const expected = await trainWhole(whole, tokens);
-    const cut = compileModel(model, "none", { precision, slices: 3 });
-    const stages = await openStages(device, cut, 1);
-    assertClose(await trainSlices(stages, tokens, 3, "whole"), expected, "fp16", 1e-2);
-    device.close();
-  });
+  Deno.test(`slices on ${name} train in FP16 as whole sequences do, within its precision`, () =>
+    assertWhole(open(name), CONFIG, [3], 1, { precision: "fp16" }, 1e-2));
 }
 
-Deno.test("slices have the dropout of the whole where attention is taken in parts, too", async () => {
-  // Parts of 96 queries, slices of 64: parts of 32 lie within both.
-  const config = { ...CONFIG, layers: 1, seq: 192, hidden: 8, heads: 2, dropout: 0.4 };
-  const device = compilingOnce(await openDevice("native")), tokens = tokensOf(config);
-  const model = gpt2(config, SAMPLES);
-  const whole = await openStages(device, compileModel(model, "none"), 1);
-  const expected = await trainWhole(whole, tokens, KEY);
-  for (const slices of [2, 3, 6]) {
-    const stages = await openStages(device, compileModel(model, "cheap", { slices }), 1);
-    const received = await trainSlices(stages, tokens, slices, "whole", KEY);
-    assertClose(received, expected, `${slices} slices`);
-  }
-  device.close();
-});
+// Parts of 96 queries, slices of 64: parts of 32 are within both.
+Deno.test("slices have the dropout of the whole where attention is taken in parts, too", () =>
+  assertWhole(
+    open("native"),
+    { ...CONFIG, layers: 1, seq: 192, hidden: 8, dropout: 0.4 },
+    [2, 3, 6],
+    1,
+  ));
 
 Deno.test("the mask of a slice is that of the whole sequence, cut, wherever a piece of it begins", () => {
   const mask = (shape: readonly number[]) =>
@@ -213,7 +192,7 @@ Deno.test("slices keep their own activations, and the keys and values of a micro
   assert.equal(perSlice!.reduce((sum, one) => sum + one, perContext!), perMicroBatch);
 });
 
-Deno.test("what cannot be cut into slices is refused by name", () => {
+Deno.test("a model that cannot be cut into slices is refused by name", () => {
   const cut = (model: Model, slices: number) => compileModel(model, "none", { slices });
   assert.throws(() => cut(mlp({ inputs: 2, hidden: 4, layers: 1, classes: 3 }, 1), 2), {
     name: "TypeError",
@@ -244,16 +223,12 @@ Deno.test("what cannot be cut into slices is refused by name", () => {
 });
 
 Deno.test("slices of a micro-batch that do not run in order are refused", async () => {
-  const device = await openDevice("reference"), [tokens] = tokensOf(CONFIG);
-  const [stage] = await openStages(
-    device,
-    compileModel(gpt2(CONFIG, SAMPLES), "none", { slices: 2 }),
-    1,
-  );
+  const [tokens] = tokensOf(CONFIG);
+  const program = compileModel(gpt2(CONFIG, SAMPLES), "none", { slices: 2 });
+  const [stage] = await openStages(open("reference"), program, 1);
   const own = sliceBatch(tokens!, { slices: 2, samples: SAMPLES }, 1);
   await assert.rejects(
     () => stage!.forward(1, undefined, own),
     /^RangeError: Cannot run F: slices of micro-batch 0 must run in order, 0 next, received 1$/,
   );
-  device.close();
 });

@@ -1,0 +1,280 @@
+/** GPT-2: a head in slices of the vocabulary, tied tables, attention in parts, samples of other lengths. */
+
+import assert from "node:assert/strict";
+import {
+  addGradients,
+  compileModel,
+  countTargets,
+  cutIntoStages,
+  generate,
+  gpt2,
+  type Gpt2Config,
+  gpt2Ties,
+  Graph,
+  mlp,
+  openReference,
+  outputsOf,
+  splitBatch,
+  type Tie,
+  type Value,
+  withAliases,
+} from "../../../kernels/mod.ts";
+import { causalAttention, causalMask } from "../../../kernels/layers/causal_attention.ts";
+import { outcome, SMALL } from "../../actors/runs.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
+import { pseudoRandom } from "../devices/models.ts";
+import { computedOn } from "../graph/computed.ts";
+import { assertClose } from "../stage/pytorch.ts";
+import {
+  backward,
+  drawTokens,
+  drawWeights,
+  forward,
+  gradientsOf,
+  openStages,
+  sharedDevices,
+} from "../stage/stage_runs.ts";
+import { CONFIG as WHOLE, full, MODEL, padded, SAMPLES, SHORT } from "../stage/suite.ts";
+
+const open = sharedDevices(ISOLATE_DEVICES);
+
+/** Slices of 67 token ids are of several sizes. */
+const CONFIG = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 67 };
+const [TOKENS] = drawTokens(1, 2 * CONFIG.seq, CONFIG.vocab);
+const BATCH = { ids: TOKENS!.ids, targets: TOKENS!.targets!.with(3, -1) };
+
+/** Weights of a whole head, with logits of up to 100 so that one exponential outweighs others. */
+function wholeWeights(factor = 400): Map<string, Float32Array> {
+  const weights = drawWeights(compileModel(gpt2(CONFIG, 2), "none"));
+  return weights.set("lm_head.weight", weights.get("lm_head.weight")!.map((w) => factor * w));
+}
+
+/** The same with the rows of the head cut as it is. */
+function withSlices(weights: ReadonlyMap<string, Float32Array>, slices: number) {
+  const { "lm_head.weight": head, ...others } = Object.fromEntries(weights);
+  const start = (k: number) => CONFIG.hidden * Math.round(k * CONFIG.vocab / slices);
+  const cut = Array.from({ length: slices }, (_, k): [string, Float32Array] => [
+    `lm_head.${k}.weight`,
+    head!.slice(start(k), start(k + 1)),
+  ]);
+  return new Map([...Object.entries(others), ...cut]);
+}
+
+for (const name of ISOLATE_DEVICES) {
+  Deno.test(`a head in slices has the loss and gradients of a whole one on ${name}`, async () => {
+    const run = async (headSlices: number, weights: Map<string, Float32Array>) => {
+      const model = compileModel(gpt2({ ...CONFIG, headSlices }, 2), "none");
+      const stages = await openStages(open(name), model, 1);
+      stages[0]!.load({ weights, moments: new Map() });
+      const losses = await forward(stages, 0, BATCH);
+      await backward(stages, 0, "B");
+      return { losses, gradients: await gradientsOf(stages) };
+    };
+    // Where all logits are equal, so are the sums of slices of one size.
+    const cases = [[400, [2, 5]], [0, [67]]] as const;
+    for (const [factor, all] of name === "native" ? cases : [[400, [2]]] as const) {
+      const weights = wholeWeights(factor), expected = await run(1, weights);
+      for (const slices of all) {
+        const { losses, gradients } = await run(slices, withSlices(weights, slices));
+        const wanted = withSlices(expected.gradients, slices).set("losses", expected.losses);
+        // What is nearly zero is so beside something: one more element of every array.
+        const beside = (of: ReadonlyMap<string, Float32Array>) =>
+          new Map(Array.from(of, ([key, values]) => [key, Float32Array.of(...values, 1 / 3)]));
+        assertClose(beside(gradients.set("losses", losses)), beside(wanted), 3e-6, `${slices}:`);
+      }
+    }
+  });
+}
+
+Deno.test("stages share a head in slices, which alone would be the slowest", () => {
+  const config = { layers: 12, hidden: 768, heads: 12, seq: 256, vocab: 50_257 };
+  const slowest = (headSlices: number) => {
+    const program = compileModel(gpt2({ ...config, headSlices }, 2), "none");
+    const total = (costs: readonly number[]) => costs.reduce((sum, cost) => sum + cost, 0);
+    let first = 0;
+    return Math.max(
+      ...cutIntoStages(program, 4).map(({ layers }) =>
+        total(program.costs.slice(first, first += layers.length)) / total(program.costs)
+      ),
+    );
+  };
+  assert.ok(slowest(1) > 0.29, `${slowest(1)}`);
+  assert.ok(slowest(4) < 0.275, `${slowest(4)}`);
+});
+
+Deno.test("a head in slices trains as one worker does, on stages that share it", async () => {
+  const sizes = { ...SMALL, headSlices: 4 };
+  const serial = await outcome(sizes, { device: "native", runtime: "serial" });
+  for (const [schedule, workers] of [["1f1b", 8], ["hanayo", 2]] as const) {
+    const run = await outcome(sizes, { device: "native", runtime: "local", schedule, workers });
+    assert.deepEqual(run.bits, serial.bits, schedule);
+  }
+});
+
+/** The tokens that a model generates. */
+const generated = (config: Gpt2Config, weights: ReadonlyMap<string, Float32Array>) =>
+  Array.fromAsync(
+    generate(open("native"), {
+      config,
+      weights: new Map(weights),
+      prompt: [1],
+      tokens: 9,
+      seed: 1,
+    }),
+  );
+
+Deno.test("a model whose head is in slices generates what one with a whole head does", async () => {
+  const weights = wholeWeights(), headSlices = 3;
+  const received = await generated({ ...CONFIG, headSlices }, withSlices(weights, headSlices));
+  assert.deepEqual(received, await generated(CONFIG, weights));
+});
+
+Deno.test("a head that cannot be in slices is refused", () => {
+  const refused = (more: Partial<Gpt2Config>, message: RegExp) =>
+    assert.throws(() => gpt2({ ...CONFIG, ...more }, 1), { name: "RangeError", message });
+  refused({ headSlices: 0 }, /headSlices must be a positive integer, received 0/);
+  refused({ headSlices: 68 }, /headSlices must be at most its vocabulary, 67, received 68/);
+  refused({ headSlices: 2, tie: true }, /tied to the embedding must be in one slice, received 2/);
+  refused({ headSlices: 2, hidden: 1, heads: 1 }, /hidden must be at least 2 .*, received 1/);
+});
+
+const TIED = { ...CONFIG, tie: true };
+const TABLE = "transformer.wte.weight", HEAD = "lm_head.weight";
+
+Deno.test("an alias is no parameter of the model, but one of its stage", () => {
+  const program = compileModel(gpt2(TIED, 1), "none");
+  assert.deepEqual(program.ties, [[TABLE, HEAD]]);
+  const names = program.parameters.map(({ name }) => name);
+  assert.ok(names.includes(TABLE) && !names.includes(HEAD));
+  const untied = compileModel(gpt2(CONFIG, 1), "none");
+  assert.deepEqual(untied.ties, []);
+  assert.equal(untied.parameters.length, names.length + 1);
+  assert.deepEqual(cutIntoStages(program, 2), cutIntoStages(untied, 2));
+});
+
+Deno.test("a tie that cannot be is refused by name", () => {
+  const { layers } = gpt2(TIED, 1);
+  const refused = (ties: readonly Tie[], expected: RegExp) =>
+    assert.throws(
+      () => compileModel({ name: "m", layers, predictions: 1, ties }, "none"),
+      expected,
+    );
+  refused(
+    [[TABLE, "head.weight"]],
+    /^TypeError: Cannot tie "transformer.wte.weight" and "head.weight": both must be parameters of the model, received no "head.weight"$/,
+  );
+  refused(
+    [[TABLE, "transformer.wpe.weight"]],
+    /^RangeError: .*shapes must be equal, received \[67,16\] and \[8,16\]/,
+  );
+  refused([[TABLE, HEAD], [TABLE, HEAD]], /must be tied once/);
+  refused([[TABLE, TABLE]], /to another parameter/);
+  const [first, second, third] = ["ln_1.weight", "ln_1.bias", "ln_2.weight"].map((own) =>
+    `transformer.h.0.${own}`
+  ) as [string, string, string];
+  refused([[first, second], [second, third]], /must not be an alias itself/);
+});
+
+Deno.test("an alias is as frozen as what it is tied to", () => {
+  for (const frozen of [TABLE, HEAD]) {
+    const program = compileModel(gpt2(TIED, 1), "none", { frozen: (name) => name === frozen });
+    const head = program.programs[program.layers.at(-1)!.program]!;
+    const alias = head.parameters.find(({ name }) => name === HEAD)!;
+    assert.equal(alias.frozen ?? false, frozen === TABLE);
+  }
+});
+
+Deno.test("a state gets the weights and moments of its aliases, and keeps all others", () => {
+  const state = {
+    weights: new Map([["t", 1], ["t.exp_avg", 2]]),
+    moments: new Map([["t.exp_avg", 2], ["t.exp_avg_sq", 3], ["t.exp_avg.exp_avg", 1]]),
+  };
+  const { weights, moments } = withAliases(state, [["t", "u"]]);
+  assert.deepEqual([...weights], [...state.weights, ["u", 1]]);
+  assert.deepEqual([...moments], [...state.moments, ["u.exp_avg", 2], ["u.exp_avg_sq", 3]]);
+});
+
+Deno.test("text is generated from the weights of a tied model, which hold no head", async () => {
+  const weights = drawWeights(compileModel(gpt2(TIED, 1), "none"));
+  const copied = withAliases({ weights, moments: new Map() }, gpt2Ties(TIED)).weights;
+  assert.deepEqual(await generated(TIED, weights), await generated(CONFIG, copied));
+  await assert.rejects(generated(CONFIG, weights), /"lm_head.weight" must be given/);
+});
+
+type Attention = (g: Graph, q: Value, k: Value, v: Value) => Value;
+
+const byDefinition: Attention = (g, q, k, v) => {
+  const [, , seq, width] = q.shape as [number, number, number, number];
+  const scores = g.matmul(q, k, { transB: true, alpha: 1 / Math.sqrt(width) });
+  return g.matmul(g.softmax(g.add(scores, g.constant(causalMask(seq), [seq, seq]))), v);
+};
+
+/** The result and the gradients of queries, keys and values, and how many scores are computed. */
+async function attend(attention: Attention, seq: number) {
+  const g = new Graph(), names = ["q", "k", "v", "dy"];
+  const [q, k, v, dy] = names.map((name) => g.input(name, [1, 2, seq, 3])) as [
+    Value,
+    Value,
+    Value,
+    Value,
+  ];
+  const y = attention(g, q, k, v);
+  const scores = g.nodes.filter(({ op }) => op === "Softmax")
+    .reduce((sum, { outputs: [weights] }) => sum + weights!.shape.reduce((a, b) => a * b), 0);
+  const [dq, dk, dv] = addGradients(g, [[y, dy]], [q, k, v]) as [Value, Value, Value];
+  const given = Object.fromEntries(names.map((name, i) => [name, pseudoRandom(i, 6 * seq)]));
+  const found = await computedOn(await openReference(), g, { y, dq, dk, dv }, given);
+  return { values: Object.values(found).flat(), scores: scores / (2 * seq * seq) };
+}
+
+Deno.test("attention in parts is that of the definition, with its gradients, and computes fewer scores", async () => {
+  // Whole where no number of parts from 64 to 128 queries divides the tokens.
+  for (const [seq, share] of [[256, 3 / 4], [300, 2 / 3], [129, 1], [131, 1]] as const) {
+    const whole = await attend(byDefinition, seq);
+    const parts = await attend((g, q, k, v) => causalAttention(g, q, [k], [v]), seq);
+    assert.equal(whole.scores, 1);
+    assert.ok(Math.abs(parts.scores - share) < 1e-9, `T = ${seq}: ${parts.scores}`);
+    whole.values.forEach((value, i) => {
+      const distance = Math.abs(value - parts.values[i]!) / Math.max(1, Math.abs(value));
+      assert.ok(distance < 2e-6, `T = ${seq}, ${i}: ${parts.values[i]} is not ${value}`);
+    });
+  }
+});
+
+Deno.test("predictions are the targets that are not −1", () => {
+  const { predictions } = MODEL;
+  assert.ok(typeof predictions === "function");
+  assert.equal(predictions(full), SAMPLES * WHOLE.seq);
+  assert.equal(predictions(padded), SHORT + WHOLE.seq);
+  assert.throws(() => predictions({ ids: full.ids! }), {
+    name: "TypeError",
+    message:
+      'Cannot count predictions: the micro-batch must have the field "targets", received [ids]',
+  });
+  assert.throws(() => countTargets({ labels: Int32Array.of(1, -100) }, "labels"), {
+    name: "RangeError",
+    message: /received -100 at position 1/,
+  });
+});
+
+Deno.test("a model for half the samples has the same parameters", () => {
+  for (const model of [gpt2(CONFIG, 4), mlp({ inputs: 6, hidden: 8, layers: 2, classes: 3 }, 4)]) {
+    const half = model.withSamples!(2);
+    assert.deepEqual([model.samples, half.samples], [4, 2]);
+    const [whole, halved] = [model, half].map((one) => compileModel(one, "none"));
+    assert.deepEqual(halved!.parameters, whole!.parameters);
+    const samplesOf = (program: typeof whole) => outputsOf(program!.programs.at(-1)!)[0]!.shape;
+    assert.deepEqual([samplesOf(whole), samplesOf(halved)], [[4], [2]]);
+  }
+});
+
+Deno.test("a micro-batch is split into views of its samples, or refused", () => {
+  const parts = splitBatch(full, SAMPLES);
+  assert.deepEqual(parts[1]!.ids, full.ids!.slice(WHOLE.seq));
+  assert.equal(parts[1]!.ids!.buffer, full.ids!.buffer);
+  assert.throws(() => splitBatch(full, 3), {
+    name: "RangeError",
+    message:
+      'Cannot split the micro-batch: the field "ids" must be divisible by 3, received 16 elements',
+  });
+});

@@ -1,0 +1,303 @@
+/** The memory of a stage: planned, counted, what the formulas say, and what is computed again to save it. */
+
+import assert from "node:assert/strict";
+import fc from "../../fast_check.ts";
+import {
+  activationBytes,
+  ADAMW_DEFAULTS,
+  bestRecomputeInterval,
+  checkBucketSize,
+  compileModel,
+  cutIntoStages,
+  elementCount,
+  flatLength,
+  gpt2,
+  type Layer,
+  openReference,
+  openStage,
+  planMemory,
+  type Precision,
+  PRECISIONS,
+  RECOMPUTE_POLICIES,
+  stageBorder,
+  type StageOptions,
+} from "../../../kernels/mod.ts";
+import { ownMemory } from "../own_memory.ts";
+import {
+  backward,
+  compilingBy,
+  compilingOnce,
+  drawTokens,
+  forward,
+  openStages,
+} from "./stage_runs.ts";
+import { assertPlanned, BATCHES, CONFIG, SGD } from "./suite.ts";
+
+const compile = (precision: Precision, frozen?: (name: string) => boolean, config = CONFIG) =>
+  compileModel(gpt2(config, 2), "cheap", { precision, frozen });
+
+const WAYS: readonly Partial<StageOptions>[] = [
+  {},
+  { bucketSize: 600 },
+  { offload: true },
+  { offload: true, bucketSize: 600 },
+  { backward: "split", recomputeInterval: 2 },
+  { backward: "split", offload: true },
+];
+
+/** Where views are not free, gradients of copies are added on the device. */
+const ADDING: readonly Partial<StageOptions>[] = [
+  { addends: 2 },
+  { addends: 3 },
+  { addends: 2, collects: true, offload: true },
+];
+
+for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
+  for (const isOwn of [false, true]) {
+    const where = isOwn ? " on a device with memory of its own" : "";
+    Deno.test(`every byte of stages with ${optimizer.kind} is planned${where}`, async () => {
+      const reference = compilingOnce(await openReference());
+      const device = isOwn ? ownMemory(reference) : reference;
+      for (const precision of PRECISIONS) {
+        for (const [i, way] of [...WAYS, ...isOwn ? ADDING : []].entries()) {
+          const frozen = (name: string) => i % 2 === 1 && name.includes("h.0.");
+          const what = `${precision} ${JSON.stringify(way)}`;
+          await assertPlanned(device, compile(precision, frozen), { optimizer, ...way }, what);
+        }
+      }
+    });
+  }
+}
+
+/** Bytes of parameters and optimizer for each trained number, and for each element of a bucket. */
+const FORMULAS = {
+  "fp32 adamw": [16, 0],
+  "fp32 adamw offloaded": [8, 8],
+  "fp16 adamw": [16, 4],
+  "fp16 adamw offloaded": [4, 16],
+  "fp32 sgd": [12, 0],
+  "fp32 sgd offloaded": [8, 4],
+  "fp16 sgd": [12, 4],
+  "fp16 sgd offloaded": [4, 12],
+} as const;
+
+Deno.test("a stage takes the bytes on the device that the formulas of its precision and optimizer say", () => {
+  // Parameters are padded to 64 bytes, which must not matter.
+  const bucketSize = 2048, config = { layers: 2, hidden: 32, heads: 2, seq: 8, vocab: 64 };
+  for (const [name, [each, ofBucket]] of Object.entries(FORMULAS)) {
+    const model = compile(name.startsWith("fp16") ? "fp16" : "fp32", undefined, config);
+    const { device } = planMemory(model, {
+      optimizer: name.includes("adamw") ? ADAMW_DEFAULTS : SGD,
+      backward: "whole",
+      offload: name.endsWith("offloaded"),
+      bucketSize,
+      slots: 1,
+    });
+    const { activations: _, other: __, ...parts } = device;
+    const held = Object.values(parts).reduce((a, b) => a + b, 0);
+    const trained = model.parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+    assert.equal(held, each * flatLength(model.parameters) + ofBucket * bucketSize, name);
+    const expected = each * trained + ofBucket * bucketSize;
+    assert.ok(Math.abs(held / expected - 1) < 0.05, `${name}: ${held} bytes, not ${expected}`);
+  }
+});
+
+Deno.test("offloaded states and FP32 weights of frozen parameters are counted on the host", () => {
+  const program = compile("fp16"), length = flatLength(program.parameters);
+  const plan = (model: typeof program, offload: boolean) =>
+    planMemory(model, { optimizer: ADAMW_DEFAULTS, backward: "whole", offload, slots: 0 });
+  assert.deepEqual(plan(program, true).host, { master: 4 * length, moments: 8 * length });
+  assert.deepEqual(plan(program, false).host, { master: 0, moments: 0 });
+  const frozen = plan(compile("fp16", (name) => name === "lm_head.weight"), false);
+  assert.deepEqual(frozen.host, { master: 4 * 32 * 16, moments: 0 });
+  assert.equal(frozen.device.weights, 2 * length);
+});
+
+Deno.test("FP16 halves the bytes of activations and messages, but for what stays FP32", () => {
+  for (const policy of RECOMPUTE_POLICIES) {
+    const [half, whole] = (["fp16", "fp32"] as const).map((precision) => {
+      const model = compileModel(gpt2({ ...CONFIG, hidden: 32 }, 2), policy, { precision });
+      return planMemory(model, { optimizer: SGD, backward: "whole", slots: 4 }).device;
+    });
+    assert.equal(half!.weights, whole!.weights / 2);
+    const share = half!.activations / whole!.activations;
+    assert.ok(share > 0.5 && share < 0.53, `${policy}: ${share}`);
+  }
+});
+
+Deno.test("a plan for a model of billions of numbers takes no memory", () => {
+  const config = { layers: 1, hidden: 16_384, heads: 1, seq: 1, vocab: 2 };
+  const model = compileModel(gpt2(config, 1), "full", { precision: "fp16" });
+  const plan = planMemory(model, { optimizer: SGD, backward: "whole", offload: true, slots: 1 });
+  assert.ok(plan.host.master > 1e10);
+});
+
+Deno.test("a bucket larger than the stage is refused where a user asks for it", async () => {
+  const device = await openReference(), stages = cutIntoStages(compile("fp32"), 6);
+  const options = { optimizer: SGD, backward: "whole" } as const;
+  const elements = flatLength([{ shape: [32, 16] }, { shape: [8, 16] }]);
+  const stage = await openStage(device, stages[0]!, { ...options, bucketSize: elements });
+  assert.deepEqual(stage.buckets, [{ offset: 0, length: elements, isDecayed: true }]);
+  await assert.rejects(openStage(device, stages[0]!, { ...options, bucketSize: elements + 1 }), {
+    name: "RangeError",
+    message:
+      `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${
+        elements + 1
+      }`,
+  });
+  assert.throws(() => checkBucketSize(stages[5]!, 1e6), RangeError);
+  for (const bucketSize of [0, 1.5, -1, NaN]) {
+    assert.throws(
+      () => planMemory(stages[0]!, { ...options, bucketSize, slots: 1 }),
+      /must be a positive integer/,
+    );
+  }
+  // Nothing is stepped in a stage that is not trained, so any size is good.
+  const [frozen] = cutIntoStages(compile("fp32", () => true), 6);
+  await openStage(device, frozen!, { ...options, bucketSize: 1e6 });
+});
+
+const DEEP = { ...CONFIG, layers: 4 };
+
+Deno.test("the bytes that are planned for activations are those that are allocated", async () => {
+  const model = compileModel(gpt2(DEEP, 2), "cheap"), device = compilingOnce(await openReference());
+  for (const recomputeInterval of [undefined, 1, 2, 4]) {
+    for (const kind of ["never", "whole", "split"] as const) {
+      const options = { backward: kind, ...recomputeInterval && { recomputeInterval } };
+      for (const [i, program] of cutIntoStages(model, 3).entries()) {
+        const { perMicroBatch, shared } = activationBytes(program, options);
+        const before = device.allocatedBytes;
+        const [alone] = await openStages(device, { ...model, ...program }, 1, options);
+        const opened = device.allocatedBytes;
+        const [input] = stageBorder(program).inputs;
+        const x = input && new Float32Array(elementCount(input.shape));
+        for (let m = 0; m < 2; m++) {
+          await alone!.forward(m, x, BATCHES[0]!);
+          const taken = device.allocatedBytes - opened;
+          assert.equal(taken, (m + 1) * perMicroBatch, `stage ${i}, ${JSON.stringify(options)}`);
+        }
+        const { weights, moments } = await alone!.save();
+        const elements = [...weights.values()].map(({ length }) => 16 * Math.ceil(length / 16));
+        const parameters = 4 * 4 * elements.reduce((a, b) => a + b, 0);
+        assert.equal(moments.size, 2 * weights.size);
+        // Scalars: the loss scale, those of AdamW for two sorts, a square for each parameter.
+        const scalars = 4 * (1 + 2 * 4 + weights.size);
+        assert.equal(opened - before - parameters - scalars, shared, "shared by all micro-batches");
+      }
+    }
+  }
+});
+
+/** y = tanh(x·w): saves nothing but its output. */
+const LAYERS = 12, ROWS = 16, WIDTH = 8;
+const uniform: Layer[] = Array.from({ length: LAYERS }, (_, i): Layer => ({
+  name: `layer ${i}`,
+  build: (g, x) =>
+    g.tanh(g.matmul(x ?? g.batch("x", [ROWS, WIDTH]), g.parameter("w", [WIDTH, WIDTH]))),
+}));
+
+Deno.test("a worker of equal layers needs what the formula says: G·N/(G·ac) inputs and ac layers", () => {
+  const workers = 2, unit = 4 * ROWS * WIDTH;
+  const loss: Layer = { name: "loss", build: (g, x) => g.sum(x!, [1]) };
+  const model = compileModel({ name: "m", layers: [...uniform, loss], predictions: 1 }, "none");
+  // The second half without the loss is the stage of the middle: it has an input and an output.
+  const own = { ...model, layers: model.layers.slice(LAYERS / workers, LAYERS) };
+  for (const ac of [1, 2, 3, 6]) {
+    const whole = activationBytes(own, { backward: "whole", recomputeInterval: ac });
+    assert.equal(whole.perMicroBatch, unit * LAYERS / (workers * ac), `interval ${ac}`);
+    // Layer by layer the output and its saved copy, but for the output that is kept; and two
+    // gradients between layers.
+    assert.equal(own.programs[own.layers[0]!.program]!.saved.length, 1);
+    assert.equal(whole.shared, unit * (2 * ac + 2), `interval ${ac}`);
+  }
+});
+
+Deno.test("recomputation keeps fewer bytes from F to B: none more than cheap more than full", () => {
+  const [none, cheap, full] = RECOMPUTE_POLICIES.map((policy) =>
+    activationBytes(compileModel(gpt2(CONFIG, 2), policy), { backward: "whole" }).perMicroBatch
+  );
+  assert.ok(none! > cheap! && cheap! > full!, `${none}, ${cheap}, ${full}`);
+});
+
+Deno.test("the best interval has the least of G(N/(G·ac) + 1) + ac, within a worker's layers", () => {
+  const size = fc.integer({ min: 1, max: 200 });
+  fc.assert(fc.property(size, size, (layers, workers) => {
+    const units = (ac: number) => workers * (layers / (workers * ac) + 1) + ac;
+    const best = bestRecomputeInterval(layers, workers);
+    const most = Math.ceil(layers / workers);
+    assert.ok(best >= 1 && best <= most);
+    for (let ac = 1; ac <= most; ac++) assert.ok(units(best) <= units(ac) + 1e-9, `${ac}`);
+  }));
+  assert.equal(bestRecomputeInterval(100, 4), 10);
+  assert.throws(() => bestRecomputeInterval(0, 1), /layers must be a positive integer, received 0/);
+});
+
+/** Stages of ten layers on a device that counts the models that it runs. */
+async function openCounted(recomputeInterval: number) {
+  const reference = await openReference();
+  let runs = 0;
+  const device = compilingBy(reference, async (model) => {
+    const kernel = await reference.compile(model);
+    const bind: typeof kernel.bind = (inputs, outputs) => {
+      const run = kernel.bind(inputs, outputs);
+      return () => (runs++, run());
+    };
+    return { ...kernel, bind };
+  });
+  const options = { backward: "split", recomputeInterval } as const;
+  const stages = await openStages(device, compileModel(gpt2(DEEP, 2), "none"), 1, options);
+  const [fields] = drawTokens(1, 2 * DEEP.seq, DEEP.vocab);
+  const count = async (action: () => Promise<unknown>) => {
+    runs = 0;
+    await action();
+    return runs;
+  };
+  return {
+    stage: stages[0]!,
+    forward: (m: number) => count(() => forward(stages, m, fields!)),
+    backward: (m: number, kind: "B" | "I" | "W") => count(() => backward(stages, m, kind)),
+    recompute: (m: number) => count(() => stages[0]!.recompute(m)),
+  };
+}
+
+Deno.test("a backward runs forwards again only where their activations are gone", async () => {
+  const { forward, backward } = await openCounted(2);
+  assert.equal(await forward(0), 10);
+  // Segments [embedding, 0] [1, 2] [3, head], a block being two layers: F has left the last.
+  // The head's logits are written over, in two steps, wherever they were computed.
+  assert.equal(await backward(0, "B"), 7 + 2 + 10);
+  await forward(0);
+  await forward(1);
+  assert.equal(await backward(0, "B"), 10 + 2 + 10);
+  // I has no kernel for the embedding; it leaves the first segment, which W needs last.
+  assert.equal(await backward(1, "I"), 10 + 2 + 9);
+  assert.equal(await backward(1, "W"), 10 + 2 + 10);
+});
+
+Deno.test("a backward does not compute again what R has brought back for its micro-batch", async () => {
+  const { stage, forward, backward, recompute } = await openCounted(10);
+  await forward(0);
+  assert.equal(await recompute(0), 0, "F has left it there");
+  await forward(1);
+  assert.equal(await recompute(0), 10);
+  assert.equal(await recompute(0), 0);
+  assert.equal(await backward(0, "B"), 2 + 10);
+  assert.equal(await recompute(1), 10);
+  await forward(2);
+  assert.equal(await backward(1, "B"), 10 + 2 + 10, "F of 2 came between");
+  assert.equal(await recompute(2), 10);
+  assert.equal(await backward(2, "I"), 2 + 9);
+  assert.equal(await backward(2, "W"), 10, "W finds what I has used");
+  await assert.rejects(stage.recompute(2), /must have had its F here/);
+});
+
+Deno.test("an interval that is no positive integer is refused", async () => {
+  const device = await openReference(), model = compile("fp32");
+  for (const recomputeInterval of [0, 1.5, -1]) {
+    await assert.rejects(openStages(device, model, 1, { recomputeInterval }), {
+      name: "RangeError",
+      message:
+        `Cannot recompute activations: the interval must be a positive integer, received ${recomputeInterval}`,
+    });
+  }
+});

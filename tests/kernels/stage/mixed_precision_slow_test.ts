@@ -1,0 +1,212 @@
+/** Mixed precision: FP16 storage and messages, FP32 computing and master weights. */
+
+import assert from "node:assert/strict";
+import {
+  ADAMW_DEFAULTS,
+  compileModel,
+  cutIntoStages,
+  type Device,
+  encodeModel,
+  gpt2,
+  Graph,
+  type LayerGraph,
+  openStage,
+  type Precision,
+  type Stage,
+} from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
+import { preparing } from "../devices/webgpu/preparing.ts";
+import { assertClose } from "./pytorch.ts";
+import {
+  assertSameBits,
+  backward,
+  compilingOnce,
+  drawTokens,
+  drawWeights,
+  forward,
+  gradientsOf,
+  openStages,
+  sharedDevices,
+} from "./stage_runs.ts";
+import { SGD } from "./suite.ts";
+
+const CONFIG = { layers: 2, hidden: 32, heads: 2, seq: 16, vocab: 64 };
+const SAMPLES = 2, PREDICTIONS = SAMPLES * CONFIG.seq;
+const LOSS_SCALE = 1024;
+
+const shared = sharedDevices(ISOLATE_DEVICES);
+
+/**
+ * A device, "as webgpu" with models as they are rewritten for a GPU: products take FP16 operands. What
+ * native has no FP16 kernel for it computes in FP32, and leaves out roundings between.
+ */
+function open(name: string): Device {
+  const [own, rewrites] = name.split(" as ") as [string, string?];
+  return rewrites ? compilingOnce(preparing(shared(own))) : shared(own);
+}
+
+/** Eight micro-batches in which a token says which one follows: something to learn. */
+const BATCHES = drawTokens(8, PREDICTIONS, CONFIG.vocab).map(({ ids }) => ({
+  ids,
+  targets: ids.map((id) => (5 * id + 1) % CONFIG.vocab),
+}));
+
+/** Mean losses of optimizer steps of two micro-batches, which come again every fourth step. */
+async function losses(stages: readonly Stage[], steps: number, lossScale: number) {
+  const means: number[] = [];
+  for (let step = 1; step <= steps; step++) {
+    for (const stage of stages) stage.zeroGradients();
+    let sum = 0;
+    for (const m of [0, 1]) {
+      const samples = await forward(stages, m, BATCHES[(2 * step + m) % 8]!);
+      sum += samples.reduce((total, loss) => total + loss, 0);
+      await backward(stages, m, "B", lossScale / (2 * PREDICTIONS));
+    }
+    means.push(sum / (2 * PREDICTIONS));
+    for (const stage of stages) {
+      assert.ok(await stage.checkGradients(1));
+      await stage.optimize(step, 3e-3, 1 / lossScale);
+    }
+  }
+  return means;
+}
+
+const program = (precision: Precision) =>
+  compileModel(gpt2(CONFIG, SAMPLES), "none", { precision });
+
+for (const name of ["native", "wasm", "native as webgpu"]) {
+  const steps = name === "wasm" ? atDepth(8, 50) : 50;
+  Deno.test(`${steps} steps in FP16 on ${name} have the losses of FP32 within 2e-3`, async () => {
+    const run = async (precision: Precision, scale: number) =>
+      await losses(await openStages(open(name), program(precision), 1), steps, scale);
+    const expected = await run("fp32", 1), received = await run("fp16", LOSS_SCALE);
+    assert.ok(expected.at(-1)! < expected[0]! * (steps < 50 ? 1 : 1 / 3), `${expected} must fall`);
+    const largest = Math.max(...received.map((loss, i) => Math.abs(loss / expected[i]! - 1)));
+    assert.ok(largest < 2e-3, `losses differ by ${largest}`);
+    assert.ok(largest > 1e-7, "FP16 must be used");
+  });
+}
+
+for (const name of [...ISOLATE_DEVICES, "reference as webgpu"]) {
+  Deno.test(`gradients in FP16 on ${name} are those of FP32 on native within 3e-3`, async () => {
+    const run = async (device: Device, precision: Precision, scale: number) => {
+      const stages = await openStages(device, program(precision), 2);
+      await forward(stages, 0, BATCHES[0]!);
+      await backward(stages, 0, "B", scale / PREDICTIONS);
+      const found = await gradientsOf(stages);
+      return new Map(Array.from(found, ([key, values]) => [key, values.map((d) => d / scale)]));
+    };
+    const expected = await run(open("native"), "fp32", 1);
+    assertClose(await run(open(name), "fp16", LOSS_SCALE), expected, 3e-3);
+  });
+
+  Deno.test(`a value that a model stores on ${name} is rounded to FP16 for itself and for others`, async () => {
+    const device = open(name);
+    const g = new Graph(), x = g.input("x", [4]), product = g.mul(x, g.scalar(1));
+    const outputs = { same: x, product, again: product, sum: g.add(product, g.scalar(0)) };
+    const ports = Object.entries(outputs).map(([name, value]) => ({ name, value }));
+    const model = encodeModel(g, [{ name: "x", value: x }], ports, new Set([product]));
+    const kernel = await device.compile(model);
+    const values = Float32Array.of(1 + 2 ** -11, 1 + 3 * 2 ** -11, 2 ** -25, 65_520);
+    const from = device.alloc("f32", [4]),
+      tensors = {
+        same: device.alloc("f32", [4]),
+        product: device.alloc("f16", [4]),
+        again: device.alloc("f16", [4]),
+        sum: device.alloc("f32", [4]),
+      };
+    device.write(from, values);
+    await kernel.bind({ x: from }, tensors)();
+    const rounded = [1, 1 + 2 ** -9, 0, Infinity]; // ties to even
+    for (const output of ["product", "again", "sum"] as const) {
+      assert.deepEqual([...await device.read<Float16Array>(tensors[output])], rounded, output);
+    }
+    assert.deepEqual(await device.read<Float32Array>(tensors.same), values);
+  });
+}
+
+Deno.test("in FP16, stages exchange FP16 and the last returns FP32 losses", async () => {
+  const [first, last] = await openStages(open("native"), program("fp16"), 2);
+  const [fields] = BATCHES;
+  const { output } = await first!.forward(0, undefined, fields!);
+  assert.ok(output instanceof Float16Array);
+  assert.equal(output.length, PREDICTIONS * CONFIG.hidden);
+  const reused = new Float32Array(SAMPLES);
+  const losses = await last!.forward(0, output, fields!, reused);
+  assert.equal(losses.output, reused);
+  assert.deepEqual([first!.isLast, last!.isLast, losses.isLoss], [false, true, true]);
+  const into = new Float16Array(output.length);
+  assert.equal(await last!.backward(0, "B", undefined, 1, into), into);
+  assert.equal(await first!.backward(0, "B", into, 1), undefined);
+  assert.ok(into.some((value) => value !== 0));
+  const sum = await first!.readGradients(0, 32);
+  assert.ok(sum instanceof Float16Array);
+  first!.writeGradients(16, sum.subarray(0, 16));
+  assert.deepEqual(await first!.readGradients(16, 16), sum.slice(0, 16));
+});
+
+Deno.test("each micro-batch's gradient is added in FP32 and the sum rounded to FP16", async () => {
+  const linear = {
+    name: "linear",
+    build: (g: LayerGraph) => g.sum(g.mul(g.batch("x", [1, 1]), g.parameter("w", [1, 1])), [1]),
+  };
+  const model = { name: "tiny", layers: [linear], predictions: 1 };
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole" } as const;
+  const tiny = compileModel(model, "none", { precision: "fp16" });
+  const stage = await openStage(open("reference"), tiny, options);
+  stage.load({ weights: new Map([["linear.w", Float32Array.of(1)]]), moments: new Map() });
+  // 2048 + 1 is no FP16 number, and rounds to 2048; 2048 + 3 rounds to 2052.
+  for (const [m, [gradient, sum]] of [[2048, 2048], [1, 2048], [3, 2052]].entries()) {
+    await stage.forward(m, undefined, { x: Float32Array.of(gradient!) });
+    await stage.backward(m, "B", undefined, 1);
+    assert.deepEqual((await stage.gradients()).get("linear.w"), Float32Array.of(sum!));
+  }
+});
+
+for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
+  Deno.test(`a saved FP16 stage goes on with the same bits under ${optimizer.kind}`, async () => {
+    const model = program("fp16"), device = open("native");
+    const [stage] = await openStages(device, model, 1, { optimizer });
+    const before = new Map((await stage!.save()).weights);
+    assertSameBits(before, drawWeights(model), "weights before a step");
+    await losses([stage!], 2, LOSS_SCALE);
+    const [other] = await openStages(device, model, 1, { optimizer });
+    const state = await stage!.save();
+    const weights = [...state.weights.values()].flatMap((w) => [...w]);
+    assert.ok(weights.some((w) => w !== Math.f16round(w)));
+    other!.load(state);
+    const [expected, received] = await Promise.all(
+      [stage!, other!].map((one) => losses([one], 2, LOSS_SCALE)),
+    );
+    assert.deepEqual(received, expected);
+    const [left, right] = await Promise.all([stage!.save(), other!.save()]);
+    assertSameBits(new Map(right.weights), new Map(left.weights), "weights");
+    assertSameBits(new Map(right.moments), new Map(left.moments), "moments");
+  });
+}
+
+Deno.test("small updates reach the FP32 weights although they vanish in FP16", async () => {
+  const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;
+  const [stage] = await openStages(open("native"), program("fp16"), 1, { optimizer });
+  const { offset, length } = stage!.rangeOf("lm_head.weight");
+  const weights = async () => (await stage!.save()).weights.get("lm_head.weight")!;
+  const before = await weights();
+  stage!.writeGradients(offset, new Float16Array(length).fill(2));
+  await stage!.optimize(1, 1e-6, 1 / 2);
+  const expected = before.map((weight) => Math.fround(weight - Math.fround(1e-6)));
+  assert.deepEqual(await weights(), expected);
+});
+
+Deno.test("a precision that does not exist, or is not the program's, is refused", async () => {
+  assert.throws(() => program("bf16" as Precision), {
+    name: "RangeError",
+    message: /must be fp32 or fp16, received bf16/,
+  });
+  const [stage] = cutIntoStages(program("fp16"), 2);
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", precision: "fp32" } as const;
+  await assert.rejects(openStage(open("reference"), stage!, options), {
+    name: "TypeError",
+    message: /that of its program, fp16, received fp32/,
+  });
+});

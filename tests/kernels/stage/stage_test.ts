@@ -1,0 +1,155 @@
+/** What a stage takes and refuses of micro-batches, and what each leaves behind. */
+
+import assert from "node:assert/strict";
+import {
+  ADAMW_DEFAULTS,
+  batchCheck,
+  compileModel,
+  gpt2,
+  type Layer,
+  llama,
+  mlp,
+  type Model,
+  openReference,
+  openStage,
+  t5,
+} from "../../../kernels/mod.ts";
+
+const TOKENS = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
+const CLASSES = mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2);
+
+async function open(model: Model) {
+  const device = await openReference(), program = compileModel(model, "none");
+  const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward: "whole" });
+  return { device, stage };
+}
+
+Deno.test("a token or a target outside of the vocabulary is refused, -1 as a target is not", async () => {
+  const { stage } = await open(gpt2(TOKENS, 1));
+  const ids = Int32Array.of(0, 4, 1, -5), targets = Int32Array.of(4, -1, 0, 0);
+  await stage.forward(0, undefined, { ids, targets });
+  for (const bad of [5, -6, 99_999]) {
+    await assert.rejects(stage.forward(1, undefined, { ids: ids.with(1, bad), targets }), {
+      name: "RangeError",
+      message:
+        `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`,
+    });
+  }
+  for (const bad of [5, -2]) {
+    await assert.rejects(
+      stage.forward(1, undefined, { ids, targets: targets.with(3, bad) }),
+      /"targets" must hold whole numbers from -1 to 4, received (5|-2) at position 3$/,
+    );
+  }
+  assert.equal(stage.liveActivations, 1);
+  for (const other of [t5(TOKENS, 1), llama(TOKENS, 1)]) {
+    const check = batchCheck(compileModel(other, "none"));
+    assert.equal(check({ ids: ids.with(3, 4), targets }), undefined);
+    assert.match(check({ ids: ids.with(1, 5), targets })!, /"ids" must .* -5 to 4, received 5/);
+    assert.match(check({ ids, targets: targets.with(1, 5) })!, /"targets" .* -1 to 4, received 5/);
+  }
+});
+
+Deno.test("a label that is no class is refused on every stage that reads it", async () => {
+  const { stage } = await open(CLASSES), features = new Float32Array(8);
+  await assert.rejects(
+    stage.forward(0, undefined, { features, labels: Int32Array.of(0, 3) }),
+    /"labels" must hold whole numbers from -1 to 2, received 3 at position 1$/,
+  );
+});
+
+Deno.test("a micro-batch whose F fails is not in flight, and its memory serves the next one", async () => {
+  const { stage, device } = await open(CLASSES);
+  const fields = { features: new Float32Array(8), labels: Int32Array.of(0, 2) };
+  const read = device.read.bind(device);
+  device.read = () => Promise.reject(new Error("broken"));
+  await assert.rejects(stage.forward(0, undefined, fields), /broken/);
+  device.read = read;
+  const short = { ...fields, features: new Float32Array(7) };
+  await assert.rejects(stage.forward(0, undefined, short), RangeError);
+  assert.equal(stage.liveActivations, 0);
+  const held = device.allocatedBytes;
+  await stage.forward(0, undefined, fields);
+  assert.equal(stage.liveActivations, 1);
+  assert.equal(device.allocatedBytes, held);
+});
+
+const linear = (name: string): Layer => ({
+  name,
+  build: (g, x) => g.matmul(x ?? g.batch("points", [2, 4]), g.parameter("weight", [4, 4])),
+});
+const squares: Layer = { name: "squares", build: (g, x) => g.sumOfSquares(x!, [1]) };
+const points = Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8);
+
+async function openTiny() {
+  const layers = [linear("a"), linear("b"), squares];
+  const { stage } = await open({ name: "tiny", layers, predictions: 2 });
+  const weight = Float32Array.from({ length: 16 }, (_, i) => (i % 5) / 5);
+  const weights = new Map([["a.weight", weight], ["b.weight", weight]]);
+  stage.load({ weights, moments: new Map() });
+  return { stage, weights };
+}
+
+Deno.test("a micro-batch with a missing field, twice in flight, or without an F is refused", async () => {
+  const { stage } = await openTiny();
+  await assert.rejects(stage.forward(0, undefined, {}), {
+    message: /must have the field "points"/,
+  });
+  await stage.forward(1, undefined, { points });
+  await assert.rejects(stage.forward(1, undefined, { points }), {
+    message: /micro-batch 1 must not be in flight/,
+  });
+  await assert.rejects(stage.backward(7, "B", undefined, 1), {
+    message: /micro-batch 7 must have had its F/,
+  });
+  assert.throws(() => stage.drop(7), /micro-batch 7 must have had its F/);
+});
+
+Deno.test("activations are held from F to B, or until they are dropped", async () => {
+  const { stage } = await openTiny();
+  for (let m = 0; m < 3; m++) await stage.forward(m, undefined, { points });
+  assert.equal(stage.liveActivations, 3);
+  const held = stage.memory.device.activations;
+  for (let m = 0; m < 2; m++) await stage.backward(m, "B", undefined, 1);
+  stage.drop(2);
+  assert.equal(stage.liveActivations, 0);
+  await stage.forward(3, undefined, { points });
+  assert.equal(stage.liveActivations, 1);
+  assert.equal(stage.memory.device.activations, held);
+});
+
+Deno.test("gradients add up over micro-batches and start again from zero", async () => {
+  const { stage } = await openTiny();
+  const once = async (m: number, scale = 1) => {
+    await stage.forward(m, undefined, { points });
+    await stage.backward(m, "B", undefined, scale);
+    return (await stage.gradients()).get("a.weight")!;
+  };
+  const one = await once(0), two = await once(1);
+  assert.deepEqual(two, one.map((value) => 2 * value));
+  stage.zeroGradients();
+  assert.deepEqual(await once(2, 0.5), one.map((value) => value / 2));
+});
+
+Deno.test("a state without a weight or with a wrong length is refused, one of others is not", async () => {
+  const { stage, weights } = await openTiny(), moments = new Map<string, Float32Array>();
+  const load = (change: readonly (readonly [string, Float32Array])[], own = moments) =>
+    stage.load({ weights: new Map([...weights, ...change]), moments: own });
+  load([["of another stage", new Float32Array(1)]]);
+  assert.throws(() => stage.load({ weights: new Map([...weights].slice(1)), moments }), {
+    name: "TypeError",
+    message: 'Cannot load stage: the weight "a.weight" must be given',
+  });
+  assert.throws(() => load([["a.weight", new Float32Array(15)]]), RangeError);
+  const short = new Map([["a.weight.exp_avg", new Float32Array(3)]]);
+  assert.throws(() => load([], short), /must have 16 elements, received 3/);
+  for (const name of ["c.weight", "a.weight.momentum_buffer"]) {
+    assert.throws(() => stage.write(name, new Float32Array(16)), /must be a weight or a moment/);
+  }
+  assert.throws(() => stage.rangeOf("c.weight"), /must be a parameter of the stage/);
+  stage.write("b.weight", Float32Array.of(7, 8), 3);
+  assert.deepEqual(
+    await stage.read([{ name: "b.weight", from: 3, to: 5 }, { name: "a.weight", from: 0, to: 1 }]),
+    Float32Array.of(7, 8, weights.get("a.weight")![0]!),
+  );
+});

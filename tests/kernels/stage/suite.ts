@@ -1,0 +1,373 @@
+/** What a stage and its optimizer promise on any device, which is open while their tests run. */
+
+import assert from "node:assert/strict";
+import {
+  ADAMW_DEFAULTS,
+  type Batch,
+  compileModel,
+  createParameters,
+  cutIntoStages,
+  type Device,
+  F16_MAX,
+  gpt2,
+  type Model,
+  type ModelProgram,
+  openGradientNorms,
+  openOptimizer,
+  type OptimizerOptions,
+  planMemory,
+  type Precision,
+  type Recompute,
+  splitBatch,
+  type StageOptions,
+  substream,
+  type TokenBatch,
+  totalBytes,
+} from "../../../kernels/mod.ts";
+import { readStateInto, writeState } from "../../../kernels/optimizer/flat_state.ts";
+import type { RegisterTest } from "../../devices.ts";
+import { assertClose } from "./pytorch.ts";
+import {
+  assertSameBits,
+  backward,
+  drawTokens,
+  drawWeights,
+  forward,
+  gradientsOf,
+  openStages,
+  train,
+} from "./stage_runs.ts";
+
+/** Opens no device: gives the one that is open. */
+export type OpenDevice = () => Device;
+
+/** Six layers, in micro-batches of two samples. */
+export const CONFIG = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 32 };
+/** Samples of a micro-batch. */
+export const SAMPLES = 2;
+/** The model of {@linkcode CONFIG}. */
+export const MODEL = gpt2(CONFIG, SAMPLES);
+/** One layer a stage: embedding, two blocks of attention and mlp, head. */
+export const STAGES = 6;
+/** Micro-batches of {@linkcode MODEL}. */
+export const BATCHES = drawTokens(4, SAMPLES * CONFIG.seq, CONFIG.vocab);
+
+/** SGD that decays. */
+export const SGD: OptimizerOptions = { kind: "sgd", momentum: 0.9, weightDecay: 0.1 };
+const ADAMW: OptimizerOptions = { ...ADAMW_DEFAULTS, beta2: 0.95, weightDecay: 0.1 };
+
+/** The whole stages 0, 3 and 4 (block 1), and weights here and there. */
+export const isFrozen = (name: string) =>
+  /^transformer\.(w.e|h\.1)\.|c_fc\.weight|ln_f\.bias/.test(name);
+
+/** Registers the test of parameters that are not trained. */
+export function testFrozen(name: string, open: OpenDevice, test: RegisterTest = Deno.test): void {
+  test(`frozen parameters on ${name} stay as they are and change no other gradient`, async () => {
+    const unfrozen = compileModel(MODEL, "cheap"), first = drawWeights(unfrozen);
+    const all = await train(await openStages(open(), unfrozen, STAGES), BATCHES, "whole");
+    const expected = new Map([...all].filter(([key]) => !isFrozen(key)));
+    const program = compileModel(MODEL, "cheap", { frozen: isFrozen });
+    const ways = [{ backward: "whole" }, { backward: "split" }, {
+      backward: "split",
+      recomputeInterval: 1,
+    }] as const;
+    for (const options of ways) {
+      const stages = await openStages(open(), program, STAGES, options);
+      const received = await train(stages, BATCHES, options.backward);
+      assertSameBits(received, expected, JSON.stringify(options));
+      for (const stage of stages) {
+        await stage.optimize(1, 0.01);
+        const { weights, moments } = await stage.save();
+        for (const [parameter, values] of weights) {
+          const wanted = first.get(parameter)!;
+          if (isFrozen(parameter)) assert.deepEqual(values, wanted, `${parameter} must stay`);
+          else assert.notDeepEqual(values, wanted, `${parameter} must be trained`);
+          assert.equal(moments.has(`${parameter}.exp_avg`), !isFrozen(parameter));
+        }
+      }
+    }
+  });
+}
+
+/** Losses, gradients, weights and moments of two steps, the second from a saved state. */
+async function twoSteps(device: Device, precision: Precision, options: Partial<StageOptions>) {
+  const program = compileModel(MODEL, "none", { precision });
+  const results = new Map<string, Float32Array>();
+  let [stage] = await openStages(device, program, 1, options);
+  for (const step of [1, 2]) {
+    stage!.zeroGradients();
+    for (const [key, values] of await train([stage!], BATCHES.slice(2), "whole")) {
+      results.set(`${step} ${key}`, values);
+    }
+    await stage!.optimize(step, 0.01, 0.5);
+    if (step === 2) break;
+    const state = await stage!.save();
+    [stage] = await openStages(device, program, 1, options);
+    stage!.load(state);
+  }
+  const { weights, moments } = await stage!.save();
+  return new Map([...results, ...weights, ...moments]);
+}
+
+/** Registers the test of states that rest on the host. */
+export function testOffload(
+  name: string,
+  open: OpenDevice,
+  precision: Precision,
+  test: RegisterTest = Deno.test,
+): void {
+  test(`an offloaded ${precision} stage on ${name} has the bits of one that is not`, async () => {
+    for (const optimizer of name === "reference" ? [SGD] : [ADAMW, SGD]) {
+      const expected = await twoSteps(open(), precision, { optimizer });
+      // 1000 is no divisor of the stage: its last buckets are shorter than the others.
+      for (const options of [{ offload: true, bucketSize: 1000 }, { offload: true }]) {
+        const received = await twoSteps(open(), precision, { ...options, optimizer });
+        assertSameBits(received, expected, `${optimizer.kind}, ${JSON.stringify(options)}`);
+      }
+    }
+  });
+}
+
+/** Tokens of the short sample. */
+export const SHORT = 5;
+const isPadding = (i: number) => i >= SHORT && i < CONFIG.seq;
+/** Two samples of all tokens. */
+export const full = BATCHES[0]!;
+/** The first of them has `SHORT` tokens and is filled up. */
+export const padded: TokenBatch = {
+  ids: full.ids!.map((id, i) => isPadding(i) ? 0 : id),
+  targets: full.targets!.map((id, i) => isPadding(i) ? -1 : id),
+};
+
+/** The losses and gradients of one micro-batch. */
+async function computeOne(
+  device: Device,
+  model: Model,
+  fields: Batch,
+  weights: ReadonlyMap<string, Float32Array>,
+) {
+  const stages = await openStages(device, compileModel(model, "cheap"), 1);
+  stages[0]!.load({ weights, moments: new Map() });
+  const losses = await forward(stages, 0, fields);
+  await backward(stages, 0, "B", 0.25);
+  return { losses, gradients: await gradientsOf(stages) };
+}
+
+/** Registers the tests of micro-batches of different lengths. */
+export function testLengths(name: string, open: OpenDevice, test: RegisterTest = Deno.test): void {
+  const weights = drawWeights(compileModel(MODEL, "none"));
+
+  test(`a padded sample has the loss and gradient of a short one on ${name}`, async () => {
+    const wpe = "transformer.wpe.weight", rows = SHORT * CONFIG.hidden;
+    const cut = new Map(weights).set(wpe, weights.get(wpe)!.slice(0, rows));
+    const [first, second] = splitBatch(padded, 2) as [Batch, Batch];
+    const head = {
+      ids: first.ids!.subarray(0, SHORT),
+      targets: first.targets!.subarray(0, SHORT),
+    };
+    const received = await computeOne(open(), MODEL, padded, weights);
+    const short = await computeOne(open(), gpt2({ ...CONFIG, seq: SHORT }, 1), head, cut);
+    const long = await computeOne(open(), gpt2(CONFIG, 1), second, weights);
+    const losses = Float32Array.of(short.losses[0]!, long.losses[0]!);
+    assertClose(new Map([["", received.losses]]), new Map([["", losses]]), 1e-5, "losses");
+    const sums = Array.from(long.gradients, ([key, values]) => {
+      const own = short.gradients.get(key)!;
+      return [key, values.map((value, i) => value + (own[i] ?? 0))] as const;
+    });
+    assertClose(received.gradients, new Map(sums), 2e-5);
+  });
+
+  test(`a micro-batch without predictions on ${name} has no loss and no gradient`, async () => {
+    const fields = { ids: full.ids!, targets: full.targets!.map(() => -1) };
+    const { losses, gradients } = await computeOne(open(), MODEL, fields, weights);
+    for (const [key, values] of [["losses", losses] as const, ...gradients]) {
+      assert.ok(values.every((value) => value === 0), key);
+    }
+  });
+}
+
+/** Trains two stages; the plan, what they count and what the device has allocated must be equal. */
+export async function assertPlanned(
+  device: Device,
+  model: ModelProgram,
+  way: Partial<StageOptions>,
+  what: string,
+): Promise<void> {
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", ...way } as const;
+  const { hasFreeViews, allocatedBytes: before } = device;
+  const stages = await openStages(device, model, 2, options);
+  const planned = cutIntoStages(model, 2).map((program) =>
+    planMemory(program, { ...options, hasFreeViews, slots: 2 })
+  );
+  // Two micro-batches in flight, a step, and a third micro-batch.
+  for (const m of [0, 1]) await forward(stages, m, BATCHES[m]!);
+  const kinds = way.backward === "split" ? ["I", "W"] as const : ["B"] as const;
+  for (const m of [0, 1]) for (const kind of kinds) await backward(stages, m, kind);
+  for (const stage of stages) {
+    await stage.checkGradients(2);
+    await stage.gradientSquares();
+    await stage.optimize(1, 1e-3);
+  }
+  await forward(stages, 2, BATCHES[2]!);
+  assert.deepEqual(stages.map(({ memory }) => memory), planned, what);
+  const total = planned.reduce((sum, memory) => sum + totalBytes(memory.device), 0);
+  assert.equal(device.allocatedBytes - before, total, what);
+}
+
+/** Ways to train. */
+const WAYS:
+  readonly (readonly [Recompute, { tie?: boolean; dropout?: number }, Partial<StageOptions>])[] = [
+    ["cheap", {}, {}],
+    ["full", {}, { offload: true }],
+    ["none", {}, { addends: 3 }],
+    ["none", {}, { backward: "split" }],
+    ["cheap", { dropout: 0.1 }, {}],
+    ["none", {}, { backward: "split", recomputeInterval: 2 }],
+    ["none", { tie: true }, { optimizer: SGD }],
+  ];
+
+/** Registers the test of the bytes of a stage: a device's kernels must take none when they are bound. */
+export function testPlannedMemory(name: string, open: OpenDevice, test: RegisterTest): void {
+  test(`every byte of a stage on ${name} is planned, and binding takes none`, async () => {
+    for (const [recompute, config, options] of WAYS) {
+      const program = compileModel(gpt2({ ...CONFIG, ...config }, SAMPLES), recompute);
+      await assertPlanned(open(), program, options, JSON.stringify([recompute, config, options]));
+    }
+  });
+}
+
+/** PyTorch's rule for one number, in f64. */
+function update(options: OptimizerOptions, step: number, rate: number, decay: number) {
+  return (w: number, g: number, moments: number[]): number => {
+    if (options.kind === "sgd") {
+      moments[0] = options.momentum * moments[0]! + g + decay * w;
+      return w - rate * moments[0]!;
+    }
+    const { beta1, beta2, epsilon } = options;
+    moments[0] = beta1 * moments[0]! + (1 - beta1) * g;
+    moments[1] = beta2 * moments[1]! + (1 - beta2) * g * g;
+    const first = moments[0]! / (1 - beta1 ** step), second = moments[1]! / (1 - beta2 ** step);
+    return w * (1 - rate * decay) - rate * first / (Math.sqrt(second) + epsilon);
+  };
+}
+
+/** Steps of the optimizer whose gradients have another factor each, as clipping and loss scales give. */
+async function assertFollowsRule(device: Device, options: OptimizerOptions, precision: Precision) {
+  const shapes = { weight: [40, 50], bias: [50] };
+  const specs = Object.entries(shapes).map(([name, shape]) => ({ name, shape }));
+  const moments = options.kind === "adamw" ? 2 : 1;
+  const store = createParameters(device, specs, { moments, bucketSize: 512, precision });
+  const optimizer = await openOptimizer(device, store, options), generator = substream(3, "steps");
+  const isHalf = precision === "fp16", states = store.master ?? store.weights;
+  const draw = (length: number) =>
+    Float32Array.from({ length }, () => Math.f16round((generator.next() | 0) / 2 ** 31));
+  const lengths = store.parameters.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
+  const expected = lengths.map((length) =>
+    [...draw(length)].map((value) => ({
+      value,
+      moments: [0, 0],
+    }))
+  );
+  const rest = { offset: 0, length: 0 };
+  for (const [i, { name, weights }] of store.parameters.entries()) {
+    const values = Float32Array.from(expected[i]!, ({ value }) => value);
+    const range = store.ranges.get(name) ?? rest;
+    device.write(weights[0]!, isHalf ? new Float16Array(values) : values);
+    if (store.master) writeState(device, store.master, range, values);
+  }
+  for (let step = 1; step <= 5; step++) {
+    const scale = 2 ** (step - 3), rate = 0.01 * step;
+    for (const [i, { shape, gradient }] of store.parameters.entries()) {
+      const gradients = draw(lengths[i]!);
+      device.write(gradient, isHalf ? new Float16Array(gradients) : gradients);
+      const rule = update(options, step, rate, shape.length >= 2 ? options.weightDecay : 0);
+      expected[i]!.forEach((one, k) =>
+        one.value = rule(one.value, scale * gradients[k]!, one.moments)
+      );
+    }
+    optimizer.begin(step, rate, scale);
+    for (const b of store.buckets.keys()) await optimizer.stepBucket(b);
+  }
+  for (const [i, { name, weights }] of store.parameters.entries()) {
+    const { offset, length } = store.ranges.get(name)!, received = new Float32Array(length);
+    await readStateInto(device, states, offset, received);
+    const stored = await device.read<Float32Array>(weights[0]!);
+    expected[i]!.forEach(({ value }, k) => {
+      const what = `${name}[${k}]: ${received[k]}, not ${value}`;
+      assert.ok(Math.abs(received[k]! - value) < 4e-6, what);
+      assert.equal(stored[k], isHalf ? Math.f16round(received[k]!) : received[k], what);
+    });
+  }
+}
+
+/** Registers the tests of the optimizers. */
+export function testOptimizer(
+  name: string,
+  open: OpenDevice,
+  precision: Precision,
+  test: RegisterTest = Deno.test,
+): void {
+  for (const options of [ADAMW, SGD]) {
+    test(`${options.kind} on ${name} follows PyTorch's rule in ${precision} and decays matrices only`, () =>
+      assertFollowsRule(open(), options, precision));
+  }
+}
+
+/** Norms and votes of gradients that can be set one by one, by default of two FP16 pieces and a vector. */
+export async function openNorms(
+  device: Device,
+  precision: Precision,
+  [weight, bias]: readonly (readonly number[])[] = [[700, 100], [5]],
+) {
+  const specs = [{ name: "weight", shape: weight! }, { name: "bias", shape: bias! }];
+  const store = createParameters(device, specs, { moments: 1, precision });
+  const one = (value: number) =>
+    precision === "fp16" ? Float16Array.of(value) : Float32Array.of(value);
+  const set = (parameter: number, at: number, value: number) =>
+    device.write(device.view(store.parameters[parameter]!.gradient, at, [1]), one(value));
+  return { ...await openGradientNorms(device, store), set };
+}
+
+/** Registers the tests of the vote before a step: whether gradients can be added and used. */
+export function testGradientNorms(
+  name: string,
+  open: OpenDevice,
+  precision: Precision,
+  test: RegisterTest = Deno.test,
+): void {
+  test(`one ${precision} gradient on ${name} that is not finite is enough to refuse a step`, async () => {
+    const { areSafe, set } = await openNorms(open(), precision);
+    assert.equal(await areSafe(1), true);
+    const places = [[0, 0, NaN], [0, 3, -Infinity], [0, 69_999, NaN], [1, 4, Infinity]] as const;
+    for (const [parameter, at, value] of places) {
+      set(parameter, at, value);
+      assert.equal(await areSafe(1), false, `${value} at ${at}`);
+      set(parameter, at, 1);
+    }
+    assert.equal(await areSafe(1), true);
+  });
+
+  test(`sums of squares of ${precision} gradients on ${name} are exact where f32 is`, async () => {
+    const { squares, set } = await openNorms(open(), precision);
+    for (const at of [0, 65_535, 65_536, 69_999]) set(0, at, 2);
+    set(1, 2, -3);
+    assert.deepEqual(await squares(), new Map([["weight", 16], ["bias", 9]]));
+  });
+
+  /** Gradients, each with the numbers of copies that are safe and unsafe. */
+  const limits = precision === "fp16"
+    ? [[-F16_MAX, 1, 2], [F16_MAX / 2, 2, 3], [6536, 10, 11], [6540, 9, 10], [1911, 34, 35], [
+      1912,
+      33,
+      34,
+    ]]
+    : [[1e18, 10, 14], [2e19, 0, 1]];
+  test(`copies of a ${precision} gradient on ${name} are refused where a sum may overflow`, async () => {
+    const { areSafe, set } = await openNorms(open(), precision);
+    for (const [gradient, safe, unsafe] of limits) {
+      set(0, 65_537, gradient!);
+      if (safe! > 0) assert.equal(await areSafe(safe!), true, `${safe} copies of ${gradient}`);
+      assert.equal(await areSafe(unsafe!), false, `${unsafe} copies of ${gradient}`);
+    }
+  });
+}

@@ -1,0 +1,270 @@
+/** The weights of a stage: those that are not trained, those of several versions, those on the host. */
+
+import assert from "node:assert/strict";
+import {
+  compileModel,
+  cutIntoStages,
+  type Device,
+  gpt2,
+  type Layer,
+  type Model,
+  openReference,
+  openStage,
+  planMemory,
+  type Stage,
+  type StageOptions,
+  type StageState,
+} from "../../../kernels/mod.ts";
+import {
+  assertSameBits,
+  drawTokens,
+  drawWeights,
+  openStages,
+  sharedDevices,
+  train,
+} from "./stage_runs.ts";
+import { BATCHES, isFrozen, MODEL, SGD, STAGES } from "./suite.ts";
+
+const open = sharedDevices(["native", "reference"]);
+
+Deno.test("frozen weights that are stored in FP16 are given back as they were", async () => {
+  const program = compileModel(MODEL, "none", { frozen: isFrozen, precision: "fp16" });
+  const first = drawWeights(program);
+  for (const stage of await openStages(open("reference"), program, STAGES)) {
+    for (const [name, values] of (await stage.save()).weights) {
+      if (isFrozen(name)) assert.deepEqual(values, first.get(name), name);
+    }
+  }
+});
+
+Deno.test("a model lists its frozen parameters with the others, and says which they are", () => {
+  const { parameters } = compileModel(MODEL, "none", { frozen: isFrozen });
+  assert.deepEqual(
+    parameters.map(({ name }) => name),
+    compileModel(MODEL, "none").parameters.map(({ name }) => name),
+  );
+  for (const { name, isFrozen: flag } of parameters) assert.equal(flag, isFrozen(name), name);
+});
+
+Deno.test("a frozen stage has no memory for gradients and moments, and no kernel for W", async () => {
+  const program = compileModel(MODEL, "none", { frozen: () => true });
+  for (const { programs } of cutIntoStages(program, STAGES)) {
+    assert.ok(programs.every(({ models }) => models.weight === undefined));
+  }
+  const device = await openReference();
+  const [whole] = await openStages(device, program, 1, { backward: "never" });
+  const { weights, moments } = await whole!.save();
+  const bytes = [...weights.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  assert.equal(moments.size, 0);
+  assert.equal(whole!.buckets.length, 0);
+  assert.deepEqual(await whole!.gradientSquares(), new Map());
+  // The losses of two samples, the loss scale, and the scalars of AdamW for two sorts of tensors.
+  assert.equal(device.allocatedBytes, bytes + 64 + 4 + 2 * 4 * 4);
+});
+
+Deno.test("a frozen parameter of a layer need not reach the output", () => {
+  const layer: Layer = {
+    name: "lazy",
+    build(g) {
+      g.parameter("unused", [3]);
+      return g.sum(g.batch("x", [2, 3]), [1]);
+    },
+  };
+  const model = { name: "lazy", layers: [layer], predictions: 2 };
+  assert.throws(() => compileModel(model, "none"), /received "unused" unused/);
+  const { programs } = compileModel(model, "none", { frozen: () => true });
+  assert.equal(programs[0]!.models.backward, undefined);
+});
+
+const dense = (name: string, shape: readonly [number, number]): Layer => ({
+  name,
+  build: (g, x) => g.tanh(g.matmul(x!, g.parameter("w", shape))),
+});
+const reshape = (name: string, shape: readonly number[]): Layer => ({
+  name,
+  build: (g, x) => g.reshape(x!, shape),
+});
+
+Deno.test("stages without parameters pass gradients on, whole and split", async () => {
+  const layers: Layer[] = [
+    { name: "input", build: (g) => g.batch("x", [4, 6]) },
+    dense("a", [6, 6]),
+    reshape("wide", [2, 12]),
+    reshape("same", [2, 12]),
+    dense("b", [12, 3]),
+    { name: "loss", build: (g, x) => g.sumOfSquares(x!, [1]) },
+  ];
+  const batches = Array.from({ length: 3 }, (_, m) => ({
+    x: Float32Array.from({ length: 24 }, (_, i) => Math.sin(i + m)),
+  }));
+  const run = async (layers: Layer[], stages: number, options: Partial<StageOptions>) => {
+    const program = compileModel({ name: "m", layers, predictions: 2 }, "none");
+    const opened = await openStages(open("reference"), program, stages, options);
+    return await train(opened, batches, options.backward === "split" ? "split" : "whole");
+  };
+  // The same numbers from one layer that does it all.
+  const one: Layer = {
+    name: "one",
+    prefix: "",
+    build(g) {
+      const x = g.batch("x", [4, 6]);
+      const first = g.tanh(g.matmul(x, g.parameter("a.w", [6, 6])));
+      const second = g.tanh(g.matmul(g.reshape(first, [2, 12]), g.parameter("b.w", [12, 3])));
+      return g.sumOfSquares(second, [1]);
+    },
+  };
+  const expected = await run([one], 1, {});
+  for (const backward of ["whole", "split"] as const) {
+    for (const recompute of [{}, { recomputeInterval: 2 }]) {
+      for (const stages of [1, 3, 6]) {
+        const received = await run(layers, stages, { backward, ...recompute });
+        assertSameBits(received, expected, `${backward}, ${stages} stages`);
+      }
+    }
+  }
+});
+
+Deno.test("integers may pass between layers, where no gradient flows", async () => {
+  const layers: Layer[] = [
+    { name: "ids", build: (g) => g.reshape(g.batch("ids", [2, 3], "i32"), [6]) },
+    reshape("same", [6]),
+    { name: "table", build: (g, x) => g.gather(g.parameter("w", [5, 4]), x!) },
+    { name: "loss", build: (g, x) => g.sumOfSquares(g.reshape(x!, [2, 12]), [1]) },
+  ];
+  const program = compileModel({ name: "m", layers, predictions: 2 }, "none");
+  for (const backward of ["whole", "split"] as const) {
+    const stages = await openStages(open("reference"), program, 1, { backward });
+    const results = await train(stages, [{ ids: Int32Array.of(0, 1, 1, 4, 0, 0) }], backward);
+    const weights = drawWeights(program).get("table.w")!, uses = [3, 2, 0, 0, 1];
+    const expected = weights.map((w, i) => 2 * w * uses[Math.floor(i / 4)]!);
+    const gradient = results.get("table.w")!;
+    assert.ok(gradient.every((d, i) => Math.abs(d - expected[i]!) < 1e-7), `${gradient}`);
+  }
+});
+
+Deno.test("buckets of an offloaded stage can be stepped in any order", async () => {
+  const options = { offload: true, bucketSize: 512 };
+  const run = async (turn: <T>(order: T[]) => T[]) => {
+    const [stage] = await openStages(open("reference"), compileModel(MODEL, "none"), 1, options);
+    await train([stage!], BATCHES.slice(3), "whole");
+    stage!.beginStep(1, 0.01, 1);
+    for (const bucket of turn([...stage!.buckets.keys()])) await stage!.stepBucket(bucket);
+    return new Map((await stage!.save()).weights);
+  };
+  assertSameBits(await run((order) => order.reverse()), await run((order) => order), "weights");
+});
+
+Deno.test("a moment of another length is refused by an offloaded stage", async () => {
+  const program = compileModel(MODEL, "none");
+  const [stage] = await openStages(open("reference"), program, 1, { offload: true });
+  const { weights } = await stage!.save();
+  const moments = new Map([["lm_head.weight.exp_avg", new Float32Array(3)]]);
+  assert.throws(() => stage!.load({ weights, moments }), {
+    name: "RangeError",
+    message: /must have 512 elements, received 3/,
+  });
+});
+
+const SMALL: Model = gpt2({ layers: 1, hidden: 16, heads: 2, seq: 4, vocab: 16 }, 2);
+const TOKENS = drawTokens(4, 8, 16);
+
+async function openVersions(device: Device, options: Partial<StageOptions>, state?: StageState) {
+  const { precision } = options, model = compileModel(SMALL, "none", { precision });
+  const way = { optimizer: SGD, backward: "whole", ...options } as const;
+  const stage = await openStage(device, model, way);
+  stage.load(state ?? { weights: drawWeights(model), moments: new Map() });
+  return stage;
+}
+
+/** The gradients that the backward of one micro-batch leaves. */
+async function backwardAlone(stage: Stage, m: number) {
+  stage.zeroGradients();
+  await stage.backward(m, "B", undefined, 1 / 8);
+  const { offset, length } = stage.buckets.at(-1)!;
+  return await stage.readGradients(0, offset + length);
+}
+
+const forward = (stage: Stage, m: number, age = 0) =>
+  stage.forward(m, undefined, TOKENS[m]!, undefined, age);
+
+/** What shares a stage with versions: how weights are stored, stepped and read. */
+const VERSIONED: readonly Partial<StageOptions>[] = [
+  {},
+  { offload: true },
+  { precision: "fp16" },
+  { precision: "fp16", offload: true },
+  { recomputeInterval: 1 },
+];
+
+for (const options of VERSIONED) {
+  Deno.test(`a backward has the weights of its forward, whatever was updated since ${JSON.stringify(options)}`, async () => {
+    const stage = await openVersions(open("native"), { ...options, versions: 2 });
+    /** The gradients of a stage that has only these weights. */
+    const expected = async (m: number, at: StageState) => {
+      const alone = await openVersions(open("native"), options, at);
+      await forward(alone, m);
+      return await backwardAlone(alone, m);
+    };
+    const first = await stage.save();
+    await forward(stage, 0);
+    await forward(stage, 1);
+    await backwardAlone(stage, 0);
+    assert.equal(stage.weightVersions, 1);
+    await stage.optimize(1, 0.1);
+    assert.equal(stage.weightVersions, 2);
+    const second = await stage.save();
+    assert.notDeepEqual(second.weights, first.weights);
+    await forward(stage, 2);
+    assert.deepEqual(await backwardAlone(stage, 1), await expected(1, first));
+    assert.equal(stage.weightVersions, 1);
+    // On request, also a new micro-batch has the weights before the newest.
+    await forward(stage, 3, 1);
+    assert.deepEqual(await backwardAlone(stage, 3), await expected(3, first));
+    assert.deepEqual(await backwardAlone(stage, 2), await expected(2, second));
+  });
+}
+
+Deno.test("updates with versions have the bits of updates in place", async () => {
+  const device = open("native");
+  const stages = [await openVersions(device, {}), await openVersions(device, { versions: 3 })];
+  for (let step = 1; step <= 5; step++) {
+    for (const stage of stages) {
+      await forward(stage, step % 4);
+      await backwardAlone(stage, step % 4);
+      await stage.optimize(step, 0.1);
+    }
+    const [plain, versioned] = await Promise.all(stages.map((stage) => stage.save()));
+    assert.deepEqual(versioned, plain);
+  }
+});
+
+Deno.test("an update with all versions in use is refused, as are weights that are not kept", async () => {
+  const stage = await openVersions(open("reference"), { versions: 2 });
+  await forward(stage, 0);
+  await stage.optimize(1, 0.1);
+  // The newest weights are never written over, even where no micro-batch uses them.
+  const newest = await stage.save(),
+    refused = {
+      name: "RangeError",
+      message: "Cannot update weights: one of 2 versions must be free, received all in use",
+    };
+  await assert.rejects(() => stage.optimize(2, 0.1), refused);
+  assert.deepEqual(await stage.save(), newest);
+  await forward(stage, 1);
+  await assert.rejects(() => stage.optimize(2, 0.1), refused);
+  await assert.rejects(() => forward(stage, 2, 2), {
+    name: "RangeError",
+    message: "Cannot use old weights: they must be at most 1 updates old, received 2",
+  });
+  await backwardAlone(stage, 0);
+  await stage.optimize(2, 0.1);
+});
+
+Deno.test("the bytes of all versions are planned and counted", async () => {
+  const stage = await openVersions(open("reference"), { versions: 3 });
+  await forward(stage, 0);
+  const options = { optimizer: SGD, backward: "whole", slots: 1 } as const;
+  const model = compileModel(SMALL, "none");
+  assert.deepEqual(stage.memory, planMemory(model, { ...options, versions: 3 }));
+  assert.equal(stage.memory.device.weights, 3 * planMemory(model, options).device.weights);
+});

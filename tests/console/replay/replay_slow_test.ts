@@ -1,0 +1,418 @@
+/** Journals: `train --journal`, and the commands that replay, show, compare and explore. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { delay } from "@std/async/delay";
+import { decodePayload, encodePayload } from "../../../actors/simulation/journal/payload_codec.ts";
+import { digestOf, readJournal } from "../../../testing.ts";
+import { type Forged, recordsOf, sealed } from "../../actors/simulation/forged.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import { folderTest } from "../../in_folder.ts";
+import {
+  ENVIRONMENT,
+  jsonLines,
+  type Outcome,
+  refusedHere,
+  ROOT,
+  runHere,
+  TINY,
+  trainHere,
+} from "../command.ts";
+import { Running, TRAIN } from "../running.ts";
+
+/** Two workers that are threads, and two replicas of them, so that there is an all-reduce. */
+const RUN = [...TINY, "--workers", "2", "--replicas", "2", "--steps", "2"];
+
+/** Ends as it must; returns what it prints. */
+async function troupe(code: number, ...args: string[]): Promise<string> {
+  const { stdout, stderr, ...outcome } = await runHere(args);
+  assert.equal(outcome.code, code, `${args.join(" ")}: ${stdout}${stderr}`);
+  return code === 0 ? stdout : stdout + stderr;
+}
+
+/** Trains on threads with a journal; returns where that is, and the hash of the weights. */
+async function journalIn(folder: string, args: readonly string[], runtime = "workers") {
+  const journal = join(folder, "run.jsonl");
+  const how = ["--runtime", runtime, "--journal", journal, "--journal-messages"];
+  const { last } = await trainHere([...args, ...how]);
+  return { journal, hash: String(last.weightsHash) };
+}
+
+let threads: Promise<{ text: string; hash: string }> | undefined;
+
+/** A journal of threads, which is made once; each test gets its own file. */
+async function threadsIn(folder: string) {
+  const { text, hash } = await (threads ??= (async () => {
+    const { journal, hash } = await journalIn(folder, RUN);
+    return { text: await Deno.readTextFile(journal), hash };
+  })());
+  const journal = join(folder, "threads.jsonl");
+  await Deno.writeTextFile(journal, text);
+  return { journal, text, hash };
+}
+
+folderTest(
+  "a journal of threads replays to the same weights, and one worker alone",
+  async (folder) => {
+    const { journal, hash } = await threadsIn(folder);
+    assert.equal((await trainHere(RUN)).last.weightsHash, hash);
+    const isolates = new Set((await readJournal(journal)).steps.map(({ isolate }) => isolate));
+    assert.equal(isolates.size, 5);
+
+    const whole = await troupe(0, "replay", journal);
+    assert.match(whole, new RegExp(`"weightsHash":"${hash}"`));
+    assert.match(whole, /\d+ steps as recorded, hash [0-9a-f]{16}/);
+    for (const actor of ["worker-2", "supervisor"]) {
+      const said = await troupe(0, "replay", journal, "--actor", actor);
+      assert.match(said, new RegExp(`^${actor}: \\d+ messages, \\d+ doings and \\d+ states as`));
+    }
+    const alone = ["replay", journal, "--actor", "worker-2"];
+    const until = await troupe(0, ...alone, "--until", "3");
+    assert.match(until, /worker-2 < supervisor#0 init[^]*As recorded up to step 3\.\n$/);
+    assert.equal(until.match(/worker-2 </g)!.length, 4, "steps 0 to 3");
+    for (
+      const [args, sentence] of [
+        [["--actor", "worker-9"], /--actor must be one of .*worker-0.*, received worker-9$/],
+        [["--actor", "worker-2", "--module", "a.ts"], /--module must be like actors.ts#counter/],
+        [["--module", "a.ts"], /--module must be left out, as the recorded run used none/],
+      ] as const
+    ) await refusedHere(["replay", journal, ...args], sentence);
+    await refusedHere(["replay", "--actor"], /the first argument must be a JOURNAL/);
+  },
+);
+
+folderTest(
+  "a journal of a run on wasm replays: what the module does is no actor's doing",
+  async (folder) => {
+    const wasm = [...TINY, "--device", "wasm", "--steps", "1"];
+    const { journal, hash } = await journalIn(folder, wasm, "local");
+    assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
+  },
+);
+
+folderTest(
+  "a journal of PipeDream on threads replays with the times of its trace",
+  async (folder) => {
+    const trace = join(folder, "trace.json");
+    const pipe = ["--schedule", "pipedream", "--workers", "2", "--steps", "2", "--trace", trace];
+    const { journal, hash } = await journalIn(folder, [...TINY, ...pipe]);
+    assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
+    const alone = await troupe(0, "replay", journal, "--actor", "worker-1");
+    assert.match(alone, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
+    assert.equal(JSON.parse(await troupe(0, "trace", "summary", trace, "--json")).steps, 2);
+  },
+);
+
+folderTest(
+  "a changed journal, version or actor is refused at the first difference",
+  async (folder) => {
+    const { text } = await threadsIn(folder), changed = join(folder, "changed.jsonl");
+    const change = async (from: RegExp, to: string, toText = (text: string) => text) => {
+      assert.match(text, from);
+      await Deno.writeTextFile(changed, toText(text.replace(from, to)));
+    };
+    /** Changes it as a forger does, who makes all sums and hashes right. */
+    const forge = (from: RegExp, to: string) => change(from, to, (text) => sealed(recordsOf(text)));
+    await change(/"name":"0F1"/, '"name":"0F0"');
+    const hash = /the hash of step \d+ of isolate \d in line \d+ must be/;
+    await refusedHere(["replay", changed], hash);
+    for (const [from, to] of [[/"seed":1/, '"seed":2'], [/"did":\["send /, '"did":["Send ']]) {
+      await change(from as RegExp, to as string);
+      const sum = /^Cannot read a journal: the sum of line \d+ must be /;
+      await refusedHere(["replay", changed], sum);
+    }
+    await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
+    assert.match(await troupe(1, "replay", changed), /must be package version 0\.0\.1/);
+    await troupe(0, "replay", changed, "--code-changed");
+    for (const module of ["worker.ts", "stage/stage.ts", "console/commands/train.ts"]) {
+      const found = text.match(new RegExp(`"((?:[./\\w]*/)?${RegExp.escape(module)})":`));
+      const name = RegExp.escape(found?.[1] ?? "");
+      await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${found?.[1]}":"00"`);
+      const said = await troupe(1, "replay", changed);
+      assert.match(said, new RegExp(`must be module ${name} with hash`));
+    }
+    const activation = "send worker-1 Activation ";
+    await forge(new RegExp(`${activation}[0-9a-f]{16}`), activation + "0".repeat(16));
+    const must = /must be "send worker-1 Activation 0{16}" \(worker-0 < worker-0#\d+/;
+    assert.match(await troupe(1, "replay", changed), must);
+  },
+);
+
+folderTest("a journal is shown by time, and two are compared actor by actor", async (folder) => {
+  const { journal, text } = await threadsIn(folder), other = join(folder, "other.jsonl");
+  assert.equal(await troupe(0, "journal", "diff", journal, journal), "No difference.\n");
+  const records = recordsOf(text);
+  const at = records.findLastIndex(({ actor, type }) => actor === "worker-1" && type !== undefined);
+  const none = "0".repeat(16);
+  records[at] = { ...records[at], payload: none, chain: none };
+  await Deno.writeTextFile(other, sealed(records));
+  const differs =
+    /^worker-1 differs first at its step (\d+):\n {2}- < (\S+ \w+).*, message [1-9a-f]\w{15}, .*\n {2}\+ < \2.*, message 0{16}, /;
+  assert.match(await troupe(1, "journal", "diff", journal, other), differs);
+  for (
+    const [args, sentence] of [
+      [["shwo", journal], /it must be show or diff; did you mean show\?$/],
+      [["diff", journal], /^Cannot diff: the number of journals must be 2, received 1$/],
+      [["show", journal, journal], /^Cannot show: the number of journals must be 1, received 2$/],
+      [["show", join(folder, "none")], /none/],
+    ] as const
+  ) await refusedHere(["journal", ...args], sentence);
+
+  const shown = await troupe(0, "journal", "show", journal);
+  const [head, ...steps] = shown.slice(shown.indexOf("time ms")).trim().split("\n");
+  assert.match(shown, /seed 1, workers\n[^]* steps of \d isolates[^]*\nTimes are since the first/);
+  assert.match(head!, /^time ms +isolate +step +actor +message +chain +what it did$/);
+  const times = steps.map((line) => Number(line.trim().split(/ +/)[0]));
+  assert.equal(times[0], 0);
+  assert.deepEqual(times, times.toSorted((a, b) => a - b));
+  for (
+    const row of [
+      /^ *[\d.]+ +2 +\d+ +worker-1 +< worker-0#0 Activation +[0-9a-f]{16}$/,
+      / Dispatch +[0-9a-f]{16} +0F0$/,
+    ]
+  ) assert.ok(steps.some((line) => row.test(line)), `${row}`);
+});
+
+folderTest("a journal survives kill -9, and replays as far as it goes", async (folder) => {
+  const journal = join(folder, "run.jsonl");
+  const flags = [...TINY, "--workers", "2", "--steps", "100000", "--json", "--journal", journal];
+  const run = new Running([...TRAIN, ...flags, "--journal-messages"]);
+  await run.printed("stdout", /"step":10,.*\n/);
+  const begun = async () =>
+    (await readJournal(journal)).steps
+      .filter(({ actor, type }) => actor === "worker-0" && type === "Begin").length;
+  while (await begun() < 10) await delay(20);
+  run.kill();
+  await run.end(HANG_LIMIT_MS);
+  assert.ok(await begun() >= 10);
+  await troupe(0, "replay", journal, "--actor", "worker-0");
+  const said = await troupe(0, "replay", journal);
+  assert.match(said, /"step":8,[^]*\d+ steps as recorded; there the journal ends/);
+});
+
+/** Runs a command whose files may have some KiB and no more, as on a disk that is full then. */
+async function trainOnSmallDisk(kibibytes: number, ...args: string[]): Promise<Outcome> {
+  const limits = `trap '' XFSZ; ulimit -f ${kibibytes}; exec "$0" "$@"`;
+  const command = new Deno.Command("bash", {
+    args: ["-c", limits, Deno.execPath(), ...TRAIN, ...args],
+    cwd: ROOT,
+    env: ENVIRONMENT,
+    stdin: "null",
+  });
+  const { code, stdout, stderr } = await command.output(), decoder = new TextDecoder();
+  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+folderTest("a full disk ends the journal, and the run only where that is asked", async (folder) => {
+  if (Deno.build.os === "windows") return;
+  const journal = join(folder, "run.jsonl"), run = [...TINY, "--workers", "2"];
+  const flags = [...run, "--json", "--journal", journal];
+  const sentence = /^Cannot write the journal \S+run\.jsonl: its file must take what is written, /;
+  const { code, stdout, stderr } = await trainOnSmallDisk(200, ...flags, "--steps", "30");
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, sentence);
+  assert.match(stderr, /^[^\n]+; the run goes on without a journal\n$/);
+  const plain = await trainHere([...run, "--steps", "30"]);
+  assert.equal(jsonLines(stdout).at(-1)!.weightsHash, plain.last.weightsHash);
+  const { steps, unfinished } = await readJournal(journal);
+  assert.ok(steps.length > 100);
+  assert.ok(unfinished.includes(0), `${unfinished}`);
+
+  const stop = ["--steps", "100000", "--journal-full", "stop", "--out", join(folder, "out")];
+  const stopped = await trainOnSmallDisk(200, ...flags, ...stop, "--runtime", "local");
+  assert.equal(stopped.code, 1, stopped.stderr);
+  assert.match(stopped.stderr, sentence);
+  const ended = /the run ended after step (\d+), with the checkpoint (\S+)\n$/;
+  const [, step, saved] = ended.exec(stopped.stderr) ?? [];
+  assert.ok((await Deno.stat(saved!)).isDirectory);
+  assert.ok(saved!.endsWith(step!));
+});
+
+Deno.test("--journal is refused where there are no actors, or no file can be", async () => {
+  const train = ["train", ...TINY, "--steps", "1", "--journal"];
+  await refusedHere(
+    [...train, "nowhere.jsonl", "--json", "--runtime", "serial"],
+    /Cannot write a journal: the runtime must have actors/,
+  );
+  await refusedHere(
+    [...train, "no/such/folder/run.jsonl"],
+    /Cannot write a journal to no\/such\/folder\/run.jsonl: it must be a file/,
+  );
+});
+
+folderTest(
+  "explore says by its exit code how it ended, and its failure replays",
+  async (folder) => {
+    const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
+    const all = await troupe(0, "explore", "chimera", "--seeds", "8", "--strategy", "pos");
+    assert.match(all, /^8 runs, \d+ of them different, .*\n1 end:\n {2}8 × .*weightsHash/);
+    const failed = await troupe(1, "explore", scenario, "--journal", journal);
+    assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
+    await refusedHere(
+      ["replay", journal],
+      /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/,
+    );
+    const again = await troupe(0, "replay", journal, "--module", scenario);
+    assert.match(again, /it failed as then: they came as/);
+    const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
+    assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
+    const once = await troupe(0, "explore", "pipedream", "--seeds", "5", "--seed", "7", "--once");
+    assert.match(once, /^5 runs, .*\n1 end:\n {2}5 × .*weightsHash/);
+    const faults = ["--seeds", "20", "--faults", "crash-before,site"];
+    const lost = await troupe(0, "explore", "1f1b", ...faults);
+    assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
+    for (const args of ["pipedreams", "nowhere.ts", "1f1b --faults rain", "--seeds 3"]) {
+      await refusedHere(["explore", ...args.split(" ")], /^Cannot /);
+    }
+    await refusedHere(
+      ["explore", ..."1f1b --strategy dfs --faults site".split(" ")],
+      /--faults must be left out with --strategy dfs$/,
+    );
+  },
+);
+
+/** Refused in one sentence, before anything is begun. */
+const refused = (pattern: RegExp, ...args: string[]) => refusedHere(["replay", ...args], pattern);
+
+/** Writes a journal; returns its path. */
+async function write(folder: string, records: readonly Forged[]): Promise<string> {
+  const path = join(folder, "strange.jsonl");
+  await Deno.writeTextFile(path, sealed(records));
+  return path;
+}
+
+/** Writes a journal of this configuration and no steps. */
+const writeEmpty = (folder: string, configuration: unknown) =>
+  write(folder, [
+    {
+      ...{ format: "troupe-journal", version: 2, package: "0.1.0", seed: 1, strategy: "workers" },
+      ...{ configuration, actors: {}, device: "reference", deno: "2.9.6" },
+    },
+    { end: 0, isolate: 0 },
+  ]);
+
+folderTest("a journal imports no module: its reader names it", async (folder) => {
+  const trap = join(folder, "trap.ts"), sprung = join(folder, "sprung");
+  const text = `Deno.writeTextFileSync(${JSON.stringify(sprung)}, "");
+    export const scenario = ({ idle }) => idle();`;
+  await Deno.writeTextFile(trap, text);
+  const modules = [trap, pathToFileURL(trap).href, `data:text/javascript,${encodeURI(text)}`];
+  const asks = (explore: string) => writeEmpty(folder, { explore, configuration: {}, faults: [] });
+  for (const module of [...modules, "http://127.0.0.1:9/trap.ts", "npm:left-pad"]) {
+    await refused(/--module must name the file that the run read/, await asks(module));
+    await assert.rejects(Deno.stat(sprung), Deno.errors.NotFound);
+  }
+  await troupe(0, "replay", await asks(trap), "--module", trap, "--code-changed");
+  await Deno.stat(sprung);
+});
+
+folderTest(
+  "a journal opens no file: its reader names each file of the run, and no other",
+  async (folder) => {
+    for (const flag of ["text", "tokens", "weights", "schedule-file", "resume"]) {
+      const path = await writeEmpty(folder, { train: [...TINY, `--${flag}`, "/dev/zero"] });
+      await refused(new RegExp(`--${flag} must name the file .* --${flag} /dev/zero$`), path);
+    }
+    const text = ["--text", "/dev/zero"];
+    const path = await writeEmpty(folder, { train: [...TINY, "--steps", "1"] });
+    await refused(/--text must be left out, as in the recorded run/, path, ...text);
+    const rehearsed = { explore: "1f1b", configuration: { schedule: "1f1b" }, faults: [] };
+    await refused(/--text must be left out/, await writeEmpty(folder, rehearsed), ...text);
+  },
+);
+
+folderTest(
+  "a run on a file of its user replays where that is named, and writes nowhere",
+  async (folder) => {
+    const text = join(folder, "my text.txt"), out = join(folder, "out");
+    await Deno.writeTextFile(text, "It was the best of times, it was the worst. ".repeat(40));
+    const args = [...TINY, "--steps", "2", "--out", out, "--text", text];
+    const { journal, hash } = await journalIn(folder, args, "local");
+    const before = await Deno.readTextFile(journal);
+    await Deno.remove(out, { recursive: true });
+    await refused(/--text '.*my text\.txt'$/, journal);
+    assert.ok((await troupe(0, "replay", journal, "--text", text)).includes(hash));
+    assert.equal(await Deno.readTextFile(journal), before);
+    await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
+  },
+);
+
+const plan = (more: object) => ({
+  ...{ explore: "1f1b", configuration: { schedule: "1f1b", ...more }, faults: [] },
+});
+
+/** Configurations that no journal of a run has. */
+const STRANGE: readonly unknown[] = [
+  null,
+  7,
+  { train: "--steps 1" },
+  { train: [7] },
+  { train: Array(1000).fill("--json") },
+  { train: ["--lr", "-5"] },
+  { train: ["--steps", "1e99"] },
+  { train: ["--no-such-flag"] },
+  { train: ["rest"] },
+  { explore: 7 },
+  plan({ workers: 1e9 }),
+  plan({ workers: "4" }),
+  plan({ steps: 1000, microBatches: 1000 }),
+  plan({ options: { chunks: 1e9 } }),
+  plan({ schedule: "gpipe" }),
+  { ...plan({}), faults: "crash" },
+  { ...plan({}), faults: [{ step: -1, kind: "crash-before", target: "worker-0" }] },
+  { ...plan({}), faults: [{ step: 1, kind: {}, target: "worker-0" }] },
+];
+
+folderTest(
+  "the configuration of a journal is checked as if it were typed, and bounded",
+  async (folder) => {
+    for (const configuration of STRANGE) {
+      await refused(/^Cannot replay/, await writeEmpty(folder, configuration));
+    }
+    const large = ["--hidden", "2048", "--layers", "12", "--heads", "16", "--seq", "8"];
+    const path = await writeEmpty(folder, { train: [...large, "--device", "reference"] });
+    assert.match(
+      await troupe(1, "replay", path, "--code-changed"),
+      /Cannot train within the memory limit: each worker must need at most 2048/,
+    );
+  },
+);
+
+folderTest("an actor alone takes device, faults and models from no journal", async (folder) => {
+  const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
+  const records = recordsOf(await Deno.readTextFile(journal));
+  const { payloads, steps } = await readJournal(journal);
+  const first = steps.find(({ actor }) => actor === "worker-0")!;
+  // deno-lint-ignore no-explicit-any -- It is a forger who writes here.
+  const forge = async (change: (init: any) => void): Promise<string> => {
+    const message = structuredClone(payloads.get(first.payload)) as { init: unknown };
+    change(message.init);
+    // The digest is of the message after it was sent.
+    const decoded = decodePayload(message), payload = digestOf(decoded);
+    const forged = (record: Forged) => ({
+      ...{ ...record, payload, ..."is" in record && { is: encodePayload(decoded) } },
+    });
+    return await write(
+      folder,
+      records.map((record) => record.payload === first.payload ? forged(record) : record),
+    );
+  };
+  const alone = ["--actor", "worker-0"], library = join(folder, "evil.so");
+  await Deno.writeTextFile(library, "not a library");
+  const tame = await forge((init) => {
+    init.device.library = library;
+    init.fault = { worker: 0, kind: "exit", afterActions: 0 };
+  });
+  const said = await troupe(0, "replay", tame, ...alone);
+  assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
+  const elsewhere = await forge((init) => {
+    const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
+    init.held[0].program.programs[0].models.forward = encodePayload(model);
+  });
+  await refused(/a model of the journal must hold its own data/, elsewhere, ...alone);
+  const huge = await forge((init) => {
+    init.held[0].program.programs[0].parameters[0].shape = [2 ** 40];
+  });
+  await refused(/must need at most 4294967296 bytes/, huge, ...alone);
+});

@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { bytesTokenizer, bytesTokenizerJson } from "../../kernels/mod.ts";
 import { type Page, pageTest } from "../browser.ts";
-import { inFolder, ROOT, runGenerate, runTroupe, TINY, trainJson } from "../console/command.ts";
+import { troupe } from "../../console/mod.ts";
+import { inFolder, ROOT, TINY } from "../console/command.ts";
+import { quietly } from "../package/commands_entry.ts";
 
 /** Serves the page with a model while `use` looks at it. */
 async function served(model: string, use: (url: string) => Promise<void>): Promise<void> {
@@ -26,6 +28,25 @@ async function served(model: string, use: (url: string) => Promise<void>): Promi
   }
 }
 
+/** Runs a command in this process to a good end; returns its output. */
+async function run(...args: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await quietly((context) => troupe(args, context));
+  assert.equal(code, 0, stderr);
+  return stdout;
+}
+
+/** Trains a model of a text that it learns by heart, and exports it; returns the paths of both. */
+async function trained(folder: string, ...more: readonly string[]) {
+  const [text, from, model] = ["text.txt", "run", "gpt.onnx"].map((name) => join(folder, name)) as [
+    ...[string, string, string],
+  ];
+  await Deno.writeTextFile(text, "abcäd".repeat(70));
+  const learn = ["--text", text, "--steps", "60", "--lr", "0.03", "--out", from, ...more];
+  await run("train", ...TINY, ...learn, "--runtime", "local", "--json");
+  await run("export", from, "--format", "onnx", "--out", model);
+  return { from, model };
+}
+
 async function sampled(page: Page, fields: Readonly<Record<string, string>>): Promise<string> {
   for (const [name, value] of Object.entries(fields)) await page.fill(`[name=${name}]`, value);
   await page.click("button");
@@ -37,24 +58,19 @@ pageTest(
   "the page samples what generate samples, token by token, from a model that was exported",
   (page) =>
     inFolder(async (folder) => {
-      const text = join(folder, "text.txt"),
-        run = join(folder, "run"),
-        out = join(folder, "gpt.onnx");
-      await Deno.writeTextFile(text, "abcäd".repeat(70));
-      await trainJson([...TINY, "--text", text, "--steps", "60", "--lr", "0.03", "--out", run]);
-      await runTroupe(["export", run, "--format", "onnx", "--out", out]);
-      await served(out, async (url) => {
+      const { from, model } = await trained(folder);
+      await served(model, async (url) => {
         await page.goto(url);
         await page.waitForFunction(`!document.querySelector("button").disabled`);
         const about = await page.textContent("#about");
         assert.equal(about, "GPT-2: layers 1, hidden 16, context 8, tokens bytes");
         const prompt = "abc", tokens = "31";
         const greedy = await sampled(page, { prompt, tokens, temperature: "0" });
-        const { stdout } = await runGenerate([
-          ...["--from", run, "--prompt", prompt, "--tokens", tokens, "--temperature", "0"],
-          ...["--device", "reference"],
-        ]);
-        assert.equal(`${greedy}\n`, stdout);
+        const how = ["--tokens", tokens, "--temperature", "0", "--device", "reference"];
+        assert.equal(
+          `${greedy}\n`,
+          await run("generate", "--from", from, "--prompt", prompt, ...how),
+        );
         assert.match(greedy, /^(abcäd){5}/, "the model has learnt its text");
         const drawn = await sampled(page, { temperature: "4", seed: "1" });
         assert.notEqual(drawn, greedy);
@@ -74,15 +90,9 @@ pageTest(
 
 pageTest("the page reads a tokenizer.json beside the model", (page) =>
   inFolder(async (folder) => {
-    const text = join(folder, "text.txt"),
-      run = join(folder, "run"),
-      out = join(folder, "gpt.onnx");
-    await Deno.writeTextFile(text, "abcäd".repeat(70));
     await Deno.writeTextFile(join(folder, "tokenizer.json"), JSON.stringify(bytesTokenizerJson()));
-    const learn = ["--text", text, "--tokenizer", folder, "--steps", "60", "--lr", "0.03"];
-    await trainJson([...TINY, ...learn, "--out", run]);
-    await runTroupe(["export", run, "--format", "onnx", "--out", out]);
-    await served(out, async (url) => {
+    const { model } = await trained(folder, "--tokenizer", folder);
+    await served(model, async (url) => {
       await page.goto(url);
       await page.waitForFunction(`!document.querySelector("button").disabled`);
       const greedy = await sampled(page, { prompt: "abc", tokens: "21", temperature: "0" });
@@ -100,24 +110,27 @@ pageTest("the page reads a tokenizer.json beside the model", (page) =>
     });
   }));
 
-pageTest("a model that the page cannot sample from is told", (page) =>
-  inFolder(async (folder) => {
-    const model = join(folder, "other.onnx");
-    await Deno.writeTextFile(model, "no model");
-    await served(model, async (url) => {
-      await page.goto(url);
-      await page.waitForFunction(
-        `document.querySelector("#about").textContent.startsWith("Cannot")`,
-      );
-      assert.equal(
-        await page.textContent("#about"),
-        "Cannot load the model: it must be a gpt2, received none of Troupe's",
-      );
-      const outside = ["..%2f..%2fdeno.json", "onnxruntime/..%2fpackage.json", "serve.ts"];
-      for (const path of [...outside, `huggingface/${model}`]) { // two slashes
-        const { status, body } = await fetch(new URL(path, url));
-        await body?.cancel();
-        assert.equal(status, 404, path);
-      }
-    });
-  }));
+pageTest(
+  "the page refuses a model that it cannot sample from, and serves no other file",
+  (page) =>
+    inFolder(async (folder) => {
+      const model = join(folder, "other.onnx");
+      await Deno.writeTextFile(model, "no model");
+      await served(model, async (url) => {
+        await page.goto(url);
+        await page.waitForFunction(
+          `document.querySelector("#about").textContent.startsWith("Cannot")`,
+        );
+        assert.equal(
+          await page.textContent("#about"),
+          "Cannot load the model: it must be a gpt2, received none of Troupe's",
+        );
+        const outside = ["..%2f..%2fdeno.json", "onnxruntime/..%2fpackage.json", "serve.ts"];
+        for (const path of [...outside, `huggingface/${model}`]) { // two slashes
+          const { status, body } = await fetch(new URL(path, url));
+          await body?.cancel();
+          assert.equal(status, 404, path);
+        }
+      });
+    }),
+);

@@ -1,9 +1,14 @@
+/** Names of actors and parts in the files of a user, and data that is read by other names. */
+
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { openRegistry, preparePart, removePart } from "../../../actors/mod.ts";
+import { mapData } from "../../../actors/parts/map_data.ts";
+import { type Batches, isSource } from "../../../actors/run/data/data.ts";
 import { hashGraph } from "../../../actors/runtime/packages/hash_module.ts";
-import { inFolder } from "../../in_folder.ts";
+import type { Batch } from "../../../kernels/mod.ts";
+import { inFolder, namesIn } from "../../in_folder.ts";
 
 const write = (folder: string, name: string, value: unknown) =>
   Deno.writeTextFile(
@@ -32,7 +37,7 @@ Deno.test("names come from the nearest file upward, and a troupe.json goes befor
     assert.throws(() => registry.find("actor", "a"), RangeError);
   }));
 
-Deno.test("what is no entry is refused in a sentence that says what was meant", () =>
+Deno.test("a wrong entry is refused in a sentence that says what was meant", () =>
   inFolder(async (folder) => {
     const cases: readonly (readonly [unknown, RegExp])[] = [
       ["{", /must be JSON/],
@@ -62,7 +67,7 @@ Deno.test("what is no entry is refused in a sentence that says what was meant", 
     }
   }));
 
-Deno.test("a specifier stands for itself; what is neither that nor a name is answered with what was meant", () =>
+Deno.test("a specifier stands for itself, and an unknown name is refused with the name that was meant", () =>
   inFolder(async (folder) => {
     await write(folder, "troupe.json", { actors: { counter: { from: "./counter.ts" } } });
     const registry = openRegistry(folder);
@@ -80,7 +85,7 @@ Deno.test("a specifier stands for itself; what is neither that nor a name is ans
 const SUM = 'import n from "./n.json" with { type: "json" };\n' +
   'import note from "./note.txt" with { type: "text" };\nexport { n, note };\n';
 
-Deno.test("a hash stands for all modules: it changes with each of them, and not with where they lie", () =>
+Deno.test("a hash changes with each of its modules, and not with the folder that they are in", () =>
   inFolder(async (folder) => {
     for (const copy of ["one", "other"]) {
       const at = join(folder, copy);
@@ -132,7 +137,7 @@ Deno.test("a package of npm counts with its version and its integrity", async ()
   assert.equal(new Set(hashes).size, packages.length);
 });
 
-Deno.test("a lock file that is none is refused, and one of a name that is gone does no harm", () =>
+Deno.test("a broken lock file is refused, and the lock of a name that is gone does no harm", () =>
   inFolder(async (folder) => {
     await write(folder, "troupe.json", { actors: { a: { from: "jsr:@x/y@1.0.0" } } });
     const wrong = ["{", "[]", { version: "2", locks: {} }, { version: "1", locks: { a: "jsr" } }];
@@ -161,8 +166,46 @@ Deno.test("names that are added at the same time are all there, whatever they ar
     const own = openRegistry(folder).list().filter((part) => !part.isBuiltIn);
     assert.deepEqual(own.map(({ name }) => name), names.sort());
     for (const name of names) await removePart(name, folder);
-    assert.deepEqual(
-      await Array.fromAsync(Deno.readDir(folder), ({ name }) => name).then((all) => all.sort()),
-      ["mod.js", "troupe.json"],
-    );
+    assert.deepEqual(await namesIn(folder), ["mod.js", "troupe.json"]);
   }));
+
+const renamed = ({ at }: Batch): Batch => ({ place: at! });
+
+Deno.test("data that begins anywhere still does by other names, with the state that it had", async () => {
+  const seen: unknown[] = [];
+  const source = {
+    last: 0,
+    *from(microBatch: number, state?: unknown) {
+      seen.push([microBatch, state]);
+      for (;;) yield { at: Int32Array.of(this.last = Number(state) + 1) };
+    },
+    state() {
+      return this.last;
+    },
+  };
+  const data = mapData(source, renamed);
+  assert.ok(isSource(data));
+  for await (const batch of data.from(3, 6)) {
+    assert.deepEqual(batch, { place: Int32Array.of(7) });
+    break;
+  }
+  assert.deepEqual([seen, data.state!()], [[[3, 6]], 7]);
+});
+
+Deno.test("an iterable by other names is closed when no more of it is read", async () => {
+  let isClosed = false;
+  const batches = (function* () {
+    try {
+      for (let i = 0;; i++) yield { at: Int32Array.of(i) };
+    } finally {
+      isClosed = true;
+    }
+  })();
+  const data = mapData(batches, renamed) as Batches;
+  assert.ok(!isSource(data));
+  for await (const batch of data) {
+    assert.deepEqual(batch, { place: Int32Array.of(0) });
+    break;
+  }
+  assert.ok(isClosed);
+});

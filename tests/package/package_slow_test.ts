@@ -1,0 +1,140 @@
+/** The package as its users have it: in a folder of their own, from a registry or without one. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { inFolder, jsonLines, TINY, trainJson } from "../console/command.ts";
+import { filesBelow, ROOT } from "../repository.ts";
+import {
+  deno,
+  type Environment,
+  freshCache,
+  makeWorkspace,
+  openJsr,
+  writeFiles,
+} from "./packages.ts";
+
+/** Nothing listens there. */
+const NOWHERE = "http://127.0.0.1:9/";
+
+const NAMES_MAX = 60;
+
+/** Source alone stays below it; a library, a data set or a model would not. */
+const BYTES_MAX = 5 << 20;
+
+/** The first block of a language in a section of README. */
+async function block(section: string, language: string): Promise<string> {
+  const readme = await Deno.readTextFile(join(ROOT, "README.md"));
+  const [, text] = readme.split(`\n## ${section}\n`);
+  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text ?? "") ?? [];
+  assert.ok(code, `README must have ${language} under "${section}"`);
+  return code;
+}
+
+/** Makes a folder with README's script in it, and a text. */
+async function ownFolder(parent: string): Promise<string> {
+  const own = join(parent, "own");
+  await writeFiles(own, { "rings.ts": await block("Your own training script", "ts") });
+  return own;
+}
+
+/** Runs the script, which ends and has learnt. */
+async function runScript(own: string, env: Environment): Promise<void> {
+  const { stdout } = await deno(own, ["run", "-A", "rings.ts"], env);
+  const losses = stdout.trim().split("\n").map((line) => line.split(" ").map(Number));
+  assert.deepEqual(losses.map(([step]) => step), [50, 100, 150, 200]);
+  assert.ok(losses.at(-1)![1]! < 0.2, stdout);
+}
+
+const COMMAND = ["run", "-A", "jsr:@troupe/troupe/cli"];
+const TRAIN = [...TINY, "--workers", "2", "--steps", "2", "--text", join(ROOT, "README.md")];
+
+/** Trains with the published command, in workers and processes, with a dashboard and a journal. */
+async function trainPublished(own: string, env: Environment): Promise<void> {
+  const { last } = await trainJson(TRAIN);
+  for (const isolation of ["worker", "process"]) {
+    const train = [...COMMAND, "train", ...TRAIN, "--isolation", isolation, "--json"];
+    // The files of a dashboard are part of the package, too.
+    const { stdout } = await deno(own, [...train, "--dashboard", "--journal", "run.jsonl"], env);
+    assert.equal(jsonLines(stdout).at(-1)!.weightsHash, last.weightsHash, isolation);
+  }
+  const { stdout } = await deno(own, [...COMMAND, "replay", "run.jsonl", ...TRAIN.slice(-2)], env);
+  assert.match(stdout, /\d+ steps as recorded/);
+}
+
+/** Checks that a package has what its users need and nothing else. */
+async function checkFiles(published: string): Promise<void> {
+  const files = filesBelow(published);
+  const top = new Set(files.map((path) => path.replace(/\/.*/, "/")));
+  assert.deepEqual([...top].sort(), [
+    ...["ACTORS.md", "CHANGELOG.md", "LICENSE", "NOTICE.md", "README.md", "SIMULATION.md"],
+    ...["actors/", "cli.ts", "console/", "deno.json", "docs/", "examples/", "kernels/", "lint/"],
+    ...["mod.ts", "schedules/", "testing.ts"],
+  ]);
+  let bytes = 0;
+  for (const path of files) bytes += (await Deno.stat(join(published, path))).size;
+  assert.ok(bytes < BYTES_MAX, `${files.length} files have ${bytes} bytes`);
+}
+
+Deno.test("the published package", (t) =>
+  inFolder(async (folder) => {
+    await using registry = openJsr(join(folder, "registry"));
+    const troupe = await makeWorkspace(folder), JSR_URL = registry.url;
+    const upload = [
+      ...["publish", "--token", "none", "--allow-dirty", "--no-provenance", "--no-check"],
+    ];
+    const { stderr } = await deno(troupe, upload, { JSR_URL });
+    for (const { name } of Deno.readDirSync(join(folder, "compat"))) {
+      await deno(join(folder, "compat", name), upload, { JSR_URL });
+    }
+    const env = { JSR_URL, DENO_DIR: await freshCache(folder) }, own = await ownFolder(folder);
+    await t.step(
+      "has no slow types, and the files that its users need and nothing else",
+      async () => {
+        assert.match(stderr, /Checking for slow types in the public API/);
+        const [version] = Deno.readDirSync(join(folder, "registry/@troupe/troupe"));
+        await checkFiles(join(folder, "registry/@troupe/troupe", version!.name));
+      },
+    );
+    await t.step("trains from any folder with the bits of the repository, and replays", () =>
+      trainPublished(own, env));
+    await t.step("runs the script of README after deno add, whose types are right", async () => {
+      const [add] = (await block("Install", "sh")).split(/\s*(?:#.*)?\n/);
+      const [program, ...args] = add!.split(" ");
+      assert.deepEqual([program, args[0]], ["deno", "add"]);
+      await deno(own, args, env);
+      await deno(own, ["check", "rings.ts"], env);
+      await runScript(own, env);
+    });
+  }));
+
+Deno.test("the script of README and the command run beside a copy of the repository, without JSR", () =>
+  inFolder(async (folder) => {
+    await Deno.symlink(ROOT, join(folder, "troupe"), { type: "dir" });
+    const own = await ownFolder(folder), env = { JSR_URL: NOWHERE };
+    await writeFiles(own, { "deno.json": await block("Install", "json") });
+    await runScript(own, env);
+    const train = [
+      "train",
+      ...TINY,
+      "--steps",
+      "1",
+      "--text",
+      "rings.ts",
+      "--isolation",
+      "process",
+    ];
+    await deno(own, [...COMMAND, ...train], env);
+  }));
+
+Deno.test(`the root exports at most ${NAMES_MAX} names, types included`, async () => {
+  const { stdout } = await deno(ROOT, ["doc", "--json", "mod.ts"]);
+  const [root] = Object.values<{ symbols: { name: string }[] }>(JSON.parse(stdout).nodes);
+  const names = root!.symbols.map(({ name }) => name);
+  assert.ok(names.includes("train"));
+  assert.ok(names.length <= NAMES_MAX, `${names.length}: ${names.join(", ")}`);
+});
+
+Deno.test("everything that the entries export is documented, with types that they export too", async () => {
+  const { exports } = JSON.parse(await Deno.readTextFile(`${ROOT}/deno.json`));
+  await deno(ROOT, ["doc", "--lint", ...Object.values<string>(exports)]);
+});

@@ -1,16 +1,30 @@
-/** Flags are declared once: the names, the help and the refusals of every command come from it. */
+/** The names, the help and the refusals of every command come from the declarations of its flags. */
 
 import assert from "node:assert/strict";
 import { EXPLORE_SYNTAX } from "../../../console/commands/explore.ts";
 import { GENERATE_SYNTAX } from "../../../console/commands/generate.ts";
 import { REPLAY_SYNTAX } from "../../../console/commands/replay.ts";
 import { type CommandSyntax, flagsOf } from "../../../console/flags/command_syntax.ts";
+import {
+  readCost,
+  readFromZero,
+  readLimit,
+  readLink,
+  readNumbers,
+  readPositive,
+  readSize,
+  readSizes,
+  readSlowWorker,
+  readStepRange,
+  readThreads,
+} from "../../../console/flags/quantities.ts";
 import { boundsOf } from "../../../console/flags/values.ts";
 import { helpOf, parseArguments, parseFlags } from "../../../console/mod.ts";
 import { SCHEDULE_SYNTAX } from "../../../console/schedule/schedule_command_flags.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/train_flags.ts";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
 import about from "../../../deno.json" with { type: "json" };
-import { refusal, runTroupe } from "../command.ts";
+import { printedHere, refusal, refusedHere } from "../command.ts";
 
 const SYNTAXES: readonly CommandSyntax[] = [
   TRAIN_SYNTAX,
@@ -20,7 +34,7 @@ const SYNTAXES: readonly CommandSyntax[] = [
   REPLAY_SYNTAX,
 ];
 
-/** Command lines of nanoGPT and Hugging Face, and what they say here. */
+/** Command lines of nanoGPT and Hugging Face, and the same here. */
 const ELSEWHERE: readonly [string, string][] = [
   [
     "--n_layer=6 --n_head=6 --n_embd=384 --block_size=256 --batch_size=12 --max_iters=2000 " +
@@ -40,7 +54,7 @@ const ELSEWHERE: readonly [string, string][] = [
   ],
 ];
 
-Deno.test("command lines of nanoGPT and Hugging Face are read as the flags that mean the same", () => {
+Deno.test("command lines of nanoGPT and Hugging Face mean the same flags", () => {
   for (const [theirs, ours] of ELSEWHERE) {
     assert.deepEqual(
       parseFlags(theirs.split(" "), TRAIN_FLAGS),
@@ -81,12 +95,14 @@ Deno.test("the help of a command lists each flag once, with its default, its bou
   }
 });
 
-Deno.test("a slip of the pen is answered with what was probably meant", async () => {
+Deno.test("a misspelled flag is refused with the one that was probably meant", async () => {
   for (
-    const [flag, meant] of [["--setps", "--steps"], ["--n_layers", "--n-layer"], [
-      "--micro-bathces=3",
-      "--micro-batches",
-    ], ["--scheduel", "--schedule"]] as const
+    const [flag, meant] of [
+      ["--setps", "--steps"],
+      ["--n_layers", "--n-layer"],
+      ["--micro-bathces=3", "--micro-batches"],
+      ["--scheduel", "--schedule"],
+    ] as const
   ) {
     assert.equal(
       await refusal([flag]),
@@ -94,35 +110,100 @@ Deno.test("a slip of the pen is answered with what was probably meant", async ()
     );
   }
   assert.match(await refusal(["--nonesuch"]), /run with --help to see them all$/);
-});
-
-Deno.test("a switch is taken back by --no, and no other flag is", () => {
-  assert.deepEqual(parseFlags(["--json", "--tie", "--no-json"], TRAIN_FLAGS), { tie: true });
-  assert.throws(() => parseFlags(["--no-steps"], TRAIN_FLAGS), /--no-steps is not one of them/);
-  for (const back of ["--no-tie", "--no_tie", "--no-tie_word_embeddings", "--tie=false"]) {
-    assert.deepEqual(parseFlags(["--tie", "--json", back], TRAIN_FLAGS), { json: true }, back);
+  for (const flag of ["--dashboard-stay", "--dashboard-port=80"]) {
+    assert.match(await refusal([flag]), /--dashboard must be given with --dashboard-/);
   }
-  assert.deepEqual(parseFlags(["--fp16", "--fp16=false"], TRAIN_FLAGS), {});
+  assert.match(await refusal(["--trace-steps", "7"]), /--trace must name the file/);
+  await assert.rejects(
+    readTrainFlags(["--trace", "t", "--trace-steps", "9-7"]),
+    /a range of steps/,
+  );
 });
 
-Deno.test("a switch is true or false, and nothing else is taken for true", () => {
+const train = (flags: string) => parseFlags(flags.split(" "), TRAIN_FLAGS);
+
+Deno.test("a switch is true or false, and --no takes it back", () => {
+  for (
+    const [flags, expected] of [
+      ["--json --tie --no-json", { tie: true }],
+      ["--fp16 --fp16=false", {}],
+      ["--fp16=true --lr 1 --lr 2", { precision: "fp16", lr: 2 }],
+      ["--tie=true --json true", { json: true, tie: true }],
+      ...["--no-tie", "--no_tie", "--no-tie_word_embeddings", "--tie=false", "--tie false"].map((
+        back,
+      ) => [`--tie --json ${back}`, { json: true }] as const),
+    ] as const
+  ) assert.deepEqual(train(flags), expected, flags);
+  assert.throws(() => train("--no-steps"), /--no-steps is not one of them/);
   for (const value of ["no", "0", "maybe", ""]) {
-    assert.throws(() => parseFlags([`--tie=${value}`], TRAIN_FLAGS), {
+    assert.throws(() => train(`--tie=${value}`), {
       name: "RangeError",
       message: `Cannot use --tie: it must be true or false, received "${value}"`,
     });
-    assert.throws(
-      () => parseFlags([`--fp16=${value || "1"}`], TRAIN_FLAGS),
-      /--precision: it must/,
-    );
+    assert.throws(() => train(`--fp16=${value || "1"}`), /--precision: it must/);
   }
-  assert.deepEqual(parseFlags(["--tie=true", "--json", "true"], TRAIN_FLAGS), {
-    json: true,
-    tie: true,
-  });
 });
 
-Deno.test("values that begin with a dash are values, and words stand beside flags where they may", () => {
+/** Texts, what reads them, and what they mean; undefined is none. */
+const QUANTITIES: readonly [read: (text: string) => unknown, Record<string, unknown>][] = [
+  [readSize, {
+    ...{ "512MiB": 2 ** 29, "1.5GiB": 1.5 * 2 ** 30, "1e3": 1000, "1.9": 1, "2KiB": 2048 },
+    ...{ "0": undefined, "0.9": undefined, MiB: undefined, "1MB": undefined, "-1": undefined },
+    ...{ "0x10": undefined, "1e300GiB": undefined, "9007199254740992": undefined },
+  }],
+  [readSizes, { "1KiB": 1024, "1KiB,0,2": [1024, 0, 2], "1,": undefined, "0": 0 }],
+  [readLink, {
+    "50,1.25": { latencyUs: 50, gigabytesPerSecond: 1.25 },
+    "0,1e-6": { latencyUs: 0, gigabytesPerSecond: 1e-6 },
+    "60000000,1": { latencyUs: 6e7, gigabytesPerSecond: 1 },
+    ...{ "60000001,1": undefined, "50": undefined, "50,0": undefined, "1,1,1": undefined },
+    ...{ "-1,1": undefined, "1,1e-7": undefined, "1,1e999": undefined },
+  }],
+  [readPositive, { "1e-3": 0.001, ".5": 0.5, "0": undefined, "1e999": undefined, "": undefined }],
+  [readFromZero, { "0": 0, "2": 2, "-0.1": undefined, x: undefined }],
+  [readLimit, {
+    ...{ auto: "auto", "1": 1, "2147483647": 2 ** 31 - 1 },
+    ...{ "2147483648": undefined, "0": undefined, "1.5": undefined, Auto: undefined },
+  }],
+  [readThreads, { auto: "auto", "2": 2, "0": undefined, "1e1": undefined, "999999999": undefined }],
+  [readStepRange, {
+    "7": { first: 7, last: 7 },
+    "7-9": { first: 7, last: 9 },
+    "7-7": { first: 7, last: 7 },
+    "7-": { first: 7, last: Infinity },
+    ...{ "0": undefined, "9-7": undefined, "-3": undefined, "a-b": undefined, "1-2-3": undefined },
+  }],
+  [readNumbers, { "0,1": [0, 1], "7": [7], "": undefined, "1,": undefined, "1.5": undefined }],
+  [readCost, { "0": 0, "1,2": [1, 2], "-1": undefined, "1,x": undefined, "1e999": undefined }],
+  [readSlowWorker, {
+    "1,1.5": { worker: 1, factor: 1.5 },
+    ...{ "1": undefined, "1,0": undefined, "x,2": undefined, "1,2,3": undefined },
+  }],
+];
+
+Deno.test("quantities are read as people write them, and nothing else is", () => {
+  for (const [read, texts] of QUANTITIES) {
+    for (const [text, expected] of Object.entries(texts)) {
+      assert.deepEqual(read(text), expected, `${read.name} of "${text}"`);
+    }
+  }
+});
+
+Deno.test("numbers of flags have bounds, which are within them", () => {
+  for (const flags of ["--steps 1", "--steps 2147483647", "--beta1 0", "--seed 0"]) train(flags);
+  for (
+    const [flags, sentence] of [
+      ["--steps 0", /it must be a whole number from 1, received "0"$/],
+      ["--steps 2147483648", /it must be at most 2147483647, received "2147483648"$/],
+      ["--steps 1e3", /it must be a whole number from 1, received "1e3"$/],
+      ["--beta1 1", /it must be a number from 0 and below 1, received "1"$/],
+      ["--lr 0x1", /it must be .*, received "0x1"$/],
+      ["--runtime thread", /it must be one of workers, .*, received "thread"$/],
+    ] as const
+  ) assert.throws(() => train(flags), sentence, flags);
+});
+
+Deno.test("a value may begin with a dash, and words may come beside flags", () => {
   const flags = {
     prompt: { kind: "text", help: "" },
     help: { kind: "switch", aliases: ["h"], help: "" },
@@ -134,21 +215,19 @@ Deno.test("values that begin with a dash are values, and words stand beside flag
   assert.throws(() => parseArguments(["--", "a"], flags), /every argument must be a flag/);
 });
 
-Deno.test("every command answers -h and -V whatever else it is told; other commands are refused", async () => {
-  const names = [
-    ...["train", "generate", "schedule", "explore", "replay", "journal", "devices", "completion"],
-  ];
-  await Promise.all(names.map(async (name) => {
-    const [help, version] = await Promise.all([
-      runTroupe([name, "--nonesuch", "-h"]),
-      runTroupe([name, "-V"]),
-    ]);
-    assert.deepEqual([help.code, help.stderr], [0, ""], name);
-    assert.match(help.stdout, new RegExp(`^Usage: deno task troupe ${name} `));
-    assert.match(help.stdout, /^ {2}--version, -V/m);
-    assert.equal(version.stdout, `troupe ${about.version}\n`);
-  }));
-  const slip = await runTroupe(["shedule"]);
-  assert.equal(slip.code, 2);
-  assert.match(slip.stderr, /the command must be one of train, .*; did you mean schedule\?\n$/);
+Deno.test("every command answers -h and -V first; other commands are refused", async () => {
+  const usage = await printedHere("help");
+  const names = Array.from(usage.matchAll(/^ {2}(\w+) {2}/gm), ([, name]) => name!);
+  assert.equal(names.length, 18);
+  for (const name of names) {
+    for (const args of [[name, "--nonesuch", "-h"], ["help", name]]) {
+      const help = await printedHere(...args);
+      assert.match(help, new RegExp(`^Usage: deno task troupe ${name} `));
+      assert.match(help, /^ {2}--version, -V/m);
+    }
+    assert.equal(await printedHere(name, "--nonesuch", "-V"), `troupe ${about.version}\n`);
+  }
+  assert.equal(await printedHere("version"), `troupe ${about.version}\n`);
+  const slip = /the command must be one of train, .*; did you mean schedule\?$/;
+  await refusedHere(["shedule"], slip);
 });

@@ -1,0 +1,194 @@
+/** `--config`: the flags of a user's file count as typed, those of a checkpoint are data. */
+
+import assert from "node:assert/strict";
+import { dirname, join } from "node:path";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { folderTest } from "../../in_folder.ts";
+import {
+  bitsOf,
+  jsonLines,
+  printedHere,
+  refusal,
+  refusedHere,
+  someTokens,
+  TINY,
+  TINY_MODEL,
+  trainHere,
+  writeTokens,
+} from "../command.ts";
+import { forgeConfig } from "../forged.ts";
+
+/** The same flags in each notation. */
+const FILES: Readonly<Record<string, string>> = {
+  "run.json": '{ "layers": 2, "learning_rate": 0.01, "tie": true, "memory-limit": "1.5GiB" }',
+  "run.jsonc": `{
+    // a model of two blocks
+    "n_layer": 2, "lr": 1e-2, /* as text, too */ "tie": true, "memory_limit": "1.5GiB",
+  }`,
+  "run.toml": `# a model of two blocks
+n_layer = 2
+lr = 1e-2
+tie = true
+json = false
+memory_limit = "1.5GiB"
+`,
+  "edited.toml": '\uFEFFlayers = 2\r\nlr = 0.01\r\ntie = true\r\nmemory_limit = "1.5GiB"\r\n',
+};
+
+folderTest("JSON, JSONC and TOML say the same flags, and typed ones win", async (folder) => {
+  for (const [name, text] of Object.entries(FILES)) {
+    const path = join(folder, name);
+    await Deno.writeTextFile(path, text);
+    const { flags } = await readTrainFlags(["--config", path]);
+    const { layers, lr, tie, json, "memory-limit": limit } = flags;
+    assert.deepEqual([layers, lr, tie, json], [2, 0.01, true, undefined], name);
+    assert.equal(limit, 1.5 * 2 ** 30);
+    const typed = ["--n_layer", "3", "--config", path, "--no-tie"];
+    const { flags: mixed } = await readTrainFlags(typed);
+    assert.deepEqual([mixed.layers, mixed.lr, mixed.tie], [3, 0.01, undefined], name);
+  }
+});
+
+folderTest("a typed flag displaces those of a file that exclude it", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(200)), lists = join(folder, "mine.csv");
+  const config = join(folder, "run.toml");
+  await Deno.writeTextFile(lists, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  await Deno.writeTextFile(config, 'schedule = "gpipe"\nworkers = 3\ntext = "none.txt"\n');
+  const args = ["--config", config, "--schedule-file", lists, "--tokens", tokens];
+  const { flags, schedule } = await readTrainFlags(args);
+  assert.deepEqual([schedule.name, schedule.workers, flags.text], ["mine", 2, undefined]);
+  await Deno.writeTextFile(config, 'adapters = "0,1"\ndevice = "webgpu"\n');
+  const typed = async (...more: string[]) =>
+    (await readTrainFlags(["--config", config, ...more])).flags;
+  assert.equal((await typed("--device", "native")).adapters, undefined);
+  assert.equal((await typed("--adapters", "1")).device, "auto");
+  assert.deepEqual((await typed()).adapters, [0, 1]);
+});
+
+/** Files by name, and what each is refused with. */
+const REFUSED: readonly [string, string, RegExp][] = [
+  [
+    "a.json",
+    '{ "setps": 3 }',
+    /must be one of the flags, received "setps"; did you mean --steps\?/,
+  ],
+  ["b.toml", "steps = 0", /--steps of .*b.toml: it must be a whole number from 1, received "0"$/],
+  ["c.toml", "steps = 1.5", /--steps of .*: it must be a whole number from 1, received "1.5"$/],
+  ["d.toml", "steps = [1]", /--steps of .*: it must be text or a number, received "\[1\]"$/],
+  ["e.toml", "[train]\nsteps = 1", /must be one of the flags, received "train"/],
+  ["f.json", '{ "json": "yes" }', /--json of .*: it must be true or false, received "yes"$/],
+  ["g.json", '{ "fp16": "yes" }', /fp16 of .*: it must be true or false, received "yes"$/],
+  ["h.json", '{ "lr": 1, "learning_rate": 1 }', /--lr must be said once, received it twice$/],
+  ["i.json", '{ "config": "other.json" }', /must be one of the flags, received "config"/],
+  ["j.json", '{ "help": true }', /must be one of the flags, received "help"/],
+  ["k.json", "[1]", /it must be a record of flags, received "\[1\]"$/],
+  ["l.json", "{", /it must be JSON, received /],
+  ["m.toml", "steps 1", /it must be TOML, received /],
+  ["n.yaml", "steps: 1", /must end in .json, .jsonc, .toml, received "n.yaml"$/],
+  ["o.toml", "text = '/dev/zero'", /--text: it must name a file .* \(/],
+  ["p.toml", 'device = "a\\u001b[2J"', /--device of .*received "a\\u001b\[2J"$/],
+];
+
+folderTest("the flags of a file are checked as if they were typed", async (folder) => {
+  for (const [name, text, reason] of REFUSED) {
+    const path = join(folder, name);
+    await Deno.writeTextFile(path, text);
+    assert.match(await refusal(["--config", path]), reason, name);
+  }
+  const file = /--config: it must name a file that can be read, .*/;
+  assert.match(
+    await refusal(["--config", folder]),
+    /--config: it must name a file .* \(a folder\)/,
+  );
+  const huge = join(folder, "huge.toml");
+  await Deno.writeTextFile(huge, "");
+  await Deno.truncate(huge, 20 * 2 ** 30);
+  assert.match(await refusal(["--config", huge]), file);
+});
+
+folderTest("the configuration of a checkpoint gives the same run again", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(3000));
+  const how = "--schedule 1f1b --runtime local --emulate-link 1,50 --clip 1 --tie --lr 0.01 " +
+    "--micro-batches 2 --steps 3 --seed 5";
+  const run = [...TINY_MODEL, ...how.split(" "), "--tokens", tokens];
+  const { lines, last } = await trainHere([...run, "--out", join(folder, "run")]);
+  const config = join(String(last.checkpoint), "config.json");
+  const args = ["--config", config, "--tokens", tokens];
+  const again = await printedHere("train", ...args, "--json");
+  assert.deepEqual(bitsOf(jsonLines(again)), bitsOf(lines));
+  const { flags, out } = await readTrainFlags(args);
+  const { "emulate-link": link, schedule, runtime } = flags;
+  assert.deepEqual([link?.latencyUs, schedule, runtime, out], [1, "1f1b", "local", undefined]);
+
+  const unnamed = await refusal(["--config", config]);
+  assert.ok(unnamed.endsWith(`type: deno task train --config ${config} --tokens ${tokens}`));
+  const other = await writeTokens(folder, someTokens(2999), "other.bin");
+  assert.match(
+    await refusal(["--config", config, "--tokens", other]),
+    /^Cannot repeat the run of .* must name the file that its run read, with SHA-256 [0-9a-f]{64}/,
+  );
+  const weights = join(dirname(config), "model.safetensors");
+  const begun = await trainHere([...run, "--weights", weights, "--out", join(folder, "begun")]);
+  const weighted = join(String(begun.last.checkpoint), "config.json");
+  assert.match(
+    await refusal(["--config", weighted, "--tokens", tokens]),
+    /--weights must name the file that its run read, .* --weights \S+model.safetensors$/,
+  );
+});
+
+folderTest(
+  "a repeated run whose checkpoints empty the pipe must name their folder",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000));
+    const how = ["--schedule", "pipedream", "--checkpoint-every", "1", "--steps", "3"];
+    const run = [...TINY, ...how, "--tokens", tokens, "--out", join(folder, "run")];
+    const { lines, last } = await trainHere(run);
+    const args = ["--config", join(String(last.checkpoint), "config.json"), "--tokens", tokens];
+    assert.match(await refusal(args), /--out must say where its checkpoints go, .* received none$/);
+    const again = await trainHere([...args, "--out", join(folder, "again")]);
+    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+  },
+);
+
+folderTest(
+  "a stranger's checkpoint names no file or folder to open or to write",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(200)), victim = join(folder, "victim");
+    const run = [...TINY, "--steps", "1", "--runtime", "serial", "--out", join(folder, "run")];
+    const { last } = await trainHere([...run, "--tokens", tokens]);
+    const step = String(last.checkpoint), config = join(step, "config.json");
+    const honest = await Deno.readTextFile(config);
+    const refuse = async (why: string) =>
+      assert.match(
+        await refusal(["--config", config, "--tokens", tokens]),
+        /config of a checkpoint must name no file or folder, received --/,
+        why,
+      );
+    for (const path of ["journal", "out", "weights", "resume", "text", "output_dir"]) {
+      const named = { [path]: victim };
+      await Deno.writeTextFile(config, honest);
+      await forgeConfig(step, (forged) => Object.assign(forged.flags, named));
+      await refuse(`${path} among the flags of the model`);
+      await forgeConfig(step, (forged) => {
+        [forged.run, forged.flags] = [forged.flags, {}];
+      });
+      await refuse(`${path} among those of the run`);
+      // Not even where it looks like a user's file, beside a checkpoint's manifest.
+      await Deno.writeTextFile(config, JSON.stringify(named));
+      await refuse(`${path} alone`);
+    }
+    await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
+  },
+);
+
+folderTest("a journal of a run with a file of flags replays without it", async (folder) => {
+  const config = join(folder, "run.toml"), journal = join(folder, "run.jsonl");
+  const text = join(folder, "text.txt");
+  await Deno.writeTextFile(text, "It was the best of times, it was the worst of times. ".repeat(9));
+  await Deno.writeTextFile(config, `text = ${JSON.stringify(text)}\nlr = 0.5\nsteps = 2\n`);
+  const { last } = await trainHere([...TINY, "--config", config, "--journal", journal]);
+  await Deno.remove(config);
+  await refusedHere(["replay", journal], /--text must name the file that the run read/);
+  const said = await printedHere("replay", journal, "--text", text);
+  assert.ok(said.includes(String(last.weightsHash)), said);
+});

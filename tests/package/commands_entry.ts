@@ -1,0 +1,66 @@
+/** Runs commands one after another in this process; the last line says how each ended, as JSON. */
+
+import { type Ask, createSystem, openRegistry } from "../../actors/mod.ts";
+import { type CommandContext, troupe } from "../../console/mod.ts";
+import type { Outcome } from "../console/command.ts";
+
+/** Runs a command, and keeps what it prints. */
+export async function quietly(
+  command: (context: CommandContext) => Promise<number>,
+): Promise<Outcome & { readonly hasBegun: boolean }> {
+  const said = { stdout: "", stderr: "" }, streams = ["stdout", "stderr"] as const;
+  const before = streams.map((name) => Deno[name].writeSync);
+  for (const name of streams) {
+    const decoder = new TextDecoder();
+    Deno[name].writeSync = (bytes) => {
+      said[name] += decoder.decode(bytes, { stream: true });
+      return bytes.length;
+    };
+  }
+  let hasBegun = false, code: number;
+  try {
+    const { signal } = new AbortController();
+    code = await command({ begin: () => void (hasBegun = true), signal });
+  } catch (error) {
+    said.stderr += `${(error as Error).message}\n`;
+    code = hasBegun ? 1 : 2;
+  } finally {
+    streams.forEach((name, i) => Deno[name].writeSync = before[i]!);
+  }
+  return { code, ...said, hasBegun };
+}
+
+type Counter = { type: "Add"; by: number } | { type: "Read" } & Ask<number>;
+
+/** Spawns the counter of a name, confined, and asks it. */
+async function ask(name: string): Promise<Outcome> {
+  const spec = openRegistry().spec<number, Counter>(name);
+  await using system = createSystem();
+  system.failed.catch(() => {});
+  const counter = system.spawn(spec, 40, { id: "counter" });
+  system.send(counter, { type: "Add", by: 2 });
+  const answer = await system.ask(counter, { type: "Read" }).catch((error) => String(error));
+  return { code: 0, stdout: `${answer}`, stderr: "" };
+}
+
+/** The words of a command line, some of which may be quoted. */
+const wordsOf = (line: string) =>
+  line.match(/"[^"]*"|'[^']*'|\S+/g)!.map((word) => word.replace(/^(["'])(.*)\1$/, "$2"));
+
+if (import.meta.main) {
+  const outcomes: Outcome[] = [];
+  for (const line of JSON.parse(Deno.args[0]!) as string[]) {
+    const [first, ...rest] = wordsOf(line);
+    if (first === "cd") Deno.chdir(rest[0]!);
+    outcomes.push(
+      first === "cd"
+        ? { code: 0, stdout: "", stderr: "" }
+        : first === "ask"
+        ? await ask(rest[0]!)
+        : await quietly((context) => troupe([first!, ...rest], context)),
+    );
+  }
+  const bytes = new TextEncoder().encode(`${JSON.stringify(outcomes)}\n`);
+  for (let done = 0; done < bytes.length;) done += Deno.stdout.writeSync(bytes.subarray(done));
+  Deno.exit(0);
+}

@@ -88,18 +88,16 @@ function mutantOf(room: Room, patch: Patch, sources: ReadonlyMap<string, string>
 async function copyCheckout(paths: readonly string[], folder: string): Promise<void> {
   for (const path of paths) {
     await Deno.mkdir(join(folder, dirname(path)), { recursive: true });
-    await Deno.copyFile(join(ROOT, path), join(folder, path));
+    await Deno.copyFile(join(ROOT, path), join(folder, path)).catch((error) => {
+      if (!(error instanceof Deno.errors.NotFound)) throw error; // deleted, but still in the index
+    });
   }
 }
 
 async function trackedFiles(): Promise<string[]> {
   const args = ["ls-files", "--cached", "--others", "--exclude-standard", "-z"];
   const { stdout } = await new Deno.Command("git", { args, cwd: ROOT }).output();
-  const paths = new TextDecoder().decode(stdout).split("\0").filter((path) => path !== "");
-  const isThere = await Promise.all(
-    paths.map((path) => Deno.lstat(join(ROOT, path)).then((info) => info.isFile, () => false)),
-  );
-  return paths.filter((_, i) => isThere[i]);
+  return new TextDecoder().decode(stdout).split("\0").filter((path) => path !== "");
 }
 
 /** Runs the tests of a mutant; returns what killed it, or undefined. */
@@ -119,7 +117,7 @@ async function main(): Promise<number> {
   const { room, find } = parseArgs(Deno.args, { string: ["room", "find"] });
   const paths = await trackedFiles();
   const sources = new Map(
-    paths.filter((path) => /\.(ts|js|as)$/.test(path) && !/^(tests|bench)\//.test(path))
+    paths.filter((path) => /(?<!_test)\.(ts|js|as)$/.test(path) && !/^(tests|bench)\//.test(path))
       .map((path) => [path, Deno.readTextFileSync(join(ROOT, path))]),
   );
   const mutants = readRooms(room).flatMap((own) =>

@@ -1,3 +1,4 @@
+import { reduceHalf } from "../../schedules/simulator/network.ts";
 import assert from "node:assert/strict";
 import {
   type Closing,
@@ -153,4 +154,12 @@ Deno.test("without a flush each stage steps after its own backwards, and nobody 
     closing: {},
   });
   assert.deepEqual(once.map((all) => all.length), [1, 1]);
+});
+
+Deno.test("half an all-reduce takes the rounds and the bytes of its algorithm", () => {
+  const half = (algorithm: Parameters<typeof reduceHalf>[0], ranks: number) =>
+    Object.values(reduceHalf(algorithm, ranks, 12, { latencyMs: 1, bytesPerMs: 2 }));
+  assert.deepEqual(half("ring", 1), [0, 0]);
+  assert.deepEqual([half("direct", 4), half("ring", 4)], [[1, 4.5], [3, 4.5]]);
+  assert.deepEqual([half("rabenseifner", 4), half("rabenseifner", 5)], [[2, 4.5], [3, 10.5]]);
 });

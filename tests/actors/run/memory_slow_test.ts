@@ -1,0 +1,396 @@
+/** Memory of a run: planned before it, counted during it, refused beyond a limit, not growing. */
+
+import assert from "node:assert/strict";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
+import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
+import { type CompileOptions, compileRun } from "../../../actors/run/compile_run.ts";
+import { askUnlessFailed } from "../../../actors/run/engines/failing_ask.ts";
+import { assertDevicesHold } from "../../../actors/run/memory/device_memory.ts";
+import {
+  actorBytes,
+  NOTHING,
+  planRunMemory,
+  type RunMemoryOptions,
+} from "../../../actors/run/memory/run_memory.ts";
+import { stageBytes } from "../../../actors/run/memory/stage_bytes.ts";
+import { describePlan } from "../../../actors/run/plan.ts";
+import {
+  type Adapter,
+  type DeviceChoice,
+  deviceLimits,
+  elementCount,
+  gpt2,
+  mebibytes,
+  totalBytes,
+} from "../../../kernels/mod.ts";
+import { analyze, createSchedule, scheduleMemory, withLists } from "../../../schedules/mod.ts";
+import { batchesOf, outcome, type Sizes, SMALL } from "../runs.ts";
+
+type Options = Partial<TrainOptions>;
+
+const DEEP: Sizes = { ...SMALL, layers: 6, hidden: 16, seq: 8, microBatches: 4 };
+
+const run = (options: Options) => outcome(DEEP, { device: "native", runtime: "local", ...options });
+
+/** The options, schedules and devices by which runs hold different amounts. */
+const RUNS: readonly (Options & { readonly schedule: string; readonly workers: number })[] = [
+  { schedule: "1f1b", workers: 4 },
+  { schedule: "chimera", workers: 4, precision: "fp16" },
+  { schedule: "chimera", workers: 4, scheduleOptions: { scale: "halving" } },
+  { schedule: "zb-h1", workers: 2, recompute: "cheap" },
+  { schedule: "hanayo", workers: 2, recomputeInterval: 2 },
+  { schedule: "gpipe", workers: 2, offload: true, precision: "fp16", bucketSize: 1000 },
+  { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 4 } },
+  { schedule: "seq1f1b", workers: 4, scheduleOptions: { slices: 2 }, recomputeInterval: 1 },
+  { schedule: "pipedream", workers: 2 },
+  { schedule: "message-driven", workers: 2 },
+  { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } },
+];
+
+for (const { schedule, workers, ...options } of RUNS) {
+  Deno.test(`workers of ${schedule} hold, byte by byte, what the plan says, and record their peaks: ${JSON.stringify(options)}`, async () => {
+    const { plan: { memory }, end } = await run({ schedule, workers, ...options, steps: 1 });
+    assert.deepEqual(end.memory, memory.map(({ device, host }) => ({ device, host })));
+    assert.ok(memory.every(({ isBound }) => !isBound));
+    const sizes = { ...options.scheduleOptions, workers, microBatches: DEEP.microBatches };
+    const made = createSchedule(schedule, sizes), { peakActivations, weights } = analyze(made);
+    assert.deepEqual(end.weightsHeld, [...weights]);
+    if (made.lists) assert.deepEqual(end.peakActivations, [...peakActivations]);
+    else assert.ok(end.peakActivations.every((peak) => peak >= 1), `${end.peakActivations}`);
+  });
+}
+
+Deno.test("a message-driven worker holds at most what the plan says, whatever the delays", async () => {
+  for (const order of ["fifo", "backward-first"] as const) {
+    const { plan, end } = await run({
+      ...{ schedule: "message-driven", workers: 4, scheduleOptions: { order } },
+      link: { latencyUs: 0, gigabytesPerSecond: 1, jitterUs: 2000 },
+    });
+    assert.deepEqual(plan.memory.map(({ isBound }) => isBound), [false, true, true, false]);
+    for (const [worker, { device, isBound }] of plan.memory.entries()) {
+      const held = end.memory![worker]!.device.activations, what = `worker ${worker}, ${order}`;
+      assert.ok(isBound ? held <= device.activations : held === device.activations, what);
+    }
+  }
+});
+
+Deno.test("recomputing every second layer keeps the bits and holds fewer activations", async () => {
+  const options = { schedule: "gpipe", workers: 2 };
+  const [all, few] = [await run(options), await run({ ...options, recomputeInterval: 2 })];
+  assert.deepEqual(few.bits, all.bits);
+  for (const [worker, { device }] of few.end.memory!.entries()) {
+    assert.ok(device.activations < all.end.memory![worker]!.device.activations / 2);
+  }
+});
+
+Deno.test("offloading keeps the bits and 8φ bytes of FP32, or 4φ of FP16, and some buckets", async () => {
+  for (const [precision, perElement, perBucket] of [["fp32", 8, 8], ["fp16", 4, 16]] as const) {
+    const bucketSize = 1000, device = "wasm";
+    const options = { schedule: "1f1b", workers: 2, precision, bucketSize, device } as const;
+    const [there, away] = [await run(options), await run({ ...options, offload: true })];
+    assert.deepEqual(away.bits, there.bits);
+    for (const [worker, { device }] of away.end.memory!.entries()) {
+      const { parameters } = there.plan.stages[worker]!;
+      const formula = perElement * parameters + perBucket * bucketSize;
+      const counted = totalBytes(device) - device.activations;
+      assert.ok(Math.abs(counted / formula - 1) < 0.05, `${counted} bytes, formula ${formula}`);
+    }
+  }
+});
+
+Deno.test("a run beyond the memory limit is refused with the cheapest change that fits", async () => {
+  const needs = async (options: Options) => {
+    const { plan } = await run({ ...options, steps: 1 });
+    return Math.max(...plan.memory.map((one) => limitedBytes(one, "native")));
+  };
+  const gpipe = { schedule: "gpipe", workers: 2 }, most = await needs(gpipe);
+  await run({ ...gpipe, steps: 1, memoryLimitBytes: most });
+  await assert.rejects(
+    run({ ...gpipe, memoryLimitBytes: most - 1 }),
+    /^RangeError: Cannot train within the memory limit: each worker must need at most .* MiB, received .* MiB on worker \d; --recompute cheap would need .* MiB$/,
+  );
+  const driven = { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } };
+  await assert.rejects(
+    run({ ...driven, memoryLimitBytes: await needs(driven) - 1 }),
+    /received .* MiB on worker 0; --pipeline-limit 3 would need .* MiB$/,
+  );
+  await assert.rejects(
+    run({ ...gpipe, memoryLimitBytes: 10_000 }),
+    /even .* would need .* MiB: take more workers or a smaller micro-batch$/,
+  );
+});
+
+Deno.test("each stage's bytes and the worker's list give what its kernels plan, byte by byte", () => {
+  const model = gpt2({ layers: 4, hidden: 16, heads: 2, seq: 8, vocab: 32 }, 2);
+  const cases: readonly [string, Partial<CompileOptions>][] = [
+    ["gpipe", {}],
+    ["1f1b", { recompute: "cheap" }],
+    ["1f1b", { layout: "E,1|.5|1.5|1,H" }],
+    ["interleaved", { recomputeInterval: 1 }],
+    ["chimera", { precision: "fp16" }],
+    ["chimera halved", {}],
+    ["hanayo", { offload: true, precision: "fp16", bucketSize: 200 }],
+    ["zb-h1", {}],
+    ["zb-v", { recomputeInterval: 2 }],
+    ["pipedream", {}],
+  ];
+  for (const [name, options] of cases) {
+    const [known, scale] = name.split(" "), sizes = { workers: 4, microBatches: 8 };
+    const halving = scale && { scale: "halving" } as const;
+    const schedule = withLists(createSchedule(known!, { ...sizes, ...halving }));
+    const compiled = compileRun({ model, ...options }, schedule, "native");
+    // Arrays of messages are beside the stages.
+    const stages = stageBytes(compiled, "native").map((one) => ({ ...one, messageBytes: 0 }));
+    const held = scheduleMemory(schedule, stages).map((worker) => worker.held);
+    const planned = compiled.memory.map((worker) => limitedBytes(worker, "native"));
+    assert.deepEqual(held, planned, `${name} ${JSON.stringify(options)}`);
+  }
+});
+
+const CONFIG = { layers: 4, hidden: 32, heads: 2, seq: 8, vocab: 64 };
+const ROWS = 2 * CONFIG.seq, BOUNDARY_BYTES = 4 * ROWS * CONFIG.hidden, FIELD_BYTES = 2 * 4 * ROWS;
+
+/** A run of two workers in one thread of the reference device, which takes nothing for itself. */
+function planOf(changed: Partial<RunMemoryOptions> & { readonly name?: string } = {}) {
+  const { name = "1f1b", replicas = 1, ...options } = changed;
+  const schedule = createSchedule(name, { workers: 2, microBatches: 4 });
+  const model = gpt2(CONFIG, 2), compiled = compileRun({ model, replicas }, schedule, "reference");
+  const run = planRunMemory({
+    ...{
+      schedule,
+      compiled,
+      replicas,
+      devices: [{ name: "reference" }],
+      coarsening: 4,
+      retries: 0,
+    },
+    ...{ reduce: "deterministic", runtime: "workers", isolation: "worker", steps: 100 },
+    ...{ returnWeights: false, ...options },
+  });
+  return { ...run, compiled };
+}
+
+const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);
+
+const stagesOf = ({ compiled }: ReturnType<typeof planOf>) =>
+  sum(compiled.memory.map(({ device, host }) => totalBytes(device) + totalBytes(host)));
+
+Deno.test("a run in all is its stages and what each actor holds beside them", () => {
+  for (const replicas of [1, 3]) {
+    const planned = planOf({ replicas }), { workers, supervisor } = planned;
+    const each = stagesOf(planned) + sum(workers.map(actorBytes));
+    assert.equal(planned.totalBytes, replicas * each + actorBytes(supervisor));
+  }
+  // A serial run has each stage once, whatever its workers would hold.
+  const serial = planOf({ name: "chimera", runtime: "serial" });
+  assert.deepEqual(serial.workers, []);
+  assert.ok(serial.totalBytes - actorBytes(serial.supervisor) < 0.6 * stagesOf(serial));
+  // One copy's gradients on the host, and the sum of both.
+  const gradients = sum(serial.compiled.memory.map(({ device }) => device.gradients)) / 2;
+  assert.equal(serial.supervisor.sums, 2 * gradients);
+});
+
+Deno.test("activations under way are as many as are in flight, none leave the last stage", () => {
+  const { workers, supervisor } = planOf();
+  assert.deepEqual(workers.map(({ messages }) => messages), [2 * BOUNDARY_BYTES, 0]);
+  assert.deepEqual(workers.map(({ fields }) => fields), [2 * FIELD_BYTES, FIELD_BYTES]);
+  assert.equal(supervisor.fields, 2 * 4 * FIELD_BYTES);
+});
+
+Deno.test("gradients of copies are in rows that threads share, or in chunks on their way", () => {
+  const sums = (options: Partial<RunMemoryOptions>) => {
+    const { workers, supervisor } = planOf({ replicas: 2, ...options });
+    return [supervisor.sums, ...workers.map((one) => one.sums)];
+  };
+  const gradients = sum(planOf().compiled.memory.map(({ device }) => device.gradients));
+  assert.deepEqual(sums({}), [2 * gradients, 0, 0]);
+  const link = { latencyUs: 1, gigabytesPerSecond: 1 };
+  for (const options of [{ isolation: "process" }, { link }]) {
+    const [rows, ...chunks] = sums(options);
+    assert.equal(rows, 0);
+    assert.ok(chunks.every((bytes) => bytes > 0), `${chunks}`);
+  }
+  assert.deepEqual(planOf().supervisor.sums, 0);
+});
+
+Deno.test("a snapshot in memory is counted once there will be one, and the steps since", () => {
+  const { supervisor: base, compiled: { model } } = planOf();
+  const state = 3 * 4 * sum(model.parameters.map(({ shape }) => elementCount(shape)));
+  const kept = (steps: number) => planOf({ retries: 3, snapshots: "memory", steps }).supervisor;
+  assert.equal(kept(9).state, base.state);
+  assert.equal(kept(10).state, base.state + state);
+  assert.equal(kept(9).fields, base.fields + 9 * 4 * FIELD_BYTES);
+  assert.equal(kept(99).fields, base.fields + 10 * 4 * FIELD_BYTES);
+  const onDisk = planOf({ retries: 3, snapshots: "disk", steps: 1000 }).supervisor;
+  assert.equal(onDisk.state, base.state);
+  assert.equal(onDisk.fields, base.fields + 100 * 4 * FIELD_BYTES);
+});
+
+Deno.test("the plan names a block that is whole on a stage, and the parts of one that is cut", () => {
+  const model = gpt2({ ...CONFIG, layers: 3 }, 2);
+  const layersOf = (workers: number) => {
+    const schedule = createSchedule("1f1b", { workers, microBatches: 4 });
+    const run = { workers: [], supervisor: NOTHING, totalBytes: 0 };
+    const share = { threads: 1, workersHere: workers, cores: 4 };
+    const where = { runtime: "local", device: "reference", share, replicas: 1, run };
+    const { stages } = describePlan(compileRun({ model }, schedule), schedule, where);
+    return stages.map(({ layers }) => layers);
+  };
+  assert.deepEqual(layersOf(1), [["embedding", "block 0", "block 1", "block 2", "head"]]);
+  assert.deepEqual(layersOf(2), [
+    ["embedding", "block 0", "block 1 attention"],
+    ["block 1 mlp", "block 2", "head"],
+  ]);
+  const parts = ["block 0 attention", "block 0 mlp", "block 1 attention"];
+  assert.deepEqual(layersOf(8).flat().slice(1, 4), parts);
+});
+
+const ADAPTER: Adapter = {
+  ...{ index: 0, name: "Big GPU", kind: "discrete", memoryBytes: 2 ** 40, hasF16: false },
+  ...{ maxBufferBytes: 2 ** 32 - 16, environment: {} },
+};
+
+const on = (said: Partial<Adapter>): DeviceChoice => ({
+  name: "webgpu",
+  adapter: { ...ADAPTER, ...said },
+});
+
+/** A run as it is checked: two replicas of two workers. */
+function placed(
+  devices: readonly [DeviceChoice, ...DeviceChoice[]],
+  { sizes = SMALL, replicas = 2, runtime = "workers" as const } = {},
+) {
+  const options = { model: gpt2(sizes, sizes.microBatch), replicas };
+  const schedule = createSchedule("1f1b", { workers: 2, microBatches: 4 });
+  const compiled = compileRun(options, schedule, devices[0].name);
+  return { options, schedule, compiled, devices, runtime, replicas };
+}
+
+Deno.test("a tensor beyond the largest buffer is refused by its name, with the micro-batch that fits", () => {
+  // The logits, and what else has their size: 4 · 16 rows of 512 numbers.
+  const sizes = { ...SMALL, hidden: 16, vocab: 512, microBatch: 4 }, bytes = 4 * 16 * 512 * 4;
+  const assertHolds = (maxBufferBytes: number, changed = {}) =>
+    assertDevicesHold(placed([on({ maxBufferBytes })], { sizes: { ...sizes, ...changed } }));
+  assertHolds(bytes);
+  assert.throws(() => assertHolds(bytes - 16), {
+    name: "RangeError",
+    message:
+      /^Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/,
+  });
+  // No change of the run makes a parameter smaller.
+  assert.throws(() => assertHolds(2 ** 14, { seq: 2 }), {
+    message:
+      "Cannot train on Big GPU: each tensor must fit into its largest buffer, 0.01 MiB, received 0.03 MiB for the parameter transformer.wte.weight [512,16]; take a smaller model",
+  });
+  // One adapter of several is enough.
+  const devices = [on({}), on({ name: "Small GPU", maxBufferBytes: 1024 })] as const;
+  assert.throws(
+    () => assertDevicesHold(placed(devices)),
+    /^RangeError: Cannot train on Small GPU: /,
+  );
+});
+
+Deno.test("workers that share an adapter must fit into its memory together", () => {
+  const held = placed([on({})]).compiled.memory.map(({ device }) => totalBytes(device));
+  const [first, last] = held as [number, number], most = 2 * (first + last);
+  assertDevicesHold(placed([on({ memoryBytes: most })]));
+  assert.throws(() => assertDevicesHold(placed([on({ memoryBytes: most - 1 })])), {
+    name: "RangeError",
+    message: new RegExp(
+      `^Cannot train on Big GPU: what its workers hold must fit into its memory, \\S+ MiB, received ${
+        mebibytes(most)
+      } for workers 0, 1, 2, 3; --recompute cheap would need \\S+ MiB$`,
+    ),
+  });
+  // Workers take adapters in turn: each has the same worker of both replicas.
+  const split = (memoryBytes: number) =>
+    [on({ memoryBytes: 2 * first }), on({ name: "Small GPU", memoryBytes })] as const;
+  assertDevicesHold(placed(split(2 * last)));
+  assert.throws(
+    () => assertDevicesHold(placed(split(last / 4))),
+    /Cannot train on Small GPU: .* for workers 1, 3; even --recompute cheap --offload would need \S+ MiB: take more adapters, a smaller micro-batch or a smaller model$/,
+  );
+});
+
+Deno.test("a run must fit into the memory of this machine, but for what is on a GPU", () => {
+  const many = (device: DeviceChoice) => {
+    const run = placed([device], { replicas: 1 }), [one] = run.compiled.memory;
+    const bytes = { ...one!.device, weights: 2 ** 26 * one!.device.weights };
+    const memory = [0, 1].map((worker) => ({ ...one!, device: bytes, worker }));
+    return { ...run, compiled: { ...run.compiled, memory } };
+  };
+  assertDevicesHold(many(on({ memoryBytes: 0 }))); // an unknown size is enough
+  for (const device of [on({ kind: "software" }), { name: "native" } as const]) {
+    assert.throws(
+      () => assertDevicesHold(many(device)),
+      /^RangeError: Cannot train: it must fit into the .* GiB of this machine, received .* GiB$/,
+    );
+  }
+  assert.equal(deviceLimits(on({ kind: "software", memoryBytes: 1 })).memoryBytes, Infinity);
+});
+
+setFlagsFromString("--expose-gc");
+const collect: () => void = runInNewContext("gc");
+
+/** Collects garbage until promise ticks and finalizers have no more to let go of. */
+async function collectAll(): Promise<void> {
+  for (let i = 0; i < 3; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 0));
+    collect();
+  }
+}
+
+type Ask = { type: "Echo" | "Break" };
+const actor = (id: string, handlers: string) =>
+  [
+    { module: `data:text/javascript,export const one = (ctx) => ({ ${handlers} })`, export: "one" },
+    {
+      id,
+    },
+  ] as const;
+const ECHO = "Echo() { ctx.reply({ weights: new Float32Array(1000) }); }";
+const BREAK = 'Break() { ctx.deferReply(); throw new Error("no power"); }';
+
+Deno.test("no answer stays reachable while the system goes on", async () => {
+  await using system = createSystem();
+  const [spec, options] = actor("echo", ECHO), answers: WeakRef<object>[] = [];
+  const echo = system.spawn<undefined, Ask>(spec, undefined, options);
+  for (let i = 0; i < 50; i++) {
+    answers.push(new WeakRef(await askUnlessFailed<Ask, object>(system, echo, { type: "Echo" })));
+  }
+  await collectAll();
+  const kept = answers.filter((answer) => answer.deref()).length;
+  assert.ok(kept <= 1, `${kept} of 50 answers are still there`);
+});
+
+Deno.test("a question ends when another actor has failed, also one that is asked later", async () => {
+  await using system = createSystem();
+  const [other, mute] = [actor("other", BREAK), actor("mute", "Echo() { ctx.deferReply(); }")]
+    .map(([spec, options]) => system.spawn<undefined, Ask>(spec, undefined, options));
+  const failed = /"other" failed while handling Break: Error: no power/;
+  const waits = askUnlessFailed(system, mute!, { type: "Echo" });
+  system.send(other!, { type: "Break" });
+  await assert.rejects(waits, failed);
+  await assert.rejects(askUnlessFailed(system, mute!, { type: "Echo" }), failed);
+});
+
+Deno.test("a run that keeps a snapshot every ten steps holds one of them after 60 as after 20", async () => {
+  const sizes: Sizes = { ...SMALL, hidden: 128, seq: 4, microBatches: 1, steps: 60 };
+  const model = gpt2(sizes, sizes.microBatch), [again] = batchesOf(sizes, 1);
+  const data = (function* () {
+    for (;;) yield again!;
+  })();
+  const held = new Map<number, number>(), device = "native", runtime = "local";
+  let stateBytes = 0;
+  for await (
+    const event of train({ model, data, steps: 60, microBatches: 1, workers: 2, device, runtime })
+  ) {
+    if (event.type === "plan") stateBytes = 12 * event.plan.parameters;
+    if (event.type !== "step" || event.step % 20 > 0) continue;
+    await collectAll();
+    held.set(event.step, Deno.memoryUsage().external);
+  }
+  const growth = held.get(60)! - held.get(20)!;
+  assert.ok(growth < stateBytes / 2, `${growth} bytes more, of a state of ${stateBytes}`);
+});

@@ -1,6 +1,10 @@
 /** The launchers of MPI that this machine has, as Debian's packages mpich and openmpi-bin name them. */
 
 import assert from "node:assert/strict";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { IS_DEEP } from "../../../depth.ts";
+import { ROOT } from "../../../repository.ts";
 
 /** A launcher. */
 export interface Launcher {
@@ -12,7 +16,7 @@ export interface Launcher {
   readonly args: readonly string[];
   /** Its library, and the package that brings that. */
   readonly library: { readonly name: string; readonly package: string };
-  /** What it tells a rank in its environment, as a launcher of another installation would too. */
+  /** The environment of its ranks, as a launcher of another installation has it too. */
   readonly alone: (rank: number, size: number) => Readonly<Record<string, string>>;
   /** Its arguments for a job on several hosts: their addresses with the ranks of each, such as
    * 10.1.0.1:2, and the program that runs a command on one of them as `ssh` would. */
@@ -48,10 +52,10 @@ export const LAUNCHERS: readonly Launcher[] = [
   },
 ];
 
-/** Open MPI wants to be told that root means it; shared memory of MPICH is in the way of no test. */
+/** Lets root use Open MPI. */
 export const ENVIRONMENT = { OMPI_ALLOW_RUN_AS_ROOT: "1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1" };
 
-/** Whether this machine has one. */
+/** Tells whether this machine has one. */
 export const isThere = ({ command }: Launcher) =>
   (Deno.env.get("PATH") ?? "").split(":").some((folder) => {
     try {
@@ -61,33 +65,46 @@ export const isThere = ({ command }: Launcher) =>
     }
   });
 
-/** Set where each test is to run on every MPI, as `deno task test:mpi` does. */
-const ON_EACH = "TROUPE_TEST_EACH_MPI";
+/** Whether each test runs on every MPI, as in `deno task test:mpi`. */
+const ON_EACH = IS_DEEP || Deno.env.has("TROUPE_TEST_EACH_MPI");
 
 /**
- * Registers a test for each launcher; where it is missing, the test is skipped by its name.
+ * Registers a test for one launcher, and in deep runs for each; where it is missing, the test is
+ * skipped by its name.
  *
- * @param options `once`: it is about what no MPI has a part in, and one of them is enough, unless the
- * environment says otherwise.
+ * @param fn with `isSmoke`, a short form is enough: another MPI has the whole test.
+ * @param options `each`: for each launcher in every run.
  */
 export function mpiTest(
   name: string,
-  fn: (launcher: Launcher) => Promise<void>,
-  { ignore = false, once = false } = {},
+  fn: (launcher: Launcher, isSmoke: boolean) => Promise<void>,
+  { ignore = false, each = false } = {},
 ): void {
-  const there = LAUNCHERS.filter(isThere);
-  const enough = once && !Deno.env.has(ON_EACH) ? there.slice(0, 1) : there;
-  for (const launcher of LAUNCHERS) {
-    if (there.includes(launcher) && !enough.includes(launcher)) continue;
+  const there = LAUNCHERS.filter(isThere), [first = LAUNCHERS[0]!] = there;
+  for (const launcher of ON_EACH || each ? LAUNCHERS : [first]) {
     Deno.test({
       name: `${launcher.name}: ${name}`,
       ignore: ignore || !there.includes(launcher),
-      fn: () => fn(launcher),
+      fn: () => fn(launcher, !ON_EACH && launcher !== first),
     });
   }
 }
 
-/** What a job has said, and how it has ended. */
+/** A training. */
+export interface TrainRun {
+  readonly schedule: string;
+  readonly workers: number;
+  readonly replicas?: number;
+}
+
+/** The arguments of Deno for a small training by the command. */
+export const trainArgs = ({ schedule, workers, replicas = 1 }: TrainRun): string[] => [
+  ...["run", "-A", "--no-check", join(ROOT, "cli.ts"), "train", "--json", "--schedule", schedule],
+  ...["--workers", `${workers}`, "--replicas", `${replicas}`],
+  ..."--layers 4 --hidden 16 --heads 2 --seq 8 --steps 3".split(" "),
+];
+
+/** The output of a job, and its exit code. */
 export interface JobOutput {
   readonly code: number;
   readonly stdout: string;
@@ -112,10 +129,10 @@ export const commandsOf = (parts: readonly Part[], by: readonly string[] = []): 
     ...args,
   ]);
 
-/** A job that takes longer hangs: it is ended, and its test fails, in milliseconds. */
+/** Milliseconds after which a job counts as hanging: it is ended, and its test fails. */
 const HANG_MS = 180_000;
 
-/** Runs a command with what launchers want to know of their user. */
+/** Runs a command in the environment that launchers want. */
 export async function runCommand(
   [command, ...args]: readonly string[],
   env: Readonly<Record<string, string>> = {},
@@ -139,6 +156,21 @@ export function rowsOf({ code, stdout, stderr }: JobOutput): readonly Record<str
 /** The last line of a run that has ended well, as JSON. */
 export const doneOf = (output: JobOutput): Record<string, unknown> => rowsOf(output).at(-1)!;
 
-/** What must not depend on where a run was: its losses, norms, and the hash of its weights. */
+/** Losses, norms and the hash of the weights, which must not depend on the place of a run. */
 export const bitsOf = (output: JobOutput): readonly unknown[] =>
   rowsOf(output).map(({ loss, gradNorm, weightsHash }) => weightsHash ?? [loss, gradNorm]);
+
+const JOB = fileURLToPath(new URL("./job_tests.ts", import.meta.url));
+
+/** The ranks that run the tests of job_tests.ts, all of them or those of an argument. */
+export const jobParts = (...words: readonly string[]): readonly Part[] => [
+  [1, "test", "-A", "--no-check", JOB, "--", ...words],
+  [3, "run", "-A", "--no-check", JOB],
+];
+
+/** Makes sure that these tests were run, and have passed. */
+export function assertJob({ code, stdout, stderr }: JobOutput): void {
+  assert.equal(code, 0, stdout + stderr);
+  const [, passed] = /^ok \| (\d+) passed \| 0 failed/m.exec(stdout)!;
+  assert.ok(Number(passed) > 5, stdout);
+}

@@ -140,61 +140,43 @@ const PIPEDREAM: RehearsalPlan = { schedule: "pipedream", workers: 2, microBatch
 /** Runs in which each strategy must find each bug. */
 const MAX_RUNS = 200;
 
-interface Planted {
-  readonly bug: Bug;
-  readonly options: ExploreOptions<RehearsalPlan>;
-  /** What the failure says. */
-  readonly says: RegExp;
-}
+const SITES = { faults: { kinds: ["site"] } } as const;
 
-const PLANTED: readonly Planted[] = [
-  {
-    bug: "arrivalOrder",
-    options: { configuration: CHIMERA },
-    says: /the weights must be the serial [0-9a-f]{64}, received/,
-  },
-  {
-    bug: "earlyStep",
-    options: {
-      configuration: { ...CHIMERA, sync: "eager", mayLose: true },
-      faults: { kinds: ["site"] },
-    },
-    says: /Cannot handle Commit: the worker must be reducing, received it while computing/,
-  },
-  { bug: "doubleStep", options: { configuration: CHIMERA }, says: /worker-\d failed in step 1/ },
-  {
-    bug: "doubleStep",
-    options: { configuration: { ...PIPEDREAM, mayLose: true } },
-    says: /Cannot handle StepBucket: the worker must be committing, received it while/,
-  },
-  {
-    bug: "newestWeights",
-    options: { configuration: { ...PIPEDREAM, schedule: "pipedream-2bw" } },
-    says: /the weights must be the serial [0-9a-f]{64}, received/,
-  },
-  {
-    bug: "doubleCredit",
-    options: { configuration: PIPEDREAM },
-    says: /replica 0 has 4 in flight, the limit is 3/,
-  },
-  {
-    bug: "doubleCredit",
-    options: { configuration: { ...CHIMERA, schedule: "message-driven", replicas: 1 } },
-    says: /replica 0 has 3 in flight, the limit is 2/,
-  },
-  {
-    // What is saved, and compared with the serial loop, are the first copies.
-    bug: "driftingCopy",
-    options: { configuration: CHIMERA },
-    says: /copy \d of stage \d has other weights than the first/,
-  },
+/** Each bug, where it is planted, what the failure says, and which faults it needs. */
+const PLANTED: readonly [Bug, RehearsalPlan, says: RegExp, ExploreOptions?][] = [
+  ["arrivalOrder", CHIMERA, /the weights must be the serial [0-9a-f]{64}, received/],
+  [
+    "earlyStep",
+    { ...CHIMERA, sync: "eager", mayLose: true },
+    /Cannot handle Commit: the worker must be reducing, received it while computing/,
+    SITES,
+  ],
+  ["doubleStep", CHIMERA, /worker-\d failed in step 1/],
+  [
+    "doubleStep",
+    { ...PIPEDREAM, mayLose: true },
+    /Cannot handle StepBucket: the worker must be committing, received it while/,
+  ],
+  [
+    "newestWeights",
+    { ...PIPEDREAM, schedule: "pipedream-2bw" },
+    /the weights must be the serial [0-9a-f]{64}, received/,
+  ],
+  ["doubleCredit", PIPEDREAM, /replica 0 has 4 in flight, the limit is 3/],
+  [
+    "doubleCredit",
+    { ...CHIMERA, schedule: "message-driven", replicas: 1 },
+    /replica 0 has 3 in flight, the limit is 2/,
+  ],
+  // What is saved, and compared with the serial loop, are the first copies.
+  ["driftingCopy", CHIMERA, /copy \d of stage \d has other weights than the first/],
 ];
 
 const planted = (bug: Bug): Scenario<Rehearsed, RehearsalPlan> => (world) =>
   rehearsal({ ...world, system: withBug(world.system, bug) });
 
-for (const { bug, options, says } of PLANTED) {
-  const { schedule } = options.configuration!;
+for (const [bug, configuration, says, faults] of PLANTED) {
+  const { schedule } = configuration, options = { ...faults, configuration };
   Deno.test(`${bug}, planted in the training actors under ${schedule}, is found by every strategy, and not where it is not`, async () => {
     for (const make of [random, () => pct(3), pos]) {
       const strategy = make();

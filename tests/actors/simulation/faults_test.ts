@@ -16,6 +16,8 @@ import {
   simulate,
   type SimulateOptions,
   type StepRecord,
+  type Strategy,
+  WAIT,
   type World,
 } from "../../../actors/simulation/mod.ts";
 import { GUARD, playSum, ROGUE, spawnText } from "./players.ts";
@@ -258,8 +260,13 @@ Deno.test("a stall lasts as long as it was asked to, also when the run is repeat
 
 Deno.test("a slow edge holds the messages of one sender, and no others", async () => {
   const faults = [{ step: 3, kind: "slow-edge", target: "adder-0>sum", forMs: 50 }] as const;
-  const { value } = await simulate({ faults }, (world) => playSum(world, [[1, 2], [3, 4]]));
-  assert.deepEqual(value!.added, [3, 4, 1, 2]);
+  // Also where the strategy would rather wait for the end of the fault.
+  for (const isEager of [false, true]) {
+    const choose: Strategy["choose"] = (...[, , , timer]) => isEager && timer === "near" ? WAIT : 0;
+    const options = { faults, strategy: { name: "eager", begin: () => true, choose } };
+    const { value } = await simulate(options, (world) => playSum(world, [[1, 2], [3, 4]]));
+    assert.deepEqual(value!.added, [3, 4, 1, 2]);
+  }
 });
 
 Deno.test("faults are off unless asked for, and leave the order as it is", async () => {
@@ -285,6 +292,16 @@ Deno.test("a named site fails in some runs, when sites may", async () => {
     return failures;
   };
   assert.equal(await play({}), 0);
+  // It counts anew how often it is asked in each step.
+  for (const [nth, failed] of [[0, [true, false]], [1, [false, false]]] as const) {
+    const faults = [{ step: 0, kind: "site", target: `disk#${nth}` }] as const;
+    const { value } = await simulate({ faults }, async ({ system }) => {
+      const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
+      const ask = () => system.ask(rogue, { type: "Site", site: "disk" });
+      return [await ask(), await ask()];
+    });
+    assert.deepEqual(value, failed);
+  }
   const failures = await play({ faults: { kinds: ["site"] } });
   assert.ok(failures > 0 && failures < 60, `${failures}`);
 });
@@ -364,7 +381,11 @@ for (const kinds of [...LINES.map((kind) => [kind]), LINES]) {
       const options = { seed, strategy, faults: linesFail(kinds) };
       const { failure, faults, hash } = await simulate(options, saying());
       assert.equal(failure, undefined, `seed ${seed}: ${JSON.stringify({ failure, faults })}`);
-      for (const { kind } of faults) happened.add(kind);
+      for (const { kind, target } of faults) {
+        happened.add(kind);
+        // All actors together are not cut off from any other.
+        if (kind === "partition") assert.doesNotMatch(target, /\|/);
+      }
       const again = await simulate({ ...options, faults }, saying());
       assert.deepEqual([again.hash, again.faults], [hash, faults], `seed ${seed} again`);
     }
@@ -402,11 +423,17 @@ Deno.test("each kind of fault may have its rate", async () => {
   assert.ok(ratio > 7 && ratio < 14, JSON.stringify(counts));
 });
 
-Deno.test("what the scenario sends and asks always arrives", async () => {
+Deno.test("what the scenario sends, and what an actor sends itself, always arrives", async () => {
+  const ECHO = `(ctx) => {
+    let reply;
+    return {
+      Ask() { reply = ctx.deferReply(); ctx.send(ctx.self, { type: "Own" }); },
+      Own() { reply(1); },
+    };
+  }`;
   const faults = linesFail(["loss"], 1);
   const { failed } = await explore({ faults, runs: 5 }, async ({ system }) => {
-    const echo = spawnText(system, "echo", "(ctx) => ({ Ask() { ctx.reply(1); } })");
-    assert.equal(await system.ask(echo, { type: "Ask" }), 1);
+    assert.equal(await system.ask(spawnText(system, "echo", ECHO), { type: "Ask" }), 1);
   });
   assert.equal(failed, undefined);
 });
@@ -431,6 +458,11 @@ Deno.test("a question or an answer that is lost ends in the time that was given"
     return ended;
   };
   assert.equal(await endOf(), 1);
+  const cut = (target: string) => endOf({ step: 0, kind: "partition", target, forMs: 10 });
+  assert.deepEqual(
+    [await cut("asker"), await cut("answerer"), await cut("asker|answerer")],
+    ["AskTimeoutError", "AskTimeoutError", 1],
+  );
   for (const target of ["asker>answerer#0", "answerer>asker#0"]) {
     assert.equal(await endOf({ step: 0, kind: "loss", target }), "AskTimeoutError");
     assert.equal(await endOf({ step: 0, kind: "duplication", target }), 1);

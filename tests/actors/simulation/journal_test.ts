@@ -38,6 +38,7 @@ const LIKE_BUT_OTHER: readonly [unknown, unknown][] = [
   ...[[null, undefined], ["ab", "ba"], [{}, []]] as [unknown, unknown][],
   [0.1, 0.1 + 2 ** -56],
   [[1, [2]], [[1], 2]],
+  [[[], 1], [[1]]],
   [{ a: 1, b: 2 }, { b: 2, a: 1 }],
   [new Uint8Array([1, 0]), new Uint8Array([1])],
   [new Uint8Array([1, 2, 3]), new Int8Array([1, 2, 3])],

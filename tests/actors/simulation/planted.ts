@@ -7,41 +7,19 @@
 
 import { shouldFail } from "../../../actors/runtime/mod.ts";
 import type { ExploreOptions, Scenario, World } from "../../../testing.ts";
-import { type AnyActor, type AnyRef, specOf } from "./players.ts";
+import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 import { CRASHES, playCommit } from "./two_phase_commit.ts";
 
-/** Bugs that can be planted in the toy. */
-type ToyBug =
-  | "LIFO edge"
-  | "missing empty guard"
-  | "limit off by one"
-  | "arrival-order reduce"
-  | "torn optimizer step"
-  | "double step"
-  | "Date.now() in a handler"
-  | "iteration over a Map keyed by arrival";
+/** Small enough to be fast, large enough for the sums to depend on the order of their parts. */
+const TOY = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
 
 /** The size of a toy, and its bug. */
-interface Toy {
-  readonly stages: number;
-  readonly microBatches: number;
-  readonly limit: number;
-  readonly replicas: number;
-  readonly buckets: number;
-  readonly bug?: ToyBug;
-}
-
-/** Small enough to be fast, large enough for the sums to depend on the order of their parts. */
-const TOY: Toy = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
+type Toy = typeof TOY & { readonly bug?: string };
 
 const f32 = Math.fround;
 const here = (name: string) => specOf(import.meta.url, name);
 
-interface FeederInit extends Toy {
-  readonly replica: number;
-  readonly first: AnyRef;
-  readonly optimizers: readonly AnyRef[];
-}
+type FeederInit = Toy & { replica: number; first: AnyRef; optimizers: readonly AnyRef[] };
 
 /** Injects the micro-batches of a replica, as long as there is credit. */
 export const feeder: AnyActor = (ctx, init: FeederInit) => {
@@ -67,11 +45,7 @@ export const feeder: AnyActor = (ctx, init: FeederInit) => {
   };
 };
 
-interface StageInit extends Toy {
-  readonly stage: number;
-  readonly replica: number;
-  readonly optimizer: AnyRef;
-}
+type StageInit = Toy & { stage: number; replica: number; optimizer: AnyRef };
 
 /** Computes, forward and backward, and adds up gradients. */
 export const stage: AnyActor = (ctx, init: StageInit) => {
@@ -204,34 +178,46 @@ async function playToy(world: World, toy: Toy): Promise<unknown> {
     system.send(ref, { type: "Stages", stages: rows.map((row) => row[stage]!) });
   }
   await settle();
-  addInvariants(world, toy);
+  addInvariants(world);
   for (const feeder of feeders) system.send(feeder, { type: "Go" });
   await idle();
   return await Promise.all(optimizers.map((ref) => system.ask(ref, { type: "Read" })));
 }
 
-function addInvariants({ invariant, atEnd }: World, toy: Toy): void {
-  invariant("in flight are at most the limit, and at most the micro-batches there are", (view) => {
-    if (!view.actor.startsWith("feeder")) return;
-    const { injected, inFlight } = view.state<Record<string, number>>(view.actor)!;
-    if (inFlight! > toy.limit) return `${inFlight} are in flight, the limit is ${toy.limit}`;
-    if (injected! > toy.microBatches) return `micro-batch ${injected! - 1} does not exist`;
-  });
-  invariant("what is stashed has been forward and not backward", (view) => {
-    if (!view.actor.startsWith("stage")) return;
-    const { forwards, backwards, stash } = view.state<
-      { forwards: number; backwards: number; stash: number[] }
-    >(view.actor)!;
-    if (forwards - backwards !== stash.length) return `${stash.length} are stashed`;
-  });
-  invariant("a bucket is stepped once", (view) => {
-    if (!view.actor.startsWith("optimizer")) return;
-    const { stepped } = view.state<{ stepped: number[] }>(view.actor)!;
-    if (stepped.some((times) => times > 1)) return `stepped ${stepped} times`;
-  });
+/** What must hold of the state of an actor whenever it has done something. */
+const INVARIANTS: Readonly<
+  Record<string, readonly [kind: string, (state: Any) => string | undefined | false]>
+> = {
+  "in flight are at most the limit": [
+    "feeder",
+    ({ inFlight }) =>
+      inFlight > TOY.limit && `${inFlight} are in flight, the limit is ${TOY.limit}`,
+  ],
+  "only the micro-batches that there are begin": [
+    "feeder",
+    ({ injected }) => injected > TOY.microBatches && `micro-batch ${injected - 1} does not exist`,
+  ],
+  "what is stashed has been forward and not backward": [
+    "stage",
+    ({ forwards, backwards, stash }) =>
+      forwards - backwards !== stash.length && `${stash.length} are stashed`,
+  ],
+  "a bucket is stepped once": [
+    "optimizer",
+    ({ stepped }) => Math.max(...stepped) > 1 && `stepped ${stepped} times`,
+  ],
+};
+
+function addInvariants({ invariant, atEnd }: World): void {
+  for (const [name, [kind, check]] of Object.entries(INVARIANTS)) {
+    invariant(
+      name,
+      ({ actor, state }) => actor.startsWith(kind) && check(state(actor)) || undefined,
+    );
+  }
   atEnd("a step commits in all buckets or in none", ({ actors, state }) => {
     for (const id of actors.filter((id) => id.startsWith("optimizer"))) {
-      const { stepped } = state<{ stepped: number[] }>(id)!;
+      const { stepped } = state<Any>(id);
       if (new Set(stepped).size > 1) return `${id} stepped its buckets ${stepped} times`;
     }
   });
@@ -354,11 +340,19 @@ export interface Planted {
   readonly scenario: (isPlanted: boolean) => Scenario;
 }
 
-const toyBug = (name: ToyBug, options: Planted["options"] = {}): Planted => ({
-  name,
-  options: { mustAgree: true, ...options },
-  scenario: (isPlanted) => (world) => playToy(world, isPlanted ? { ...TOY, bug: name } : TOY),
+const planted = (
+  name: string,
+  options: Planted["options"],
+  play: (world: World, isPlanted: boolean) => Promise<unknown>,
+): Planted => ({
+  ...{ name, options },
+  scenario: (isPlanted) => async (world) => await play(world, isPlanted) as void,
 });
+
+const toyBug = (bug: string, options: Planted["options"] = { mustAgree: true }) =>
+  planted(bug, options, (world, isPlanted) => playToy(world, isPlanted ? { ...TOY, bug } : TOY));
+
+const HAND_CRASHES = { kinds: ["crash-after"], actors: ["hand"], rate: 0.2 } as const;
 
 /** All that is planted. */
 export const PLANTED: readonly Planted[] = [
@@ -366,23 +360,15 @@ export const PLANTED: readonly Planted[] = [
   toyBug("missing empty guard"),
   toyBug("limit off by one"),
   toyBug("arrival-order reduce"),
-  toyBug("torn optimizer step", { mustAgree: false, faults: { kinds: ["site"] } }),
-  {
-    name: "reply after crash",
-    options: { faults: { kinds: ["crash-after"], actors: ["hand"], rate: 0.2 } },
-    scenario: (isPlanted) => (world) => playBoss(world, isPlanted),
-  },
+  toyBug("torn optimizer step", { faults: { kinds: ["site"] } }),
+  planted("reply after crash", { faults: HAND_CRASHES }, playBoss),
   toyBug("double step"),
-  {
-    name: "blocking send at capacity 1",
-    options: {},
-    scenario: (isPlanted) => (world) => playBlocking(world, isPlanted ? 1 : 2),
-  },
-  {
-    name: "two-phase commit that forgets its vote",
-    options: { faults: CRASHES },
-    scenario: (isPlanted) => (world) => playCommit(world, isPlanted),
-  },
+  planted(
+    "blocking send at capacity 1",
+    {},
+    (world, isPlanted) => playBlocking(world, isPlanted ? 1 : 2),
+  ),
+  planted("two-phase commit that forgets its vote", { faults: CRASHES }, playCommit),
   toyBug("Date.now() in a handler"),
   toyBug("iteration over a Map keyed by arrival"),
 ];

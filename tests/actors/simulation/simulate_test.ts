@@ -267,6 +267,28 @@ Deno.test("a strategy that waits is repeated from its deviations, however far th
   assert.equal(none.failure, undefined);
 });
 
+Deno.test("a message that can be handled waits for timers no longer than raceMs", async () => {
+  const EAGER: Strategy = {
+    name: "eager",
+    begin: () => true,
+    choose: (candidates, _step, _state, timer) =>
+      timer === "near" ? WAIT : Math.max(0, candidates.findIndex(({ type }) => type === "Note")),
+  };
+  const TIMED = `(ctx) => {
+    for (const n of [600, 1200]) ctx.after(n, { type: "Fired", n });
+    return { Fired() {}, Note() {} };
+  }`;
+  const scenario = async ({ system, settle, idle }: World) => {
+    const timed = spawnText(system, "timed", TIMED);
+    await settle(1);
+    system.send(timed, { type: "Note" });
+    await idle();
+  };
+  const line = ({ t, type }: StepRecord) => `${t} ${type}`;
+  const { lines } = await linesOf(scenario, line, { strategy: EAGER });
+  assert.deepEqual(lines.slice(1), ["600 Note", "1200 Fired", "1200 Fired"]);
+});
+
 Deno.test("timers of one moment fire in the order in which they were started", async () => {
   const { value } = await simulate({}, async ({ system, idle, atEnd }) => {
     const seen: unknown[] = [];

@@ -20,7 +20,6 @@ import {
   withAliases,
 } from "../../../kernels/mod.ts";
 import { causalAttention, causalMask } from "../../../kernels/layers/causal_attention.ts";
-import { outcome, SMALL } from "../../actors/runs.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { pseudoRandom } from "../devices/models.ts";
 import { computedOn } from "../graph/computed.ts";
@@ -100,15 +99,6 @@ Deno.test("stages share a head in slices, which alone would be the slowest", () 
   };
   assert.ok(slowest(1) > 0.29, `${slowest(1)}`);
   assert.ok(slowest(4) < 0.275, `${slowest(4)}`);
-});
-
-Deno.test("a head in slices trains as one worker does, on stages that share it", async () => {
-  const sizes = { ...SMALL, headSlices: 4 };
-  const serial = await outcome(sizes, { device: "native", runtime: "serial" });
-  for (const [schedule, workers] of [["1f1b", 8], ["hanayo", 2]] as const) {
-    const run = await outcome(sizes, { device: "native", runtime: "local", schedule, workers });
-    assert.deepEqual(run.bits, serial.bits, schedule);
-  }
 });
 
 /** The tokens that a model generates. */

@@ -12,6 +12,7 @@ import {
   type ModelProgram,
   openDevice,
   openStage,
+  type Precision,
   readSafetensors,
   readTokens,
   type Stage,
@@ -73,11 +74,16 @@ export async function withStage(
 }
 
 /** A GPT-2 of the fixtures on some stages, with its micro-batches. */
-async function openFixture(device: Device, folder: string, count: number) {
+async function openFixture(
+  device: Device,
+  folder: string,
+  count: number,
+  precision: Precision = "fp32",
+) {
   const { config, float32: expected } = await readJson(`${folder}/expected.json`);
   const { layers, hidden, heads, seq, vocab, microBatch, tied = false } = config;
   const model = gpt2({ layers, hidden, heads, seq, vocab, tie: tied }, microBatch);
-  const program = compileModel(model, "cheap"), { ties } = program;
+  const program = compileModel(model, "cheap", { precision }), { ties } = program;
   const weights = await readFloats(`${folder}/weights.safetensors`);
   assert.deepEqual([...weights.keys()].sort(), program.parameters.map(({ name }) => name).sort());
   const stages = await openStages(device, program, count);
@@ -88,13 +94,17 @@ async function openFixture(device: Device, folder: string, count: number) {
 }
 
 /** Computes the gradients of a step; the mean loss. */
-async function accumulate(stages: readonly Stage[], batches: readonly TokenBatch[]) {
+async function accumulate(
+  stages: readonly Stage[],
+  batches: readonly TokenBatch[],
+  lossScale = 1,
+) {
   const predictions = batches.reduce((sum, batch) => sum + countTargets(batch, "targets"), 0);
   let loss = 0;
   for (const stage of stages) stage.zeroGradients();
   for (const [m, fields] of batches.entries()) {
     for (const one of await forward(stages, m, fields)) loss += one / predictions;
-    await backward(stages, m, "B", 1 / predictions);
+    await backward(stages, m, "B", lossScale / predictions);
   }
   return loss;
 }
@@ -110,26 +120,40 @@ async function addTied(stages: readonly Stage[], names: Tie): Promise<void> {
   holders.forEach((stage, i) => stage.writeGradients(ranges[i]!.offset, both));
 }
 
-/** Some steps of a fixture, each with the loss and the norm of PyTorch. */
+/** How far losses and norms may be from PyTorch's, and the factor of the loss. */
+const BOUNDS = {
+  fp32: { loss: 1e-5, norm: 1e-4, lossScale: 1 },
+  fp16: { loss: 2e-3, norm: 1e-2, lossScale: 1024 },
+} as const;
+
+/** Some steps of a fixture, each with the loss and the norm of PyTorch in FP32. */
 export async function assertTrains(
   device: Device,
   folder: string,
   count: number,
   steps: number,
+  precision: Precision = "fp32",
 ): Promise<void> {
-  const { config, expected, ties, stages, batches } = await openFixture(device, folder, count);
-  const { microBatches, lr, clipNorm = Infinity } = config;
+  const { config, expected, ties, stages, batches } = await openFixture(
+    device,
+    folder,
+    count,
+    precision,
+  );
+  const { microBatches, lr, clipNorm = Infinity } = config, bounds = BOUNDS[precision];
+  const isNear = (value: number, wanted: number, bound: number, what: string) =>
+    assert.ok(Math.abs(value - wanted) < bound * wanted, `${what}: ${value}, not ${wanted}`);
   for (let step = 1; step <= steps; step++) {
     const own = batches.slice((step - 1) * microBatches, step * microBatches);
-    const loss = await accumulate(stages, own);
+    const loss = await accumulate(stages, own, bounds.lossScale);
     for (const tie of ties) await addTied(stages, tie);
     const squares = (await Promise.all(stages.map((stage) => stage.gradientSquares())))
       .flatMap((found) => [...found]).filter(([name]) => !ties.some(([, alias]) => alias === name));
-    const norm = Math.sqrt(squares.reduce((sum, [, square]) => sum + square, 0));
-    const [wanted, wantedNorm] = [expected.losses, expected.gradNorms].map((of) => of[step - 1]);
-    assert.ok(Math.abs(loss - wanted) < 1e-5 * wanted, `step ${step}: ${loss}, not ${wanted}`);
-    assert.ok(Math.abs(norm - wantedNorm) < 1e-4 * wantedNorm, `step ${step}: norm ${norm}`);
-    const factor = Math.min(1, clipNorm / (norm + 1e-6));
+    const sum = squares.reduce((sum, [, square]) => sum + square, 0);
+    const norm = Math.sqrt(sum) / bounds.lossScale;
+    isNear(loss, expected.losses[step - 1], bounds.loss, `loss of step ${step}`);
+    isNear(norm, expected.gradNorms[step - 1], bounds.norm, `norm of step ${step}`);
+    const factor = Math.min(1, clipNorm / (norm + 1e-6)) / bounds.lossScale;
     for (const stage of stages) await stage.optimize(step, lr, factor);
   }
 }

@@ -19,7 +19,6 @@ import {
   type Precision,
   PRECISIONS,
   RECOMPUTE_POLICIES,
-  stageBorder,
   type StageOptions,
 } from "../../../kernels/mod.ts";
 import { ownMemory } from "../own_memory.ts";
@@ -43,6 +42,7 @@ const WAYS: readonly Partial<StageOptions>[] = [
   { offload: true, bucketSize: 600 },
   { backward: "split", recomputeInterval: 2 },
   { backward: "split", offload: true },
+  { backward: "never" },
 ];
 
 /** Where views are not free, gradients of copies are added on the device. */
@@ -157,37 +157,6 @@ Deno.test("a bucket larger than the stage is refused where a user asks for it", 
   await openStage(device, frozen!, { ...options, bucketSize: 1e6 });
 });
 
-const DEEP = { ...CONFIG, layers: 4 };
-
-Deno.test("the bytes that are planned for activations are those that are allocated", async () => {
-  const model = compileModel(gpt2(DEEP, 2), "cheap"), device = compilingOnce(await openReference());
-  for (const recomputeInterval of [undefined, 1, 2, 4]) {
-    for (const kind of ["never", "whole", "split"] as const) {
-      const options = { backward: kind, ...recomputeInterval && { recomputeInterval } };
-      for (const [i, program] of cutIntoStages(model, 3).entries()) {
-        const { perMicroBatch, shared } = activationBytes(program, options);
-        const before = device.allocatedBytes;
-        const [alone] = await openStages(device, { ...model, ...program }, 1, options);
-        const opened = device.allocatedBytes;
-        const [input] = stageBorder(program).inputs;
-        const x = input && new Float32Array(elementCount(input.shape));
-        for (let m = 0; m < 2; m++) {
-          await alone!.forward(m, x, BATCHES[0]!);
-          const taken = device.allocatedBytes - opened;
-          assert.equal(taken, (m + 1) * perMicroBatch, `stage ${i}, ${JSON.stringify(options)}`);
-        }
-        const { weights, moments } = await alone!.save();
-        const elements = [...weights.values()].map(({ length }) => 16 * Math.ceil(length / 16));
-        const parameters = 4 * 4 * elements.reduce((a, b) => a + b, 0);
-        assert.equal(moments.size, 2 * weights.size);
-        // Scalars: the loss scale, those of AdamW for two sorts, a square for each parameter.
-        const scalars = 4 * (1 + 2 * 4 + weights.size);
-        assert.equal(opened - before - parameters - scalars, shared, "shared by all micro-batches");
-      }
-    }
-  }
-});
-
 /** y = tanh(x·w): saves nothing but its output. */
 const LAYERS = 12, ROWS = 16, WIDTH = 8;
 const uniform: Layer[] = Array.from({ length: LAYERS }, (_, i): Layer => ({
@@ -231,6 +200,8 @@ Deno.test("the best interval has the least of G(N/(G·ac) + 1) + ac, within a wo
   assert.equal(bestRecomputeInterval(100, 4), 10);
   assert.throws(() => bestRecomputeInterval(0, 1), /layers must be a positive integer, received 0/);
 });
+
+const DEEP = { ...CONFIG, layers: 4 };
 
 /** Stages of ten layers on a device that counts the models that it runs. */
 async function openCounted(recomputeInterval: number) {

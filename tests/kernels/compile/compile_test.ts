@@ -1,0 +1,261 @@
+/** How layers are compiled: what they may return, give, take and use; a mistake is told with the layer's name. */
+
+import assert from "node:assert/strict";
+import { fromBinary } from "@bufbuild/protobuf";
+import {
+  type AnyLayer,
+  compileLayer,
+  compileModel,
+  gpt2,
+  inputsOf,
+  type Layer,
+  LayerGraph,
+  modelFields,
+  partition,
+  startsOf,
+  type Value,
+} from "../../../kernels/mod.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { lowerModel } from "../../../kernels/onnx/fused_ops.ts";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { signatureOf } from "../../../kernels/onnx/signature.ts";
+import { valueTypes } from "../../../kernels/onnx/value_types.ts";
+
+const WIDTH = 4;
+
+const start = (name: string, ...given: readonly string[]): Layer => ({
+  name,
+  build(g) {
+    const x = g.mul(g.batch("x", [2, WIDTH]), g.parameter("weight", [WIDTH]));
+    for (const one of given) g.give(one, x);
+    return x;
+  },
+});
+
+const layer = (name: string, { takes = [], gives = [] }: {
+  readonly takes?: readonly string[];
+  readonly gives?: readonly string[];
+} = {}): Layer => ({
+  name,
+  build(g, x) {
+    let h = g.mul(x!, g.parameter("weight", [WIDTH]));
+    for (const one of takes) h = g.add(h, g.take(one));
+    for (const one of gives) g.give(one, h);
+    return h;
+  },
+});
+
+const build = (name: string, build: AnyLayer["build"]): AnyLayer => ({ name, build });
+/** A layer after a first one that gives nothing. */
+const second = (make: (g: LayerGraph, x: Value) => unknown): AnyLayer[] => [
+  start("first"),
+  build("second", make as AnyLayer["build"]),
+];
+const record = build("record", (g, x) => {
+  g.give("also", x as Value);
+  return { h: x as Value, mask: g.greater(x as Value, g.scalar(0)) };
+});
+type Record = { h: Value; mask: Value };
+const foreign = new LayerGraph().constant(Float32Array.of(1), [1]);
+const loss = build("loss", (g, x) => g.sum(x as Value, [1]));
+
+const compile = (...layers: AnyLayer[]) =>
+  compileModel({ name: "own", layers, predictions: 2 }, "none", {
+    endsWithLoss: layers.at(-1) === loss,
+  });
+
+/** Layers that cannot be built, and their error. */
+const BAD_BUILDS: readonly (readonly [AnyLayer[], string])[] = [
+  [
+    second((g, x) => g.gemm(x, g.parameter("w", [5, 2]))),
+    'RangeError: Cannot build the layer "second": cannot multiply matrices: inner sizes must be equal, received [2,4] and [5,2]',
+  ],
+  [
+    second((g, x) => g.add(x, g.parameter("bias", [2]))),
+    'RangeError: Cannot build the layer "second": cannot combine tensors: shapes must be equal or broadcast, received [2,4] and [2]',
+  ],
+  ...([
+    [undefined, "undefined"],
+    [7, "number"],
+    [null, "null"],
+    [[], "Array"],
+    [Promise.resolve(), "Promise"],
+    [new Map(), "Map"],
+    [{ h: 1 }, '"h" of number'],
+  ] as const).map(([returned, received]) =>
+    [
+      second(() => returned),
+      `TypeError: Cannot build the layer "second": build must return a value of its graph or a record of them, received ${received}`,
+    ] as const
+  ),
+  [
+    second(() => {
+      throw "by hand";
+    }),
+    'Error: Cannot build the layer "second": by hand',
+  ],
+  [
+    [build("dense", (g, x) => g.relu(x as Value))],
+    `TypeError: Cannot build the layer "dense": cannot read properties of undefined (reading 'shape'); the first layer gets no input, and reads the micro-batch with g.batch`,
+  ],
+  ...[
+    (g: LayerGraph, x: Value) => g.add(x, foreign),
+    () => foreign,
+    (g: LayerGraph, x: Value) => (g.give("q", foreign), x),
+  ].map((make) =>
+    [
+      second(make),
+      'TypeError: Cannot build the layer "second": its values must be of its own graph, received "c0" of another; a layer gives a value with g.give(name, value), and later ones have it of g.take(name)',
+    ] as const
+  ),
+  [
+    second((g, x) => (g.give("q", 3 as never), x)),
+    'layer "second": "q" must be given a value of its graph, received number',
+  ],
+  [
+    second((g, x) => (g.give("a\0", x), x)),
+    '"second": names of what is given must be text without NUL',
+  ],
+  [second((_, x) => ({ "\ud800": x })), '"second": names of a record must be text without NUL'],
+];
+
+Deno.test("a layer that cannot be built is named, and its error stays of its class", () => {
+  for (const [layers, message] of BAD_BUILDS) {
+    const isIt = (error: unknown) => `${error}`.includes(message) || assert.fail(`${error}`);
+    assert.throws(() => compile(...layers), isIt, message);
+    assert.throws(() => modelFields({ layers }), isIt, message);
+  }
+});
+
+/** Layers that can be built and not be compiled. */
+const BAD_MODELS: readonly (readonly [AnyLayer[], string])[] = [
+  [
+    second(() => ({})),
+    'TypeError: Cannot compile the layer "second": it must hand on a value or give one, received neither',
+  ],
+  [
+    [start("first", "memory"), layer("second", { gives: ["memory"] }), loss],
+    'TypeError: Cannot build the layer "second": cannot give a value: "memory" must be given once, received it twice',
+  ],
+  [
+    [start("first", "memory"), loss],
+    'TypeError: Cannot compile model: a later layer must take "memory", which the layer "first" gives, received none that does',
+  ],
+  [
+    [start("first", "a", "b"), layer("user", { takes: ["a", "b", "c"] }), loss],
+    'RangeError: Cannot build the layer "user": cannot take "c": a layer before must give it, received "a", "b"',
+  ],
+  [
+    [
+      start("first"),
+      layer("user", { takes: ["z"] }),
+      layer("b"),
+      layer("maker", { gives: ["z"] }),
+      loss,
+    ],
+    'RangeError: Cannot compile model: the layer "user" must not take "z" from a later one, received a circle: "user" → "b" → "maker" → "user"',
+  ],
+  [
+    [start("first"), record, build("half", (_, x) => (x as Record).h), loss],
+    'TypeError: Cannot compile the layer "half": it must use "mask", which it is handed, received no use of it',
+  ],
+  [
+    [
+      start("first"),
+      record,
+      build("idle", (g, x) => {
+        g.take("also");
+        return g.where((x as Record).mask, (x as Record).h, g.scalar(0));
+      }),
+      loss,
+    ],
+    'TypeError: Cannot compile the layer "idle": it must use "also", which it takes, received no use of it',
+  ],
+  [
+    second((g, x) => (g.parameter("unused", [3]), g.exp(x))),
+    'TypeError: Cannot train layer "second": its output must depend on every parameter, received "unused" unused',
+  ],
+  [
+    second((g, x) => g.node("Hardmax", [x], [x.shape])[0]!),
+    'TypeError: Cannot train layer "second": cannot differentiate: every op between the parameters and the loss must have a gradient, received Hardmax',
+  ],
+  [
+    [start("first"), layer("a"), layer("a"), loss],
+    'TypeError: Cannot compile model: names of parameters must be unique, received "a.weight" twice',
+  ],
+];
+
+Deno.test("layers that do not fit together are refused by name", () => {
+  for (const [layers, message] of BAD_MODELS) {
+    assert.throws(() => compile(...layers), (error) => {
+      assert.equal(`${error}`, message);
+      return true;
+    });
+  }
+});
+
+Deno.test("a last layer that returns no loss for each sample is refused", () => {
+  const x = { name: "x", dtype: "f32", shape: [2, WIDTH], hasGradient: true } as const;
+  const options = { isLoss: true, recompute: "none" } as const;
+  for (const [last, received] of [[layer("last"), "f32 [2,4]"], [record, "a record"]] as const) {
+    assert.throws(() => compileLayer(last, [x], options), (error: Error) => {
+      assert.equal(error.name, "RangeError");
+      assert.ok(error.message.endsWith(`loss of each sample, f32 [samples], received ${received}`));
+      return true;
+    });
+  }
+});
+
+Deno.test("parameters that are too large, alone or together, are refused", () => {
+  const most = (elementsMax: number) => () =>
+    compileModel(gpt2({ layers: 1, hidden: 8, heads: 1, seq: 4, vocab: 10 }, 1), "none", {
+      elementsMax,
+    });
+  assert.throws(most(79), /"transformer.wte.weight": it must have at most 79 elements/);
+  const { parameters } = most(Infinity)();
+  const all = parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+  most(all)();
+  assert.throws(most(all - 1), /must be at most \d+ numbers, received more up to "lm_head.weight"/);
+});
+
+Deno.test("equal layers that take the same value share a program, but for the last of them", () => {
+  const takes = ["memory"];
+  const users = [1, 2, 3, 4].map((n) => layer(`user ${n}`, { takes }));
+  const { programs } = compile(start("first", "memory"), ...users, loss);
+  assert.equal(programs.length, 4);
+  const kinds = programs.map((program) =>
+    inputsOf(program).find(({ name }) => name === "skip.memory")?.gradient
+  );
+  assert.deepEqual(kinds, [undefined, "added", "written", undefined]);
+});
+
+Deno.test("of cuts that cost as much that is taken which sends less by name", () => {
+  const wide = (name: string, own: { takes?: string[]; gives?: string[] }): Layer => {
+    const { build } = layer(name, own);
+    return { name, build: (g, x) => g.gemm(build(g, x), g.parameter("square", [WIDTH, WIDTH])) };
+  };
+  const layers = [wide("a", { gives: ["near"] }), wide("b", { takes: ["near"] }), wide("c", {})];
+  const program = compile(start("first"), ...layers, loss);
+  assert.deepEqual(partition(program.costs, 2), [0, 2]);
+  assert.deepEqual(startsOf(program, 2), [0, 3]);
+});
+
+Deno.test("beside the logits that F saves no value is a quarter as large, in any model", () => {
+  const [rows, vocab] = [64, 2 ** 17], logits = rows * vocab;
+  const model = gpt2({ layers: 1, hidden: 8, heads: 2, seq: rows, vocab }, 1);
+  const { saved, models, overwrites } = compileModel(model, "none").programs.at(-1)!;
+  /** Elements of the largest value that a model computes on its way. */
+  const largest = (bytes: Uint8Array) => {
+    const { graph } = fromBinary(ModelProtoSchema, lowerModel(bytes));
+    const outputs = new Set(graph!.output.map(({ name }) => name));
+    const types = valueTypes(graph!, signatureOf(graph).inputs);
+    const between = graph!.node.flatMap(({ output }) => output).filter((name) =>
+      !outputs.has(name)
+    );
+    return Math.max(0, ...between.map((name) => elementCount(types.get(name)?.shape ?? [logits])));
+  };
+  assert.ok(saved.some(({ shape }) => elementCount(shape) === logits));
+  assert.equal(overwrites!.length, 2);
+  const all = [...Object.values(models), ...overwrites!.map(({ model }) => model)];
+  for (const one of all) assert.ok(largest(one) <= logits / 8, `${largest(one)} of ${logits}`);
+});

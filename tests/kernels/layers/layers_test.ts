@@ -1,0 +1,224 @@
+/** The helpers of layers, and their gradients, against PyTorch's modules; how parameters begin. */
+
+import assert from "node:assert/strict";
+import {
+  addGradients,
+  attention,
+  convolution,
+  crossEntropy,
+  embedding,
+  groupNorm,
+  type Initializer,
+  initialValues,
+  kaimingNormal,
+  kaimingUniform,
+  LayerGraph,
+  layerNorm,
+  linear,
+  meanSquaredError,
+  rmsNorm,
+  rotary,
+  substream,
+  type Value,
+  xavierNormal,
+  xavierUniform,
+} from "../../../kernels/mod.ts";
+import { ISOLATE_DEVICES } from "../../devices.ts";
+import { computed, computedOn } from "../graph/computed.ts";
+import { assertClose, readJson } from "../stage/pytorch.ts";
+import { sharedDevices } from "../stage/stage_runs.ts";
+
+interface Tensor {
+  readonly shape: readonly number[];
+  readonly data: readonly number[];
+}
+
+/** What PyTorch was given, and what it computed. */
+interface Case {
+  readonly inputs: Readonly<Record<string, Tensor>>;
+  readonly parameters: Readonly<Record<string, Tensor>>;
+  readonly output: Tensor;
+  readonly cotangent: Tensor;
+  readonly gradients: Readonly<Record<string, Tensor>>;
+}
+
+const CASES: Readonly<Record<string, Case>> = await readJson("helpers.json");
+
+type Inputs = Readonly<Record<string, Value>>;
+
+/** A mask that says of each key whether it is one. */
+const ofKeys = (g: LayerGraph, mask: Value) =>
+  g.reshape(mask, [mask.shape[0]!, 1, 1, mask.shape[1]!]);
+
+/** The helper of each case; parameters have PyTorch's names. */
+const HELPERS: Readonly<Record<string, (g: LayerGraph, inputs: Inputs) => Value>> = {
+  linear: (g, { input }) => linear(g, input!, { outputs: 4 }),
+  "linear without bias": (g, { input }) => linear(g, input!, { outputs: 4, bias: false }),
+  embedding: (g, { ids }) => embedding(g, ids!, { rows: 7, width: 4 }),
+  layerNorm: (g, { x }) => layerNorm(g, x!, { epsilon: 1e-3 }),
+  rmsNorm: (g, { x }) => rmsNorm(g, x!, { epsilon: 1e-3 }),
+  groupNorm: (g, { x }) => groupNorm(g, x!, { groups: 3, epsilon: 1e-3 }),
+  convolution: (g, { x }) =>
+    convolution(g, x!, {
+      outputs: 6,
+      kernel: [3, 2],
+      stride: [2, 1],
+      padding: [1, 2],
+      dilation: [1, 2],
+      groups: 2,
+    }),
+  "causal attention of grouped queries": (g, { q, k, v }) =>
+    attention(g, q!, k!, v!, { heads: 4, keyValueHeads: 2, causal: true }),
+  "attention to what a mask leaves": (g, { q, k, v, mask }) =>
+    attention(g, q!, k!, v!, { heads: 2, mask: ofKeys(g, mask!) }),
+  "attention with a bias": (g, { q, k, v, bias }) =>
+    attention(g, q!, k!, v!, { heads: 2, keyValueHeads: 1, bias: bias!, scale: 1 }),
+  "causal attention with a bias and a mask": (g, { q, k, v, bias, mask }) =>
+    attention(g, q!, k!, v!, { heads: 2, causal: true, bias: bias!, mask: ofKeys(g, mask!) }),
+  crossEntropy: (g, { logits, targets }) => crossEntropy(g, logits!, targets!),
+  "crossEntropy with smoothing": (g, { logits, targets }) =>
+    crossEntropy(g, logits!, targets!, { smoothing: 0.1 }),
+  meanSquaredError: (g, { x, target }) => meanSquaredError(g, x!, target!),
+};
+
+const open = sharedDevices(ISOLATE_DEVICES);
+
+for (const device of ISOLATE_DEVICES) {
+  Deno.test(`every helper on ${device} computes what PyTorch does, and its gradients, within 2e-6`, async () => {
+    assert.deepEqual(Object.keys(HELPERS), Object.keys(CASES));
+    for (
+      const [what, { inputs, parameters, output, cotangent, gradients }] of Object.entries(CASES)
+    ) {
+      const g = new LayerGraph();
+      const values: Record<string, Value> = Object.fromEntries(
+        Object.entries(inputs).map(([name, { shape }]) => {
+          const isInteger = ["ids", "targets", "mask"].includes(name);
+          return [name, g.input(name, shape, isInteger ? "i32" : "f32")];
+        }),
+      );
+      const y = HELPERS[what]!(g, values), dy = g.input("cotangent", cotangent.shape);
+      for (const { spec: { name, shape }, value } of g.parameters) {
+        assert.deepEqual(shape, parameters[name]?.shape, `${what}: ${name}`);
+        values[name] = value;
+      }
+      const names = Object.keys(gradients);
+      const found = addGradients(g, [[y, dy]], names.map((name) => values[name]!));
+      const results = {
+        y,
+        ...Object.fromEntries(names.map((name, i) => [`d ${name}`, found[i]!])),
+      };
+      const given = { ...inputs, ...parameters, cotangent };
+      const data = Object.fromEntries(
+        Object.entries(given).map(([name, { data }]) => [values[name]?.name ?? name, data]),
+      );
+      const arrays = (all: Record<string, readonly number[]>) =>
+        new Map(Object.entries(all).map(([name, numbers]) => [name, Float32Array.from(numbers)]));
+      const expected = {
+        y: output.data,
+        ...Object.fromEntries(
+          names.map((name) => [`d ${name}`, gradients[name]!.data]),
+        ),
+      };
+      const received = await computedOn(open(device), g, results, data);
+      assertClose(arrays(received), arrays(expected), 2e-6, what);
+    }
+  });
+}
+
+Deno.test("a score of rotary positions depends on the distance of its tokens alone", async () => {
+  const g = new LayerGraph(), turned = rotary(g, g.input("x", [4, 6]), { theta: 10 });
+  const row = [0.3, -1, 2, 0.5, 1, -0.7];
+  const rows = await computed(g, turned, { x: [row, row, row, row].flat() });
+  const score = (i: number, j: number) =>
+    row.reduce((sum, _, at) => sum + rows[6 * i + at]! * rows[6 * j + at]!, 0);
+  for (const distance of [1, 2]) {
+    const scores = [0, 1].map((i) => score(i, i + distance));
+    assert.ok(Math.abs(scores[0]! - scores[1]!) < 1e-5, `${scores}`);
+  }
+  assert.ok(Math.abs(score(0, 1) - score(0, 2)) > 0.1);
+});
+
+Deno.test("operands of helpers that do not fit are refused", () => {
+  const g = new LayerGraph(), x = g.input("x", [2, 3, 4]), y = g.input("y", [2, 5, 4]);
+  const refused: readonly [() => unknown, RegExp][] = [
+    [() => attention(g, x, x, x, { heads: 3 }), /heads must divide the width .* 4, received 3/],
+    [
+      () => attention(g, x, x, x, { heads: 4, keyValueHeads: 3 }),
+      /must divide heads, 4, received 3/,
+    ],
+    [
+      () => attention(g, x, x, x, { heads: 4, keyValueHeads: 2 }),
+      /width of the keys must be 1 for/,
+    ],
+    [() => attention(g, x, y, x, { heads: 2 }), /keys and values of as many tokens/],
+    [() => attention(g, x, y, y, { heads: 2, causal: true }), /as many as queries, 3, received 5/],
+    [() => rotary(g, g.input("odd", [2, 3])), /the width must be even, received 3/],
+    [() => crossEntropy(g, x, y), /logits must be \[samples, ..., classes\]/],
+    [
+      () => crossEntropy(g, x, x, { smoothing: 1.1 }),
+      /smoothing must be from 0 to 1, received 1.1/,
+    ],
+    [() => meanSquaredError(g, x, y), /both must be of one shape/],
+  ];
+  for (const [build, message] of refused) {
+    assert.throws(build, { name: "RangeError", message }, `${build}`);
+  }
+});
+
+Deno.test("first values of Xavier and Kaiming have the deviations and bounds of their papers", () => {
+  const shape = [48, 16, 3, 3], inputs = 16 * 9, outputs = 48 * 9;
+  const cases: readonly [Initializer, number][] = [
+    [xavierNormal(shape), Math.sqrt(2 / (inputs + outputs))],
+    [xavierNormal(shape, { gain: 5 / 3 }), 5 / 3 * Math.sqrt(2 / (inputs + outputs))],
+    [xavierUniform(shape), Math.sqrt(2 / (inputs + outputs))],
+    [kaimingNormal(shape), Math.sqrt(2 / inputs)],
+    [kaimingNormal(shape, { fan: "out" }), Math.sqrt(2 / outputs)],
+    [kaimingUniform(shape), Math.sqrt(2 / inputs)],
+    [kaimingUniform(shape, { gain: 1 }), Math.sqrt(1 / inputs)],
+  ];
+  for (const [initializer, deviation] of cases) {
+    const bound = Math.sqrt(3) * deviation;
+    const numbers = initializer.kind === "uniform" ? [-initializer.low, initializer.high] : [];
+    if (initializer.kind === "normal") numbers.push(initializer.deviation * Math.sqrt(3));
+    assert.ok(numbers.length > 0);
+    for (const one of numbers) {
+      assert.ok(Math.abs(one / bound - 1) < 1e-12, JSON.stringify(initializer));
+    }
+  }
+});
+
+const NORMAL = { kind: "normal", deviation: 1 } as const;
+const draw = (count: number, name = "w", initializer: Initializer = NORMAL) =>
+  initialValues({ name: "w", shape: [count], initializer }, name, 1);
+
+Deno.test("first weights are those of the polar method with pure-rand's generator", () => {
+  const got = draw(40_001, "polar", { ...NORMAL, deviation: 0.5 });
+  const generator = substream(1, "polar");
+  const uniform = () => (generator.next() + 0.5) / 2 ** 31;
+  for (let i = 0; i < got.length;) {
+    const x = uniform(), y = uniform(), square = x * x + y * y;
+    if (square >= 1) continue;
+    const radius = 0.5 * Math.sqrt(-2 * Math.log(square) / square);
+    for (const wanted of [radius * x, radius * y].slice(0, got.length - i)) {
+      const value = got[i++]!;
+      assert.ok(Math.abs(value - wanted) <= 1e-7 * Math.abs(wanted), `${i}: ${value}, ${wanted}`);
+    }
+  }
+});
+
+Deno.test("first weights of a seed and a name stay what they are, and fewer are the first of more", () => {
+  const uniform = { kind: "uniform", low: -1, high: 3 } as const;
+  const cases: readonly [string, Initializer, readonly number[]][] = [
+    ["w", NORMAL, [0.3514906, 0.3206339, -0.0538048, -2.1566412]],
+    ["stays", uniform, [0.22623539, 2.13641024, -0.80053473]],
+    ["any", { kind: "constant", value: 2 }, [2, 2]],
+  ];
+  for (const [name, initializer, wanted] of cases) {
+    draw(wanted.length, name, initializer).forEach((value, i) =>
+      assert.ok(Math.abs(value - wanted[i]!) < 1e-6, `${value}`)
+    );
+    for (const count of [1, 7]) {
+      assert.deepEqual(draw(count, name, initializer), draw(8, name, initializer).slice(0, count));
+    }
+  }
+});

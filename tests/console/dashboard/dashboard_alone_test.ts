@@ -7,16 +7,22 @@ import { processesFrom } from "../../../console/train/resident_memory.ts";
 import { npmPackageFolder } from "../../../kernels/mod.ts";
 import { type Page, pageTest } from "../../browser.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { inFolder, runTroupe, TINY_MODEL } from "../command.ts";
+import { inFolder, printedHere, TINY_MODEL } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
-/** Two workers, four micro-batches. */
-const PIPELINE = [...TINY_MODEL, "--workers", "2", "--micro-batches", "4", "--dashboard"];
+/** Starts a run of two workers and four micro-batches; goes on once the page is open. */
+async function openRun(page: Page, flags: string, out: string): Promise<Running> {
+  const pipeline = [...TINY_MODEL, "--workers", "2", "--micro-batches", "4", "--dashboard"];
+  const run = new Running([...TRAIN, ...pipeline, ...flags.split(" "), "--out", out]);
+  await run.printed("stderr", /Dashboard: \S+\n/);
+  await page.goto(/Dashboard: (\S+)/.exec(run.stderr)![1]!);
+  return run;
+}
 
-/** Says what is wrong with a page for those who cannot see it, or see little. */
+/** Finds what is wrong with a page for those who cannot see it, or see little. */
 const AXE = { name: "axe-core", version: "4.14.1", megabytes: 3 };
 
-/** Waits until the page says so. Its own scripts may not be made of text, so it is asked from outside. */
+/** Waits until the page says so. It may run no scripts made of text, so it is asked from outside. */
 async function until(page: Page, script: string): Promise<void> {
   const began = performance.now();
   while (!await page.evaluate<boolean>(script)) {
@@ -25,12 +31,7 @@ async function until(page: Page, script: string): Promise<void> {
   }
 }
 
-async function urlOf(run: Running): Promise<string> {
-  await run.printed("stderr", /Dashboard: \S+\n/);
-  return /Dashboard: (\S+)/.exec(run.stderr)![1]!;
-}
-
-/** The points of the loss that are drawn, as the page tells those who do not see them. */
+/** The points of the loss that are drawn, as the page describes them in words. */
 const POINTS = `Number(/(\\d+) points/.exec(document.querySelector("#loss").ariaLabel)?.[1] ?? 0)`;
 
 const isStatus = (status: string) =>
@@ -45,12 +46,12 @@ const shownBoxes = (page: Page) =>
         .filter((name) => /^\\d/.test(name))),
   })`);
 
-/** For each worker and step what the journal says that the worker took, in this order. */
+/** For each worker and step the actions of the journal, in their order. */
 async function journalled(path: string): Promise<string[][][]> {
-  const { stdout } = await runTroupe(["journal", "show", path]);
+  const shown = (await printedHere("journal", "show", path)).split("\n");
   return [0, 1].map((worker) => {
     const steps: string[][] = [];
-    for (const line of stdout.split("\n")) {
+    for (const line of shown) {
       const [, type, did] =
         RegExp(`worker-${worker} +< \\S+ (\\w+) +[0-9a-f]{16} *(.*)`).exec(line) ?? [];
       if (type === "Begin") steps.push([]);
@@ -60,7 +61,7 @@ async function journalled(path: string): Promise<string[][][]> {
   });
 }
 
-/** Colours of a canvas: of one on which nothing is drawn there is one. */
+/** The number of colours of a canvas: one where nothing is drawn. */
 const colorsOn = (page: Page, selector: string) =>
   page.evaluate<number>(`(() => {
     const canvas = document.querySelector("${selector}");
@@ -68,116 +69,97 @@ const colorsOn = (page: Page, selector: string) =>
     return new Set(new Uint32Array(data.buffer)).size;
   })()`);
 
+/** A run that goes on: its curves grow, and its boxes come in the order of the journal. */
+async function followRun(page: Page, folder: string): Promise<void> {
+  const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
+  const flags = "--schedule message-driven --steps 100000 --eval-every 10 --emulate-link 2000,10";
+  const run = await openRun(page, `${flags} --journal ${journal}`, out);
+  await until(page, `${POINTS} > 2`);
+  const early = await page.evaluate<number>(POINTS);
+  await until(page, `${POINTS} > ${early}`);
+  await page.click("#listing summary");
+  await page.click("#live");
+  const during = await shownBoxes(page);
+  assert.ok(await colorsOn(page, "#picture canvas") > 8, "boxes are drawn");
+  assert.ok(await colorsOn(page, "#loss canvas") > 3, "curves are drawn");
+
+  run.interrupt("process");
+  const { code, stderr } = await run.end(HANG_LIMIT_MS);
+  assert.equal(code, 130, stderr);
+  await until(page, isStatus("interrupted"));
+  assert.match((await page.textContent("#events"))!, /Checkpoint/);
+  await page.click("#live");
+  const last = await shownBoxes(page), expected = await journalled(journal);
+  assert.equal(last.step, expected[0]!.length);
+  assert.equal(await page.evaluate(POINTS), last.step + 1, "each step, and one before them");
+  for (const { step, workers } of [during, last]) {
+    assert.deepEqual(workers, expected.map((steps) => steps[step - 1]), `step ${step}`);
+  }
+  assert.equal(await page.textContent("#title"), out);
+  assert.equal(await page.evaluate("document.querySelectorAll('img').length"), 0);
+  assert.match((await page.textContent("#note"))!, /troupe dashboard /);
+  assert.match((await page.textContent("#facts"))!, /message-driven/);
+}
+
+/** A run that loses a worker: the page shows it, and its restart. */
+async function loseWorker(page: Page, folder: string): Promise<void> {
+  const flags = "--schedule 1f1b --isolation process --steps 100000 --json";
+  const run = await openRun(page, flags, join(folder, "lossy"));
+  await until(page, `${POINTS} > 1`);
+  const [, worker] = processesFrom(run.pid);
+  Deno.kill(worker!.pid, "SIGKILL");
+  await until(page, `document.querySelector("#events .failure") !== null`);
+  assert.match((await page.textContent("#events"))!, /worker-\d .*SIGKILL/);
+  assert.match((await page.textContent("#actors .restarted"))!, /restarted once/);
+  assert.match((await page.textContent("#workers tr.restarted td:last-child"))!, /^1$/);
+  const points = await page.evaluate<number>(POINTS);
+  await until(page, `${POINTS} > ${points}`);
+  run.interrupt("process");
+  assert.equal((await run.end(HANG_LIMIT_MS)).code, 130);
+}
+
+/** A run that is done: its page can be read without a mouse, by screen readers, on any screen. */
+async function readPage(page: Page, folder: string): Promise<void> {
+  const run = await openRun(
+    page,
+    "--steps 20 --eval-every 5 --dashboard-stay",
+    join(folder, "run"),
+  );
+  await until(page, isStatus("finished"));
+  await page.click("#listing summary");
+  const folderOfAxe = await npmPackageFolder(AXE);
+  await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folderOfAxe)));
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    for (const width of [360, 1280]) {
+      await page.setViewportSize({ width, height: 800 });
+      const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
+        violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
+      assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
+      assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
+    }
+  }
+  const label = `document.querySelector("#picture").ariaLabel`;
+  await page.evaluate(`document.querySelector("#picture").focus()`);
+  const whole = JSON.stringify(await page.evaluate<string>(label));
+  for (const key of ["ArrowUp", "ArrowRight", "Shift+ArrowRight"]) await page.keyboard.press(key);
+  await until(page, `${label} !== ${whole}`);
+  assert.match((await page.textContent("#told"))!, /^worker 0 was to do · 0F0: forward of/);
+  await page.keyboard.press("Home");
+  await until(page, `${label} === ${whole}`);
+  await page.keyboard.press("PageUp");
+  assert.notEqual((await shownBoxes(page)).step, 20);
+
+  run.interrupt("process"); // the run is done: this ends the dashboard
+  assert.equal((await run.end(HANG_LIMIT_MS)).code, 0);
+}
+
 pageTest(
-  "while a run goes on its curves grow and its boxes come in the order of the journal; after its end the page keeps them",
+  "the page follows a run, shows a lost worker, and is accessible",
   (page) =>
     inFolder(async (folder) => {
-      const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
-      const run = new Running([
-        ...TRAIN,
-        ...PIPELINE,
-        ...["--schedule", "message-driven", "--steps", "60", "--eval-every", "10"],
-        ...["--journal", journal, "--out", out],
-      ]);
-      await page.goto(await urlOf(run));
-      await until(page, `${POINTS} > 2`);
-      const early = await page.evaluate<number>(POINTS);
-      await until(page, `${POINTS} > ${early}`);
-      await page.click("#listing summary");
-      await page.click("#live");
-      const during = await shownBoxes(page);
-      assert.ok(await colorsOn(page, "#picture canvas") > 8, "boxes are drawn");
-      assert.ok(await colorsOn(page, "#loss canvas") > 3, "curves are drawn");
-
-      const { code, stderr } = await run.end(HANG_LIMIT_MS);
-      assert.equal(code, 0, stderr);
-      await until(page, isStatus("finished"));
-      assert.equal(await page.evaluate(POINTS), 61, "of 60 steps and of what held before them");
-      await page.click("#live");
-      const last = await shownBoxes(page), expected = await journalled(journal);
-      assert.equal(last.step, 60);
-      for (const { step, workers } of [during, last]) {
-        assert.deepEqual(workers, expected.map((steps) => steps[step - 1]), `step ${step}`);
-      }
-      assert.equal(await page.textContent("#title"), out);
-      assert.equal(await page.evaluate("document.querySelectorAll('img').length"), 0);
-      assert.match((await page.textContent("#note"))!, /troupe dashboard /);
-      assert.match((await page.textContent("#facts"))!, /message-driven/);
-    }),
-);
-
-pageTest(
-  "a worker that is killed shows, with its restart, and so does the Ctrl-C that ends the run",
-  (page) =>
-    inFolder(async (folder) => {
-      const run = new Running([
-        ...TRAIN,
-        ...PIPELINE,
-        ...["--schedule", "1f1b", "--isolation", "process", "--steps", "100000"],
-        ...["--json", "--out", join(folder, "run")],
-      ]);
-      await page.goto(await urlOf(run));
-      await until(page, `${POINTS} > 1`);
-      const [, worker] = processesFrom(run.pid);
-      Deno.kill(worker!.pid, "SIGKILL");
-      await until(page, `document.querySelector("#events .failure") !== null`);
-      assert.match((await page.textContent("#events"))!, /worker-\d .*SIGKILL/);
-      assert.match((await page.textContent("#actors .restarted"))!, /restarted once/);
-      assert.match((await page.textContent("#workers tr.restarted td:last-child"))!, /^1$/);
-      const points = await page.evaluate<number>(POINTS);
-      await until(page, `${POINTS} > ${points}`);
-
-      run.interrupt("process");
-      assert.equal((await run.end(HANG_LIMIT_MS)).code, 130);
-      await until(page, isStatus("interrupted"));
-      assert.match((await page.textContent("#events"))!, /Checkpoint/);
-    }),
-);
-
-pageTest(
-  "the page serves who sees little or nothing, has no mouse, or a narrow screen, in light and dark",
-  (page) =>
-    inFolder(async (folder) => {
-      const run = new Running([
-        ...TRAIN,
-        ...PIPELINE,
-        ...["--steps", "20", "--eval-every", "5", "--out", join(folder, "run"), "--dashboard-stay"],
-      ]);
-      await page.goto(await urlOf(run));
-      await until(page, isStatus("finished"));
-      await page.click("#listing summary");
-      const folderOfAxe = await npmPackageFolder(AXE);
-      await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folderOfAxe)));
-      for (const colorScheme of ["light", "dark"] as const) {
-        await page.emulateMedia({ colorScheme });
-        for (const width of [360, 1280]) {
-          await page.setViewportSize({ width, height: 800 });
-          const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
-            violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
-          assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
-          assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
-        }
-      }
-      await page.evaluate(`document.querySelector("#picture").focus()`);
-      const seen = () => page.evaluate<string>(`document.querySelector("#picture").ariaLabel`);
-      const whole = await seen();
-      for (const key of ["ArrowUp", "ArrowRight", "Shift+ArrowRight"]) {
-        await page.keyboard.press(key);
-      }
-      await until(
-        page,
-        `document.querySelector("#picture").ariaLabel !== ${JSON.stringify(whole)}`,
-      );
-      assert.match((await page.textContent("#told"))!, /^worker 0 was to do · 0F0: forward of/);
-      await page.keyboard.press("Home");
-      await until(
-        page,
-        `document.querySelector("#picture").ariaLabel === ${JSON.stringify(whole)}`,
-      );
-      await page.keyboard.press("PageUp");
-      assert.notEqual((await shownBoxes(page)).step, 20);
-
-      run.interrupt("process"); // the run is done: this ends the dashboard
-      assert.equal((await run.end(HANG_LIMIT_MS)).code, 0);
+      await followRun(page, folder);
+      await loseWorker(page, folder);
+      await readPage(page, folder);
     }),
 );

@@ -1,0 +1,345 @@
+/** The dashboard but for its page: its server, what it sends to pages, and the folders that it follows. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { delay } from "@std/async/delay";
+import { followRun } from "../../../console/dashboard/follow_run.ts";
+import { emptyState, takeIn } from "../../../console/dashboard/page/state.js";
+import { serveDashboard } from "../../../console/dashboard/server/server.ts";
+import { openStreams } from "../../../console/dashboard/server/streams.ts";
+import { openRecentList, openThinnedList } from "../../../console/dashboard/view/bounded_lists.ts";
+import { plannedSpans } from "../../../console/dashboard/view/planned.ts";
+import { openRunView } from "../../../console/dashboard/view/run_view.ts";
+import type { News } from "../../../console/dashboard/view/view.ts";
+import { createSchedule } from "../../../schedules/mod.ts";
+import { atDepth } from "../../depth.ts";
+import fc from "../../fast_check.ts";
+import { inFolder } from "../../in_folder.ts";
+import { refusedHere, TINY, trainHere } from "../command.ts";
+
+/** One request with headers that `fetch` would not send; returns all of the answer. */
+async function request(port: number, lines: readonly string[]): Promise<string> {
+  using connection = await Deno.connect({ hostname: "127.0.0.1", port });
+  const text = [...lines, "connection: close", "", ""].join("\r\n");
+  await connection.write(new TextEncoder().encode(text));
+  return await new Response(connection.readable).text();
+}
+
+/** Waits until no server listens any more. */
+async function gone(port: number): Promise<void> {
+  for (;;) {
+    try {
+      (await Deno.connect({ hostname: "127.0.0.1", port })).close();
+    } catch {
+      return;
+    }
+    await delay(5);
+  }
+}
+
+/** The news of a stream of events, one at a time. */
+async function* newsOf(url: string): AsyncGenerator<News> {
+  const { body } = await fetch(`${url}events`);
+  let text = "";
+  for await (const part of body!.pipeThrough(new TextDecoderStream())) {
+    const events = (text + part).split("\n\n");
+    text = events.pop()!;
+    for (const event of events) {
+      const data = /^data: (.*)$/m.exec(event)?.[1];
+      if (data) yield JSON.parse(data);
+    }
+  }
+}
+
+Deno.test("the page is served under its path and its address alone, for reading", async () => {
+  await using dashboard = serveDashboard(openRunView(), 0);
+  const { port, host, pathname } = new URL(dashboard.url), own = Number(port);
+  const page = await request(own, [`GET ${pathname} HTTP/1.1`, `host: ${host}`]);
+  assert.match(page, /^HTTP\/1\.1 200/);
+  assert.match(page, /content-security-policy: default-src 'none'; script-src 'self';/);
+  assert.match(page, /<title>Troupe<\/title>/);
+  assert.match(pathname, /^\/[0-9a-f]{32}\/$/);
+  const refused: [expected: number, first: string, host: string][] = [
+    [421, `GET ${pathname} HTTP/1.1`, "troupe.example"],
+    [421, `GET ${pathname} HTTP/1.1`, `127.0.0.1:${own + 1}`],
+    [404, "GET / HTTP/1.1", host],
+    [404, `GET /${"0".repeat(32)}/ HTTP/1.1`, host],
+    [404, `GET ${pathname}../../deno.json HTTP/1.1`, host],
+    [404, `GET ${pathname}%2e%2e%2fdeno.json HTTP/1.1`, host],
+    [404, `GET ${pathname}deno.json HTTP/1.1`, host],
+    [404, `GET http://[${pathname} HTTP/1.1`, host],
+    [405, `POST ${pathname} HTTP/1.1`, host],
+    [405, `DELETE ${pathname}events HTTP/1.1`, host],
+  ];
+  for (const [expected, first, host] of refused) {
+    const answer = await request(own, [first, `host: ${host}`, "content-length: 0"]);
+    assert.ok(answer.startsWith(`HTTP/1.1 ${expected}`), `${first}, ${host}: ${answer}`);
+    assert.doesNotMatch(answer, /<title>|troupe\/troupe/);
+  }
+  assert.throws(
+    () => serveDashboard(openRunView(), own),
+    new RangeError(
+      `Cannot serve the dashboard: its port must be one that no other program has, received ${port}`,
+    ),
+  );
+});
+
+const metricsOf = (step: number) =>
+  ({ type: "step", step, time: 1, seconds: 1, loss: step, tokens: 1, rss: 1 }) as const;
+
+Deno.test("a page gets all when it opens, then what is new, and the last of it at the end", async () => {
+  const view = openRunView();
+  view.addMetrics(metricsOf(1));
+  const dashboard = serveDashboard(view, 0);
+  const news = newsOf(dashboard.url), first = (await news.next()).value!;
+  assert.deepEqual(first.metrics!.entries.map(({ loss }: { loss?: number }) => loss), [1]);
+  view.addMetrics(metricsOf(2));
+  for (;;) {
+    const { metrics } = (await news.next()).value!;
+    if (metrics!.entries.at(-1)!.step !== 2) continue;
+    assert.ok(metrics!.from <= 1);
+    break;
+  }
+  view.stand({ status: "finished" });
+  await dashboard[Symbol.asyncDispose]();
+  const last = (await news.next()).value!;
+  assert.equal(last.status!.status, "finished");
+  assert.equal((await news.next()).done, true);
+});
+
+Deno.test("a page that does not read does not hold up the end", async () => {
+  const view = openRunView(), dashboard = serveDashboard(view, 0);
+  const { port, host, pathname } = new URL(dashboard.url);
+  const connection = await Deno.connect({ hostname: "127.0.0.1", port: Number(port) });
+  const ask = `GET ${pathname}events HTTP/1.1\r\nhost: ${host}\r\n\r\n`;
+  await connection.write(new TextEncoder().encode(ask));
+  await connection.read(new Uint8Array(16));
+  view.stand({ note: "x".repeat(2 ** 24) });
+  await dashboard[Symbol.asyncDispose]();
+  connection.close();
+  await gone(Number(port));
+});
+
+Deno.test("at most 16 pages are open, and one that lags far behind is let go", async () => {
+  using streams = openStreams();
+  const open = Array.from({ length: 16 }, (_, i) => streams.open({ i })!);
+  assert.deepEqual([streams.size, streams.open({})], [16, undefined]);
+  await open[0]!.cancel();
+  const late = streams.open({})!, reader = open[1]!.getReader();
+  streams.send("x".repeat(2 ** 20));
+  assert.equal(streams.size, 16);
+  streams.send("x".repeat(2 ** 24));
+  assert.equal(streams.size, 0);
+  const { value } = await reader.read();
+  assert.equal(new TextDecoder().decode(value), "retry: 1000\n");
+  await Promise.all([late, ...open.slice(2)].map((one) => one.cancel()));
+  await reader.cancel();
+});
+
+const traceOf = (step: number) => ({ step, length: 1, workers: [], planned: [] });
+
+Deno.test("a page that takes news in at any time knows what the server keeps", () => {
+  const happening = fc.oneof(
+    fc.record({ kind: fc.constant("steps"), count: fc.integer({ min: 1, max: 5000 }) }),
+    fc.record({ kind: fc.constantFrom("trace", "failure", "tell"), count: fc.constant(1) }),
+  );
+  const happenings = fc.array(happening, { maxLength: 60 });
+  const property = fc.property(happenings, (happenings) => {
+    const view = openRunView(), page = emptyState();
+    takeIn(page, structuredClone(view.all()));
+    let step = 0;
+    for (const { kind, count } of happenings) {
+      if (kind === "steps") { for (let i = 0; i < count; i++) view.addMetrics(metricsOf(++step)); }
+      if (kind === "trace") {
+        const now = ++step;
+        view.addTrace(now, () => traceOf(now));
+      }
+      if (kind === "failure") view.addEvent({ kind, step, time: 0, text: "" });
+      const news = kind === "tell" ? view.news() : undefined;
+      if (news) takeIn(page, structuredClone(news));
+    }
+    takeIn(page, structuredClone(view.news() ?? {}));
+    const all = view.all();
+    assert.deepEqual(page.metrics, all.metrics!.entries);
+    assert.deepEqual(page.events, all.events!.entries);
+    assert.deepEqual(page.traces.map((trace) => trace.step), all.traces!.kept);
+    assert.deepEqual(page.status, all.status);
+  });
+  fc.assert(property, { numRuns: atDepth(50, 1000) });
+});
+
+Deno.test("a list of many entries stays short, even and up to date", () => {
+  const list = openThinnedList<number>(100, (_, second) => second);
+  for (let i = 1; i <= 100_000; i++) list.add(i);
+  const { entries } = list;
+  assert.ok(entries.length > 40 && entries.length <= 100, `${entries.length}`);
+  assert.equal(entries.at(-1), 100_000);
+  const steps = entries.slice(1, -1).map((entry, i) => entry - entries[i]!);
+  assert.equal(new Set(steps).size, 1, "neighbours are equally far apart");
+  const recent = openRecentList<number>(5);
+  for (let i = 1; i <= 6; i++) assert.equal(recent.add(i), i < 6 ? i - 1 : 0);
+  assert.deepEqual(recent.entries, [4, 5, 6]);
+});
+
+Deno.test("a view counts the restarts and the memory of each worker, and keeps some traces", () => {
+  const view = openRunView(), workers = [0, 1].map((stage) => ({ replica: 0, stages: [stage] }));
+  view.begin({ workers } as never, { status: "running", step: 0, steps: 50 });
+  view.addMetrics({ ...metricsOf(1), memory: [5, 6] });
+  view.addEvent({ kind: "failure", step: 1, time: 0, worker: 1, text: "" });
+  view.addEvent({ kind: "checkpoint", step: 1, time: 0, worker: 0, text: "" });
+  assert.deepEqual(view.all().workers, [
+    { restarts: 0, memoryBytes: 5 },
+    { restarts: 1, memoryBytes: 6 },
+  ]);
+  assert.deepEqual(Object.keys(view.news()!), ["run", "status", "workers", "metrics", "events"]);
+  assert.equal(view.news(), undefined);
+  let made = 0;
+  for (let step = 1; step <= 50; step++) view.addTrace(step, () => (made++, traceOf(step)));
+  const { kept, added } = view.all().traces!;
+  assert.deepEqual(kept.slice(-8), [43, 44, 45, 46, 47, 48, 49, 50]);
+  assert.ok(kept[0] === 1 && kept.length > 16 && kept.length <= 24, `${kept}`);
+  assert.deepEqual(added.map(({ step }) => step), kept);
+  view.all();
+  assert.equal(made, kept.length, "each is made once, where it is shown");
+});
+
+Deno.test("a step is planned at the mean cost of each action: halves, pairs and overlaps as their parts", () => {
+  const action = (name: string, ms: number) => ({ name, start: 0, end: ms });
+  const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
+  const spans = plannedSpans(schedule, [
+    [action("0F0+1", 4), action("0B0.0", 3), action("0B0.1", 1), action("0B1", 4)],
+    [
+      ...[action("1F0", 1), action("1F1", 3), action("1B0", 6), action("1B1", 6)],
+      action("reduce 1", 99),
+    ],
+  ]);
+  assert.deepEqual(spans, [
+    [["0F0", 0, 2], ["0F1", 2, 4], ["0B0", 12, 16], ["0B1", 18, 22]],
+    [["1F0", 2, 4], ["1F1", 4, 6], ["1B0", 6, 12], ["1B1", 12, 18]],
+  ]);
+});
+
+const STEPS = 4;
+
+type Followed = Awaited<ReturnType<typeof followRun>>;
+
+/** Waits for news of some part. */
+async function nextNews<Part extends keyof News>(
+  followed: Followed,
+  part: Part,
+): Promise<NonNullable<News[Part]>> {
+  for (;;) {
+    const news = followed.news()?.[part];
+    if (news) return news;
+    await delay(50);
+  }
+}
+
+/** Changes the record of a run; returns its text before. */
+async function changeRecord(run: string, change: (record: Values) => unknown): Promise<string> {
+  const path = join(run, "run.json"), before = await Deno.readTextFile(path);
+  const record = JSON.parse(before);
+  await Deno.writeTextFile(path, JSON.stringify(change(record) ?? record));
+  return before;
+}
+
+// deno-lint-ignore no-explicit-any -- A record as a test changes it.
+type Values = any;
+
+const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
+  "is shown again": async (run) => {
+    const { run: facts, status, metrics, evaluations, traces, events } = (await followRun(run))
+      .all();
+    assert.equal(facts!.title, run);
+    assert.deepEqual(facts!.workers, [{ replica: 0, stages: [0] }, { replica: 0, stages: [1] }]);
+    assert.deepEqual(status, { status: "finished", step: STEPS, steps: STEPS });
+    assert.deepEqual(metrics!.entries.map(({ step }) => step), [1, 2, 3, 4]);
+    assert.deepEqual(evaluations!.entries.map(({ step }) => step), [2, 4]);
+    assert.deepEqual(traces!.kept, [1, 2, 3, 4]);
+    const [first] = traces!.added;
+    const namesOf = (spans: readonly (readonly [string, ...unknown[]])[]) =>
+      spans.map(([name]) => name);
+    assert.deepEqual(namesOf(first!.planned[0]!), ["0F0", "0F1", "0B0", "0B1"]);
+    const { spans, busy, forwards } = first!.workers[1]!;
+    assert.deepEqual(namesOf(spans).slice(0, 4), ["1F0", "1B0", "1F1", "1B1"]);
+    assert.ok(busy > 0 && busy <= first!.length, `busy for ${busy} of ${first!.length} ms`);
+    assert.equal(forwards, 2);
+    assert.deepEqual(events!.entries.map(({ kind, step }) => [kind, step]), [
+      ["checkpoint", STEPS],
+    ]);
+  },
+  "is followed as it grows, and anew when the run is begun again": async (run) => {
+    const followed = await followRun(run), path = join(run, "metrics.jsonl");
+    const line = (step: number) => `${JSON.stringify(metricsOf(step))}\n`;
+    followed.news();
+    await Deno.writeTextFile(path, `${line(5)}{"type":`, { append: true });
+    const grown = await nextNews(followed, "metrics");
+    assert.deepEqual(grown.entries.map(({ step }) => step), [5]);
+    await Deno.writeTextFile(path, line(1));
+    await changeRecord(run, (record) => {
+      record.starts.push({ ...record.starts[0], afterStep: 0 });
+      delete record.end;
+    });
+    const { from, entries } = await nextNews(followed, "metrics");
+    assert.deepEqual([from, entries.map(({ step }) => step)], [0, [1]]);
+    assert.equal(followed.all().status!.status, "gone", "it has no end, and does not train");
+  },
+  "may lack its timeline, or have text that looks like markup": async (run) => {
+    const text = "<script>alert(1)</script>";
+    await changeRecord(run, (record) => {
+      record.flags = { ...record.flags, schedule: text, [text]: text, workers: 1e9 };
+    });
+    await Deno.remove(join(run, "timeline.jsonl"));
+    const { run: facts, traces } = (await followRun(run)).all();
+    assert.deepEqual(traces, { kept: [], added: [] });
+    assert.equal(facts!.workers.length, 2, "as the plan says, since the flags make no schedule");
+    const shown = facts!.tables.flatMap(({ rows }) => rows);
+    assert.ok(shown.some(([name, value]) => name === text && value === text));
+  },
+  "is refused in a sentence when it says what no run says": async (run) => {
+    const planned = (change: object) => (record: Values) => void Object.assign(record.plan, change);
+    for (
+      const [change, sentence] of [
+        [() => ({}), /run\.json": it must be a file that a run of Troupe has written/],
+        [planned({ stages: [] }), /its plan must have stages, received/],
+        [planned({ stages: [{ stage: 0, workers: [1e12] }] }), /plan must have stages/],
+        [planned({ replicas: 1e9 }), /its plan must have a number of replicas/],
+      ] as const
+    ) {
+      const before = await changeRecord(run, change);
+      await refusedHere(["dashboard", run], sentence);
+      await Deno.writeTextFile(join(run, "run.json"), before);
+    }
+    const step = '{"type":"step","step":';
+    for (
+      const [name, text, sentence] of [
+        ["metrics.jsonl", `${step}NaN}\n`, /each line must be a JSON object/],
+        ["metrics.jsonl", `${step}-1}\n`, /each line must have a type/],
+        ["metrics.jsonl", "9".repeat(2 ** 24) + "\n", /each line must be a JSON object/],
+        ["timeline.jsonl", `${step}1,"time":0,"traces":[[{"name":1}]]}\n`, /each line/],
+      ] as const
+    ) {
+      const path = join(run, name), before = await Deno.readTextFile(path);
+      await Deno.writeTextFile(path, text);
+      await refusedHere(["dashboard", run], sentence);
+      await Deno.writeTextFile(path, before);
+    }
+    await refusedHere(["dashboard", join(run, "none")], /^Cannot read the run/);
+    await refusedHere(["dashboard", run, run], /there must be one folder or name, received/);
+  },
+};
+
+Deno.test("the folder of a run that was watched", (t) =>
+  inFolder(async (folder) => {
+    const made = join(folder, "made");
+    const train = [...TINY, "--workers", "2", "--schedule", "1f1b", "--eval-every", "2"];
+    await trainHere([...train, "--steps", `${STEPS}`, "--dashboard", "--out", made]);
+    for (const [i, [name, test]] of Object.entries(FOLLOWED).entries()) {
+      const run = join(folder, `run-${i}`);
+      await Deno.mkdir(run);
+      for (const file of ["run.json", "metrics.jsonl", "timeline.jsonl"]) {
+        await Deno.copyFile(join(made, file), join(run, file));
+      }
+      await t.step(name, () => test(run));
+    }
+  }));

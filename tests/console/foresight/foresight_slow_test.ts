@@ -1,0 +1,226 @@
+/** `troupe profile` and `troupe plan`: the costs of a machine, and the plans that they lead to. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { rowsOf, uncovered } from "../../../actors/foresight/papers/rows/paper_row.ts";
+import { readProfile } from "../../../actors/mod.ts";
+import { describePapers } from "../../../console/foresight/describe_papers.ts";
+import { describeChecked, describeProfile } from "../../../console/foresight/describe_profile.ts";
+import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+import { printedHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
+
+const SIZES = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 256 };
+
+const MODEL = Object.entries(SIZES).flatMap(([name, value]) => [`--${name}`, `${value}`]);
+
+/** The flags of a small run of one step. */
+const SMALL = "--steps 1 --device reference --runtime local --json".split(" ");
+
+/** Writes a profile of the model; returns the command that plans with it. */
+async function planIn(folder: string, change: object = {}): Promise<string[]> {
+  const path = join(folder, "profile.json");
+  await Deno.writeTextFile(path, JSON.stringify({ ...statedProfile(SIZES, 2), ...change }));
+  return ["plan", ...MODEL, "--batch", "8", "--profile", path];
+}
+
+folderTest("plans are printed, drawn and written as JSON, with reasons", async (folder) => {
+  const svg = join(folder, "plan.svg"), args = await planIn(folder);
+  const few = ["--schedules", "1f1b,gpipe,zb-h1"];
+  const table = await printedHere(...args, ...few, "--svg", svg);
+  assert.match(table, /^8 samples a step on 2 devices of a made-up cluster \(stated\):$/m);
+  assert.match(table, /^ 1 {2}\S.*%\s+[\d.–]+$/m);
+  assert.match(table, /^ 2 {2}\S.* more/m);
+  const drawing = await Deno.readTextFile(svg);
+  assert.match(drawing, /^<svg [^>]*role="graphics-document"/);
+  assert.match(drawing, /prefers-color-scheme: dark/);
+  assert.ok((drawing.match(/<title>/g) ?? []).length > 10);
+  const { format, version, devices, batch, plans, searched } = JSON.parse(
+    await printedHere(...args, "--format", "json"),
+  );
+  assert.deepEqual([format, version, devices, batch], ["troupe-plan", 1, 2, 8]);
+  const { candidates, unserved, tooLarge, tooLong, simulated } = searched;
+  assert.equal(unserved + tooLarge + tooLong + simulated, candidates);
+  assert.equal(plans[0].reason, null);
+  for (const { workers, replicas, microBatch, microBatches, reason } of plans.slice(1)) {
+    assert.equal(workers * replicas, 2);
+    assert.equal(replicas * microBatch * microBatches, 8);
+    assert.match(reason, /more|long/);
+  }
+  const [, words] = /^deno task train (.*)\n$/.exec(
+    await printedHere(...args, ...few, "--emit", "3"),
+  )!;
+  const ran = await printedHere("train", ...words!.split(" "), ...SMALL);
+  assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
+});
+
+folderTest("a layout that is chosen is shown, emitted, and trains", async (folder) => {
+  const { layers } = withDearHead(statedProfile(SIZES, 2), 8);
+  const args = [...await planIn(folder, { layers }), "--workers", "2", "--schedules", "1f1b"];
+  const { plans: [{ layout, train, command }], notes } = JSON.parse(
+    await printedHere(...args, "--json"),
+  );
+  assert.deepEqual(notes, []);
+  assert.match(layout, /^E,.*\|/);
+  assert.equal((await readTrainFlags(train)).flags.layout, layout);
+  assert.ok(command.includes(` --layout '${layout}'`), command);
+  assert.ok((await printedHere(...args)).includes(`1f1b, layout ${layout}`));
+  await printedHere("train", ...train, ...SMALL);
+});
+
+folderTest("plans for more devices than train takes have a note", async (folder) => {
+  const note = /troupe train takes at most 256 workers/;
+  const more = "--devices 512 --batch 512 --schedules 1f1b --workers 2".split(" ");
+  const [plan, ...args] = await planIn(folder),
+    flags = args.filter((one, i) => one !== "--batch" && args[i - 1] !== "--batch");
+  const { stdout, stderr } = await runHere([plan!, ...flags, ...more, "--emit"]);
+  assert.match(stdout, /^deno task train [^\n]*--replicas 256[^\n]*\n$/);
+  assert.match(stderr, note);
+  assert.match(JSON.parse(await printedHere(plan!, ...flags, ...more, "--json")).notes[0], note);
+});
+
+folderTest("a plan that cannot be made is refused in one sentence", async (folder) => {
+  const plan = await planIn(folder), [, profile] = plan.slice(-2);
+  const none = ["plan", ...MODEL];
+  for (
+    const [args, sentence] of [
+      [
+        plan.slice(0, -2),
+        /--profile must name .*; deno task troupe profile --out FILE measures it$/,
+      ],
+      [[...none, "--profile", profile!], /--batch must say the samples of a step/],
+      [[...plan, "--devices", "0"], /Cannot use --devices/],
+      [
+        [...plan, "--schedules", "1f1b", "--memory-limit", "1000"],
+        /^Cannot plan within the memory limit: it must be at least \S+ MiB a worker \(with .*\), received 0.00 MiB, \S+ MiB too little$/,
+      ],
+      [[...plan, "--devices", "7"], /it must be a multiple of the replicas/],
+      [[...plan, "--model", "mlp"], /the profile must have the cost of hidden/],
+      [[...plan, "--device", "gpu"], /the profile must have the device "gpu"/],
+      [[...plan, "--transport", "pigeon"], /the profile must have the transport "pigeon"/],
+      [[...plan, "--schedules", "best"], /Cannot use --schedules: it must be of gpipe/],
+      [[...plan, "4"], /beside flags there must be check, or with --emit a rank/],
+      [[...plan, "--emit", "0"], /with --emit a rank from 1 to/],
+      [["plan", "check", "--batch", "4"], /flags must be among --device, --devices, --json/],
+    ] as const
+  ) await refusedHere(args, sentence);
+  const newer = await planIn(folder, { version: 2 });
+  await refusedHere(newer, /its version must be 1, received 2/);
+});
+
+folderTest(
+  "a machine is measured: each kind of layer, size, transport and policy",
+  async (folder) => {
+    const out = join(folder, "machine.json");
+    const model = "--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 32 --device reference";
+    const how = "--rounds 1 --micro-batch 1,2 --workers 1 --recompute none,full";
+    const said = await printedHere("profile", "--out", out, ...`${model} ${how}`.split(" "));
+    const { source, layers, links, closing } = readProfile(out);
+    assert.equal(source, "measured");
+    const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
+    for (const kind of ["embedding", "attention", "mlp", "head"]) {
+      for (const size of [1, 2]) assert.ok(names.has(`${kind} ${size} none`), `${kind} ${size}`);
+    }
+    assert.ok(names.has("attention 2 full"));
+    assert.ok(layers.every(({ forwardMs, backwardMs }) => forwardMs > 0 && backwardMs > 0));
+    assert.deepEqual(Object.keys(links), ["local", "worker", "process"]);
+    assert.ok(closing.vote.msPerMillion > 0);
+    assert.match(said, /^layer +device +B /m);
+  },
+);
+
+folderTest("costs come out of a trace that train has written", async (folder) => {
+  const trace = join(folder, "trace.json"), out = join(folder, "profile.json");
+  await trainHere([...TINY, "--steps", "3", "--workers", "2", "--trace", trace]);
+  const args = ["profile", "--from-trace", trace, "--micro-batch", "2", "--out", out];
+  await printedHere(...args);
+  const { source, layers, machine, links } = readProfile(out);
+  assert.equal(source, "trace");
+  assert.deepEqual(layers.map(({ kind, sizes }) => `${kind} ${sizes.stage}`), [
+    ...["stage 0", "stage 1"],
+  ]);
+  assert.deepEqual([layers[0]!.device, layers[0]!.microBatch], ["reference", 2]);
+  assert.equal(machine.cores, 2);
+  assert.deepEqual(Object.keys(links), ["local"]);
+  // The first traces do not describe their stages, so they have no costs.
+  const text = await Deno.readTextFile(trace);
+  await Deno.writeTextFile(trace, text.replace(/"shares":\[[^\]]*\],/, ""));
+  await refusedHere(args, /the trace must say what its stages are/);
+});
+
+Deno.test("a profile that cannot be made is refused before anything is measured", async () => {
+  for (
+    const [args, sentence] of [
+      ["--workers 100000 --json", /--workers must be at most the \d+ cores|Cannot use --workers/],
+      ["--rounds 1", /--out must name its file, or --json print it, received neither/],
+      ["--device reference --out /nowhere/profile.json", /must be a file that can be written/],
+      ["--micro-batch 0 --json", /--micro-batch/],
+      ["--recompute some --json", /--recompute/],
+      ["check --out x", /flags must be among --device, --workers, --json, received --out/],
+      ["chekc", /did you mean check/],
+      ["--from-trace nowhere.json --json", /nowhere\.json/],
+      ["--from-trace x --hidden 4 --json", /received --hidden/],
+      ["--from-trace x --micro-batch 1,2 --json", /--micro-batch must be that of its run, .* 1,2$/],
+      ["papers --format xml", /--format: it must be one of table, json, received "xml"/],
+      ["papers more", /every argument must be a flag/],
+    ] as const
+  ) await refusedHere(["profile", ...args.split(" ")], sentence);
+});
+
+Deno.test("a miss is explained by the parts of the step", () => {
+  const parts = {
+    ...{ busyMs: 80, dispatchMs: 1, messageMs: 2, bubbleMs: 10, closingMs: 7 },
+    actions: { "0F": 10 },
+  };
+  const step = {
+    ...{ configuration: "1f1b D=2 B=4", measured: 100, spread: 2, predicted: 120, error: 0.2 },
+    parts: { measured: parts, predicted: { ...parts, busyMs: 100 } },
+    notes: ["scaled: mlp"],
+  };
+  const [first, ...lines] = describeChecked(step, false);
+  assert.equal(first, "1f1b D=2 B=4: measured 100.0 ± 2.0 ms, predicted 120.0 (+20.0 %): missed");
+  assert.match(lines.join("\n"), /busy +80\.00 +100\.00/);
+  assert.match(lines.join("\n"), /0F +10\.00 +10\.00/);
+  assert.equal(describeChecked({ ...step, predicted: 99, error: 0.01 }, true).length, 2);
+});
+
+Deno.test("a link has a bandwidth where messages are copied, and moves them elsewhere", () => {
+  const profile = statedProfile(SIZES, 2), worker = { latencyMs: 0.1 };
+  const links = { worker, process: { latencyMs: 0.2, bytesPerMs: 2e6 } };
+  const text = describeProfile({ ...profile, links }).join("\n");
+  assert.match(text, /worker +0\.100 +moved/);
+  assert.match(text, /process +0\.200 +2\.00/);
+});
+
+Deno.test("a row of a paper has its figure, what comes out, how far that is off, and why", () => {
+  const text = describePapers([
+    ...rowsOf("chimera", "simulated", [
+      ["4.2", "speedup", "×", 2, 1.5, "messages are dear"],
+      ["4.2", "speedup of another", "×", 2, 1.95],
+    ]),
+    ...rowsOf("hanayo", "formula", [["5.3", "best waves", "", 2, 4, "messages are dear"]]),
+    ...uncovered("axonn", [["VII", "over others", "×", 1.18, "unknown"]]),
+  ]).join("\n");
+  for (
+    const row of [
+      /4\.2 {6}speedup +2 × +1\.5 × +-25\.0 % +\* +simulated +\[1\]/,
+      /speedup of another +2 × +1\.95 × +-2\.5 % +simulated\n/,
+      /VII +over others +1\.18 × +not covered +\[2\]/,
+      /\[1\] messages are dear\n\[2\] unknown/,
+      /4 figures: 3 computed, of which 2 miss .*; 0 fitted; 1 not covered$/,
+    ]
+  ) assert.match(text, row);
+});
+
+folderTest("the machines of the papers are written as profiles to a new folder", async (folder) => {
+  const papers = ["profile", "papers", "--profiles"], within = join(folder, "profiles");
+  await refusedHere(
+    [...papers, folder],
+    /Cannot write profiles to .*: it must be a folder that can be made/,
+  );
+  await printedHere(...papers, within);
+  const names = await namesIn(within);
+  assert.ok(names.length >= 10 && names.includes("piz_daint_gpt_2.json"));
+  for (const name of names) assert.equal(readProfile(join(within, name)).source, "stated");
+});

@@ -5,8 +5,7 @@ import { gpt2, openReference } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
 import { ownMemory } from "../../kernels/own_memory.ts";
 import { assertSameBits, drawTokens } from "../../kernels/stage/stage_runs.ts";
-import { assertCopied } from "./copied_bytes.ts";
-import { stepByHand, type Steps } from "./steps_by_hand.ts";
+import { assertCopied, stepByHand, type Steps } from "./steps_by_hand.ts";
 
 const CONFIG = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 9 };
 

@@ -1,0 +1,398 @@
+/** The all-reduce: its sums, its messages, and what it refuses. */
+
+import assert from "node:assert/strict";
+import { LATENCY_BYTES } from "../../../actors/commit/all_reduce/fast.ts";
+import {
+  type GradientArray,
+  openReducer,
+  type ReduceAlgorithm,
+  type ReduceMessage,
+  type ReducerOptions,
+} from "../../../actors/commit/all_reduce/mod.ts";
+import { sliceBorder } from "../../../actors/commit/all_reduce/slice_border.ts";
+import { atDepth } from "../../depth.ts";
+import fc from "../../fast_check.ts";
+import {
+  allReduce,
+  bytesOf,
+  cases,
+  copiesOf,
+  type DType,
+  leftToRight,
+} from "./all_reduce/gradients.ts";
+
+/** Half the distance from 1 to the next number: the largest relative error of one rounding. */
+const ROUNDING = { f32: 2 ** -24, f16: 2 ** -11 } as const;
+
+for (const isShared of [false, true]) {
+  const where = isShared ? "in shared memory" : "in messages";
+  Deno.test(`direct sums ${where} are the left-to-right sums, bit for bit, in every rank`, async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (wanted) => {
+        const { after, completed } = await allReduce({ ...wanted, algorithm: "direct", isShared });
+        const expected = bytesOf(leftToRight(wanted.copies, wanted.dtype));
+        for (const gradients of after) assert.deepEqual(bytesOf(gradients), expected);
+        for (const chunks of completed) {
+          assert.deepEqual(chunks.toSorted((a, b) => a - b), wanted.chunks.map((_, i) => i));
+        }
+      }),
+      { numRuns: atDepth(60, 1000) },
+    );
+  });
+}
+
+for (const algorithm of ["ring", "rabenseifner", "fast"] as const) {
+  Deno.test(`${algorithm} sums are close, and the same bits in every rank and order of messages`, async () => {
+    await fc.assert(
+      fc.asyncProperty(cases, async (wanted) => {
+        const { copies, dtype } = wanted;
+        const { after, completed } = await allReduce({ ...wanted, algorithm });
+        const again = await allReduce({ ...wanted, algorithm });
+        for (const gradients of [...after, ...again.after]) {
+          assert.deepEqual(bytesOf(gradients), bytesOf(after[0]!));
+        }
+        for (const chunks of completed) assert.equal(new Set(chunks).size, wanted.chunks.length);
+        after[0]!.forEach((sum, i) => {
+          const terms = copies.map((copy) => copy[i]!);
+          const exact = terms.reduce((a, b) => a + b, 0);
+          const magnitude = terms.reduce((a, b) => a + Math.abs(b), 0);
+          // (1 + u)^(p−1) − 1, without the rounding of 1 + u itself.
+          const bound = Math.expm1((copies.length - 1) * Math.log1p(ROUNDING[dtype])) * magnitude;
+          assert.ok(Math.abs(sum - exact) <= bound, `${sum} is not within ${bound} of ${exact}`);
+        });
+      }),
+      { numRuns: atDepth(60, 1000) },
+    );
+  });
+}
+
+const permuted = (copies: readonly GradientArray[], order: readonly number[]) =>
+  order.map((copy) => copies[copy]!);
+
+Deno.test("the gradients of these tests tell another order of copies from the copy order", () => {
+  for (const dtype of ["f32", "f16"] as const) {
+    for (let size = 3; size <= 8; size++) {
+      const copies = copiesOf({ size, length: 100, dtype, seed: 1 });
+      const expected = bytesOf(leftToRight(copies, dtype));
+      for (let last = 2; last < size; last++) {
+        // As if copy 1 arrived later and were added when it comes.
+        const order = [...copies.keys()].filter((copy) => copy !== 1).toSpliced(last, 0, 1);
+        const sums = bytesOf(leftToRight(permuted(copies, order), dtype));
+        assert.notDeepEqual(sums, expected, `${dtype}, order ${order}`);
+      }
+    }
+  }
+});
+
+/** The sums of an element by an algorithm, as a tree of copies: each pair is added in copy order. */
+type Tree = number | readonly [Tree, Tree];
+
+const sumOf = (tree: Tree, copies: readonly GradientArray[], i: number): number =>
+  typeof tree === "number"
+    ? copies[tree]![i]!
+    : Math.fround(sumOf(tree[0], copies, i) + sumOf(tree[1], copies, i));
+
+/** Where slice `slice` has grown rank by rank around the ring, from the rank of its number on. */
+const ringTree = (slice: number, size: number): Tree =>
+  Array.from({ length: size - 1 }, (_, i) => (slice + 1 + i) % size)
+    .reduce<Tree>((sum, rank) => [sum, rank], slice);
+
+/** Ranks beyond the power of two fold in first; then partners are the farthest ranks first. */
+function halvingTree(size: number): Tree {
+  const core = 1 << Math.floor(Math.log2(size));
+  let trees: Tree[] = Array.from({ length: core }, (_, r) => r + core < size ? [r, r + core] : r);
+  for (let half = core / 2; half >= 1; half /= 2) {
+    trees = trees.slice(0, half).map((tree, r) => [tree, trees[r + half]!]);
+  }
+  return trees[0]!;
+}
+
+Deno.test("a ring adds each slice from its rank on, and Rabenseifner pairs the farthest ranks first", async () => {
+  for (let size = 2; size <= 8; size++) {
+    const length = 10 * size, copies = copiesOf({ size, length, dtype: "f32", seed: size });
+    const wanted = { copies, chunks: [{ offset: 0, length }], dtype: "f32" } as const;
+    const trees = {
+      ring: (i: number) => ringTree(Math.floor(i / 10), size),
+      rabenseifner: () => halvingTree(size),
+    };
+    for (const algorithm of ["ring", "rabenseifner"] as const) {
+      const { after: [sums] } = await allReduce({ ...wanted, algorithm });
+      const expected = sums!.map((_, i) => sumOf(trees[algorithm](i), copies, i));
+      assert.deepEqual(sums, expected, `${algorithm} of ${size}`);
+    }
+  }
+});
+
+Deno.test("f16 is added in f32 and rounded once", async () => {
+  // 2048 + 1 is a tie between f16 numbers and rounds back to 2048, however often it is added.
+  const copies = [2048, 1, 1].map((value) => new Float16Array([value]));
+  const wanted = { copies, chunks: [{ offset: 0, length: 1 }], dtype: "f16" as DType };
+  for (const isShared of [false, true]) {
+    const { after } = await allReduce({ ...wanted, algorithm: "direct", isShared });
+    assert.deepEqual(after.map(([sum]) => sum), [2050, 2050, 2050]);
+  }
+});
+
+Deno.test("a chunk completes without waiting for the chunks before it", async () => {
+  const copies = copiesOf({ size: 3, length: 9, dtype: "f32", seed: 1 });
+  const chunks = [{ offset: 0, length: 4 }, { offset: 4, length: 5 }];
+  const wanted = { copies, chunks, dtype: "f32", algorithm: "direct", started: [1] } as const;
+  const { after, completed, reducers } = await allReduce(wanted);
+  assert.deepEqual(completed, [[1], [1], [1]]);
+  for (const [rank, reducer] of reducers.entries()) {
+    assert.deepEqual([reducer.isComplete(0), reducer.isComplete(1)], [false, true]);
+    assert.deepEqual(after[rank]!.subarray(0, 4), copies[rank]!.subarray(0, 4));
+  }
+});
+
+const SIZES = [1, 2, 3, 4, 5, 6, 7, 8];
+/** A multiple of every size: all slices are equal. */
+const LENGTH = 840;
+
+/** For each rank the messages and values that it sends for one chunk. */
+async function sentBy(
+  algorithm: ReduceAlgorithm | "fast",
+  size: number,
+  { length = LENGTH, isShared = false } = {},
+) {
+  const copies = Array.from({ length: size }, () => new Float32Array(length));
+  const chunks = [{ offset: 0, length }];
+  const { sent } = await allReduce({ copies, chunks, algorithm, dtype: "f32", isShared });
+  return copies.map((_, rank) => {
+    const own = sent.filter(({ from }) => from === rank);
+    assert.ok(own.every(({ to, message }) => to !== rank && message.from === rank));
+    return { messages: own.length, volume: own.reduce((sum, { volume }) => sum + volume, 0) };
+  });
+}
+
+Deno.test("every rank sends as many messages and values as the algorithm says", async () => {
+  for (const size of SIZES) {
+    const all = { messages: 2 * (size - 1), volume: 2 * (size - 1) / size * LENGTH };
+    assert.deepEqual(await sentBy("direct", size), Array(size).fill(all));
+    assert.deepEqual(await sentBy("ring", size), Array(size).fill(all));
+    const shared = await sentBy("direct", size, { isShared: true });
+    assert.deepEqual(shared, Array(size).fill({ ...all, volume: 0 }));
+    // A rank beyond the power of two sends its chunk, and gets the sums from the rank below it.
+    const core = 1 << Math.floor(Math.log2(size));
+    const messages = 2 * Math.log2(core), volume = 2 * (core - 1) / core * LENGTH;
+    for (const [rank, sent] of (await sentBy("rabenseifner", size)).entries()) {
+      const more = Number(rank + core < size), own = { messages: 1, volume: LENGTH };
+      const inner = { messages: messages + more, volume: volume + more * LENGTH };
+      assert.deepEqual(sent, rank >= core ? own : inner, `rank ${rank} of ${size}`);
+    }
+  }
+});
+
+Deno.test("fast is Rabenseifner for powers of two, elsewhere the ring from a size on", async () => {
+  const large = 4 * LATENCY_BYTES;
+  const isSame = async (size: number, length: number, algorithm: ReduceAlgorithm) =>
+    assert.deepEqual(
+      await sentBy("fast", size, { length }),
+      await sentBy(algorithm, size, { length }),
+      `${size} ranks, ${length} elements`,
+    );
+  for (const length of [8, large]) {
+    for (const size of [4, 8]) await isSame(size, length, "rabenseifner");
+  }
+  for (const size of [5, 6, 7]) {
+    await isSame(size, 8, "rabenseifner");
+    await isSame(size, large, "ring");
+  }
+  // Five ranks: 8α + 1.6nβ and 6α + 3.5nβ are equal at n = 2/1.9 of α/β.
+  const even = Math.floor(2 / 1.9 * LATENCY_BYTES / Float32Array.BYTES_PER_ELEMENT);
+  await isSame(5, even - 1, "rabenseifner");
+  await isSame(5, even + 1, "ring");
+});
+
+/** Where the slices of a chunk begin, and where the last one ends. */
+const cutsOf = (
+  size: number,
+  chunk: { offset: number; length: number },
+  index: number,
+  borders: readonly number[],
+) =>
+  Array.from({ length: size + 1 }, (_, slice) => sliceBorder(slice, size, chunk, index, borders));
+
+Deno.test("where only whole parameters are added, ranks take turns in adding chunks of one parameter", () => {
+  for (const size of SIZES) {
+    const borders = [0, 16, 48, 848], owners: number[] = [];
+    for (let chunk = 0; chunk < size; chunk++) {
+      const cuts = cutsOf(size, { offset: 48, length: 800 }, chunk, borders);
+      owners.push(
+        ...Array.from({ length: size }, (_, i) => i).filter((i) => cuts[i + 1]! > cuts[i]!),
+      );
+    }
+    assert.deepEqual(owners.sort(), Array.from({ length: size }, (_, i) => i));
+  }
+});
+
+Deno.test("slices of whole parameters follow each other, and cover the chunk", () => {
+  const borders = [0, 16, 32, 48, 848, 864];
+  for (const size of SIZES) {
+    for (let chunk = 0; chunk < 9; chunk++) {
+      const cuts = cutsOf(size, { offset: 16, length: 848 }, chunk, borders);
+      assert.deepEqual([cuts[0], cuts.at(-1)], [0, 848]);
+      assert.deepEqual(cuts, cuts.toSorted((a, b) => a - b));
+      assert.ok(cuts.every((cut) => borders.includes(cut + 16)));
+    }
+  }
+});
+
+/** Rank 0 of three with two chunks, of 6 and of 3 elements. */
+const OPTIONS: ReducerOptions = {
+  rank: 0,
+  size: 3,
+  chunks: [{ offset: 0, length: 6 }, { offset: 6, length: 3 }],
+  algorithm: "direct",
+  dtype: "f32",
+  read: (_, length) => Promise.resolve(new Float32Array(length)),
+  write: () => {},
+  send: () => {},
+  onComplete: () => {},
+};
+
+const MESSAGE: ReduceMessage = {
+  chunk: 0,
+  phase: "scatter",
+  from: 2,
+  slice: 0,
+  values: new Float32Array(2),
+};
+
+function refusal(message: ReduceMessage, options: Partial<ReducerOptions> = {}) {
+  const reducer = openReducer({ ...OPTIONS, ...options });
+  try {
+    reducer.receive(message);
+  } catch (error) {
+    return String(error);
+  }
+}
+
+Deno.test("a message that is due is taken, and refused when it comes again", async () => {
+  const reducer = openReducer(OPTIONS);
+  const again = {
+    name: "RangeError",
+    message:
+      "Cannot reduce chunk 0: scatter of slice 0 from rank 2 must come once, received it again",
+  };
+  reducer.receive(MESSAGE);
+  assert.throws(() => reducer.receive(MESSAGE), again);
+  await reducer.start(0);
+  reducer.receive({ ...MESSAGE, from: 1 });
+  assert.throws(() => reducer.receive(MESSAGE), again);
+  reducer.receive({ ...MESSAGE, phase: "gather", from: 1, slice: 1 });
+  assert.equal(reducer.isComplete(0), false);
+  reducer.receive({ ...MESSAGE, phase: "gather", from: 2, slice: 2 });
+  assert.equal(reducer.isComplete(0), true);
+  assert.throws(() => reducer.receive(MESSAGE), again);
+});
+
+Deno.test("a message that no rank should have sent is refused", () => {
+  const due = "Cannot reduce chunk 0: a message must be one that rank 0 waits for, received";
+  const cases: [Partial<ReduceMessage>, string][] = [
+    [{ from: 0 }, `RangeError: ${due} scatter of slice 0 from rank 0`],
+    [{ from: 3 }, `RangeError: ${due} scatter of slice 0 from rank 3`],
+    [{ slice: 1 }, `RangeError: ${due} scatter of slice 1 from rank 2`],
+    [{ phase: "gather", slice: 1 }, `RangeError: ${due} gather of slice 1 from rank 2`],
+    [{ phase: "fold" }, `RangeError: ${due} fold of slice 0 from rank 2`],
+    [
+      { chunk: 2 },
+      "RangeError: Cannot reduce chunk 2: the reducer must have it, received a reducer of 2 chunks",
+    ],
+  ];
+  for (const [change, expected] of cases) {
+    assert.equal(refusal({ ...MESSAGE, ...change }), expected);
+  }
+  assert.equal(
+    refusal({ ...MESSAGE, from: 1 }, { algorithm: "ring" }),
+    `RangeError: ${due} scatter of slice 0 from rank 1`,
+  );
+});
+
+Deno.test("a message with other values than are due is refused", () => {
+  const rule = "Cannot reduce chunk 0: scatter of slice 0 from rank 2 must hold 2 f32 values";
+  const { values: _, ...bare } = MESSAGE;
+  assert.equal(
+    refusal({ ...bare, values: new Float32Array(3) }),
+    `RangeError: ${rule}, received 3`,
+  );
+  assert.equal(
+    refusal({ ...bare, values: new Float16Array(2) }),
+    `TypeError: ${rule}, received Float16Array`,
+  );
+  assert.equal(refusal(bare), `TypeError: ${rule}, received none`);
+  const shared = new SharedArrayBuffer(3 * 9 * 4);
+  assert.equal(refusal(bare, { shared }), undefined);
+  assert.equal(
+    refusal(MESSAGE, { shared }),
+    "RangeError: Cannot reduce chunk 0: scatter of slice 0 from rank 2 must leave its values in shared memory, received 2 values",
+  );
+});
+
+Deno.test("a refused message leaves the chunk as it was", async () => {
+  const reducer = openReducer({ ...OPTIONS, size: 2 });
+  const values = new Float32Array(3);
+  await reducer.start(0);
+  const scatter = { chunk: 0, phase: "scatter", from: 1, slice: 0 } as const;
+  assert.throws(() => reducer.receive({ ...scatter, values: new Float32Array(4) }));
+  reducer.receive({ ...scatter, values });
+  reducer.receive({ chunk: 0, phase: "gather", from: 1, slice: 1, values });
+  assert.equal(reducer.isComplete(0), true);
+});
+
+Deno.test("a chunk starts once, and only one that there is", async () => {
+  const reducer = openReducer(OPTIONS);
+  await reducer.start(1);
+  await assert.rejects(reducer.start(1), {
+    name: "RangeError",
+    message: "Cannot start chunk 1: a chunk must be started once, received it again",
+  });
+  await assert.rejects(reducer.start(2), { name: "RangeError" });
+  assert.throws(() => reducer.isComplete(-1), { name: "RangeError" });
+});
+
+Deno.test("a device that reads another length is refused", async () => {
+  const read = () => Promise.resolve(new Float32Array(5));
+  await assert.rejects(openReducer({ ...OPTIONS, read }).start(0), {
+    name: "RangeError",
+    message: "Cannot reduce chunk 0: what is read must hold 6 f32 values, received 5",
+  });
+});
+
+Deno.test("one copy alone is complete at once, untouched and without a message", async () => {
+  const never = () => assert.fail("a copy alone has nothing to read, write or send");
+  const reducer = openReducer({ ...OPTIONS, size: 1, read: never, write: never, send: never });
+  await reducer.start(0);
+  assert.deepEqual([reducer.isComplete(0), reducer.isComplete(1)], [true, false]);
+});
+
+Deno.test("options out of range are refused by name", () => {
+  const shared = new SharedArrayBuffer(3 * 8 * 4);
+  const cases: [Partial<ReducerOptions>, string][] = [
+    [{ size: 0 }, "size must be a positive integer, received 0"],
+    [{ rank: 3 }, "rank must be an integer from 0 to 2, received 3"],
+    [{ rank: 0.5 }, "rank must be an integer from 0 to 2, received 0.5"],
+    [
+      { chunks: [{ offset: 0, length: -1 }] },
+      "offset and length of a chunk must be integers from 0, received 0 and -1",
+    ],
+    [
+      { chunks: [{ offset: 5, length: 5 }, { offset: 0, length: 6 }] },
+      "a chunk must begin after the one before it, at 6 or later, received 5",
+    ],
+    [
+      { shared, algorithm: "ring" },
+      "the algorithm must be direct where memory is shared, received ring",
+    ],
+    [
+      { shared },
+      "shared memory must hold 3 equal rows of at least 9 f32 values, received 96 bytes",
+    ],
+  ];
+  for (const [change, message] of cases) {
+    assert.throws(() => openReducer({ ...OPTIONS, ...change }), {
+      name: "RangeError",
+      message: `Cannot open a reducer: ${message}`,
+    });
+  }
+});

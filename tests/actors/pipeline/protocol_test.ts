@@ -1,0 +1,348 @@
+/**
+ * The messages of the pipeline: one that comes in a state in which it has no meaning ends its receiver,
+ * a worker's mailbox holds what its bound says, evaluations keep to their limit, and policies travel.
+ */
+
+import assert from "node:assert/strict";
+import { eagerStages } from "../../../actors/commit/eager_stages.ts";
+import type { ActorRef, Message } from "../../../actors/mod.ts";
+import { mailboxBound } from "../../../actors/pipeline/mailbox_bound.ts";
+import { policyData, restorePolicy } from "../../../actors/pipeline/policy_data.ts";
+import type { WorkerMessage } from "../../../actors/pipeline/protocol.ts";
+import { openEvaluations } from "../../../actors/pipeline/supervisor/evaluation.ts";
+import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
+import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
+import {
+  FLUSHED_SUPERVISOR,
+  SUPERVISOR_MESSAGES,
+  UNFLUSHED_SUPERVISOR,
+} from "../../../actors/pipeline/supervisor/supervisor_messages.ts";
+import type { SupervisorState } from "../../../actors/pipeline/supervisor/supervisor_states.ts";
+import { UPDATE_POLICIES } from "../../../actors/pipeline/update_policy.ts";
+import { WORKER } from "../../../actors/pipeline/worker/worker.ts";
+import {
+  FLUSHED_WORKER,
+  UNFLUSHED_WORKER,
+  WORKER_MESSAGES,
+} from "../../../actors/pipeline/worker/worker_messages.ts";
+import type { WorkerState } from "../../../actors/pipeline/worker/worker_states.ts";
+import { prepareRehearsal, type RehearsalPlan } from "../../../actors/rehearsal/plan.ts";
+import { rehearsal } from "../../../actors/rehearsal/rehearsal.ts";
+import type { Engine } from "../../../actors/run/engines/engine.ts";
+import { openPipeline } from "../../../actors/run/engines/pipeline.ts";
+import { workerInits } from "../../../actors/run/engines/worker_inits.ts";
+import type { Batch } from "../../../kernels/mod.ts";
+import {
+  type Action,
+  B,
+  createSchedule,
+  F,
+  type Schedule,
+  scheduleNames,
+  sliced,
+  withPolicy,
+} from "../../../schedules/mod.ts";
+import { pos, random, type Run, simulate, type Strategy, type World } from "../../../testing.ts";
+import { atDepth } from "../../depth.ts";
+
+const FLUSHED: RehearsalPlan = { schedule: "gpipe", workers: 1, microBatches: 1, replicas: 1 };
+const UNFLUSHED: RehearsalPlan = { ...FLUSHED, schedule: "pipedream" };
+
+/** An actor that takes some messages, and does nothing. */
+const DEAF = `data:text/javascript,export const deaf = (ctx, types) =>
+  Object.fromEntries(types.map((type) => [type, () => {}]));`;
+
+/** Handles messages one by one until an actor is in a state. */
+async function until(world: World<undefined>, id: string, wanted: string): Promise<void> {
+  let state: string | undefined;
+  world.invariant("look", (view) => void (state = view.state<{ state: string }>(id)?.state));
+  for (let n = 0; n < 100; n++) {
+    await world.settle(1);
+    if (state === wanted) return;
+  }
+  throw new Error(`${id} must get to ${wanted}, and is ${state}`);
+}
+
+/** Sends a message to an actor that is in a state. */
+async function send(world: World<undefined>, to: ActorRef, type: string): Promise<void> {
+  world.system.send(to as ActorRef<Message>, { type }, { lane: "control" });
+  await world.settle();
+}
+
+/** Brings a worker, alone, to a state; then a message comes. */
+function tellWorker(plan: RehearsalPlan, state: WorkerState, type: string): Promise<Run> {
+  return simulate({}, async (world) => {
+    const { system } = world, { options, requests } = prepareRehearsal(plan);
+    const spec = { module: DEAF, export: "deaf" };
+    const supervisor = system.spawn<typeof SUPERVISOR_MESSAGES, Message>(
+      spec,
+      SUPERVISOR_MESSAGES,
+      { id: "supervisor" },
+    );
+    const [init] = workerInits(options, "local", undefined);
+    const worker = system.spawn(WORKER, init!, { id: "worker-0" });
+    const [fields] = requests[0]!.microBatches, share = { first: 0, pipeOf: [0] };
+    const updates = { every: 1, first: 1, learningRate: 1 };
+    const steps: readonly [WorkerState, WorkerMessage | undefined][] = [
+      ["connecting", undefined],
+      ["idle", { type: "Connect", supervisor, workers: [worker] }],
+      ["computing", { type: "Begin", round: 1, share, lossScales: [1], updates }],
+      ["reducing", { type: "Inject", microBatch: 0, fields: fields!, isEvaluation: false }],
+      ["committing", { type: "Commit", update: 1, learningRate: 1, gradientScale: 1 }],
+    ];
+    for (const [next, message] of steps) {
+      if (message && (plan === FLUSHED || next !== "committing")) system.send(worker, message);
+      if (plan === FLUSHED || next !== "reducing") await until(world, "worker-0", next);
+      if (next === state) return await send(world, worker, type);
+    }
+  });
+}
+
+/** What brings a supervisor to its states. */
+const WAYS: Readonly<Record<Exclude<SupervisorState, "lost">, (engine: Engine) => unknown>> = {
+  starting: () => {},
+  idle: () => {},
+  stepping: () => {},
+  deciding: () => {},
+  ending: () => {},
+  draining: (engine) => engine.drain!(),
+  evaluating: (engine) => engine.evaluate([{ rows: new Float32Array(24) }]),
+  saving: (engine) => engine.save(),
+};
+
+/** Brings a pipeline to a state of its supervisor; then a message comes. */
+function tellSupervisor(plan: RehearsalPlan, state: SupervisorState, type: string): Promise<Run> {
+  return simulate({}, async (world) => {
+    const { options, requests } = prepareRehearsal(plan === FLUSHED ? { ...plan, clip: 1 } : plan);
+    let supervisor: ActorRef | undefined;
+    const system: typeof world.system = {
+      ...world.system,
+      spawn(spec, init, how) {
+        const ref = world.system.spawn(spec, init, how);
+        if (spec.export === SUPERVISOR.export) supervisor = ref;
+        return ref;
+      },
+    };
+    const opening = openPipeline({ ...options, system }, "local");
+    opening.catch(() => {});
+    if (state !== "starting") {
+      await world.settle();
+      const engine = await opening,
+        quietly = (going: unknown) => Promise.resolve(going).catch(() => {});
+      if (["stepping", "deciding", "ending", "draining"].includes(state)) {
+        quietly(engine.step(requests[0]!));
+      }
+      quietly(WAYS[state as keyof typeof WAYS](engine));
+    }
+    if (state !== "idle") await until(world, "supervisor", state);
+    await send(world, supervisor!, type);
+  });
+}
+
+type Case = readonly [RehearsalPlan, "worker" | "supervisor", state: string, type: string];
+
+async function assertRefused([plan, who, state, type]: Case): Promise<void> {
+  const { failure } = who === "worker"
+    ? await tellWorker(plan, state as WorkerState, type)
+    : await tellSupervisor(plan, state as SupervisorState, type);
+  assert.match(
+    failure?.message ?? "nothing failed",
+    new RegExp(`Cannot handle ${type}: the ${who} must be [\\w ]+, received it while ${state}$`),
+    `${state}, ${type}: ${failure?.message}`,
+  );
+}
+
+/** Messages that must be refused, whatever the tables say. */
+const SENSELESS: readonly (readonly [RehearsalPlan, WorkerState, WorkerMessage["type"][]])[] = [
+  [FLUSHED, "connecting", ["Begin"]],
+  [FLUSHED, "idle", ["Gradient", "Commit"]],
+  [FLUSHED, "computing", ["Begin", "Commit", "Save"]],
+  [FLUSHED, "reducing", ["Dispatch", "StepBucket"]],
+  [FLUSHED, "committing", ["Abort", "Reduce"]],
+  [UNFLUSHED, "computing", ["Commit", "StepBucket"]],
+  [UNFLUSHED, "committing", ["Dispatch", "Save"]],
+];
+
+Deno.test("what a worker cannot have been sent then, it refuses", async () => {
+  for (const [plan, state, types] of SENSELESS) {
+    for (const type of types) await assertRefused([plan, "worker", state, type]);
+  }
+});
+
+for (
+  const [plan, who, table] of [
+    [FLUSHED, "worker", FLUSHED_WORKER],
+    [UNFLUSHED, "worker", UNFLUSHED_WORKER],
+    [FLUSHED, "supervisor", FLUSHED_SUPERVISOR],
+    [UNFLUSHED, "supervisor", UNFLUSHED_SUPERVISOR],
+  ] as const
+) {
+  Deno.test(`a ${who} of ${plan.schedule} refuses what has no meaning in its state, in each`, async () => {
+    const all: readonly string[] = who === "worker" ? WORKER_MESSAGES : SUPERVISOR_MESSAGES;
+    for (const [state, types] of Object.entries<readonly string[]>(table)) {
+      if (types.length === 0) continue;
+      for (const type of all.filter((one) => !types.includes(one))) {
+        await assertRefused([plan, who, state, type]);
+      }
+    }
+  });
+}
+
+/** What the supervisor of a plan is made from. */
+function initOf(plan: RehearsalPlan): SupervisorInit {
+  const { options } = prepareRehearsal(plan), { schedule, sync } = options;
+  return {
+    workers: workerInits(options, "local", undefined),
+    isolate: "local",
+    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
+    eagerStages: eagerStages(schedule, sync),
+    updates: schedule.updates,
+  };
+}
+
+/** Lets one actor handle nothing for as long as any other can do something. */
+const starving = (id: string): Strategy => ({
+  name: `starving ${id}`,
+  begin: () => true,
+  choose: (candidates) => Math.max(0, candidates.findIndex(({ actor }) => actor !== id)),
+});
+
+/** The most messages that waited for each worker, over all these orders. */
+async function deepest(plan: RehearsalPlan, strategies: readonly Strategy[]): Promise<number[]> {
+  const most = initOf(plan).workers.map(() => 0);
+  for (const [seed, strategy] of strategies.entries()) {
+    const run = await simulate({ seed, strategy, configuration: plan }, async (world) => {
+      world.invariant("depth", ({ waiting }) => {
+        for (const w of most.keys()) most[w] = Math.max(most[w]!, waiting(`worker-${w}`));
+      });
+      return await rehearsal(world);
+    });
+    assert.equal(run.failure, undefined, `${strategy.name}, seed ${seed}: ${run.failure?.message}`);
+  }
+  return most;
+}
+
+/** Without flushes many steps are under way, the more the smaller they are. */
+const MANY_STEPS: Readonly<Record<string, RehearsalPlan>> = {
+  "pipedream": { schedule: "pipedream", microBatches: 1, steps: 12, pauseEvery: 12 },
+  "pipedream-2bw": { schedule: "pipedream-2bw", microBatches: 4, steps: 4, pauseEvery: 4 },
+};
+
+Deno.test("no order of messages of any schedule fills a mailbox beyond its bound", async () => {
+  for (const schedule of scheduleNames()) {
+    const flushed = { schedule, steps: 1, pauseEvery: 1 }, unflushed = MANY_STEPS[schedule];
+    const eager = { ...flushed, sync: "eager" } as const;
+    const plans = unflushed ? [unflushed] : [flushed, eager];
+    for (const plan of plans) {
+      const init = initOf(plan), bounds = init.workers.map((worker) => mailboxBound(worker, init));
+      const starved = init.workers.map((_, w) => starving(`worker-${w}`));
+      const few = [starved[0]!, starved.at(-1)!];
+      const most = await deepest(plan, [random(), ...atDepth(few, [pos(), ...starved])]);
+      const what = `${JSON.stringify(plan)}: ${most} of ${bounds}`;
+      assert.ok(most.every((depth, w) => depth <= bounds[w]!), what);
+      // It is a bound, and no guess: mailboxes do get full, to a half at least.
+      if (plan === plans[0]) assert.ok(Math.max(...most) >= Math.max(...bounds) / 2, what);
+    }
+  }
+});
+
+Deno.test("the supervisor gives each worker a mailbox of its bound, and no more", () => {
+  for (const plan of [{ schedule: "chimera" }, { schedule: "pipedream" }] as RehearsalPlan[]) {
+    const init = initOf(plan), capacities: (number | undefined)[] = [];
+    const spawn = (_spec: unknown, _init: unknown, { capacity }: { capacity?: number }) => {
+      capacities.push(capacity);
+      return {};
+    };
+    const nothing = () => {};
+    const ctx = { spawn, watch: nothing, expose: nothing, deferReply: nothing, send: nothing };
+    pipelineSupervisor(ctx as never, init);
+    assert.deepEqual(capacities, init.workers.map((worker) => mailboxBound(worker, init)));
+  }
+});
+
+Deno.test("an evaluation has exactly its limit in flight, and answers in the order of its micro-batches", () => {
+  for (const limit of [1, 2, 3, 9]) {
+    const inFlight: number[] = [], answers: unknown[] = [];
+    const evaluations = openEvaluations(limit, (microBatch) => void inFlight.push(microBatch));
+    const microBatches = Array.from({ length: 5 }, (): Batch => ({}));
+    evaluations.begin(microBatches, (losses) => void answers.push(losses));
+    for (let done = 0; done < 5; done++) {
+      assert.equal(inFlight.length, Math.min(5 - done, limit), `limit ${limit}, ${done} done`);
+      assert.deepEqual(answers, []);
+      // The newest that is in flight comes first.
+      const next = inFlight.pop()!;
+      evaluations.add(next, Float32Array.of(next));
+    }
+    assert.deepEqual(answers, [[0, 1, 2, 3, 4].map((m) => Float32Array.of(m))]);
+    assert.equal(evaluations.isRunning, false);
+  }
+});
+
+Deno.test("an evaluation in the pipeline has no more micro-batches in flight than a step", async () => {
+  const { options, requests } = prepareRehearsal({
+    schedule: "message-driven",
+    workers: 2,
+    replicas: 1,
+  });
+  const { microBatches } = requests[0]!, limit = options.schedule.injectionLimit;
+  assert.ok(microBatches.length > limit + 1);
+  let most = 0;
+  for (let seed = 0; seed < atDepth(8, 50); seed++) {
+    const run = await simulate({ seed, strategy: random() }, async (world) => {
+      const engine = await openPipeline({ ...options, system: world.system }, "local");
+      let inFlight = 0;
+      world.invariant("in flight", ({ actor, type }) => {
+        if (actor === "worker-0" && type === "Inject") most = Math.max(most, ++inFlight);
+        if (actor === "supervisor" && type === "Loss") inFlight--;
+      });
+      assert.equal((await engine.evaluate(microBatches)).length, microBatches.length);
+    });
+    assert.equal(run.failure, undefined, `seed ${seed}`);
+  }
+  assert.equal(most, limit);
+});
+
+const TWO = { workers: 2, microBatches: 4 };
+
+/** The policy of a worker after its data has been sent. */
+const sent = (schedule: Schedule, worker: number) =>
+  restorePolicy(structuredClone(policyData(schedule, TWO, worker)));
+
+Deno.test("a list is followed in another isolate as its schedule says", () => {
+  const schedule = createSchedule("gpipe", TWO);
+  const ahead = (one: Schedule) => {
+    const policy = sent(one, 1);
+    policy.next([F(1, 0)]);
+    return policy.next([B(1, 0)]);
+  };
+  assert.equal(ahead(schedule), undefined);
+  assert.equal(ahead(withPolicy(schedule, "list")), undefined);
+  assert.deepEqual(ahead(withPolicy(schedule, "elastic")), B(1, 0));
+});
+
+Deno.test("the limit of an elastic list travels with it", () => {
+  const schedule = createSchedule("1f1b", TWO);
+  const second = (limit?: number) => {
+    const policy = sent(withPolicy(schedule, "elastic", limit), 1);
+    policy.next([F(1, 0)]);
+    return policy.next([F(1, 1)]);
+  };
+  assert.equal(second(), undefined);
+  assert.deepEqual(second(2), F(1, 1));
+});
+
+Deno.test("a policy without lists is made again by the name of its schedule", () => {
+  const policy = sent(createSchedule("message-driven", TWO), 1);
+  assert.deepEqual(policy.next([F(1, 1), F(1, 0)]), F(1, 0));
+});
+
+Deno.test("no slice overtakes an earlier one of its sequence, however a list is followed", () => {
+  const schedule = createSchedule("seq1f1b", { ...TWO, slices: 2 });
+  for (const name of ["list", "elastic"] as const) {
+    const policy = sent(withPolicy(schedule, name), 1);
+    const [first, second] = [0, 1].map((slice) => sliced(F(1, 0), slice)) as [Action, Action];
+    assert.equal(policy.next([second]), undefined);
+    assert.deepEqual(policy.next([second, first]), first);
+    assert.deepEqual(policy.next([second]), second);
+  }
+});

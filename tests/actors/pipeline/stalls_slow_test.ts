@@ -1,0 +1,190 @@
+/** A run that does not move is told from one that takes its time. */
+
+import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
+import { openStallWatch } from "../../../actors/run/engines/stall_watch.ts";
+import { Pulse } from "../../../actors/runtime/isolate/pulse.ts";
+import { createSystem } from "../../../actors/mod.ts";
+import { train } from "../../../actors/mod.ts";
+import { gpt2 } from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
+import { inFolder } from "../../in_folder.ts";
+import { startedProcesses } from "../child_processes.ts";
+import { batchesOf, type Sizes, SMALL } from "../runs.ts";
+import { openOracle, type Options, TINY, trained } from "./trained.ts";
+
+/** Calls `look` by hand in place of a timer. */
+function lookByHand(run: (look: () => void) => void): void {
+  const { setInterval, clearInterval } = globalThis;
+  const looks = new Set<() => void>();
+  globalThis.setInterval = ((look: () => void) => (looks.add(look), look)) as never;
+  globalThis.clearInterval = ((look: () => void) => looks.delete(look)) as never;
+  try {
+    run(() => looks.forEach((look) => look()));
+  } finally {
+    Object.assign(globalThis, { setInterval, clearInterval });
+  }
+}
+
+Deno.test("a stall is a row of looks at which no actor was at work, however long the time between two", () => {
+  lookByHand((look) => {
+    let activity = 0, stalls = 0;
+    const watch = openStallWatch({ activity: () => activity }, 1000, () => stalls++);
+    const afterQuiet = (looks: number) => {
+      for (let n = 0; n < looks; n++) look();
+      return stalls;
+    };
+    watch.begin(1000);
+    afterQuiet(7);
+    activity++;
+    assert.equal(afterQuiet(8), 0, "the first of these looks has seen work");
+    assert.equal(afterQuiet(1), 1);
+    assert.equal(afterQuiet(20), 1, "a stall is reported once");
+    watch.begin(2000);
+    assert.equal(afterQuiet(16), 1, "the first look only sees the count of now");
+    assert.equal(afterQuiet(1), 2);
+    watch.begin(1000);
+    watch.end();
+    assert.equal(afterQuiet(20), 2, "no answer is waited for");
+  });
+});
+
+Deno.test("an isolate is at work from the beginning of what is busy to its end, and once more after", async () => {
+  const pulse = new Pulse(), seen = new Pulse(pulse.buffer);
+  assert.equal(seen.stirs(), false);
+  const done = Promise.withResolvers<string>(), working = pulse.busy(() => done.promise);
+  assert.deepEqual([seen.stirs(), seen.stirs(), seen.stirs()], [true, true, true]);
+  done.resolve("done");
+  assert.equal(await working, "done");
+  assert.deepEqual([seen.stirs(), seen.stirs()], [true, false]);
+  await assert.rejects(pulse.busy(() => Promise.reject(new Error("no"))), /no/);
+  assert.deepEqual([seen.stirs(), seen.stirs()], [true, false]);
+});
+
+for (const isolate of ["local", "worker", "process"] as const) {
+  Deno.test(`a system sees that an actor is busy although its thread hears nothing (${isolate})`, async () => {
+    const module = `data:text/javascript,export const kernel = (ctx) => ({
+      async Compute({ ms }) {
+        await ctx.busy(() => { const end = Date.now() + ms; while (Date.now() < end); });
+        ctx.reply("done");
+      },
+      Hang({ ms }) { const end = Date.now() + ms; while (Date.now() < end); ctx.reply("over"); },
+    })`;
+    await using system = createSystem();
+    type Order = { type: "Compute" | "Hang"; ms: number };
+    const spec = { module, export: "kernel" };
+    const kernel = system.spawn<undefined, Order>(spec, undefined, { id: "kernel", isolate });
+    /** Looks at which it was at work, as long as the answer takes. */
+    const looks = async (type: Order["type"], ms: number) => {
+      let last = system.activity!(), busy = 0;
+      const timer = setInterval(() => {
+        const now = system.activity!();
+        if (now > last) busy++;
+        last = now;
+      }, 100);
+      await system.ask(kernel, { type, ms }, { timeoutMs: Infinity });
+      clearInterval(timer);
+      return busy;
+    };
+    await looks("Compute", 1);
+    // In one isolate no timer runs meanwhile, and no stall is seen.
+    if (isolate !== "local") assert.ok(await looks("Compute", 1000) >= 3);
+    // What is late of before may still be heard.
+    if (isolate !== "local") assert.ok(await looks("Hang", 700) <= 2);
+  });
+}
+
+Deno.test("a pipeline that fills over slow links, and evaluates over them, has not stalled", async () => {
+  const sizes: Sizes = { ...TINY, steps: 1, microBatches: 2 };
+  const link = { latencyUs: 150_000, gigabytesPerSecond: 1 };
+  const evaluation = { every: 1, batches: batchesOf(sizes, 1) };
+  const slow = { link, stallMs: 400, retries: 0 };
+  await openOracle(sizes)("links", { workers: 4, device: "reference", evaluation }, slow);
+});
+
+for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
+  Deno.test(`data that takes longer than a stall is no stall (${schedule})`, async () => {
+    const sizes: Sizes = { ...TINY, microBatches: 2, steps: 4 };
+    const slowly = async function* () {
+      for (const [n, batch] of batchesOf(sizes).entries()) {
+        // Without flushes steps are under way meanwhile, and cannot end.
+        if (n === 5) await delay(1200);
+        yield batch;
+      }
+    };
+    const options: Options = { workers: 2, device: "reference", runtime: "local", schedule };
+    const patience = { data: slowly(), stallMs: 400, retries: 0 };
+    assert.equal((await trained(sizes, { ...options, ...patience })).losses.length, sizes.steps);
+  });
+}
+
+for (const isolation of ["worker", "process"] as const) {
+  Deno.test(`a kernel that takes longer than a stall is no stall (${isolation})`, async () => {
+    // An action on the reference device takes several times as long as a stall.
+    const sizes: Sizes = { ...SMALL, layers: 1, hidden: 128, seq: 128, microBatches: 1, steps: 1 };
+    const options: Options = { workers: 2, device: "reference", schedule: "gpipe", isolation };
+    const { losses } = await trained(sizes, { ...options, stallMs: 400, retries: 0 });
+    assert.equal(losses.length, 1);
+  });
+}
+
+/** That a worker wedged in a step of 1F1B is ended, `tests/actors/run` tests, too. */
+const STOPPED: readonly (readonly [schedule: string, moment: string, what: string])[] = [
+  ["1f1b", "a save", "a save"],
+  ["1f1b", "an evaluation", "an evaluation"],
+  ["pipedream", "a step", "step ([3-9]|1\\d)"],
+  ...atDepth(
+    [],
+    [
+      ["1f1b", "a step", "step 3"],
+      ["pipedream-2bw", "a step", "step ([3-9]|1\\d)"],
+    ] as const,
+  ),
+];
+
+/** A process of a schedule is stopped after its second step, before what the moment says. */
+const stopProcess = ([schedule, moment, what]: typeof STOPPED[number]) =>
+  inFolder(async (directory) => {
+    // Without flushes the next steps have begun; some must be left.
+    const sizes: Sizes = { ...TINY, steps: schedule === "1f1b" ? 4 : 12, microBatches: 2 };
+    const every = moment === "a save" ? 2 : 99, told: string[] = [];
+    const options: Options = {
+      ...{ workers: 2, schedule },
+      ...moment === "an evaluation" && { evaluation: { every: 2, batches: batchesOf(sizes, 1) } },
+    };
+    const { bits } = await trained(sizes, { ...options, runtime: "serial" });
+    let stopped = 0, hash: string | undefined;
+    for await (
+      const event of train({
+        ...options,
+        model: gpt2(sizes, sizes.microBatch),
+        data: batchesOf(sizes),
+        steps: sizes.steps,
+        microBatches: sizes.microBatches,
+        device: "native",
+        isolation: "process",
+        stallMs: 1500,
+        announce: (line) => void told.push(line),
+        checkpoint: { directory, every, config: {} },
+      })
+    ) {
+      if (event.type === "step" && event.step === 2 && stopped === 0) {
+        stopped = startedProcesses().at(-1)!;
+        Deno.kill(stopped, "SIGSTOP");
+      }
+      if (event.type === "end") hash = event.weightsHash;
+    }
+    assert.equal(hash, bits.hash);
+    const all = told.join("\n");
+    assert.match(all, new RegExp(`^${what} stalled.*does not answer.*going on`));
+    assert.match(all, /worker-0 waits for (0[FB]\d+|the next step), with \[.*\] ready/);
+    assert.ok(!startedProcesses().includes(stopped));
+  });
+
+for (const one of STOPPED) {
+  Deno.test({
+    name: `a process of ${one[0]} that is stopped before ${one[1]} is ended, and no bit is another`,
+    ignore: Deno.build.os !== "linux",
+    fn: () => stopProcess(one),
+  });
+}

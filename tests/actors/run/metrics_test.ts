@@ -1,74 +1,249 @@
-/** What a run measures: one record for each step and evaluation, before its event. */
+/** What a run measures: a record for each step and evaluation, and event files of TensorBoard's. */
 
 import assert from "node:assert/strict";
-import { type Metrics, train, type TrainEvent } from "../../../actors/mod.ts";
-import { gpt2 } from "../../../kernels/mod.ts";
-import { batchesOf, SMALL } from "../runs.ts";
+import { join } from "node:path";
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import {
+  type Metrics,
+  tensorboard,
+  train,
+  type TrainEvent,
+  type TrainOptions,
+} from "../../../actors/mod.ts";
+import { crc32c } from "../../../actors/run/metrics/tf_record.ts";
+import { totalMemory } from "../../../actors/run/memory/memory_plan.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
+import { batchesOf, outcome, SMALL } from "../runs.ts";
+import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 
-const OPTIONS = {
-  model: gpt2(SMALL, SMALL.microBatch),
-  data: batchesOf(SMALL),
-  steps: 2,
-  microBatches: SMALL.microBatches,
-  workers: 2,
-  runtime: "local",
-  device: "reference",
-} as const;
+const run = (options: Partial<TrainOptions>) =>
+  outcome(SMALL, { workers: 2, runtime: "local", device: "reference", ...options });
 
 /** Predictions of a step. */
 const TOKENS = SMALL.seq * SMALL.microBatch * SMALL.microBatches;
 
-Deno.test("metrics are told once for each step and evaluation, before its event", async () => {
-  const told: (Metrics | Exclude<TrainEvent, { type: "plan" | "end" }>)[] = [];
+Deno.test("each step and evaluation is measured once, before its event, with what its workers hold", async () => {
   const evaluation = { every: 2, batches: batchesOf(SMALL, 1), atStart: true };
   const learningRate = { rate: 0.01, schedule: "constant", warmup: 2 } as const;
-  const metrics = (one: Metrics) => void told.push(one);
-  for await (const event of train({ ...OPTIONS, evaluation, learningRate, metrics })) {
-    if (event.type !== "plan" && event.type !== "end") told.push(event);
-  }
-  const order = told.map((one) => `${"rss" in one ? "metrics of" : ""} ${one.type} ${one.step}`);
-  const pairs = ["evaluation 0", "step 1", "step 2", "evaluation 2"];
-  assert.deepEqual(order, pairs.flatMap((of) => [`metrics of ${of}`, ` ${of}`]));
-  const measured = told.filter((one) => "rss" in one);
+  const measured: Metrics[] = [], before = Date.now(), { rss } = Deno.memoryUsage();
+  const metrics = (one: Metrics) => void measured.push(one);
+  const { events, plan, end } = await run({ evaluation, learningRate, metrics });
+  assert.deepEqual(
+    measured.map(({ type, step }) => `${type} ${step}`),
+    ["evaluation 0", "step 1", "step 2", "evaluation 2"],
+  );
   assert.deepEqual(measured.map(({ tokens }) => tokens), [0, TOKENS, 2 * TOKENS, 2 * TOKENS]);
   assert.deepEqual(measured.map((one) => one.learningRate), [undefined, 0.005, 0.01, undefined]);
-  for (const [i, { seconds, time, memory, perplexity, evalLoss }] of measured.entries()) {
-    assert.ok(seconds > 0 && time > 1e12);
-    assert.equal(memory?.length, measured[i]!.type === "step" ? 2 : undefined);
-    if (evalLoss !== undefined) assert.equal(perplexity, Math.exp(evalLoss));
+  const held = end.memory!.map((one) => totalMemory([one]));
+  assert.deepEqual(held, plan.memory.map((one) => totalMemory([one])));
+  assert.ok(held.every((bytes) => bytes > 0));
+  for (const [i, one] of measured.entries()) {
+    const event = events[i + 1] as Extract<TrainEvent, { type: "step" | "evaluation" }>;
+    assert.ok(one.seconds > 0 && one.seconds <= end.seconds, `${one.seconds} s`);
+    assert.ok(one.time >= before && one.time <= Date.now(), "milliseconds since the epoch");
+    assert.ok(one.rss > rss / 4, `${one.rss} bytes are resident`);
+    if (event.type === "evaluation") {
+      const { evalLoss, perplexity, memory, loss } = one;
+      assert.deepEqual([evalLoss, perplexity], [event.loss, Math.exp(event.loss)]);
+      assert.deepEqual([memory, loss], [undefined, undefined]);
+    } else {
+      const { loss, gradNorm, lossScale, tokensPerSecond } = event;
+      assert.deepEqual(
+        [one.loss, one.gradNorm, one.lossScale, one.tokensPerSecond, one.memory],
+        [loss, gradNorm, lossScale, tokensPerSecond, held],
+      );
+      assert.equal(tokensPerSecond, TOKENS / event.seconds);
+    }
   }
+  const failing = () => {
+    throw new RangeError("no room for metrics");
+  };
+  await assert.rejects(run({ metrics: failing }), /no room for metrics/);
+});
+
+Deno.test("metrics come before the event of their step", async () => {
+  const order: string[] = [], metrics = ({ step }: Metrics) => void order.push(`metrics ${step}`);
+  const options = { model: RINGS, data: batches(), steps: 2, runtime: "local", metrics } as const;
+  for await (const event of train({ ...options, device: "reference" })) {
+    if (event.type === "step") order.push(`step ${event.step}`);
+  }
+  assert.deepEqual(order, ["metrics 1", "step 1", "metrics 2", "step 2"]);
 });
 
 Deno.test("a skipped step is measured too, and learns from no token", async () => {
-  const measured: Metrics[] = [];
-  const metrics = (one: Metrics) => void measured.push(one);
-  const halves = { ...OPTIONS, device: "wasm", precision: "fp16", steps: 2 } as const;
-  await assert.rejects(Array.fromAsync(train({ ...halves, lossScale: 2 ** 30, metrics })));
-  assert.deepEqual(measured.map(({ type, tokens }) => ({ type, tokens })), [
-    { type: "skip", tokens: 0 },
-    { type: "skip", tokens: 0 },
-  ]);
+  const measured: Metrics[] = [], metrics = (one: Metrics) => void measured.push(one);
+  await assert.rejects(run({ device: "wasm", precision: "fp16", lossScale: 2 ** 30, metrics }));
+  const skip = { type: "skip", tokens: 0, gradNorm: undefined };
+  assert.deepEqual(
+    measured.map(({ type, tokens, gradNorm }) => ({ type, tokens, gradNorm })),
+    [skip, skip],
+  );
 });
 
-Deno.test("what a metrics callback throws ends the run", async () => {
-  const metrics = () => {
-    throw new RangeError("no room for metrics");
+/** The checksum bit by bit, as RFC 3720 defines it: each bit divides by the polynomial. */
+function slowCrc(bytes: Uint8Array): number {
+  let crc = 0xffffffffn;
+  for (const byte of bytes) {
+    crc ^= BigInt(byte);
+    for (let bit = 0; bit < 8; bit++) crc = crc & 1n ? (crc >> 1n) ^ 0x82f63b78n : crc >> 1n;
+  }
+  return Number(crc ^ 0xffffffffn);
+}
+
+Deno.test("CRC-32C is that of RFC 3720", () => {
+  const bytes = (of: (i: number) => number) => Uint8Array.from({ length: 32 }, (_, i) => of(i));
+  for (
+    const [input, crc] of [
+      [new Uint8Array(), 0],
+      [new TextEncoder().encode("123456789"), 0xe3069283],
+      [bytes(() => 0), 0x8a9136aa],
+      [bytes(() => 0xff), 0x62a8ab43],
+      [bytes((i) => i), 0x46dd794e],
+      [bytes((i) => 31 - i), 0x113fdb5c],
+    ] as const
+  ) assert.deepEqual([crc32c(input), slowCrc(input)], [crc, crc]);
+});
+
+/** What `tensorflow::crc32c::Unmask` does. */
+const unmask = (stored: number) => {
+  const rotated = (stored - 0xa282ead8) >>> 0;
+  return ((rotated >>> 17) | (rotated << 15)) >>> 0;
+};
+
+function* recordsOf(bytes: Uint8Array): Generator<Uint8Array> {
+  const view = new DataView(bytes.buffer);
+  for (let at = 0; at < bytes.length;) {
+    const length = Number(view.getBigUint64(at, true)), end = at + 12 + length;
+    assert.equal(unmask(view.getUint32(at + 8, true)), slowCrc(bytes.subarray(at, at + 8)));
+    assert.equal(unmask(view.getUint32(end, true)), slowCrc(bytes.subarray(at + 12, end)));
+    yield bytes.slice(at + 12, end);
+    at = end + 4;
+  }
+}
+
+/** The fields of a message by their numbers; of repeated ones a list in order. */
+function fieldsOf(bytes: Uint8Array): (readonly [number, number | Uint8Array])[] {
+  const reader = new BinaryReader(bytes), fields: (readonly [number, number | Uint8Array])[] = [];
+  const READ = {
+    [WireType.Varint]: () => Number(reader.int64()),
+    [WireType.Bit64]: () => reader.double(),
+    [WireType.Bit32]: () => reader.float(),
+    [WireType.LengthDelimited]: () => reader.bytes(),
   };
-  await assert.rejects(Array.fromAsync(train({ ...OPTIONS, metrics })), /no room for metrics/);
-});
+  while (reader.pos < reader.len) {
+    const [field, type] = reader.tag();
+    fields.push([field, READ[type as keyof typeof READ]()]);
+  }
+  return fields;
+}
 
-Deno.test("a worker that is lost is told as an event, with its reason", async () => {
-  const events = await Array.fromAsync(train({
-    ...OPTIONS,
-    device: "wasm",
-    runtime: "workers",
-    faults: [{ worker: 1, afterActions: 3, kind: "throw" }],
-  }));
-  const failures = events.filter((event) => event.type === "failure");
-  assert.equal(failures.length, 1);
-  const { actor, reason, step } = failures[0]!;
-  assert.match(actor, /worker/);
-  assert.match(reason, /./);
-  const next = events[events.indexOf(failures[0]!) + 1];
-  assert.ok(next?.type === "step" && next.step === step);
-});
+const text = (bytes: unknown) => new TextDecoder().decode(bytes as Uint8Array);
+
+/** An event of TensorFlow's: its number of a step is left out where it is 0. */
+function eventOf(record: Uint8Array) {
+  const { 1: wallTime, 2: step = 0, 3: version, 5: summary, 7: session } = Object.fromEntries(
+    fieldsOf(record),
+  );
+  const values = summary ? fieldsOf(summary as Uint8Array) : [];
+  const scalars = values.map(([, one]) => {
+    const { 1: tag, 2: value } = Object.fromEntries(fieldsOf(one as Uint8Array));
+    return [text(tag), value as number];
+  });
+  const isStart = session !== undefined && `${fieldsOf(session as Uint8Array)}` === "1,1";
+  return {
+    wallTime,
+    step,
+    version: version && text(version),
+    isStart,
+    scalars: Object.fromEntries(scalars),
+  };
+}
+
+const readEvents = async (path: string) => [...recordsOf(await Deno.readFile(path))].map(eventOf);
+
+folderTest(
+  "TensorBoard gets what a run measures, step by step, whole at every moment",
+  async (folder) => {
+    const seen: Metrics[] = [], directory = join(folder, "not", "there", "yet");
+    using tracker = tensorboard(directory);
+    const file = () => join(directory, [...Deno.readDirSync(directory)][0]!.name);
+    await trainRings({
+      ...{ steps: 5, learningRate: (step) => 0.01 * step },
+      evaluation: { every: 2, batches: [batch(100)], atStart: true },
+      metrics: (metrics) => {
+        seen.push(metrics);
+        tracker(metrics);
+        assert.equal([...recordsOf(Deno.readFileSync(file()))].length, seen.length + 2);
+      },
+    });
+    const [version, start, ...events] = await readEvents(file());
+    assert.match(file(), /events\.out\.tfevents\.\d{10}\.troupe\.\d+$/);
+    assert.deepEqual([version!.version, version!.step], ["brain.Event:2", 0]);
+    assert.deepEqual([start!.isStart, start!.step], [true, 1]);
+    assert.deepEqual(events.map(({ step }) => step), [0, 1, 2, 2, 3, 4, 4, 5]);
+    const NAMES = {
+      loss: "loss",
+      gradNorm: "grad_norm",
+      learningRate: "learning_rate",
+      lossScale: "loss_scale",
+      tokensPerSecond: "tokens_per_second",
+      tokens: "tokens",
+      evalLoss: "eval/loss",
+      perplexity: "eval/perplexity",
+      rss: "memory/program",
+    } as const;
+    events.forEach(({ wallTime, scalars }, i) => {
+      const one = seen[i]!, { memory = [] } = one;
+      assert.equal(wallTime, one.time / 1000);
+      const named = Object.entries(NAMES).map((
+        [key, name],
+      ) => [name, one[key as keyof typeof NAMES]]);
+      const all = [...named, ...memory.map((bytes, w) => [`memory/worker-${w}`, bytes])]
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value]) => [name, Math.fround(value as number)]);
+      assert.deepEqual(scalars, Object.fromEntries(all));
+    });
+  },
+);
+
+folderTest(
+  "a run that goes on has a file of its own, which takes the place of the steps after",
+  async (folder) => {
+    const measured = {
+      time: 1e12,
+      seconds: 1,
+      tokens: 8,
+      rss: 1,
+      loss: Infinity,
+      perplexity: 1e300,
+    };
+    const runs: readonly (readonly [Metrics["type"], number])[][] = [
+      [["step", 1], ["step", 2], ["step", 3]],
+      [["evaluation", 2], ["step", 3]],
+      [["step", 3], ["skip", 2 ** 31]],
+    ];
+    for (const run of runs) {
+      using tracker = tensorboard(folder);
+      for (const [type, step] of run) tracker({ type, step, ...measured });
+    }
+    const names = await namesIn(folder);
+    assert.equal(names.length, 3, "in the order in which they were begun, though in one second");
+    const starts = [], steps = [];
+    for (const name of names) {
+      const [, start, ...events] = await readEvents(join(folder, name));
+      starts.push(start!.step);
+      steps.push(events.map(({ step }) => step));
+      assert.equal(events[0]!.scalars["eval/perplexity"], Infinity);
+    }
+    assert.deepEqual(starts, [1, 3, 3]);
+    assert.deepEqual(steps, runs.map((run) => run.map(([, step]) => step)));
+    // What keeps events from being written is said in one sentence.
+    const path = join(folder, "file");
+    await Deno.writeTextFile(path, "");
+    using tracker = tensorboard(path);
+    assert.throws(
+      () => tracker({ type: "step", step: 1, ...measured }),
+      /^Error: Cannot write events to .*file: its disk must [^\n]+$/,
+    );
+  },
+);

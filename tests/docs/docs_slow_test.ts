@@ -1,0 +1,214 @@
+/**
+ * The site is complete, and every command of README and the guides runs, in the order in which a page
+ * has them, in a folder of its own; models are made small and steps few. A command that is not run is
+ * named with the reason, and its flags are read.
+ */
+
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { buildSite, PAGES } from "../../docs/build.ts";
+import { opsPage } from "../../docs/ops.ts";
+import { ACTORS_SYNTAX } from "../../console/actors/actors_syntax.ts";
+import { DASHBOARD_SYNTAX } from "../../console/commands/dashboard.ts";
+import { type CommandSyntax, flagsOf } from "../../console/flags/command_syntax.ts";
+import { parseArguments } from "../../console/flags/parse.ts";
+import { PLAN_SYNTAX } from "../../console/foresight/plan_flags.ts";
+import { PROFILE_SYNTAX } from "../../console/foresight/profile_flags.ts";
+import { LAUNCH_SYNTAX } from "../../console/launch/launch_flags.ts";
+import { TRAIN_SYNTAX } from "../../console/train/train_flags.ts";
+import { IS_DEEP } from "../depth.ts";
+import { folderTest } from "../in_folder.ts";
+import { ROOT } from "../repository.ts";
+import { runCommands } from "../package/packages.ts";
+
+/** What is not run here, and why. */
+const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
+  [/^apt-get /, "installs packages of the system"],
+  [/^(npx .* task|deno task) (check|test(:\w+)?)$/, "is this suite"],
+  [/^npx -y deno@2\.9\.6 task train$/, "fetches Deno; what it runs is run as deno task train"],
+  [
+    /^deno task (bench|campaign|simd|onnx-proto|docs)\b/,
+    "takes minutes, or makes files of this repository",
+  ],
+  [
+    /^deno (add|unlink) |^deno run -A jsr:/,
+    "needs a registry: tests/package/package_slow_test.ts has one",
+  ],
+  [/^mpirun |troupe launch /, "needs MPI: tests/console/launch and tests/actors/runtime/mpi"],
+  [
+    /--device webgpu|^export VK_/,
+    "needs a GPU: tests/console and tests/actors/run have it in alone tests",
+  ],
+  [/jsr:@you\//, "names a package that is the reader's"],
+  [/^deno (test|run) .*\b(examples|tests)\//, "is run by tests/examples, or a test of this suite"],
+  [
+    /troupe dashboard |examples\/browser\/serve/,
+    "serves until Ctrl-C: tests/console/dashboard, tests/examples",
+  ],
+  [/troupe (profile|plan) check$/, "measures for minutes, on a machine that is left alone"],
+  [/troupe profile papers/, "takes a minute; tests/actors/foresight/papers has its rows"],
+  [/^deno doc |^deno publish/, "is run by tests/package"],
+];
+
+/** Sizes of a model that are given are taken out, as are those of other names. */
+const SIZES = / --(layers|hidden|heads|seq|micro-batch|n_layer|n_head|n_embd|block_size)[ =]\S+/g;
+
+/** What makes a GPT train in a second. */
+const SMALL = " --hidden 16 --heads 2 --seq 16";
+
+/** A few steps in place of many: more stay more. */
+const fewer = (steps: number) => steps < 10 ? steps : 1 + Math.ceil(steps / 500);
+
+/** A command as it is run: the same, with a small model, few steps and few seeds. */
+function shrunk(command: string): string {
+  const asked = command.replace(/--seeds \d+/, "--seeds 20");
+  if (/troupe (profile|plan) /.test(command)) {
+    const fewer = asked.replace("--rounds 2", "--rounds 1").replace("--batch 32", "--batch 8");
+    return `${fewer.replace("--micro-batch 1,2,4", "--micro-batch 1,2")} --layers 2${SMALL}`;
+  }
+  if (!/^deno task train\b/.test(command) || /--help|--version/.test(command)) return asked;
+  const steps = / --(steps|max_iters) (\d+)/;
+  const few = steps.test(command)
+    ? command.replace(steps, (_, name, count) => ` --${name} ${fewer(Number(count))}`)
+    : /--resume|--config/.test(command)
+    ? command
+    : `${command} --steps 2`;
+  if (/--(resume|config|weights|model)\b/.test(few)) return few;
+  return `${few.replace(SIZES, "")} --layers 4${SMALL} --micro-batch 2`;
+}
+
+/**
+ * The same in less time: a training that is not the first of its page has its actors in one isolate,
+ * and models that are not made small are not evaluated.
+ */
+function quickened(command: string, nth: number): string {
+  if (IS_DEEP || !command.startsWith("train ") || /--(journal|runtime|help)/.test(command)) {
+    return command;
+  }
+  const isLarge = /--model (llama|t5|unet|resnet) |--data sotu/.test(command);
+  return `${command}${nth > 0 || isLarge ? " --runtime local" : ""}${isLarge ? " --json" : ""}`;
+}
+
+/** The commands of a page, in order. */
+function commandsOf(text: string): string[] {
+  const blocks = [...text.matchAll(/^```sh\n(.*?)^```/gms)].map(([, block]) => block!);
+  return blocks.flatMap((block) =>
+    block.replaceAll("\\\n", " ").split("\n").flatMap((line) =>
+      line.replace(/(^|\s+)#.*$/, "").split("&&").map((command) => command.trim())
+    )
+  ).filter((command) => command !== "");
+}
+
+/** Models as PyTorch exports them, and tokens for one. */
+const ONNX = join(ROOT, "tests", "fixtures", "onnx");
+const ONNX_FILES = [
+  ["resnet.onnx", "resnet/model.onnx"],
+  ["pretrained.onnx", "gpt/model.onnx"],
+  ["gpt.bin", "gpt/tokens.bin"],
+] as const;
+
+/** What pages speak of that is the reader's. */
+async function makeFiles(folder: string): Promise<void> {
+  await Deno.writeTextFile(
+    join(folder, "my.txt"),
+    "Fellow citizens, the tale goes on. ".repeat(400),
+  );
+  const tokens = Uint16Array.from({ length: 4000 }, (_, i) => (i * i) % 50257);
+  await Deno.writeFile(join(folder, "my.bin"), new Uint8Array(tokens.buffer));
+  await Deno.writeTextFile(
+    join(folder, "run.toml"),
+    "steps = 2\nlayers = 4\nhidden = 16\nheads = 2\n",
+  );
+  for (const [name, file] of ONNX_FILES) await Deno.copyFile(join(ONNX, file), join(folder, name));
+  await Deno.symlink(join(ROOT, "examples"), join(folder, "examples"));
+}
+
+/** A profile that was measured: in little time the pages share one. */
+let measured: string | undefined;
+
+const PATHS = PAGES.flatMap(([, paths]) => paths);
+const isRun = (command: string) => !NOT_RUN.some(([pattern]) => pattern.test(command));
+
+for (const path of PATHS) {
+  const commands = commandsOf(await Deno.readTextFile(join(ROOT, path))).filter(isRun);
+  if (commands.length === 0) continue;
+  folderTest(`the commands of ${path} run`, async (folder) => {
+    await makeFiles(folder);
+    const profile = join(folder, "machine.json");
+    if (measured && !IS_DEEP) await Deno.writeTextFile(profile, measured);
+    const isMeasured = (command: string) => existsSync(profile) && / --out machine/.test(command);
+    const run = commands.filter((command) => !isMeasured(command));
+    const lines = run.map((command, nth) => {
+      const [, line] = /^deno task (?:troupe )?(.*)$/.exec(shrunk(command)) ?? [];
+      return quickened(line ?? assert.fail(`${command}: no test knows how to run it`), nth);
+    });
+    for (const [i, { code, stdout, stderr }] of (await runCommands(folder, lines)).entries()) {
+      assert.equal(code, 0, `${run[i]}\n(run as ${lines[i]})\n${stdout}${stderr}`);
+    }
+    if (existsSync(profile)) measured = await Deno.readTextFile(profile);
+  });
+}
+
+const SYNTAXES: readonly CommandSyntax[] = [
+  ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX, PROFILE_SYNTAX, TRAIN_SYNTAX],
+];
+
+Deno.test("the flags of commands that are not run are those of their commands", () => {
+  let count = 0;
+  for (const path of PATHS) {
+    for (const command of commandsOf(Deno.readTextFileSync(join(ROOT, path)))) {
+      const [, line] = /(?:deno task (?=train)|troupe )(.*)$/.exec(command) ?? [];
+      if (isRun(command) || line === undefined) continue;
+      const [name, ...args] = line.replace(/^train$/, "train ").split(" -- ")[0]!.split(/ +/);
+      const syntax = SYNTAXES.find((one) => one.name === name);
+      assert.ok(syntax, `${path}: ${command}`);
+      assert.doesNotThrow(
+        () => parseArguments(args, flagsOf(syntax), { takesWords: true }),
+        command,
+      );
+      count++;
+    }
+  }
+  assert.ok(count > 8, `${count}`);
+});
+
+Deno.test("the page of operations is what `deno task docs` writes of the tables", async () => {
+  const page = await Deno.readTextFile(join(ROOT, "docs/ops.md"));
+  assert.equal(page, await opsPage(), "run: deno task docs");
+});
+
+folderTest(
+  "the site has every page and symbol, and every link in it leads somewhere",
+  async (folder) => {
+    await buildSite(folder);
+    const files = PATHS.map((path) =>
+      path === "README.md" ? "index.html" : path.replace(/\.md$/, ".html").toLowerCase()
+    );
+    const ids = new Map<string, Set<string>>();
+    const idsOf = (file: string) => {
+      if (!ids.has(file)) {
+        const found = Deno.readTextFileSync(file).matchAll(/ id="([^"]+)"/g);
+        ids.set(file, new Set(Array.from(found, ([, id]) => id!)));
+      }
+      return ids.get(file)!;
+    };
+    let count = 0;
+    for (const file of files) {
+      const at = join(folder, file), html = await Deno.readTextFile(at);
+      for (const [, to] of html.matchAll(/(?:href|src)="(?!https?:)([^"]+)"/g)) {
+        const [path, anchor] = to!.split("#") as [string, string?];
+        const target = path === "" ? at : join(dirname(at), path);
+        assert.ok(existsSync(target), `${file}: ${to}`);
+        if (anchor && target.endsWith(".html")) {
+          assert.ok(idsOf(target).has(anchor), `${file}: ${to}`);
+        }
+        count++;
+      }
+    }
+    assert.ok(count > files.length ** 2, `${count} links`);
+    for (const symbol of ["train", "createSchedule", "gpt2"]) {
+      assert.ok(existsSync(join(folder, "api", "~", `${symbol}.html`)), symbol);
+    }
+  },
+);

@@ -1,0 +1,184 @@
+/** Command lines of `troupe launch`, with launchers on a PATH of the test that only give their names. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { launchCommand } from "../../../console/commands/launch.ts";
+import { folderTest } from "../../in_folder.ts";
+import { ROOT } from "../command.ts";
+
+const VERSIONS = { mpich: "HYDRA build details:", openmpi: "mpirun (Open MPI) 4.1.4" } as const;
+
+/** Makes a folder for PATH with `mpirun` of an MPI, and no other launcher. */
+async function pathWith(
+  folder: string,
+  mpi?: keyof typeof VERSIONS,
+  script = "",
+): Promise<string> {
+  const bin = join(folder, mpi ?? "none");
+  await Deno.mkdir(bin);
+  const text = `[ "$1" = --version ] && { echo '${mpi && VERSIONS[mpi]}'; exit; }\n${script}`;
+  if (mpi) await Deno.writeTextFile(join(bin, "mpirun"), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+  return bin;
+}
+
+/** The result of a launch in this process: its exit code or error, and its standard output. */
+interface Launched {
+  readonly code: number | Error;
+  readonly stdout: string;
+}
+
+/** Launches with a PATH; `heard` gets what is printed as it comes. */
+async function launch(
+  path: string,
+  args: readonly string[],
+  { signal = new AbortController().signal, heard = (_: string) => {} } = {},
+): Promise<Launched> {
+  const { stdout, stderr } = Deno, before = [stdout.writeSync, stderr.writeSync] as const;
+  const PATH = Deno.env.get("PATH")!;
+  let text = "", isBegun = false;
+  stdout.writeSync = (bytes) => {
+    text += new TextDecoder().decode(bytes);
+    heard(text);
+    return bytes.length;
+  };
+  stderr.writeSync = (bytes) => bytes.length;
+  Deno.env.set("PATH", path);
+  try {
+    const code = await launchCommand([...args], { signal, begin: () => isBegun = true })
+      .catch((error: Error) => error);
+    // A refusal comes before anything runs.
+    if (code instanceof Error && !isBegun) assert.match(code.message, /^Cannot [^\n]+$/);
+    return { code, stdout: text };
+  } finally {
+    Deno.env.set("PATH", PATH);
+    [stdout.writeSync, stderr.writeSync] = before;
+  }
+}
+
+/** The command line of a job, up to the command of the ranks. */
+async function headOf(path: string, args: readonly string[]): Promise<string> {
+  const { code, stdout } = await launch(path, ["--print", ...args]);
+  assert.equal(code, 0);
+  const [, head] = /^(.*?) \S+ run -A \S+ \S+ train .*\n$/.exec(stdout)!;
+  return head!;
+}
+
+const job = (...flags: string[]) => ["--", "train", "--schedule", "1f1b", ...flags];
+
+folderTest(
+  "each MPI gets a command line with the ranks that the flags of train ask for",
+  async (folder) => {
+    const hosts = join(folder, "hosts"), named = join(folder, "named");
+    await Deno.writeTextFile(hosts, "node1 slots=2\nnode2:2\n");
+    await Deno.writeTextFile(named, "node1.a:1\nnode1.b:1\n");
+    const network = ["--hosts", hosts, "--interface", "eth0", "--remote-shell", "/opt/rsh"];
+    const mpich = await pathWith(folder, "mpich"), openmpi = await pathWith(folder, "openmpi");
+    const doubled = ["--", "train", "--schedule", "chimera-wave", "--workers", "2"];
+    for (
+      const [path, args, head] of [
+        [mpich, job("--workers", "4"), "mpirun -n 4"],
+        [mpich, job("--workers", "2", "--replicas", "3"), "mpirun -n 6"],
+        [mpich, job("--workers", "4", "--map", "0,1,1,2"), "mpirun -n 3"],
+        [mpich, doubled, "mpirun -n 4"],
+        [
+          mpich,
+          [...network, ...job("--workers", "4")],
+          "UCX_NET_DEVICES=eth0 mpirun -hosts node1:2,node2:2 -n 4 -iface eth0 -launcher-exec /opt/rsh",
+        ],
+        [openmpi, job("--workers", "4"), "mpirun --host localhost:4 -n 4 --bind-to none"],
+      ] as const
+    ) assert.equal(await headOf(path, args), head);
+    assert.match(
+      await headOf(openmpi, ["--hosts", named, ...job("--workers", "2")]),
+      /^mpirun --host node1\.a:1,node1\.b:1 -n 2 --bind-to none --mca orte_keep_fqdn_hostnames 1 /,
+    );
+    const onHosts = await headOf(openmpi, [...network, ...job("--workers", "8")]);
+    assert.match(
+      onHosts,
+      /^UCX_NET_DEVICES=eth0 mpirun --host node1:4,node2:4 -n 8 --bind-to none --oversubscribe --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca plm_rsh_agent \/opt\/rsh /,
+    );
+    assert.match(onHosts, / -x UCX_NET_DEVICES\b/);
+    const { stdout } = await launch(mpich, ["--print", "--interface", "eth0", ...job()]);
+    assert.match(stdout, / --mpi-interface eth0/);
+  },
+);
+
+folderTest(
+  "a run without --out gets a new numbered folder, which --print does not make",
+  async (folder) => {
+    const mpich = await pathWith(folder, "mpich");
+    const { code, stdout } = await launch(mpich, ["--print", ...job("--workers", "2")]);
+    assert.equal(code, 0);
+    const [, out] = / --runtime mpi --out (runs\/gpt-\d+)\n$/.exec(stdout)!;
+    await assert.rejects(Deno.stat(join(ROOT, out!)), Deno.errors.NotFound);
+  },
+);
+
+folderTest("a job that cannot be launched is refused in one sentence", async (folder) => {
+  const hosts = join(folder, "hosts"), used = join(folder, "used");
+  await Deno.writeTextFile(hosts, "node1\nnode 2\n");
+  await Deno.mkdir(join(used, "step-00000004"), { recursive: true });
+  const mpich = await pathWith(folder, "mpich"), none = await pathWith(folder);
+  const own = ["--", "my_program"];
+  for (
+    const [path, args, sentence] of [
+      [none, job(), /MPI must be installed.*package mpich, received none of mpirun/],
+      [mpich, ["--mpi", "openmpi", ...job()], /Open MPI must be installed.*openmpi-bin/],
+      [mpich, [], /a command must follow --/],
+      [mpich, ["train"], /must stand behind --, received train/],
+      [mpich, job("--runtime", "local"), /--runtime must be mpi, received local/],
+      [mpich, job("--wokers", "2"), /did you mean --workers/],
+      [mpich, ["--ranks", "3", ...job("--workers", "2")], /--ranks must be 2.*received 3/],
+      [mpich, ["--out", used, ...job()], /--out must stand behind --/],
+      [mpich, ["--hosts", hosts, ...job()], /line 2 must be a host.*received "node 2"/],
+      [mpich, ["--hosts", hosts, "--launcher", "srun", ...job()], /--hosts must be left out/],
+      [mpich, own, /--ranks must say how many ranks run my_program/],
+      [mpich, ["--ranks", "2", ...own], /--out must say where/],
+      [
+        mpich,
+        job("--out", used),
+        /must hold no checkpoints but.*received one of step 4; add --res/,
+      ],
+    ] as const
+  ) {
+    const { code, stdout } = await launch(path, ["--print", ...args]);
+    assert.ok(code instanceof Error, `${args}`);
+    assert.equal(stdout, "");
+    assert.match(code.message, sentence);
+  }
+});
+
+/** A launcher that is Open MPI's by name, and runs a script. */
+const scripted = async (folder: string, script: string) =>
+  `${await pathWith(folder, "openmpi", script)}:${Deno.env.get("PATH")}`;
+
+folderTest("a launcher that starts no rank is asked once", async (folder) => {
+  const tries = join(folder, "tries");
+  const mpirun = await scripted(folder, `echo x >> '${tries}'\nexit 1`);
+  const { code } = await launch(mpirun, job("--workers", "2", "--out", join(folder, "out")));
+  const must = "Cannot launch: the launcher must start the ranks, received its exit code 1 before";
+  assert.ok((code as Error).message.startsWith(must), `${code}`);
+  assert.equal(await Deno.readTextFile(tries), "x\n");
+});
+
+folderTest("a command that always fails is tried as often as is allowed", async (folder) => {
+  const mpirun = await scripted(folder, "while [ $1 != sh ]; do shift; done\nexec $@");
+  const out = ["--out", join(folder, "out")];
+  const flags = ["--ranks", "1", ...out, "--max-restarts", "1", "--", "sh", "-c", "exit"];
+  const { code } = await launch(mpirun, flags);
+  assert.match(
+    `${code}`,
+    /^Error: Cannot go on: the job may fail 1 times .* exit code 0; it stands/,
+  );
+});
+
+folderTest("Ctrl-C ends a launcher at once when no rank has begun", async (folder) => {
+  const ended = join(folder, "ended"), script = `trap "touch '${ended}'; exit 1" TERM`;
+  const path = await scripted(folder, `${script}\necho begun\nsleep 15 >/dev/null 2>&1 &\nwait`);
+  const control = new AbortController(), { signal } = control;
+  const heard = (text: string) => text.includes("begun") && control.abort();
+  const args = job("--out", join(folder, "out"));
+  const { code, stdout } = await launch(path, args, { signal, heard });
+  assert.deepEqual([code, stdout], [130, "begun\n"]);
+  assert.ok((await Deno.stat(ended)).isFile);
+});

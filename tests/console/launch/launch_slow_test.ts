@@ -1,0 +1,218 @@
+/** `troupe launch` with the launchers of this machine: whatever dies, the bits are the same. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint } from "../../../actors/mod.ts";
+import { readFinished } from "../../../actors/checkpoints/marks/finished.ts";
+import { readRecord } from "../../../console/run_files/read_record.ts";
+import { once } from "../../actors/runs.ts";
+import { isThere, type Launcher, LAUNCHERS, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
+import { folderTest, inFolder } from "../../in_folder.ts";
+import { jsonLines, type Outcome, ROOT, runTroupe, trainJson } from "../command.ts";
+import { type JobProcess, Launched, mpiFlag, SMALL_JOB } from "./launched.ts";
+
+const STEPS = ["--steps", "12"];
+
+/** More steps than a test waits for. */
+const LONG = ["--steps", "5000"];
+
+/** Registers a test for a launcher, with a folder for checkpoints. */
+const test = (
+  name: string,
+  fn: (launcher: Launcher, out: string, isSmoke: boolean) => Promise<void>,
+  options?: { readonly each: boolean },
+) =>
+  mpiTest(
+    name,
+    (launcher, isSmoke) => inFolder((folder) => fn(launcher, join(folder, "out"), isSmoke)),
+    options,
+  );
+
+/** The hash of the undisturbed run. */
+const unharmed = once(async (_: string) =>
+  (await trainJson([...SMALL_JOB.slice(1), ...STEPS, "--runtime", "local"])).last
+    .weightsHash as string
+);
+
+const isRank = (wanted: number) => ({ rank }: JobProcess) => rank === wanted;
+
+/** Signals a process of a job once it has printed a step. */
+async function signal(
+  job: Launched,
+  step: number,
+  wanted: (one: JobProcess) => boolean,
+  how: Deno.Signal = "SIGKILL",
+): Promise<void> {
+  await job.running.printed("stdout", new RegExp(`"step":${step},`));
+  Deno.kill(await job.process(wanted), how);
+}
+
+/** Expects a good end with the bits of the undisturbed run. */
+async function assertUnharmed({ code, stdout, stderr }: Outcome): Promise<void> {
+  assert.equal(code, 0, stderr);
+  const done = jsonLines(stdout).at(-1)!;
+  assert.deepEqual([done.done, done.weightsHash], [true, await unharmed("")]);
+}
+
+test(
+  "a job whose ranks are killed ends with the bits of the undisturbed run",
+  async (launcher, out, isSmoke) => {
+    const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...STEPS, "--out", out]);
+    // Before MPI is open.
+    if (!isSmoke) Deno.kill(await job.process(isRank(1)), "SIGKILL");
+    await signal(job, 6, isRank(0));
+    const outcome = await job.end(), { stderr } = outcome;
+    await assertUnharmed(outcome);
+    const finished = (await readFinished(out))!;
+    assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
+    const first = /^(Rank 1|The job|Process \d+).*; going on from the beginning \(restart/m;
+    if (!isSmoke) assert.match(stderr, first);
+    assert.match(stderr, /^Rank 0 on \S+ died of Killed \(signal 9\); going on from step [46] /m);
+    assert.match(stderr, /^Going on from \S+, after step [46]\.$/m);
+  },
+  { each: true },
+);
+
+test("a job with a stopped rank is started again", async (launcher, out) => {
+  const flags = [...SMALL_JOB, ...STEPS, "--out", out, "--stall-timeout", "3"];
+  const job = new Launched([mpiFlag(launcher), "--", ...flags]);
+  // Rank 0 reports a stall of other ranks, the launch one of rank 0.
+  const [stopped, sentence] = launcher.name === "MPICH"
+    ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m]
+    : [1, /stalled for 3000 ms: .*worker-1 does not answer/] as const;
+  await signal(job, 5, isRank(stopped), "SIGSTOP");
+  const outcome = await job.end();
+  await assertUnharmed(outcome);
+  assert.match(outcome.stderr, sentence);
+});
+
+test(
+  "Ctrl-C saves a checkpoint and ends the job, and a new launch resumes from it",
+  async (launcher, out) => {
+    const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out];
+    const job = new Launched([...flags, ...LONG]);
+    await job.running.printed("stdout", /"step":3,/);
+    job.running.interrupt("group");
+    const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
+    assert.equal(code, 130, stderr);
+    assert.equal(last.interrupted, true);
+    const { path, step } = (await readCheckpoint(out))!;
+    assert.deepEqual([last.checkpoint, last.steps], [path, step]);
+    assert.equal(await readFinished(out), undefined);
+
+    const more = ["--steps", `${step + 2}`, "--resume", out];
+    const resumed = await new Launched([...flags, ...more]).end();
+    assert.equal(resumed.code, 0, resumed.stderr);
+    assert.equal(jsonLines(resumed.stdout).at(-1)!.steps, step + 2);
+  },
+);
+
+test(
+  "a launch on hosts overwrites another run, and resumes its own when a rank dies",
+  async (launcher, out) => {
+    // The other run is further than this one will be.
+    const other = ["--steps", "16", "--seed", "2", "--runtime", "local"];
+    await trainJson([...SMALL_JOB.slice(1), ...other, "--out", out]);
+    const hosts = `${out}.hosts`, shell = `${out}.sh`;
+    await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
+    // Runs the words behind the name of the host here.
+    const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
+    await Deno.writeTextFile(shell, script, { mode: 0o755 });
+    const flags = [mpiFlag(launcher), "--hosts", hosts, "--remote-shell", shell];
+    const job = new Launched([...flags, "--", ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
+    await signal(job, 5, isRank(1));
+    const outcome = await job.end();
+    await assertUnharmed(outcome);
+    // On several hosts hydra reports a signal as an exit code.
+    const died = /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m;
+    assert.match(outcome.stderr, died);
+    assert.equal((await readCheckpoint(out))!.step, 12);
+    assert.equal(readRecord(out)!.starts.length, 2);
+  },
+);
+
+test(
+  "no process is left when the launch or the proxy of a host is killed",
+  async (launcher, out) => {
+    const starter = launcher.name === "MPICH" ? "proxy" : "mpirun";
+    const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...LONG, "--out", out]);
+    await signal(job, 3, ({ kind }) => kind === starter);
+    await job.running.printed("stderr", /^Going on from/m);
+    job.running.kill();
+    await job.end();
+  },
+);
+
+test(
+  "a command of the user is launched, and resumes from its own checkpoints",
+  async (launcher, out) => {
+    const script = join(ROOT, "tests/console/launch/own_train.ts");
+    const flags = [mpiFlag(launcher), "--ranks", "2", "--out", out, "--"];
+    const job = new Launched([...flags, Deno.execPath(), "run", "-A", "--no-check", script, out]);
+    await job.running.printed("stdout", /^step 4$/m);
+    Deno.kill(await job.process(isRank(1)), "SIGKILL");
+    const { code, stdout, stderr } = await job.end();
+    assert.equal(code, 0, stderr);
+    const { weightsHash } = (await readFinished(out))!;
+    assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
+    assert.match(stderr, /going on from step [2-9]/);
+  },
+);
+
+folderTest("a launch whose output is closed ends its job", async (folder) => {
+  const mpirun = `#!/bin/sh\n[ "$1" = --version ] && { echo HYDRA; exit; }\nexec timeout 15 yes`;
+  await Deno.writeTextFile(join(folder, "mpirun"), mpirun, { mode: 0o755 });
+  const words = [Deno.execPath(), ...["run", "-A", "--no-check", "cli.ts", "launch"]];
+  const job = ["--", "train", "--schedule", "1f1b", "--out", join(folder, "out")];
+  const { stdout, stderr } = await new Deno.Command("bash", {
+    args: ["-c", '"$@" | head -1; echo ${PIPESTATUS[0]}', "-", ...words, ...job],
+    env: { PATH: `${folder}:${Deno.env.get("PATH")}`, NO_COLOR: "1" },
+    cwd: ROOT,
+  }).output();
+  assert.equal(new TextDecoder().decode(stdout), "y\n1\n");
+  assert.match(new TextDecoder().decode(stderr), /^Broken pipe/m);
+});
+
+/** Stands in for srun with MPICH's launcher; kills rank 1 of the first try, and counts tries. */
+const SRUN = `#!/bin/bash
+tasks=\${1#--ntasks=}; shift
+[ "$1" = --mpi=pmi2 ] || exit 9
+while [ "\${1#--}" != "$1" ]; do shift; done
+echo try >> "$TRIES"
+if [ $(wc -l < "$TRIES") = 1 ]; then
+  mpirun.mpich -n "$tasks" sh -c '[ $PMI_RANK = 1 ] && kill -9 $$; exec "$0" "$@"' "$@" > /dev/null
+  echo "srun: error: node1: task 1: Exited with exit code 7" >&2
+  exit 7
+fi
+exec mpirun.mpich -n "$tasks" "$@"
+`;
+
+Deno.test({
+  name: "the script for sbatch starts its ranks by srun, and again when one dies",
+  ignore: !isThere(LAUNCHERS[0]!),
+  fn: () =>
+    inFolder(async (folder) => {
+      const script = join(folder, "job.sh"), srun = join(folder, "srun");
+      const out = join(folder, "out"), tries = join(folder, "tries");
+      const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script];
+      const train = [...SMALL_JOB, ...STEPS, "--out", out];
+      const written = await runTroupe(["launch", ...flags, "--", ...train]);
+      assert.equal(written.code, 0, written.stderr);
+      const text = await Deno.readTextFile(script);
+      assert.match(text, /^#!\/bin\/bash\n#SBATCH/);
+      assert.match(text, /^# {3}srun --ntasks=2 --mpi=pmi2 /m);
+      await Deno.writeTextFile(srun, SRUN, { mode: 0o755 });
+      const env = { PATH: `${folder}:${Deno.env.get("PATH")}`, TRIES: tries, NO_COLOR: "1" };
+      const command = new Deno.Command("bash", { args: [script], env, stdin: "null" });
+      const { code, ...output } = await command.output();
+      const [stdout, stderr] = [output.stdout, output.stderr].map((bytes) =>
+        new TextDecoder().decode(bytes)
+      ) as [string, string];
+      await assertUnharmed({ code, stdout, stderr });
+      assert.equal(await Deno.readTextFile(tries), "try\ntry\n");
+      assert.match(
+        stderr,
+        /^Rank 1 on node1 ended before its time with exit code 7; going on from/m,
+      );
+    }),
+});

@@ -1,0 +1,253 @@
+/** The parts of `troupe launch` that decide: deaths, stalls, restarts, hosts and words. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { writeFinished } from "../../../actors/checkpoints/marks/finished.ts";
+import type { SignOfLife } from "../../../actors/runtime/transports/mpi/launcher/sign_of_life.ts";
+import { shellLine, srunLine } from "../../../console/launch/command_line.ts";
+import {
+  hydraOutput,
+  type LineFilter,
+  openMpiErrors,
+  srunErrors,
+} from "../../../console/launch/death.ts";
+import { placeRanks, readHosts } from "../../../console/launch/hosts.ts";
+import type { JobEnd } from "../../../console/launch/job.ts";
+import { openJobWatch } from "../../../console/launch/job_watch.ts";
+import { relaunch } from "../../../console/launch/relaunch.ts";
+import { slurmScript } from "../../../console/launch/slurm_script.ts";
+import { folderTest } from "../../in_folder.ts";
+
+/** The lines that a filter passes on, the last of them at the end. */
+function passed(filter: LineFilter, text: string): string[] {
+  const lines = text.split("\n").flatMap((line) => filter.take(line));
+  return [...lines, ...filter.rest()];
+}
+
+const HYDRA_RULER = "=".repeat(83);
+
+const HYDRA = (...how: string[]) =>
+  [
+    ...["said", "", HYDRA_RULER, "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"],
+    ...["=   PID 4711 RUNNING AT node2", ...how, "=   CLEANING UP REMAINING PROCESSES"],
+  ].join("\n");
+
+const RULER = "-".repeat(74);
+
+const SIGNALLED =
+  "mpirun noticed that process rank 3 with PID 0 on node node2 exited on signal 9 (Killed).";
+
+const EXITED = "  Process name: [[27,1],2]\n  Exit code:    7";
+
+/** Words of launchers, the lines of them that are passed on, and the death that they tell. */
+const DEATHS: readonly (readonly [() => LineFilter, text: string, string[], object?])[] = [
+  [hydraOutput, "a\n\nb", ["a", "", "b"]],
+  [hydraOutput, `a\n${HYDRA_RULER}\nb`, ["a", HYDRA_RULER, "b"]],
+  [hydraOutput, `a\n\n${HYDRA_RULER}`, ["a", "", HYDRA_RULER]],
+  [hydraOutput, HYDRA("=   EXIT CODE: 7"), ["said"], { pid: 4711, host: "node2", code: 7 }],
+  [
+    hydraOutput,
+    HYDRA(
+      "=   EXIT CODE: 9",
+      "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
+    ),
+    ["said"],
+    { pid: 4711, host: "node2", signal: "Killed (signal 9)" },
+  ],
+  [openMpiErrors, `a\n${RULER}\nb`, ["a", RULER, "b"]],
+  [openMpiErrors, `${RULER}\nother\n${RULER}\nb`, [RULER, "other", RULER, "b"]],
+  [openMpiErrors, `a\n${RULER}\nthe job has been aborted.\n${RULER}\nb`, ["a", "b"]],
+  [
+    openMpiErrors,
+    `${RULER}\n${SIGNALLED}\n${RULER}\n${RULER}\n${EXITED}\n${RULER}`,
+    [],
+    { rank: 3, host: "node2", signal: "Killed (signal 9)" },
+  ],
+  [openMpiErrors, `${RULER}\n${EXITED}\n${RULER}`, [], { rank: 2, code: 7 }],
+  [
+    srunErrors,
+    "srun: error: node2: tasks 1-3: Exited with exit code 7\nsrun: error: a: task 0: Killed",
+    ["srun: error: node2: tasks 1-3: Exited with exit code 7", "srun: error: a: task 0: Killed"],
+    { rank: 1, host: "node2", code: 7 },
+  ],
+  [
+    srunErrors,
+    "srun: error: node2: task 1: Killed",
+    ["srun: error: node2: task 1: Killed"],
+    { rank: 1, host: "node2", signal: "Killed" },
+  ],
+];
+
+Deno.test("the first death is read from the words of each launcher, and the others are passed on", () => {
+  for (const [open, text, lines, death] of DEATHS) {
+    const filter = open();
+    assert.deepEqual(passed(filter, text), lines);
+    assert.deepEqual(filter.death, death, text);
+  }
+});
+
+const signOf = (rank: number, phase: SignOfLife["phase"]): SignOfLife => ({
+  ...{ rank, phase, pid: 100 + rank, host: "node1" },
+});
+
+/** Opens a watch with a limit of one second, which looks when it is asked to. */
+function watched(isTrain: boolean) {
+  const { setInterval } = globalThis;
+  let look = () => {}, stalls = 0;
+  // deno-lint-ignore no-explicit-any
+  globalThis.setInterval = ((run: () => void) => (look = run, 0)) as any;
+  const watch = openJobWatch({ isTrain, stallMs: 1000 }, () => stalls++);
+  globalThis.setInterval = setInterval;
+  /** Looks as often as is needed for a stall, at most so many times. */
+  const looks = (most: number) => {
+    for (let n = 1; n <= most; n++) {
+      look();
+      if (watch.stalled !== undefined) return n;
+    }
+  };
+  return { watch, looks, stallsOf: () => stalls };
+}
+
+Deno.test("a job is given up when its ranks do not come, move or leave in time", () => {
+  const joining = watched(true);
+  assert.equal(joining.looks(30), 21);
+  assert.match(joining.watch.stalled!, /^the ranks have not found each other within 5 s$/);
+  assert.equal(joining.stallsOf(), 1);
+
+  const own = watched(false);
+  assert.equal(own.looks(100), undefined, "a command may do anything before it joins");
+
+  const moving = watched(true);
+  moving.watch.hear(signOf(0, "joined"));
+  assert.equal(moving.looks(4), undefined);
+  moving.watch.hear(signOf(0, "joined"));
+  assert.equal(moving.looks(4), undefined);
+  moving.watch.hear(signOf(1, "joined")); // only rank 0 keeps the job alive
+  assert.equal(moving.looks(9), 1);
+  assert.match(moving.watch.stalled!, /^rank 0 has not moved for 1 s$/);
+
+  const leaving = watched(true);
+  leaving.watch.hear(signOf(0, "leaving"));
+  for (let n = 0; n < 4; n++) {
+    assert.equal(leaving.looks(1), undefined);
+    leaving.watch.hear(signOf(0, "leaving"));
+  }
+  assert.equal(leaving.looks(1), 1);
+  assert.match(leaving.watch.stalled!, /^the ranks have not ended within 1 s$/);
+
+  const left = watched(true);
+  for (const phase of ["left", "leaving"] as const) left.watch.hear(signOf(0, phase));
+  assert.equal(left.looks(100), undefined);
+  assert.deepEqual([...left.watch.ranks.values()], [signOf(0, "left")]);
+});
+
+/** Ends of tries, in order, with the step of the checkpoint that each has left. */
+type Try = Partial<JobEnd> & { readonly leaves?: number; readonly finishes?: string };
+
+/** Relaunches a job whose tries are made up; returns its code or sentence, and what each was given. */
+async function relaunched(out: string, tries: readonly Try[], maxRestarts = 1) {
+  const resumed: boolean[] = [], stderr = Deno.stderr;
+  const said: string[] = [], writeSync = stderr.writeSync;
+  stderr.writeSync = (bytes) => (said.push(new TextDecoder().decode(bytes)), bytes.length);
+  const run = async (hasCheckpoint: boolean): Promise<JobEnd> => {
+    const { leaves, finishes, ...end } = tries[resumed.push(hasCheckpoint) - 1]!;
+    if (leaves) await Deno.mkdir(join(out, `step-${String(leaves).padStart(8, "0")}`));
+    const mark = { step: 9, weightsHash: "", configHash: "" };
+    if (finishes) await writeFinished(out, { ...mark, launch: finishes });
+    const ranks = new Map([[1, signOf(1, "joined")]]);
+    return { code: 1, death: undefined, stalled: undefined, ranks, unheard: undefined, ...end };
+  };
+  const { signal } = new AbortController();
+  const job = { out, launch: "this", maxRestarts, stallMs: 1000, isTrain: true, signal, run };
+  const result = await relaunch(job).catch(({ message }: Error) => message);
+  stderr.writeSync = writeSync;
+  return { result, resumed, said: said.join("") };
+}
+
+folderTest(
+  "a job is started again until it has finished, with a count for each checkpoint",
+  async (out) => {
+    const killed = { signal: "Killed (signal 9)" };
+    const { result, resumed, said } = await relaunched(out, [
+      { death: { pid: 101, host: "other", ...killed } },
+      { death: { rank: 0, code: 7 }, leaves: 2, finishes: "another" },
+      { stalled: "rank 0 has not moved for 1 s", leaves: 4 },
+      { code: 0, finishes: "this" },
+    ]);
+    assert.equal(result, 0);
+    assert.deepEqual(resumed, [false, false, true, true]);
+    assert.deepEqual(said.trimEnd().split("\n"), [
+      "Rank 1 on other died of Killed (signal 9); going on from the beginning (restart 1 of 1)",
+      "Rank 0 ended before its time with exit code 7; going on from step 2 (restart 1 of 1)",
+      "The job was ended, as rank 0 has not moved for 1 s; going on from step 4 (restart 1 of 1)",
+    ]);
+  },
+);
+
+folderTest(
+  "a job that fails too often, is refused or never begins is not started again",
+  async (out) => {
+    const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
+    assert.match(
+      `${often.result}`,
+      /^Cannot go on: the job may fail 1 times .* The job ended before its time with exit code 3; it st/,
+    );
+    assert.equal(often.resumed.length, 2, "the exit code 0 alone is no success");
+    assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
+    const none = { code: 5, ranks: new Map() };
+    assert.match(
+      `${(await relaunched(out, [none])).result}`,
+      /^Cannot launch: the launcher must start the ranks, received its exit code 5 before/,
+    );
+    const unheard = new Error("Broken pipe");
+    assert.equal((await relaunched(out, [{ unheard }])).result, "Broken pipe");
+    const killed = { code: 2, death: { rank: 0, signal: "Killed" } };
+    assert.equal((await relaunched(out, [killed, { finishes: "this" }])).result, 0);
+  },
+);
+
+folderTest("a file names the hosts of a job, which get their shares in order", (folder) => {
+  const path = join(folder, "hosts");
+  const read = (text: string) => {
+    Deno.writeTextFileSync(path, text);
+    return readHosts(path);
+  };
+  const listed = read("# two of them\nnode1 slots=4\n\nnode-2.a : 2 # fast\nnode3\n");
+  assert.deepEqual(listed.map(({ name, slots }) => [name, slots]), [
+    ...[["node1", 4], ["node-2.a", 2], ["node3", undefined]],
+  ]);
+  const place = (ranks: number, hosts = listed) => {
+    const placed = placeRanks(hosts, ranks);
+    return [placed.hosts.map((host) => host.ranks).join(), placed.isTooMany];
+  };
+  assert.deepEqual([3, 5, 7, 8, 14].map((ranks) => place(ranks)), [
+    ...[["3", false], ["4,1", false], ["4,2,1", false], ["5,2,1", true], ["8,4,2", true]],
+  ]);
+  assert.deepEqual(place(5, read("a\nb\n")), ["3,2", false]);
+  for (
+    const [text, sentence] of [
+      ["node1\nnode 2\n", /line 2 must be a host.*received "node 2"$/],
+      ["-oProxyCommand:2\n", /line 1 must be a host.*received "-oProxyCommand:2"$/],
+      ["node1:0\n", /line 1 must be a host/],
+      ["# none\n", /its file must name a host, received none$/],
+    ] as const
+  ) assert.throws(() => read(text), sentence);
+  return Promise.resolve();
+});
+
+Deno.test("command lines and scripts quote their words for a shell", () => {
+  const words = ["plain-1.0/@%+=:,", "two words", "it's", "$HOME", "", "*"];
+  assert.equal(
+    shellLine({ env: { TROUPE_WORD: "a b" }, words }),
+    `TROUPE_WORD='a b' plain-1.0/@%+=:, 'two words' 'it'\\''s' '$HOME' '' '*'`,
+  );
+  const script = slurmScript({ ranks: 3, folder: "/a b", launch: ["true", "it's"], srun: "a\nb" });
+  assert.match(script, /^#SBATCH --ntasks=3$/m);
+  assert.match(script, /^#SBATCH --signal=B:TERM@120$/m);
+  assert.match(script, /^cd '\/a b' \|\| exit 2\n(#.*\n)+# {3}a b\nexec true 'it'\\''s'\n$/m);
+  const job = { command: ["a"], ranks: 3, hosts: [], isTooMany: false };
+  assert.equal(
+    shellLine(srunLine("pmix", { ...job, interface: undefined, remoteShell: undefined })),
+    "srun --ntasks=3 --mpi=pmix --input=0 --kill-on-bad-exit=1 --cpu-bind=none a",
+  );
+});

@@ -229,6 +229,12 @@ Deno.test("equal layers that take the same value share a program, but for the la
   assert.deepEqual(kinds, [undefined, "added", "written", undefined]);
 });
 
+Deno.test("layers that differ in nothing but what they compute have a program each", () => {
+  const of = (name: string, op: "exp" | "tanh") => build(name, (g, x) => g[op](x as Value));
+  const { layers } = compile(start("first"), of("a", "exp"), of("b", "tanh"), of("c", "exp"), loss);
+  assert.deepEqual(layers.map(({ program }) => program), [0, 1, 2, 1, 3]);
+});
+
 Deno.test("of cuts that cost as much that is taken which sends less by name", () => {
   const wide = (name: string, own: { takes?: string[]; gives?: string[] }): Layer => {
     const { build } = layer(name, own);

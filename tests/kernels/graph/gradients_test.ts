@@ -115,3 +115,15 @@ Deno.test("a target that is not predicted has no loss and no gradient", async ()
   const g = new Graph();
   assert.equal((await computed(g, loss(g, g.input("x", [6])), { x: logits }))[0], 0);
 });
+
+Deno.test("losses of so many logits that rows are taken in parts are those of each row", async () => {
+  const g = new Graph(), classes = 2 ** 19, x = [3, 6, 9, 12];
+  const zeros = g.expand(g.scalar(0), [4, classes - 1]);
+  const logits = g.concat([g.reshape(g.input("x", [4]), [4, 1]), zeros], 1);
+  const targets = [1, 1, 0, -1];
+  const losses = g.crossEntropy(logits, g.constant(Int32Array.from(targets), [4], "i32"));
+  for (const [i, loss] of (await computed(g, losses, { x })).entries()) {
+    const whole = Math.log(Math.exp(x[i]!) + classes - 1) - (targets[i] === 0 ? x[i]! : 0);
+    assert.ok(Math.abs(loss - (targets[i]! < 0 ? 0 : whole)) < 1e-4, `${i}: ${loss}`);
+  }
+});

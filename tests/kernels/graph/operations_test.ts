@@ -30,6 +30,21 @@ const oneHot = (axis: number, result: readonly number[], ...values: number[]): M
   result,
 ];
 
+const resized = (
+  sizes: readonly number[],
+  options: Parameters<Graph["resize"]>[2],
+  ...values: number[]
+): Made => [[1, 1, 4], (g, x) => g.resize(x, sizes, options), values];
+const nearest = (nearest: "floor" | "ceil" | "round_prefer_floor" | "round_prefer_ceil") =>
+  ({ coordinates: "asymmetric", nearest }) as const;
+const conv = (pads: "SAME_UPPER" | "SAME_LOWER", ...values: number[]): Made => [
+  [1, 1, 4],
+  (g, x) => g.conv(x, g.constant(Float32Array.of(1, 1), [1, 1, 2]), undefined, { pads }),
+  values,
+];
+const pairs = (g: Graph, ...values: number[]) =>
+  g.constant(Int32Array.from(values), [2, values.length / 2], "i32");
+
 /** What is made of an input that counts from 0. */
 const MADE: Readonly<Record<string, readonly Made[]>> = {
   "a cut takes what Python's slices take": [
@@ -66,6 +81,25 @@ const MADE: Readonly<Record<string, readonly Made[]>> = {
   "the largest of an axis is found at its first place": [
     [[2, 3], (g, x) => g.argMax(g.mod(g.add(x, g.scalar(1)), g.scalar(3)), 1, false), [1, 1], [2]],
     [[2, 3], (g, x) => g.argMax(g.mul(x, g.scalar(0)), 0), [0, 0, 0], [1, 3]],
+  ],
+  "indices below 0 count from the end": [
+    [[5], (g, x) => g.gather(x, pairs(g, -1, 0, -5, 1)), [4, 0, 0, 1]],
+    [[2, 3], (g, x) => g.gatherND(x, pairs(g, 1, -1, -2, 0)), [5, 0]],
+    [[2, 3], (g, x) => g.gatherElements(x, pairs(g, -1, 0, 1, -2), 1), [2, 0, 4, 4]],
+  ],
+  "an image is resized as ONNX says, by the nearest element or by lines": [
+    resized([8], nearest("round_prefer_floor"), 0, 0, 1, 1, 2, 2, 3, 3),
+    resized([8], nearest("round_prefer_ceil"), 0, 1, 1, 2, 2, 3, 3, 3),
+    resized([3], nearest("round_prefer_ceil"), 0, 1, 3),
+    resized([3], nearest("ceil"), 0, 2, 3),
+    resized([3], nearest("floor"), 0, 1, 2),
+    resized([1], { mode: "linear" }, 1.5),
+    resized([1], { mode: "linear", coordinates: "pytorch_half_pixel" }, 0),
+    resized([1], { mode: "linear", coordinates: "align_corners" }, 0),
+  ],
+  "padding to the same size has its odd element behind or in front": [
+    conv("SAME_UPPER", 1, 3, 5, 3),
+    conv("SAME_LOWER", 0, 1, 3, 5),
   ],
   "bools are chosen as numbers are": [
     [[4], (g, x) => {

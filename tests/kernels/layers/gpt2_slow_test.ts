@@ -119,13 +119,27 @@ Deno.test("a model whose head is in slices generates what one with a whole head 
   assert.deepEqual(received, await generated(CONFIG, weights));
 });
 
-Deno.test("a head that cannot be in slices is refused", () => {
+Deno.test("sizes that are too large, or do not divide, and a head that cannot be in slices are refused", () => {
   const refused = (more: Partial<Gpt2Config>, message: RegExp) =>
     assert.throws(() => gpt2({ ...CONFIG, ...more }, 1), { name: "RangeError", message });
+  refused({ layers: 1025 }, /layers must be at most 1024, received 1025/);
+  refused({ heads: 3 }, /divisible by heads, received hidden 16 and heads 3/);
   refused({ headSlices: 0 }, /headSlices must be a positive integer, received 0/);
   refused({ headSlices: 68 }, /headSlices must be at most its vocabulary, 67, received 68/);
   refused({ headSlices: 2, tie: true }, /tied to the embedding must be in one slice, received 2/);
   refused({ headSlices: 2, hidden: 1, heads: 1 }, /hidden must be at least 2 .*, received 1/);
+});
+
+Deno.test("weights that add to the residual stream begin smaller by the root of their number", () => {
+  const { parameters } = compileModel(gpt2({ ...CONFIG, layers: 2 }, 1), "none");
+  const deviationOf = (end: string) =>
+    parameters.filter(({ name }) => name.endsWith(end)).map(({ spec }) =>
+      spec.initializer.kind === "normal" && spec.initializer.deviation
+    );
+  for (const name of ["attn.c_attn.weight", "mlp.c_fc.weight"]) {
+    assert.deepEqual(deviationOf(name), [0.02, 0.02]);
+  }
+  assert.deepEqual(deviationOf("c_proj.weight"), Array(4).fill(0.02 / Math.sqrt(4)));
 });
 
 const TIED = { ...CONFIG, tie: true };

@@ -23,6 +23,7 @@ import {
   xavierNormal,
   xavierUniform,
 } from "../../../kernels/mod.ts";
+import { openDraws } from "../../../kernels/layers/initial_values.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { computed, computedOn } from "../graph/computed.ts";
 import { assertClose, readJson } from "../stage/pytorch.ts";
@@ -136,6 +137,20 @@ Deno.test("a score of rotary positions depends on the distance of its tokens alo
     assert.ok(Math.abs(scores[0]! - scores[1]!) < 1e-5, `${scores}`);
   }
   assert.ok(Math.abs(score(0, 1) - score(0, 2)) > 0.1);
+  // The second of two slices begins at the third position.
+  const slice = new LayerGraph({ index: 1, count: 2 }), x = slice.input("x", [2, 6]);
+  const behind = await computed(slice, rotary(slice, x, { theta: 10 }), { x: [...row, ...row] });
+  assert.deepEqual(behind, rows.slice(12));
+});
+
+Deno.test("a target that is not predicted has no loss with smoothing, too", async () => {
+  const g = new LayerGraph(), x = g.input("x", [2, 3]);
+  const targets = g.constant(Int32Array.of(-1, 1), [2], "i32");
+  const losses = await computed(g, crossEntropy(g, x, targets, { smoothing: 0.5 }), {
+    x: [1, 2, 4, 1, 2, 4],
+  });
+  assert.equal(losses[0], 0);
+  assert.ok(losses[1]! > 0);
 });
 
 Deno.test("operands of helpers that do not fit are refused", () => {
@@ -206,7 +221,7 @@ Deno.test("first weights are those of the polar method with pure-rand's generato
   }
 });
 
-Deno.test("first weights of a seed and a name stay what they are, and fewer are the first of more", () => {
+Deno.test("first weights of a seed and a name stay what they are, piece by piece or at once", () => {
   const uniform = { kind: "uniform", low: -1, high: 3 } as const;
   const cases: readonly [string, Initializer, readonly number[]][] = [
     ["w", NORMAL, [0.3514906, 0.3206339, -0.0538048, -2.1566412]],
@@ -217,8 +232,11 @@ Deno.test("first weights of a seed and a name stay what they are, and fewer are 
     draw(wanted.length, name, initializer).forEach((value, i) =>
       assert.ok(Math.abs(value - wanted[i]!) < 1e-6, `${value}`)
     );
-    for (const count of [1, 7]) {
-      assert.deepEqual(draw(count, name, initializer), draw(8, name, initializer).slice(0, count));
-    }
+    const all = draw(8, name, initializer);
+    assert.deepEqual(draw(7, name, initializer), all.slice(0, 7));
+    const draws = openDraws({ name, shape: [8], initializer }, name, 1);
+    const pieces = [3, 1, 4].map((count) => new Float32Array(count));
+    for (const piece of pieces) draws(piece);
+    assert.deepEqual(pieces.flatMap((piece) => [...piece]), [...all]);
   }
 });

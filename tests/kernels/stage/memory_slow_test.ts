@@ -30,7 +30,7 @@ import {
   forward,
   openStages,
 } from "./stage_runs.ts";
-import { assertPlanned, BATCHES, CONFIG, SGD } from "./suite.ts";
+import { assertPlanned, CONFIG, SGD } from "./suite.ts";
 
 const compile = (precision: Precision, frozen?: (name: string) => boolean, config = CONFIG) =>
   compileModel(gpt2(config, 2), "cheap", { precision, frozen });
@@ -42,7 +42,7 @@ const WAYS: readonly Partial<StageOptions>[] = [
   { offload: true, bucketSize: 600 },
   { backward: "split", recomputeInterval: 2 },
   { backward: "split", offload: true },
-  { backward: "never" },
+  { backward: "never", versions: 3 },
 ];
 
 /** Where views are not free, gradients of copies are added on the device. */

@@ -39,18 +39,10 @@ const SAMPLES = 2, KEY: DropoutKey = { seed: 7, step: 3, microBatch: 5 };
 
 const tokensOf = ({ seq, vocab }: Gpt2Config) => drawTokens(2, SAMPLES * seq, vocab);
 
-/** Losses by sample and gradients of two micro-batches, two of them in flight at a time. */
-async function trainWhole(stages: readonly Stage[], batches: readonly Batch[], key?: DropoutKey) {
-  const results = new Map<string, Float32Array>();
-  for (const [m, fields] of batches.entries()) {
-    results.set(`loss ${m}`, await forward(stages, m, fields, key && { ...key, microBatch: m }));
-  }
-  for (const m of batches.keys()) await backward(stages, m, "B");
-  for (const [name, gradient] of await gradientsOf(stages)) results.set(name, gradient);
-  return results;
-}
-
-/** The same of slices: forwards first slice first, backwards last slice first, W at once or late. */
+/**
+ * Losses by sample and gradients of micro-batches, all in flight at a time: forwards first slice first,
+ * backwards last slice first, W at once or late.
+ */
 async function trainSlices(
   stages: readonly Stage[],
   batches: readonly Batch[],
@@ -93,7 +85,7 @@ async function assertWhole(
   const model = gpt2(config, SAMPLES), key = config.dropout ? KEY : undefined;
   const tokens = tokensOf(config);
   const whole = await openStages(device, compileModel(model, "none", options), count);
-  const expected = await trainWhole(whole, tokens, key);
+  const expected = await trainSlices(whole, tokens, 1, "whole", key);
   for (const slices of some) {
     const cut = compileModel(model, "none", { ...options, slices });
     const stages = await openStages(device, cut, count);

@@ -18,9 +18,10 @@ import {
 const TOKENS = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 5 };
 const CLASSES = mlp({ inputs: 4, hidden: 4, layers: 2, classes: 3 }, 2);
 
-async function open(model: Model) {
+async function open(model: Model, offload = false) {
   const device = await openReference(), program = compileModel(model, "none");
-  const stage = await openStage(device, program, { optimizer: ADAMW_DEFAULTS, backward: "whole" });
+  const options = { optimizer: ADAMW_DEFAULTS, backward: "whole", offload } as const;
+  const stage = await openStage(device, program, options);
   return { device, stage };
 }
 
@@ -81,9 +82,9 @@ const linear = (name: string): Layer => ({
 const squares: Layer = { name: "squares", build: (g, x) => g.sumOfSquares(x!, [1]) };
 const points = Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8);
 
-async function openTiny() {
+async function openTiny(offload = false) {
   const layers = [linear("a"), linear("b"), squares];
-  const { stage } = await open({ name: "tiny", layers, predictions: 2 });
+  const { stage } = await open({ name: "tiny", layers, predictions: 2 }, offload);
   const weight = Float32Array.from({ length: 16 }, (_, i) => (i % 5) / 5);
   const weights = new Map([["a.weight", weight], ["b.weight", weight]]);
   stage.load({ weights, moments: new Map() });
@@ -142,7 +143,12 @@ Deno.test("a state without a weight or with a wrong length is refused, one of ot
   });
   assert.throws(() => load([["a.weight", new Float32Array(15)]]), RangeError);
   const short = new Map([["a.weight.exp_avg", new Float32Array(3)]]);
-  assert.throws(() => load([], short), /must have 16 elements, received 3/);
+  const { stage: offloaded } = await openTiny(true);
+  assert.throws(() => offloaded.load({ weights, moments: short }), {
+    name: "RangeError",
+    message: /must have 16 elements, received 3/,
+  });
+  assert.throws(() => load([], short), RangeError);
   for (const name of ["c.weight", "a.weight.momentum_buffer"]) {
     assert.throws(() => stage.write(name, new Float32Array(16)), /must be a weight or a moment/);
   }

@@ -7,7 +7,7 @@ import { runOptions } from "../../../console/train/run_options.ts";
 import { importParts } from "../../../console/train/run_parts.ts";
 import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
-import { bitsOf, inFolder, someTokens, TINY_MODEL, trainJson, writeTokens } from "../command.ts";
+import { bitsOf, inFolder, someTokens, TINY_MODEL, trainHere, writeTokens } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
 
 /** The options of a run with these flags. */
@@ -174,16 +174,16 @@ Deno.test("a run that goes on, or is made again, clips as it did, an old one not
     const text = join(folder, "a.txt"), data = ["--text", text];
     await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
     const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
-    const { lines } = await trainJson([
+    const { lines } = await trainHere([
       ...[...run, "--steps", "4", "--out", folder, "--checkpoint-every", "2"],
     ]);
-    const unclipped = await trainJson([...run, "--steps", "4", "--clip", "0"]);
+    const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
     assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
     const step = join(folder, "step-00000002"), config = join(step, "config.json");
     const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
-    const resumed = await trainJson(["--resume", step, ...on]);
+    const resumed = await trainHere(["--resume", step, ...on]);
     assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
-    const again = await trainJson(["--config", config, ...data]);
+    const again = await trainHere(["--config", config, ...data]);
     assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
     await forgeConfig(step, ({ flags }) => {
       delete flags.clip;
@@ -193,7 +193,7 @@ Deno.test("a run that goes on, or is made again, clips as it did, an old one not
       const { clip } = (await readTrainFlags([...args, ...data])).flags;
       assert.equal(clip, undefined, args[0]);
     }
-    const old = await trainJson(["--config", config, ...data]);
+    const old = await trainHere(["--config", config, ...data]);
     assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
   }));
 
@@ -216,7 +216,7 @@ Deno.test("a file of action lists trains as the schedule of the same lists", () 
     const model = [...TINY_MODEL, "--tokens", tokens];
     const train = [...model, "--steps", "2", "--runtime", "local"];
     const named = ["--schedule", "1f1b", "--workers", "2", "--micro-batches", "3"];
-    const { lines: fromFile } = await trainJson([...train, "--schedule-file", file]);
-    const { lines: byName } = await trainJson([...train, ...named]);
+    const { lines: fromFile } = await trainHere([...train, "--schedule-file", file]);
+    const { lines: byName } = await trainHere([...train, ...named]);
     assert.deepEqual(bitsOf(fromFile), bitsOf(byName));
   }));

@@ -8,7 +8,7 @@ import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, refusal, runTrain, runTroupe, trainJson } from "../command.ts";
+import { bitsOf, refusal, runHere, trainHere } from "../command.ts";
 
 // Loading the runtime opens ports that stay.
 Deno.test.beforeAll(async () => {
@@ -64,12 +64,12 @@ folderTest(
   async (folder) => {
     const { file, data } = await planeIn(folder), out = join(folder, "run");
     const args = ["--model", file, "--data", data, ...LEARNS];
-    const { lines } = await trainJson([...args, "--steps", "6"]);
+    const { lines } = await trainHere([...args, "--steps", "6"]);
     const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
     assert.ok(losses.at(-1)! < losses[0]! - 0.2, `${losses}`);
-    await trainJson([...args, "--steps", "3", "--out", out]);
+    await trainHere([...args, "--steps", "3", "--out", out]);
     const resume = ["--resume", out, "--steps", "6", "--data", data, ...RUNS];
-    const on = await trainJson([...resume, "--model", file]);
+    const on = await trainHere([...resume, "--model", file]);
     assert.deepEqual(bitsOf(on.lines), bitsOf(lines, 4));
     assert.match(
       await refusal(resume),
@@ -92,7 +92,7 @@ folderTest(
   "tokens train PyTorch's GPT as PyTorch does, into a file that onnxruntime-web runs and export writes again",
   async (folder) => {
     const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-    const { lines } = await trainJson([
+    const { lines } = await trainHere([
       ...["--model", file, "--loss", "cross-entropy", "--tokens", onnxPath("gpt", "tokens.bin")],
       ...["--vocab", "64", "--seq", "16", "--micro-batch", "4", "--micro-batches", "2"],
       ...["--steps", "20", "--lr", "0.001", "--device", "native", "--out", out],
@@ -139,7 +139,7 @@ folderTest(
     };
     const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
     const train = async (data: string[]) =>
-      bitsOf((await trainJson([...args, ...data, ...RUNS, "--steps", "2"])).lines);
+      bitsOf((await trainHere([...args, ...data, ...RUNS, "--steps", "2"])).lines);
     const ones = await train(
       await dataOf("ones", "attention_mask: new Int32Array(length).fill(1)"),
     );
@@ -158,7 +158,7 @@ folderTest(
       QUARTERS.replace("yield { place, labels }", "yield { place, classes: labels }"),
     );
     const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
-    await trainJson([...args, ...LEARNS, "--steps", "2", "--out", out]);
+    await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
     const [before, after] = await Promise.all(
       [file, join(out, "trained.onnx")].map(async (path) => {
         const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
@@ -214,7 +214,7 @@ folderTest(
     }
     const message = /^Cannot .*: --model must be one that a part builds, received the ONNX file/m;
     await assert.rejects(plannedModel(["--model", file]), { message });
-    const { code, stderr } = await runTroupe(["profile", "--out", `${file}.json`, "--model", file]);
+    const { code, stderr } = await runHere(["profile", "--out", `${file}.json`, "--model", file]);
     assert.equal(code, 2);
     assert.match(stderr, message);
     for (const name of ["loss", "dimensions", "output", "label", "freeze"]) {
@@ -245,7 +245,7 @@ folderTest(
         /^Cannot import the ONNX model: the file must be one/,
       );
     }
-    const { code, stderr } = await runTrain(train(bad));
+    const { code, stderr } = await runHere(["train", ...train(bad)]);
     assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);
   },
 );

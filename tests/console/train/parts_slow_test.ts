@@ -1,9 +1,8 @@
-/** Models, data and optimizers by name and by module: what takes their place, and what is refused. */
-
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { hashModule } from "../../../actors/mod.ts";
+import { hashModule, readCheckpoint } from "../../../actors/mod.ts";
+import { folderTest } from "../../in_folder.ts";
 import {
   bitsOf,
   ENVIRONMENT,
@@ -12,19 +11,19 @@ import {
   type Outcome,
   refusal,
   ROOT,
-  runTroupe,
+  runHere,
   someTokens,
   TINY,
-  trainJson,
+  trainHere,
   writeTokens,
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
 
+/** Models, data and optimizers by name and by module: what takes their place, and what is refused. */
+
 const KERNELS = pathToFileURL(join(ROOT, "kernels", "mod.ts")).href;
 
 const ACTORS = pathToFileURL(join(ROOT, "actors", "mod.ts")).href;
-
-type Trained = Awaited<ReturnType<typeof trainJson>>;
 
 /** A model of one's own, which is the GPT with one block more than is asked for. */
 const DEEPER = `import { gpt2 } from "${KERNELS}";
@@ -79,7 +78,7 @@ Deno.test("a name of troupe.json takes the place of Troupe's own, and that is to
 
     const relative = await trainIn(folder, [...train, "--model", "./deeper.ts"]);
     assert.equal(relative.stderr, `model ./deeper.ts: ${from} with hash ${integrity}\n`);
-    const { last } = await trainJson([...train, "--layers", "2"]);
+    const { last } = await trainHere([...train, "--layers", "2"]);
     for (const other of [jsonLines(relative.stdout).at(-1)!, last]) {
       assert.equal(other.weightsHash, weightsHash);
     }
@@ -142,7 +141,7 @@ Deno.test("what is no such part is refused in one sentence, before anything is w
 Deno.test("data of one's own trains, and is refused where it does not fit the model", () =>
   inFolder(async (folder) => {
     const data = await write(folder, "counting.ts", COUNTING);
-    const { last } = await trainJson([...TINY, ...STEP, "--data", data]);
+    const { last } = await trainHere([...TINY, ...STEP, "--data", data]);
     assert.equal(last.steps, 1);
     assert.match(
       await refusal([...TINY, "--data", data, "--model", "mlp"]),
@@ -174,20 +173,18 @@ Deno.test("an optimizer of one's own is settings of AdamW or SGD", () =>
       `export const optimizer = { name: "heavy",
       version: "1", options: () => ({ kind: "sgd", momentum: 0.5, weightDecay: 0 }) };`,
     );
-    const [own, flags, adamw] = await Promise.all([
-      ["--optimizer", optimizer],
-      ["--optimizer", "sgd", "--momentum", "0.5", "--weight-decay", "0"],
-      [],
-    ].map(async (more) => bitsOf((await trainJson([...train, ...more])).lines)));
+    const bits = async (...more: string[]) => bitsOf((await trainHere([...train, ...more])).lines);
+    const own = await bits("--optimizer", optimizer), adamw = await bits();
+    const flags = await bits("--optimizer", "sgd", "--momentum", "0.5", "--weight-decay", "0");
     assert.deepEqual(own, flags);
-    assert.notDeepEqual(own!.at(-1), adamw!.at(-1));
+    assert.notDeepEqual(own.at(-1), adamw.at(-1));
   }));
 
 Deno.test("a checkpoint imports nothing: its module is named again, with the same hash", () =>
   inFolder(async (folder) => {
     const model = await write(folder, "deeper.ts", DEEPER), out = join(folder, "out");
     const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
-    await trainJson([...TINY, ...STEP, ...own, "--model", model, "--out", out]);
+    await trainHere([...TINY, ...STEP, ...own, "--model", model, "--out", out]);
     const step = join(out, "step-00000001"), resume = ["--resume", step, ...own, "--steps", "2"];
     const cannot = `Cannot resume from ${step}: --model must name the module that its run used`;
     assert.ok(
@@ -207,9 +204,9 @@ Deno.test("a checkpoint imports nothing: its module is named again, with the sam
       await refusal(config),
       /^Cannot repeat the run of .*: --model must name the module/,
     );
-    const again = await trainJson([...config, "--model", model]);
+    const again = await trainHere([...config, "--model", model]);
     assert.equal(again.last.steps, 1);
-    const { last } = await trainJson([...resume, "--model", model, "--runtime", "local"]);
+    const { last } = await trainHere([...resume, "--model", model, "--runtime", "local"]);
     assert.equal(last.steps, 2);
 
     // What a stranger's checkpoint says of modules is text.
@@ -240,14 +237,14 @@ Deno.test("a journal imports nothing: the module of its run is named again, and 
   inFolder(async (folder) => {
     const model = await write(folder, "deeper.ts", DEEPER), journal = join(folder, "run.jsonl");
     const tokens = await writeTokens(folder, someTokens(100)), own = ["--tokens", tokens];
-    await trainJson([...TINY, ...STEP, ...own, "--model", model, "--journal", journal]);
-    const unnamed = await runTroupe(["replay", journal, ...own]);
+    await trainHere([...TINY, ...STEP, ...own, "--model", model, "--journal", journal]);
+    const unnamed = await runHere(["replay", journal, ...own]);
     assert.equal(unnamed.code, 2);
     assert.match(
       unnamed.stderr,
       /^Cannot replay: --model must name the file .* no journal opens one/,
     );
-    const named = await runTroupe(["replay", journal, ...own, "--model", model]);
+    const named = await runHere(["replay", journal, ...own, "--model", model]);
     assert.equal(named.code, 0, named.stderr);
     assert.match(named.stdout, /\d+ steps as recorded/);
   }));
@@ -270,9 +267,8 @@ Deno.test("a supervisor of one's own takes the place of Troupe's, and its worker
     );
     const tokens = await writeTokens(folder, someTokens(100));
     const train = [...TINY, "--workers", "2", "--steps", "2", "--tokens", tokens];
-    const [own, troupes] = await Promise.all(
-      [["--supervisor", supervisor], []].map((more) => trainJson([...train, ...more])),
-    ) as [Trained, Trained];
+    const own = await trainHere([...train, "--runtime", "workers", "--supervisor", supervisor]);
+    const troupes = await trainHere(train);
     assert.deepEqual(bitsOf(own.lines), bitsOf(troupes.lines));
     const lines = (await Deno.readTextFile(seen)).trimEnd().split("\n").sort();
     assert.deepEqual(lines, ["step", "step", "worker-0", "worker-1"]);
@@ -301,3 +297,69 @@ Deno.test("a supervisor of one's own takes the place of Troupe's, and its worker
       ] as const
     ) assert.match(await refusal([...train, ...more]), reason);
   }));
+
+/** Data of one's own in a module: it is begun where a run goes on, with the state that it had. */
+
+/** Tokens that each follow from the one before; what was begun and how much was made is written down. */
+const WALK = `
+const log = new URL("./log.txt", import.meta.url);
+export const data = {
+  name: "walk",
+  version: "1",
+  open: ({ microBatch, seq }) => {
+    let at = 1;
+    const draw = () => Int32Array.from({ length: microBatch * seq }, () => (at = at * 48271 % 0x7fffffff) % 64);
+    return {
+      sizes: { vocab: 64 },
+      batches: {
+        *from(microBatch, state = 1) {
+          at = state;
+          Deno.writeTextFileSync(log, "from " + microBatch + "\\n", { append: true });
+          for (;;) {
+            Deno.writeTextFileSync(log, "made\\n", { append: true });
+            yield { ids: draw(), targets: draw() };
+          }
+        },
+        state: () => at,
+      },
+    };
+  },
+};
+`;
+
+folderTest(
+  "a module's data with a state goes on from a checkpoint with the same bits, and makes nothing again",
+  async (folder) => {
+    const path = join(folder, "walk.ts"), out = join(folder, "out"), log = join(folder, "log.txt");
+    await Deno.writeTextFile(path, WALK);
+    const train = [...TINY, "--data", path];
+    const whole = await trainHere([...train, "--steps", "4"]);
+    await trainHere([...train, "--steps", "2", "--out", out]);
+    const { config } = (await readCheckpoint(out))!;
+    assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
+    await Deno.remove(log);
+    const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
+    assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
+    // A look at the first one says whether data and model fit.
+    assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
+  },
+);
+
+folderTest("a state that no checkpoint can keep is refused at the door", async (folder) => {
+  const path = join(folder, "walk.ts");
+  await Deno.writeTextFile(path, WALK.replace("state: () => at", "state: () => draw"));
+  const { code, stdout, stderr } = await runHere([
+    "train",
+    ...TINY,
+    "--data",
+    path,
+    "--steps",
+    "1",
+    "--json",
+  ]);
+  assert.deepEqual([code, stdout], [2, ""], stderr);
+  assert.match(
+    stderr,
+    /\nCannot keep the state of the data: it must be something that JSON can say, received function\n$/,
+  );
+});

@@ -1,0 +1,344 @@
+import { delay } from "@std/async/delay";
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint } from "../../../actors/mod.ts";
+import { substream } from "../../../kernels/mod.ts";
+import { sideBySide } from "../../actors/runs.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
+import {
+  bitsOf,
+  inFolder,
+  jsonLines,
+  type Line,
+  type Outcome,
+  ROOT,
+  runTrain,
+  savedIn,
+  someTokens,
+  TINY,
+  TINY_MODEL,
+  trainJson,
+  writeTokens,
+} from "../command.ts";
+import { Running, TRAIN } from "../running.ts";
+
+/** Ctrl-C: the step is finished, the checkpoint written, exit code 130, and nothing is left. */
+
+/** More steps than a test waits for. */
+const LONG = ["--steps", "2000", "--json"];
+
+/** Worker processes notice within this time that their root is gone. */
+const GRACE_MS = 10_000;
+
+/** Checks that a run ended in good order after a few steps, and returns how many. */
+async function assertGoodOrder({ code, stdout, stderr }: Outcome, out: string): Promise<number> {
+  assert.equal(code, 130, stderr);
+  const lines = jsonLines(stdout), last = lines.at(-1)!, step = last.steps as number;
+  assert.ok(step < 2000);
+  assert.deepEqual(lines.map((line) => line.step), [
+    ...Array.from({ length: step }, (_, i) => i + 1),
+    undefined,
+  ]);
+  assert.equal(last.interrupted, true);
+  const { path, step: saved } = (await readCheckpoint(out))!;
+  assert.deepEqual([last.checkpoint, saved], [path, step]);
+  const told = stderr.split("\n").filter((line) => !line.startsWith("Task train"));
+  assert.equal(told[0], "Finishing the step under way; press Ctrl-C again to end at once.");
+  assert.match(
+    told[1]!,
+    new RegExp(
+      `^Interrupted after step ${step}; go on with: deno task train --resume ${
+        RegExp.escape(path)
+      } `,
+    ),
+  );
+  assert.deepEqual(told.slice(2), [""]);
+  return step;
+}
+
+/** Tests with signals to groups, which Windows does not have. */
+function test(name: string, fn: (folder: string) => Promise<void>): void {
+  Deno.test({ name, ignore: Deno.build.os === "windows", fn: () => inFolder(fn) });
+}
+
+const flags = async (folder: string) => [
+  ...TINY,
+  ...["--tokens", await writeTokens(folder, someTokens(64_001)), "--out", join(folder, "out")],
+];
+
+test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with the same bits", async (folder) => {
+  const train = await flags(folder), out = join(folder, "out");
+  const run = new Running([...TRAIN, ...train, ...LONG]);
+  await run.printed("stdout", /"step":2,/);
+  run.interrupt("process");
+  const outcome = await run.end();
+  const step = await assertGoodOrder(outcome, out), steps = ["--steps", `${step + 1}`];
+
+  const data = ["--tokens", join(folder, "tokens.bin")];
+  const resumed = await trainJson(["--resume", out, ...data, "--device", "reference", ...steps]);
+  const whole = await trainJson([...train, ...steps, "--out", join(folder, "whole")]);
+  assert.deepEqual(
+    [...bitsOf(jsonLines(outcome.stdout)).slice(0, -1), ...bitsOf(resumed.lines)],
+    bitsOf(whole.lines),
+  );
+});
+
+test("signals within a second count as one", async (folder) => {
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("process");
+  run.interrupt("process");
+  await assertGoodOrder(await run.end(), join(folder, "out"));
+});
+
+test("Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal", async (folder) => {
+  const run = new Running(["task", "train", ...await flags(folder), ...LONG]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group");
+  await assertGoodOrder(await run.end(), join(folder, "out"));
+});
+
+for (const signal of ["SIGTERM", "SIGHUP"] as const) {
+  test(`${signal} ends a run as Ctrl-C does`, async (folder) => {
+    const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
+    await run.printed("stdout", /"step":1,/);
+    run.interrupt("process", signal);
+    await assertGoodOrder(await run.end(), join(folder, "out"));
+  });
+}
+
+test("a terminal that hangs up on processes ends their run as Ctrl-C does", async (folder) => {
+  const processes = ["--workers", "2", "--isolation", "process"];
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG, ...processes]);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group", "SIGHUP");
+  await assertGoodOrder(await run.end(GRACE_MS), join(folder, "out"));
+});
+
+test("under nohup a run goes on when its terminal hangs up", async (folder) => {
+  const run = new Running([...TRAIN, ...await flags(folder), ...LONG], true);
+  await run.printed("stdout", /"step":1,/);
+  run.interrupt("group", "SIGHUP");
+  await run.printed("stdout", /"step":40,/);
+  run.interrupt("process");
+  assert.ok(await assertGoodOrder(await run.end(), join(folder, "out")) >= 40);
+});
+
+for (const runtime of ["local", "serial"]) {
+  test(`Ctrl-C is heard where the ${runtime} runtime computes without pause`, async (folder) => {
+    const run = new Running([...TRAIN, ...await flags(folder), ...LONG, "--runtime", runtime]);
+    await run.printed("stdout", /"step":1,/);
+    run.interrupt("process");
+    await assertGoodOrder(await run.end(), join(folder, "out"));
+  });
+}
+
+const ENDLESS = ["run", "-A", "tests/console/endless_command.ts"];
+
+test("a second Ctrl-C after more than a second ends the run at once", async () => {
+  const run = new Running([...ENDLESS, "what never ends"]);
+  await run.printed("stdout", /running/);
+  run.interrupt("process");
+  await run.printed("stderr", /Finishing what never ends; press Ctrl-C again to end at once/);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  run.interrupt("process");
+  await new Promise((resolve) => setTimeout(resolve, 600));
+  run.interrupt("process");
+  assert.equal((await run.end()).code, 130);
+});
+
+test("Ctrl-C ends a command at once that has nothing to finish", async () => {
+  const run = new Running(ENDLESS);
+  await run.printed("stdout", /running/);
+  run.interrupt("process");
+  assert.deepEqual(await run.end(), { code: 130, stdout: "running\n", stderr: "" });
+});
+
+/** `kill -9` of the whole program: nothing is lost that was told, and the bits stay the same. */
+
+/** Kills for each of the ways to keep workers apart, of runs that go on side by side. */
+const KILLS = { worker: [10, 10], process: [4] };
+
+/** Every fourth kill comes while the program starts, the others after the first step. */
+const STARTING_MS = 600;
+const TRAINING_MS = 300;
+
+/** Of the moments; `TROUPE_SEED` takes another one. */
+const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
+
+/** The lines that were printed whole before the end came. */
+function linesOf(text: string): Line[] {
+  const end = text.lastIndexOf("\n") + 1;
+  return end === 0 ? [] : jsonLines(text.slice(0, end));
+}
+
+/** Kills a program, starts it again, and so on; returns what it told, and the moments in words. */
+async function killAgainAndAgain(
+  train: readonly string[],
+  out: string,
+  kills: number,
+  stream: string,
+) {
+  const generator = substream(SEED, stream);
+  const told: Line[] = [], moments: string[] = [];
+  let newest = 0;
+  for (let i = 0; i < kills; i++) {
+    const part = (generator.next() >>> 0) / 2 ** 32, isStarting = i % 4 === 0;
+    const afterMs = part * (isStarting ? STARTING_MS : TRAINING_MS);
+    const run = new Running([...TRAIN, ...train, "--steps", "100000", "--json"]);
+    if (!isStarting) await run.printed("stdout", /"step":\d+,.*\n/);
+    await delay(afterMs);
+    run.kill();
+    const { stdout, stderr } = await run.end(HANG_LIMIT_MS), lines = linesOf(stdout);
+    moments.push(`${afterMs.toFixed(1)} ms after the ${isStarting ? "start" : "first step"}`);
+    const what = `seed ${SEED}, kill ${i + 1}, ${moments.at(-1)}: ${stderr}`;
+    const step = (await readCheckpoint(out))?.step ?? 0;
+    // At most one checkpoint is being written, while the next step runs.
+    const printed = (lines.at(-1)?.step ?? 0) as number;
+    assert.ok(step >= Math.max(newest, printed - 2), `${what}; ${step} after ${printed}`);
+    if (lines.length > 0) assert.equal(lines[0]!.step, newest + 1, what);
+    newest = step;
+    told.push(...lines);
+  }
+  assert.ok(newest >= kills / 2, `there must be something to lose, and only ${newest} were done`);
+  return { newest, told, moments };
+}
+
+/** A run that is killed so often tells and leaves what one that is left in peace does. */
+async function assertSameAsInPeace(folder: string, isolation: string, kills: number, nth: number) {
+  const text = join(folder, "text.txt"), out = join(folder, `out-${nth}`);
+  const peace = [
+    ...[...TINY_MODEL, "--device", "native", "--micro-batches", "2", "--workers", "2"],
+    ...["--text", text],
+  ];
+  const train = [
+    ...[...peace, "--isolation", isolation, "--resume", out],
+    ...["--checkpoint-every", "1", "--keep", "2"],
+  ];
+  const stream = `moments of kill -9 ${nth}`;
+  const { newest, told, moments } = await killAgainAndAgain(train, out, kills, stream);
+
+  const to = ["--steps", `${newest + 5}`], what = `seed ${SEED}: ${moments.join("; ")}`;
+  const rest = await trainJson([...train, ...to]), whole = await trainJson([...peace, ...to]);
+  assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), what);
+  // Whatever was told along the way was true, and no step was left out.
+  const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
+  for (const { step, loss } of told) {
+    assert.equal(loss, expected.get(step), `step ${step}, ${what}`);
+  }
+  const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
+  assert.deepEqual(steps, new Set(expected.keys()), what);
+  const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
+  assert.deepEqual(await savedIn(out), kept, "and nothing half written is left");
+}
+
+for (const [isolation, runs] of Object.entries(KILLS)) {
+  const kills = runs.reduce((sum, one) => sum + one);
+  Deno.test({
+    name:
+      `a program with ${isolation} isolation, killed at ${kills} random moments, ends with the bits of one left in peace`,
+    ignore: Deno.build.os === "windows",
+    fn: () =>
+      inFolder(async (folder) => {
+        const text = "In the beginning was the word. ".repeat(20);
+        await Deno.writeTextFile(join(folder, "text.txt"), text);
+        await sideBySide(
+          runs.map((kills, nth) => assertSameAsInPeace(folder, isolation, kills, nth)),
+        );
+      }),
+  });
+}
+
+/** Two programs with the same `--out`: one trains, the other says so. */
+
+Deno.test({
+  name: "a folder in use is refused in one sentence, and free when its program is killed",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const tokens = await writeTokens(folder, someTokens(100_000)), out = join(folder, "out");
+      const train = [...TINY, "--tokens", tokens, "--json"];
+      const endless = ["--out", out, "--checkpoint-every", "1", "--keep", "2", "--steps", "3000"];
+      const first = new Running([...TRAIN, ...train, ...endless]);
+      await first.printed("stdout", /"step":2,.*\n/);
+      for (const flags of [["--out", out], ["--resume", out], ["--out", `${out}/../out/`]]) {
+        const { code, stdout, stderr } = await runTrain([...train, ...flags, "--steps", "3000"]);
+        assert.deepEqual({ code, stdout }, { code: 2, stdout: "" }, stderr);
+        assert.match(
+          stderr,
+          /^Cannot write checkpoints to [^\n]+: it must not be in use by another run, received pid \d+ on [\w.-]+; wait for its end, or name another folder\n$/,
+        );
+        assert.equal(/pid (\d+)/.exec(stderr)![1], `${first.pid}`);
+      }
+      first.kill();
+      const { stdout } = await first.end(60_000), told = stdout.split("\n").length - 1;
+      const { step } = (await readCheckpoint(out))!;
+      assert.ok(step >= told - 2, `${step} of ${told}`);
+      const { last } = await trainJson([...train, "--resume", out, "--steps", `${step + 1}`]);
+      assert.equal(last.steps, step + 1);
+      const names = await savedIn(out);
+      assert.ok(names.every((name) => name.startsWith("step-")), `${names}`);
+    }),
+});
+
+/** Runs that fail on their way: exit code 1, and the last good checkpoint stays. */
+
+Deno.test("a loss that is not finite ends the run with code 1; the checkpoint before it stays", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const { code, stdout, stderr } = await runTrain([
+      ...[...TINY, "--tokens", tokens, "--steps", "9", "--lr", "1e30", "--json"],
+      ...["--out", out, "--checkpoint-every", "1"],
+    ]);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^Cannot take step 2: loss and gradients must be finite, received loss .*; lower the learning rate, or resume from the last checkpoint\n$/,
+    );
+    assert.deepEqual(jsonLines(stdout).map(({ step }) => step), [1]);
+    assert.deepEqual(await savedIn(out), ["step-00000001"]);
+    assert.equal((await readCheckpoint(out))!.step, 1);
+  }));
+
+Deno.test("weights that are not finite are never saved", () =>
+  inFolder(async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+    const { code, stderr } = await runTrain([
+      ...[...TINY, "--tokens", tokens, "--steps", "1", "--lr", "1e300", "--json", "--out", out],
+    ]);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^Cannot keep step 1: weights and moments must be finite, received [^\n]+\n$/,
+    );
+    assert.deepEqual(await savedIn(out), []);
+  }));
+
+Deno.test({
+  name: "a disk without room ends the run with code 1; the checkpoint before it stays whole",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
+      await trainJson([...TINY, "--tokens", tokens, "--steps", "2", "--out", out]);
+      // No file may grow beyond 64 KiB: the moments need 96 KiB, the weights 48. The signal that
+      // the kernel sends by default is ignored, so that writing fails as on a full disk.
+      const limited = `trap '' XFSZ; ulimit -f 128; exec "$0" run -A cli.ts train "$@"`;
+      const how = ["--steps", "4", "--device", "reference", "--json"];
+      const resume = ["--resume", out, "--tokens", tokens, ...how];
+      const { code, stdout, stderr } = await new Deno.Command("sh", {
+        args: ["-c", limited, Deno.execPath(), ...resume],
+        cwd: ROOT,
+        signal: AbortSignal.timeout(HANG_LIMIT_MS),
+      }).output();
+      const [lines, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
+      assert.equal(code, 1, errors);
+      assert.match(
+        errors!,
+        /\nCannot write the checkpoint .*step-00000004: its disk must have room .*, received File too large .*; the checkpoints before it stay\n$/,
+      );
+      assert.deepEqual(jsonLines(lines!).map(({ step }) => step), [3, 4]);
+      assert.deepEqual(await savedIn(out), ["step-00000002"]);
+      assert.equal((await readCheckpoint(out))!.step, 2);
+    }),
+});

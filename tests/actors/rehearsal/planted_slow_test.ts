@@ -2,7 +2,20 @@
 
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
-import { explore, type ExploreOptions, pct, pos, random, type Scenario } from "../../../testing.ts";
+import {
+  type Check,
+  explore,
+  type ExploreOptions,
+  pct,
+  pos,
+  random,
+  type Scenario,
+  type View,
+  type World,
+} from "../../../testing.ts";
+import { smallerPlans } from "../../../actors/rehearsal/examples.ts";
+import { addInvariants } from "../../../actors/rehearsal/invariants.ts";
+import { prepareRehearsal } from "../../../actors/rehearsal/plan.ts";
 import type { RehearsalPlan } from "../../../actors/mod.ts";
 import { rehearsal, type Rehearsed } from "../../../actors/rehearsal/rehearsal.ts";
 import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
@@ -187,3 +200,93 @@ for (const [bug, configuration, says, faults] of PLANTED) {
     assert.equal(failed, undefined, JSON.stringify(failed?.failure));
   });
 }
+
+const IDLE = { state: "idle", stash: 0, ready: 0, copies: [] };
+
+/** A step of an actor: what it did, what the actors then are, and how many messages wait for it. */
+type Did = readonly [
+  actor: string,
+  name: string,
+  states?: Record<string, object>,
+  waiting?: number,
+];
+
+/** What the invariants find wrong with the steps of a pipeline of two workers. */
+function problemOf(schedule: string, steps: readonly Did[]): string | undefined {
+  const plan = { schedule, workers: 2, microBatches: 2, replicas: 1 }, checks: Check[] = [];
+  const world = { invariant: (_: string, check: Check) => void checks.push(check) };
+  addInvariants(world as unknown as World, prepareRehearsal(plan).options);
+  for (const [actor, name, states = {}, waiting = 0] of steps) {
+    const isAction = /\d/.test(name);
+    const view = {
+      ...{ actor, name: isAction ? name : "", type: isAction ? "Dispatch" : name },
+      ...{ state: (id: string) => states[id], waiting: () => waiting },
+    };
+    for (const check of checks) {
+      const problem = check(view as unknown as View);
+      if (problem) return problem;
+    }
+  }
+}
+
+/** The end of a step, after which a worker is what it is. */
+const ended = (worker: object, isCommitted = true, waiting = 0): Did[] =>
+  ["stepping", "idle"].map((state) => [
+    ...["supervisor", "Voted"] as const,
+    { supervisor: { state, isCommitted }, "worker-1": { ...IDLE, ...worker } },
+    waiting,
+  ]);
+
+const BUCKETS = [{ kernels: { buckets: [1, 2] } }], stepped: Did = ["worker-1", "StepBucket"];
+const both = [stepped, stepped];
+
+/** Steps, and what is wrong with them, if anything is. */
+type Case = readonly [schedule: string, steps: readonly Did[], problem?: string];
+
+const WRONG: readonly Case[] = [
+  ["gpipe", [["worker-0", "0F0"], ["worker-0", "0F1"], ["worker-0", "0B1"], ["worker-0", "0B0"]]],
+  ["gpipe", [["worker-0", "0F0"], ["worker-0", "0F0"]], "0F0 ran twice"],
+  ["gpipe", [["worker-0", "0F0"], ["worker-0", "0B1"]], "0B1 ran without its F"],
+  ["zb-h1", [["worker-1", "1F0"], ["worker-1", "1W0"]], "1W0 ran without its I"],
+  ...[0, 2].map((stash): Case => [
+    "gpipe",
+    [["worker-0", "0F0", { "worker-0": { stash } }]],
+    `worker-0 holds ${stash} activations, its F − B is 1`,
+  ]),
+  ["gpipe", ended({})],
+  ["gpipe", ended({ state: "reducing" }), "worker-1 is still reducing"],
+  ["gpipe", ended({ stash: 1 }), "worker-1 keeps 1 activations and 0 inputs"],
+  ["gpipe", ended({ ready: 1 }), "worker-1 keeps 0 activations and 1 inputs"],
+  ["gpipe", ended({}, true, 3), "3 messages wait for worker-1"],
+  ["gpipe", ended({}, false, 3)],
+  ["gpipe", [...both, ...ended({ copies: BUCKETS })]],
+  ["gpipe", [stepped, ...ended({ copies: BUCKETS })], "worker-1 stepped 1 of 2 buckets"],
+  ["gpipe", [...both, ...ended({ copies: BUCKETS }, false)], "worker-1 stepped 2 of 0 buckets"],
+];
+
+Deno.test("each invariant says what is wrong as soon as it is", () => {
+  for (const [schedule, steps, problem] of WRONG) {
+    assert.equal(problemOf(schedule, steps), problem, JSON.stringify(steps));
+  }
+});
+
+Deno.test("smaller plans are smaller, and such that they can be rehearsed", () => {
+  const sizes = (plan: RehearsalPlan) =>
+    smallerPlans(plan).map(({ workers, microBatches, replicas, steps }) =>
+      [workers, microBatches, replicas, steps].join()
+    );
+  assert.deepEqual(sizes({ schedule: "1f1b" }), ["2,2,1,1", "2,4,1,1", "2,4,2,1", "4,4,2,1"]);
+  assert.deepEqual(sizes({ schedule: "1f1b", workers: 2, microBatches: 4 }), [
+    "2,2,1,1",
+    "2,4,1,1",
+  ]);
+  assert.deepEqual(sizes({ schedule: "pipedream" }), ["2,2,1,1", "2,4,1,1"]);
+});
+
+Deno.test("a plan that cannot be rehearsed is refused", () => {
+  const wrong = { schedule: "seq1f1b", options: { slices: 5 } };
+  assert.throws(
+    () => prepareRehearsal(wrong),
+    /slices must divide the 12 values of a sample, received 5/,
+  );
+});

@@ -313,6 +313,16 @@ Deno.test("a field of another type is refused by its name, also where all sums a
       }
     }
     assert.ok(cases > 300, `${cases} were refused`);
+    for (const [at, record] of records.entries()) {
+      const count = "n" in record ? "n" : "end" in record ? "end" : undefined;
+      const later = count && { ...record, [count]: Number(record[count]) + 1 };
+      if (later) assert.equal(refusedLine(sealed(records.with(at, later))), at + 1, count);
+    }
+    assert.equal(refusedLine(sealed([...records, records.at(-1)!])), records.length + 1);
+    // An isolate that was started, and of which nothing is left.
+    const at = records.findIndex((record) => "did" in record);
+    const spawning = records.with(at, { ...records[at]!, did: ["spawned child 3/1"] });
+    assert.deepEqual(parseJournal(sealed(spawning)).unfinished, [3]);
   });
 });
 

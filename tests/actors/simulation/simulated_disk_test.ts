@@ -47,44 +47,105 @@ const writeTwice = async (disk: SimulatedDisk) => {
   await file.write(bytes("bbbb"));
 };
 
-Deno.test("a torn write is cut at a byte, and what came before it is whole", async () => {
-  assert.deepEqual(
-    await ends("torn", writeTwice, (disk) => text(disk, "/file")),
-    ["", "a", "aa", "aaa", "aaaa", "aaaab", "aaaabb", "aaaabbb", "aaaabbbb"],
-  );
-});
+const namesOf = async (disk: SimulatedDisk) => `${await names(disk, "/")}`;
 
-Deno.test("reordered writes leave holes of zeros", async () => {
-  assert.deepEqual(
-    await ends("reordered", writeTwice, (disk) => text(disk, "/file")),
-    ["", "\0\0\0\0bbbb", "aaaa", "aaaabbbb"],
-  );
-});
+const renameWhole = async (disk: SimulatedDisk) => {
+  await write(disk, "/new", "whole", false);
+  await sync(disk, "/");
+  await disk.rename("/new", "/name");
+};
 
-Deno.test("a rename is durable whole or not at all, and may be before the bytes are", async () => {
-  const play = async (disk: SimulatedDisk) => {
-    await write(disk, "/new", "whole", false);
-    await sync(disk, "/");
-    await disk.rename("/new", "/name");
-  };
-  const look = async (disk: SimulatedDisk) => {
-    const found = await names(disk, "/");
-    return `${found}: ${await text(disk, `/${found[0]}`)}`;
-  };
-  assert.deepEqual(await ends("reordered", play, look), [
-    ...["name: ", "name: \0\0\0\0e", "name: whol", "name: whole"],
-    ...["new: ", "new: \0\0\0\0e", "new: whol", "new: whole"],
-  ]);
-});
+/** A file and the name that it has. */
+const lookAtFirst = async (disk: SimulatedDisk) => {
+  const [name] = await names(disk, "/");
+  return `${name}: ${await text(disk, `/${name}`)}`;
+};
 
-Deno.test("what a folder that was never durable holds is lost, synced or not", async () => {
-  const play = async (disk: SimulatedDisk) => {
-    await disk.mkdir("/a/b", { recursive: true });
-    await write(disk, "/a/b/file", "synced", true);
-    await sync(disk, "/a/b");
-  };
-  const look = async (disk: SimulatedDisk) => `${await names(disk, "/")}`;
-  assert.deepEqual(await ends("torn", play, look), ["", "a"]);
+const renameTwice = async (disk: SimulatedDisk) => {
+  await write(disk, "/a", "", true);
+  await sync(disk, "/");
+  await disk.rename("/a", "/b");
+  await disk.rename("/b", "/c");
+};
+
+const syncInside = async (disk: SimulatedDisk) => {
+  await disk.mkdir("/a/b", { recursive: true });
+  await write(disk, "/a/b/file", "synced", true);
+  await sync(disk, "/a/b");
+};
+
+const writeAcross = async (disk: SimulatedDisk) => {
+  await write(disk, "/file", "aa", true);
+  await sync(disk, "/");
+  using file = await disk.open("/file", { write: true });
+  await file.seek(2, 0);
+  await file.write(bytes("bbbb"));
+};
+
+const look = (disk: SimulatedDisk) => text(disk, "/file");
+
+const ENDS: readonly [title: string, ...Parameters<typeof ends>, left: string[]][] = [
+  ["a torn write is cut at a byte, and what came before it is whole", "torn", writeTwice, look, [
+    ...["", "a", "aa", "aaa", "aaaa", "aaaab", "aaaabb", "aaaabbb", "aaaabbbb"],
+  ]],
+  ["reordered writes leave holes of zeros", "reordered", writeTwice, look, [
+    ...["", "\0\0\0\0bbbb", "aaaa", "aaaabbbb"],
+  ]],
+  ["a write across two sectors may leave either", "reordered", writeAcross, look, [
+    ...["aa", "aa\0\0bb", "aabb", "aabbbb"],
+  ]],
+  [
+    "a rename is durable whole or not at all, and may be before the bytes are",
+    "reordered",
+    renameWhole,
+    lookAtFirst,
+    [
+      ...["name: ", "name: \0\0\0\0e", "name: whol", "name: whole"],
+      ...["new: ", "new: \0\0\0\0e", "new: whol", "new: whole"],
+    ],
+  ],
+  [
+    "a rename of what has another name durably does not survive alone",
+    "reordered",
+    renameTwice,
+    namesOf,
+    [
+      ...["a", "b", "c"],
+    ],
+  ],
+  [
+    "what a folder that was never durable holds is lost, synced or not",
+    "torn",
+    syncInside,
+    namesOf,
+    [
+      ...["", "a"],
+    ],
+  ],
+];
+
+for (const [title, how, play, look, left] of ENDS) {
+  Deno.test(title, async () => assert.deepEqual(await ends(how, play, look), left));
+}
+
+Deno.test("names that are taken, missing or of another kind are refused", async () => {
+  const disk = new SimulatedDisk();
+  await disk.mkdir("/full/inner", { recursive: true });
+  await disk.mkdir("/other");
+  await write(disk, "/file", "text", false);
+  const { AlreadyExists, IsADirectory, NotADirectory, NotFound } = Deno.errors;
+  await assert.rejects(write(disk, "/file", "", false), AlreadyExists);
+  await assert.rejects(disk.mkdir("/full"), AlreadyExists);
+  await assert.rejects(disk.open("/none"), NotFound);
+  await assert.rejects(disk.rename("/none", "/some"), NotFound);
+  await assert.rejects(disk.readFile("/full"), IsADirectory);
+  await assert.rejects(disk.readFile("/file/inner"), NotADirectory);
+  await assert.rejects(disk.rename("/other", "/full"), /Directory not empty/);
+  await assert.rejects(disk.remove("/full"), /Directory not empty/);
+  using file = await disk.open("/file");
+  await assert.rejects(file.write(bytes("more")), Deno.errors.PermissionDenied);
+  await disk.remove("/full", { recursive: true });
+  assert.deepEqual([await names(disk, "/"), await look(disk)], [["file", "other"], "text"]);
 });
 
 Deno.test("whatever is synced with its name survives", async () => {

@@ -53,6 +53,15 @@ Deno.test("every strategy picks a candidate, and the same ones for the same seed
   }));
 });
 
+Deno.test("a portfolio begins with plain order, and then takes turns", () => {
+  const strategy = portfolio();
+  const names = [0, 1, 2, 3, 4, 5].map((run) => {
+    strategy.begin({ seed: run, run, expectedSteps: 9 });
+    return strategy.name;
+  });
+  assert.deepEqual(names, ["fifo", "random", "pos", "pct(3)", "delay(2)", "random"]);
+});
+
 Deno.test("delay(k) leaves plain order in at most k places before the late ones are alone", () => {
   const strategy = delay(2);
   let most = 0;
@@ -207,6 +216,38 @@ Deno.test("exhaustive search finds both ends of a race, plain order only the one
     await explore({ strategy, raceMs, runs: 30 }, race(10, ends));
     assert.equal([...ends].sort().join(), expected);
   }
+});
+
+Deno.test("exhaustive search tells states apart by the timers that still run", async () => {
+  // While its second timer runs, there is something else to do.
+  const ALARM = `(ctx) => {
+    let set = 0;
+    ctx.expose(() => set);
+    return {
+      Set({ ms }) {
+        ctx.after(ms, { type: "Ring", ms }, "ring");
+        if (++set === 2) ctx.send(ctx.self, { type: "On" });
+      },
+      On() {},
+      Ring() {},
+    };
+  }`;
+  const SETTER = `(ctx, { to, ms }) => {
+    ctx.expose(() => 0);
+    return { Go() { ctx.send(to, { type: "Set", ms }); } };
+  }`;
+  const moments = new Set<number>();
+  const options = { strategy: dfs(), raceMs: 0, runs: Infinity };
+  await explore(options, async (world) => {
+    const { system, settle, invariant } = world;
+    const to = spawnText(system, "alarm", ALARM);
+    const setters = [10, 500].map((ms) => spawnText(system, `after${ms}`, SETTER, { to, ms }));
+    await settle();
+    invariant("rings", ({ type, now }) => void (type === "Ring" && moments.add(now)));
+    for (const setter of setters) system.send(setter, { type: "Go" });
+    await world.idle();
+  });
+  assert.deepEqual([...moments].sort(), [10, 500]);
 });
 
 Deno.test("exhaustive search makes all its runs with one seed, so that chance does not mislead it", async () => {

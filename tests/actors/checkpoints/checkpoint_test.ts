@@ -1,8 +1,9 @@
-/** Checkpoints: complete or not there at all. */
+/** Checkpoints: complete and durable, or not there at all. */
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { join } from "node:path";
+import { basename, join } from "node:path";
+import type { DiskFile } from "../../../actors/checkpoints/disk.ts";
 import { type Disk, readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
 import {
   compileModel,
@@ -11,8 +12,9 @@ import {
   initialValues,
   readSafetensors,
 } from "../../../kernels/mod.ts";
+import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
-import { folderTest, namesIn } from "../../in_folder.ts";
+import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
@@ -177,7 +179,7 @@ folderTest("no bit can change and no byte be missing unnoticed, in any file", as
         await Deno.writeFile(join(path, file), whole);
       }
     }),
-    { numRuns: 400 },
+    { numRuns: atDepth(60, 400) },
   );
   assert.equal((await readCheckpoint(folder))!.step, 2, "whole again");
 });
@@ -284,4 +286,50 @@ folderTest("a folder that cannot be written is told, and what is there stays", a
     /^Error: Cannot write the checkpoint .*step-00000001: its disk must .*, received .*; the checkpoints before it stay$/,
   );
   assert.equal(await Deno.readTextFile(file), "not a folder");
+});
+
+/** The true disk, with what is done to it written down: `write a`, `sync a`, `rename a b`. */
+function recordingDisk(calls: string[]): Disk {
+  const note = (what: string, ...paths: string[]) =>
+    void calls.push([what, ...paths.map((path) => basename(path))].join(" "));
+  return {
+    ...diskOf(Deno),
+    async open(path, options?): Promise<DiskFile> {
+      const file = await (options ? Deno.open(path, options) : Deno.open(path));
+      const { write, sync, syncData } = file;
+      return Object.assign(file, {
+        write: (bytes: Uint8Array<ArrayBuffer>) => (note("write", path), write.call(file, bytes)),
+        sync: () => (note("sync", path), sync.call(file)),
+        syncData: () => (note("sync", path), syncData.call(file)),
+      });
+    },
+    rename: (from, to) => (note("rename", from, to), Deno.rename(from, to)),
+  };
+}
+
+Deno.test({
+  name: "a checkpoint's files are synced, then their folder, then renamed, then the folder above",
+  ignore: Deno.build.os === "windows", // which has no such call for folders
+  fn: () =>
+    inFolder(async (folder) => {
+      const directory = join(folder, "runs"), calls: string[] = [], few = parameters.slice(0, 1);
+      for (let time = 0; time < 2; time++) { // the second replaces the first
+        calls.length = 0;
+        const checkpoint = { step: 7, state: stateOf(7, few), parameters: few, config: {} };
+        await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
+        const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
+        const temporary = calls[named]!.split(" ")[1]!;
+        for (const name of ["model", "optimizer", "config", "manifest"]) {
+          const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
+          const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
+          const whole = calls.lastIndexOf(`sync ${temporary}`);
+          assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
+          assert.ok(
+            synced < whole && whole < named,
+            `${name} must be in a synced folder: ${calls}`,
+          );
+        }
+        assert.ok(calls.lastIndexOf("sync runs") > named, `the name must be synced: ${calls}`);
+      }
+    }),
 });

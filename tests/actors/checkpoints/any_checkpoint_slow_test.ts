@@ -2,14 +2,16 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { type Checkpoint, readCheckpoint, train, type TrainOptions } from "../../../actors/mod.ts";
-import { gpt2 } from "../../../kernels/mod.ts";
-import { batchesOf, sideBySide, type Sizes, SMALL } from "../runs.ts";
+import { type Checkpoint, readCheckpoint } from "../../../actors/mod.ts";
+import { atDepth } from "../../depth.ts";
+import { folderTest } from "../../in_folder.ts";
+import { type Options, TINY, trained } from "../pipeline/trained.ts";
+import { batchesOf, sideBySide, type Sizes } from "../runs.ts";
 
 /** Eight layers, one for each stage of two waves over two workers. Steps have 4 micro-batches. */
-const SIZES: Sizes = { ...SMALL, layers: 6, microBatches: 4, steps: 4 };
+const SIZES: Sizes = { ...TINY, steps: 4 };
 
-const HOW: Readonly<Record<string, Partial<TrainOptions>>> = {
+const HOW: Readonly<Record<string, Options>> = {
   "1f1b on 4 workers": { schedule: "1f1b", workers: 4 },
   "chimera on 4 workers": { schedule: "chimera", workers: 4 },
   "hanayo, 2 waves over 2 workers": {
@@ -20,33 +22,14 @@ const HOW: Readonly<Record<string, Partial<TrainOptions>>> = {
   "pipedream-2bw on 3 workers": { schedule: "pipedream-2bw", workers: 3 },
 };
 
-/** What the steps of a run leave: equal for equal runs, bit for bit. */
-interface Part {
-  readonly numbers: (readonly [step: number, loss: number, norm: number])[];
-  readonly hash: string;
-}
-
 /** Trains up to a step. */
-async function part(steps: number, options: Partial<TrainOptions>): Promise<Part> {
-  const numbers: Part["numbers"] = [];
-  for await (
-    const event of train({
-      model: gpt2(SIZES, SIZES.microBatch),
-      data: batchesOf(SIZES),
-      steps,
-      microBatches: SIZES.microBatches,
-      device: "native",
-      ...options,
-    })
-  ) {
-    if (event.type === "step") numbers.push([event.step, event.loss, event.gradNorm]);
-    if (event.type === "end") return { numbers, hash: event.weightsHash };
-  }
-  throw new Error("a run must end with an end event");
+async function part(steps: number, options: Options) {
+  const { bits } = await trained(SIZES, { data: batchesOf(SIZES), ...options, steps });
+  return bits;
 }
 
 /** Two steps and the checkpoint after them. */
-async function saved(folder: string, options: Partial<TrainOptions>): Promise<Checkpoint> {
+async function saved(folder: string, options: Options): Promise<Checkpoint> {
   await part(2, { ...options, checkpoint: { directory: folder, config: {} } });
   return (await readCheckpoint(folder))!;
 }
@@ -59,16 +42,16 @@ async function assertGoesOn(from: string, to: string, oracle: Checkpoint, actors
     part(4, { ...after, runtime: "local", resume: actors }),
   ]);
   assert.deepEqual(run, expected, `${from}, then ${to}`);
-  assert.deepEqual(run.numbers.map(([step]) => step), [3, 4]);
+  assert.deepEqual(run.numbers.map(([step]) => step!), [3, 4]);
   // Without flushes, a run has the bits of one that paused where this one was cut.
   if (from !== to || to.startsWith("pipedream")) return;
   const whole = await part(4, { ...after, runtime: "serial" });
   assert.deepEqual({ ...whole, numbers: whole.numbers.slice(2) }, run, `${to} in one piece`);
 }
 
-Deno.test("a checkpoint of every kind of run goes on under every other as the serial oracle says", async () => {
-  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
+folderTest(
+  "a checkpoint of every kind of run goes on under every other as the serial oracle says",
+  async (folder) => {
     for (const [from, before] of Object.entries(HOW)) {
       const [oracle, actors] = await Promise.all(
         (["serial", "local"] as const).map((runtime) =>
@@ -81,43 +64,37 @@ Deno.test("a checkpoint of every kind of run goes on under every other as the se
         );
         assert.deepEqual(one, other, `${file} of ${from}`);
       }
-      await sideBySide(Object.keys(HOW).map((to) => assertGoesOn(from, to, oracle!, actors!)));
+      // To itself, and to the one that follows it; in deep to every other.
+      const names = Object.keys(HOW), at = names.indexOf(from);
+      const after = atDepth([from, names[(at + 1) % names.length]!], names);
+      await sideBySide(after.map((to) => assertGoesOn(from, to, oracle!, actors!)));
     }
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-});
+  },
+);
 
-Deno.test("a checkpoint loads into Deno workers of another schedule as it does into one isolate", async () => {
-  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
+folderTest(
+  "a checkpoint loads into Deno workers of another schedule as it does into one isolate",
+  async (folder) => {
     const chimera = HOW["chimera on 4 workers"]!, replicas = HOW["2 replicas"]!;
     const resume = await saved(folder, { ...chimera, runtime: "workers" });
     const expected = await part(4, { ...replicas, runtime: "serial", resume });
     assert.deepEqual(await part(4, { ...replicas, runtime: "workers", resume }), expected);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
+  },
+);
+
+folderTest("weights and moments of an FP16 run are kept in FP32", async (folder) => {
+  const { state } = await saved(folder, { ...HOW["fp16"]!, runtime: "local" });
+  const half = new Float16Array(1);
+  for (const [name, values] of [...state.weights, ...state.moments]) {
+    if (values.every((value) => value === 0 || value === 1)) continue; // as they were drawn
+    const isFiner = values.some((value) => (half[0] = value, half[0] !== value));
+    assert.ok(isFiner, `${name} must not have been rounded to FP16`);
   }
 });
 
-Deno.test("weights and moments of an FP16 run are kept in FP32", async () => {
-  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
-    const { state } = await saved(folder, { ...HOW["fp16"]!, runtime: "local" });
-    const half = new Float16Array(1);
-    for (const [name, values] of [...state.weights, ...state.moments]) {
-      if (values.every((value) => value === 0 || value === 1)) continue; // as they were drawn
-      const isFiner = values.some((value) => (half[0] = value, half[0] !== value));
-      assert.ok(isFiner, `${name} must not have been rounded to FP16`);
-    }
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-});
-
-Deno.test("a dynamic loss scale goes on where it was, and begins anew after a run without one", async () => {
-  const folder = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
+folderTest(
+  "a dynamic loss scale goes on where it was, and begins anew after a run without one",
+  async (folder) => {
     const scaleOf = ({ config }: Checkpoint) =>
       (config.progress as { lossScale?: { scale: number; goodSteps: number } }).lossScale;
     const exact = await saved(join(folder, "fp32"), HOW["1f1b on 4 workers"]!);
@@ -128,7 +105,5 @@ Deno.test("a dynamic loss scale goes on where it was, and begins anew after a ru
     assert.deepEqual(scaleOf(half), { scale: 65_536, goodSteps: 1, skipped: 0 });
     await part(4, { ...HOW["fp16"]!, resume: half, checkpoint });
     assert.equal(scaleOf((await readCheckpoint(directory))!)!.goodSteps, 2);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-});
+  },
+);

@@ -1,0 +1,230 @@
+/** A folder of checkpoints belongs to one run: no other writes to it, and none mixes with another's. */
+
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { readCheckpoint, type TrainOptions } from "../../../actors/mod.ts";
+import { stepName } from "../../../actors/checkpoints/checkpoint_folders.ts";
+import { isInUse, lockFolder } from "../../../actors/checkpoints/checkpoint_lock.ts";
+import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
+import { type Sizes, SMALL } from "../runs.ts";
+import { trained } from "../pipeline/trained.ts";
+
+folderTest(
+  "a folder that is locked is refused by the name of its holder, and free afterwards",
+  async (folder) => {
+    for (let round = 0; round < 2; round++) {
+      using _lock = lockFolder(folder);
+      const holder = `pid ${Deno.pid} on ${Deno.hostname()}`;
+      assert.equal(Deno.readTextFileSync(join(folder, ".lock")), `${holder}\n`);
+      assert.equal(isInUse(folder), true);
+      assert.throws(() => lockFolder(folder), {
+        name: "RangeError",
+        message:
+          `Cannot write checkpoints to ${folder}: it must not be in use by another run, received ` +
+          `${holder}; wait for its end, or name another folder`,
+      });
+    }
+    assert.equal(isInUse(folder), false);
+    assert.deepEqual(await namesIn(folder), []);
+  },
+);
+
+folderTest(
+  "folders made for a lock are removed as far as they are empty at its end",
+  async (folder) => {
+    const out = join(folder, "a/b/c");
+    lockFolder(out)[Symbol.dispose]();
+    assert.deepEqual(await namesIn(folder), []);
+    const lock = lockFolder(out);
+    Deno.mkdirSync(join(folder, "a/other"));
+    lock[Symbol.dispose]();
+    assert.deepEqual(await namesIn(join(folder, "a")), ["other"]);
+  },
+);
+
+Deno.test({
+  name: "each folder that is made for a lock is made durable in the one above it",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder((folder) => {
+      const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
+      Deno.FsFile.prototype.syncSync = function () {
+        synced.push(this.statSync().ino);
+        syncSync.call(this);
+      };
+      try {
+        using _lock = lockFolder(join(folder, "a/b"));
+        const above = [folder, join(folder, "a")].map((path) => Deno.statSync(path).ino);
+        assert.deepEqual(synced, above);
+      } finally {
+        Deno.FsFile.prototype.syncSync = syncSync;
+      }
+      return Promise.resolve();
+    }),
+});
+
+folderTest("what a dead run has left in the file is written over", (folder) => {
+  Deno.writeTextFileSync(join(folder, ".lock"), "pid 1 on a-host-with-a-long-name\n".repeat(9));
+  using _lock = lockFolder(folder);
+  assert.match(Deno.readTextFileSync(join(folder, ".lock")), /^pid \d+ on [^\n]+\n$/);
+  return Promise.resolve();
+});
+
+folderTest("a file that says something else is not repeated", (folder) => {
+  for (const text of ["", "\x1b[31mpid 7", "pid 7 on x; rm -rf /\n", "pid 7 on x\npid 8 on y\n"]) {
+    Deno.writeTextFileSync(join(folder, ".lock"), text);
+    using file = Deno.openSync(join(folder, ".lock"));
+    file.lockSync(true);
+    assert.throws(() => lockFolder(folder), /received one that has not said who it is; wait/);
+  }
+  return Promise.resolve();
+});
+
+Deno.test({
+  name: "what is no file is neither written to nor waited for",
+  ignore: Deno.build.os === "windows",
+  fn: () =>
+    inFolder(async (folder) => {
+      const lock = join(folder, ".lock"), mine = join(folder, "mine");
+      await Deno.writeTextFile(mine, "precious");
+      const kinds = [
+        () => Deno.symlink(mine, lock),
+        () => Deno.symlink("/nowhere/at/all", lock),
+        () => Deno.mkdir(lock),
+        () => new Deno.Command("mkfifo", { args: [lock] }).output(),
+      ];
+      for (const make of kinds) {
+        await make();
+        assert.throws(() => lockFolder(folder), {
+          name: "RangeError",
+          message: /^Cannot write checkpoints to [^\n]+, received something that is no file at /,
+        });
+        await Deno.remove(lock);
+      }
+      assert.equal(await Deno.readTextFile(mine), "precious");
+    }),
+});
+
+folderTest(
+  "a folder that has made way for a file is no error, and the file stays",
+  async (folder) => {
+    const out = join(folder, "out"), lock = lockFolder(out);
+    Deno.removeSync(out, { recursive: true });
+    Deno.writeTextFileSync(out, "");
+    lock[Symbol.dispose]();
+    assert.deepEqual(await namesIn(folder), ["out"]);
+  },
+);
+
+folderTest(
+  "a run that was not the holder any more leaves the next one's file alone",
+  (folder) => {
+    const first = lockFolder(folder);
+    Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up
+    const second = lockFolder(folder), text = Deno.readTextFileSync(join(folder, ".lock"));
+    first[Symbol.dispose]();
+    assert.equal(Deno.readTextFileSync(join(folder, ".lock")), text);
+    second[Symbol.dispose]();
+    return Promise.resolve();
+  },
+);
+
+const SIZES: Sizes = { ...SMALL, layers: 1, hidden: 8, heads: 2, seq: 4, microBatches: 1 };
+
+type To = Omit<NonNullable<TrainOptions["checkpoint"]>, "config">;
+
+/** Trains, with a checkpoint after each step. */
+const run = (checkpoint: To, steps: number, resume?: TrainOptions["resume"], weights?: string) =>
+  trained({ ...SIZES, steps: 4 }, {
+    ...{ steps, device: "reference", runtime: "local", resume, weights },
+    checkpoint: { every: 1, ...checkpoint, config: {} },
+  });
+
+const steps = (...of: number[]) => of.map(stepName);
+
+const REFUSED =
+  /^RangeError: Cannot write checkpoints to .*: it must hold none of another run, received one of step \d+; /;
+
+folderTest(
+  "a folder with checkpoints is refused, gone on with, or overwritten",
+  async (directory) => {
+    await run({ directory }, 2);
+    await assert.rejects(run({ directory }, 1), REFUSED);
+    await run({ directory }, 3, await readCheckpoint(directory));
+    assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
+
+    // Who does not say where a state comes from may go on with it anywhere.
+    const { path: _, ...unnamed } = (await readCheckpoint(directory))!;
+    await run({ directory }, 4, unnamed);
+
+    const second = await readCheckpoint(join(directory, stepName(2)));
+    await run({ directory, overwrite: true }, 3, second);
+    assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
+    await run({ directory, overwrite: true }, 1);
+    assert.deepEqual(await namesIn(directory), steps(1));
+  },
+);
+
+folderTest("no weights are removed that the run begins with", async (folder) => {
+  const directory = join(folder, "run"), link = join(folder, "link");
+  await run({ directory }, 1);
+  await Deno.symlink(directory, link);
+  for (const from of [directory, link]) {
+    const weights = join(from, stepName(1), "model.safetensors");
+    await assert.rejects(
+      run({ directory, overwrite: true }, 1, undefined, weights),
+      /^RangeError: Cannot overwrite .*: its checkpoints must not hold the weights to begin with/,
+    );
+  }
+  assert.deepEqual(await namesIn(directory), steps(1));
+  const copy = join(folder, "copy.safetensors");
+  await Deno.copyFile(join(directory, stepName(1), "model.safetensors"), copy);
+  await run({ directory, overwrite: true }, 2, undefined, copy);
+  assert.deepEqual(await namesIn(directory), steps(1, 2));
+});
+
+folderTest("a best checkpoint that is gone is not that of the next run", async (directory) => {
+  const best = { step: 1, loss: 0, checkpoint: stepName(1) };
+  await Deno.writeTextFile(join(directory, "best.json"), JSON.stringify(best));
+  await run({ directory, keep: 1 }, 2);
+  assert.deepEqual((await namesIn(directory)).filter((name) => !name.startsWith(".")), steps(2));
+});
+
+folderTest("what goes on from elsewhere wants a fresh folder", async (folder) => {
+  const [from, to] = [join(folder, "from"), join(folder, "to")];
+  await run({ directory: from }, 1);
+  const resume = await readCheckpoint(from);
+  await run({ directory: to }, 2, resume);
+  await assert.rejects(run({ directory: to }, 2, resume), REFUSED);
+  await run({ directory: to, overwrite: true }, 3, resume);
+  assert.deepEqual([await namesIn(from), await namesIn(to)], [steps(1), steps(2, 3)]);
+});
+
+folderTest(
+  "only what has something in it counts, and only what is a run's is removed",
+  async (directory) => {
+    const unfinished = `.${stepName(3)}-${crypto.randomUUID()}`;
+    for (const name of [stepName(7), unfinished, "step-mine"]) {
+      await Deno.mkdir(
+        join(directory, name),
+      );
+    }
+    await run({ directory }, 1);
+    await Deno.writeTextFile(join(directory, stepName(7), "model.safetensors"), "torn");
+    await assert.rejects(run({ directory, overwrite: false }, 1), /received one of step 7;/);
+    await Deno.writeTextFile(join(directory, "notes"), "mine");
+    await run({ directory, overwrite: true }, 1);
+    assert.deepEqual(await namesIn(directory), ["notes", ...steps(1), "step-mine"]);
+  },
+);
+
+folderTest("what another run has is not overwritten", async (directory) => {
+  await run({ directory }, 2);
+  {
+    using _lock = lockFolder(directory);
+    for (const overwrite of [true, false]) {
+      await assert.rejects(run({ directory, overwrite }, 1), /must not be in use by another run/);
+    }
+  }
+  assert.deepEqual(await namesIn(directory), steps(1, 2));
+});

@@ -43,10 +43,10 @@ export type RecorderMessage =
   /** Answered as soon as there are that many notes. */
   | { readonly type: "Wait"; readonly count: number } & Ask<readonly unknown[]>;
 
-export const RECORDER = specOf<undefined, RecorderMessage>("recorder");
+export const RECORDER = specOf<Float32Array | undefined, RecorderMessage>("recorder");
 
-export const recorder: ActorFactory<undefined, RecorderMessage> = (ctx) => {
-  const notes: unknown[] = [];
+export const recorder: ActorFactory<Float32Array | undefined, RecorderMessage> = (ctx, init) => {
+  const notes: unknown[] = [...init ?? []];
   let awaited: { readonly count: number; readonly reply: Reply } | undefined;
   const tell = () => {
     if (!awaited || notes.length < awaited.count) return;
@@ -174,8 +174,8 @@ export type ClientMessage =
   /** Asks all, then is deaf for a while, so that all answers wait when it hears again. */
   | { readonly type: "AskDeaf"; readonly to: readonly ActorRef<ServerMessage>[] }
     & Ask<readonly number[]>
-  | { readonly type: "AskSelf" } & Ask<unknown>
-  | { readonly type: "Forgotten"; readonly to: ActorRef<ServerMessage> } & Ask<unknown>
+  /** Asks another, or itself, for what is not answered. */
+  | { readonly type: "Forgotten"; readonly to?: ActorRef<ServerMessage> } & Ask<unknown>
   | { readonly type: "Note"; readonly what: string }
   | { readonly type: "Read" } & Ask<readonly string[]>;
 
@@ -198,11 +198,9 @@ export const client: ActorFactory<undefined, ClientMessage> = (ctx) => {
       busy(50);
       ctx.reply(await Promise.all(answers));
     },
-    async AskSelf() {
-      ctx.reply(await ctx.ask(ctx.self, { type: "Read" }).catch(String));
-    },
     async Forgotten({ to }) {
-      ctx.reply(await ctx.ask(to, { type: "Forget" }).catch(String));
+      const answer = to ? ctx.ask(to, { type: "Forget" }) : ctx.ask(ctx.self, { type: "Read" });
+      ctx.reply(await (answer as Promise<unknown>).catch(String));
     },
     Note: ({ what }) => void notes.push(what),
     Read: () => ctx.reply(notes),
@@ -309,31 +307,6 @@ export const child: ActorFactory<{ readonly diary: string }, ServerMessage> = (c
   ctx.defer(() => Deno.writeTextFileSync(diary, `${ctx.self.id} cleanup\n`, { append: true }));
   return server(ctx as Context<ServerMessage>, undefined);
 };
-
-/** Cannot be made. */
-export const broken: ActorFactory<unknown, Message & { type: never }> = (ctx) => {
-  ctx.doing("opening the device");
-  throw new RangeError("out of luck");
-};
-
-/** Fails when it stops. */
-export const SLOVEN = specOf<undefined, { readonly type: "Stop" }>("sloven");
-
-export const sloven: ActorFactory<undefined, { readonly type: "Stop" }> = (ctx) => {
-  ctx.defer(() => {
-    throw new RangeError("out of luck");
-  });
-  return { Stop: () => ctx.stop() };
-};
-
-/** Holds what it was made with. */
-export type HolderMessage = { readonly type: "Read" } & Ask<readonly number[]>;
-
-export const HOLDER = specOf<Float32Array, HolderMessage>("holder");
-
-export const holder: ActorFactory<Float32Array, HolderMessage> = (ctx, init) => ({
-  Read: () => ctx.reply([...init]),
-});
 
 /** Does to its isolate what no actor should. */
 export type RogueMessage =

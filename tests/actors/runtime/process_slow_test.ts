@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import { type ActorRef, createSystem, type System } from "../../../actors/runtime/mod.ts";
+import type { ActorRef, System } from "../../../actors/runtime/mod.ts";
 import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
 import { runContract } from "./contract.ts";
@@ -11,7 +11,7 @@ import { MESSAGES } from "./contract/messages.ts";
 import { FAMILIES, STOPS } from "./contract/stops.ts";
 import { register } from "./contract/suite.ts";
 import { downOf, failureOf, until, withSystem } from "./harness.ts";
-import { RECORDER, ROGUE } from "./players.ts";
+import { RECORDER, ROGUE, type RogueMessage } from "./players.ts";
 import { TCP_TRANSPORT } from "./tcp_transport.ts";
 
 const isolate = "process";
@@ -28,7 +28,8 @@ register(TCP, neighbours("tcp", "worker"));
 register(TCP, neighbours("process", "tcp"));
 
 async function rogueOf(system: System, id = "rogue") {
-  const ref = system.spawn(ROGUE, undefined, { id, isolate });
+  const memory = id === "full" ? { memoryLimitMb: 32 } : {};
+  const ref = system.spawn(ROGUE, undefined, { id, isolate, ...memory });
   return { ref, pid: await system.ask(ref, { type: "Pid" }) };
 }
 
@@ -41,21 +42,23 @@ function isAlive(pid: number): boolean {
   }
 }
 
-Deno.test("process: kill -9 is noticed, with the signal", () =>
+Deno.test("process: an end is noticed with its signal or code, and as one for lack of memory", () =>
   withSystem({}, async (system) => {
-    const { ref, pid } = await rogueOf(system);
-    assert.notEqual(pid, Deno.pid);
-    const recorder = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
-    system.send(recorder, { type: "Watch", ref });
-    await system.ask(recorder, { type: "Read" });
-    const failure = failureOf(system, ref);
-    Deno.kill(pid, "SIGKILL");
-    const { actor, kind, error } = await failure;
-    assert.deepEqual({ actor, kind }, { actor: "rogue", kind: "exit" });
-    assert.equal(error.message, 'the process of "rogue" has ended: killed by SIGKILL');
-    assert.deepEqual(await system.ask(recorder, { type: "Wait", count: 1 }), ["rogue exit"]);
-    system.send(ref, { type: "Pid" });
-    assert.equal(system.deadLetters.at(-1)!.reason, "isolate-gone");
+    const ends: [string, RogueMessage | "kill", RegExp][] = [
+      ["killed", "kill", /ended: killed by SIGKILL$/],
+      ["gone", { type: "Exit", code: 0 }, /^the process of "gone" has ended: exited with code 0$/],
+      ["failed", { type: "Exit", code: 3 }, /ended: exited with code 3$/],
+      ["full", { type: "Fill" }, /ended: killed by SIG(TRAP|ABRT), as when out of memory$/],
+    ];
+    await Promise.all(ends.map(async ([id, message, text]) => {
+      const { ref, pid } = await rogueOf(system, id), failure = failureOf(system, ref);
+      assert.notEqual(pid, Deno.pid);
+      if (message === "kill") Deno.kill(pid, "SIGKILL");
+      else system.send(ref, message);
+      const { actor, kind, error } = await failure;
+      assert.deepEqual({ actor, kind }, { actor: id, kind: "exit" });
+      assert.match(error.message, text);
+    }));
   }));
 
 Deno.test("process: kill -9 in the middle of large messages harms no other", () =>
@@ -79,35 +82,6 @@ Deno.test("process: kill -9 in the middle of large messages harms no other", () 
       assert.ok((await system.ask(to, { type: "Read" })).every((what) => what === bytes));
     }
   }));
-
-Deno.test("process: one that has no memory left dies alone", () =>
-  withSystem({}, async (system) => {
-    const ref = system.spawn(ROGUE, undefined, { id: "rogue", isolate, memoryLimitMb: 32 });
-    const failure = failureOf(system, ref);
-    system.send(ref, { type: "Fill" });
-    assert.match((await failure).error.message, /killed by SIG(TRAP|ABRT), as when out of memory$/);
-  }));
-
-Deno.test("process: Deno.exit is noticed, with the code", () =>
-  withSystem({}, async (system) => {
-    await Promise.all([0, 3].map(async (code) => {
-      const { ref } = await rogueOf(system, `${code}`), failure = failureOf(system, ref);
-      system.send(ref, { type: "Exit", code });
-      const { message } = (await failure).error;
-      assert.equal(message, `the process of "${code}" has ended: exited with code ${code}`);
-    }));
-  }));
-
-Deno.test("process: stop() ends an endless loop", async () => {
-  const system = createSystem({ stopGraceMs: 100 });
-  const { ref, pid } = await rogueOf(system);
-  const failure = failureOf(system, ref);
-  system.failed.catch(() => {});
-  await system.ask(ref, { type: "Loop" });
-  await system.stop();
-  assert.match((await failure).error.message, /it did not stop within 100 ms$/);
-  assert.equal(isAlive(pid), false);
-});
 
 Deno.test("process: none outlives a program that is killed, however busy, and no file is left", () =>
   inFolder(async (folder) => {

@@ -3,12 +3,14 @@
 import assert from "node:assert/strict";
 import {
   ActorFailedError,
+  type ActorRef,
   createSystem,
   type StopOptions,
   type System,
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
 import type { World } from "../../../actors/simulation/mod.ts";
+import { plain } from "./contract/careless.ts";
 import { thrownBy } from "./harness.ts";
 import { BOSS, CLERK, type ClerkMessage, SERVER } from "./players.ts";
 import { failureIn, play, playOnce } from "./simulated.ts";
@@ -23,15 +25,15 @@ async function open({ system }: World) {
 const buried = ({ deadLetters }: System) =>
   deadLetters.map(({ to, type, reason }) => `${to} ${type} ${reason}`);
 
-Deno.test("an actor stops its child, and hears of its end if it watches", async () => {
-  const notes = await play(async (world) => {
-    const { boss, clerks, notes } = await open(world);
-    world.system.send(boss, { type: "Watch", ref: clerks[0]! });
-    world.system.send(boss, { type: "Stop", ref: clerks[0]! });
-    await world.idle();
-    return await notes();
-  });
-  assert.deepEqual(notes, ["a stopped"]);
+Deno.test("an actor that stops while it is being made ends", async () => {
+  const module = "data:text/javascript,export const brief = (ctx) => (ctx.stop(), { Go() {} })";
+  const reason = await playOnce(({ system }) =>
+    new Promise((resolve) => {
+      const ref = system.spawn({ module, export: "brief" }, undefined, { id: "brief" });
+      system.watch(ref, ({ reason }) => resolve(reason));
+    })
+  );
+  assert.equal(reason, "stopped");
 });
 
 Deno.test("an actor stops another that is not its child, but not the system itself", async () => {
@@ -91,6 +93,43 @@ Deno.test("an actor that drains still gets the answers that it waits for, from i
   assert.deepEqual(notes, ["a wrote x, a wrote y"]);
 });
 
+Deno.test("the timers of an actor that drains do not ring any more", async () => {
+  const spec = plain(`(ctx) => ({
+    async Go({ to }) {
+      ctx.after(5, { type: "Ring" });
+      await ctx.ask(to, { type: "Silence" }, { timeoutMs: 10 }).catch(() => {});
+    },
+    Ring() { throw new Error("too late"); },
+  })`);
+  await play(async ({ system, advance, idle }) => {
+    const to = system.spawn(CLERK, undefined, { id: "clerk" });
+    const ref = system.spawn(spec, undefined, { id: "ringer" });
+    system.send(ref, { type: "Go", to });
+    await advance(1);
+    const end = system.stop(ref, { drain: true });
+    await idle();
+    await end;
+  });
+});
+
+Deno.test("the failures of the last thousand actors are kept for late watchers", async () => {
+  const reasons = await playOnce(async ({ system }) => {
+    const reasonOf = (ref: ActorRef) =>
+      new Promise((resolve) =>
+        system.watch(ref, ({ reason }) => resolve(reason === "stopped" ? reason : reason.kind))
+      );
+    const refs = Array.from(
+      { length: 1001 },
+      (_, n) => system.spawn(CLERK, undefined, { id: `${n}` }),
+    );
+    const ends = Promise.all(refs.map(reasonOf));
+    for (const ref of refs) system.send(ref, { type: "Faint" });
+    await ends;
+    return await Promise.all([refs[0]!, refs[1]!, refs[1000]!].map(reasonOf));
+  });
+  assert.deepEqual(reasons, ["stopped", "throw", "throw"]);
+});
+
 Deno.test("a signal cuts the draining short, of those below as well", async () => {
   const ends = await play(async ({ system, advance }) => {
     const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
@@ -143,6 +182,25 @@ Deno.test("an actor that watches no longer hears nothing, even of an end whose n
     return await notes();
   });
   assert.deepEqual(notes, []);
+});
+
+Deno.test("an actor that watches no longer still gets what the watched one has sent", async () => {
+  const spec = plain(`(ctx) => ({
+    async Go({ to }) {
+      const reply = ctx.deferReply();
+      ctx.watch(to, () => ({ type: "Down" }));
+      await ctx.ask(to, { type: "Speak", to: ctx.self });
+      ctx.unwatch(to);
+      tell = reply;
+    },
+    Speak({ to }) { ctx.send(to, { type: "Note" }); ctx.reply("spoken"); },
+    Note: () => tell("heard"),
+  }); let tell`);
+  const heard = await playOnce(({ system }) => {
+    const [to, ref] = ["to", "from"].map((id) => system.spawn(spec, undefined, { id }));
+    return system.ask(ref!, { type: "Go", to });
+  });
+  assert.equal(heard, "heard");
 });
 
 Deno.test("the failure of a child that is watched no longer is its parent's again", async () => {

@@ -40,6 +40,7 @@ const FACTORIES = [
 
 const MISTAKES = [
   "throw null",
+  "ctx.stop(); throw null",
   "throw Object.create(null)",
   "throw Object.assign(Error(), { message: () => 1 })",
   'ctx.reply({ get x() { throw new Error("out of luck"); } })',

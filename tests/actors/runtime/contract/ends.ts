@@ -7,10 +7,9 @@
 import assert from "node:assert/strict";
 import { ActorFailedError, type ActorRef, type ActorSpec } from "../../../../actors/runtime/mod.ts";
 import { downOf, failureOf, thrownBy, topFailure } from "../harness.ts";
-import { RECORDER, SERVER, SLOVEN } from "../players.ts";
+import { RECORDER, SERVER } from "../players.ts";
+import { plain } from "./careless.ts";
 import type { Suite } from "./suite.ts";
-
-const PLAYERS = new URL("../players.ts", import.meta.url).href;
 
 export const ENDS: Suite = {
   "the failure of a handler says who, what and where": async ({ system, spawn }) => {
@@ -29,16 +28,16 @@ export const ENDS: Suite = {
   },
 
   "an actor that cannot be made fails": async ({ system, spawn, few }) => {
+    const broken = plain('(ctx) => { ctx.doing("opening"); throw new RangeError("out of luck"); }');
     const cases = [
-      [PLAYERS, "broken", /^out of luck$/],
-      ["data:text/javascript,throw new Error('no luck')", "a", /no luck/],
-      ["file:///nowhere.ts", "a", /nowhere/],
-      [PLAYERS, "unknown", /must export a function "unknown"/],
+      [broken.module, "plain", "init (opening)", /^out of luck$/],
+      ["data:text/javascript,throw new Error('no luck')", "a", "init", /no luck/],
+      ["file:///nowhere.ts", "a", "init", /nowhere/],
+      [broken.module, "unknown", "init", /must export a function "unknown"/],
     ] as const;
-    for (const [module, name, text] of few(cases, 2)) {
+    for (const [module, name, doing, text] of few(cases, 2)) {
       const spec: ActorSpec<undefined> = { module, export: name };
       const { kind, handling, error } = await failureOf(system, spawn(spec, { id: "b" }));
-      const doing = name === "broken" ? "init (opening the device)" : "init";
       assert.deepEqual([kind, handling], ["init", doing]);
       assert.match(error.message, text);
     }
@@ -144,7 +143,9 @@ export const ENDS: Suite = {
   },
 
   "a cleanup that throws is a failure": async ({ system, spawn }) => {
-    const ref = spawn(SLOVEN), down = failureOf(system, ref);
+    const cleanup = 'ctx.defer(() => { throw new RangeError("out of luck"); })';
+    const ref = spawn(plain(`(ctx) => (${cleanup}, { Stop: () => ctx.stop() })`));
+    const down = failureOf(system, ref);
     system.send(ref, { type: "Stop" });
     const { kind, handling } = await down;
     assert.deepEqual({ kind, handling }, { kind: "throw", handling: "cleanup" });
@@ -156,13 +157,15 @@ export const ENDS: Suite = {
       name: "RangeError",
       message: 'Cannot spawn "server": id must be unique, received that of a living actor',
     });
-    const down = downOf(system, ref);
+    // The id is free as soon as the end is known, and no later news of that end frees it again.
+    const next = new Promise<typeof ref>((resolve) =>
+      system.watch(ref, () => resolve(spawn(SERVER)))
+    );
     system.send(ref, { type: "Stop" });
-    await down;
-    const next = spawn(SERVER);
-    assert.equal(await system.ask(next, { type: "Double", n: 1 }), 2);
+    assert.equal(await system.ask(await next, { type: "Double", n: 1 }), 2);
     system.send(ref, { type: "Throw" });
-    assert.equal(await system.ask(next, { type: "Double", n: 2 }), 4, "it is not its predecessor");
+    assert.equal(await system.ask(await next, { type: "Double", n: 2 }), 4);
+    assert.throws(() => spawn(SERVER), /id must be unique/);
   },
 
   "after stop, nothing goes any more and nothing hangs": async ({ system, spawn }) => {

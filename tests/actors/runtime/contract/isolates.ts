@@ -14,6 +14,7 @@ import {
 import { atDepth } from "../../../depth.ts";
 import { downOf, failureOf, liveWorkers, thrownBy, until } from "../harness.ts";
 import { CLIENT, PARENT, RECORDER, ROGUE, SENDER, type SenderNote, SERVER } from "../players.ts";
+import { plain } from "./careless.ts";
 import { each, type Given, type Suite } from "./suite.ts";
 
 /** How the end of an isolate is told. */
@@ -49,6 +50,22 @@ export const ISOLATE_ENDS: Suite = {
     },
   ]),
 
+  "an answer to an isolate that is gone is a dead letter": async ({ system, spawn }) => {
+    const to = spawn(RECORDER, { isolate: "local" });
+    const asker = spawn(plain(`(ctx) => ({
+      Go({ to }) {
+        ctx.ask(to, { type: "Wait", count: 1 }).catch(() => {});
+        ctx.reply("asked");
+      },
+    })`));
+    assert.equal(await system.ask(asker, { type: "Go", to }), "asked");
+    await system.stop(asker);
+    system.send(to, { type: "Note", what: 1 });
+    await system.ask(to, { type: "Read" });
+    const letter = { from: "recorder", to: "plain", type: "answer:Wait", reason: "isolate-gone" };
+    assert.deepEqual(system.deadLetters, [letter]);
+  },
+
   "the loss of an isolate is a failure of the parent there is": async (given) => {
     const { system, isolate, spawn } = given, diary = await Deno.makeTempFile();
     const parent = spawn(PARENT, { init: { children: ["a", "b"], isolate, diary } });
@@ -69,6 +86,28 @@ export const ISOLATE_ENDS: Suite = {
     assert.ok(own !== "stopped");
     assert.deepEqual(others, ["stopped", "stopped"]);
     await Deno.remove(diary);
+  },
+
+  "a failure goes no further where the watch of the parent was on its way": async (
+    { system, spawn },
+  ) => {
+    const ref = spawn(SERVER);
+    await system.ask(ref, { type: "Double", n: 1 });
+    system.send(ref, { type: "Throw" });
+    // Meanwhile it fails, of which nothing can be heard yet.
+    for (const until = performance.now() + 30; performance.now() < until;);
+    assert.equal((await failureOf(system, ref)).kind, "throw");
+    assert.equal(await Promise.race([system.failed, system.stop()]), undefined);
+  },
+
+  "an actor that drains may take longer than the grace": async ({ isolate, options }) => {
+    await using system = createSystem({ ...options, stopGraceMs: 20 });
+    const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
+    await system.ask(ref, { type: "Read" });
+    for (const ms of [60, 60]) system.send(ref, { type: "Busy", ms });
+    const down = downOf(system, ref), notes = system.ask(ref, { type: "Read" });
+    await system.stop(ref, { drain: true });
+    assert.deepEqual([(await down).reason, ...await notes], ["stopped", "busy", "busy"]);
   },
 
   "stop() waits for no actor that does not stop": async ({ isolate, options }) => {
@@ -153,6 +192,16 @@ export const CROSSINGS: Suite = {
     await system.ask(spawn(ROGUE), { type: "Write", to, notes: count });
     const notes = await system.ask(to, { type: "Wait", count });
     assert.deepEqual(notes, Array.from({ length: count }, (_, n) => n));
+  },
+
+  "children in the isolate of their parent have other addresses": async ({ system, spawn }) => {
+    const ref = spawn(ROGUE), pid = await system.ask(ref, { type: "Pid" });
+    const children = await system.ask(ref, { type: "Spawn", isolate: "local" });
+    const serials = [ref, ...children].map((
+      { isolate, serial },
+    ) => [isolate - ref.isolate, serial]);
+    assert.deepEqual(serials, [[0, 1], [0, 2], [0, 3]]);
+    assert.equal(await system.ask(ref, { type: "Pid" }), pid);
   },
 
   "what structured clone takes arrives as it was": async ({ system, spawn }) => {

@@ -8,7 +8,6 @@ import assert from "node:assert/strict";
 import { type ActorRef, createSystem, type Lane } from "../../../../actors/runtime/mod.ts";
 import { downOf, failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import {
-  HOLDER,
   RECORDER,
   type RecorderMessage,
   SENDER,
@@ -69,7 +68,7 @@ export const MESSAGES: Suite = {
       assert.equal(bytes.buffer.detached, true);
       assert.deepEqual(await system.ask(ref, { type: "Read" }), [copy, [1, 2, 3], [0, 2, 3]]);
       const init = new Float32Array([1, 2]);
-      const holder = spawn(HOLDER, { init, transfer: [init.buffer] });
+      const holder = spawn(RECORDER, { id: "holder", init, transfer: [init.buffer] });
       assert.equal(init.buffer.detached, true);
       assert.deepEqual(await system.ask(holder, { type: "Read" }), [1, 2]);
     },
@@ -195,7 +194,10 @@ export const ADDRESSES: Suite = {
 
   "an address with a made-up serial or isolate reaches no actor": async ({ system, spawn }) => {
     const own = spawn(SERVER), most = Number.MAX_SAFE_INTEGER;
-    const made = [{ serial: most }, { isolate: most }, { isolate: own.isolate + 1 }];
+    const { serial, isolate } = own;
+    const made = [{ serial: serial + 1 }, { serial: most }, { isolate: isolate + 1 }, {
+      isolate: most,
+    }];
     for (const forged of made) system.send({ ...own, ...forged }, { type: "Throw" });
     await until(() => system.deadLetters.length === made.length);
     assert.ok(system.deadLetters.every(({ reason }) => reason === "no-such-actor"));

@@ -16,6 +16,7 @@ import {
   type Gpt2Config,
   type Handed,
   isValue,
+  type Layer,
   type LayerGraph,
   type Model,
   planMemory,
@@ -29,6 +30,7 @@ import {
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { preparing } from "../devices/webgpu/preparing.ts";
+import { assertClose } from "./pytorch.ts";
 import {
   assertSameBits,
   drawTokens,
@@ -113,6 +115,21 @@ Deno.test("recomputation, the split and the cut change no bit in FP16 of models 
 Deno.test("recomputation, the split and the cut change no bit of a head in slices", () =>
   assertSame(open("native"), { ...CONFIG, layers: 1, headSlices: 3 }, "fp32", someWays(4)));
 
+Deno.test("gradients between products of one shape are in two places, of which one is read", async () => {
+  const linear = (name: string): Layer => ({
+    name,
+    build: (g, x) => g.matmul(x ?? g.batch("x", [8, 16]), g.parameter("w", [16, 16])),
+  });
+  const squares: Layer = { name: "loss", build: (g, x) => g.sumOfSquares(x!, [1]) };
+  const layers = [linear("a"), linear("b"), linear("c"), squares];
+  const program = compileModel({ name: "m", layers, predictions: 8 }, "none");
+  const batch = { x: Float32Array.from({ length: 128 }, (_, i) => Math.sin(i)) };
+  const run = async (name: string) =>
+    await train(await openStages(open(name), program, 1), [batch], "whole");
+  const expected = await run("reference");
+  for (const name of ISOLATE_DEVICES) assertClose(await run(name), expected);
+});
+
 const SAMPLES = 2, WIDTH = 4;
 
 /** What one layer does, by numbers that are drawn. */
@@ -121,14 +138,14 @@ interface Drawn {
   readonly takes: readonly number[];
   /** What it gives: numbers, the output itself, ids, or which numbers are positive. */
   readonly gives: readonly ("new" | "same" | "ids" | "mask")[];
-  /** What it hands on. */
-  readonly hands: "one" | "record" | "nothing";
+  /** What it hands on: a half of what it is handed needs no parameter and saves nothing. */
+  readonly hands: "one" | "record" | "nothing" | "half";
 }
 
 const drawnLayer: fc.Arbitrary<Drawn> = fc.record({
   takes: fc.array(fc.nat(9), { maxLength: 3 }),
   gives: fc.array(fc.constantFrom("new", "same", "ids", "mask"), { maxLength: 2 }),
-  hands: fc.constantFrom("one", "one", "record", "nothing"),
+  hands: fc.constantFrom("one", "one", "record", "nothing", "half"),
 });
 
 /** Any value as numbers of [samples, width]. */
@@ -145,14 +162,24 @@ const valuesOf = (x: Handed | undefined) =>
 /** A layer for each draw and a loss, which takes what no other does. */
 function modelOf(drawn: readonly Drawn[]): Model {
   const known: string[] = [], unused = new Set<string>();
+  let isHanded = false;
   const layers = drawn.map(({ takes, gives, hands }, i): AnyLayer => {
     const taken = [...new Set(known.length ? takes.map((n) => known[n % known.length]!) : [])];
-    const given = gives.map((kind, nth) => ({ kind, name: `${kind} ${i}.${nth}` }));
+    const isHalf = hands === "half" && isHanded;
+    const given = (isHalf ? [] : gives).map((kind, nth) => ({ kind, name: `${kind} ${i}.${nth}` }));
     for (const name of taken) unused.delete(name);
     for (const { name } of given) known.push(name), unused.add(name);
     // What a layer computes must go somewhere.
-    const isGiven = gives.some((kind) => kind === "new" || kind === "same");
+    const isGiven = given.some(({ kind }) => kind === "new" || kind === "same");
+    isHanded = !isGiven || hands !== "nothing";
     const build = (g: LayerGraph, x: Handed | undefined) => {
+      if (isHalf) {
+        const all = [...valuesOf(x), ...taken.map((name) => g.take(name))];
+        return g.mul(
+          all.map((one) => numbers(g, one)).reduce((a, b) => g.add(a, b)),
+          g.scalar(0.5),
+        );
+      }
       const own = ids(g);
       let h = rows(g, own);
       for (const value of valuesOf(x)) {
@@ -167,8 +194,8 @@ function modelOf(drawn: readonly Drawn[]): Model {
         if (kind === "mask") g.give(name, positive);
       }
       const kept = g.where(positive, h, g.mul(h, g.scalar(0.5)));
-      if (hands === "one" || !isGiven) return kept;
-      return hands === "nothing" ? {} : { kept, positive, twice: g.add(h, h) };
+      if (hands === "nothing" && isGiven) return {};
+      return hands !== "record" || !isGiven ? kept : { kept, positive, twice: g.add(h, h) };
     };
     return { name: `layer ${i}`, build };
   });

@@ -1,3 +1,4 @@
+import { atDepth } from "../../depth.ts";
 import { delay } from "@std/async/delay";
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -12,12 +13,13 @@ import {
   type Line,
   type Outcome,
   ROOT,
+  runHere,
   runTrain,
   savedIn,
   someTokens,
   TINY,
   TINY_MODEL,
-  trainJson,
+  trainHere,
   writeTokens,
 } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -75,47 +77,55 @@ test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with t
   const step = await assertGoodOrder(outcome, out), steps = ["--steps", `${step + 1}`];
 
   const data = ["--tokens", join(folder, "tokens.bin")];
-  const resumed = await trainJson(["--resume", out, ...data, "--device", "reference", ...steps]);
-  const whole = await trainJson([...train, ...steps, "--out", join(folder, "whole")]);
+  const resumed = await trainHere(["--resume", out, ...data, "--device", "reference", ...steps]);
+  const whole = await trainHere([...train, ...steps, "--out", join(folder, "whole")]);
   assert.deepEqual(
     [...bitsOf(jsonLines(outcome.stdout)).slice(0, -1), ...bitsOf(resumed.lines)],
     bitsOf(whole.lines),
   );
 });
 
-test("signals within a second count as one", async (folder) => {
-  const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
-  await run.printed("stdout", /"step":1,/);
-  run.interrupt("process");
-  run.interrupt("process");
-  await assertGoodOrder(await run.end(), join(folder, "out"));
-});
+/** How a run is met, from its first printed step on. */
+const ENDS: readonly {
+  readonly title: string;
+  readonly to: "process" | "group";
+  readonly signals: readonly Deno.Signal[];
+  readonly args?: readonly string[];
+  readonly graceMs?: number;
+}[] = [
+  {
+    title: "two signals within a second count as one",
+    to: "process",
+    signals: ["SIGINT", "SIGINT"],
+  },
+  {
+    title: "Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal",
+    ...{ to: "group", signals: ["SIGINT"], args: ["task", "train"] },
+  },
+  { title: "SIGTERM ends a run as Ctrl-C does", to: "process", signals: ["SIGTERM"] },
+  { title: "SIGHUP ends a run as Ctrl-C does", to: "process", signals: ["SIGHUP"] },
+  {
+    title: "a terminal that hangs up on processes ends their run as Ctrl-C does",
+    ...{ to: "group", signals: ["SIGHUP"], graceMs: GRACE_MS },
+    args: [...TRAIN, "--workers", "2", "--isolation", "process"],
+  },
+  ...["local", "serial"].map((runtime) => ({
+    title: `Ctrl-C is heard where the ${runtime} runtime computes without pause`,
+    ...{ to: "process" as const, signals: ["SIGINT" as const] },
+    args: [...TRAIN, "--runtime", runtime],
+  })),
+];
 
-test("Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal", async (folder) => {
-  const run = new Running(["task", "train", ...await flags(folder), ...LONG]);
-  await run.printed("stdout", /"step":1,/);
-  run.interrupt("group");
-  await assertGoodOrder(await run.end(), join(folder, "out"));
-});
-
-for (const signal of ["SIGTERM", "SIGHUP"] as const) {
-  test(`${signal} ends a run as Ctrl-C does`, async (folder) => {
-    const run = new Running([...TRAIN, ...await flags(folder), ...LONG]);
+for (const { title, to, signals, args = TRAIN, graceMs } of ENDS) {
+  test(title, async (folder) => {
+    const run = new Running([...args, ...await flags(folder), ...LONG]);
     await run.printed("stdout", /"step":1,/);
-    run.interrupt("process", signal);
-    await assertGoodOrder(await run.end(), join(folder, "out"));
+    for (const signal of signals) run.interrupt(to, signal);
+    await assertGoodOrder(await run.end(graceMs), join(folder, "out"));
   });
 }
 
-test("a terminal that hangs up on processes ends their run as Ctrl-C does", async (folder) => {
-  const processes = ["--workers", "2", "--isolation", "process"];
-  const run = new Running([...TRAIN, ...await flags(folder), ...LONG, ...processes]);
-  await run.printed("stdout", /"step":1,/);
-  run.interrupt("group", "SIGHUP");
-  await assertGoodOrder(await run.end(GRACE_MS), join(folder, "out"));
-});
-
-test("under nohup a run goes on when its terminal hangs up", async (folder) => {
+test("under nohup a run continues when its terminal hangs up", async (folder) => {
   const run = new Running([...TRAIN, ...await flags(folder), ...LONG], true);
   await run.printed("stdout", /"step":1,/);
   run.interrupt("group", "SIGHUP");
@@ -123,15 +133,6 @@ test("under nohup a run goes on when its terminal hangs up", async (folder) => {
   run.interrupt("process");
   assert.ok(await assertGoodOrder(await run.end(), join(folder, "out")) >= 40);
 });
-
-for (const runtime of ["local", "serial"]) {
-  test(`Ctrl-C is heard where the ${runtime} runtime computes without pause`, async (folder) => {
-    const run = new Running([...TRAIN, ...await flags(folder), ...LONG, "--runtime", runtime]);
-    await run.printed("stdout", /"step":1,/);
-    run.interrupt("process");
-    await assertGoodOrder(await run.end(), join(folder, "out"));
-  });
-}
 
 const ENDLESS = ["run", "-A", "tests/console/endless_command.ts"];
 
@@ -157,7 +158,7 @@ test("Ctrl-C ends a command at once that has nothing to finish", async () => {
 /** `kill -9` of the whole program: nothing is lost that was told, and the bits stay the same. */
 
 /** Kills for each of the ways to keep workers apart, of runs that go on side by side. */
-const KILLS = { worker: [10, 10], process: [4] };
+const KILLS = atDepth({ worker: [4], process: [2] }, { worker: [10, 10], process: [4] });
 
 /** Every fourth kill comes while the program starts, the others after the first step. */
 const STARTING_MS = 600;
@@ -219,7 +220,7 @@ async function assertSameAsInPeace(folder: string, isolation: string, kills: num
   const { newest, told, moments } = await killAgainAndAgain(train, out, kills, stream);
 
   const to = ["--steps", `${newest + 5}`], what = `seed ${SEED}: ${moments.join("; ")}`;
-  const rest = await trainJson([...train, ...to]), whole = await trainJson([...peace, ...to]);
+  const rest = await trainHere([...train, ...to]), whole = await trainHere([...peace, ...to]);
   assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), what);
   // Whatever was told along the way was true, and no step was left out.
   const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
@@ -274,7 +275,7 @@ Deno.test({
       const { stdout } = await first.end(60_000), told = stdout.split("\n").length - 1;
       const { step } = (await readCheckpoint(out))!;
       assert.ok(step >= told - 2, `${step} of ${told}`);
-      const { last } = await trainJson([...train, "--resume", out, "--steps", `${step + 1}`]);
+      const { last } = await trainHere([...train, "--resume", out, "--steps", `${step + 1}`]);
       assert.equal(last.steps, step + 1);
       const names = await savedIn(out);
       assert.ok(names.every((name) => name.startsWith("step-")), `${names}`);
@@ -286,8 +287,20 @@ Deno.test({
 Deno.test("a loss that is not finite ends the run with code 1; the checkpoint before it stays", () =>
   inFolder(async (folder) => {
     const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
-    const { code, stdout, stderr } = await runTrain([
-      ...[...TINY, "--tokens", tokens, "--steps", "9", "--lr", "1e30", "--json"],
+    const { code, stdout, stderr } = await runHere([
+      ...[
+        "train",
+        ...TINY,
+        "--runtime",
+        "local",
+        "--tokens",
+        tokens,
+        "--steps",
+        "9",
+        "--lr",
+        "1e30",
+        "--json",
+      ],
       ...["--out", out, "--checkpoint-every", "1"],
     ]);
     assert.equal(code, 1);
@@ -303,8 +316,22 @@ Deno.test("a loss that is not finite ends the run with code 1; the checkpoint be
 Deno.test("weights that are not finite are never saved", () =>
   inFolder(async (folder) => {
     const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
-    const { code, stderr } = await runTrain([
-      ...[...TINY, "--tokens", tokens, "--steps", "1", "--lr", "1e300", "--json", "--out", out],
+    const { code, stderr } = await runHere([
+      ...[
+        "train",
+        ...TINY,
+        "--runtime",
+        "local",
+        "--tokens",
+        tokens,
+        "--steps",
+        "1",
+        "--lr",
+        "1e300",
+        "--json",
+        "--out",
+        out,
+      ],
     ]);
     assert.equal(code, 1);
     assert.match(
@@ -320,7 +347,7 @@ Deno.test({
   fn: () =>
     inFolder(async (folder) => {
       const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
-      await trainJson([...TINY, "--tokens", tokens, "--steps", "2", "--out", out]);
+      await trainHere([...TINY, "--tokens", tokens, "--steps", "2", "--out", out]);
       // No file may grow beyond 64 KiB: the moments need 96 KiB, the weights 48. The signal that
       // the kernel sends by default is ignored, so that writing fails as on a full disk.
       const limited = `trap '' XFSZ; ulimit -f 128; exec "$0" run -A cli.ts train "$@"`;

@@ -13,10 +13,11 @@ import {
   jsonLines,
   refusal,
   ROOT,
+  runHere,
   runTrain,
   someTokens,
   TINY,
-  trainJson,
+  trainHere,
   writeTokens,
 } from "../command.ts";
 import { CLEAR, hasTerminals, inTerminal } from "../terminal.ts";
@@ -69,7 +70,14 @@ Deno.test("a run that no longer gets better ends well, and says which checkpoint
     // Nothing is learnt, so no evaluation is better than the first.
     const train = [...TINY, "--tokens", tokens, "--steps", "9", "--lr", "0", "--runtime", "local"];
     const best = ["--eval-every", "1", "--keep-best", "--patience", "2", "--keep", "1"];
-    const { code, stdout, stderr } = await runTrain([...train, ...best, "--json", "--out", out]);
+    const { code, stdout, stderr } = await runHere([
+      "train",
+      ...train,
+      ...best,
+      "--json",
+      "--out",
+      out,
+    ]);
     assert.equal(code, 0, stderr);
     const lines = jsonLines(stdout), { steps, stoppedEarly, best: kept, ...done } = lines.at(-1)!;
     const [{ loss }] = lines.flatMap(({ evalLoss }) =>
@@ -82,7 +90,7 @@ Deno.test("a run that no longer gets better ends well, and says which checkpoint
       ...{ step: 1, loss },
       checkpoint: "step-00000001",
     });
-    const words = await runTrain([...train, ...best, "--out", join(folder, "words")]);
+    const words = await runHere(["train", ...train, ...best, "--out", join(folder, "words")]);
     assert.equal(words.code, 0, words.stderr);
     const shown = loss.toFixed(3);
     for (
@@ -173,12 +181,12 @@ Deno.test("a person reads what will run, the loss, where the checkpoint is, and 
     assert.deepEqual(places, places.toSorted((a, b) => a - b));
 
     const on = ["--resume", out, "--text", text, "--steps", "5", "--device", "reference"];
-    const { stdout } = await runTrain(on);
+    const { stdout } = await runHere(["train", ...on, "--runtime", "local"]);
     assert.match(stdout, /^3 steps in \d+\.\d s on reference$/m, "those of the time that is told");
   }));
 
 Deno.test("--help lists every flag", async () => {
-  const { code, stdout } = await runTrain(["--help"]);
+  const { code, stdout } = await runHere(["train", "--help"]);
   assert.equal(code, 0);
   for (const [name, { help }] of Object.entries(TRAIN_FLAGS)) {
     const line = new RegExp(`^ +--${name}\\b[^\\n]*(\\n +)?${RegExp.escape(help)}`, "m");
@@ -343,10 +351,10 @@ folderTest(
   async (folder) => {
     const train = await trainOn(folder, 2), out = join(folder, "out");
     const events = async () => (await namesIn(out)).filter((name) => EVENT_FILE.test(name)).length;
-    await trainJson([...train, "--out", out, "--log", "tensorboard"]);
+    await trainHere([...train, "--out", out, "--log", "tensorboard"]);
     assert.equal(await events(), 1);
     const resume = ["--resume", out, ...train.slice(train.indexOf("--tokens"))];
-    await trainJson([
+    await trainHere([
       ...resume,
       "--steps",
       "3",
@@ -356,7 +364,7 @@ folderTest(
       "tensorboard",
     ]);
     assert.equal(await events(), 2, "a run that goes on has one more");
-    await trainJson([...train, "--out", out, "--overwrite"]);
+    await trainHere([...train, "--out", out, "--overwrite"]);
     assert.equal(await events(), 0, "those of a run that is gone are gone");
     assert.equal(
       await refusal([...train, "--json", "--log", "tensorboard"]),

@@ -1,9 +1,9 @@
-/** The strategies: what each chooses, and what an exhaustive search has seen at its end. */
+/** The strategies: what each chooses, which planted bugs it finds, and what a search has seen at its end. */
 
 import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import { atDepth } from "../../depth.ts";
-import type { Candidate } from "../../../actors/runtime/mod.ts";
+import { type Candidate } from "../../../actors/runtime/mod.ts";
 import {
   delay,
   dfs,
@@ -23,6 +23,7 @@ import {
 } from "../../../actors/simulation/mod.ts";
 import { countStates, MODELS, pipelineOf } from "./count_states.ts";
 import { type Any, playRing, playSum, spawnText, SUM } from "./players.ts";
+import { PLANTED, type Planted } from "./planted.ts";
 
 const candidate = (seq: number, actor = "a", from = `from-${seq}`): Candidate => ({
   ...{ actor, from, lane: "data", type: "Note", seq, nth: 0 },
@@ -331,5 +332,42 @@ for (const make of [() => delay(2), () => pct(3)]) {
   Deno.test(`settled steps cost ${make().name} no runs`, async () => {
     const [before, after] = [await meanRuns(make, 0), await meanRuns(make, atDepth(300, 1000))];
     assert.ok(after < 1.5 * before + 2, `${before} runs, after settled steps ${after}`);
+  });
+}
+
+/** Runs in which each strategy must find each bug. */
+const MAX_RUNS = 500;
+
+/** Runs without the bug, none of which may fail. */
+const CLEAN_RUNS = atDepth(20, 200);
+
+const STRATEGIES = [random, () => pct(3), pos, () => delay(2), portfolio];
+
+function exploreWith({ options, scenario }: Planted, strategy: Strategy, isPlanted: boolean) {
+  const runs = isPlanted ? MAX_RUNS : CLEAN_RUNS;
+  return explore({ ...options, strategy, runs, seed: 1 }, scenario(isPlanted));
+}
+
+for (const planted of PLANTED) {
+  Deno.test(`planted: ${planted.name} is found by every strategy, and not where it is not`, async () => {
+    for (const make of STRATEGIES) {
+      const strategy = make();
+      const { failed, runs } = await exploreWith(planted, strategy, true);
+      assert.ok(failed, `${strategy.name} did not find it in ${runs} runs`);
+    }
+    const { failed, runs } = await exploreWith(planted, portfolio(), false);
+    assert.equal(failed, undefined, JSON.stringify(failed?.failure));
+    assert.equal(runs, CLEAN_RUNS);
+  });
+
+  Deno.test(`planted: ${planted.name} shrinks to at most 5 deviations and 1 fault`, async () => {
+    const strategy = random();
+    const { failed } = await exploreWith(planted, strategy, true);
+    const options = { ...planted.options, strategy, seed: 1 };
+    const { run, isReplayed } = await shrink(options, planted.scenario(true), failed!);
+    assert.ok(run.deviations.length <= 5, `${run.deviations.length} deviations`);
+    assert.ok(run.faults.length <= 1);
+    assert.equal(run.failure.name, failed!.failure.name);
+    assert.ok(isReplayed);
   });
 }

@@ -61,6 +61,7 @@ Deno.test("the page is served under its path and its address alone, for reading"
   assert.match(pathname, /^\/[0-9a-f]{32}\/$/);
   const refused: [expected: number, first: string, host: string][] = [
     [421, `GET ${pathname} HTTP/1.1`, "troupe.example"],
+    [421, `GET ${pathname} HTTP/1.1`, `troupe.example:${own}`],
     [421, `GET ${pathname} HTTP/1.1`, `127.0.0.1:${own + 1}`],
     [404, "GET / HTTP/1.1", host],
     [404, `GET /${"0".repeat(32)}/ HTTP/1.1`, host],

@@ -212,6 +212,7 @@ Deno.test("a value may begin with a dash, and words may come beside flags", () =
   assert.deepEqual(read("--prompt", "-h"), { flags: { prompt: "-h" }, words: [] });
   assert.deepEqual(read("a", "-h", "7"), { flags: { help: true }, words: ["a", "7"] });
   assert.deepEqual(read("--", "--prompt"), { flags: {}, words: ["--prompt"] });
+  assert.deepEqual(read("--", "--help=7"), { flags: {}, words: ["--help=7"] });
   assert.throws(() => parseArguments(["--", "a"], flags), /every argument must be a flag/);
 });
 

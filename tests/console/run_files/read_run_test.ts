@@ -143,6 +143,11 @@ folderTest("metrics go on after a step, and an evaluation is written once", asyn
     file.add(measured(1, 4, "evaluation")); // of a step that was not evaluated before
   }
   assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
+  {
+    using file = continueMetrics(path, 2, fail); // the last line is of an earlier step
+    file.add(measured(2, 3, "evaluation"));
+  }
+  assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
   await Deno.writeTextFile(path, "no line\n");
   assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
   assert.equal(await Deno.readTextFile(path), "no line\n");

@@ -296,6 +296,9 @@ folderTest("a run that goes on from another folder begins a fresh one", async (f
   await Deno.symlink(to, link);
   const { last } = await trainHere([...train, "--steps", "3", "--resume", link, "--out", to]);
   assert.equal(last.steps, 3);
+  assert.equal(readRecord(to)!.starts.length, 2);
+  await trainHere([...on, "--overwrite"]);
+  assert.equal(readRecord(to)!.starts.length, 1, "a fresh run in place of the other");
 });
 
 runTest("a run that left no checkpoint is begun again", async (train, out) => {

@@ -129,6 +129,10 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
       Deno.writeTextFile(join(torn, "manifest.json"), `{"format":2,"step":6}`),
     "manifest without hashes": () =>
       Deno.writeTextFile(join(torn, "manifest.json"), `{"format":1,"step":6}`),
+    "manifest of another step": async () => {
+      const path = join(torn, "manifest.json"), text = await Deno.readTextFile(path);
+      await Deno.writeTextFile(path, text.replace('"step": 6', '"step": 7'));
+    },
     "one other bit": async () => {
       const path = join(torn, "model.safetensors"), bytes = await Deno.readFile(path);
       bytes[bytes.length - 1]! ^= 1;

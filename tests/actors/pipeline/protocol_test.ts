@@ -6,10 +6,15 @@
 import assert from "node:assert/strict";
 import { eagerStages } from "../../../actors/commit/eager_stages.ts";
 import type { ActorRef, Message } from "../../../actors/mod.ts";
+import { copiesOf } from "../../../actors/pipeline/layout.ts";
+import { openEmulatedLink } from "../../../actors/pipeline/links/emulated_link.ts";
 import { mailboxBound } from "../../../actors/pipeline/mailbox_bound.ts";
 import { policyData, restorePolicy } from "../../../actors/pipeline/policy_data.ts";
 import type { WorkerMessage } from "../../../actors/pipeline/protocol.ts";
 import { openEvaluations } from "../../../actors/pipeline/supervisor/evaluation.ts";
+import { flowHandlers } from "../../../actors/pipeline/supervisor/flow_handlers.ts";
+import { gather } from "../../../actors/pipeline/supervisor/gather.ts";
+import { allLosses } from "../../../actors/pipeline/supervisor/step_record.ts";
 import { pipelineSupervisor, SUPERVISOR } from "../../../actors/pipeline/supervisor/supervisor.ts";
 import type { SupervisorInit } from "../../../actors/pipeline/supervisor/supervisor_init.ts";
 import {
@@ -345,4 +350,58 @@ Deno.test("no slice overtakes an earlier one of its sequence, however a list is 
     assert.deepEqual(policy.next([second, first]), first);
     assert.deepEqual(policy.next([second]), second);
   }
+});
+
+Deno.test("losses of slices come in their order, one after the other, and none may be missing", () => {
+  const step = {
+    round: 3,
+    losses: [] as Float32Array[],
+    request: { step: 5, microBatches: [{}, {}] },
+  };
+  const supervisor = { state: "stepping", steps: [step] };
+  const { Loss } = flowHandlers(supervisor as never);
+  const come = (microBatch: number, slice: number | undefined, ...losses: number[]) =>
+    Loss!({
+      ...{ type: "Loss", round: 3, microBatch, losses: Float32Array.from(losses) },
+      ...slice !== undefined && { slice },
+    });
+  assert.throws(() => come(0, 1, 2));
+  come(1, undefined, 7);
+  assert.throws(() => allLosses(step as never), /step 5: the loss of micro-batch 0 must have come/);
+  come(0, 0, 1);
+  come(0, 1, 2);
+  assert.deepEqual(allLosses(step as never), [Float32Array.of(1, 2), Float32Array.of(7)]);
+});
+
+Deno.test("parts of workers are given in the order of the workers, whatever the order in which they come", () => {
+  const given: string[][] = [], take = gather<string>([0, 2, 5], (parts) => void given.push(parts));
+  for (const worker of [5, 0]) take(worker, `of ${worker}`);
+  assert.deepEqual(given, []);
+  take(2, "of 2");
+  assert.deepEqual(given, [["of 0", "of 2", "of 5"]]);
+});
+
+Deno.test("copies of a stage are ordered replica by replica, and within one pipe by pipe", () => {
+  const [copies] = copiesOf(createSchedule("chimera", { workers: 4, microBatches: 4 }), 2);
+  const places = copies!.map(({ rank, replica, pipe, worker }) => [rank, replica, pipe, worker]);
+  assert.deepEqual(places, [[0, 0, 0, 0], [1, 0, 1, 3], [2, 1, 0, 4], [3, 1, 1, 7]]);
+});
+
+Deno.test("messages on a link take their time one after the other, and none overtakes", () => {
+  const sent: number[] = [], jitters = [1, 0, 0, 0];
+  const ctx = {
+    self: { id: "me" },
+    now: () => 100,
+    random: () => jitters.shift(),
+    send: (_to: unknown, { arrivesAt }: { arrivesAt: number }) => void sent.push(arrivesAt),
+  };
+  const options = { latencyUs: 2000, gigabytesPerSecond: 1e-3, jitterUs: 9000 };
+  const link = openEmulatedLink<Message>(ctx as never, options);
+  // A thousand bytes take a millisecond.
+  for (const bytes of [1000, 0, 8000, 3000]) {
+    link.send({ id: "other" } as ActorRef<Message>, { type: "Any" }, {
+      transfer: [new ArrayBuffer(bytes)],
+    });
+  }
+  assert.deepEqual(sent, [112, 112, 112, 114]);
 });

@@ -11,7 +11,7 @@ import {
   type TrainOptions,
 } from "../../../actors/mod.ts";
 import { crc32c } from "../../../actors/run/metrics/tf_record.ts";
-import { totalMemory } from "../../../actors/run/memory/memory_plan.ts";
+import { totalBytes } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { batchesOf, outcome, SMALL } from "../runs.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
@@ -27,16 +27,18 @@ Deno.test("each step and evaluation is measured once, before its event, with wha
   const learningRate = { rate: 0.01, schedule: "constant", warmup: 2 } as const;
   const measured: Metrics[] = [], before = Date.now(), { rss } = Deno.memoryUsage();
   const metrics = (one: Metrics) => void measured.push(one);
-  const { events, plan, end } = await run({ evaluation, learningRate, metrics });
+  const { events, plan, end } = await run({ evaluation, learningRate, metrics, offload: true });
   assert.deepEqual(
     measured.map(({ type, step }) => `${type} ${step}`),
     ["evaluation 0", "step 1", "step 2", "evaluation 2"],
   );
   assert.deepEqual(measured.map(({ tokens }) => tokens), [0, TOKENS, 2 * TOKENS, 2 * TOKENS]);
   assert.deepEqual(measured.map((one) => one.learningRate), [undefined, 0.005, 0.01, undefined]);
-  const held = end.memory!.map((one) => totalMemory([one]));
-  assert.deepEqual(held, plan.memory.map((one) => totalMemory([one])));
-  assert.ok(held.every((bytes) => bytes > 0));
+  assert.deepEqual(end.memory, plan.memory.map(({ device, host }) => ({ device, host })));
+  const held = end.memory!.map(({ device, host }) => {
+    assert.ok(totalBytes(host) > 0, "offloaded");
+    return totalBytes(device) + totalBytes(host);
+  });
   for (const [i, one] of measured.entries()) {
     const event = events[i + 1] as Extract<TrainEvent, { type: "step" | "evaluation" }>;
     assert.ok(one.seconds > 0 && one.seconds <= end.seconds, `${one.seconds} s`);

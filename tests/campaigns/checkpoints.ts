@@ -14,49 +14,16 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { parseArgs } from "@std/cli/parse-args";
-import { uniformInt } from "pure-rand/distribution/uniformInt";
-import { generateCommand, print, trainCommand } from "../../console/mod.ts";
-import { substream } from "../../kernels/mod.ts";
+import { generateCommand, trainCommand } from "../../console/mod.ts";
 import { runGenerate, runTrain, someTokens, TINY, writeTokens } from "../console/command.ts";
 import { copyFolder } from "../console/forged.ts";
+import { quietly } from "../package/commands_entry.ts";
+import { drawing, runCampaign } from "./cases_helper.ts";
 import { type Damage, damages } from "./checkpoints_helper.ts";
 
-const { cases = "1200", seed = "1" } = parseArgs(Deno.args, { string: ["cases", "seed"] });
-const CASES = Number(cases), SEED = Number(seed);
 const HOW = ["--device", "reference", "--runtime", "serial"];
 
-/** What a command said and how it ended. */
-interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-  /** Whether it had begun: what fails then is no refusal. */
-  readonly hasBegun: boolean;
-}
-
-/** Runs a command in this process, and keeps what it prints. */
-async function quietly(
-  command: (context: { begin: () => void; signal: AbortSignal }) => Promise<number>,
-): Promise<Outcome> {
-  const said = { stdout: "", stderr: "" }, decoder = new TextDecoder();
-  const streams = ["stdout", "stderr"] as const;
-  const before = streams.map((name) => Deno[name].writeSync);
-  for (const name of streams) {
-    Deno[name].writeSync = (bytes) => (said[name] += decoder.decode(bytes), bytes.length);
-  }
-  let hasBegun = false, code: number;
-  try {
-    const { signal } = new AbortController();
-    code = await command({ begin: () => void (hasBegun = true), signal });
-  } catch (error) {
-    said.stderr += `${(error as Error).message}\n`;
-    code = hasBegun ? 1 : 2;
-  } finally {
-    streams.forEach((name, i) => Deno[name].writeSync = before[i]!);
-  }
-  return { code, ...said, hasBegun };
-}
+type Outcome = Awaited<ReturnType<typeof quietly>>;
 
 const hashOf = async (path: string) =>
   createHash("sha256").update(await Deno.readFile(path)).digest("hex");
@@ -69,7 +36,12 @@ function assertRefused({ code, stdout, stderr, hasBegun }: Outcome): void {
   assert.ok(stderr.split("\n").at(-2)!.length < 1000, "a sentence has an end");
 }
 
-/** A run of two steps with a checkpoint after each, and all that must stay as it is. */
+const begun = (outcome: Omit<Outcome, "hasBegun">): Outcome => ({
+  ...outcome,
+  hasBegun: outcome.code !== 2,
+});
+
+/** A run of three steps with a checkpoint after each, and all that must stay as it is. */
 class Field {
   readonly #folder: string;
   readonly #tokens: string;
@@ -99,21 +71,21 @@ class Field {
 
   async #generate(from: string, isReal: boolean): Promise<Outcome> {
     const args = ["--from", from, "--device", "reference", "--tokens", "8"];
-    if (!isReal) return await quietly((context) => generateCommand(args, context));
-    const outcome = await runGenerate(args);
-    return { ...outcome, hasBegun: outcome.code !== 2 };
+    return isReal
+      ? begun(await runGenerate(args))
+      : await quietly((context) => generateCommand(args, context));
   }
 
   async #resume(from: string, out: string, isReal: boolean): Promise<Outcome> {
     const args = [...HOW, "--resume", from, "--tokens", this.#tokens, "--steps", "3", "--json"];
-    const all = [...args, "--out", out];
-    if (!isReal) return await quietly((context) => trainCommand(all, context));
-    const outcome = await runTrain(all);
-    return { ...outcome, hasBegun: outcome.code !== 2 };
+    args.push("--out", out);
+    return isReal
+      ? begun(await runTrain(args))
+      : await quietly((context) => trainCommand(args, context));
   }
 
   /** Does a damage to a copy of the checkpoints, and looks what comes of it. */
-  async try({ harm, isFree, isAlone }: Damage, isReal: boolean): Promise<string> {
+  async try({ harm, isFree, isAlone }: Damage, isReal: boolean): Promise<void> {
     const copy = this.#path("copy"), out = this.#path("out");
     const step = await copyFolder(this.#path("run", "step-00000002"), join(copy, "step-00000002"));
     if (!isAlone) await copyFolder(this.#path("run", "step-00000001"), join(copy, "step-00000001"));
@@ -123,7 +95,7 @@ class Field {
       if (isFree && resumed.code === 1) {
         // A value that its user could have typed fails as if it had been: a loss scale of 1e300.
         assert.match(resumed.stderr, /^(\P{Cc}+\n)*Cannot \P{Cc}+\n$/u);
-        return "failed as typed";
+        return;
       }
       if (resumed.code !== 0) {
         assertRefused(resumed);
@@ -140,11 +112,6 @@ class Field {
       const names = await Array.fromAsync(Deno.readDir(this.#folder), ({ name }) => name);
       const known = ["copy", "out", "run", "tokens.bin", "victim"];
       assert.deepEqual(names.filter((name) => !known.includes(name)), [], "something was written");
-      return resumed.code === 2
-        ? "refused"
-        : resumed.stderr.includes("passed over: ") || !resumed.stderr.includes("is passed over")
-        ? "went on"
-        : "passed over";
     } finally {
       for (const path of [copy, out]) await Deno.remove(path, { recursive: true }).catch(() => {});
     }
@@ -154,28 +121,18 @@ class Field {
 /** Cases between two that go through the real command. */
 const REAL_EVERY = 100;
 
-const folder = await Deno.makeTempDir({ prefix: "campaign-" });
-const counts: Record<string, number> = {};
-let survived = 0, done = 0;
-try {
-  const field = new Field(folder, await writeTokens(folder, someTokens(200)));
-  await field.open();
-  const random = substream(SEED, "checkpoints");
-  for (const damage of damages((most) => uniformInt(random, 0, most))) {
-    if (done === CASES) break;
-    try {
-      const end = await field.try(damage, done % REAL_EVERY === REAL_EVERY - 1);
-      counts[end] = (counts[end] ?? 0) + 1;
-      survived++;
-    } catch (error) {
-      print(`case ${done} of seed ${SEED}, ${damage.name}: ${(error as Error).message}`);
+await runCampaign("checkpoints", 600, async function* (count, seed) {
+  const folder = await Deno.makeTempDir({ prefix: "campaign-" });
+  try {
+    const field = new Field(folder, await writeTokens(folder, someTokens(200)));
+    await field.open();
+    let nth = 0;
+    for (const damage of damages(drawing(seed, "checkpoints"))) {
+      if (nth++ === count) break;
+      const isReal = nth % REAL_EVERY === 0;
+      yield { name: damage.name, run: () => field.try(damage, isReal) };
     }
-    done++;
-    if (done % 200 === 0) print(`${done} cases: ${JSON.stringify(counts)}`);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
   }
-} finally {
-  await Deno.remove(folder, { recursive: true });
-}
-print(`ends: ${JSON.stringify(counts)}`);
-print(`checkpoints: ${done} cases, ${survived} survived`);
-Deno.exit(survived === done ? 0 : 1);
+});

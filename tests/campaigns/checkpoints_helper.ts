@@ -10,20 +10,18 @@ import {
   forgeFile,
   forgeTensors,
 } from "../console/forged.ts";
+import type { Draw } from "./cases_helper.ts";
 
 /** One damage. */
 export interface Damage {
   readonly name: string;
-  /** Does it to the folder of a step; the victim is a file that nobody named. */
+  /** Does it to the folder of a step; the victim is a file that no flag names. */
   readonly harm: (step: string, victim: string) => Promise<void>;
   /** Whether what comes out may be another honest checkpoint. */
   readonly isFree?: boolean;
   /** Whether there is no older checkpoint to go back to. */
   readonly isAlone: boolean;
 }
-
-/** A whole number from 0 to `most`. */
-type Draw = (most: number) => number;
 
 const FILES = [
   "config.json",
@@ -42,65 +40,75 @@ const VALUES: readonly unknown[] = [
 
 type Harm = Omit<Damage, "isAlone">;
 
-/** Flags of every kind with every value: those that are no one's to inherit change nothing. */
-function* flagHarms(): Iterable<Harm> {
-  for (const flag of [...Object.keys(TRAIN_FLAGS), "__proto__", "constructor", "from", "module"]) {
-    for (const value of [...VALUES, "VICTIM"]) {
+/** Every value for every name of a list. */
+function* valued(
+  what: string,
+  names: readonly string[],
+  values: readonly unknown[],
+  isFree: (name: string) => boolean,
+  harm: (step: string, name: string, value: unknown, victim: string) => Promise<void>,
+): Iterable<Harm> {
+  for (const name of names) {
+    for (const value of values) {
       yield {
-        name: `flags.${flag} = ${JSON.stringify(value)?.slice(0, 40)}`,
-        // Some of these values are as good as others; but what nobody inherits changes no bit.
-        isFree: Object.hasOwn(INHERITED_FLAGS, flag),
-        harm: (step, victim) =>
-          forgeConfig(step, ({ flags }) => {
-            const held = value === "VICTIM" ? victim : value;
-            Object.defineProperty(flags, flag, { value: held, enumerable: true });
-          }),
+        name: `${what}${name} = ${JSON.stringify(value)?.slice(0, 40)}`,
+        isFree: isFree(name),
+        harm: (step, victim) => harm(step, name, value, victim),
       };
     }
   }
 }
 
-/** Sizes and progress in the config, and all of it at once. */
-function* configHarms(): Iterable<Harm> {
-  const names = ["architecture", "layers", "hidden", "heads", "seq", "vocab", "tie", "tokenizer"];
-  for (const name of [...names, "flags", "files", "progress"]) {
-    for (const value of VALUES) {
-      yield {
-        name: `config.${name} = ${JSON.stringify(value)?.slice(0, 40)}`,
-        isFree: ["tie", "tokenizer", "progress", "flags", "files"].includes(name),
-        harm: (step) => forgeConfig(step, (config) => void (config[name] = value)),
-      };
-    }
-  }
-  const progress = ["step", "update", "lossScale"];
-  for (const name of progress) {
-    for (const value of VALUES) {
-      yield {
-        name: `progress.${name} = ${JSON.stringify(value)?.slice(0, 40)}`,
-        isFree: true,
-        harm: (step) => forgeConfig(step, (config: Config) => config.progress[name] = value),
-      };
-    }
-  }
+async function changeManifest(step: string, change: (manifest: Config) => void): Promise<void> {
+  const path = join(step, "manifest.json"), manifest = JSON.parse(await Deno.readTextFile(path));
+  change(manifest);
+  await Deno.writeTextFile(path, JSON.stringify(manifest));
 }
 
-/** Fields of the manifest. */
-function* manifestHarms(): Iterable<Harm> {
+/** Values of flags, sizes, progress and the manifest. */
+function* valueHarms(): Iterable<Harm> {
+  const flags = [...Object.keys(TRAIN_FLAGS), "__proto__", "constructor", "from", "module"];
+  // Some of these values are as good as others; but a flag that is not inherited changes no bit.
+  const isInherited = (flag: string) => Object.hasOwn(INHERITED_FLAGS, flag);
+  yield* valued(
+    "flags.",
+    flags,
+    [...VALUES, "VICTIM"],
+    isInherited,
+    (step, flag, value, victim) =>
+      forgeConfig(step, ({ flags }) => {
+        const held = value === "VICTIM" ? victim : value;
+        Object.defineProperty(flags, flag, { value: held, enumerable: true });
+      }),
+  );
+  const free = ["tie", "tokenizer", "progress", "flags", "files"];
+  const names = ["architecture", "layers", "hidden", "heads", "seq", "vocab", ...free];
+  yield* valued(
+    "config.",
+    names,
+    VALUES,
+    (name) => free.includes(name),
+    (step, name, value) => forgeConfig(step, (config) => void (config[name] = value)),
+  );
+  yield* valued(
+    "progress.",
+    ["step", "update", "lossScale"],
+    VALUES,
+    () => true,
+    (step, name, value) => forgeConfig(step, (config: Config) => config.progress[name] = value),
+  );
   const fields = ["format", "step", "files", "bytes", "sha256"];
-  for (const field of fields) {
-    for (const value of VALUES) {
-      yield {
-        name: `manifest.${field} = ${JSON.stringify(value)?.slice(0, 40)}`,
-        async harm(step) {
-          const path = join(step, "manifest.json");
-          const manifest = JSON.parse(await Deno.readTextFile(path));
-          const holder = field in manifest ? manifest : manifest.files["model.safetensors"];
-          holder[field] = value;
-          await Deno.writeTextFile(path, JSON.stringify(manifest));
-        },
-      };
-    }
-  }
+  yield* valued(
+    "manifest.",
+    fields,
+    VALUES,
+    () => false,
+    (step, field, value) =>
+      changeManifest(step, (manifest) => {
+        const holder = field in manifest ? manifest : manifest.files["model.safetensors"];
+        holder[field] = value;
+      }),
+  );
 }
 
 type Tensors = Map<string, SafetensorsTensor>;
@@ -114,24 +122,18 @@ const CHANGES: Readonly<Record<string, (tensors: Tensors, name: string) => void>
   },
   twice: (tensors, name) => void tensors.set(`x.${name}`, tensors.get(name)!),
   "of another shape": (tensors, name) => {
-    const { data } = tensors.get(name)!, [first = 1, ...rest] = tensors.get(name)!.shape;
-    tensors.set(name, {
-      dtype: "F32",
-      shape: rest.length > 0 ? [...rest, first] : [1, first],
-      data,
-    });
+    const { data, shape: [first = 1, ...rest] } = tensors.get(name)!;
+    const shape = rest.length > 0 ? [...rest, first] : [1, first];
+    tensors.set(name, { dtype: "F32", shape, data });
   },
   empty: (tensors, name) =>
     void tensors.set(name, { dtype: "F32", shape: [0], data: new Uint8Array(0) }),
   "of another type": (tensors, name) =>
     void tensors.set(name, { ...tensors.get(name)!, dtype: "I32" }),
   "not a number": (tensors, name) => {
-    const { shape, data } = tensors.get(name)!;
-    tensors.set(name, {
-      dtype: "F32",
-      shape,
-      data: new Float32Array(data.byteLength / 4).fill(NaN),
-    });
+    const { shape, data: { byteLength } } = tensors.get(name)!;
+    const data = new Float32Array(byteLength / 4).fill(NaN);
+    tensors.set(name, { dtype: "F32", shape, data });
   },
   "without the others": (tensors, name) => {
     for (const other of [...tensors.keys()]) if (other !== name) tensors.delete(other);
@@ -161,53 +163,39 @@ function* tensorHarms(draw: Draw): Iterable<Harm> {
 /** Files that are gone, cut, swapped, or something else than files. */
 function* fileHarms(draw: Draw): Iterable<Harm> {
   for (const file of FILES) {
-    const at = (step: string) => join(step, file);
-    yield { name: `${file} gone`, harm: (step) => Deno.remove(at(step)) };
-    yield { name: `${file} empty`, harm: (step) => Deno.truncate(at(step), 0) };
-    yield {
-      name: `${file} a folder`,
-      async harm(step) {
-        await Deno.remove(at(step));
-        await Deno.mkdir(at(step));
-      },
-    };
+    const harmed = (
+      what: string,
+      harm: (path: string, step: string) => Promise<unknown>,
+    ): Harm => ({
+      name: `${file} ${what}`,
+      harm: async (step) => void await harm(join(step, file), step),
+    });
+    const replaced = (what: string, make: (path: string) => Promise<unknown>) =>
+      harmed(what, async (path) => {
+        await Deno.remove(path);
+        await make(path);
+      });
+    yield replaced("gone", () => Promise.resolve());
+    yield harmed("empty", (path) => Deno.truncate(path, 0));
+    yield replaced("a folder", (path) => Deno.mkdir(path));
     for (const to of ["/dev/zero", "/dev/null", "/dev/stdin", "nowhere"]) {
-      yield {
-        name: `${file} a link to ${to}`,
-        async harm(step) {
-          await Deno.remove(at(step));
-          await Deno.symlink(to, at(step));
-        },
-      };
+      yield replaced(`a link to ${to}`, (path) => Deno.symlink(to, path));
     }
-    yield {
-      name: `${file} a pipe`,
-      async harm(step) {
-        await Deno.remove(at(step));
-        await new Deno.Command("mkfifo", { args: [at(step)] }).output();
-      },
-    };
-    yield { name: `${file} of 20 GiB`, harm: (step) => Deno.truncate(at(step), 20 * 2 ** 30) };
-    for (const other of FILES) {
-      if (file >= other) continue;
-      yield {
-        name: `${file} and ${other} swapped`,
-        async harm(step) {
-          await Deno.rename(at(step), join(step, "held"));
-          await Deno.rename(join(step, other), at(step));
-          await Deno.rename(join(step, "held"), join(step, other));
-        },
-      };
+    yield replaced("a pipe", (path) => new Deno.Command("mkfifo", { args: [path] }).output());
+    yield harmed("of 20 GiB", (path) => Deno.truncate(path, 20 * 2 ** 30));
+    for (const other of FILES.filter((one) => file < one)) {
+      yield harmed(`and ${other} swapped`, async (path, step) => {
+        await Deno.rename(path, join(step, "held"));
+        await Deno.rename(join(step, other), path);
+        await Deno.rename(join(step, "held"), join(step, other));
+      });
     }
     for (let i = 0; i < 12; i++) {
-      const part = draw(999) / 1000;
-      yield {
-        name: `${file} cut at ${part}`,
-        async harm(step) {
-          const { size } = await Deno.stat(at(step));
-          await Deno.truncate(at(step), Math.floor(part * size));
-        },
-      };
+      const part = draw(1000) / 1000;
+      yield harmed(
+        `cut at ${part}`,
+        async (path) => Deno.truncate(path, Math.floor(part * (await Deno.stat(path)).size)),
+      );
     }
   }
   for (const size of [20 * 2 ** 30, 2 ** 53]) {
@@ -215,10 +203,8 @@ function* fileHarms(draw: Draw): Iterable<Harm> {
       name: `weights of 20 GiB, as a manifest of ${size} bytes says`,
       async harm(step) {
         await Deno.truncate(join(step, "model.safetensors"), 20 * 2 ** 30);
-        const path = join(step, "manifest.json");
-        const manifest = JSON.parse(await Deno.readTextFile(path));
-        manifest.files["model.safetensors"].bytes = size;
-        await Deno.writeTextFile(path, JSON.stringify(manifest));
+        const weights = "model.safetensors";
+        await changeManifest(step, ({ files }) => void (files[weights].bytes = size));
       },
     };
   }
@@ -227,8 +213,8 @@ function* fileHarms(draw: Draw): Iterable<Harm> {
 /** A bit or some bytes changed, without end: hashes fit or do not. */
 function* flips(draw: Draw): Iterable<Harm> {
   for (;;) {
-    const file = FILES[draw(3)]!, part = draw(9999) / 10000, bit = draw(7), count = 1 + draw(3);
-    const isFitted = file !== "manifest.json" && draw(2) === 0;
+    const file = FILES[draw(4)]!, part = draw(10_000) / 10_000, bit = draw(8), count = 1 + draw(4);
+    const isFitted = file !== "manifest.json" && draw(3) === 0;
     yield {
       name: `${count} bytes at ${part} of ${file} with bit ${bit} flipped, ${
         isFitted ? "the hash fits" : "seen by the hash"
@@ -247,22 +233,15 @@ function* flips(draw: Draw): Iterable<Harm> {
 
 /** Damages without end, each for a checkpoint with an older one beside it, or alone. */
 export function* damages(draw: Draw): Iterable<Damage> {
-  const listed = [
-    ...fileHarms(draw),
-    ...tensorHarms(draw),
-    ...manifestHarms(),
-    ...configHarms(),
-    ...flagHarms(),
-  ];
+  const listed = [...fileHarms(draw), ...tensorHarms(draw), ...valueHarms()];
   // In any order, so that a smaller campaign has some of each.
   for (let i = listed.length - 1; i > 0; i--) {
-    const j = draw(i);
+    const j = draw(i + 1);
     [listed[i], listed[j]] = [listed[j]!, listed[i]!];
   }
   const random = flips(draw)[Symbol.iterator]();
-  for (const harm of listed) {
-    yield { ...harm, isAlone: draw(1) === 0 };
-    if (draw(3) === 0) yield { ...random.next().value as Harm, isAlone: draw(1) === 0 };
+  for (let nth = 0;; nth++) {
+    const harm = nth % 5 === 4 ? undefined : listed.pop();
+    yield { ...harm ?? random.next().value as Harm, isAlone: draw(2) === 0 };
   }
-  for (;;) yield { ...random.next().value as Harm, isAlone: draw(1) === 0 };
 }

@@ -1,16 +1,15 @@
 /**
- * Orders and crashes of actors that wait for answers: a correct two-phase commit must never fail,
- * one with a planted bug must be found out by every strategy, training whose supervisor crashes
- * before or after any of its steps must end with weights or with that crash, never in a deadlock, and
- * PipeDream and PipeDream-2BW must end with the serial weights in any order, or under faults of any
- * kind with a clear report.
+ * Orders, crashes and failing disks of simulated runs: a correct two-phase commit never fails, and one
+ * with a planted bug is found out by every strategy; training whose supervisor crashes before or after
+ * any of its steps ends with weights or with that crash, never in a deadlock; PipeDream and
+ * PipeDream-2BW end with the serial weights in any order, or under faults of any kind with a clear
+ * report; and checkpoints outlive disks that are full, tear and reorder.
  *
  * @module
  */
 
-import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../console/print.ts";
-import type { RehearsalPlan } from "../../actors/mod.ts";
+import type { CheckpointPlan, RehearsalPlan } from "../../actors/mod.ts";
+import { checkpointRehearsal } from "../../actors/mod.ts";
 import { rehearsal } from "../../actors/rehearsal/rehearsal.ts";
 import {
   delay,
@@ -21,142 +20,132 @@ import {
   portfolio,
   pos,
   random,
+  type Run,
   simulate,
-  type Strategy,
 } from "../../testing.ts";
 import { CRASHES, playCommit } from "../actors/simulation/two_phase_commit.ts";
+import { type Case, runCampaign } from "./cases_helper.ts";
 
-const STRATEGIES: Readonly<Record<string, () => Strategy>> = {
-  random,
-  pct: () => pct(3),
-  pos,
-  delay: () => delay(2),
-  portfolio,
-};
+const STRATEGIES = { random, pct: () => pct(3), pos, delay: () => delay(2), portfolio };
+
+/** A case that must not fail, except with a crash that was asked for where it may. */
+const simulated = (name: string, run: () => Promise<Run>, mayCrash = false): Case => ({
+  name,
+  async run() {
+    const { failure } = await run();
+    const isWell = !failure || mayCrash && failure.name === "InjectedCrash";
+    return isWell ? undefined : JSON.stringify(failure);
+  },
+});
 
 /** Runs in which each strategy must find the planted bug. */
 const SEARCH_RUNS = 500;
+
+function* commits(count: number, seed: number): Iterable<Case> {
+  for (const [name, make] of Object.entries(STRATEGIES)) {
+    const strategy = make();
+    for (let run = 0; run < count; run++) {
+      const start = { run, expectedSteps: 50 };
+      const options = { seed: seed + run, strategy, faults: CRASHES, start };
+      yield simulated(
+        `two-phase commit, ${name}, run ${run}`,
+        () => simulate(options, (world) => playCommit(world, false)),
+      );
+    }
+    yield {
+      name: `the planted bug, found by ${name}`,
+      async run() {
+        const options = { seed, strategy: make(), faults: CRASHES, runs: SEARCH_RUNS };
+        const { failed } = await explore(options, (world) => playCommit(world, true));
+        return failed ? undefined : "it was not found";
+      },
+    };
+  }
+}
 
 /** Steps of training before which the supervisor crashes. */
 const CRASH_STEPS = 150;
 
 const SCHEDULES = [
-  "1f1b",
-  "chimera",
-  "hanayo",
-  "message-driven",
-  "zb-h1",
-  "pipedream",
-  "pipedream-2bw",
+  ...["1f1b", "chimera", "hanayo", "message-driven", "zb-h1", "pipedream", "pipedream-2bw"],
 ];
 
-/** Without flushes: orders of each plan, and orders with faults of each kind. */
-const UNFLUSHED_RUNS = 1000;
-
-const FAULTS: readonly FaultKind[] = [
-  "crash-before",
-  "crash-amid",
-  "crash-after",
-  "stall",
-  "slow-edge",
-  "site",
-];
-
-interface Count {
-  cases: number;
-  survived: number;
-}
-
-function report(count: Count, what: string, cases: number, survived: number): void {
-  print(`${what}: ${survived} of ${cases}`);
-  count.cases += cases;
-  count.survived += survived;
-}
-
-async function commits(count: Count, cases: number, seed: number): Promise<void> {
-  const runs = Math.ceil(cases / Object.keys(STRATEGIES).length);
-  for (const [name, make] of Object.entries(STRATEGIES)) {
-    const strategy = make();
-    let survived = 0;
-    for (let run = 0; run < runs; run++) {
-      const start = { run, expectedSteps: 50 };
-      const options = { seed: seed + run, strategy, faults: CRASHES, start };
-      const { failure } = await simulate(options, (world) => playCommit(world, false));
-      if (failure) print(`seed ${seed + run}: ${JSON.stringify(failure)}`);
-      else survived++;
-    }
-    report(count, `two-phase commit with crashes, ${name}, without failure`, runs, survived);
-    const options = { seed, strategy: make(), faults: CRASHES, runs: SEARCH_RUNS };
-    const { failed } = await explore(options, (world) => playCommit(world, true));
-    report(count, `its planted bug, found by ${name}`, 1, failed ? 1 : 0);
+function* crashes(count: number, seed: number): Iterable<Case> {
+  const strategies = [fifo, ...Object.values(STRATEGIES)], kinds = ["crash-before", "crash-after"];
+  for (let nth = 0; nth < count; nth++) {
+    const schedule = SCHEDULES[nth % SCHEDULES.length]!, make = strategies[nth % 6]!;
+    const step = nth % CRASH_STEPS, kind = kinds[nth >> 1 & 1] as FaultKind;
+    const sizes = { workers: 2, microBatches: 2, replicas: 1 };
+    const configuration: RehearsalPlan = { schedule, ...sizes, mayLose: true };
+    const faults = [{ step, kind, target: "supervisor" }];
+    const options = { seed: seed + nth, strategy: make(), configuration, faults };
+    const name = `${schedule}, ${kind} ${step} of the supervisor, run ${nth}`;
+    yield simulated(name, () => simulate(options, rehearsal), true);
   }
 }
 
-async function training(count: Count, seed: number): Promise<void> {
-  for (const schedule of SCHEDULES) {
-    const configuration: RehearsalPlan = {
-      schedule,
-      workers: 2,
-      microBatches: 2,
-      replicas: 1,
-      mayLose: true,
+const FAULTS: readonly (FaultKind | undefined)[] = [
+  ...[
+    undefined,
+    "crash-before",
+    "crash-amid",
+    "crash-after",
+    "stall",
+    "slow-edge",
+    "site",
+  ] as const,
+];
+
+function* unflushed(count: number, seed: number): Iterable<Case> {
+  for (let run = 0; run < count; run++) {
+    const schedule = ["pipedream", "pipedream-2bw"][run % 2]!, kind = FAULTS[run % FAULTS.length];
+    const strategy = [random, () => pct(3), pos][run % 3]!();
+    const plan: RehearsalPlan = { schedule, steps: 4, pauseEvery: 2, mayLose: kind !== undefined };
+    const options = {
+      ...{ seed: seed + run, strategy, configuration: plan, start: { run, expectedSteps: 500 } },
+      ...kind && { faults: { kinds: [kind], rate: 0.003 } },
     };
-    let survived = 0, cases = 0;
-    for (const make of [fifo, ...Object.values(STRATEGIES)]) {
-      for (const kind of ["crash-before", "crash-after"] as const) {
-        for (let step = 0; step < CRASH_STEPS; step++, cases++) {
-          const faults = [{ step, kind, target: "supervisor" }];
-          const options = { seed: seed + step, strategy: make(), configuration, faults };
-          const { failure } = await simulate(options, rehearsal);
-          if (!failure || failure.name === "InjectedCrash") survived++;
-          else print(`${kind} ${step}, seed ${seed + step}: ${JSON.stringify(failure)}`);
-        }
-      }
-    }
-    report(count, `${schedule} whose supervisor crashes, without a deadlock`, cases, survived);
+    const name = `${schedule}, ${kind ?? "no fault"}, run ${run}`;
+    yield simulated(name, () => simulate(options, rehearsal), true);
   }
 }
 
-async function unflushed(count: Count, seed: number): Promise<void> {
-  for (const schedule of ["pipedream", "pipedream-2bw"]) {
-    for (const kind of [undefined, ...FAULTS]) {
-      const configuration: RehearsalPlan = {
-        schedule,
-        steps: 4,
-        pauseEvery: 2,
-        mayLose: kind !== undefined,
-      };
-      let survived = 0;
-      for (let run = 0; run < UNFLUSHED_RUNS; run++) {
-        const strategy = [random, () => pct(3), pos][run % 3]!(),
-          start = { run, expectedSteps: 500 };
-        const faults = kind && { kinds: [kind], rate: 0.003 };
-        const options = {
-          seed: seed + run,
-          strategy,
-          configuration,
-          start,
-          ...faults && { faults },
-        };
-        const { failure } = await simulate(options, rehearsal);
-        if (!failure || failure.name === "InjectedCrash") survived++;
-        else print(`${schedule}, ${kind}, seed ${seed + run}: ${JSON.stringify(failure)}`);
-      }
-      const what = kind ? `under ${kind}` : "in any order";
-      report(count, `${schedule} ${what}, with its weights or a report`, UNFLUSHED_RUNS, survived);
+const DISKS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
+const SMALL = { workers: 2, microBatches: 2, replicas: 1 };
+
+/** Folders that grow, that are tidied, and that are written again. */
+const PLANS: readonly CheckpointPlan[] = [
+  { ...SMALL, schedule: "gpipe", steps: 3 },
+  { ...SMALL, schedule: "1f1b", steps: 3, keep: 1 },
+  { ...SMALL, schedule: "gpipe", steps: 2, keep: 1, times: 2 },
+  { ...SMALL, schedule: "chimera", steps: 4, every: 2, keep: 2, times: 2 },
+];
+
+/** Every operation of every plan fails in each way, then up to five in a run. */
+async function* disks(count: number, seed: number): AsyncIterable<Case> {
+  for (const [nth, configuration] of PLANS.entries()) {
+    let operations = 0;
+    await simulate({ configuration }, async (world) => {
+      await checkpointRehearsal(world);
+      operations = world.disk.operations;
+    });
+    for (let operation = 0; operation < operations; operation++) {
+      const kind = DISKS[operation % 3]!, target = `disk#${operation}`;
+      const options = { seed, configuration, faults: [{ step: 0, kind, target }] };
+      const name = `${kind} at operation ${operation} of plan ${nth}`;
+      yield simulated(name, () => simulate(options, checkpointRehearsal));
     }
+  }
+  for (let run = 1; run <= count; run++) {
+    const faults = { kinds: DISKS, max: 5, rate: 0.03 }, configuration = PLANS[run % 4]!;
+    const options = { seed: seed + run, configuration, faults };
+    yield simulated(`disks that fail, run ${run}`, () => simulate(options, checkpointRehearsal));
   }
 }
 
-if (import.meta.main) {
-  const flags = parseArgs(Deno.args, {
-    string: ["cases", "seed"],
-    default: { cases: "10000", seed: "0" },
-  });
-  const count = { cases: 0, survived: 0 }, seed = Number(flags.seed);
-  await commits(count, Number(flags.cases), seed);
-  await training(count, seed);
-  await unflushed(count, seed);
-  print(`interleavings: ${count.cases} cases, ${count.survived} survived`);
-  Deno.exit(count.survived === count.cases ? 0 : 1);
-}
+await runCampaign("interleavings", 10_000, async function* (count, seed) {
+  yield* commits(Math.ceil(count / 10), seed);
+  yield* crashes(Math.ceil(count / 5), seed);
+  yield* unflushed(Math.ceil(count / 5), seed);
+  yield* disks(Math.ceil(count / 10), seed);
+});

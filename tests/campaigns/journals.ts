@@ -10,11 +10,8 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { parseArgs } from "@std/cli/parse-args";
-import { print } from "../../console/print.ts";
 import { rehearsal } from "../../actors/mod.ts";
 import { createSystem } from "../../actors/runtime/mod.ts";
-import { substream } from "../../actors/runtime/world/random.ts";
 import { hashedOf } from "../../actors/simulation/journal/journal_lines.ts";
 import {
   beginJournal,
@@ -30,21 +27,15 @@ import {
 import { RECORDED_PLAN } from "../actors/rehearsal/recorded_plan.ts";
 import { type Forged, recordsOf, sealed } from "../actors/simulation/forged.ts";
 import { ASKER, playAsker, SUM } from "../actors/simulation/players.ts";
-import { runTroupe } from "../console/command.ts";
-
-const NAME = "journals";
-const DEFAULT_CASES = 2000;
+import { troupe } from "../../console/mod.ts";
+import { quietly } from "../package/commands_entry.ts";
+import { type Case, type Draw, drawing, runCampaign } from "./cases_helper.ts";
 
 /** Most bytes by which this program may grow. */
 const MAX_GROWTH = 2 ** 30;
 
-const { cases, seed } = parseArgs(Deno.args, {
-  string: ["cases", "seed"],
-  default: { cases: String(DEFAULT_CASES), seed: "1" },
-});
-const draw = substream(Number(seed), NAME);
-const below = (count: number) => Math.floor(draw() * count);
-const oneOf = <T>(values: readonly T[]): T => values[below(values.length)]!;
+let draw: Draw;
+const oneOf = <T>(values: readonly T[]): T => values[draw(values.length)]!;
 
 /** A journal and all that it can be replayed with. */
 interface Source {
@@ -118,69 +109,48 @@ function assertSame(changed: Journal, { journal, text }: Source, changedText: Ui
   if (journal.header.version > 1) assert.ok(isWhole || (isTold && isCut), "a cut must be told");
 }
 
+const bytesOf = (text: string) => new TextEncoder().encode(text);
+
 /** Changes bytes, or lines as they are. */
 function mutated({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer> } {
-  const bytes = new TextEncoder().encode(text), lines = text.split("\n").slice(0, -1);
-  const at = below(lines.length), line = lines[at]!;
-  const join = (what: string, changed: readonly string[]) => ({
+  const bytes = bytesOf(text), lines = text.split("\n").slice(0, -1);
+  const at = draw(lines.length), next = Math.min(at + 1, lines.length - 1), line = lines[at]!;
+  const ways: readonly (() => { what: string; lines?: readonly string[]; bytes?: typeof bytes })[] =
+    [
+      () => {
+        const where = draw(bytes.length), bit = draw(8);
+        bytes[where]! ^= 1 << bit;
+        return { what: `flip bit ${bit} of byte ${where} near`, bytes };
+      },
+      () => ({ what: "leave out", lines: lines.toSpliced(at, 1) }),
+      () => ({ what: "double", lines: lines.toSpliced(draw(lines.length), 0, line) }),
+      () => ({ what: "swap with the first", lines: lines.with(at, lines[0]!).with(0, line) }),
+      () => ({ what: "swap with its next", lines: lines.with(at, lines[next]!).with(next, line) }),
+      () => ({ what: "cut somewhere near", bytes: bytes.slice(0, draw(bytes.length)) }),
+      () => {
+        const record = JSON.parse(line) as Forged, name = oneOf(Object.keys(record));
+        const value = oneOf(VALUES), changed = JSON.stringify({ ...record, [name]: value });
+        return { what: `${name} = ${JSON.stringify(value)} in`, lines: lines.with(at, changed) };
+      },
+    ];
+  const { what, lines: changed = [], bytes: own } = oneOf(ways)();
+  return {
     what: `${what} line ${at + 1}`,
-    bytes: new TextEncoder().encode(changed.map((line) => `${line}\n`).join("")),
-  });
-  switch (below(7)) {
-    case 0: {
-      const where = below(bytes.length), bit = below(8);
-      bytes[where]! ^= 1 << bit;
-      return { what: `flip bit ${bit} of byte ${where}`, bytes };
-    }
-    case 1:
-      return join("leave out", lines.toSpliced(at, 1));
-    case 2:
-      return join("double", lines.toSpliced(below(lines.length), 0, line));
-    case 3:
-      return join("swap", lines.with(at, lines[0]!).with(0, line));
-    case 4: {
-      const next = Math.min(at + 1, lines.length - 1);
-      return join("swap neighbours of", lines.with(at, lines[next]!).with(next, line));
-    }
-    case 5: {
-      const length = below(bytes.length);
-      return { what: `cut after ${length} bytes`, bytes: bytes.slice(0, length) };
-    }
-    default: {
-      const record = JSON.parse(line) as Forged, name = oneOf(Object.keys(record));
-      const value = oneOf(VALUES), changed = JSON.stringify({ ...record, [name]: value });
-      return join(`${name} = ${JSON.stringify(value)} in`, lines.with(at, changed));
-    }
-  }
+    bytes: own ?? bytesOf(changed.map((line) => `${line}\n`).join("")),
+  };
 }
 
 /** Values of every type. */
 const VALUES: readonly unknown[] = [
-  ...[
-    null,
-    true,
-    false,
-    0,
-    1,
-    -1,
-    0.5,
-    1e300,
-    2 ** 53,
-    "",
-    "x",
-    "x#1",
-    "0".repeat(16),
-    "\u001b[2J",
-  ],
-  ...[[], [null], ["send a b"], ["spawned a 1/1"], {}, { $: ["Map", 7] }, {
-    $: ["Float32Array", 1],
-  }],
-  ...[{ type: "init" }, { type: "Add", by: null }, { $: 7 }, { length: 2 ** 32 }, undefined],
+  ...[null, true, false, 0, 1, -1, 0.5, 1e300, 2 ** 53, "", "x", "x#1", "0".repeat(16)],
+  ...["\u001b[2J", [], [null], ["send a b"], ["spawned a 1/1"], {}, { $: ["Map", 7] }],
+  ...[{ $: ["Float32Array", 1] }, { type: "init" }, { type: "Add", by: null }, { $: 7 }],
+  ...[{ length: 2 ** 32 }, undefined],
 ];
 
 /** Changes a field as a forger does. */
 function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer> } {
-  const records = recordsOf(text), at = below(records.length), record = records[at]!;
+  const records = recordsOf(text), at = draw(records.length), record = records[at]!;
   const name = oneOf(Object.keys(record)), value = oneOf(VALUES);
   const changed = records.with(at, { ...record, [name]: value });
   let bytes = text;
@@ -192,27 +162,22 @@ function forged({ text }: Source): { what: string; bytes: Uint8Array<ArrayBuffer
     // What cannot be sealed, no forger seals.
   }
   const what = `forge ${name} = ${JSON.stringify(value)} in line ${at + 1}`;
-  return { what, bytes: new TextEncoder().encode(bytes) };
+  return { what, bytes: bytesOf(bytes) };
 }
 
 /** Reads a changed journal, and replays what is read of a forged one. */
-async function examine(source: Source, isForged: boolean): Promise<[string, string | undefined]> {
+function examine(source: Source, isForged: boolean): Case {
   const { what, bytes } = isForged ? forged(source) : mutated(source);
-  const name = `${source.name}: ${what}`;
-  try {
-    await Deno.writeFile(path, bytes);
-    const journal = await readJournal(path).catch((error) => error as Error);
-    if (journal instanceof Error) assertSentence(journal);
-    else if (!isForged) assertSame(journal, source, bytes);
-    else {
-      for (const replay of source.replays) {
-        await replay(journal).catch(assertSentence);
-      }
-    }
-    return [name, undefined];
-  } catch (error) {
-    return [name, (error as Error).message];
-  }
+  return {
+    name: `${source.name}: ${what}`,
+    async run() {
+      await Deno.writeFile(path, bytes);
+      const journal = await readJournal(path).catch((error) => error as Error);
+      if (journal instanceof Error) return assertSentence(journal);
+      if (!isForged) return assertSame(journal, source, bytes);
+      for (const replay of source.replays) await replay(journal).catch(assertSentence);
+    },
+  };
 }
 
 /** Headers that ask for what no journal may have. */
@@ -232,9 +197,8 @@ function* demands(trap: string, url: string): Generator<unknown> {
       yield { train: ["--device", "reference", `--${flag}`, value] };
     }
   }
-  for (
-    const field of ["workers", "microBatches", "replicas", "steps", "options", "clip", "schedule"]
-  ) {
+  const fields = ["workers", "microBatches", "replicas", "steps", "options", "clip", "schedule"];
+  for (const field of fields) {
     for (const value of [1e9, -1, "4", null, {}]) {
       const configuration = { schedule: "1f1b", [field]: value };
       yield { explore: "1f1b", configuration, faults: [] };
@@ -242,48 +206,44 @@ function* demands(trap: string, url: string): Generator<unknown> {
   }
 }
 
-/** What the command says of a journal with such a header. */
-async function demand(configuration: unknown): Promise<[string, string | undefined]> {
-  const name = `header ${JSON.stringify(configuration)}`;
-  const records: Forged[] = [{
-    ...{ format: "troupe-journal", version: 2, package: "0.1.0", seed: 1, strategy: "workers" },
-    ...{ configuration, actors: {}, device: "reference", deno: "2.9.6" },
-  }, { end: 0, isolate: 0 }];
-  await Deno.writeTextFile(path, sealed(records));
-  const { code, stderr } = await runTroupe(["replay", path]);
-  // 1 where a person could have typed it: then it is the program that is not the recorded one.
-  const isRefused = (code === 1 || code === 2) && /^Cannot [^\n]+\n$/.test(stderr);
-  return [name, isRefused ? undefined : `ended with ${code}: ${stderr}`];
-}
+/** The command refuses a journal with such a header. */
+const demand = (configuration: unknown): Case => ({
+  name: `header ${JSON.stringify(configuration)}`,
+  async run() {
+    const records: Forged[] = [{
+      ...{ format: "troupe-journal", version: 2, package: "0.1.0", seed: 1, strategy: "workers" },
+      ...{ configuration, actors: {}, device: "reference", deno: "2.9.6" },
+    }, { end: 0, isolate: 0 }];
+    await Deno.writeTextFile(path, sealed(records));
+    const { code, stderr } = await quietly((context) => troupe(["replay", path], context));
+    // 1 where a person could have typed it: then it is the program that is not the recorded one.
+    assert.ok(code === 1 || code === 2, `${code}: ${stderr}`);
+    assert.match(stderr, /^Cannot [^\n]+\n$/);
+  },
+});
 
-async function campaign(): Promise<void> {
+await runCampaign("journals", 2000, async function* (count, seed) {
+  draw = drawing(seed, "journals");
   const all = await sources(), before = Deno.memoryUsage().rss;
   const trap = join(folder, "trap.ts"), sprung = join(folder, "sprung");
   await Deno.writeTextFile(trap, `Deno.writeTextFileSync(${JSON.stringify(sprung)}, "");`);
-  let requests = 0, done = 0, survived = 0;
+  let requests = 0;
   const server = Deno.serve({ port: 0, hostname: "127.0.0.1", onListen: () => {} }, () => {
     requests++;
     return new Response("export const scenario = () => {};");
   });
-  const count = ([name, problem]: [string, string | undefined]) => {
-    done++;
-    if (problem === undefined) survived++;
-    else print(`${name}: ${problem}`);
+  const url = `http://127.0.0.1:${server.addr.port}/trap.ts`;
+  for (const configuration of demands(trap, url)) yield demand(configuration);
+  for (let nth = 0; nth < count; nth++) yield examine(oneOf(all), nth % 2 === 1);
+  yield {
+    name: "nothing is imported or fetched, and memory is bounded",
+    async run() {
+      const growth = Deno.memoryUsage().rss - before;
+      await server.shutdown();
+      assert.equal(requests, 0);
+      await assert.rejects(Deno.stat(sprung), Deno.errors.NotFound);
+      await Deno.remove(folder, { recursive: true });
+      assert.ok(growth <= MAX_GROWTH, `it grew by ${growth} bytes`);
+    },
   };
-  for (const configuration of demands(trap, `http://127.0.0.1:${server.addr.port}/trap.ts`)) {
-    count(await demand(configuration));
-  }
-  print(`${done} headers asked for what no journal may have; now journals are changed`);
-  for (let n = 0; n < Number(cases); n++) count(await examine(oneOf(all), n % 2 === 1));
-  const growth = Deno.memoryUsage().rss - before;
-  const isImported = await Deno.stat(sprung).then(() => true, () => false);
-  await server.shutdown();
-  await Deno.remove(folder, { recursive: true });
-  count(["nothing is imported or fetched", isImported || requests > 0 ? "it was" : undefined]);
-  count(["memory is bounded", growth > MAX_GROWTH ? `it grew by ${growth} bytes` : undefined]);
-  print(`memory grew by ${(growth / 2 ** 20).toFixed(0)} MiB`);
-  print(`${NAME}: ${done} cases, ${survived} survived`);
-  Deno.exit(done === survived ? 0 : 1);
-}
-
-await campaign();
+});

@@ -1,34 +1,30 @@
 /**
- * Kills workers, the search for the native library and whole programs at random moments: whatever is
- * killed, the run, or the one that resumes it, ends with the weights of a run left in peace.
+ * Kills and stops workers, the search for the native library and whole programs at random moments:
+ * the run, or the one that resumes it, ends with the weights of a run left in peace. Healthy runs that
+ * are slow, or suspended, are never taken for stalled.
  *
  * @module
  */
 
 import { join } from "node:path";
 import { readCheckpoint } from "../../actors/mod.ts";
+import { print } from "../../console/print.ts";
 import { scheduleNames } from "../../schedules/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
 import { inFolder, TINY_MODEL, trainJson } from "../console/command.ts";
 import { Running, TRAIN } from "../console/running.ts";
-import {
-  type Case,
-  casesOf,
-  type Draw,
-  drawHarm,
-  type Fate,
-  type Harm,
-  kill,
-  peace,
-  runCampaign,
-  suffer,
-  type VictimOptions,
-} from "./victim_helper.ts";
+import { hasSwiftShader } from "../gpu.ts";
+import { type Case, casesOf, type Draw, runCampaign } from "./cases_helper.ts";
+import { drawHarm, type Harm, kill, survive, type VictimOptions } from "./victim_helper.ts";
 
 /** Kills of a whole program in a case: it is resumed after each. */
 const KILLS_A_PROGRAM = 5;
 
-const unharmed = peace();
+/** A worker does not move for so long before it is ended. */
+const STALL_MS = 2000;
+
+/** What a run must not say: that it waited for an answer in vain. */
+const TIMED_OUT = /AskTimeoutError|did not answer .* within|hung/;
 
 function drawOptions(draw: Draw, nth: number): VictimOptions {
   const names = scheduleNames(), schedule = names[nth % names.length]!;
@@ -37,58 +33,44 @@ function drawOptions(draw: Draw, nth: number): VictimOptions {
   return { schedule, sizes, workers: draw(4) === 0 ? 4 : 2, device: "native", retries: 10 };
 }
 
-/** Whether a run ended with the weights of one left in peace; else what it said. */
-async function judge(fate: Fate, options: VictimOptions): Promise<string | undefined> {
-  const expected = await unharmed(options);
-  if (fate.hash !== undefined && fate.hash === expected) return undefined;
-  return `received ${fate.hash} for ${expected} after ${fate.seconds.toFixed(0)} s: ${fate.output}`;
-}
-
-/** `kill -9` of one of the victim's processes. */
-const killOne = ({ moment, afterMs, which }: Harm) => (now: string, pid: number) => {
-  if (now !== moment) return;
-  setTimeout(() => {
-    const children = childProcesses(pid), one = children[Math.floor(which * children.length)];
-    if (one !== undefined) kill(one, "SIGKILL");
-  }, afterMs);
-};
+/** Sends a signal to one of the victim's processes; one that is stopped goes on after a time, if given. */
+const harmOne =
+  ({ moment, afterMs, which }: Harm, signal: Deno.Signal = "SIGKILL", forMs?: number) =>
+  (now: string, pid: number) => {
+    if (now !== moment) return;
+    setTimeout(() => {
+      const children = childProcesses(pid), one = children[Math.floor(which * children.length)];
+      if (one === undefined || !kill(one, signal) || forMs === undefined) return;
+      setTimeout(() => kill(one, "SIGCONT"), forMs);
+    }, afterMs);
+  };
 
 function processCase(draw: Draw, nth: number): Case {
   const options = { ...drawOptions(draw, nth), isolation: "process" } as const;
-  const harm = drawHarm(draw, false);
+  const harm = drawHarm(draw);
   return {
     name: `kill -9 of a process, ${JSON.stringify({ ...options, ...harm })}`,
-    run: async () => await judge(await suffer(options, killOne(harm)), options),
+    run: () => survive(options, harmOne(harm)),
   };
 }
 
 function threadCase(draw: Draw, nth: number): Case {
   const options = { ...drawOptions(draw, nth), thread: drawHarm(draw, true) };
-  return {
-    name: `end of a thread, ${JSON.stringify(options)}`,
-    run: async () => await judge(await suffer(options), options),
-  };
+  return { name: `end of a thread, ${JSON.stringify(options)}`, run: () => survive(options) };
 }
 
-/** Whatever the program has started: the search for the library, or a worker that begins. */
+/** Anything that the program has started: the search for the library, or a worker that begins. */
 function earlyCase(draw: Draw): Case {
-  const options: VictimOptions = { isolation: "process", workers: 2, schedule: "1f1b" };
-  const kills = [200, 400, 1000].map((lastingMs) => ({
-    afterMs: draw.part() * lastingMs,
+  const options = { isolation: "process", workers: 2, schedule: "1f1b", retries: 10 } as const;
+  let afterMs = 0;
+  const kills = [200, 400, 1000].map((lastingMs): Harm => ({
+    moment: "begin",
+    afterMs: afterMs += draw.part() * lastingMs,
     which: draw.part(),
   }));
   return {
     name: `early kill -9, ${JSON.stringify(kills)}`,
-    async run() {
-      const fate = suffer({ ...options, retries: 10 }, (now, pid) => {
-        if (now !== "begin") return;
-        let afterMs = 0;
-        for (const one of kills) {
-          killOne({ moment: now, ...one, afterMs: afterMs += one.afterMs })(now, pid);
-        }
-      });
-      return await judge(await fate, options);
-    },
+    run: () => survive(options, (now, pid) => kills.forEach((one) => harmOne(one)(now, pid))),
   };
 }
 
@@ -101,9 +83,8 @@ function programCase(draw: Draw): Case {
     afterMs: draw.part() * 500,
   }));
   const name = `kill -9 of a program, ${JSON.stringify({ isolation, schedule, moments })}`;
-  const run = () => {
-    let problem: string | undefined;
-    return inFolder(async (folder) => {
+  const run = () =>
+    inFolder(async (folder) => {
       const text = join(folder, "text.txt"), out = join(folder, "out");
       await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(20));
       const train = [
@@ -121,18 +102,87 @@ function programCase(draw: Draw): Case {
       const steps = ["--steps", `${((await readCheckpoint(out))?.step ?? 0) + 3}`];
       const { last } = await trainJson([...resumed, ...steps]);
       const whole = await trainJson([...train, "--out", join(folder, "whole"), ...steps]);
-      if (last.weightsHash === whole.last.weightsHash) return;
-      problem = `received ${last.weightsHash} for ${whole.last.weightsHash} after ${
-        steps[1]
-      } steps`;
-    }).then(() => problem);
-  };
+      return last.weightsHash === whole.last.weightsHash
+        ? undefined
+        : `received ${last.weightsHash} for ${whole.last.weightsHash} after ${steps[1]} steps`;
+    });
   return { name, run };
 }
 
-await runCampaign("kills", 200, (count, seed) => [
-  ...casesOf(count, seed, 45, "processes", processCase),
-  ...casesOf(count, seed, 15, "threads", threadCase),
-  ...casesOf(count, seed, 15, "early", earlyCase),
-  ...casesOf(count, seed, 25, "programs", programCase),
-]);
+/** A worker that is stopped, for a while or for ever. */
+function stopCase(draw: Draw, nth: number): Case {
+  const options: VictimOptions = {
+    ...{ ...drawOptions(draw, nth), workers: 2, isolation: "process", stallMs: STALL_MS },
+  };
+  const harm = drawHarm(draw), forMs = nth % 2 === 0 ? undefined : draw(2 * STALL_MS);
+  return {
+    name: `SIGSTOP of a process, ${JSON.stringify({ ...options, ...harm, forMs })}`,
+    run: () => survive(options, harmOne(harm, "SIGSTOP", forMs), TIMED_OUT),
+  };
+}
+
+/** The whole program is stopped for longer than a stall, as a laptop is suspended. */
+function suspendedCase(draw: Draw, nth: number): Case {
+  const options: VictimOptions = {
+    ...{ schedule: "1f1b", workers: 2, device: "native", stallMs: STALL_MS, retries: 0 },
+    isolation: nth % 2 === 0 ? "process" : "worker",
+  };
+  const { moment, afterMs } = drawHarm(draw), forMs = STALL_MS + draw(2 * STALL_MS);
+  const suspend = (now: string, pid: number) => {
+    if (now !== moment) return;
+    setTimeout(() => {
+      if (kill(-pid, "SIGSTOP")) setTimeout(() => kill(-pid, "SIGCONT"), forMs);
+    }, afterMs);
+  };
+  return {
+    name: `SIGSTOP of a program, ${JSON.stringify({ ...options, moment, afterMs, forMs })}`,
+    run: () => survive(options, suspend, /stalled for/),
+  };
+}
+
+/** Long kernels, or six workers on a slow link, which a stall would be long over in. */
+function slowCase(draw: Draw, nth: number): Case {
+  const sizes = { layers: 4, hidden: 64, seq: 64, microBatches: 2, steps: 2 };
+  const link = { latencyUs: 300_000, gigabytesPerSecond: draw(2) === 0 ? 1 : 1e-5 };
+  const links: VictimOptions = {
+    ...{ sizes: { microBatches: 6, steps: 2 }, device: "native", workers: 6, stallMs: 250, link },
+    schedule: ["1f1b", "gpipe", "pipedream", "pipedream-2bw"][draw(4)]!,
+  };
+  const options: VictimOptions = {
+    ...draw(2) === 0 ? { sizes, device: "reference", workers: 2, stallMs: 300 } : links,
+    ...{ isolation: nth % 2 === 0 ? "process" : "worker", retries: 0 },
+  };
+  return {
+    name: `a slow run, ${JSON.stringify(options)}`,
+    run: () => survive(options, undefined, /stalled for/),
+  };
+}
+
+/** A worker on the GPU, whose start compiles shaders, is killed or stopped for ever. */
+function gpuCase(draw: Draw, nth: number): Case {
+  const options: VictimOptions = {
+    ...{ schedule: "1f1b", workers: 2, device: "webgpu", retries: 10, stallMs: 3000 },
+    sizes: { layers: 1, microBatches: 2 },
+  };
+  const drawn = drawHarm(draw), signal = nth % 4 === 3 ? "SIGSTOP" : "SIGKILL";
+  const harm = drawn.moment === "start" ? { ...drawn, afterMs: draw(12_000) } : drawn;
+  return {
+    name: `${signal} of a worker on the GPU, ${JSON.stringify(harm)}`,
+    run: () => survive(options, harmOne(harm, signal)),
+  };
+}
+
+if (Deno.build.os !== "linux") {
+  print("kills needs Linux, to find the processes of a program");
+  Deno.exit(0);
+}
+await runCampaign("kills", 60, (count, seed) => [
+  ...casesOf(count, seed, 25, "processes", processCase),
+  ...casesOf(count, seed, 10, "threads", threadCase),
+  ...casesOf(count, seed, 10, "early", earlyCase),
+  ...casesOf(count, seed, 15, "programs", programCase),
+  ...casesOf(count, seed, 20, "stops", stopCase),
+  ...casesOf(count, seed, 5, "suspended", suspendedCase),
+  ...casesOf(count, seed, 5, "slow", slowCase),
+  ...hasSwiftShader ? casesOf(count, seed, 10, "gpu", gpuCase) : [],
+], navigator.hardwareConcurrency);

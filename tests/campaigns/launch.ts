@@ -12,21 +12,18 @@ import { delay } from "@std/async/delay";
 import { isThere, LAUNCHERS } from "../actors/runtime/mpi/launchers.ts";
 import { print } from "../../console/print.ts";
 import { inFolder, jsonLines, trainJson } from "../console/command.ts";
+import { namesIn } from "../in_folder.ts";
 import { type JobProcess, Launched, mpiFlag, SMALL_JOB } from "../console/launch/launched.ts";
-import { type Case, casesOf, type Draw, kill, runCampaign } from "./victim_helper.ts";
+import { type Case, casesOf, type Draw, runCampaign } from "./cases_helper.ts";
+import { kill } from "./victim_helper.ts";
 
 const STEPS = 30;
 
-/** What nobody moves in for so many seconds is ended. */
+/** What does not move for so many seconds is ended. */
 const STALL = ["--stall-timeout", "5"];
 
 /** Where in a job it comes to harm; the longest that this lasts, in milliseconds. */
-const MOMENTS = {
-  start: 1200,
-  step: 300,
-  checkpoint: 20,
-  end: 250,
-} as const;
+const MOMENTS = { start: 1200, step: 300, checkpoint: 20, end: 250 } as const;
 
 type Moment = keyof typeof MOMENTS;
 
@@ -43,18 +40,12 @@ type IsVictim = (one: JobProcess) => boolean;
 
 /** Waits for a moment of a job. */
 async function come(job: Launched, moment: Moment, step: number, out: string, isVictim: IsVictim) {
-  if (moment === "start") await job.process(isVictim);
-  else {
-    const last = moment === "end" ? STEPS : step;
-    await job.running.printed("stdout", new RegExp(`"step":${last},`));
-  }
-  while (moment === "checkpoint" && !(await isBeingWritten(out))) await delay(1);
-}
-
-/** Whether a checkpoint is being written; also where none will be. */
-async function isBeingWritten(out: string): Promise<boolean> {
-  const names = await Array.fromAsync(Deno.readDir(out), ({ name }) => name);
-  return names.some((name) => name.startsWith(".step-") || name === `step-000000${STEPS}`);
+  if (moment === "start") return void await job.process(isVictim);
+  const last = moment === "end" ? STEPS : step;
+  await job.running.printed("stdout", new RegExp(`"step":${last},`));
+  // Until one is being written, or none will be.
+  const isWritten = (name: string) => name.startsWith(".step-") || name === `step-000000${STEPS}`;
+  while (moment === "checkpoint" && !(await namesIn(out)).some(isWritten)) await delay(1);
 }
 
 function harmCase(draw: Draw, nth: number, signal: "SIGKILL" | "SIGSTOP"): Case {
@@ -69,29 +60,16 @@ function harmCase(draw: Draw, nth: number, signal: "SIGKILL" | "SIGSTOP"): Case 
   const run = () =>
     inFolder(async (folder) => {
       const out = join(folder, "out"), steps = ["--steps", `${STEPS}`];
-      const job = new Launched([
-        mpiFlag(launcher),
-        "--",
-        ...SMALL_JOB,
-        ...STALL,
-        ...steps,
-        "--out",
-        out,
-      ]);
+      const train = [...SMALL_JOB, ...STALL, ...steps, "--out", out];
+      const job = new Launched([mpiFlag(launcher), "--", ...train]);
       await come(job, moment, step, out, isVictim);
       await delay(afterMs);
-      const found = job.processes().filter(isVictim);
-      for (const { pid } of found) kill(pid, signal);
+      for (const { pid } of job.processes().filter(isVictim)) kill(pid, signal);
       const { code, stdout, stderr } = await job.end();
       assert.equal(code, 0, stderr);
-      const told = /^.*\(restart .*$/m.exec(stderr)?.[0] ?? "it came too late to harm";
-      print(`${name}: ${told}`);
       assert.equal(jsonLines(stdout).at(-1)!.weightsHash, await hashInPeace(), stderr);
-    }).then(() => undefined);
-  return {
-    name: JSON.stringify({ mpi: launcher.name, signal, victim, moment, step, afterMs }),
-    run,
-  };
+    });
+  return { name, run };
 }
 
 if (LAUNCHERS_HERE.length === 0) {
@@ -101,4 +79,4 @@ if (LAUNCHERS_HERE.length === 0) {
 await runCampaign("launch", 10, (count, seed) => [
   ...casesOf(count, seed, 80, "kill -9", (draw, nth) => harmCase(draw, nth, "SIGKILL")),
   ...casesOf(count, seed, 20, "stops", (draw, nth) => harmCase(draw, nth, "SIGSTOP")),
-]);
+], navigator.hardwareConcurrency);

@@ -1,17 +1,17 @@
 /**
- * What campaigns that do harm share: small runs in processes of their own, several at a time, and
- * what becomes of them.
+ * A small run in a process of its own that comes to harm: it prints a line for each moment, and at the
+ * end the hash of its weights.
  *
  * @module
  */
 
-import { parseArgs } from "@std/cli/parse-args";
 import { fileURLToPath } from "node:url";
-import { type TrainOptions } from "../../actors/mod.ts";
-import { substream } from "../../kernels/mod.ts";
-import { print, printError } from "../../console/print.ts";
+import { train, type TrainOptions } from "../../actors/mod.ts";
+import { print } from "../../console/print.ts";
+import { gpt2 } from "../../kernels/mod.ts";
 import { childProcesses } from "../actors/child_processes.ts";
-import type { Sizes } from "../actors/runs.ts";
+import { batchesOf, type Sizes, SMALL } from "../actors/runs.ts";
+import type { Draw } from "./cases_helper.ts";
 
 /** When a worker comes to harm. */
 export interface Harm {
@@ -26,59 +26,64 @@ export interface Harm {
 /** What a victim is asked to run. */
 export interface VictimOptions extends Partial<Omit<TrainOptions, "model" | "data">> {
   readonly sizes?: Partial<Sizes>;
-  /** Harm that a thread does to itself, as nobody else can. */
+  /** Harm that a thread does to itself, as nothing else can. */
   readonly thread?: Harm;
-}
-
-/** What became of a victim. */
-export interface Fate {
-  readonly hash: string | undefined;
-  readonly output: string;
-  readonly seconds: number;
 }
 
 /** A run has hung when it takes longer. */
 const HANG_MS = 240_000;
 
-const ENTRY = fileURLToPath(new URL("./victim_entry.ts", import.meta.url));
-
-/**
- * Runs a victim to its end, however it ends.
- *
- * @param hurt called with the victim's process at each moment.
- */
-export async function suffer(
-  options: VictimOptions,
-  hurt: (moment: string, pid: number) => void = () => {},
-): Promise<Fate> {
-  const began = performance.now();
+/** Runs a victim to its end; `hurt` is called with its process at each moment. */
+async function suffer(options: VictimOptions, hurt?: (moment: string, pid: number) => void) {
   const child = new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--quiet", ENTRY, JSON.stringify(options)],
+    args: ["run", "-A", "--quiet", fileURLToPath(import.meta.url), JSON.stringify(options)],
     env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1" },
-    stdin: "null",
-    stdout: "piped",
-    stderr: "piped",
-    detached: true,
+    ...{ stdin: "null", stdout: "piped", stderr: "piped", detached: true },
   }).spawn();
   let output = "";
   const timer = setTimeout(() => {
     output += "\nthe campaign has ended it, as it hung";
     for (const pid of [...childProcesses(child.pid), child.pid]) kill(pid, "SIGKILL");
   }, HANG_MS);
-  const read = async (stream: ReadableStream<Uint8Array<ArrayBuffer>>, isOut: boolean) => {
+  await Promise.all((["stdout", "stderr"] as const).map(async (name) => {
     let line = "";
-    for await (const text of stream.pipeThrough(new TextDecoderStream())) {
+    for await (const text of child[name].pipeThrough(new TextDecoderStream())) {
       output += text;
       const lines = (line + text).split("\n");
       line = lines.pop()!;
-      if (isOut) { for (const moment of lines) hurt(moment, child.pid); }
+      if (name === "stdout") { for (const moment of lines) hurt?.(moment, child.pid); }
     }
-  };
-  await Promise.all([read(child.stdout, true), read(child.stderr, false)]);
+  }));
   const { success } = await child.status;
   clearTimeout(timer);
-  const hash = success ? /^hash (\w+)$/m.exec(output)?.[1] : undefined;
-  return { hash, output, seconds: (performance.now() - began) / 1000 };
+  return { hash: success ? /^hash (\w+)$/m.exec(output)?.[1] : undefined, output };
+}
+
+/** The hashes of runs that nothing harms, each made once. */
+const unharmed = new Map<string, Promise<string | undefined>>();
+
+function inPeace(
+  { thread: _, stallMs: _s, retries: _r, isolation: _i, ...options }: VictimOptions,
+) {
+  const key = JSON.stringify(options);
+  const found = unharmed.get(key) ?? suffer(options).then(({ hash }) => hash);
+  unharmed.set(key, found);
+  return found;
+}
+
+/**
+ * Runs a victim, and says what is wrong unless it ends with the weights of a run left in peace.
+ *
+ * @param never what it must not print.
+ */
+export async function survive(
+  options: VictimOptions,
+  hurt?: (moment: string, pid: number) => void,
+  never = /(?!)/,
+): Promise<string | undefined> {
+  const { hash, output } = await suffer(options, hurt), expected = await inPeace(options);
+  const isWell = hash !== undefined && hash === expected && !never.test(output);
+  return isWell ? undefined : `received ${hash} for ${expected}: ${output}`;
 }
 
 /** Sends a signal to a process, or to a group, if it is still there. */
@@ -91,21 +96,11 @@ export function kill(pid: number, signal: Deno.Signal): boolean {
   }
 }
 
-/** Random numbers of a campaign: `draw(n)` is an integer below n, `draw.part()` from 0 to below 1. */
-export function drawing(seed: number, name: string) {
-  const generator = substream(seed, name);
-  const part = () => (generator.next() >>> 0) / 2 ** 32;
-  return Object.assign((below: number) => Math.floor(part() * below), { part });
-}
-
-/** What {@linkcode drawing} returns. */
-export type Draw = ReturnType<typeof drawing>;
-
 /** Milliseconds within which a moment is over: workers start, take a step, are saved or evaluate. */
 const LASTING_MS = { start: 1500, step: 150, evaluation: 30, save: 30 };
 
 /** A moment of any kind. */
-export function drawHarm(draw: Draw, isThread: boolean): Harm {
+export function drawHarm(draw: Draw, isThread = false): Harm {
   const moments = ["start", "step", "evaluation", "save"] as const, kind = moments[draw(4)]!;
   const even = 2 + 2 * draw(2);
   const moment = {
@@ -119,67 +114,51 @@ export function drawHarm(draw: Draw, isThread: boolean): Harm {
   return { moment, afterMs: draw.part() * lastingMs, which: draw.part() };
 }
 
-/** The hashes of runs that nobody harms, each made once. */
-export function peace(): (options: VictimOptions) => Promise<string | undefined> {
-  const known = new Map<string, Promise<string | undefined>>();
-  return ({ thread: _, stallMs: _s, retries: _r, isolation: _i, ...options }) => {
-    const key = JSON.stringify(options);
-    const found = known.get(key) ?? suffer(options).then(({ hash }) => hash);
-    known.set(key, found);
-    return found;
-  };
-}
-
-/** A case: what is done, in words, and why it did not survive, if it did not. */
-export interface Case {
-  readonly name: string;
-  run(): Promise<string | undefined>;
-}
-
-/** Makes `percent` of a hundred of `count` cases. */
-export function casesOf(
-  count: number,
-  seed: number,
-  percent: number,
-  name: string,
-  make: (draw: Draw, nth: number) => Case,
-): Case[] {
-  const draw = drawing(seed, name);
-  return Array.from({ length: Math.ceil(count * percent / 100) }, (_, nth) => make(draw, nth));
-}
-
-/**
- * Runs the cases of a campaign, several at a time, and ends the program.
- *
- * @param make gets the number of cases asked for, and the seed.
- */
-export async function runCampaign(
-  name: string,
-  defaultCases: number,
-  make: (count: number, seed: number) => Case[],
-): Promise<never> {
-  if (Deno.build.os !== "linux") {
-    print(`${name} needs Linux, to find the processes of a program`);
-    Deno.exit(0);
-  }
-  const flags = parseArgs(Deno.args, { string: ["cases", "seed"] });
-  const count = Number(flags.cases ?? defaultCases), seed = Number(flags.seed ?? 1);
-  const cases = make(count, seed), began = performance.now();
-  print(`${name}: ${cases.length} cases of seed ${seed}`);
-  let done = 0, survived = 0;
-  const left = cases.values();
-  // The iterator is shared: each takes the next case when it has done with one.
-  const work = async () => {
-    for (const one of left) {
-      const problem = await one.run().catch((error) => (error as Error).message);
-      done++;
-      if (problem === undefined) survived++;
-      else printError(`${one.name}: ${problem}`);
-      if (done % 20 === 0) print(`${done} done, ${survived} survived`);
+/** Ends a thread when its moment has come. */
+function endThreads({ moment, afterMs, which }: Harm): (now: string) => void {
+  const Original = globalThis.Worker, workers: Worker[] = [];
+  globalThis.Worker = class extends Original {
+    constructor(...args: ConstructorParameters<typeof Original>) {
+      super(...args);
+      // Nothing else can end a thread that has not yet begun to listen.
+      this.addEventListener("message", () => workers.push(this), { once: true });
     }
   };
-  await Promise.all(Array.from({ length: navigator.hardwareConcurrency }, work));
-  print(`${((performance.now() - began) / 1000).toFixed(0)} s`);
-  print(`${name}: ${cases.length} cases, ${survived} survived`);
-  Deno.exit(survived === cases.length ? 0 : 1);
+  return (now) => {
+    if (now !== moment) return;
+    setTimeout(() => workers.at(-1 - Math.floor(which * workers.length))?.terminate(), afterMs);
+  };
 }
+
+/** Is the victim. */
+async function runVictim({ sizes: given, thread, ...options }: VictimOptions): Promise<void> {
+  const sizes = { ...SMALL, layers: 4, hidden: 16, seq: 8, microBatches: 4, steps: 6, ...given };
+  const harm = thread ? endThreads(thread) : () => {};
+  const at = (moment: string) => {
+    print(moment);
+    harm(moment);
+  };
+  at("begin");
+  const directory = await Deno.makeTempDir();
+  try {
+    const events = train({
+      ...options as Partial<TrainOptions>,
+      model: gpt2(sizes, sizes.microBatch),
+      data: batchesOf(sizes, 2 * sizes.microBatches * sizes.steps),
+      ...{ steps: sizes.steps, microBatches: sizes.microBatches },
+      // After every second step an evaluation comes first, then a checkpoint.
+      evaluation: { every: 2, batches: batchesOf(sizes, 2) },
+      checkpoint: { directory, every: 2, config: {} },
+      announce: (line) => print(`told ${line}`),
+    });
+    for await (const event of events) {
+      if (event.type === "plan") at("start");
+      if (event.type === "step" || event.type === "evaluation") at(`${event.type} ${event.step}`);
+      if (event.type === "end") print(`hash ${event.weightsHash}`);
+    }
+  } finally {
+    await Deno.remove(directory, { recursive: true });
+  }
+}
+
+if (import.meta.main) await runVictim(JSON.parse(Deno.args[0]!) as VictimOptions);

@@ -9,6 +9,7 @@ import {
   openGradientNorms,
   openReference,
 } from "../../../kernels/mod.ts";
+import { checkFinite } from "../../../actors/commit/non_finite.ts";
 import { readFlat, writeFlat } from "../../../kernels/optimizer/flat_tensor.ts";
 import { allocateSums, openGradientSums } from "../../../kernels/optimizer/gradient_sums.ts";
 import { bytesOf, copiesOf, leftToRight } from "../../actors/commit/all_reduce/gradients.ts";
@@ -32,6 +33,20 @@ Deno.test("the learning rate warms up linearly and falls from the full rate, hal
   }
   const toZero = { rate: 2, schedule: "linear", warmup: 0, steps: 4 } as const;
   assert.deepEqual([1, 2, 3, 4].map((step) => learningRateAt(toZero, step)), [2, 1.5, 1, 0.5]);
+});
+
+Deno.test("weights and moments that are not finite are refused by name", () => {
+  const weights = new Map([["a", Float32Array.of(1)]]), fine = Float32Array.of(0, 1);
+  for (const value of [NaN, Infinity, -Infinity]) {
+    for (const name of ["a.exp_avg", "a.exp_avg_sq"]) {
+      const moments = new Map([["b.exp_avg", fine], [name, Float32Array.of(0, value)]]);
+      assert.throws(() => checkFinite({ weights, moments }, "Cannot go on"), {
+        name: "RangeError",
+        message: `Cannot go on: weights and moments must be finite, received ${value} in "${name}"`,
+      });
+    }
+  }
+  checkFinite({ weights, moments: new Map([["a.exp_avg", fine]]) }, "Cannot go on");
 });
 
 /** FP16 numbers around `value`, nearest multiples of its spacing. */

@@ -16,7 +16,6 @@ import {
   type Gpt2Config,
   type Handed,
   isValue,
-  type Layer,
   type LayerGraph,
   type Model,
   planMemory,
@@ -30,7 +29,6 @@ import {
 import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { preparing } from "../devices/webgpu/preparing.ts";
-import { assertClose } from "./pytorch.ts";
 import {
   assertSameBits,
   drawTokens,
@@ -114,21 +112,6 @@ Deno.test("recomputation, the split and the cut change no bit in FP16 of models 
 
 Deno.test("recomputation, the split and the cut change no bit of a head in slices", () =>
   assertSame(open("native"), { ...CONFIG, layers: 1, headSlices: 3 }, "fp32", someWays(4)));
-
-Deno.test("gradients between products of one shape are in two places, of which one is read", async () => {
-  const linear = (name: string): Layer => ({
-    name,
-    build: (g, x) => g.matmul(x ?? g.batch("x", [8, 16]), g.parameter("w", [16, 16])),
-  });
-  const squares: Layer = { name: "loss", build: (g, x) => g.sumOfSquares(x!, [1]) };
-  const layers = [linear("a"), linear("b"), linear("c"), squares];
-  const program = compileModel({ name: "m", layers, predictions: 8 }, "none");
-  const batch = { x: Float32Array.from({ length: 128 }, (_, i) => Math.sin(i)) };
-  const run = async (name: string) =>
-    await train(await openStages(open(name), program, 1), [batch], "whole");
-  const expected = await run("reference");
-  for (const name of ISOLATE_DEVICES) assertClose(await run(name), expected);
-});
 
 const SAMPLES = 2, WIDTH = 4;
 

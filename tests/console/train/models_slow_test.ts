@@ -77,8 +77,9 @@ Deno.test("a U-Net on two workers takes noise out of digits that it has never se
 
 Deno.test("a residual network on two workers recognises digits that it has never seen", async () => {
   const pattern = /^([\d.]+) % of the held-out samples are recognised$/m;
-  const percent = await told(pattern, ["--model", "resnet", "--steps", "150"]);
-  assert.ok(percent > 25, `${percent} %`);
+  const sizes = ["--layers", "4", "--micro-batch", "16", "--lr", "0.02", "--lr-schedule", "cosine"];
+  const percent = await told(pattern, ["--model", "resnet", "--steps", "200", ...sizes]);
+  assert.ok(percent > 70, `${percent} %`); // Chance is 10 %; this run recognises 83 %.
 });
 
 Deno.test("sizes that pictures do not have, and data that is no pictures, are told in a sentence", async () => {

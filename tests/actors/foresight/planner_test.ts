@@ -134,11 +134,16 @@ const MACHINES: Readonly<Record<string, Machine>> = {
     })),
     tightest: 0.98,
   },
+  // The slower a worker is, the less it has to do.
   "slow workers": {
-    change: ({ schedule: { workers } }) => ({
-      slowdowns: Array.from({ length: workers }, (_, worker) => 1 + worker / 2),
+    change: (model) => ({
+      ...stagesAs(({ forwardMs }, nth) => ({ forwardMs: (1 + 2 * nth) * forwardMs }))(model),
+      slowdowns: Array.from(
+        { length: model.schedule.workers },
+        (_, worker) => 1 + (model.schedule.workers - worker) / 4,
+      ),
     }),
-    tightest: 0.98,
+    tightest: 0.93,
   },
   "durations that vary": {
     change: () => ({ jitter: { law: "around", amount: 0.1, seed: 1 } }),

@@ -152,6 +152,9 @@ Deno.test("durations that vary make a step longer than their means, where worker
   const drawn = predict(varied, { workers: 2, microBatches: 8 }).stepMs;
   assert.ok(drawn > steady && drawn < 1.25 * steady, `${drawn} ${steady}`);
   assert.equal(predict(varied, { workers: 2, microBatches: 8, draws: 0 }).stepMs, steady);
+  // A worker that waits for no other takes the means, however long the draws are.
+  const alone = predict(varied).stepMs;
+  assert.ok(Math.abs(alone - 3 * 3 * ALL_MS) < 1e-6, `${alone}`);
   const free = profileOf().layers.map((layer) => ({
     ...layer,
     ...{ forwardMs: 0, backwardMs: 0, inputMs: 0, weightMs: 0, recomputeMs: 0 },

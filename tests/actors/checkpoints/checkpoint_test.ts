@@ -16,6 +16,7 @@ import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 
+const GOLDEN = JSON.parse(Deno.readTextFileSync(new URL("golden.json", import.meta.url)));
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
 const { parameters } = compileModel(gpt2(SIZES, 1), "none");
@@ -54,28 +55,9 @@ folderTest(
     assert.deepEqual(await namesIn(path), FILES);
 
     const { tensors } = await readSafetensors(join(path, "model.safetensors"));
-    const block = "transformer.h.0.";
     assert.deepEqual(
       Object.fromEntries([...tensors].map(([name, { dtype, shape }]) => [name, [dtype, ...shape]])),
-      {
-        "transformer.wte.weight": ["F32", 16, 8],
-        "transformer.wpe.weight": ["F32", 4, 8],
-        [`${block}ln_1.weight`]: ["F32", 8],
-        [`${block}ln_1.bias`]: ["F32", 8],
-        [`${block}attn.c_attn.weight`]: ["F32", 8, 24],
-        [`${block}attn.c_attn.bias`]: ["F32", 24],
-        [`${block}attn.c_proj.weight`]: ["F32", 8, 8],
-        [`${block}attn.c_proj.bias`]: ["F32", 8],
-        [`${block}ln_2.weight`]: ["F32", 8],
-        [`${block}ln_2.bias`]: ["F32", 8],
-        [`${block}mlp.c_fc.weight`]: ["F32", 8, 32],
-        [`${block}mlp.c_fc.bias`]: ["F32", 32],
-        [`${block}mlp.c_proj.weight`]: ["F32", 32, 8],
-        [`${block}mlp.c_proj.bias`]: ["F32", 8],
-        "transformer.ln_f.weight": ["F32", 8],
-        "transformer.ln_f.bias": ["F32", 8],
-        "lm_head.weight": ["F32", 16, 8],
-      },
+      GOLDEN.gpt2Shapes,
     );
     const moments = await readSafetensors(join(path, "optimizer.safetensors"));
     for (const [name, { shape }] of tensors) {
@@ -323,11 +305,16 @@ Deno.test({
         await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
         const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
         const temporary = calls[named]!.split(" ")[1]!;
+        const manifest = calls.findIndex((call) => call.startsWith("write manifest."));
         for (const name of ["model", "optimizer", "config", "manifest"]) {
           const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
           const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
           const whole = calls.lastIndexOf(`sync ${temporary}`);
           assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
+          assert.ok(
+            name === "manifest" || synced < manifest,
+            `the manifest must be last: ${calls}`,
+          );
           assert.ok(
             synced < whole && whole < named,
             `${name} must be in a synced folder: ${calls}`,

@@ -144,7 +144,7 @@ const LONG: Options[] = [
 ];
 
 Deno.test("512 rows a micro-batch in threads have the serial bits", async () => {
-  const oracle = openOracle({ ...LARGE, microBatches: 4, steps: 1, layers: 1 });
+  const oracle = openOracle({ ...LARGE, microBatches: 2, steps: 1, layers: 1 });
   for (const one of LONG) {
     await oracle(JSON.stringify(one), { ...one, workers: 2 }, { runtime: "workers" });
   }

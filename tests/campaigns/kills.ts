@@ -45,19 +45,21 @@ const harmOne =
     }, afterMs);
   };
 
-function processCase(draw: Draw, nth: number): Case {
-  const options = { ...drawOptions(draw, nth), isolation: "process" } as const;
-  const harm = drawHarm(draw);
-  return {
-    name: `kill -9 of a process, ${JSON.stringify({ ...options, ...harm })}`,
-    run: () => survive(options, harmOne(harm)),
-  };
-}
+type Hurt = (moment: string, pid: number) => void;
 
-function threadCase(draw: Draw, nth: number): Case {
-  const options = { ...drawOptions(draw, nth), thread: drawHarm(draw, true) };
-  return { name: `end of a thread, ${JSON.stringify(options)}`, run: () => survive(options) };
-}
+/** A case of a victim that must survive. */
+const victim = (what: string, options: VictimOptions, hurt?: Hurt, never?: RegExp): Case => ({
+  name: `${what}, ${JSON.stringify(options)}`,
+  run: () => survive(options, hurt, never),
+});
+
+const processCase = (draw: Draw, nth: number): Case => {
+  const options: VictimOptions = { ...drawOptions(draw, nth), isolation: "process" };
+  return victim("kill -9 of a process", options, harmOne(drawHarm(draw)));
+};
+
+const threadCase = (draw: Draw, nth: number): Case =>
+  victim("end of a thread", { ...drawOptions(draw, nth), thread: drawHarm(draw, true) });
 
 /** Anything that the program has started: the search for the library, or a worker that begins. */
 function earlyCase(draw: Draw): Case {
@@ -68,10 +70,11 @@ function earlyCase(draw: Draw): Case {
     afterMs: afterMs += draw.part() * lastingMs,
     which: draw.part(),
   }));
-  return {
-    name: `early kill -9, ${JSON.stringify(kills)}`,
-    run: () => survive(options, (now, pid) => kills.forEach((one) => harmOne(one)(now, pid))),
-  };
+  return victim(
+    "early kill -9",
+    options,
+    (now, pid) => kills.forEach((one) => harmOne(one)(now, pid)),
+  );
 }
 
 /** A program that is killed, resumed, killed … and left in peace in the end. */
@@ -115,10 +118,7 @@ function stopCase(draw: Draw, nth: number): Case {
     ...{ ...drawOptions(draw, nth), workers: 2, isolation: "process", stallMs: STALL_MS },
   };
   const harm = drawHarm(draw), forMs = nth % 2 === 0 ? undefined : draw(2 * STALL_MS);
-  return {
-    name: `SIGSTOP of a process, ${JSON.stringify({ ...options, ...harm, forMs })}`,
-    run: () => survive(options, harmOne(harm, "SIGSTOP", forMs), TIMED_OUT),
-  };
+  return victim("SIGSTOP of a process", options, harmOne(harm, "SIGSTOP", forMs), TIMED_OUT);
 }
 
 /** The whole program is stopped for longer than a stall, as a laptop is suspended. */
@@ -134,10 +134,7 @@ function suspendedCase(draw: Draw, nth: number): Case {
       if (kill(-pid, "SIGSTOP")) setTimeout(() => kill(-pid, "SIGCONT"), forMs);
     }, afterMs);
   };
-  return {
-    name: `SIGSTOP of a program, ${JSON.stringify({ ...options, moment, afterMs, forMs })}`,
-    run: () => survive(options, suspend, /stalled for/),
-  };
+  return victim("SIGSTOP of a program", options, suspend, /stalled for/);
 }
 
 /** Long kernels, or six workers on a slow link, which a stall would be long over in. */
@@ -152,10 +149,7 @@ function slowCase(draw: Draw, nth: number): Case {
     ...draw(2) === 0 ? { sizes, device: "reference", workers: 2, stallMs: 300 } : links,
     ...{ isolation: nth % 2 === 0 ? "process" : "worker", retries: 0 },
   };
-  return {
-    name: `a slow run, ${JSON.stringify(options)}`,
-    run: () => survive(options, undefined, /stalled for/),
-  };
+  return victim("a slow run", options, undefined, /stalled for/);
 }
 
 /** A worker on the GPU, whose start compiles shaders, is killed or stopped for ever. */
@@ -166,17 +160,14 @@ function gpuCase(draw: Draw, nth: number): Case {
   };
   const drawn = drawHarm(draw), signal = nth % 4 === 3 ? "SIGSTOP" : "SIGKILL";
   const harm = drawn.moment === "start" ? { ...drawn, afterMs: draw(12_000) } : drawn;
-  return {
-    name: `${signal} of a worker on the GPU, ${JSON.stringify(harm)}`,
-    run: () => survive(options, harmOne(harm, signal)),
-  };
+  return victim(`${signal} of a worker on the GPU`, options, harmOne(harm, signal));
 }
 
 if (Deno.build.os !== "linux") {
   print("kills needs Linux, to find the processes of a program");
   Deno.exit(0);
 }
-await runCampaign("kills", 60, (count, seed) => [
+await runCampaign("kills", 40, (count, seed) => [
   ...casesOf(count, seed, 25, "processes", processCase),
   ...casesOf(count, seed, 10, "threads", threadCase),
   ...casesOf(count, seed, 10, "early", earlyCase),

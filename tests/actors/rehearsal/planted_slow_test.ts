@@ -38,7 +38,7 @@ type Bug =
   | "driftingCopy"
   | "newestWeights";
 
-/** Adds the parts of a chunk in the order in which they arrive: the k-th to come stands k-th. */
+/** Adds the parts of a chunk in the order in which they arrive: the k-th to come is the k-th. */
 export const arrivalOrder: Worker = async (ctx, init) => {
   const handlers = await pipelineWorker(ctx, init), come = new Map<string, number>();
   const { ReducePart } = handlers;

@@ -4,10 +4,8 @@ import assert from "node:assert/strict";
 import fc from "../../fast_check.ts";
 import {
   checkLinearizable,
-  explore,
   History,
   type Operation,
-  type Scenario,
   type SequentialModel,
   simulate,
 } from "../../../actors/simulation/mod.ts";
@@ -151,21 +149,6 @@ Deno.test("operations that touch at one moment overlap", () => {
   assert.deepEqual([judge(4), judge(5), judge(6)], [true, true, false]);
 });
 
-Deno.test("the order of two writes shows only when a client reads", () => {
-  for (const [first, second] of [[1, 2], [2, 1]] as const) {
-    const history = new History<Input, number>();
-    const writes = [1, 2].map((write) => history.call(`${write}`, { key: "x", write }));
-    for (const returned of writes) returned(0);
-    history.call("reader", { key: "x" })(second);
-    const { isLinearizable, orders } = check(history);
-    assert.ok(isLinearizable);
-    const clients = orders.get("x")!.map(({ client }) => client);
-    assert.deepEqual(clients, [`${first}`, `${second}`, "reader"]);
-    history.call("reader", { key: "x" })(first);
-    assert.ok(!check(history).isLinearizable);
-  }
-});
-
 Deno.test("twelve clients at once are judged, as no state is looked at twice", () => {
   const history = new History<Input, number>();
   const calls = Array.from(
@@ -187,42 +170,4 @@ Deno.test("a history with too many states is refused", () => {
     name: "RangeError",
     message: "Cannot check a history of 13 operations: it must have at most 1000 states",
   });
-});
-
-/** A register of two copies: a write goes to both, a read asks one. */
-const FIRST = `(ctx, { other, isPlanted }) => ({
-  async Write({ to }) {
-    if (isPlanted) ctx.send(other, { type: "Copy", to });
-    else await ctx.ask(other, { type: "Copy", to });
-    ctx.reply(to);
-  },
-})`;
-
-const SECOND = `(ctx) => {
-  let value = 0;
-  return { Copy({ to }) { value = to; ctx.reply(value); }, Read() { ctx.reply(value); } };
-}`;
-
-const twoCopies = (isPlanted: boolean): Scenario => async ({ system, settle }) => {
-  const second = spawnText(system, "second", SECOND);
-  const first = spawnText(system, "first", FIRST, { other: second, isPlanted });
-  await settle();
-  const history = new History<Input, number>();
-  const read = async (client: string) => {
-    const returned = history.call(client, { key: "x" });
-    returned(await system.ask(second, { type: "Read" }) as number);
-  };
-  const written = history.call("writer", { key: "x", write: 1 });
-  await Promise.all([
-    system.ask(first, { type: "Write", to: 1 }).then(() => written(0)),
-    read("a"),
-  ]);
-  await read("b");
-  assert.ok(check(history).isLinearizable, "the old value was read after the new one");
-};
-
-Deno.test("copies that are written one after the other are found out under simulation", async () => {
-  const { failed } = await explore({ runs: 100 }, twoCopies(true));
-  assert.match(failed?.failure.message ?? "none", /the old value was read/);
-  assert.equal((await explore({ runs: 100 }, twoCopies(false))).failed, undefined);
 });

@@ -185,7 +185,7 @@ const PAIR = `(ctx) => ({
   Keep() { ctx.deferReply(); },
 })`;
 
-Deno.test("deadlocks are told apart by who waits for whom", async () => {
+Deno.test("deadlocks differ by who waits for whom", async () => {
   const scenario: Scenario = async (world) => {
     const { added } = await playSum(world, FOUR), { system } = world;
     const ids = added[0] === 4 ? ["left", "right"] : ["up", "down"];
@@ -211,10 +211,10 @@ Deno.test("failures of one class differ in numbers and queues, not in names or w
   assert.equal(few, many);
   const thrown = (kind: "actor" | "invariant", name: string, message: string) =>
     classOf({ ...failure, kind, name, message });
-  const told = thrown("actor", "Error", "step 3: 17 are left\nat here");
-  assert.equal(told, thrown("actor", "Error", "step 12: 1.5 are left\nat there"));
-  assert.notEqual(told, thrown("actor", "Error", "step 3: 17 are lost"));
-  assert.notEqual(told, thrown("actor", "RangeError", "step 3: 17 are left"));
+  const numbered = thrown("actor", "Error", "step 3: 17 are left\nat here");
+  assert.equal(numbered, thrown("actor", "Error", "step 12: 1.5 are left\nat there"));
+  assert.notEqual(numbered, thrown("actor", "Error", "step 3: 17 are lost"));
+  assert.notEqual(numbered, thrown("actor", "RangeError", "step 3: 17 are left"));
   assert.equal(thrown("invariant", "stash", "one"), thrown("invariant", "stash", "other"));
 });
 

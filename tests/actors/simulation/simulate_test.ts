@@ -323,7 +323,7 @@ Deno.test("a scenario lets time pass by as much as it asks for, though timers st
         await advance(ms);
         await read();
       }
-      atEnd("time stands still", (view) => view.now === 1299 ? undefined : `${view.now}`);
+      atEnd("no time passes after that", (view) => view.now === 1299 ? undefined : `${view.now}`);
     });
     assert.equal(run.failure, undefined, JSON.stringify(run.failure));
     assert.deepEqual(seen, [2, 2, 12, 12], run.strategy);

@@ -7,7 +7,7 @@ import { ROGUE, spawnText } from "./players.ts";
 
 const HERE = new Map(TRAPPED.map((trapped) => [trapped.token, propertyOf(trapped)]));
 
-/** The property that stands for a token, wherever it is. */
+/** The property of a token, on whichever object it is. */
 function propertyOf({ token, holder }: Trapped): PropertyDescriptor | undefined {
   const path = token.split("."), name = path.pop()!;
   let object = (holder?.split(".") ?? path).reduce<unknown>(

@@ -1,63 +1,49 @@
 /** Steps that overflow: none leaves a trace but in the loss scale, and a run of nothing else fails. */
 
 import assert from "node:assert/strict";
-import {
-  NonFiniteError,
-  readCheckpoint,
-  SCALE_MIN,
-  train,
-  type TrainEvent,
-  type TrainOptions,
-} from "../../../actors/mod.ts";
+import { NonFiniteError, readCheckpoint, SCALE_MIN } from "../../../actors/mod.ts";
 import { type Batch, type Layer, type Model, type Value } from "../../../kernels/mod.ts";
+import { folderTest } from "../../in_folder.ts";
+import { type Options, trained } from "../pipeline/trained.ts";
 import { B, batch, RINGS } from "../run/own_layers.ts";
-import { outcome, SMALL } from "../runs.ts";
+import { SMALL } from "../runs.ts";
 
 const N = 4;
 
-/** Micro-batches of good steps, and in place of some steps others, from far outside. */
-function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
+/** A step that is taken, one whose gradients overflow, or one whose loss is not finite. */
+type Kind = "good" | "bad" | "lost";
+
+function* dataOf(steps: readonly Kind[]): Generator<Batch, void> {
   let good = 0;
   for (const kind of steps) {
     for (let m = 0; m < N; m++) {
-      if (kind === "good") yield batch(good++);
+      const one = batch(kind === "good" ? good++ : m);
       // Such points overflow in the gradients under a loss scale, and nowhere else.
-      else yield { ...batch(m), points: new Float32Array(2 * B).fill(2000) } as Batch;
+      const points = kind === "bad" ? new Float32Array(2 * B).fill(2000) : one.points;
+      const shift = new Float32Array(B).fill(kind === "lost" && m === 2 ? Infinity : 0);
+      yield { ...one, points, shift } as Batch;
     }
   }
 }
 
 /** What happened: a scale for a step that was skipped, 0 for one that was taken. */
-async function run(steps: readonly ("good" | "bad")[], options: Partial<TrainOptions>) {
-  const scales: number[] = [];
-  let end: Extract<TrainEvent, { type: "end" }> | undefined;
-  for await (
-    const event of train({
-      model: RINGS,
-      data: dataOf(steps),
-      steps: steps.length,
-      microBatches: N,
-      workers: 2,
-      device: "native",
-      runtime: "local",
-      precision: "fp16",
-      learningRate: 0.01,
-      ...options,
-    })
-  ) {
-    if (event.type === "skip") {
-      assert.ok(Number.isFinite(event.loss), "it is the gradients that overflow");
-      scales.push(event.lossScale);
-    }
-    if (event.type === "step") scales.push(0);
-    if (event.type === "end") end = event;
-  }
-  return { scales, hash: end!.weightsHash };
+async function run(steps: readonly Kind[], options: Options) {
+  const { events, end } = await trained({ ...SMALL, steps: steps.length, microBatches: N }, {
+    ...{ model: RINGS, data: dataOf(steps), workers: 2, runtime: "local", precision: "fp16" },
+    learningRate: 0.01,
+    ...options,
+  });
+  const skips = events.filter((event) => event.type === "skip");
+  const isFinite = options.model === undefined;
+  assert.ok(skips.every(({ loss }) => Number.isFinite(loss) === isFinite), "gradients overflow");
+  const scales = events.filter(({ type }) => type === "skip" || type === "step")
+    .map((event) => event.type === "skip" ? event.lossScale : 0);
+  return { scales, hash: end.weightsHash };
 }
 
 for (const [schedule, runtime] of [["chimera", "local"], ["1f1b", "workers"], ["1f1b", "serial"]]) {
   Deno.test(`steps that overflow leave weights, moments and the count of updates as they were: ${schedule}, ${runtime}`, async () => {
-    const options = { schedule, lossScale: 256, runtime } as Partial<TrainOptions>;
+    const options = { schedule, lossScale: 256, runtime } as Options;
     const some = await run(["good", "good", "bad", "good", "bad", "good"], options);
     assert.deepEqual(some.scales, [0, 0, 256, 0, 256, 0]);
     const none = await run(["good", "good", "good", "good"], options);
@@ -74,9 +60,9 @@ Deno.test("the step after an overflow is tried under half of a dynamic loss scal
 });
 
 for (const runtime of ["serial", "local"] as const) {
-  Deno.test(`a run of which every step is skipped fails, and leaves no checkpoint (${runtime})`, async () => {
-    const directory = await Deno.makeTempDir({ prefix: "troupe-" });
-    try {
+  folderTest(
+    `a run of which every step is skipped fails, and leaves no checkpoint (${runtime})`,
+    async (directory) => {
       const checkpoint = { directory, config: {} }, options = { runtime, checkpoint };
       const none = run(["bad", "bad", "bad"], { ...options, lossScale: 256 });
       await assert.rejects(none, (error: Error) => {
@@ -90,15 +76,13 @@ for (const runtime of ["serial", "local"] as const) {
       assert.deepEqual(await Array.fromAsync(Deno.readDir(directory)), []);
       const dynamic = run(["bad", "bad"], { ...options, lossScale: "dynamic" });
       await assert.rejects(dynamic, /^NonFiniteError: .*; let it run for more steps/);
-    } finally {
-      await Deno.remove(directory, { recursive: true });
-    }
-  });
+    },
+  );
 }
 
-Deno.test("a dynamic loss scale that has reached its lowest ends the run at the next overflow", async () => {
-  const directory = await Deno.makeTempDir({ prefix: "troupe-" });
-  try {
+folderTest(
+  "a dynamic loss scale that has reached its lowest ends the run at the next overflow",
+  async (directory) => {
     await run(["good"], { lossScale: "dynamic", checkpoint: { directory, config: {} } });
     const saved = (await readCheckpoint(directory))!;
     // As if the scale had fallen again and again, with good steps between.
@@ -111,10 +95,8 @@ Deno.test("a dynamic loss scale that has reached its lowest ends the run at the 
       run([], { data, steps: 4, resume, lossScale: "dynamic" }),
       /^NonFiniteError: Cannot take step 2 with the lowest loss scale, 0.00006103515625: /,
     );
-  } finally {
-    await Deno.remove(directory, { recursive: true });
-  }
-});
+  },
+);
 
 /** A layer that adds a field of the micro-batch to the loss: no gradient depends on it. */
 const shifted: Model = {
@@ -133,27 +115,22 @@ const shifted: Model = {
 
 for (const runtime of ["serial", "local"] as const) {
   Deno.test(`a loss that is not finite is enough to refuse a step whose gradients are (${runtime})`, async () => {
-    const data = Array.from({ length: 3 * N }, (_, i) => {
-      const shift = new Float32Array(B).fill(i === N + 2 ? Infinity : 0);
-      return { ...batch(i), shift } as Batch;
-    });
-    const events: string[] = [];
-    const options = { workers: 2, device: "reference", microBatches: N, runtime } as const;
-    const ending = (async () => {
-      for await (const { type } of train({ ...options, model: shifted, data, steps: 3 })) {
-        events.push(type);
-      }
-    })();
-    await assert.rejects(ending, /^NonFiniteError: Cannot take step 2: .*received loss Infinity/);
-    assert.deepEqual(events, ["plan", "step"]);
+    const options = { model: shifted, runtime } as const;
+    const exact: Options = { ...options, precision: "fp32", device: "reference" };
+    const lost = run(["good", "lost", "good"], exact);
+    await assert.rejects(lost, /^NonFiniteError: Cannot take step 2: .*received loss Infinity/);
+    const scaled: Options = { ...options, lossScale: 256 };
+    const some = await run(["good", "lost", "good"], scaled);
+    assert.deepEqual(some.scales, [0, 256, 0]);
+    assert.equal(some.hash, (await run(["good", "good"], scaled)).hash);
   });
 }
 
 for (const runtime of ["serial", "local"] as const) {
   Deno.test(`clipping knows of the loss scale: a power of two changes no bit (${runtime})`, async () => {
-    const options = { clip: 0.05, runtime, workers: 2, device: "native" } as const;
-    const plain = await outcome(SMALL, options);
-    assert.ok(plain.bits.norms.every((norm) => norm > 0.05), "every step must be clipped");
-    assert.deepEqual((await outcome(SMALL, { ...options, lossScale: 1024 })).bits, plain.bits);
+    const options = { clip: 0.05, runtime, workers: 2 } as const;
+    const plain = await trained(SMALL, options);
+    assert.ok(plain.bits.numbers.every(([, , norm]) => norm! > 0.05), "every step must be clipped");
+    assert.deepEqual((await trained(SMALL, { ...options, lossScale: 1024 })).bits, plain.bits);
   });
 }

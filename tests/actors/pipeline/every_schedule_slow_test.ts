@@ -65,10 +65,11 @@ const PLACES = [
 ];
 
 for (const { workers, replicas, ...more } of PLACES) {
-  Deno.test(`every schedule with a flush on ${workers} workers in ${replicas} replicas has the bits of its serial run and the peaks of its analysis, whatever the delays`, async () => {
+  Deno.test(`schedules with a flush on ${workers} workers in ${replicas} replicas have the bits of their serial runs and the peaks of their analysis, whatever the delays`, async () => {
     const sizes: Sizes = { ...TINY, ...more, steps: atDepth(2, 3) }, oracle = openOracle(sizes);
     const firstOfSize = new Map<string, readonly number[]>();
-    const cases = FLUSHED.filter((name) => !IMPOSSIBLE[workers]?.includes(name)).flatMap((
+    const names = workers === 3 ? FLUSHED.filter((_, i) => i % atDepth(3, 1) === 0) : FLUSHED;
+    const cases = names.filter((name) => !IMPOSSIBLE[workers]?.includes(name)).flatMap((
       schedule,
       i,
     ) => (VARIANTS[schedule] ?? [{}]).map((scheduleOptions) => ({ schedule, scheduleOptions, i })));

@@ -16,39 +16,21 @@ const optionsOf = async (flags: string) => {
   return runOptions(request, await importParts(request));
 };
 
-Deno.test("each flag of data parallelism, memory and precision becomes an option", async () => {
+Deno.test("each flag of learning, data parallelism, memory and precision becomes an option", async () => {
   const flags = "--replicas 3 --sync eager-opt --reduce fast --bucket-size 4096 --coarsening 2 " +
     "--precision fp16 --loss-scale 1e4 --clip 0.5 --recompute-interval 2 --memory-limit 1.5GiB " +
-    "--offload --drop-last --emulate-link 50,1.25 --policy elastic --layout E,3|1,H";
-  const { replicas, sync, reduce, bucketSize, coarsening, precision, ...more } = await optionsOf(
-    flags,
-  );
-  assert.deepEqual(
-    { replicas, sync, reduce, bucketSize, coarsening, precision },
-    {
-      replicas: 3,
-      sync: "eager-opt",
-      reduce: "fast",
-      bucketSize: 4096,
-      coarsening: 2,
-      precision: "fp16",
-    },
-  );
-  const { lossScale, clip, recomputeInterval, memoryLimitBytes, offload, dropLast, link } = more;
-  assert.deepEqual(
-    { lossScale, clip, recomputeInterval, memoryLimitBytes, offload, dropLast, link },
-    {
-      lossScale: 1e4,
-      clip: 0.5,
-      recomputeInterval: 2,
-      memoryLimitBytes: 1.5 * 2 ** 30,
-      offload: true,
-      dropLast: true,
-      link: { latencyUs: 50, gigabytesPerSecond: 1.25 },
-    },
-  );
-  assert.equal(more.policy, "elastic");
-  assert.equal(more.layout, "E,3|1,H");
+    "--offload --drop-last --emulate-link 50,1.25 --policy elastic --layout E,3|1,H " +
+    "--stall-timeout 30 --lr 0.01 --lr-schedule linear --warmup 5 --min-lr 0.001 --seed 7 --retries 3";
+  const expected = {
+    ...{ replicas: 3, sync: "eager-opt", reduce: "fast", bucketSize: 4096, coarsening: 2 },
+    ...{ precision: "fp16", lossScale: 1e4, clip: 0.5, recomputeInterval: 2 },
+    ...{ memoryLimitBytes: 1.5 * 2 ** 30, offload: true, dropLast: true },
+    ...{ link: { latencyUs: 50, gigabytesPerSecond: 1.25 }, policy: "elastic", layout: "E,3|1,H" },
+    ...{ stallMs: 30_000, seed: 7, retries: 3 },
+    learningRate: { rate: 0.01, schedule: "linear", warmup: 5, minRate: 0.001 },
+  };
+  const options = Object.entries(await optionsOf(flags));
+  assert.deepEqual(Object.fromEntries(options.filter(([name]) => name in expected)), expected);
 });
 
 Deno.test("what was not asked for has its default, or is left to the run", async () => {

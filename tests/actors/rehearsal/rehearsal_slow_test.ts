@@ -261,10 +261,12 @@ const FORGOTTEN: Readonly<Record<string, (path: string) => boolean>> = {
   "the folder above": (path) => path.endsWith("/runs"),
 };
 
+const forgetting = (isSkipped: (path: string) => boolean): typeof checkpointRehearsal => (world) =>
+  checkpointRehearsal({ ...world, disk: withoutSync(world.disk, isSkipped) });
+
 for (const [what, isSkipped] of Object.entries(FORGOTTEN)) {
   Deno.test(`a writer that forgets to sync ${what} is found, made small and replayed`, async () => {
-    const scenario: Scenario<CheckpointsRehearsed, CheckpointPlan> = (world) =>
-      checkpointRehearsal({ ...world, disk: withoutSync(world.disk, isSkipped) });
+    const scenario = forgetting(isSkipped);
     const options = { ...optionsOf(["disk-reordered"]), runs: 1000, isRepeated: false };
     const { failed } = await explore(options, scenario);
     assert.match(failed?.failure.message ?? "none", /must be there|Cannot read/);
@@ -288,4 +290,42 @@ Deno.test("the power may fail at any operation while a checkpoint replaces anoth
       assert.equal(run.failure, undefined, JSON.stringify({ seed, faults, run }));
     }
   }
+});
+
+Deno.test("a lost checkpoint, and the loss of only the best one, are found", async () => {
+  const scenario = forgetting(FORGOTTEN["the folder of all steps"]!), lost = new Set<string>();
+  const { runs: _, ...options } = optionsOf(["disk-reordered"]);
+  for (let seed = 0; seed < 120; seed++) {
+    const { failure } = await simulate({ ...options, seed }, scenario);
+    lost.add(/^Cannot go on: (the .*) must be there,/.exec(failure?.message ?? "")?.[1] ?? "");
+  }
+  for (
+    const what of ["the checkpoint of step 1", "the checkpoint of step 2", "the best checkpoint"]
+  ) {
+    assert.ok(lost.has(what), [...lost].join());
+  }
+});
+
+Deno.test("a checkpoint with other weights than those of its step is not taken for good", async () => {
+  const scenario: typeof checkpointRehearsal = async (world) => {
+    await checkpointRehearsal(world);
+    return await checkpointRehearsal({ ...world, configuration: { ...PLAN, microBatches: 4 } });
+  };
+  const { failure } = await simulate({ configuration: PLAN }, scenario);
+  assert.match(
+    failure!.message,
+    /of step 2 must have the weights .*: a torn one was taken for good$/,
+  );
+});
+
+Deno.test("a checkpoint is written at each multiple of its interval, and after the last step", async () => {
+  const plan: CheckpointPlan = { ...PLAN, steps: 3, every: 2, times: 1, keep: 9, best: 0 };
+  const { value } = await simulate({ configuration: plan }, async (world) => {
+    await checkpointRehearsal(world);
+    return await Array.fromAsync(world.disk.readDir("/runs/mine"), ({ name }) => name);
+  });
+  assert.deepEqual(
+    value!.filter((name) => name.startsWith("step-")).map((name) => +name.slice(5)),
+    [2, 3],
+  );
 });

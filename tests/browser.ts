@@ -3,6 +3,7 @@
  * skipped, each by its name. Such tests are in files whose names end in `_alone_test.ts`.
  */
 
+import { testNeeding } from "./needs.ts";
 import assert from "node:assert/strict";
 import { npmPackageFolder } from "../kernels/mod.ts";
 
@@ -61,7 +62,7 @@ function hasChromium(): boolean {
  * or asks anybody but this machine for anything.
  */
 export function pageTest(name: string, fn: (page: Page) => Promise<void>): void {
-  Deno.test({ name, ignore: !hasChromium(), fn: () => openPage(fn) });
+  testNeeding({ isThere: hasChromium(), reason: "Debian's chromium" }, name, () => openPage(fn));
 }
 
 async function openPage(fn: (page: Page) => Promise<void>): Promise<void> {

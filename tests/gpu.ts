@@ -6,6 +6,7 @@
 
 import { type Device, openDevice } from "../kernels/mod.ts";
 import type { RegisterTest } from "./devices.ts";
+import { testNeeding } from "./needs.ts";
 
 const ICD = "/usr/lib/chromium/vk_swiftshader_icd.json";
 
@@ -48,7 +49,8 @@ export function writeDrivers(folder: string): void {
 }
 
 /** Registers a test that needs the adapter; where there is none it is skipped, by its name. */
-export const gpuTest: RegisterTest = (name, fn) => Deno.test({ name, ignore: !hasSwiftShader, fn });
+export const gpuTest: RegisterTest = (name, fn) =>
+  testNeeding({ isThere: hasSwiftShader, reason: "Debian's chromium and libvulkan1" }, name, fn);
 
 /**
  * Keeps the GPU open from the first test of a file to the last: shaders that were compiled for one

@@ -1,0 +1,24 @@
+/** Tests that need something of the machine. */
+
+/** Something that a machine may lack. */
+export interface Need {
+  readonly isThere: boolean;
+  /** How to get it, for the title of a test that is skipped. */
+  readonly reason: string;
+}
+
+/** Registers a test; where what it needs is missing it is skipped, and its title says why. */
+export function testNeeding(
+  { isThere, reason }: Need,
+  name: string,
+  fn: (t: Deno.TestContext) => Promise<void> | void,
+): void {
+  if (isThere) Deno.test(name, fn);
+  else Deno.test({ name: `${name} [skipped: it needs ${reason}]`, ignore: true, fn });
+}
+
+/** The need of a program that the shell finds. */
+export function program(name: string, reason = name): Need {
+  const { success } = new Deno.Command("sh", { args: ["-c", `command -v ${name}`] }).outputSync();
+  return { isThere: success, reason };
+}

@@ -1,7 +1,7 @@
 /** Pipelines have the bits of serial runs: models of one's own, layouts, precisions, frozen weights. */
 
 import assert from "node:assert/strict";
-import { NonFiniteError, train, type TrainOptions } from "../../../actors/mod.ts";
+import { createSystem, NonFiniteError, train, type TrainOptions } from "../../../actors/mod.ts";
 import {
   gpt2,
   type Handed,
@@ -109,6 +109,10 @@ Deno.test("three layers with one weight learn what one layer learns that uses it
   const joined = await learnt(JOINED, { runtime: "serial", workers: 1 });
   const namesOf = ({ end }: Outcome) => [...end.weights.keys()].toSorted();
   assert.deepEqual(namesOf(tied), namesOf(joined));
+  await using system = createSystem(); // it is told of weights by messages
+  const gathered = await learnt(TIED, { workers: 3, system });
+  assert.deepEqual(namesOf(gathered), namesOf(joined));
+  assert.equal(gathered.bits.hash, tied.bits.hash);
   for (const key of ["losses", "norms"] as const) {
     for (const [i, value] of tied.bits[key].entries()) {
       const error = Math.abs(value / joined.bits[key][i]! - 1);

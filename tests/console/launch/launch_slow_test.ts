@@ -73,19 +73,6 @@ test(
   { each: true },
 );
 
-test("a job with a stopped rank is started again", async (launcher, out) => {
-  const flags = [...SMALL_JOB, ...STEPS, "--out", out, "--stall-timeout", "3"];
-  const job = new Launched([mpiFlag(launcher), "--", ...flags]);
-  // Rank 0 reports a stall of other ranks, the launch one of rank 0.
-  const [stopped, sentence] = launcher.name === "MPICH"
-    ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m]
-    : [1, /stalled for 3000 ms: .*worker-1 does not answer/] as const;
-  await signal(job, 5, isRank(stopped), "SIGSTOP");
-  const outcome = await job.end();
-  await assertUnharmed(outcome);
-  assert.match(outcome.stderr, sentence);
-});
-
 test(
   "Ctrl-C saves a checkpoint and ends the job, and a new launch resumes from it",
   async (launcher, out) => {
@@ -132,12 +119,19 @@ test(
 );
 
 test(
-  "no process is left when the launch or the proxy of a host is killed",
+  "a job with a stopped rank or a dead proxy is started again; with the launch, all of it dies",
   async (launcher, out) => {
-    const starter = launcher.name === "MPICH" ? "proxy" : "mpirun";
-    const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...LONG, "--out", out]);
-    await signal(job, 3, ({ kind }) => kind === starter);
+    const flags = [...SMALL_JOB, ...LONG, "--out", out, "--stall-timeout", "3"];
+    const job = new Launched([mpiFlag(launcher), "--", ...flags]);
+    // Rank 0 reports a stall of other ranks, the launch one of rank 0.
+    const [stopped, sentence, starter] = launcher.name === "MPICH"
+      ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
+      : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
+    await signal(job, 3, isRank(stopped), "SIGSTOP");
     await job.running.printed("stderr", /^Going on from/m);
+    assert.match(job.running.stderr, sentence);
+    Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
+    await job.running.printed("stderr", /(^Going on from[^]*){2}/m);
     job.running.kill();
     await job.end();
   },

@@ -110,6 +110,15 @@ Deno.test("an isolate sees neither the other actors nor the senders of its messa
     assert.deepEqual([answers, scene.ends, self.id], [[message], [], "package 1"]);
   }));
 
+Deno.test("a second answer to a question ends its isolate", () =>
+  withImpostor(async (scene) => {
+    const answers = question(scene), [, , answer] = FORGERIES.answer[0]!;
+    for (let n = 0; n < 2; n++) scene.impostor.say(answer(scene));
+    await settled();
+    assert.deepEqual(answers, [1]);
+    assert.match(scene.ends.join(), /must not answer what it was not asked, or has answered$/);
+  }));
+
 Deno.test("an isolate may use an address once it was sent to it; before, it is refused with a reason", () =>
   withImpostor(async ({ system, self, friend, impostor, denied }) => {
     const late = system.spawn(LISTENER, undefined, { id: "late" });

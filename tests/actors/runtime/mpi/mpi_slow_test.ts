@@ -1,10 +1,6 @@
 import assert from "node:assert/strict";
 import { assertJob, jobParts, mpiTest, runJob } from "./launchers.ts";
 
-mpiTest("actors and trainings on ranks do what they do elsewhere", async (launcher, isSmoke) => {
-  assertJob(await runJob(launcher, ...jobParts(...isSmoke ? ["smoke"] : [])));
-}, { each: true });
-
 const COMM = import.meta.resolve("../../../../actors/runtime/transports/mpi/comm.ts");
 
 /** Has an isolate join after parcels for it have come; prints what it gets, then leaves. */
@@ -31,3 +27,7 @@ mpiTest(
     assert.deepEqual(output, { code: 0, stdout: "first,second\n", stderr: "" });
   },
 );
+
+mpiTest("actors and trainings on ranks do what they do elsewhere", async (launcher, isSmoke) => {
+  assertJob(await runJob(launcher, ...jobParts(...isSmoke ? ["smoke"] : [])));
+}, { each: true });

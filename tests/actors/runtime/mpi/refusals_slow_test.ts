@@ -17,19 +17,9 @@ function assertRefused({ code, stdout, stderr }: JobOutput, ...parts: readonly s
   assert.doesNotMatch(stderr, /^ +at /m);
 }
 
-/** Options that are refused, and a part of the sentence. */
-const REFUSED = [
-  [
-    "--workers 3",
-    "there must be a rank for each of the 3 workers, or a map of them, received 2",
-  ],
-  ["--wokers 2", "did you mean --workers"],
-] as const;
-
 mpiTest("a refusal of rank 0 ends the job with one sentence", async (launcher) => {
-  for (const [args, sentence] of REFUSED) {
-    assertRefused(await runJob(launcher, [2, ...RUN, ...args.split(" ")]), sentence);
-  }
+  const sentence = "there must be a rank for each of the 3 workers, or a map of them, received 2";
+  assertRefused(await runJob(launcher, [2, ...RUN, "--workers", "3"]), sentence);
 });
 
 mpiTest(

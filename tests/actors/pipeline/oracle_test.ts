@@ -1,10 +1,13 @@
 /** The oracle in a few seconds: runs of actors have the bits of the serial loop. */
 
-import { analyze } from "../../../schedules/mod.ts";
 import assert from "node:assert/strict";
+import type { Batch } from "../../../kernels/mod.ts";
+import { analyze } from "../../../schedules/mod.ts";
+import { batch, RINGS } from "../run/own_layers.ts";
 import { DELAYS, openOracle, type Options, scheduleOf, TINY } from "./trained.ts";
 
-const SIZES = { ...TINY, layers: 2 }, oracle = openOracle(SIZES);
+const SIZES = { ...TINY, layers: 2 };
+const oracle = openOracle(SIZES), tiedOracle = openOracle({ ...SIZES, tie: true });
 
 const CASES: readonly [Options, Options?][] = [
   [{ schedule: "1f1b", workers: 3 }, { bucketSize: 100, link: DELAYS }],
@@ -19,9 +22,20 @@ const CASES: readonly [Options, Options?][] = [
 for (const [options, how] of CASES) {
   Deno.test(`${JSON.stringify(options)} has the serial bits, and the peaks of its analysis`, async () => {
     const { made, grouping } = scheduleOf(options, SIZES.microBatches);
-    const { end } = await oracle(`${grouping} ${options.clip} ${made.slices}`, options, how);
+    const { end } = await (made.updates === "flush" ? tiedOracle : oracle)(
+      `${grouping} ${options.clip} ${made.slices}`,
+      options,
+      how,
+    );
     if (!made.lists) return;
     const { replicas = 1 } = options, { peakActivations } = analyze(made);
     assert.deepEqual(end.peakActivations, Array(replicas).fill(peakActivations).flat());
   });
 }
+
+Deno.test("three tied parameters on four workers have the serial bits", async () => {
+  const ties = ["c.weight", "d.weight"].map((name) => ["b.weight", name] as const);
+  const data = Array.from({ length: 8 }, (_, i) => batch(i) as Batch);
+  const run = { model: { ...RINGS, ties }, data, workers: 4, schedule: "1f1b" };
+  await oracle("rings", run, { link: DELAYS });
+});

@@ -405,3 +405,18 @@ Deno.test("messages on a link take their time one after the other, and none over
   }
   assert.deepEqual(sent, [112, 112, 112, 114]);
 });
+
+Deno.test("without flushes updates are counted by micro-batch or by step, and begin as many steps as fill the pipe", () => {
+  const schedule = createSchedule("pipedream", { workers: 4, microBatches: 2 });
+  const request = { update: 3, learningRate: 0.1, microBatches: [{}, {}] } as never;
+  const everyBackward = UPDATE_POLICIES["every-backward"],
+    doubled = UPDATE_POLICIES["double-buffered"];
+  const one = everyBackward.localUpdates(request, schedule, 2);
+  assert.deepEqual(one, { every: 1, first: 5, learningRate: 0.1 });
+  for (const [before, version] of [[0, 0], [1, 0], [2, 1], [3, 2]] as const) {
+    const updates = doubled.localUpdates(request, schedule, before);
+    assert.deepEqual(updates, { every: 2, first: 3, learningRate: 0.1, version });
+  }
+  assert.equal(doubled.inFlight(schedule), 5);
+  assert.equal(doubled.stepsAhead(schedule), 3);
+});

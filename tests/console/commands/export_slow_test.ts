@@ -327,22 +327,19 @@ Deno.test({
   }),
 });
 
-folderTest(
-  "a run is exported while it goes on and removes its older checkpoints",
-  async (folder) => {
-    const run = join(folder, "run"), how = ["--checkpoint-every", "5", "--keep", "1"];
-    const endless = ["--runtime", "local", "--steps", "100000", "--json", "--out", run];
-    const training = new Running([...TRAIN, ...TINY, ...how, ...endless]);
-    try {
-      await training.printed("stdout", /"step":6,/);
-      while (!(await namesIn(run)).some((name) => name.startsWith("step-"))) await delay(5);
-      for (const name of ["a", "b", "c"]) {
-        const out = await exportTo("hf", run, join(folder, name));
-        assert.equal(readGpt2Config(out).hidden, 16);
-      }
-    } finally {
-      training.interrupt("process");
-      assert.equal((await training.end()).code, 130);
+folderTest("a run that goes on, and removes checkpoints, is exported", async (folder) => {
+  const run = join(folder, "run"), how = ["--checkpoint-every", "5", "--keep", "1"];
+  const endless = ["--runtime", "local", "--steps", "100000", "--json", "--out", run];
+  const training = new Running([...TRAIN, ...TINY, ...how, ...endless]);
+  try {
+    await training.printed("stdout", /"step":6,/);
+    while (!(await namesIn(run)).some((name) => name.startsWith("step-"))) await delay(5);
+    for (const name of ["a", "b", "c"]) {
+      const out = await exportTo("hf", run, join(folder, name));
+      assert.equal(readGpt2Config(out).hidden, 16);
     }
-  },
-);
+  } finally {
+    training.interrupt("process");
+    assert.equal((await training.end()).code, 130);
+  }
+});

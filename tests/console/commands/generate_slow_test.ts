@@ -101,19 +101,16 @@ folderTest("token ids without a tokenizer are never shown as text", async (folde
   await refusedHere(["generate", "--from", run], none);
 });
 
-folderTest(
-  "a model of Hugging Face goes on with ids, and needs a tokenizer for text",
-  async (folder) => {
-    const from = ["generate", "--from", hfPath("tied")];
-    const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
-    assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
-    await refusedHere(from, /it has no tokenizer, so --tokenizer must say what made its tokens/);
-    await refusedHere(
-      [...from, "--tokenizer", folder],
-      /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/,
-    );
-  },
-);
+folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) => {
+  const from = ["generate", "--from", hfPath("tied")];
+  const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
+  assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
+  await refusedHere(from, /it has no tokenizer, so --tokenizer must say what made its tokens/);
+  await refusedHere(
+    [...from, "--tokenizer", folder],
+    /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/,
+  );
+});
 
 Deno.test("a timer gets its turn between two tokens, on a device that keeps the thread", async () => {
   const config = { layers: 1, hidden: 4, heads: 1, seq: 4, vocab: 4 };

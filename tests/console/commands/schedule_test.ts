@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { scheduleCommand } from "../../../console/mod.ts";
 import { scheduleDefinitions, scheduleNames } from "../../../schedules/mod.ts";
+import REFUSALS from "./schedule_refusals.json" with { type: "json" };
 
 /** The options of most tests. */
 const SIZE = "--workers 4 --micro-batches 8";
@@ -199,66 +200,11 @@ Deno.test("bytes of stages are shown for each worker, and a limit refuses what n
   assert.match(refused("gpipe --workers 2 --micro-batches 2 --memory-limit 1GiB"), /^TypeError/);
 });
 
-const MUST_BE_EDGE = "it must be a stage and the later ones that use its value, such as " +
-  '"0>3" or "0>2\\+3:4MiB,1>2"';
-
-/** Command lines, and what each is refused with. */
-const BAD: readonly [string, RegExp][] = [
-  ["1f1b --workers 4", /^TypeError: .*--micro-batches must be given/],
-  ["1f1b --micro-batches 4", /^TypeError: .*--workers must be given/],
-  [SIZE, /^TypeError: .*there must be one name, list or compare/],
-  ["1f1b gpipe", /^TypeError: .*received "1f1b gpipe"/],
-  ["1f1b --wrokers 4", /^TypeError: .*each must be one of --workers, .*received "--wrokers"/],
-  ["1f1b --workers", /^TypeError: .*--workers must be followed by its value/],
-  ["1f1b --workers 2 --workers 3", /^TypeError: .*--workers must be given once/],
-  ["1f1b --workers two", /^RangeError: .*--workers: it must be a whole number from 1, .*"two"/],
-  ["1f1b --workers -1", /^(Range|Type)Error: .*(--workers|-1)/],
-  [`1f1b ${SIZE} --forward x`, /^RangeError: .*--forward: it must be a number/],
-  [`1f1b ${SIZE} --forward 1,2,3`, /^RangeError: .*multiple of the 4 stages/],
-  [`1f1b ${SIZE} --format png`, /^RangeError: .*one of grid, csv, pytorch, json, svg, trace/],
-  [`chimera ${SIZE} --scale half`, /^RangeError: .*--scale: it must be one of/],
-  ["dualpipe --workers 4 --micro-batches 4", /^RangeError: .*even and at least 8 for 4 workers/],
-  ["list --format svg", /^RangeError: .*--format must be grid or json, received svg/],
-  [`compare ${SIZE} --format csv`, /^RangeError: .*grid or json/],
-  [`1f1b ${SIZE} --waves 3`, /^RangeError: .*not read waves; .*: hanayo, se/],
-  [`nonesuch ${SIZE}`, /^RangeError: .*name must be one of gpipe/],
-  [
-    `chimera-greedy ${SIZE} --pipeline-limit auto`,
-    /^RangeError: Cannot use --pipeline-limit auto: the schedule must be message-driven, received chimera-greedy$/,
-  ],
-  [
-    `message-driven ${SIZE} --pipeline-limit 0`,
-    /Cannot use --pipeline-limit: it must be a whole number from 1, or auto, received "0"$/,
-  ],
-  ...["1", "1,0", "1,2,3", "x,2"].map((text): [string, RegExp] => [
-    `jitter ${SIZE} --slow-worker ${text}`,
-    RegExp(`must be a worker and a number above 0, such as 1,1.5, received "${text}"$`),
-  ]),
-  ...["0", "0>", ">1", "0>1>2", "0>3:", "0>3:0", "0>-1", "0>1,", "0>1.5"].map((
-    text,
-  ): [string, RegExp] => [
-    `1f1b ${SIZE} --skip-edges ${text}`,
-    RegExp(`Cannot use --skip-edges: ${MUST_BE_EDGE}, received "${RegExp.escape(text)}"$`),
-  ]),
-  [
-    `1f1b ${SIZE} --skip-edges 3>1`,
-    /3>1: its value must go to a later stage, received a circle: 1F0 waits for 3F0, 3F0 waits for 2F0, 2F0 waits for 1F0$/,
-  ],
-  [`1f1b ${SIZE} --skip-edges 1>1`, /edge 1>1: its value must go to another stage, received 1$/],
-  [`1f1b ${SIZE} --skip-edges 0>4`, /0>4: its stages must be whole numbers from 0 to 3, .* 4$/],
-  [`1f1b ${SIZE} --skip-edges 0>3+2`, /stages that use its value must ascend, received 3\+2$/],
-  [
-    `1f1b ${SIZE} --skip-edges 0>3 --skip-send 1,2`,
-    /Cannot use these costs: skip must be of the 1 skip edges of 1f1b, received 2$/,
-  ],
-  [
-    `1f1b ${SIZE} --skip-send 1`,
-    /^TypeError: Cannot use --skip-send: --skip-edges must be given, received none$/,
-  ],
-];
-
 Deno.test("bad input is refused in one sentence", () => {
-  for (const [line, sentence] of BAD) assert.match(refused(line), sentence, line);
+  for (const [line, sentence] of Object.entries<string>(REFUSALS)) {
+    const parts = sentence.split("…").map(RegExp.escape);
+    assert.match(refused(line), RegExp(`^${parts.join(".*")}$`), line);
+  }
 });
 
 Deno.test("jitter shows how long message-driven schedules take, and auto takes the best", () => {

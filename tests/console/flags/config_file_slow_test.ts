@@ -136,50 +136,44 @@ folderTest("the configuration of a checkpoint gives the same run again", async (
   );
 });
 
-folderTest(
-  "a repeated run whose checkpoints empty the pipe must name their folder",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(3000));
-    const how = ["--schedule", "pipedream", "--checkpoint-every", "1", "--steps", "3"];
-    const run = [...TINY, ...how, "--tokens", tokens, "--out", join(folder, "run")];
-    const { lines, last } = await trainHere(run);
-    const args = ["--config", join(String(last.checkpoint), "config.json"), "--tokens", tokens];
-    assert.match(await refusal(args), /--out must say where its checkpoints go, .* received none$/);
-    const again = await trainHere([...args, "--out", join(folder, "again")]);
-    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
-  },
-);
+folderTest("a repeated run that empties its pipe must name a folder", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(3000));
+  const how = ["--schedule", "pipedream", "--checkpoint-every", "1", "--steps", "3"];
+  const run = [...TINY, ...how, "--tokens", tokens, "--out", join(folder, "run")];
+  const { lines, last } = await trainHere(run);
+  const args = ["--config", join(String(last.checkpoint), "config.json"), "--tokens", tokens];
+  assert.match(await refusal(args), /--out must say where its checkpoints go, .* received none$/);
+  const again = await trainHere([...args, "--out", join(folder, "again")]);
+  assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+});
 
-folderTest(
-  "a stranger's checkpoint names no file or folder to open or to write",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(200)), victim = join(folder, "victim");
-    const run = [...TINY, "--steps", "1", "--runtime", "serial", "--out", join(folder, "run")];
-    const { last } = await trainHere([...run, "--tokens", tokens]);
-    const step = String(last.checkpoint), config = join(step, "config.json");
-    const honest = await Deno.readTextFile(config);
-    const refuse = async (why: string) =>
-      assert.match(
-        await refusal(["--config", config, "--tokens", tokens]),
-        /config of a checkpoint must name no file or folder, received --/,
-        why,
-      );
-    for (const path of ["journal", "out", "weights", "resume", "text", "output_dir"]) {
-      const named = { [path]: victim };
-      await Deno.writeTextFile(config, honest);
-      await forgeConfig(step, (forged) => Object.assign(forged.flags, named));
-      await refuse(`${path} among the flags of the model`);
-      await forgeConfig(step, (forged) => {
-        [forged.run, forged.flags] = [forged.flags, {}];
-      });
-      await refuse(`${path} among those of the run`);
-      // Not even where it looks like a user's file, beside a checkpoint's manifest.
-      await Deno.writeTextFile(config, JSON.stringify(named));
-      await refuse(`${path} alone`);
-    }
-    await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
-  },
-);
+folderTest("a stranger's checkpoint names no file to open or to write", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(200)), victim = join(folder, "victim");
+  const run = [...TINY, "--steps", "1", "--runtime", "serial", "--out", join(folder, "run")];
+  const { last } = await trainHere([...run, "--tokens", tokens]);
+  const step = String(last.checkpoint), config = join(step, "config.json");
+  const honest = await Deno.readTextFile(config);
+  const refuse = async (why: string) =>
+    assert.match(
+      await refusal(["--config", config, "--tokens", tokens]),
+      /config of a checkpoint must name no file or folder, received --/,
+      why,
+    );
+  for (const path of ["journal", "out", "weights", "resume", "text", "output_dir"]) {
+    const named = { [path]: victim };
+    await Deno.writeTextFile(config, honest);
+    await forgeConfig(step, (forged) => Object.assign(forged.flags, named));
+    await refuse(`${path} among the flags of the model`);
+    await forgeConfig(step, (forged) => {
+      [forged.run, forged.flags] = [forged.flags, {}];
+    });
+    await refuse(`${path} among those of the run`);
+    // Not even where it looks like a user's file, beside a checkpoint's manifest.
+    await Deno.writeTextFile(config, JSON.stringify(named));
+    await refuse(`${path} alone`);
+  }
+  await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
+});
 
 folderTest("a journal of a run with a file of flags replays without it", async (folder) => {
   const config = join(folder, "run.toml"), journal = join(folder, "run.jsonl");

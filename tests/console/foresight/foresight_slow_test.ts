@@ -109,26 +109,23 @@ folderTest("a plan that cannot be made is refused in one sentence", async (folde
   await refusedHere(newer, /its version must be 1, received 2/);
 });
 
-folderTest(
-  "a machine is measured: each kind of layer, size, transport and policy",
-  async (folder) => {
-    const out = join(folder, "machine.json");
-    const model = "--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 32 --device reference";
-    const how = "--rounds 1 --micro-batch 1,2 --workers 1 --recompute none,full";
-    const said = await printedHere("profile", "--out", out, ...`${model} ${how}`.split(" "));
-    const { source, layers, links, closing } = readProfile(out);
-    assert.equal(source, "measured");
-    const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
-    for (const kind of ["embedding", "attention", "mlp", "head"]) {
-      for (const size of [1, 2]) assert.ok(names.has(`${kind} ${size} none`), `${kind} ${size}`);
-    }
-    assert.ok(names.has("attention 2 full"));
-    assert.ok(layers.every(({ forwardMs, backwardMs }) => forwardMs > 0 && backwardMs > 0));
-    assert.deepEqual(Object.keys(links), ["local", "worker", "process"]);
-    assert.ok(closing.vote.msPerMillion > 0);
-    assert.match(said, /^layer +device +B /m);
-  },
-);
+folderTest("layers, sizes, transports and policies are measured", async (folder) => {
+  const out = join(folder, "machine.json");
+  const model = "--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 32 --device reference";
+  const how = "--rounds 1 --micro-batch 1,2 --workers 1 --recompute none,full";
+  const said = await printedHere("profile", "--out", out, ...`${model} ${how}`.split(" "));
+  const { source, layers, links, closing } = readProfile(out);
+  assert.equal(source, "measured");
+  const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
+  for (const kind of ["embedding", "attention", "mlp", "head"]) {
+    for (const size of [1, 2]) assert.ok(names.has(`${kind} ${size} none`), `${kind} ${size}`);
+  }
+  assert.ok(names.has("attention 2 full"));
+  assert.ok(layers.every(({ forwardMs, backwardMs }) => forwardMs > 0 && backwardMs > 0));
+  assert.deepEqual(Object.keys(links), ["local", "worker", "process"]);
+  assert.ok(closing.vote.msPerMillion > 0);
+  assert.match(said, /^layer +device +B /m);
+});
 
 folderTest("costs come out of a trace that train has written", async (folder) => {
   const trace = join(folder, "trace.json"), out = join(folder, "profile.json");

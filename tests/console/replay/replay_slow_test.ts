@@ -16,6 +16,7 @@ import {
   refusedHere,
   ROOT,
   runHere,
+  runTroupe,
   TINY,
   trainHere,
 } from "../command.ts";
@@ -52,92 +53,80 @@ async function threadsIn(folder: string) {
   return { journal, text, hash };
 }
 
-folderTest(
-  "a journal of threads replays to the same weights, and one worker alone",
-  async (folder) => {
-    const { journal, hash } = await threadsIn(folder);
-    assert.equal((await trainHere(RUN)).last.weightsHash, hash);
-    const isolates = new Set((await readJournal(journal)).steps.map(({ isolate }) => isolate));
-    assert.equal(isolates.size, 5);
+folderTest("a journal of threads replays, and one worker alone", async (folder) => {
+  const { journal, hash } = await threadsIn(folder);
+  assert.equal((await trainHere(RUN)).last.weightsHash, hash);
+  const isolates = new Set((await readJournal(journal)).steps.map(({ isolate }) => isolate));
+  assert.equal(isolates.size, 5);
 
-    const whole = await troupe(0, "replay", journal);
-    assert.match(whole, new RegExp(`"weightsHash":"${hash}"`));
-    assert.match(whole, /\d+ steps as recorded, hash [0-9a-f]{16}/);
-    for (const actor of ["worker-2", "supervisor"]) {
-      const said = await troupe(0, "replay", journal, "--actor", actor);
-      assert.match(said, new RegExp(`^${actor}: \\d+ messages, \\d+ doings and \\d+ states as`));
-    }
-    const alone = ["replay", journal, "--actor", "worker-2"];
-    const until = await troupe(0, ...alone, "--until", "3");
-    assert.match(until, /worker-2 < supervisor#0 init[^]*As recorded up to step 3\.\n$/);
-    assert.equal(until.match(/worker-2 </g)!.length, 4, "steps 0 to 3");
-    for (
-      const [args, sentence] of [
-        [["--actor", "worker-9"], /--actor must be one of .*worker-0.*, received worker-9$/],
-        [["--actor", "worker-2", "--module", "a.ts"], /--module must be like actors.ts#counter/],
-        [["--module", "a.ts"], /--module must be left out, as the recorded run used none/],
-      ] as const
-    ) await refusedHere(["replay", journal, ...args], sentence);
-    await refusedHere(["replay", "--actor"], /the first argument must be a JOURNAL/);
-  },
-);
+  const whole = await troupe(0, "replay", journal);
+  assert.match(whole, new RegExp(`"weightsHash":"${hash}"`));
+  assert.match(whole, /\d+ steps as recorded, hash [0-9a-f]{16}/);
+  for (const actor of ["worker-2", "supervisor"]) {
+    const said = await troupe(0, "replay", journal, "--actor", actor);
+    assert.match(said, new RegExp(`^${actor}: \\d+ messages, \\d+ doings and \\d+ states as`));
+  }
+  const alone = ["replay", journal, "--actor", "worker-2"];
+  const until = await troupe(0, ...alone, "--until", "3");
+  assert.match(until, /worker-2 < supervisor#0 init[^]*As recorded up to step 3\.\n$/);
+  assert.equal(until.match(/worker-2 </g)!.length, 4, "steps 0 to 3");
+  for (
+    const [args, sentence] of [
+      [["--actor", "worker-9"], /--actor must be one of .*worker-0.*, received worker-9$/],
+      [["--actor", "worker-2", "--module", "a.ts"], /--module must be like actors.ts#counter/],
+      [["--module", "a.ts"], /--module must be left out, as the recorded run used none/],
+    ] as const
+  ) await refusedHere(["replay", journal, ...args], sentence);
+  await refusedHere(["replay", "--actor"], /the first argument must be a JOURNAL/);
+});
 
-folderTest(
-  "a journal of a run on wasm replays: what the module does is no actor's doing",
-  async (folder) => {
-    const wasm = [...TINY, "--device", "wasm", "--steps", "1"];
-    const { journal, hash } = await journalIn(folder, wasm, "local");
-    assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
-  },
-);
+folderTest("a journal of a run on wasm replays to the same weights", async (folder) => {
+  const wasm = [...TINY, "--device", "wasm", "--steps", "1"];
+  const { journal, hash } = await journalIn(folder, wasm, "local");
+  assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
+});
 
-folderTest(
-  "a journal of PipeDream on threads replays with the times of its trace",
-  async (folder) => {
-    const trace = join(folder, "trace.json");
-    const pipe = ["--schedule", "pipedream", "--workers", "2", "--steps", "2", "--trace", trace];
-    const { journal, hash } = await journalIn(folder, [...TINY, ...pipe]);
-    assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
-    const alone = await troupe(0, "replay", journal, "--actor", "worker-1");
-    assert.match(alone, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
-    assert.equal(JSON.parse(await troupe(0, "trace", "summary", trace, "--json")).steps, 2);
-  },
-);
+folderTest("a journal of PipeDream on threads with a trace replays", async (folder) => {
+  const trace = join(folder, "trace.json");
+  const pipe = ["--schedule", "pipedream", "--workers", "2", "--steps", "2", "--trace", trace];
+  const { journal, hash } = await journalIn(folder, [...TINY, ...pipe]);
+  assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
+  const alone = await troupe(0, "replay", journal, "--actor", "worker-1");
+  assert.match(alone, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
+  assert.equal(JSON.parse(await troupe(0, "trace", "summary", trace, "--json")).steps, 2);
+});
 
-folderTest(
-  "a changed journal, version or actor is refused at the first difference",
-  async (folder) => {
-    const { text } = await threadsIn(folder), changed = join(folder, "changed.jsonl");
-    const change = async (from: RegExp, to: string, toText = (text: string) => text) => {
-      assert.match(text, from);
-      await Deno.writeTextFile(changed, toText(text.replace(from, to)));
-    };
-    /** Changes it as a forger does, who makes all sums and hashes right. */
-    const forge = (from: RegExp, to: string) => change(from, to, (text) => sealed(recordsOf(text)));
-    await change(/"name":"0F1"/, '"name":"0F0"');
-    const hash = /the hash of step \d+ of isolate \d in line \d+ must be/;
-    await refusedHere(["replay", changed], hash);
-    for (const [from, to] of [[/"seed":1/, '"seed":2'], [/"did":\["send /, '"did":["Send ']]) {
-      await change(from as RegExp, to as string);
-      const sum = /^Cannot read a journal: the sum of line \d+ must be /;
-      await refusedHere(["replay", changed], sum);
-    }
-    await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
-    assert.match(await troupe(1, "replay", changed), /must be package version 0\.0\.1/);
-    await troupe(0, "replay", changed, "--code-changed");
-    for (const module of ["worker.ts", "stage/stage.ts", "console/commands/train.ts"]) {
-      const found = text.match(new RegExp(`"((?:[./\\w]*/)?${RegExp.escape(module)})":`));
-      const name = RegExp.escape(found?.[1] ?? "");
-      await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${found?.[1]}":"00"`);
-      const said = await troupe(1, "replay", changed);
-      assert.match(said, new RegExp(`must be module ${name} with hash`));
-    }
-    const activation = "send worker-1 Activation ";
-    await forge(new RegExp(`${activation}[0-9a-f]{16}`), activation + "0".repeat(16));
-    const must = /must be "send worker-1 Activation 0{16}" \(worker-0 < worker-0#\d+/;
-    assert.match(await troupe(1, "replay", changed), must);
-  },
-);
+folderTest("a changed journal is refused at the first difference", async (folder) => {
+  const { text } = await threadsIn(folder), changed = join(folder, "changed.jsonl");
+  const change = async (from: RegExp, to: string, toText = (text: string) => text) => {
+    assert.match(text, from);
+    await Deno.writeTextFile(changed, toText(text.replace(from, to)));
+  };
+  /** Changes it as a forger does, who makes all sums and hashes right. */
+  const forge = (from: RegExp, to: string) => change(from, to, (text) => sealed(recordsOf(text)));
+  await change(/"name":"0F1"/, '"name":"0F0"');
+  const hash = /the hash of step \d+ of isolate \d in line \d+ must be/;
+  await refusedHere(["replay", changed], hash);
+  for (const [from, to] of [[/"seed":1/, '"seed":2'], [/"did":\["send /, '"did":["Send ']]) {
+    await change(from as RegExp, to as string);
+    const sum = /^Cannot read a journal: the sum of line \d+ must be /;
+    await refusedHere(["replay", changed], sum);
+  }
+  await forge(/"package":"[^"]*"/, '"package":"0.0.1"');
+  assert.match(await troupe(1, "replay", changed), /must be package version 0\.0\.1/);
+  await troupe(0, "replay", changed, "--code-changed");
+  for (const module of ["worker.ts", "stage/stage.ts", "console/commands/train.ts"]) {
+    const found = text.match(new RegExp(`"((?:[./\\w]*/)?${RegExp.escape(module)})":`));
+    const name = RegExp.escape(found?.[1] ?? "");
+    await forge(new RegExp(`"${name}":"[0-9a-f]*"`), `"${found?.[1]}":"00"`);
+    const said = await troupe(1, "replay", changed);
+    assert.match(said, new RegExp(`must be module ${name} with hash`));
+  }
+  const activation = "send worker-1 Activation ";
+  await forge(new RegExp(`${activation}[0-9a-f]{16}`), activation + "0".repeat(16));
+  const must = /must be "send worker-1 Activation 0{16}" \(worker-0 < worker-0#\d+/;
+  assert.match(await troupe(1, "replay", changed), must);
+});
 
 folderTest("a journal is shown by time, and two are compared actor by actor", async (folder) => {
   const { journal, text } = await threadsIn(folder), other = join(folder, "other.jsonl");
@@ -241,36 +230,33 @@ Deno.test("--journal is refused where there are no actors, or no file can be", a
   );
 });
 
-folderTest(
-  "explore says by its exit code how it ended, and its failure replays",
-  async (folder) => {
-    const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
-    const all = await troupe(0, "explore", "chimera", "--seeds", "8", "--strategy", "pos");
-    assert.match(all, /^8 runs, \d+ of them different, .*\n1 end:\n {2}8 × .*weightsHash/);
-    const failed = await troupe(1, "explore", scenario, "--journal", journal);
-    assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
-    await refusedHere(
-      ["replay", journal],
-      /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/,
-    );
-    const again = await troupe(0, "replay", journal, "--module", scenario);
-    assert.match(again, /it failed as then: they came as/);
-    const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
-    assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
-    const once = await troupe(0, "explore", "pipedream", "--seeds", "5", "--seed", "7", "--once");
-    assert.match(once, /^5 runs, .*\n1 end:\n {2}5 × .*weightsHash/);
-    const faults = ["--seeds", "20", "--faults", "crash-before,site"];
-    const lost = await troupe(0, "explore", "1f1b", ...faults);
-    assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
-    for (const args of ["pipedreams", "nowhere.ts", "1f1b --faults rain", "--seeds 3"]) {
-      await refusedHere(["explore", ...args.split(" ")], /^Cannot /);
-    }
-    await refusedHere(
-      ["explore", ..."1f1b --strategy dfs --faults site".split(" ")],
-      /--faults must be left out with --strategy dfs$/,
-    );
-  },
-);
+folderTest("explore exits with what it found, and its failure replays", async (folder) => {
+  const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
+  const all = await troupe(0, "explore", "chimera", "--seeds", "8", "--strategy", "pos");
+  assert.match(all, /^8 runs, \d+ of them different, .*\n1 end:\n {2}8 × .*weightsHash/);
+  const failed = await troupe(1, "explore", scenario, "--journal", journal);
+  assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
+  await refusedHere(
+    ["replay", journal],
+    /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/,
+  );
+  const again = await troupe(0, "replay", journal, "--module", scenario);
+  assert.match(again, /it failed as then: they came as/);
+  const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
+  assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
+  const once = await troupe(0, "explore", "pipedream", "--seeds", "5", "--seed", "7", "--once");
+  assert.match(once, /^5 runs, .*\n1 end:\n {2}5 × .*weightsHash/);
+  const faults = ["--seeds", "20", "--faults", "crash-before,site"];
+  const lost = await troupe(0, "explore", "1f1b", ...faults);
+  assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
+  for (const args of ["pipedreams", "nowhere.ts", "1f1b --faults rain", "--seeds 3"]) {
+    await refusedHere(["explore", ...args.split(" ")], /^Cannot /);
+  }
+  await refusedHere(
+    ["explore", ..."1f1b --strategy dfs --faults site".split(" ")],
+    /--faults must be left out with --strategy dfs$/,
+  );
+});
 
 /** Refused in one sentence, before anything is begun. */
 const refused = (pattern: RegExp, ...args: string[]) => refusedHere(["replay", ...args], pattern);
@@ -307,36 +293,30 @@ folderTest("a journal imports no module: its reader names it", async (folder) =>
   await Deno.stat(sprung);
 });
 
-folderTest(
-  "a journal opens no file: its reader names each file of the run, and no other",
-  async (folder) => {
-    for (const flag of ["text", "tokens", "weights", "schedule-file", "resume"]) {
-      const path = await writeEmpty(folder, { train: [...TINY, `--${flag}`, "/dev/zero"] });
-      await refused(new RegExp(`--${flag} must name the file .* --${flag} /dev/zero$`), path);
-    }
-    const text = ["--text", "/dev/zero"];
-    const path = await writeEmpty(folder, { train: [...TINY, "--steps", "1"] });
-    await refused(/--text must be left out, as in the recorded run/, path, ...text);
-    const rehearsed = { explore: "1f1b", configuration: { schedule: "1f1b" }, faults: [] };
-    await refused(/--text must be left out/, await writeEmpty(folder, rehearsed), ...text);
-  },
-);
+folderTest("a journal opens no file that its reader has not named", async (folder) => {
+  for (const flag of ["text", "tokens", "weights", "schedule-file", "resume"]) {
+    const path = await writeEmpty(folder, { train: [...TINY, `--${flag}`, "/dev/zero"] });
+    await refused(new RegExp(`--${flag} must name the file .* --${flag} /dev/zero$`), path);
+  }
+  const text = ["--text", "/dev/zero"];
+  const path = await writeEmpty(folder, { train: [...TINY, "--steps", "1"] });
+  await refused(/--text must be left out, as in the recorded run/, path, ...text);
+  const rehearsed = { explore: "1f1b", configuration: { schedule: "1f1b" }, faults: [] };
+  await refused(/--text must be left out/, await writeEmpty(folder, rehearsed), ...text);
+});
 
-folderTest(
-  "a run on a file of its user replays where that is named, and writes nowhere",
-  async (folder) => {
-    const text = join(folder, "my text.txt"), out = join(folder, "out");
-    await Deno.writeTextFile(text, "It was the best of times, it was the worst. ".repeat(40));
-    const args = [...TINY, "--steps", "2", "--out", out, "--text", text];
-    const { journal, hash } = await journalIn(folder, args, "local");
-    const before = await Deno.readTextFile(journal);
-    await Deno.remove(out, { recursive: true });
-    await refused(/--text '.*my text\.txt'$/, journal);
-    assert.ok((await troupe(0, "replay", journal, "--text", text)).includes(hash));
-    assert.equal(await Deno.readTextFile(journal), before);
-    await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
-  },
-);
+folderTest("a run on a named file replays, and writes nowhere", async (folder) => {
+  const text = join(folder, "my text.txt"), out = join(folder, "out");
+  await Deno.writeTextFile(text, "It was the best of times, it was the worst. ".repeat(40));
+  const args = [...TINY, "--steps", "2", "--out", out, "--text", text];
+  const { journal, hash } = await journalIn(folder, args, "local");
+  const before = await Deno.readTextFile(journal);
+  await Deno.remove(out, { recursive: true });
+  await refused(/--text '.*my text\.txt'$/, journal);
+  assert.ok((await troupe(0, "replay", journal, "--text", text)).includes(hash));
+  assert.equal(await Deno.readTextFile(journal), before);
+  await assert.rejects(Deno.stat(out), Deno.errors.NotFound);
+});
 
 const plan = (more: object) => ({
   ...{ explore: "1f1b", configuration: { schedule: "1f1b", ...more }, faults: [] },
@@ -364,20 +344,17 @@ const STRANGE: readonly unknown[] = [
   { ...plan({}), faults: [{ step: 1, kind: {}, target: "worker-0" }] },
 ];
 
-folderTest(
-  "the configuration of a journal is checked as if it were typed, and bounded",
-  async (folder) => {
-    for (const configuration of STRANGE) {
-      await refused(/^Cannot replay/, await writeEmpty(folder, configuration));
-    }
-    const large = ["--hidden", "2048", "--layers", "12", "--heads", "16", "--seq", "8"];
-    const path = await writeEmpty(folder, { train: [...large, "--device", "reference"] });
-    assert.match(
-      await troupe(1, "replay", path, "--code-changed"),
-      /Cannot train within the memory limit: each worker must need at most 2048/,
-    );
-  },
-);
+folderTest("the configuration of a journal is checked and bounded", async (folder) => {
+  for (const configuration of STRANGE) {
+    await refused(/^Cannot replay/, await writeEmpty(folder, configuration));
+  }
+  const large = ["--hidden", "2048", "--layers", "12", "--heads", "16", "--seq", "8"];
+  const path = await writeEmpty(folder, { train: [...large, "--device", "reference"] });
+  assert.match(
+    await troupe(1, "replay", path, "--code-changed"),
+    /Cannot train within the memory limit: each worker must need at most 2048/,
+  );
+});
 
 folderTest("an actor alone takes device, faults and models from no journal", async (folder) => {
   const { journal } = await journalIn(folder, [...TINY, "--steps", "1"], "local");
@@ -406,6 +383,10 @@ folderTest("an actor alone takes device, faults and models from no journal", asy
   });
   const said = await troupe(0, "replay", tame, ...alone);
   assert.match(said, /^worker-0: \d+ messages, \d+ doings and \d+ states as recorded/);
+  const native = await forge((init) => init.device = { name: "native", library });
+  // In a process, which unloads the real library.
+  const { stdout, stderr } = await runTroupe(["replay", native, ...alone]);
+  assert.doesNotMatch(stdout + stderr, /evil|not a library|invalid ELF|file too short/);
   const elsewhere = await forge((init) => {
     const model = new TextEncoder().encode("\x0a\x08location\x12\x05/etc/");
     init.held[0].program.programs[0].models.forward = encodePayload(model);

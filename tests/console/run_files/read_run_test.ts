@@ -47,31 +47,28 @@ const METRICS = [
 
 const metricsIn = (path: string) => Array.from(readMetrics(path), ({ metrics }) => metrics);
 
-folderTest(
-  "a summary says how far, how well and how fast a run is, and its state",
-  async (folder) => {
-    const path = await writeRun(join(folder, "gpt-1"), METRICS);
-    const expected = {
-      ...{ name: "gpt-1", path, state: "stopped", steps: 3, asked: 40, loss: 3, bestEvalLoss: 4.5 },
-      ...{ tokensPerSecond: 200, model: "gpt", parameters: 1234, started: RECORD.started },
-    };
-    assert.deepEqual(summarizeRun(await readRun(path)), expected);
-    {
-      using _lock = lockFolder(path);
-      assert.equal(summarizeRun(await readRun(path)).state, "running");
-    }
-    for (
-      const [reason, state] of [
-        ["finished", "finished"],
-        ["stopped early", "finished"],
-        ["interrupted", "stopped"],
-      ] as const
-    ) {
-      await writeRun(path, METRICS, { end: { reason, step: 7 } });
-      assert.deepEqual(summarizeRun(await readRun(path)), { ...expected, state, steps: 7 });
-    }
-  },
-);
+folderTest("a summary has the progress, the loss and the speed of a run", async (folder) => {
+  const path = await writeRun(join(folder, "gpt-1"), METRICS);
+  const expected = {
+    ...{ name: "gpt-1", path, state: "stopped", steps: 3, asked: 40, loss: 3, bestEvalLoss: 4.5 },
+    ...{ tokensPerSecond: 200, model: "gpt", parameters: 1234, started: RECORD.started },
+  };
+  assert.deepEqual(summarizeRun(await readRun(path)), expected);
+  {
+    using _lock = lockFolder(path);
+    assert.equal(summarizeRun(await readRun(path)).state, "running");
+  }
+  for (
+    const [reason, state] of [
+      ["finished", "finished"],
+      ["stopped early", "finished"],
+      ["interrupted", "stopped"],
+    ] as const
+  ) {
+    await writeRun(path, METRICS, { end: { reason, step: 7 } });
+    assert.deepEqual(summarizeRun(await readRun(path)), { ...expected, state, steps: 7 });
+  }
+});
 
 folderTest("a look at the lock of a run lets other runs begin", async (folder) => {
   const path = await writeRun(join(folder, "run"), []);
@@ -94,18 +91,15 @@ folderTest("a line that is being written is read once it is whole", async (folde
   assert.deepEqual(more.map(({ metrics }) => metrics), [measured(4, 2)]);
 });
 
-folderTest(
-  "lines longer than a piece are read whole, without what is no number",
-  async (folder) => {
-    const memory = Array.from({ length: 9000 }, (_, worker) => worker);
-    const long = { ...measured(1, 5), memory }, path = await writeRun(folder, [long, long, long]);
-    assert.deepEqual(metricsIn(path), [long, long, long]);
-    const strange = { ...measured(2, 0), loss: null, gradNorm: "x", memory: ["x"], more: {} };
-    await writeRun(path, [strange as never]);
-    const { loss: _, ...numbers } = measured(2, 0);
-    assert.deepEqual(metricsIn(path), [numbers]);
-  },
-);
+folderTest("long lines are read whole, without what is no number", async (folder) => {
+  const memory = Array.from({ length: 9000 }, (_, worker) => worker);
+  const long = { ...measured(1, 5), memory }, path = await writeRun(folder, [long, long, long]);
+  assert.deepEqual(metricsIn(path), [long, long, long]);
+  const strange = { ...measured(2, 0), loss: null, gradNorm: "x", memory: ["x"], more: {} };
+  await writeRun(path, [strange as never]);
+  const { loss: _, ...numbers } = measured(2, 0);
+  assert.deepEqual(metricsIn(path), [numbers]);
+});
 
 folderTest("a run of Troupe 0.1 has its checkpoints and their config", async (folder) => {
   const config = { flags: { model: "mlp" }, run: { steps: 7 } };
@@ -216,27 +210,24 @@ folderTest("a folder of no run, and strange files in one, are refused", async (f
   }
 });
 
-folderTest(
-  "links in a run are not followed, and a record of any size is not read",
-  async (folder) => {
-    const secret = join(folder, "secret"), path = await writeRun(join(folder, "run"), METRICS);
-    const record = join(path, RUN_FILES.record), metrics = join(path, RUN_FILES.metrics);
-    await Deno.writeTextFile(secret, JSON.stringify(RECORD));
-    await Deno.remove(record);
-    await Deno.symlink(secret, record);
-    await refused(path, /run.json": it must be a file that a run of Troupe has written/);
-    await Deno.remove(record);
-    using file = await Deno.open(record, { write: true, createNew: true });
-    await file.truncate(2 ** 34);
-    await refused(path, /run.json": it must be a file that a run of Troupe has written/);
+folderTest("links in a run and records of any size are not read", async (folder) => {
+  const secret = join(folder, "secret"), path = await writeRun(join(folder, "run"), METRICS);
+  const record = join(path, RUN_FILES.record), metrics = join(path, RUN_FILES.metrics);
+  await Deno.writeTextFile(secret, JSON.stringify(RECORD));
+  await Deno.remove(record);
+  await Deno.symlink(secret, record);
+  await refused(path, /run.json": it must be a file that a run of Troupe has written/);
+  await Deno.remove(record);
+  using file = await Deno.open(record, { write: true, createNew: true });
+  await file.truncate(2 ** 34);
+  await refused(path, /run.json": it must be a file that a run of Troupe has written/);
 
-    await writeRun(path, []);
-    await Deno.remove(metrics);
-    await Deno.writeTextFile(secret, JSON.stringify(measured(1, 1)) + "\n");
-    await Deno.symlink(secret, metrics);
-    assert.deepEqual(metricsIn(path), []);
-  },
-);
+  await writeRun(path, []);
+  await Deno.remove(metrics);
+  await Deno.writeTextFile(secret, JSON.stringify(measured(1, 1)) + "\n");
+  await Deno.symlink(secret, metrics);
+  assert.deepEqual(metricsIn(path), []);
+});
 
 const falling = (count: number) =>
   Array.from({ length: count }, (_, i) => [
@@ -281,23 +272,20 @@ folderTest("runs are listed, with what is wrong with others", async (folder) => 
   );
 });
 
-folderTest(
-  "a loss is drawn for light and dark pages, with axes, title and words",
-  async (folder) => {
-    const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
-    const svg = await drawLosses([readCurves(run)]);
-    assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
-    assert.match(svg, /<desc>[^<]*: loss from 5.000 at step \d+ to 4.00\d at step \d+;/);
-    assert.match(svg, /@media \(prefers-color-scheme:dark\)/);
-    for (const text of ["optimizer step", "loss (nats a prediction)", "held-out loss"]) {
-      assert.ok(svg.includes(`>${text}<`), text);
-    }
-    assert.doesNotMatch(svg, /<b>|<script|href="http|url\(/);
-    assert.ok(svg.length < 100_000, "however long a run was");
-    const paths = [...svg.matchAll(/<path [^>]*stroke="(#\w+)"/g)].map(([, colour]) => colour);
-    assert.ok(paths.includes("#0072b2") && paths.includes("#d55e00"), `${paths}`);
-  },
-);
+folderTest("a loss is drawn for light and dark pages, with words", async (folder) => {
+  const run = await readRun(await writeRun(join(folder, "a<b>&c"), falling(2000)));
+  const svg = await drawLosses([readCurves(run)]);
+  assert.match(svg, /^<svg [^>]*role="img"><title>Loss of a&lt;b&gt;&amp;c<\/title>/);
+  assert.match(svg, /<desc>[^<]*: loss from 5.000 at step \d+ to 4.00\d at step \d+;/);
+  assert.match(svg, /@media \(prefers-color-scheme:dark\)/);
+  for (const text of ["optimizer step", "loss (nats a prediction)", "held-out loss"]) {
+    assert.ok(svg.includes(`>${text}<`), text);
+  }
+  assert.doesNotMatch(svg, /<b>|<script|href="http|url\(/);
+  assert.ok(svg.length < 100_000, "however long a run was");
+  const paths = [...svg.matchAll(/<path [^>]*stroke="(#\w+)"/g)].map(([, colour]) => colour);
+  assert.ok(paths.includes("#0072b2") && paths.includes("#d55e00"), `${paths}`);
+});
 
 folderTest("runs are compared: their results, what differs, and both losses", async (folder) => {
   const [one, two] = [join(folder, "one"), join(folder, "two")], out = join(folder, "both.svg");

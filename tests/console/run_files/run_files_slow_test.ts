@@ -63,59 +63,53 @@ async function trainWithin(blocks: number, args: readonly string[]): Promise<Out
   return await inProcess("sh", ["-c", limited, Deno.execPath(), ...args]);
 }
 
-runTest(
-  "run.json has what a run was given, where it ran, and its end",
-  async (train, out, folder) => {
-    const how = ["--workers", "2", "--schedule", "1f1b", "--steps", "2", "--runtime", "local"];
-    const { last } = await trainHere([...train, ...how]), record = readRecord(out)!;
-    const { lists } = createSchedule("1f1b", { workers: 2, microBatches: 2 });
-    const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
-    assert.deepEqual(record.schedule, { name: "1f1b", hash: sha256(formatCsv(lists!)) });
-    assert.deepEqual(record.data, {
-      name: "tokens",
-      hash: sha256(await Deno.readFile(join(folder, "tokens.bin"))),
-    });
-    const [start] = record.starts, { environment } = start!;
-    assert.deepEqual([start!.command, start!.afterStep], [[...train, ...how, "--json"], 0]);
-    assert.deepEqual([environment.deno, environment.device, environment.onnxruntime], [
-      ...[Deno.version.deno, "reference", undefined],
-    ]);
-    assert.deepEqual([record.flags.hidden, record.flags.lr, record.flags.workers], [16, 0.002, 2]);
-    assert.equal(record.plan.parameters, 11_632);
-    const { reason, step, weightsHash } = record.end!;
-    assert.deepEqual([reason, step, weightsHash], ["finished", 2, last.weightsHash]);
-    const digits = join(folder, "digits"), small = ["--hidden", "8", "--micro-batch", "2"];
-    const mlp = ["--model", "mlp", ...small, "--device", "reference", "--steps", "1"];
-    await trainHere([...mlp, "--out", digits]);
-    assert.deepEqual(readRecord(digits)!.data, { name: "mnist", hash: DIGITS_SHA256 });
-  },
-);
+runTest("run.json describes a run from its flags to its end", async (train, out, folder) => {
+  const how = ["--workers", "2", "--schedule", "1f1b", "--steps", "2", "--runtime", "local"];
+  const { last } = await trainHere([...train, ...how]), record = readRecord(out)!;
+  const { lists } = createSchedule("1f1b", { workers: 2, microBatches: 2 });
+  const sha256 = (bytes: string | Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+  assert.deepEqual(record.schedule, { name: "1f1b", hash: sha256(formatCsv(lists!)) });
+  assert.deepEqual(record.data, {
+    name: "tokens",
+    hash: sha256(await Deno.readFile(join(folder, "tokens.bin"))),
+  });
+  const [start] = record.starts, { environment } = start!;
+  assert.deepEqual([start!.command, start!.afterStep], [[...train, ...how, "--json"], 0]);
+  assert.deepEqual([environment.deno, environment.device, environment.onnxruntime], [
+    ...[Deno.version.deno, "reference", undefined],
+  ]);
+  assert.deepEqual([record.flags.hidden, record.flags.lr, record.flags.workers], [16, 0.002, 2]);
+  assert.equal(record.plan.parameters, 11_632);
+  const { reason, step, weightsHash } = record.end!;
+  assert.deepEqual([reason, step, weightsHash], ["finished", 2, last.weightsHash]);
+  const digits = join(folder, "digits"), small = ["--hidden", "8", "--micro-batch", "2"];
+  const mlp = ["--model", "mlp", ...small, "--device", "reference", "--steps", "1"];
+  await trainHere([...mlp, "--out", digits]);
+  assert.deepEqual(readRecord(digits)!.data, { name: "mnist", hash: DIGITS_SHA256 });
+});
 
-runTest(
-  "a run that is killed and resumed has each step once in metrics.jsonl",
-  async (train, out) => {
-    const every = ["--checkpoint-every", "3"], endless = ["--steps", "2000", "--json"];
-    const run = new Running([...TRAIN, ...train, ...every, ...endless, "--runtime", "local"]);
-    await run.printed("stdout", /"step":10,/);
-    run.kill();
-    const { stdout } = await run.end(HANG_LIMIT_MS);
-    const printed = jsonLines(stdout.slice(0, stdout.lastIndexOf("\n") + 1));
-    const before = stepsIn(out), { length } = before;
-    assert.deepEqual(before, upTo(length));
-    assert.ok(length >= printed.length, `${length} of ${printed.length} that were printed`);
-    // As a kill amid a line would leave it.
-    await Deno.writeTextFile(join(out, "metrics.jsonl"), '{"type":"step","st', { append: true });
-    const more = ["--steps", `${length + 2}`, "--resume", out];
-    const { lines } = await trainHere([...train, ...every, ...more]);
-    assert.deepEqual(stepsIn(out), upTo(length + 2));
-    const losses = new Map([...printed, ...lines].map(({ step, loss }) => [step, loss]));
-    for (const { step, loss } of metricsIn(out)) {
-      assert.equal(loss, losses.get(step) ?? loss, `step ${step}`);
-    }
-    const { starts, end } = readRecord(out)!;
-    assert.deepEqual([starts.length, starts[1]!.afterStep % 3, end!.reason], [2, 0, "finished"]);
-  },
-);
+runTest("metrics.jsonl has each step once after a kill", async (train, out) => {
+  const every = ["--checkpoint-every", "3"], endless = ["--steps", "2000", "--json"];
+  const run = new Running([...TRAIN, ...train, ...every, ...endless, "--runtime", "local"]);
+  await run.printed("stdout", /"step":10,/);
+  run.kill();
+  const { stdout } = await run.end(HANG_LIMIT_MS);
+  const printed = jsonLines(stdout.slice(0, stdout.lastIndexOf("\n") + 1));
+  const before = stepsIn(out), { length } = before;
+  assert.deepEqual(before, upTo(length));
+  assert.ok(length >= printed.length, `${length} of ${printed.length} that were printed`);
+  // As a kill amid a line would leave it.
+  await Deno.writeTextFile(join(out, "metrics.jsonl"), '{"type":"step","st', { append: true });
+  const more = ["--steps", `${length + 2}`, "--resume", out];
+  const { lines } = await trainHere([...train, ...every, ...more]);
+  assert.deepEqual(stepsIn(out), upTo(length + 2));
+  const losses = new Map([...printed, ...lines].map(({ step, loss }) => [step, loss]));
+  for (const { step, loss } of metricsIn(out)) {
+    assert.equal(loss, losses.get(step) ?? loss, `step ${step}`);
+  }
+  const { starts, end } = readRecord(out)!;
+  assert.deepEqual([starts.length, starts[1]!.afterStep % 3, end!.reason], [2, 0, "finished"]);
+});
 
 Deno.test({
   name: "a disk that is full for metrics does not stop the run, and holds whole lines",
@@ -183,21 +177,18 @@ runTest("files of others are neither written nor removed", async (train, out, fo
   assert.equal(await Deno.readTextFile(victim), "mine");
 });
 
-runTest(
-  "a record of another version does not go on, and can be overwritten",
-  async (train, out) => {
-    const path = join(out, "run.json");
-    await trainHere([...train, "--steps", "1"]);
-    const { version: _, ...others } = JSON.parse(await Deno.readTextFile(path));
-    await Deno.writeTextFile(path, JSON.stringify({ ...others, version: 2 }));
-    assert.match(
-      await refusal([...train, "--resume", out, "--steps", "2"]),
-      /^Cannot read \S+run.json: its version must be 1, received "2"$/,
-    );
-    await trainHere([...train, "--steps", "1", "--overwrite"]);
-    assert.equal(readRecord(out)!.version, 1);
-  },
-);
+runTest("a record of another version can only be overwritten", async (train, out) => {
+  const path = join(out, "run.json");
+  await trainHere([...train, "--steps", "1"]);
+  const { version: _, ...others } = JSON.parse(await Deno.readTextFile(path));
+  await Deno.writeTextFile(path, JSON.stringify({ ...others, version: 2 }));
+  assert.match(
+    await refusal([...train, "--resume", out, "--steps", "2"]),
+    /^Cannot read \S+run.json: its version must be 1, received "2"$/,
+  );
+  await trainHere([...train, "--steps", "1", "--overwrite"]);
+  assert.equal(readRecord(out)!.version, 1);
+});
 
 runTest("a run of Troupe 0.1 goes on, and has the files of a run then", async (train, out) => {
   await trainHere([...train, "--steps", "2"]);

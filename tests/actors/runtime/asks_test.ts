@@ -154,7 +154,7 @@ Deno.test("an actor takes a question back in a step that may come at any moment"
 Deno.test("a question with a signal that has aborted is never sent", async () => {
   const reason = await playOnce(async ({ system, idle }) => {
     const server = system.spawn(SERVER, undefined, { id: "server" });
-    const asked = system.ask(server, { type: "Hang" }, { signal: AbortSignal.abort(7) });
+    const asked = system.ask(server, { type: "Throw" } as never, { signal: AbortSignal.abort(7) });
     const error = await asked.catch((error) => error);
     await idle();
     return error;

@@ -7,8 +7,7 @@ import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
 import { runContract } from "./contract.ts";
 import { CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
-import { MESSAGES } from "./contract/messages.ts";
-import { FAMILIES, STOPS } from "./contract/stops.ts";
+import { FAMILIES } from "./contract/stops.ts";
 import { register } from "./contract/suite.ts";
 import { downOf, failureOf, until, withSystem } from "./harness.ts";
 import { RECORDER, ROGUE, type RogueMessage } from "./players.ts";
@@ -23,7 +22,7 @@ register({ isolate }, neighbours("process", "worker"));
 const TCP = { isolate: "tcp", transport: TCP_TRANSPORT };
 
 if (IS_DEEP) runContract(TCP);
-else for (const suite of [MESSAGES, FAMILIES, STOPS, ISOLATE_ENDS, CROSSINGS]) register(TCP, suite);
+else for (const suite of [FAMILIES, ISOLATE_ENDS, CROSSINGS]) register(TCP, suite);
 register(TCP, neighbours("tcp", "worker"));
 register(TCP, neighbours("process", "tcp"));
 

@@ -180,6 +180,9 @@ Deno.test("bytes that are no value are refused, and nothing large is made of the
     }),
     { numRuns: atDepth(1000, 20_000) },
   );
+  for (const wrong of [Uint8Array.of(...bytes, 0), bytes.slice(0, -1)]) {
+    assert.throws(() => readValue(wrong, copies), SyntaxError);
+  }
   assert.deepEqual(readValue(bytes, copies), readValue(bytes, copies));
 });
 

@@ -51,15 +51,17 @@ function optionsOf(schedule: string): Partial<TrainOptions> {
 }
 
 const undisturbed = once((schedule) =>
-  outcome(SIZES, { ...optionsOf(schedule), runtime: "local", retries: 0 })
+  outcome(SIZES, { ...optionsOf(schedule), runtime: "serial" })
 );
 
-/** Trains to the end, with the bits of a run that is not disturbed; returns the failures on the way. */
+/** Trains to the end, with the bits of a serial run; returns the failures on the way. */
 async function failuresOf(schedule: string, options: Partial<TrainOptions>): Promise<string[]> {
   const run: Outcome = await outcome(SIZES, { ...optionsOf(schedule), ...options });
   const failures = eventsOf(run.events, "failure").map(({ reason }) => reason);
   const what = `${JSON.stringify(options.faults)}: ${failures.join("\n")}`;
-  assert.deepEqual(run.bits, (await undisturbed(schedule)).bits, what);
+  const serial = await undisturbed(schedule);
+  assert.deepEqual(run.bits, serial.bits, what);
+  assert.deepEqual(eventsOf(run.events, "evaluation"), eventsOf(serial.events, "evaluation"), what);
   return failures;
 }
 

@@ -170,6 +170,20 @@ const CASES: Record<
     },
     `open ${upTo(1, 10)} read 11 12 13 14 open+ 13 14`,
   ],
+  "a checkpoint that is known only when steps after it are not kept is not started from": [
+    [{ read: [4] }, { snapshots: "memory" }],
+    async ({ engine, take, states }) => {
+      await take("1-12", 2 ** 20);
+      const whole = await engine.read((_state, kept) => Promise.resolve(() => kept(CHECKPOINT)));
+      await take("13-30", 2 ** 20);
+      whole();
+      await take("31-40");
+      assert.notEqual(states.at(-1), CHECKPOINT);
+    },
+    `open ${upTo(1, 10)} read ${upTo(11, 20)} read ${upTo(21, 30)} read ${
+      upTo(31, 40)
+    } read open+ ${upTo(31, 40)} read`,
+  ],
   "a snapshot that a worker leaves half overwritten is not started from": [
     [{ read: [2], step: [41] }, { retries: 2, snapshots: "memory" }],
     async ({ take, states }) => {

@@ -4,13 +4,16 @@ import assert from "node:assert/strict";
 import type { Batch } from "../../../kernels/mod.ts";
 import { analyze } from "../../../schedules/mod.ts";
 import { batch, RINGS } from "../run/own_layers.ts";
+import { batchesOf } from "../runs.ts";
 import { DELAYS, openOracle, type Options, scheduleOf, TINY } from "./trained.ts";
 
 const SIZES = { ...TINY, layers: 2 };
 const oracle = openOracle(SIZES), tiedOracle = openOracle({ ...SIZES, tie: true });
 
+const EVALUATED: Options = { evaluation: { every: 1, batches: batchesOf(SIZES, 2) } };
+
 const CASES: readonly [Options, Options?][] = [
-  [{ schedule: "1f1b", workers: 3 }, { bucketSize: 100, link: DELAYS }],
+  [{ schedule: "1f1b", workers: 3, ...EVALUATED }, { bucketSize: 100, link: DELAYS }],
   [{ schedule: "message-driven", workers: 2 }],
   [{ schedule: "chimera", workers: 2, replicas: 2 }, { sync: "eager", coarsening: 3 }],
   [{ schedule: "zb-v", workers: 2, clip: 0.1 }],
@@ -20,10 +23,11 @@ const CASES: readonly [Options, Options?][] = [
 ];
 
 for (const [options, how] of CASES) {
-  Deno.test(`${JSON.stringify(options)} has the serial bits, and the peaks of its analysis`, async () => {
+  const { evaluation, ...shown } = options, what = evaluation ? ", evaluated," : "";
+  Deno.test(`${JSON.stringify(shown)}${what} has the serial bits, and the peaks of its analysis`, async () => {
     const { made, grouping } = scheduleOf(options, SIZES.microBatches);
     const { end } = await (made.updates === "flush" ? tiedOracle : oracle)(
-      `${grouping} ${options.clip} ${made.slices}`,
+      `${grouping} ${JSON.stringify(options)}`,
       options,
       how,
     );

@@ -6,6 +6,7 @@ import { atDepth } from "../../depth.ts";
 import { type Candidate } from "../../../actors/runtime/mod.ts";
 import {
   delay,
+  deviate,
   dfs,
   explore,
   fifo,
@@ -77,6 +78,14 @@ Deno.test("delay(k) leaves plain order in at most k places before the late ones 
     most = Math.max(most, late.length);
   }
   assert.equal(most, 2);
+});
+
+Deno.test("messages that are late come in the order in which they were put back", () => {
+  for (const order of [[0, 1], [1, 0]]) {
+    const strategy = deviate(order.map((late) => ({ step: 0, late })));
+    strategy.begin({ seed: 0, run: 0, expectedSteps: 1 });
+    assert.equal(choose(strategy, [candidate(0), candidate(1)]), order[0]);
+  }
 });
 
 Deno.test("pos: messages that race with the chosen one draw again, the others do not", () => {

@@ -72,7 +72,7 @@ const colorsOn = (page: Page, selector: string) =>
 /** A run that goes on: its curves grow, and its boxes come in the order of the journal. */
 async function followRun(page: Page, folder: string): Promise<void> {
   const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
-  const flags = "--schedule message-driven --steps 100000 --eval-every 10 --emulate-link 2000,10";
+  const flags = "--schedule message-driven --steps 100000 --eval-every 10 --emulate-link 20000,10";
   const run = await openRun(page, `${flags} --journal ${journal}`, out);
   await until(page, `${POINTS} > 2`);
   const early = await page.evaluate<number>(POINTS);
@@ -103,7 +103,7 @@ async function followRun(page: Page, folder: string): Promise<void> {
 
 /** A run that loses a worker: the page shows it, and its restart. */
 async function loseWorker(page: Page, folder: string): Promise<void> {
-  const flags = "--schedule 1f1b --isolation process --steps 100000 --json";
+  const flags = "--schedule 1f1b --isolation process --emulate-link 20000,10 --steps 100000 --json";
   const run = await openRun(page, flags, join(folder, "lossy"));
   await until(page, `${POINTS} > 1`);
   const [, worker] = processesFrom(run.pid);

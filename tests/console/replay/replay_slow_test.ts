@@ -171,7 +171,7 @@ folderTest("a journal survives kill -9, and replays as far as it goes", async (f
   const begun = async () =>
     (await readJournal(journal)).steps
       .filter(({ actor, type }) => actor === "worker-0" && type === "Begin").length;
-  while (await begun() < 10) await delay(20);
+  while (await begun() < 10) await delay(100);
   run.kill();
   await run.end(HANG_LIMIT_MS);
   assert.ok(await begun() >= 10);

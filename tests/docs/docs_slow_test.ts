@@ -18,7 +18,7 @@ import { PROFILE_SYNTAX } from "../../console/foresight/profile_flags.ts";
 import { LAUNCH_SYNTAX } from "../../console/launch/launch_flags.ts";
 import { TRAIN_SYNTAX } from "../../console/train/train_flags.ts";
 import { IS_DEEP } from "../depth.ts";
-import { folderTest } from "../in_folder.ts";
+import { folderTest, inFolder } from "../in_folder.ts";
 import { ROOT } from "../repository.ts";
 import { runCommands } from "../package/packages.ts";
 
@@ -28,7 +28,7 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
   [/^(npx .* task|deno task) (check|test(:\w+)?)$/, "is this suite"],
   [/^npx -y deno@2\.9\.6 task train$/, "fetches Deno; what it runs is run as deno task train"],
   [
-    /^deno task (bench|campaign|simd|onnx-proto|docs)\b/,
+    /^deno task (bench|campaign|mutants|simd|onnx-proto|docs)\b/,
     "takes minutes, or makes files of this repository",
   ],
   [
@@ -124,31 +124,45 @@ async function makeFiles(folder: string): Promise<void> {
   await Deno.symlink(join(ROOT, "examples"), join(folder, "examples"));
 }
 
-/** A profile that was measured: in little time the pages share one. */
-let measured: string | undefined;
-
 const PATHS = PAGES.flatMap(([, paths]) => paths);
 const isRun = (command: string) => !NOT_RUN.some(([pattern]) => pattern.test(command));
 
-for (const path of PATHS) {
-  const commands = commandsOf(await Deno.readTextFile(join(ROOT, path))).filter(isRun);
-  if (commands.length === 0) continue;
-  folderTest(`the commands of ${path} run`, async (folder) => {
+/**
+ * Runs the commands of a page in a folder.
+ *
+ * @param measured a profile that was measured before.
+ * @returns the profile, where there is one then.
+ */
+async function runPage(path: string, measured?: string): Promise<string | undefined> {
+  return await inFolder(async (folder) => {
     await makeFiles(folder);
     const profile = join(folder, "machine.json");
     if (measured && !IS_DEEP) await Deno.writeTextFile(profile, measured);
-    const isMeasured = (command: string) => existsSync(profile) && / --out machine/.test(command);
-    const run = commands.filter((command) => !isMeasured(command));
+    const isMade = (command: string) => existsSync(profile) && / --out machine/.test(command);
+    const run = commandsOf(await Deno.readTextFile(join(ROOT, path)))
+      .filter((command) => isRun(command) && !isMade(command));
+    if (run.length === 0) return measured;
     const lines = run.map((command, nth) => {
       const [, line] = /^deno task (?:troupe )?(.*)$/.exec(shrunk(command)) ?? [];
       return quickened(line ?? assert.fail(`${command}: no test knows how to run it`), nth);
     });
     for (const [i, { code, stdout, stderr }] of (await runCommands(folder, lines)).entries()) {
-      assert.equal(code, 0, `${run[i]}\n(run as ${lines[i]})\n${stdout}${stderr}`);
+      assert.equal(code, 0, `${path}: ${run[i]}\n(run as ${lines[i]})\n${stdout}${stderr}`);
     }
-    if (existsSync(profile)) measured = await Deno.readTextFile(profile);
+    return existsSync(profile) ? await Deno.readTextFile(profile) : measured;
   });
 }
+
+Deno.test("the commands of README and the guides run", async () => {
+  const [first, second] = ["README.md", "docs/plan.md"] as const;
+  const lanes = await Promise.allSettled([
+    runPage(first).then((profile) => runPage(second, profile)),
+    (async () => {
+      for (const path of PATHS) if (path !== first && path !== second) await runPage(path);
+    })(),
+  ]);
+  for (const lane of lanes) if (lane.status === "rejected") throw lane.reason;
+});
 
 const SYNTAXES: readonly CommandSyntax[] = [
   ...[ACTORS_SYNTAX, DASHBOARD_SYNTAX, LAUNCH_SYNTAX, PLAN_SYNTAX, PROFILE_SYNTAX, TRAIN_SYNTAX],

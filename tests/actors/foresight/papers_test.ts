@@ -96,6 +96,10 @@ Deno.test("without flushes there are no bubbles; 2BW needs a micro-batch for eac
     simulatePlan({ ...free, options: { workers: 4, microBatches } }, { ignoresMemory: true })!
       .stepMs
   ) as [number, number];
+  // An all-reduce that takes longer than the step is its end.
+  const link = { ...PIZ_DAINT.link, value: { latencyMs: 1e6, bytesPerMs: 1 } };
+  const reducing = { ...free, machine: { ...free.machine, reduceLink: link } };
+  assert.ok(simulatePlan(reducing, { ignoresMemory: true })!.stepMs > 1e6);
   const dapple = { ...free, system: DAPPLE };
   const flushed = simulatePlan(dapple, { ignoresMemory: true, withoutReduce: true })!.stepMs;
   // Sixteen micro-batches more are sixteen nineteenths of a flushed step of as many.

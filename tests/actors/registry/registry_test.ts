@@ -148,6 +148,9 @@ Deno.test("a broken lock file is refused, and the lock of a name that is gone do
     const lock = { version: "5", specifiers: { "jsr:@x/z@^1": "1.0.0" } };
     await write(folder, "troupe.lock", { version: "1", locks: { a: lock, gone: {} } });
     assert.deepEqual(openRegistry(folder).spec("a"), { from: "jsr:@x/y@1.0.0", lock });
+    await write(folder, "troupe.lock", { version: "1", locks: { a: lock } });
+    await removePart("a", folder);
+    assert.ok(!(await namesIn(folder)).includes("troupe.lock"), "the last lock takes its file");
   }));
 
 Deno.test("names that are added at the same time are all there, whatever they are called", () =>

@@ -10,7 +10,7 @@ import { DELAYS, openOracle, type Options, scheduleOf, TINY } from "./trained.ts
 const SIZES = { ...TINY, layers: 2 };
 const oracle = openOracle(SIZES), tiedOracle = openOracle({ ...SIZES, tie: true });
 
-const EVALUATED: Options = { evaluation: { every: 1, batches: batchesOf(SIZES, 2) } };
+const EVALUATED: Options = { evaluation: { every: 1, batches: batchesOf(SIZES, 6) } };
 
 const CASES: readonly [Options, Options?][] = [
   [{ schedule: "1f1b", workers: 3, ...EVALUATED }, { bucketSize: 100, link: DELAYS }],

@@ -313,20 +313,6 @@ const TWO = { workers: 2, microBatches: 4 };
 const sent = (schedule: Schedule, worker: number) =>
   restorePolicy(structuredClone(policyData(schedule, TWO, worker)));
 
-Deno.test("a drain waits for the steps that were asked for before it, though they have not begun", async () => {
-  const plan = { schedule: "pipedream", workers: 2, microBatches: 8, steps: 2 };
-  const { options, requests } = prepareRehearsal(plan);
-  for (let seed = 0; seed < atDepth(3, 50); seed++) {
-    const run = await simulate({ seed, strategy: random() }, async (world) => {
-      const engine = await openPipeline({ ...options, system: world.system }, "local");
-      const steps = requests.map((request) => engine.step(request));
-      await engine.drain!();
-      for (const step of steps) assert.equal((await step).losses.length, 8);
-    });
-    assert.equal(run.failure, undefined, `seed ${seed}: ${run.failure?.message}`);
-  }
-});
-
 Deno.test("a list is followed in another isolate as its schedule says", () => {
   const schedule = createSchedule("gpipe", TWO);
   const ahead = (one: Schedule) => {

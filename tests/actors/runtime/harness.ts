@@ -1,5 +1,5 @@
 /**
- * Runs a test with a system of its own, and sees to it that nothing of it is left.
+ * Runs a test with another system, and sees to it that nothing of it is left.
  *
  * @module
  */

@@ -34,7 +34,7 @@ async function rogueOf(system: System, id = "rogue") {
 
 function isAlive(pid: number): boolean {
   try {
-    // A process that nobody has waited for yet is dead as well.
+    // A process whose end has not been awaited yet is dead as well.
     return !/^State:\s+[ZX]/m.test(Deno.readTextFileSync(`/proc/${pid}/status`));
   } catch {
     return false;

@@ -237,14 +237,14 @@ Deno.test("a stop leaves behind a handler that never ends", async () => {
 });
 
 /** The type of a dead letter, the reason for it, and its message. */
-const told = (event: SystemEvent) =>
+const heldBy = (event: SystemEvent) =>
   event.type === "dead-letter" ? [event.letter.type, event.letter.reason, event.message] : [];
 
 Deno.test("a dead letter comes with a copy of what it holds, also of what waited", async () => {
   const lost = await play(async ({ system, settle }) => {
     const lost: unknown[] = [], clerk = system.spawn(CLERK, undefined, { id: "clerk" });
     await settle();
-    using _ = system.subscribe((event) => lost.push(told(event)));
+    using _ = system.subscribe((event) => lost.push(heldBy(event)));
     system.send(clerk, { type: "Write", text: "waits" });
     const end = system.stop(clerk);
     system.send(clerk, { type: "Write", text: "late" });
@@ -258,7 +258,7 @@ Deno.test("a dead letter comes with a copy of what it holds, also of what waited
 Deno.test("an answer that comes too late is reported with its value", async () => {
   const value = await playOnce(async ({ system, idle }) => {
     const lost: unknown[] = [];
-    system.subscribe((event) => lost.push(told(event)));
+    system.subscribe((event) => lost.push(heldBy(event)));
     const server = system.spawn(SERVER, undefined, { id: "server" });
     await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
     system.send(server, { type: "Now" });
@@ -271,7 +271,7 @@ Deno.test("an answer that comes too late is reported with its value", async () =
 Deno.test("what cannot be copied is reported without what it holds, and a listener may change its copy", async () => {
   const value = await playOnce(async ({ system, idle }) => {
     const lost: unknown[][] = [];
-    system.subscribe((event) => lost.push(told(event)));
+    system.subscribe((event) => lost.push(heldBy(event)));
     const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
     await system.stop(clerk);
     const message = { type: "Write", text: "a", bytes: new Uint8Array([1]) } as ClerkMessage;
@@ -295,7 +295,7 @@ Deno.test("a listener that throws fails the system, and others hear all the same
     system.subscribe(() => {
       throw new RangeError("no ink");
     });
-    system.subscribe((event) => lost.push(told(event)));
+    system.subscribe((event) => lost.push(heldBy(event)));
     system.send(clerk, { type: "Faint" });
     await idle();
   });

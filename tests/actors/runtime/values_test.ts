@@ -223,7 +223,7 @@ Deno.test("a snapshot keeps cycles, prototype keys and holes as the platform doe
   assert.deepEqual(Object.getPrototypeOf(snapshot(new Point())), Object.prototype);
 });
 
-Deno.test("a snapshot takes the buffers it is told to", () => {
+Deno.test("a snapshot takes the buffers that move", () => {
   const bytes = new Float32Array([1, 2]);
   const copy = snapshot({ bytes }, [bytes.buffer]);
   assert.deepEqual(copy.bytes, new Float32Array([1, 2]));

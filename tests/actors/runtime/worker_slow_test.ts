@@ -86,7 +86,7 @@ Deno.test("a transport that cannot send costs the isolate, and send does not thr
   });
 });
 
-Deno.test("a transport that fails to tell of an end has told of it", () => {
+Deno.test("a transport that cannot report an end has reported one", () => {
   const transport = broken(({ gone }) => ({ gone: gone.then(refuse("news")) }));
   return withSystem({ transport, stopGraceMs }, async (system) => {
     const module = "data:text/javascript,export const quitter = () => (self.close(), {})";

@@ -1,5 +1,5 @@
 /**
- * Other isolates: what crosses from one to another, and how the end of each is told.
+ * Other isolates: what crosses from one to another, and the news of the end of each.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { CLIENT, PARENT, RECORDER, ROGUE, SENDER, type SenderNote, SERVER } from
 import { plain } from "./careless.ts";
 import { each, type Given, type Suite } from "./suite.ts";
 
-/** How the end of an isolate is told. */
+/** The news of the end of an isolate. */
 export const ISOLATE_ENDS: Suite = {
   "an actor whose isolate exits is down, and its questions end": async (given) => {
     const { system, isolate, spawn } = given;
@@ -125,7 +125,7 @@ export const ISOLATE_ENDS: Suite = {
     await until(async () => (await liveWorkers()).length === 0);
   },
 
-  "all that an actor sent is there when its end is told": async ({ system, spawn, few }) => {
+  "all that an actor sent has come when its end is known": async ({ system, spawn, few }) => {
     for (const count of few([2000, 1])) {
       const ref = spawn(ROGUE), to = spawn(RECORDER, { id: `recorder ${count}` });
       system.send(to, { type: "Watch", ref });

@@ -179,9 +179,9 @@ export const ADDRESSES: Suite = {
       await until(() => reasons().length === before + 2);
       const made = [undefined, -1, "1" as never, NaN, Symbol("s") as never];
       for (const forged of made) {
-        const nobody = { ...own, system: forged } as typeof own;
-        system.send(nobody, { type: "Throw" });
-        await system.stop(nobody);
+        const forgery = { ...own, system: forged } as typeof own;
+        system.send(forgery, { type: "Throw" });
+        await system.stop(forgery);
       }
       assert.deepEqual(reasons(), Array(before + 2 + made.length).fill("no-such-actor"));
     }),
@@ -205,7 +205,7 @@ export const ADDRESSES: Suite = {
   },
 
   "messages to isolates that never were are dead letters": async ({ system, spawn }) => {
-    const ref = spawn(CALLER, { id: "x" }), told = system.ask(ref, { type: "Wait" });
+    const ref = spawn(CALLER, { id: "x" }), reason = system.ask(ref, { type: "Wait" });
     const unknown = { ...ref, id: "unknown", isolate: ref.isolate * 65_536 + 7 };
     system.send(ref, { type: "Go", to: unknown, count: 10 });
     for (let n = 0; n < 10; n++) system.send(unknown, { type: "Note" });
@@ -213,7 +213,7 @@ export const ADDRESSES: Suite = {
       String(await thrownBy(system.ask(unknown, { type: "Note" }))),
       /ActorFailedError: .*"unknown" has stopped/,
     );
-    assert.equal(await told, "stopped");
+    assert.equal(await reason, "stopped");
     await until(() => system.deadLetters.length >= 21);
     assert.deepEqual(
       system.deadLetters.map(({ from: _, ...letter }) => letter),

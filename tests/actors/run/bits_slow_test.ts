@@ -109,7 +109,7 @@ Deno.test("three layers with one weight learn what one layer learns that uses it
   const joined = await learnt(JOINED, { runtime: "serial", workers: 1 });
   const namesOf = ({ end }: Outcome) => [...end.weights.keys()].toSorted();
   assert.deepEqual(namesOf(tied), namesOf(joined));
-  await using system = createSystem(); // it is told of weights by messages
+  await using system = createSystem(); // of such a run messages have all weights
   const gathered = await learnt(TIED, { workers: 3, system });
   assert.deepEqual(namesOf(gathered), namesOf(joined));
   assert.equal(gathered.bits.hash, tied.bits.hash);

@@ -159,7 +159,7 @@ const half = (folder: string, config = {}) => ({
   checkpoint: { directory: folder, every: 1, config },
 });
 
-/** The next number of a walk: nobody can say the n-th without those before. */
+/** The next number of a walk, whose n-th number follows from all before. */
 const after = (at: number) => at * 48271 % 0x7fffffff;
 
 function walk(): DataSource & { made: number; begun: unknown[] } {
@@ -417,7 +417,7 @@ Deno.test("a half of a micro-batch is not asked for where a schedule halves them
 });
 
 Deno.test("fields that no message can carry are left out, and what was checked is what is learnt", async () => {
-  const odd = withOne(2, (right) => ({ ...right, told: () => "a function", of: Symbol("x") }));
+  const odd = withOne(2, (right) => ({ ...right, call: () => "a function", of: Symbol("x") }));
   const right = await run(batches(), { runtime: "serial" });
   assert.equal(await run(odd, { runtime: "workers" }), right);
   // A second read of the field gives another one.

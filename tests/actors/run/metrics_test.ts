@@ -209,7 +209,7 @@ folderTest(
 );
 
 folderTest(
-  "a run that goes on has a file of its own, which takes the place of the steps after",
+  "a run that goes on has another file, which takes the place of the steps after",
   async (folder) => {
     const measured = {
       time: 1e12,

@@ -74,7 +74,7 @@ async function scripted(fails: Partial<Record<Call, number[]>>, options: How = {
   });
   /** What was called since it was last asked. */
   const called = () => calls.splice(0).join(" ");
-  /** Takes steps one after the other: "3" or "3-7", with micro-batches of so many numbers. */
+  /** Takes steps one after the other: "3" or "3-7", with micro-batches of `length` numbers. */
   const take = async (steps: string, length = 1) => {
     const [from, to = from] = steps.split("-").map(Number) as [number, number?];
     for (let step = from; step <= to!; step++) await engine.step(request(step, length));

@@ -87,14 +87,14 @@ const MODELS: Readonly<Record<string, readonly [Options, readonly Options[]]>> =
     atDepth([...KINDS.slice(1), ALL_KINDS[4]!], ALL_KINDS),
   ],
   "an imported U-Net": [
-    { model: IMPORTED, data: pictures, steps: 1 },
+    { model: IMPORTED, data: pictures },
     atDepth(KINDS.slice(1, 3), ALL_KINDS),
   ],
 };
 
 for (const [what, [model, kinds]] of Object.entries(MODELS)) {
   Deno.test(`${what} has the serial bits under schedules of each kind, whatever the delays`, async () => {
-    const oracle = openOracle(SIZES);
+    const oracle = openOracle({ ...SIZES, steps: atDepth(1, 2) });
     const on = (device: "native" | "wasm") => kinds.map((kind) => ({ ...model, ...kind, device }));
     const wasm = on("wasm").slice(...atDepth([0, what === "a T5 with dropout" ? 1 : 0], [0]));
     await fewAtATime([...on("native"), ...wasm], async (options) => {

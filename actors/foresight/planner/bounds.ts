@@ -27,8 +27,10 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
     return each * (overlapMs === undefined ? one + other : Math.max(one, other));
   });
   // The way of a first input, and that back; a backward for the weights may come after it. Of a slice
-  // it is shorter.
-  const heads = sumsBefore(forward), tails = isSplit(schedule) ? undefined : sumsBefore(backward);
+  // it is shorter, and of a half backward half as long.
+  const part = (schedule.lists ?? []).some((list) => list.hasHalves) ? 0.5 : 1;
+  const heads = sumsBefore(forward);
+  const tails = isSplit(schedule) ? undefined : sumsBefore(backward.map((time) => part * time));
   const least = (times: readonly number[], worker: number) =>
     Math.min(...schedule.placement[worker]!.map(({ stage }) => times[stage]!));
   const fastest = Math.min(1, ...slowdowns ?? []);

@@ -7,6 +7,7 @@ import type {
   ProviderAnswer,
 } from "../../../kernels/devices/webgpu/adapters/probe.ts";
 import type { VulkanDevice } from "../../../kernels/devices/webgpu/adapters/vulkan.ts";
+import { claimGpu } from "../../../kernels/devices/webgpu/owner.ts";
 import { chooseAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
 
 const SERVES: ProviderAnswer = { hasF16: true };
@@ -232,4 +233,19 @@ Deno.test("where there is no Vulkan, the system's own adapter counts once the pr
     refused: [{ name: "Apple M4", reason: "no device" }],
   });
   assert.deepEqual(await ofSystem(undefined, true), { adapters: [], refused: [] });
+});
+
+Deno.test("an isolate that is at work while it claims the GPU gets it, and no other then", async () => {
+  for (let times = 0; times < 2; times++) {
+    const claim = claimGpu();
+    for (let turns = 0; turns < 3; turns++) {
+      const began = performance.now();
+      while (performance.now() - began < 200);
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+    (await claim)();
+  }
+  const release = await claimGpu();
+  await assert.rejects(claimGpu(), /another that has it open; use isolation process/);
+  release();
 });

@@ -1,10 +1,18 @@
-/** What every device promises. Each device's test file runs the whole of it. */
+/** The promises of every device; `devices_test.ts` and `webgpu_alone_test.ts` run the whole of them. */
 
 import assert from "node:assert/strict";
 import { type Device, type DType, DTYPE_BYTES } from "../../../kernels/devices/device.ts";
 import { Graph } from "../../../kernels/graph/graph.ts";
 import type { RegisterTest } from "../../devices.ts";
-import { hostArray, modelOf, numbersOf, pseudoRandom, square, tensorOf } from "./models.ts";
+import {
+  hostArray,
+  modelOf,
+  numbersOf,
+  pseudoRandom,
+  square,
+  tensorOf,
+  withDevice,
+} from "./models.ts";
 
 type Check = (device: Device) => Promise<void> | void;
 
@@ -13,14 +21,15 @@ const DTYPES = Object.keys(DTYPE_BYTES) as DType[];
 /** The checks of tensors. */
 const MEMORY: Record<string, Check> = {
   async "gives zeroed tensors and counts their bytes"(device) {
+    const before = device.allocatedBytes;
     for (const dtype of DTYPES) {
       const tensor = device.alloc(dtype, [3, 5]);
       assert.deepEqual(tensor.shape, [3, 5]);
-      assert.equal(device.allocatedBytes, 15 * DTYPE_BYTES[dtype]);
+      assert.equal(device.allocatedBytes - before, 15 * DTYPE_BYTES[dtype]);
       assert.deepEqual(await numbersOf(device, tensor), Array(15).fill(0));
       device.write(tensor, hostArray(dtype, Array(15).fill(1)));
       device.free(tensor);
-      assert.equal(device.allocatedBytes, 0);
+      assert.equal(device.allocatedBytes, before);
     }
   },
 
@@ -58,14 +67,14 @@ const MEMORY: Record<string, Check> = {
   },
 
   async "lets views share the memory of their tensor"(device) {
-    const whole = tensorOf(device, [6], [0, 1, 2, 3, 4, 5]);
+    const before = device.allocatedBytes, whole = tensorOf(device, [6], [0, 1, 2, 3, 4, 5]);
     const rows = device.view(whole, 2, [2, 2]);
     assert.deepEqual(await numbersOf(device, rows), [2, 3, 4, 5]);
     const last = device.view(rows, 3, []);
     device.write(last, Float32Array.of(9));
     device.zero(device.view(whole, 0, [2]));
     assert.deepEqual(await numbersOf(device, whole), [0, 0, 2, 3, 4, 9]);
-    assert.equal(device.allocatedBytes, 24);
+    assert.equal(device.allocatedBytes - before, 24);
   },
 
   "refuses dtypes that there are not"(device) {
@@ -78,13 +87,33 @@ const MEMORY: Record<string, Check> = {
     }
   },
 
-  "refuses views that leave their tensor"(device) {
-    const whole = device.alloc("f32", [6]);
-    const rows = device.view(whole, 2, [2, 2]);
-    assert.throws(() => device.view(whole, 4, [3]), RangeError);
-    assert.throws(() => device.view(whole, -1, [1]), RangeError);
-    assert.throws(() => device.view(whole, 0.5, [1]), RangeError);
+  "refuses views that leave their tensor, and shapes that there are not"(device) {
+    const whole = device.alloc("f32", [6]), rows = device.view(whole, 2, [2, 2]);
+    for (const [offset, size] of [[4, 3], [-1, 1], [0.5, 1], [0, 1.5], [0, -1]] as const) {
+      assert.throws(() => device.view(whole, offset, [size]), RangeError);
+    }
     assert.throws(() => device.view(rows, 1, [4]), RangeError);
+    for (const size of [-1, 1.5, NaN]) {
+      assert.throws(() => device.alloc("f32", [2, size]), /whole numbers from 0, received \[2,/);
+    }
+  },
+
+  async "counts the bytes that it copies"(device) {
+    const { toDevice, toHost } = device.copied;
+    await device.read(device.view(tensorOf(device, [3], [1, 2, 3]), 0, [2]));
+    const { copied } = device;
+    assert.deepEqual([copied.toDevice - toDevice, copied.toHost - toHost], [12, 8]);
+  },
+
+  async "sets the beginning of a tensor to zero, and all of it"(device) {
+    const tensor = tensorOf(device, [9], Array(9).fill(5));
+    device.zero(device.view(tensor, 0, [3]));
+    assert.deepEqual(await numbersOf(device, tensor), [0, 0, 0, 5, 5, 5, 5, 5, 5]);
+    for (let round = 0; round < 2; round++) {
+      device.zero(tensor);
+      assert.deepEqual(await numbersOf(device, tensor), Array(9).fill(0));
+      device.write(tensor, new Float32Array(9).fill(round));
+    }
   },
 
   async "refuses host arrays of another length or dtype"(device) {
@@ -174,14 +203,12 @@ const KERNELS: Record<string, Check> = {
 
   async "steps a parameter and its moments in place"(device) {
     const n = 1000;
-    const g = new Graph();
-    const [p, m, v, d] = ["p", "m", "v", "d"].map((name) => g.input(name, [n])) as [
-      never,
-      never,
-      never,
-      never,
-    ];
-    const rate = g.input("rate", []);
+    const g = new Graph(), input = (name: string) => g.input(name, [n]);
+    const p = input("p"),
+      m = input("m"),
+      v = input("v"),
+      d = input("d"),
+      rate = g.input("rate", []);
     const m2 = g.add(m, g.mul(g.sub(d, m), g.scalar(0.1)));
     const v2 = g.add(v, g.mul(g.sub(g.mul(d, d), v), g.scalar(0.05)));
     const p2 = g.sub(p, g.mul(rate, g.div(m2, g.add(g.sqrt(v2), g.scalar(1e-8)))));
@@ -189,14 +216,8 @@ const KERNELS: Record<string, Check> = {
     const start = [pseudoRandom(3, n), pseudoRandom(4, n), pseudoRandom(5, n).map(Math.abs)];
     const gradient = pseudoRandom(6, n);
     const [tp, tm, tv] = start.map((numbers) => tensorOf(device, [n], numbers));
-    const inputs = {
-      p: tp!,
-      m: tm!,
-      v: tv!,
-      d: tensorOf(device, [n], gradient),
-      rate: tensorOf(device, [], [0.01]),
-    };
-    await kernel.bind(inputs, { p2: tp!, m2: tm!, v2: tv! })();
+    const given = { d: tensorOf(device, [n], gradient), rate: tensorOf(device, [], [0.01]) };
+    await kernel.bind({ ...given, p: tp!, m: tm!, v: tv! }, { p2: tp!, m2: tm!, v2: tv! })();
     const got = await Promise.all([tp!, tm!, tv!].map((tensor) => numbersOf(device, tensor)));
     for (let i = 0; i < n; i++) {
       const mi = start[1]![i]! + (gradient[i]! - start[1]![i]!) * 0.1;
@@ -264,7 +285,7 @@ const KERNELS: Record<string, Check> = {
   },
 
   async "keeps memory that is freed during a run until the run is over"(device) {
-    const n = 100_000;
+    const n = 100_000, before = device.allocatedBytes;
     const kernel = await device.compile(square([n]));
     const x = device.alloc("f32", [n]), y = device.alloc("f32", [n]);
     device.write(x, new Float32Array(n).fill(3));
@@ -275,7 +296,7 @@ const KERNELS: Record<string, Check> = {
     device.write(device.alloc("f32", [n]), new Float32Array(n).fill(9));
     await running;
     assert.ok((await numbersOf(device, y)).every((value) => value === 9));
-    assert.equal(device.allocatedBytes, 8 * n);
+    assert.equal(device.allocatedBytes - before, 8 * n);
   },
 
   async "refuses what is no model, and a model of unknown operations"(device) {
@@ -324,34 +345,32 @@ const CLOSE: Record<string, Check> = {
   },
 };
 
-/** Registers the tests of a device. */
+/** Registers the tests of a device: all use one, but those of endings, which have one each. */
 export function testContract(
   name: string,
   open: () => Promise<Device>,
   test: RegisterTest = Deno.test,
 ): void {
-  for (const [sentence, check] of Object.entries({ ...MEMORY, ...KERNELS, ...CLOSE })) {
-    test(`the ${name} device ${sentence}`, async () => {
-      const device = await open();
-      try {
-        assert.equal(device.name, name);
-        await check(device);
-      } finally {
-        device.close();
-      }
+  const use = (check: Check) =>
+    withDevice(open(), async (device) => {
+      assert.equal(device.name, name);
+      await check(device);
     });
-  }
-
-  test(`the ${name} device refuses tensors of another device`, async () => {
-    const [one, other] = [await open(), await open()];
-    try {
-      const tensor = other.alloc("f32", [2]);
-      assert.throws(() => one.zero(tensor), TypeError);
-      const kernel = await one.compile(square([2]));
-      assert.throws(() => kernel.bind({ x: tensor }, { y: one.alloc("f32", [2]) }), TypeError);
-    } finally {
-      one.close();
-      other.close();
-    }
-  });
+  test(`the ${name} device keeps the contract of all devices`, (t) =>
+    use(async (device) => {
+      for (const [sentence, check] of Object.entries({ ...MEMORY, ...KERNELS })) {
+        await t.step(`the ${name} device ${sentence}`, async () => await check(device));
+      }
+      for (const [sentence, check] of Object.entries(CLOSE)) {
+        await t.step(`the ${name} device ${sentence}`, () => use(check));
+      }
+      await t.step(`the ${name} device refuses tensors of another device`, () =>
+        use(async (other) => {
+          const tensor = other.alloc("f32", [2]), kernel = await device.compile(square([2]));
+          assert.throws(() =>
+            device.zero(tensor), TypeError);
+          const outputs = { y: device.alloc("f32", [2]) };
+          assert.throws(() => kernel.bind({ x: tensor }, outputs), TypeError);
+        }));
+    }));
 }

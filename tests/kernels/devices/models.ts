@@ -10,10 +10,11 @@ import {
   type HostArray,
   type Tensor,
 } from "../../../kernels/devices/device.ts";
+import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
 import { asHostArray } from "../../../kernels/devices/engine/host_array.ts";
 
 /** The model that computes named outputs from every input of `graph`. */
-export function modelOf(graph: Graph, outputs: Record<string, Value>): Uint8Array {
+export function modelOf(graph: Graph, outputs: Readonly<Record<string, Value>>): Uint8Array {
   return encodeModel(
     graph,
     graph.inputs.map((value) => ({ name: value.name, value })),
@@ -50,6 +51,42 @@ export function tensorOf(
 /** The elements of a tensor as numbers. */
 export async function numbersOf(device: Device, tensor: Tensor): Promise<number[]> {
   return Array.from(await device.read(tensor), Number);
+}
+
+/** Opens a device, uses it and closes it. */
+export async function withDevice<T>(
+  opening: Promise<Device> | Device,
+  use: (device: Device) => Promise<T> | T,
+): Promise<T> {
+  const device = await opening;
+  try {
+    return await use(device);
+  } finally {
+    device.close();
+  }
+}
+
+/** Computes the outputs of a model once, by name, from numbers for each of its inputs; frees all. */
+export async function runModel(
+  device: Device,
+  model: Uint8Array,
+  numbersFor: (input: Border, place: number) => readonly number[],
+): Promise<Map<string, number[]>> {
+  const kernel = await device.compile(model), { inputs, outputs } = readSignature(model);
+  const given = inputs.map((input, i): [string, Tensor] => [
+    input.name,
+    tensorOf(device, input.shape, numbersFor(input, i), input.dtype),
+  ]);
+  const found = outputs.map(({ name, dtype, shape }): [string, Tensor] => [
+    name,
+    device.alloc(dtype, shape),
+  ]);
+  await kernel.bind(Object.fromEntries(given), Object.fromEntries(found))();
+  const results = new Map<string, number[]>();
+  for (const [name, tensor] of found) results.set(name, await numbersOf(device, tensor));
+  for (const [, tensor] of [...given, ...found]) device.free(tensor);
+  kernel.close();
+  return results;
 }
 
 /** Numbers in [-1, 1) that depend on nothing but the seed (a Weyl sequence, mixed). */

@@ -1,13 +1,34 @@
-import assert from "node:assert/strict";
-import { openNative } from "../../../kernels/devices/native/native.ts";
-import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
-import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
-import { TROUPE } from "../../../kernels/graph/value.ts";
-import { testContract } from "./contract.ts";
-import { modelOf, pseudoRandom, tensorOf } from "./models.ts";
+/** The native device: its memory, its runs, and models as it computes them. */
 
-testContract("native", () => openNative());
+import assert from "node:assert/strict";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { adamwOf } from "../../../kernels/devices/native/adamw.ts";
+import { openKernelMemory } from "../../../kernels/devices/native/kernel_memory.ts";
+import { openNative } from "../../../kernels/devices/native/native.ts";
+import { openOrt } from "../../../kernels/devices/native/ort_api.ts";
+import type { NativeBytes } from "../../../kernels/devices/native/ort_memory.ts";
+import { prepareModel } from "../../../kernels/devices/native/prepare_model.ts";
+import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
+import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { addGradients } from "../../../kernels/graph/autodiff.ts";
+import { Graph } from "../../../kernels/graph/graph.ts";
+import { elementCount } from "../../../kernels/graph/shapes.ts";
+import { TROUPE, type Value } from "../../../kernels/graph/value.ts";
+import { shareEqual } from "../../../kernels/onnx/graph_writer.ts";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { type Border, readSignature } from "../../../kernels/onnx/signature.ts";
+import { ADAMW_DEFAULTS } from "../../../kernels/optimizer/optimizer_options.ts";
+import { stepModel } from "../../../kernels/optimizer/step_model.ts";
+import fc from "../../fast_check.ts";
+import {
+  modelOf,
+  numbersOf,
+  pseudoRandom,
+  runModel,
+  square,
+  tensorOf,
+  withDevice,
+} from "./models.ts";
 
 Deno.test("native memory starts at multiples of 64 bytes and is zero", async () => {
   const ort = openOrt(await nativeLibraryPath(), { threads: 1, isBlocking: false });
@@ -22,31 +43,22 @@ Deno.test("native memory starts at multiples of 64 bytes and is zero", async () 
   ort.close();
 });
 
-Deno.test("the native device leaves the isolate free while it computes", async () => {
-  const device = await openNative();
-  try {
-    const g = new Graph();
-    const a = g.input("a", [1024, 1024]);
+Deno.test("the native device leaves the isolate free while it computes", () =>
+  withDevice(openNative(), async (device) => {
+    const g = new Graph(), a = g.input("a", [1024, 1024]);
     const kernel = await device.compile(modelOf(g, { y: g.gemm(g.gemm(a, a), a) }));
-    const run = kernel.bind({ a: device.alloc("f32", [1024, 1024]) }, {
-      y: device.alloc("f32", [1024, 1024]),
-    });
-    let finished = false;
-    const running = run().then(() => finished = true);
+    const [from, y] = [1, 2].map(() => device.alloc("f32", [1024, 1024]));
+    let isFinished = false;
+    const running = kernel.bind({ a: from! }, { y: y! })().then(() => isFinished = true);
     // A task, not a microtask: a run that blocked would be finished by then.
     await new Promise((resolve) => setTimeout(resolve, 0));
-    assert.equal(finished, false);
+    assert.equal(isFinished, false);
     await running;
-  } finally {
-    device.close();
-  }
-});
+  }));
 
-Deno.test("two native kernels run at the same time on memory of their own", async () => {
-  const device = await openNative();
-  try {
-    const g = new Graph();
-    const a = g.input("a", [128, 128]);
+Deno.test("several native kernels run at the same time on their own memory", () =>
+  withDevice(openNative(), async (device) => {
+    const g = new Graph(), a = g.input("a", [128, 128]);
     const kernel = await device.compile(modelOf(g, { y: g.gemm(a, a) }));
     const runs = [1, 2, 3, 4].map((number) => {
       const input = device.alloc("f32", [128, 128]), y = device.alloc("f32", [128, 128]);
@@ -57,82 +69,195 @@ Deno.test("two native kernels run at the same time on memory of their own", asyn
     for (const { y, want } of runs) {
       assert.ok((await device.read<Float32Array>(y)).every((value) => value === want));
     }
-  } finally {
-    device.close();
-  }
-});
+  }));
 
-Deno.test("the native device refuses thread counts that are no positive whole number", async () => {
-  await assert.rejects(openNative({ threads: 0 }), RangeError);
-  await assert.rejects(openNative({ threads: 1.5 }), RangeError);
-});
-
-Deno.test("the native device says which library cannot be loaded", async () => {
-  await assert.rejects(openNative({ library: "./no_such_library.so" }), /no_such_library/);
-});
-
-Deno.test("the process outlives a worker that is terminated in the middle of a run", async () => {
-  const program = new URL("./terminate_workers.ts", import.meta.url);
-  const { code, signal, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--quiet", program.href, await nativeLibraryPath()],
-  }).output();
-  assert.deepEqual({ code, signal }, { code: 0, signal: null }, new TextDecoder().decode(stderr));
-});
-
-Deno.test("isolates that come and go share one arena, which keeps nothing when they have gone", async () => {
-  const program = new URL("./share_arena.ts", import.meta.url);
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--quiet", program.href, await nativeLibraryPath()],
-  }).output();
-  assert.equal(code, 0, new TextDecoder().decode(stderr));
-  const { computed, joined, left } = JSON.parse(new TextDecoder().decode(stdout)) as Record<
-    "computed" | "joined" | "left",
-    number[]
-  >;
-  const matrix = (size: number) => 4 * size * size;
-  // Eight compute at once, or after each other in what the one before has left.
-  assert.deepEqual(computed, computed.map(() => computed[0]));
-  assert.ok(computed[0]! >= matrix(256) && computed[0]! <= 8 * 2 * matrix(256), `${computed}`);
-  assert.deepEqual(joined, [joined[0], joined[0]]);
-  assert.ok(joined[0]! >= matrix(512) && joined[0]! < 2 * matrix(512), `${joined}`);
-  assert.deepEqual(left, [0, 0]);
-});
-
-Deno.test("the native device computes the same product with two threads", async () => {
-  const results: Float32Array[] = [];
-  for (const threads of [1, 2]) {
-    const device = await openNative({ threads });
-    try {
-      const g = new Graph();
-      const a = g.input("a", [256, 256]);
-      const kernel = await device.compile(modelOf(g, { y: g.gemm(a, a) }));
-      const y = device.alloc("f32", [256, 256]);
-      await kernel.bind({ a: tensorOf(device, [256, 256], pseudoRandom(1, 65536)) }, { y })();
-      results.push(await device.read<Float32Array>(y));
-    } finally {
-      device.close();
-    }
-  }
-  results[0]!.forEach((value, i) => assert.ok(Math.abs(value - results[1]![i]!) < 1e-4));
-});
-
-Deno.test("with several threads GELU's gradient is cut into other parts, and has the same bits", async () => {
-  const shape = [96, 4096], results: Float32Array[] = [];
+Deno.test("several threads compute a product to 1e-4, and a gradient of GELU, cut otherwise, to the bit", async () => {
+  const shape = [96, 4096], results: (readonly number[])[][] = [];
   for (const threads of [1, 3]) {
-    const device = await openNative({ threads });
-    try {
+    await withDevice(openNative({ threads }), async (device) => {
       const g = new Graph(), x = g.input("x", shape), dy = g.input("dy", shape);
       const [dx] = g.node("FastGeluGrad", [dy, x], [shape], {}, TROUPE);
-      const kernel = await device.compile(modelOf(g, { dx: dx! }));
-      const [values, given] = [1, 2].map((seed) =>
-        tensorOf(device, shape, pseudoRandom(seed, 96 * 4096))
+      const a = g.input("a", [256, 256]), model = modelOf(g, { dx: dx!, y: g.gemm(a, a) });
+      const found = await runModel(
+        device,
+        model,
+        ({ shape }, i) => pseudoRandom(i, elementCount(shape)),
       );
-      const into = device.alloc("f32", shape);
-      await kernel.bind({ x: values!, dy: given! }, { dx: into })();
-      results.push(await device.read<Float32Array>(into));
-    } finally {
-      device.close();
-    }
+      results.push([found.get("dx")!, found.get("y")!]);
+    });
   }
-  assert.deepEqual(results[0], results[1]);
+  const [[dx, y], [parallel, other]] = results as [number[][], number[][]];
+  assert.deepEqual(dx, parallel);
+  y!.forEach((value, i) => assert.ok(Math.abs(value - other![i]!) < 1e-4));
+});
+
+const LARGE = 65_536;
+
+/** A block of the library's memory. */
+const elsewhere = (byteLength: number): NativeBytes => {
+  const bytes = new Uint8Array(byteLength), allocation = Deno.UnsafePointer.of(bytes)!;
+  return { allocation, address: Deno.UnsafePointer.value(allocation), bytes };
+};
+
+Deno.test("blocks for kernels are zero, aligned and apart, whatever was freed before", () => {
+  const steps = fc.array(
+    fc.oneof(
+      fc.record({ take: fc.integer({ min: LARGE, max: 6 * LARGE }) }),
+      fc.record({ free: fc.nat(9) }),
+    ),
+    { maxLength: 60 },
+  );
+  fc.assert(
+    fc.property(steps, (steps) => {
+      const memory = openKernelMemory(), blocks: { block: NativeBytes; mark: number }[] = [];
+      for (const [i, step] of steps.entries()) {
+        if ("take" in step) {
+          const block = memory.allocate(step.take)!;
+          assert.equal(block.bytes.byteLength, step.take);
+          assert.equal(block.address % 64n, 0n);
+          assert.ok(block.bytes.every((byte) => byte === 0));
+          block.bytes.fill(i + 1);
+          blocks.push({ block, mark: i + 1 });
+        } else {
+          const [freed] = blocks.splice(step.free, 1);
+          if (freed) assert.ok(memory.free(freed.block));
+        }
+        for (const { block, mark } of blocks) {
+          assert.ok(block.bytes[0] === mark && block.bytes.at(-1) === mark);
+        }
+      }
+    }),
+    { numRuns: 20 },
+  );
+});
+
+Deno.test("memory for kernels that was freed is given out again, neighbours as one", () => {
+  const memory = openKernelMemory();
+  const blocks = Array.from({ length: 4 }, () => memory.allocate(LARGE)!);
+  const last = memory.allocate(LARGE)!;
+  for (const i of [2, 0, 3, 1]) memory.free(blocks[i]!);
+  assert.equal(memory.allocate(4 * LARGE)!.address, blocks[0]!.address);
+  assert.equal(memory.free(blocks[0]!), false, "it was freed before");
+  assert.ok(memory.offsetOf(last)! > 0);
+});
+
+Deno.test("small blocks, and those for which there is no place, are in no memory for kernels", () => {
+  const memory = openKernelMemory();
+  assert.equal(memory.allocate(LARGE - 1), undefined);
+  assert.equal(memory.allocate(2 ** 33), undefined);
+  assert.equal(memory.free(elsewhere(8)), false);
+  assert.equal(memory.offsetOf(elsewhere(8)), undefined);
+  assert.ok(memory.allocate(LARGE));
+});
+
+Deno.test("AdamW is our kernel's where all arrays are in its memory, and only then", () => {
+  const memory = openKernelMemory(), length = LARGE / 4;
+  const model = stepModel(length, ADAMW_DEFAULTS, false);
+  const { inputs, outputs } = readSignature(model), bindOwn = adamwOf(model, memory)!;
+  const place = (border: Border, isOwn: boolean) => {
+    const byteLength = border.shape.length === 0 ? 4 : LARGE;
+    const block = isOwn && memory.allocate(byteLength) || elsewhere(byteLength);
+    return { ...border, block, byteOffset: 0, byteLength };
+  };
+  const all = (borders: readonly Border[], except?: string) =>
+    borders.map((border) => place(border, border.name !== except));
+  assert.ok(bindOwn(all(inputs), all(outputs)));
+  for (const { name, shape } of [...inputs, ...outputs]) {
+    if (shape.length > 0) assert.equal(bindOwn(all(inputs, name), all(outputs, name)), undefined);
+  }
+  assert.equal(adamwOf(square([length]), memory), undefined);
+  const mixed = stepModel(length, ADAMW_DEFAULTS, true);
+  assert.equal(adamwOf(mixed, memory), undefined, "mixed precision");
+});
+
+Deno.test("a native device that blocks computes on memory of our kernels as on any other", () =>
+  withDevice(openNative({ isBlocking: true }), async (device) => {
+    const n = 300, g = new Graph(), a = g.input("a", [n, n]);
+    const kernel = await device.compile(modelOf(g, { y: g.gemm(a, a) }));
+    const input = tensorOf(device, [n, n], Array(n * n).fill(2)), y = device.alloc("f32", [n, n]);
+    await kernel.bind({ a: input }, { y })();
+    assert.ok((await numbersOf(device, y)).every((value) => value === 4 * n));
+    device.free(input);
+    assert.ok((await numbersOf(device, device.alloc("f32", [n, n]))).every((value) => value === 0));
+  }));
+
+type Build = (g: Graph, inputs: readonly Value[]) => Value;
+
+/** The model of d loss/d inputs of y = build(inputs). */
+function gradientModel(shapes: readonly (readonly number[])[], build: Build): Uint8Array {
+  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
+  const y = build(g, inputs), dy = g.input("dy", y.shape);
+  const gradients = addGradients(g, [[y, dy]], inputs);
+  return modelOf(g, Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])));
+}
+
+/** Asserts that rewriting a model changes no more than the last bits; returns its operations. */
+async function preparedOperations(model: Uint8Array): Promise<string[]> {
+  const prepared = prepareModel(model);
+  const [expected, found] = await withDevice(
+    openReference(),
+    (device) =>
+      Promise.all(
+        [model, prepared].map((bytes) =>
+          runModel(device, bytes, ({ shape }, i) =>
+            pseudoRandom(99 * i, elementCount(shape)).map((x) =>
+              2 * Math.abs(x)
+            ))
+        ),
+      ),
+  );
+  for (const [name, numbers] of expected!) {
+    numbers.forEach((value, at) => {
+      const isNear = Math.abs(value - found!.get(name)![at]!) <=
+        2e-5 * Math.max(1, Math.abs(value));
+      assert.ok(isNear, `${name} at ${at}: ${value} is not ${found!.get(name)![at]}`);
+    });
+  }
+  return operations(prepared);
+}
+
+const operations = (model: Uint8Array) =>
+  fromBinary(ModelProtoSchema, model).graph!.node.map(({ opType }) => opType!);
+
+const count = (all: readonly string[], op: string) => all.filter((one) => one === op).length;
+
+Deno.test("GELU's gradient is computed in parts that fit into a core's cache, with a rest of rows", async () => {
+  const model = gradientModel([[67, 2048]], (g, [x]) => g.gelu(x!));
+  assert.equal(count(await preparedOperations(model), "Sigmoid"), 3);
+  assert.equal(count(operations(prepareModel(model, 2)), "Sigmoid"), 2, "each thread has a cache");
+  const small = await preparedOperations(gradientModel([[8, 16]], (g, [x]) => g.gelu(x!)));
+  assert.ok(!small.includes("Split"), "what fits is computed at once");
+});
+
+Deno.test("a weight gradient is transposed first where its operand is narrower", async () => {
+  for (
+    const [inputs, outputs, isFirst] of [[8, 32, true], [8, 8, false], [32, 8, false]] as const
+  ) {
+    const model = gradientModel([[16, inputs], [inputs, outputs]], (g, [x, w]) => g.gemm(x!, w!));
+    const found = await preparedOperations(model);
+    assert.equal(found.includes("Transpose"), isFirst, `${inputs} to ${outputs}`);
+    assert.ok(!operations(prepareModel(model, 2)).includes("Transpose"), "with several threads");
+  }
+});
+
+Deno.test("both gradients of a LayerNorm share what they normalise", async () => {
+  const found = await preparedOperations(gradientModel(
+    [[6, 16], [16], [16]],
+    (g, [x, weight, bias]) => g.layerNorm(x!, weight!, bias!),
+  ));
+  assert.equal(count(found, "Sub"), 3); // x − μ once, and two within the gradient of x
+  assert.equal(count(found, "ReduceMean"), 0);
+});
+
+Deno.test("softmax's gradient is that of the definition", async () => {
+  await preparedOperations(gradientModel([[2, 3, 8]], (g, [x]) => g.softmax(x!)));
+});
+
+Deno.test("of nodes that compute the same one stays, and outputs of the graph keep theirs", () => {
+  const g = new Graph(), x = g.input("x", [2]);
+  const [a, b, c] = [g.exp(x), g.exp(x), g.exp(x)] as const;
+  const model = fromBinary(ModelProtoSchema, modelOf(g, { sum: g.add(g.add(a, b), g.neg(a)), c }));
+  shareEqual(model.graph!);
+  const found = operations(toBinary(ModelProtoSchema, model)).sort();
+  assert.deepEqual(found, ["Add", "Add", "Exp", "Exp", "Neg"]);
 });

@@ -1,114 +1,179 @@
-/** Every operation of a device against the reference. */
+/** Every operation of a device, and gradients, against the reference; and the bits of images. */
 
 import assert from "node:assert/strict";
-import fc from "../../fast_check.ts";
+import {
+  addGradients,
+  type Device,
+  elementCount,
+  Graph,
+  openReference,
+} from "../../../kernels/mod.ts";
 import type { RegisterTest } from "../../devices.ts";
-import type { Device, Tensor } from "../../../kernels/devices/device.ts";
-import { openReference } from "../../../kernels/devices/reference/reference.ts";
-import { Graph } from "../../../kernels/graph/graph.ts";
-import { elementCount } from "../../../kernels/graph/shapes.ts";
-import { hostArray, modelOf, numbersOf, pseudoRandom, tensorOf } from "./models.ts";
-import { WINDOW_OPERATORS } from "./window_operators.ts";
-import type { Operand, OperatorCase, Sizes } from "./operands.ts";
-import { OPERATOR_CASES } from "./operator_cases.ts";
+import fc from "../../fast_check.ts";
+import { computedOn } from "../graph/computed.ts";
+import { CASES } from "../graph/gradient_cases.ts";
+import type { Case } from "../graph/slopes.ts";
+import { COMPOSED_CASES, TIES, WINDOW_CASES } from "../graph/window_cases.ts";
+import { hostArray, pseudoRandom, withDevice } from "./models.ts";
+import { type Operand, OPERATOR_CASES, type OperatorCase } from "./operator_cases.ts";
+
+/** A device under test. */
+export interface Tested {
+  readonly name: string;
+  readonly open: () => Promise<Device>;
+  /** Models of each operation; each has random sizes and numbers. */
+  readonly runs?: number;
+  /** Cases that the device does not compute, by their names. */
+  readonly isLeftOut?: (operation: string) => boolean;
+  readonly test?: RegisterTest;
+}
+
+/** What an operation computes on a device. */
+type Results = Readonly<Record<string, readonly number[]>>;
+
+/** Opens the device for one test, which must free what it takes. */
+const testDevice = ({ open }: Tested, use: (device: Device) => Promise<void>) =>
+  withDevice(open(), async (device) => {
+    const before = device.allocatedBytes;
+    await use(device);
+    assert.equal(device.allocatedBytes, before);
+  });
 
 /**
- * How far results may lie apart, relative to the larger of 1 and the result. ONNX Runtime's
+ * How far results may be apart, relative to the larger of 1 and the result. ONNX Runtime's
  * vectorised exp, tanh and erf are good to a few units in the last place of f32 (6e-8).
  */
 const TOLERANCE = { f32: 2e-6, f16: 2e-3, i32: 0, i64: 0, bool: 0 };
 
-/** Models of each case; each has random sizes and numbers. */
-const RUNS = 8;
-
 function numbersFor({ shape, dtype, range = [0, 0] }: Operand, seed: number): number[] {
-  const [low, high] = range;
-  const whole = dtype !== "f32" && dtype !== "f16";
+  const [low, high] = range, isWhole = dtype !== "f32" && dtype !== "f16";
   return pseudoRandom(seed, elementCount(shape)).map((random) => {
     const unit = (random + 1) / 2;
-    return whole ? low + Math.floor(unit * (high - low + 1)) : low + unit * (high - low);
+    return isWhole ? low + Math.floor(unit * (high - low + 1)) : low + unit * (high - low);
   });
 }
 
-function modelFor({ op, inputs, outputs, attributes, domain }: OperatorCase): Uint8Array {
-  const g = new Graph();
+function computeOperator(device: Device, given: OperatorCase, seed: number): Promise<Results> {
+  const { op, domain, inputs, outputs, attributes } = given, g = new Graph();
   const operands = inputs.map(({ shape, dtype, constant }, i) =>
     constant ? g.constant(hostArray(dtype, constant), shape, dtype) : g.input(`x${i}`, shape, dtype)
   );
   const results = g.node(op, operands, outputs, attributes, domain);
-  return modelOf(g, Object.fromEntries(results.map((value, i) => [`y${i}`, value])));
+  const named = Object.fromEntries(results.map((value, i) => [`y${i}`, value]));
+  const numbers = inputs.map((operand, i) => [`x${i}`, numbersFor(operand, seed + i * 1000)]);
+  return computedOn(device, g, named, Object.fromEntries(numbers));
 }
 
-async function compute(device: Device, given: OperatorCase, seed: number): Promise<number[][]> {
-  const kernel = await device.compile(modelFor(given));
-  const inputs: Record<string, Tensor> = {}, outputs: Record<string, Tensor> = {};
-  given.inputs.forEach((operand, i) => {
-    if (operand.constant) return;
-    const numbers = numbersFor(operand, seed + i * 1000);
-    inputs[`x${i}`] = tensorOf(device, operand.shape, numbers, operand.dtype);
-  });
-  given.outputs.forEach(({ dtype, shape }, i) => outputs[`y${i}`] = device.alloc(dtype, shape));
-  await kernel.bind(inputs, outputs)();
-  const results = [];
-  for (const tensor of Object.values(outputs)) results.push(await numbersOf(device, tensor));
-  kernel.close();
-  for (const tensor of [...Object.values(inputs), ...Object.values(outputs)]) device.free(tensor);
-  return results;
-}
-
-async function compare(
-  device: Device,
-  judge: Device,
-  given: OperatorCase,
-  seed: number,
-): Promise<void> {
-  const results = await compute(device, given, seed), wanted = await compute(judge, given, seed);
-  given.outputs.forEach(({ dtype }, output) => {
-    wanted[output]!.forEach((want, i) => {
-      const got = results[output]![i]!;
-      const distance = Math.abs(got - want) / Math.max(1, Math.abs(want));
-      assert.ok(distance <= TOLERANCE[dtype], `y${output}[${i}] is ${got} and must be ${want}`);
-    });
-  });
-}
-
-const sizes: fc.Arbitrary<Sizes> = fc.record({
+const sizes = fc.record({
   b: fc.integer({ min: 1, max: 3 }),
   n: fc.integer({ min: 1, max: 7 }),
   m: fc.integer({ min: 1, max: 9 }),
   k: fc.integer({ min: 1, max: 6 }),
 });
 
-/** Registers the test of a device, without what `isLeftOut` says of the name of a case. */
-export function testOperators(
-  name: string,
-  open: () => Promise<Device>,
-  runs = RUNS,
-  isLeftOut: (operation: string) => boolean = () => false,
-  test: RegisterTest = Deno.test,
-): void {
-  test(`the ${name} device computes every operation as the reference does`, async (t) => {
-    const device = await open(), judge = await openReference();
-    try {
-      for (const [operation, make] of Object.entries({ ...OPERATOR_CASES, ...WINDOW_OPERATORS })) {
+/** Registers the test of all operations of a device. */
+export function testOperators(tested: Tested): void {
+  const { name, runs = 8, isLeftOut = () => false, test = Deno.test } = tested;
+  test(`the ${name} device computes every operation as the reference does`, (t) =>
+    testDevice(tested, async (device) => {
+      const judge = await openReference();
+      for (const [operation, make] of Object.entries(OPERATOR_CASES)) {
+        const compare = async (given: OperatorCase, seed: number) => {
+          const got = await computeOperator(device, given, seed);
+          const wanted = await computeOperator(judge, given, seed);
+          given.outputs.forEach(({ dtype }, output) =>
+            wanted[`y${output}`]!.forEach((want, i) => {
+              const value = got[`y${output}`]![i]!;
+              const distance = Math.abs(value - want) / Math.max(1, Math.abs(want));
+              const isNear = distance <= TOLERANCE[dtype];
+              assert.ok(isNear, `y${output}[${i}] is ${value} and must be ${want}`);
+            })
+          );
+        };
         await t.step({
           name: operation,
           ignore: isLeftOut(operation),
           fn: () =>
             fc.assert(
-              fc.asyncProperty(
-                sizes,
-                fc.nat(),
-                (sizes, seed) => compare(device, judge, make(sizes), seed),
-              ),
+              fc.asyncProperty(sizes, fc.nat(), (sizes, seed) => compare(make(sizes), seed)),
               { numRuns: runs },
             ),
         });
       }
-      assert.equal(device.allocatedBytes, 0);
-    } finally {
-      device.close();
       judge.close();
-    }
-  });
+    }));
+}
+
+/** The result of a graph and its gradients for all inputs, or some of them, on random numbers. */
+function computeGradients(
+  device: Device,
+  one: Case,
+  seed: number,
+  isWanted: (result: string) => boolean = () => true,
+): Promise<Results> {
+  const { shapes, build, range: [low, high] = [-1, 1] } = one, isWhole = one === TIES;
+  const g = new Graph(), inputs = shapes.map((shape, i) => g.input(`x${i}`, shape));
+  const y = build(g, ...inputs), dy = g.input("dy", y.shape);
+  const gradients = addGradients(g, [[y, dy]], inputs);
+  const all = { y, ...Object.fromEntries(gradients.map((value, i) => [`d${i}`, value!])) };
+  const wanted = Object.fromEntries(Object.entries(all).filter(([name]) => isWanted(name)));
+  const numbers = g.inputs.map(({ name, shape }, i) => [
+    name,
+    pseudoRandom(seed + i, elementCount(shape)).map((x) =>
+      isWhole ? Math.round(x) : low + (high - low) * (x + 1) / 2
+    ),
+  ]);
+  return computedOn(device, g, wanted, Object.fromEntries(numbers));
+}
+
+/** Of 1, or of the largest number of a result. */
+const GRADIENT_TOLERANCE = 2e-6;
+
+/** Registers the test of the gradients of a device. */
+export function testGradients(tested: Tested): void {
+  const { name, isLeftOut = () => false, test = Deno.test } = tested;
+  test(`the ${name} device computes gradients as the reference does`, (t) =>
+    testDevice(tested, async (device) => {
+      const judge = await openReference();
+      const cases = Object.entries({ ...CASES, ...COMPOSED_CASES, "equal elements": TIES });
+      for (const [operation, all] of cases) {
+        const compare = async (one: Case, seed: number) => {
+          const got = await computeGradients(device, one, seed);
+          const wanted = await computeGradients(judge, one, seed);
+          for (const [result, numbers] of Object.entries(wanted)) {
+            const bound = GRADIENT_TOLERANCE * Math.max(1, ...numbers.map(Math.abs));
+            numbers.forEach((want, i) => {
+              const value = got[result]![i]!, isNear = Math.abs(value - want) <= bound;
+              assert.ok(isNear, `case ${seed}: ${result}[${i}] is ${value} and must be ${want}`);
+            });
+          }
+        };
+        await t.step({
+          name: operation,
+          ignore: isLeftOut(operation),
+          fn: async () => {
+            for (const [seed, one] of [all].flat().entries()) await compare(one, seed);
+          },
+        });
+      }
+      judge.close();
+    }));
+}
+
+/** Registers the test of what a device computes of images. */
+export function testBits(tested: Tested): void {
+  const { name, test = Deno.test } = tested;
+  test(`the ${name} device gives images and their gradients the same bits again, and one by one`, () =>
+    testDevice(tested, async (device) => {
+      for (const [operation, all] of Object.entries({ ...WINDOW_CASES, ...COMPOSED_CASES })) {
+        for (const [seed, one] of [all].flat().entries()) {
+          const first = await computeGradients(device, one, seed);
+          assert.deepEqual(await computeGradients(device, one, seed), first, operation);
+          for (const result of Object.keys(first)) {
+            const alone = await computeGradients(device, one, seed, (name) => name === result);
+            assert.deepEqual(alone[result], first[result], `${operation}, case ${seed}: ${result}`);
+          }
+        }
+      }
+    }));
 }

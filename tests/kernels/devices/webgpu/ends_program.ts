@@ -1,12 +1,22 @@
 /**
  * A program that ends, as its argument says, while the GPU still works for it; or whose isolates want
- * the GPU one after the other. It prints what the test must see.
+ * the GPU one after the other; or that asks for more than an adapter has. It prints what the test must
+ * see, or throws.
  */
 
-import { type Device, openDevice } from "../../../../kernels/mod.ts";
-import { encodeModel } from "../../../../kernels/onnx/encode_model.ts";
-import { Graph } from "../../../../kernels/graph/graph.ts";
+import assert from "node:assert/strict";
+
+import {
+  type Adapter,
+  type Device,
+  Graph,
+  openDevice,
+  openWebgpu,
+  resolveDevices,
+  webgpuAdapters,
+} from "../../../../kernels/mod.ts";
 import { print } from "../../../../console/print.ts";
+import { modelOf, withDevice } from "../models.ts";
 
 const SIZE = 256;
 const scope = self as unknown as Worker & { name: string };
@@ -17,9 +27,7 @@ async function work(): Promise<Device> {
   const g = new Graph(), x = g.input("x", [SIZE, SIZE]);
   let y = x;
   for (let i = 0; i < 8; i++) y = g.matmul(y, x);
-  const kernel = await device.compile(
-    encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]),
-  );
+  const kernel = await device.compile(modelOf(g, { y }));
   const [from, to] = [device.alloc("f32", [SIZE, SIZE]), device.alloc("f32", [SIZE, SIZE])];
   const run = kernel.bind({ x: from }, { y: to });
   for (let i = 0; i < 4; i++) await run();
@@ -44,6 +52,109 @@ const opens = async () => {
     return (error as Error).message;
   }
 };
+
+/** Opens the second adapter of the machine, and tries the first one too. */
+async function twoAdapters(): Promise<void> {
+  const [second, first] = await resolveDevices("webgpu", { adapters: [1, 0] });
+  const refusals: unknown[] = [],
+    tryFirst = () =>
+      openDevice("webgpu", first).catch(({ message }) => void refusals.push(message));
+  const read = await withDevice(openDevice("webgpu", second), async (device) => {
+    const tensor = device.alloc("f32", [2]);
+    device.write(tensor, Float32Array.of(3, 4));
+    await tryFirst();
+    return [...await device.read<Float32Array>(tensor)];
+  });
+  await tryFirst();
+  const drivers = [second, first!].map(({ adapter }) => adapter!.environment["VK_DRIVER_FILES"]);
+  // The libraries of drivers that this process has loaded.
+  const maps = Deno.readTextFileSync("/proc/self/maps").split("\n");
+  const loaded = [...new Set(maps.flatMap((line) => line.match(/\S+\/[01]\.so$/) ?? []))];
+  const visible = Deno.env.get("VK_DRIVER_FILES");
+  print(JSON.stringify({ drivers, visible, loaded, read, refusals }));
+}
+
+const GIB = 2 ** 30, UNIT = 16;
+
+/** Uses a device whose adapter is said to be another one. */
+async function withAdapter(
+  said: Partial<Adapter>,
+  use: (device: Device, name: string) => Promise<void> | void,
+): Promise<void> {
+  const adapter = { ...(await webgpuAdapters()).adapters[0]!, ...said };
+  await withDevice(openWebgpu({ adapter }), (device) => use(device, RegExp.escape(adapter.name)));
+}
+
+/** y = Σ of `rows` copies of x, of which the copies are in memory. */
+function sumOfCopies(rows: number, columns: number): Uint8Array {
+  const g = new Graph(), x = g.input("x", [columns]);
+  const copies = g.exp(g.expand(g.reshape(x, [1, columns]), [rows, columns]));
+  return modelOf(g, { y: g.sum(copies, [0]) });
+}
+
+const error = (text: string) => ({ name: "RangeError", message: new RegExp(`^${text}$`) });
+
+/** Refuses what does not fit on an adapter, and never computes it as zeros. */
+async function limits(): Promise<void> {
+  assert.equal((await webgpuAdapters()).adapters[0]!.maxBufferBytes, GIB - UNIT);
+  await withAdapter({}, async (device, name) => {
+    const largest = device.alloc("f32", [(GIB - UNIT) / 4]), begin = device.view(largest, 0, [2]);
+    device.write(begin, Float32Array.of(3, 4));
+    assert.deepEqual(await device.read(begin), Float32Array.of(3, 4));
+    device.free(largest);
+    assert.throws(
+      () => device.alloc("f32", [GIB / 4]),
+      error(
+        `Cannot allocate on the webgpu device: a tensor must fit into the largest buffer of ${name}, 1023.99 MiB, received 1024.00 MiB; take a smaller micro-batch or a smaller model`,
+      ),
+    );
+  });
+  // The GPU refuses where the size is not known.
+  await withAdapter({ maxBufferBytes: Infinity }, async (device, name) => {
+    for (const size of [GIB / 4, GIB]) {
+      assert.throws(
+        () => device.alloc("f32", [size]),
+        error(
+          `Cannot allocate on the webgpu device: ${name} must have memory for ${
+            4 * size / 2 ** 20
+          }\\.00 MiB, received too little; take [^\\n]*`,
+        ),
+      );
+    }
+    const tensor = device.alloc("f32", [2]);
+    device.write(tensor, Float32Array.of(1, 2));
+    assert.deepEqual(await device.read(tensor), Float32Array.of(1, 2), "the device goes on");
+    assert.equal(device.allocatedBytes, 8);
+  });
+  await limitsBetween(512, 1024);
+}
+
+/** Refuses what a model computes in between: when it is compiled, or when it runs. */
+async function limitsBetween(rows: number, columns: number): Promise<void> {
+  const model = sumOfCopies(rows, columns), bytes = 4 * rows * columns;
+  await withAdapter({ maxBufferBytes: bytes - UNIT }, (device, name) =>
+    assert.rejects(
+      device.compile(model),
+      error(
+        `Cannot compile the model for webgpu: a tensor must fit into the largest buffer of ${name}, 1.99 MiB, received 2.00 MiB for its value \\S+ \\[512,1024\\]; take .*`,
+      ),
+    ));
+  await withAdapter({ maxBufferBytes: bytes }, async (device) => {
+    const [x, y] = [1, 2].map(() => device.alloc("f32", [columns]));
+    await (await device.compile(model)).bind({ x: x! }, { y: y! })();
+    assert.deepEqual(await device.read(y!), new Float32Array(columns).fill(rows));
+  });
+  await withAdapter({ maxBufferBytes: Infinity }, async (device, name) => {
+    const kernel = await device.compile(sumOfCopies(GIB / 4 / columns, columns));
+    const [x, y] = [1, 2].map(() => device.alloc("f32", [columns]));
+    await assert.rejects(
+      kernel.bind({ x: x! }, { y: y! }),
+      error(
+        `Cannot run the model on webgpu: ${name} must have memory for what it computes in between, received too little; take [^\\n]*`,
+      ),
+    );
+  });
+}
 
 const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
   async natural() {
@@ -115,6 +226,8 @@ const ENDS: Readonly<Record<string, () => Promise<unknown>>> = {
       device.close();
     }
   },
+  limits,
+  "two adapters": twoAdapters,
   async race() {
     for (let i = 0; i < 2; i++) {
       const all = await Promise.all([start("holds"), start("holds"), start("holds")]);

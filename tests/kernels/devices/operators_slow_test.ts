@@ -1,0 +1,16 @@
+import { openNative } from "../../../kernels/devices/native/native.ts";
+import { openReference } from "../../../kernels/devices/reference/reference.ts";
+import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
+import { testBits, testGradients, testOperators } from "./operators.ts";
+import { preparing } from "./webgpu/preparing.ts";
+
+const NATIVE = { name: "native", open: () => openNative() };
+const WASM = { name: "wasm", open: openWasm };
+const REWRITING = { name: "rewriting", open: async () => preparing(await openReference()) };
+
+for (const tested of [NATIVE, WASM, REWRITING]) testOperators(tested);
+for (const tested of [NATIVE, WASM]) testGradients(tested);
+
+testBits(NATIVE);
+testBits({ name: "native (2 threads)", open: () => openNative({ threads: 2 }) });
+testBits(WASM);

@@ -1,0 +1,431 @@
+/** Each kernel of ours against the reference device and ONNX Runtime, wherever its rows are. */
+
+import assert from "node:assert/strict";
+import { cutModel } from "../../../../kernels/devices/simd/cut_model.ts";
+import { type KernelName, loadKernels } from "../../../../kernels/devices/simd/load_kernels.ts";
+import {
+  buildKernels,
+  MODULE_FILE,
+  moduleText,
+} from "../../../../kernels/devices/simd/source/build.ts";
+import { elementCount } from "../../../../kernels/graph/shapes.ts";
+import { type Attribute, MICROSOFT, TROUPE } from "../../../../kernels/graph/value.ts";
+import {
+  type Device,
+  type DType,
+  Graph,
+  type HostArray,
+  openDevice,
+  type Tensor,
+} from "../../../../kernels/mod.ts";
+import { lowerModel } from "../../../../kernels/onnx/fused_ops.ts";
+import { readSignature } from "../../../../kernels/onnx/signature.ts";
+import { ADAMW_DEFAULTS } from "../../../../kernels/optimizer/optimizer_options.ts";
+import { scalarValues, stepModel } from "../../../../kernels/optimizer/step_model.ts";
+import { atDepth } from "../../../depth.ts";
+import fc from "../../../fast_check.ts";
+import { hostArray, modelOf, pseudoRandom, runModel, withDevice } from "../models.ts";
+
+/** Of results, relative to the larger of 1 and what must be: the bound of all devices. */
+const TOLERANCE = 2e-6;
+
+interface Operand {
+  readonly shape: readonly number[];
+  readonly dtype?: DType;
+  /** Of a random number from −1 to 1. */
+  readonly of?: (random: number) => number;
+}
+
+interface Case {
+  readonly domain?: string;
+  readonly inputs: readonly Operand[];
+  readonly outputs: readonly (readonly number[])[];
+  /** The input over which the first output may be. */
+  readonly over?: number;
+  readonly attributes?: Readonly<Record<string, Attribute>>;
+}
+
+/** Classes from −1, which means none. */
+const targets = (rows: number, classes: number): Operand => ({
+  shape: [rows],
+  dtype: "i32",
+  of: (random) => Math.min(classes - 1, Math.floor((random + 1) / 2 * (classes + 1)) - 1),
+});
+
+const times = (factor: number) => (random: number) => factor * random;
+const positive = (random: number) => random + 1.5;
+const masked = (random: number) => random > 0.5 ? -1e30 : 8 * random;
+const share = (columns: number) => (random: number) => Math.abs(random) / columns;
+const epsilon = { float: 0.25 };
+
+/** By operation: a matrix of n rows and m columns, and what goes with it. */
+const CASES: Record<string, (n: number, m: number) => Case> = {
+  Softmax: (n, m) => ({ inputs: [{ shape: [n, m], of: masked }], outputs: [[n, m]], over: 0 }),
+  LogSoftmax: (n, m) => ({
+    inputs: [{ shape: [n, m], of: times(20) }],
+    outputs: [[n, m]],
+    over: 0,
+  }),
+  SoftmaxGrad: (n, m) => ({
+    domain: TROUPE,
+    inputs: [{ shape: [n, m] }, { shape: [n, m], of: share(m) }],
+    outputs: [[n, m]],
+    over: 0,
+  }),
+  FastGelu: (n, m) => ({
+    domain: MICROSOFT,
+    inputs: [{ shape: [n, m], of: times(6) }],
+    outputs: [[n, m]],
+    over: 0,
+  }),
+  FastGeluGrad: (n, m) => ({
+    domain: TROUPE,
+    inputs: [{ shape: [n, m] }, { shape: [n, m], of: times(6) }],
+    outputs: [[n, m]],
+    over: 1,
+  }),
+  LayerNormalization: (n, m) => ({
+    inputs: [{ shape: [n, m] }, { shape: [m] }, { shape: [m] }],
+    outputs: [[n, m], [n, 1], [n, 1]],
+    attributes: { axis: -1, epsilon },
+    over: 0,
+  }),
+  "LayerNormalization without a bias": (n, m) => ({
+    inputs: [{ shape: [n, m] }, { shape: [m] }],
+    outputs: [[n, m]],
+    attributes: { axis: -1, epsilon },
+  }),
+  LayerNormInputGrad: (n, m) => ({
+    domain: TROUPE,
+    inputs: [
+      ...[{ shape: [n, m] }, { shape: [n, m] }, { shape: [n, 1] }],
+      ...[{ shape: [n, 1], of: positive }, { shape: [m] }],
+    ],
+    outputs: [[n, m]],
+    over: 0,
+  }),
+  LayerNormWeightGrad: (n, m) => ({
+    domain: TROUPE,
+    inputs: [
+      ...[{ shape: [n, m] }, { shape: [n, m] }, { shape: [n, 1] }],
+      { shape: [n, 1], of: positive },
+    ],
+    outputs: [[m], [m]],
+  }),
+  ReduceSumSquare: (n, m) => ({
+    inputs: [{ shape: [n * m] }],
+    outputs: [[]],
+    attributes: { keepdims: 0 },
+  }),
+  CrossEntropy: (n, m) => ({
+    domain: TROUPE,
+    inputs: [{ shape: [n, m], of: times(20) }, targets(n, m)],
+    outputs: [[n]],
+  }),
+};
+
+/** Products: sizes are also those of their depth, and of axes before. */
+for (const transA of [0, 1]) {
+  for (const transB of [0, 1]) {
+    const shapes = (n: number, m: number, k: number, ...batch: number[]) => [
+      { shape: [...batch, ...transA ? [k, n] : [n, k]] },
+      { shape: [...batch, ...transB ? [m, k] : [k, m]] },
+    ];
+    const attributes = { transA, transB, alpha: { float: 0.75 } }, name = `${transA}${transB}`;
+    CASES[`Gemm ${name}`] = (n, m) => ({
+      inputs: [...shapes(n, m, n + 1), { shape: [n, m] }],
+      outputs: [[n, m]],
+      attributes,
+      over: 2,
+    });
+    CASES[`Gemm ${name} and a row`] = (n, m) => ({
+      inputs: [...shapes(n, m, Math.ceil(m / 2)), { shape: [m] }],
+      outputs: [[n, m]],
+      attributes,
+    });
+    CASES[`FusedMatMul ${name}`] = (n, m) => ({
+      domain: MICROSOFT,
+      inputs: shapes(n, m, m + 2, 2, 3),
+      outputs: [[2, 3, n, m]],
+      attributes,
+    });
+  }
+}
+
+function modelFor(name: string, { domain, inputs, outputs, attributes }: Case): Uint8Array {
+  const g = new Graph();
+  const given = inputs.map(({ shape, dtype }, i) => g.input(`x${i}`, shape, dtype));
+  const results = g.node(name.split(" ")[0]!, given, outputs, attributes, domain);
+  return modelOf(g, Object.fromEntries(results.map((value, i) => [`y${i}`, value])));
+}
+
+/** Where tensors are. */
+interface Layout {
+  /** Elements before each tensor in its memory: an odd number of them is no multiple of a vector. */
+  readonly skipped: number;
+  /** The input over which an output is. */
+  readonly over: (output: string) => string | undefined;
+}
+
+/** Computes the outputs of a model from numbers for its inputs; frees all. */
+async function compute(
+  device: Device,
+  model: Uint8Array,
+  given: Readonly<Record<string, HostArray>>,
+  { skipped, over }: Layout,
+): Promise<Float32Array<ArrayBuffer>[]> {
+  const kernel = await device.compile(model), owners: Tensor[] = [];
+  const { inputs, outputs } = readSignature(model);
+  const place = (dtype: DType, shape: readonly number[]) => {
+    const owner = device.alloc(dtype, [skipped + elementCount(shape)]);
+    owners.push(owner);
+    return device.view(owner, skipped, shape);
+  };
+  const read = Object.fromEntries(inputs.map(({ name, dtype, shape }) => {
+    const tensor = place(dtype, shape);
+    device.write(tensor, given[name]!);
+    return [name, tensor];
+  }));
+  const written = Object.fromEntries(
+    outputs.map(({ name, shape }) => [name, read[over(name) ?? ""] ?? place("f32", shape)]),
+  );
+  await kernel.bind(read, written)();
+  const results = await Promise.all(
+    Object.values(written).map((tensor) => device.read<Float32Array<ArrayBuffer>>(tensor)),
+  );
+  kernel.close();
+  owners.forEach((owner) => device.free(owner));
+  return results;
+}
+
+Deno.test("each kernel computes on wasm as the reference does, in place too, wherever rows are", (t) =>
+  withDevice(openDevice("wasm"), async (device) => {
+    const judge = await openDevice("reference"), rows = fc.integer({ min: 0, max: 5 });
+    const columns = fc.integer({ min: 1, max: 71 }), skips = fc.integer({ min: 0, max: 5 });
+    const compare = async (name: string, one: Case, seed: number, layout: Layout) => {
+      const model = modelFor(name, one), isEmpty = one.inputs[0]!.shape.includes(0);
+      assert.ok(cutModel(model), "no kernel of ours");
+      const given = one.inputs.map(({ shape, dtype = "f32", of = times(1) }, i) => [
+        `x${i}`,
+        hostArray(dtype, pseudoRandom(seed + 999 * i, elementCount(shape)).map(of)),
+      ]);
+      const results = await compute(device, model, Object.fromEntries(given), layout);
+      if (isEmpty) return; // Of which the reference makes something now and then.
+      const wanted = await compute(judge, model, Object.fromEntries(given), layout);
+      wanted.forEach((numbers, output) =>
+        numbers.forEach((want, i) => {
+          const got = results[output]![i]!;
+          const distance = Math.abs(got - want) / Math.max(1, Math.abs(want));
+          assert.ok(distance <= TOLERANCE, `y${output}[${i}] is ${got}, must be ${want}`);
+          if (want === 0 && name === "Softmax") assert.equal(got, 0);
+        })
+      );
+    };
+    for (const [name, caseOf] of Object.entries(CASES)) {
+      const property = fc.asyncProperty(
+        ...[rows, columns, skips] as const,
+        fc.nat(),
+        fc.boolean(),
+        (n, m, skipped, seed, isInPlace) => {
+          const one = caseOf(n, m), over = isInPlace ? one.over : undefined;
+          return compare(name, one, seed, {
+            skipped,
+            over: (output) => output === "y0" && over !== undefined ? `x${over}` : undefined,
+          });
+        },
+      );
+      await t.step(name, () => fc.assert(property, { numRuns: atDepth(24, 200) }));
+    }
+    assert.equal(device.allocatedBytes, 0);
+    judge.close();
+  }));
+
+/** a·b + c, where a is [m, k] and b is [k, n]. */
+async function product(device: Device, [m, n, k]: readonly [number, number, number]) {
+  const g = new Graph(), a = g.input("a", [m, k]), b = g.input("b", [k, n]), c = g.input("c", [n]);
+  const model = modelOf(g, { y: g.gemm(a, b, c) });
+  const results = await runModel(
+    device,
+    model,
+    ({ shape }, i) => pseudoRandom(1 + i, elementCount(shape)),
+  );
+  return results.get("y")!;
+}
+
+/** An element of the product, in f64. */
+function element(row: number, column: number, n: number, k: number): number {
+  const a = pseudoRandom(1 + row * k, k), c = pseudoRandom(3 + column, 1)[0]!;
+  return a.reduce((sum, x, p) => sum + x * pseudoRandom(2 + p * n + column, 1)[0]!, c);
+}
+
+Deno.test("products on wasm are right on both sides of the borders of their blocks", () =>
+  withDevice(openDevice("wasm"), async (device) => {
+    const near = (border: number) => fc.integer({ min: border - 3, max: border + 13 });
+    const sizes = fc.oneof(
+      fc.tuple(near(128), near(504), near(256)),
+      fc.tuple(fc.integer({ min: 1, max: 9 }), near(504), near(512)),
+      fc.tuple(near(256), fc.integer({ min: 1, max: 30 }), near(256)),
+    );
+    await fc.assert(
+      fc.asyncProperty(sizes, fc.nat(), async (sizes, seed) => {
+        const [m, n, k] = sizes, got = await product(device, sizes);
+        for (let i = 0; i < 40; i++) {
+          const at = i < 2 ? [0, m * n - 1][i]! : (seed + i * 7919) % (m * n);
+          const want = element(Math.floor(at / n), at % n, n, k);
+          assert.ok(Math.abs(got[at]! - want) <= 1e-4, `[${at}] is ${got[at]}, must be ${want}`);
+        }
+      }),
+      { numRuns: atDepth(8, 40) },
+    );
+    const [k, n] = [300, 40], rows = await product(device, [300, n, k]);
+    for (const m of [1, 3, 130]) {
+      const some = await product(device, [m, n, k]);
+      assert.deepEqual(some, rows.slice(0, m * n), "bits of a row depend on how many there are");
+    }
+  }));
+
+const NAMES = ["w", "d", "m0", "m1"];
+
+/** Any f32 that there is: zeros of both signs, denormals, infinities and NaN among them. */
+const stepArb = fc.integer({ min: 0, max: 67 }).chain((length) =>
+  fc.record({
+    arrays: fc.tuple(
+      ...NAMES.map(() => fc.array(fc.float(), { minLength: length, maxLength: length })),
+    ),
+    scale: fc.float({ min: -2, max: 2, noNaN: true }),
+    step: fc.integer({ min: 1, max: 100_000 }),
+    isInPlace: fc.boolean(),
+    skipped: fc.integer({ min: 0, max: 3 }),
+  })
+);
+
+/** Where arrays must be long so that our kernel steps them, numbers come many times. */
+const STEPPED = [
+  { name: "wasm", open: () => openDevice("wasm"), repeated: 1 },
+  { name: "native", open: () => openDevice("native", { isBlocking: true }), repeated: 400 },
+];
+
+for (const { name, open, repeated } of STEPPED) {
+  Deno.test(`AdamW in one pass on ${name} has the bits of ONNX Runtime's operations`, () =>
+    withDevice(open(), async (device) => {
+      const property = fc.asyncProperty(stepArb, async (given) => {
+        const arrays = given.arrays.map((one) =>
+          Float32Array.from(Array.from({ length: repeated }, () => one).flat())
+        );
+        const scalars = scalarValues(ADAMW_DEFAULTS, given.step, 1e-3, given.scale, true);
+        const inputs = Object.fromEntries([
+          ...NAMES.map((name, i) => [name, arrays[i]!]),
+          ...Object.entries(scalars).map(([name, value]) => [name, Float32Array.of(value)]),
+        ]);
+        const layout = {
+          skipped: given.skipped,
+          over: (output: string) => given.isInPlace ? output.slice(0, -1) : undefined,
+        };
+        const step = stepModel(arrays[0]!.length, ADAMW_DEFAULTS, false);
+        const [own, wanted] = [step, lowerModel(step)].map(async (model) =>
+          // One NaN is as good as another.
+          (await compute(device, model, inputs, layout)).map((values) =>
+            new Uint32Array(values.map((value) => Number.isNaN(value) ? NaN : value).buffer)
+          )
+        );
+        assert.deepEqual(await own, await wanted);
+      });
+      await fc.assert(property, { numRuns: atDepth(40, 500) });
+      assert.equal(device.allocatedBytes, 0);
+    }));
+}
+
+const memory = new WebAssembly.Memory({ initial: 64, maximum: 65_536, shared: true });
+const kernels = loadKernels(memory);
+
+/** Places for numbers, one behind the other. */
+function places(...lengths: number[]): Float32Array[] {
+  let at = 0;
+  return lengths.map((length) => {
+    const place = new Float32Array(memory.buffer, at, length);
+    at += 4 * length;
+    return place;
+  });
+}
+
+/** Applies an elementwise kernel. */
+function apply(name: KernelName, ...inputs: Float32Array[]): Float32Array {
+  const count = inputs[0]!.length;
+  const [y, ...given] = places(count, ...inputs.map(({ length }) => length));
+  inputs.forEach((numbers, i) => given[i]!.set(numbers));
+  kernels[name](count, ...given.map(({ byteOffset }) => byteOffset), y!.byteOffset);
+  return y!.slice();
+}
+
+/** eˣ as the ratio of the softmax of x and 0, which are rounded twice more. */
+function exponentials(x: Float32Array): Float64Array {
+  const [rows, y] = places(2 * x.length, 2 * x.length);
+  rows!.fill(0);
+  x.forEach((value, i) => rows![2 * i] = value);
+  kernels.softmax(x.length, 2, rows!.byteOffset, y!.byteOffset);
+  return Float64Array.from(x, (_, i) => y![2 * i]! / y![2 * i + 1]!);
+}
+
+const evenly = (from: number, to: number, count: number) =>
+  Float32Array.from({ length: count }, (_, i) => from + (to - from) * i / (count - 1));
+
+/** The distance in units in the last place of what must be. */
+const unitsOff = (got: number, want: number) =>
+  Math.abs(got - want) / 2 ** (Math.floor(Math.log2(Math.abs(want))) - 23);
+
+const SPECIAL = Float32Array.of(0, -0, -1e30, -Infinity, NaN, -88, -1e-30, -1e-45);
+
+Deno.test("the exponential is within three units in the last place, and 0 far below", () => {
+  for (const [from, to] of [[-87.3, 0.7], [-2, 0], [-0.4, 0.4], [-1e-4, 1e-4]] as const) {
+    const x = evenly(from, to, atDepth(20_001, 100_001));
+    exponentials(x).forEach((got, i) => {
+      if (unitsOff(got, Math.exp(x[i]!)) > 3) assert.fail(`e^${x[i]} is ${got}`);
+    });
+  }
+  assert.ok(exponentials(evenly(-1000, -88, 1000)).every((got) => got === 0));
+  assert.ok(exponentials(evenly(-88, -87.3, 1000)).every((got) => got >= 0 && got < 2e-38));
+  assert.deepEqual([...exponentials(SPECIAL)], [1, 1, 0, 0, NaN, 0, 1, 1]);
+});
+
+const SLOPE = Math.sqrt(2 / Math.PI), CUBIC = 0.044715;
+/** 1/(1 + e⁻²ᵘ). */
+const half = (x: number) => 1 / (1 + Math.exp(-2 * SLOPE * (x + CUBIC * x ** 3)));
+
+Deno.test("GELU and its gradient are within 1e-6 of the larger of 1 and x, and nothing where x is not", () => {
+  for (const [from, to] of [[-12, 12], [-1, 1], [-1e4, 1e4], [-1e-20, 1e-20]] as const) {
+    const x = evenly(from, to, atDepth(10_001, 50_001)), dy = x.map(() => 1);
+    const y = apply("gelu", x), dx = apply("geluGrad", dy, x);
+    x.forEach((x, i) => {
+      const h = half(x), bound = 1e-6 * Math.max(1, Math.abs(x));
+      const slope = h + 2 * x * h * (1 - h) * SLOPE * (1 + 3 * CUBIC * x ** 2);
+      if (!(Math.abs(y[i]! - x * h) <= bound)) assert.fail(`GELU(${x}) is ${y[i]}`);
+      if (!(Math.abs(dx[i]! - slope) <= bound)) assert.fail(`GELU'(${x}) is ${dx[i]}`);
+    });
+  }
+  assert.deepEqual([...apply("gelu", Float32Array.of(NaN, Infinity, 0))], [NaN, Infinity, 0]);
+  const slopes = apply("geluGrad", Float32Array.of(1, 1), Float32Array.of(NaN, 0));
+  assert.deepEqual([...slopes], [NaN, 0.5]);
+});
+
+Deno.test("the logarithm of a sum has the digits of f32, of one class and of many", () => {
+  for (const classes of [1, 2, 3, 7, 1000, 50_257]) {
+    const [x, y] = places(classes, classes);
+    x!.fill(3);
+    kernels.logSoftmax(1, classes, x!.byteOffset, y!.byteOffset);
+    const want = -Math.log(classes);
+    assert.ok(Math.abs(y![0]! - want) <= 1e-6 * Math.max(1, -want), `${y![0]} and ${want}`);
+  }
+});
+
+Deno.test("a row with a number that is none has none, and the others keep theirs", () => {
+  const [x, y] = places(15, 15);
+  x!.set([1, NaN, 3, 4, 5, 1, 2, 3, 4, 5, -Infinity, -1e30, 0, 0, 0]);
+  kernels.softmax(3, 5, x!.byteOffset, y!.byteOffset);
+  assert.ok(y!.slice(0, 5).every(Number.isNaN));
+  assert.ok(Math.abs(y!.slice(5, 10).reduce((sum, one) => sum + one) - 1) < 1e-6);
+  assert.deepEqual(y!.slice(10), Float32Array.of(0, 0, 1 / 3, 1 / 3, 1 / 3));
+});
+
+Deno.test("the module of kernels is what their source builds: deno task simd", async () => {
+  assert.equal(await Deno.readTextFile(MODULE_FILE), moduleText(await buildKernels()));
+});

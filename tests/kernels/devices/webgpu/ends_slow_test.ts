@@ -1,0 +1,144 @@
+/** Ends of programs that have the GPU open, and what a whole process can have of it. */
+
+import assert from "node:assert/strict";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gpuTest, hasSwiftShader, SWIFTSHADER, writeDrivers } from "../../../gpu.ts";
+import { HANG_LIMIT_MS } from "../../../hang_limit.ts";
+import { inFolder } from "../../../in_folder.ts";
+
+const PROGRAM = fileURLToPath(new URL("./ends_program.ts", import.meta.url));
+
+async function runDeno(args: readonly string[], variables: Readonly<Record<string, string>> = {}) {
+  const { code, signal, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: [...args],
+    // Libraries look for a display there, and say so when there is none.
+    env: { NO_COLOR: "1", DENO_NO_UPDATE_CHECK: "1", XDG_RUNTIME_DIR: "", ...variables },
+    stdin: "null",
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
+  }).output();
+  const decoder = new TextDecoder();
+  return { code, signal, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
+}
+
+const end = (how: string, variables?: Readonly<Record<string, string>>) =>
+  runDeno(["run", "-A", "--no-check", PROGRAM, how], variables);
+
+/** Ends well, and says no more than this. */
+const quiet = (stdout: string) => ({ code: 0, signal: null, stdout, stderr: "" });
+
+for (
+  const [how, code, said] of [
+    ["natural", 0, /^$/],
+    ["exit", 3, /^$/],
+    ["throw", 1, /^error: Uncaught Error: thrown\n/],
+    ["reject", 1, /^error: Uncaught \(in promise\) Error: rejected\n/],
+    ["worker terminated", 0, /^$/],
+    ["worker throws", 4, /^error: Uncaught \(in worker .*\) Error: thrown\n/],
+    ["another isolate's exit", 5, /^$/],
+  ] as const
+) {
+  gpuTest(`a program whose GPU is at work ends with its exit code: ${how}`, async () => {
+    const { stderr, ...rest } = await end(how);
+    assert.deepEqual(rest, { code, signal: null, stdout: "" }, stderr);
+    assert.match(stderr, said);
+  });
+}
+
+const REFUSED =
+  "Cannot open the webgpu device: one isolate of a process can use the GPU, received another that has it open; use isolation process";
+
+const OWNERS: Readonly<Record<string, readonly [program: string, stdout: string]>> = {
+  "of isolates that open the GPU at once exactly one gets it": [
+    "race",
+    "holds, refused, refused\n".repeat(2),
+  ],
+  "an isolate that was terminated leaves the GPU to the next": [
+    "owner terminated",
+    `${REFUSED}\nopened\nopened\n`,
+  ],
+  "the GPU of a main isolate is refused to workers and not to children": [
+    "owner is main",
+    `${REFUSED}\nopened\nopened\n`,
+  ],
+  // Once the GPU has refused a buffer, the process has no outputs over inputs any more.
+  "an adapter refuses what is too large for it, and computes no zeros in its place": ["limits", ""],
+};
+
+for (const [name, [program, stdout]] of Object.entries(OWNERS)) {
+  gpuTest(name, async () => assert.deepEqual(await end(program), quiet(stdout)));
+}
+
+gpuTest(
+  "a process computes on the adapter of its choice, and on no other",
+  () =>
+    inFolder(async (folder) => {
+      writeDrivers(folder);
+      const { stdout, ...outcome } = await end("two adapters", { VK_DRIVER_FILES: folder });
+      assert.deepEqual({ ...outcome, stdout: "" }, quiet(""));
+      const { drivers, visible, loaded, read, refusals } = JSON.parse(stdout);
+      assert.deepEqual(drivers, [`${folder}/1.json`, `${folder}/0.json`]);
+      assert.equal(visible, folder);
+      assert.deepEqual(loaded, [`${folder}/1.so`]);
+      assert.deepEqual(read, [3, 4]);
+      assert.equal(refusals.length, 2); // while the first is open, and after that
+      for (const refusal of refusals) {
+        assert.match(
+          refusal,
+          /^Cannot open the webgpu device: a process can use one adapter, received adapter 0 .* after another; use a process for each/,
+        );
+      }
+    }),
+);
+
+/** True where this machine has a C compiler, which a driver that loses its GPU is made with. */
+const hasCompiler = await new Deno.Command("cc", { args: ["--version"] }).output().then(
+  ({ success }) => success,
+  () => false,
+);
+
+Deno.test({
+  name: "a GPU that is lost is reported in one sentence by each read, and is closed without a word",
+  ignore: !hasSwiftShader || !hasCompiler,
+  fn: () =>
+    inFolder(async (folder) => {
+      const library = join(folder, "liblost_gpu.so"), manifest = join(folder, "icd.json");
+      const source = fileURLToPath(new URL("./lost_gpu.c", import.meta.url));
+      const compile = { args: ["-shared", "-fPIC", "-o", library, source, "-ldl"] };
+      assert.ok((await new Deno.Command("cc", compile).output()).success);
+      const ICD = { library_path: library, api_version: "1.1.0" };
+      await Deno.writeTextFile(manifest, JSON.stringify({ file_format_version: "1.0.0", ICD }));
+      const own = SWIFTSHADER["VK_DRIVER_FILES"]!,
+        { ICD: driver } = JSON.parse(
+          await Deno.readTextFile(own),
+        );
+      const outcome = await end("lost", {
+        VK_DRIVER_FILES: manifest,
+        LOSE_AFTER: "50",
+        LOSE_DRIVER: resolve(dirname(own), driver.library_path),
+      });
+      const said =
+        "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again\n";
+      assert.deepEqual(outcome, quiet(said.repeat(2)));
+    }),
+});
+
+Deno.test({
+  name: "writes of a library to standard error while it opens are not seen, and later ones are",
+  ignore: Deno.build.os === "windows",
+  async fn() {
+    const program = `
+      import { quietly } from "${
+      import.meta.resolve("../../../../kernels/devices/webgpu/quiet.ts")
+    }";
+      const write = (text) => Deno.stderr.writeSync(new TextEncoder().encode(text));
+      const openFiles = () => [...Deno.readDirSync("/dev/fd")].length, before = openFiles();
+      for (let i = 0; i < 2; i++) {
+        quietly(() => write("noise"));
+        try { quietly(() => { write("noise"); throw new Error("thrown"); }); } catch { write("said "); }
+      }
+      Deno.exit(openFiles() - before);`;
+    const outcome = await runDeno(["eval", "--ext=js", program]);
+    assert.deepEqual(outcome, { ...quiet(""), stderr: "said said " }, "no file may be left open");
+  },
+});

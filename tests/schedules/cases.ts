@@ -8,7 +8,10 @@ import {
   scheduleDefinitions,
   scheduleFromLists,
   type ScheduleOptions,
+  type SimulatedStep,
+  simulateStep,
 } from "../../schedules/mod.ts";
+import fc from "../fast_check.ts";
 
 /** A schedule by name and options. */
 export interface Case {
@@ -19,19 +22,20 @@ export interface Case {
 const MICRO_BATCHES = [1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16, 20, 24, 27, 30, 31, 32, 48, 64];
 const WORKERS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16];
 
+/** What some schedules have from one to four of. */
+const OWN_COUNTS: Readonly<Record<string, "chunks" | "slices" | "waves">> = {
+  ...{ interleaved: "chunks", "interleaved-zb": "chunks", "looped-bfs": "chunks" },
+  ...{ seq1f1b: "slices", "seq1f1b-zb": "slices", terapipe: "slices", hanayo: "waves" },
+};
+
 /** The options of a name beside the number of workers and of micro-batches. */
 function variants(name: string, workers: number): Partial<ScheduleOptions>[] {
-  if (name === "interleaved" || name === "interleaved-zb" || name === "looped-bfs") {
-    return [1, 2, 3, 4].map((chunks) => ({ chunks }));
-  }
-  if (["seq1f1b", "seq1f1b-zb", "terapipe"].includes(name)) {
-    return [1, 2, 3, 4].map((slices) => ({ slices }));
-  }
+  const [counts, own] = [[1, 2, 3, 4], OWN_COUNTS[name]];
+  if (own) return counts.map((count) => ({ [own]: count }));
   if (name === "slimpipe") {
     const two = [1, 2, 4, 8].map((slices) => ({ slices, chunks: 2 }));
     return [...two, { slices: 3, chunks: 3 }];
   }
-  if (name === "hanayo") return [1, 2, 3, 4].map((waves) => ({ waves }));
   if (name === "chimera") {
     const pipelines = [1, 2, 3, 4, 5, 6, 8];
     const scales = ["direct", "doubling", "halving"] as const;
@@ -71,6 +75,10 @@ export function made({ name, options }: Case): Schedule | undefined {
   }
 }
 
+/** The cases of these sizes whose options the schedules can serve. */
+export const servedCases = (fits: (options: ScheduleOptions) => boolean): Case[] =>
+  allCases().filter((one) => fits(one.options) && made(one) !== undefined);
+
 /** A case in words, for the message of a failure. */
 export function inWords({ name, options }: Case): string {
   return `${name} ${JSON.stringify(options)}`;
@@ -94,4 +102,28 @@ export function refuses(
   where?: string,
 ): void {
   assert.throws(call, { name: "RangeError", message }, where);
+}
+
+/** Registers a test of a property of any values. */
+export function propertyTest<T extends unknown[]>(
+  name: string,
+  values: { [K in keyof T]: fc.Arbitrary<T[K]> },
+  holds: (...values: T) => void,
+  numRuns = 100,
+): void {
+  const all = fc.tuple(...values as fc.Arbitrary<unknown>[]) as fc.Arbitrary<T>;
+  Deno.test(name, () => fc.assert(fc.property(all, (values) => holds(...values)), { numRuns }));
+}
+
+/** A time between two bounds. */
+export const between = (min: number, max: number) => fc.double({ min, max, noNaN: true });
+
+/** A stage of each number, all alike. */
+export const alike = <T>(stages: number, stage: T): T[] => Array<T>(stages).fill(stage);
+
+/** A step whose actions and messages take from almost nothing to three times their time. */
+export function atAnyPace(schedule: Schedule, seed: number): SimulatedStep {
+  const stages = alike(schedule.stages, { forwardMs: 1, backwardMs: 2, sendMs: 1 });
+  const jitter = { law: [0.001, 0.5, 1, 3], amount: 1, latencyAmount: 1, seed };
+  return simulateStep({ schedule, stages, jitter });
 }

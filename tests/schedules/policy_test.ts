@@ -10,22 +10,27 @@ import {
   F,
   formatAction,
   I,
-  type ListedSchedule,
   listPolicy,
   messageDrivenPolicy,
   overlap,
   parts,
+  simulateStep,
+  type StepPolicy,
   takeOffers,
+  validate,
   W,
-  withLists,
   withPolicy,
 } from "../../schedules/mod.ts";
 import fc from "../fast_check.ts";
-import { allCases, inWords, made, refuses } from "./cases.ts";
-import { observe } from "./executor.ts";
+import { atAnyPace, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 
-function policyFor(...actions: Action[]) {
-  return listPolicy(ActionList.from(actions));
+const policyFor = (...actions: Action[]) => listPolicy(ActionList.from(actions));
+
+/** Has a policy run its next action of some offers, and takes what that needs out of them. */
+function runNext(policy: StepPolicy, ready: Action[]): Action {
+  const action = policy.next(ready)!;
+  takeOffers(ready, action);
+  return action;
 }
 
 Deno.test("a list waits for its head, and is done after its last action", () => {
@@ -51,34 +56,30 @@ Deno.test("a composed action runs when all of its parts can", () => {
   const policy = policyFor(F(0, 4, 5), overlap(F(0, 6), B(7, 1)));
   assert.equal(policy.next([F(0, 4)]), undefined);
   const ready = [F(0, 5), F(0, 4), B(7, 1)];
-  const first = policy.next(ready)!;
-  takeOffers(ready, first);
-  assert.deepEqual([first, ready], [F(0, 4, 5), [B(7, 1)]]);
+  assert.deepEqual([runNext(policy, ready), ready], [F(0, 4, 5), [B(7, 1)]]);
   assert.equal(policy.next(ready), undefined);
   ready.push(F(0, 6));
-  takeOffers(ready, policy.next(ready)!);
+  runNext(policy, ready);
   assert.deepEqual(ready, []);
 });
 
 Deno.test("a whole gradient serves both halves, and two halves serve the whole", () => {
   const halves = policyFor(B(3, 0, 0), B(3, 0, 1));
   const ready = [B(3, 0)];
-  takeOffers(ready, halves.next(ready)!);
+  runNext(halves, ready);
   assert.deepEqual(ready, [B(3, 0)]);
-  takeOffers(ready, halves.next(ready)!);
+  runNext(halves, ready);
   assert.deepEqual(ready, []);
   const whole = policyFor(B(2, 0));
   assert.equal(whole.next([B(2, 0, 0)]), undefined);
   const both = [B(2, 0, 0), B(2, 0, 1)];
-  takeOffers(both, whole.next(both)!);
+  runNext(whole, both);
   assert.deepEqual(both, []);
 });
 
 Deno.test("what is not offered cannot be taken", () => {
-  refuses(
-    () => takeOffers([F(0, 1)], F(0, 0)),
-    "Cannot run 0F0: 0F0 must be offered, received [0F1]",
-  );
+  const message = "Cannot run 0F0: 0F0 must be offered, received [0F1]";
+  refuses(() => takeOffers([F(0, 1)], F(0, 0)), message);
 });
 
 const MIDDLE = { stage: 1, stages: 4, microBatches: 4, limit: 4 } as const;
@@ -122,29 +123,9 @@ Deno.test("a message-driven policy is done after its last backward", () => {
 
 Deno.test("a schedule makes a new policy each time, for the workers that it has", () => {
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 1 });
-  for (let step = 0; step < 2; step++) {
-    const policy = schedule.policy(1);
-    assert.deepEqual(policy.next([F(1, 0)]), F(1, 0));
-  }
+  for (const _step of [0, 1]) assert.deepEqual(schedule.policy(1).next([F(1, 0)]), F(1, 0));
   refuses(() => schedule.policy(2), /from 0 to 1, received 2/);
 });
-
-const LISTED = allCases()
-  .filter(({ options }) => options.workers >= 2 && options.workers <= 8)
-  .filter(({ options }) => options.microBatches <= 20)
-  .filter((one) => made(one)?.lists !== undefined);
-
-const time = fc.double({ min: 0, max: 3, noNaN: true });
-
-/** The most (stage, micro-batch) activations that a list holds, counted action by action. */
-function peakOf(list: Iterable<Action>, slices = 1): number {
-  let live = 0, peak = 0;
-  for (const { kind, half } of [...list].flatMap(parts)) {
-    if (kind === "F") peak = Math.max(peak, ++live);
-    else if (kind !== "I") live -= half === undefined ? 1 : 0.5;
-  }
-  return peak / slices;
-}
 
 /** What is computed of each stage, in order: its forwards, its I, and the sum of its gradients. */
 function orders(actions: Iterable<Action>): Record<string, string[]> {
@@ -156,38 +137,26 @@ function orders(actions: Iterable<Action>): Record<string, string[]> {
   return found;
 }
 
-/** The schedule with elastic policies that may hold more activations than its lists need. */
-function elastic(schedule: ListedSchedule, more: number): ListedSchedule {
-  return {
-    ...schedule,
-    policy(worker) {
-      const list = schedule.lists[worker]!;
-      return elasticPolicy(list, { activationLimit: peakOf(list, schedule.slices) + more });
-    },
-  };
-}
+const LISTED = servedCases(({ workers, microBatches }) =>
+  workers >= 2 && workers <= 8 && microBatches <= 20
+).filter((one) => made(one)!.lists);
 
-Deno.test("an elastic list ends whatever things take, in its memory and with its sums", () => {
-  const property = fc.property(
-    fc.constantFrom(...LISTED),
-    fc.constantFrom(0, 1, 5),
-    fc.infiniteStream(time),
-    (one, more, times) => {
-      const schedule = withLists(made(one)!), next = () => times.next().value!;
-      const seen = observe(elastic(schedule, more), { duration: next, send: next });
-      schedule.lists.forEach((list, worker) => {
-        const ran = seen.ran[worker]!, where = `${inWords(one)}: worker ${worker}`;
-        assert.ok(
-          seen.peaks[worker]! <= peakOf(list, schedule.slices) + more + 1e-9,
-          `${where} holds too much`,
-        );
-        assert.deepEqual(ran.map(formatAction).sort(), [...list].map(formatAction).sort(), where);
-        assert.deepEqual(orders(ran), orders(list), where);
-      });
-    },
-  );
-  fc.assert(property, { numRuns: atDepth(200, 1500) });
-});
+propertyTest(
+  "an elastic list ends whatever things take, in its memory and with its sums",
+  [fc.constantFrom(...LISTED), fc.constantFrom(0, 1, 5), fc.nat()],
+  (one, more, seed) => {
+    const schedule = made(one)!, planned = analyze(schedule).peakActivations;
+    const limit = Math.min(...planned) + more;
+    const { schedule: ran } = atAnyPace(withPolicy(schedule, "elastic", limit), seed);
+    assert.deepEqual(validate(ran), [], inWords(one));
+    analyze(ran).peakActivations.forEach((peak, worker) => {
+      const where = `${inWords(one)}: worker ${worker}`;
+      assert.ok(peak <= Math.max(planned[worker]!, limit) + 1e-9, `${where} holds too much`);
+      assert.deepEqual(orders(ran.lists[worker]!), orders(schedule.lists![worker]!), where);
+    });
+  },
+  atDepth(200, 1500),
+);
 
 Deno.test("the head goes first; where it is not ready, the first later action that may", () => {
   const list = ActionList.from([F(1, 0), F(1, 1), I(1, 0), W(1, 0), I(1, 1), W(1, 1)]);
@@ -258,41 +227,40 @@ Deno.test("room that the head needs is not given away", () => {
 
 Deno.test("a limit below what the list itself needs is refused", () => {
   const list = ActionList.from([F(0, 0), F(0, 1), B(0, 0), B(0, 1)]);
+  const must = "Cannot make an elastic policy: activationLimit must be at least 2, what the list";
   for (const activationLimit of [1, NaN]) {
-    refuses(
-      () => elasticPolicy(list, { activationLimit }),
-      "Cannot make an elastic policy: activationLimit must be at least 2, what the list " +
-        `itself needs, received ${activationLimit}`,
-    );
+    const message = `${must} itself needs, received ${activationLimit}`;
+    refuses(() => elasticPolicy(list, { activationLimit }), message);
   }
 });
 
 Deno.test("a limit of activations is in parts of the model, and never below what lists need", () => {
   const schedule = createSchedule("interleaved", { workers: 2, microBatches: 4, chunks: 2 });
-  const { peakActivations } = analyze(schedule);
-  assert.deepEqual(peakActivations, [2.5, 1.5]);
-  const never = { duration: () => 1, send: ({ kind }: Action) => kind === "F" ? 0 : 99 };
-  const peaks = (limit?: number) => observe(withPolicy(schedule, "elastic", limit), never).peaks;
-  assert.deepEqual(peaks(), [5, 3]);
-  assert.deepEqual(peaks(2), [5, 4]);
-  assert.deepEqual(peaks(3), [6, 5]);
-  refuses(
-    () => withPolicy(schedule, "elastic", 0),
-    "Cannot use the policy elastic: activationLimit must be a number above 0, received 0",
-  );
+  assert.deepEqual(analyze(schedule).peakActivations, [2.5, 1.5]);
+  // Gradients come long after all forwards, so that workers hold what they may.
+  const stages = [0, 1, 2, 3].map(() => ({ forwardMs: 1, backwardMs: 999 }));
+  const peaks = (limit?: number) => {
+    const { schedule: ran } = simulateStep({
+      schedule: withPolicy(schedule, "elastic", limit),
+      stages,
+    });
+    return analyze(ran).peakActivations;
+  };
+  assert.deepEqual([peaks(), peaks(2), peaks(3)], [[2.5, 1.5], [2.5, 2], [3, 2]]);
+  const message =
+    "Cannot use the policy elastic: activationLimit must be a number above 0, received 0";
+  refuses(() => withPolicy(schedule, "elastic", 0), message);
 });
 
 Deno.test("the way in which lists are followed belongs to the schedule that has them", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
-  const isEarly = (one: typeof schedule) => one.policy(1).next([F(1, 1), B(1, 0)]) !== undefined;
-  assert.equal(isEarly(schedule), false);
-  const early = withPolicy(schedule, "elastic").policy(1);
+  assert.equal(schedule.policy(1).next([F(1, 1), B(1, 0)]), undefined);
+  const elastic = withPolicy(schedule, "elastic"), early = elastic.policy(1);
   early.next([F(1, 0)]);
   assert.deepEqual(early.next([B(1, 0)]), B(1, 0));
-  assert.equal(withPolicy(schedule, "elastic").listPolicy?.name, "elastic");
+  assert.equal(elastic.listPolicy?.name, "elastic");
   const messages = createSchedule("message-driven", { workers: 2, microBatches: 2 });
-  refuses(
-    () => withPolicy(messages, "elastic"),
-    "Cannot use the policy elastic: the schedule must have lists, received message-driven",
-  );
+  const message =
+    "Cannot use the policy elastic: the schedule must have lists, received message-driven";
+  refuses(() => withPolicy(messages, "elastic"), message);
 });

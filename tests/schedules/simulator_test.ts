@@ -2,7 +2,6 @@ import { byTieRule } from "../../schedules/simulator/step_run.ts";
 import { atDepth } from "../depth.ts";
 import assert from "node:assert/strict";
 import {
-  ActionList,
   analyze,
   chooseMailbox,
   createSchedule,
@@ -10,47 +9,48 @@ import {
   modelOfCosts,
   type Network,
   parseAction,
-  parseCsv,
   pipelineWorkers,
-  scheduleFromLists,
   simulateStep,
   type StageModel,
   type StepModel,
   tryMailboxes,
   withPolicy,
 } from "../../schedules/mod.ts";
-import { drawsOf } from "../../schedules/simulator/jitter.ts";
 import fc from "../fast_check.ts";
-import { allCases, inWords, isNear, made, refuses } from "./cases.ts";
-import { observe } from "./executor.ts";
+import {
+  alike,
+  atAnyPace,
+  between,
+  FOUR,
+  inWords,
+  isNear,
+  listed,
+  made,
+  propertyTest,
+  refuses,
+  servedCases,
+} from "./cases.ts";
 
-const SERVED = allCases().filter(({ options }) => options.workers * options.microBatches <= 512)
-  .filter((one) => made(one) !== undefined);
-
-/** Those whose actions are of one part each, which are drawn for one by one. */
-const PLAIN = SERVED.filter((one) =>
-  made(one)!.lists?.every(({ length, partCount }) => length === partCount) ?? true
-);
-
+const SERVED = servedCases(({ workers, microBatches }) => workers * microBatches <= 512);
 const servedCase = fc.constantFrom(...SERVED);
-const cost = fc.double({ min: 0.05, max: 4, noNaN: true });
+const cost = between(0.05, 4);
 
-Deno.test("where nothing but actions and messages takes time, a simulated step is what analyze says", () => {
-  fc.assert(
-    fc.property(servedCase, cost, cost, cost, cost, (one, forward, input, weight, send) => {
-      const costs = { forward, input, weight, send }, schedule = made(one)!;
-      const { makespan, idle, execution } = analyze(schedule, costs);
-      const seen = simulateStep(modelOfCosts(schedule, costs));
-      assert.equal(seen.makespanMs, makespan, inWords(one));
-      assert.deepEqual(seen.timeline.starts, execution.timeline.starts, inWords(one));
-      seen.workers.forEach(({ bubbleMs, communicationMs }, worker) => {
-        const where = `${inWords(one)}: worker ${worker}`;
-        assert.ok(isNear(bubbleMs + communicationMs, idle[worker]!), where);
-      });
-    }),
-    { numRuns: atDepth(150, 400) },
-  );
-});
+propertyTest(
+  "where nothing but actions and messages takes time, a simulated step is what analyze says",
+  [servedCase, cost, cost, cost, cost],
+  (one, forward, input, weight, send) => {
+    const costs = { forward, input, weight, send }, schedule = made(one)!;
+    const { makespan, idle, execution } = analyze(schedule, costs);
+    const seen = simulateStep(modelOfCosts(schedule, costs));
+    assert.equal(seen.makespanMs, makespan, inWords(one));
+    assert.deepEqual(seen.timeline.starts, execution.timeline.starts, inWords(one));
+    seen.workers.forEach(({ bubbleMs, communicationMs }, worker) => {
+      const where = `${inWords(one)}: worker ${worker}`;
+      assert.ok(isNear(bubbleMs + communicationMs, idle[worker]!), where);
+    });
+  },
+  atDepth(150, 400),
+);
 
 Deno.test("a worker that is alone never waits, whatever sums leave", () => {
   for (let microBatches = 1; microBatches <= 40; microBatches++) {
@@ -62,124 +62,93 @@ Deno.test("a worker that is alone never waits, whatever sums leave", () => {
   }
 });
 
-Deno.test("factors of a law are drawn between the least and the greatest, and must be above 0", () => {
+Deno.test("factors of a law must be above 0", () => {
   const schedule = createSchedule("1f1b", { workers: 1, microBatches: 500 });
   const stages = [{ forwardMs: 1, backwardMs: 1 }];
-  const step = (amount: number, law: readonly number[] = [0.5, 1, 1.5]) =>
-    simulateStep({ schedule, stages, jitter: { law, amount, seed: 3 } });
-  const { makespanMs, timeline: { starts, ends } } = step(1);
-  assert.ok(Math.abs(makespanMs / 1000 - 1) < 0.03, `${makespanMs}`);
-  const durations = Array.from(starts[0]!, (start, i) => ends[0]![i]! - start);
-  assert.ok(durations.every((ms) => ms > 0.499 && ms < 1.501));
-  assert.deepEqual([step(0).makespanMs, step(1, [1]).makespanMs], [1000, 1000]);
-  assert.throws(() => step(1, []), /jitter\.law's factors must be/);
-  assert.throws(() => step(1, [1, 0]), /jitter\.law\[1\] must be a number above 0/);
+  const step = (amount: number, law: readonly number[]) =>
+    simulateStep({ schedule, stages, jitter: { law, amount, seed: 3 } }).makespanMs;
+  assert.deepEqual([step(0, [0.5, 1, 1.5]), step(1, [1])], [1000, 1000]);
+  refuses(() => step(1, []), /jitter\.law's factors must be/);
+  refuses(() => step(1, [1, 0]), /jitter\.law\[1\] must be a number above 0/);
 });
 
-Deno.test("elastic lists and messages take the time that a second executor finds with the same policies", () => {
-  fc.assert(
-    fc.property(fc.constantFrom(...PLAIN), cost, cost, cost, cost, fc.nat(), (one, ...times) => {
-      const plain = made(one)!, [forwardMs, inputMs, weightMs, sendMs, seed] = times;
-      const schedule = plain.lists ? withPolicy(plain, "elastic") : plain;
-      // Each has a time of its own: the two have other rules for what happens at the same moment.
-      const jitter = { law: "above", amount: 1, latencyAmount: 1, seed } as const;
-      const draws = drawsOf(jitter), { slices = 1 } = schedule;
-      const whole = { F: forwardMs, I: inputMs, W: weightMs, B: inputMs + weightMs, R: 0 };
-      const seen = observe(schedule, {
-        duration: (part) =>
-          whole[part.kind] / (part.half === undefined ? slices : 2) * draws.duration(part),
-        send: (part) => sendMs / slices * draws.latency(part),
-      });
-      const stage = { forwardMs, inputMs, weightMs, sendMs, backwardMs: inputMs + weightMs };
-      const stages = Array.from({ length: schedule.stages }, () => stage);
-      const { makespanMs, schedule: { lists } } = simulateStep({ schedule, stages, jitter });
-      assert.ok(isNear(makespanMs, seen.makespan), `${inWords(one)}: the time differs`);
-      assert.deepEqual(lists.map(String), seen.ran.map((ran) => String(ActionList.from(ran))));
-    }),
-    { numRuns: atDepth(100, 300) },
-  );
+propertyTest(
+  "elastic lists and messages take the time that the order they took takes as a list",
+  [servedCase, fc.nat()],
+  (one, seed) => {
+    const plain = made(one)!, schedule = plain.lists ? withPolicy(plain, "elastic") : plain;
+    const ran = atAnyPace(schedule, seed);
+    const again = atAnyPace(withPolicy(ran.schedule, "list"), seed);
+    assert.deepEqual(again.timeline, ran.timeline, inWords(one));
+  },
+  atDepth(100, 300),
+);
+
+const someStep = fc.record({
+  times: fc.array(cost, { minLength: 8, maxLength: 8 }),
+  bytes: fc.array(between(0, 50), { minLength: 3, maxLength: 3 }),
+  isClipped: fc.boolean(),
+  isBlocking: fc.boolean(),
+  protocol: fc.constantFrom("commit", "ranks"),
+  algorithm: fc.constantFrom("direct", "ring", "rabenseifner"),
+  coarsening: fc.integer({ min: 1, max: 3 }),
+  replicas: fc.integer({ min: 1, max: 5 }),
+  sharing: fc.constantFrom("pair", "worker", "node"),
 });
 
-Deno.test("the parts of each worker's time add up to the step, whatever takes time in it", () => {
-  const bytes = fc.double({ min: 0, max: 50, noNaN: true });
-  const some = fc.record({
-    one: servedCase,
-    times: fc.array(cost, { minLength: 8, maxLength: 8 }),
-    bytes: fc.array(bytes, { minLength: 3, maxLength: 3 }),
-    isClipped: fc.boolean(),
-    isBlocking: fc.boolean(),
-    protocol: fc.constantFrom("commit", "ranks"),
-    algorithm: fc.constantFrom("direct", "ring", "rabenseifner"),
-    coarsening: fc.integer({ min: 1, max: 3 }),
-    replicas: fc.integer({ min: 1, max: 5 }),
-    sharing: fc.constantFrom("pair", "worker", "node"),
-  });
-  fc.assert(
-    fc.property(some, ({ one, times, bytes, replicas, isBlocking, sharing, ...closing }) => {
-      const schedule = made(one)!, [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0] = times;
-      const [outputBytes = 0, gradientBytes = 0, bucketBytes = 0] = bytes;
-      const stage = { forwardMs: a, backwardMs: b, recomputeMs: c, checkMs: d / 8, optimizerMs: e };
-      const model: StepModel = {
-        schedule,
-        replicas,
-        stages: Array.from(
-          { length: schedule.stages },
-          () => ({ ...stage, outputBytes, gradientBytes }),
-        ),
-        dispatchMs: f / 8,
-        controlMs: g / 8,
-        network: { link: { latencyMs: h / 8, bytesPerMs: 20 }, nodeSize: 2, sharing, isBlocking },
-        jitter: { law: "above", amount: 0.5, latencyAmount: 0.5, seed: 1 },
-        closing: {
-          ...closing,
-          bucketBytes: 1 + bucketBytes,
-          launchMs: h / 8,
-          addBytesPerMs: 30,
-          handleMs: g / 16,
-          eagerStages: [schedule.stages - 1],
-        },
-      };
-      const { makespanMs, computedMs, workers, timeline, closing: spans } = simulateStep(model);
-      assert.ok(makespanMs >= computedMs);
-      workers.forEach((worker, index) => {
-        const parts = Object.values(worker), sum = parts.reduce((total, part) => total + part);
-        const where = `${inWords(one)}: worker ${index}: ${JSON.stringify(worker)}`;
-        assert.ok(isNear(sum, makespanMs), where);
-        assert.ok(parts.every((part) => part > -1e-6), where);
-        // Whoever is busy does one thing at a time.
-        const { starts, ends } = timeline;
-        const busy = [
-          ...[...starts[index]!].map((start, i) => [start, ends[index]![i]!] as const),
-          ...spans[index]!.filter(({ what }) => what !== "reduce")
-            .map(({ startMs, endMs }) => [startMs, endMs] as const),
-        ].sort(([first], [second]) => first - second);
-        for (let i = 1; i < busy.length; i++) {
-          assert.ok(busy[i]![0] >= busy[i - 1]![1] - 1e-9, where);
-        }
-      });
-    }),
-    { numRuns: atDepth(100, 300) },
-  );
-});
+propertyTest(
+  "the parts of each worker's time add up to the step, whatever takes time in it",
+  [servedCase, someStep],
+  (one, { times, bytes, replicas, isBlocking, sharing, ...closing }) => {
+    const schedule = made(one)!, [a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0] = times;
+    const [outputBytes = 0, gradientBytes = 0, bucketBytes = 0] = bytes;
+    const ms = { forwardMs: a, backwardMs: b, recomputeMs: c, checkMs: d / 8, optimizerMs: e };
+    const model: StepModel = {
+      ...{ schedule, replicas, dispatchMs: f / 8, controlMs: g / 8 },
+      stages: alike(schedule.stages, { ...ms, outputBytes, gradientBytes }),
+      network: { link: { latencyMs: h / 8, bytesPerMs: 20 }, nodeSize: 2, sharing, isBlocking },
+      jitter: { law: "above", amount: 0.5, latencyAmount: 0.5, seed: 1 },
+      closing: {
+        ...{ ...closing, bucketBytes: 1 + bucketBytes, launchMs: h / 8, handleMs: g / 16 },
+        ...{ addBytesPerMs: 30, eagerStages: [schedule.stages - 1] },
+      },
+    };
+    const { makespanMs, computedMs, workers, timeline, closing: spans } = simulateStep(model);
+    assert.ok(makespanMs >= computedMs);
+    workers.forEach((worker, index) => {
+      const parts = Object.values(worker), sum = parts.reduce((total, part) => total + part);
+      const where = `${inWords(one)}: worker ${index}: ${JSON.stringify(worker)}`;
+      assert.ok(isNear(sum, makespanMs), where);
+      assert.ok(parts.every((part) => part > -1e-6), where);
+      const starts = [...timeline.starts[index]!], ends = timeline.ends[index]!;
+      const own = spans[index]!.filter(({ what }) => what !== "reduce");
+      const busy = [
+        ...starts.map((start, i) => [start, ends[i]!] as const),
+        ...own.map(({ startMs, endMs }) => [startMs, endMs] as const),
+      ].sort(([first], [second]) => first - second);
+      // A worker does one thing at a time.
+      for (let i = 1; i < busy.length; i++) {
+        assert.ok(busy[i]![0] >= busy[i - 1]![1] - 1e-9, where);
+      }
+    });
+  },
+  atDepth(100, 300),
+);
 
 const STAGE: StageModel = { forwardMs: 1, backwardMs: 2, outputBytes: 10 };
 
 function run(network: Network, name = "1f1b") {
-  const schedule = createSchedule(name, { workers: 4, microBatches: 8 });
-  const stages = Array.from({ length: schedule.stages }, () => STAGE);
-  return simulateStep({ schedule, stages, network });
+  const schedule = createSchedule(name, FOUR);
+  return simulateStep({ schedule, stages: alike(schedule.stages, STAGE), network });
 }
 
-Deno.test("a message takes its bytes and then its latency, and the wait for it is told apart", () => {
+Deno.test("a message takes its bytes and then its latency, and the wait for it is counted apart", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 1 });
-  const { makespanMs, workers } = simulateStep({
-    schedule,
-    stages: [STAGE, STAGE],
-    network: { link: { latencyMs: 0.5, bytesPerMs: 20 } },
-  });
+  const network = { link: { latencyMs: 0.5, bytesPerMs: 20 } };
+  const { makespanMs, workers } = simulateStep({ schedule, stages: alike(2, STAGE), network });
   assert.equal(makespanMs, 1 + 1 + 3 + 1 + 2);
-  assert.deepEqual(workers.map(({ communicationMs }) => communicationMs), [1, 1]);
-  assert.deepEqual(workers.map(({ bubbleMs }) => bubbleMs), [4, 4]);
+  const waits = workers.map(({ communicationMs, bubbleMs }) => [communicationMs, bubbleMs]);
+  assert.deepEqual(waits, [[1, 4], [1, 4]]);
 });
 
 Deno.test("messages take turns on what they share: a pair, a worker, a node", () => {
@@ -194,108 +163,80 @@ Deno.test("messages take turns on what they share: a pair, a worker, a node", ()
 
 Deno.test("links within a node are those of the node", () => {
   const slow = { latencyMs: 3 }, fast = { latencyMs: 0 };
-  assert.equal(
-    run({ link: slow, local: fast, nodeSize: 4 }).makespanMs,
-    run({ link: fast }).makespanMs,
-  );
-  assert.ok(
-    run({ link: slow, local: fast, nodeSize: 2 }).makespanMs < run({ link: slow }).makespanMs,
-  );
+  const time = (network: Network) => run(network).makespanMs;
+  assert.equal(time({ link: slow, local: fast, nodeSize: 4 }), time({ link: fast }));
+  assert.ok(time({ link: slow, local: fast, nodeSize: 2 }) < time({ link: slow }));
 });
 
 Deno.test("a worker that waits until its messages are sent loses what the others overlap", () => {
   const link = { latencyMs: 0, bytesPerMs: 20 };
   const [beside, blocking] = [run({ link }), run({ link, isBlocking: true })];
   assert.ok(blocking.makespanMs > beside.makespanMs);
-  const { starts, ends } = blocking.timeline;
-  for (let i = 1; i < ends[0]!.length; i++) {
-    const isSending = i < 5; // forwards
-    if (isSending) assert.ok(starts[0]![i]! >= ends[0]![i - 1]! + 0.5);
-  }
+  const { starts: [starts], ends: [ends] } = blocking.timeline;
+  for (let i = 1; i < 5; i++) assert.ok(starts![i]! >= ends![i - 1]! + 0.5); // forwards
 });
 
 Deno.test("what a worker sends to two others goes over its one way out, what it gets from both does not", () => {
-  const schedule = scheduleFromLists("two ways", parseCsv("0F0,0F1,0B0,0B1\n1F0,1B0\n1F1,1B1\n"));
+  const schedule = listed("0F0,0F1,0B0,0B1\n1F0,1B0\n1F1,1B1\n");
   const start = (sharing: Network["sharing"]) => {
     const network = { link: { latencyMs: 0, bytesPerMs: 4 }, sharing } as const;
-    const { timeline: { starts } } = simulateStep({ schedule, stages: [STAGE, STAGE], network });
+    const { timeline: { starts } } = simulateStep({ schedule, stages: alike(2, STAGE), network });
     return starts.map((own) => [...own]);
   };
   assert.deepEqual(start("pair"), [[0, 1, 9, 11], [3.5, 4.5], [4.5, 5.5]]);
   assert.deepEqual(start("worker"), [[0, 1, 9, 11.5], [3.5, 4.5], [6, 7]]);
 });
 
-Deno.test("where each stage keeps its share of a byte, the peak of bytes is that of activations", () => {
-  fc.assert(
-    fc.property(fc.constantFrom(...SERVED), (one) => {
-      const schedule = made(one)!, share = pipelineWorkers(schedule) / schedule.stages;
-      const { peakActivations } = analyze(schedule);
-      const stage = { forwardMs: share, backwardMs: 2 * share, memory: { keptBytes: share } };
-      const stages = Array.from({ length: schedule.stages }, () => stage);
-      const { peakBytes } = simulateStep({ schedule, stages });
-      peakBytes.forEach((bytes, worker) =>
-        assert.ok(isNear(bytes, peakActivations[worker]!), `${inWords(one)}: worker ${worker}`)
-      );
-    }),
-    { numRuns: atDepth(100, 300) },
-  );
-});
+propertyTest(
+  "where each stage keeps its share of a byte, the peak of bytes is that of activations",
+  [servedCase],
+  (one) => {
+    const schedule = made(one)!, share = pipelineWorkers(schedule) / schedule.stages;
+    const { peakActivations } = analyze(schedule);
+    const stage = { forwardMs: share, backwardMs: 2 * share, memory: { keptBytes: share } };
+    const { peakBytes } = simulateStep({ schedule, stages: alike(schedule.stages, stage) });
+    peakBytes.forEach((bytes, worker) =>
+      assert.ok(isNear(bytes, peakActivations[worker]!), `${inWords(one)}: worker ${worker}`)
+    );
+  },
+  atDepth(100, 300),
+);
 
 Deno.test("bytes over time: F keeps, I frees a part, W the rest, and all comes back to what is held", () => {
   const schedule = createSchedule("zb-h1", { workers: 1, microBatches: 1 });
-  const { memoryOf, peakBytes } = simulateStep({
-    schedule,
-    stages: [{
-      forwardMs: 1,
-      backwardMs: 2,
-      memory: {
-        weightBytes: 100,
-        gradientBytes: 100,
-        optimizerBytes: 200,
-        keptBytes: 10,
-        freedByInputBytes: 6,
-        workBytes: 3,
-      },
-    }],
-  });
-  assert.deepEqual(memoryOf(0), {
-    timesMs: [0, 0, 1, 1, 2, 2, 3],
-    bytes: [400, 413, 410, 413, 404, 407, 400],
-  });
+  const held = { weightBytes: 100, gradientBytes: 100, optimizerBytes: 200 };
+  const memory = { ...held, keptBytes: 10, freedByInputBytes: 6, workBytes: 3 };
+  const stages = [{ forwardMs: 1, backwardMs: 2, memory }];
+  const { memoryOf, peakBytes } = simulateStep({ schedule, stages });
+  const bytes = [400, 413, 410, 413, 404, 407, 400];
+  assert.deepEqual(memoryOf(0), { timesMs: [0, 0, 1, 1, 2, 2, 3], bytes });
   assert.deepEqual(peakBytes, [413]);
 });
 
 Deno.test("what is recomputed is there only while its backward runs", () => {
-  const run = (recomputedBytes: number, keptBytes: number) =>
-    simulateStep({
-      schedule: createSchedule("gpipe", { workers: 1, microBatches: 4 }),
-      stages: [{
-        forwardMs: 1,
-        backwardMs: 2,
-        recomputeMs: 1,
-        memory: { keptBytes, recomputedBytes },
-      }],
-    });
-  assert.deepEqual(run(9, 1).peakBytes, [4 + 9]);
-  assert.equal(run(9, 1).memoryOf(0).bytes.at(-1), 0);
-  assert.equal(run(9, 1).makespanMs, 4 * (1 + 2 + 1));
+  const memory = { keptBytes: 1, recomputedBytes: 9 };
+  const { peakBytes, memoryOf, makespanMs } = simulateStep({
+    schedule: createSchedule("gpipe", { workers: 1, microBatches: 4 }),
+    stages: [{ forwardMs: 1, backwardMs: 2, recomputeMs: 1, memory }],
+  });
+  assert.deepEqual([peakBytes, makespanMs], [[4 + 9], 4 * (1 + 2 + 1)]);
+  assert.equal(memoryOf(0).bytes.at(-1), 0);
 });
 
 Deno.test("versions of weights are held as often as the schedule keeps them", () => {
   const schedule = createSchedule("pipedream", { workers: 3, microBatches: 3 });
   const stage = { forwardMs: 1, backwardMs: 2, memory: { weightBytes: 1, keptBytes: 0 } };
-  assert.deepEqual(simulateStep({ schedule, stages: [stage, stage, stage] }).peakBytes, [3, 2, 1]);
+  assert.deepEqual(simulateStep({ schedule, stages: alike(3, stage) }).peakBytes, [3, 2, 1]);
 });
 
 /** What the table of published figures was taken with: D = 8, N = 32, tB = 2tF, messages of 0.2. */
 const SIZE = { workers: 8, microBatches: 32 } as const;
 
+type Order = "fifo" | "backward-first";
+type Conditions = Parameters<typeof tryMailboxes>[1];
+
 /** Mean steps of 1F1B, then of message-driven with each limit, draws from seed 0 on. */
-const means = (
-  order: "fifo" | "backward-first",
-  limits: readonly number[],
-  conditions: Parameters<typeof tryMailboxes>[1] = {},
-) => {
+const means = (order: Order, limits: readonly number[], conditions: Conditions = {}) => {
   const trials = limits.map((pipelineLimit) =>
     tryMailboxes({ ...SIZE, pipelineLimit, order }, { draws: 100, ...conditions })
   );
@@ -314,10 +255,10 @@ Deno.test("with 50 % jitter static 1F1B takes 167, fifo 179, 155 and 150 with li
 
 /** The table has 183 and 209; it does not say how slow, nor which. */
 Deno.test("with one slow early worker and limit D fifo beats backward-first, without one it does not", () => {
-  const both = (slowWorker?: { worker: number; factor: number }) =>
-    (["fifo", "backward-first"] as const).map((order) =>
-      means(order, [8], { slowWorker, draws: 16 })[1]!
-    );
+  const both = (slowWorker?: { worker: number; factor: number }) => {
+    const mean = (order: Order) => means(order, [8], { slowWorker, draws: 16 })[1]!;
+    return [mean("fifo"), mean("backward-first")];
+  };
   for (const worker of [0, 1, 2]) {
     for (const factor of [1.25, 1.5, 2]) {
       const [fifo = 0, backwardFirst = 0] = both({ worker, factor });
@@ -329,42 +270,43 @@ Deno.test("with one slow early worker and limit D fifo beats backward-first, wit
   assert.ok(backwardFirst < fifo);
 });
 
+const LAWS = [
+  ["above", 1, 1.5, 1.25],
+  ["around", 0.5, 1.5, 1],
+  [[0.5, 1, 1.5], 0.5, 1.5, 1],
+] as const;
+
 Deno.test("draws depend on the seed and the action, not on the order, and stay within their law", () => {
-  const schedule = createSchedule("1f1b", SIZE), model = modelOfCosts(schedule);
-  const durations = (law: "around" | "above", seed: number, one = model) => {
-    const { schedule: { lists }, timeline: { starts, ends } } = simulateStep({
-      ...one,
-      jitter: { law, amount: 0.5, seed },
+  /** How many times as long each action takes as without jitter. */
+  const factors = (law: typeof LAWS[number][0], seed: number, name = "1f1b") => {
+    const model = modelOfCosts(createSchedule(name, SIZE)), amount = law instanceof Array ? 1 : 0.5;
+    const { schedule: { lists }, timeline } = simulateStep({
+      ...model,
+      jitter: { law, amount, seed },
     });
-    const all = lists.flatMap((list, worker) =>
-      [...list].map((action, i) =>
-        [JSON.stringify(action), ends[worker]![i]! - starts[worker]![i]!] as const
-      )
-    );
-    return new Map(all);
+    const { starts, ends } = timeline;
+    return new Map(lists.flatMap((list, worker) =>
+      [...list].map((action, i) => {
+        const ms = ends[worker]![i]! - starts[worker]![i]!;
+        return [formatAction(action), action.kind === "F" ? ms : ms / 2] as const;
+      })
+    ));
   };
-  const first = durations("above", 1);
-  const gpipe = durations("above", 1, modelOfCosts(createSchedule("gpipe", SIZE)));
-  for (const [action, duration] of first) {
-    assert.ok(Math.abs(duration - gpipe.get(action)!) < 1e-9, action);
-  }
-  const other = durations("above", 2);
-  assert.ok([...first].filter(([action, time]) => time === other.get(action)).length < 5);
-  for (
-    const [law, low, high, mean] of [["above", 1, 1.5, 1.25], ["around", 0.5, 1.5, 1]] as const
-  ) {
-    const factors = [...durations(law, 3)].map(([action, time]) =>
-      time / (action.includes('"F"') ? 1 : 2)
-    );
-    assert.ok(Math.min(...factors) > low - 1e-9 && Math.max(...factors) < high + 1e-9);
-    assert.ok(Math.min(...factors) < low + 0.02 && Math.max(...factors) > high - 0.02);
-    const seen = factors.reduce((a, b) => a + b) / factors.length;
+  const first = factors("above", 1), gpipe = factors("above", 1, "gpipe");
+  for (const [name, factor] of first) assert.ok(Math.abs(factor - gpipe.get(name)!) < 1e-9, name);
+  const other = factors("above", 2);
+  assert.ok([...first].filter(([name, factor]) => factor === other.get(name)).length < 5);
+  for (const [law, low, high, mean] of LAWS) {
+    const all = [...factors(law, 3).values()], [least, most] = [Math.min(...all), Math.max(...all)];
+    assert.ok(least > low - 1e-9 && least < low + 0.02, `${law}: ${least}`);
+    assert.ok(most < high + 1e-9 && most > high - 0.02, `${law}: ${most}`);
+    const seen = all.reduce((a, b) => a + b) / all.length;
     assert.ok(Math.abs(seen - mean) < 0.02, `${law}: ${seen}`);
   }
 });
 
 Deno.test("the choice is the fewest in flight within 1 % of the shortest mean, within the memory", () => {
-  const chosen = (asked: object = {}, conditions: Parameters<typeof tryMailboxes>[1] = {}) => {
+  const chosen = (asked: object = {}, conditions: Conditions = {}) => {
     const { pipelineLimit, order } = chooseMailbox(tryMailboxes({ ...SIZE, ...asked }, conditions));
     return [pipelineLimit, order];
   };
@@ -381,10 +323,8 @@ Deno.test("the choice is the fewest in flight within 1 % of the shortest mean, w
 });
 
 Deno.test("a slow worker must be one of the pipeline", () => {
-  refuses(
-    () => tryMailboxes(SIZE, { slowWorker: { worker: 8, factor: 2 } }),
-    "Cannot simulate a slow worker: it must be from 0 to 7, received 8",
-  );
+  const message = "Cannot simulate a slow worker: it must be from 0 to 7, received 8";
+  refuses(() => tryMailboxes(SIZE, { slowWorker: { worker: 8, factor: 2 } }), message);
 });
 
 Deno.test("of actions that become ready at the same moment the lower micro-batch is first, then the backward", () => {

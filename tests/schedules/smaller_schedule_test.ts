@@ -12,61 +12,48 @@ import {
   withLists,
   withPolicy,
 } from "../../schedules/mod.ts";
-import { allCases, inWords, made, refuses } from "./cases.ts";
-import { observe } from "./executor.ts";
+import { atAnyPace, FOUR, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 
-const SERVED = allCases().filter(({ options }) => options.workers * options.microBatches <= 256)
-  .filter((one) => made(one) !== undefined);
+const servedCase = fc.constantFrom(
+  ...servedCases(({ workers, microBatches }) => workers * microBatches <= 256),
+);
 
-/** The placement and everything else that must not change within a run. */
-const fixed = ({ workers, stages, placement, updates, weightVersions }: Schedule) => ({
-  workers,
-  stages,
-  placement,
-  updates,
-  weightVersions,
-});
+/** What must not change within a run, the placement first. */
+const fixed = ({ placement, workers, stages, updates, weightVersions }: Schedule) =>
+  JSON.stringify([placement, workers, stages, updates, weightVersions]);
 
-Deno.test("every schedule has one for any number of micro-batches on its placement", () => {
-  const property = fc.property(
-    fc.constantFrom(...SERVED),
-    fc.integer({ min: 1, max: 40 }),
-    (one, count) => {
-      const schedule = made(one)!, where = `${inWords(one)}, ${count} micro-batches`;
-      const smaller = smallerSchedule(schedule, one.options, count);
-      assert.equal(smaller.microBatches, count, where);
-      assert.equal(smaller.replicaOf.length, count, where);
-      assert.deepEqual(fixed(smaller), fixed(schedule), where);
-      assert.ok([schedule.name, "1f1b"].includes(smaller.name), where);
-      const listed = withLists(smaller);
-      assert.deepEqual(validate(listed), [], where);
-      if (smaller.name === schedule.name || count > schedule.microBatches) return;
-      const held = analyze(schedule).peakActivations;
-      analyze(listed).peakActivations.forEach((peak, worker) =>
-        assert.ok(peak <= held[worker]!, `${where}: more activations on worker ${worker}`)
-      );
-    },
-  );
-  fc.assert(property, { numRuns: atDepth(200, 1500) });
-});
+propertyTest(
+  "every schedule has one for any number of micro-batches on its placement",
+  [servedCase, fc.integer({ min: 1, max: 40 })],
+  (one, count) => {
+    const schedule = made(one)!, where = `${inWords(one)}, ${count} micro-batches`;
+    const smaller = smallerSchedule(schedule, one.options, count);
+    assert.deepEqual([smaller.microBatches, smaller.replicaOf.length], [count, count], where);
+    assert.equal(fixed(smaller), fixed(schedule), where);
+    assert.ok([schedule.name, "1f1b"].includes(smaller.name), where);
+    const listed = withLists(smaller);
+    assert.deepEqual(validate(listed), [], where);
+    if (smaller.name === schedule.name || count > schedule.microBatches) return;
+    const held = analyze(schedule).peakActivations;
+    analyze(listed).peakActivations.forEach((peak, worker) =>
+      assert.ok(peak <= held[worker]!, `${where}: more activations on worker ${worker}`)
+    );
+  },
+  atDepth(200, 1500),
+);
 
-Deno.test("a smaller schedule ends, however long actions and messages take", () => {
-  const time = fc.double({ min: 0, max: 3, noNaN: true });
-  const property = fc.property(
-    fc.constantFrom(...SERVED),
-    fc.integer({ min: 1, max: 12 }),
-    fc.boolean(),
-    fc.infiniteStream(time),
-    (one, count, isElastic, times) => {
-      const schedule = made(one)!, next = () => times.next().value!;
-      const whole = isElastic && schedule.lists ? withPolicy(schedule, "elastic") : schedule;
-      const smaller = smallerSchedule(whole, one.options, count);
-      assert.equal(smaller.listPolicy, whole.listPolicy);
-      observe(smaller, { duration: next, send: next });
-    },
-  );
-  fc.assert(property, { numRuns: atDepth(100, 500) });
-});
+propertyTest(
+  "a smaller schedule ends, however long actions and messages take",
+  [servedCase, fc.integer({ min: 1, max: 12 }), fc.boolean(), fc.nat()],
+  (one, count, isElastic, seed) => {
+    const schedule = made(one)!;
+    const whole = isElastic && schedule.lists ? withPolicy(schedule, "elastic") : schedule;
+    const smaller = smallerSchedule(whole, one.options, count);
+    assert.equal(smaller.listPolicy, whole.listPolicy);
+    assert.deepEqual(validate(atAnyPace(smaller, seed).schedule), [], inWords(one));
+  },
+  atDepth(100, 500),
+);
 
 Deno.test("where each worker has one stage, it is 1F1B itself", () => {
   for (const name of ["zb-h1", "zb-h2"]) {
@@ -85,24 +72,21 @@ Deno.test("where each worker has one stage, it is 1F1B itself", () => {
 Deno.test("a schedule keeps its name where it can serve fewer micro-batches", () => {
   const names = ["gpipe", "chimera", "gems", "looped-bfs", "message-driven", "chimera-wave"];
   for (const name of names) {
-    const limit = name === "message-driven" ? { pipelineLimit: 3 } : {};
-    const options = { workers: 4, microBatches: 8, ...limit };
-    const schedule = createSchedule(name, options);
-    const smaller = smallerSchedule(schedule, options, schedule.microBatches / 2);
-    assert.equal(smaller.name, name);
-    assert.equal(smaller.injectionLimit, name === "message-driven" ? 3 : smaller.microBatches);
+    const options = { ...FOUR, ...name === "message-driven" && { pipelineLimit: 3 } };
+    const schedule = createSchedule(name, options), half = schedule.microBatches / 2;
+    const smaller = smallerSchedule(schedule, options, half);
+    const limit = name === "message-driven" ? 3 : half;
+    assert.deepEqual([smaller.name, smaller.injectionLimit], [name, limit]);
   }
 });
 
 Deno.test("the pipes of DualPipe share few micro-batches, and one may get none", () => {
-  const options = { workers: 4, microBatches: 8 };
-  const schedule = createSchedule("dualpipe", options);
-  assert.deepEqual(smallerSchedule(schedule, options, 3).replicaOf, [0, 0, 1]);
-  const one = smallerSchedule(schedule, options, 1);
-  assert.deepEqual(one.lists!.map(String), ["0F0,0B0", "1F0,1B0", "2F0,2B0", "3F0,3B0"]);
-  const none = smallerSchedule(schedule, options, 0);
-  assert.deepEqual(none.lists!.map(String), ["", "", "", ""]);
-  assert.ok(none.policy(0).done);
+  const schedule = createSchedule("dualpipe", FOUR);
+  const lists = (count: number) => smallerSchedule(schedule, FOUR, count).lists!.map(String);
+  assert.deepEqual(smallerSchedule(schedule, FOUR, 3).replicaOf, [0, 0, 1]);
+  assert.deepEqual(lists(1), ["0F0,0B0", "1F0,1B0", "2F0,2B0", "3F0,3B0"]);
+  assert.deepEqual(lists(0), ["", "", "", ""]);
+  assert.ok(smallerSchedule(schedule, FOUR, 0).policy(0).done);
 });
 
 Deno.test("a schedule of one's own has one too, though it has no name that anyone knows", () => {
@@ -129,12 +113,9 @@ Deno.test("a schedule of one's own has one too, though it has no name that anyon
 });
 
 Deno.test("a number of micro-batches that no step can have is refused", () => {
-  const options = { workers: 2, microBatches: 4 };
+  const schedule = createSchedule("1f1b", FOUR);
+  const must = "Cannot make a smaller schedule: microBatches must be a whole number from 0";
   for (const count of [-1, 1.5, NaN]) {
-    refuses(
-      () => smallerSchedule(createSchedule("1f1b", options), options, count),
-      "Cannot make a smaller schedule: microBatches must be a whole number from 0, " +
-        `received ${count}`,
-    );
+    refuses(() => smallerSchedule(schedule, FOUR, count), `${must}, received ${count}`);
   }
 });

@@ -10,15 +10,7 @@ import { dfs, explore, type World } from "../../../actors/simulation/mod.ts";
 import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 
 /** Stages, micro-batches, and most of these under way. */
-export interface Pipeline {
-  readonly stages: number;
-  readonly microBatches: number;
-  readonly limit: number;
-}
-
-interface StageInit extends Pipeline {
-  readonly stage: number;
-}
+export type Pipeline = Readonly<Record<"stages" | "microBatches" | "limit", number>>;
 
 /** The neighbour that a result goes to. */
 function wires(ctx: Parameters<AnyActor>[0]) {
@@ -32,7 +24,7 @@ function wires(ctx: Parameters<AnyActor>[0]) {
 /** Model B: a message is handled to completion in one step. */
 const ATOMIC = specOf(import.meta.url, "atomicStage");
 
-export const atomicStage: AnyActor = (ctx, { stage, stages, microBatches, limit }: StageInit) => {
+export const atomicStage: AnyActor = (ctx, { stage, stages, microBatches, limit }) => {
   const { Wire, send } = wires(ctx);
   let remaining = microBatches;
   const inject = () => {
@@ -56,7 +48,7 @@ export const atomicStage: AnyActor = (ctx, { stage, stages, microBatches, limit 
 /** Model A: to take a message and to send its result are two steps. */
 const TWO_STEP = specOf(import.meta.url, "twoStepStage");
 
-export const twoStepStage: AnyActor = (ctx, { stage, stages, microBatches, limit }: StageInit) => {
+export const twoStepStage: AnyActor = (ctx, { stage, stages, microBatches, limit }) => {
   const { Wire, send } = wires(ctx);
   let remaining = microBatches, underWay = 0;
   // The control lane goes first, so nothing comes between a message and its result.
@@ -85,34 +77,21 @@ export const twoStepStage: AnyActor = (ctx, { stage, stages, microBatches, limit
   };
 };
 
-/** A model, and what may be handled next in it. */
-export interface Counted {
-  readonly name: string;
-  readonly model: ActorSpec<Any, Any>;
-  readonly offers: "by-sender" | "by-arrival";
-}
-
 /** The models whose numbers of states are known. */
 export const MODELS = {
   twoStepByArrival: {
     name: "A, one mailbox in order of arrival",
     model: TWO_STEP,
-    offers: "by-arrival",
+    isBySender: false,
   },
-  atomicByArrival: {
-    name: "B, one mailbox in order of arrival",
-    model: ATOMIC,
-    offers: "by-arrival",
-  },
-  atomicBySender: { name: "B, one queue for each edge", model: ATOMIC, offers: "by-sender" },
-} as const satisfies Readonly<Record<string, Counted>>;
+  atomicByArrival: { name: "B, one mailbox in order of arrival", model: ATOMIC, isBySender: false },
+  atomicBySender: { name: "B, one queue for each edge", model: ATOMIC, isBySender: true },
+} as const;
+
+type Counted = typeof MODELS[keyof typeof MODELS];
 
 /** As many micro-batches under way as there are stages, of twice as many. */
-export const pipelineOf = (stages: number): Pipeline => ({
-  stages,
-  microBatches: 2 * stages,
-  limit: stages,
-});
+export const pipelineOf = (n: number): Pipeline => ({ stages: n, microBatches: 2 * n, limit: n });
 
 /** Sets up a pipeline of one of the models and starts it. */
 async function playPipeline(
@@ -136,12 +115,18 @@ async function playPipeline(
 
 /** Distinct states of a model, and the runs in which they were found. */
 export async function countStates(
-  { model, offers }: Counted,
+  { model, isBySender }: Counted,
   pipeline: Pipeline,
 ): Promise<{ readonly states: number; readonly runs: number }> {
   const strategy = dfs();
   const { failed, runs } = await explore(
-    { strategy, offers, runs: Infinity, isRepeated: false, digests: false },
+    {
+      strategy,
+      offers: isBySender ? "by-sender" : "by-arrival",
+      runs: Infinity,
+      isRepeated: false,
+      digests: false,
+    },
     (world) => playPipeline(world, model, pipeline),
   );
   assert.equal(failed, undefined);

@@ -13,25 +13,19 @@ import { CRASHES, playCommit } from "./two_phase_commit.ts";
 /** Small enough to be fast, large enough for the sums to depend on the order of their parts. */
 const TOY = { stages: 3, microBatches: 5, limit: 3, replicas: 3, buckets: 2 };
 
-/** The size of a toy, and its bug. */
-type Toy = typeof TOY & { readonly bug?: string };
-
 const f32 = Math.fround;
 const here = (name: string) => specOf(import.meta.url, name);
 
-type FeederInit = Toy & { replica: number; first: AnyRef; optimizers: readonly AnyRef[] };
-
 /** Injects the micro-batches of a replica, as long as there is credit. */
-export const feeder: AnyActor = (ctx, init: FeederInit) => {
+export const feeder: AnyActor = (ctx, init) => {
   const { microBatches, replica, bug, first, optimizers } = init;
-  const limit = bug === "limit off by one" ? init.limit + 1 : init.limit;
+  const limit = init.limit + (bug === "limit off by one" ? 1 : 0);
   let injected = 0, inFlight = 0;
   ctx.expose(() => ({ injected, inFlight }));
   const inject = () => {
     const microBatch = injected++;
     inFlight++;
-    const x = f32(0.1 + microBatch * 0.37 + replica * 1.7);
-    ctx.send(first, { type: "F", microBatch, x });
+    ctx.send(first, { type: "F", microBatch, x: f32(0.1 + microBatch * 0.37 + replica * 1.7) });
   };
   return {
     Go() {
@@ -45,20 +39,17 @@ export const feeder: AnyActor = (ctx, init: FeederInit) => {
   };
 };
 
-type StageInit = Toy & { stage: number; replica: number; optimizer: AnyRef };
-
 /** Computes, forward and backward, and adds up gradients. */
-export const stage: AnyActor = (ctx, init: StageInit) => {
+export const stage: AnyActor = (ctx, init) => {
   const { stage, stages, replica, microBatches, optimizer, bug } = init;
   const stash = new Map<number, number>(), waiting: [number, number][] = [];
   const gradients = new Array<number>(init.buckets).fill(0);
-  let wires: Record<"before" | "after" | "feeder", AnyRef>, forwards = 0, backwards = 0;
+  let wires: Any, forwards = 0, backwards = 0;
   ctx.expose(() => ({ forwards, backwards, stash: [...stash.keys()], gradients, waiting }));
-  const chunks = () => {
-    for (const [bucket, gradient] of gradients.entries()) {
-      ctx.send(optimizer, { type: "Chunk", replica, bucket, gradient });
-    }
-  };
+  const chunks = () =>
+    gradients.forEach((gradient, bucket) =>
+      ctx.send(optimizer, { type: "Chunk", replica, bucket, gradient })
+    );
   const backward = (microBatch: number, dy: number) => {
     ctx.doing(`${stage}B${microBatch}`);
     backwards++;
@@ -90,22 +81,18 @@ export const stage: AnyActor = (ctx, init: StageInit) => {
     },
     Work: () => forward(...waiting.pop()!),
     B: ({ microBatch, dy }) => backward(microBatch, dy),
-    Resend() {
-      // What is not complete yet comes by itself.
-      if (backwards === microBatches) chunks();
-    },
+    // What is not complete yet comes by itself.
+    Resend: () => backwards === microBatches ? chunks() : undefined,
   };
 };
 
 /** Adds the chunks of the replicas of a stage, and steps its buckets. */
-export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }: Toy) => {
-  const weights = new Array<number>(buckets).fill(1);
-  /** How often each bucket was stepped. */
-  const stepped = new Array<number>(buckets).fill(0);
+export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }) => {
+  const numbers = (value: number) => new Array<number>(buckets).fill(value);
+  const weights = numbers(1), stepped = numbers(0), running = numbers(0);
   const chunks = Array.from({ length: buckets }, () => new Map<number, number>());
-  const arrived = new Array<number>(buckets).fill(0), running = new Array<number>(buckets).fill(0);
   let stages: readonly AnyRef[] = [], last = 0;
-  ctx.expose(() => ({ stepped, weights, chunks, arrived, running, last }));
+  ctx.expose(() => ({ stepped, weights, chunks, running, last }));
 
   const sumOf = (bucket: number) => {
     if (bug === "arrival-order reduce") return running[bucket]!;
@@ -133,7 +120,6 @@ export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }: Toy) => {
       if (isKnown && bug !== "double step") return;
       chunks[bucket]!.set(replica, gradient);
       running[bucket] = f32(running[bucket]! + gradient);
-      arrived[bucket]!++;
       if (!isComplete(bucket)) return;
       if (bug === "torn optimizer step") {
         if (!shouldFail("bucket step")) step(bucket);
@@ -152,7 +138,7 @@ export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }: Toy) => {
 };
 
 /** One step of the toy; the weights that come of it. */
-async function playToy(world: World, toy: Toy): Promise<unknown> {
+async function playToy(world: World, toy: Any): Promise<unknown> {
   const { system, settle, idle } = world, { stages, replicas } = toy;
   const each = <T>(length: number, make: (n: number) => T) =>
     Array.from({ length }, (_, n) => make(n));
@@ -184,36 +170,21 @@ async function playToy(world: World, toy: Toy): Promise<unknown> {
   return await Promise.all(optimizers.map((ref) => system.ask(ref, { type: "Read" })));
 }
 
-/** What must hold of the state of an actor whenever it has done something. */
-const INVARIANTS: Readonly<
-  Record<string, readonly [kind: string, (state: Any) => string | undefined | false]>
-> = {
-  "in flight are at most the limit": [
-    "feeder",
-    ({ inFlight }) =>
-      inFlight > TOY.limit && `${inFlight} are in flight, the limit is ${TOY.limit}`,
-  ],
-  "only the micro-batches that there are begin": [
-    "feeder",
-    ({ injected }) => injected > TOY.microBatches && `micro-batch ${injected - 1} does not exist`,
-  ],
-  "what is stashed has been forward and not backward": [
-    "stage",
-    ({ forwards, backwards, stash }) =>
-      forwards - backwards !== stash.length && `${stash.length} are stashed`,
-  ],
-  "a bucket is stepped once": [
-    "optimizer",
-    ({ stepped }) => Math.max(...stepped) > 1 && `stepped ${stepped} times`,
-  ],
+/** What must hold of the state of each actor of a kind whenever it has done something. */
+const INVARIANTS: Readonly<Record<string, (state: Any) => boolean>> = {
+  "feeder: in flight are at most the limit": ({ inFlight }) => inFlight <= TOY.limit,
+  "feeder: only known micro-batches begin": ({ injected }) => injected <= TOY.microBatches,
+  "stage: what is stashed has been forward and not backward": (state) =>
+    state.forwards - state.backwards === state.stash.length,
+  "optimizer: a bucket is stepped once": ({ stepped }) => Math.max(...stepped) <= 1,
 };
 
 function addInvariants({ invariant, atEnd }: World): void {
-  for (const [name, [kind, check]] of Object.entries(INVARIANTS)) {
-    invariant(
-      name,
-      ({ actor, state }) => actor.startsWith(kind) && check(state(actor)) || undefined,
-    );
+  for (const [name, holds] of Object.entries(INVARIANTS)) {
+    const [kind] = name.split(":");
+    invariant(name, ({ actor, state }) => {
+      if (actor.startsWith(kind!) && !holds(state(actor))) return Deno.inspect(state(actor));
+    });
   }
   atEnd("a step commits in all buckets or in none", ({ actors, state }) => {
     for (const id of actors.filter((id) => id.startsWith("optimizer"))) {
@@ -224,7 +195,7 @@ function addInvariants({ invariant, atEnd }: World): void {
 }
 
 /** Gives jobs to a hand, makes another hand when that dies, and counts what is done. */
-export const boss: AnyActor = (ctx, init: { jobs: number; checksHand: boolean }) => {
+export const boss: AnyActor = (ctx, init) => {
   let job = 0, hands = 0, sum = 0, hand: AnyRef;
   ctx.expose(() => sum);
   const give = () => {
@@ -264,13 +235,13 @@ async function playBoss({ system, idle, atEnd }: World, isPlanted: boolean): Pro
 }
 
 /** A mailbox of bounded capacity: a put waits for room, a take for a message. */
-export const box: AnyActor = (ctx, { capacity }: { capacity: number }) => {
-  const inside: string[] = [], putters: { what: string; reply: (value: unknown) => void }[] = [];
-  let taker: ((what: unknown) => void) | undefined;
+export const box: AnyActor = (ctx, { capacity }) => {
+  const inside: string[] = [], putters: Any[] = [];
+  let taker: Any;
   ctx.expose(() => [inside, putters.map(({ what }) => what), taker !== undefined]);
   const go = () => {
     while (inside.length < capacity && putters.length > 0) {
-      const { what, reply } = putters.shift()!;
+      const { what, reply } = putters.shift();
       inside.push(what);
       reply(undefined);
     }
@@ -295,20 +266,20 @@ export const box: AnyActor = (ctx, { capacity }: { capacity: number }) => {
 const PAPER = { stages: 4, microBatches: 8, limit: 4 };
 
 /** AxoNN's Algorithm 2 with sends that block: takes, computes, puts, and takes again. */
-export const blocking: AnyActor = (ctx, { stage, boxes }: { stage: number; boxes: AnyRef[] }) => {
+export const blocking: AnyActor = (ctx, { stage, boxes }) => {
   const { stages, microBatches, limit } = PAPER, patient = { timeoutMs: Infinity };
   let sent = 0, received = 0;
   ctx.expose(() => [sent, received]);
   const put = (to: number, what: "F" | "B") => {
     sent++;
-    return ctx.ask(boxes[to]!, { type: "Put", what }, patient);
+    return ctx.ask(boxes[to], { type: "Put", what }, patient);
   };
   return {
     async Run() {
       if (stage === 0) { for (let n = 0; n < limit; n++) await put(1, "F"); }
       const messages = stage === 0 || stage === stages - 1 ? microBatches : 2 * microBatches;
       for (let n = 0; n < messages; n++) {
-        const what = await ctx.ask(boxes[stage]!, { type: "Take" }, patient);
+        const what = await ctx.ask(boxes[stage], { type: "Take" }, patient);
         received++;
         if (stage === 0) {
           if (sent < microBatches) await put(1, "F");
@@ -321,12 +292,10 @@ export const blocking: AnyActor = (ctx, { stage, boxes }: { stage: number; boxes
 
 async function playBlocking({ system, settle, idle }: World, capacity: number): Promise<void> {
   const stages = [...Array(PAPER.stages).keys()];
-  const boxes = stages.map((stage) =>
-    system.spawn(here("box"), { capacity }, { id: `box-${stage}` })
-  );
-  const workers = stages.map((stage) =>
-    system.spawn(here("blocking"), { stage, boxes }, { id: `stage-${stage}` })
-  );
+  const spawn = (name: string, init: object, stage: number) =>
+    system.spawn(here(name), { ...init, stage }, { id: `${name}-${stage}` });
+  const boxes = stages.map((stage) => spawn("box", { capacity }, stage));
+  const workers = stages.map((stage) => spawn("blocking", { boxes }, stage));
   await settle();
   for (const worker of workers) system.send(worker, { type: "Run" });
   await idle();
@@ -363,11 +332,7 @@ export const PLANTED: readonly Planted[] = [
   toyBug("torn optimizer step", { faults: { kinds: ["site"] } }),
   planted("reply after crash", { faults: HAND_CRASHES }, playBoss),
   toyBug("double step"),
-  planted(
-    "blocking send at capacity 1",
-    {},
-    (world, isPlanted) => playBlocking(world, isPlanted ? 1 : 2),
-  ),
+  planted("blocking send at capacity 1", {}, (world, is) => playBlocking(world, is ? 1 : 2)),
   planted("two-phase commit that forgets its vote", { faults: CRASHES }, playCommit),
   toyBug("Date.now() in a handler"),
   toyBug("iteration over a Map keyed by arrival"),

@@ -21,7 +21,7 @@ export type Any = any;
 export type AnyRef = ActorRef<Any>;
 
 /** Makes a player. */
-export type AnyActor = ActorFactory<Any, Any>;
+export type AnyActor = (ctx: Any, init: Any) => ReturnType<ActorFactory<Any, Any>>;
 
 /** The spec of a player of the module `module`. */
 export const specOf = (module: string, name: string): ActorSpec<Any, Any> => ({
@@ -92,7 +92,7 @@ export const sum: AnyActor = (ctx) => {
 /** Sends numbers when asked to, one after the other. */
 const ADDER = specOf(import.meta.url, "adder");
 
-export const adder: AnyActor = (ctx, { to, numbers }: { to: AnyRef; numbers: number[] }) => {
+export const adder: AnyActor = (ctx, { to, numbers }) => {
   ctx.expose(() => 0);
   return {
     Go() {
@@ -160,7 +160,7 @@ export const rogue: AnyActor = (ctx) => ({
   },
   Site: ({ site }) => ctx.reply(shouldFail(site)),
   async AskNever({ to, timeoutMs }) {
-    await ctx.ask<Any, Any>(to, { type: "Never" }, { timeoutMs });
+    await ctx.ask(to, { type: "Never" }, { timeoutMs });
   },
   After: ({ delayMs }) => ctx.after(delayMs, { type: "Throw" }),
 });
@@ -168,9 +168,9 @@ export const rogue: AnyActor = (ctx) => ({
 /** Asks another for its sum and has it add as much again. */
 export const ASKER = specOf(import.meta.url, "asker");
 
-export const asker: AnyActor = (ctx, { sum }: { sum: AnyRef }) => {
+export const asker: AnyActor = (ctx, { sum }) => {
   let total = 0;
-  const read = async () => (await ctx.ask(sum, { type: "Read" }) as { sum: number }).sum;
+  const read = async () => (await ctx.ask(sum, { type: "Read" })).sum;
   ctx.expose(() => total);
   return {
     async Double() {

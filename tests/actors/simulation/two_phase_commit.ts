@@ -7,21 +7,19 @@
 
 import { ActorFailedError, type Reply } from "../../../actors/runtime/mod.ts";
 import type { FaultOptions, World } from "../../../testing.ts";
-import { type AnyActor, type AnyRef, specOf } from "./players.ts";
+import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 
 const PARTICIPANTS = 3;
 
 /** An answer is as late as it may be: nothing here is decided by the clock. */
-const PATIENT = { timeoutMs: Infinity } as const;
+const ask = (ctx: Any, to: AnyRef, message: object): Promise<Any> =>
+  ctx.ask(to, message, { timeoutMs: Infinity });
 
 const here = (name: string) => specOf(import.meta.url, name);
 
 type Decision = "commit" | "abort";
 
-interface DiskState {
-  readonly votes: readonly (boolean | undefined)[];
-  readonly decision: Decision | undefined;
-}
+type DiskState = { votes: readonly (boolean | undefined)[]; decision: Decision | undefined };
 
 /** What is written survives; of the decisions the first counts. */
 export const disk: AnyActor = (ctx) => {
@@ -29,9 +27,7 @@ export const disk: AnyActor = (ctx) => {
   let decision: Decision | undefined, waiting: Reply[] = [];
   ctx.expose((): DiskState => ({ votes, decision }));
   return {
-    Vote({ participant, isYes }) {
-      ctx.reply(votes[participant] ??= isYes);
-    },
+    Vote: ({ participant, isYes }) => ctx.reply(votes[participant] ??= isYes),
     Voted: ({ participant }) => ctx.reply(votes[participant]),
     Decide(message) {
       decision ??= message.decision as Decision;
@@ -46,52 +42,36 @@ export const disk: AnyActor = (ctx) => {
   };
 };
 
-interface ParticipantInit {
-  readonly participant: number;
-  readonly disk: AnyRef;
-  /** The planted bug: one that comes back takes it that nothing was decided. */
-  readonly isForgetful: boolean;
-}
-
-/** Votes once, and applies what was decided. */
-export const participant: AnyActor = (ctx, init: ParticipantInit) => {
-  const { participant, disk, isForgetful } = init;
+/** Votes once, and applies what was decided; a forgetful one takes it that nothing was. */
+export const participant: AnyActor = (ctx, { participant, disk, isForgetful }) => {
   let applied: Decision | undefined;
   ctx.expose(() => applied);
-  const vote = (isYes: boolean) => ctx.ask(disk, { type: "Vote", participant, isYes }, PATIENT);
+  const vote = (isYes: boolean) => ask(ctx, disk, { type: "Vote", participant, isYes });
   return {
     async Prepare() {
       ctx.reply(await vote(true));
       ctx.send(ctx.self, { type: "Learn" });
     },
     async Recover() {
-      const voted = await ctx.ask(disk, { type: "Voted", participant }, PATIENT);
+      const voted = await ask(ctx, disk, { type: "Voted", participant });
       if (isForgetful) applied = "abort";
       else if (voted === undefined) await vote(false);
       ctx.send(ctx.self, { type: "Learn" });
     },
     async Learn() {
-      applied ??= await ctx.ask(disk, { type: "Await" }, PATIENT) as Decision;
+      applied ??= await ask(ctx, disk, { type: "Await" });
     },
   };
 };
 
-interface CoordinatorInit {
-  readonly disk: AnyRef;
-  readonly participants: readonly AnyRef[];
-}
-
 /** Collects the votes and decides; one that comes back cannot know them, so it aborts. */
-export const coordinator: AnyActor = (ctx, { disk, participants }: CoordinatorInit) => {
-  const decide = (decision: Decision) => ctx.ask(disk, { type: "Decide", decision }, PATIENT);
-  const voteOf = async (to: AnyRef) => {
-    try {
-      return await ctx.ask(to, { type: "Prepare" }, PATIENT);
-    } catch (error) {
+export const coordinator: AnyActor = (ctx, { disk, participants }) => {
+  const decide = (decision: Decision) => ask(ctx, disk, { type: "Decide", decision });
+  const voteOf = (to: AnyRef) =>
+    ask(ctx, to, { type: "Prepare" }).catch((error) => {
       if (error instanceof ActorFailedError) return false;
       throw error;
-    }
-  };
+    });
   return {
     async Go() {
       const votes = await Promise.all(participants.map(voteOf));
@@ -102,28 +82,22 @@ export const coordinator: AnyActor = (ctx, { disk, participants }: CoordinatorIn
 };
 
 /** Makes the others, and makes them again when they crash. */
-export const manager: AnyActor = (ctx, init: Omit<ParticipantInit, "participant">) => {
-  const make = (id: string): AnyRef => {
-    const participant = Number(id.slice("participant-".length));
-    const ref = ctx.spawn(here("participant"), { ...init, participant }, { id });
+export const manager: AnyActor = (ctx, init) => {
+  const watched = (name: string, id: string, init: object): AnyRef => {
+    const ref = ctx.spawn(here(name), init, { id });
     ctx.watch(ref, () => ({ type: "Down", id }));
     return ref;
   };
-  const made = participants.map(make);
-  const coordinate = (): AnyRef => {
-    const common = { disk: init.disk, participants: made };
-    const ref = ctx.spawn(here("coordinator"), common, { id: "coordinator" });
-    ctx.watch(ref, () => ({ type: "Down", id: "coordinator" }));
-    return ref;
-  };
+  const make = (id: string) =>
+    watched("participant", id, { ...init, participant: Number(id.slice("participant-".length)) });
+  const common = { disk: init.disk, participants: participants.map(make) };
+  const coordinate = () => watched("coordinator", "coordinator", common);
   let coordinator = coordinate();
   return {
     Go: () => ctx.send(coordinator, { type: "Go" }),
     Down({ id }) {
-      if (id === "coordinator") {
-        coordinator = coordinate();
-        ctx.send(coordinator, { type: "Recover" });
-      } else ctx.send(make(id), { type: "Recover" });
+      if (id === "coordinator") coordinator = coordinate();
+      ctx.send(id === "coordinator" ? coordinator : make(id), { type: "Recover" });
     },
   };
 };
@@ -151,12 +125,8 @@ export async function playCommit(
     if (decided.decision === "commit" && decided.votes.filter(Boolean).length < PARTICIPANTS) {
       return `committed with the votes ${decided.votes}`;
     }
-    for (const id of participants) {
-      const applied = state<Decision>(id);
-      if (applied && applied !== decided.decision) {
-        return `${id} applied ${applied}, decided is ${decided.decision}`;
-      }
-    }
+    const wrong = participants.filter((id) => (state(id) ?? decided.decision) !== decided.decision);
+    if (wrong.length > 0) return `${wrong} did not apply ${decided.decision}`;
   });
   atEnd("each participant that has voted has applied what was decided", ({ state }) => {
     const { votes } = state<DiskState>("disk")!;

@@ -1,14 +1,8 @@
 /** Pipelines have the bits of serial runs: models of one's own, layouts, precisions, frozen weights. */
 
 import assert from "node:assert/strict";
-import { createSystem, NonFiniteError, train, type TrainOptions } from "../../../actors/mod.ts";
-import {
-  gpt2,
-  type Handed,
-  type Model,
-  type TokenBatch,
-  type Value,
-} from "../../../kernels/mod.ts";
+import { createSystem, train, type TrainOptions } from "../../../actors/mod.ts";
+import { gpt2, type Model, type TokenBatch } from "../../../kernels/mod.ts";
 import { batchesOf, type Outcome, outcome, type Sizes, SMALL } from "../runs.ts";
 import { RINGS, trainRings } from "./own_layers.ts";
 
@@ -29,24 +23,17 @@ const rings: Train = (options) =>
   trainRings({ steps: 2, microBatches: 4, learningRate: 0.01, ...options });
 
 Deno.test("layers of one's own have the serial bits under every policy", async () => {
+  const driven = (pipelineLimit: number, order: "fifo" | "backward-first") => ({
+    ...{ schedule: "message-driven", scheduleOptions: { pipelineLimit, order } },
+  });
   for (const workers of [2, 3]) {
     for (const schedule of ["gpipe", "1f1b"]) await trainTwice(rings, { workers, schedule });
-    for (const pipelineLimit of [1, 2, 4]) {
-      for (const order of ["fifo", "backward-first"] as const) {
-        const scheduleOptions = { pipelineLimit, order };
-        await trainTwice(rings, { workers, schedule: "message-driven", scheduleOptions });
-      }
+    for (const limit of [1, 2, 4]) {
+      await trainTwice(rings, { workers, ...driven(limit, "fifo") });
+      await trainTwice(rings, { workers, ...driven(limit, "backward-first") });
     }
   }
-  const threads = { runtime: "workers", workers: 3, schedule: "message-driven" } as const;
-  await trainTwice(rings, threads);
-  await trainTwice(rings, { ...threads, scheduleOptions: { order: "backward-first" } });
-});
-
-Deno.test("the loss of a model of one's own falls", async () => {
-  const { bits: { losses } } = await rings({ steps: 60 });
-  const mean = (part: number[]) => part.reduce((a, b) => a + b) / part.length;
-  assert.ok(mean(losses.slice(-10)) < 0.8 * mean(losses.slice(0, 10)), `${losses}`);
+  await trainTwice(rings, { runtime: "workers", workers: 3, ...driven(3, "backward-first") });
 });
 
 Deno.test("a norm of 0 clips nothing, as none does, also where nothing could be clipped", async () => {
@@ -58,67 +45,20 @@ Deno.test("a norm of 0 clips nothing, as none does, also where nothing could be 
 });
 
 /** Three of the five layers have the weight of the second. */
-const TIED: Model = {
-  ...RINGS,
-  ties: [["b.weight", "c.weight"], ["b.weight", "d.weight"]],
-};
+const TIED: Model = { ...RINGS, ties: [["b.weight", "c.weight"], ["b.weight", "d.weight"]] };
 
-/** The same as one layer, in which that weight is a parameter that is used three times. */
-const JOINED: Model = {
-  name: "joined",
-  layers: [{
-    name: "all",
-    prefix: "",
-    build(g) {
-      const declare = g.parameter.bind(g);
-      let x: Handed | undefined, weight: Value | undefined;
-      for (const layer of RINGS.layers) {
-        g.parameter = (name, shape, initializer) => {
-          if (name !== "weight" || !["b", "c", "d"].includes(layer.name)) {
-            return declare(`${layer.name}.${name}`, shape, initializer);
-          }
-          return weight ??= declare("b.weight", shape, initializer);
-        };
-        x = layer.build(g, x);
-      }
-      return x as Value;
-    },
-  }],
-  predictions: RINGS.predictions,
-};
-
-const learnt = (model: Model, options: Options) =>
-  rings({ model, steps: 3, learningRate: 0.05, device: "native", ...options });
-
-for (
-  const options of [
-    { schedule: "1f1b", workers: 4, clip: 0.1 },
-    { schedule: "chimera", workers: 2, replicas: 2 },
-    { schedule: "zb-v", workers: 2, runtime: "workers" },
-    { schedule: "1f1b", workers: 2, precision: "fp16" },
-    { schedule: "gpipe", workers: 1 },
-  ] satisfies Options[]
-) {
-  Deno.test(`three layers with one weight have the bits of the serial run under ${JSON.stringify(options)}`, async () => {
-    await trainTwice((more) => learnt(TIED, more), options);
-  });
-}
-
-Deno.test("three layers with one weight learn what one layer learns that uses it three times", async () => {
-  const tied = await learnt(TIED, { runtime: "serial" });
-  const joined = await learnt(JOINED, { runtime: "serial", workers: 1 });
-  const namesOf = ({ end }: Outcome) => [...end.weights.keys()].toSorted();
-  assert.deepEqual(namesOf(tied), namesOf(joined));
+Deno.test("three layers with one weight have the bits of the serial run, messages of all weights too", async () => {
+  const options = { model: TIED, steps: 3, learningRate: 0.05, device: "native" } as const;
+  const tied: Train = (more) => rings({ ...options, ...more });
+  await trainTwice(tied, { schedule: "1f1b", workers: 4, clip: 0.1 });
+  await trainTwice(tied, { schedule: "chimera", workers: 2, replicas: 2 });
+  await trainTwice(tied, { schedule: "zb-v", workers: 2, runtime: "workers" });
+  await trainTwice(tied, { schedule: "1f1b", workers: 2, precision: "fp16" });
+  await trainTwice(tied, { schedule: "gpipe", workers: 1 });
   await using system = createSystem(); // of such a run messages have all weights
-  const gathered = await learnt(TIED, { workers: 3, system });
-  assert.deepEqual(namesOf(gathered), namesOf(joined));
-  assert.equal(gathered.bits.hash, tied.bits.hash);
-  for (const key of ["losses", "norms"] as const) {
-    for (const [i, value] of tied.bits[key].entries()) {
-      const error = Math.abs(value / joined.bits[key][i]! - 1);
-      assert.ok(error < 1e-5, `${key}, step ${i + 1}: ${error}`);
-    }
-  }
+  const { end, bits } = await tied({ workers: 3, system });
+  assert.equal([...end.weights.keys()].filter((name) => name.endsWith(".weight")).length, 3);
+  assert.equal(bits.hash, (await tied({ runtime: "serial" })).bits.hash);
 });
 
 const THREE: Sizes = { ...SMALL, layers: 3, hidden: 16, seq: 8, microBatches: 4, steps: 3 };
@@ -128,11 +68,9 @@ const laidOut: Train = (options) =>
 
 Deno.test("stages are those of the layout, and the plan says it; without one they are of equal work", async () => {
   const { plan } = await laidOut({ layout: "E,.5|2.5,H", steps: 1 });
-  assert.equal(plan.layout, "E,0.5|2.5,H");
-  assert.deepEqual(plan.stages.map(({ layers }) => layers), [
-    ["embedding", "block 0 attention"],
-    ["block 0 mlp", "block 1", "block 2", "head"],
-  ]);
+  const stages = plan.stages.map(({ layers }) => layers.join()).join("|");
+  const named = "embedding,block 0 attention|block 0 mlp,block 1,block 2,head";
+  assert.deepEqual([plan.layout, stages], ["E,0.5|2.5,H", named]);
   const [auto, none] = [await laidOut({ layout: "auto", steps: 1 }), await laidOut({ steps: 1 })];
   assert.equal(auto.plan.layout, none.plan.layout);
 });
@@ -152,19 +90,13 @@ Deno.test("weights have the same bits in every layout, on every runtime, and aft
 });
 
 Deno.test("without flushes a layout decides how old weights are, in the pipeline and in the serial run", async () => {
-  const [one, other] = [
-    await trainTwice(laidOut, { schedule: "pipedream", layout: "E|3,H" }),
-    await trainTwice(laidOut, { schedule: "pipedream", layout: "E,3|H" }),
-  ];
+  const one = await trainTwice(laidOut, { schedule: "pipedream", layout: "E|3,H" });
+  const other = await trainTwice(laidOut, { schedule: "pipedream", layout: "E,3|H" });
   assert.notDeepEqual(one.bits, other.bits);
 });
 
 Deno.test("a layout of another model or schedule is refused before anything runs", async () => {
-  await assert.rejects(laidOut({ layout: "E,2|2,H" }), {
-    name: "RangeError",
-    message:
-      'Cannot use the layout "E,2|2,H": its stages must have all that the model has in order, E,3,H, received E,4,H',
-  });
+  await assert.rejects(laidOut({ layout: "E,2|2,H" }), /^RangeError: .* E,3,H, received E,4,H$/);
   await assert.rejects(laidOut({ layout: "E,3,H" }), /as many as the schedule has, 2, received 1$/);
   await assert.rejects(laidOut({ layout: 3 as never }), TypeError);
 });
@@ -182,50 +114,29 @@ Deno.test("FP16 runs of every kind of schedule have the bits of their serial run
 });
 
 Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", async () => {
-  const sizes = { ...DEEP, microBatches: 2, steps: 50 };
-  const options = { device: "native", workers: 2, schedule: "1f1b", runtime: "local" } as const;
-  const exact = await outcome(sizes, options);
-  const half = await outcome(sizes, { ...options, precision: "fp16", lossScale: 1024 });
-  assert.equal(half.bits.losses.length, 50);
-  const distances = half.bits.losses.map((loss, i) => Math.abs(loss / exact.bits.losses[i]! - 1));
-  for (const [i, distance] of distances.entries()) {
-    assert.ok(distance <= 2e-3, `step ${i + 1}: ${distance}`);
-  }
+  const lossesOf = async (options: Options) => {
+    const sizes = { ...DEEP, microBatches: 2, steps: 50 }, how = { ...options, device: "native" };
+    return (await outcome(sizes, { ...how, workers: 2, runtime: "local" } as Options)).bits.losses;
+  };
+  const exact = await lossesOf({}), half = await lossesOf({ precision: "fp16", lossScale: 1024 });
+  const distances = exact.map((loss, i) => Math.abs(half[i]! / loss - 1));
+  assert.ok(distances.length === 50 && Math.max(...distances) <= 2e-3, `${distances}`);
   // Two losses may be equal by chance.
   assert.ok(distances.filter((distance) => distance === 0).length <= 2, `${distances}`);
 });
 
-/** The steps of a run in FP16, skipped or not, until its end or an error. */
-async function scaled(options: Options) {
-  const steps: string[] = [], { steps: count = 30 } = options;
-  const run = train({
-    ...{ model: gpt2(SMALL, SMALL.microBatch), data: batchesOf(SMALL, 2 * count) },
-    ...{ steps: count, microBatches: 2, workers: 2, schedule: "chimera", device: "native" },
-    ...{ runtime: "local", precision: "fp16", ...options },
-  });
-  try {
-    for await (const event of run) {
-      if (event.type === "skip") steps.push(`skip ${event.lossScale}`);
-      if (event.type === "step") steps.push("step");
-    }
-    return { steps };
-  } catch (error) {
-    return { steps, error };
-  }
-}
-
-Deno.test("a dynamic loss scale begins where nothing overflows here, and a static one stays", async () => {
-  const { steps } = await scaled({ steps: 6 });
-  assert.deepEqual(steps, new Array(6).fill("step"), "65,536 is no overflow here");
-  const tooHigh = await scaled({ steps: 3, lossScale: 2 ** 30 });
-  assert.deepEqual(tooHigh.steps, new Array(3).fill("skip 1073741824"));
-});
-
 Deno.test("a scale that overflows in twenty steps in a row ends the run with the reason", async () => {
-  const { steps, error } = await scaled({ lossScale: 2 ** 30 });
-  assert.equal(steps.length, 19);
-  assert.ok(error instanceof NonFiniteError);
-  assert.match(error.message, /^Cannot take step 20 after 19 skipped steps: /);
+  const skips: unknown[] = [],
+    steps = 30,
+    half = { precision: "fp16", lossScale: 2 ** 30 } as const;
+  const run = train({
+    ...{ model: gpt2(SMALL, SMALL.microBatch), data: batchesOf(SMALL, 2 * steps), steps, ...half },
+    ...{ microBatches: 2, workers: 2, schedule: "chimera", device: "native", runtime: "local" },
+  });
+  await assert.rejects(async () => {
+    for await (const event of run) if ("lossScale" in event) skips.push(event.lossScale);
+  }, /^NonFiniteError: Cannot take step 20 after 19 skipped steps: /);
+  assert.deepEqual(skips, new Array(19).fill(2 ** 30));
 });
 
 Deno.test("frozen parameters stay as they were, whole stages of them too, and the others learn", async () => {

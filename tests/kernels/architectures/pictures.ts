@@ -6,7 +6,7 @@
 
 import { type Batch, type Model, resnet, unet } from "../../../kernels/mod.ts";
 import { readFloats, readJson } from "../stage/pytorch.ts";
-import type { Fixture } from "./trains_as_pytorch.ts";
+import { type Fixture, inSteps } from "./trains_as_pytorch.ts";
 
 /** A network of convolutions. */
 export type PictureNetwork = "unet" | "resnet";
@@ -28,10 +28,7 @@ export async function pictureFixture(network: PictureNetwork): Promise<Fixture> 
     weights: await readFloats(`${network}/weights.safetensors`),
     gradients: await readFloats(`${network}/gradients.safetensors`),
     losses: float32.losses,
-    steps: Array.from(
-      { length: steps },
-      (_, i) => batches.slice(i * microBatches, (i + 1) * microBatches),
-    ),
+    steps: inSteps(batches, steps, microBatches),
     learningRate: lr,
   };
 }

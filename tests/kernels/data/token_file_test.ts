@@ -1,17 +1,15 @@
-/** Files of tokens larger than memory: read row by row, never whole, and only as long as they stay. */
+/** Files of tokens larger than memory: read row by row, and only as long as they stay. */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { decodeTokens, readTokens } from "../../../kernels/data/tokens.ts";
 import {
   heldOutBatches,
   knowFile,
   openTokenFile,
   type ReadableDisk,
-  type SeekableBatches,
-  type TokenBatch,
   tokenBatches,
 } from "../../../kernels/mod.ts";
-import { decodeTokens } from "../../../kernels/data/tokens.ts";
 import fc from "../../fast_check.ts";
 import { folderTest } from "../../in_folder.ts";
 
@@ -34,10 +32,7 @@ function countingDisk(trouble: (read: number) => void = () => {}) {
           counts.bytes += read ?? 0;
           return read;
         },
-        close() {
-          counts.open--;
-          file.close();
-        },
+        close: () => (counts.open--, file.close()),
       };
     },
   };
@@ -46,110 +41,87 @@ function countingDisk(trouble: (read: number) => void = () => {}) {
 
 async function written(folder: string, ids: Uint16Array | Uint32Array, name = "ids.bin") {
   const path = join(folder, name);
-  await Deno.writeFile(
-    path,
-    new Uint8Array(ids.buffer as ArrayBuffer, ids.byteOffset, ids.byteLength),
-  );
+  await Deno.writeFile(path, new Uint8Array(ids.buffer as ArrayBuffer));
   return path;
 }
 
-/** The first micro-batches. */
-const some = (batches: SeekableBatches<TokenBatch>, count: number) => [...batches.take(count)];
+folderTest("a file gives the micro-batches that its tokens in memory give", async (folder) => {
+  const ids = fc.array(fc.nat(999), { minLength: 17, maxLength: 200 });
+  await fc.assert(
+    fc.asyncProperty(
+      ...[ids, fc.nat(12), fc.boolean(), fc.boolean()] as const,
+      async (ids, skipped, lastIsSmaller, isWide) => {
+        const narrow = Uint16Array.from(ids), disk = countingDisk();
+        const path = isWide
+          ? await written(folder, Uint32Array.from(ids), "ids.u32")
+          : await written(folder, narrow);
+        const tokens = await openTokenFile(await knowFile(path), disk);
+        const plan = { ...CUT, lastIsSmaller }, batches = tokenBatches({ ...plan, tokens });
+        const right = [...tokenBatches({ ...plan, tokens: narrow })];
+        assert.deepEqual([...batches], right);
+        assert.deepEqual([...batches.from(skipped)], right.slice(skipped));
+        const held = { ...CUT, microBatch: 1, count: 3 };
+        assert.deepEqual(
+          heldOutBatches({ ...held, tokens: tokens.from(4) }),
+          heldOutBatches({ ...held, tokens: narrow.subarray(4) }),
+        );
+        assert.equal(disk.counts.open, 0);
+      },
+    ),
+    { numRuns: 25 },
+  );
+});
 
-folderTest(
-  "a file gives the micro-batches that its tokens in memory give, begun anywhere",
-  async (folder) => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.nat(999), { minLength: 17, maxLength: 200 }),
-        fc.nat(12),
-        fc.boolean(),
-        fc.boolean(),
-        async (ids, skipped, lastIsSmaller, isWide) => {
-          const narrow = Uint16Array.from(ids), wide = Uint32Array.from(ids), disk = countingDisk();
-          const path = await written(
-            folder,
-            isWide ? wide : narrow,
-            isWide ? "ids.u32" : "ids.bin",
-          );
-          const tokens = await openTokenFile(await knowFile(path), disk);
-          const plan = { ...CUT, lastIsSmaller };
-          const right = [...tokenBatches({ ...plan, tokens: narrow })];
-          assert.deepEqual([...tokenBatches({ ...plan, tokens })], right);
-          assert.deepEqual(
-            [...tokenBatches({ ...plan, tokens }).from(skipped)],
-            right.slice(skipped),
-          );
-          const held = { ...CUT, microBatch: 1, count: 3 };
-          assert.deepEqual(
-            heldOutBatches({ ...held, tokens: tokens.from(4) }),
-            heldOutBatches({ ...held, tokens: narrow.subarray(4) }),
-          );
-          assert.equal(disk.counts.open, 0);
-        },
-      ),
-      { numRuns: 25 },
-    );
-  },
-);
+folderTest("of 512 MiB a step reads its rows alone, anywhere in the file", async (folder) => {
+  const path = join(folder, "sparse.bin"), bytes = 2 ** 29;
+  using file = await Deno.create(path);
+  await file.truncate(bytes);
+  // Its hash is not of interest here.
+  const known = { path, bytes, modifiedMs: (await file.stat()).mtime!.getTime(), sha256: "" };
+  const disk = countingDisk(), tokens = await openTokenFile(known, disk);
+  const rowBytes = 2 * (CUT.seq + 1), stepRows = CUT.microBatch * CUT.microBatches;
+  const batches = tokenBatches({ ...CUT, tokens, lastIsSmaller: true });
+  const all = Math.floor((bytes / 2 - 1) / CUT.seq / CUT.microBatch);
+  for (const skipped of [0, 1000, all - CUT.microBatches]) {
+    disk.counts.bytes = 0;
+    const read = [...batches.from(skipped).take(CUT.microBatches)];
+    assert.deepEqual([read.length, disk.counts.bytes], [CUT.microBatches, stepRows * rowBytes]);
+  }
+  assert.equal([...batches.from(all)].length, 0);
+});
 
-folderTest(
-  "of 512 MiB a step reads its rows and nothing else, at the end as at the beginning",
-  async (folder) => {
-    const path = join(folder, "sparse.bin"), bytes = 2 ** 29;
-    using file = await Deno.create(path);
-    await file.truncate(bytes);
-    // Its hash is not of interest here.
-    const known = { path, bytes, modifiedMs: (await file.stat()).mtime!.getTime(), sha256: "" };
-    const disk = countingDisk(), tokens = await openTokenFile(known, disk);
-    const rowBytes = 2 * (CUT.seq + 1), stepRows = CUT.microBatch * CUT.microBatches;
-    const batches = tokenBatches({ ...CUT, tokens, lastIsSmaller: true });
-    const all = Math.floor((bytes / 2 - 1) / CUT.seq / CUT.microBatch);
-    for (const skipped of [0, 1000, all - CUT.microBatches]) {
-      disk.counts.bytes = 0;
-      const read = [...batches.from(skipped).take(CUT.microBatches)];
-      assert.deepEqual([read.length, disk.counts.bytes], [CUT.microBatches, stepRows * rowBytes]);
-    }
-    assert.equal([...batches.from(all)].length, 0);
-  },
-);
-
-folderTest("its hash takes no more memory than a piece of it", async (folder) => {
+folderTest("a file's hash takes no more memory than a piece of it", async (folder) => {
   const path = join(folder, "sparse.bin");
   using file = await Deno.create(path);
   await file.truncate(2 ** 28);
-  const before = Deno.memoryUsage();
-  const { sha256 } = await knowFile(path);
-  const after = Deno.memoryUsage();
+  const before = Deno.memoryUsage(), { sha256 } = await knowFile(path), after = Deno.memoryUsage();
   assert.equal(sha256, "a6d72ac7690f53be6ae46ba88506bd97302a093f7108472bd9efc3cefda06484");
   const grown = after.external + after.heapTotal - before.external - before.heapTotal;
   assert.ok(grown < 2 ** 26, `${grown} bytes`);
 });
 
-folderTest(
-  "an id outside the vocabulary is told with its step and position, when it is read",
-  async (folder) => {
-    const ids = new Uint16Array(81).fill(7);
-    ids[50] = 1000;
-    const path = await written(folder, ids), whole = await openTokenFile(path);
-    assert.deepEqual(whole.largest, { id: 1000, position: 50 });
-    assert.throws(
-      () => tokenBatches({ ...CUT, tokens: whole }),
-      /^RangeError: Cannot use these tokens: .* received 1000 at position 50$/,
-    );
-    const tokens = await openTokenFile(await knowFile(path));
-    const batches = tokenBatches({ ...CUT, tokens });
-    const message =
-      "Cannot make micro-batch 0 of step 4: cannot use these tokens: each must be from " +
-      "0 to 999 (the vocabulary has 1000), received 1000 at position 50";
-    assert.throws(() => some(batches, 7), { name: "RangeError", message });
-    assert.throws(() => [...tokenBatches({ ...CUT, tokens }).from(6)], { message });
-    const shifted = tokenBatches({ ...CUT, tokens: tokens.from(40) });
-    assert.throws(() => [...shifted], /^RangeError: .*-batch 1 of step 1: .* at position 50$/);
-  },
-);
+folderTest("an id outside the vocabulary is refused with its step and position", async (folder) => {
+  const ids = new Uint16Array(81).fill(7);
+  ids[50] = 1000;
+  const path = await written(folder, ids), whole = await openTokenFile(path);
+  assert.deepEqual(whole.largest, { id: 1000, position: 50 });
+  assert.throws(
+    () => tokenBatches({ ...CUT, tokens: whole }),
+    /^RangeError: Cannot use these tokens: .* received 1000 at position 50$/,
+  );
+  const tokens = await openTokenFile(await knowFile(path)),
+    batches = tokenBatches({ ...CUT, tokens });
+  const message =
+    "Cannot make micro-batch 0 of step 4: cannot use these tokens: each must be from " +
+    "0 to 999 (the vocabulary has 1000), received 1000 at position 50";
+  assert.equal([...batches.from(0).take(6)].length, 6);
+  assert.throws(() => [...batches.from(0)], { name: "RangeError", message });
+  assert.throws(() => [...batches.from(6)], { message });
+  const shifted = tokenBatches({ ...CUT, tokens: tokens.from(40) });
+  assert.throws(() => [...shifted], /^RangeError: .*-batch 1 of step 1: .* at position 50$/);
+});
 
-/** What may happen to a file while it is read, and what is said of it. */
+/** What may happen to a file while it is read, and its refusal. */
 const TROUBLE: Readonly<Record<string, readonly [(path: string) => void, RegExp]>> = {
   "is cut short": [
     (path) => Deno.truncateSync(path, 90),
@@ -174,60 +146,56 @@ const TROUBLE: Readonly<Record<string, readonly [(path: string) => void, RegExp]
   ],
 };
 
-for (const [what, [happen, told]] of Object.entries(TROUBLE)) {
-  folderTest(
-    `a file that ${what} while it is read is told in the step that would read it`,
-    async (folder) => {
-      const path = await written(folder, new Uint16Array(81).fill(7));
-      // Half of a row comes at a time.
-      const disk = countingDisk((read) => read === 25 && happen(path));
-      const tokens = await openTokenFile(await knowFile(path), disk);
-      const seen: TokenBatch[] = [];
-      assert.throws(() => {
-        for (const one of tokenBatches({ ...CUT, tokens })) seen.push(one);
-      }, (error: Error) => {
-        assert.match(error.message, /^Cannot make micro-batch [01] of step [123]: /);
-        assert.match(error.message, told);
-        return true;
-      });
-      assert.ok(seen.length > 0 && seen.every(({ ids }) => ids.every((id) => id === 7)));
-      assert.equal(disk.counts.open, 0);
-    },
-  );
+for (const [what, [happen, message]] of Object.entries(TROUBLE)) {
+  folderTest(`a file that ${what} is refused in the step that would read it`, async (folder) => {
+    const path = await written(folder, new Uint16Array(81).fill(7));
+    // Half of a row comes at a time.
+    const disk = countingDisk((read) => read === 25 && happen(path));
+    const batches = tokenBatches({
+      ...CUT,
+      tokens: await openTokenFile(await knowFile(path), disk),
+    });
+    let seen = 0;
+    const readAll = () => {
+      for (const { ids } of batches) seen += Number(ids.every((id) => id === 7));
+    };
+    const start = /^\w+: Cannot make micro-batch [01] of step [123]: /;
+    assert.throws(readAll, new RegExp(`${start.source}.*${message.source}`));
+    assert.deepEqual([seen > 0, disk.counts.open], [true, 0]);
+  });
 }
 
+folderTest("a file that is replaced or gone before it is read is refused", async (folder) => {
+  const path = await written(folder, new Uint16Array(81)), tokens = await openTokenFile(path);
+  const first = () => [...tokenBatches({ ...CUT, tokens }).take(1)];
+  await Deno.remove(path);
+  assert.throws(first, /^Error: Cannot read .*ids\.bin: /);
+  await written(folder, new Uint16Array(80));
+  assert.throws(first, /160 bytes in place of 162$/);
+});
+
 folderTest(
-  "a file that is replaced before it is read is told, and one that is gone",
+  "files of half an id are refused by their width, empty ones by the plan",
   async (folder) => {
-    const path = await written(folder, new Uint16Array(81)), tokens = await openTokenFile(path);
-    await Deno.remove(path);
-    assert.throws(
-      () => some(tokenBatches({ ...CUT, tokens }), 1),
-      /^Error: Cannot read .*ids\.bin: /,
-    );
-    await written(folder, new Uint16Array(80));
-    assert.throws(() => some(tokenBatches({ ...CUT, tokens }), 1), /160 bytes in place of 162$/);
+    const path = join(folder, "odd.u32");
+    await Deno.writeFile(path, new Uint8Array(6));
+    const wide = /size must be a multiple of 4 \(32-bit tokens\), received 6/;
+    await assert.rejects(openTokenFile(path), wide);
+    await Deno.writeFile(path, new Uint8Array(5));
+    await assert.rejects(readTokens(path), /^RangeError: .*odd\.u32.* must be .*received 5 bytes$/);
+    const odd = /must be even .* received 3 bytes$/;
+    assert.throws(() => decodeTokens(new Uint8Array(3), "a.bin"), odd);
+    await Deno.writeFile(path, new Uint8Array(0));
+    const tokens = await openTokenFile(path);
+    const plan = { ...CUT, tokens, steps: 1 };
+    assert.throws(() => tokenBatches(plan), /at least 17 tokens, received 0$/);
+    assert.equal((await readTokens(path)).length, 0);
   },
 );
 
-folderTest(
-  "a file of half an id is refused by its width, and an empty one by what the run needs",
-  async (folder) => {
-    const odd = join(folder, "odd.u32");
-    await Deno.writeFile(odd, new Uint8Array(6));
-    await assert.rejects(
-      openTokenFile(odd),
-      /size must be a multiple of 4 \(32-bit tokens\), received 6/,
-    );
-    await Deno.writeFile(odd, new Uint8Array(0));
-    const tokens = await openTokenFile(odd);
-    assert.throws(
-      () => tokenBatches({ ...CUT, tokens, steps: 1 }),
-      /at least 17 tokens, received 0$/,
-    );
-    assert.throws(
-      () => decodeTokens(new Uint8Array(3), "a.bin"),
-      /must be even .* received 3 bytes$/,
-    );
-  },
-);
+Deno.test("a file of 16-bit tokens is read in little-endian order", async () => {
+  const path = new URL("../../fixtures/gpt2/tokens.bin", import.meta.url).pathname;
+  const tokens = await readTokens(path), bytes = await Deno.readFile(path);
+  assert.equal(tokens.length, bytes.length / 2);
+  assert.ok(tokens.every((token, i) => token === bytes[2 * i]! + 256 * bytes[2 * i + 1]!));
+});

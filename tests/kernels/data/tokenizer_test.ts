@@ -1,57 +1,167 @@
+/** Tokenizers: bytes, GPT-2's, and those out of `tokenizer.json`. */
+
 import assert from "node:assert/strict";
+import {
+  bytesTokenizer,
+  bytesTokenizerJson,
+  gpt2Tokenizer,
+  gpt2TokenizerJson,
+  loadText,
+  parseTokenizer,
+  textStream,
+} from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
-import { bytesTokenizer, gpt2Tokenizer } from "../../../kernels/data/tokenizer.ts";
+import { sha256Of } from "../../hugging_face.ts";
+
+const parse = (json: unknown, path = "tokenizer.json") =>
+  parseTokenizer(new TextEncoder().encode(JSON.stringify(json)), path);
+
+const GPT2 = gpt2Tokenizer(), GPT2_JSON = gpt2TokenizerJson();
+
+const TOKENIZERS = {
+  bytes: Promise.resolve(bytesTokenizer()),
+  gpt2: GPT2,
+  "tokenizer.json": parse(bytesTokenizerJson()),
+};
 
 const text = fc.string({ unit: "binary", maxLength: 60 });
 
-for (const make of [bytesTokenizer, gpt2Tokenizer]) {
-  const name = make === bytesTokenizer ? "bytes" : "gpt2";
-
-  Deno.test(`${name}: every text comes back, and every id is in the vocabulary`, async () => {
-    const tokenizer = await make();
-    assert.equal(tokenizer.name, name);
-    fc.assert(
-      fc.property(text, (text) => {
-        const ids = tokenizer.encode(text);
-        assert.ok(ids.every((id) => id < tokenizer.vocabularySize));
-        assert.equal(tokenizer.decode(ids), text);
-      }),
-    );
+for (const [name, made] of Object.entries(TOKENIZERS)) {
+  Deno.test(`${name}: every text comes back, and pieces of any ids are together their text`, async () => {
+    const tokenizer = await made, { encode, decode, vocabularySize } = tokenizer;
+    const learned = text.map((text) => [...encode(text)]);
+    const any = fc.array(fc.nat(vocabularySize + 10), { maxLength: 20 });
+    fc.assert(fc.property(text, learned, any, learned, (text, ...parts) => {
+      const own = encode(text), ids = parts.flat(), { push, end } = textStream(tokenizer);
+      assert.ok(own.every((id) => id < vocabularySize));
+      assert.equal(decode(own), text);
+      assert.equal(ids.map((id) => push([id])).join("") + end(), decode(ids));
+      assert.equal(typeof decode(own.subarray(1, -1)), "string");
+    }));
   });
 
-  Deno.test(`${name}: ids cut anywhere, or never learned, still read as text`, async () => {
-    const { encode, decode } = await make();
-    fc.assert(
-      fc.property(text, fc.nat(), fc.nat(), (text, from, to) => {
-        const ids = encode(text);
-        assert.equal(typeof decode(ids.subarray(from % (ids.length + 1))), "string");
-        assert.equal(typeof decode(ids.subarray(0, to % (ids.length + 1))), "string");
-      }),
-    );
+  Deno.test(`${name}: a character appears when its last byte has come, and what is cut is U+FFFD`, async () => {
+    const tokenizer = await made,
+      { encode, decode } = tokenizer,
+      { push, end } = textStream(tokenizer);
+    const pieces = [...encode("a😀b")].map((id) => push([id]));
+    assert.deepEqual([...pieces.filter((piece) => piece !== ""), end()], ["a", "😀", "b", ""]);
     assert.equal(decode([...encode("a"), 65000, ...encode("b")]), "a\uFFFDb");
     assert.equal(decode([]), "");
     const cut = encode("😀").subarray(0, -1), first = decode(cut);
     assert.match(first, /\uFFFD$/);
     assert.equal(decode(cut), first, "nothing is kept for the next call");
+    if (name === "gpt2") return;
+    assert.equal(decode(encode("a😀b").subarray(0, 3)), "a\uFFFD");
+    assert.equal(decode(encode("😀b").subarray(2)), "\uFFFD\uFFFDb");
+    assert.equal(decode(encode("\uFEFFb")), "\uFEFFb");
   });
 
   Deno.test(`${name}: text that looks like a special token is text`, async () => {
-    const { encode, decode } = await make();
-    const ids = encode("a<|endoftext|>b");
+    const { encode, decode } = await made, ids = encode("a<|endoftext|>b");
     assert.ok(ids.length >= 7 && !ids.includes(50256 as never));
     assert.equal(decode(ids), "a<|endoftext|>b");
   });
 }
 
-Deno.test("bytes: a character that is cut reads as U+FFFD", () => {
-  const { encode, decode } = bytesTokenizer();
-  assert.equal(decode(encode("a😀b").subarray(0, 3)), "a\uFFFD");
-  assert.equal(decode(encode("😀b").subarray(2)), "\uFFFD\uFFFDb");
-  assert.equal(decode(encode("\uFEFFb")), "\uFEFFb");
+Deno.test("the ids of gpt2 are GPT-2's", async () => {
+  const { name, encode, vocabularySize } = await GPT2;
+  assert.deepEqual([name, vocabularySize], ["gpt2", 50257]);
+  assert.deepEqual([...encode("Hello, world!\n")], [15496, 11, 995, 0, 198]);
 });
 
-Deno.test("gpt2: ids are those of GPT-2", async () => {
-  const { encode, vocabularySize } = await gpt2Tokenizer();
-  assert.equal(vocabularySize, 50257);
-  assert.deepEqual([...encode("Hello, world!\n")], [15496, 11, 995, 0, 198]);
+Deno.test("ids are read behind those before them, as some tokenizers drop a text's first space", () => {
+  const decode = (ids: Iterable<number>) => Array.from(ids, (id) => ` ${id}`).join("").slice(1);
+  const { push, end } = textStream({ decode });
+  assert.deepEqual([push([1, 2]), push([3]), push([4]), end()], ["1 2", " 3", " 4", ""]);
+});
+
+const SAMPLES = [
+  "Hello world, it's   1234 o'clock\n\n\tnaïve café 😀 日本語",
+  "",
+  " leading and trailing ",
+  "\u0000\u001f\u007f\u00ad\u00a0",
+];
+
+Deno.test("tokenizers that are written as tokenizer.json have the same ids, and GPT-2's its special token", async () => {
+  const bytes = await TOKENIZERS["tokenizer.json"], gpt2 = await parse(await GPT2_JSON);
+  const moby = (await loadText("moby-dick")).slice(0, 30_000);
+  for (const [read, own] of [[bytes, bytesTokenizer()], [gpt2, await GPT2]] as const) {
+    for (const sample of [...SAMPLES, moby]) {
+      const ids = own.encode(sample);
+      assert.deepEqual([...read.encode(sample)], [...ids]);
+      assert.equal(read.decode(ids), sample);
+    }
+  }
+  assert.deepEqual([gpt2.vocabularySize, gpt2.bos, gpt2.eos], [50_257, 50_256, 50_256]);
+  assert.deepEqual([...gpt2.encode("a<|endoftext|>b")], [64, 50_256, 65]);
+  assert.deepEqual([bytes.vocabularySize, bytes.bos], [256, undefined]);
+  assert.equal(bytes.decode([0xc3, 300, 72]), "\uFFFD\uFFFDH");
+});
+
+Deno.test("GPT-2's tokenizer is written with the merges that were published", async () => {
+  const { model: { merges } } = await GPT2_JSON as { model: { merges: string[] } };
+  assert.equal(merges.length, 50_000);
+  const file = ["#version: 0.2", ...merges].map((line) => `${line}\n`).join("");
+  // That of vocab.bpe, the file that OpenAI published.
+  const published = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5";
+  assert.equal(sha256Of(file), published);
+});
+
+/** A small tokenizer with a template and special tokens, as those of other models have. */
+const SMALL = {
+  version: "1.0",
+  added_tokens: [
+    { id: 9, content: "<s>", special: true },
+    { id: 10, content: "</s>", special: true },
+  ],
+  normalizer: { type: "Lowercase" },
+  pre_tokenizer: { type: "Whitespace" },
+  post_processor: {
+    type: "TemplateProcessing",
+    single: [{ SpecialToken: { id: "<s>", type_id: 0 } }, { Sequence: { id: "A", type_id: 0 } }],
+    pair: [],
+    special_tokens: { "<s>": { id: "<s>", ids: [9], tokens: ["<s>"] } },
+  },
+  decoder: null,
+  model: {
+    type: "BPE",
+    vocab: { a: 0, b: 1, "?": 2, ab: 3 },
+    merges: [["a", "b"]],
+    unk_token: "?",
+  },
+};
+
+Deno.test("a template, a normalizer and special tokens are those of the file", async () => {
+  const read = await parse(SMALL), { push, end } = textStream(read), ids = [9, 3, 1, 10];
+  assert.deepEqual([...read.encode("AB z</s>b")], [9, 3, 2, 10, 1]);
+  assert.deepEqual([read.vocabularySize, read.bos, read.eos], [11, 9, 10]);
+  assert.equal(read.decode(ids), "<s> ab b </s>");
+  assert.equal(ids.map((id) => push([id])).join("") + end(), read.decode(ids));
+});
+
+Deno.test("what is no tokenizer is refused in one sentence, before its ids take memory", async () => {
+  const model = (change: object) => ({ ...SMALL, model: { ...SMALL.model, ...change } });
+  const cases: readonly [unknown, RegExp][] = [
+    [[], /received nothing where a record must be$/],
+    [{ ...SMALL, model: null }, /received null where a record must be$/],
+    [model({ type: "Nope" }), /received a model of type "Nope"$/],
+    [model({ vocab: { a: 2 ** 31 } }), /received the id 2147483648 of the token "a"$/],
+    [model({ vocab: { a: -1 } }), /received the id -1 of the token "a"$/],
+    [model({ vocab: { a: "0" } }), /received the id "0" of the token "a"$/],
+    [model({ merges: "ab" }), /received config.merges.map is not a function$/],
+    [{ ...SMALL, added_tokens: [{ id: 1e9, content: "x" }] }, /received the id 1000000000 of/],
+    [{ ...SMALL, added_tokens: {} }, /received added_tokens that are no list$/],
+    [{ ...SMALL, pre_tokenizer: { type: "Split", pattern: { Regex: "(" } } }, /regular expression/],
+    [{ ...SMALL, decoder: undefined }, /received Tokenizer must contain a "decoder" property$/],
+  ];
+  for (const [json, { source }] of cases) {
+    const message = `^Cannot read a.json: it must be a tokenizer.json (?=[^\n]*$).*${source}`;
+    await assert.rejects(parse(json, "a.json"), {
+      name: "SyntaxError",
+      message: new RegExp(message),
+    });
+  }
+  const twice = new TextEncoder().encode('{"version": 1, "version": 2}');
+  await assert.rejects(parseTokenizer(twice, "a.json"), /received the name "version" twice$/);
 });

@@ -1,12 +1,16 @@
 import assert from "node:assert/strict";
 import type { Ask } from "../../../kernels/devices/webgpu/adapters/ask_probe.ts";
 import { driverManifests } from "../../../kernels/devices/webgpu/adapters/driver_manifests.ts";
-import { findAdapters } from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
+import {
+  findAdapters,
+  type FoundAdapters,
+} from "../../../kernels/devices/webgpu/adapters/find_adapters.ts";
 import type {
   ProbeAnswer,
   ProviderAnswer,
 } from "../../../kernels/devices/webgpu/adapters/probe.ts";
 import type { VulkanDevice } from "../../../kernels/devices/webgpu/adapters/vulkan.ts";
+import type { Precision } from "../../../kernels/layers/precision.ts";
 import { claimGpu } from "../../../kernels/devices/webgpu/owner.ts";
 import { chooseAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_adapters.ts";
 
@@ -38,49 +42,52 @@ const byManifest = (answers: Record<string, ProbeAnswer | { failure: string }>):
 const look = (answers: Record<string, ProbeAnswer | { failure: string }>) =>
   findAdapters(Object.keys(answers), byManifest(answers));
 
-Deno.test("GPUs come before software, and the discrete ones first", async () => {
-  const integrated = gpu("small", { kind: "integrated" });
-  const { adapters } = await look({
-    "/lavapipe": answer([software]),
-    "/intel": answer([integrated]),
-    "/nvidia": answer([gpu("big")]),
-  });
-  assert.deepEqual(adapters.map(({ index, name }) => [index, name]), [
-    [0, "big"],
-    [1, "small"],
-    [2, "lava"],
-  ]);
-  assert.deepEqual(adapters[0]!.environment, {
-    VK_DRIVER_FILES: "/nvidia",
-    VK_ICD_FILENAMES: "/nvidia",
-    NODEVICE_SELECT: "1",
-  });
-});
+type Drivers = Record<string, ProbeAnswer | { failure: string }>;
 
-Deno.test("what the provider does not take is named with the reason, and so is a driver that crashes", async () => {
-  const found = await look({
-    "/lavapipe": answer([software], { problem: "no indexing" }),
-    "/broken": { failure: "a driver that ended its process with SIGSEGV" },
-    "/radeon": answer([], undefined),
-  });
-  assert.deepEqual(found, {
-    adapters: [],
-    refused: [
-      { name: "lava", reason: "no indexing" },
-      { name: "/broken", reason: "a driver that ended its process with SIGSEGV" },
+const CRASH = "a driver that ended its process with SIGSEGV";
+const integrated = gpu("small", { kind: "integrated" });
+
+/** Drivers, the names of the adapters in their order, and of what is refused with its reason. */
+const SEEN: Record<string, readonly [Drivers, string[], [string, RegExp][]]> = {
+  "GPUs come before software, and the discrete ones first": [
+    { "/l": answer([software]), "/intel": answer([integrated]), "/nvidia": answer([gpu("big")]) },
+    ["big", "small", "lava"],
+    [],
+  ],
+  "an adapter that the provider does not take is named with the reason, and so is a driver that crashes":
+    [
+      {
+        "/lavapipe": answer([software], { problem: "no indexing" }),
+        "/broken": { failure: CRASH },
+        "/radeon": answer([], undefined),
+      },
+      [],
+      [["lava", /^no indexing$/], ["/broken", new RegExp(`^${CRASH}$`)]],
     ],
-  });
-});
+  "a GPU that two drivers serve is one adapter, software of two drivers is two": [
+    {
+      ...{ "/etc": answer([gpu("big")]), "/usr": answer([gpu("big")]) },
+      ...{ "/one": answer([software]), "/two": answer([software]) },
+    },
+    ["big", "lava", "lava"],
+    [["big", /there already, through another driver$/]],
+  ],
+};
 
-Deno.test("a GPU that two drivers serve is one adapter, software of two drivers is two", async () => {
-  const { adapters, refused } = await look({
-    "/etc": answer([gpu("big")]),
-    "/usr": answer([gpu("big")]),
-    "/one": answer([software]),
-    "/two": answer([software]),
+for (const [name, [drivers, names, refusals]] of Object.entries(SEEN)) {
+  Deno.test(name, async () => {
+    const { adapters, refused } = await look(drivers);
+    assert.deepEqual(adapters.map(({ index, name }) => [index, name]), [...names.entries()]);
+    assert.deepEqual(refused.map(({ name }) => name), refusals.map(([name]) => name));
+    refusals.forEach(([, reason], i) => assert.match(refused[i]!.reason, reason));
   });
-  assert.deepEqual(adapters.map(({ name }) => name), ["big", "lava", "lava"]);
-  assert.deepEqual(refused.map(({ name }) => name), ["big"]);
+}
+
+Deno.test("an adapter is seen by a process that is given its driver alone", async () => {
+  const { adapters: [first] } = await look({ "/nvidia": answer([gpu("big")]) });
+  assert.deepEqual(first!.environment, {
+    ...{ VK_DRIVER_FILES: "/nvidia", VK_ICD_FILENAMES: "/nvidia", NODEVICE_SELECT: "1" },
+  });
 });
 
 /** A driver with two GPUs, which heeds some variables. */
@@ -165,44 +172,37 @@ Deno.test("manifests are found where the Vulkan loader finds them, in its order"
   assert.deepEqual(look({ VK_DRIVER_FILES: "" }), []);
 });
 
-Deno.test("a run takes all GPUs, or the first of the others, or those that it names", async () => {
-  const mixed = await look({
-    "/l": answer([software]),
-    "/a": answer([gpu("a")]),
-    "/b": answer([gpu("b")]),
-  });
-  const names = (indices?: readonly number[]) =>
-    chooseAdapters(mixed, indices).map(({ name }) => name);
-  assert.deepEqual(names(), ["a", "b"]);
-  assert.deepEqual(names([2, 0]), ["lava", "a"]);
+Deno.test("a run takes all GPUs, or the first of the others, or those that it names; in FP16 those that compute in it", async () => {
+  const [a, b] = [gpu("a"), gpu("b")];
+  const mixed = await look({ "/l": answer([software]), "/a": answer([a]), "/b": answer([b]) });
   const none = await look({ "/1": answer([software]), "/2": answer([software]) });
-  assert.deepEqual(chooseAdapters(none).map(({ index }) => index), [0]);
-  assert.throws(() => names([3]), {
+  const half = await look({ "/a": answer([a], { hasF16: false }), "/b": answer([b]) });
+  const without = await look({ "/a": answer([a], { hasF16: false }) });
+  const cases: [FoundAdapters, string[], number[]?, Precision?][] = [
+    [mixed, ["a", "b"]],
+    [mixed, ["lava", "a"], [2, 0]],
+    [none, ["lava"]],
+    [half, ["b"], [], "fp16"],
+    [half, ["b"], [1], "fp16"],
+    [without, ["a"]],
+  ];
+  for (const [found, names, ...how] of cases) {
+    assert.deepEqual(chooseAdapters(found, ...how).map(({ name }) => name), names);
+  }
+  assert.throws(() => chooseAdapters(mixed, [3]), {
     name: "RangeError",
     message:
       "Cannot use the webgpu device: the adapter must be one of 0 (a), 1 (b), 2 (lava), received 3",
   });
+  for (const [found, indices] of [[half, [1, 0]], [without, []]] as const) {
+    assert.throws(() => chooseAdapters(found, indices, "fp16"), {
+      message:
+        "Cannot use the webgpu device in fp16: adapters must compute in FP16 (shader-f16), received a without it; use precision fp32, or other adapters",
+    });
+  }
 });
 
-Deno.test("a run in FP16 takes the GPUs that compute in it, and refuses others by name", async () => {
-  const mixed = await look({
-    "/a": answer([gpu("a")], { hasF16: false }),
-    "/b": answer([gpu("b")], { hasF16: true }),
-  });
-  const names = (indices?: readonly number[]) =>
-    chooseAdapters(mixed, indices, "fp16").map(({ name }) => name);
-  assert.deepEqual(names(), ["b"]);
-  assert.deepEqual(names([1]), ["b"]);
-  assert.throws(() => names([1, 0]), {
-    message:
-      "Cannot use the webgpu device in fp16: adapters must compute in FP16 (shader-f16), received a without it; use precision fp32, or other adapters",
-  });
-  const none = await look({ "/a": answer([gpu("a")], { hasF16: false }) });
-  assert.throws(() => chooseAdapters(none, [], "fp16"), /received a without it/);
-  assert.deepEqual(chooseAdapters(none).map(({ name }) => name), ["a"]);
-});
-
-Deno.test("without an adapter it is said what to install, and what is there but does not serve", async () => {
+Deno.test("without an adapter the error says what to install, and what is there but does not serve", async () => {
   assert.throws(
     () => chooseAdapters({ adapters: [], refused: [] }),
     /^Error: Cannot use the webgpu device: this machine must have a GPU .*, received no adapter$/,

@@ -168,6 +168,9 @@ Deno.test("AdamW is our kernel's where all arrays are in its memory, and only th
   assert.equal(adamwOf(square([length]), memory), undefined);
   const mixed = stepModel(length, ADAMW_DEFAULTS, true);
   assert.equal(adamwOf(mixed, memory), undefined, "mixed precision");
+  const { graph, ...rest } = fromBinary(ModelProtoSchema, model), [node] = graph!.node;
+  const twice = toBinary(ModelProtoSchema, { ...rest, graph: { ...graph!, node: [node!, node!] } });
+  assert.equal(adamwOf(twice, memory), undefined, "two steps");
 });
 
 Deno.test("a native device that blocks computes on memory of our kernels as on any other", () =>

@@ -312,10 +312,7 @@ const half = (n: number) => Math.floor(n / 2) + 1;
 const POOL = { kernel_shape: [3, 2], strides: [2, 1], pads: [1, 0, 1, 1] };
 
 const WINDOWS: Rows = {
-  Conv: ({ b, n, m, k }) => [
-    [unit(b, k, n + 1, m), unit(n, k, 2, 1), unit(n)],
-    [unit(b, n, n, m)],
-  ],
+  Conv: ({ b, n, m, k }) => [[unit(b, k, n + 1, m), unit(n, k, 2, 1), unit(n)], [unit(b, n, n, m)]],
   "Conv of groups": ({ b, n, m, k }) => [
     [unit(b, 2 * k, n + 4, m), unit(2 * n, k, 3, 2)],
     [unit(b, 2 * n, half(n), m + 1)],

@@ -64,6 +64,11 @@ Deno.test("programs share the memory between their parts, also when another need
     const small = await bound(3);
     await small.run();
     const before = await small.read(), large = await bound(5000);
+    const guards = Array.from({ length: 99 }, (_, i) => tensorOf(device, [64], Array(64).fill(i)));
+    await small.run();
+    for (const [i, guard] of guards.entries()) {
+      assert.deepEqual(await numbersOf(device, guard), Array(64).fill(i), "memory of before");
+    }
     await Promise.all([small.run(), large.run(), small.run()]);
     assert.deepEqual(await small.read(), before);
     assert.deepEqual((await large.read()).slice(0, before.length), before);

@@ -109,9 +109,7 @@ Deno.test({
       const ICD = { library_path: library, api_version: "1.1.0" };
       await Deno.writeTextFile(manifest, JSON.stringify({ file_format_version: "1.0.0", ICD }));
       const own = SWIFTSHADER["VK_DRIVER_FILES"]!,
-        { ICD: driver } = JSON.parse(
-          await Deno.readTextFile(own),
-        );
+        { ICD: driver } = JSON.parse(await Deno.readTextFile(own));
       const outcome = await end("lost", {
         VK_DRIVER_FILES: manifest,
         LOSE_AFTER: "50",

@@ -127,3 +127,16 @@ export function atAnyPace(schedule: Schedule, seed: number): SimulatedStep {
   const jitter = { law: [0.001, 0.5, 1, 3], amount: 1, latencyAmount: 1, seed };
   return simulateStep({ schedule, stages, jitter });
 }
+
+/** What a call says: its text, or the error that it ends with. */
+export function sentenceOf(call: () => string): Promise<string> {
+  try {
+    return Promise.resolve(call());
+  } catch (error) {
+    return Promise.resolve(`${error}`);
+  }
+}
+
+/** A file of golden data about schedules. */
+export const golden = (file: string) =>
+  Deno.readTextFileSync(new URL(`../golden/schedules/${file}`, import.meta.url));

@@ -1,11 +1,36 @@
 /** Journals as a forger writes them: changed, but with every sum and hash right. */
 
 import assert from "node:assert/strict";
+import { createSystem } from "../../../actors/runtime/mod.ts";
+import { beginJournal } from "../../../actors/simulation/mod.ts";
 import { Digest } from "../../../actors/simulation/digest.ts";
 import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
 import { hashedOf } from "../../../actors/simulation/journal/journal_lines.ts";
 import { addStep, type StepRecord } from "../../../actors/simulation/journal/recorder.ts";
 import { Seal, sumIn } from "../../../actors/simulation/journal/seal.ts";
+import { playAsker } from "./players.ts";
+
+/** The text of a journal that is kept while something is played. */
+export async function journalOf(play: (path: string) => Promise<unknown>): Promise<string> {
+  const path = await Deno.makeTempFile();
+  try {
+    await play(path);
+    return await Deno.readTextFile(path);
+  } finally {
+    await Deno.remove(path);
+  }
+}
+
+/** The module of the players. */
+export const PLAYERS = new URL("./players.ts", import.meta.url).href;
+
+/** The text of the journal of two real actors: one asks the other, which has state. */
+export const realJournal = (isolate: "local" | "worker" | "process") =>
+  journalOf(async (path) => {
+    const observer = await beginJournal({ path, actors: [PLAYERS], payloads: true });
+    await using system = createSystem({ observer });
+    await playAsker(system, isolate);
+  });
 
 /** A line of a journal without its sum. */
 export type Forged = Record<string, unknown>;

@@ -2,36 +2,18 @@
 
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import { createSystem } from "../../../actors/runtime/mod.ts";
-import { beginJournal, readJournal, replayInbox, replayJournal } from "../../../testing.ts";
+import { readJournal, replayInbox, replayJournal } from "../../../testing.ts";
 import { parseJournal } from "../../../actors/simulation/journal/journal.ts";
-import { recordsOf, refusedLine, sealed } from "./forged.ts";
+import { PLAYERS, realJournal, recordsOf, refusedLine, sealed } from "./forged.ts";
 import { ASKER, playAsker, SUM } from "./players.ts";
-
-const MODULE = new URL("./players.ts", import.meta.url).href;
 
 const ISOLATES = ["local", "worker", "process"] as const;
 
 const texts = new Map<string, Promise<string>>();
 
-/** The journal of two real actors: one asks the other, which has state. */
-function textOf(isolate: typeof ISOLATES[number]): Promise<string> {
-  let text = texts.get(isolate);
-  if (!text) texts.set(isolate, text = record(isolate));
-  return text;
-}
-
-async function record(isolate: typeof ISOLATES[number]): Promise<string> {
-  const path = await Deno.makeTempFile();
-  {
-    const observer = await beginJournal({ path, actors: [MODULE], payloads: true });
-    await using system = createSystem({ observer });
-    await playAsker(system, isolate);
-  }
-  const text = await Deno.readTextFile(path);
-  await Deno.remove(path);
-  return text;
-}
+/** The journal of real actors in an isolate, recorded once. */
+const textOf = (isolate: typeof ISOLATES[number]) =>
+  texts.getOrInsertComputed(isolate, () => realJournal(isolate));
 
 Deno.test("a journal of real actors that did something else does not replay", async () => {
   const journal = parseJournal(await textOf("local"));
@@ -49,7 +31,7 @@ for (const isolate of ISOLATES) {
     assert.equal(new Set(played.map((step) => step.isolate)).size, isolate === "local" ? 1 : 2);
     const chains = new Map<string, string>();
     await replayJournal(journal, ({ system }) => playAsker(system), {
-      actors: [MODULE],
+      actors: [PLAYERS],
       onStep: ({ actor, chain }) => void chains.set(actor, chain),
     });
     for (const spec of [SUM, ASKER]) {
@@ -91,7 +73,7 @@ Deno.test("a line that was changed, left out, doubled or moved is refused, whate
 /** Writes a journal until it is killed, and says when 2,000 steps are flushed. */
 const WRITER = `
   import { simulate, writeJournal } from "${import.meta.resolve("../../../testing.ts")}";
-  import { playRing } from "${MODULE}";
+  import { playRing } from "${PLAYERS}";
   const { onStep } = await writeJournal({ path: Deno.args[0], flushMs: 0 });
   const watched = (step) => {
     onStep(step);

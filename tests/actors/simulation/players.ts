@@ -116,6 +116,17 @@ export async function playSum(
   return await system.ask(to, { type: "Read" }) as { sum: number; added: number[] };
 }
 
+/** Waits for something to be done, but not for ever. */
+export const PATIENT = `(ctx) => {
+  let end = "";
+  ctx.expose(() => end);
+  return {
+    Arm: ({ delayMs }) => ctx.after(delayMs, { type: "Timeout" }, "timeout"),
+    Timeout() { end ||= "timeout"; },
+    Done() { end ||= "done"; ctx.cancel("timeout"); },
+  };
+}`;
+
 /** Uses what is trapped as a program would. */
 export function use(token: string): unknown {
   const { kind, holder } = TRAPPED.find((trapped) => trapped.token === token)!;
@@ -159,7 +170,7 @@ export const rogue: AnyActor = (ctx) => ({
     throw new RangeError("out of luck");
   },
   Site: ({ site }) => ctx.reply(shouldFail(site)),
-  async AskNever({ to, timeoutMs }) {
+  async AskNever({ to, timeoutMs = Infinity }) {
     await ctx.ask(to, { type: "Never" }, { timeoutMs });
   },
   After: ({ delayMs }) => ctx.after(delayMs, { type: "Throw" }),

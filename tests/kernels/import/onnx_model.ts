@@ -88,6 +88,28 @@ export function onnxModel(model: TestModel): Uint8Array<ArrayBuffer> {
   );
 }
 
+/** A tensor of the golden files: numbers that differ where it has no data, f32 where it has no type. */
+export interface GoldenTensor {
+  readonly data?: readonly number[];
+  readonly shape?: readonly number[];
+  readonly dtype?: "i64";
+}
+
+/** Such a tensor as one of a file. */
+export const tensorOf = ({ data, shape, dtype }: GoldenTensor): TestTensor => ({
+  data: !data
+    ? numbers(shape!)
+    : dtype
+    ? BigInt64Array.from(data, BigInt)
+    : Float32Array.from(data),
+  ...shape && { shape },
+});
+
+/** The lines of `tests/golden/onnx/NAME.jsonl`. */
+export const goldenLines = <T>(name: string): T[] =>
+  Deno.readTextFileSync(new URL(`../../golden/onnx/${name}.jsonl`, import.meta.url))
+    .trimEnd().split("\n").map((line) => JSON.parse(line));
+
 /** Whole numbers as int64. */
 export const int64 = (...numbers: readonly number[]): TestTensor => ({
   data: BigInt64Array.from(numbers, BigInt),

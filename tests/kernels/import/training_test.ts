@@ -1,0 +1,326 @@
+/** What of a file is trained, by which loss, and what is written back with other weights. */
+
+import { fromBinary } from "@bufbuild/protobuf";
+import assert from "node:assert/strict";
+import { InferenceSession, Tensor } from "onnxruntime-web";
+import { train } from "../../../actors/mod.ts";
+import {
+  type Batch,
+  batchCheck,
+  compileModel,
+  fromOnnx,
+  type FromOnnxOptions,
+  gpt2,
+  gpt2Onnx,
+  hasDropout,
+  mlp,
+  mlpOnnx,
+  type Model,
+  modelFields,
+  type OnnxFile,
+  onnxWithWeights,
+  openReference,
+  openStage,
+} from "../../../kernels/mod.ts";
+import { ModelProtoSchema } from "../../../kernels/onnx/onnx_pb.ts";
+import { drawTokens, drawWeights } from "../stage/stage_runs.ts";
+import { numbers, onnxModel, type TestModel, type TestNode } from "./onnx_model.ts";
+
+const AFFINE = { w: { data: numbers([5, 3]), shape: [5, 3] }, b: { data: numbers([3], 1) } };
+
+/** Logits [4, 3] of x [4, 5], and what follows. */
+function logits(nodes: readonly TestNode[] = [], output = "y", more: Partial<TestModel> = {}) {
+  return onnxModel({
+    inputs: more.inputs ?? { x: ["batch", 5] },
+    initializers: { ...more.initializers, ...AFFINE },
+    nodes: [{ op: "Gemm", inputs: ["x", "w", "b"], outputs: ["y"] }, ...nodes],
+    outputs: { [output]: "f32" },
+  });
+}
+
+const OPTIONS = { loss: "cross-entropy", dimensions: { batch: 4 } } as const;
+const BATCH = { x: numbers([4, 5], 2), label: Int32Array.of(2, 0, -1, 1) };
+
+async function lossesOf(bytes: Uint8Array, options: FromOnnxOptions, batch: Batch) {
+  const model = fromOnnx(bytes, options), device = await openReference();
+  const stage = await openStage(device, compileModel(model, "none"), {
+    optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 },
+    backward: "whole",
+  });
+  stage.load({ weights: new Map(model.weights), moments: new Map() });
+  const { output } = await stage.forward(0, undefined, batch);
+  device.close();
+  return [...output as Float32Array];
+}
+
+/** The logits of a row of x. */
+const rowOf = (row: number) =>
+  [0, 1, 2].map((k) =>
+    [0, 1, 2, 3, 4].reduce(
+      (sum, i) => sum + BATCH.x[5 * row + i]! * numbers([5, 3])[3 * i + k]!,
+      numbers([3], 1)[k]!,
+    )
+  );
+
+const isNear = (got: ArrayLike<number>, want: readonly number[]) => {
+  assert.equal(got.length, want.length);
+  want.forEach((one, i) =>
+    assert.ok(Math.abs(one - got[i]!) < 5e-6, `${i}: ${got[i]}, not ${one}`)
+  );
+};
+
+const crossEntropies = [2, 0, -1, 1].map((label, row) =>
+  label < 0
+    ? 0
+    : Math.log(rowOf(row).reduce((sum, one) => sum + Math.exp(one), 0)) - rowOf(row)[label]!
+);
+
+Deno.test("cross-entropy is that of each row whose label is not −1", async () => {
+  isNear(await lossesOf(logits(), OPTIONS, BATCH), crossEntropies);
+  const { predictions, samples } = fromOnnx(logits(), OPTIONS);
+  assert.equal((predictions as (batch: Batch) => number)(BATCH), 3);
+  assert.equal(samples, 4);
+});
+
+Deno.test("a file that ends with a softmax has the same loss, as cross-entropy takes its own", async () => {
+  for (const attributes of [{}, { axis: 1 }]) {
+    const softmax = { op: "Softmax", inputs: ["y"], outputs: ["p"], attributes };
+    isNear(await lossesOf(logits([softmax], "p"), OPTIONS, BATCH), crossEntropies);
+  }
+});
+
+Deno.test("logits of tokens are predictions each, and the loss of a sample is their sum", async () => {
+  const shape = { data: BigInt64Array.of(2n, 2n, 3n) };
+  const bytes = logits([{ op: "Reshape", inputs: ["y", "shape"], outputs: ["z"] }], "z", {
+    initializers: { shape },
+  });
+  const [a, b, c, d] = crossEntropies as [number, number, number, number];
+  isNear(await lossesOf(bytes, OPTIONS, BATCH), [a + b, c + d]);
+});
+
+Deno.test("mse is the mean over the numbers of each sample", async () => {
+  const label = numbers([4, 3], 5), batch = { x: BATCH.x, wanted: label };
+  const want = [0, 1, 2, 3].map((row) =>
+    rowOf(row).reduce((sum, one, k) => sum + (one - label[3 * row + k]!) ** 2 / 3, 0)
+  );
+  isNear(await lossesOf(logits(), { ...OPTIONS, loss: "mse", label: "wanted" }, batch), want);
+});
+
+Deno.test("fields are the file's inputs, with int32 for int64, and the label, within the bounds that follow", () => {
+  const bytes = onnxModel({
+    inputs: { ids: [2, 3] },
+    types: { ids: "i64" },
+    initializers: { table: { data: numbers([9, 4]), shape: [9, 4] } },
+    nodes: [{ op: "Gather", inputs: ["table", "ids"], outputs: ["y"] }],
+    outputs: { y: "f32" },
+  });
+  const model = fromOnnx(bytes, { loss: "cross-entropy", label: "next" });
+  assert.deepEqual(modelFields(model), [
+    { name: "ids", shape: [2, 3], dtype: "i32" },
+    { name: "next", shape: [6], dtype: "i32" },
+  ]);
+  const check = batchCheck(compileModel(model, "none"));
+  const next = Int32Array.of(0, 1, 2, 3, -1, 0);
+  assert.equal(check({ ids: Int32Array.of(0, 8, 1, 2, 3, 4), next }), undefined);
+  assert.match(
+    check({ ids: Int32Array.of(0, 9, 1, 2, 3, 4), next })!,
+    /"ids" must hold .* received 9/,
+  );
+  const wrong = next.map((one) => one + 1);
+  assert.match(check({ ids: next, next: wrong })!, /"next" must hold .* from -1 to 3, received 4/);
+});
+
+Deno.test("frozen weights are not trained, by their names or by a function", () => {
+  for (const frozen of [["w"], (name: string) => name === "w"]) {
+    const { parameters } = compileModel(fromOnnx(logits(), { ...OPTIONS, frozen }), "none");
+    const frozenOnes = parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name);
+    assert.deepEqual([parameters.length, frozenOnes], [2, ["w"]]);
+  }
+});
+
+Deno.test("dropout is what the file was exported with", () => {
+  const dropout = (inputs: readonly string[]) =>
+    logits([{ op: "Dropout", inputs, outputs: ["z"] }], "z", {
+      initializers: {
+        ratio: { data: Float32Array.of(0.25), shape: [] },
+        training: { data: Uint8Array.of(1), shape: [] },
+      },
+    });
+  assert.equal(hasDropout(fromOnnx(dropout(["y", "ratio"]), OPTIONS)), false);
+  const model = fromOnnx(dropout(["y", "ratio", "training"]), OPTIONS);
+  const [mask] = compileModel(model, "none").programs.flatMap(({ masks = [] }) => masks);
+  assert.equal(mask!.probability, 0.25);
+});
+
+Deno.test("micro-batches of another size are of the same layers, where the file leaves their size open", () => {
+  const small = fromOnnx(logits(), OPTIONS), large = small.withSamples!(7);
+  assert.equal(large.samples, 7);
+  assert.deepEqual(large.layers.map(({ name }) => name), small.layers.map(({ name }) => name));
+  assert.equal(
+    fromOnnx(logits([], "y", { inputs: { x: [4, 5] } }), { loss: "mse" }).withSamples,
+    undefined,
+  );
+});
+
+Deno.test("batch normalisation as in training is refused, as its statistics are not kept", async () => {
+  const path = new URL("../../fixtures/onnx/resnet/training.onnx", import.meta.url);
+  assert.throws(() => fromOnnx(Deno.readFileSync(path), OPTIONS), {
+    message:
+      'Cannot import BatchNormalization of the ONNX model (node "/bn1/BatchNormalization"): its statistics must be those of the file, as exported for evaluation, received one that takes those of each batch',
+  });
+  const other = await Deno.readFile(new URL("model.onnx", path));
+  const { parameters } = compileModel(fromOnnx(other, OPTIONS), "none");
+  const frozen = parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name);
+  assert.equal(frozen.length, 12);
+  assert.ok(frozen.every((name) => /running_(mean|var)$/.test(name)), `${frozen}`);
+});
+
+type Weights = ReadonlyMap<string, Float32Array>;
+
+const bytesOf = (file: OnnxFile, weights: Weights) =>
+  new Blob([...file.pieces((name) => weights.get(name))]).bytes();
+
+/** The losses of five steps of AdamW. */
+async function losses(model: Model, weights: Weights | undefined, batches: readonly Batch[]) {
+  const result: number[] = [];
+  const run = train({
+    model,
+    weights,
+    data: batches,
+    steps: 5,
+    learningRate: 1e-2,
+    runtime: "serial",
+    device: "native",
+    workers: 1,
+    microBatches: 1,
+  });
+  for await (const event of run) if (event.type === "step") result.push(event.loss);
+  return result;
+}
+
+function areNear(got: readonly number[], want: readonly number[]): void {
+  assert.equal(got.length, want.length);
+  got.forEach((loss, i) => {
+    assert.ok(Math.abs(loss - want[i]!) < 1e-5 * want[i]!, `step ${i}: ${loss}, not ${want[i]}`);
+  });
+  assert.ok(want.at(-1)! < want[0]!, "it learns");
+}
+
+Deno.test("an MLP that was written as ONNX comes back, and has the losses that it had", async () => {
+  const config = { inputs: 6, hidden: 5, layers: 2, classes: 3 }, samples = 4;
+  const model = mlp(config, samples), weights = drawWeights(compileModel(model, "none"));
+  const features = Float32Array.from({ length: 6 * samples }, (_, i) => Math.sin(i));
+  const labels = Int32Array.of(0, 2, -1, 1);
+  const back = fromOnnx(await bytesOf(mlpOnnx(config), weights), {
+    loss: "cross-entropy",
+    dimensions: { batch: samples },
+  });
+  assert.deepEqual(back.weights, weights);
+  const five = <T>(batch: T) => Array<T>(5).fill(batch);
+  areNear(
+    await losses(back, undefined, five({ pixels: features, label: labels })),
+    await losses(model, weights, five({ features, labels })),
+  );
+});
+
+for (
+  const [what, tie] of [["a GPT-2", false], ["a GPT-2 whose head is tied", true]] as const
+) {
+  Deno.test(`${what} that was written as ONNX comes back, and has the losses that it had`, async () => {
+    const config = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 20, tie }, samples = 2;
+    const model = gpt2(config, samples), weights = drawWeights(compileModel(model, "none"));
+    const back = fromOnnx(await bytesOf(gpt2Onnx(config), weights), {
+      loss: "cross-entropy",
+      label: "targets",
+      dimensions: { batch: samples, sequence: config.seq },
+    });
+    assert.deepEqual([...back.weights!.keys()].sort(), [...weights.keys()].sort());
+    const batches = drawTokens(5, samples * config.seq, config.vocab);
+    const renamed = batches.map(({ ids, targets }) => ({ input_ids: ids, targets }));
+    areNear(
+      await losses(back, undefined, renamed),
+      await losses(model, weights, batches),
+    );
+  });
+}
+
+const W = numbers([3, 2]), B = numbers([2], 1);
+
+function line(tensors: TestModel["tensors"] = {}): Uint8Array<ArrayBuffer> {
+  return onnxModel({
+    inputs: { x: [4, 3] },
+    initializers: { w: { data: W, shape: [3, 2] }, b: { data: B } },
+    nodes: [{ op: "Gemm", inputs: ["x", "w", "b"], outputs: ["y"] }],
+    outputs: { y: "f32" },
+    tensors,
+  });
+}
+
+const X = numbers([4, 3], 2);
+
+/** What plain onnxruntime-web makes of a file. */
+async function outputOf(bytes: Uint8Array): Promise<Float32Array> {
+  const session = await InferenceSession.create(bytes);
+  const { y } = await session.run({ x: new Tensor(X, [4, 3]) });
+  await session.release();
+  return y!.data as Float32Array;
+}
+
+/** x·w + b */
+const product = (w: Float32Array, b: Float32Array) =>
+  Array.from({ length: 8 }, (_, i) => {
+    const row = Math.floor(i / 2), column = i % 2;
+    return [0, 1, 2].reduce((sum, k) => sum + X[3 * row + k]! * w[2 * k + column]!, b[column]!);
+  });
+
+// Loading the runtime opens ports that stay.
+Deno.test.beforeAll(async () => void await outputOf(line()));
+
+Deno.test("a file has other bytes only where the weights are that are given", async () => {
+  const bytes = line(), w = W.map((one) => one + 1);
+  const other = onnxWithWeights(bytes, new Map([["w", w]]));
+  assert.equal(other.length, bytes.length);
+  const from = Number(
+    Array.from(bytes.keys()).find((at) =>
+      new Uint8Array(W.buffer).every((byte, i) => bytes[at + i] === byte)
+    ),
+  );
+  assert.deepEqual(other.subarray(0, from), bytes.subarray(0, from));
+  assert.deepEqual(other.subarray(from, from + 24), new Uint8Array(w.buffer));
+  assert.deepEqual(other.subarray(from + 24), bytes.subarray(from + 24));
+  isNear(await outputOf(other), product(w, B));
+  assert.deepEqual(onnxWithWeights(other, new Map([["w", W]])), bytes, "and back");
+});
+
+Deno.test("weights that lay in lists or in files beside it lie in the file", async () => {
+  const w = W.map((one) => one - 1), weights = new Map([["w", w]]);
+  const location = [{ key: "location", value: "w.bin" }, { key: "offset", value: "4" }];
+  const external = { "w.bin": new Uint8Array(28) };
+  external["w.bin"].set(new Uint8Array(W.buffer), 4);
+  for (
+    const tensor of [
+      { rawData: undefined, floatData: [...W] },
+      { rawData: undefined, dataLocation: 1, externalData: location },
+    ]
+  ) {
+    const { rawData: _, ...rest } = tensor;
+    const bytes = line({ w: { ...rest, rawData: undefined } });
+    assert.deepEqual(fromOnnx(bytes, { loss: "mse", external }).weights!.get("w"), W);
+    const other = onnxWithWeights(bytes, weights), { graph } = fromBinary(ModelProtoSchema, other);
+    const { floatData, externalData, dataLocation } = graph!.initializer[0]!;
+    assert.deepEqual([floatData, externalData, dataLocation], [[], [], undefined]);
+    assert.deepEqual(fromOnnx(other, { loss: "mse" }).weights!.get("w"), w);
+    isNear(await outputOf(other), product(w, B));
+  }
+});
+
+Deno.test("weights that are not the file's, or of another size, are not written", () => {
+  assert.throws(() => onnxWithWeights(line(), new Map([["v", W]])), {
+    message: 'Cannot write the ONNX model: weights must be among its initializers, received "v"',
+  });
+  assert.throws(() => onnxWithWeights(line(), new Map([["w", B]])), {
+    name: "RangeError",
+    message:
+      'Cannot write the ONNX model: the weight "w" must be f32 of 6 elements, received 2 for ONNX type 1',
+  });
+});

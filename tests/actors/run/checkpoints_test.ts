@@ -22,59 +22,48 @@ type To = NonNullable<TrainOptions["checkpoint"]>;
 const OPTIONS = { model: RINGS, microBatches: 1, device: "reference", runtime: "local" } as const;
 
 /** A run of eight steps, event by event. */
-const run = (checkpoint: Omit<To, "config">, options: Partial<TrainOptions> = {}) =>
+const run = (checkpoint: Partial<To>, options: Partial<TrainOptions> = {}) =>
   train({
     ...{ ...OPTIONS, data: batches(), steps: 8, ...options },
-    checkpoint: { ...checkpoint, config: {} },
+    checkpoint: { config: {}, ...checkpoint } as To,
   });
+
+const stepIn = async (directory: string) => (await readCheckpoint(directory))!.step;
 
 /** The folder of a step below ten. */
 const stepAt = (step: number) => `step-0000000${step}`;
 
 const words = (event: TrainEvent) => "step" in event ? `${event.type} ${event.step}` : event.type;
 
-folderTest(
-  "no step waits for a checkpoint to be written, but the next one and the end do",
-  async (directory) => {
-    const seen: string[] = [];
-    for await (const event of run({ directory, every: 3 })) seen.push(words(event));
-    for (const saved of [3, 6]) {
-      const next = seen.indexOf(`step ${saved + 1}`), whole = seen.indexOf(`checkpoint ${saved}`);
-      assert.ok(next < whole, `step ${saved + 1} does not wait for checkpoint ${saved}: ${seen}`);
-    }
-    assert.ok(seen.indexOf("checkpoint 3") < seen.indexOf("step 7"), `6 waits for 3: ${seen}`);
-    assert.deepEqual(seen.slice(-2), ["checkpoint 8", "end"]);
-    for (const step of [3, 6, 8]) {
-      assert.equal((await readCheckpoint(join(directory, stepAt(step))))!.step, step);
-    }
-  },
-);
+folderTest("only the next checkpoint and the end wait for one to be written", async (directory) => {
+  const seen: string[] = [];
+  for await (const event of run({ directory, every: 3 })) seen.push(words(event));
+  for (const saved of [3, 6]) {
+    const next = seen.indexOf(`step ${saved + 1}`), whole = seen.indexOf(`checkpoint ${saved}`);
+    assert.ok(next < whole, `step ${saved + 1} does not wait for checkpoint ${saved}: ${seen}`);
+  }
+  assert.ok(seen.indexOf("checkpoint 3") < seen.indexOf("step 7"), `6 waits for 3: ${seen}`);
+  assert.deepEqual(seen.slice(-2), ["checkpoint 8", "end"]);
+  for (const step of [3, 6, 8]) assert.equal(await stepIn(join(directory, stepAt(step))), step);
+});
 
-folderTest(
-  "a snapshot is written in the background, and reported when it is whole",
-  async (directory) => {
-    const state = { weights: new Map([["a", Float32Array.of(1, 2)]]), moments: new Map() };
-    const shapes = new Map([["a", [2]]]), fail = () => assert.fail("nothing to say");
-    const writer = openCheckpointWriter({ directory }, fail);
-    const newest = () => writer.newest?.path;
-    assert.deepEqual(await writer.ended(), [], "nothing was begun");
-    await writer.begin({ step: 1, state: heldValues(state, shapes), config: {} });
-    assert.deepEqual(await writer.soFar(), [], "the write goes on");
-    assert.equal(newest(), undefined);
-    const path = join(directory, stepAt(1));
-    assert.deepEqual(await writer.ended(), [{ type: "checkpoint", step: 1, path }]);
-    assert.equal(newest(), path);
-    assert.deepEqual(await writer.ended(), [], "reported once");
-
-    const moments = new Map([["a.m", Float32Array.of(0, NaN)]]);
-    const wrong = heldValues({ ...state, moments }, shapes);
-    await assert.rejects(writer.begin({ step: 2, state: wrong, config: {} }), {
-      name: "NonFiniteError",
-      message: /NaN in "a.m"/,
-    });
-    assert.deepEqual(await namesIn(directory), [stepAt(1)]);
-  },
-);
+folderTest("a snapshot is reported when it is whole, and refused with NaN", async (directory) => {
+  const state = { weights: new Map([["a", Float32Array.of(1, 2)]]), moments: new Map() };
+  const shapes = new Map([["a", [2]]]), path = join(directory, stepAt(1));
+  const writer = openCheckpointWriter({ directory }, () => assert.fail("nothing to say"));
+  assert.deepEqual(await writer.ended(), [], "nothing was begun");
+  await writer.begin({ step: 1, state: heldValues(state, shapes), config: {} });
+  assert.deepEqual(await writer.soFar(), [], "the write goes on");
+  assert.equal(writer.newest, undefined);
+  assert.deepEqual(await writer.ended(), [{ type: "checkpoint", step: 1, path }]);
+  assert.equal(writer.newest!.path, path);
+  assert.deepEqual(await writer.ended(), [], "reported once");
+  const moments = new Map([["a.m", Float32Array.of(0, NaN)]]);
+  const wrong = heldValues({ ...state, moments }, shapes);
+  const begun = writer.begin({ step: 2, state: wrong, config: {} });
+  await assert.rejects(begun, /^NonFiniteError: .*NaN in "a.m"/);
+  assert.deepEqual(await namesIn(directory), [stepAt(1)]);
+});
 
 folderTest("messages are heard while a big checkpoint is hashed and written", async (directory) => {
   const values = new Float32Array(16 << 20), parameters = [{ name: "a", shape: [values.length] }];
@@ -82,10 +71,7 @@ folderTest("messages are heard while a big checkpoint is hashed and written", as
   let turns = 0, isOver = false;
   const writing = writeCheckpoint(directory, { step: 1, state, parameters, config: {} })
     .finally(() => isOver = true);
-  while (!isOver) {
-    await new Promise((resolve) => setTimeout(resolve, 0));
-    turns++;
-  }
+  for (; !isOver; turns++) await new Promise((resolve) => setTimeout(resolve, 0));
   await writing;
   assert.ok(turns > 16, `64 MiB must leave more turns to others than ${turns}`);
 });
@@ -99,87 +85,63 @@ folderTest("only the newest checkpoints stay, and all else in the directory", as
   for await (const event of run({ directory, every: 1, keep: 3 })) {
     if (event.type !== "checkpoint") continue;
     const newest = [2, 1, 0].map((ago) => event.step - ago).filter((step) => step > 0);
-    assert.deepEqual(
-      (await namesIn(directory)).filter((name) => name.startsWith("step-0")),
-      [...newest.map(stepAt), later],
-    );
+    const kept = (await namesIn(directory)).filter((name) => name.startsWith("step-0"));
+    assert.deepEqual(kept, [...newest.map(stepAt), later]);
   }
   assert.deepEqual(await namesIn(directory), [...[6, 7, 8].map(stepAt), later, ...others].sort());
 });
 
-folderTest(
-  "the checkpoint that a run goes on from stays until a newer one is whole",
-  async (directory) => {
-    for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
-    const resume = await readCheckpoint(directory);
-    for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
-      if (event.type !== "step" || event.step > 4) continue;
-      assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
-    }
-    assert.deepEqual(await namesIn(directory), [stepAt(8)]);
-  },
-);
-
-folderTest(
-  "a write that fails ends the run before the next step, with its reason",
-  async (folder) => {
-    const directory = join(folder, "run"), steps: number[] = [];
-    const training = async () => {
-      for await (const event of run({ directory, every: 1 }, { steps: 100 })) {
-        if (event.type === "step") steps.push(event.step);
-        if (event.type !== "checkpoint" || event.step !== 2) continue;
-        // A file in the directory's place: nothing can be written there.
-        await Deno.rename(directory, join(folder, "moved"));
-        await Deno.writeTextFile(directory, "");
-      }
-    };
-    await assert.rejects(
-      training,
-      /^Error: Cannot write the checkpoint .*step-00000003: .*; the checkpoints before it stay$/,
-    );
-    assert.deepEqual(steps, [1, 2, 3]);
-  },
-);
-
-folderTest(
-  "a checkpoint that was begun is whole when the loop is left early",
-  async (directory) => {
-    for await (const event of run({ directory, every: 2 })) {
-      if (event.type === "step" && event.step === 3) break;
-    }
-    assert.deepEqual(await namesIn(directory), [stepAt(2)]);
-    assert.equal((await readCheckpoint(directory))!.step, 2);
-  },
-);
-
-folderTest(
-  "a configuration that no checkpoint can keep is refused before the first step",
-  async (folder) => {
-    const circular: Record<string, unknown> = {};
-    circular.self = circular;
-    const throwing = {
-      get size() {
-        throw new Error("unknown");
-      },
-    };
-    for (const config of [{ size: 1n }, circular, [1], undefined, throwing]) {
-      const directory = join(folder, "run"), checkpoint = { directory, config: config as never };
-      await assert.rejects(
-        train({ ...OPTIONS, data: batches(), steps: 1, checkpoint }).next(),
-        /^TypeError: Cannot write checkpoints: their config must be an object that JSON can say, received [^\n]+$/,
-      );
-      await assert.rejects(Deno.stat(directory), Deno.errors.NotFound);
-    }
-  },
-);
-
-folderTest("a checkpoint keeps its configuration as it was given", async (directory) => {
-  const config: Record<string, unknown> = { sizes: { hidden: 8 } };
-  const checkpoint = { directory, config };
-  for await (const _ of train({ ...OPTIONS, data: batches(), steps: 1, checkpoint })) {
-    config.sizes = 9n;
+folderTest("what a run goes on from stays until a newer one is whole", async (directory) => {
+  for await (const _ of run({ directory, every: 1 }, { steps: 3 }));
+  const resume = await readCheckpoint(directory);
+  for await (const event of run({ directory, every: 2, keep: 1 }, { resume })) {
+    if (event.type !== "step" || event.step > 4) continue;
+    assert.ok((await namesIn(directory)).includes(stepAt(3)), `after step ${event.step}`);
   }
-  assert.deepEqual((await readCheckpoint(directory))!.config.sizes, { hidden: 8 });
+  assert.deepEqual(await namesIn(directory), [stepAt(8)]);
+});
+
+folderTest("a write that fails ends the run before the next step", async (folder) => {
+  const directory = join(folder, "run"), steps: number[] = [];
+  const training = async () => {
+    for await (const event of run({ directory, every: 1 }, { steps: 100 })) {
+      if (event.type === "step") steps.push(event.step);
+      if (event.type !== "checkpoint" || event.step !== 2) continue;
+      // A file in the directory's place: nothing can be written there.
+      await Deno.rename(directory, join(folder, "moved"));
+      await Deno.writeTextFile(directory, "");
+    }
+  };
+  const reason = /^Error: Cannot write the checkpoint .*step-00000003: .*before it stay$/;
+  await assert.rejects(training, reason);
+  assert.deepEqual(steps, [1, 2, 3]);
+});
+
+folderTest("a checkpoint that was begun is whole when the loop is left", async (directory) => {
+  for await (const event of run({ directory, every: 2 })) {
+    if (event.type === "step" && event.step === 3) break;
+  }
+  assert.deepEqual(await namesIn(directory), [stepAt(2)]);
+  assert.equal(await stepIn(directory), 2);
+});
+
+folderTest("a configuration is kept as it was given, or refused at once", async (folder) => {
+  const circular: Record<string, unknown> = {};
+  circular.self = circular;
+  const size = () => assert.fail("unknown");
+  const throwing = Object.defineProperty({}, "size", { get: size, enumerable: true });
+  const runTo = (config: unknown) =>
+    run({ directory: folder, config } as never, { steps: 1, data: batches() });
+  for (const config of [{ size: 1n }, circular, [1], undefined, throwing]) {
+    await assert.rejects(
+      runTo(config).next(),
+      /^TypeError: Cannot write checkpoints: their config must be an object that JSON can say, received [^\n]+$/,
+    );
+  }
+  assert.deepEqual(await namesIn(folder), []);
+  const config: Record<string, unknown> = { sizes: { hidden: 8 } };
+  for await (const _ of runTo(config)) config.sizes = 9n;
+  assert.deepEqual((await readCheckpoint(folder))!.config.sizes, { hidden: 8 });
 });
 
 /** Learns a batch by heart up to step 6; then the weights, and so the evaluations, stay the same. */
@@ -209,108 +171,83 @@ Deno.test("a run ends when as many evaluations as its patience were no better th
     assert.equal(first!.best, undefined, "the first weights are not the run's own");
     const since = evaluations.map(({ best }) => best!.since);
     assert.deepEqual(since, [0, 0, 0, ...[1, 2, 3].slice(0, patience)]);
-    assert.deepEqual(end, {
-      ...{ steps: 6 + 2 * patience, isStoppedEarly: patience < 3, isInterrupted: false },
-      best: { step: 6, loss: losses[2], checkpoint: null },
-    });
+    const best = { step: 6, loss: losses[2], checkpoint: null }, isStoppedEarly = patience < 3;
+    assert.deepEqual(end, { steps: 6 + 2 * patience, isStoppedEarly, isInterrupted: false, best });
   }
 });
 
 folderTest("the best checkpoint is kept beside the newest, and named", async (directory) => {
-  const run = await learning({
-    evaluation,
-    checkpoint: { directory, config: {}, keep: 1, keepBest: true },
-  });
-  const written = eventsOf(run.events, "checkpoint");
-  assert.deepEqual(
-    written.map(({ step, isBest = false }) => [step, isBest]),
-    [[2, true], [4, true], [6, true], [12, false]],
-  );
+  const checkpoint = { directory, config: {}, keep: 1, keepBest: true };
+  const run = await learning({ evaluation, checkpoint });
+  const written = eventsOf(run.events, "checkpoint")
+    .map(({ step, isBest }) => `${step}${isBest ? " best" : ""}`);
+  assert.deepEqual(written, ["2 best", "4 best", "6 best", "12"]);
   assert.deepEqual(await namesIn(directory), ["best.json", stepAt(6), "step-00000012"]);
   const best = { step: 6, loss: evaluationsOf(run)[2]!.loss };
   const path = join(directory, stepAt(6));
   assert.deepEqual(run.end.best, { ...best, checkpoint: path });
   assert.deepEqual(await readBest(directory), { ...best, checkpoint: stepAt(6) });
-  assert.equal((await readCheckpoint(path))!.step, 6);
-  assert.equal((await readCheckpoint(directory))!.step, 12, "the newest unless it is named");
+  assert.equal(await stepIn(path), 6);
+  assert.equal(await stepIn(directory), 12, "the newest unless it is named");
 });
 
-folderTest(
-  "a run that goes on from any step remembers the best, and ends as one that was not cut",
-  async (folder) => {
-    const patient = { evaluation: { ...evaluation, patience: 2 } };
-    const place = (name: string | number) => ({
-      checkpoint: { directory: join(folder, `${name}`), config: {}, keepBest: true, keep: 1 },
-    });
-    const ended = endOf(await learning({ ...patient, ...place("whole") }));
-    for (let cut = 1; cut <= 10; cut++) {
-      const { checkpoint, checkpoint: { directory } } = place(cut);
-      await learning({ ...patient, checkpoint, steps: cut });
-      const resume = await readCheckpoint(directory);
-      const again = endOf(await learning({ ...patient, checkpoint, resume }));
-      const best = { ...ended.best!, checkpoint: join(directory, stepAt(6)) };
-      assert.deepEqual(again, { ...ended, best }, `from step ${cut}`);
-      assert.deepEqual(await namesIn(directory), await namesIn(join(folder, "whole")));
-    }
-  },
-);
+folderTest("a run that goes on from any step remembers the best", async (folder) => {
+  const patient = { evaluation: { ...evaluation, patience: 2 } };
+  const place = (name: string | number) => ({
+    checkpoint: { directory: join(folder, `${name}`), config: {}, keepBest: true, keep: 1 },
+  });
+  const ended = endOf(await learning({ ...patient, ...place("whole") }));
+  for (let cut = 1; cut <= 10; cut++) {
+    const { checkpoint, checkpoint: { directory } } = place(cut);
+    await learning({ ...patient, checkpoint, steps: cut });
+    const resume = await readCheckpoint(directory);
+    const again = endOf(await learning({ ...patient, checkpoint, resume }));
+    const best = { ...ended.best!, checkpoint: join(directory, stepAt(6)) };
+    assert.deepEqual(again, { ...ended, best }, `from step ${cut}`);
+    assert.deepEqual(await namesIn(directory), await namesIn(join(folder, "whole")));
+  }
+});
 
-folderTest(
-  "elsewhere only a better one is kept, and a run without patience left takes no step",
-  async (folder) => {
-    const to = (name: string) => ({ directory: join(folder, name), config: {}, keepBest: true });
-    await learning({ evaluation, checkpoint: to("first"), steps: 6 });
-    const resume = await readCheckpoint(join(folder, "first"));
-    const { end } = await learning({ evaluation, checkpoint: to("second"), resume });
-    assert.deepEqual([end.best!.step, end.best!.checkpoint], [6, null]);
-    assert.deepEqual(await namesIn(join(folder, "second")), ["step-00000012"]);
-    const last = await readCheckpoint(join(folder, "second"));
-    const patient = { ...evaluation, patience: 3 };
-    const over = await learning({ evaluation: patient, resume: last, steps: 20 });
-    assert.deepEqual(over.events.map(({ type }) => type), ["plan", "end"]);
-    assert.equal(over.end.isStoppedEarly, true);
-  },
-);
+folderTest("elsewhere only a better one is kept, and patience stays used up", async (folder) => {
+  const to = (name: string) => ({ directory: join(folder, name), config: {}, keepBest: true });
+  await learning({ evaluation, checkpoint: to("first"), steps: 6 });
+  const resume = await readCheckpoint(join(folder, "first"));
+  const { end } = await learning({ evaluation, checkpoint: to("second"), resume });
+  assert.deepEqual([end.best!.step, end.best!.checkpoint], [6, null]);
+  assert.deepEqual(await namesIn(join(folder, "second")), ["step-00000012"]);
+  const last = await readCheckpoint(join(folder, "second"));
+  const patient = { ...evaluation, patience: 3 };
+  const over = await learning({ evaluation: patient, resume: last, steps: 20 });
+  assert.deepEqual(over.events.map(({ type }) => type), ["plan", "end"]);
+  assert.equal(over.end.isStoppedEarly, true);
+});
 
-folderTest(
-  "what is overwritten is no longer the best, and a mark of the best that is none is refused",
-  async (directory) => {
-    const to = { directory, config: {} }, checkpoint = { ...to, keepBest: true };
-    await learning({ evaluation, checkpoint, steps: 2 });
-    const resume = (await readCheckpoint(directory))!, progress = resume.config.progress as object;
-    const right = { step: 2, loss: 1, since: 0 };
-    const bests = [
-      null,
-      {},
-      3,
-      ...[{ step: 3 }, { loss: "1" }, { since: -1 }]
-        .map((wrong) => ({ ...right, ...wrong })),
-    ];
-    for (const best of bests) {
-      const config = { ...resume.config, progress: { ...progress, best } };
-      await assert.rejects(learning({ resume: { ...resume, config } }), {
-        name: "RangeError",
-        message: /^Cannot resume: the progress of step 2 must be that of a run, received /,
-      });
-    }
-    await learning({ checkpoint: { ...to, overwrite: true }, steps: 1 });
-    assert.deepEqual(await namesIn(directory), [stepAt(1)]);
-    for (
-      const wrong of [
-        "",
-        "[]",
-        '{"step":1,"loss":1,"checkpoint":"../elsewhere"}',
-        '{"step":"1","loss":1,"checkpoint":"step-00000001"}',
-        '{"step":1,"checkpoint":"step-00000001"}',
-        '{"step":-1,"loss":1,"checkpoint":"step-000000-1"}',
-        " ".repeat(2 ** 17),
-      ]
-    ) {
-      await Deno.writeTextFile(join(directory, "best.json"), wrong);
-      assert.equal(await readBest(directory), undefined, wrong.slice(0, 80));
-    }
-  },
-);
+folderTest("a mark of the best that is none is refused, and overwritten", async (directory) => {
+  const to = { directory, config: {} };
+  await learning({ evaluation, checkpoint: { ...to, keepBest: true }, steps: 2 });
+  const resume = (await readCheckpoint(directory))!, progress = resume.config.progress as object;
+  const right = { step: 2, loss: 1, since: 0 };
+  const wrongs = [{ step: 3 }, { loss: "1" }, { since: -1 }].map((one) => ({ ...right, ...one }));
+  for (const best of [null, {}, 3, ...wrongs]) {
+    const config = { ...resume.config, progress: { ...progress, best } };
+    await assert.rejects(
+      learning({ resume: { ...resume, config } }),
+      /^RangeError: Cannot resume: the progress of step 2 must be that of a run, received /,
+    );
+  }
+  await learning({ checkpoint: { ...to, overwrite: true }, steps: 1 });
+  assert.deepEqual(await namesIn(directory), [stepAt(1)]);
+  const WRONG = [
+    '{"step":1,"loss":1,"checkpoint":"../elsewhere"}',
+    '{"step":"1","loss":1,"checkpoint":"step-00000001"}',
+    '{"step":1,"checkpoint":"step-00000001"}',
+    '{"step":-1,"loss":1,"checkpoint":"step-000000-1"}',
+  ];
+  for (const wrong of ["", "[]", ...WRONG, " ".repeat(2 ** 17)]) {
+    await Deno.writeTextFile(join(directory, "best.json"), wrong);
+    assert.equal(await readBest(directory), undefined, wrong.slice(0, 80));
+  }
+});
 
 const hashOf = async (options: Partial<TrainOptions>) =>
   (await trainRings({ steps: 6, ...options })).bits.hash;
@@ -325,49 +262,38 @@ Deno.test("a learning rate that a function gives has the bits of the schedule th
   assert.equal(await hashOf({ learningRate: own }), await hashOf({ learningRate: linear }));
 });
 
-for (
-  const [name, learningRate] of [
-    ["a function", (step: number) => 0.1 / step],
-    ["linear", { rate: 0.1, schedule: "linear", warmup: 2, minRate: 0.01 }],
-  ] as const
-) {
-  folderTest(
-    `a run with the learning rate of ${name} goes on with the bits of one that was not cut`,
-    async (directory) => {
-      const hash = await hashOf({ learningRate, checkpoint: { directory, every: 2, config: {} } });
-      for (const step of [2, 4]) {
-        const resume = await readCheckpoint(join(directory, stepAt(step)));
-        assert.equal(await hashOf({ learningRate, resume }), hash, `from step ${step}`);
-      }
-    },
-  );
-}
+folderTest("a run goes on with its learning rate, of whatever kind", async (folder) => {
+  const linear = { rate: 0.1, schedule: "linear", warmup: 2, minRate: 0.01 } as const;
+  for (const [i, learningRate] of [linear, (step: number) => 0.1 / step].entries()) {
+    const directory = join(folder, `${i}`);
+    const hash = await hashOf({ learningRate, checkpoint: { directory, every: 2, config: {} } });
+    for (const step of [2, 4]) {
+      const resume = await readCheckpoint(join(directory, stepAt(step)));
+      assert.equal(await hashOf({ learningRate, resume }), hash, `from step ${step}`);
+    }
+  }
+});
 
-folderTest(
-  "a checkpoint keeps the number of threads, and a run that goes on with another says so",
-  async (directory) => {
-    const short = { device: "native", steps: 1 } as const;
-    const { end } = await trainRings({
-      ...short,
-      threads: 2,
-      checkpoint: { directory, config: {} },
-    });
-    assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
-    const resume = (await readCheckpoint(directory))!;
-    assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
+folderTest("a run that goes on with other threads says that bits change", async (directory) => {
+  const short = { device: "native", steps: 1 } as const, checkpoint = { directory, config: {} };
+  const { end } = await trainRings({ ...short, threads: 2, checkpoint });
+  assert.deepEqual([end.threads, end.choice.threads], [2, 2]);
+  const resume = (await readCheckpoint(directory))!;
+  assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
+  // One that was written when there was one thread.
+  const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
+  for (
+    const [from, threads, before, now] of [
+      [resume, 2],
+      [resume, 1, "native with 2 threads", "native"],
+      [old, 1],
+      [old, 3, "native", "native with 3 threads"],
+    ] as const
+  ) {
     const lines: string[] = [], announce = (line: string) => void lines.push(line);
-    const more = { ...short, steps: 2, resume, announce };
-    await trainRings({ ...more, threads: 2 });
-    assert.deepEqual(lines, []);
-    await trainRings(more);
-    const change = (before: string, now: string) =>
+    await trainRings({ ...short, threads, steps: 2, resume: from, announce });
+    const change =
       `The bits of this run are not those of one that stays on ${before}, where its checkpoint was computed: it goes on on ${now}.`;
-    assert.deepEqual(lines, [change("native with 2 threads", "native")]);
-    // One that was written when there was one thread.
-    const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
-    await trainRings({ ...more, resume: old });
-    assert.equal(lines.length, 1);
-    await trainRings({ ...more, resume: old, threads: 3 });
-    assert.equal(lines.at(-1), change("native", "native with 3 threads"));
-  },
-);
+    assert.deepEqual(lines, now ? [change] : []);
+  }
+});

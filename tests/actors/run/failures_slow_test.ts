@@ -20,19 +20,17 @@ import { B, batch, batches, RINGS, trainRings } from "./own_layers.ts";
 
 /** Trains until something fails; returns that, with the types of the events before. */
 async function failure(options: Partial<TrainOptions>): Promise<{ error: Error; types: string[] }> {
-  const types: string[] = [],
-    OPTIONS = { microBatches: 2, workers: 2, device: "reference" } as const;
-  const run = async () => {
-    const going = { model: RINGS, data: batches(), steps: 4, ...OPTIONS, ...options };
-    for await (const { type } of train(going)) types.push(type);
-  };
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error("the run hangs")), HANG_LIMIT_MS);
-  const error = await Promise.race([run(), late]).then(
-    () => assert.fail("the run must fail"),
-    (error) => error,
-  ).finally(() => clearTimeout(timer));
-  return { error, types };
+  const types: string[] = [], sizes = { model: RINGS, steps: 4, microBatches: 2, workers: 2 };
+  const run = train({ ...sizes, data: batches(), device: "reference", ...options });
+  const timer = setTimeout(() => assert.fail("the run hangs"), HANG_LIMIT_MS);
+  try {
+    for await (const { type } of run) types.push(type);
+  } catch (error) {
+    return { error: error as Error, types };
+  } finally {
+    clearTimeout(timer);
+  }
+  return assert.fail("the run must fail");
 }
 
 /** A run that does not go on when a worker dies. */
@@ -58,67 +56,50 @@ function dyingWorkers(which: number, messages: number): Disposable & { readonly 
   };
 }
 
-for (const [schedule, workers] of [["1f1b", 2], ["gpipe", 2], ["message-driven", 4]] as const) {
-  Deno.test(`a worker that dies in the middle ends a run without retries: ${schedule}, ${workers} workers`, async () => {
-    using doomed = dyingWorkers(workers - 2, 12);
+Deno.test("a worker that dies as it starts or in the middle ends a run without retries", async () => {
+  const CASES = [["1f1b", 2, 0], ["1f1b", 2, 12], ["message-driven", 4, 12]] as const;
+  for (const [schedule, workers, messages] of CASES) {
+    using doomed = dyingWorkers(workers - 2, messages);
     const { error } = await failure({ ...AT_ONCE, schedule, workers, steps: 1000 });
     assert.equal(doomed.started, workers);
-    const worker = `worker-${workers - 2}`;
-    assert.match(
-      error.message,
-      new RegExp(`^${worker} failed.*the worker of "${worker}" has ended`),
-    );
-  });
-}
-
-Deno.test("a worker that dies as it starts ends a run without retries", async () => {
-  using _ = dyingWorkers(1, 0);
-  const { error } = await failure(AT_ONCE);
-  assert.match(error.message, /the worker of "worker-1" has ended/);
+    assert.match(error.message, new RegExp(`the worker of "worker-${workers - 2}" has ended`));
+    if (messages > 0) assert.match(error.message, /^worker-\d failed/);
+  }
 });
 
 Deno.test("data that throws ends the run with its error, and data that ends says at which step", async () => {
   const thrown = new Error("the disk is gone");
+  const three = [batch(0), batch(1), batch(2)], local = { runtime: "local" } as const;
   const failing = function* () {
-    yield* [batch(0), batch(1), batch(2)];
+    yield* three;
     throw thrown;
   };
-  const local = { runtime: "local" } as const;
   assert.equal((await failure({ ...local, data: failing() })).error, thrown);
   // The second step is smaller; for the third nothing is left.
-  const { error, types } = await failure({ ...local, data: [batch(0), batch(1), batch(2)] });
+  const { error, types } = await failure({ ...local, data: three });
   assert.deepEqual(types, ["plan", "step", "step"]);
-  assert.ok(error instanceof RangeError);
-  assert.match(
-    error.message,
-    /^Cannot run step 3: the data must have micro-batches for every step/,
-  );
+  assert.match(`${error}`, /^RangeError: Cannot run step 3: the data must have micro-batches for/);
 });
 
-for (const runtime of ["serial", "local", "workers"] as const) {
-  Deno.test(`a loss that is not finite ends the run before any weight has changed (${runtime})`, async () => {
-    const data = function* (): Generator<Batch, void> {
-      const points = new Float32Array(2 * B).fill(NaN);
-      for (let i = 0;; i++) yield { ...batch(i), ...i === 3 && { points } } as Batch;
-    };
-    const { error, types } = await failure({ data: data(), runtime });
-    assert.ok(error instanceof NonFiniteError);
-    assert.match(error.message, /^Cannot take step 2: .*received loss NaN/);
-    assert.deepEqual(types, ["plan", "step"]);
-  });
-}
+Deno.test("a loss that is not finite ends the run before any weight has changed", async () => {
+  const points = new Float32Array(2 * B).fill(NaN);
+  const data = Array.from({ length: 8 }, (_, i) => ({ ...batch(i), ...i === 3 && { points } }));
+  const { error, types } = await failure({ data: data as Batch[], runtime: "workers" });
+  assert.ok(error instanceof NonFiniteError);
+  assert.match(error.message, /^Cannot take step 2: .*received loss NaN/);
+  assert.deepEqual(types, ["plan", "step"]);
+});
 
-for (const [schedule, runtime] of [["1f1b", "workers"], ["pipedream", "local"]] as const) {
-  Deno.test(`one system serves run after run with the same bits: ${schedule}, ${runtime}`, async () => {
+Deno.test("one system serves run after run with the same bits", async () => {
+  await using system = createSystem();
+  for (const [schedule, runtime] of [["1f1b", "workers"], ["pipedream", "local"]] as const) {
     const alone = await trainRings({ schedule, runtime: "local" });
-    await using system = createSystem();
-    for (let run = 0; run < 3; run++) {
-      const { bits } = await trainRings({ schedule, runtime, system });
-      assert.deepEqual(bits, alone.bits);
+    for (let run = 0; run < 2; run++) {
+      assert.deepEqual((await trainRings({ schedule, runtime, system })).bits, alone.bits);
     }
-    assert.deepEqual(system.deadLetters, []);
-  });
-}
+  }
+  assert.deepEqual(system.deadLetters, []);
+});
 
 Deno.test("a run that is left early, or outlives a worker, leaves its system to the next", async () => {
   await using system = createSystem();
@@ -140,22 +121,18 @@ Deno.test("a run that is left early, or outlives a worker, leaves its system to 
 const SIZES = { ...SMALL, microBatches: 4 };
 const TCP = { isolation: "tcp", transport: TCP_TRANSPORT } as const;
 
-Deno.test("workers behind a foreign transport have the serial bits, copies of stages too", async () => {
+Deno.test("workers behind a foreign transport have the serial bits, and a run outlives them", async () => {
   const options = { schedule: "chimera", workers: 2, replicas: 2, device: "native" } as const;
   const serial = await outcome(SIZES, { ...options, runtime: "serial" });
   assert.deepEqual((await outcome(SIZES, { ...options, ...TCP })).bits, serial.bits);
-});
-
-Deno.test("a run outlives a worker behind a foreign transport of the system that it was given", async () => {
-  const options = { device: "reference", workers: 2 } as const;
   await using system = createSystem({ transport: TCP_TRANSPORT });
-  const serial = await outcome(SIZES, { ...options, runtime: "serial" });
   const faults = [{ worker: 1, afterActions: 9, kind: "exit" }] as const;
-  const run = await outcome(SIZES, { ...options, isolation: "tcp", system, faults });
+  const two = { workers: 2, device: "reference" } as const;
+  const run = await outcome(SIZES, { ...two, isolation: "tcp", system, faults });
   const [lost, ...others] = eventsOf(run.events, "failure");
   assert.match(lost!.reason, /the tcp of "worker-1" has ended: /);
   assert.deepEqual(others, []);
-  assert.deepEqual(run.bits, serial.bits);
+  assert.deepEqual(run.bits, (await outcome(SIZES, { ...two, runtime: "serial" })).bits);
 });
 
 /** Deno workers that lose the first message of a type on its way to the root. */
@@ -163,29 +140,22 @@ function losing(type: string): Transport {
   let isLost = false;
   const isNext = (frame: unknown) =>
     !isLost && (frame as { message?: { type: string } }).message?.type === type;
-  return {
-    ...WORKER_TRANSPORT,
-    name: "losing",
-    open(options) {
-      const open = WORKER_TRANSPORT.open(options);
-      return {
-        ...open,
-        start: (request) =>
-          open.start({
-            ...request,
-            receive: (frame) => isNext(frame) ? void (isLost = true) : request.receive(frame),
-          }),
-      };
-    },
+  const open: Transport["open"] = (options) => {
+    const open = WORKER_TRANSPORT.open(options);
+    const start: typeof open.start = ({ receive, ...request }) =>
+      open.start({
+        ...request,
+        receive: (frame) => isNext(frame) ? void (isLost = true) : receive(frame),
+      });
+    return { ...open, start };
   };
+  return { ...WORKER_TRANSPORT, name: "losing", open };
 }
 
-for (const schedule of ["1f1b", "pipedream"]) {
-  Deno.test(`a loss that a transport loses ends ${schedule} with the step and the micro-batch`, async () => {
-    const options = { schedule, isolation: "losing", transport: losing("Loss") } as const;
-    await assert.rejects(
-      trainRings({ ...options, runtime: "workers" }),
-      /Cannot end step 1: the loss of micro-batch 0 must have come/,
-    );
-  });
-}
+Deno.test("a loss that a transport loses ends a run with the step and the micro-batch", async () => {
+  for (const schedule of ["1f1b", "pipedream"]) {
+    const transport = losing("Loss"), isolation = "losing", runtime = "workers";
+    const run = trainRings({ schedule, isolation, transport, runtime });
+    await assert.rejects(run, /Cannot end step 1: the loss of micro-batch 0 must have come/);
+  }
+});

@@ -37,13 +37,21 @@ interface Operand {
 }
 
 interface Case {
-  readonly domain?: string;
   readonly inputs: readonly Operand[];
   readonly outputs: readonly (readonly number[])[];
   /** The input over which the first output may be. */
   readonly over?: number;
   readonly attributes?: Readonly<Record<string, Attribute>>;
 }
+
+/** The domains of operations that are none of ONNX. */
+const DOMAINS: readonly [RegExp, string][] = [
+  [/Grad$|^CrossEntropy$/, TROUPE],
+  [/^FastGelu$|^FusedMatMul$/, MICROSOFT],
+];
+
+const x = (shape: readonly number[], of?: (random: number) => number): Operand =>
+  of ? { shape, of } : { shape };
 
 /** Classes from −1, which means none. */
 const targets = (rows: number, classes: number): Operand => ({
@@ -56,106 +64,68 @@ const times = (factor: number) => (random: number) => factor * random;
 const positive = (random: number) => random + 1.5;
 const masked = (random: number) => random > 0.5 ? -1e30 : 8 * random;
 const share = (columns: number) => (random: number) => Math.abs(random) / columns;
-const epsilon = { float: 0.25 };
+const NORM = { axis: -1, epsilon: { float: 0.25 } };
 
 /** By operation: a matrix of n rows and m columns, and what goes with it. */
 const CASES: Record<string, (n: number, m: number) => Case> = {
-  Softmax: (n, m) => ({ inputs: [{ shape: [n, m], of: masked }], outputs: [[n, m]], over: 0 }),
-  LogSoftmax: (n, m) => ({
-    inputs: [{ shape: [n, m], of: times(20) }],
-    outputs: [[n, m]],
-    over: 0,
-  }),
-  SoftmaxGrad: (n, m) => ({
-    domain: TROUPE,
-    inputs: [{ shape: [n, m] }, { shape: [n, m], of: share(m) }],
-    outputs: [[n, m]],
-    over: 0,
-  }),
-  FastGelu: (n, m) => ({
-    domain: MICROSOFT,
-    inputs: [{ shape: [n, m], of: times(6) }],
-    outputs: [[n, m]],
-    over: 0,
-  }),
+  Softmax: (n, m) => ({ inputs: [x([n, m], masked)], outputs: [[n, m]], over: 0 }),
+  LogSoftmax: (n, m) => ({ inputs: [x([n, m], times(20))], outputs: [[n, m]], over: 0 }),
+  SoftmaxGrad: (n, m) => ({ inputs: [x([n, m]), x([n, m], share(m))], outputs: [[n, m]], over: 0 }),
+  FastGelu: (n, m) => ({ inputs: [x([n, m], times(6))], outputs: [[n, m]], over: 0 }),
   FastGeluGrad: (n, m) => ({
-    domain: TROUPE,
-    inputs: [{ shape: [n, m] }, { shape: [n, m], of: times(6) }],
+    inputs: [x([n, m]), x([n, m], times(6))],
     outputs: [[n, m]],
     over: 1,
   }),
   LayerNormalization: (n, m) => ({
-    inputs: [{ shape: [n, m] }, { shape: [m] }, { shape: [m] }],
+    inputs: [x([n, m]), x([m]), x([m])],
     outputs: [[n, m], [n, 1], [n, 1]],
-    attributes: { axis: -1, epsilon },
+    attributes: NORM,
     over: 0,
   }),
   "LayerNormalization without a bias": (n, m) => ({
-    inputs: [{ shape: [n, m] }, { shape: [m] }],
-    outputs: [[n, m]],
-    attributes: { axis: -1, epsilon },
+    ...{ inputs: [x([n, m]), x([m])], outputs: [[n, m]], attributes: NORM },
   }),
   LayerNormInputGrad: (n, m) => ({
-    domain: TROUPE,
-    inputs: [
-      ...[{ shape: [n, m] }, { shape: [n, m] }, { shape: [n, 1] }],
-      ...[{ shape: [n, 1], of: positive }, { shape: [m] }],
-    ],
+    inputs: [x([n, m]), x([n, m]), x([n, 1]), x([n, 1], positive), x([m])],
     outputs: [[n, m]],
     over: 0,
   }),
   LayerNormWeightGrad: (n, m) => ({
-    domain: TROUPE,
-    inputs: [
-      ...[{ shape: [n, m] }, { shape: [n, m] }, { shape: [n, 1] }],
-      { shape: [n, 1], of: positive },
-    ],
+    inputs: [x([n, m]), x([n, m]), x([n, 1]), x([n, 1], positive)],
     outputs: [[m], [m]],
   }),
   ReduceSumSquare: (n, m) => ({
-    inputs: [{ shape: [n * m] }],
-    outputs: [[]],
-    attributes: { keepdims: 0 },
+    ...{ inputs: [x([n * m])], outputs: [[]], attributes: { keepdims: 0 } },
   }),
-  CrossEntropy: (n, m) => ({
-    domain: TROUPE,
-    inputs: [{ shape: [n, m], of: times(20) }, targets(n, m)],
-    outputs: [[n]],
-  }),
+  CrossEntropy: (n, m) => ({ inputs: [x([n, m], times(20)), targets(n, m)], outputs: [[n]] }),
 };
 
 /** Products: sizes are also those of their depth, and of axes before. */
 for (const transA of [0, 1]) {
   for (const transB of [0, 1]) {
-    const shapes = (n: number, m: number, k: number, ...batch: number[]) => [
-      { shape: [...batch, ...transA ? [k, n] : [n, k]] },
-      { shape: [...batch, ...transB ? [m, k] : [k, m]] },
+    const factors = (n: number, m: number, k: number, ...batch: number[]) => [
+      x([...batch, ...transA ? [k, n] : [n, k]]),
+      x([...batch, ...transB ? [m, k] : [k, m]]),
     ];
     const attributes = { transA, transB, alpha: { float: 0.75 } }, name = `${transA}${transB}`;
     CASES[`Gemm ${name}`] = (n, m) => ({
-      inputs: [...shapes(n, m, n + 1), { shape: [n, m] }],
-      outputs: [[n, m]],
-      attributes,
-      over: 2,
+      ...{ inputs: [...factors(n, m, n + 1), x([n, m])], outputs: [[n, m]], attributes, over: 2 },
     });
     CASES[`Gemm ${name} and a row`] = (n, m) => ({
-      inputs: [...shapes(n, m, Math.ceil(m / 2)), { shape: [m] }],
-      outputs: [[n, m]],
-      attributes,
+      ...{ inputs: [...factors(n, m, Math.ceil(m / 2)), x([m])], outputs: [[n, m]], attributes },
     });
     CASES[`FusedMatMul ${name}`] = (n, m) => ({
-      domain: MICROSOFT,
-      inputs: shapes(n, m, m + 2, 2, 3),
-      outputs: [[2, 3, n, m]],
-      attributes,
+      ...{ inputs: factors(n, m, m + 2, 2, 3), outputs: [[2, 3, n, m]], attributes },
     });
   }
 }
 
-function modelFor(name: string, { domain, inputs, outputs, attributes }: Case): Uint8Array {
-  const g = new Graph();
+function modelFor(name: string, { inputs, outputs, attributes }: Case): Uint8Array {
+  const g = new Graph(), op = name.split(" ")[0]!;
   const given = inputs.map(({ shape, dtype }, i) => g.input(`x${i}`, shape, dtype));
-  const results = g.node(name.split(" ")[0]!, given, outputs, attributes, domain);
+  const domain = DOMAINS.find(([ops]) => ops.test(op))?.[1];
+  const results = g.node(op, given, outputs, attributes, domain);
   return modelOf(g, Object.fromEntries(results.map((value, i) => [`y${i}`, value])));
 }
 

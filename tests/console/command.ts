@@ -30,23 +30,53 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** Runs a script in a process of its own. */
-export async function runScript(
-  script: string,
+/** Runs a program in a process, in the repository unless another folder is named. */
+export async function runProgram(
+  program: string,
   args: readonly string[],
-  permissions: readonly string[] = [],
-  environment: Readonly<Record<string, string>> = {},
+  { cwd = ROOT, env = {} }: { cwd?: string; env?: Readonly<Record<string, string>> } = {},
 ): Promise<Outcome> {
-  const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", ...permissions, script, ...args],
-    cwd: ROOT,
-    env: { ...ENVIRONMENT, ...environment },
-    stdin: "null",
+  const { code, stdout, stderr } = await new Deno.Command(program, {
+    ...{ args: [...args], cwd, env: { ...ENVIRONMENT, ...env }, stdin: "null" },
     signal: AbortSignal.timeout(HANG_LIMIT_MS),
   }).output();
   const decoder = new TextDecoder();
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
+
+/** Runs a script in a process of its own. */
+export const runScript = (
+  script: string,
+  args: readonly string[],
+  permissions: readonly string[] = [],
+  env: Readonly<Record<string, string>> = {},
+) => runProgram(Deno.execPath(), ["run", "-A", ...permissions, script, ...args], { env });
+
+/**
+ * Runs a command where no file may grow beyond some blocks of 512 bytes. The signal that the
+ * kernel sends by default is ignored, so that writing fails as on a full disk.
+ */
+export const runWithin = (blocks: number, args: readonly string[]) => {
+  const limited = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" run -A cli.ts "$@"`;
+  return runProgram("sh", ["-c", limited, Deno.execPath(), ...args]);
+};
+
+/** The words of a command line; a value is one word or part of one, a list is many. */
+export function words(
+  parts: TemplateStringsArray,
+  ...values: readonly (string | number | readonly string[])[]
+): string[] {
+  const text = parts.reduce((text, part, i) => `${text}\0${i - 1}\0${part}`).trim();
+  return text.split(/\s+/).filter((word) => word !== "").flatMap((word) => {
+    const list = values[Number(/^\0(\d+)\0$/.exec(word)?.[1] ?? NaN)];
+    if (typeof list === "object") return [...list];
+    return word.replaceAll(/\0(\d+)\0/g, (_, i) => String(values[i]));
+  });
+}
+
+/** Reads a file of JSON. */
+export const readJson = async (...path: string[]) =>
+  JSON.parse(await Deno.readTextFile(join(...path)));
 
 /** Runs `deno task train`, with all permissions but what flags of Deno's take away. */
 export const runTrain = (
@@ -105,17 +135,21 @@ export async function printedHere(...args: readonly string[]): Promise<string> {
   return stdout;
 }
 
-/** Runs a command in this process and expects one sentence about its bad input, and no output. */
-export async function refusedHere(
-  args: readonly string[],
-  sentence: RegExp,
-  expected = 2,
-): Promise<void> {
+/**
+ * Runs a command in this process and expects one sentence about its bad input, and no output.
+ *
+ * @returns the sentence, behind the exit code where that is not 2.
+ */
+export async function refusalHere(args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await runHere(args);
-  assert.deepEqual([code, stdout], [expected, ""], `${args.join(" ")}: ${stderr}`);
+  assert.ok(code !== 0 && stdout === "", `${args.join(" ")}: ${stdout}${stderr}`);
   assert.match(stderr, /^[^\n]+\n$/);
-  assert.match(stderr.trimEnd(), sentence, args.join(" "));
+  return `${code === 2 ? "" : `${code}: `}${stderr.trimEnd()}`;
 }
+
+/** Expects a refusal with this sentence. */
+export const refusedHere = async (args: readonly string[], sentence: RegExp) =>
+  assert.match(await refusalHere(args), sentence, args.join(" "));
 
 /** One line of `--json`. */
 export type Line = Readonly<Record<string, unknown>>;

@@ -6,28 +6,40 @@
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 
-/**
- * Compares what refuses each command of `tests/golden/refusals/NAME.txt` with the sentence there.
- *
- * @param refuse gives the sentence that refuses the words of a command.
- * @param places texts that differ from run to run, by the names that the file has for them.
- */
+/** Texts that differ from run to run, by the names that a golden file has for them. */
+export type Places = Readonly<Record<string, string>>;
+
+const pathOf = (name: string) =>
+  fileURLToPath(new URL(`../golden/refusals/${name}.txt`, import.meta.url));
+
+/** Compares sentences, each under what it is about, with `tests/golden/refusals/NAME.txt`. */
+export async function assertSentences(
+  name: string,
+  sentences: Iterable<readonly [about: string, sentence: string]>,
+  places: Places = {},
+): Promise<void> {
+  const placed = (text: string) =>
+    Object.entries(places).reduce((text, [key, place]) => text.replaceAll(place, key), text)
+      .replaceAll(/sha256-[\w+/]{43}=/g, "sha256-…").replaceAll(/\b[0-9a-f]{64}\b/g, "…");
+  const found = Array.from(sentences, (one) => `$ ${one.map(placed).join("\n")}\n`).join("\n");
+  if (Deno.env.get("TROUPE_UPDATE")) return await Deno.writeTextFile(pathOf(name), found);
+  const expected = await Deno.readTextFile(pathOf(name));
+  assert.equal(found, expected, `${name} (TROUPE_UPDATE=1 writes it anew)`);
+}
+
+/** Compares what refuses each command of `tests/golden/refusals/NAME.txt` with the sentence there. */
 export async function assertRefusals(
   name: string,
   refuse: (words: string[]) => Promise<string>,
-  places: Readonly<Record<string, string>> = {},
+  places: Places = {},
 ): Promise<void> {
-  const path = fileURLToPath(new URL(`../golden/refusals/${name}.txt`, import.meta.url));
-  const text = await Deno.readTextFile(path), found: string[] = [];
-  const replaced = (text: string, back: boolean) =>
-    Object.entries(places).reduce(
-      (text, [key, place]) => back ? text.replaceAll(place, key) : text.replaceAll(key, place),
-      text,
-    );
+  const text = await Deno.readTextFile(pathOf(name)), found: [string, string][] = [];
   for (const [, command] of text.matchAll(/^\$ (.*)$/gm)) {
-    const sentence = await refuse(replaced(command!, false).split(" "));
-    found.push(`$ ${command}\n${replaced(sentence, true)}\n`);
+    const words = Object.entries(places).reduce(
+      (text, [key, place]) => text.replaceAll(key, place),
+      command!,
+    );
+    found.push([command!, await refuse(words === "" ? [] : words.split(" "))]);
   }
-  if (Deno.env.get("TROUPE_UPDATE")) await Deno.writeTextFile(path, found.join("\n"));
-  else assert.equal(found.join("\n"), text, `${path} (TROUPE_UPDATE=1 writes it anew)`);
+  await assertSentences(name, found, places);
 }

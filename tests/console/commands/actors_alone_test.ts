@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { inFolder, namesIn } from "../../in_folder.ts";
-import { jsonLines, printedHere, refusedHere, ROOT, runHere } from "../command.ts";
+import { jsonLines, printedHere, refusalHere, refusedHere, ROOT, runHere } from "../command.ts";
+import { assertRefusals } from "../refusals.ts";
 
 /** Registers a test in a working folder that has the module of an actor. */
 const workTest = (name: string, fn: (folder: string) => Promise<void>) =>
@@ -69,24 +70,8 @@ workTest("a name is added, listed, verified, replaced and removed", async (folde
 workTest("a part that cannot be inspected is not added, and leaves nothing", async (folder) => {
   const forged = "export const actor = { get name() { throw new Error('\\x1b[2J\\nforged'); } };";
   await Deno.writeTextFile("forged.ts", forged);
-  const cases: readonly (readonly [args: string, code: number, sentence: RegExp])[] = [
-    ["add x ./forged.ts", 1, /^Cannot inspect .*: \\u001b\[2J\\nforged$/],
-    ["add x ./nowhere.ts", 1, /^Cannot fetch .*Module not found/],
-    ["add x ./counter.ts --export other", 1, /; it exports actor$/],
-    ["add gpt ./counter.ts", 2, /received that of Troupe's own model; --replace/],
-    ["add ../x ./counter.ts", 2, /a name must be at most 100 letters/],
-    ["add x counter.ts", 2, /a specifier must begin with \.\//],
-    ["add x", 2, /the number of words after it must be 2, received 1/],
-    ["list x", 2, /the number of words after it must be 0, received 1/],
-    ["verify x y", 2, /the number of words after it must be 0 or 1, received 2/],
-    ["inspect conter", 2, /^Cannot use "conter" as actor/],
-    ["remove gpt", 2, /^Cannot remove "gpt"/],
-    ["verfy", 2, /did you mean verify\?$/],
-    ["list --kind modle", 2, /^Cannot use --kind: it must be one of actor, model/],
-  ];
-  for (const [args, code, sentence] of cases) {
-    await refusedHere(["actors", ...args.split(" ")], sentence, code);
-  }
+  const refuse = (words: string[]) => refusalHere(["actors", ...words]);
+  await assertRefusals("actors", refuse, { FOLDER: pathToFileURL(folder).href });
   assert.deepEqual(await namesIn(folder), ["counter.ts", "forged.ts"]);
   const [{ name, protocol, messages, modules }] = jsonLines(
     await actors("inspect", "./counter.ts", "--json"),

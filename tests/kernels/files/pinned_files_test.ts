@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { checkPackage } from "../../../kernels/files/pinned_files.ts";
-import { inFolder } from "../../console/command.ts";
+import { folderTest, inFolder } from "../../in_folder.ts";
 import { addBeside, changeBit } from "./edited_cache_helper.ts";
 
 const PINNED = {
@@ -14,7 +14,7 @@ const PINNED = {
   sha256: "7cc03e244bc3e8e334c1fd4e6efe73efa3176c1b17a7b381bb5f167e615b4b6d",
 };
 
-/** A package of two poems and a file that nobody reads. */
+/** A package of two poems and a file that is not read. */
 async function writePoems(root: string): Promise<URL> {
   await Deno.mkdir(join(root, "data/deep"), { recursive: true });
   await Deno.writeTextFile(join(root, "data/a.txt"), "To see a World in a Grain of Sand\n");
@@ -23,13 +23,12 @@ async function writePoems(root: string): Promise<URL> {
   return pathToFileURL(`${root}/`);
 }
 
-Deno.test("files that are what they were are found, sorted", () =>
-  inFolder(async (folder) => {
-    const root = await writePoems(folder);
-    await changeBit(join(folder, "data/unread.json"));
-    const found = checkPackage(PINNED, root);
-    assert.deepEqual(found, { folder: new URL("data/", root), paths: ["a.txt", "deep/b.txt"] });
-  }));
+folderTest("files that are what they were are found, sorted", async (folder) => {
+  const root = await writePoems(folder);
+  await changeBit(join(folder, "data/unread.json"));
+  const found = checkPackage(PINNED, root);
+  assert.deepEqual(found, { folder: new URL("data/", root), paths: ["a.txt", "deep/b.txt"] });
+});
 
 const EDITS: Readonly<Record<string, (path: string) => Promise<void>>> = {
   "one bit changed": changeBit,
@@ -41,26 +40,23 @@ const EDITS: Readonly<Record<string, (path: string) => Promise<void>>> = {
 };
 
 for (const [name, edit] of Object.entries(EDITS)) {
-  for (const path of ["data/a.txt", "data/deep/b.txt"]) {
-    Deno.test(`a package with ${path} ${name} is refused in one sentence`, () =>
-      inFolder(async (folder) => {
+  Deno.test(`a package with a file ${name} is refused in one sentence`, async () => {
+    for (const path of ["data/a.txt", "data/deep/b.txt"]) {
+      await inFolder(async (folder) => {
         const root = await writePoems(folder);
         await edit(join(folder, path));
-        assert.throws(() => checkPackage(PINNED, root), {
-          name: "Error",
-          message:
-            /^Cannot use npm:poems@1\.0\.0: its files must be .* SHA-256 7cc03e244bc3e8e334c1fd4e6efe73efa3176c1b17a7b381bb5f167e615b4b6d, received [0-9a-f]{64}; to fetch it again, remove .*\/$/,
-        });
-      }));
-  }
+        const message =
+          /^Cannot use npm:poems@1\.0\.0: its files must be .* SHA-256 7cc03e244bc3e8e334c1fd4e6efe73efa3176c1b17a7b381bb5f167e615b4b6d, received [0-9a-f]{64}; to fetch it again, remove .*\/$/;
+        assert.throws(() => checkPackage(PINNED, root), { name: "Error", message });
+      });
+    }
+  });
 }
 
-Deno.test("a package without the folder is refused in one sentence", () =>
-  inFolder((folder) => {
-    assert.throws(() => checkPackage(PINNED, pathToFileURL(`${folder}/`)), {
-      name: "Error",
-      message:
-        /^Cannot use npm:poems@1\.0\.0: its files must be [^\n]+, received No such file[^\n]+$/,
-    });
-    return Promise.resolve();
-  }));
+folderTest("a package without the folder is refused in one sentence", (folder) => {
+  const message =
+    /^Cannot use npm:poems@1\.0\.0: its files must be [^\n]+, received No such file[^\n]+$/;
+  const check = () => checkPackage(PINNED, pathToFileURL(`${folder}/`));
+  assert.throws(check, { name: "Error", message });
+  return Promise.resolve();
+});

@@ -11,11 +11,7 @@ import {
 } from "../../../actors/simulation/mod.ts";
 import { spawnText } from "./players.ts";
 
-/** What an actor has been asked and has done. */
-interface Work {
-  readonly asked: number;
-  readonly done: number;
-}
+type Work = Readonly<Record<"asked" | "done", number>>;
 
 /** Does what it is asked 10 ms later, but for one thing. */
 const WORKER = `(ctx, { missed }) => {
@@ -49,12 +45,8 @@ Deno.test("what must follow each time is due each time, in the time and the step
   const unmet =
     /^liveness what is asked is done: not done \d+ ms and \d+ steps after it became due$/;
   // What was missed is made up for by the next, where that is soon enough.
-  for (
-    const [within, isMadeUp] of [[{ withinSteps: 1 }, false], [{ withinMs: 10 }, true], [
-      {},
-      true,
-    ]] as const
-  ) {
+  const cases = [[{ withinSteps: 1 }, false], [{ withinMs: 10 }, true], [{}, true]] as const;
+  for (const [within, isMadeUp] of cases) {
     assert.equal(await playWorker(-1, within), undefined);
     assert.match(await playWorker(2, within) ?? "", unmet);
     assert.equal(await playWorker(1, within) === undefined, isMadeUp);
@@ -80,10 +72,8 @@ const check = ({ operations }: History<Input, number>, most?: number) =>
 
 /** The definition itself: some order that keeps what did not overlap explains all outputs. */
 function isLinearizableByDefinition(all: readonly Operation<Input, number>[]): boolean {
-  const extend = (
-    left: readonly Operation<Input, number>[],
-    states: Map<string, number>,
-  ): boolean => {
+  type Left = readonly Operation<Input, number>[];
+  const extend = (left: Left, states: Map<string, number>): boolean => {
     if (left.every(({ returned }) => !returned)) return true;
     const first = Math.min(...left.map(({ returned }) => returned?.at ?? Infinity));
     return left.some((operation) => {
@@ -166,8 +156,6 @@ Deno.test("a history with too many states is refused", () => {
   const history = new History<Input, number>();
   for (let n = 1; n <= 12; n++) history.call(`${n}`, { key: "x", write: n });
   history.call("late", { key: "x" })(99);
-  assert.throws(() => check(history, 1000), {
-    name: "RangeError",
-    message: "Cannot check a history of 13 operations: it must have at most 1000 states",
-  });
+  const message = "Cannot check a history of 13 operations: it must have at most 1000 states";
+  assert.throws(() => check(history, 1000), { name: "RangeError", message });
 });

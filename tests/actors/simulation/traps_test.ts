@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import nodeTimers from "node:timers";
 import { exempt, simulate, TRAPPED, type Trapped } from "../../../actors/simulation/mod.ts";
-import { ROGUE, spawnText } from "./players.ts";
+import { ROGUE, spawnText, specOf } from "./players.ts";
 
 const HERE = new Map(TRAPPED.map((trapped) => [trapped.token, propertyOf(trapped)]));
 
@@ -21,14 +21,12 @@ function propertyOf({ token, holder }: Trapped): PropertyDescriptor | undefined 
 }
 
 /** How a run fails in which a rogue gets a message. */
-async function failureOf(message: { type: string; token?: string }, options = {}) {
-  const { failure } = await simulate(options, async ({ system, idle }) => {
+const failureOf = async (message: { type: string; token?: string }, options = {}) =>
+  (await simulate(options, async ({ system, idle }) => {
     const rogue = system.spawn(ROGUE, undefined, { id: "rogue" });
     system.send(rogue, message);
     await idle();
-  });
-  return failure;
-}
+  })).failure;
 
 /** What an actor answers that is asked to go. */
 const answerOf = (text: string, type = "Go") =>
@@ -60,12 +58,9 @@ Deno.test("timers are trapped also when they are imported from Node.js", async (
       import { setImmediate, setInterval, setTimeout } from "node:timers";
       import { setTimeout as later } from "node:timers/promises";
       export const hasty = () => ({ Go() { ${call}; } });`;
-    const { failure } = await simulate({}, async ({ system, idle }) => {
-      const hasty = system.spawn<undefined, { type: "Go" }>(
-        ...[{ module, export: "hasty" }, undefined, { id: "hasty" }] as const,
-      );
-      system.send(hasty, { type: "Go" });
-      await idle();
+    const { failure } = await simulate({}, ({ system }) => {
+      const hasty = system.spawn(specOf(module, "hasty"), undefined, { id: "hasty" });
+      return system.ask(hasty, { type: "Go" });
     });
     assert.match(failure!.message, /^Cannot call node:timers.set\w+: actor "hasty" must/, call);
     await new Promise((resolve) => nodeTimers.setTimeout(resolve, 1));
@@ -81,11 +76,8 @@ Deno.test("dates and formats with arguments are plain values, and allowed", asyn
 });
 
 Deno.test("the scenario itself may look at the clock", async () => {
-  const run = await simulate({}, async ({ idle }) => {
-    await idle();
-    return performance.now() > 0 && Math.random() < 1;
-  });
-  assert.equal(run.value, true);
+  const { value } = await simulate({}, () => performance.now() > 0 && Math.random() < 1);
+  assert.equal(value, true);
 });
 
 Deno.test("what is exempt may do everything, for as long as its promise runs", async () => {

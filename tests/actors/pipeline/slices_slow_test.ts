@@ -21,7 +21,16 @@ import {
   withLists,
 } from "../../../schedules/mod.ts";
 import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
-import { assertNear, DELAYS, openOracle, type Options, TINY, trained } from "./trained.ts";
+import {
+  assertNear,
+  assertRefused,
+  DELAYS,
+  openOracle,
+  type Options,
+  scheduleOf,
+  TINY,
+  trained,
+} from "./trained.ts";
 
 const SIZES: Sizes = { ...TINY, layers: 2, seq: 16, tie: true };
 
@@ -73,6 +82,14 @@ const gpipeOfSlices = (slices: number, isLooped: boolean) =>
     },
   });
 
+/** Of the first stage each backward with an R before it. */
+const broughtBack = (order: Iterable<Action>) =>
+  [...order].flatMap((action): Action[] =>
+    action.kind === "B" && action.stage === 0 ? [{ ...action, kind: "R" }, action] : [action]
+  );
+
+const ON_LINKS: Options = { link: DELAYS };
+
 /** Of the same slices, what the serial run has, and how the actors run. */
 const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[] = [
   ["in two replicas", { scheduleOptions: { slices: 4 }, replicas: 2 }, { link: DELAYS }],
@@ -81,24 +98,14 @@ const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[
     { scheduleOptions: { slices: 2 }, workers: 3 },
     { link: DELAYS, sync: "eager", bucketSize: 200 },
   ],
-  ["weights apart", { schedule: lists(seq1f1b(2, 4), (order) => split(order, 2)) }, {
-    link: DELAYS,
-  }],
+  ["weights apart", { schedule: lists(seq1f1b(2, 4), (order) => split(order, 2)) }, ON_LINKS],
   [
     "weights soon, recomputed",
     { schedule: lists(seq1f1b(2, 2), (order) => split(order, 1)) },
     { recomputeInterval: 1 },
   ],
-  ["brought back by actions", {
-    schedule: lists(
-      seq1f1b(2, 4),
-      (order) =>
-        [...order].flatMap((action) =>
-          action.kind === "B" && action.stage === 0 ? [{ ...action, kind: "R" }, action] : [action]
-        ),
-    ),
-  }, { link: DELAYS }],
-  ["two pipes", { schedule: gpipeOfSlices(4, false) }, { link: DELAYS }],
+  ["brought back by actions", { schedule: lists(seq1f1b(2, 4), broughtBack) }, ON_LINKS],
+  ["two pipes", { schedule: gpipeOfSlices(4, false) }, { runtime: "workers" }],
   ["two stages a worker", { schedule: gpipeOfSlices(2, true) }, { link: DELAYS }],
   ["followed elastically", { scheduleOptions: { slices: 4 } }, { policy: "elastic", link: DELAYS }],
   ["seq1f1b-zb", { schedule: "seq1f1b-zb", scheduleOptions: { slices: 2 }, workers: 3 }],
@@ -128,9 +135,7 @@ Deno.test("every schedule of slices that comes with the package has the bits of 
   await fewAtATime(names, async (schedule) => {
     // All add the gradients of slices in one order.
     const { end } = await oracle("all", { ...options, schedule }, { link: DELAYS });
-    const made = createSchedule(schedule, {
-      ...{ workers: 2, slices: 4, microBatches: SIZES.microBatches },
-    });
+    const { made } = scheduleOf({ ...options, schedule }, SIZES.microBatches);
     assert.deepEqual(end.peakActivations, analyze(made).peakActivations, schedule);
   });
 });
@@ -156,37 +161,23 @@ Deno.test("a last step with fewer micro-batches than the lists are for has the s
   await openOracle(sizes)("mine", { workers: 2, schedule, data: batchesOf(sizes, 3) });
 });
 
+const inHalves = (action: Action): Action[] =>
+  action.kind === "F" ? [action] : [{ ...action, half: 0 }, { ...action, half: 1 }];
+
 Deno.test("slices that cannot be are refused before anything runs", async () => {
-  const refused = (options: Options, message: RegExp) =>
-    assert.rejects(() => trained(SIZES, { workers: 2, ...options }), message);
-  const schedule = "seq1f1b";
-  await refused(
-    { schedule, scheduleOptions: { slices: 3 } },
-    /^RangeError: Cannot cut GPT-2 into slices: the 16 tokens of a sample must be divisible by their number, received 3$/,
-  );
-  await refused(
-    {
-      ...{ schedule, scheduleOptions: { slices: 2 } },
-      model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2),
+  const sliced = { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 2 } };
+  await assertRefused("slices", SIZES, {
+    "three slices of 16 tokens": { ...sliced, scheduleOptions: { slices: 3 } },
+    "no sequences": { ...sliced, model: mlp({ inputs: 2, hidden: 4, layers: 2, classes: 3 }, 2) },
+    "halves": {
+      workers: 2,
+      schedule: lists(seq1f1b(2, 2), (order) => [...order].flatMap(inHalves)),
     },
-    /^TypeError: Cannot cut sequences into 2 slices: the model must have sequences, .* received mlp without withSlices$/,
-  );
-  const halves = lists(
-    seq1f1b(2, 2),
-    (order) =>
-      [...order].flatMap((action) =>
-        action.kind === "F" ? [action] : [{ ...action, half: 0 }, { ...action, half: 1 }]
-      ),
-  );
-  await refused(
-    { schedule: halves },
-    /^RangeError: Cannot train with the schedule mine: it halves micro-batches, so sequences must be whole, received 2 slices$/,
-  );
-  const extra = batchesOf(SIZES).map((batch) => ({ ...batch, names: new Int32Array(3) }));
-  await refused(
-    { schedule, scheduleOptions: { slices: 2 }, data: extra },
-    /the field "names" must be divisible by 4, received 3 elements/,
-  );
+    "a field that cannot be cut": {
+      ...sliced,
+      data: batchesOf(SIZES).map((batch) => ({ ...batch, names: new Int32Array(3) })),
+    },
+  });
 });
 
 Deno.test("a worker that fails between two slices is started again, and the weights have the same bits", async () => {

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { train, type TrainEvent, type TrainOptions } from "../../../actors/mod.ts";
 import { gpt2 } from "../../../kernels/mod.ts";
-import { createSchedule } from "../../../schedules/mod.ts";
+import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
+import { assertSentences } from "../../console/refusals.ts";
 import { batchesOf, groupingOf, once, type Sizes, SMALL } from "../runs.ts";
 
 export type Options = Partial<TrainOptions>;
@@ -18,6 +19,19 @@ export const TINY: Sizes = {
   ...{ layers: 3, hidden: 16, seq: 8, vocab: 32, microBatches: 4, dropout: 0.2 },
 };
 
+/** How sums are cut and when they start differs from schedule to schedule, and must not show. */
+export const CUTS = [
+  { sync: "end", bucketSize: 400, coarsening: 1 },
+  { sync: "eager", bucketSize: 130, coarsening: 3 },
+  { sync: "eager-opt", bucketSize: 250, coarsening: 4 },
+] as const;
+
+/** Variants of schedules beside their defaults. */
+export const VARIANTS: Readonly<Record<string, readonly Partial<ScheduleOptions>[]>> = {
+  chimera: [{}, { scale: "doubling" }, { scale: "halving" }],
+  "message-driven": [{ order: "fifo" }, { order: "backward-first", pipelineLimit: 3 }],
+};
+
 /** What a run leaves. */
 export interface Trained {
   /** Losses and norms of steps, losses of evaluations, and the hash of the weights. */
@@ -28,8 +42,12 @@ export interface Trained {
   readonly end: Event<"end">;
 }
 
-/** Trains to the end. */
-export async function trained(sizes: Sizes, options: Options): Promise<Trained> {
+/** Trains to the end; each event is seen when it comes. */
+export async function trained(
+  sizes: Sizes,
+  options: Options,
+  see: (event: TrainEvent) => void = () => {},
+): Promise<Trained> {
   const { microBatch, microBatches, steps } = sizes, { replicas = 1 } = options;
   const numbers: number[][] = [], losses: number[] = [], events: TrainEvent[] = [];
   const run = train({
@@ -43,6 +61,7 @@ export async function trained(sizes: Sizes, options: Options): Promise<Trained> 
   });
   for await (const event of run) {
     events.push(event);
+    see(event);
     if (event.type === "evaluation") numbers.push([event.step, event.loss]);
     if (event.type !== "step") continue;
     losses.push(event.loss);
@@ -75,6 +94,20 @@ export function scheduleOf(
 ) {
   const made = createSchedule(schedule as string, { ...scheduleOptions, workers, microBatches });
   return { made, grouping: made.updates === "flush" ? groupingOf(made, replicas) : made.name };
+}
+
+/** Compares what refuses runs, each under its name, with `tests/golden/refusals/NAME.txt`. */
+export async function assertRefused(
+  name: string,
+  sizes: Sizes,
+  cases: Readonly<Record<string, Options>>,
+): Promise<void> {
+  const sentences: [string, string][] = [];
+  for (const [about, options] of Object.entries(cases)) {
+    const taken = () => assert.fail(`${about} must be refused`);
+    sentences.push([about, await trained(sizes, options).then(taken, String)]);
+  }
+  await assertSentences(name, sentences);
 }
 
 /** Each number must be near the one that is expected. */

@@ -3,18 +3,22 @@
 import assert from "node:assert/strict";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
+import {
+  createSystem,
+  limitedBytes,
+  type System,
+  train,
+  type TrainOptions,
+} from "../../../actors/mod.ts";
 import { type CompileOptions, compileRun } from "../../../actors/run/compile_run.ts";
 import { askUnlessFailed } from "../../../actors/run/engines/failing_ask.ts";
 import { assertDevicesHold } from "../../../actors/run/memory/device_memory.ts";
 import {
   actorBytes,
-  NOTHING,
   planRunMemory,
   type RunMemoryOptions,
 } from "../../../actors/run/memory/run_memory.ts";
 import { stageBytes } from "../../../actors/run/memory/stage_bytes.ts";
-import { describePlan } from "../../../actors/run/plan.ts";
 import {
   type Adapter,
   type DeviceChoice,
@@ -56,8 +60,9 @@ for (const { schedule, workers, ...options } of RUNS) {
     const sizes = { ...options.scheduleOptions, workers, microBatches: DEEP.microBatches };
     const made = createSchedule(schedule, sizes), { peakActivations, weights } = analyze(made);
     assert.deepEqual(end.weightsHeld, [...weights]);
-    if (made.lists) assert.deepEqual(end.peakActivations, [...peakActivations]);
-    else assert.ok(end.peakActivations.every((peak) => peak >= 1), `${end.peakActivations}`);
+    const { peakActivations: peaks } = end;
+    if (made.lists) assert.deepEqual(peaks, [...peakActivations]);
+    else assert.ok(peaks.every((peak) => peak >= 1), `${peaks}`);
   });
 }
 
@@ -76,23 +81,22 @@ Deno.test("a message-driven worker holds at most what the plan says, whatever th
 });
 
 Deno.test("recomputing every second layer keeps the bits and holds fewer activations", async () => {
-  const options = { schedule: "gpipe", workers: 2 };
-  const [all, few] = [await run(options), await run({ ...options, recomputeInterval: 2 })];
+  const gpipe = { schedule: "gpipe", workers: 2 };
+  const [all, few] = [await run(gpipe), await run({ ...gpipe, recomputeInterval: 2 })];
   assert.deepEqual(few.bits, all.bits);
-  for (const [worker, { device }] of few.end.memory!.entries()) {
-    assert.ok(device.activations < all.end.memory![worker]!.device.activations / 2);
-  }
+  few.end.memory!.forEach(({ device: { activations } }, worker) =>
+    assert.ok(activations < all.end.memory![worker]!.device.activations / 2)
+  );
 });
 
 Deno.test("offloading keeps the bits and 8φ bytes of FP32, or 4φ of FP16, and some buckets", async () => {
   for (const [precision, perElement, perBucket] of [["fp32", 8, 8], ["fp16", 4, 16]] as const) {
-    const bucketSize = 1000, device = "wasm";
-    const options = { schedule: "1f1b", workers: 2, precision, bucketSize, device } as const;
+    const bucketSize = 1000,
+      options = { workers: 2, precision, bucketSize, device: "wasm" } as const;
     const [there, away] = [await run(options), await run({ ...options, offload: true })];
     assert.deepEqual(away.bits, there.bits);
     for (const [worker, { device }] of away.end.memory!.entries()) {
-      const { parameters } = there.plan.stages[worker]!;
-      const formula = perElement * parameters + perBucket * bucketSize;
+      const formula = perElement * there.plan.stages[worker]!.parameters + perBucket * bucketSize;
       const counted = totalBytes(device) - device.activations;
       assert.ok(Math.abs(counted / formula - 1) < 0.05, `${counted} bytes, formula ${formula}`);
     }
@@ -104,21 +108,18 @@ Deno.test("a run beyond the memory limit is refused with the cheapest change tha
     const { plan } = await run({ ...options, steps: 1 });
     return Math.max(...plan.memory.map((one) => limitedBytes(one, "native")));
   };
+  const refuses = (options: Options, memoryLimitBytes: number, message: RegExp) =>
+    assert.rejects(run({ ...options, memoryLimitBytes }), message);
   const gpipe = { schedule: "gpipe", workers: 2 }, most = await needs(gpipe);
   await run({ ...gpipe, steps: 1, memoryLimitBytes: most });
-  await assert.rejects(
-    run({ ...gpipe, memoryLimitBytes: most - 1 }),
-    /^RangeError: Cannot train within the memory limit: each worker must need at most .* MiB, received .* MiB on worker \d; --recompute cheap would need .* MiB$/,
-  );
+  const limit =
+    /^RangeError: Cannot train within the memory limit: each worker must need at most .* MiB, received .* MiB on worker \d; --recompute cheap would need .* MiB$/;
+  await refuses(gpipe, most - 1, limit);
   const driven = { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } };
-  await assert.rejects(
-    run({ ...driven, memoryLimitBytes: await needs(driven) - 1 }),
-    /received .* MiB on worker 0; --pipeline-limit 3 would need .* MiB$/,
-  );
-  await assert.rejects(
-    run({ ...gpipe, memoryLimitBytes: 10_000 }),
-    /even .* would need .* MiB: take more workers or a smaller micro-batch$/,
-  );
+  const fewer = /received .* MiB on worker 0; --pipeline-limit 3 would need .* MiB$/;
+  await refuses(driven, await needs(driven) - 1, fewer);
+  const none = /even .* would need .* MiB: take more workers or a smaller micro-batch$/;
+  await refuses(gpipe, 10_000, none);
 });
 
 Deno.test("each stage's bytes and the worker's list give what its kernels plan, byte by byte", () => {
@@ -157,16 +158,9 @@ function planOf(changed: Partial<RunMemoryOptions> & { readonly name?: string } 
   const schedule = createSchedule(name, { workers: 2, microBatches: 4 });
   const model = gpt2(CONFIG, 2), compiled = compileRun({ model, replicas }, schedule, "reference");
   const run = planRunMemory({
-    ...{
-      schedule,
-      compiled,
-      replicas,
-      devices: [{ name: "reference" }],
-      coarsening: 4,
-      retries: 0,
-    },
-    ...{ reduce: "deterministic", runtime: "workers", isolation: "worker", steps: 100 },
-    ...{ returnWeights: false, ...options },
+    ...{ schedule, compiled, replicas, devices: [{ name: "reference" }], coarsening: 4 },
+    ...{ retries: 0, reduce: "deterministic", runtime: "workers", isolation: "worker" },
+    ...{ steps: 100, returnWeights: false, ...options },
   });
   return { ...run, compiled };
 }
@@ -207,11 +201,9 @@ Deno.test("gradients of copies are in rows that threads share, or in chunks on t
   assert.deepEqual(sums({}), [2 * gradients, 0, 0]);
   const link = { latencyUs: 1, gigabytesPerSecond: 1 };
   for (const options of [{ isolation: "process" }, { link }]) {
-    const [rows, ...chunks] = sums(options);
-    assert.equal(rows, 0);
-    assert.ok(chunks.every((bytes) => bytes > 0), `${chunks}`);
+    assert.deepEqual(sums(options).map((bytes) => bytes > 0), [false, true, true]);
   }
-  assert.deepEqual(planOf().supervisor.sums, 0);
+  assert.equal(planOf().supervisor.sums, 0);
 });
 
 Deno.test("a snapshot in memory is counted once there will be one, and the steps since", () => {
@@ -225,25 +217,6 @@ Deno.test("a snapshot in memory is counted once there will be one, and the steps
   const onDisk = planOf({ retries: 3, snapshots: "disk", steps: 1000 }).supervisor;
   assert.equal(onDisk.state, base.state);
   assert.equal(onDisk.fields, base.fields + 100 * 4 * FIELD_BYTES);
-});
-
-Deno.test("the plan names a block that is whole on a stage, and the parts of one that is cut", () => {
-  const model = gpt2({ ...CONFIG, layers: 3 }, 2);
-  const layersOf = (workers: number) => {
-    const schedule = createSchedule("1f1b", { workers, microBatches: 4 });
-    const run = { workers: [], supervisor: NOTHING, totalBytes: 0 };
-    const share = { threads: 1, workersHere: workers, cores: 4 };
-    const where = { runtime: "local", device: "reference", share, replicas: 1, run };
-    const { stages } = describePlan(compileRun({ model }, schedule), schedule, where);
-    return stages.map(({ layers }) => layers);
-  };
-  assert.deepEqual(layersOf(1), [["embedding", "block 0", "block 1", "block 2", "head"]]);
-  assert.deepEqual(layersOf(2), [
-    ["embedding", "block 0", "block 1 attention"],
-    ["block 1 mlp", "block 2", "head"],
-  ]);
-  const parts = ["block 0 attention", "block 0 mlp", "block 1 attention"];
-  assert.deepEqual(layersOf(8).flat().slice(1, 4), parts);
 });
 
 const ADAPTER: Adapter = {
@@ -267,49 +240,52 @@ function placed(
   return { options, schedule, compiled, devices, runtime, replicas };
 }
 
+/** The error by which a run is refused. */
+function thrown(run: ReturnType<typeof placed>): RangeError {
+  try {
+    assertDevicesHold(run);
+  } catch (error) {
+    if (error instanceof RangeError) return error;
+  }
+  return assert.fail("the run must be refused");
+}
+
 Deno.test("a tensor beyond the largest buffer is refused by its name, with the micro-batch that fits", () => {
   // The logits, and what else has their size: 4 · 16 rows of 512 numbers.
   const sizes = { ...SMALL, hidden: 16, vocab: 512, microBatch: 4 }, bytes = 4 * 16 * 512 * 4;
   const assertHolds = (maxBufferBytes: number, changed = {}) =>
     assertDevicesHold(placed([on({ maxBufferBytes })], { sizes: { ...sizes, ...changed } }));
   assertHolds(bytes);
-  assert.throws(() => assertHolds(bytes - 16), {
-    name: "RangeError",
-    message:
-      /^Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/,
-  });
+  assert.throws(
+    () => assertHolds(bytes - 16),
+    /^RangeError: Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/,
+  );
   // No change of the run makes a parameter smaller.
-  assert.throws(() => assertHolds(2 ** 14, { seq: 2 }), {
-    message:
-      "Cannot train on Big GPU: each tensor must fit into its largest buffer, 0.01 MiB, received 0.03 MiB for the parameter transformer.wte.weight [512,16]; take a smaller model",
-  });
+  const parameter = /0.03 MiB for the parameter \S+.wte.weight \[512,16\]; take a smaller model$/;
+  assert.throws(() => assertHolds(2 ** 14, { seq: 2 }), parameter);
   // One adapter of several is enough.
   const devices = [on({}), on({ name: "Small GPU", maxBufferBytes: 1024 })] as const;
-  assert.throws(
-    () => assertDevicesHold(placed(devices)),
-    /^RangeError: Cannot train on Small GPU: /,
-  );
+  assert.throws(() => assertDevicesHold(placed(devices)), /^RangeError: .* on Small GPU: /);
 });
 
 Deno.test("workers that share an adapter must fit into its memory together", () => {
   const held = placed([on({})]).compiled.memory.map(({ device }) => totalBytes(device));
   const [first, last] = held as [number, number], most = 2 * (first + last);
   assertDevicesHold(placed([on({ memoryBytes: most })]));
-  assert.throws(() => assertDevicesHold(placed([on({ memoryBytes: most - 1 })])), {
-    name: "RangeError",
-    message: new RegExp(
-      `^Cannot train on Big GPU: what its workers hold must fit into its memory, \\S+ MiB, received ${
-        mebibytes(most)
-      } for workers 0, 1, 2, 3; --recompute cheap would need \\S+ MiB$`,
-    ),
-  });
+  const { message } = thrown(placed([on({ memoryBytes: most - 1 })]));
+  assert.match(
+    message,
+    /^Cannot train on Big GPU: what its workers hold must fit into its memory,/,
+  );
+  const received = `${mebibytes(most)} for workers 0, 1, 2, 3; --recompute cheap would need `;
+  assert.ok(message.includes(`, received ${received}`), message);
   // Workers take adapters in turn: each has the same worker of both replicas.
   const split = (memoryBytes: number) =>
     [on({ memoryBytes: 2 * first }), on({ name: "Small GPU", memoryBytes })] as const;
   assertDevicesHold(placed(split(2 * last)));
-  assert.throws(
-    () => assertDevicesHold(placed(split(last / 4))),
-    /Cannot train on Small GPU: .* for workers 1, 3; even --recompute cheap --offload would need \S+ MiB: take more adapters, a smaller micro-batch or a smaller model$/,
+  assert.match(
+    thrown(placed(split(last / 4))).message,
+    /on Small GPU: .* for workers 1, 3; even --recompute cheap --offload would need \S+ MiB: take more adapters, a smaller micro-batch or a smaller model$/,
   );
 });
 
@@ -321,11 +297,9 @@ Deno.test("a run must fit into the memory of this machine, but for what is on a 
     return { ...run, compiled: { ...run.compiled, memory } };
   };
   assertDevicesHold(many(on({ memoryBytes: 0 }))); // an unknown size is enough
+  const message = /^Cannot train: it must fit into the .* GiB of this machine, received .* GiB$/;
   for (const device of [on({ kind: "software" }), { name: "native" } as const]) {
-    assert.throws(
-      () => assertDevicesHold(many(device)),
-      /^RangeError: Cannot train: it must fit into the .* GiB of this machine, received .* GiB$/,
-    );
+    assert.match(thrown(many(device)).message, message);
   }
   assert.equal(deviceLimits(on({ kind: "software", memoryBytes: 1 })).memoryBytes, Infinity);
 });
@@ -342,20 +316,17 @@ async function collectAll(): Promise<void> {
 }
 
 type Ask = { type: "Echo" | "Break" };
-const actor = (id: string, handlers: string) =>
-  [
-    { module: `data:text/javascript,export const one = (ctx) => ({ ${handlers} })`, export: "one" },
-    {
-      id,
-    },
-  ] as const;
-const ECHO = "Echo() { ctx.reply({ weights: new Float32Array(1000) }); }";
-const BREAK = 'Break() { ctx.deferReply(); throw new Error("no power"); }';
+
+/** Starts an actor of some handlers. */
+function spawn(system: System, id: string, handlers: string) {
+  const module = `data:text/javascript,export const one = (ctx) => ({ ${handlers} })`;
+  return system.spawn<undefined, Ask>({ module, export: "one" }, undefined, { id });
+}
 
 Deno.test("no answer stays reachable while the system goes on", async () => {
   await using system = createSystem();
-  const [spec, options] = actor("echo", ECHO), answers: WeakRef<object>[] = [];
-  const echo = system.spawn<undefined, Ask>(spec, undefined, options);
+  const reply = "Echo() { ctx.reply({ weights: new Float32Array(1000) }); }";
+  const echo = spawn(system, "echo", reply), answers: WeakRef<object>[] = [];
   for (let i = 0; i < 50; i++) {
     answers.push(new WeakRef(await askUnlessFailed<Ask, object>(system, echo, { type: "Echo" })));
   }
@@ -366,26 +337,26 @@ Deno.test("no answer stays reachable while the system goes on", async () => {
 
 Deno.test("a question ends when another actor has failed, also one that is asked later", async () => {
   await using system = createSystem();
-  const [other, mute] = [actor("other", BREAK), actor("mute", "Echo() { ctx.deferReply(); }")]
-    .map(([spec, options]) => system.spawn<undefined, Ask>(spec, undefined, options));
+  const mute = spawn(system, "mute", "Echo() { ctx.deferReply(); }");
+  const breaks = 'Break() { ctx.deferReply(); throw new Error("no power"); }';
+  const other = spawn(system, "other", breaks);
   const failed = /"other" failed while handling Break: Error: no power/;
-  const waits = askUnlessFailed(system, mute!, { type: "Echo" });
-  system.send(other!, { type: "Break" });
+  const waits = askUnlessFailed(system, mute, { type: "Echo" });
+  system.send(other, { type: "Break" });
   await assert.rejects(waits, failed);
-  await assert.rejects(askUnlessFailed(system, mute!, { type: "Echo" }), failed);
+  await assert.rejects(askUnlessFailed(system, mute, { type: "Echo" }), failed);
 });
 
 Deno.test("a run that keeps a snapshot every ten steps holds one of them after 60 as after 20", async () => {
   const sizes: Sizes = { ...SMALL, hidden: 128, seq: 4, microBatches: 1, steps: 60 };
   const model = gpt2(sizes, sizes.microBatch), [again] = batchesOf(sizes, 1);
-  const data = (function* () {
+  function* data() {
     for (;;) yield again!;
-  })();
-  const held = new Map<number, number>(), device = "native", runtime = "local";
+  }
+  const sized = { model, data: data(), steps: 60, microBatches: 1, workers: 2 };
+  const held = new Map<number, number>();
   let stateBytes = 0;
-  for await (
-    const event of train({ model, data, steps: 60, microBatches: 1, workers: 2, device, runtime })
-  ) {
+  for await (const event of train({ ...sized, device: "native", runtime: "local" })) {
     if (event.type === "plan") stateBytes = 12 * event.plan.parameters;
     if (event.type !== "step" || event.step % 20 > 0) continue;
     await collectAll();

@@ -1,97 +1,77 @@
 /** A small model that is no chain: records of three types, and values that later layers take by name. */
 
-import type { AnyLayer, Batch, Layer, Model, Value } from "../../../kernels/mod.ts";
+import type { AnyLayer, Batch, Handed, Layer, Model, Value } from "../../../kernels/mod.ts";
 
 /** The width of what is handed on. */
 const WIDTH = 8;
 
 type Masked = { readonly h: Value; readonly ids: Value; readonly mask: Value };
 
+type Build<In extends Handed, Out extends Handed> = Layer<In, Out>["build"];
+
 /** Layers that hand on a record, and give all that they have at the end. */
 function encoderOf(samples: number): AnyLayer[] {
   /** Rows of a table, with the ids and which of them count; gives the first rows and a scale. */
-  const embedding: Layer<Value, Masked> = {
-    name: "embedding",
-    build(g) {
-      const ids = g.batch("ids", [samples], "i32");
-      const h = g.gather(g.parameter("table", [5, WIDTH]), ids);
-      g.give("early", h);
-      g.give("scale", g.exp(g.parameter("log_scale", [WIDTH])));
-      const count = g.greater(ids, g.constant(Int32Array.of(0), [], "i32"));
-      g.give("count", count);
-      return { h, ids, mask: count };
-    },
+  const embed: Build<Value, Masked> = (g) => {
+    const ids = g.batch("ids", [samples], "i32");
+    const h = g.gather(g.parameter("table", [5, WIDTH]), ids);
+    g.give("early", h);
+    g.give("scale", g.exp(g.parameter("log_scale", [WIDTH])));
+    const mask = g.greater(ids, g.constant(Int32Array.of(0), [], "i32"));
+    g.give("count", mask);
+    return { h, ids, mask };
   };
 
   /** Mixes, with the mask; hands the record on. */
-  const mix = (name: string): Layer<Masked, Masked> => ({
-    name,
-    build(g, x) {
-      const { h, ids, mask } = x!;
-      const next = g.tanh(g.gemm(h, g.parameter("weight", [WIDTH, WIDTH])));
-      const kept = g.where(g.reshape(mask, [samples, 1]), next, h);
-      const more = g.gather(g.parameter("bias", [5, WIDTH]), ids);
-      return { h: g.add(kept, more), ids, mask };
-    },
-  });
-
-  /** Takes what the embedding gave, and hands on one tensor. */
-  const cross = (name: string): Layer<Masked, Masked> => ({
-    name,
-    build(g, x) {
-      const early = g.mul(g.take("early"), g.take("scale"));
-      const both = g.concat([x!.h, early], 1);
-      return { ...x!, h: g.gelu(g.gemm(both, g.parameter("weight", [2 * WIDTH, WIDTH]))) };
-    },
-  });
-
-  /** Gives what it has, and hands nothing on. */
-  const encoded: Layer<Masked, Record<never, never>> = {
-    name: "encoded",
-    build(g, x) {
-      g.give("memory", g.mul(x!.h, g.parameter("weight", [WIDTH])));
-      // A record is used whole, or told.
-      g.give("ids", g.add(g.cast(x!.ids, "f32"), g.cast(x!.mask, "f32")));
-      return {};
-    },
+  const mix: Build<Masked, Masked> = (g, x) => {
+    const { h, ids, mask } = x!;
+    const next = g.tanh(g.gemm(h, g.parameter("weight", [WIDTH, WIDTH])));
+    const kept = g.where(g.reshape(mask, [samples, 1]), next, h);
+    return { h: g.add(kept, g.gather(g.parameter("bias", [5, WIDTH]), ids)), ids, mask };
   };
 
-  return [
-    embedding,
-    mix("mix 1"),
-    cross("cross 1"),
-    mix("mix 2"),
-    cross("cross 2"),
-    encoded,
-  ] as AnyLayer[];
+  /** Takes what the embedding gave, and hands on one tensor. */
+  const cross: Build<Masked, Masked> = (g, x) => {
+    const both = g.concat([x!.h, g.mul(g.take("early"), g.take("scale"))], 1);
+    return { ...x!, h: g.gelu(g.gemm(both, g.parameter("weight", [2 * WIDTH, WIDTH]))) };
+  };
+
+  /** Gives what it has, and hands nothing on. */
+  const end: Build<Masked, Record<never, never>> = (g, x) => {
+    g.give("memory", g.mul(x!.h, g.parameter("weight", [WIDTH])));
+    g.give("ids", g.add(g.cast(x!.ids, "f32"), g.cast(x!.mask, "f32")));
+    return {};
+  };
+
+  const mixes = ["1", "2"].flatMap((i) => [
+    { name: `mix ${i}`, build: mix },
+    { name: `cross ${i}`, build: cross },
+  ]);
+  return [{ name: "embedding", build: embed }, ...mixes, {
+    name: "encoded",
+    build: end,
+  }] as AnyLayer[];
 }
 
 /** Layers that start anew, and take what those before gave. */
 function decoderOf(samples: number): AnyLayer[] {
-  const start: Layer = {
-    name: "start",
-    build: (g) => g.gather(g.parameter("table", [5, WIDTH]), g.batch("targets", [samples], "i32")),
+  const start: Build<Value, Value> = (g) =>
+    g.gather(g.parameter("table", [5, WIDTH]), g.batch("targets", [samples], "i32"));
+
+  const attend: Build<Value, Value> = (g, x) => {
+    const mixed = g.add(g.gemm(x!, g.parameter("weight", [WIDTH, WIDTH])), g.take("memory"));
+    return g.tanh(g.mul(mixed, g.take("scale")));
   };
 
-  const attend = (name: string): Layer => ({
-    name,
-    build(g, x) {
-      const mixed = g.add(g.gemm(x!, g.parameter("weight", [WIDTH, WIDTH])), g.take("memory"));
-      return g.tanh(g.mul(mixed, g.take("scale")));
-    },
-  });
-
-  const head: Layer = {
-    name: "head",
-    build(g, x) {
-      const kept = g.where(g.reshape(g.take("count"), [samples, 1]), x!, g.take("memory"));
-      const shift = g.reshape(g.take("ids"), [samples, 1]);
-      const logits = g.gemm(g.add(kept, shift), g.parameter("weight", [WIDTH, 5]));
-      return g.crossEntropy(logits, g.batch("targets", [samples], "i32"));
-    },
+  const head: Build<Value, Value> = (g, x) => {
+    const kept = g.where(g.reshape(g.take("count"), [samples, 1]), x!, g.take("memory"));
+    const shift = g.reshape(g.take("ids"), [samples, 1]);
+    const logits = g.gemm(g.add(kept, shift), g.parameter("weight", [WIDTH, 5]));
+    return g.crossEntropy(logits, g.batch("targets", [samples], "i32"));
   };
 
-  return [start, attend("attend 1"), attend("attend 2"), head] as AnyLayer[];
+  const builds = { start, "attend 1": attend, "attend 2": attend, head };
+  return Object.entries(builds).map(([name, build]) => ({ name, build })) as AnyLayer[];
 }
 
 /** Samples of a micro-batch. */

@@ -11,9 +11,7 @@ import {
   validate,
   withLists,
 } from "../../schedules/mod.ts";
-import { made } from "./cases.ts";
-
-const FOUR = { workers: 4, microBatches: 8 } as const;
+import { FOUR, golden, made } from "./cases.ts";
 
 /**
  * The file of each order, and what makes it. That an order is right is tested elsewhere; this says
@@ -35,35 +33,31 @@ const GOLDEN: Readonly<Record<string, readonly [name: string, options: ScheduleO
 for (const [file, [name, options]] of Object.entries(GOLDEN)) {
   // What a search finds may change with the search.
   if (name === "search") continue;
-  Deno.test(`the order of ${file} is the one on file`, async () => {
-    const path = new URL(`../golden/schedules/${file}.csv`, import.meta.url);
-    const text = await Deno.readTextFile(path);
+  Deno.test(`the order of ${file} is the one on file`, () => {
+    const text = golden(`${file}.csv`);
     assert.equal(formatCsv(withLists(createSchedule(name, options)).lists), text);
     assert.deepEqual(validate(scheduleFromLists(name, parseCsv(text))), []);
   });
 }
 
-const golden = (file: string) => new URL(`../golden/schedules/${file}`, import.meta.url);
-
 /** Orders that PyTorch made, to be read; the hashes have all others. */
-const FILES: readonly [file: string, name: string, options: ScheduleOptions][] = [
-  ["interleaved-4-workers-10-micro-batches", "interleaved", { workers: 4, microBatches: 10 }],
-  [
-    "interleaved-zb-4-workers-6-micro-batches-3-chunks",
-    "interleaved-zb",
-    { workers: 4, microBatches: 6, chunks: 3 },
-  ],
-  ["zb-v-4-workers-5-micro-batches", "zb-v", { workers: 4, microBatches: 5 }],
+const FILES: readonly [file: string, name: string, options: Partial<ScheduleOptions>][] = [
+  ["interleaved-4-workers-10-micro-batches", "interleaved", { microBatches: 10 }],
+  ["interleaved-zb-4-workers-6-micro-batches-3-chunks", "interleaved-zb", {
+    microBatches: 6,
+    chunks: 3,
+  }],
+  ["zb-v-4-workers-5-micro-batches", "zb-v", { microBatches: 5 }],
 ];
 
-for (const [file, name, options] of FILES) {
-  Deno.test(`${name} ${JSON.stringify(options)} has the order that PyTorch gives it`, async () => {
-    const { lists } = withLists(createSchedule(name, options));
-    assert.equal(formatCsv(lists), await Deno.readTextFile(golden(`torch-${file}.csv`)));
-  });
-}
+Deno.test("schedules have the orders that PyTorch gives them", () => {
+  for (const [file, name, options] of FILES) {
+    const { lists } = withLists(createSchedule(name, { ...FOUR, ...options }));
+    assert.equal(formatCsv(lists), golden(`torch-${file}.csv`));
+  }
+});
 
-const { sha256 } = JSON.parse(Deno.readTextFileSync(golden("torch-orders.json"))) as {
+const { sha256 } = JSON.parse(golden("torch-orders.json")) as {
   sha256: Record<string, Record<string, string>>;
 };
 
@@ -73,11 +67,13 @@ for (const [name, hashes] of Object.entries(sha256)) {
       const hash = createHash("sha256");
       for (let microBatches = 1; microBatches <= 32; microBatches++) {
         for (const chunks of name === "zb-v" ? [undefined] : [2, 3, 4]) {
-          const options = { workers: Number(workers), microBatches, chunks };
-          const schedule = made({ name, options });
+          const schedule = made({
+            name,
+            options: { workers: Number(workers), microBatches, chunks },
+          });
           if (schedule === undefined) continue;
-          const key = [name, workers, microBatches, chunks].filter((part) => part !== undefined);
-          hash.update(`${key.join(" ")}\n${formatCsv(withLists(schedule).lists)}`);
+          const key = [name, workers, microBatches, ...chunks ? [chunks] : []].join(" ");
+          hash.update(`${key}\n${formatCsv(withLists(schedule).lists)}`);
         }
       }
       assert.equal(hash.digest("hex"), expected, `${name} on ${workers} workers`);
@@ -98,8 +94,8 @@ interface Setting {
   readonly name: string;
   readonly workers: number;
   readonly microBatches: number;
-  /** Durations of one of the two stages of a worker. */
-  readonly times: readonly [forward: number, input: number, weight: number];
+  /** Durations of both stages of a worker. */
+  readonly costs: { readonly forward: number; readonly input: number; readonly weight: number };
   readonly makespan: number;
   /** In (stage, micro-batch). */
   readonly peak: number;
@@ -107,50 +103,41 @@ interface Setting {
 
 type Row = [string, number, number, number, number, number, number, number];
 
-const file = new URL("../fixtures/schedules/v_half_v_min.json", import.meta.url);
-const { rows } = JSON.parse(await Deno.readTextFile(file)) as { rows: Row[] };
-const settings = rows.map(([name, workers, microBatches, ...rest]): Setting => {
-  const [forward, input, weight, makespan, peak] = rest;
-  return { name, workers, microBatches, times: [forward, input, weight], makespan, peak };
+const { rows } = JSON.parse(golden("../../fixtures/schedules/v_half_v_min.json")) as {
+  rows: Row[];
+};
+const settings = rows.map(([name, workers, microBatches, F, I, W, makespan, peak]): Setting => {
+  const costs = { forward: 2 * F, input: 2 * I, weight: 2 * W };
+  return { name, workers, microBatches, costs, makespan, peak };
 });
-const isEqual = ({ times: [forward, input, weight] }: Setting) =>
-  forward === input && input === weight;
-
-/** The times of a worker's two stages. */
-function costsOf({ times: [forward, input, weight] }: Setting) {
-  return { forward: 2 * forward, input: 2 * input, weight: 2 * weight };
-}
+const [equal, others] = [true, false].map((isEqual) =>
+  settings.filter(({ costs }) => (new Set(Object.values(costs)).size === 1) === isEqual)
+) as [Setting[], Setting[]];
 
 function measured(setting: Setting, name = setting.name) {
-  const { workers, microBatches, peak } = setting, costs = costsOf(setting);
+  const { workers, microBatches, peak, costs } = setting;
   const limit = name === "search" ? { activationLimit: peak / 2 } : {};
   const schedule = createSchedule(name, { workers, microBatches, costs, ...limit });
   const { makespan, peakActivations } = analyze(schedule, costs);
   return { makespan, peak: 2 * Math.max(...peakActivations) };
 }
 
+function assertAsGood(setting: Setting, { makespan, peak }: ReturnType<typeof measured>) {
+  assert.ok(makespan <= setting.makespan + 1e-9, `${makespan}: ${JSON.stringify(setting)}`);
+  assert.ok(peak <= setting.peak, `holds ${peak}: ${JSON.stringify(setting)}`);
+}
+
 Deno.test("V-Half and V-Min take no longer than their authors' and hold no more, at equal times", () => {
-  const equal = settings.filter(isEqual);
   assert.ok(equal.length >= 84);
-  for (const setting of equal) {
-    const { makespan, peak } = measured(setting);
-    assert.ok(makespan <= setting.makespan, `${makespan}: ${JSON.stringify(setting)}`);
-    assert.ok(peak <= setting.peak, `holds ${peak}: ${JSON.stringify(setting)}`);
-  }
+  for (const setting of equal) assertAsGood(setting, measured(setting));
 });
 
 Deno.test("so do they at other times, or search does within the same memory", () => {
-  const others = settings.filter((setting) => !isEqual(setting));
   let searched = 0;
   for (const setting of others) {
-    let found = measured(setting);
-    if (found.makespan > setting.makespan) {
-      found = measured(setting, "search");
-      searched++;
-    }
-    const { makespan, peak } = found;
-    assert.ok(makespan <= setting.makespan + 1e-9, `${makespan}: ${JSON.stringify(setting)}`);
-    assert.ok(peak <= setting.peak, `holds ${peak}: ${JSON.stringify(setting)}`);
+    const found = measured(setting), isLonger = found.makespan > setting.makespan;
+    searched += Number(isLonger);
+    assertAsGood(setting, isLonger ? measured(setting, "search") : found);
   }
   assert.ok(searched <= others.length / 10, `${searched} of ${others.length} are longer by rule`);
 });

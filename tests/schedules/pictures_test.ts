@@ -1,6 +1,7 @@
-import { refuses } from "./cases.ts";
+import { FOUR, refuses } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
+  type Analysis,
   analyze,
   createSchedule,
   formatGrid,
@@ -18,13 +19,19 @@ const DRAWN: readonly [string, ScheduleOptions, Parameters<typeof analyze>[1]?][
   ["chimera", { workers: 4, microBatches: 8, scale: "halving" }],
   ["dualpipe", { workers: 8, microBatches: 20 }],
   ["hanayo", { workers: 4, microBatches: 4, waves: 2 }],
-  ["zb-h2", { workers: 4, microBatches: 8 }, { forward: 1, input: 1.25, weight: 0.6, send: 0.3 }],
+  ["zb-h2", FOUR, { forward: 1, input: 1.25, weight: 0.6, send: 0.3 }],
   ["message-driven", { workers: 4, microBatches: 6 }],
   ["gpipe", { workers: 1, microBatches: 1 }],
 ];
 
-function analysisOf([name, options, costs]: typeof DRAWN[number]) {
-  return analyze(createSchedule(name, options), costs);
+/** Registers a test of each picture. */
+function drawnTest(title: string, holds: (analysis: Analysis, svg: string, name: string) => void) {
+  Deno.test(title, () => {
+    for (const [name, options, costs] of DRAWN) {
+      const analysis = analyze(createSchedule(name, options), costs);
+      holds(analysis, formatSvg(analysis), name);
+    }
+  });
 }
 
 Deno.test("the timeline of 1F1B is drawn as it runs", () => {
@@ -39,147 +46,106 @@ worker 2  ····F0B0──F1B1──F2B2──········  idle 6, peak 1
   );
 });
 
-Deno.test("the rows of a timeline line up within the columns, and show every action", () => {
-  for (const one of DRAWN) {
-    const analysis = analysisOf(one);
+drawnTest(
+  "the rows of a timeline line up within the columns, and show every action",
+  (analysis, _svg, name) => {
     for (const columns of [60, 120, 400]) {
       const lines = formatGrid(analysis, { columns }).trimEnd().split("\n");
-      for (const line of lines) assert.ok([...line].length <= columns, `${one[0]}: ${line}`);
+      for (const line of lines) assert.ok([...line].length <= columns, `${name}: ${line}`);
       const blocks = lines.join("\n").split("\n\n").map((block) => block.split("\n"));
       for (const [head, ...rows] of blocks) {
         assert.match(head!, /^time /);
         assert.equal(rows.length, analysis.schedule.workers);
         const widths = rows.map((row) => [...row.replace(/ {2}idle .*$/, "")].length);
-        assert.equal(new Set(widths).size, 1, `${one[0]}: rows of unlike length`);
+        assert.equal(new Set(widths).size, 1, `${name}: rows of unlike length`);
       }
       // Blocks put together again: as many actions as there are in the lists.
-      analysis.schedule.lists.forEach((list, worker) => {
+      analysis.schedule.lists.forEach(({ length }, worker) => {
         const row = blocks.map(([, ...rows]) => rows[worker]!).join("");
-        const names = row.match(/[FBIW]\d/g) ?? [];
-        const cut = blocks.length - 1; // a name may go on in the next block
-        assert.ok(
-          names.length >= list.length - cut,
-          `${one[0]}: ${names.length} of ${list.length}`,
-        );
+        const names = row.match(/[FBIW]\d/g) ?? [], cut = blocks.length - 1; // in two blocks
+        assert.ok(names.length >= length - cut, `${name}: ${names.length} of ${length}`);
       });
     }
-  }
-});
+  },
+);
 
-Deno.test("colours change nothing but colours", () => {
-  for (const one of DRAWN) {
-    const analysis = analysisOf(one);
-    const plain = formatGrid(analysis).replaceAll("·", " ");
-    // deno-lint-ignore no-control-regex -- ANSI codes begin with one
-    const colored = formatGrid(analysis, { color: true }).replace(/\x1b\[[\d;]*m/g, "");
-    assert.equal(colored, plain);
-  }
+drawnTest("colours change nothing but colours", (analysis) => {
+  const plain = formatGrid(analysis).replaceAll("·", " ");
+  // deno-lint-ignore no-control-regex -- ANSI codes begin with one
+  const colored = formatGrid(analysis, { color: true }).replace(/\x1b\[[\d;]*m/g, "");
+  assert.equal(colored, plain);
 });
 
 Deno.test("a timeline needs forty columns", () => {
-  const analysis = analysisOf(DRAWN[7]!);
+  const analysis = analyze(createSchedule("1f1b", FOUR));
+  const must = "Cannot draw a timeline: the columns must be at least 40, received";
   for (const columns of [39, NaN]) {
-    refuses(
-      () => formatGrid(analysis, { columns }),
-      `Cannot draw a timeline: the columns must be at least 40, received ${columns}`,
-    );
+    refuses(() => formatGrid(analysis, { columns }), `${must} ${columns}`);
   }
 });
-
-interface Box {
-  readonly content: string;
-  readonly left: number;
-  readonly right: number;
-  readonly top: number;
-  readonly bottom: number;
-}
 
 /** The boxes of all texts of a drawing, by an estimate of their width that is on the safe side. */
-function textBoxes(svg: string): Box[] {
-  const boxes: Box[] = [];
+function textBoxes(svg: string) {
+  const pattern =
+    /<g transform="translate\((\S+) (\S+)\)">|^<\/g>$|<text ([^>]*)>([^<]*)<\/text>/gm;
   let [dx, dy] = [0, 0];
-  for (const line of svg.split("\n")) {
-    const shift = /<g transform="translate\((\S+) (\S+)\)">/.exec(line);
-    if (shift !== null) [dx, dy] = [Number(shift[1]), Number(shift[2])];
-    if (line === "</g>") [dx, dy] = [0, 0];
-    for (
-      const [, attributes = "", content = ""] of line.matchAll(/<text ([^>]*)>([^<]*)<\/text>/g)
-    ) {
-      const get = (name: string) => new RegExp(`${name}="([^"]*)"`).exec(attributes)?.[1];
-      const size = Number(get("font-size") ?? 11);
-      const width = content.length * size * (get("font-weight") === "bold" ? 0.6 : 0.54);
-      const anchor = get("text-anchor") ?? "start";
-      const x = Number(/(?:^| )x="([^"]*)"/.exec(attributes)?.[1]) + dx;
-      const left = x - (anchor === "middle" ? width / 2 : anchor === "end" ? width : 0);
-      const y = Number(get("y")) + dy;
-      const [top, bottom] = [y - size * 0.4, y + size * 0.4];
-      boxes.push({ content, left, right: left + width, top, bottom });
+  return [...svg.matchAll(pattern)].flatMap(([, x = "0", y = "0", attributes, content = ""]) => {
+    if (attributes === undefined) {
+      [dx, dy] = [Number(x), Number(y)];
+      return [];
     }
-  }
-  return boxes;
+    const get = (name: string) => new RegExp(`(?:^| )${name}="([^"]*)"`).exec(attributes)?.[1];
+    const size = Number(get("font-size") ?? 11), anchor = get("text-anchor");
+    const width = content.length * size * (get("font-weight") === "bold" ? 0.6 : 0.54);
+    const left = Number(get("x")) + dx - width * (anchor === "middle" ? 0.5 : anchor ? 1 : 0);
+    const middle = Number(get("y")) + dy, half = size * 0.4;
+    return [{ content, left, right: left + width, top: middle - half, bottom: middle + half }];
+  });
 }
 
-Deno.test("no text of a drawing lies over another or over the edge", () => {
-  for (const one of DRAWN) {
-    const svg = formatSvg(analysisOf(one));
-    const width = Number(/ width="([\d.]+)"/.exec(svg)![1]);
-    const boxes = textBoxes(svg).sort((a, b) => a.top - b.top || a.left - b.left);
-    assert.ok(boxes.length > 10);
-    boxes.forEach((box, i) => {
-      assert.ok(box.left >= 0 && box.right <= width, `${one[0]}: "${box.content}" is cut off`);
-      for (const other of boxes.slice(i + 1)) {
-        if (other.top >= box.bottom) break;
-        const isApart = other.left >= box.right || other.right <= box.left;
-        assert.ok(isApart, `${one[0]}: "${box.content}" lies over "${other.content}"`);
-      }
-    });
-  }
+drawnTest("no text of a drawing lies over another or over the edge", (_analysis, svg, name) => {
+  const width = Number(/ width="([\d.]+)"/.exec(svg)![1]);
+  const boxes = textBoxes(svg).sort((a, b) => a.top - b.top || a.left - b.left);
+  assert.ok(boxes.length > 10);
+  boxes.forEach((box, i) => {
+    assert.ok(box.left >= 0 && box.right <= width, `${name}: "${box.content}" is cut off`);
+    for (const other of boxes.slice(i + 1)) {
+      if (other.top >= box.bottom) break;
+      const isApart = other.left >= box.right || other.right <= box.left;
+      assert.ok(isApart, `${name}: "${box.content}" lies over "${other.content}"`);
+    }
+  });
 });
 
-Deno.test("a drawing has a cell for every action, inside its row and the timeline", () => {
-  for (const one of DRAWN) {
-    const analysis = analysisOf(one);
-    const svg = formatSvg(analysis);
-    const cells = [...svg.matchAll(/<rect x="([^"]*)" [^>]*width="([^"]*)"[^>]*stroke="#ffffff"/g)];
-    const parts = analysis.schedule.lists.flatMap((list) => [...list])
+drawnTest(
+  "a drawing has a named cell for every action, and no two swatches alike",
+  ({ schedule }, svg, name) => {
+    const cells = svg.match(/<rect x="[^"]*" [^>]*width="[^"]*"[^>]*stroke="#ffffff"/g)!;
+    const parts = schedule.lists.flatMap((list) => [...list])
       .reduce((sum, { overlap }) => sum + (overlap === undefined ? 1 : 2), 0);
-    assert.equal(cells.length, parts, one[0]);
-  }
-});
-
-Deno.test("a drawing and each of its boxes and curves have a name", () => {
-  for (const one of DRAWN) {
-    const analysis = analysisOf(one), { schedule } = analysis;
-    const svg = formatSvg(analysis);
-    assert.match(
-      svg,
-      new RegExp(`^<svg [^>]*role="graphics-document">\\n<title>${schedule.name}: `),
+    assert.equal(cells.length, parts, name);
+    assert.ok(
+      svg.startsWith("<svg ") &&
+        svg.includes(` role="graphics-document">\n<title>${schedule.name}: `),
     );
     const names = [...svg.matchAll(/<g role="graphics-symbol"><title>([^<]+)<\/title><rect /g)];
     assert.equal(names.length, svg.match(/class="edge"/g)!.length);
-    const replicas = Math.max(...schedule.replicaOf) + 1;
+    const isReplicated = schedule.replicaOf.some((replica) => replica > 0);
     const pattern =
       /^\d+[FBIW]\d+(\+\d+|\.[01])?: worker \d+, time [\d.]+ to [\d.]+(, replica \d+)?$/;
     for (const [, name] of names) {
-      assert.equal(pattern.exec(name!)?.[2] !== undefined, replicas > 1, name);
+      assert.equal(pattern.exec(name!)?.[2] !== undefined, isReplicated, name);
     }
     assert.equal(svg.match(/<title>worker \d+: at most /g)!.length, schedule.workers);
-  }
-});
-
-Deno.test("no swatch of a legend has the colour of another", () => {
-  for (const one of DRAWN) {
-    const swatches = [
-      ...formatSvg(analysisOf(one)).matchAll(/<rect [^>]*height="13" fill="(#\w+)"/g),
-    ];
+    const swatches = svg.match(/<rect [^>]*height="13" fill="#\w+"/g)!.map((one) => one.slice(-8));
     assert.ok(swatches.length > 1);
-    assert.equal(new Set(swatches.map(([, fill]) => fill)).size, swatches.length, one[0]);
-  }
-});
+    assert.equal(new Set(swatches).size, swatches.length, name);
+  },
+);
 
 Deno.test("on a dark screen paper, words and lines are others, and as legible", () => {
-  const svg = formatSvg(analysisOf(DRAWN[0]!)),
-    [, dark] = /@media \(prefers-color-scheme: dark\) (.*)<\/style>/.exec(svg)!;
+  const svg = formatSvg(analyze(createSchedule("1f1b", FOUR)));
+  const [, dark] = /@media \(prefers-color-scheme: dark\) (.*)<\/style>/.exec(svg)!;
   const of = (what: string) =>
     new RegExp(`troupe-schedule${what} { \\w+: (#\\w{6})`).exec(dark!)![1]!;
   assert.ok(contrast(of(""), of(" .paper")) >= 7);
@@ -189,13 +155,9 @@ Deno.test("on a dark screen paper, words and lines are others, and as legible", 
   }
 });
 
-function channels(hex: string): number[] {
-  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
-    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-}
-
 function luminance(hex: string): number {
-  const [r, g, b] = channels(hex);
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
   return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
 }
 
@@ -218,10 +180,8 @@ Deno.test("text is legible on every colour, and every colour on white", () => {
 
 Deno.test("more actions than a picture can hold are refused", () => {
   const analysis = analyze(createSchedule("1f1b", { workers: 101, microBatches: 1000 }));
-  refuses(
-    () => formatSvg(analysis),
-    /Cannot draw the schedule 1f1b: it must have at most 200000 actions, received 202000/,
-  );
+  const message = /Cannot draw the schedule 1f1b: .* at most 200000 actions, received 202000/;
+  refuses(() => formatSvg(analysis), message);
 });
 
 Deno.test("axes have round ticks", () => {

@@ -1,4 +1,5 @@
 import { reduceHalf } from "../../schedules/simulator/network.ts";
+import { alike } from "./cases.ts";
 import assert from "node:assert/strict";
 import {
   type Closing,
@@ -21,17 +22,13 @@ function one(more: Partial<StepModel>) {
   return simulateStep({ schedule, stages: [STAGE], ...more });
 }
 
-Deno.test("one worker alone votes, is told to commit, and steps its buckets one after the other", () => {
-  const { makespanMs, closing } = one({
-    controlMs: 0.5,
-    stages: [{ ...STAGE, checkMs: 0.25 }],
-    closing: BUCKETS,
-  });
+Deno.test("one worker alone votes, waits for the commit, and steps its buckets one after the other", () => {
+  const stages = [{ ...STAGE, checkMs: 0.25 }];
+  const { makespanMs, closing } = one({ controlMs: 0.5, stages, closing: BUCKETS });
   // Begin arrives at 0.5; the vote leaves at 3.75, the commit comes at 4.75, the last message at 9.25.
+  const stepped = spans(closing[0]!, "optimizer");
   assert.deepEqual(spans(closing[0]!, "check"), [[3.5, 3.75]]);
-  assert.deepEqual(spans(closing[0]!, "optimizer").at(0), [4.75, 5.75]);
-  assert.deepEqual(spans(closing[0]!, "optimizer").at(-1), [7.75, 8.75]);
-  assert.equal(makespanMs, 9.25);
+  assert.deepEqual([stepped.at(0), stepped.at(-1), makespanMs], [[4.75, 5.75], [7.75, 8.75], 9.25]);
 });
 
 Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the optimizer overlaps it", () => {
@@ -48,18 +45,10 @@ Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the
 
 Deno.test("chunks that each cost something to start have their best size in between (AxoNN, figure 8)", () => {
   const stages = [{ ...STAGE, gradientBytes: 64, optimizerMs: 40 }];
+  const link = { latencyMs: 0.4, bytesPerMs: 1 };
+  const ring = { algorithm: "ring", chunksUnderWay: 1, bucketBytes: 2, link } as const;
   const time = (coarsening: number) =>
-    one({
-      replicas: 4,
-      stages,
-      closing: {
-        algorithm: "ring",
-        chunksUnderWay: 1,
-        bucketBytes: 2,
-        coarsening,
-        link: { latencyMs: 0.4, bytesPerMs: 1 },
-      },
-    }).makespanMs;
+    one({ replicas: 4, stages, closing: { ...ring, coarsening } }).makespanMs;
   const times = [1, 2, 4, 8, 16, 32].map(time);
   const best = times.indexOf(Math.min(...times));
   assert.ok(best >= 1 && best <= 3, `${times}`);
@@ -69,19 +58,16 @@ Deno.test("chunks that each cost something to start have their best size in betw
 Deno.test("clipping keeps every bucket until the sums of all workers are there", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
   const stages = [STAGE, { ...STAGE, gradientBytes: 80 }];
-  const closing = { link: { latencyMs: 0, bytesPerMs: 1 } };
+  const link = { latencyMs: 0, bytesPerMs: 1 };
   const first = (isClipped: boolean) => {
-    const { closing: spans } = simulateStep({
+    const { closing } = simulateStep({
       schedule,
       stages,
       replicas: 2,
-      closing: { ...closing, isClipped },
+      closing: { link, isClipped },
     });
-    const reduced = Math.max(
-      ...spans.flat().map(({ what, endMs }) => what === "reduce" ? endMs : 0),
-    );
-    const stepped = spans[0]!.find(({ what }) => what === "optimizer")!.startMs;
-    return stepped - reduced;
+    const ends = closing.flatMap((all) => spans(all, "reduce").map(([, endMs]) => endMs!));
+    return spans(closing[0]!, "optimizer")[0]![0]! - Math.max(...ends);
   };
   assert.ok(first(false) < 0);
   assert.equal(first(true), 0);
@@ -90,17 +76,11 @@ Deno.test("clipping keeps every bucket until the sums of all workers are there",
 Deno.test("an eager all-reduce takes place while others still compute, and gains what is free", () => {
   const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
   // The outer workers have the most to add, and the only free time.
-  const stages = [24, 8, 8, 24].map((gradientBytes) => ({
-    ...STAGE,
-    gradientBytes,
-    optimizerMs: 0,
-  }));
+  const rest = { ...STAGE, optimizerMs: 0 };
+  const stages = [24, 8, 8, 24].map((gradientBytes) => ({ ...rest, gradientBytes }));
+  const link = { latencyMs: 0, bytesPerMs: 8 };
   const run = (eagerStages: number[], more: Partial<Closing> = {}) =>
-    simulateStep({
-      schedule,
-      stages,
-      closing: { eagerStages, link: { latencyMs: 0, bytesPerMs: 8 }, ...more },
-    });
+    simulateStep({ schedule, stages, closing: { eagerStages, link, ...more } });
   const end = run([]), opt = run([3]);
   assert.ok(end.closing.flat().every(({ startMs }) => startMs >= end.computedMs));
   assert.ok(opt.closing[0]!.some(({ what, endMs }) => what === "reduce" && endMs < opt.computedMs));
@@ -112,13 +92,13 @@ Deno.test("an eager all-reduce takes place while others still compute, and gains
   assert.ok(computed([0, 1, 2, 3]) > end.computedMs);
 });
 
-Deno.test("ranks that ask nobody begin to add when their own actions are done", () => {
+Deno.test("ranks without a vote begin to add when their own actions are done", () => {
   const schedule = createSchedule("1f1b", { workers: 3, microBatches: 3 });
   const closing = { protocol: "ranks", link: { latencyMs: 0, bytesPerMs: 8 } } as const;
   const run = (more: Partial<Closing> = {}) =>
     simulateStep({
       schedule,
-      stages: [STAGE, STAGE, STAGE],
+      stages: alike(3, STAGE),
       replicas: 2,
       closing: { ...closing, ...more },
     });
@@ -137,23 +117,18 @@ Deno.test("the supervisor hears one vote after the other, of all replicas", () =
 
 Deno.test("states that are kept elsewhere are fetched for each bucket and put back", () => {
   const offload = { link: { latencyMs: 0.25, bytesPerMs: 2 }, loadRatio: 6, storeRatio: 4 };
-  const more = one({ closing: { ...BUCKETS, offload } }).makespanMs -
-    one({ closing: BUCKETS }).makespanMs;
-  assert.equal(more, 4 * 2 * 0.25 + 8 * 10 / 2);
+  const time = (more: Closing) => one({ closing: { ...BUCKETS, ...more } }).makespanMs;
+  assert.equal(time({ offload }) - time({}), 4 * 2 * 0.25 + 8 * 10 / 2);
 });
 
-Deno.test("without a flush each stage steps after its own backwards, and nobody votes", () => {
-  const schedule = createSchedule("pipedream", { workers: 2, microBatches: 3 });
-  const { closing } = simulateStep({ schedule, stages: [STAGE, STAGE], closing: BUCKETS });
-  assert.deepEqual(closing.map((all) => all.length), [3, 3]);
-  assert.ok(closing.flat().every(({ what }) => what === "optimizer"));
-  const buffered = createSchedule("pipedream-2bw", { workers: 2, microBatches: 3 });
-  const { closing: once } = simulateStep({
-    schedule: buffered,
-    stages: [STAGE, STAGE],
-    closing: {},
-  });
-  assert.deepEqual(once.map((all) => all.length), [1, 1]);
+Deno.test("without a flush each stage steps after its own backwards, without a vote", () => {
+  const closingOf = (name: string, closing: Closing) => {
+    const schedule = createSchedule(name, { workers: 2, microBatches: 3 });
+    return simulateStep({ schedule, stages: alike(2, STAGE), closing }).closing;
+  };
+  const each = closingOf("pipedream", BUCKETS), once = closingOf("pipedream-2bw", {});
+  assert.deepEqual([each, once].map((all) => all.map(({ length }) => length)), [[3, 3], [1, 1]]);
+  assert.ok(each.flat().every(({ what }) => what === "optimizer"));
 });
 
 Deno.test("half an all-reduce takes the rounds and the bytes of its algorithm", () => {

@@ -42,19 +42,13 @@ Deno.test("there are journals of training actors with these messages and with al
 });
 
 for (const name of namesOf("asker")) {
-  Deno.test(`the journal ${name} replays, whole and actor by actor`, async () => {
+  Deno.test(`the journal ${name} replays, whole and actor by actor, unless a step is changed`, async () => {
     const journal = await read(name);
-    assert.equal(
-      (await replayJournal(journal, asking, { mayHaveChanged: true })).failure,
-      undefined,
-    );
+    const { failure } = await replayJournal(journal, asking, { mayHaveChanged: true });
+    assert.equal(failure, undefined);
     assert.equal((await replayInbox(ASKER, journal)).compared, 43);
     const { steps, states } = await replayInbox(SUM, journal);
     assert.equal(states, steps);
-  });
-
-  Deno.test(`the journal ${name}, changed anywhere in a step, does not replay`, async () => {
-    const journal = await read(name);
     const index = journal.steps.findIndex(({ actor, type }) => actor === "sum" && type === "Add");
     for (const change of [{ type: "Sub" }, { did: ["stop"] }, { state: "0000000000000000" }]) {
       const other = changed(journal, index, change);
@@ -68,10 +62,8 @@ for (const name of DIFFERENT) {
   Deno.test(`the journal ${name}, of other messages, is read, and replayed to where they differ`, async () => {
     const journal = await read(name);
     assert.ok(journal.steps.length > 100);
-    await assert.rejects(
-      training(journal),
-      /^ReplayError: .*step 0.*supervisor < system#\d+ init/s,
-    );
+    const refusal = /^ReplayError: .*step 0.*supervisor < system#\d+ init/s;
+    await assert.rejects(training(journal), refusal);
   });
 }
 

@@ -29,15 +29,6 @@ import type { ActorFactory, Context, Message, System } from "../../../actors/run
 type Worker = ActorFactory<WorkerInit, WorkerMessage>;
 type Supervisor = ActorFactory<SupervisorInit, SupervisorMessage>;
 
-/** What can be planted. */
-type Bug =
-  | "arrivalOrder"
-  | "earlyStep"
-  | "doubleStep"
-  | "doubleCredit"
-  | "driftingCopy"
-  | "newestWeights";
-
 /** Adds the parts of a chunk in the order in which they arrive: the k-th to come is the k-th. */
 export const arrivalOrder: Worker = async (ctx, init) => {
   const handlers = await pipelineWorker(ctx, init), come = new Map<string, number>();
@@ -120,7 +111,7 @@ export const newestWeights: Worker = async (ctx, init) => {
 };
 
 /** Makes the supervisor, and workers with a bug. */
-const supervising = (bug: Bug): Supervisor => (ctx, init) => {
+const supervising = (bug: string): Supervisor => (ctx, init) => {
   const spawn: typeof ctx.spawn = (spec, init, options) =>
     ctx.spawn({ ...spec, module: import.meta.url, export: bug }, init, options);
   return pipelineSupervisor({ ...ctx, spawn }, init);
@@ -134,7 +125,7 @@ export const supervisingDriftingCopy = supervising("driftingCopy");
 export const supervisingNewestWeights = supervising("newestWeights");
 
 /** A system whose pipeline has a bug. */
-function withBug(system: System, bug: Bug): System {
+function withBug(system: System, bug: string): System {
   const name = `supervising${bug[0]!.toUpperCase()}${bug.slice(1)}`;
   const planted = { module: import.meta.url, export: name };
   return {
@@ -155,37 +146,27 @@ const MAX_RUNS = 200;
 
 const SITES = { faults: { kinds: ["site"] } } as const;
 
+const EARLY = { ...CHIMERA, sync: "eager", mayLose: true } as const;
+const MESSAGES: RehearsalPlan = { ...CHIMERA, schedule: "message-driven", replicas: 1 };
+const PIPEDREAM_2BW: RehearsalPlan = { ...PIPEDREAM, schedule: "pipedream-2bw" };
+
+const OTHER_WEIGHTS = /the weights must be the serial [0-9a-f]{64}, received/;
+const NOT_COMMITTING = /Cannot handle StepBucket: the worker must be committing, received it while/;
+
 /** Each bug, where it is planted, what the failure says, and which faults it needs. */
-const PLANTED: readonly [Bug, RehearsalPlan, says: RegExp, ExploreOptions?][] = [
-  ["arrivalOrder", CHIMERA, /the weights must be the serial [0-9a-f]{64}, received/],
-  [
-    "earlyStep",
-    { ...CHIMERA, sync: "eager", mayLose: true },
-    /Cannot handle Commit: the worker must be reducing, received it while computing/,
-    SITES,
-  ],
+const PLANTED: readonly [string, RehearsalPlan, says: RegExp, ExploreOptions?][] = [
+  ["arrivalOrder", CHIMERA, OTHER_WEIGHTS],
+  ["earlyStep", EARLY, /Commit: the worker must be reducing, received it while computing/, SITES],
   ["doubleStep", CHIMERA, /worker-\d failed in step 1/],
-  [
-    "doubleStep",
-    { ...PIPEDREAM, mayLose: true },
-    /Cannot handle StepBucket: the worker must be committing, received it while/,
-  ],
-  [
-    "newestWeights",
-    { ...PIPEDREAM, schedule: "pipedream-2bw" },
-    /the weights must be the serial [0-9a-f]{64}, received/,
-  ],
+  ["doubleStep", { ...PIPEDREAM, mayLose: true }, NOT_COMMITTING],
+  ["newestWeights", PIPEDREAM_2BW, OTHER_WEIGHTS],
   ["doubleCredit", PIPEDREAM, /replica 0 has 4 in flight, the limit is 3/],
-  [
-    "doubleCredit",
-    { ...CHIMERA, schedule: "message-driven", replicas: 1 },
-    /replica 0 has 3 in flight, the limit is 2/,
-  ],
+  ["doubleCredit", MESSAGES, /replica 0 has 3 in flight, the limit is 2/],
   // What is saved, and compared with the serial loop, are the first copies.
   ["driftingCopy", CHIMERA, /copy \d of stage \d has other weights than the first/],
 ];
 
-const planted = (bug: Bug): Scenario<Rehearsed, RehearsalPlan> => (world) =>
+const planted = (bug: string): Scenario<Rehearsed, RehearsalPlan> => (world) =>
   rehearsal({ ...world, system: withBug(world.system, bug) });
 
 for (const [bug, configuration, says, faults] of PLANTED) {
@@ -244,15 +225,14 @@ const both = [stepped, stepped];
 type Case = readonly [schedule: string, steps: readonly Did[], problem?: string];
 
 const WRONG: readonly Case[] = [
-  ["gpipe", [["worker-0", "0F0"], ["worker-0", "0F1"], ["worker-0", "0B1"], ["worker-0", "0B0"]]],
+  ["gpipe", ["0F0", "0F1", "0B1", "0B0"].map((name): Did => ["worker-0", name])],
   ["gpipe", [["worker-0", "0F0"], ["worker-0", "0F0"]], "0F0 ran twice"],
   ["gpipe", [["worker-0", "0F0"], ["worker-0", "0B1"]], "0B1 ran without its F"],
   ["zb-h1", [["worker-1", "1F0"], ["worker-1", "1W0"]], "1W0 ran without its I"],
-  ...[0, 2].map((stash): Case => [
-    "gpipe",
-    [["worker-0", "0F0", { "worker-0": { stash } }]],
-    `worker-0 holds ${stash} activations, its F − B is 1`,
-  ]),
+  ...[0, 2].map((stash): Case => {
+    const problem = `worker-0 holds ${stash} activations, its F − B is 1`;
+    return ["gpipe", [["worker-0", "0F0", { "worker-0": { stash } }]], problem];
+  }),
   ["gpipe", ended({})],
   ["gpipe", ended({ state: "reducing" }), "worker-1 is still reducing"],
   ["gpipe", ended({ stash: 1 }), "worker-1 keeps 1 activations and 0 inputs"],
@@ -276,17 +256,13 @@ Deno.test("smaller plans are smaller, and such that they can be rehearsed", () =
       [workers, microBatches, replicas, steps].join()
     );
   assert.deepEqual(sizes({ schedule: "1f1b" }), ["2,2,1,1", "2,4,1,1", "2,4,2,1", "4,4,2,1"]);
-  assert.deepEqual(sizes({ schedule: "1f1b", workers: 2, microBatches: 4 }), [
-    "2,2,1,1",
-    "2,4,1,1",
-  ]);
+  const two = { schedule: "1f1b", workers: 2, microBatches: 4 };
+  assert.deepEqual(sizes(two), ["2,2,1,1", "2,4,1,1"]);
   assert.deepEqual(sizes({ schedule: "pipedream" }), ["2,2,1,1", "2,4,1,1"]);
 });
 
 Deno.test("a plan that cannot be rehearsed is refused", () => {
   const wrong = { schedule: "seq1f1b", options: { slices: 5 } };
-  assert.throws(
-    () => prepareRehearsal(wrong),
-    /slices must divide the 12 values of a sample, received 5/,
-  );
+  const refusal = /slices must divide the 12 values of a sample, received 5/;
+  assert.throws(() => prepareRehearsal(wrong), refusal);
 });

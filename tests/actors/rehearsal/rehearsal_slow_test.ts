@@ -124,11 +124,8 @@ for (const plan of FAULTY) {
     Deno.test(`a fault (${kind}) of ${plan.schedule} ends with the serial weights or a clear report, never in a hang`, async () => {
       const { weights, lost, crashed } = await endsOf(plan, kind);
       const isCrash = CRASHES.includes(kind);
-      assert.deepEqual(
-        [weights > 0, crashed > 0, lost > 0],
-        [true, isCrash, isCrash || kind === "site"],
-        JSON.stringify({ weights, lost, crashed }),
-      );
+      const expected = [true, isCrash, isCrash || kind === "site"];
+      assert.deepEqual([weights > 0, crashed > 0, lost > 0], expected);
     });
   }
 }
@@ -141,9 +138,7 @@ Deno.test("the supervisor crashed before any step, also while it waits, is no de
     const faults = [{ step, kind: "crash-before", target: "supervisor" }] as const;
     const options = { seed: step, strategy: random(), configuration, faults };
     const { failure } = await simulate(options, rehearsal);
-    if (failure) {
-      assert.deepEqual([failure.kind, failure.name], ["actor", "InjectedCrash"], `${step}`);
-    }
+    if (failure) assert.deepEqual([failure.kind, failure.name], ["actor", "InjectedCrash"]);
     ends[failure ? "crashed" : "weights"]++;
   }
   // The run is over before the later of these steps.
@@ -152,10 +147,8 @@ Deno.test("the supervisor crashed before any step, also while it waits, is no de
 
 Deno.test("faults that are explored run twice alike", async () => {
   const faults = { kinds: ["stall", "slow-edge", "site"], max: 3 } as const;
-  const { failed } = await explore(
-    { configuration: FAULTY[0]!, faults, runs: atDepth(15, 100) },
-    rehearsal,
-  );
+  const options = { configuration: FAULTY[0]!, faults, runs: atDepth(15, 100) };
+  const { failed } = await explore(options, rehearsal);
   assert.equal(failed, undefined, JSON.stringify(failed?.failure));
 });
 
@@ -170,13 +163,11 @@ function farFromZero() {
   const plan = { schedule: "gpipe", workers: 2, microBatches: 2, sync: "eager" } as const;
   const { options, requests } = prepareRehearsal(plan), { weights, moments } = options.state;
   const name = "layer.0.weight", far = weights.get(name)!.map((value) => value - FAR);
-  const microBatches = requests[0]!.microBatches.map((batch): Batch => ({
-    rows: (batch.rows as Float32Array).map((value) => value + FAR),
+  const microBatches = requests[0]!.microBatches.map(({ rows }): Batch => ({
+    rows: (rows as Float32Array).map((value) => value + FAR),
   }));
-  return {
-    options: { ...options, state: { weights: new Map(weights).set(name, far), moments } },
-    request: { ...requests[0]!, microBatches },
-  };
+  const state = { weights: new Map(weights).set(name, far), moments };
+  return { options: { ...options, state }, request: { ...requests[0]!, microBatches } };
 }
 
 const hashOf = async (engine: Engine) => hashWeights((await engine.save()).weights);
@@ -198,10 +189,8 @@ Deno.test("parts of an all-reduce that come after their step was aborted leave n
 
 /** Both times into one folder, so that checkpoints are written, replaced and removed, but the best. */
 const PLAN: CheckpointPlan = {
-  ...{ schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1, steps: 2 },
-  times: 2,
-  keep: 1,
-  best: 1,
+  ...{ schedule: "gpipe", workers: 2, microBatches: 2, replicas: 1 },
+  ...{ steps: 2, times: 2, keep: 1, best: 1 },
 };
 
 /** One step, taken twice. */
@@ -212,13 +201,8 @@ const REPLACING = 12;
 
 const DISK_FAULTS: readonly FaultKind[] = ["disk-full", "disk-torn", "disk-reordered"];
 
-const optionsOf = (
-  kinds: readonly FaultKind[],
-  max = 1,
-): ExploreOptions<CheckpointPlan> => ({
-  configuration: PLAN,
-  faults: { kinds, max, rate: 0.03 },
-  runs: 25,
+const optionsOf = (kinds: readonly FaultKind[], max = 1): ExploreOptions<CheckpointPlan> => ({
+  ...{ configuration: PLAN, runs: 25, faults: { kinds, max, rate: 0.03 } },
 });
 
 for (const kinds of [...DISK_FAULTS.map((kind) => [kind]), DISK_FAULTS]) {
@@ -299,10 +283,8 @@ Deno.test("a lost checkpoint, and the loss of only the best one, are found", asy
     const { failure } = await simulate({ ...options, seed }, scenario);
     lost.add(/^Cannot go on: (the .*) must be there,/.exec(failure?.message ?? "")?.[1] ?? "");
   }
-  for (
-    const what of ["the checkpoint of step 1", "the checkpoint of step 2", "the best checkpoint"]
-  ) {
-    assert.ok(lost.has(what), [...lost].join());
+  for (const what of ["checkpoint of step 1", "checkpoint of step 2", "best checkpoint"]) {
+    assert.ok(lost.has(`the ${what}`), [...lost].join());
   }
 });
 
@@ -312,10 +294,8 @@ Deno.test("a checkpoint with other weights than those of its step is not taken f
     return await checkpointRehearsal({ ...world, configuration: { ...PLAN, microBatches: 4 } });
   };
   const { failure } = await simulate({ configuration: PLAN }, scenario);
-  assert.match(
-    failure!.message,
-    /of step 2 must have the weights .*: a torn one was taken for good$/,
-  );
+  const refusal = /of step 2 must have the weights .*: a torn one was taken for good$/;
+  assert.match(failure!.message, refusal);
 });
 
 Deno.test("a checkpoint is written at each multiple of its interval, and after the last step", async () => {
@@ -324,8 +304,8 @@ Deno.test("a checkpoint is written at each multiple of its interval, and after t
     await checkpointRehearsal(world);
     return await Array.fromAsync(world.disk.readDir("/runs/mine"), ({ name }) => name);
   });
-  assert.deepEqual(
-    value!.filter((name) => name.startsWith("step-")).map((name) => +name.slice(5)),
-    [2, 3],
-  );
+  assert.deepEqual(value!.filter((name) => name.startsWith("step-")).map((n) => +n.slice(5)), [
+    2,
+    3,
+  ]);
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { assertJob, jobParts, mpiTest, trainArgs } from "./launchers.ts";
 import { canMakeHosts, makeHosts } from "./test_hosts.ts";
 
-const options = { ignore: !canMakeHosts };
+const options = { need: { isThere: canMakeHosts, reason: "root and iproute2, to make hosts" } };
 
 mpiTest("actors and trainings on two hosts do what they do elsewhere", async (launcher) => {
   using hosts = await makeHosts();

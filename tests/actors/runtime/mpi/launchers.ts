@@ -1,5 +1,6 @@
 /** The launchers of MPI that this machine has, as Debian's packages mpich and openmpi-bin name them. */
 
+import { type Need, testNeeding } from "../../../needs.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -73,20 +74,22 @@ const ON_EACH = IS_DEEP || Deno.env.has("TROUPE_TEST_EACH_MPI");
  * skipped by its name.
  *
  * @param fn with `isSmoke`, a short form is enough: another MPI has the whole test.
- * @param options `each`: for each launcher in every run.
+ * @param options `each`: for each launcher in every run; `need`: of the machine, beside the launcher.
  */
 export function mpiTest(
   name: string,
   fn: (launcher: Launcher, isSmoke: boolean) => Promise<void>,
-  { ignore = false, each = false } = {},
+  { need, each = false }: { readonly need?: Need; readonly each?: boolean } = {},
 ): void {
   const there = LAUNCHERS.filter(isThere), [first = LAUNCHERS[0]!] = there;
   for (const launcher of ON_EACH || each ? LAUNCHERS : [first]) {
-    Deno.test({
-      name: `${launcher.name}: ${name}`,
-      ignore: ignore || !there.includes(launcher),
-      fn: () => fn(launcher, !ON_EACH && launcher !== first),
-    });
+    const installed = { isThere: there.includes(launcher), reason: launcher.name };
+    const missing = installed.isThere ? need : installed;
+    testNeeding(
+      missing ?? installed,
+      `${launcher.name}: ${name}`,
+      () => fn(launcher, !ON_EACH && launcher !== first),
+    );
   }
 }
 

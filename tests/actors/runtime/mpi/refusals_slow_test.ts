@@ -62,7 +62,7 @@ mpiTest("a library that is not installed is named with its package", async (laun
   );
   const install = `on Debian, apt-get install ${library.package}, or name another`;
   assertRefused(output, `received ${library.name}, which does not load`, install);
-}, { ignore: !canHide });
+}, { need: { isThere: canHide, reason: "root, to hide libraries" } });
 
 /** Runs a command for which libraries of the system are hidden. */
 function hideAndRun(libraries: readonly string[], ...command: string[]): Promise<JobOutput> {

@@ -110,6 +110,8 @@ Deno.test("one of several GPUs of a driver is chosen by its ids, where a process
   assert.deepEqual(adapters.map(({ name }) => name), ["big", "other"]);
   assert.equal(adapters[1]!.environment["VK_LOADER_DEVICE_ID_FILTER"], `${0x1234}`);
   assert.deepEqual(refused, []);
+  const fixed = await findAdapters(["/nvidia"], twoGpus([big, other], () => undefined));
+  assert.deepEqual(fixed.adapters.map(({ name }) => name), ["big"]);
 });
 
 Deno.test("GPUs of one model are chosen by where they sit, where something heeds it", async () => {

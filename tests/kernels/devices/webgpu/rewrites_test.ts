@@ -140,6 +140,8 @@ Deno.test("a product of few elements and many terms is added in parts, in one or
       const g = new Graph(), y = build(g, terms!), model = modelOf(g, { y });
       const { bytes, inPlace } = prepareModel(model);
       assert.equal(countOf(bytes, ...PRODUCTS), parts, `${what} of ${terms} terms`);
+      const names = nodesOf(bytes).flatMap(({ output }) => output);
+      assert.equal(new Set(names).size, names.length, "each value is made once");
       assert.ok(await errorOf(model, 5) < BOUNDS.fp32, `${what} of ${terms} terms`);
       if (g.inputs.length === 3) assert.ok(inPlace.get("y")!.has("sum"));
     }
@@ -193,6 +195,10 @@ Deno.test("numbers that f16 cannot hold exactly are looked up and added to rows 
       const g = new Graph(), base = g.input("base", [height, 2]), ids = g.input("ids", [5], "i32");
       const y = g.scatterAdd(base, ids, g.input("updates", [5, 2]));
       const { bytes } = prepareModel(halfModel(g, y, [base, y]));
+      const isWidened = nodesOf(bytes).some(({ opType, input: [from] }) =>
+        opType === "Cast" && from === "base"
+      );
+      assert.equal(isWidened, height < 5, "a large table is not widened whole");
       const kernel = await device.compile(bytes), rest = Array(2 * height - 2).fill(1);
       const from = tensorOf(device, [height, 2], [2048, 7, ...rest], "f16");
       // 2048 + 0.75 is 2048 in f16, four times; their f32 sum is 2051, which rounds to 2052.
@@ -300,6 +306,7 @@ const PLACES: Readonly<Record<string, readonly (readonly [Outputs, Record<string
       const c = g.input("c", [4, 4], "i32"), row = g.input("row", [1, 4]);
       return { y: g.add(g.add(row, b), g.cast(c, "f32")) };
     }, { y: "b" }],
+    [(g, _, b) => ({ y: g.add(g.reshape(g.input("flat", [16]), [4, 4]), b) }), { y: "b" }],
   ],
 };
 

@@ -1,22 +1,14 @@
 /** Checkpoints: complete and durable, or not there at all. */
 
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
 import { basename, join } from "node:path";
 import type { DiskFile } from "../../../actors/checkpoints/disk.ts";
 import { type Disk, readCheckpoint, writeCheckpoint } from "../../../actors/mod.ts";
-import {
-  compileModel,
-  elementCount,
-  gpt2,
-  initialValues,
-  readSafetensors,
-} from "../../../kernels/mod.ts";
+import { compileModel, elementCount, gpt2, initialValues } from "../../../kernels/mod.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
-import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 
-const GOLDEN = JSON.parse(Deno.readTextFileSync(new URL("golden.json", import.meta.url)));
 const SIZES = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 const CONFIG = { architecture: "gpt2", ...SIZES };
 const { parameters } = compileModel(gpt2(SIZES, 1), "none");
@@ -24,9 +16,7 @@ const FILES = ["config.json", "manifest.json", "model.safetensors", "optimizer.s
 
 /** Weights drawn from a seed, with moments that tell it apart. */
 function stateOf(seed: number, of = parameters) {
-  const weights = new Map(
-    of.map(({ name, spec }) => [name, initialValues(spec, name, seed)]),
-  );
+  const weights = new Map(of.map(({ name, spec }) => [name, initialValues(spec, name, seed)]));
   const moments = new Map(
     of.flatMap(({ name, shape }) =>
       ["exp_avg", "exp_avg_sq"].map((moment, i) =>
@@ -45,43 +35,6 @@ const diskOf = ({ open, readFile, readDir, mkdir, rename, remove }: Disk): Disk 
 /** Writes the checkpoint of a step; the step is the seed of its weights. */
 const write = (directory: string, step: number, seed = step, of = parameters) =>
   writeCheckpoint(directory, { step, state: stateOf(seed, of), parameters: of, config: CONFIG });
-
-folderTest(
-  "a step's folder holds weights and moments as F32 under GPT-2's names",
-  async (folder) => {
-    const path = await write(folder, 40);
-    assert.equal(path, join(folder, "step-00000040"));
-    assert.deepEqual(await namesIn(folder), ["step-00000040"]);
-    assert.deepEqual(await namesIn(path), FILES);
-
-    const { tensors } = await readSafetensors(join(path, "model.safetensors"));
-    assert.deepEqual(
-      Object.fromEntries([...tensors].map(([name, { dtype, shape }]) => [name, [dtype, ...shape]])),
-      GOLDEN.gpt2Shapes,
-    );
-    const moments = await readSafetensors(join(path, "optimizer.safetensors"));
-    for (const [name, { shape }] of tensors) {
-      for (const moment of ["exp_avg", "exp_avg_sq"]) {
-        assert.deepEqual(moments.tensors.get(`${name}.${moment}`)?.shape, shape, name);
-      }
-    }
-    assert.equal(moments.tensors.size, 2 * tensors.size);
-  },
-);
-
-folderTest("the manifest has the size and the hash of every other file", async (folder) => {
-  const path = await write(folder, 1);
-  const { files, ...rest } = JSON.parse(await Deno.readTextFile(join(path, "manifest.json")));
-  assert.deepEqual(rest, { format: 1, step: 1 });
-  const expected = await Promise.all(
-    FILES.filter((name) => name !== "manifest.json").map(async (name) => {
-      const bytes = await Deno.readFile(join(path, name));
-      const sha256 = createHash("sha256").update(bytes).digest("hex");
-      return [name, { bytes: bytes.length, sha256 }];
-    }),
-  );
-  assert.deepEqual(files, Object.fromEntries(expected));
-});
 
 folderTest("what was written is read back bit for bit, by folder or by step", async (folder) => {
   await write(folder, 9);
@@ -104,8 +57,6 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
   const tears: Readonly<Record<string, () => Promise<void>>> = {
     "no manifest": () => Deno.remove(join(torn, "manifest.json")),
     "no weights": () => Deno.remove(join(torn, "model.safetensors")),
-    "cut moments": () => Deno.truncate(join(torn, "optimizer.safetensors"), 1000),
-    "cut manifest": () => Deno.truncate(join(torn, "manifest.json"), 20),
     "empty manifest": () => Deno.writeTextFile(join(torn, "manifest.json"), "null"),
     "manifest of a later format": () =>
       Deno.writeTextFile(join(torn, "manifest.json"), `{"format":2,"step":6}`),
@@ -114,11 +65,6 @@ folderTest("the newest whole checkpoint is taken, however a newer one was torn",
     "manifest of another step": async () => {
       const path = join(torn, "manifest.json"), text = await Deno.readTextFile(path);
       await Deno.writeTextFile(path, text.replace('"step": 6', '"step": 7'));
-    },
-    "one other bit": async () => {
-      const path = join(torn, "model.safetensors"), bytes = await Deno.readFile(path);
-      bytes[bytes.length - 1]! ^= 1;
-      await Deno.writeFile(path, bytes);
     },
     "other config": () => Deno.writeTextFile(join(torn, "config.json"), "{}"),
   };
@@ -141,11 +87,7 @@ folderTest("no bit can change and no byte be missing unnoticed, in any file", as
   const few = parameters.slice(0, 2);
   await write(folder, 1, 1, few);
   const path = await write(folder, 2, 2, few);
-  const contents = new Map(
-    await Promise.all(
-      FILES.map(async (name) => [name, await Deno.readFile(join(path, name))] as const),
-    ),
-  );
+  const contents = new Map(FILES.map((name) => [name, Deno.readFileSync(join(path, name))]));
   const harm = fc.record({
     file: fc.constantFrom(...FILES),
     at: fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),
@@ -179,47 +121,36 @@ folderTest("a checkpoint of the same step is replaced whole", async (folder) => 
   assert.deepEqual(state.weights.get("lm_head.weight"), stateOf(2).weights.get("lm_head.weight"));
 });
 
-folderTest(
-  "what a crash leaves behind, and what others put there, does not matter",
-  async (folder) => {
-    await write(folder, 2);
-    const whole = join(folder, "step-00000002");
-    const left = [
-      ".step-00000003-1234",
-      ".step-00000002-1234-old",
-      "step-3",
-      "backup-of-step-00000009",
-    ];
-    for (const name of left) {
-      await Deno.mkdir(join(folder, name));
-      for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
-    }
-    await Deno.writeTextFile(join(folder, "notes.txt"), "a good run");
-    assert.equal((await readCheckpoint(folder))!.path, whole);
-    await write(folder, 3);
-    assert.equal((await readCheckpoint(folder))!.step, 3);
-  },
-);
+folderTest("what a crash leaves behind, and files of others, do not matter", async (folder) => {
+  await write(folder, 2);
+  const whole = join(folder, "step-00000002");
+  const left = ".step-00000003-1234,.step-00000002-1234-old,step-3,backup-of-step-00000009";
+  for (const name of left.split(",")) {
+    await Deno.mkdir(join(folder, name));
+    for (const file of FILES) await Deno.copyFile(join(whole, file), join(folder, name, file));
+  }
+  await Deno.writeTextFile(join(folder, "notes.txt"), "a good run");
+  assert.equal((await readCheckpoint(folder))!.path, whole);
+  await write(folder, 3);
+  assert.equal((await readCheckpoint(folder))!.step, 3);
+});
 
-folderTest(
-  "what was half written is passed over and named; what was just replaced is read",
-  async (folder) => {
-    await write(folder, 2);
-    const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
-    await Deno.mkdir(half);
-    await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
-    const told: string[] = [];
-    assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
-    assert.deepEqual(told, [
-      `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
-    ]);
-    // A crash between the two renames of a replacement.
-    await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
-    assert.equal((await readCheckpoint(folder))!.step, 4);
-    await write(folder, 4, 7);
-    assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
-  },
-);
+folderTest("half a checkpoint is passed over; one just replaced is read", async (folder) => {
+  await write(folder, 2);
+  const id = crypto.randomUUID(), half = join(folder, `.step-00000003-${id}`);
+  await Deno.mkdir(half);
+  await Deno.copyFile(join(folder, "step-00000002", "config.json"), join(half, "config.json"));
+  const told: string[] = [];
+  assert.equal((await readCheckpoint(folder, (line) => told.push(line)))!.step, 2);
+  assert.deepEqual(told, [
+    `Cannot read the checkpoint ${half}: it must have been written to its end, received a part; it is passed over`,
+  ]);
+  // A crash between the two renames of a replacement.
+  await Deno.rename(await write(folder, 4), join(folder, `.step-00000004-${id}-old`));
+  assert.equal((await readCheckpoint(folder))!.step, 4);
+  await write(folder, 4, 7);
+  assert.equal((await readCheckpoint(folder))!.path, join(folder, "step-00000004"));
+});
 
 folderTest("steps are compared as numbers, beyond eight digits too", async (folder) => {
   await write(folder, 99_999_999);
@@ -229,7 +160,7 @@ folderTest("steps are compared as numbers, beyond eight digits too", async (fold
 });
 
 folderTest(
-  "a folder whose run keeps only the newest is read again when those seen are gone",
+  "a folder is read again when the checkpoints that were seen are gone",
   async (folder) => {
     await write(folder, 1);
     let opened = 0;
@@ -293,34 +224,27 @@ function recordingDisk(calls: string[]): Disk {
   };
 }
 
-Deno.test({
-  name: "a checkpoint's files are synced, then their folder, then renamed, then the folder above",
-  ignore: Deno.build.os === "windows", // which has no such call for folders
-  fn: () =>
-    inFolder(async (folder) => {
-      const directory = join(folder, "runs"), calls: string[] = [], few = parameters.slice(0, 1);
-      for (let time = 0; time < 2; time++) { // the second replaces the first
-        calls.length = 0;
-        const checkpoint = { step: 7, state: stateOf(7, few), parameters: few, config: {} };
-        await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
-        const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
-        const temporary = calls[named]!.split(" ")[1]!;
-        const manifest = calls.findIndex((call) => call.startsWith("write manifest."));
-        for (const name of ["model", "optimizer", "config", "manifest"]) {
-          const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
-          const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
-          const whole = calls.lastIndexOf(`sync ${temporary}`);
-          assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
-          assert.ok(
-            name === "manifest" || synced < manifest,
-            `the manifest must be last: ${calls}`,
-          );
-          assert.ok(
-            synced < whole && whole < named,
-            `${name} must be in a synced folder: ${calls}`,
-          );
-        }
-        assert.ok(calls.lastIndexOf("sync runs") > named, `the name must be synced: ${calls}`);
+folderTest(
+  "files are synced, then their folder, then renamed, then the folder above",
+  async (folder) => {
+    if (Deno.build.os === "windows") return; // which has no such call for folders
+    const directory = join(folder, "runs"), calls: string[] = [], few = parameters.slice(0, 1);
+    for (let time = 0; time < 2; time++) { // the second replaces the first
+      calls.length = 0;
+      const checkpoint = { step: 7, state: stateOf(7, few), parameters: few, config: {} };
+      await writeCheckpoint(directory, checkpoint, recordingDisk(calls));
+      const named = calls.findIndex((call) => /^rename \.\S+ step-00000007$/.test(call));
+      const temporary = calls[named]!.split(" ")[1]!,
+        whole = calls.lastIndexOf(`sync ${temporary}`);
+      const manifest = calls.findIndex((call) => call.startsWith("write manifest."));
+      for (const name of ["model", "optimizer", "config", "manifest"]) {
+        const last = calls.findLastIndex((call) => call.startsWith(`write ${name}.`));
+        const synced = calls.findLastIndex((call) => call.startsWith(`sync ${name}.`));
+        assert.ok(last >= 0 && last < synced, `${name} must be synced: ${calls}`);
+        assert.ok(name === "manifest" || synced < manifest, `the manifest must be last: ${calls}`);
+        assert.ok(synced < whole && whole < named, `${name} must be in a synced folder: ${calls}`);
       }
-    }),
-});
+      assert.ok(calls.lastIndexOf("sync runs") > named, `the name must be synced: ${calls}`);
+    }
+  },
+);

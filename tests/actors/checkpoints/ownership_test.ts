@@ -9,58 +9,51 @@ import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
 import { type Sizes, SMALL } from "../runs.ts";
 import { trained } from "../pipeline/trained.ts";
 
-folderTest(
-  "a folder that is locked is refused by the name of its holder, and free afterwards",
-  async (folder) => {
-    for (let round = 0; round < 2; round++) {
-      using _lock = lockFolder(folder);
-      const holder = `pid ${Deno.pid} on ${Deno.hostname()}`;
-      assert.equal(Deno.readTextFileSync(join(folder, ".lock")), `${holder}\n`);
-      assert.equal(isInUse(folder), true);
-      assert.throws(() => lockFolder(folder), {
-        name: "RangeError",
-        message:
-          `Cannot write checkpoints to ${folder}: it must not be in use by another run, received ` +
-          `${holder}; wait for its end, or name another folder`,
-      });
-    }
-    assert.equal(isInUse(folder), false);
-    assert.deepEqual(await namesIn(folder), []);
-  },
-);
+/** Registers a test of what Windows has not. */
+const unixTest = (name: string, fn: (folder: string) => Promise<void>) =>
+  Deno.test({ name, ignore: Deno.build.os === "windows", fn: () => inFolder(fn) });
 
-folderTest(
-  "folders made for a lock are removed as far as they are empty at its end",
-  async (folder) => {
-    const out = join(folder, "a/b/c");
-    lockFolder(out)[Symbol.dispose]();
-    assert.deepEqual(await namesIn(folder), []);
-    const lock = lockFolder(out);
-    Deno.mkdirSync(join(folder, "a/other"));
-    lock[Symbol.dispose]();
-    assert.deepEqual(await namesIn(join(folder, "a")), ["other"]);
-  },
-);
+folderTest("a locked folder is refused by the name of its holder until its end", async (folder) => {
+  for (let round = 0; round < 2; round++) {
+    using _lock = lockFolder(folder);
+    const holder = `pid ${Deno.pid} on ${Deno.hostname()}`;
+    assert.equal(Deno.readTextFileSync(join(folder, ".lock")), `${holder}\n`);
+    assert.equal(isInUse(folder), true);
+    assert.throws(() => lockFolder(folder), {
+      name: "RangeError",
+      message:
+        `Cannot write checkpoints to ${folder}: it must not be in use by another run, received ` +
+        `${holder}; wait for its end, or name another folder`,
+    });
+  }
+  assert.equal(isInUse(folder), false);
+  assert.deepEqual(await namesIn(folder), []);
+});
 
-Deno.test({
-  name: "each folder that is made for a lock is made durable in the one above it",
-  ignore: Deno.build.os === "windows",
-  fn: () =>
-    inFolder((folder) => {
-      const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
-      Deno.FsFile.prototype.syncSync = function () {
-        synced.push(this.statSync().ino);
-        syncSync.call(this);
-      };
-      try {
-        using _lock = lockFolder(join(folder, "a/b"));
-        const above = [folder, join(folder, "a")].map((path) => Deno.statSync(path).ino);
-        assert.deepEqual(synced, above);
-      } finally {
-        Deno.FsFile.prototype.syncSync = syncSync;
-      }
-      return Promise.resolve();
-    }),
+folderTest("empty folders that were made for a lock are removed at its end", async (folder) => {
+  const out = join(folder, "a/b/c");
+  lockFolder(out)[Symbol.dispose]();
+  assert.deepEqual(await namesIn(folder), []);
+  const lock = lockFolder(out);
+  Deno.mkdirSync(join(folder, "a/other"));
+  lock[Symbol.dispose]();
+  assert.deepEqual(await namesIn(join(folder, "a")), ["other"]);
+});
+
+unixTest("each folder that is made for a lock is made durable in the one above it", (folder) => {
+  const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
+  Deno.FsFile.prototype.syncSync = function () {
+    synced.push(this.statSync().ino);
+    syncSync.call(this);
+  };
+  try {
+    using _lock = lockFolder(join(folder, "a/b"));
+    const above = [folder, join(folder, "a")].map((path) => Deno.statSync(path).ino);
+    assert.deepEqual(synced, above);
+  } finally {
+    Deno.FsFile.prototype.syncSync = syncSync;
+  }
+  return Promise.resolve();
 });
 
 folderTest("what a dead run has left in the file is written over", (folder) => {
@@ -80,54 +73,43 @@ folderTest("a file that says something else is not repeated", (folder) => {
   return Promise.resolve();
 });
 
-Deno.test({
-  name: "what is no file is neither written to nor waited for",
-  ignore: Deno.build.os === "windows",
-  fn: () =>
-    inFolder(async (folder) => {
-      const lock = join(folder, ".lock"), mine = join(folder, "mine");
-      await Deno.writeTextFile(mine, "precious");
-      const kinds = [
-        () => Deno.symlink(mine, lock),
-        () => Deno.symlink("/nowhere/at/all", lock),
-        () => Deno.mkdir(lock),
-        () => new Deno.Command("mkfifo", { args: [lock] }).output(),
-      ];
-      for (const make of kinds) {
-        await make();
-        assert.throws(() => lockFolder(folder), {
-          name: "RangeError",
-          message: /^Cannot write checkpoints to [^\n]+, received something that is no file at /,
-        });
-        await Deno.remove(lock);
-      }
-      assert.equal(await Deno.readTextFile(mine), "precious");
-    }),
+unixTest("what is no file is neither written to nor waited for", async (folder) => {
+  const lock = join(folder, ".lock"), mine = join(folder, "mine");
+  await Deno.writeTextFile(mine, "precious");
+  const kinds = [
+    () => Deno.symlink(mine, lock),
+    () => Deno.symlink("/nowhere/at/all", lock),
+    () => Deno.mkdir(lock),
+    () => new Deno.Command("mkfifo", { args: [lock] }).output(),
+  ];
+  for (const make of kinds) {
+    await make();
+    assert.throws(() => lockFolder(folder), {
+      name: "RangeError",
+      message: /^Cannot write checkpoints to [^\n]+, received something that is no file at /,
+    });
+    await Deno.remove(lock);
+  }
+  assert.equal(await Deno.readTextFile(mine), "precious");
 });
 
-folderTest(
-  "a folder that has made way for a file is no error, and the file stays",
-  async (folder) => {
-    const out = join(folder, "out"), lock = lockFolder(out);
-    Deno.removeSync(out, { recursive: true });
-    Deno.writeTextFileSync(out, "");
-    lock[Symbol.dispose]();
-    assert.deepEqual(await namesIn(folder), ["out"]);
-  },
-);
+folderTest("a folder that has made way for a file is no error", async (folder) => {
+  const out = join(folder, "out"), lock = lockFolder(out);
+  Deno.removeSync(out, { recursive: true });
+  Deno.writeTextFileSync(out, "");
+  lock[Symbol.dispose]();
+  assert.deepEqual(await namesIn(folder), ["out"]);
+});
 
-folderTest(
-  "a run that was not the holder any more leaves the next one's file alone",
-  (folder) => {
-    const first = lockFolder(folder);
-    Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up
-    const second = lockFolder(folder), text = Deno.readTextFileSync(join(folder, ".lock"));
-    first[Symbol.dispose]();
-    assert.equal(Deno.readTextFileSync(join(folder, ".lock")), text);
-    second[Symbol.dispose]();
-    return Promise.resolve();
-  },
-);
+folderTest("a run that has lost its lock leaves the file of the next one", (folder) => {
+  const first = lockFolder(folder);
+  Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up
+  const second = lockFolder(folder), text = Deno.readTextFileSync(join(folder, ".lock"));
+  first[Symbol.dispose]();
+  assert.equal(Deno.readTextFileSync(join(folder, ".lock")), text);
+  second[Symbol.dispose]();
+  return Promise.resolve();
+});
 
 const SIZES: Sizes = { ...SMALL, layers: 1, hidden: 8, heads: 2, seq: 4, microBatches: 1 };
 
@@ -145,25 +127,22 @@ const steps = (...of: number[]) => of.map(stepName);
 const REFUSED =
   /^RangeError: Cannot write checkpoints to .*: it must hold none of another run, received one of step \d+; /;
 
-folderTest(
-  "a folder with checkpoints is refused, gone on with, or overwritten",
-  async (directory) => {
-    await run({ directory }, 2);
-    await assert.rejects(run({ directory }, 1), REFUSED);
-    await run({ directory }, 3, await readCheckpoint(directory));
-    assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
+folderTest("a folder with checkpoints is refused, resumed, or overwritten", async (directory) => {
+  await run({ directory }, 2);
+  await assert.rejects(run({ directory }, 1), REFUSED);
+  await run({ directory }, 3, await readCheckpoint(directory));
+  assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
 
-    // Who does not say where a state comes from may go on with it anywhere.
-    const { path: _, ...unnamed } = (await readCheckpoint(directory))!;
-    await run({ directory }, 4, unnamed);
+  // Who does not say where a state comes from may go on with it anywhere.
+  const { path: _, ...unnamed } = (await readCheckpoint(directory))!;
+  await run({ directory }, 4, unnamed);
 
-    const second = await readCheckpoint(join(directory, stepName(2)));
-    await run({ directory, overwrite: true }, 3, second);
-    assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
-    await run({ directory, overwrite: true }, 1);
-    assert.deepEqual(await namesIn(directory), steps(1));
-  },
-);
+  const second = await readCheckpoint(join(directory, stepName(2)));
+  await run({ directory, overwrite: true }, 3, second);
+  assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
+  await run({ directory, overwrite: true }, 1);
+  assert.deepEqual(await namesIn(directory), steps(1));
+});
 
 folderTest("no weights are removed that the run begins with", async (folder) => {
   const directory = join(folder, "run"), link = join(folder, "link");
@@ -200,23 +179,16 @@ folderTest("what goes on from elsewhere wants a fresh folder", async (folder) =>
   assert.deepEqual([await namesIn(from), await namesIn(to)], [steps(1), steps(2, 3)]);
 });
 
-folderTest(
-  "only what has something in it counts, and only what is a run's is removed",
-  async (directory) => {
-    const unfinished = `.${stepName(3)}-${crypto.randomUUID()}`;
-    for (const name of [stepName(7), unfinished, "step-mine"]) {
-      await Deno.mkdir(
-        join(directory, name),
-      );
-    }
-    await run({ directory }, 1);
-    await Deno.writeTextFile(join(directory, stepName(7), "model.safetensors"), "torn");
-    await assert.rejects(run({ directory, overwrite: false }, 1), /received one of step 7;/);
-    await Deno.writeTextFile(join(directory, "notes"), "mine");
-    await run({ directory, overwrite: true }, 1);
-    assert.deepEqual(await namesIn(directory), ["notes", ...steps(1), "step-mine"]);
-  },
-);
+folderTest("only full folders count, and only those of a run are removed", async (directory) => {
+  const unfinished = `.${stepName(3)}-${crypto.randomUUID()}`;
+  for (const name of [stepName(7), unfinished, "step-mine"]) Deno.mkdirSync(join(directory, name));
+  await run({ directory }, 1);
+  await Deno.writeTextFile(join(directory, stepName(7), "model.safetensors"), "torn");
+  await assert.rejects(run({ directory, overwrite: false }, 1), /received one of step 7;/);
+  await Deno.writeTextFile(join(directory, "notes"), "mine");
+  await run({ directory, overwrite: true }, 1);
+  assert.deepEqual(await namesIn(directory), ["notes", ...steps(1), "step-mine"]);
+});
 
 folderTest("what another run has is not overwritten", async (directory) => {
   await run({ directory }, 2);

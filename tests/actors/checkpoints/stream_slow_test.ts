@@ -55,11 +55,8 @@ const held = (state = STATE): HeldState => heldValues(state, SHAPES);
 const hashesOf = ({ weights, moments }: StageState) => [weights, moments].map(hashWeights);
 
 /** The same as workers hold it: parts of several tensors come in one array that is theirs no more. */
-function heldByTwo(
-  { shapes, read }: HeldState,
-  watch: { asked: number; most: number },
-): HeldState {
-  let last: number | undefined;
+function heldByTwo({ shapes, read }: HeldState, watch: { most: number }): HeldState {
+  let last = 0;
   return {
     shapes,
     holderOf: (name) => Number(name < "b"),
@@ -67,9 +64,8 @@ function heldByTwo(
       assert.equal(new Set(parts.map(({ name }) => name < "b")).size, 1, "parts of one holder");
       const values = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
       // What is asked for before this lies with who reads, and what came before that does not.
-      watch.asked = values.length + (last ?? 0);
+      watch.most = Math.max(watch.most, values.length + last);
       last = values.length;
-      watch.most = Math.max(watch.most, watch.asked);
       let at = 0;
       for (const part of parts) {
         const piece = await read([part]);
@@ -87,7 +83,7 @@ const { streamedFiles: FILES } = JSON.parse(
 );
 
 folderTest("a checkpoint that is streamed has the bytes that it always had", async (folder) => {
-  const watch = { asked: 0, most: 0 };
+  const watch = { most: 0 };
   for (const state of [held(), heldByTwo(held(), watch)]) {
     const written = await writeHeld(folder, { step: 7, state, config: { a: 1 } });
     for (const [name, hash] of Object.entries(FILES)) {
@@ -145,57 +141,51 @@ Deno.test("a state that is gathered into arrays takes no others", async () => {
   }
 });
 
-folderTest(
-  "a program that is killed at any piece of a checkpoint leaves the old one whole",
-  async (folder) => {
-    const { path } = await writeHeld(folder, { step: 1, state: held(), config: {} });
-    const source = `
-    const [, folder, nth] = ${JSON.stringify(["", folder])}.concat(Deno.args);
-    const { writeHeld } = await import(${
-      JSON.stringify(import.meta.resolve("../../../actors/checkpoints/write_checkpoint.ts"))
-    });
-    const { PIECE_ELEMENTS } = await import(${
-      JSON.stringify(import.meta.resolve("../../../actors/checkpoints/tensors/held_state.ts"))
-    });
-    let reads = 0;
-    const state = {
-      shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },
-      holderOf: () => 0,
-      async read([{ from, to }]) {
-        if (++reads === Number(nth)) Deno.kill(Deno.pid, "SIGKILL");
-        return new Float32Array(to - from);
-      },
-    };
-    await writeHeld(folder, { step: 2, state, config: {} });
-  `;
-    for (const nth of atDepth(["2"], ["1", "2", "3"])) {
-      const args = ["eval", "--no-check", source, nth];
-      const { signal } = await new Deno.Command(Deno.execPath(), { args, stderr: "inherit" })
-        .output();
-      assert.equal(signal, "SIGKILL");
-      assert.ok((await namesIn(folder)).some((name) => name.startsWith(".step-00000002-")));
-      const told: string[] = [], left = (await readCheckpoint(folder, (line) => told.push(line)))!;
-      assert.equal(left.path, path);
-      assert.equal(hashWeights(left.state.weights), hashWeights(STATE.weights));
-      assert.match(told.join(), /step-00000002-.*it is passed over/);
-    }
-  },
-);
+folderTest("a program killed at any piece of a checkpoint leaves the old one", async (folder) => {
+  const { path } = await writeHeld(folder, { step: 1, state: held(), config: {} });
+  const source = `
+  const [, folder, nth] = ${JSON.stringify(["", folder])}.concat(Deno.args);
+  const { writeHeld } = await import(${
+    JSON.stringify(import.meta.resolve("../../../actors/checkpoints/write_checkpoint.ts"))
+  });
+  const { PIECE_ELEMENTS } = await import(${
+    JSON.stringify(import.meta.resolve("../../../actors/checkpoints/tensors/held_state.ts"))
+  });
+  let reads = 0;
+  const state = {
+    shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },
+    holderOf: () => 0,
+    async read([{ from, to }]) {
+      if (++reads === Number(nth)) Deno.kill(Deno.pid, "SIGKILL");
+      return new Float32Array(to - from);
+    },
+  };
+  await writeHeld(folder, { step: 2, state, config: {} });
+`;
+  for (const nth of atDepth(["2"], ["1", "2", "3"])) {
+    const args = ["eval", "--no-check", source, nth];
+    const { signal } = await new Deno.Command(Deno.execPath(), { args, stderr: "inherit" })
+      .output();
+    assert.equal(signal, "SIGKILL");
+    assert.ok((await namesIn(folder)).some((name) => name.startsWith(".step-00000002-")));
+    const told: string[] = [], left = (await readCheckpoint(folder, (line) => told.push(line)))!;
+    assert.equal(left.path, path);
+    assert.equal(hashWeights(left.state.weights), hashWeights(STATE.weights));
+    assert.match(told.join(), /step-00000002-.*it is passed over/);
+  }
+});
 
-folderTest(
-  "what is read wrongly is no checkpoint, and its reason is not the disk's",
-  async (folder) => {
-    await writeHeld(folder, { step: 1, state: held(), config: {} });
-    let reads = 0;
-    const lost = new Error("worker-1 is gone"), whole = held();
-    const state: HeldState = {
-      ...whole,
-      read: (parts) => ++reads === 3 ? Promise.reject(lost) : whole.read(parts),
-    };
-    await assert.rejects(writeHeld(folder, { step: 2, state, config: {} }), lost);
-    assert.deepEqual(await namesIn(folder), ["step-00000001"]);
-  },
-);
+folderTest("an error of a read leaves no checkpoint, and is not the disk's", async (folder) => {
+  await writeHeld(folder, { step: 1, state: held(), config: {} });
+  let reads = 0;
+  const lost = new Error("worker-1 is gone"), whole = held();
+  const state: HeldState = {
+    ...whole,
+    read: (parts) => ++reads === 3 ? Promise.reject(lost) : whole.read(parts),
+  };
+  await assert.rejects(writeHeld(folder, { step: 2, state, config: {} }), lost);
+  assert.deepEqual(await namesIn(folder), ["step-00000001"]);
+});
 
 /** A tensor of a source, put together from pieces of a number of elements. */
 function inPieces(source: TensorSource, most: number): Float32Array {
@@ -213,12 +203,8 @@ folderTest("a tensor in pieces of any length has the bits of the whole", async (
   const sha256 = createHash("sha256").update(bytes.subarray(8, 36)).digest("hex");
   const placed = { kind: "placed", path, at: 8, bytes: 28, sha256 } as const;
   const normal = { kind: "normal", deviation: 0.02 } as const;
-  const drawn = {
-    kind: "drawn",
-    spec: { name: "w", shape: [7], initializer: normal },
-    name: "w",
-    seed: 3,
-  } as const;
+  const spec = { name: "w", shape: [7], initializer: normal };
+  const drawn = { kind: "drawn", spec, name: "w", seed: 3 } as const;
   for (const source of [placed, drawn, values.slice(1, 8)]) {
     for (const most of [1, 2, 3, 6, 7, Infinity]) {
       assert.deepEqual(inPieces(source, most), readTensor(source), `${most} elements a piece`);

@@ -1,0 +1,245 @@
+/** Folders of Hugging Face's: PyTorch's logits, what transformers writes, and what is refused in one sentence. */
+
+import assert from "node:assert/strict";
+import { basename, join } from "node:path";
+import { readGpt2Config, readT5Config, readWeights, writeT5Folder } from "../../../actors/mod.ts";
+import {
+  compileModel,
+  encodeSafetensors,
+  gpt2,
+  gpt2Parameters,
+  gpt2Ties,
+  readSafetensors,
+  type SafetensorsTensor,
+  t5,
+  t5Ties,
+} from "../../../kernels/mod.ts";
+import { distance, EXPECTED, FOLDERS, hfPath, logitsOf } from "../../hugging_face.ts";
+import { assertSentences } from "../../console/refusals.ts";
+import { folderTest } from "../../in_folder.ts";
+import { readT5, T5_VERSIONS } from "../../kernels/architectures/t5_fixture.ts";
+import { assertNear, TINY, trained } from "../pipeline/trained.ts";
+
+/** What transformers writes, and what is said of configurations that are refused. */
+const GOLDEN = JSON.parse(Deno.readTextFileSync(new URL("golden.json", import.meta.url)));
+const CONFIG = JSON.parse(Deno.readTextFileSync(hfPath("tied/config.json")));
+
+/** What is told of a config.json. */
+async function refusalOf(folder: string, json: string): Promise<string> {
+  await Deno.writeTextFile(join(folder, "config.json"), json);
+  try {
+    readGpt2Config(folder);
+  } catch (error) {
+    assert.match((error as Error).message, /^Cannot [^\n]{10,400}$/);
+    return (error as Error).message;
+  }
+  assert.fail(`${json.slice(0, 200)} must be refused`);
+}
+
+folderTest("a config.json says the sizes of a GPT-2, and nothing else", async (folder) => {
+  const changed = (changes: object) =>
+    JSON.stringify({ ...CONFIG, ...changes }, (_, value) => value ?? undefined);
+  const deep = "[".repeat(200_000) + "]".repeat(200_000);
+  const cases: readonly (readonly [string, string])[] = [
+    [deep, "it must be a JSON object"],
+    ['{"n_layer": NaN}', "it must be a JSON object"],
+    [changed({}).replace("{", '{"n_layer":2,'), 'must be unique, received "n_layer" twice'],
+    [`{"model_type":"gpt2","__proto__":${changed({})}}`, "its n_layer must be a whole number"],
+    [
+      `{"model_type":"gpt2","n_layer":${deep}}`,
+      "its n_layer must be a whole number, received a list",
+    ],
+    ...GOLDEN.gpt2Refusals.map(([changes, message]: [object | string, string]) =>
+      [typeof changes === "string" ? changes : changed(changes), message] as const
+    ),
+  ];
+  for (const [json, message] of cases) {
+    const refusal = await refusalOf(folder, json);
+    assert.ok(refusal.includes(message), `${refusal} must include ${message}`);
+  }
+  assert.equal(Object.hasOwn(Object.prototype, "n_layer"), false);
+
+  const path = join(folder, "config.json");
+  await Deno.truncate(path, 1e9);
+  assert.throws(() => readGpt2Config(folder), /received 1000000000 bytes, more than 16777216$/);
+  await Deno.remove(path);
+  assert.throws(() => readGpt2Config(folder), /No such file/);
+  if (Deno.build.os === "windows") return;
+  await Deno.symlink("/dev/zero", path);
+  assert.throws(() => readGpt2Config(folder), /must be a regular file, received a device$/);
+});
+
+Deno.test("the parameters of a model are those that it is compiled with, whatever the number of its blocks", () => {
+  const sizes = { layers: 3, hidden: 8, heads: 2, seq: 4, vocab: 16 };
+  for (const more of [{}, { tie: true }, { headSlices: 3 }]) {
+    const { parameters } = compileModel(gpt2({ ...sizes, ...more }, 1), "none");
+    assert.deepEqual(gpt2Parameters({ ...sizes, ...more }), parameters);
+  }
+});
+
+/** The tied model of the fixture, some of its tensors changed; `undefined` takes one away. */
+async function changedFile(
+  changes: Readonly<Record<string, Partial<SafetensorsTensor> | undefined>>,
+): Promise<Uint8Array> {
+  const { tensors } = await readSafetensors(hfPath("tied/model.safetensors"));
+  const all = new Map<string, SafetensorsTensor>(tensors);
+  for (const [name, change] of Object.entries(changes)) {
+    if (change) {
+      all.set(name, { ...all.get("transformer.ln_f.bias")!, ...all.get(name), ...change });
+    } else all.delete(name);
+  }
+  return encodeSafetensors(all, { format: "pt" });
+}
+
+/** The sentence that refuses the weights in a folder. */
+async function refusalOfWeights(folder: string): Promise<string> {
+  const config = readGpt2Config(folder);
+  const read = readWeights(folder, gpt2Parameters(config), gpt2Ties(config));
+  return await read.then(() => assert.fail("these weights must be refused"), String);
+}
+
+folderTest("weights are those of the config.json, each once, finite and whole", async (folder) => {
+  await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(CONFIG));
+  const path = join(folder, "model.safetensors"), found: [string, string][] = [];
+  const one = "transformer.ln_f.bias", length = 16;
+  const cases: Readonly<Record<string, Parameters<typeof changedFile>[0]>> = {
+    "a missing tensor": { "transformer.h.1.ln_1.bias": undefined },
+    "a tensor of another block": { "transformer.h.2.ln_1.bias": {} },
+    "a tensor under two names": { "ln_f.bias": {} },
+    "another shape": { [one]: { shape: [4, 4] } },
+    "F64": { [one]: { dtype: "F64", data: new Float64Array(length) } },
+    "NaN": { [one]: { data: new Float32Array(length).fill(NaN) } },
+    "Infinity": { [one]: { dtype: "BF16", data: new Uint16Array(length).fill(0x7f80) } },
+  };
+  const refuse = async (about: string, bytes: Uint8Array) => {
+    await Deno.writeFile(path, bytes);
+    found.push([about, await refusalOfWeights(folder)]);
+  };
+  for (const [about, changes] of Object.entries(cases)) {
+    await refuse(about, await changedFile(changes));
+  }
+  const whole = await changedFile({});
+  for (const end of [7, 100, -1]) await refuse(`bytes up to ${end}`, whole.subarray(0, end));
+  await Deno.remove(path);
+  found.push(["no file", await refusalOfWeights(folder)]);
+  await assertSentences("hugging_face_weights", found, { FOLDER: folder });
+});
+
+folderTest("an index names shards beside it that hold what it says", async (folder) => {
+  for (const { name } of Deno.readDirSync(hfPath("sharded_bf16"))) {
+    await Deno.copyFile(join(hfPath("sharded_bf16"), name), join(folder, name));
+  }
+  const path = join(folder, "model.safetensors.index.json"), found: [string, string][] = [];
+  const index = JSON.parse(await Deno.readTextFile(path)), { weight_map } = index;
+  const shard = join(folder, "model-00002-of-00002.safetensors");
+  const write = (map: unknown) =>
+    Deno.writeTextFile(path, JSON.stringify({ ...index, weight_map: map }));
+  const refuse = async (about: string, map: unknown) => {
+    await write(map);
+    found.push([about, await refusalOfWeights(folder)]);
+  };
+  for (const name of GOLDEN.shardNames) {
+    await refuse(JSON.stringify(name), { ...weight_map, "wte.weight": name });
+  }
+  const { "wte.weight": _, ...missing } = weight_map;
+  await refuse("a tensor that the index has not", missing);
+  await refuse("a tensor that only the index has", { ...weight_map, "h.7.x": basename(shard) });
+  await refuse("a list", []);
+  await write(weight_map);
+  await Deno.truncate(shard, Deno.statSync(shard).size - 2);
+  found.push(["a truncated shard", await refusalOfWeights(folder)]);
+  await Deno.remove(shard);
+  found.push(["no shard", await refusalOfWeights(folder)]);
+  await assertSentences("hugging_face_index", found, { FOLDER: folder });
+});
+
+for (const folder of FOLDERS) {
+  Deno.test(`the GPT-2 in ${folder} has PyTorch's logits within 1e-4`, async () => {
+    const received = await logitsOf(hfPath(folder));
+    const worst = distance(received, EXPECTED.logits[folder]!);
+    assert.ok(worst < 1e-4, `${worst} off`);
+  });
+}
+
+folderTest("of a whole file and shards beside it the file is read", async (folder) => {
+  for (const name of ["sharded_bf16", "tied"]) {
+    for (const file of Deno.readDirSync(hfPath(name))) {
+      await Deno.copyFile(join(hfPath(name), file.name), join(folder, file.name));
+    }
+  }
+  const worst = distance(await logitsOf(folder), EXPECTED.logits.tied!);
+  assert.ok(worst < 1e-4, `${worst} off`);
+});
+
+const T5_CONFIG = GOLDEN.t5Config;
+
+folderTest("a folder of the first T5s is read, and goes on as in PyTorch", async (folder) => {
+  const { config, weights, batches, losses, microBatches } = await readT5("v1_0");
+  await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(T5_CONFIG));
+  const sizes = readT5Config(folder);
+  const { seq, targetSeq, ...shape } = config;
+  assert.deepEqual(sizes, shape);
+  const model = t5({ ...sizes, seq, targetSeq: targetSeq! }, 2);
+  const { parameters } = compileModel(model, "none");
+  const tensors = new Map(
+    parameters.map((
+      { name, shape },
+    ) => [name, { dtype: "F32" as const, shape, data: weights.get(name)! }]),
+  );
+  const shared = tensors.get("shared.weight")!;
+  const unused = { dtype: "F32" as const, shape: [8, 3], data: new Float32Array(24).fill(9) };
+  for (const name of ["encoder.embed_tokens", "decoder.embed_tokens", "lm_head"]) {
+    tensors.set(`${name}.weight`, shared);
+  }
+  tensors.set("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", unused);
+  await Deno.writeFile(
+    join(folder, "model.safetensors"),
+    encodeSafetensors(tensors, { format: "pt" }),
+  );
+  assert.deepEqual(await readWeights(folder, parameters, model.ties), weights);
+  const data = batches.slice(0, microBatches);
+  const run = await trained({ ...TINY, steps: 1, microBatches }, {
+    ...{ model, data, weights: folder, runtime: "serial" },
+  });
+  assertNear(run.losses, losses.slice(0, 1), 1e-6, "losses");
+});
+
+for (const version of T5_VERSIONS) {
+  folderTest(
+    `T5 ${version} is written as a folder of transformers, and read again`,
+    async (folder) => {
+      const { config: { seq: _, targetSeq: __, ...config }, weights, model } = await readT5(
+        version,
+      );
+      const path = join(folder, "mine");
+      await writeT5Folder(path, { config, weights });
+      const json = JSON.parse(await Deno.readTextFile(join(path, "config.json")));
+      assert.deepEqual(json, {
+        ...T5_CONFIG,
+        dropout_rate: 0,
+        ...version === "v1_1" && {
+          dense_act_fn: "gelu_new",
+          feed_forward_proj: "gated-gelu",
+          is_gated_act: true,
+          tie_word_embeddings: false,
+        },
+      });
+      assert.deepEqual(readT5Config(path), config);
+      const { parameters } = compileModel(model, "none");
+      assert.deepEqual(await readWeights(path, parameters, t5Ties({ ...config, seq: 1 })), weights);
+      const files = [...Deno.readDirSync(path)].map(({ name }) => name).sort();
+      assert.deepEqual(files, ["config.json", "generation_config.json", "model.safetensors"]);
+    },
+  );
+}
+
+folderTest("a folder of another model, or of an unknown T5, is refused", async (folder) => {
+  const path = join(folder, "config.json");
+  for (const [change, told] of GOLDEN.t5Refusals) {
+    await Deno.writeTextFile(path, JSON.stringify({ ...T5_CONFIG, ...change }));
+    assert.throws(() => readT5Config(folder), { message: `Cannot read ${path}: its ${told}` });
+  }
+  const many = { ...T5_CONFIG, num_layers: 5000, num_decoder_layers: 5000 };
+  await Deno.writeTextFile(path, JSON.stringify(many));
+  assert.throws(() => readT5Config(folder), /: Cannot build T5: layers must be at most 1024/);
+});

@@ -215,6 +215,24 @@ Deno.test("masks of the micro-batch and transposed weights do not cross: each la
   assert.deepEqual(crossing, ["x", "skip.h2", "x", "skip.h2"]);
 });
 
+Deno.test("dropout of the micro-batch is drawn once, not by each layer that reads it", () => {
+  const dropout = { op: "Dropout", inputs: ["x", "ratio", "training"], outputs: ["some"] };
+  const product = { op: "MatMul", inputs: ["some", "a"], outputs: ["y"] };
+  const file = onnxModel({
+    inputs: { x: [4, 16] },
+    initializers: {
+      a: BRANCHED.initializers!.a!,
+      ratio: { data: Float32Array.of(0.25), shape: [] },
+      training: { data: Uint8Array.of(1), shape: [] },
+    },
+    nodes: [dropout, product],
+    outputs: { y: "f32" },
+  });
+  const { plan, output } = planTraining(readOnnx(file, {}), OPTIONS);
+  const drawn = plan.steps.find(({ node }) => node.op === "Dropout")!;
+  assert.equal(cutPlan(plan, output).locals.has(drawn), false);
+});
+
 async function operations(name: string, more: readonly string[] = []) {
   const path = new URL(`../../fixtures/onnx/${name}/model.onnx`, import.meta.url);
   const file = readOnnx(await Deno.readFile(path), {});

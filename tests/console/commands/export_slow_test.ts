@@ -19,11 +19,19 @@ import {
   readSafetensors,
   type SafetensorsInfo,
 } from "../../../kernels/mod.ts";
-import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { distance, EXPECTED, FOLDERS, hfPath } from "../../hugging_face.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { inFolder, printedHere, refusedHere, ROOT, TINY, trainHere } from "../command.ts";
+import {
+  printedHere,
+  readJson,
+  refusalHere,
+  runWithin,
+  TINY,
+  trainHere,
+  words,
+} from "../command.ts";
 import { forgeConfig } from "../forged.ts";
+import { assertRefusals, assertSentences } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
 
 /** Loading the runtime opens ports that stay. */
@@ -31,13 +39,11 @@ Deno.test.beforeAll(async () => {
   await assert.rejects(InferenceSession.create(new Uint8Array()));
 });
 
-const readJson = async (...path: string[]) => JSON.parse(await Deno.readTextFile(join(...path)));
-
 /** The tensors of a file, and what it says beside them. */
 async function describeFile(path: string) {
-  const tensors: [string, SafetensorsInfo][] = [];
+  const tensors = new Map<string, SafetensorsInfo>();
   const { metadata } = await readSafetensors(path, (name, info) => {
-    tensors.push([name, info]);
+    tensors.set(name, info);
     return undefined;
   });
   return { metadata, tensors };
@@ -150,7 +156,7 @@ folderTest("a run is exported in both formats and generates the same text", asyn
   assert.deepEqual(metadata, { format: "pt" });
   const { resid_pdrop: dropout, eos_token_id: end } = await readJson(hf, "config.json");
   assert.deepEqual([dropout, end], [0.25, null], "bytes have no token that ends a text");
-  assert.deepEqual(new Map(tensors).get("lm_head.weight"), { dtype: "F32", shape: [256, 16] });
+  assert.deepEqual(tensors.get("lm_head.weight"), { dtype: "F32", shape: [256, 16] });
 
   const bytes = [...new TextEncoder().encode("We")];
   while (bytes.length < 8) { // the context of TINY
@@ -196,70 +202,29 @@ folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
 });
 
 folderTest("an export that cannot be made is refused and replaces no file", async (folder) => {
-  const run = join(folder, "run"), file = join(folder, "file"), none = join(folder, "none");
+  const run = join(folder, "run"), file = join(folder, "file");
   await trainHere([...TINY, "--steps", "1", "--out", run]);
   await Deno.writeTextFile(file, "mine");
   const before = await namesIn(folder), other = ["--out", join(folder, "other")];
-  const [hf, onnx] = ["hf", "onnx"].map((format) => ["--format", format]) as [string[], string[]];
-  const step = join(run, "step-00000001");
-  const refusals: readonly [string[], RegExp][] = [
-    [[run, ...hf, "--out", run], /must be a folder that is not there yet, received one that is/],
-    [[run, ...onnx, "--out", file], /file: it must be a file that is not there yet, received one/],
-    [[run, ...onnx, "--out", join(file, "a.onnx")], /not there yet, received Not a directory/],
-    [[run, ...hf], /--out must name a new folder, received none$/],
-    [[run, ...onnx], /--out must name a new file, received none$/],
-    [[run, ...other], /--format must be one of hf.*, received none$/],
-    [
-      [run, ...onnx, "--dtype", "f16", ...other],
-      /--dtype must come with --format hf, received onnx/,
-    ],
-    [[run, ...onnx, "--tokenizer", "gpt2", ...other], /--tokenizer must come with --format hf/],
-    [
-      [run, ...hf, "--model", "a.onnx", ...other],
-      /--model must come with --format onnx, received hf/,
-    ],
-    [
-      [run, ...onnx, "--model", "a.onnx", ...other],
-      /--model must be left out, as its run trained no/,
-    ],
-    [
-      [run, ...hf, ...other, "--tokenizer", `${none}.json`],
-      /must be bytes, gpt2, or a tokenizer.json that can be read, received/,
-    ],
-    [[...hf, ...other], /number of runs must be 1, received 0$/],
-    [[run, run, ...hf, ...other], /number of runs must be 1, received 2$/],
-    [[none, ...hf, ...other], /RUN must hold a checkpoint, received "[^"]*none"$/],
-    [[folder, ...hf, ...other], /RUN must hold a checkpoint, .*; a folder of Hugging Face's has/],
-    [[folder, ...onnx, ...other], /RUN must hold a checkpoint/],
+  const refuse = (words: string[]) => refusalHere(["export", ...words]);
+  await assertRefusals("export", refuse, { FOLDER: folder });
+  const changes: readonly [format: string, change: object][] = [
+    ["hf", { dropout: 7, tie: "yes" }],
+    ["hf", { tie: false, heads: 1.5 }],
+    ["hf", { heads: 2, tokenizer: 7 }],
+    ["hf", { tokenizer: "tokenizer.json" }],
+    ["onnx", { architecture: "experts\x1b[2J" }],
+    ["onnx", { architecture: "mlp", inputs: 1, classes: 1, hidden: 1, layers: "1" }],
+    ["onnx", { layers: 1e9 }],
+    ["onnx", { layers: 1 }],
   ];
-  for (const [args, sentence] of refusals) await refusedHere(["export", ...args], sentence);
-
-  const forged = async (change: object, format: string[], sentence: RegExp) => {
-    await forgeConfig(step, (config) => Object.assign(config, change));
-    await refusedHere(["export", run, ...format, ...other], sentence);
-  };
-  await forged({ dropout: 7, tie: "yes" }, hf, /its tie must be true or false, received "yes"$/);
-  await forged({ tie: false, heads: 1.5 }, hf, /its heads must be a whole number, received "1.5"$/);
-  await forged(
-    { heads: 2, tokenizer: 7 },
-    hf,
-    /its tokenizer must be bytes, gpt2, .* received "7"$/,
-  );
-  await forged(
-    { tokenizer: "tokenizer.json" },
-    hf,
-    /its tokenizer must have a SHA-256, received "nothing"$/,
-  );
-  await forged(
-    { architecture: "experts\x1b[2J" },
-    onnx,
-    /its model must be gpt, llama or mlp, .*, received experts\\u001b\[2J; a script .*layersOnnx\(\)/,
-  );
-  const sizes = { architecture: "mlp", inputs: 1, classes: 1, hidden: 1 };
-  const whole = /its layers must be a whole number, received "nothing"$/;
-  await forged({ ...sizes, layers: undefined }, onnx, whole);
-  await forged({ ...sizes, layers: 1e9 }, onnx, /layers must be/);
-  await forged({ ...sizes, layers: 1 }, onnx, /weights/);
+  const found: [string, string][] = [];
+  for (const [format, change] of changes) {
+    await forgeConfig(join(run, "step-00000001"), (config) => Object.assign(config, change));
+    const sentence = await refuse(words`${run} --format ${format} ${other}`);
+    found.push([`${format} ${JSON.stringify(change)}`, sentence]);
+  }
+  await assertSentences("forged_export", found, { FOLDER: folder });
   assert.deepEqual(await namesIn(folder), before);
   assert.equal(await Deno.readTextFile(file), "mine");
 });
@@ -267,64 +232,47 @@ folderTest("an export that cannot be made is refused and replaces no file", asyn
 /** A model of 30 MB. */
 const CONFIG = { layers: 1, hidden: 256, heads: 2, seq: 8, vocab: 13_000, tie: false };
 
-/** Runs the test in a folder with that model. */
-const withModel = (test: (folder: string, args: readonly string[]) => Promise<void>) => () =>
-  inFolder(async (folder) => {
-    const weights = new Map(
-      gpt2Parameters(CONFIG).map(({ name, shape }) => [
-        name,
-        new Float32Array(shape.reduce((a, b) => a * b)).fill(0.5),
-      ]),
-    );
-    const model = join(folder, "model");
+/** Registers a test in a folder with that model, where processes can be limited. */
+const withModel = (name: string, fn: (folder: string, args: readonly string[]) => Promise<void>) =>
+  (Deno.build.os === "windows" ? () => {} : folderTest)(name, async (folder) => {
+    const filled = (shape: readonly number[]) =>
+      new Float32Array(shape.reduce((a, b) => a * b)).fill(0.5);
+    const parameters = gpt2Parameters(CONFIG), model = join(folder, "model");
+    const weights = new Map(parameters.map(({ name, shape }) => [name, filled(shape)]));
     await writeGpt2Folder(model, { config: CONFIG, weights });
-    await test(folder, ["export", model, "--format", "hf", "--out", join(folder, "out")]);
+    await fn(folder, words`export ${model} --format hf --out ${join(folder, "out")}`);
   });
 
 /** The names in the folder, without the model. */
 const leftIn = async (folder: string) => (await namesIn(folder)).filter((name) => name !== "model");
 
-Deno.test({
-  name: "a full disk ends an export with code 1 and one sentence, and leaves nothing",
-  ignore: Deno.build.os === "windows",
-  fn: withModel(async (folder, args) => {
-    // No file may grow beyond 4 MiB; the signal that says so by default is ignored.
-    const limited = `trap '' XFSZ; ulimit -f 8192; exec "$0" run -A cli.ts "$@"`;
-    const { code, stdout, stderr } = await new Deno.Command("sh", {
-      args: ["-c", limited, Deno.execPath(), ...args],
-      cwd: ROOT,
-      signal: AbortSignal.timeout(HANG_LIMIT_MS),
-    }).output();
-    const [out, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
-    assert.deepEqual([code, out], [1, ""], errors);
-    assert.match(
-      errors!,
-      /^Cannot write .*out: its disk must have room .*, received File too large .*; nothing is left there\n$/,
-    );
-    assert.deepEqual(await leftIn(folder), []);
-  }),
+withModel("a full disk ends an export with code 1, and leaves nothing", async (folder, args) => {
+  // No file may grow beyond 4 MiB.
+  const { code, stdout, stderr } = await runWithin(8192, args);
+  assert.deepEqual([code, stdout], [1, ""], stderr);
+  assert.match(
+    stderr,
+    /^Cannot write .*out: its disk must have room .*, received File too large .*; nothing is left there\n$/,
+  );
+  assert.deepEqual(await leftIn(folder), []);
 });
 
-Deno.test({
-  name: "Ctrl-C ends an export with code 130 and leaves nothing; after kill -9 it is made anew",
-  ignore: Deno.build.os === "windows",
-  fn: withModel(async (folder, args) => {
-    for (const signal of ["SIGINT", "SIGKILL"] as const) {
-      const command = new Running(["run", "-A", "cli.ts", ...args]);
-      while ((await leftIn(folder)).length === 0) await delay(1);
-      command.interrupt("process", signal);
-      const { code, stdout } = await command.end();
-      if (code === 0) await Deno.remove(join(folder, "out"), { recursive: true }); // it was faster
-      else assert.deepEqual([code, stdout], [signal === "SIGINT" ? 130 : 137, ""]);
-      const left = await leftIn(folder);
-      if (signal === "SIGINT") assert.deepEqual(left, []);
-      assert.ok(!left.includes("out"), "half of it under its name");
-    }
-    await printedHere(...args);
-    const out = join(folder, "out");
-    assert.deepEqual(readGpt2Config(out), CONFIG);
-    assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
-  }),
+withModel("an export that is ended leaves nothing, and is made anew", async (folder, args) => {
+  for (const signal of ["SIGINT", "SIGKILL"] as const) {
+    const command = new Running(["run", "-A", "cli.ts", ...args]);
+    while ((await leftIn(folder)).length === 0) await delay(1);
+    command.interrupt("process", signal);
+    const { code, stdout } = await command.end();
+    if (code === 0) await Deno.remove(join(folder, "out"), { recursive: true }); // it was faster
+    else assert.deepEqual([code, stdout], [signal === "SIGINT" ? 130 : 137, ""]);
+    const left = await leftIn(folder);
+    if (signal === "SIGINT") assert.deepEqual(left, []);
+    assert.ok(!left.includes("out"), "half of it under its name");
+  }
+  await printedHere(...args);
+  const out = join(folder, "out");
+  assert.deepEqual(readGpt2Config(out), CONFIG);
+  assert.equal((await readWeights(out, gpt2Parameters(CONFIG))).size, 17);
 });
 
 folderTest("a run that goes on, and removes checkpoints, is exported", async (folder) => {

@@ -15,6 +15,7 @@ import { hfPath } from "../../hugging_face.ts";
 import { folderTest } from "../../in_folder.ts";
 import {
   printedHere,
+  refusalHere,
   refusedHere,
   ROOT,
   runHere,
@@ -24,6 +25,7 @@ import {
   writeTokens,
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
+import { assertRefusals } from "../refusals.ts";
 import { Running } from "../running.ts";
 
 const DEVICE = ["--device", "reference"];
@@ -127,29 +129,9 @@ Deno.test("a timer gets its turn between two tokens, on a device that keeps the 
 folderTest("a prompt, a folder or a model that cannot be used is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
   await trainHere([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
-  const digits = join(folder, "digits"), from = ["--from", run];
-  await writeMlp(digits);
-  const cases: readonly [string[], RegExp][] = [
-    [[], /^Cannot generate: --from must name a checkpoint's folder$/],
-    [["--from", join(folder, "none")], /--from must hold a checkpoint, received ".*none"$/],
-    [["--from", folder], /--from must hold a checkpoint, received/],
-    [["--from", tokens], /^Cannot read a checkpoint from .*: it must be a folder, received/],
-    [["--from", digits], /must be of a gpt or a llama, received mlp in .*step-00000001$/],
-    [
-      [...from, "--prompt", "Zz", "--tokenizer", "bytes"],
-      /each must be from 0 to 63 .*, received 90 at position 0$/,
-    ],
-    [from, /^Cannot generate text from .*: it has no tokenizer, .* or --ids give/],
-    [[...from, "--ids", "3,64"], /each must be from 0 to 63 .*, received 64 at position 1$/],
-    [[...from, "--ids", "3", "--prompt", "a"], /from --ids or --prompt, received both$/],
-    [[...from, "--ids", "3", "--slide", "9"], /--slide must be at most 8, .*, received 9$/],
-    [[...from, "--prompt", ""], /^Cannot read flags: --prompt must have a value$/],
-    [[...from, "--temperature", "-1"], /--temperature: it must be a number from 0, .*"-1"$/],
-    [[...from, "--top-k", "0"], /--top-k: it must be a whole number from 1, .*"0"$/],
-    [[...from, "--top-p", "1.5"], /--top-p: it must be at most 1, received "1.5"$/],
-    [[...from, "--tokens", "none"], /--tokens: it must be a whole number from 1, .*"none"$/],
-  ];
-  for (const [args, sentence] of cases) await refusedHere(["generate", ...args], sentence);
+  await writeMlp(join(folder, "digits"));
+  const refuse = (words: string[]) => refusalHere(["generate", ...words]);
+  await assertRefusals("generate", refuse, { FOLDER: folder });
 });
 
 /** Writes the checkpoint of an MLP after one step. */

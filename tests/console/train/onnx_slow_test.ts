@@ -8,7 +8,8 @@ import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, refusal, runHere, trainHere } from "../command.ts";
+import { bitsOf, refusal, runHere, trainHere, words } from "../command.ts";
+import { assertRefusals } from "../refusals.ts";
 
 // Loading the runtime opens ports that stay.
 Deno.test.beforeAll(async () => {
@@ -17,21 +18,16 @@ Deno.test.beforeAll(async () => {
 
 /** Two numbers a sample and the quarter of the plane in which they lie, by other names. */
 const QUARTERS = `
-export const data = {
-  name: "quarters",
-  version: "1",
-  open: ({ microBatch, seed }) => ({
-    batches: (function* (at = seed) {
-      for (;;) {
-        const draw = () => (at = at * 48271 % 0x7fffffff) / 0x7fffffff - 0.5;
-        const place = Float32Array.from({ length: 2 * microBatch }, draw);
-        const labels = Int32Array.from({ length: microBatch }, (_, i) => (place[2 * i] > 0 ? 2 : 0) + (place[2 * i + 1] > 0 ? 1 : 0));
-        yield { place, labels };
-      }
-    })(),
-  }),
-};
-`;
+export const data = { name: "quarters", version: "1", open: ({ microBatch, seed }) => ({
+  batches: (function* (at = seed) {
+    for (;;) {
+      const draw = () => (at = at * 48271 % 0x7fffffff) / 0x7fffffff - 0.5;
+      const place = Float32Array.from({ length: 2 * microBatch }, draw);
+      const labels = Int32Array.from({ length: microBatch }, (_, i) => (place[2 * i] > 0 ? 2 : 0) + (place[2 * i + 1] > 0 ? 1 : 0));
+      yield { place, labels };
+    }
+  })(),
+}) };`;
 
 /** The weights of two layers. */
 const WEIGHTS: Readonly<Record<string, number>> = {
@@ -59,62 +55,50 @@ async function planeIn(folder: string): Promise<{ file: string; data: string }> 
 const RUNS = ["--device", "reference", "--workers", "1"];
 const LEARNS = [...RUNS, "--loss", "cross-entropy", "--micro-batches", "2", "--lr", "0.05"];
 
-folderTest(
-  "a file learns from data of one's own, and goes on with the same bits where it is named again",
-  async (folder) => {
-    const { file, data } = await planeIn(folder), out = join(folder, "run");
-    const args = ["--model", file, "--data", data, ...LEARNS];
-    const { lines } = await trainHere([...args, "--steps", "6"]);
-    const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
-    assert.ok(losses.at(-1)! < losses[0]! - 0.2, `${losses}`);
-    await trainHere([...args, "--steps", "3", "--out", out]);
-    const resume = ["--resume", out, "--steps", "6", "--data", data, ...RUNS];
-    const on = await trainHere([...resume, "--model", file]);
-    assert.deepEqual(bitsOf(on.lines), bitsOf(lines, 4));
-    assert.match(
-      await refusal(resume),
-      /--model must name the file that its run used, as no file opens another, received none; if you trust it, type: .* --model .*plane\.onnx$/,
-    );
-    assert.match(
-      await refusal([...resume, "--model", file, "--loss", "mse"]),
-      /--loss must be cross-entropy, as in this checkpoint, received mse$/,
-    );
-    const bytes = await Deno.readFile(file);
-    await Deno.writeFile(file, bytes.fill(0, -4));
-    assert.match(
-      await refusal([...resume, "--model", file]),
-      /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
-    );
-  },
-);
+folderTest("a file learns from a user's data, and goes on with the same bits", async (folder) => {
+  const { file, data } = await planeIn(folder), out = join(folder, "run");
+  const args = ["--model", file, "--data", data, ...LEARNS];
+  const { lines } = await trainHere([...args, "--steps", "6"]);
+  const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+  assert.ok(losses.at(-1)! < losses[0]! - 0.2, `${losses}`);
+  await trainHere([...args, "--steps", "3", "--out", out]);
+  const resume = ["--resume", out, "--steps", "6", "--data", data, ...RUNS];
+  const on = await trainHere([...resume, "--model", file]);
+  assert.deepEqual(bitsOf(on.lines), bitsOf(lines, 4));
+  const refuse = (words: string[]) => refusal([...resume, ...words]);
+  await assertRefusals("onnx_resumed", refuse, { FOLDER: folder });
+  const bytes = await Deno.readFile(file);
+  await Deno.writeFile(file, bytes.fill(0, -4));
+  assert.match(
+    await refusal([...resume, "--model", file]),
+    /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
+  );
+});
 
-folderTest(
-  "tokens train PyTorch's GPT as PyTorch does, into a file that onnxruntime-web runs and export writes again",
-  async (folder) => {
-    const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-    const { lines } = await trainHere([
-      ...["--model", file, "--loss", "cross-entropy", "--tokens", onnxPath("gpt", "tokens.bin")],
-      ...["--vocab", "64", "--seq", "16", "--micro-batch", "4", "--micro-batches", "2"],
-      ...["--steps", "20", "--lr", "0.001", "--device", "native", "--out", out],
-    ]);
-    const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
-    assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
-    const trained = await Deno.readFile(join(out, "trained.onnx"));
-    assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
-    const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
-    const context = { begin: () => {} };
-    assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
-    assert.deepEqual(await Deno.readFile(again), trained);
-    await Deno.remove(again);
-    await assert.rejects(exportCommand([out, ...to], context), {
-      message:
-        /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
-    });
-    await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
-      message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
-    });
-  },
-);
+folderTest("tokens train PyTorch's GPT as PyTorch does, into an ONNX file", async (folder) => {
+  const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
+  const { lines } = await trainHere([
+    ...["--model", file, "--loss", "cross-entropy", "--tokens", onnxPath("gpt", "tokens.bin")],
+    ...["--vocab", "64", "--seq", "16", "--micro-batch", "4", "--micro-batches", "2"],
+    ...["--steps", "20", "--lr", "0.001", "--device", "native", "--out", out],
+  ]);
+  const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+  assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
+  const trained = await Deno.readFile(join(out, "trained.onnx"));
+  assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
+  const again = join(folder, "again.onnx"), to = ["--format", "onnx", "--out", again];
+  const context = { begin: () => {} };
+  assert.equal(await exportCommand([out, ...to, "--model", file], context), 0);
+  assert.deepEqual(await Deno.readFile(again), trained);
+  await Deno.remove(again);
+  await assert.rejects(exportCommand([out, ...to], context), {
+    message:
+      /--model must name the ONNX file that its run trained, ".*model\.onnx", as no file opens another, received none$/,
+  });
+  await assert.rejects(exportCommand([out, ...to, "--model", onnxPath("bert")], context), {
+    message: /its run trained, with hash "sha256-.*", received ".*" with sha256-/,
+  });
+});
 
 /** Rows of 12 ids, and what masks some of them. */
 const sentences = (name: string, mask: string) => `
@@ -129,123 +113,73 @@ export const data = {
 };
 `;
 
-folderTest(
-  "an encoder learns from rows without a mask as from rows whose mask is all ones, as many as its file says",
-  async (folder) => {
-    const dataOf = async (name: string, mask: string) => {
-      const path = join(folder, `${name}.ts`);
-      await Deno.writeTextFile(path, sentences(name, mask));
-      return ["--data", path];
-    };
-    const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
-    const train = async (data: string[]) =>
-      bitsOf((await trainHere([...args, ...data, ...RUNS, "--steps", "2"])).lines);
-    const ones = await train(
-      await dataOf("ones", "attention_mask: new Int32Array(length).fill(1)"),
-    );
-    assert.deepEqual(await train(await dataOf("none", "")), ones);
-    const some = "attention_mask: Uint8Array.from({ length }, (_, j) => +(j % 12 < 5))";
-    assert.notDeepEqual(await train(await dataOf("some", some)), ones);
-  },
-);
+folderTest("an encoder learns without a mask as with a mask of ones", async (folder) => {
+  const dataOf = async (name: string, mask: string) => {
+    const path = join(folder, `${name}.ts`);
+    await Deno.writeTextFile(path, sentences(name, mask));
+    return ["--data", path];
+  };
+  const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
+  const train = async (data: string[]) =>
+    bitsOf((await trainHere([...args, ...data, ...RUNS, "--steps", "2"])).lines);
+  const ones = await train(
+    await dataOf("ones", "attention_mask: new Int32Array(length).fill(1)"),
+  );
+  assert.deepEqual(await train(await dataOf("none", "")), ones);
+  const some = "attention_mask: Uint8Array.from({ length }, (_, j) => +(j % 12 < 5))";
+  assert.notDeepEqual(await train(await dataOf("some", some)), ones);
+});
 
-folderTest(
-  "what is frozen stays, all else learns, from the field that is named",
-  async (folder) => {
-    const { file, data } = await planeIn(folder), out = join(folder, "run");
-    await Deno.writeTextFile(
-      data,
-      QUARTERS.replace("yield { place, labels }", "yield { place, classes: labels }"),
-    );
-    const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
-    await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
-    const [before, after] = await Promise.all(
-      [file, join(out, "trained.onnx")].map(async (path) => {
-        const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
-        return fromOnnx(await Deno.readFile(path), options).weights!;
-      }),
-    );
-    const changed = Object.keys(WEIGHTS).filter((name) =>
-      `${before!.get(name)}` !== `${after!.get(name)}`
-    );
-    assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
-  },
-);
+folderTest("what is frozen stays, and all else learns from the named field", async (folder) => {
+  const { file, data } = await planeIn(folder), out = join(folder, "run");
+  await Deno.writeTextFile(
+    data,
+    QUARTERS.replace("yield { place, labels }", "yield { place, classes: labels }"),
+  );
+  const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
+  await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
+  const [before, after] = await Promise.all(
+    [file, join(out, "trained.onnx")].map(async (path) => {
+      const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
+      return fromOnnx(await Deno.readFile(path), options).weights!;
+    }),
+  );
+  const changed = Object.keys(WEIGHTS).filter((name) =>
+    `${before!.get(name)}` !== `${after!.get(name)}`
+  );
+  assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
+});
 
-/** What is typed beside a file and its data, and what is told. */
-const REFUSED: readonly (readonly [flags: readonly string[], told: RegExp])[] = [
-  [[], /^Cannot train ".*plane\.onnx": --loss must be cross-entropy or mse, received none$/],
-  [["--loss", "hinge"], /--loss: it must be one of cross-entropy, mse, received "hinge"$/],
-  [
-    ["--loss", "mse"],
-    /^Cannot train plane on quarters: .* "label", Float32Array of \[8,4\] \(32 elements\), received Int32Array of 8$/,
-  ],
-  [
-    ["--loss", "cross-entropy", "--label", "classes"],
-    /the field "classes", Int32Array of \[8\] \(8 elements\), received place, labels/,
-  ],
-  [
-    ["--loss", "cross-entropy", "--dimensions", "batch=4", "--micro-batch", "8"],
-    /--micro-batch: it must be 4, the size of axis 0 of "pixels" in ".*" with --dimensions batch=4, received 8$/,
-  ],
-  [["--loss", "mse", "--dimensions", "seq=4"], /those that it leaves open, batch, received "seq"$/],
-  [
-    ["--loss", "mse", "--dimensions", "batch"],
-    /--dimensions: it must be names and whole numbers from 1 such as batch=8,seq=32, received "batch"$/,
-  ],
-  [["--loss", "mse", "--output", "nope"], /must be one of its outputs, logits, received nope$/],
-  [
-    ["--loss", "mse", "--freeze", "layer.0.weight"],
-    /^Cannot use --freeze: each must be an initializer of .*; did you mean layers\.0\.weight\?$/,
-  ],
-  [["--loss", "mse", "--data", "sotu"], /^Cannot train plane on sotu: .* the field "pixels"/],
-];
+folderTest("what a file does not fit is refused before the run begins", async (folder) => {
+  const { file, data } = await planeIn(folder), places = { FOLDER: folder };
+  const model = words`${RUNS} --model ${file}`, own = ["--data", data];
+  const refuse = (words: string[]) =>
+    refusal([...model, ...words.includes("--data") ? [] : own, ...words]);
+  await assertRefusals("onnx_flags", refuse, places);
+  await assertRefusals("onnx_flags_elsewhere", (words) => refusal([...RUNS, ...words]));
+  const message = /^Cannot .*: --model must be one that a part builds, received the ONNX file/m;
+  await assert.rejects(plannedModel(["--model", file]), { message });
+  const { code, stderr } = await runHere(words`profile --out ${file}.json --model ${file}`);
+  assert.equal(code, 2);
+  assert.match(stderr, message);
+});
 
-folderTest(
-  "what a file does not fit is refused in one sentence before the run begins",
-  async (folder) => {
-    const { file, data } = await planeIn(folder);
-    for (const [flags, told] of REFUSED) {
-      const isOwn = !flags.includes("--data");
-      assert.match(
-        await refusal([...RUNS, "--model", file, ...isOwn ? ["--data", data] : [], ...flags]),
-        told,
-      );
-    }
-    const message = /^Cannot .*: --model must be one that a part builds, received the ONNX file/m;
-    await assert.rejects(plannedModel(["--model", file]), { message });
-    const { code, stderr } = await runHere(["profile", "--out", `${file}.json`, "--model", file]);
-    assert.equal(code, 2);
-    assert.match(stderr, message);
-    for (const name of ["loss", "dimensions", "output", "label", "freeze"]) {
-      const value = name === "loss" ? "mse" : "batch=1";
-      assert.match(
-        await refusal([...RUNS, "--model", "mlp", `--${name}`, value]),
-        /must name an ONNX file, which ends in \.onnx, received mlp$/,
-      );
-    }
-  },
-);
-
-folderTest(
-  "a file that is no ONNX, cut short or not there ends with exit code 2 and one sentence",
-  async (folder) => {
-    const { file, data } = await planeIn(folder), bytes = await Deno.readFile(file);
-    const bad = join(folder, "bad.onnx"), path = join(folder, "folder.onnx");
-    await Deno.mkdir(path);
-    const train = (model: string) => ["--model", model, "--loss", "mse", "--data", data, ...RUNS];
-    assert.match(await refusal(train(path)), /--model: it must name a file .* \(a folder\)$/);
-    assert.match(await refusal(train(bad)), /--model: it must name a file .* \(no such file\)$/);
-    for (
-      const content of [new Uint8Array(), new TextEncoder().encode("hi\n"), bytes.slice(0, -9)]
-    ) {
-      await Deno.writeFile(bad, content);
-      assert.match(
-        await refusal(train(bad)),
-        /^Cannot import the ONNX model: the file must be one/,
-      );
-    }
-    const { code, stderr } = await runHere(["train", ...train(bad)]);
-    assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);
-  },
-);
+folderTest("a file that is no ONNX, cut short or absent is refused", async (folder) => {
+  const { file, data } = await planeIn(folder), bytes = await Deno.readFile(file);
+  const bad = join(folder, "bad.onnx"), path = join(folder, "folder.onnx");
+  await Deno.mkdir(path);
+  const train = (model: string) => ["--model", model, "--loss", "mse", "--data", data, ...RUNS];
+  assert.match(await refusal(train(path)), /--model: it must name a file .* \(a folder\)$/);
+  assert.match(await refusal(train(bad)), /--model: it must name a file .* \(no such file\)$/);
+  for (
+    const content of [new Uint8Array(), new TextEncoder().encode("hi\n"), bytes.slice(0, -9)]
+  ) {
+    await Deno.writeFile(bad, content);
+    assert.match(
+      await refusal(train(bad)),
+      /^Cannot import the ONNX model: the file must be one/,
+    );
+  }
+  const { code, stderr } = await runHere(["train", ...train(bad)]);
+  assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);
+});

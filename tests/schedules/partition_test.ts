@@ -12,6 +12,7 @@ import {
 import { edgesOfCut } from "../../schedules/partition/edges_of_cut.ts";
 import { costsOfCut, layerSums } from "../../schedules/partition/layer_times.ts";
 import fc from "../fast_check.ts";
+import { refuses } from "./cases.ts";
 
 /** Cuts of a model for a schedule, held against every cut there is. */
 
@@ -46,10 +47,12 @@ const SCHEDULES: readonly Schedule[] = [
   withRecomputation(createSchedule("1f1b", { workers: 3, microBatches: 4 })),
 ];
 
+const timesOf = (layers: number, max: number) =>
+  fc.array(fc.integer({ min: 1, max }), { minLength: layers, maxLength: layers });
+
 const someTimes = (layers: number) => {
-  const times = (max: number) =>
-    fc.array(fc.integer({ min: 1, max }), { minLength: layers, maxLength: layers });
-  return fc.record({ forward: times(9), input: times(9), weight: times(9), send: times(3) })
+  const [short, long] = [timesOf(layers, 3), timesOf(layers, 9)];
+  return fc.record({ forward: long, input: long, weight: long, send: short })
     .map(({ weight, ...others }): LayerTimes => ({
       ...others,
       backward: others.input.map((time, i) => time + weight[i]!),
@@ -59,47 +62,40 @@ const someTimes = (layers: number) => {
 Deno.test("no cut of a model takes less time under a schedule than the one that is found", () => {
   for (const schedule of SCHEDULES) {
     const layers = schedule.stages + 4, cuts = everyCut(layers, schedule.stages);
-    fc.assert(
-      fc.property(someTimes(layers), (times) => {
-        const { starts, makespan, isExact } = partitionForSchedule(schedule, times);
-        const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
-        assert.ok(isExact);
-        assert.ok(Math.abs(makespan - least) < 1e-6, `${makespan} for ${least}`);
-        assert.ok(Math.abs(stepOf(schedule, times, starts) - least) < 1e-6);
-      }),
-      { numRuns: 15 },
-    );
+    const property = fc.property(someTimes(layers), (times) => {
+      const { starts, makespan, isExact } = partitionForSchedule(schedule, times);
+      const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
+      assert.ok(isExact);
+      assert.ok(Math.abs(makespan - least) < 1e-6, `${makespan} for ${least}`);
+      assert.ok(Math.abs(stepOf(schedule, times, starts) - least) < 1e-6);
+    });
+    fc.assert(property, { numRuns: 15 });
   }
 });
 
 Deno.test("a cut keeps to what fits, and is the best of those that do", () => {
   const schedule = createSchedule("1f1b", { workers: 3, microBatches: 5 });
   const fits = (stage: number, from: number, to: number) => to - from <= (stage === 0 ? 1 : 4);
-  fc.assert(
-    fc.property(someTimes(7), (times) => {
-      const cuts = everyCut(7, 3).filter((cut) =>
-        cut.every((start, stage) => fits(stage, start, cut[stage + 1] ?? 7))
-      );
-      const { makespan } = partitionForSchedule(schedule, times, fits);
-      assert.equal(makespan, Math.min(...cuts.map((cut) => stepOf(schedule, times, cut))));
-    }),
-    { numRuns: 30 },
+  const cuts = everyCut(7, 3).filter((cut) =>
+    cut.every((start, stage) => fits(stage, start, cut[stage + 1] ?? 7))
   );
-  const times = { forward: [1, 1, 1, 1], backward: [2, 2, 2, 2] };
-  assert.throws(() => partitionForSchedule(schedule, times, () => false), {
-    message: "Cannot cut the model into 3 stages of 1f1b: a cut must fit, received none that does",
+  const property = fc.property(someTimes(7), (times) => {
+    const { makespan } = partitionForSchedule(schedule, times, fits);
+    assert.equal(makespan, Math.min(...cuts.map((cut) => stepOf(schedule, times, cut))));
   });
+  fc.assert(property, { numRuns: 30 });
+  const times = { forward: [1, 1, 1, 1], backward: [2, 2, 2, 2] };
+  const message =
+    "Cannot cut the model into 3 stages of 1f1b: a cut must fit, received none that does";
+  refuses(() => partitionForSchedule(schedule, times, () => false), message);
 });
 
 Deno.test("where messages decide the order, a cut is no worse than stages of equal work", () => {
   const schedule = createSchedule("message-driven", { workers: 3, microBatches: 6 });
   const forward = [4, 2, 2, 2, 2, 2, 2, 9], backward = forward.map((time) => 2 * time);
-  const { starts, makespan } = partitionForSchedule(schedule, { forward, backward });
-  const least = Math.min(
-    ...everyCut(8, 3).map((cut) => stepOf(schedule, { forward, backward }, cut)),
-  );
-  assert.equal(stepOf(schedule, { forward, backward }, starts), makespan);
-  assert.equal(makespan, least);
+  const times = { forward, backward }, { starts, makespan } = partitionForSchedule(schedule, times);
+  assert.equal(stepOf(schedule, times, starts), makespan);
+  assert.equal(makespan, Math.min(...everyCut(8, 3).map((cut) => stepOf(schedule, times, cut))));
 });
 
 Deno.test("48 blocks with embedding and head are cut for 16 workers", () => {
@@ -113,39 +109,30 @@ Deno.test("48 blocks with embedding and head are cut for 16 workers", () => {
 
 Deno.test("times that are no times are refused", () => {
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 2 });
-  const cut = (times: LayerTimes) => () => partitionForSchedule(schedule, times);
-  assert.throws(cut({ forward: [1], backward: [2] }), /as many layers, received 1$/);
-  assert.throws(
-    cut({ forward: [1, 1], backward: [2] }),
-    /backward must be of 2 layers, received 1/,
-  );
-  assert.throws(cut({ forward: [1, -1], backward: [2, 2] }), /finite numbers from 0, received -1/);
+  const refused = (times: LayerTimes, message: RegExp) =>
+    refuses(() => partitionForSchedule(schedule, times), message);
+  refused({ forward: [1], backward: [2] }, /as many layers, received 1$/);
+  refused({ forward: [1, 1], backward: [2] }, /backward must be of 2 layers, received 1/);
+  refused({ forward: [1, -1], backward: [2, 2] }, /finite numbers from 0, received -1/);
 });
 
 /** Cuts of models with values that go beyond the next layer, held against every cut there is. */
 
 const LAYERS = 8;
 
-const anySkips = fc.array(
-  fc.integer({ min: 0, max: LAYERS - 2 }).chain((from) =>
-    fc.record({
-      from: fc.constant(from),
-      to: fc.uniqueArray(fc.integer({ min: from + 1, max: LAYERS - 1 }), {
-        minLength: 1,
-        maxLength: 3,
-      }).map((to) => to.sort((a, b) => a - b)),
-      send: fc.integer({ min: 0, max: 30 }),
-      hasGradient: fc.boolean(),
-    })
-  ),
-  { minLength: 1, maxLength: 3 },
-);
+const anySkip = fc.record({
+  path: fc.uniqueArray(fc.integer({ min: 0, max: LAYERS - 1 }), { minLength: 2, maxLength: 4 }),
+  send: fc.integer({ min: 0, max: 30 }),
+  hasGradient: fc.boolean(),
+}).map(({ path, ...skip }): LayerSkip => {
+  const [from, ...to] = path.sort((a, b) => a - b) as [number, ...number[]];
+  return { from, to, ...skip };
+});
 
-const anyTimes = () => {
-  const times = (max: number) =>
-    fc.array(fc.integer({ min: 1, max }), { minLength: LAYERS, maxLength: LAYERS });
-  return fc.record({ forward: times(9), backward: times(18), send: times(3), skips: anySkips });
-};
+const anyTimes = fc.record({
+  ...{ forward: timesOf(LAYERS, 9), backward: timesOf(LAYERS, 18), send: timesOf(LAYERS, 3) },
+  skips: fc.array(anySkip, { minLength: 1, maxLength: 3 }),
+});
 
 Deno.test("values of layers go to the stages that use them, once and never within a stage", () => {
   const skips: LayerSkip[] = [
@@ -172,21 +159,18 @@ Deno.test("a cut counts the values that go beyond the next stage, and says what 
   ];
   for (const schedule of linked) {
     const cuts = everyCut(LAYERS, schedule.stages);
-    fc.assert(
-      fc.property(anyTimes(), (times) => {
-        const found = partitionForSchedule(schedule, times);
-        assert.equal(found.makespan, stepOf(schedule, times, found.starts));
-        const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
-        assert.ok(found.atLeast <= least + 1e-6 && found.makespan >= least - 1e-6);
-        if (found.isExact) assert.equal(found.makespan, least);
-        const { skips: _, ...chain } = times;
-        const blind = partitionForSchedule(schedule, chain);
-        assert.ok(found.makespan <= stepOf(schedule, times, blind.starts));
-        count++;
-        if (found.makespan === least) optimal++;
-      }),
-      { numRuns: 20 },
-    );
+    const property = fc.property(anyTimes, (times) => {
+      const found = partitionForSchedule(schedule, times);
+      assert.equal(found.makespan, stepOf(schedule, times, found.starts));
+      const least = Math.min(...cuts.map((cut) => stepOf(schedule, times, cut)));
+      assert.ok(found.atLeast <= least + 1e-6 && found.makespan >= least - 1e-6);
+      if (found.isExact) assert.equal(found.makespan, least);
+      const { skips: _, ...chain } = times, blind = partitionForSchedule(schedule, chain);
+      assert.ok(found.makespan <= stepOf(schedule, times, blind.starts));
+      count++;
+      optimal += Number(found.makespan === least);
+    });
+    fc.assert(property, { numRuns: 20 });
   }
   assert.ok(optimal >= 0.8 * count, `${optimal} of ${count}`);
 });

@@ -82,39 +82,36 @@ Deno.test("what is not offered cannot be taken", () => {
   refuses(() => takeOffers([F(0, 1)], F(0, 0)), message);
 });
 
-const MIDDLE = { stage: 1, stages: 4, microBatches: 4, limit: 4 } as const;
+/** A policy of a stage of four that takes messages as they come. */
+const messages = (order: "fifo" | "backward-first", stage = 1, limit = 4, microBatches = 4) =>
+  messageDrivenPolicy({ stage, stages: 4, microBatches, limit, order });
 
 Deno.test("fifo takes what arrived first, backward-first prefers a backward", () => {
   const ready = [F(1, 0), B(1, 0)];
-  assert.deepEqual(messageDrivenPolicy({ ...MIDDLE, order: "fifo" }).next(ready), F(1, 0));
-  const backwardFirst = messageDrivenPolicy({ ...MIDDLE, order: "backward-first" });
-  assert.deepEqual(backwardFirst.next(ready), B(1, 0));
+  assert.deepEqual(messages("fifo").next(ready), F(1, 0));
+  assert.deepEqual(messages("backward-first").next(ready), B(1, 0));
 });
 
 Deno.test("no order lets an action overtake another of its stage and kind", () => {
   for (const order of ["fifo", "backward-first"] as const) {
-    const policy = messageDrivenPolicy({ ...MIDDLE, order });
+    const policy = messages(order);
     assert.equal(policy.next([F(1, 1), B(1, 1)]), undefined);
     assert.deepEqual(policy.next([F(1, 1), F(1, 0)]), F(1, 0));
     assert.deepEqual(policy.next([F(1, 1)]), F(1, 1));
   }
 });
 
-Deno.test("the last stage runs its backward directly after its forward", () => {
-  const policy = messageDrivenPolicy({ ...MIDDLE, stage: 3, order: "fifo" });
-  assert.deepEqual(policy.next([F(3, 0)]), F(3, 0));
-  assert.deepEqual(policy.next([F(3, 1), B(3, 0)]), B(3, 0));
-});
-
-Deno.test("the first stage fills the pipe before it looks at gradients", () => {
-  const policy = messageDrivenPolicy({ ...MIDDLE, stage: 0, limit: 2, order: "backward-first" });
-  policy.next([F(0, 0)]);
-  assert.deepEqual(policy.next([B(0, 0), F(0, 1)]), F(0, 1));
-  assert.deepEqual(policy.next([B(0, 0), F(0, 2)]), B(0, 0));
+Deno.test("the last stage runs its backward directly after its forward, and the first fills the pipe", () => {
+  const last = messages("fifo", 3), first = messages("backward-first", 0, 2);
+  assert.deepEqual(last.next([F(3, 0)]), F(3, 0));
+  assert.deepEqual(last.next([F(3, 1), B(3, 0)]), B(3, 0));
+  first.next([F(0, 0)]);
+  assert.deepEqual(first.next([B(0, 0), F(0, 1)]), F(0, 1));
+  assert.deepEqual(first.next([B(0, 0), F(0, 2)]), B(0, 0));
 });
 
 Deno.test("a message-driven policy is done after its last backward", () => {
-  const policy = messageDrivenPolicy({ ...MIDDLE, microBatches: 1, order: "fifo" });
+  const policy = messages("fifo", 1, 4, 1);
   policy.next([F(1, 0)]);
   assert.equal(policy.done, false);
   policy.next([B(1, 0)]);
@@ -259,8 +256,8 @@ Deno.test("the way in which lists are followed belongs to the schedule that has 
   early.next([F(1, 0)]);
   assert.deepEqual(early.next([B(1, 0)]), B(1, 0));
   assert.equal(elastic.listPolicy?.name, "elastic");
-  const messages = createSchedule("message-driven", { workers: 2, microBatches: 2 });
+  const unlisted = createSchedule("message-driven", { workers: 2, microBatches: 2 });
   const message =
     "Cannot use the policy elastic: the schedule must have lists, received message-driven";
-  refuses(() => withPolicy(messages, "elastic"), message);
+  refuses(() => withPolicy(unlisted, "elastic"), message);
 });

@@ -19,7 +19,7 @@ const places = (g: Graph, ...shape: readonly number[]) =>
   g.constant(new Int32Array(shape.reduce((a, b) => a * b)), shape, "i32");
 const truths = (g: Graph, a: Value) => [g.less(a, row(g)), g.greater(a, g.scalar(0))] as const;
 
-/** Of a matrix that nobody reads after it. */
+/** Of a matrix that nothing reads afterwards. */
 const OPERATIONS: Readonly<Record<string, (g: Graph, a: Value) => Value>> = {
   sin: (g, a) => g.sin(a),
   abs: (g, a) => g.abs(a),

@@ -1,85 +1,75 @@
 /** Questions in the simulator: circles of them, some taken back, and handlers that overlap. */
 
-// deno-lint-ignore-file determinism/no-ambient -- what is outside has another clock
-
 import assert from "node:assert/strict";
-import {
-  type ActorFactory,
-  type ActorRef,
-  type ActorSpec,
-  type Ask,
-  createSystem,
-  type Message,
-  type System,
-} from "../../../actors/runtime/mod.ts";
+import { type ActorSpec, createSystem, type System } from "../../../actors/runtime/mod.ts";
 import { random, type Scenario, simulate } from "../../../actors/simulation/mod.ts";
 import { atDepth } from "../../depth.ts";
-import { ASKER, type AskerMessage } from "./circle_players.ts";
-import { plain } from "./contract/careless.ts";
-import { CLIENT, SERVER, type ServerMessage } from "./players.ts";
-import { failureIn, play, playMany, playOnce, replayed } from "./simulated.ts";
+import { ASKER } from "./circle_players.ts";
+import { failureOf } from "./harness.ts";
+import {
+  type Any,
+  type AnyActor,
+  type AnyMessage,
+  type AnyRef,
+  CLIENT,
+  plain,
+  SERVER,
+  specOf,
+} from "./players.ts";
+import { failTest, onceTest, playMany, playTest, replayed } from "./simulated.ts";
 
-function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
-  return { module: import.meta.url, export: name };
-}
+const spawnAll = (system: System, spec: ActorSpec<Any, AnyMessage>, ...ids: string[]) =>
+  ids.map((id) => system.spawn(spec, undefined, { id })) as [AnyRef, AnyRef, AnyRef, AnyRef];
 
-const askers = (system: System, ...ids: string[]) =>
-  ids.map((id) => system.spawn(ASKER, undefined, { id })) as [
-    ActorRef<AskerMessage>,
-    ActorRef<AskerMessage>,
-    ActorRef<AskerMessage>,
-    ActorRef<AskerMessage>,
-  ];
+const askers = (system: System, ...ids: string[]) => spawnAll(system, ASKER, ...ids);
 
-const notesOf = (system: System, refs: readonly ActorRef<AskerMessage>[]) =>
+const notesOf = (system: System, refs: readonly AnyRef[]): Promise<string[][]> =>
   Promise.all(refs.map((ref) => system.ask(ref, { type: "Notes" })));
 
 const AB = 'TypeError: Cannot ask "a" for "Pass": "b" would wait for "a", which waits for "b"';
 const KEPT = 'TypeError: Cannot ask "b" for "Pass": "a" would wait for "b", which waits for "a"';
 
-/** What is asked of whom, and what must come of it, in any order and in no time. */
-const CIRCLES: readonly (readonly [string, Scenario<unknown>, unknown])[] = [
-  ["the second of two that ask each other fails at once, and the first is answered", async ({
-    system,
-    advance,
-  }) => {
+playTest(
+  "the second of two that ask each other fails at once",
+  async ({ system, advance }) => {
     const [a, b] = askers(system, "a", "b");
     const answer = system.ask(a, { type: "Pass", route: [b, a] });
     await advance(0);
     return [await answer, await notesOf(system, [a, b]), system.deadLetters.length];
-  }, ["b failed", [[], [AB]], 0]],
-  ["the first asker may be in no circle, and still learns of it", async ({ system }) => {
-    const [first, a, b] = askers(system, "first", "a", "b");
-    return await system.ask(first, { type: "Pass", route: [a, b, a] });
-  }, "b failed"],
-  ["an actor that answers in the same step is in no circle", async ({ system, idle }) => {
-    const [a, b] = askers(system, "a", "b");
-    const answer = await system.ask(a, { type: "Relay", to: b, question: "Answer" });
+  },
+  ["b failed", [[], [AB]], 0],
+  { raceMs: 0 },
+);
+
+playTest(
+  "an asker that is in no circle learns of it, or is answered",
+  async ({ system, idle }) => {
+    const [first, a, b, c, d] = spawnAll(system, ASKER, "first", "a", "b", "c", "d") as AnyRef[];
+    const pass = (to: AnyRef, route: unknown[]) => system.ask(to, { type: "Pass", route });
+    const answers = [await pass(first!, [a, b, a])];
+    // An actor that answers in the same step is in no circle, nor are two that ask one.
+    answers.push(await system.ask(c!, { type: "Relay", to: d, question: "Answer" }));
     await idle();
-    return [answer, await notesOf(system, [a, b])];
-  }, ["first", [[], ["a"]]]],
-  ["two that ask one, which asks another, are no circle", async ({ system }) => {
-    const [a, b, c, d] = askers(system, "a", "b", "c", "d");
-    return await Promise.all([
-      system.ask(a, { type: "Pass", route: [c, d] }),
-      system.ask(b, { type: "Pass", route: [c, d] }),
-    ]);
-  }, ["d", "d"]],
-  ["an answer that was put off is owed, so its asker must not be waited for", async ({
-    system,
-    advance,
-  }) => {
-    const [a, b] = askers(system, "a", "b");
+    const notes = await notesOf(system, [a!, b!, c!, d!]);
+    answers.push(...await Promise.all([pass(a!, [c, d]), pass(b!, [c, d])]));
+    return [answers, notes];
+  },
+  [["b failed", "first", "d", "d"], [[], [AB], [], ["c"]]],
+  { raceMs: 0 },
+);
+
+playTest(
+  "an answer that was put off is owed, so its asker waits in a circle",
+  async (world) => {
+    const { system, advance } = world, [a, b] = askers(system, "a", "b");
     const answer = system.ask(b, { type: "Relay", to: a, question: "Keep" });
     await advance(1);
     system.send(a, { type: "Go", route: [b] });
     return [await answer, await notesOf(system, [a])];
-  }, ["kept", [[KEPT, "a failed"]]]],
-];
-
-for (const [name, scenario, wanted] of CIRCLES) {
-  Deno.test(name, async () => assert.deepEqual(await play(scenario, { raceMs: 0 }), wanted));
-}
+  },
+  ["kept", [[KEPT, "a failed"]]],
+  { raceMs: 0 },
+);
 
 Deno.test("where all in a ring ask at once, at least one fails and all go on", async () => {
   const failed = await playMany(20, async ({ system, idle }) => {
@@ -96,46 +86,41 @@ Deno.test("where all in a ring ask at once, at least one fails and all go on", a
 });
 
 /** Takes questions back. */
-type AborterMessage =
-  /** Asks two, and takes the one question back once the other is answered. */
-  | {
-    readonly type: "Hedge";
-    readonly slow: ActorRef<ServerMessage>;
-    readonly fast: ActorRef<ServerMessage>;
-  } & Ask<readonly string[]>
-  /** Asks three times with one signal; says how often that got a listener, and lost one. */
-  | { readonly type: "Listeners"; readonly server: ActorRef<ServerMessage> }
-    & Ask<readonly number[]>;
+const ABORTER = specOf(import.meta.url, "aborter");
 
-const ABORTER = specOf<undefined, AborterMessage>("aborter");
-
-export const aborter: ActorFactory<undefined, AborterMessage> = (ctx) => ({
-  async Hedge({ slow, fast }) {
-    const controller = new AbortController(), { signal } = controller;
-    const second = ctx.ask(slow, { type: "Double", n: 2 }, { signal }).then(String, String);
-    const first = await ctx.ask(fast, { type: "Double", n: 1 });
-    controller.abort(new DOMException("enough", "AbortError"));
-    ctx.reply([`${first}`, await second]);
-  },
-  async Listeners({ server }) {
-    const { signal } = new AbortController(), counts = [0, 0];
-    for (const [n, name] of ["addEventListener", "removeEventListener"].entries()) {
-      const original = Reflect.get(signal, name);
-      Reflect.set(signal, name, (...args: unknown[]) => {
-        counts[n]!++;
-        Reflect.apply(original, signal, args);
-      });
-    }
-    for (const n of [1, 2, 3]) await ctx.ask(server, { type: "Double", n }, { signal });
-    ctx.reply(counts);
-  },
-});
+export const aborter: AnyActor = (ctx) => {
+  const double = (to: AnyRef, n: number, signal?: AbortSignal) =>
+    ctx.ask(to, { type: "Double", n }, signal && { signal });
+  return {
+    /** Asks two, and takes the one question back once the other is answered. */
+    async Hedge({ slow, fast }) {
+      const controller = new AbortController();
+      const second = double(slow, 2, controller.signal).then(String, String);
+      const first = await double(fast, 1);
+      controller.abort(new DOMException("enough", "AbortError"));
+      ctx.reply([`${first}`, await second]);
+    },
+    /** Asks three times with one signal; says how often that got a listener, and lost one. */
+    async Listeners({ server }) {
+      const { signal } = new AbortController(), counts = [0, 0];
+      for (const [n, name] of ["addEventListener", "removeEventListener"].entries()) {
+        const original = Reflect.get(signal, name);
+        Reflect.set(signal, name, (...args: unknown[]) => {
+          counts[n]!++;
+          Reflect.apply(original, signal, args);
+        });
+      }
+      for (const n of [1, 2, 3]) await double(server, n, signal);
+      ctx.reply(counts);
+    },
+  };
+};
 
 Deno.test("an actor takes a question back in a step that may come at any moment", async () => {
   const hedge: Scenario<readonly string[]> = ({ system }) => {
-    const [slow, fast] = ["slow", "fast"].map((id) => system.spawn(SERVER, undefined, { id }));
+    const [slow, fast] = spawnAll(system, SERVER, "slow", "fast");
     const aborter = system.spawn(ABORTER, undefined, { id: "aborter" });
-    return system.ask(aborter, { type: "Hedge", slow: slow!, fast: fast! });
+    return system.ask(aborter, { type: "Hedge", slow, fast });
   };
   const seen = new Set<string>();
   for (let seed = 0; seed < atDepth(20, 200); seed++) {
@@ -151,48 +136,24 @@ Deno.test("an actor takes a question back in a step that may come at any moment"
   assert.equal(seen.size, 2, "both ends of the race are among the orders");
 });
 
-Deno.test("a question with a signal that has aborted is never sent", async () => {
-  const reason = await playOnce(async ({ system, idle }) => {
-    const server = system.spawn(SERVER, undefined, { id: "server" });
-    const asked = system.ask(server, { type: "Throw" } as never, { signal: AbortSignal.abort(7) });
-    const error = await asked.catch((error) => error);
-    await idle();
-    return error;
-  });
-  assert.equal(reason, 7);
-});
+onceTest("a question with a signal that has aborted is never sent", async ({ system, idle }) => {
+  const server = system.spawn(SERVER, undefined, { id: "server" });
+  const asked = system.ask(server, { type: "Throw" } as never, { signal: AbortSignal.abort(7) });
+  const error = await asked.catch((error) => error);
+  await idle();
+  return error;
+}, 7);
 
-Deno.test("a signal that outlives its questions keeps nothing of them", async () => {
-  const counts = await playOnce(({ system }) => {
-    const aborter = system.spawn(ABORTER, undefined, { id: "aborter" });
-    const server = system.spawn(SERVER, undefined, { id: "server" });
-    return system.ask(aborter, { type: "Listeners", server });
-  });
-  assert.deepEqual(counts, [3, 3]);
-});
+onceTest("a signal that outlives its questions keeps nothing of them", ({ system }) => {
+  const aborter = system.spawn(ABORTER, undefined, { id: "aborter" });
+  const server = system.spawn(SERVER, undefined, { id: "server" });
+  return system.ask(aborter, { type: "Listeners", server });
+}, [3, 3]);
 
-/** Its handlers may overlap. */
-type CacheMessage =
-  /** Looks a key up, from afar the first time: the key itself, doubled. */
-  | { readonly type: "Get"; readonly key: string } & Ask<string>
-  /** Asks another cache. */
-  | { readonly type: "Via"; readonly to: ActorRef<CacheMessage>; readonly key: string }
-    & Ask<string>
-  /** Answers with the most steps that have been under way at once. */
-  | { readonly type: "Most" } & Ask<number>
-  /** Fails after a while. */
-  | { readonly type: "Faint" } & Ask<string>
-  | { readonly type: "Never" } & Ask<string>;
+const CACHE = specOf(import.meta.url, "cache");
 
-interface CacheInit {
-  readonly maxSteps?: number;
-  /** Real time that what is outside takes: nothing may depend on it. */
-  readonly farMs?: number;
-}
-
-const CACHE = specOf<CacheInit, CacheMessage>("cache");
-
-export const cache: ActorFactory<CacheInit, CacheMessage> = (ctx, { maxSteps, farMs = 0 }) => {
+/** Its handlers may overlap; what is outside takes it `farMs`, on which nothing may depend. */
+export const cache: AnyActor = (ctx, { maxSteps, farMs = 0 }) => {
   if (maxSteps !== undefined) ctx.reentrant(maxSteps);
   const known = new Map<string, string>();
   let now = 0, most = 0;
@@ -200,6 +161,7 @@ export const cache: ActorFactory<CacheInit, CacheMessage> = (ctx, { maxSteps, fa
   const fetch = (key: string) =>
     new Promise<string>((resolve) => setTimeout(resolve, farMs, key + key));
   return {
+    /** Looks a key up, from afar the first time: the key itself, doubled. */
     async Get({ key }) {
       enter();
       ctx.doing(key);
@@ -210,7 +172,7 @@ export const cache: ActorFactory<CacheInit, CacheMessage> = (ctx, { maxSteps, fa
     async Via({ to, key }) {
       enter();
       ctx.doing(`via ${to.id}`);
-      ctx.reply(await ctx.ask(to, { type: "Get", key }).catch(String));
+      ctx.reply(await ctx.ask(to as AnyRef, { type: "Get", key }).catch(String));
       now--;
     },
     Most: () => ctx.reply(most),
@@ -221,6 +183,11 @@ export const cache: ActorFactory<CacheInit, CacheMessage> = (ctx, { maxSteps, fa
     Never: () => void ctx.deferReply(),
   };
 };
+
+interface CacheInit {
+  readonly maxSteps?: number;
+  readonly farMs?: number;
+}
 
 const cacheIn = (system: System, id = "cache", init: CacheInit = { maxSteps: 9 }) =>
   system.spawn(CACHE, init, { id });
@@ -259,42 +226,28 @@ Deno.test("however long what is outside takes, the order is the strategy's", asy
   assert.ok(orders.size > 2, "answers come in several orders");
 });
 
-Deno.test("each answer goes to its asker, and only a true circle fails, whatever overlaps", async () => {
-  assert.deepEqual(
-    await play(async ({ system }) => {
-      const near = cacheIn(system, "near"), far = cacheIn(system, "far");
-      const plain = cacheIn(system, "plain", {});
-      const via = (from: typeof near, to: typeof near, key: string) =>
-        system.ask(from, { type: "Via", to, key });
-      return [
-        await Promise.all(["a", "b", "c", "d"].map((key) => via(near, far, key))),
-        await Promise.all([via(near, far, "e"), via(far, near, "f")]),
-        await Promise.all([via(near, plain, "g"), via(plain, near, "h"), via(near, plain, "i")]),
-      ];
-    }),
-    [["aa", "bb", "cc", "dd"], ["ee", "ff"], ["gg", "hh", "ii"]],
-  );
-});
+playTest("each answer goes to its asker, only a true circle fails", async ({ system }) => {
+  const near = cacheIn(system, "near"), far = cacheIn(system, "far");
+  const plain = cacheIn(system, "plain", {});
+  const via = (from: AnyRef, to: AnyRef, key: string) => system.ask(from, { type: "Via", to, key });
+  return [
+    await Promise.all(["a", "b", "c", "d"].map((key) => via(near, far, key))),
+    await Promise.all([via(near, far, "e"), via(far, near, "f")]),
+    await Promise.all([via(near, plain, "g"), via(plain, near, "h"), via(near, plain, "i")]),
+  ];
+}, [["aa", "bb", "cc", "dd"], ["ee", "ff"], ["gg", "hh", "ii"]]);
 
-Deno.test("a step that fails ends the actor and says what it did; the others unwind", async () => {
-  const ends = await play(async ({ system }) => {
-    const cache = cacheIn(system), never = cacheIn(system, "never", {});
-    const down = new Promise<string>((resolve) =>
-      system.watch(
-        cache,
-        ({ reason }) =>
-          resolve(reason === "stopped" ? reason : `${reason.handling}: ${reason.error.message}`),
-      )
-    );
-    const ends = await Promise.allSettled([
-      system.ask(cache, { type: "Get", key: "a" }),
-      system.ask(cache, { type: "Faint" }),
-      system.ask(cache, { type: "Via", to: never, key: "b" }),
-    ]);
-    return [await down, ends[1]!.status];
-  });
-  assert.deepEqual(ends, ["Faint (weak): no air", "rejected"]);
-});
+playTest("a step that fails ends the actor and says what it did", async ({ system }) => {
+  const cache = cacheIn(system), never = cacheIn(system, "never", {});
+  const failure = failureOf(system, cache);
+  const ends = await Promise.allSettled([
+    system.ask(cache, { type: "Get", key: "a" }),
+    system.ask(cache, { type: "Faint" }),
+    system.ask(cache, { type: "Via", to: never, key: "b" }),
+  ]);
+  const { handling, error } = await failure;
+  return [handling, error.message, ends[1]!.status];
+}, ["Faint (weak)", "no air", "rejected"]);
 
 Deno.test("an actor whose handlers overlap stops, and drains with all of them", async () => {
   for (
@@ -368,17 +321,14 @@ Deno.test("a wait for what is outside lets the other actors of an isolate go on"
   const slow = cacheIn(system, "slow", { farMs: 50 }), fast = cacheIn(system, "fast", {});
   const order: string[] = [];
   await Promise.all(
-    [slow, fast].map((ref) =>
-      system.ask(ref, { type: "Get", key: ref.id[0]! }).then((text) => order.push(text))
+    [slow, fast].map(async (ref) =>
+      order.push(await system.ask(ref, { type: "Get", key: ref.id[0] }))
     ),
   );
   assert.deepEqual(order, ["ff", "ss"]);
 });
 
-Deno.test("a number of steps below one is refused", async () => {
-  const text = await failureIn(async ({ system, idle }) => {
-    cacheIn(system, "cache", { maxSteps: 0 });
-    await idle();
-  });
-  assert.match(text, /the number of steps must be 1 or more, received 0/);
-});
+failTest("a number of steps below one is refused", async ({ system, idle }) => {
+  cacheIn(system, "cache", { maxSteps: 0 });
+  await idle();
+}, /the number of steps must be 1 or more, received 0/);

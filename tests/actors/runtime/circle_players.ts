@@ -4,62 +4,40 @@
  * @module
  */
 
-import type { ActorFactory, ActorRef, ActorSpec, Ask } from "../../../actors/runtime/mod.ts";
+import { type AnyActor, type AnyRef, specOf } from "./players.ts";
 
-/** What an actor that asks others understands. */
-export type AskerMessage =
-  /** Asks the first of the route for the rest of it; answers what came of that. */
-  | { readonly type: "Pass"; readonly route: readonly ActorRef<AskerMessage>[] } & Ask<string>
-  /** Answers at once, while it asks. */
-  | { readonly type: "Answer"; readonly ask: ActorRef<AskerMessage> } & Ask<string>
-  /** Keeps the question for later. */
-  | { readonly type: "Keep" } & Ask<string>
-  /** Asks another to keep the question, or to answer while it asks this actor. */
-  | {
-    readonly type: "Relay";
-    readonly to: ActorRef<AskerMessage>;
-    readonly question: "Keep" | "Answer";
-  } & Ask<string>
-  /** Asks, though it may owe an answer from an earlier step. */
-  | { readonly type: "Go"; readonly route: readonly ActorRef<AskerMessage>[] }
-  | { readonly type: "Notes" } & Ask<readonly string[]>;
+export const ASKER = specOf(import.meta.url, "asker");
 
-export const ASKER: ActorSpec<undefined, AskerMessage> = {
-  module: import.meta.url,
-  export: "asker",
-};
-
-export const asker: ActorFactory<undefined, AskerMessage> = (ctx) => {
+export const asker: AnyActor = (ctx) => {
   const notes: string[] = [];
   let kept: ((text: string) => void) | undefined;
-  const pass = async (route: readonly ActorRef<AskerMessage>[]) => {
+  const pass = async (route: readonly AnyRef[]) => {
     const [next, ...rest] = route;
     if (!next) return ctx.self.id;
-    const question = { type: "Pass", route: rest } as const;
+    const question = { type: "Pass", route: rest };
     return await ctx.ask(next, question, { timeoutMs: 60_000 }).catch((error) => {
       notes.push(String(error));
       return `${ctx.self.id} failed`;
     });
   };
   return {
-    async Pass({ route }) {
-      ctx.reply(await pass(route));
-    },
+    /** Asks the first of the route for the rest of it; answers what came of that. */
+    Pass: async ({ route }) => ctx.reply(await pass(route)),
+    /** Answers at once, while it asks. */
     async Answer({ ask }) {
-      const answer = ctx.ask(ask, { type: "Pass", route: [] });
+      const answer = ctx.ask(ask as AnyRef, { type: "Pass", route: [] });
       ctx.reply("first");
       notes.push(await answer);
     },
-    Keep() {
-      kept = ctx.deferReply();
-    },
-    async Relay({ to, question }) {
-      ctx.reply(await ctx.ask(to, { type: question, ask: ctx.self }));
-    },
+    /** Keeps the question for later. */
+    Keep: () => void (kept = ctx.deferReply()),
+    /** Asks another to keep the question, or to answer while it asks this actor. */
+    Relay: async ({ to, question }) =>
+      ctx.reply(await ctx.ask(to as AnyRef, { type: question, ask: ctx.self })),
+    /** Asks, though it may owe an answer from an earlier step. */
     async Go({ route }) {
       notes.push(await pass(route));
-      kept?.("kept");
-      kept = undefined;
+      kept = void kept?.("kept");
     },
     Notes: () => ctx.reply(notes),
   };

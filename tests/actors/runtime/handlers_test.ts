@@ -1,27 +1,13 @@
 /** Handlers: records of functions and instances of classes, and their types. */
 
 import assert from "node:assert/strict";
-import type {
-  ActorFactory,
-  ActorRef,
-  ActorSpec,
-  Ask,
-  Context,
-  Handlers,
-} from "../../../actors/runtime/mod.ts";
-import { failureIn, play, replayed } from "./simulated.ts";
+import type { ActorRef, Ask, Context, Handlers } from "../../../actors/runtime/mod.ts";
+import { type AnyActor, type AnyMessage, specOf } from "./players.ts";
+import { failTest, playTest, replayed } from "./simulated.ts";
 
 /** An account, with what it inherits. */
-type AccountMessage =
-  | { readonly type: "Pay" | "Refund"; readonly amount: number }
-  | { readonly type: "Name" } & Ask<string>
-  | { readonly type: "Balance" } & Ask<number>;
-
 class Named {
-  protected readonly ctx: Context<AccountMessage>;
-  constructor(ctx: Context<AccountMessage>) {
-    this.ctx = ctx;
-  }
+  constructor(protected readonly ctx: Context<AnyMessage>) {}
   Name() {
     this.ctx.reply("inherited");
   }
@@ -30,18 +16,18 @@ class Named {
   }
 }
 
-class Account extends Named implements Handlers<AccountMessage> {
+class Account extends Named {
   #balance: number;
   readonly fees = [1];
-  readonly Refund = ({ amount }: { readonly amount: number }) => this.#add(-amount);
+  readonly Refund = ({ amount }: AnyMessage) => this.Pay({ type: "Pay", amount: -amount });
 
-  constructor(ctx: Context<AccountMessage>, balance: number) {
+  constructor(ctx: Context<AnyMessage>, balance: number) {
     super(ctx);
     this.#balance = balance;
   }
 
-  Pay({ amount }: { readonly amount: number }) {
-    this.#add(amount);
+  Pay({ amount }: AnyMessage) {
+    this.#balance += amount;
   }
 
   override Balance() {
@@ -55,44 +41,29 @@ class Account extends Named implements Handlers<AccountMessage> {
   override toString() {
     throw new Error("must not be called");
   }
-
-  #add(amount: number) {
-    this.#balance += amount;
-  }
 }
 
-const ACCOUNT: ActorSpec<number, AccountMessage> = {
-  module: import.meta.url,
-  export: "account",
-};
+const ACCOUNT = specOf(import.meta.url, "account");
 
-export const account: ActorFactory<number, AccountMessage> = (ctx, balance) =>
-  new Account(ctx, balance);
+export const account: AnyActor = (ctx, balance) =>
+  new Account(ctx, balance) as unknown as Handlers<AnyMessage>;
 
-Deno.test("the methods of a class, inherited ones and functions in its fields are handlers", async () => {
-  assert.deepEqual(
-    await play(async ({ system }) => {
-      const account = system.spawn(ACCOUNT, 40, { id: "account" });
-      system.send(account, { type: "Pay", amount: 5 });
-      system.send(account, { type: "Refund", amount: 3 });
-      const balance: number = await system.ask(account, { type: "Balance" });
-      return [balance, await system.ask(account, { type: "Name" })];
-    }),
-    [42, "inherited"],
-  );
-});
+playTest("methods, also inherited ones, and functions in fields are handlers", async (world) => {
+  const { system } = world, account = system.spawn(ACCOUNT, 40, { id: "account" });
+  system.send(account, { type: "Pay", amount: 5 });
+  system.send(account, { type: "Refund", amount: 3 });
+  const balance = await system.ask(account, { type: "Balance" });
+  return [balance, await system.ask(account, { type: "Name" })];
+}, [42, "inherited"]);
 
-Deno.test("what else an instance has is no handler", async () => {
-  const names = ["toString", "constructor", "hasOwnProperty", "__proto__", "fees", "Total", "ctx"];
-  for (const type of names) {
-    const text = await failureIn(async ({ system, idle }) => {
-      const account = system.spawn(ACCOUNT, 0, { id: "account" });
-      system.send(account as ActorRef as ActorRef<{ type: string }>, { type });
-      await idle();
-    });
-    assert.match(text, /has a handler for \(Refund, Pay, Balance, Name\)$/);
-  }
-});
+for (
+  const type of ["toString", "constructor", "hasOwnProperty", "__proto__", "fees", "Total", "ctx"]
+) {
+  failTest(`${type} of an instance is no handler`, async ({ system, idle }) => {
+    system.send(system.spawn(ACCOUNT, 0, { id: "account" }), { type });
+    await idle();
+  }, /has a handler for \(Refund, Pay, Balance, Name\)$/);
+}
 
 Deno.test("a journal of an instance replays", async () => {
   const { steps, compared } = await replayed(ACCOUNT, async (system) => {

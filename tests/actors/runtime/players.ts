@@ -15,48 +15,59 @@ import type {
   Down,
   Failure,
   Lane,
-  Message,
-  PlaceName,
-  Reply,
-  StopOptions,
 } from "../../../actors/runtime/mod.ts";
 
-function specOf<I, M extends Message>(name: string): ActorSpec<I, M> {
-  return { module: import.meta.url, export: name };
-}
+/** The messages of players: the runs judge them, not the type checker. */
+// deno-lint-ignore no-explicit-any -- see above
+export type Any = any;
+
+export type AnyMessage = { readonly type: Any; readonly [key: string]: Any } & Ask<Any>;
+
+export type AnyRef = ActorRef<AnyMessage>;
+
+export type AnyActor = ActorFactory<Any, AnyMessage>;
+
+/** The spec of a player of a module. */
+export const specOf = (module: string, name: string): ActorSpec<Any, AnyMessage> => ({
+  module,
+  export: name,
+});
+
+/** An actor in plain JavaScript. */
+export const plain = (factory: string): ActorSpec<Any, AnyMessage> =>
+  specOf(`data:text/javascript,${encodeURIComponent(`export const plain = ${factory}`)}`, "plain");
+
+const HERE = import.meta.url;
 
 /** Works without letting others in its isolate work. */
-function busy(ms: number): void {
+export function busy(ms: number): void {
   for (const until = performance.now() + ms; performance.now() < until;);
 }
 
-const kindOf = (reason: Down["reason"]) => reason === "stopped" ? reason : reason.kind;
+/** The kind of an end. */
+export const kindOf = (reason: Down["reason"]) => reason === "stopped" ? reason : reason.kind;
+
+/** Takes notes, and answers with them once one that waits for some has them. */
+function noteBook(ctx: Context<AnyMessage>, notes: unknown[]) {
+  let isDone = () => false, reply: Any;
+  const look = () => {
+    if (reply && isDone()) reply = void reply(notes);
+  };
+  return {
+    note: (what: unknown) => void (notes.push(what), look()),
+    wait(test: () => boolean) {
+      isDone = test;
+      reply = ctx.deferReply();
+      look();
+    },
+  };
+}
 
 /** Writes down what it gets. */
-export type RecorderMessage =
-  | { readonly type: "Note"; readonly what: unknown }
-  | { readonly type: "NoteBytes"; readonly bytes: Float32Array }
-  | { readonly type: "Busy"; readonly ms: number }
-  | { readonly type: "Down"; readonly down: Down }
-  | { readonly type: "Watch"; readonly ref: ActorRef }
-  | { readonly type: "Read" } & Ask<readonly unknown[]>
-  /** Answered as soon as there are that many notes. */
-  | { readonly type: "Wait"; readonly count: number } & Ask<readonly unknown[]>;
+export const RECORDER = specOf(HERE, "recorder");
 
-export const RECORDER = specOf<Float32Array | undefined, RecorderMessage>("recorder");
-
-export const recorder: ActorFactory<Float32Array | undefined, RecorderMessage> = (ctx, init) => {
-  const notes: unknown[] = [...init ?? []];
-  let awaited: { readonly count: number; readonly reply: Reply } | undefined;
-  const tell = () => {
-    if (!awaited || notes.length < awaited.count) return;
-    awaited.reply(notes);
-    awaited = undefined;
-  };
-  const note = (what: unknown) => {
-    notes.push(what);
-    tell();
-  };
+export const recorder: AnyActor = (ctx, init) => {
+  const notes: unknown[] = [...init ?? []], { note, wait } = noteBook(ctx, notes);
   return {
     Note: ({ what }) => note(what),
     NoteBytes: ({ bytes }) => note([...bytes]),
@@ -67,55 +78,43 @@ export const recorder: ActorFactory<Float32Array | undefined, RecorderMessage> =
     Down: ({ down: { ref, reason } }) => note(`${ref.id} ${kindOf(reason)}`),
     Watch: ({ ref }) => ctx.watch(ref, (down) => ({ type: "Down", down })),
     Read: () => ctx.reply(notes),
-    Wait({ count }) {
-      awaited = { count, reply: ctx.deferReply() as Reply };
-      tell();
-    },
+    Wait: ({ count }) => wait(() => notes.length >= count),
   };
 };
 
-/** Sends numbered notes, so that each says who sent it, in which lane and as which. */
-export type SenderMessage = { readonly type: "Go" } & Ask<string>;
-
-export interface SenderInit {
-  readonly to: ActorRef<RecorderMessage>;
-  readonly lanes: readonly Lane[];
-}
-
+/** What a sender sends, so that each note says who sent it, in which lane and as which. */
 export interface SenderNote {
   readonly from: string;
   readonly lane: Lane;
   readonly n: number;
 }
 
-export const SENDER = specOf<SenderInit, SenderMessage>("sender");
+/** Sends numbered notes in the lanes that it is made with. */
+export const SENDER = specOf(HERE, "sender");
 
-export const sender: ActorFactory<SenderInit, SenderMessage> = (ctx, { to, lanes }) => ({
+export const sender: AnyActor = (ctx, { to, lanes }) => ({
   Go() {
     for (const [n, lane] of lanes.entries()) {
-      const what: SenderNote = { from: ctx.self.id, lane, n };
-      ctx.send(to, { type: "Note", what }, { lane });
+      ctx.send(to as AnyRef, { type: "Note", what: { from: ctx.self.id, lane, n } }, { lane });
     }
     ctx.reply("sent");
   },
 });
 
+/** Asserts that notes are those of each sender and lane in order. */
+export function inOrder(notes: readonly Any[], ids: readonly string[], lanes: readonly Lane[]) {
+  return ids.every((from) =>
+    ["control", "data"].every((lane) => {
+      const own = notes.filter((one) => one.from === from && one.lane === lane);
+      return `${own.map(({ n }) => n)}` === `${[...lanes.keys()].filter((n) => lanes[n] === lane)}`;
+    })
+  );
+}
+
 /** Answers, or does not, in all the ways there are. */
-export type ServerMessage =
-  | { readonly type: "Double" | "Later"; readonly n: number } & Ask<number>
-  | { readonly type: "Bytes"; readonly length: number } & Ask<Float32Array>
-  | { readonly type: "Wedge"; readonly ms: number } & Ask<string>
-  | { readonly type: "Twice" | "Forget" | "Never" | "Hang" } & Ask<number>
-  | { readonly type: "NeverWith"; readonly how: "Throw" | "Stop" } & Ask<never>
-  | {
-    readonly type:
-      | ("Now" | "Throw" | "Reject" | "Stop" | "Exit" | "Close")
-      | ("ThrowLater" | "RejectLater");
-  };
+export const SERVER = specOf(HERE, "server");
 
-export const SERVER = specOf<undefined, ServerMessage>("server");
-
-export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
+export const server: AnyActor = (ctx) => {
   let late: (() => void) | undefined;
   return {
     Double: ({ n }) => ctx.reply(2 * n),
@@ -128,14 +127,8 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
       const reply = ctx.deferReply();
       late = () => reply(n);
     },
-    Now() {
-      late?.();
-      late = undefined;
-    },
-    Twice() {
-      ctx.reply(1);
-      ctx.reply(2);
-    },
+    Now: () => void (late = void late?.()),
+    Twice: () => [1, 2].forEach((n) => ctx.reply(n)),
     Forget() {},
     Never: () => void ctx.deferReply(),
     NeverWith({ how }) {
@@ -152,7 +145,7 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
     },
     Stop: () => ctx.stop(),
     Exit: () => Deno.exit(3),
-    Close: () => (globalThis as unknown as { close(): void }).close(),
+    Close: () => (globalThis as Any).close(),
     ThrowLater: () =>
       void setTimeout(() => {
         throw new RangeError("out of luck");
@@ -167,85 +160,49 @@ export const server: ActorFactory<undefined, ServerMessage> = (ctx) => {
 };
 
 /** Asks others on behalf of its asker. */
-export type ClientMessage =
-  | { readonly type: "Relay"; readonly to: ActorRef<ServerMessage>; readonly n: number }
-    & Ask<number>
-  | { readonly type: "Both"; readonly to: ActorRef<ServerMessage> } & Ask<readonly number[]>
-  /** Asks all, then is deaf for a while, so that all answers wait when it hears again. */
-  | { readonly type: "AskDeaf"; readonly to: readonly ActorRef<ServerMessage>[] }
-    & Ask<readonly number[]>
-  /** Asks another, or itself, for what is not answered. */
-  | { readonly type: "Forgotten"; readonly to?: ActorRef<ServerMessage> } & Ask<unknown>
-  | { readonly type: "Note"; readonly what: string }
-  | { readonly type: "Read" } & Ask<readonly string[]>;
+export const CLIENT = specOf(HERE, "client");
 
-export const CLIENT = specOf<undefined, ClientMessage>("client");
-
-export const client: ActorFactory<undefined, ClientMessage> = (ctx) => {
+export const client: AnyActor = (ctx) => {
   const notes: string[] = [];
+  const double = (to: AnyRef, n: number) => ctx.ask(to, { type: "Double", n });
   return {
     async Relay({ to, n }) {
       notes.push("ask");
-      const answer = await ctx.ask(to, { type: "Later", n });
+      const answer = await ctx.ask(to as AnyRef, { type: "Later", n });
       notes.push("answered");
       ctx.reply(answer);
     },
-    async Both({ to }) {
-      ctx.reply(await Promise.all([1, 2].map((n) => ctx.ask(to, { type: "Double", n }))));
-    },
+    Both: async ({ to }) => ctx.reply(await Promise.all([1, 2].map((n) => double(to, n)))),
+    /** Asks all, then is deaf for a while, so that all answers wait when it hears again. */
     async AskDeaf({ to }) {
-      const answers = to.map((ref, n) => ctx.ask(ref, { type: "Double", n }));
+      const answers = to.map(double);
       busy(50);
       ctx.reply(await Promise.all(answers));
     },
+    /** Asks another, or itself, for what is not answered. */
     async Forgotten({ to }) {
-      const answer = to ? ctx.ask(to, { type: "Forget" }) : ctx.ask(ctx.self, { type: "Read" });
-      ctx.reply(await (answer as Promise<unknown>).catch(String));
+      const answer = ctx.ask(to ?? ctx.self, { type: to ? "Forget" : "Read" });
+      ctx.reply(await answer.catch(String));
     },
     Note: ({ what }) => void notes.push(what),
     Read: () => ctx.reply(notes),
   };
 };
 
-/** A timer, or the end of one. */
-export interface Timing {
-  readonly delayMs?: number;
-  readonly what?: string;
-  readonly key?: string;
-  readonly cancel?: string;
-}
-
 /** Uses timers, chance and the clock. */
-export type ClockworkMessage =
-  /** Starts and cancels timers in one step. */
-  | { readonly type: "Set"; readonly timings: readonly Timing[] }
-  | { readonly type: "Ring"; readonly what: string }
-  | { readonly type: "CancelRung"; readonly delayMs: number } & Ask<string>
-  | { readonly type: "Elapsed" } & Ask<number>
-  | { readonly type: "Draw"; readonly label: string; readonly count: number } & Ask<number[]>
-  | { readonly type: "Read" } & Ask<readonly string[]>
-  /** Answered when `what` has rung. */
-  | { readonly type: "Await"; readonly what: string } & Ask<readonly string[]>;
+export const CLOCKWORK = specOf(HERE, "clockwork");
 
-export const CLOCKWORK = specOf<undefined, ClockworkMessage>("clockwork");
-
-export const clockwork: ActorFactory<undefined, ClockworkMessage> = (ctx) => {
-  const rung: string[] = [], born = ctx.now();
-  let awaited: { readonly what: string; readonly reply: Reply } | undefined;
-  const tell = () => {
-    if (awaited && rung.includes(awaited.what)) awaited.reply(rung);
-  };
+export const clockwork: AnyActor = (ctx) => {
+  const rung: string[] = [], born = ctx.now(), { note, wait } = noteBook(ctx, rung);
   return {
+    /** Starts and cancels timers in one step. */
     Set({ timings }) {
       for (const { delayMs = 0, what = "", key, cancel } of timings) {
         if (cancel !== undefined) ctx.cancel(cancel);
         else ctx.after(delayMs, { type: "Ring", what }, key);
       }
     },
-    Ring({ what }) {
-      rung.push(what);
-      tell();
-    },
+    Ring: ({ what }) => note(what),
     async CancelRung({ delayMs }) {
       ctx.after(delayMs, { type: "Ring", what: "too late" }, "key");
       // The timer fires while this step goes on, so its message waits in the mailbox.
@@ -256,35 +213,17 @@ export const clockwork: ActorFactory<undefined, ClockworkMessage> = (ctx) => {
     Elapsed: () => ctx.reply(ctx.now() - born),
     Draw: ({ label, count }) => ctx.reply(Array.from({ length: count }, () => ctx.random(label))),
     Read: () => ctx.reply(rung),
-    Await({ what }) {
-      awaited = { what, reply: ctx.deferReply() as Reply };
-      tell();
-    },
+    Await: ({ what }) => wait(() => rung.includes(what)),
   };
 };
 
-/** Has children, and writes down when it and they come and go. */
-export type ParentMessage =
-  | { readonly type: "Tell"; readonly child: string; readonly what: "Throw" | "Exit" }
-  | { readonly type: "WatchChild" | "Respawn"; readonly child: string }
-  | { readonly type: "Down"; readonly down: Down }
-  | { readonly type: "Refs" } & Ask<readonly ActorRef<ServerMessage>[]>
-  | { readonly type: "Exit" | "Stop" };
+/** Has children, and writes into a file when it and they come and go, whatever the isolate. */
+export const PARENT = specOf(HERE, "parent");
 
-export interface ParentInit {
-  readonly children: readonly string[];
-  readonly isolate: PlaceName;
-  /** Path of a file: the order of its lines is the order of events, whatever the isolate. */
-  readonly diary: string;
-}
-
-export const PARENT = specOf<ParentInit, ParentMessage>("parent");
-
-export const parent: ActorFactory<ParentInit, ParentMessage> = (ctx, init) => {
-  const { diary, isolate } = init;
+export const parent: AnyActor = (ctx, { children: ids, isolate, diary }) => {
   const note = (what: string) => Deno.writeTextFileSync(diary, `${what}\n`, { append: true });
-  const make = (id: string) => ctx.spawn(CHILD, { diary }, { id, isolate });
-  const children = new Map(init.children.map((id) => [id, make(id)]));
+  const make = (id: string) => ctx.spawn(specOf(HERE, "child"), { diary }, { id, isolate });
+  const children = new Map<string, AnyRef>(ids.map((id: string) => [id, make(id)]));
   ctx.defer(() => note(`${ctx.self.id} first cleanup`));
   ctx.defer(async () => {
     await Promise.resolve();
@@ -301,48 +240,22 @@ export const parent: ActorFactory<ParentInit, ParentMessage> = (ctx, init) => {
   };
 };
 
-export const CHILD = specOf<{ readonly diary: string }, ServerMessage>("child");
-
-export const child: ActorFactory<{ readonly diary: string }, ServerMessage> = (ctx, { diary }) => {
+export const child: AnyActor = (ctx, { diary }) => {
   ctx.defer(() => Deno.writeTextFileSync(diary, `${ctx.self.id} cleanup\n`, { append: true }));
-  return server(ctx as Context<ServerMessage>, undefined);
+  return server(ctx, undefined);
 };
 
 /** Does to its isolate what no actor should. */
-export type RogueMessage =
-  | { readonly type: "Pid" } & Ask<number>
-  | { readonly type: "Loop" } & Ask<string>
-  | { readonly type: "Fill" }
-  | { readonly type: "Exit"; readonly code: number }
-  /** Sends a message of that many bytes. */
-  | { readonly type: "Ship"; readonly to: ActorRef<RecorderMessage>; readonly bytes: number }
-  /** Computes that long, in another step. */
-  | { readonly type: "Busy"; readonly ms: number } & Ask<number>
-  /** Sends a message of that many bytes again and again, for ever. */
-  | { readonly type: "Pour"; readonly to: ActorRef<RecorderMessage>; readonly bytes: number }
-    & Ask<string>
-  /** Sends that many notes, and stops. */
-  | { readonly type: "Will"; readonly to: ActorRef<RecorderMessage>; readonly notes: number }
-  /** Sends that many notes, now and then pausing. */
-  | { readonly type: "Write"; readonly to: ActorRef<RecorderMessage>; readonly notes: number }
-    & Ask<string>
-  | { readonly type: "Echo"; readonly value: unknown } & Ask<unknown>
-  /** Tells of the buffer that it gets. */
-  | { readonly type: "Weigh"; readonly tensor: Float32Array } & Ask<object>
-  | { readonly type: "Spawn"; readonly isolate: PlaceName }
-    & Ask<
-      readonly [ActorRef<ServerMessage>, ActorRef<RecorderMessage>]
-    >;
+export const ROGUE = specOf(HERE, "rogue");
 
-export const ROGUE = specOf<undefined, RogueMessage>("rogue");
-
-function ship(ctx: Context<RogueMessage>, to: ActorRef<RecorderMessage>, bytes: number): void {
+function ship(ctx: Context<AnyMessage>, to: AnyRef, bytes: number): void {
   const { buffer } = new Uint8Array(bytes);
-  const message: RecorderMessage & { buffer: ArrayBuffer } = { type: "Note", what: bytes, buffer };
-  ctx.send(to, message, { transfer: [buffer] });
+  ctx.send(to, { type: "Note", what: bytes, buffer }, { transfer: [buffer] });
 }
 
-export const rogue: ActorFactory<undefined, RogueMessage> = (ctx) => ({
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+export const rogue: AnyActor = (ctx) => ({
   Pid: () => ctx.reply(Deno.pid),
   Loop() {
     ctx.reply("looping");
@@ -360,19 +273,16 @@ export const rogue: ActorFactory<undefined, RogueMessage> = (ctx) => ({
   },
   async Pour({ to, bytes }) {
     ctx.reply("pouring");
-    for (;;) {
-      ship(ctx, to, bytes);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
+    for (;; await pause(1)) ship(ctx, to, bytes);
   },
   Will({ to, notes }) {
-    for (let what = 0; what < notes; what++) ctx.send(to, { type: "Note", what });
+    for (let what = 0; what < notes; what++) ctx.send(to as AnyRef, { type: "Note", what });
     ctx.stop();
   },
   async Write({ to, notes }) {
     for (let what = 0; what < notes; what++) {
-      ctx.send(to, { type: "Note", what });
-      if (what % 50 === 0) await new Promise((resolve) => setTimeout(resolve, 0));
+      ctx.send(to as AnyRef, { type: "Note", what });
+      if (what % 50 === 0) await pause(0);
     }
     ctx.reply("written");
   },
@@ -381,33 +291,27 @@ export const rogue: ActorFactory<undefined, RogueMessage> = (ctx) => ({
     const { byteOffset, buffer: { byteLength } } = tensor;
     ctx.reply({ byteOffset, byteLength, last: tensor.at(-1) });
   },
-  Spawn({ isolate }) {
+  Spawn: ({ isolate }) =>
     ctx.reply([
       ctx.spawn(SERVER, undefined, { id: "inner", isolate }),
       ctx.spawn(RECORDER, undefined, { id: "notes", isolate }),
-    ]);
-  },
+    ]),
 });
 
+/** Lets virtual time pass: waits for an answer that never comes. */
+const nap = (ctx: Context<AnyMessage>, pillow: AnyRef, ms: number) =>
+  ctx.ask(pillow, { type: "Never" }, { timeoutMs: ms }).catch(() => {});
+
 /** A member of a pool. */
-export type MemberMessage =
-  | { readonly type: "Who"; readonly n: number } & Ask<string>
-  /** Takes that long, in virtual milliseconds. */
-  | { readonly type: "Work"; readonly ms: number } & Ask<string>
-  | { readonly type: "Add"; readonly n: number }
-  | { readonly type: "Sum" } & Ask<number>
-  | { readonly type: "Faint" }
-  | { readonly type: "Silence" } & Ask<never>;
+export const MEMBER = specOf(HERE, "member");
 
-export const MEMBER = specOf<number, MemberMessage>("member");
-
-export const member: ActorFactory<number, MemberMessage> = (ctx, start) => {
+export const member: AnyActor = (ctx, start) => {
   let sum = start;
-  const clock = start < 0 ? undefined : ctx.spawn(MEMBER, -1, { id: `${ctx.self.id}'s clock` });
+  const clock = ctx.spawn(SERVER, undefined, { id: `${ctx.self.id}'s clock` });
   return {
     Who: ({ n }) => ctx.reply(`${ctx.self.id} ${n}`),
     async Work({ ms }) {
-      await ctx.ask(clock!, { type: "Silence" }, { timeoutMs: ms }).catch(() => {});
+      await nap(ctx, clock, ms);
       ctx.reply(ctx.self.id);
     },
     Add: ({ n }) => void (sum += n),
@@ -420,35 +324,27 @@ export const member: ActorFactory<number, MemberMessage> = (ctx, start) => {
 };
 
 /** Hands all messages on to another. */
-export const FORWARDER = specOf<ActorRef<MemberMessage>, MemberMessage>("forwarder");
+export const FORWARDER = specOf(HERE, "forwarder");
 
-export const forwarder: ActorFactory<ActorRef<MemberMessage>, MemberMessage> = (ctx, to) => {
+export const forwarder: AnyActor = (ctx, to) => {
   const hand = () => ctx.forward(to);
-  return { Who: hand, Work: hand, Add: hand, Sum: hand, Faint: hand, Silence: hand };
+  return { Who: hand, Add: hand, Sum: hand, Silence: hand };
 };
 
 /** Writes what a boss dictates. */
-export type ClerkMessage =
-  | { readonly type: "Write"; readonly text: string } & Ask<string>
-  /** Waits in virtual time: for an answer that never comes. */
-  | { readonly type: "Nap"; readonly ms: number }
-  | { readonly type: "Silence" } & Ask<never>
-  | { readonly type: "Faint" }
-  | { readonly type: "Notes" } & Ask<readonly string[]>;
+export const CLERK = specOf(HERE, "clerk");
 
-export const CLERK = specOf<undefined, ClerkMessage>("clerk");
-
-export const clerk: ActorFactory<undefined, ClerkMessage> = (ctx) => {
+export const clerk: AnyActor = (ctx) => {
   const notes: string[] = [];
-  let pillow: ActorRef<ClerkMessage> | undefined;
+  let pillow: AnyRef | undefined;
   return {
     Write({ text }) {
       notes.push(text);
       ctx.reply(`${ctx.self.id} wrote ${text}`);
     },
     async Nap({ ms }) {
-      pillow ??= ctx.spawn(CLERK, undefined, { id: `${ctx.self.id}'s pillow` });
-      await ctx.ask(pillow, { type: "Silence" }, { timeoutMs: ms }).catch(() => {});
+      pillow ??= ctx.spawn(SERVER, undefined, { id: `${ctx.self.id}'s pillow` });
+      await nap(ctx, pillow, ms);
     },
     Silence: () => void ctx.deferReply(),
     Faint() {
@@ -459,31 +355,10 @@ export const clerk: ActorFactory<undefined, ClerkMessage> = (ctx) => {
 };
 
 /** Has clerks. */
-export type BossMessage =
-  | { readonly type: "Clerks" } & Ask<readonly ActorRef<ClerkMessage>[]>
-  | { readonly type: "Watch" | "Unwatch"; readonly ref: ActorRef }
-  | { readonly type: "Stop"; readonly ref: ActorRef; readonly options?: StopOptions }
-  | {
-    readonly type: "StopAndUnwatch";
-    readonly stop: readonly ActorRef[];
-    readonly unwatch: ActorRef;
-  }
-  | { readonly type: "Dictate"; readonly texts: readonly string[] } & Ask<string>
-  /** Has the first clerk write, and does not wait. */
-  | { readonly type: "Tell"; readonly text: string }
-  | { readonly type: "Remind"; readonly afterMs: number }
-  | { readonly type: "Down"; readonly down: Down }
-  | { readonly type: "Notes" } & Ask<readonly string[]>;
+export const BOSS = specOf(HERE, "boss");
 
-export interface BossInit {
-  readonly clerks: readonly string[];
-  readonly isolate?: PlaceName;
-}
-
-export const BOSS = specOf<BossInit, BossMessage>("boss");
-
-export const boss: ActorFactory<BossInit, BossMessage> = (ctx, { clerks, isolate = "local" }) => {
-  const refs = clerks.map((id) => ctx.spawn(CLERK, undefined, { id, isolate }));
+export const boss: AnyActor = (ctx, { clerks, isolate = "local" }) => {
+  const refs: AnyRef[] = clerks.map((id: string) => ctx.spawn(CLERK, undefined, { id, isolate }));
   const notes: string[] = [];
   return {
     Clerks: () => ctx.reply(refs),
@@ -495,10 +370,11 @@ export const boss: ActorFactory<BossInit, BossMessage> = (ctx, { clerks, isolate
       ctx.unwatch(unwatch);
     },
     async Dictate({ texts }) {
-      const written: string[] = [];
+      const written: unknown[] = [];
       for (const text of texts) written.push(await ctx.ask(refs[0]!, { type: "Write", text }));
       ctx.reply(written.join(", "));
     },
+    /** Has the first clerk write, and does not wait. */
     Tell: ({ text }) => ctx.send(refs[0]!, { type: "Write", text }),
     Remind: ({ afterMs }) => ctx.after(afterMs, { type: "Notes" }),
     Down: ({ down: { ref, reason } }) => void notes.push(`${ref.id} ${kindOf(reason)}`),

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
-import type { ActorRef, System } from "../../../actors/runtime/mod.ts";
+import type { System } from "../../../actors/runtime/mod.ts";
 import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
 import { runContract } from "./contract.ts";
@@ -10,7 +10,7 @@ import { CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
 import { FAMILIES } from "./contract/stops.ts";
 import { register } from "./contract/suite.ts";
 import { downOf, failureOf, until, withSystem } from "./harness.ts";
-import { RECORDER, ROGUE, type RogueMessage } from "./players.ts";
+import { type AnyMessage, type AnyRef, kindOf, RECORDER, ROGUE } from "./players.ts";
 import { TCP_TRANSPORT } from "./tcp_transport.ts";
 
 const isolate = "process";
@@ -43,7 +43,7 @@ function isAlive(pid: number): boolean {
 
 Deno.test("process: an end is noticed with its signal or code, and as one for lack of memory", () =>
   withSystem({}, async (system) => {
-    const ends: [string, RogueMessage | "kill", RegExp][] = [
+    const ends: [string, AnyMessage | "kill", RegExp][] = [
       ["killed", "kill", /ended: killed by SIGKILL$/],
       ["gone", { type: "Exit", code: 0 }, /^the process of "gone" has ended: exited with code 0$/],
       ["failed", { type: "Exit", code: 3 }, /ended: exited with code 3$/],
@@ -78,7 +78,7 @@ Deno.test("process: kill -9 in the middle of large messages harms no other", () 
     for (const { pid } of [first, second]) Deno.kill(pid, "SIGKILL");
     for (const { error } of await downs) assert.match(error.message, /killed by SIGKILL$/);
     for (const to of [here, there]) {
-      assert.ok((await system.ask(to, { type: "Read" })).every((what) => what === bytes));
+      assert.ok((await system.ask(to, { type: "Read" })).every((what: unknown) => what === bytes));
     }
   }));
 
@@ -119,18 +119,17 @@ Deno.test("process: an actor in a process can have children in any place", () =>
   withSystem({}, async (system) => {
     for (const place of ["local", "worker", "process"] as const) {
       const { ref, pid } = await rogueOf(system);
-      const [inner, notes] = await system.ask(ref, { type: "Spawn", isolate: place });
-      assert.equal(inner.isolate === ref.isolate, place === "local");
-      assert.equal(await system.ask(inner, { type: "Double", n: 2 }), 4);
-      system.send(notes, { type: "Watch", ref });
-      await system.ask(notes, { type: "Read" });
-      const all: readonly ActorRef[] = [ref, inner, notes];
-      const downs = Promise.all(all.map((one) => downOf(system, one)));
+      const [inner, notes]: AnyRef[] = await system.ask(ref, { type: "Spawn", isolate: place });
+      assert.equal(inner!.isolate === ref.isolate, place === "local");
+      assert.equal(await system.ask(inner!, { type: "Double", n: 2 }), 4);
+      system.send(notes!, { type: "Watch", ref });
+      await system.ask(notes!, { type: "Read" });
+      const downs = Promise.all([ref, inner!, notes!].map((one) => downOf(system, one)));
       Deno.kill(pid, "SIGKILL");
       const [own, ...others] = (await downs).map(({ reason }) => reason);
       assert.ok(own !== "stopped");
       // Those in the same process die with it; the others lose their parent, and stop.
       const reason = place === "local" ? "exit" : "stopped";
-      assert.deepEqual(others.map((one) => one === "stopped" ? one : one.kind), [reason, reason]);
+      assert.deepEqual(others.map(kindOf), [reason, reason]);
     }
   }));

@@ -57,6 +57,21 @@ export async function play<T>(scenario: Scenario<T>, options: SimulateOptions = 
   return value;
 }
 
+/** Registers a test that comes to the same in every order. */
+export function playTest(name: string, scenario: Scenario<unknown>, wanted: unknown, more = {}) {
+  Deno.test(name, async () => assert.deepEqual(await play(scenario, more), wanted));
+}
+
+/** Registers a test that comes to this in plain order. */
+export function onceTest(name: string, scenario: Scenario<unknown>, wanted: unknown) {
+  Deno.test(name, async () => assert.deepEqual(await playOnce(scenario), wanted));
+}
+
+/** Registers a test that ends with this failure in plain order. */
+export function failTest(name: string, scenario: Scenario<unknown>, wanted: RegExp) {
+  Deno.test(name, async () => assert.match(await failureIn(scenario), wanted));
+}
+
 /** Has a system keep a journal, and replays from it the inbox of the actors of this kind. */
 export async function replayed(spec: ActorSpec<never>, use: (system: System) => Promise<unknown>) {
   const path = await Deno.makeTempFile();

@@ -5,21 +5,40 @@ import {
   ActorFailedError,
   type ActorRef,
   createSystem,
-  type StopOptions,
   type System,
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
 import type { World } from "../../../actors/simulation/mod.ts";
-import { plain } from "./contract/careless.ts";
 import { thrownBy } from "./harness.ts";
-import { BOSS, CLERK, type ClerkMessage, SERVER } from "./players.ts";
-import { failureIn, play, playOnce } from "./simulated.ts";
+import { type AnyRef, BOSS, CLERK, kindOf, plain, SERVER } from "./players.ts";
+import { failTest, failureIn, onceTest, play, playOnce, playTest } from "./simulated.ts";
 
 /** A boss with two clerks, in the simulator. */
 async function open({ system }: World) {
   const boss = system.spawn(BOSS, { clerks: ["a", "b"] }, { id: "boss" });
-  const clerks = await system.ask(boss, { type: "Clerks" });
+  const clerks: AnyRef[] = await system.ask(boss, { type: "Clerks" });
   return { boss, clerks, notes: () => system.ask(boss, { type: "Notes" }) };
+}
+
+const clerkOf = (system: System, id = "clerk") => system.spawn(CLERK, undefined, { id });
+
+const write = (text: string) => ({ type: "Write", text });
+
+/** Waits for an end while the rest of the system goes on. */
+async function ended({ idle }: World, end: Promise<void>): Promise<void> {
+  await idle();
+  await end;
+}
+
+/** What the dead letters of a system hold: type, reason and message. */
+function lettersOf(system: System): unknown[] {
+  const lost: unknown[] = [];
+  system.subscribe((event) => {
+    if (event.type === "dead-letter") {
+      lost.push([event.letter.type, event.letter.reason, event.message]);
+    }
+  });
+  return lost;
 }
 
 const buried = ({ deadLetters }: System) =>
@@ -36,10 +55,11 @@ Deno.test("an actor that stops while it is being made ends", async () => {
   assert.equal(reason, "stopped");
 });
 
-Deno.test("an actor stops another that is not its child, but not the system itself", async () => {
-  const alive = await play(async (world) => {
+playTest(
+  "an actor stops another that is not its child, but not the system itself",
+  async (world) => {
     const { boss } = await open(world);
-    const other = world.system.spawn(CLERK, undefined, { id: "other" });
+    const other = clerkOf(world.system, "other");
     const system = { ...other, id: "system", serial: 0 };
     for (const ref of [system, other]) world.system.send(boss, { type: "Stop", ref });
     const ended: string[] = [];
@@ -47,51 +67,45 @@ Deno.test("an actor stops another that is not its child, but not the system itse
     world.system.watch(other, ({ reason }) => ended.push(`other ${reason}`));
     await world.idle();
     return ended;
-  });
-  assert.deepEqual(alive, ["other stopped"]);
-});
+  },
+  ["other stopped"],
+);
 
-Deno.test("a stop of what has ended, or is of another system, does nothing", async () => {
-  const notes = await play(async (world) => {
-    const { boss, clerks } = await open(world);
-    for (const ref of [clerks[0]!, clerks[0]!, { ...clerks[1]!, system: 7 }]) {
-      world.system.send(boss, { type: "Stop", ref });
-      await world.idle();
-    }
-    return await world.system.ask(clerks[1]!, { type: "Notes" });
-  });
-  assert.deepEqual(notes, []);
-});
+playTest("a stop of what has ended, or is of another system, does nothing", async (world) => {
+  const { boss, clerks } = await open(world);
+  for (const ref of [clerks[0]!, clerks[0]!, { ...clerks[1]!, system: 7 }]) {
+    world.system.send(boss, { type: "Stop", ref });
+    await world.idle();
+  }
+  return await world.system.ask(clerks[1]!, { type: "Notes" });
+}, []);
 
 Deno.test("what waits is lost at a stop, and handled at a stop that drains", async () => {
   for (const [options, written] of [[undefined, 0], [{ drain: true }, 3]] as const) {
-    const dead = await play(async ({ system, settle, idle }) => {
-      const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    const dead = await play(async (world) => {
+      const { system, settle } = world, clerk = clerkOf(system);
       await settle();
-      for (const text of ["1", "2", "3"]) system.send(clerk, { type: "Write", text });
-      const end = system.stop(clerk, options as StopOptions);
-      system.send(clerk, { type: "Write", text: "late" });
-      await idle();
-      await end;
+      for (const text of ["1", "2", "3"]) system.send(clerk, write(text));
+      const end = system.stop(clerk, options);
+      system.send(clerk, write("late"));
+      await ended(world, end);
       return buried(system);
     });
     assert.deepEqual(dead, Array(4 - written).fill("clerk Write stopped"));
   }
 });
 
-Deno.test("an actor that drains still gets the answers that it waits for, from its children too", async () => {
-  const notes = await play(async ({ system, settle, idle }) => {
-    const boss = system.spawn(BOSS, { clerks: ["a"] }, { id: "boss" });
-    await settle();
+playTest(
+  "an actor that drains still gets the answers that it waits for, from its children too",
+  async (world) => {
+    const { system } = world, { boss } = await open(world);
     const answer = system.ask(boss, { type: "Dictate", texts: ["x", "y"] });
     system.send(boss, { type: "Remind", afterMs: 5 });
-    const end = system.stop(boss, { drain: true });
-    await idle();
-    await end;
+    await ended(world, system.stop(boss, { drain: true }));
     return [await answer, ...buried(system)];
-  });
-  assert.deepEqual(notes, ["a wrote x, a wrote y"]);
-});
+  },
+  ["a wrote x, a wrote y"],
+);
 
 Deno.test("the timers of an actor that drains do not ring any more", async () => {
   const spec = plain(`(ctx) => ({
@@ -101,40 +115,33 @@ Deno.test("the timers of an actor that drains do not ring any more", async () =>
     },
     Ring() { throw new Error("too late"); },
   })`);
-  await play(async ({ system, advance, idle }) => {
-    const to = system.spawn(CLERK, undefined, { id: "clerk" });
-    const ref = system.spawn(spec, undefined, { id: "ringer" });
-    system.send(ref, { type: "Go", to });
+  await play(async (world) => {
+    const { system, advance } = world, ref = system.spawn(spec, undefined, { id: "ringer" });
+    system.send(ref, { type: "Go", to: clerkOf(system) });
     await advance(1);
-    const end = system.stop(ref, { drain: true });
-    await idle();
-    await end;
+    await ended(world, system.stop(ref, { drain: true }));
   });
 });
 
-Deno.test("the failures of the last thousand actors are kept for late watchers", async () => {
-  const reasons = await playOnce(async ({ system }) => {
+onceTest(
+  "the failures of the last thousand actors are kept for late watchers",
+  async ({ system }) => {
     const reasonOf = (ref: ActorRef) =>
-      new Promise((resolve) =>
-        system.watch(ref, ({ reason }) => resolve(reason === "stopped" ? reason : reason.kind))
-      );
-    const refs = Array.from(
-      { length: 1001 },
-      (_, n) => system.spawn(CLERK, undefined, { id: `${n}` }),
-    );
+      new Promise((resolve) => system.watch(ref, ({ reason }) => resolve(kindOf(reason))));
+    const refs = Array.from({ length: 1001 }, (_, n) => clerkOf(system, `${n}`));
     const ends = Promise.all(refs.map(reasonOf));
     for (const ref of refs) system.send(ref, { type: "Faint" });
     await ends;
     return await Promise.all([refs[0]!, refs[1]!, refs[1000]!].map(reasonOf));
-  });
-  assert.deepEqual(reasons, ["stopped", "throw", "throw"]);
-});
+  },
+  ["stopped", "throw", "throw"],
+);
 
 Deno.test("a signal cuts the draining short, of those below as well", async () => {
   const ends = await play(async ({ system, advance }) => {
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    const clerk = clerkOf(system);
     const boss = system.spawn(BOSS, { clerks: ["a"] }, { id: "boss" });
-    const [a] = await system.ask(boss, { type: "Clerks" });
+    const [a]: AnyRef[] = await system.ask(boss, { type: "Clerks" });
     for (const ref of [clerk, clerk, a!, a!]) system.send(ref, { type: "Nap", ms: 1000 });
     const controller = new AbortController();
     await advance(10);
@@ -156,7 +163,7 @@ Deno.test("a signal cuts the draining short, of those below as well", async () =
 Deno.test("a system can drain as a whole, and be stopped at once meanwhile", async () => {
   for (const isShort of [false, true]) {
     const ends = await play(async ({ system, advance }) => {
-      const clerk = system.spawn(CLERK, undefined, { id: "clerk" }), ends: boolean[] = [];
+      const clerk = clerkOf(system), ends: boolean[] = [];
       for (let n = 0; n < 3; n++) system.send(clerk, { type: "Nap", ms: 1000 });
       let isOver = false;
       system.stop({ drain: true }).then(() => isOver = true);
@@ -170,8 +177,9 @@ Deno.test("a system can drain as a whole, and be stopped at once meanwhile", asy
   }
 });
 
-Deno.test("an actor that watches no longer hears nothing, even of an end whose notice waits", async () => {
-  const notes = await play(async (world) => {
+playTest(
+  "an actor that watches no longer hears nothing, even of an end whose notice waits",
+  async (world) => {
     const { system, idle } = world, { boss, clerks, notes } = await open(world);
     for (const ref of clerks) system.send(boss, { type: "Watch", ref });
     await idle();
@@ -180,9 +188,9 @@ Deno.test("an actor that watches no longer hears nothing, even of an end whose n
     system.send(boss, { type: "StopAndUnwatch", stop: clerks, unwatch: clerks[1]! });
     await idle();
     return await notes();
-  });
-  assert.deepEqual(notes, []);
-});
+  },
+  [],
+);
 
 Deno.test("an actor that watches no longer still gets what the watched one has sent", async () => {
   const spec = plain(`(ctx) => ({
@@ -203,16 +211,17 @@ Deno.test("an actor that watches no longer still gets what the watched one has s
   assert.equal(heard, "heard");
 });
 
-Deno.test("the failure of a child that is watched no longer is its parent's again", async () => {
-  const text = await failureIn(async (world) => {
+failTest(
+  "the failure of a child that is watched no longer is its parent's again",
+  async (world) => {
     const { boss, clerks: [ref] } = await open(world);
     for (const type of ["Watch", "Unwatch"] as const) world.system.send(boss, { type, ref: ref! });
     await world.idle();
     world.system.send(ref!, { type: "Faint" });
     await world.idle();
-  });
-  assert.match(text, /Actor "a" failed while handling Faint/);
-});
+  },
+  /Actor "a" failed while handling Faint/,
+);
 
 Deno.test("a stop or an unwatch of what is no reference fails the actor", async () => {
   for (const type of ["Stop", "Unwatch"] as const) {
@@ -236,66 +245,45 @@ Deno.test("a stop leaves behind a handler that never ends", async () => {
   assert.ok(await waiting instanceof ActorFailedError);
 });
 
-/** The type of a dead letter, the reason for it, and its message. */
-const heldBy = (event: SystemEvent) =>
-  event.type === "dead-letter" ? [event.letter.type, event.letter.reason, event.message] : [];
-
-Deno.test("a dead letter comes with a copy of what it holds, also of what waited", async () => {
-  const lost = await play(async ({ system, settle }) => {
-    const lost: unknown[] = [], clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+playTest(
+  "a dead letter comes with a copy of what it holds, where that can be copied",
+  async ({ system, settle, idle }) => {
+    const clerk = clerkOf(system);
     await settle();
-    using _ = system.subscribe((event) => lost.push(heldBy(event)));
-    system.send(clerk, { type: "Write", text: "waits" });
-    const end = system.stop(clerk);
-    system.send(clerk, { type: "Write", text: "late" });
-    await end;
-    return lost;
-  });
-  const letters = ["waits", "late"].map((text) => ["Write", "stopped", { type: "Write", text }]);
-  assert.deepEqual(lost, letters);
-});
-
-Deno.test("an answer that comes too late is reported with its value", async () => {
-  const value = await playOnce(async ({ system, idle }) => {
-    const lost: unknown[] = [];
-    system.subscribe((event) => lost.push(heldBy(event)));
-    const server = system.spawn(SERVER, undefined, { id: "server" });
-    await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
-    system.send(server, { type: "Now" });
-    await idle();
-    return lost;
-  });
-  assert.deepEqual(value, [["answer:Later", "too-late", 7]]);
-});
-
-Deno.test("what cannot be copied is reported without what it holds, and a listener may change its copy", async () => {
-  const value = await playOnce(async ({ system, idle }) => {
-    const lost: unknown[][] = [];
-    system.subscribe((event) => lost.push(heldBy(event)));
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
-    await system.stop(clerk);
-    const message = { type: "Write", text: "a", bytes: new Uint8Array([1]) } as ClerkMessage;
+    const lost = lettersOf(system);
+    system.send(clerk, write("waits"));
+    const end = system.stop(clerk), message = { ...write("late"), bytes: new Uint8Array([1]) };
     system.send(clerk, message);
-    (message as unknown as { bytes: Uint8Array }).bytes[0] = 2;
-    system.send(clerk, { type: "Write", text: (() => {}) as never });
+    message.bytes[0] = 2;
+    await end;
+    system.send(clerk, { type: "Write", text: () => {} });
     await idle();
     return lost;
-  });
-  assert.deepEqual(value, [
-    ["Write", "stopped", { type: "Write", text: "a", bytes: new Uint8Array([1]) }],
+  },
+  [
+    ["Write", "stopped", write("waits")],
+    ["Write", "stopped", { ...write("late"), bytes: new Uint8Array([1]) }],
     ["Write", "not-cloneable", undefined],
-  ]);
-});
+  ],
+);
+
+onceTest("an answer that comes too late is reported with its value", async ({ system, idle }) => {
+  const lost = lettersOf(system), server = system.spawn(SERVER, undefined, { id: "server" });
+  await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
+  system.send(server, { type: "Now" });
+  await idle();
+  return lost;
+}, [["answer:Later", "too-late", 7]]);
 
 Deno.test("a listener that throws fails the system, and others hear all the same", async () => {
-  const lost: unknown[] = [];
+  let lost: unknown[] = [];
   const text = await failureIn(async ({ system, idle }) => {
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    const clerk = clerkOf(system);
     await system.stop(clerk);
     system.subscribe(() => {
       throw new RangeError("no ink");
     });
-    system.subscribe((event) => lost.push(heldBy(event)));
+    lost = lettersOf(system);
     system.send(clerk, { type: "Faint" });
     await idle();
   });
@@ -306,17 +294,15 @@ Deno.test("a listener that throws fails the system, and others hear all the same
 Deno.test("a subscription that cannot be served is refused", async () => {
   await using system = createSystem();
   assert.throws(() => system.subscribe(3 as never), /the listener must be a function/);
-  assert.throws(
-    () => system.subscribe(() => {}, { slowStepMs: -1 }),
-    /slowStepMs must be a number/,
-  );
+  const negative = { slowStepMs: -1 };
+  assert.throws(() => system.subscribe(() => {}, negative), /slowStepMs must be a number/);
 });
 
 Deno.test("a step that takes longer than the limit is reported once, with those it waits for", async () => {
   const value = await play(async ({ system, advance }) => {
     const events: SystemEvent[] = [], counts: number[] = [];
     using _ = system.subscribe((event) => events.push(event), { slowStepMs: 100 });
-    const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
+    const clerk = clerkOf(system);
     for (const [ms, waits] of [[50, [60]], [5000, [99, 1, 6000]]] as const) {
       system.send(clerk, { type: "Nap", ms });
       for (const wait of waits) {
@@ -335,15 +321,14 @@ Deno.test("a step that held up its isolate is reported when it is over; a short 
   let now = 0;
   // Its clock goes on by ten whenever somebody looks.
   await using system = createSystem({ now: () => now += 10 });
-  const clerk = system.spawn(CLERK, undefined, { id: "clerk" });
-  const write = { type: "Write", text: "a" } as const;
+  const clerk = clerkOf(system);
   {
     using _ = system.subscribe((event) => events.push(event), { slowStepMs: 1000 });
-    await system.ask(clerk, write);
+    await system.ask(clerk, write("a"));
     assert.equal(events.length, 0);
   }
   using _ = system.subscribe((event) => events.push(event), { slowStepMs: 10 });
-  await system.ask(clerk, write);
+  await system.ask(clerk, write("a"));
   const [event, ...others] = events;
   assert.deepEqual(others, []);
   assert.ok(event?.type === "slow-step" && event.isOver);

@@ -2,41 +2,49 @@
 
 import assert from "node:assert/strict";
 import {
-  type ActorFactory,
-  type ActorRef,
   type ActorSpec,
-  type Ask,
   broadcast,
   CHILD_SUPERVISOR,
   type ChildSpec,
   childSpec,
   createSystem,
   type Pool,
-  type RestartStrategy,
   spawnPool,
   type Supervision,
 } from "../../../actors/runtime/mod.ts";
 import type { World } from "../../../actors/simulation/mod.ts";
 import { ASKER } from "./circle_players.ts";
-import { FORWARDER, MEMBER, type MemberMessage } from "./players.ts";
-import { failureIn, play, playMany, playOnce, replayed } from "./simulated.ts";
-
-/** A child of a supervisor. */
-type UnitMessage =
-  | { readonly type: "Fail" | "End" }
-  | { readonly type: "Friend" } & Ask<string>;
+import { downOf } from "./harness.ts";
+import {
+  type AnyActor,
+  type AnyMessage,
+  type AnyRef,
+  FORWARDER,
+  MEMBER,
+  specOf,
+} from "./players.ts";
+import {
+  failTest,
+  failureIn,
+  onceTest,
+  playMany,
+  playOnce,
+  playTest,
+  replayed,
+} from "./simulated.ts";
 
 interface UnitInit {
   /** It is out of this when it fails. */
   readonly outOf: string;
-  readonly friend?: ActorRef<UnitMessage>;
+  readonly friend?: AnyRef;
   /** Fails as soon as it is made. */
   readonly isStillborn?: boolean;
 }
 
-const UNIT: ActorSpec<UnitInit, UnitMessage> = { module: import.meta.url, export: "unit" };
+/** A child of a supervisor. */
+const UNIT: ActorSpec<UnitInit, AnyMessage> = specOf(import.meta.url, "unit");
 
-export const unit: ActorFactory<UnitInit, UnitMessage> = (ctx, { outOf, friend, isStillborn }) => {
+export const unit: AnyActor = (ctx, { outOf, friend, isStillborn }) => {
   const { id } = ctx.self;
   if (isStillborn) throw new RangeError(`${id} is stillborn`);
   return {
@@ -82,7 +90,7 @@ async function open(world: World, { children, ...options }: Options = {}) {
   const supervision = { intensity: 10, ...options, children: specs };
   const supervisor = system.spawn(CHILD_SUPERVISOR, supervision, { id: "supervisor" });
   const child = async (id: string) =>
-    await system.ask(supervisor, { type: "Child", id }) as ActorRef<UnitMessage> | undefined;
+    await system.ask(supervisor, { type: "Child", id }) as AnyRef | undefined;
   const tell = async (id: string, type: "Fail" | "End") => {
     system.send((await child(id))!, { type });
     await idle();
@@ -102,15 +110,15 @@ for (
     ["rest-for-one", ["-b", "-c", "+b", "+c"]],
   ] as const
 ) {
-  Deno.test(`${strategy}: a child that fails is begun again with those that must be, in order`, async () => {
-    const value = await play(async (world) => {
-      const { tell, diary } = await open(world, { strategy });
-      const before = diary.length;
+  playTest(
+    `${strategy}: a child that fails is begun again with others, in order`,
+    async (world) => {
+      const { tell, diary } = await open(world, { strategy }), before = diary.length;
       await tell("b", "Fail");
       return diary.slice(before);
-    });
-    assert.deepEqual(value, notes);
-  });
+    },
+    notes,
+  );
 }
 
 for (
@@ -123,160 +131,115 @@ for (
     ["temporary", "End", "b ended 0"],
   ] as const
 ) {
-  Deno.test(`a ${restart} child that comes to its end by ${how} is then: ${state}`, async () => {
-    const value = await play(async (world) => {
-      const children = ["a", "b"].map((id) => childOf(id, { restart }));
-      const { tell, states } = await open(world, { children });
-      await tell("b", how);
-      return await states();
-    });
-    assert.deepEqual(value, ["a up 0", state]);
-  });
+  playTest(`a ${restart} child that comes to its end by ${how}: ${state}`, async (world) => {
+    const children = ["a", "b"].map((id) => childOf(id, { restart }));
+    const { tell, states } = await open(world, { children });
+    await tell("b", how);
+    return await states();
+  }, ["a up 0", state]);
 }
 
-Deno.test("a temporary child that is stopped with others is not begun again with them", async () => {
-  const value = await play(async (world) => {
-    const children = [
-      childOf("a"),
-      childOf("b", { restart: "temporary" }),
-      childOf("c", { restart: "transient" }),
-    ];
-    const { tell, states } = await open(world, { strategy: "one-for-all", children });
-    await tell("a", "Fail");
-    return await states();
-  });
-  assert.deepEqual(value, ["a up 1", "b ended 0", "c up 1"]);
-});
+playTest("a temporary child that is stopped with others stays down", async (world) => {
+  const restarts = { a: "permanent", b: "temporary", c: "transient" } as const;
+  const children = Object.entries(restarts).map(([id, restart]) => childOf(id, { restart }));
+  const { tell, states } = await open(world, { strategy: "one-for-all", children });
+  await tell("a", "Fail");
+  return await states();
+}, ["a up 1", "b ended 0", "c up 1"]);
 
-Deno.test("a child that fails too often ends the supervisor and the others, and says why", async () => {
-  const text = await failureIn(async (world) => {
+failTest(
+  "a child that fails too often ends the supervisor, which says why",
+  async (world) => {
     const { tell } = await open(world, { intensity: 2, periodMs: 1000 });
     for (let n = 0; n < 3; n++) await tell("b", "Fail");
-  });
-  assert.equal(
-    text,
-    'Actor "supervisor" failed while handling Down: Error: Cannot restart "b": there must be at ' +
-      'most 2 restarts in 1000 ms; Actor "b" failed while handling Fail: RangeError: b is out of luck',
-  );
-});
+  },
+  /^Actor "supervisor" failed while handling Down: Error: Cannot restart "b": there must be at most 2 restarts in 1000 ms; Actor "b" failed while handling Fail: RangeError: b is out of luck$/,
+);
 
-Deno.test("failures that are older than the period are forgotten", async () => {
-  const value = await play(async (world) => {
-    const { tell, states } = await open(world, { intensity: 2, periodMs: 1000 });
-    for (let n = 0; n < 6; n++) {
-      await tell("b", "Fail");
-      await world.advance(501);
-    }
-    return await states();
-  });
-  assert.deepEqual(value, ["a up 0", "b up 6", "c up 0"]);
-});
+playTest("failures that are older than the period are forgotten", async (world) => {
+  const { tell, states } = await open(world, { intensity: 2, periodMs: 1000 });
+  for (let n = 0; n < 6; n++) {
+    await tell("b", "Fail");
+    await world.advance(501);
+  }
+  return await states();
+}, ["a up 0", "b up 6", "c up 0"]);
 
-Deno.test("each restart waits twice as long, within bounds, and others go on meanwhile", async () => {
-  const backOff = { firstMs: 100, maxMs: 250 };
-  const value = await play(async (world) => {
-    const { system, advance } = world;
-    const { child, states } = await open(world, { intensity: 9, periodMs: 60_000, backOff });
-    const seen: string[] = [];
-    for (const waitMs of [0, 100, 200, 250, 250]) {
-      system.send((await child("b"))!, { type: "Fail" });
-      if (waitMs > 0) {
-        await advance(waitMs - 1);
-        seen.push((await states())[1]!);
-      }
-      await advance(1);
+playTest("each restart waits twice as long, within bounds, and others go on", async (world) => {
+  const backOff = { firstMs: 100, maxMs: 250 }, { system, advance } = world;
+  const { child, states } = await open(world, { intensity: 9, periodMs: 60_000, backOff });
+  const seen: string[] = [];
+  for (const waitMs of [0, 100, 200, 250, 250]) {
+    system.send((await child("b"))!, { type: "Fail" });
+    for (const ms of waitMs > 0 ? [waitMs - 1, 1] : [1]) {
+      await advance(ms);
       seen.push((await states())[1]!);
     }
-    return seen;
-  }, { raceMs: 0 });
-  assert.deepEqual(value, [
-    ...["b up 1", "b waiting 1", "b up 2", "b waiting 2", "b up 3"],
-    ...["b waiting 3", "b up 4", "b waiting 4", "b up 5"],
-  ]);
-});
-
-Deno.test("a question for a child that is about to be begun again waits for it", async () => {
-  const backOff = { firstMs: 100, maxMs: 100 };
-  const value = await play(async (world) => {
-    const { child, tell } = await open(world, { backOff });
-    const first = await child("b");
-    await tell("b", "Fail");
-    world.system.send((await child("b"))!, { type: "Fail" });
-    const third = await child("b");
-    return [first!.serial < third!.serial, third!.id, await child("unknown")];
-  });
-  assert.deepEqual(value, [true, "b", undefined]);
-});
-
-Deno.test("a child gets the references that it needs as they are at its start", async () => {
-  for (const strategy of ["rest-for-one", "one-for-one"] as const) {
-    const value = await play(async (world) => {
-      const children = [
-        childOf("a"),
-        childSpec({ id: "b", spec: UNIT, init: LUCKLESS, needs: { friend: "a" } }),
-      ];
-      const { child, tell } = await open(world, { strategy, children });
-      const friend = async () =>
-        await world.system.ask((await child("b"))!, { type: "Friend" }) ===
-          `a/${(await child("a"))!.serial}`;
-      const before = await friend();
-      await tell("a", "Fail");
-      return [before, await friend()];
-    });
-    assert.deepEqual(value, [true, strategy === "rest-for-one"]);
   }
-});
+  return seen;
+}, [
+  ...["b up 1", "b waiting 1", "b up 2", "b waiting 2", "b up 3"],
+  ...["b waiting 3", "b up 4", "b waiting 4", "b up 5"],
+], { raceMs: 0 });
 
-Deno.test("a child that cannot even be made counts like any that fails", async () => {
-  const text = await failureIn(async (world) => {
-    const init = { ...LUCKLESS, isStillborn: true };
-    await open(world, { intensity: 3, children: [childSpec({ id: "b", spec: UNIT, init })] });
-  });
-  assert.match(
-    text,
-    /most 3 restarts in 5000 ms; Actor "b" failed while handling init/,
-  );
-});
+playTest("a question for a child that is about to be begun again waits for it", async (world) => {
+  const { child, tell } = await open(world, { backOff: { firstMs: 100, maxMs: 100 } });
+  const first = await child("b");
+  await tell("b", "Fail");
+  world.system.send((await child("b"))!, { type: "Fail" });
+  const third = await child("b");
+  return [first!.serial < third!.serial, third!.id, await child("unknown")];
+}, [true, "b", undefined]);
 
-Deno.test("children come and go while the supervisor lives", async () => {
-  const value = await play(async (world) => {
-    const { system, idle } = world;
-    const { supervisor, states, child } = await open(world, { strategy: "rest-for-one" });
-    const added = await system.ask(supervisor, { type: "StartChild", child: childOf("d") });
-    const again = await system.ask(supervisor, { type: "StartChild", child: childOf("d") });
-    system.send(supervisor, { type: "StopChild", id: "b" });
-    await idle();
-    system.send((await child("a"))!, { type: "Fail" });
-    await idle();
-    return [added?.serial === again?.serial, await child("b"), ...await states()];
-  });
-  assert.deepEqual(value, [true, undefined, "a up 1", "c up 1", "d up 1"]);
-});
+for (const strategy of ["rest-for-one", "one-for-one"] as const) {
+  playTest(`${strategy}: a child gets references as they are at its start`, async (world) => {
+    const b = childSpec({ id: "b", spec: UNIT, init: LUCKLESS, needs: { friend: "a" } });
+    const { child, tell } = await open(world, { strategy, children: [childOf("a"), b] });
+    const isNow = async () =>
+      await world.system.ask((await child("b"))!, { type: "Friend" }) ===
+        `a/${(await child("a"))!.serial}`;
+    const before = await isNow();
+    await tell("a", "Fail");
+    return [before, await isNow()];
+  }, [true, strategy === "rest-for-one"]);
+}
+
+failTest("a child that cannot even be made counts like any that fails", async (world) => {
+  const init = { ...LUCKLESS, isStillborn: true };
+  await open(world, { intensity: 3, children: [childSpec({ id: "b", spec: UNIT, init })] });
+}, /most 3 restarts in 5000 ms; Actor "b" failed while handling init/);
+
+playTest("children come and go while the supervisor lives", async (world) => {
+  const { system, idle } = world;
+  const { supervisor, states, child } = await open(world, { strategy: "rest-for-one" });
+  const added = await system.ask(supervisor, { type: "StartChild", child: childOf("d") });
+  const again = await system.ask(supervisor, { type: "StartChild", child: childOf("d") });
+  system.send(supervisor, { type: "StopChild", id: "b" });
+  await idle();
+  system.send((await child("a"))!, { type: "Fail" });
+  await idle();
+  return [added?.serial === again?.serial, await child("b"), ...await states()];
+}, [true, undefined, "a up 1", "c up 1", "d up 1"]);
 
 for (const strategy of ["one-for-all", "rest-for-one", "one-for-one"] as const) {
   Deno.test(`${strategy}: in a storm of failures all are up again in the end`, async () => {
-    await playMany(20, (world) => stormy(world, strategy));
+    await playMany(20, async (world) => {
+      const { system, idle } = world;
+      // A child that is begun again for others must not meet those of before.
+      keepDiary(world, (id, lives) => {
+        const later = ["a", "b", "c"].filter((one) => strategy === "one-for-all" || one > id);
+        const met = strategy === "one-for-one" ? [] : later.filter((one) => lives.includes(one));
+        assert.deepEqual(met, [], `${id} is begun while ${met} of before live`);
+      });
+      const { child, states } = await open(world, { strategy, intensity: 99 });
+      for (const id of ["c", "a", "b", "a", "c", "a", "b", "a", "c", "a", "b", "a"]) {
+        const ref = await child(id);
+        if (ref) system.send(ref, { type: "Fail" });
+      }
+      await idle();
+      assert.deepEqual((await states()).map((state) => state.split(" ")[1]), ["up", "up", "up"]);
+    });
   });
-}
-
-/** Children fail at any moment, also while others are stopped for them. */
-async function stormy(world: World, strategy: RestartStrategy): Promise<void> {
-  const { system, idle } = world;
-  // A child that is begun again for others must not meet those of before.
-  keepDiary(world, (id, lives) => {
-    const later = ["a", "b", "c"].filter((one) => strategy === "one-for-all" ? true : one > id);
-    const met = strategy === "one-for-one" ? [] : later.filter((one) => lives.includes(one));
-    assert.deepEqual(met, [], `${id} is begun while ${met} of before live`);
-  });
-  const { child, states } = await open(world, { strategy, intensity: 99 });
-  for (let round = 0; round < 3; round++) {
-    for (const id of ["c", "a", "b", "a"]) {
-      const ref = await child(id);
-      if (ref) system.send(ref, { type: "Fail" });
-    }
-  }
-  await idle();
-  assert.deepEqual((await states()).map((state) => state.split(" ")[1]), ["up", "up", "up"]);
 }
 
 Deno.test("what a supervisor is made with is checked at the door", async () => {
@@ -286,10 +249,7 @@ Deno.test("what a supervisor is made with is checked at the door", async () => {
     [{ periodMs: Number.NaN }, /periodMs must be a number of 0 or more, received NaN/],
     [{ backOff: { firstMs: -1, maxMs: 1 } }, /firstMs must be a number of 0 or more/],
     [{ children: "a" }, /children must be an array, received string/],
-    [
-      { children: [childOf("a"), childOf("a")] },
-      /the id of a child must be one that none/,
-    ],
+    [{ children: [childOf("a"), childOf("a")] }, /the id of a child must be one that none/],
     [{ children: [childOf("a", { needs: { x: "b" } })] }, /x in needs of "a" must be the id/],
     [{ children: [childOf("a", { restart: "never" as never })] }, /restart of "a" must be/],
   ];
@@ -306,53 +266,50 @@ Deno.test("what a supervisor is made with is checked at the door", async () => {
   childSpec({ id: "a", spec: UNIT, init: {}, needs: { friend: "b" } });
 });
 
-Deno.test("the inbox of a supervisor replays", async () => {
-  const { steps, states } = await replayed(CHILD_SUPERVISOR, async (system) => {
+Deno.test("the inboxes of a supervisor and of a pool replay", async () => {
+  const ofSupervisor = await replayed(CHILD_SUPERVISOR, async (system) => {
     const children = ["a", "b"].map((id) => childOf(id)), strategy = "one-for-all";
     const options = { id: "supervisor" };
     const supervisor = system.spawn(CHILD_SUPERVISOR, { strategy, children }, options);
-    const ref = await system.ask(supervisor, { type: "Child", id: "b" });
-    const down = new Promise((resolve) => system.watch(ref!, resolve));
-    system.send(ref as ActorRef<UnitMessage>, { type: "Fail" });
+    const child = () => system.ask(supervisor, { type: "Child", id: "b" });
+    const ref = (await child())!, down = downOf(system, ref);
+    system.send(ref as AnyRef, { type: "Fail" });
     await down;
-    await system.ask(supervisor, { type: "Child", id: "b" });
+    await child();
   });
-  assert.ok(steps >= 6 && states >= 5);
+  assert.ok(ofSupervisor.steps >= 6 && ofSupervisor.states >= 5);
+  const ofPool = await replayed(POOL, async (system) => {
+    const members = { spec: MEMBER, init: 0, size: 2, policy: "smallest-mailbox" } as const;
+    const pool = spawnPool(system, members, { id: "pool" });
+    for (const n of [1, 2, 3]) await system.ask(pool, { type: "Who", n });
+  });
+  assert.ok(ofPool.steps >= 7 && ofPool.states >= 6);
 });
 
-Deno.test("one-for-one: a child that needs another waits until that is up again", async () => {
-  const value = await play(async (world) => {
-    const children = [childOf("a"), childOf("b", { needs: { friend: "a" } })];
-    const backOff = { firstMs: 100, maxMs: 1000 };
-    const { system, idle, advance } = world;
-    const { child, tell } = await open(world, { children, backOff });
-    await tell("a", "Fail");
-    const [a, b] = [(await child("a"))!, (await child("b"))!];
-    // b is to wait for less time than a.
-    system.send(b, { type: "Fail" });
-    system.send(a, { type: "Fail" });
-    await advance(1000);
-    await idle();
-    return await system.ask((await child("b"))!, { type: "Friend" }) === "none";
-  });
-  assert.equal(value, false);
-});
+playTest("one-for-one: a child that needs another waits until that is up again", async (world) => {
+  const children = [childOf("a"), childOf("b", { needs: { friend: "a" } })];
+  const backOff = { firstMs: 100, maxMs: 1000 };
+  const { system, idle, advance } = world;
+  const { child, tell } = await open(world, { children, backOff });
+  await tell("a", "Fail");
+  const [a, b] = [(await child("a"))!, (await child("b"))!];
+  // b is to wait for less time than a.
+  system.send(b, { type: "Fail" });
+  system.send(a, { type: "Fail" });
+  await advance(1000);
+  await idle();
+  return await system.ask((await child("b"))!, { type: "Friend" }) === "none";
+}, false);
 
-const POOL = {
-  module: new URL("../../../actors/runtime/pool/pool.ts", import.meta.url).href,
-  export: "pool",
-};
+const POOL = specOf(import.meta.resolve("../../../actors/runtime/pool/pool.ts"), "pool");
 
-const openPool = ({ system }: World, more: Partial<Pool<number, MemberMessage>> = {}) =>
+const openPool = ({ system }: World, more: Partial<Pool<number, AnyMessage>> = {}) =>
   spawnPool(system, { spec: MEMBER, init: 0, size: 3, ...more }, { id: "pool" });
 
-Deno.test("round-robin: the members get messages in turn, whatever the order of answers", async () => {
-  const answers = await play((world) => {
-    const pool = openPool(world);
-    return Promise.all([1, 2, 3, 4].map((n) => world.system.ask(pool, { type: "Who", n })));
-  });
-  assert.deepEqual(answers, ["pool-1 1", "pool-2 2", "pool-3 3", "pool-1 4"]);
-});
+playTest("round-robin: the members get messages in turn", (world) => {
+  const pool = openPool(world);
+  return Promise.all([1, 2, 3, 4].map((n) => world.system.ask(pool, { type: "Who", n })));
+}, ["pool-1 1", "pool-2 2", "pool-3 3", "pool-1 4"]);
 
 Deno.test("smallest mailbox: the member that has the least to do gets the next", async () => {
   const policy = "smallest-mailbox";
@@ -378,79 +335,60 @@ Deno.test("smallest mailbox: the member that has the least to do gets the next",
     const numbers = Array.from({ length: 9 }, (_, n) => n);
     await Promise.all(numbers.map((n) => world.system.ask(pool, { type: "Who", n })));
     await world.idle();
-    world.atEnd(
-      "nothing is left",
-      ({ state }) => `${state("pool")}` === "0,0,0" ? undefined : `${state("pool")}`,
-    );
+    const wrong = (left: string) => left === "0,0,0" ? undefined : left;
+    world.atEnd("nothing is left", ({ state }) => wrong(`${state("pool")}`));
   });
 });
 
-Deno.test("a broadcast reaches every member once", async () => {
-  const sums = await play(async (world) => {
-    const { system, idle } = world, pool = openPool(world);
-    for (const n of [1, 10]) system.send(pool, broadcast({ type: "Add", n }));
-    await idle();
-    return await Promise.all([1, 2, 3].map(() => system.ask(pool, { type: "Sum" })));
-  });
-  assert.deepEqual(sums, [11, 11, 11]);
-});
+playTest("a broadcast reaches every member once", async (world) => {
+  const { system, idle } = world, pool = openPool(world);
+  for (const n of [1, 10]) system.send(pool, broadcast({ type: "Add", n }));
+  await idle();
+  return await Promise.all([1, 2, 3].map(() => system.ask(pool, { type: "Sum" })));
+}, [11, 11, 11]);
 
 for (const policy of ["round-robin", "smallest-mailbox"] as const) {
-  Deno.test(`${policy}: a member that fails is replaced, and others go on`, async () => {
-    const value = await playOnce(async (world) => {
-      const { system, idle } = world, pool = openPool(world, { policy, size: 2, intensity: 5 });
-      for (const n of [0, 1]) await system.ask(pool, { type: "Who", n });
-      system.send(pool, { type: "Faint" });
-      const other = await system.ask(pool, { type: "Work", ms: 5 });
-      await idle();
-      const who = await Promise.all([2, 3].map((n) => system.ask(pool, { type: "Who", n })));
-      return [other, ...who.toSorted()];
-    });
-    assert.deepEqual(value, ["pool-2", "pool-1 2", "pool-2 3"]);
-  });
+  onceTest(`${policy}: a member that fails is replaced, and others go on`, async (world) => {
+    const { system, idle } = world, pool = openPool(world, { policy, size: 2, intensity: 5 });
+    for (const n of [0, 1]) await system.ask(pool, { type: "Who", n });
+    system.send(pool, { type: "Faint" });
+    const other = await system.ask(pool, { type: "Work", ms: 5 });
+    await idle();
+    const who = await Promise.all([2, 3].map((n) => system.ask(pool, { type: "Who", n })));
+    return [other, ...who.toSorted()];
+  }, ["pool-2", "pool-1 2", "pool-2 3"]);
 }
 
-Deno.test("a question fails while no member is up, and is answered after the back-off", async () => {
-  const backOff = { firstMs: 100, maxMs: 100 };
-  const value = await playOnce(async (world) => {
-    const { system, advance } = world, pool = openPool(world, { size: 1, intensity: 9, backOff });
-    for (const _ of [1, 2]) {
-      system.send(pool, { type: "Faint" });
-      await advance(1);
-    }
-    const error = await system.ask(pool, { type: "Who", n: 0 }).catch((error) => error.name);
-    await advance(100);
-    return [error, await system.ask(pool, { type: "Who", n: 1 })];
-  });
-  assert.deepEqual(value, ["ActorFailedError", "pool-1 1"]);
-});
+onceTest("a question fails while no member is up, until the back-off is over", async (world) => {
+  const backOff = { firstMs: 100, maxMs: 100 }, { system, advance } = world;
+  const pool = openPool(world, { size: 1, intensity: 9, backOff });
+  for (const _ of [1, 2]) {
+    system.send(pool, { type: "Faint" });
+    await advance(1);
+  }
+  const error = await system.ask(pool, { type: "Who", n: 0 }).catch((error) => error.name);
+  await advance(100);
+  return [error, await system.ask(pool, { type: "Who", n: 1 })];
+}, ["ActorFailedError", "pool-1 1"]);
 
-Deno.test("a pool whose members fail too often fails, and says why", async () => {
-  const text = await failureIn(async (world) => {
-    const pool = openPool(world, { intensity: 1, periodMs: 100 });
-    for (let n = 0; n < 2; n++) world.system.send(pool, { type: "Faint" });
-    await world.idle();
-  });
-  assert.match(
-    text,
-    /Cannot replace "pool-2": there must be at most 1 restarts in 100 ms; Actor "pool-2" failed/,
-  );
-});
+failTest("a pool whose members fail too often fails, and says why", async (world) => {
+  const pool = openPool(world, { intensity: 1, periodMs: 100 });
+  for (let n = 0; n < 2; n++) world.system.send(pool, { type: "Faint" });
+  await world.idle();
+}, /Cannot replace "pool-2": there must be at most 1 restarts in 100 ms; Actor "pool-2" failed/);
 
-Deno.test("a pool that drains lets its members handle all that it has handed out", async () => {
-  const ends = await play(async (world) => {
-    const { system, idle } = world, pool = openPool(world, { size: 2 });
-    const answers = [1, 2, 3, 4].map((n) => system.ask(pool, { type: "Who", n }));
-    const end = system.stop(pool, { drain: true });
-    await idle();
-    await end;
-    return (await Promise.allSettled(answers)).map(({ status }) => status);
-  });
-  assert.deepEqual(ends, Array(4).fill("fulfilled"));
-});
+playTest("a pool that drains lets its members handle all that it has handed out", async (world) => {
+  const { system, idle } = world, pool = openPool(world, { size: 2 });
+  const answers = [1, 2, 3, 4].map((n) => system.ask(pool, { type: "Who", n }));
+  const end = system.stop(pool, { drain: true });
+  await idle();
+  await end;
+  return (await Promise.allSettled(answers)).map(({ status }) => status);
+}, Array(4).fill("fulfilled"));
 
-Deno.test("a message handed on keeps its sender, and its answer comes from its receiver", async () => {
-  const value = await play(async ({ system }) => {
+playTest(
+  "a message handed on keeps its sender, its answer is its receiver's",
+  async ({ system }) => {
     const last = system.spawn(MEMBER, 0, { id: "last" });
     const middle = system.spawn(FORWARDER, last, { id: "middle" });
     const first = system.spawn(FORWARDER, middle, { id: "first" });
@@ -459,23 +397,19 @@ Deno.test("a message handed on keeps its sender, and its answer comes from its r
     await system.stop(last);
     const error = await system.ask(first, { type: "Sum" }).catch((error) => error.message);
     return [sum, error, ...system.deadLetters.map(({ from, to }) => `${from} ${to}`)];
-  });
-  const error = 'Actor "last" failed: Error: actor "last" has stopped';
-  assert.deepEqual(value, [5, error, "system last"]);
-});
+  },
+  [5, 'Actor "last" failed: Error: actor "last" has stopped', "system last"],
+);
 
-Deno.test("a circle through an actor that hands on is found as well", async () => {
-  const value = await playOnce(async ({ system }) => {
-    const a = system.spawn(ASKER, undefined, { id: "a" });
-    const router = spawnPool(system, { spec: ASKER, init: undefined, size: 1 }, { id: "pool" });
-    const answer = await system.ask(a, { type: "Pass", route: [router, a] });
-    return [answer, ...await system.ask(router, { type: "Notes" })];
-  });
-  assert.deepEqual(value, [
-    "pool-1 failed",
-    'TypeError: Cannot ask "a" for "Pass": "pool-1" would wait for "a", which waits for "pool-1"',
-  ]);
-});
+onceTest("a circle through an actor that hands on is found as well", async ({ system }) => {
+  const a = system.spawn(ASKER, undefined, { id: "a" });
+  const router = spawnPool(system, { spec: ASKER, init: undefined, size: 1 }, { id: "pool" });
+  const answer = await system.ask(a, { type: "Pass", route: [router, a] });
+  return [answer, ...await system.ask(router, { type: "Notes" })];
+}, [
+  "pool-1 failed",
+  'TypeError: Cannot ask "a" for "Pass": "pool-1" would wait for "a", which waits for "pool-1"',
+]);
 
 Deno.test("a pool that cannot be made is refused with a reason", async () => {
   await using system = createSystem();
@@ -483,13 +417,4 @@ Deno.test("a pool that cannot be made is refused with a reason", async () => {
     spawnPool(system, { spec: MEMBER, init: 0, size: 1, ...more }, { id: "pool" });
   assert.throws(make({ size: 0 }), /size must be a positive integer, received 0/);
   assert.throws(make({ policy: "random" }), /policy must be round-robin or smallest-mailbox/);
-});
-
-Deno.test("the inbox of a pool replays", async () => {
-  const { steps, states } = await replayed(POOL, async (system) => {
-    const members = { spec: MEMBER, init: 0, size: 2, policy: "smallest-mailbox" } as const;
-    const pool = spawnPool(system, members, { id: "pool" });
-    for (const n of [1, 2, 3]) await system.ask(pool, { type: "Who", n });
-  });
-  assert.ok(steps >= 7 && states >= 6, `${steps} ${states}`);
 });

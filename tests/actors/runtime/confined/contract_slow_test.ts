@@ -22,7 +22,7 @@ const EXCEPT = {
     "it is found, but addresses that an actor was not given are not named to it",
   "an actor stops its child and one that is not, and hears of both": "it stops only its own actors",
   "children can be reached from outside": CHILDREN,
-  "a failure of a child that nobody watches fails the parent, by its own name": CHILDREN,
+  "a failure of a child that is not watched fails the parent, by the name of the child": CHILDREN,
   "the loss of an isolate is a failure of the parent there is": CHILDREN,
   "children in other isolates stop when their parent's is gone": CHILDREN,
   "what cannot be spawned is refused at once": "the words list this test's own transport",

@@ -18,9 +18,7 @@ import { CLIENT, FORWARDER, MEMBER, SERVER } from "../players.ts";
 import type { Suite } from "./suite.ts";
 
 export const ASKS: Suite = {
-  "an answer comes back, can move its buffers and can be given in a later step": async (
-    { system, spawn },
-  ) => {
+  "an answer comes back, also with its buffers or in a later step": async ({ system, spawn }) => {
     const ref = spawn(SERVER);
     assert.equal(await system.ask(ref, { type: "Double", n: 21 }), 42);
     const bytes = await system.ask(ref, { type: "Bytes", length: 2 });
@@ -30,9 +28,7 @@ export const ASKS: Suite = {
     assert.equal(await answer, 7);
   },
 
-  "an actor that waits for an answer lets others run, but not itself": async (
-    { system, spawn },
-  ) => {
+  "while an actor waits for an answer, others run and it does not": async ({ system, spawn }) => {
     const server = spawn(SERVER), client = spawn(CLIENT);
     const answer = system.ask(client, { type: "Relay", to: server, n: 7 });
     system.send(client, { type: "Note", what: "next" });
@@ -45,9 +41,7 @@ export const ASKS: Suite = {
     assert.deepEqual(await system.ask(client, { type: "Both", to: server }), [2, 4]);
   },
 
-  "a question to oneself, and one that is not answered, are refused with a reason": async (
-    { system, spawn },
-  ) => {
+  "a question to oneself and one without an answer are refused": async ({ system, spawn }) => {
     const client = spawn(CLIENT), to = spawn(SERVER);
     assert.equal(
       await system.ask(client, { type: "Forgotten" }),
@@ -81,9 +75,7 @@ export const ASKS: Suite = {
     assert.equal((await failure).error.message, text);
   },
 
-  "a question ends with the actor that is asked, in a step or in its mailbox": async (
-    { system, spawn, few },
-  ) => {
+  "a question ends with the actor, in a step or in its mailbox": async ({ system, spawn, few }) => {
     for (const [how, kind] of few([["Throw", "throw"], ["Stop", "exit"]] as const)) {
       const ref = spawn(SERVER, { id: how }), down = downOf(system, ref);
       const asked = thrownBy(system.ask(ref, { type: "NeverWith", how }));
@@ -178,9 +170,7 @@ export const ASKS: Suite = {
     await until(async () => await isNew() && await isNew());
   },
 
-  "a question that is handed on ends with the actor that owes its answer": async (
-    { system, spawn },
-  ) => {
+  "a question handed on ends with the actor that owes its answer": async ({ system, spawn }) => {
     const member = spawn(MEMBER, { init: 0 }), forwarder = spawn(FORWARDER, { init: member });
     assert.equal(await system.ask(forwarder, { type: "Who", n: 7 }), "member 7");
     const error = thrownBy(system.ask(forwarder, { type: "Silence" }, { timeoutMs: Infinity }));

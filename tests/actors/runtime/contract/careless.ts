@@ -6,22 +6,10 @@
  */
 
 import assert from "node:assert/strict";
-import {
-  type ActorFailedError,
-  type ActorSpec,
-  type Message,
-} from "../../../../actors/runtime/mod.ts";
+import type { ActorFailedError, ActorSpec } from "../../../../actors/runtime/mod.ts";
 import { failureOf, thrownBy, until, withSystem } from "../harness.ts";
-import { RECORDER, SERVER } from "../players.ts";
+import { plain, RECORDER, SERVER } from "../players.ts";
 import type { Suite } from "./suite.ts";
-
-export type AnyMessage = Message & Record<string, unknown>;
-
-/** An actor in plain JavaScript. */
-export function plain(factory: string): ActorSpec<undefined, AnyMessage> {
-  const module = `data:text/javascript,${encodeURIComponent(`export const plain = ${factory}`)}`;
-  return { module, export: "plain" };
-}
 
 const throwing = (key: string) =>
   Object.defineProperty({ type: "Note" }, key, {
@@ -102,9 +90,7 @@ export const CARELESS: Suite = {
     }
   },
 
-  "a message that is none, or cannot be cloned, is a dead letter, and its receiver goes on": async (
-    { system, spawn },
-  ) => {
+  "what is no message or cannot be cloned is a dead letter": async ({ system, spawn }) => {
     const ref = spawn(RECORDER, { id: "x" });
     const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
     for (const message of wrong) system.send(ref, message as never);

@@ -7,8 +7,8 @@
 import assert from "node:assert/strict";
 import { ActorFailedError, type ActorRef, type ActorSpec } from "../../../../actors/runtime/mod.ts";
 import { downOf, failureOf, thrownBy, topFailure } from "../harness.ts";
-import { RECORDER, SERVER } from "../players.ts";
-import { plain } from "./careless.ts";
+import { plain, RECORDER, SERVER } from "../players.ts";
+
 import type { Suite } from "./suite.ts";
 
 export const ENDS: Suite = {
@@ -51,9 +51,7 @@ export const ENDS: Suite = {
     assert.match(failure.error.message, /Cannot handle "toString": .*"server".*\(Double, Bytes/);
   },
 
-  "as many messages as the capacity may wait in both lanes, and no more": async (
-    { system, spawn, few },
-  ) => {
+  "as many messages as the capacity may wait, and no more": async ({ system, spawn, few }) => {
     for (const lane of few(["data", "control"] as const)) {
       // All is sent at once, so that all of it waits while the actor is being made.
       const enough = spawn(RECORDER, { id: `enough ${lane}`, capacity: 3 });
@@ -89,9 +87,7 @@ export const ENDS: Suite = {
     assert.deepEqual(reasons, ["stopped"]);
   },
 
-  "an actor can watch another, which keeps nothing from the parent": async (
-    { system, spawn },
-  ) => {
+  "a watch by another actor keeps nothing from the parent": async ({ system, spawn }) => {
     const ref = spawn(SERVER), recorder = spawn(RECORDER), failed = topFailure(system);
     system.send(recorder, { type: "Watch", ref });
     await system.ask(recorder, { type: "Read" });
@@ -108,9 +104,7 @@ export const ENDS: Suite = {
     );
   },
 
-  "a failure that the parent watches goes no further, whatever else watches it": async (
-    { system, spawn },
-  ) => {
+  "a failure that the parent watches goes no further": async ({ system, spawn }) => {
     const ref = spawn(SERVER), recorder = spawn(RECORDER), down = downOf(system, ref);
     system.send(recorder, { type: "Watch", ref });
     system.send(ref, { type: "Throw" });
@@ -118,9 +112,7 @@ export const ENDS: Suite = {
     assert.equal(await Promise.race([system.failed, system.stop()]), undefined);
   },
 
-  "a callback of the owner that throws is a failure of the system": async (
-    { system, spawn },
-  ) => {
+  "a callback of the owner that throws fails the system": async ({ system, spawn }) => {
     const ref = spawn(SERVER);
     system.watch(ref, () => {
       throw new RangeError("out of luck");

@@ -5,16 +5,20 @@
  */
 
 import assert from "node:assert/strict";
-import {
-  ActorFailedError,
-  type ActorRef,
-  createSystem,
-  type PlaceName,
-} from "../../../../actors/runtime/mod.ts";
+import { ActorFailedError, createSystem, type PlaceName } from "../../../../actors/runtime/mod.ts";
 import { atDepth } from "../../../depth.ts";
 import { downOf, failureOf, liveWorkers, thrownBy, until } from "../harness.ts";
-import { CLIENT, PARENT, RECORDER, ROGUE, SENDER, type SenderNote, SERVER } from "../players.ts";
-import { plain } from "./careless.ts";
+import {
+  CLIENT,
+  PARENT,
+  plain,
+  RECORDER,
+  ROGUE,
+  SENDER,
+  type SenderNote,
+  SERVER,
+} from "../players.ts";
+
 import { each, type Given, type Suite } from "./suite.ts";
 
 /** The news of the end of an isolate. */
@@ -88,9 +92,7 @@ export const ISOLATE_ENDS: Suite = {
     await Deno.remove(diary);
   },
 
-  "a failure goes no further where the watch of the parent was on its way": async (
-    { system, spawn },
-  ) => {
+  "a failure goes no further if a watch of the parent is on its way": async ({ system, spawn }) => {
     const ref = spawn(SERVER);
     await system.ask(ref, { type: "Double", n: 1 });
     system.send(ref, { type: "Throw" });
@@ -134,7 +136,7 @@ export const ISOLATE_ENDS: Suite = {
       // The news overtakes in the mailbox what has arrived, but a question after it does not.
       const notes = await system.ask(to, { type: "Wait", count: count + 1 });
       assert.deepEqual(
-        notes.filter((what) => what !== "rogue stopped"),
+        notes.filter((what: unknown) => what !== "rogue stopped"),
         Array.from({ length: count }, (_, n) => n),
       );
     }
@@ -236,9 +238,9 @@ export function neighbours(outer: PlaceName, inner: PlaceName): Suite {
       const lanes = Array.from({ length: 500 }, () => "data" as const);
       const sender = spawn(SENDER, { init: { to, lanes }, isolate: outer });
       await system.ask(sender, { type: "Go" });
-      const notes = await system.ask(to, { type: "Wait", count: 500 }) as readonly SenderNote[];
-      assert.deepEqual(notes.map(({ n }) => n), [...lanes.keys()]);
-      const watched = [server, client] as readonly ActorRef[];
+      const notes = await system.ask(to, { type: "Wait", count: 500 });
+      assert.deepEqual(notes.map(({ n }: SenderNote) => n), [...lanes.keys()]);
+      const watched = [server, client];
       for (const ref of watched) system.send(to, { type: "Watch", ref });
       const exits = Promise.all(watched.map((ref) => failureOf(system, ref)));
       await system.ask(to, { type: "Read" });

@@ -5,16 +5,15 @@
  */
 
 import assert from "node:assert/strict";
-import type { ActorRef } from "../../../../actors/runtime/mod.ts";
 import { downOf, failureOf, topFailure, until } from "../harness.ts";
-import { BOSS, CLERK, PARENT, type ServerMessage } from "../players.ts";
+import { type AnyRef, BOSS, CLERK, PARENT } from "../players.ts";
 import type { Given, Suite, Test } from "./suite.ts";
 
 /** A parent `p` of children `a`, `b` and `c` who write a diary. */
 async function familyOf({ system, isolate, spawn }: Given, diary: string) {
   const init = { children: ["a", "b", "c"], isolate, diary };
   const parent = spawn(PARENT, { id: "p", init });
-  const refs = await system.ask(parent, { type: "Refs" });
+  const refs: AnyRef[] = await system.ask(parent, { type: "Refs" });
   const read = async () => (await Deno.readTextFile(diary)).split("\n").slice(0, -1);
   return { system, parent, refs, read };
 }
@@ -55,7 +54,7 @@ export const FAMILIES: Suite = {
     assert.equal(isolates.size, refs[0]!.isolate === 0 ? 1 : 3);
   }),
 
-  "a failure of a child that nobody watches fails the parent, by its own name": withFamily(
+  "a failure of a child that is not watched fails the parent, by the name of the child": withFamily(
     async ({ system, parent, read, refs }) => {
       const failed = topFailure(system), sibling = downOf(system, refs[0]!);
       system.send(parent, { type: "Tell", child: "b", what: "Throw" });
@@ -73,7 +72,7 @@ export const FAMILIES: Suite = {
       system.send(parent, { type: "Tell", child: "b", what: "Throw" });
       await until(async () => (await read()).includes("p saw b throw"));
       system.send(parent, { type: "Respawn", child: "b" });
-      const refs: readonly ActorRef<ServerMessage>[] = await system.ask(parent, { type: "Refs" });
+      const refs: AnyRef[] = await system.ask(parent, { type: "Refs" });
       assert.equal(await system.ask(refs[1]!, { type: "Double", n: 4 }), 8);
     },
   ),
@@ -82,7 +81,7 @@ export const FAMILIES: Suite = {
 /** A boss of two clerks, in one place. */
 async function officeOf({ system, isolate, spawn }: Given) {
   const boss = spawn(BOSS, { init: { clerks: ["a", "b"], isolate } });
-  const clerks = await system.ask(boss, { type: "Clerks" });
+  const clerks: AnyRef[] = await system.ask(boss, { type: "Clerks" });
   return { boss, clerks, notes: () => system.ask(boss, { type: "Notes" }) };
 }
 

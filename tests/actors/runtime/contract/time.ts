@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import type { SystemEvent } from "../../../../actors/runtime/mod.ts";
 import { until, withSystem } from "../harness.ts";
-import { BOSS, CLOCKWORK } from "../players.ts";
+import { type AnyRef, BOSS, CLOCKWORK } from "../players.ts";
 import type { Suite } from "./suite.ts";
 
 /** The first numbers of actor "x" with label "a" under seed 7. */
@@ -21,7 +21,7 @@ const SEVEN = [
 const HOUR_MS = 3_600_000;
 
 export const TIME: Suite = {
-  "timers ring in the order of their delays, once for each key, and end with their actor": async (
+  "timers ring in order, once for each key, and end with their actor": async (
     { system, spawn },
   ) => {
     const start = performance.now(), ref = spawn(CLOCKWORK);
@@ -63,7 +63,7 @@ export const TIME: Suite = {
 };
 
 export const SUBSCRIPTIONS: Suite = {
-  "the owner hears of dead letters in isolates below isolates, as of steps that take long": async (
+  "the owner hears of dead letters and slow steps everywhere": async (
     { isolate, options, few },
   ) => {
     for (const when of few(["before", "after"])) {
@@ -72,7 +72,7 @@ export const SUBSCRIPTIONS: Suite = {
         const listen = () => system.subscribe((event) => events.push(event), { slowStepMs: 20 });
         if (when === "before") listen();
         const boss = system.spawn(BOSS, { clerks: ["a"], isolate }, { id: "boss", isolate });
-        const [clerk] = await system.ask(boss, { type: "Clerks" });
+        const [clerk]: AnyRef[] = await system.ask(boss, { type: "Clerks" });
         if (when === "after") listen();
         const isNap = (event: SystemEvent) =>
           event.type === "slow-step" && event.actor === "a" && event.handling === "Nap";

@@ -5,24 +5,12 @@
  */
 
 import assert from "node:assert/strict";
-import { readCheckpoint, type SyncStrategy } from "../../../actors/mod.ts";
-import {
-  type Batch,
-  createParameters,
-  generate,
-  gpt2,
-  mlp,
-  openDevice,
-  substream,
-} from "../../../kernels/mod.ts";
+import { readCheckpoint } from "../../../actors/mod.ts";
+import { createParameters, generate, gpt2, openDevice } from "../../../kernels/mod.ts";
 import { openWebgpu } from "../../../kernels/devices/webgpu/webgpu.ts";
 import { readFlat, writeFlat } from "../../../kernels/optimizer/flat_tensor.ts";
 import { allocateSums, openGradientSums } from "../../../kernels/optimizer/gradient_sums.ts";
-import {
-  createSchedule,
-  scheduleDefinitions,
-  type ScheduleOptions,
-} from "../../../schedules/mod.ts";
+import { createSchedule, scheduleDefinitions } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { gpuTest, keepGpuOpen } from "../../gpu.ts";
 import { inFolder } from "../../in_folder.ts";
@@ -30,8 +18,17 @@ import { ownMemory } from "../../kernels/own_memory.ts";
 import { drawTokens } from "../../kernels/stage/stage_runs.ts";
 import { bytesOf, copiesOf, leftToRight } from "../commit/all_reduce/gradients.ts";
 import { assertCopied, stepByHand, type Steps } from "../commit/steps_by_hand.ts";
-import { batchesOf, type Sizes, SMALL } from "../runs.ts";
-import { assertNear, DELAYS, openOracle, type Options, scheduleOf, trained } from "./trained.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
+import {
+  assertNear,
+  CUTS,
+  DELAYS,
+  openOracle,
+  type Options,
+  scheduleOf,
+  trained,
+  VARIANTS,
+} from "./trained.ts";
 
 keepGpuOpen();
 
@@ -85,82 +82,32 @@ for (const [name, [shared, ...others]] of Object.entries(CASES)) {
   }
 }
 
-/** Trains up to a step and leaves a checkpoint; goes on from the one that it finds. */
-async function until(steps: number, directory: string, options: Options) {
-  const resume = await readCheckpoint(directory), checkpoint = { directory, config: {} };
-  return await trained(SIZES, {
-    ...{ steps, checkpoint, workers: 2, runtime: "local", data: batchesOf(SIZES, 24) },
-    ...resume && { resume },
-    ...options,
-  });
-}
-
-gpuTest(
-  "a run on webgpu that goes on from its checkpoint has the bits of one in one piece",
-  () =>
-    inFolder(async (folder) => {
-      const chimera = { schedule: "chimera", device: "webgpu", workers: 2 } as const;
-      const whole = await trained(SIZES, { ...chimera, runtime: "serial" });
-      const first = await until(1, folder, chimera), second = await until(2, folder, chimera);
-      const numbers = [...first.bits.numbers, ...second.bits.numbers];
-      assert.deepEqual({ numbers, hash: second.bits.hash }, whole.bits);
-    }),
-);
+const throughDevices = async (directory: string) => {
+  const numbers: number[] = [], checkpoint = { directory, config: {} };
+  for (const [i, device] of (["native", "webgpu", "native"] as const).entries()) {
+    const resume = await readCheckpoint(directory), data = batchesOf(SIZES, 12);
+    const { bits } = await trained(SIZES, {
+      ...{ steps: i + 1, data, device, checkpoint, workers: 2, schedule: "1f1b", runtime: "local" },
+      ...resume && { resume },
+    });
+    numbers.push(...bits.numbers.flat());
+  }
+  const native = await trained(SIZES, { runtime: "serial", steps: 3 });
+  assertNear(numbers, native.bits.numbers.flat(), 1e-5, "numbers");
+  const { weights } = (await readCheckpoint(directory))!.state, texts = [];
+  for (const name of ["native", "webgpu"]) {
+    const device = await openDevice(name);
+    const options = { config: SIZES, weights, prompt: [3, 5], tokens: 6, temperature: 0 };
+    texts.push(await Array.fromAsync(generate(device, options)));
+    device.close();
+  }
+  assert.deepEqual(texts[1], texts[0]);
+};
 
 gpuTest(
   "a checkpoint goes from native to webgpu and back, and webgpu generates from it",
-  () =>
-    inFolder(async (folder) => {
-      const numbers: number[] = [];
-      for (const [i, device] of (["native", "webgpu", "native"] as const).entries()) {
-        const { bits } = await until(i + 1, folder, { device, schedule: "1f1b" });
-        numbers.push(...bits.numbers.flat());
-      }
-      const native = await trained(SIZES, { runtime: "serial", steps: 3 });
-      assertNear(numbers, native.bits.numbers.flat(), 1e-5, "numbers");
-      const { weights } = (await readCheckpoint(folder))!.state, texts = [];
-      for (const name of ["native", "webgpu"]) {
-        const device = await openDevice(name);
-        const options = { config: SIZES, weights, prompt: [3, 5], tokens: 6, temperature: 0 };
-        texts.push(await Array.fromAsync(generate(device, options)));
-        device.close();
-      }
-      assert.deepEqual(texts[1], texts[0]);
-    }),
+  () => inFolder(throughDevices),
 );
-
-/** Four layers, enough for the stages of every schedule on two workers, and cheap. */
-const LAYERS = { inputs: 20, hidden: 16, classes: 10, layers: 3 };
-const SMALLEST: Sizes = { ...SMALL, microBatch: 8, microBatches: 4, steps: 2 };
-
-/** Features and labels of noise. */
-function noise(count: number): Batch[] {
-  const generator = substream(1, "noise"), draw = () => generator.next();
-  const { microBatch } = SMALLEST, { inputs, classes } = LAYERS;
-  return Array.from({ length: count }, () => ({
-    features: Float32Array.from({ length: microBatch * inputs }, () => (draw() | 0) / 2 ** 31),
-    labels: Int32Array.from({ length: microBatch }, () => (draw() >>> 0) % classes),
-  }));
-}
-
-/** How sums are cut and when they start differs from schedule to schedule, and must not show. */
-const CUTS = [
-  { sync: "end", bucketSize: 100, coarsening: 1 },
-  { sync: "eager", bucketSize: 50, coarsening: 3 },
-  { sync: "eager-opt", bucketSize: 170, coarsening: 2 },
-] as const satisfies { sync: SyncStrategy; bucketSize: number; coarsening: number }[];
-
-/** Variants of schedules beside their defaults. */
-const VARIANTS: Record<string, Partial<ScheduleOptions>[]> = {
-  chimera: [{}, { scale: "doubling" }, { scale: "halving" }],
-  "message-driven": [{ order: "fifo" }, { order: "backward-first", pipelineLimit: 3 }],
-};
-
-const onGpu: Options = {
-  ...{ model: mlp(LAYERS, SMALLEST.microBatch), device: "webgpu", workers: 2 },
-  data: noise(4 * SMALLEST.microBatches * SMALLEST.steps),
-};
-const mlpOracle = openOracle(SMALLEST);
 
 /** The order of actions is no matter of the device: one schedule of a kind, and all in deep. */
 const SCHEDULES = atDepth(
@@ -173,53 +120,38 @@ for (const [i, schedule] of SCHEDULES.entries()) {
   for (const scheduleOptions of VARIANTS[schedule] ?? [{}]) {
     const what = `${schedule} ${JSON.stringify(scheduleOptions)} in ${replicas} replicas`;
     gpuTest(`${what} on webgpu has the serial bits, whatever the cuts and delays`, async () => {
-      const options: Options = { ...onGpu, schedule, scheduleOptions, replicas };
-      const { grouping } = scheduleOf(options, SMALLEST.microBatches);
-      await mlpOracle(grouping, options, { ...isFlushed && CUTS[i % 3], link: DELAYS });
+      const shared = { device: "webgpu", workers: 2, steps: isFlushed ? 1 : 2 } as const;
+      const options: Options = { ...shared, schedule, scheduleOptions, replicas };
+      const { grouping } = scheduleOf(options, SIZES.microBatches);
+      await oracle(grouping, options, { ...isFlushed && CUTS[i % 3], link: DELAYS });
     });
   }
 }
 
-// A product over half the samples at a time: the sums are cut elsewhere.
-gpuTest(
-  "backwards in halves on webgpu are within 1e-6 of whole ones, and have other bits",
-  async () => {
-    const options: Options = { ...onGpu, schedule: "chimera", replicas: 2, runtime: "serial" };
-    const whole = await trained(SMALLEST, options);
-    const halves = await trained(SMALLEST, { ...options, scheduleOptions: { scale: "halving" } });
-    assert.notEqual(halves.bits.hash, whole.bits.hash);
-    assertNear(halves.bits.numbers.flat(), whole.bits.numbers.flat(), 1e-6, "halves");
-  },
-);
-
 // Each process compiles all shaders anew.
 for (const how of atDepth<Options[]>([], [{ runtime: "workers", sync: "eager" }])) {
   gpuTest("copies in processes have the bits of the serial run on webgpu", async () => {
-    await mlpOracle("processes", { ...onGpu, schedule: "chimera" }, how);
+    await oracle("processes", { device: "webgpu", workers: 2, schedule: "chimera" }, how);
   });
 }
 
-gpuTest(
-  "first, middle and last stages on webgpu copy what the formula says, without a view at an offset",
-  async () => {
-    const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
-    const steps: Steps = {
-      options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
-      schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
-      coarsening: 3,
-      microBatches: drawTokens(2, 8, 9),
-      steps: 2,
-      openDevice: async () => ownMemory(await openWebgpu()),
-    };
-    const stepped = await stepByHand(steps);
-    assertCopied(stepped, steps);
-    for (const [name, weights] of stepped.results) {
-      if (name.endsWith("copy 1")) {
-        assert.deepEqual(weights, stepped.results.get(name.replace(/1$/, "0")), name);
-      }
-    }
-  },
-);
+gpuTest("stages on webgpu copy what the formula says, without a view at an offset", async () => {
+  const config = { layers: 1, hidden: 8, heads: 2, seq: 4, vocab: 9 };
+  const steps: Steps = {
+    options: { model: gpt2(config, 2), replicas: 2, bucketSize: 37 },
+    schedule: createSchedule("1f1b", { workers: 3, microBatches: 1 }),
+    coarsening: 3,
+    microBatches: drawTokens(2, 8, 9),
+    steps: 2,
+    openDevice: async () => ownMemory(await openWebgpu()),
+  };
+  const stepped = await stepByHand(steps);
+  assertCopied(stepped, steps);
+  for (const [name, weights] of stepped.results) {
+    if (!name.endsWith("copy 1")) continue;
+    assert.deepEqual(weights, stepped.results.get(name.replace(/1$/, "0")), name);
+  }
+});
 
 gpuTest("gradients are added on webgpu with the bits of sums on the host", async () => {
   const device = await openWebgpu(), length = 48;

@@ -204,6 +204,10 @@ export async function refusal(args: readonly string[]): Promise<string> {
   return error.message;
 }
 
+/** Trains in this process and expects a refusal with this sentence before the run begins. */
+export const refuses = async (args: readonly string[], sentence: RegExp) =>
+  assert.match(await refusal(args), sentence);
+
 export { inFolder } from "../in_folder.ts";
 
 /** The names in the folder of a run, sorted, without the files that every run has. */

@@ -2,28 +2,11 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { ENVIRONMENT, inFolder, printedHere, refusedHere, ROOT } from "../command.ts";
+import { inFolder, printedHere, refusedHere, runProgram } from "../command.ts";
+import COMPLETIONS from "./completions.json" with { type: "json" };
 
-/** A line until Tab is pressed, and what is offered. */
-const LINES: readonly [line: string, offered: string][] = [
-  ["troupe tr", "trace train"],
-  ["troupe j", "journal"],
-  ["troupe train --lr", "--lr --lr-schedule --lr_scheduler_type"],
-  ["troupe train --n_l", "--n_layer"],
-  ["troupe train --fp", "--fp16"],
-  ["troupe train --runtime ", "local mpi serial workers"],
-  ["troupe train --json --device w", "wasm webgpu"],
-  ["troupe train --steps ", ""],
-  ["troupe train --model ", "gpt llama mlp resnet t5 unet"],
-  ["troupe train --data m", "mnist moby-dick"],
-  ["troupe dev", "devices"],
-  ["troupe devices --j", "--json"],
-  ["troupe schedule comp", "compare"],
-  ["troupe schedule 1f1b --format p", "pytorch"],
-  ["troupe explore dual", "dualpipe dualpipe-v"],
-  ["troupe generate --from .ci/r", ".ci/run"],
-  ["troupe completion z", "zsh"],
-];
+/** Lines until Tab is pressed, and what is offered. */
+const LINES = Object.entries<string>(COMPLETIONS);
 
 /** Looks for a shell on this machine. */
 const has = (shell: string) =>
@@ -37,14 +20,14 @@ async function ask(shell: string, script: string): Promise<string[]> {
       await printedHere("completion", shell),
     );
     await Deno.writeTextFile(join(folder, "script"), script);
-    const { code, stdout, stderr } = await new Deno.Command(shell, {
-      args: [join(folder, "script"), join(folder, "completion"), ...LINES.map(([line]) => line)],
-      cwd: ROOT,
-      env: { ...ENVIRONMENT, HOME: folder },
-    }).output();
-    const decoder = new TextDecoder();
-    assert.deepEqual([code, decoder.decode(stderr)], [0, ""]);
-    return decoder.decode(stdout).trimEnd().split("\n");
+    const args = [
+      join(folder, "script"),
+      join(folder, "completion"),
+      ...LINES.map(([line]) => line),
+    ];
+    const { code, stdout, stderr } = await runProgram(shell, args, { env: { HOME: folder } });
+    assert.deepEqual([code, stderr], [0, ""]);
+    return stdout.trimEnd().split("\n");
   });
 }
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { DEVICE_NAMES } from "../../../kernels/mod.ts";
 import { gpuTest, writeDrivers } from "../../gpu.ts";
-import { ENVIRONMENT, inFolder, ROOT, runTroupe } from "../command.ts";
+import { inFolder, runProgram, runTroupe, words } from "../command.ts";
 
 Deno.test("without an adapter the listing says where drivers were looked for, and auto is native", async () => {
   const { code, stdout, stderr } = await runTroupe(["devices"], { VK_DRIVER_FILES: "/none.json" });
@@ -20,13 +20,8 @@ Deno.test("without an adapter the listing says where drivers were looked for, an
 });
 
 Deno.test("without native and webgpu, auto is wasm, and the listing says what is not available", async () => {
-  const { stdout } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "--no-prompt", "--allow-read", "--allow-env", "--allow-run", "cli.ts", "devices"],
-    cwd: ROOT,
-    env: ENVIRONMENT,
-    stderr: "null",
-  }).output();
-  const lines = new TextDecoder().decode(stdout).trimEnd().split("\n");
+  const args = words`run --no-prompt --allow-read --allow-env --allow-run cli.ts devices`;
+  const lines = (await runProgram(Deno.execPath(), args)).stdout.trimEnd().split("\n");
   assert.match(lines[1]!, /^native +no: /);
   assert.equal(
     lines.at(-1),

@@ -15,7 +15,8 @@ import { createSchedule } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { inFolder } from "../../in_folder.ts";
-import { refusedHere, TINY, trainHere } from "../command.ts";
+import { refusalHere, refusedHere, TINY, trainHere } from "../command.ts";
+import { assertSentences } from "../refusals.ts";
 
 /** One request with headers that `fetch` would not send; returns all of the answer. */
 async function request(port: number, lines: readonly string[]): Promise<string> {
@@ -298,33 +299,31 @@ const FOLLOWED: Readonly<Record<string, (run: string) => Promise<void>>> = {
     assert.ok(shown.some(([name, value]) => name === text && value === text));
   },
   "is refused in a sentence when it says what no run says": async (run) => {
-    const planned = (change: object) => (record: Values) => void Object.assign(record.plan, change);
-    for (
-      const [change, sentence] of [
-        [() => ({}), /run\.json": it must be a file that a run of Troupe has written/],
-        [planned({ stages: [] }), /its plan must have stages, received/],
-        [planned({ stages: [{ stage: 0, workers: [1e12] }] }), /plan must have stages/],
-        [planned({ replicas: 1e9 }), /its plan must have a number of replicas/],
-      ] as const
-    ) {
-      const before = await changeRecord(run, change);
-      await refusedHere(["dashboard", run], sentence);
+    const found: [string, string][] = [];
+    const refuse = async (about: string) =>
+      found.push([about, await refusalHere(["dashboard", run])]);
+    const plans = [{ stages: [] }, { stages: [{ stage: 0, workers: [1e12] }] }, { replicas: 1e9 }];
+    for (const change of [undefined, ...plans]) {
+      const plan = (record: Values) => change ? void Object.assign(record.plan, change) : {};
+      const before = await changeRecord(run, plan);
+      await refuse(JSON.stringify(change ?? {}));
       await Deno.writeTextFile(join(run, "run.json"), before);
     }
     const step = '{"type":"step","step":';
     for (
-      const [name, text, sentence] of [
-        ["metrics.jsonl", `${step}NaN}\n`, /each line must be a JSON object/],
-        ["metrics.jsonl", `${step}-1}\n`, /each line must have a type/],
-        ["metrics.jsonl", "9".repeat(2 ** 24) + "\n", /each line must be a JSON object/],
-        ["timeline.jsonl", `${step}1,"time":0,"traces":[[{"name":1}]]}\n`, /each line/],
+      const [name, text] of [
+        ["metrics.jsonl", `${step}NaN}\n`],
+        ["metrics.jsonl", `${step}-1}\n`],
+        ["metrics.jsonl", "9".repeat(2 ** 24) + "\n"],
+        ["timeline.jsonl", `${step}1,"time":0,"traces":[[{"name":1}]]}\n`],
       ] as const
     ) {
       const path = join(run, name), before = await Deno.readTextFile(path);
       await Deno.writeTextFile(path, text);
-      await refusedHere(["dashboard", run], sentence);
+      await refuse(`${name} ${JSON.stringify(text.slice(0, 40))}`);
       await Deno.writeTextFile(path, before);
     }
+    await assertSentences("followed_runs", found, { FOLDER: run });
     await refusedHere(["dashboard", join(run, "none")], /^Cannot read the run/);
     await refusedHere(["dashboard", run, run], /there must be one folder or name, received/);
   },

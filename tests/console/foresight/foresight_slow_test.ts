@@ -9,7 +9,8 @@ import { describeChecked, describeProfile } from "../../../console/foresight/des
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { printedHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
+import { printedHere, refusalHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
+import { assertRefusals } from "../refusals.ts";
 
 const SIZES = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 256 };
 
@@ -81,30 +82,8 @@ folderTest("plans for more devices than train takes have a note", async (folder)
 });
 
 folderTest("a plan that cannot be made is refused in one sentence", async (folder) => {
-  const plan = await planIn(folder), [, profile] = plan.slice(-2);
-  const none = ["plan", ...MODEL];
-  for (
-    const [args, sentence] of [
-      [
-        plan.slice(0, -2),
-        /--profile must name .*; deno task troupe profile --out FILE measures it$/,
-      ],
-      [[...none, "--profile", profile!], /--batch must say the samples of a step/],
-      [[...plan, "--devices", "0"], /Cannot use --devices/],
-      [
-        [...plan, "--schedules", "1f1b", "--memory-limit", "1000"],
-        /^Cannot plan within the memory limit: it must be at least \S+ MiB a worker \(with .*\), received 0.00 MiB, \S+ MiB too little$/,
-      ],
-      [[...plan, "--devices", "7"], /it must be a multiple of the replicas/],
-      [[...plan, "--model", "mlp"], /the profile must have the cost of hidden/],
-      [[...plan, "--device", "gpu"], /the profile must have the device "gpu"/],
-      [[...plan, "--transport", "pigeon"], /the profile must have the transport "pigeon"/],
-      [[...plan, "--schedules", "best"], /Cannot use --schedules: it must be of gpipe/],
-      [[...plan, "4"], /beside flags there must be check, or with --emit a rank/],
-      [[...plan, "--emit", "0"], /with --emit a rank from 1 to/],
-      [["plan", "check", "--batch", "4"], /flags must be among --device, --devices, --json/],
-    ] as const
-  ) await refusedHere(args, sentence);
+  const places = { FOLDER: folder, PLAN: (await planIn(folder)).join(" ") };
+  await assertRefusals("plan", refusalHere, places);
   const newer = await planIn(folder, { version: 2 });
   await refusedHere(newer, /its version must be 1, received 2/);
 });
@@ -147,22 +126,7 @@ folderTest("costs come out of a trace that train has written", async (folder) =>
 });
 
 Deno.test("a profile that cannot be made is refused before anything is measured", async () => {
-  for (
-    const [args, sentence] of [
-      ["--workers 100000 --json", /--workers must be at most the \d+ cores|Cannot use --workers/],
-      ["--rounds 1", /--out must name its file, or --json print it, received neither/],
-      ["--device reference --out /nowhere/profile.json", /must be a file that can be written/],
-      ["--micro-batch 0 --json", /--micro-batch/],
-      ["--recompute some --json", /--recompute/],
-      ["check --out x", /flags must be among --device, --workers, --json, received --out/],
-      ["chekc", /did you mean check/],
-      ["--from-trace nowhere.json --json", /nowhere\.json/],
-      ["--from-trace x --hidden 4 --json", /received --hidden/],
-      ["--from-trace x --micro-batch 1,2 --json", /--micro-batch must be that of its run, .* 1,2$/],
-      ["papers --format xml", /--format: it must be one of table, json, received "xml"/],
-      ["papers more", /every argument must be a flag/],
-    ] as const
-  ) await refusedHere(["profile", ...args.split(" ")], sentence);
+  await assertRefusals("profile", (words) => refusalHere(["profile", ...words]));
 });
 
 Deno.test("a miss is explained by the parts of the step", () => {

@@ -73,85 +73,73 @@ test(
   { each: true },
 );
 
-test(
-  "Ctrl-C saves a checkpoint and ends the job, and a new launch resumes from it",
-  async (launcher, out) => {
-    const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out];
-    const job = new Launched([...flags, ...LONG]);
-    await job.running.printed("stdout", /"step":3,/);
-    job.running.interrupt("group");
-    const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
-    assert.equal(code, 130, stderr);
-    assert.equal(last.interrupted, true);
-    const { path, step } = (await readCheckpoint(out))!;
-    assert.deepEqual([last.checkpoint, last.steps], [path, step]);
-    assert.equal(await readFinished(out), undefined);
+test("Ctrl-C ends a job, and a new launch resumes", async (launcher, out) => {
+  const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out];
+  const job = new Launched([...flags, ...LONG]);
+  await job.running.printed("stdout", /"step":3,/);
+  job.running.interrupt("group");
+  const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
+  assert.equal(code, 130, stderr);
+  assert.equal(last.interrupted, true);
+  const { path, step } = (await readCheckpoint(out))!;
+  assert.deepEqual([last.checkpoint, last.steps], [path, step]);
+  assert.equal(await readFinished(out), undefined);
 
-    const more = ["--steps", `${step + 2}`, "--resume", out];
-    const resumed = await new Launched([...flags, ...more]).end();
-    assert.equal(resumed.code, 0, resumed.stderr);
-    assert.equal(jsonLines(resumed.stdout).at(-1)!.steps, step + 2);
-  },
-);
+  const more = ["--steps", `${step + 2}`, "--resume", out];
+  const resumed = await new Launched([...flags, ...more]).end();
+  assert.equal(resumed.code, 0, resumed.stderr);
+  assert.equal(jsonLines(resumed.stdout).at(-1)!.steps, step + 2);
+});
 
-test(
-  "a launch on hosts overwrites another run, and resumes its own when a rank dies",
-  async (launcher, out) => {
-    // The other run is further than this one will be.
-    const other = ["--steps", "16", "--seed", "2", "--runtime", "local"];
-    await trainJson([...SMALL_JOB.slice(1), ...other, "--out", out]);
-    const hosts = `${out}.hosts`, shell = `${out}.sh`;
-    await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
-    // Runs the words behind the name of the host here.
-    const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
-    await Deno.writeTextFile(shell, script, { mode: 0o755 });
-    const flags = [mpiFlag(launcher), "--hosts", hosts, "--remote-shell", shell];
-    const job = new Launched([...flags, "--", ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
-    await signal(job, 5, isRank(1));
-    const outcome = await job.end();
-    await assertUnharmed(outcome);
-    // On several hosts hydra reports a signal as an exit code.
-    const died = /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m;
-    assert.match(outcome.stderr, died);
-    assert.equal((await readCheckpoint(out))!.step, 12);
-    assert.equal(readRecord(out)!.starts.length, 2);
-  },
-);
+test("a launch on hosts overwrites another run, and resumes its own", async (launcher, out) => {
+  // The other run is further than this one will be.
+  const other = ["--steps", "16", "--seed", "2", "--runtime", "local"];
+  await trainJson([...SMALL_JOB.slice(1), ...other, "--out", out]);
+  const hosts = `${out}.hosts`, shell = `${out}.sh`;
+  await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
+  // Runs the words behind the name of the host here.
+  const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
+  await Deno.writeTextFile(shell, script, { mode: 0o755 });
+  const flags = [mpiFlag(launcher), "--hosts", hosts, "--remote-shell", shell];
+  const job = new Launched([...flags, "--", ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
+  await signal(job, 5, isRank(1));
+  const outcome = await job.end();
+  await assertUnharmed(outcome);
+  // On several hosts hydra reports a signal as an exit code.
+  const died = /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m;
+  assert.match(outcome.stderr, died);
+  assert.equal((await readCheckpoint(out))!.step, 12);
+  assert.equal(readRecord(out)!.starts.length, 2);
+});
 
-test(
-  "a job with a stopped rank or a dead proxy is started again; with the launch, all of it dies",
-  async (launcher, out) => {
-    const flags = [...SMALL_JOB, ...LONG, "--out", out, "--stall-timeout", "3"];
-    const job = new Launched([mpiFlag(launcher), "--", ...flags]);
-    // Rank 0 reports a stall of other ranks, the launch one of rank 0.
-    const [stopped, sentence, starter] = launcher.name === "MPICH"
-      ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
-      : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
-    await signal(job, 3, isRank(stopped), "SIGSTOP");
-    await job.running.printed("stderr", /^Going on from/m);
-    assert.match(job.running.stderr, sentence);
-    Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
-    await job.running.printed("stderr", /(^Going on from[^]*){2}/m);
-    job.running.kill();
-    await job.end();
-  },
-);
+test("a job with a stopped rank or a dead proxy is started again", async (launcher, out) => {
+  const flags = [...SMALL_JOB, ...LONG, "--out", out, "--stall-timeout", "3"];
+  const job = new Launched([mpiFlag(launcher), "--", ...flags]);
+  // Rank 0 reports a stall of other ranks, the launch one of rank 0.
+  const [stopped, sentence, starter] = launcher.name === "MPICH"
+    ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
+    : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
+  await signal(job, 3, isRank(stopped), "SIGSTOP");
+  await job.running.printed("stderr", /^Going on from/m);
+  assert.match(job.running.stderr, sentence);
+  Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
+  await job.running.printed("stderr", /(^Going on from[^]*){2}/m);
+  job.running.kill();
+  await job.end();
+});
 
-test(
-  "a command of the user is launched, and resumes from its own checkpoints",
-  async (launcher, out) => {
-    const script = join(ROOT, "tests/console/launch/own_train.ts");
-    const flags = [mpiFlag(launcher), "--ranks", "2", "--out", out, "--"];
-    const job = new Launched([...flags, Deno.execPath(), "run", "-A", "--no-check", script, out]);
-    await job.running.printed("stdout", /^step 4$/m);
-    Deno.kill(await job.process(isRank(1)), "SIGKILL");
-    const { code, stdout, stderr } = await job.end();
-    assert.equal(code, 0, stderr);
-    const { weightsHash } = (await readFinished(out))!;
-    assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
-    assert.match(stderr, /going on from step [2-9]/);
-  },
-);
+test("a command of the user is launched, and resumes", async (launcher, out) => {
+  const script = join(ROOT, "tests/console/launch/own_train.ts");
+  const flags = [mpiFlag(launcher), "--ranks", "2", "--out", out, "--"];
+  const job = new Launched([...flags, Deno.execPath(), "run", "-A", "--no-check", script, out]);
+  await job.running.printed("stdout", /^step 4$/m);
+  Deno.kill(await job.process(isRank(1)), "SIGKILL");
+  const { code, stdout, stderr } = await job.end();
+  assert.equal(code, 0, stderr);
+  const { weightsHash } = (await readFinished(out))!;
+  assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
+  assert.match(stderr, /going on from step [2-9]/);
+});
 
 folderTest("a launch whose output is closed ends its job", async (folder) => {
   const mpirun = `#!/bin/sh\n[ "$1" = --version ] && { echo HYDRA; exit; }\nexec timeout 15 yes`;

@@ -17,6 +17,7 @@ import { openJobWatch } from "../../../console/launch/job_watch.ts";
 import { relaunch } from "../../../console/launch/relaunch.ts";
 import { slurmScript } from "../../../console/launch/slurm_script.ts";
 import { folderTest } from "../../in_folder.ts";
+import DEATHS from "./deaths.json" with { type: "json" };
 
 /** The lines that a filter passes on, the last of them at the end. */
 function passed(filter: LineFilter, text: string): string[] {
@@ -24,63 +25,15 @@ function passed(filter: LineFilter, text: string): string[] {
   return [...lines, ...filter.rest()];
 }
 
-const HYDRA_RULER = "=".repeat(83);
-
-const HYDRA = (...how: string[]) =>
-  [
-    ...["said", "", HYDRA_RULER, "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"],
-    ...["=   PID 4711 RUNNING AT node2", ...how, "=   CLEANING UP REMAINING PROCESSES"],
-  ].join("\n");
-
-const RULER = "-".repeat(74);
-
-const SIGNALLED =
-  "mpirun noticed that process rank 3 with PID 0 on node node2 exited on signal 9 (Killed).";
-
-const EXITED = "  Process name: [[27,1],2]\n  Exit code:    7";
-
-/** Words of launchers, the lines of them that are passed on, and the death that they tell. */
-const DEATHS: readonly (readonly [() => LineFilter, text: string, string[], object?])[] = [
-  [hydraOutput, "a\n\nb", ["a", "", "b"]],
-  [hydraOutput, `a\n${HYDRA_RULER}\nb`, ["a", HYDRA_RULER, "b"]],
-  [hydraOutput, `a\n\n${HYDRA_RULER}`, ["a", "", HYDRA_RULER]],
-  [hydraOutput, HYDRA("=   EXIT CODE: 7"), ["said"], { pid: 4711, host: "node2", code: 7 }],
-  [
-    hydraOutput,
-    HYDRA(
-      "=   EXIT CODE: 9",
-      "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)",
-    ),
-    ["said"],
-    { pid: 4711, host: "node2", signal: "Killed (signal 9)" },
-  ],
-  [openMpiErrors, `a\n${RULER}\nb`, ["a", RULER, "b"]],
-  [openMpiErrors, `${RULER}\nother\n${RULER}\nb`, [RULER, "other", RULER, "b"]],
-  [openMpiErrors, `a\n${RULER}\nthe job has been aborted.\n${RULER}\nb`, ["a", "b"]],
-  [
-    openMpiErrors,
-    `${RULER}\n${SIGNALLED}\n${RULER}\n${RULER}\n${EXITED}\n${RULER}`,
-    [],
-    { rank: 3, host: "node2", signal: "Killed (signal 9)" },
-  ],
-  [openMpiErrors, `${RULER}\n${EXITED}\n${RULER}`, [], { rank: 2, code: 7 }],
-  [
-    srunErrors,
-    "srun: error: node2: tasks 1-3: Exited with exit code 7\nsrun: error: a: task 0: Killed",
-    ["srun: error: node2: tasks 1-3: Exited with exit code 7", "srun: error: a: task 0: Killed"],
-    { rank: 1, host: "node2", code: 7 },
-  ],
-  [
-    srunErrors,
-    "srun: error: node2: task 1: Killed",
-    ["srun: error: node2: task 1: Killed"],
-    { rank: 1, host: "node2", signal: "Killed" },
-  ],
-];
+const FILTERS: Readonly<Record<string, () => LineFilter>> = {
+  hydraOutput,
+  openMpiErrors,
+  srunErrors,
+};
 
 Deno.test("the first death is read from the words of each launcher, and the others are passed on", () => {
-  for (const [open, text, lines, death] of DEATHS) {
-    const filter = open();
+  for (const { launcher, text, passed: lines, death } of DEATHS) {
+    const filter = FILTERS[launcher]!();
     assert.deepEqual(passed(filter, text), lines);
     assert.deepEqual(filter.death, death, text);
   }
@@ -164,47 +117,41 @@ async function relaunched(out: string, tries: readonly Try[], maxRestarts = 1) {
   return { result, resumed, said: said.join("") };
 }
 
-folderTest(
-  "a job is started again until it has finished, with a count for each checkpoint",
-  async (out) => {
-    const killed = { signal: "Killed (signal 9)" };
-    const { result, resumed, said } = await relaunched(out, [
-      { death: { pid: 101, host: "other", ...killed } },
-      { death: { rank: 0, code: 7 }, leaves: 2, finishes: "another" },
-      { stalled: "rank 0 has not moved for 1 s", leaves: 4 },
-      { code: 0, finishes: "this" },
-    ]);
-    assert.equal(result, 0);
-    assert.deepEqual(resumed, [false, false, true, true]);
-    assert.deepEqual(said.trimEnd().split("\n"), [
-      "Rank 1 on other died of Killed (signal 9); going on from the beginning (restart 1 of 1)",
-      "Rank 0 ended before its time with exit code 7; going on from step 2 (restart 1 of 1)",
-      "The job was ended, as rank 0 has not moved for 1 s; going on from step 4 (restart 1 of 1)",
-    ]);
-  },
-);
+folderTest("a job is started again until it has finished", async (out) => {
+  const killed = { signal: "Killed (signal 9)" };
+  const { result, resumed, said } = await relaunched(out, [
+    { death: { pid: 101, host: "other", ...killed } },
+    { death: { rank: 0, code: 7 }, leaves: 2, finishes: "another" },
+    { stalled: "rank 0 has not moved for 1 s", leaves: 4 },
+    { code: 0, finishes: "this" },
+  ]);
+  assert.equal(result, 0);
+  assert.deepEqual(resumed, [false, false, true, true]);
+  assert.deepEqual(said.trimEnd().split("\n"), [
+    "Rank 1 on other died of Killed (signal 9); going on from the beginning (restart 1 of 1)",
+    "Rank 0 ended before its time with exit code 7; going on from step 2 (restart 1 of 1)",
+    "The job was ended, as rank 0 has not moved for 1 s; going on from step 4 (restart 1 of 1)",
+  ]);
+});
 
-folderTest(
-  "a job that fails too often, is refused or never begins is not started again",
-  async (out) => {
-    const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
-    assert.match(
-      `${often.result}`,
-      /^Cannot go on: the job may fail 1 times .* The job ended before its time with exit code 3; it st/,
-    );
-    assert.equal(often.resumed.length, 2, "the exit code 0 alone is no success");
-    assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
-    const none = { code: 5, ranks: new Map() };
-    assert.match(
-      `${(await relaunched(out, [none])).result}`,
-      /^Cannot launch: the launcher must start the ranks, received its exit code 5 before/,
-    );
-    const unheard = new Error("Broken pipe");
-    assert.equal((await relaunched(out, [{ unheard }])).result, "Broken pipe");
-    const killed = { code: 2, death: { rank: 0, signal: "Killed" } };
-    assert.equal((await relaunched(out, [killed, { finishes: "this" }])).result, 0);
-  },
-);
+folderTest("a job that is refused or never begins is not started again", async (out) => {
+  const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
+  assert.match(
+    `${often.result}`,
+    /^Cannot go on: the job may fail 1 times .* The job ended before its time with exit code 3; it st/,
+  );
+  assert.equal(often.resumed.length, 2, "the exit code 0 alone is no success");
+  assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
+  const none = { code: 5, ranks: new Map() };
+  assert.match(
+    `${(await relaunched(out, [none])).result}`,
+    /^Cannot launch: the launcher must start the ranks, received its exit code 5 before/,
+  );
+  const unheard = new Error("Broken pipe");
+  assert.equal((await relaunched(out, [{ unheard }])).result, "Broken pipe");
+  const killed = { code: 2, death: { rank: 0, signal: "Killed" } };
+  assert.equal((await relaunched(out, [killed, { finishes: "this" }])).result, 0);
+});
 
 folderTest("a file names the hosts of a job, which get their shares in order", (folder) => {
   const path = join(folder, "hosts");

@@ -16,6 +16,7 @@ import {
   refusal,
   refusalHere,
   refusedHere,
+  refuses,
   ROOT,
   runProgram,
   TINY,
@@ -117,8 +118,8 @@ folderTest("a folder without a tokenizer has as many tokens as one of Troupe's",
   const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
   const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
   assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
-  assert.match(
-    await refusal([...tune, hfPath("tied")]),
+  await refuses(
+    [...tune, hfPath("tied")],
     /^Cannot use the tokens of a text with --weights: --tokenizer must say what made those of/,
   );
 });
@@ -254,7 +255,7 @@ folderTest("a run on a tokenizer.json goes on and is exported without its name",
   const { files } = await readJson(tuned, "step-00000001", "config.json");
   assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
   await Deno.remove(join(out, "tokenizer.json"));
-  assert.match(await refusal(on), /: --tokenizer must say what made those of/);
+  await refuses(on, /: --tokenizer must say what made those of/);
 });
 
 folderTest("a run has its own tokenizer, and no file opens another one", async (folder) => {

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { folderTest } from "../../in_folder.ts";
 import { inFolder, type Outcome, refusal, runHere } from "../command.ts";
+import { assertRefusals } from "../refusals.ts";
 
 /** A T5 learns to sort, goes on from a checkpoint, and is made again from its journal. */
 
@@ -16,40 +18,30 @@ function sorted({ code, stdout, stderr }: Outcome): number {
   return Number(percent);
 }
 
-Deno.test("a T5 of two workers learns to sort strings of digits that it has never seen", () =>
-  inFolder(async (folder) => {
+folderTest(
+  "a T5 of two workers learns to sort strings of digits that it has never seen",
+  async (folder) => {
     const out = join(folder, "run"), rate = ["--lr", "0.005", "--warmup", "10"];
     const run = [...SIZES, ...CUT, ...rate, "--micro-batch", "16", "--out", out];
     const first = sorted(await runHere(["train", ...run, "--steps", "2"]));
     assert.ok(first < 20, `${first} %`);
     const last = sorted(await runHere(["train", "--resume", out, "--steps", "300"]));
     assert.ok(last > 40, `${last} %`);
-  }));
+  },
+);
 
-Deno.test("a run of a T5 is made again from its journal, step by step", () =>
-  inFolder(async (folder) => {
-    const journal = join(folder, "journal.jsonl");
-    const recorded = ["--steps", "2", "--micro-batch", "2", "--runtime", "local"];
-    const files = ["--out", join(folder, "run"), "--journal", journal];
-    await runHere(["train", ...SIZES, ...CUT, ...recorded, ...files]);
-    const { code, stdout, stderr } = await runHere(["replay", journal]);
-    assert.equal(code, 0, stderr);
-    assert.match(stdout, /^\d+ steps as recorded, hash [\da-f]+$/m);
-  }));
+folderTest("a run of a T5 is made again from its journal, step by step", async (folder) => {
+  const journal = join(folder, "journal.jsonl");
+  const recorded = ["--steps", "2", "--micro-batch", "2", "--runtime", "local"];
+  const files = ["--out", join(folder, "run"), "--journal", journal];
+  await runHere(["train", ...SIZES, ...CUT, ...recorded, ...files]);
+  const { code, stdout, stderr } = await runHere(["replay", journal]);
+  assert.equal(code, 0, stderr);
+  assert.match(stdout, /^\d+ steps as recorded, hash [\da-f]+$/m);
+});
 
-Deno.test("what a T5 cannot be, and data that is no pairs of sequences, is told in a sentence", async () => {
-  assert.match(
-    await refusal([...SIZES, "--heads", "5"]),
-    /Cannot build T5: hidden must be divisible by heads, 5, received 32/,
-  );
-  assert.match(
-    await refusal([...SIZES, "--data", "mnist"]),
-    /Cannot train t5 on mnist: the data must say its vocab, received/,
-  );
-  assert.match(
-    await refusal([...SIZES, "--seq", "1"]),
-    /Cannot draw strings: seq must be a whole number from 2/,
-  );
+Deno.test("models that cannot be, and data that does not fit them, are refused", async () => {
+  await assertRefusals("models", refusal);
 });
 
 /** Networks of convolutions learn from digits, and say what they have learnt. */
@@ -80,19 +72,4 @@ Deno.test("a residual network on two workers recognises digits that it has never
   const sizes = ["--layers", "4", "--micro-batch", "16", "--lr", "0.02", "--lr-schedule", "cosine"];
   const percent = await told(pattern, ["--model", "resnet", "--steps", "200", ...sizes]);
   assert.ok(percent > 70, `${percent} %`); // Chance is 10 %; this run recognises 83 %.
-});
-
-Deno.test("sizes that pictures do not have, and data that is no pictures, are told in a sentence", async () => {
-  assert.match(
-    await refusal(["--model", "unet", "--layers", "6"]),
-    /Cannot build U-Net: layers must be at most 5 for pictures of 28×28, received 6/,
-  );
-  assert.match(
-    await refusal(["--model", "resnet", "--data", "sotu"]),
-    /Cannot train resnet on sotu: the data must say its height and width and channels and classes/,
-  );
-  assert.match(
-    await refusal(["--model", "unet", "--data", "mnist"]),
-    /Cannot train unet on mnist: its micro-batches must have the field "targets"/,
-  );
 });

@@ -8,7 +8,7 @@ import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, refusal, runHere, trainHere, words } from "../command.ts";
+import { bitsOf, refusal, refuses, runHere, trainHere, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
 // Loading the runtime opens ports that stay.
@@ -69,8 +69,8 @@ folderTest("a file learns from a user's data, and goes on with the same bits", a
   await assertRefusals("onnx_resumed", refuse, { FOLDER: folder });
   const bytes = await Deno.readFile(file);
   await Deno.writeFile(file, bytes.fill(0, -4));
-  assert.match(
-    await refusal([...resume, "--model", file]),
+  await refuses(
+    [...resume, "--model", file],
     /must name the file that its run used, file:.*plane\.onnx with hash sha256-.*, received ".*plane\.onnx", file:.* with hash sha256-/,
   );
 });
@@ -169,16 +169,13 @@ folderTest("a file that is no ONNX, cut short or absent is refused", async (fold
   const bad = join(folder, "bad.onnx"), path = join(folder, "folder.onnx");
   await Deno.mkdir(path);
   const train = (model: string) => ["--model", model, "--loss", "mse", "--data", data, ...RUNS];
-  assert.match(await refusal(train(path)), /--model: it must name a file .* \(a folder\)$/);
-  assert.match(await refusal(train(bad)), /--model: it must name a file .* \(no such file\)$/);
+  await refuses(train(path), /--model: it must name a file .* \(a folder\)$/);
+  await refuses(train(bad), /--model: it must name a file .* \(no such file\)$/);
   for (
     const content of [new Uint8Array(), new TextEncoder().encode("hi\n"), bytes.slice(0, -9)]
   ) {
     await Deno.writeFile(bad, content);
-    assert.match(
-      await refusal(train(bad)),
-      /^Cannot import the ONNX model: the file must be one/,
-    );
+    await refuses(train(bad), /^Cannot import the ONNX model: the file must be one/);
   }
   const { code, stderr } = await runHere(["train", ...train(bad)]);
   assert.deepEqual([code, stderr.trim().split("\n").length], [2, 1]);

@@ -10,6 +10,7 @@ import {
   printedHere,
   refusal,
   refusedHere,
+  refuses,
   ROOT,
   runHere,
   runProgram,
@@ -173,20 +174,14 @@ folderTest("a checkpoint imports nothing: its module is named again", async (fol
     const parts of [{ model: { name: evil, from: evil, integrity: "sha256-" } }, { model: 7 }]
   ) {
     await forgeConfig(step, (forged) => void (forged.parts = parts));
-    assert.match(
-      await refusal(resume),
-      /--model must name the module|its model must have a name/,
-    );
-    assert.match(await refusal([...resume, "--model", model]), /^Cannot resume from /);
+    await refuses(resume, /--model must name the module|its model must have a name/);
+    await refuses([...resume, "--model", model], /^Cannot resume from /);
   }
   await forgeConfig(step, (forged) => {
     delete forged.parts;
     forged.flags.model = evil;
   });
-  assert.match(
-    await refusal(resume),
-    /--model of .*: it must be one of gpt, .*, received "file:/,
-  );
+  await refuses(resume, /--model of .*: it must be one of gpt, .*, received "file:/);
   await assert.rejects(Deno.stat(imported), Deno.errors.NotFound);
 });
 

@@ -4,7 +4,15 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { encodeSafetensors, readSafetensors } from "../../../kernels/mod.ts";
-import { refusal, refusedHere, someTokens, TINY, TINY_MODEL, writeTokens } from "../command.ts";
+import {
+  refusal,
+  refusedHere,
+  refuses,
+  someTokens,
+  TINY,
+  TINY_MODEL,
+  writeTokens,
+} from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
 folderTest("bad flags are each refused in one sentence, and nothing is written", async (folder) => {
@@ -24,50 +32,41 @@ folderTest("sizes are bounded before anything is allocated", async (folder) => {
   assert.ok(external < 2 ** 26, `${external} bytes`);
 });
 
-folderTest(
-  "flags of evaluations are refused where nothing is evaluated or kept",
-  async (folder) => {
-    const text = join(folder, "a.txt"), train = [...TINY, "--text", text, "--json"];
-    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(80));
-    await assertRefusals("train_evaluations", (words) => refusal([...train, ...words]), {
-      FOLDER: folder,
-    });
-    const tokens = await writeTokens(folder, someTokens(33));
-    assert.match(
-      await refusal([...TINY, "--tokens", tokens, "--steps", "1", "--eval-every", "1"]),
-      /there must be at least 2 held-out rows of 8 tokens, received 0/,
-    );
-  },
-);
+folderTest("flags of evaluations are refused where none is made or kept", async (folder) => {
+  const text = join(folder, "a.txt"), train = [...TINY, "--text", text, "--json"];
+  await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(80));
+  await assertRefusals("train_evaluations", (words) => refusal([...train, ...words]), {
+    FOLDER: folder,
+  });
+  const tokens = await writeTokens(folder, someTokens(33));
+  await refuses(
+    [...TINY, "--tokens", tokens, "--steps", "1", "--eval-every", "1"],
+    /there must be at least 2 held-out rows of 8 tokens, received 0/,
+  );
+});
 
-folderTest(
-  "files that cannot be read or written are refused by the name of their flag",
-  async (folder) => {
-    await writeTokens(folder, someTokens(3000));
-    await Deno.symlink(join(folder, "nowhere"), join(folder, "link"));
-    await Deno.symlink(join(folder, "tokens.bin"), join(folder, "same"));
-    await Deno.writeTextFile(join(folder, "empty.txt"), "");
-    await Deno.writeFile(join(folder, "odd.bin"), new Uint8Array(99));
-    const refuse = (words: string[]) => refusal([...TINY, "--steps", "1", ...words]);
-    await assertRefusals("train_files", refuse, { FOLDER: folder });
-  },
-);
+folderTest("files that cannot be read or written are refused by flag", async (folder) => {
+  await writeTokens(folder, someTokens(3000));
+  await Deno.symlink(join(folder, "nowhere"), join(folder, "link"));
+  await Deno.symlink(join(folder, "tokens.bin"), join(folder, "same"));
+  await Deno.writeTextFile(join(folder, "empty.txt"), "");
+  await Deno.writeFile(join(folder, "odd.bin"), new Uint8Array(99));
+  const refuse = (words: string[]) => refusal([...TINY, "--steps", "1", ...words]);
+  await assertRefusals("train_files", refuse, { FOLDER: folder });
+});
 
-folderTest(
-  "action lists that cannot run are refused, and flags that contradict them",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
-    const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
-    // A row of lists for each worker, separated by /.
-    await assertRefusals("train_lists", async ([rows = ""]) => {
-      await Deno.writeTextFile(file, rows.replaceAll("/", "\n"));
-      return await refusal(train);
-    }, { FOLDER: folder });
-    await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
-    const refuse = (words: string[]) => refusal([...train, ...words]);
-    await assertRefusals("train_lists_flags", refuse, { FOLDER: folder });
-  },
-);
+folderTest("action lists that cannot run are refused, and such flags", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
+  const train = [...TINY_MODEL, "--tokens", tokens, "--schedule-file", file];
+  // A row of lists for each worker, separated by /.
+  await assertRefusals("train_lists", async ([rows = ""]) => {
+    await Deno.writeTextFile(file, rows.replaceAll("/", "\n"));
+    return await refusal(train);
+  }, { FOLDER: folder });
+  await Deno.writeTextFile(file, "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+  const refuse = (words: string[]) => refusal([...train, ...words]);
+  await assertRefusals("train_lists_flags", refuse, { FOLDER: folder });
+});
 
 /** Files that are no text, or longer than any that is read. */
 async function hostileFiles(folder: string): Promise<Readonly<Record<string, string>>> {
@@ -83,37 +82,34 @@ async function hostileFiles(folder: string): Promise<Readonly<Record<string, str
   return { device: "/dev/zero", ...Object.fromEntries(names.map((name) => [name, path(name)])) };
 }
 
-folderTest(
-  "pipes, devices, sparse and binary files are refused wherever they are named",
-  async (folder) => {
-    const files = await hostileFiles(folder), accepted = new Set(["text rows", "text escape"]);
-    for (const [kind, path] of Object.entries(files)) {
-      for (const flag of ["text", "tokens", "schedule-file", "weights"]) {
-        // Tokens may be any bytes, and more than memory holds.
-        const isTokens = flag === "tokens" && !["pipe", "device"].includes(kind);
-        if (isTokens || accepted.has(`${flag} ${kind}`)) continue;
-        assert.match(
-          await refusal([...TINY, `--${flag}`, path]),
-          /^Cannot \P{Cc}+$/u,
-          `${flag} ${kind}`,
-        );
-      }
+folderTest("pipes, devices, sparse and binary files are refused", async (folder) => {
+  const files = await hostileFiles(folder), accepted = new Set(["text rows", "text escape"]);
+  for (const [kind, path] of Object.entries(files)) {
+    for (const flag of ["text", "tokens", "schedule-file", "weights"]) {
+      // Tokens may be any bytes, and more than memory holds.
+      const isTokens = flag === "tokens" && !["pipe", "device"].includes(kind);
+      if (isTokens || accepted.has(`${flag} ${kind}`)) continue;
+      assert.match(
+        await refusal([...TINY, `--${flag}`, path]),
+        /^Cannot \P{Cc}+$/u,
+        `${flag} ${kind}`,
+      );
     }
-    const commands = [
-      ...["pipe", "binary", "rows", "escape"].map((kind) => ["schedule", files[kind]!]),
-      ...["pipe", "sparse"].flatMap((kind) => [
-        ["replay", files[kind]!],
-        ["journal", "show", files[kind]!],
-      ]),
-      ["schedule", "1f1b\u001b[2J"],
-      ["train\u001b[2J\n"],
-      ["train", "--schedule", "a\nb\u009b"],
-      ["train", ...TINY, "--journal", files.pipe!, "--data", "moby-dick"],
-      ["generate", "--from", "\u001b[2J"],
-    ];
-    for (const command of commands) await refusedHere(command, /^Cannot \P{Cc}+$/u);
-  },
-);
+  }
+  const commands = [
+    ...["pipe", "binary", "rows", "escape"].map((kind) => ["schedule", files[kind]!]),
+    ...["pipe", "sparse"].flatMap((kind) => [
+      ["replay", files[kind]!],
+      ["journal", "show", files[kind]!],
+    ]),
+    ["schedule", "1f1b\u001b[2J"],
+    ["train\u001b[2J\n"],
+    ["train", "--schedule", "a\nb\u009b"],
+    ["train", ...TINY, "--journal", files.pipe!, "--data", "moby-dick"],
+    ["generate", "--from", "\u001b[2J"],
+  ];
+  for (const command of commands) await refusedHere(command, /^Cannot \P{Cc}+$/u);
+});
 
 /** A safetensors file with this header. */
 function withHeader(header: string): Uint8Array {
@@ -123,41 +119,38 @@ function withHeader(header: string): Uint8Array {
   return file;
 }
 
-folderTest(
-  "headers with a name twice, too many tensors, or too many bytes are refused",
-  async (folder) => {
-    const path = join(folder, "x.safetensors");
-    const empty = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}';
-    const read = async (content: Uint8Array) => {
-      await Deno.writeFile(path, content);
-      return await readSafetensors(path).then(({ tensors }) => tensors.size);
-    };
-    assert.equal(await read(withHeader(`{"a":${empty},"b":${empty}}`)), 2);
-    await assert.rejects(read(withHeader(`{"a":${empty},"b":${empty},"\\u0061":${empty}}`)), {
-      name: "SyntaxError",
-      message: `Cannot read ${path}: the names of its header must be unique, received "a" twice`,
-    });
-    await assert.rejects(
-      read(withHeader('{"a":{"dtype":"F32","shape":[0],"shape":[0],"data_offsets":[0,0]}}')),
-      /must be unique, received "shape" twice/,
-    );
-    const many = Array.from({ length: 100_001 }, (_, i) => `"${i}":${empty}`);
-    await assert.rejects(read(withHeader(`{${many.join(",")}}`)), {
-      name: "RangeError",
-      message: `Cannot read ${path}: it must have at most 100000 tensors, received 100001`,
-    });
-    // A sparse file: the length alone decides, and nothing of that size is allocated.
-    const whole = encodeSafetensors(new Map());
-    for (
-      const [bytes, reason] of [[100_000_000, /must be JSON/], [
-        100_000_001,
-        /at most 1000/,
-      ]] as const
-    ) {
-      new DataView(whole.buffer).setBigUint64(0, BigInt(bytes), true);
-      await Deno.writeFile(path, whole);
-      await Deno.truncate(path, 200_000_000);
-      await assert.rejects(readSafetensors(path), reason);
-    }
-  },
-);
+folderTest("headers with a name twice or too many tensors are refused", async (folder) => {
+  const path = join(folder, "x.safetensors");
+  const empty = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}';
+  const read = async (content: Uint8Array) => {
+    await Deno.writeFile(path, content);
+    return await readSafetensors(path).then(({ tensors }) => tensors.size);
+  };
+  assert.equal(await read(withHeader(`{"a":${empty},"b":${empty}}`)), 2);
+  await assert.rejects(read(withHeader(`{"a":${empty},"b":${empty},"\\u0061":${empty}}`)), {
+    name: "SyntaxError",
+    message: `Cannot read ${path}: the names of its header must be unique, received "a" twice`,
+  });
+  await assert.rejects(
+    read(withHeader('{"a":{"dtype":"F32","shape":[0],"shape":[0],"data_offsets":[0,0]}}')),
+    /must be unique, received "shape" twice/,
+  );
+  const many = Array.from({ length: 100_001 }, (_, i) => `"${i}":${empty}`);
+  await assert.rejects(read(withHeader(`{${many.join(",")}}`)), {
+    name: "RangeError",
+    message: `Cannot read ${path}: it must have at most 100000 tensors, received 100001`,
+  });
+  // A sparse file: the length alone decides, and nothing of that size is allocated.
+  const whole = encodeSafetensors(new Map());
+  for (
+    const [bytes, reason] of [[100_000_000, /must be JSON/], [
+      100_000_001,
+      /at most 1000/,
+    ]] as const
+  ) {
+    new DataView(whole.buffer).setBigUint64(0, BigInt(bytes), true);
+    await Deno.writeFile(path, whole);
+    await Deno.truncate(path, 200_000_000);
+    await assert.rejects(readSafetensors(path), reason);
+  }
+});

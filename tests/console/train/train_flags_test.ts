@@ -7,7 +7,8 @@ import { runOptions } from "../../../console/train/run_options.ts";
 import { importParts } from "../../../console/train/run_parts.ts";
 import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
-import { bitsOf, inFolder, someTokens, TINY_MODEL, trainHere, writeTokens } from "../command.ts";
+import { folderTest } from "../../in_folder.ts";
+import { bitsOf, someTokens, TINY_MODEL, trainHere, writeTokens } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
 
 /** The options of a run with these flags. */
@@ -56,15 +57,8 @@ Deno.test("the parameters of a schedule are those of troupe schedule", async () 
       "--overlap 3.5 --send 0.1",
   );
   assert.deepEqual(scheduleOptions, {
-    pipelines: 2,
-    scale: "doubling",
-    chunks: 3,
-    slices: 2,
-    waves: 4,
-    pipelineLimit: 5,
-    order: "fifo",
-    activationLimit: 1.5,
-    weightLimit: 2,
+    ...{ pipelines: 2, scale: "doubling", chunks: 3, slices: 2, waves: 4, pipelineLimit: 5 },
+    ...{ order: "fifo", activationLimit: 1.5, weightLimit: 2 },
     costs: {
       ...{ forward: [1, 2], backward: 4, input: 2, weight: 2 },
       ...{ recompute: 1.5, overlap: 3.5, send: 0.1 },
@@ -107,13 +101,8 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
   const kept = Object.fromEntries(names.map((name) => [name, remembered[name]]));
   assert.deepEqual(JSON.parse(JSON.stringify(kept)), {
-    replicas: 2,
-    clip: 1,
-    precision: "fp16",
-    "loss-scale": "dynamic",
-    reduce: "fast",
-    tie: true,
-    "drop-last": true,
+    ...{ replicas: 2, clip: 1, precision: "fp16", "loss-scale": "dynamic", reduce: "fast" },
+    ...{ tie: true, "drop-last": true },
   });
   for (const name of given.split(" ").filter((word) => word.startsWith("--"))) {
     const flag = name.slice(2);
@@ -121,63 +110,61 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   }
 });
 
-Deno.test("gradients are clipped by default where a GPT begins on --data or --text alone", () =>
-  inFolder(async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(3000)), text = join(folder, "a.txt");
-    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
-    const first = async (flags: string) => {
-      const { clip, learningRate } = await optionsOf(flags);
-      return [clip, (learningRate as { warmup: number }).warmup];
-    };
-    for (
-      const [flags, clip, warmup] of [
-        ["", 1, 10],
-        ["--data moby-dick", 1, 10],
-        [`--text ${text}`, 1, 10],
-        ["--clip 1", 1, 10],
-        ["--clip 0.5 --warmup 3", 0.5, 3],
-        ["--warmup 0", 1, 0],
-        ["--lr 0.01", 1, 0],
-        ["--lr-schedule linear", 1, 0],
-        ["--grad_clip=0.0", 0, 0],
-        [`--tokens ${tokens}`, undefined, 0],
-        [`--tokens ${tokens} --clip 2`, 2, 0],
-        ["--weights deno.json", undefined, 0],
-        ["--model mlp --data mnist", undefined, 0],
-        ["--model t5", 1, 10],
-        ["--schedule pipedream", undefined, 0],
-        [`--resume ${folder}`, 1, 10],
-      ] as const
-    ) assert.deepEqual(await first(flags), [clip, warmup], flags);
-  }));
+folderTest("gradients are clipped by default on --data or --text alone", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(3000)), text = join(folder, "a.txt");
+  await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+  const first = async (flags: string) => {
+    const { clip, learningRate } = await optionsOf(flags);
+    return [clip, (learningRate as { warmup: number }).warmup];
+  };
+  for (
+    const [flags, clip, warmup] of [
+      ["", 1, 10],
+      ["--data moby-dick", 1, 10],
+      [`--text ${text}`, 1, 10],
+      ["--clip 1", 1, 10],
+      ["--clip 0.5 --warmup 3", 0.5, 3],
+      ["--warmup 0", 1, 0],
+      ["--lr 0.01", 1, 0],
+      ["--lr-schedule linear", 1, 0],
+      ["--grad_clip=0.0", 0, 0],
+      [`--tokens ${tokens}`, undefined, 0],
+      [`--tokens ${tokens} --clip 2`, 2, 0],
+      ["--weights deno.json", undefined, 0],
+      ["--model mlp --data mnist", undefined, 0],
+      ["--model t5", 1, 10],
+      ["--schedule pipedream", undefined, 0],
+      [`--resume ${folder}`, 1, 10],
+    ] as const
+  ) assert.deepEqual(await first(flags), [clip, warmup], flags);
+});
 
-Deno.test("a run that goes on, or is made again, clips as it did, an old one not at all", () =>
-  inFolder(async (folder) => {
-    const text = join(folder, "a.txt"), data = ["--text", text];
-    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
-    const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
-    const { lines } = await trainHere([
-      ...[...run, "--steps", "4", "--out", folder, "--checkpoint-every", "2"],
-    ]);
-    const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
-    assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
-    const step = join(folder, "step-00000002"), config = join(step, "config.json");
-    const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
-    const resumed = await trainHere(["--resume", step, ...on]);
-    assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
-    const again = await trainHere(["--config", config, ...data]);
-    assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
-    await forgeConfig(step, ({ flags }) => {
-      delete flags.clip;
-      flags.warmup = 0;
-    });
-    for (const args of [["--resume", step], ["--config", config]]) {
-      const { clip } = (await readTrainFlags([...args, ...data])).flags;
-      assert.equal(clip, undefined, args[0]);
-    }
-    const old = await trainHere(["--config", config, ...data]);
-    assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
-  }));
+folderTest("a run that goes on clips as it did, an old one not at all", async (folder) => {
+  const text = join(folder, "a.txt"), data = ["--text", text];
+  await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
+  const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
+  const { lines } = await trainHere([
+    ...[...run, "--steps", "4", "--out", folder, "--checkpoint-every", "2"],
+  ]);
+  const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
+  assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
+  const step = join(folder, "step-00000002"), config = join(step, "config.json");
+  const on = [...data, "--device", "reference", "--steps", "4", "--out", join(folder, "on")];
+  const resumed = await trainHere(["--resume", step, ...on]);
+  assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 3));
+  const again = await trainHere(["--config", config, ...data]);
+  assert.deepEqual(bitsOf(again.lines), bitsOf(lines));
+  await forgeConfig(step, ({ flags }) => {
+    delete flags.clip;
+    flags.warmup = 0;
+  });
+  for (const args of [["--resume", step], ["--config", config]]) {
+    const { clip } = (await readTrainFlags([...args, ...data])).flags;
+    assert.equal(clip, undefined, args[0]);
+  }
+  const old = await trainHere(["--config", config, ...data]);
+  assert.deepEqual(bitsOf(old.lines), bitsOf(unclipped.lines));
+});
 
 Deno.test("a journal says what was clipped by default; an old one, that nothing was", async () => {
   const { journal } = await optionsOf("--journal run.jsonl");
@@ -187,18 +174,3 @@ Deno.test("a journal says what was clipped by default; an old one, that nothing 
   assert.equal(await clipOf(train), 1);
   assert.equal(await clipOf(["--journal", "run.jsonl"]), 0);
 });
-
-Deno.test("a file of action lists trains as the schedule of the same lists", () =>
-  inFolder(async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(3000)), file = join(folder, "mine.csv");
-    await Deno.writeTextFile(file, "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
-    const { schedule, workers, microBatches } = await optionsOf(`--schedule-file ${file}`);
-    assert.ok(typeof schedule === "object");
-    assert.deepEqual([schedule.name, workers, microBatches], ["mine", 2, 3]);
-    const model = [...TINY_MODEL, "--tokens", tokens];
-    const train = [...model, "--steps", "2", "--runtime", "local"];
-    const named = ["--schedule", "1f1b", "--workers", "2", "--micro-batches", "3"];
-    const { lines: fromFile } = await trainHere([...train, "--schedule-file", file]);
-    const { lines: byName } = await trainHere([...train, ...named]);
-    assert.deepEqual(bitsOf(fromFile), bitsOf(byName));
-  }));

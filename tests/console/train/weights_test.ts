@@ -15,6 +15,7 @@ import { folderTest } from "../../in_folder.ts";
 import {
   bitsOf,
   refusal,
+  refuses,
   savedIn,
   someTokens,
   TINY,
@@ -195,14 +196,14 @@ folderTest("ids of 32 bits and links train as ids of 16, and go on by hash", asy
   assert.equal(on.last.weightsHash, last.weightsHash);
   const renamed = join(folder, "renamed.u32");
   await Deno.copyFile(tokens, renamed);
-  assert.match(
-    await refusal(["--resume", out, "--tokens", renamed, "--steps", "4"]),
+  await refuses(
+    ["--resume", out, "--tokens", renamed, "--steps", "4"],
     /--tokens must name ids of 16 bits, .*received ".*renamed\.u32"$/,
   );
   ids[5 * STEP]!++;
   const other = await writeTokens(folder, ids, "other.bin");
-  assert.match(
-    await refusal(["--resume", out, "--tokens", other, "--steps", "4"]),
+  await refuses(
+    ["--resume", out, "--tokens", other, "--steps", "4"],
     /--tokens must name the file that its run read, with SHA-256 [0-9a-f]{64}, received /,
   );
 });

@@ -130,21 +130,6 @@ for (const plan of FAULTY) {
   }
 }
 
-Deno.test("the supervisor crashed before any step, also while it waits, is no deadlock", async () => {
-  const sizes = { workers: 2, microBatches: 2, replicas: 1 };
-  const configuration: RehearsalPlan = { schedule: "1f1b", ...sizes, mayLose: true };
-  const ends = { weights: 0, crashed: 0 }, stride = atDepth(5, 1);
-  for (let step = 0; step < 150; step += stride) {
-    const faults = [{ step, kind: "crash-before", target: "supervisor" }] as const;
-    const options = { seed: step, strategy: random(), configuration, faults };
-    const { failure } = await simulate(options, rehearsal);
-    if (failure) assert.deepEqual([failure.kind, failure.name], ["actor", "InjectedCrash"]);
-    ends[failure ? "crashed" : "weights"]++;
-  }
-  // The run is over before the later of these steps.
-  assert.deepEqual(ends, { weights: 100 / stride, crashed: 50 / stride });
-});
-
 Deno.test("faults that are explored run twice alike", async () => {
   const faults = { kinds: ["stall", "slow-edge", "site"], max: 3 } as const;
   const options = { configuration: FAULTY[0]!, faults, runs: atDepth(15, 100) };

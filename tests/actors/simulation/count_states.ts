@@ -5,7 +5,6 @@
  */
 
 import assert from "node:assert/strict";
-import type { ActorSpec } from "../../../actors/runtime/mod.ts";
 import { dfs, explore, type World } from "../../../actors/simulation/mod.ts";
 import { type Any, type AnyActor, type AnyRef, specOf } from "./players.ts";
 
@@ -94,14 +93,9 @@ type Counted = typeof MODELS[keyof typeof MODELS];
 export const pipelineOf = (n: number): Pipeline => ({ stages: n, microBatches: 2 * n, limit: n });
 
 /** Sets up a pipeline of one of the models and starts it. */
-async function playPipeline(
-  { system, settle, idle }: World<unknown>,
-  model: ActorSpec<Any, Any>,
-  pipeline: Pipeline,
-): Promise<void> {
-  const stages = Array.from(
-    { length: pipeline.stages },
-    (_, stage) => system.spawn(model, { ...pipeline, stage }, { id: `stage-${stage}` }),
+async function playPipeline({ system, settle, idle }: World<unknown>, model: Any, init: Pipeline) {
+  const stages = [...Array(init.stages).keys()].map((stage) =>
+    system.spawn<Any, Any>(model, { ...init, stage }, { id: `stage-${stage}` })
   );
   for (const [stage, ref] of stages.entries()) {
     system.send(ref, { type: "Wire", before: stages[stage - 1], after: stages[stage + 1] });
@@ -114,21 +108,10 @@ async function playPipeline(
 }
 
 /** Distinct states of a model, and the runs in which they were found. */
-export async function countStates(
-  { model, isBySender }: Counted,
-  pipeline: Pipeline,
-): Promise<{ readonly states: number; readonly runs: number }> {
-  const strategy = dfs();
-  const { failed, runs } = await explore(
-    {
-      strategy,
-      offers: isBySender ? "by-sender" : "by-arrival",
-      runs: Infinity,
-      isRepeated: false,
-      digests: false,
-    },
-    (world) => playPipeline(world, model, pipeline),
-  );
+export async function countStates({ model, isBySender }: Counted, pipeline: Pipeline) {
+  const strategy = dfs(), offers = isBySender ? "by-sender" : "by-arrival";
+  const options = { strategy, offers, runs: Infinity, isRepeated: false, digests: false } as const;
+  const { failed, runs } = await explore(options, (world) => playPipeline(world, model, pipeline));
   assert.equal(failed, undefined);
   return { states: strategy.states, runs };
 }

@@ -139,21 +139,20 @@ export const optimizer: AnyActor = (ctx, { replicas, buckets, bug }) => {
 
 /** One step of the toy; the weights that come of it. */
 async function playToy(world: World, toy: Any): Promise<unknown> {
-  const { system, settle, idle } = world, { stages, replicas } = toy;
-  const each = <T>(length: number, make: (n: number) => T) =>
-    Array.from({ length }, (_, n) => make(n));
-  const optimizers = each(
-    stages,
-    (stage) => system.spawn(here("optimizer"), toy, { id: `optimizer-${stage}` }),
+  const { system, settle, idle } = world;
+  const spawn = (name: string, id: unknown, init: object) =>
+    system.spawn(here(name), { ...toy, ...init }, { id: `${name}-${id}` });
+  const stages: number[] = [...Array(toy.stages).keys()];
+  const optimizers = stages.map((stage) => spawn("optimizer", stage, {}));
+  const rows = Array.from(
+    { length: toy.replicas },
+    (_, replica) =>
+      stages.map((stage) =>
+        spawn("stage", `${replica}.${stage}`, { stage, replica, optimizer: optimizers[stage] })
+      ),
   );
-  const rows = each(replicas, (replica) =>
-    each(stages, (stage) => {
-      const init = { ...toy, stage, replica, optimizer: optimizers[stage]! };
-      return system.spawn(here("stage"), init, { id: `stage-${replica}.${stage}` });
-    }));
   const feeders = rows.map((row, replica) => {
-    const init = { ...toy, replica, first: row[0]!, optimizers };
-    const feeder = system.spawn(here("feeder"), init, { id: `feeder-${replica}` });
+    const feeder = spawn("feeder", replica, { replica, first: row[0], optimizers });
     for (const [stage, ref] of row.entries()) {
       const [before, after] = [row[stage - 1], row[stage + 1]];
       system.send(ref, { type: "Wire", feeder, ...before && { before }, ...after && { after } });
@@ -302,23 +301,18 @@ async function playBlocking({ system, settle, idle }: World, capacity: number): 
 }
 
 /** A bug and how to look for it. */
-export interface Planted {
-  readonly name: string;
-  readonly options: Omit<ExploreOptions, "strategy">;
-  /** Plays it with the bug or without. */
-  readonly scenario: (isPlanted: boolean) => Scenario;
-}
+export type Planted = ReturnType<typeof planted>;
 
-const planted = (
-  name: string,
-  options: Planted["options"],
-  play: (world: World, isPlanted: boolean) => Promise<unknown>,
-): Planted => ({
-  ...{ name, options },
-  scenario: (isPlanted) => async (world) => await play(world, isPlanted) as void,
+type Options = Omit<ExploreOptions, "strategy">;
+
+const planted = (name: string, options: Options, play: (world: World, is: boolean) => unknown) => ({
+  name,
+  options,
+  /** Plays it with the bug or without. */
+  scenario: (isPlanted: boolean): Scenario => async (world) => await play(world, isPlanted) as void,
 });
 
-const toyBug = (bug: string, options: Planted["options"] = { mustAgree: true }) =>
+const toyBug = (bug: string, options: Options = { mustAgree: true }) =>
   planted(bug, options, (world, isPlanted) => playToy(world, isPlanted ? { ...TOY, bug } : TOY));
 
 const HAND_CRASHES = { kinds: ["crash-after"], actors: ["hand"], rate: 0.2 } as const;

@@ -56,10 +56,8 @@ export async function playRing(
   { system, settle, idle }: World<unknown>,
   { nodes, tokens, hops }: { nodes: number; tokens: number; hops: number },
 ): Promise<void> {
-  const ring = Array.from(
-    { length: nodes },
-    (_, n) => system.spawn(NODE, undefined, { id: `node-${n}` }),
-  );
+  const ids = Array.from({ length: nodes }, (_, n) => `node-${n}`);
+  const ring = ids.map((id) => system.spawn(NODE, undefined, { id }));
   for (const [n, ref] of ring.entries()) {
     system.send(ref, { type: "Wire", next: ring[(n + 1) % nodes]! });
   }

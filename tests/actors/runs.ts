@@ -20,24 +20,13 @@ export interface Sizes extends Gpt2Config {
 
 /** Two blocks: as small as a GPT can be. */
 export const SMALL: Sizes = {
-  layers: 2,
-  hidden: 32,
-  heads: 4,
-  seq: 16,
-  vocab: 64,
-  microBatch: 2,
-  microBatches: 6,
-  steps: 2,
+  ...{ layers: 2, hidden: 32, heads: 4, seq: 16, vocab: 64 },
+  ...{ microBatch: 2, microBatches: 6, steps: 2 },
 };
 
 /** 512 rows a micro-batch: sums so long that another order of addition shows in the bits. */
 export const LARGE: Sizes = {
-  ...SMALL,
-  hidden: 256,
-  seq: 128,
-  vocab: 256,
-  microBatch: 4,
-  microBatches: 3,
+  ...{ ...SMALL, hidden: 256, seq: 128, vocab: 256, microBatch: 4, microBatches: 3 },
 };
 
 /** Tokens drawn from seed 1. */

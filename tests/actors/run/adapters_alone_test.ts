@@ -39,55 +39,43 @@ twoAdapters("workers compute on the adapters of a run in turn", async () => {
 });
 
 twoAdapters("what one process cannot do is refused before anything runs", async () => {
-  await assert.rejects(prepared({ adapters: [0, 1], runtime: "serial" }), {
-    name: "RangeError",
-    message:
-      "Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received 0,1",
-  });
+  await assert.rejects(
+    prepared({ adapters: [0, 1], runtime: "serial" }),
+    /^RangeError: Cannot train with runtime serial on several adapters: a process can use one, so adapters must name one or the runtime must be workers, received 0,1$/,
+  );
   // All that is asked of a simulated system before a run begins.
   const system = { transports: [], spawn() {}, ask() {}, stop() {} } as never;
-  await assert.rejects(prepared({ adapters: [0, 1], system }), {
-    message: /^Cannot train in a simulated system on several adapters: .*, received 0,1$/,
-  });
+  const simulated = /: Cannot train in a simulated system on several adapters: .*, received 0,1$/;
+  await assert.rejects(prepared({ adapters: [0, 1], system }), simulated);
   const { devices } = await prepared({ adapters: [1], runtime: "local" });
   assert.deepEqual(devices.map(({ adapter }) => adapter!.index), [1]);
 });
 
-twoAdapters(
-  "a run on two adapters names them, and one that goes on elsewhere says that bits change",
-  async (folder) => {
-    const directory = `${folder}/run`, checkpoint = { directory, config: {} };
-    const { end } = await trainRings({
-      ...WEBGPU,
-      runtime: "workers",
-      adapters: [0, 1],
-      checkpoint,
-    });
-    assert.equal(end.device, "webgpu");
-    assert.match(end.adapter!, /^SwiftShader[^,]*$/); // the name of both
-    const resume = (await readCheckpoint(directory))!;
-    assert.deepEqual(resume.config["computedOn"], { device: "webgpu", adapter: end.adapter });
-    const lines: string[] = [], announce = (line: string) => void lines.push(line);
-    await prepared({ resume, device: "webgpu:1", announce });
-    assert.deepEqual(lines, [
-      `device webgpu computes on ${end.adapter}, which is software, no GPU`,
-    ]);
-    const other = await trainRings({ steps: 2, resume, announce });
-    assert.equal(other.end.adapter, undefined);
-    assert.equal(
-      lines.at(-1),
-      `The bits of this run are not those of one that stays on webgpu (${end.adapter}), where its checkpoint was computed: it goes on on reference.`,
-    );
-  },
-);
+twoAdapters("a run that leaves its adapters says that bits change", async (folder) => {
+  const directory = `${folder}/run`, checkpoint = { directory, config: {} };
+  const both = { ...WEBGPU, runtime: "workers", adapters: [0, 1], checkpoint } as const;
+  const { end } = await trainRings(both);
+  assert.equal(end.device, "webgpu");
+  assert.match(end.adapter!, /^SwiftShader[^,]*$/); // the name of both
+  const resume = (await readCheckpoint(directory))!;
+  assert.deepEqual(resume.config["computedOn"], { device: "webgpu", adapter: end.adapter });
+  const lines: string[] = [], announce = (line: string) => void lines.push(line);
+  await prepared({ resume, device: "webgpu:1", announce });
+  assert.deepEqual(lines, [`device webgpu computes on ${end.adapter}, which is software, no GPU`]);
+  const other = await trainRings({ steps: 2, resume, announce });
+  assert.equal(other.end.adapter, undefined);
+  assert.equal(
+    lines.at(-1),
+    `The bits of this run are not those of one that stays on webgpu (${end.adapter}), where its checkpoint was computed: it goes on on reference.`,
+  );
+});
 
 gpuTest("a model too large for SwiftShader is refused before a worker starts", async () => {
   const model = gpt2({ layers: 2, hidden: 16, heads: 2, seq: 256, vocab: 100_000 }, 16);
   const lines: string[] = [], announce = (line: string) => lines.push(line);
-  await assert.rejects(train({ ...WEBGPU, model, data: [], announce }).next(), {
-    name: "RangeError",
-    message:
-      /^Cannot train on SwiftShader .*: each tensor must fit into its largest buffer, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch 8 would need 781\.25 MiB$/,
-  });
+  await assert.rejects(
+    train({ ...WEBGPU, model, data: [], announce }).next(),
+    /^RangeError: Cannot train on SwiftShader .*, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch 8 would need 781\.25 MiB$/,
+  );
   assert.equal(lines.length, 1);
 });

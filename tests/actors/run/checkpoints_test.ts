@@ -222,14 +222,16 @@ folderTest("elsewhere only a better one is kept, and patience stays used up", as
   assert.equal(over.end.isStoppedEarly, true);
 });
 
-folderTest("a mark of the best that is none is refused, and overwritten", async (directory) => {
+folderTest("progress that is none is refused, and a wrong best overwritten", async (directory) => {
   const to = { directory, config: {} };
   await learning({ evaluation, checkpoint: { ...to, keepBest: true }, steps: 2 });
   const resume = (await readCheckpoint(directory))!, progress = resume.config.progress as object;
   const right = { step: 2, loss: 1, since: 0 };
   const wrongs = [{ step: 3 }, { loss: "1" }, { since: -1 }].map((one) => ({ ...right, ...one }));
-  for (const best of [null, {}, 3, ...wrongs]) {
-    const config = { ...resume.config, progress: { ...progress, best } };
+  const bests = [null, {}, 3, ...wrongs].map((best) => ({ best }));
+  const datas = [7, null, {}, { microBatches: -1, state: 1 }, { microBatches: 2 ** 60, state: 1 }];
+  for (const forged of [...bests, ...datas.map((data) => ({ data }))]) {
+    const config = { ...resume.config, progress: { ...progress, ...forged } };
     await assert.rejects(
       learning({ resume: { ...resume, config } }),
       /^RangeError: Cannot resume: the progress of step 2 must be that of a run, received /,

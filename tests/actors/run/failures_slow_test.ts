@@ -4,14 +4,7 @@
  */
 
 import assert from "node:assert/strict";
-import {
-  createSystem,
-  NonFiniteError,
-  train,
-  type TrainOptions,
-  type Transport,
-} from "../../../actors/mod.ts";
-import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
+import { createSystem, NonFiniteError, train, type TrainOptions } from "../../../actors/mod.ts";
 import type { Batch } from "../../../kernels/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { eventsOf, outcome, SMALL } from "../runs.ts";
@@ -36,34 +29,11 @@ async function failure(options: Partial<TrainOptions>): Promise<{ error: Error; 
 /** A run that does not go on when a worker dies. */
 const AT_ONCE = { runtime: "workers", retries: 0 } as const;
 
-/** Until disposed of, the worker that is started as number `which` dies after some messages. */
-function dyingWorkers(which: number, messages: number): Disposable & { readonly started: number } {
-  const Original = globalThis.Worker;
-  let started = 0;
-  globalThis.Worker = class extends Original {
-    constructor(url: string | URL, options?: WorkerOptions) {
-      const doomed = new URL(`./doomed_worker.ts?messages=${messages}`, import.meta.url);
-      super(started++ === which ? doomed : url, options);
-    }
-  };
-  return {
-    get started() {
-      return started;
-    },
-    [Symbol.dispose]() {
-      globalThis.Worker = Original;
-    },
-  };
-}
-
-Deno.test("a worker that dies as it starts or in the middle ends a run without retries", async () => {
-  const CASES = [["1f1b", 2, 0], ["1f1b", 2, 12], ["message-driven", 4, 12]] as const;
-  for (const [schedule, workers, messages] of CASES) {
-    using doomed = dyingWorkers(workers - 2, messages);
-    const { error } = await failure({ ...AT_ONCE, schedule, workers, steps: 1000 });
-    assert.equal(doomed.started, workers);
-    assert.match(error.message, new RegExp(`the worker of "worker-${workers - 2}" has ended`));
-    if (messages > 0) assert.match(error.message, /^worker-\d failed/);
+Deno.test("a worker that dies at its start or in the middle ends a run without retries", async () => {
+  for (const [schedule, afterActions] of [["1f1b", 0], ["message-driven", 12]] as const) {
+    const faults = [{ worker: 1, afterActions, kind: "exit" }] as const;
+    const { error } = await failure({ ...AT_ONCE, schedule, workers: 3, steps: 1000, faults });
+    assert.match(error.message, /^worker-1 failed.*the worker of "worker-1" has ended/);
   }
 });
 
@@ -133,29 +103,4 @@ Deno.test("workers behind a foreign transport have the serial bits, and a run ou
   assert.match(lost!.reason, /the tcp of "worker-1" has ended: /);
   assert.deepEqual(others, []);
   assert.deepEqual(run.bits, (await outcome(SIZES, { ...two, runtime: "serial" })).bits);
-});
-
-/** Deno workers that lose the first message of a type on its way to the root. */
-function losing(type: string): Transport {
-  let isLost = false;
-  const isNext = (frame: unknown) =>
-    !isLost && (frame as { message?: { type: string } }).message?.type === type;
-  const open: Transport["open"] = (options) => {
-    const open = WORKER_TRANSPORT.open(options);
-    const start: typeof open.start = ({ receive, ...request }) =>
-      open.start({
-        ...request,
-        receive: (frame) => isNext(frame) ? void (isLost = true) : receive(frame),
-      });
-    return { ...open, start };
-  };
-  return { ...WORKER_TRANSPORT, name: "losing", open };
-}
-
-Deno.test("a loss that a transport loses ends a run with the step and the micro-batch", async () => {
-  for (const schedule of ["1f1b", "pipedream"]) {
-    const transport = losing("Loss"), isolation = "losing", runtime = "workers";
-    const run = trainRings({ schedule, isolation, transport, runtime });
-    await assert.rejects(run, /Cannot end step 1: the loss of micro-batch 0 must have come/);
-  }
 });

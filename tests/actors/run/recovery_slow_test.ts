@@ -8,18 +8,9 @@ import type { TrainOptions, WorkerFault } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { inFolder } from "../../in_folder.ts";
+import { folderTest } from "../../in_folder.ts";
 import { startedProcesses } from "../child_processes.ts";
-import {
-  batchesOf,
-  eventsOf,
-  once,
-  type Outcome,
-  outcome,
-  sideBySide,
-  type Sizes,
-  SMALL,
-} from "../runs.ts";
+import { batchesOf, eventsOf, once, outcome, sideBySide, type Sizes, SMALL } from "../runs.ts";
 
 const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 20 };
 
@@ -56,12 +47,12 @@ const undisturbed = once((schedule) =>
 
 /** Trains to the end, with the bits of a serial run; returns the failures on the way. */
 async function failuresOf(schedule: string, options: Partial<TrainOptions>): Promise<string[]> {
-  const run: Outcome = await outcome(SIZES, { ...optionsOf(schedule), ...options });
-  const failures = eventsOf(run.events, "failure").map(({ reason }) => reason);
+  const { bits, events } = await outcome(SIZES, { ...optionsOf(schedule), ...options });
+  const failures = eventsOf(events, "failure").map(({ reason }) => reason);
   const what = `${JSON.stringify(options.faults)}: ${failures.join("\n")}`;
   const serial = await undisturbed(schedule);
-  assert.deepEqual(run.bits, serial.bits, what);
-  assert.deepEqual(eventsOf(run.events, "evaluation"), eventsOf(serial.events, "evaluation"), what);
+  assert.deepEqual(bits, serial.bits, what);
+  assert.deepEqual(eventsOf(events, "evaluation"), eventsOf(serial.events, "evaluation"), what);
   return failures;
 }
 
@@ -84,29 +75,24 @@ for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
   });
 }
 
-for (
-  const [schedule, kinds] of [
-    ["1f1b", ["exit", "close", "throw"]],
-    ["pipedream-2bw", ["close", "exit"]],
-  ] as const
-) {
-  Deno.test(`threads of ${schedule} that end by ${kinds} at random moments change no bit of the run`, async () => {
+Deno.test("threads that end at random moments change no bit of the run", async () => {
+  const CASES = [["1f1b", ["exit", "close", "throw"]], ["pipedream-2bw", [
+    "close",
+    "exit",
+  ]]] as const;
+  for (const [schedule, kinds] of CASES) {
     for (let run = 0; run < atDepth(1, 8); run++) {
       const failures = await failuresOf(schedule, { faults: faultsOf(kinds, schedule, run) });
       assert.equal(failures.length, kinds.length, failures.join("\n"));
     }
-  });
-}
+  }
+});
 
 Deno.test("processes that end by exit, memory or an endless loop change no bit of the run", async () => {
   const kinds = ["exit", "memory", "loop"] as const;
+  const options = { isolation: "process", heapLimitMb: 64, stallMs: 1500 } as const;
   for (let run = 0; run < atDepth(1, 8); run++) {
-    const failures = await failuresOf("1f1b", {
-      isolation: "process",
-      heapLimitMb: 64,
-      stallMs: 1500,
-      faults: faultsOf(kinds, "1f1b", run),
-    });
+    const failures = await failuresOf("1f1b", { ...options, faults: faultsOf(kinds, "1f1b", run) });
     // A busy machine may look as if it hung once more.
     assert.ok(failures.length >= kinds.length, failures.join("\n"));
     assert.ok(failures.some((reason) => /stalled for 1500 ms/.test(reason)), failures.join("\n"));
@@ -119,7 +105,7 @@ async function endedFromOutside(
   options: Partial<TrainOptions>,
 ): Promise<void> {
   await sideBySide(Array.from({ length: atDepth(1, 4) }, async (_, run) => {
-    const random = drawer(`moments ${run}`), timers = new Set<ReturnType<typeof setTimeout>>();
+    const random = drawer(`moments ${run}`), timers: ReturnType<typeof setTimeout>[] = [];
     const steps = [random(5), 5 + random(5), 10 + random(5)];
     let ended = 0;
     const now = () => void (ended += Number(end(random)));
@@ -127,12 +113,12 @@ async function endedFromOutside(
       for (const [i, batch] of batchesOf(SIZES).entries()) {
         const step = i / SIZES.microBatches;
         if (step === steps[0]) now();
-        else if (steps.includes(step)) timers.add(setTimeout(now, random(20)));
+        else if (steps.includes(step)) timers.push(setTimeout(now, random(20)));
         yield batch;
       }
     };
     const failures = await failuresOf("1f1b", { ...options, data: data() });
-    for (const timer of timers) clearTimeout(timer);
+    timers.forEach((timer) => clearTimeout(timer));
     const count = `${failures.length} failures of ${ended} that were ended`;
     assert.ok(failures.length >= 1 && failures.length <= ended, count);
   }));
@@ -175,17 +161,16 @@ Deno.test({
   },
 });
 
-Deno.test("a thread that hangs ends the program with code 75, says who waits for whom, and how to go on", () =>
-  inFolder(async (folder) => {
-    const program = new URL("../pipeline/wedged_program.ts", import.meta.url);
-    const { code, stderr } = await new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", "--no-check", program.href, folder],
-      env: { NO_COLOR: "1" },
-      signal: AbortSignal.timeout(HANG_LIMIT_MS),
-    }).output();
-    const text = new TextDecoder().decode(stderr);
-    assert.equal(code, 75, text);
-    assert.match(text, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
-    assert.match(text, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
-    assert.match(text, /go on with: deno task train --resume .*step-00000003/);
-  }));
+folderTest("a thread that hangs ends the program with code 75 and its reason", async (folder) => {
+  const program = new URL("../pipeline/wedged_program.ts", import.meta.url);
+  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
+    args: ["run", "-A", "--no-check", program.href, folder],
+    env: { NO_COLOR: "1" },
+    signal: AbortSignal.timeout(HANG_LIMIT_MS),
+  }).output();
+  const text = new TextDecoder().decode(stderr);
+  assert.equal(code, 75, text);
+  assert.match(text, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
+  assert.match(text, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
+  assert.match(text, /go on with: deno task train --resume .*step-00000003/);
+});

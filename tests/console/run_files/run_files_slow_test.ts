@@ -9,18 +9,19 @@ import { readRecord } from "../../../console/run_files/read_record.ts";
 import { DIGITS_SHA256 } from "../../../kernels/mod.ts";
 import { createSchedule, formatCsv } from "../../../schedules/mod.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
-import { folderTest, inFolder, namesIn } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 import {
-  ENVIRONMENT,
   jsonLines,
-  type Outcome,
-  refusal,
+  refuses,
   ROOT,
   runHere,
+  runProgram,
+  runWithin,
   savedIn,
   someTokens,
   TINY,
   trainHere,
+  words,
   writeTokens,
 } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
@@ -47,21 +48,6 @@ const stepsIn = (out: string) =>
   metricsIn(out).filter(({ type }) => type !== "evaluation").map(({ step }) => step);
 
 const upTo = (steps: number) => Array.from({ length: steps }, (_, i) => i + 1);
-
-/** Runs a command in a process. */
-async function inProcess(command: string, args: readonly string[], cwd = ROOT): Promise<Outcome> {
-  const signal = AbortSignal.timeout(HANG_LIMIT_MS);
-  const options = { args: [...args], cwd, env: ENVIRONMENT, signal };
-  const { code, stdout, stderr } = await new Deno.Command(command, options).output();
-  const [out, errors] = [stdout, stderr].map((bytes) => new TextDecoder().decode(bytes));
-  return { code, stdout: out!, stderr: errors! };
-}
-
-/** Trains in a shell that lets no file grow beyond some blocks of 512 bytes, as a full disk does. */
-async function trainWithin(blocks: number, args: readonly string[]): Promise<Outcome> {
-  const limited = `trap '' XFSZ; ulimit -f ${blocks}; exec "$0" run -A cli.ts train "$@"`;
-  return await inProcess("sh", ["-c", limited, Deno.execPath(), ...args]);
-}
 
 runTest("run.json describes a run from its flags to its end", async (train, out, folder) => {
   const how = ["--workers", "2", "--schedule", "1f1b", "--steps", "2", "--runtime", "local"];
@@ -111,27 +97,24 @@ runTest("metrics.jsonl has each step once after a kill", async (train, out) => {
   assert.deepEqual([starts.length, starts[1]!.afterStep % 3, end!.reason], [2, 0, "finished"]);
 });
 
-Deno.test({
-  name: "a disk that is full for metrics does not stop the run, and holds whole lines",
-  ignore: Deno.build.os === "windows",
-  fn: () =>
-    inFolder(async (folder) => {
-      const out = join(folder, "out"), steps = 90;
-      const tokens = await writeTokens(folder, someTokens(4000, 16));
-      const small = ["--hidden", "8", "--vocab", "16", "--tokens", tokens, "--out", out];
-      // 16 KiB: enough for a checkpoint, and too few for the lines of all steps.
-      const { code, stderr } = await trainWithin(32, [
-        ...[...TINY, ...small, "--steps", `${steps}`, "--runtime", "local", "--json"],
-      ]);
-      assert.equal(code, 0, stderr);
-      assert.match(stderr, /^Cannot write \S+metrics.jsonl: .*; training goes on without it\n$/);
-      const left = stepsIn(out);
-      assert.ok(left.length > 30 && left.length < steps, `${left.length}`);
-      assert.deepEqual(left, upTo(left.length));
-      assert.ok((await Deno.readTextFile(join(out, "metrics.jsonl"))).endsWith("}\n"));
-      assert.deepEqual(await savedIn(out), ["step-00000090"]);
-      assert.equal(readRecord(out)!.end!.reason, "finished");
-    }),
+folderTest("a disk that is full for metrics does not stop the run", async (folder) => {
+  if (Deno.build.os === "windows") return;
+  const out = join(folder, "out"), steps = 90;
+  const tokens = await writeTokens(folder, someTokens(4000, 16));
+  const small = ["--hidden", "8", "--vocab", "16", "--tokens", tokens, "--out", out];
+  // 16 KiB: enough for a checkpoint, and too few for the lines of all steps.
+  const { code, stderr } = await runWithin(
+    32,
+    words`train ${TINY} ${small} --steps ${steps} --runtime local --json`,
+  );
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /^Cannot write \S+metrics.jsonl: .*; training goes on without it\n$/);
+  const left = stepsIn(out);
+  assert.ok(left.length > 30 && left.length < steps, `${left.length}`);
+  assert.deepEqual(left, upTo(left.length));
+  assert.ok((await Deno.readTextFile(join(out, "metrics.jsonl"))).endsWith("}\n"));
+  assert.deepEqual(await savedIn(out), ["step-00000090"]);
+  assert.equal(readRecord(out)!.end!.reason, "finished");
 });
 
 runTest("a disk that is full for run.json is refused, and all files stay", async (train, out) => {
@@ -139,7 +122,7 @@ runTest("a disk that is full for run.json is refused, and all files stay", async
   await trainHere([...train, "--steps", "2"]);
   const before = await Deno.readTextFile(join(out, "run.json")), names = await namesIn(out);
   const resume = [...train, "--resume", out, "--steps", "4", "--json", "--runtime", "local"];
-  const { code, stdout, stderr } = await trainWithin(2, resume);
+  const { code, stdout, stderr } = await runWithin(2, ["train", ...resume]);
   assert.deepEqual([code, stdout], [2, ""], stderr);
   assert.match(stderr, /^Cannot begin the run in \S+: its disk must have room [^\n]+\n$/);
   assert.equal(await Deno.readTextFile(join(out, "run.json")), before);
@@ -162,7 +145,7 @@ runTest("files of others are neither written nor removed", async (train, out, fo
     await make(join(out, name));
     const must = RegExp(`^Cannot begin a run in \\S+: ${name} there must be a run's, received `);
     for (const more of [[], ["--overwrite"], ["--resume", out]]) {
-      assert.match(await refusal([...one, ...more]), must);
+      await refuses([...one, ...more], must);
     }
     assert.deepEqual(await namesIn(out), [name]);
     assert.equal(await Deno.readTextFile(victim), "mine");
@@ -173,7 +156,7 @@ runTest("files of others are neither written nor removed", async (train, out, fo
   await Deno.remove(join(out, "metrics.jsonl"));
   await Deno.symlink(victim, join(out, "metrics.jsonl"));
   const resume = [...train, "--resume", out, "--steps", "2"];
-  assert.match(await refusal(resume), /received what is no file/);
+  await refuses(resume, /received what is no file/);
   assert.equal(await Deno.readTextFile(victim), "mine");
 });
 
@@ -182,8 +165,8 @@ runTest("a record of another version can only be overwritten", async (train, out
   await trainHere([...train, "--steps", "1"]);
   const { version: _, ...others } = JSON.parse(await Deno.readTextFile(path));
   await Deno.writeTextFile(path, JSON.stringify({ ...others, version: 2 }));
-  assert.match(
-    await refusal([...train, "--resume", out, "--steps", "2"]),
+  await refuses(
+    [...train, "--resume", out, "--steps", "2"],
     /^Cannot read \S+run.json: its version must be 1, received "2"$/,
   );
   await trainHere([...train, "--steps", "1", "--overwrite"]);
@@ -204,8 +187,8 @@ runTest("no file says that a run overwrites another", async (train, out) => {
   const config = JSON.parse(await Deno.readTextFile(path));
   assert.equal(config.run.overwrite, undefined);
   await Deno.writeTextFile(path, JSON.stringify({ ...config, run: { overwrite: true } }));
-  assert.match(
-    await refusal([...train, "--config", path]),
+  await refuses(
+    [...train, "--config", path],
     /every name in it must be one of the flags, received "overwrite"/,
   );
 });
@@ -213,8 +196,8 @@ runTest("no file says that a run overwrites another", async (train, out) => {
 folderTest("runs without --out get a folder each, also at once", async (folder) => {
   const train = [...await trainOn(folder), "--steps", "1", "--runtime", "local"];
   const inFolderOf = async (args: readonly string[]) => {
-    const run = ["run", "-A", join(ROOT, "cli.ts"), "train", ...args];
-    const { code, stderr } = await inProcess(Deno.execPath(), run, folder);
+    const run = words`run -A ${join(ROOT, "cli.ts")} train ${args}`;
+    const { code, stderr } = await runProgram(Deno.execPath(), run, { cwd: folder });
     assert.equal(code, 0, stderr);
   };
   await Promise.all([inFolderOf(train), inFolderOf(train), inFolderOf([...train, "--json"])]);
@@ -249,7 +232,7 @@ runTest("a folder with checkpoints is refused, resumed or overwritten", async (t
   await Deno.writeTextFile(notes, "mine");
   const taken =
     /^Cannot write checkpoints to \S+: it must hold none of another run, received one of step 2; go on from it with --resume \S+, remove what is there with --overwrite \(.*\), or name another folder$/;
-  assert.match(await refusal(steps(3)), taken);
+  await refuses(steps(3), taken);
   assert.equal((await runHere(["train", ...steps(3)])).code, 2);
 
   await trainHere(steps(3, "--resume", out, ...every));
@@ -258,8 +241,8 @@ runTest("a folder with checkpoints is refused, resumed or overwritten", async (t
 
   // From an earlier step there would be two runs side by side.
   const back = ["--resume", join(out, "step-00000001")];
-  assert.match(
-    await refusal(steps(3, ...back)),
+  await refuses(
+    steps(3, ...back),
     /^Cannot resume from \S+: it must be the newest checkpoint of its folder, received one before step 3; name another folder with --out, or remove the later ones with --overwrite$/,
   );
   await trainHere(steps(2, ...back, "--overwrite"));
@@ -281,7 +264,7 @@ folderTest("a run that goes on from another folder begins a fresh one", async (f
   assert.deepEqual([start!.afterStep, start!.from], [1, join(from, "step-00000001")]);
   assert.deepEqual(await savedIn(from), ["step-00000001"]);
   const taken = /^Cannot write checkpoints to \S+to: it must hold none of another/;
-  assert.match(await refusal(on), taken);
+  await refuses(on, taken);
   // The same folder by another name is the same folder.
   const link = join(folder, "link");
   await Deno.symlink(to, link);

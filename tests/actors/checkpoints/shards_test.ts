@@ -194,15 +194,9 @@ folderTest("an index of weights names files beside it, and their tensors", async
     ] as const
   ) {
     await Deno.writeTextFile(index, forged);
-    await assert.rejects(readWeights(path, PARAMETERS), {
-      name: "SyntaxError",
-      message: sentence,
-    });
+    await assert.rejects(readWeights(path, PARAMETERS), { name: "SyntaxError", message: sentence });
   }
-  await assert.rejects(
-    readWeights(folder, PARAMETERS),
-    /must hold model.safetensors or .*neither/,
-  );
+  await assert.rejects(readWeights(folder, PARAMETERS), /must hold model.safetensors or .*neither/);
 });
 
 folderTest("what was looked for is read, or nothing is", async (folder) => {

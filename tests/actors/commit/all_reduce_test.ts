@@ -199,24 +199,14 @@ Deno.test("slices of whole parameters follow each other, and cover the chunk", (
 
 /** Rank 0 of three with two chunks, of 6 and of 3 elements. */
 const OPTIONS: ReducerOptions = {
-  rank: 0,
-  size: 3,
+  ...{ rank: 0, size: 3, algorithm: "direct", dtype: "f32" },
   chunks: [{ offset: 0, length: 6 }, { offset: 6, length: 3 }],
-  algorithm: "direct",
-  dtype: "f32",
   read: (_, length) => Promise.resolve(new Float32Array(length)),
-  write: () => {},
-  send: () => {},
-  onComplete: () => {},
+  ...{ write: () => {}, send: () => {}, onComplete: () => {} },
 };
 
-const MESSAGE: ReduceMessage = {
-  chunk: 0,
-  phase: "scatter",
-  from: 2,
-  slice: 0,
-  values: new Float32Array(2),
-};
+const values = new Float32Array(2);
+const MESSAGE: ReduceMessage = { chunk: 0, phase: "scatter", from: 2, slice: 0, values };
 
 Deno.test("a message that is due is taken once, also after one that was refused", async () => {
   const reducer = openReducer(OPTIONS), again = /rank 2 must come once, received it again$/;

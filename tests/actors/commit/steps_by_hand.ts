@@ -179,10 +179,8 @@ async function commit(
   throw new Error(`Cannot end step ${step}: every bucket must have been stepped`);
 }
 
-const F32 = 4;
-
 /** AdamW's scale, decay, rate and epsilon, for parameters that decay and for those that do not. */
-const OPTIMIZER_SCALARS = 2 * 4;
+const F32 = 4, OPTIMIZER_SCALARS = 2 * 4;
 
 const bytesOf = ({ dtype, shape }: { dtype: keyof typeof DTYPE_BYTES; shape: readonly number[] }) =>
   DTYPE_BYTES[dtype] * elementCount(shape);

@@ -109,12 +109,7 @@ export async function allReduce(wanted: Wanted) {
   );
   const reducers: Reducer[] = after.map((gradients, rank) =>
     openReducer({
-      rank,
-      size,
-      chunks,
-      algorithm,
-      dtype,
-      shared,
+      ...{ rank, size, chunks, algorithm, dtype, shared },
       read: async (offset, length) => await gradients.slice(offset, offset + length),
       write(offset, values) {
         assert.ok(values.buffer instanceof ArrayBuffer, "what is written must not be shared");

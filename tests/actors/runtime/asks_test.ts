@@ -30,7 +30,7 @@ const AB = 'TypeError: Cannot ask "a" for "Pass": "b" would wait for "a", which 
 const KEPT = 'TypeError: Cannot ask "b" for "Pass": "a" would wait for "b", which waits for "a"';
 
 playTest(
-  "the second of two that ask each other fails at once",
+  "the second of two that ask each other fails",
   async ({ system, advance }) => {
     const [a, b] = askers(system, "a", "b");
     const answer = system.ask(a, { type: "Pass", route: [b, a] });
@@ -42,7 +42,7 @@ playTest(
 );
 
 playTest(
-  "an asker that is in no circle learns of it, or is answered",
+  "an asker in no circle learns of it, or is answered",
   async ({ system, idle }) => {
     const [first, a, b, c, d] = spawnAll(system, ASKER, "first", "a", "b", "c", "d") as AnyRef[];
     const pass = (to: AnyRef, route: unknown[]) => system.ask(to, { type: "Pass", route });
@@ -59,7 +59,7 @@ playTest(
 );
 
 playTest(
-  "an answer that was put off is owed, so its asker waits in a circle",
+  "an answer that was put off is owed, which makes a circle",
   async (world) => {
     const { system, advance } = world, [a, b] = askers(system, "a", "b");
     const answer = system.ask(b, { type: "Relay", to: a, question: "Keep" });

@@ -10,16 +10,18 @@ import { type Forged, recordsOf, sealed } from "../../actors/simulation/forged.t
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest } from "../../in_folder.ts";
 import {
-  ENVIRONMENT,
   jsonLines,
-  type Outcome,
+  refusalHere,
   refusedHere,
   ROOT,
   runHere,
   runTroupe,
+  runWithin,
   TINY,
   trainHere,
+  words,
 } from "../command.ts";
+import { assertRefusals, assertSentences } from "../refusals.ts";
 import { Running, TRAIN } from "../running.ts";
 
 /** Two workers that are threads, and two replicas of them, so that there is an all-reduce. */
@@ -70,13 +72,10 @@ folderTest("a journal of threads replays, and one worker alone", async (folder) 
   const until = await troupe(0, ...alone, "--until", "3");
   assert.match(until, /worker-2 < supervisor#0 init[^]*As recorded up to step 3\.\n$/);
   assert.equal(until.match(/worker-2 </g)!.length, 4, "steps 0 to 3");
-  for (
-    const [args, sentence] of [
-      [["--actor", "worker-9"], /--actor must be one of .*worker-0.*, received worker-9$/],
-      [["--actor", "worker-2", "--module", "a.ts"], /--module must be like actors.ts#counter/],
-      [["--module", "a.ts"], /--module must be left out, as the recorded run used none/],
-    ] as const
-  ) await refusedHere(["replay", journal, ...args], sentence);
+  // Threads come in any order.
+  const refuse = async (words: string[]) =>
+    (await refusalHere(words)).replace(/one of .*worker-0.*, received/, "one of …, received");
+  await assertRefusals("replay", refuse, { JOURNAL: journal });
   await refusedHere(["replay", "--actor"], /the first argument must be a JOURNAL/);
 });
 
@@ -139,14 +138,7 @@ folderTest("a journal is shown by time, and two are compared actor by actor", as
   const differs =
     /^worker-1 differs first at its step (\d+):\n {2}- < (\S+ \w+).*, message [1-9a-f]\w{15}, .*\n {2}\+ < \2.*, message 0{16}, /;
   assert.match(await troupe(1, "journal", "diff", journal, other), differs);
-  for (
-    const [args, sentence] of [
-      [["shwo", journal], /it must be show or diff; did you mean show\?$/],
-      [["diff", journal], /^Cannot diff: the number of journals must be 2, received 1$/],
-      [["show", journal, journal], /^Cannot show: the number of journals must be 1, received 2$/],
-      [["show", join(folder, "none")], /none/],
-    ] as const
-  ) await refusedHere(["journal", ...args], sentence);
+  await assertRefusals("journals", refusalHere, { JOURNAL: journal, FOLDER: folder });
 
   const shown = await troupe(0, "journal", "show", journal);
   const [head, ...steps] = shown.slice(shown.indexOf("time ms")).trim().split("\n");
@@ -180,25 +172,12 @@ folderTest("a journal survives kill -9, and replays as far as it goes", async (f
   assert.match(said, /"step":8,[^]*\d+ steps as recorded; there the journal ends/);
 });
 
-/** Runs a command whose files may have some KiB and no more, as on a disk that is full then. */
-async function trainOnSmallDisk(kibibytes: number, ...args: string[]): Promise<Outcome> {
-  const limits = `trap '' XFSZ; ulimit -f ${kibibytes}; exec "$0" "$@"`;
-  const command = new Deno.Command("bash", {
-    args: ["-c", limits, Deno.execPath(), ...TRAIN, ...args],
-    cwd: ROOT,
-    env: ENVIRONMENT,
-    stdin: "null",
-  });
-  const { code, stdout, stderr } = await command.output(), decoder = new TextDecoder();
-  return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
-}
-
 folderTest("a full disk ends the journal, and the run only where that is asked", async (folder) => {
   if (Deno.build.os === "windows") return;
   const journal = join(folder, "run.jsonl"), run = [...TINY, "--workers", "2"];
   const flags = [...run, "--json", "--journal", journal];
   const sentence = /^Cannot write the journal \S+run\.jsonl: its file must take what is written, /;
-  const { code, stdout, stderr } = await trainOnSmallDisk(200, ...flags, "--steps", "30");
+  const { code, stdout, stderr } = await runWithin(400, ["train", ...flags, "--steps", "30"]);
   assert.equal(code, 0, stderr);
   assert.match(stderr, sentence);
   assert.match(stderr, /^[^\n]+; the run goes on without a journal\n$/);
@@ -209,7 +188,7 @@ folderTest("a full disk ends the journal, and the run only where that is asked",
   assert.ok(unfinished.includes(0), `${unfinished}`);
 
   const stop = ["--steps", "100000", "--journal-full", "stop", "--out", join(folder, "out")];
-  const stopped = await trainOnSmallDisk(200, ...flags, ...stop, "--runtime", "local");
+  const stopped = await runWithin(400, ["train", ...flags, ...stop, "--runtime", "local"]);
   assert.equal(stopped.code, 1, stopped.stderr);
   assert.match(stopped.stderr, sentence);
   const ended = /the run ended after step (\d+), with the checkpoint (\S+)\n$/;
@@ -219,15 +198,8 @@ folderTest("a full disk ends the journal, and the run only where that is asked",
 });
 
 Deno.test("--journal is refused where there are no actors, or no file can be", async () => {
-  const train = ["train", ...TINY, "--steps", "1", "--journal"];
-  await refusedHere(
-    [...train, "nowhere.jsonl", "--json", "--runtime", "serial"],
-    /Cannot write a journal: the runtime must have actors/,
-  );
-  await refusedHere(
-    [...train, "no/such/folder/run.jsonl"],
-    /Cannot write a journal to no\/such\/folder\/run.jsonl: it must be a file/,
-  );
+  const train = words`train ${TINY} --steps 1 --journal`;
+  await assertRefusals("journal_files", (words) => refusalHere([...train, ...words]));
 });
 
 folderTest("explore exits with what it found, and its failure replays", async (folder) => {
@@ -249,13 +221,7 @@ folderTest("explore exits with what it found, and its failure replays", async (f
   const faults = ["--seeds", "20", "--faults", "crash-before,site"];
   const lost = await troupe(0, "explore", "1f1b", ...faults);
   assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
-  for (const args of ["pipedreams", "nowhere.ts", "1f1b --faults rain", "--seeds 3"]) {
-    await refusedHere(["explore", ...args.split(" ")], /^Cannot /);
-  }
-  await refusedHere(
-    ["explore", ..."1f1b --strategy dfs --faults site".split(" ")],
-    /--faults must be left out with --strategy dfs$/,
-  );
+  await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
 });
 
 /** Refused in one sentence, before anything is begun. */
@@ -322,32 +288,28 @@ const plan = (more: object) => ({
   ...{ explore: "1f1b", configuration: { schedule: "1f1b", ...more }, faults: [] },
 });
 
+const faulty = (faults: unknown) => ({ ...plan({}), faults });
+
 /** Configurations that no journal of a run has. */
 const STRANGE: readonly unknown[] = [
-  null,
-  7,
-  { train: "--steps 1" },
-  { train: [7] },
-  { train: Array(1000).fill("--json") },
-  { train: ["--lr", "-5"] },
-  { train: ["--steps", "1e99"] },
-  { train: ["--no-such-flag"] },
-  { train: ["rest"] },
-  { explore: 7 },
-  plan({ workers: 1e9 }),
-  plan({ workers: "4" }),
-  plan({ steps: 1000, microBatches: 1000 }),
-  plan({ options: { chunks: 1e9 } }),
-  plan({ schedule: "gpipe" }),
-  { ...plan({}), faults: "crash" },
-  { ...plan({}), faults: [{ step: -1, kind: "crash-before", target: "worker-0" }] },
-  { ...plan({}), faults: [{ step: 1, kind: {}, target: "worker-0" }] },
+  ...[null, 7, { train: "--steps 1" }, { train: [7] }, { train: Array(1000).fill("--json") }],
+  ...[["--lr", "-5"], ["--steps", "1e99"], ["--no-such-flag"], ["rest"]].map((train) => ({
+    train,
+  })),
+  ...[{ explore: 7 }, plan({ workers: 1e9 }), plan({ workers: "4" }), plan({ schedule: "gpipe" })],
+  ...[plan({ steps: 1000, microBatches: 1000 }), plan({ options: { chunks: 1e9 } })],
+  ...[faulty("crash"), faulty([{ step: -1, kind: "crash-before", target: "worker-0" }])],
+  faulty([{ step: 1, kind: {}, target: "worker-0" }]),
 ];
 
 folderTest("the configuration of a journal is checked and bounded", async (folder) => {
+  const found: [string, string][] = [];
   for (const configuration of STRANGE) {
-    await refused(/^Cannot replay/, await writeEmpty(folder, configuration));
+    const path = await writeEmpty(folder, configuration);
+    const about = JSON.stringify(configuration).slice(0, 120);
+    found.push([about, await refusalHere(["replay", path])]);
   }
+  await assertSentences("strange_journals", found, { FOLDER: folder });
   const large = ["--hidden", "2048", "--layers", "12", "--heads", "16", "--seq", "8"];
   const path = await writeEmpty(folder, { train: [...large, "--device", "reference"] });
   assert.match(

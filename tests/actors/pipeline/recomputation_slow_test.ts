@@ -96,17 +96,6 @@ Deno.test("lists with R have the serial bits, and hold what was planned: less th
   }
 });
 
-Deno.test("an R is an action that its worker runs and reports", async () => {
-  const csv = "0F0,0F1,0R0,0B0,0R1,0B1\n1F0,1F1,1R0,1B0,1R1,1B1\n";
-  const schedule = scheduleFromLists("mine", parseCsv(csv));
-  const { events } = await trained({ ...SIZES, microBatches: 2, steps: 1 }, {
-    ...{ workers: 2, schedule, trace: true, runtime: "local" },
-  });
-  const [step] = events.filter((event) => event.type === "step");
-  const names = step!.traces![0]!.map(({ name }) => name).filter((name) => /^\dR/.test(name));
-  assert.deepEqual(names, ["0R0", "0R1"]);
-});
-
 Deno.test("a last step with fewer micro-batches than the lists are for has the serial bits, too", async () => {
   const schedule = withRecomputation(made("1f1b", 2)),
     data = batchesOf(SIZES, SIZES.microBatches + 3);

@@ -51,34 +51,25 @@ const lists = (schedule: Schedule, change: (order: Iterable<Action>) => Action[]
 const seq1f1b = (workers: number, slices: number) =>
   createSchedule("seq1f1b", { workers, slices, microBatches: SIZES.microBatches });
 
-/** Two pipes in opposite directions, or two stages of one on a worker, each as GPipe has it. */
-const gpipeOfSlices = (slices: number, isLooped: boolean) =>
+/** Two pipes in opposite directions, each as GPipe has it. */
+const gpipeOfSlices = (slices: number) =>
   defineSchedule({
-    name: isLooped ? "looped slices" : "two pipes of slices",
+    name: "two pipes of slices",
     summary: "forwards first slice first, then backwards last slice first",
     place: ({ workers }) => ({
-      stages: isLooped ? 2 * workers : workers,
-      slices,
-      ...isLooped ? { workerOf: (stage: number) => Math.min(stage, 2 * workers - 1 - stage) } : {
-        replicas: 2,
-        workerOf: (stage: number, replica: number) => replica === 0 ? stage : workers - 1 - stage,
-        replicaOf: (microBatch: number) => microBatch % 2,
-      },
+      ...{ stages: workers, slices, replicas: 2 },
+      workerOf: (stage: number, replica: number) => replica === 0 ? stage : workers - 1 - stage,
+      replicaOf: (microBatch: number) => microBatch % 2,
     }),
     order(worker, { workers, microBatches }) {
-      const all = Array.from({ length: microBatches }, (_, m) => m);
-      const each = Array.from({ length: slices }, (_, s) => s);
-      const held = (m: number) =>
-        isLooped
-          ? [worker, 2 * workers - 1 - worker]
-          : [m % 2 === 0 ? worker : workers - 1 - worker];
-      const stages = isLooped ? [0, 1] : [0];
-      return [
-        ...stages.flatMap((c) => all.flatMap((m) => each.map((s) => sliced(F(held(m)[c]!, m), s)))),
-        ...stages.toReversed().flatMap((c) =>
-          all.flatMap((m) => each.toReversed().map((s) => sliced(B(held(m)[c]!, m), s)))
-        ),
-      ];
+      const parts = Array.from({ length: microBatches * slices }, (_, i) => i);
+      const held = (m: number) => m % 2 === 0 ? worker : workers - 1 - worker;
+      return [F, B].flatMap((kind) =>
+        (kind === F ? parts : parts.map((i) => i + slices - 1 - 2 * (i % slices))).map((i) => {
+          const m = Math.floor(i / slices);
+          return sliced(kind(held(m), m), i % slices);
+        })
+      );
     },
   });
 
@@ -105,8 +96,7 @@ const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[
     { recomputeInterval: 1 },
   ],
   ["brought back by actions", { schedule: lists(seq1f1b(2, 4), broughtBack) }, ON_LINKS],
-  ["two pipes", { schedule: gpipeOfSlices(4, false) }, { runtime: "workers" }],
-  ["two stages a worker", { schedule: gpipeOfSlices(2, true) }, { link: DELAYS }],
+  ["two pipes", { schedule: gpipeOfSlices(4) }, { runtime: "workers" }],
   ["followed elastically", { scheduleOptions: { slices: 4 } }, { policy: "elastic", link: DELAYS }],
   ["seq1f1b-zb", { schedule: "seq1f1b-zb", scheduleOptions: { slices: 2 }, workers: 3 }],
   ["in threads", { scheduleOptions: { slices: 2 } }, { runtime: "workers", recompute: "cheap" }],

@@ -132,10 +132,7 @@ const STOPPED: readonly (readonly [schedule: string, moment: string, what: strin
   ["pipedream", "a step", "step ([3-9]|1\\d)"],
   ...atDepth(
     [],
-    [
-      ["1f1b", "a step", "step 3"],
-      ["pipedream-2bw", "a step", "step ([3-9]|1\\d)"],
-    ] as const,
+    [["1f1b", "a step", "step 3"], ["pipedream-2bw", "a step", "step ([3-9]|1\\d)"]] as const,
   ),
 ];
 

@@ -54,10 +54,7 @@ export async function trained(
     model: gpt2(sizes, microBatch),
     // Chimera in waves has twice the micro-batches of its options.
     data: batchesOf(sizes, 2 * replicas * microBatches * steps),
-    steps,
-    microBatches,
-    device: "native",
-    ...options,
+    ...{ steps, microBatches, device: "native", ...options },
   });
   for await (const event of run) {
     events.push(event);

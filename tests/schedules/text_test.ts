@@ -14,23 +14,13 @@ import {
   overlap,
   parseAction,
   parseCsv,
-  scheduleDefinitions,
   scheduleFromLists,
   validate,
   withLists,
 } from "../../schedules/mod.ts";
 import fc from "../fast_check.ts";
 import { assertRefusals } from "../console/refusals.ts";
-import {
-  FOUR,
-  golden,
-  inWords,
-  made,
-  propertyTest,
-  refuses,
-  sentenceOf,
-  servedCases,
-} from "./cases.ts";
+import { golden, inWords, made, propertyTest, refuses, sentenceOf, servedCases } from "./cases.ts";
 
 const number = fc.nat({ max: 5000 });
 const plain = fc.tuple(fc.constantFrom("F", "B", "I", "W"), number, number)
@@ -147,13 +137,4 @@ Deno.test("what PyTorch's file cannot say is refused by name", async () => {
           : scheduleCommand(words).output
       ),
   );
-});
-
-Deno.test("every schedule whose stages are on one worker each can be written for PyTorch", () => {
-  for (const { name } of scheduleDefinitions) {
-    const listed = withLists(createSchedule(name, FOUR));
-    if (unsayable(listed) || listed.updates !== "flush") continue;
-    const words = `${name} --workers 4 --micro-batches 8 --format pytorch`.split(" ");
-    assert.ok(scheduleCommand(words).output.startsWith("0F0,"), name);
-  }
 });

@@ -249,19 +249,6 @@ Deno.test("a state that no checkpoint can keep is refused before anything runs",
   await assert.rejects(broken(missing), range);
 });
 
-folderTest("what a forged checkpoint says of data is refused", async (folder) => {
-  await run(walk(), half(folder));
-  const resume = (await readCheckpoint(folder))!, { progress } = resume.config;
-  const forged = [7, null, {}, { microBatches: -1, state: 1 }, { microBatches: 2 ** 60, state: 1 }];
-  for (const data of forged) {
-    const config = { progress: { ...progress as object, data } };
-    await assert.rejects(
-      begun(walk(), { resume: { ...resume, config } }),
-      /^RangeError: Cannot resume: the progress of step 2 must be that of a run/,
-    );
-  }
-});
-
 /** Micro-batches of which number `at` is another one. */
 function* withOne(at: number, wrong: (right: Batch) => unknown): Generator<Batch, void> {
   for (let i = 0;; i++) yield (i === at ? wrong(batch(i)) : batch(i)) as Batch;

@@ -18,16 +18,6 @@ export const MESSAGES: Suite = {
     assert.deepEqual(await system.ask(ref, { type: "Read" }), numbers);
   },
 
-  "control messages overtake data messages that wait": async ({ system, spawn }) => {
-    const ref = spawn(RECORDER);
-    await system.ask(ref, { type: "Read" });
-    system.send(ref, { type: "Busy", ms: 30 });
-    for (const what of [1, 2]) system.send(ref, { type: "Note", what });
-    for (const what of ["a", "b"]) system.send(ref, { type: "Note", what }, { lane: "control" });
-    const notes = await system.ask(ref, { type: "Read" });
-    assert.deepEqual(notes.filter((what: unknown) => what !== "busy"), ["a", "b", 1, 2]);
-  },
-
   "actors keep the order of each sender and lane": async ({ system, spawn }) => {
     const to = spawn(RECORDER);
     const lanes: Lane[] = Array.from({ length: 200 }, (_, n) => n % 3 ? "data" : "control");

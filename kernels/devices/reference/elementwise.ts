@@ -123,7 +123,7 @@ const gelu: Operation = (inputs, attributes, outputs) => {
 /** To the nearest whole number, of two the even one. */
 function roundToEven(x: number): number {
   const down = Math.floor(x), rest = x - down;
-  return rest === 0.5 ? down + down % 2 : rest < 0.5 ? down : down + 1;
+  return rest === 0.5 ? down + Math.abs(down % 2) : rest < 0.5 ? down : down + 1;
 }
 
 /** `FastGelu` adds an optional bias first. */

@@ -1,5 +1,6 @@
 /** Ends of programs that have the GPU open, and what a whole process can have of it. */
 
+import { type Need, program, testNeeding } from "../../../needs.ts";
 import assert from "node:assert/strict";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -91,16 +92,16 @@ gpuTest(
     }),
 );
 
-/** True where this machine has a C compiler, which a driver that loses its GPU is made with. */
-const hasCompiler = await new Deno.Command("cc", { args: ["--version"] }).output().then(
-  ({ success }) => success,
-  () => false,
-);
+/** A C compiler makes a driver that loses its GPU. */
+const LOST: Need = {
+  isThere: hasSwiftShader && program("cc").isThere,
+  reason: "Debian's chromium, libvulkan1 and gcc",
+};
 
-Deno.test({
-  name: "a GPU that is lost is reported in one sentence by each read, and is closed without a word",
-  ignore: !hasSwiftShader || !hasCompiler,
-  fn: () =>
+testNeeding(
+  LOST,
+  "a GPU that is lost is reported in one sentence by each read, and is closed without a word",
+  () =>
     inFolder(async (folder) => {
       const library = join(folder, "liblost_gpu.so"), manifest = join(folder, "icd.json");
       const source = fileURLToPath(new URL("./lost_gpu.c", import.meta.url));
@@ -119,7 +120,7 @@ Deno.test({
         "Cannot read from the webgpu device: the GPU must answer, received that it is lost, as when its driver is reset; another process can open it again\n";
       assert.deepEqual(outcome, quiet(said.repeat(2)));
     }),
-});
+);
 
 Deno.test({
   name: "writes of a library to standard error while it opens are not seen, and later ones are",

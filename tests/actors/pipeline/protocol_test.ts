@@ -101,13 +101,8 @@ function tellWorker(plan: RehearsalPlan, state: WorkerState, type: string): Prom
   });
 }
 
-/** What brings a supervisor to its states. */
-const WAYS: Readonly<Record<Exclude<SupervisorState, "lost">, (engine: Engine) => unknown>> = {
-  starting: () => {},
-  idle: () => {},
-  stepping: () => {},
-  deciding: () => {},
-  ending: () => {},
+/** What brings a supervisor to states that a step does not. */
+const WAYS: Readonly<Partial<Record<SupervisorState, (engine: Engine) => unknown>>> = {
   draining: (engine) => engine.drain!(),
   evaluating: (engine) => engine.evaluate([{ rows: new Float32Array(24) }]),
   saving: (engine) => engine.save(),
@@ -135,7 +130,7 @@ function tellSupervisor(plan: RehearsalPlan, state: SupervisorState, type: strin
       if (["stepping", "deciding", "ending", "draining"].includes(state)) {
         quietly(engine.step(requests[0]!));
       }
-      quietly(WAYS[state as keyof typeof WAYS](engine));
+      quietly(WAYS[state]?.(engine));
     }
     if (state !== "idle") await until(world, "supervisor", state);
     await send(world, supervisor!, type);
@@ -169,13 +164,9 @@ Deno.test("a worker and a supervisor refuse each message that has no meaning in 
 /** What the supervisor of a plan is made from. */
 function initOf(plan: RehearsalPlan): SupervisorInit {
   const { options } = prepareRehearsal(plan), { schedule, sync } = options;
-  return {
-    workers: workerInits(options, "local", undefined),
-    isolate: "local",
-    injectionLimit: UPDATE_POLICIES[schedule.updates].inFlight(schedule),
-    eagerStages: eagerStages(schedule, sync),
-    updates: schedule.updates,
-  };
+  const workers = workerInits(options, "local", undefined), { updates } = schedule;
+  const injectionLimit = UPDATE_POLICIES[updates].inFlight(schedule), isolate = "local";
+  return { workers, isolate, injectionLimit, eagerStages: eagerStages(schedule, sync), updates };
 }
 
 /** Lets one actor handle nothing for as long as any other can do something. */
@@ -209,8 +200,7 @@ const MANY_STEPS: Readonly<Record<string, RehearsalPlan>> = {
 Deno.test("no order of messages of any schedule fills a mailbox beyond its bound", async () => {
   for (const schedule of scheduleNames()) {
     const flushed = { schedule, steps: 1, pauseEvery: 1 }, unflushed = MANY_STEPS[schedule];
-    const eager = { ...flushed, sync: "eager" } as const;
-    const plans = unflushed ? [unflushed] : [flushed, eager];
+    const plans = unflushed ? [unflushed] : [flushed, { ...flushed, sync: "eager" as const }];
     for (const plan of plans) {
       const init = initOf(plan), bounds = init.workers.map((worker) => mailboxBound(worker, init));
       const starved = init.workers.map((_, w) => starving(`worker-${w}`));

@@ -11,7 +11,7 @@ import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { inFolder } from "../../in_folder.ts";
 import { batch, batches, RINGS } from "../run/own_layers.ts";
-import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
 import { assertNear, assertRefused, openOracle, type Options, TINY, trained } from "./trained.ts";
 
 const NAMES = ["pipedream", "pipedream-2bw"] as const;
@@ -196,16 +196,15 @@ const FIRST = [0.7, 1.3, -0.4], RATE = 0.05;
 
 /** x and its target of micro-batch m. */
 const pointsOf = (m: number) => {
-  const x = Array.from({ length: B }, (_, j) => Math.fround(Math.sin(3 * m + j)));
-  return { x, target: x.map((value) => Math.fround(0.8 * value + 0.1)) };
+  const x = Float32Array.from({ length: B }, (_, j) => Math.sin(3 * m + j));
+  return { x, target: x.map((value) => 0.8 * value + 0.1) };
 };
 
 /** Loss and gradients of the chain on some micro-batches, with weights a, b, c. */
 function chain([a, b, c]: number[], microBatches: readonly number[]) {
   let loss = 0;
   const gradient = [0, 0, 0], count = microBatches.length * B;
-  for (const m of microBatches) {
-    const { x, target } = pointsOf(m);
+  for (const { x, target } of microBatches.map(pointsOf)) {
     x.forEach((value, j) => {
       const error = value * a! * b! * c! - target[j]!, slope = 2 * error * value / count;
       loss += error * error / count;
@@ -220,10 +219,7 @@ const STEPS = 20, N = 3;
 /** Losses of the steps of a schedule on the chain, in f32 and in the pipeline. */
 async function chainLosses(schedule: string): Promise<number[]> {
   const weights = new Map(FIRST.map((w, i) => [`${"abc"[i]}.w`, Float32Array.of(w)]));
-  const data = Array.from({ length: STEPS * N }, (_, m) => {
-    const { x, target } = pointsOf(m);
-    return { x: Float32Array.from(x), target: Float32Array.from(target) };
-  });
+  const data = Array.from({ length: STEPS * N }, (_, m) => pointsOf(m));
   const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;
   const { losses } = await trained({ ...TINY, steps: STEPS, microBatches: N }, {
     ...{ model: CHAIN, data, workers: 3, schedule, runtime: "local", device: "reference" },
@@ -262,21 +258,16 @@ Deno.test("a schedule of one's own without flushes trains where it is pipedream 
   const options = { workers: 2, microBatches: 4 };
   const { lists } = createSchedule("pipedream", options);
   const rule = {
-    name: "mine",
-    summary: "mine",
-    updates: "every-backward",
+    ...{ name: "mine", summary: "mine", updates: "every-backward" } as const,
     place: () => ({ stages: 2, workerOf: (stage: number) => stage }),
     order: (worker: number) => [...lists![worker]!],
-  } as const;
-  const weightVersions = (worker: number) => 2 - worker;
-  const mine = defineSchedule({ ...rule, weightVersions }).create(options);
-  const own = { runtime: "local", workers: 2 } as const;
-  const expected = await trained(SIZES, { ...own, schedule: "pipedream" });
-  assert.deepEqual((await trained(SIZES, { ...own, schedule: mine })).bits, expected.bits);
-  await assert.rejects(trained(SIZES, { ...own, schedule: defineSchedule(rule).create(options) }), {
-    name: "RangeError",
-    message: /weight versions must be those of pipedream/,
-  });
+  };
+  const mine = defineSchedule({ ...rule, weightVersions: (worker) => 2 - worker }).create(options);
+  const run = (schedule: NonNullable<Options["schedule"]>) =>
+    trained(SIZES, { runtime: "local", workers: 2, schedule });
+  assert.deepEqual((await run(mine)).bits, (await run("pipedream")).bits);
+  const other = defineSchedule(rule).create(options);
+  await assert.rejects(run(other), /^RangeError: .*weight versions must be those of pipedream/);
 });
 
 Deno.test("what needs a commit of all workers is refused without flushes", async () => {

@@ -74,8 +74,8 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
   /** What was called since it was last asked. */
   const called = () => calls.splice(0).join(" ");
   /** Takes steps one after the other: "3" or "3-7", with micro-batches of `length` numbers. */
-  const take = async (steps: string, length = 1) => {
-    const [from, to = from] = steps.split("-").map(Number) as [number, number?];
+  const take = async (steps: string, length = steps.endsWith("*") ? 2 ** 20 : 1) => {
+    const [from, to = from] = steps.split("-").map(parseFloat) as [number, number?];
     for (let step = from; step <= to!; step++) await engine.step(request(step, length));
   };
   let whole = () => {};
@@ -90,12 +90,12 @@ async function scripted(fails: Fails, options: How = {}, error = () => lost()) {
     },
     whole: () => Promise.resolve(whole()),
   };
-  /** Does several things one after the other: "3+4" at once, "3!" in vain. */
-  const play = async (what: string, length?: number) => {
+  /** Does several things one after the other: "3+4" at once, "3!" in vain, "3-5*" with much data. */
+  const play = async (what: string) => {
     for (const one of what.split(" ").filter(Boolean)) {
       const steps = one.split("+");
       if (one.endsWith("!")) await assert.rejects(take(one.slice(0, -1)), LOST);
-      else await (DO[one]?.() ?? Promise.all(steps.map((step) => take(step, length))));
+      else await (DO[one]?.() ?? Promise.all(steps.map((step) => take(step))));
     }
   };
   return { engine, called, lines, states, take, play };
@@ -111,11 +111,11 @@ const upTo = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, i) => from + i).join(" ");
 
 // Scripts that are played, what was called, and the last state from which the run went on.
-for (const { what, fails, options, kind = "exit", play, length, calls, from } of recoveries) {
+for (const { what, fails, options, kind = "exit", play, calls, from } of recoveries) {
   Deno.test(what, async () => {
     const error = () => lost({ kind: kind as WorkerLost["kind"] });
     const run = await scripted(fails, options as How, error);
-    await run.play(play, length);
+    await run.play(play);
     const called = calls.replace(/(\d+)-(\d+)/g, (_, first, last) => upTo(+first, +last));
     assert.equal(run.called(), called);
     if (from) assert.deepEqual(run.states.at(-1)!.weights.get("w"), Float32Array.of(from));

@@ -8,6 +8,7 @@ import {
   refusal,
   refusedHere,
   refuses,
+  ROOT,
   someTokens,
   TINY,
   TINY_MODEL,
@@ -19,7 +20,7 @@ folderTest("bad flags are each refused in one sentence, and nothing is written",
   const tokens = await writeTokens(folder, someTokens(3000)), out = join(folder, "out");
   const train = [...TINY, "--tokens", tokens, "--steps", "1", "--out", out];
   const refuse = (words: string[]) => refusal([...train, ...words]);
-  await assertRefusals("train_flags", refuse, { FOLDER: folder });
+  await assertRefusals("train_flags", refuse, { FOLDER: folder, "ROOT/": ROOT });
   assert.deepEqual(await namesIn(folder), ["tokens.bin"]);
 });
 

@@ -1,5 +1,6 @@
 /** `troupe completion`: shells complete the lines themselves. */
 
+import { program, testNeeding } from "../../needs.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { inFolder, printedHere, refusedHere, runProgram } from "../command.ts";
@@ -7,10 +8,6 @@ import COMPLETIONS from "./completions.json" with { type: "json" };
 
 /** Lines until Tab is pressed, and what is offered. */
 const LINES = Object.entries<string>(COMPLETIONS);
-
-/** Looks for a shell on this machine. */
-const has = (shell: string) =>
-  new Deno.Command("sh", { args: ["-c", `command -v ${shell}`] }).outputSync().success;
 
 /** The answers of a shell, one line for each. */
 async function ask(shell: string, script: string): Promise<string[]> {
@@ -47,15 +44,15 @@ function compare(answers: readonly string[], isOurs = (_: string) => true): void
   }
 }
 
-Deno.test({
-  name: "bash completes commands, flags, their other names and values, and files",
-  ignore: !has("bash"),
-  async fn() {
+testNeeding(
+  program("bash"),
+  "bash completes commands, flags, their other names and values, and files",
+  async () => {
     const answers = await ask("bash", BASH);
     assert.equal(answers.pop(), "complete -o filenames -F _troupe troupe");
     compare(answers);
   },
-});
+);
 
 /** Asks bash for what may follow, in a folder with a file whose name has a blank. */
 const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
@@ -64,22 +61,18 @@ for words in "train --text a" "train --text = a" "help train"; do
   printf '%s|' "\${COMPREPLY[@]}"; echo
 done`;
 
-Deno.test({
-  name: "bash takes a file with a blank in its name for one word, and completes help",
-  ignore: !has("bash"),
-  async fn() {
+testNeeding(
+  program("bash"),
+  "bash takes a file with a blank in its name for one word, and completes help",
+  async () => {
     assert.deepEqual(await ask("bash", BLANKS), ["a b.txt|", "a b.txt|", "train|"]);
   },
-});
+);
 
-Deno.test({
-  name: "fish completes the same",
-  ignore: !has("fish"),
-  async fn() {
-    const script = "source $argv[1]\nfor line in $argv[2..-1]\n" +
-      "  echo (complete -C $line | string replace -r '\\t.*' '')\nend";
-    compare(await ask("fish", script), (word) => !word.endsWith("/"));
-  },
+testNeeding(program("fish"), "fish completes the same", async () => {
+  const script = "source $argv[1]\nfor line in $argv[2..-1]\n" +
+    "  echo (complete -C $line | string replace -r '\\t.*' '')\nend";
+  compare(await ask("fish", script), (word) => !word.endsWith("/"));
 });
 
 Deno.test("the script of each shell names every command and flag, and zsh can read it", async () => {
@@ -89,7 +82,9 @@ Deno.test("the script of each shell names every command and flag, and zsh can re
       assert.ok(script.includes(word), `${shell} knows ${word}`);
     }
   }
-  if (has("zsh")) assert.equal((await ask("zsh", 'zsh -n "$1" && echo fine'))[0], "fine");
+  if (program("zsh").isThere) {
+    assert.equal((await ask("zsh", 'zsh -n "$1" && echo fine'))[0], "fine");
+  }
 });
 
 Deno.test("another shell is refused, with the one that was probably meant", () =>

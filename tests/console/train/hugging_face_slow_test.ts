@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { testNeeding } from "../../needs.ts";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type ConfigJson } from "../../../actors/checkpoints/hugging_face/config_file.ts";
@@ -74,16 +75,16 @@ folderTest("20 steps from the weights of a folder have the losses of PyTorch", a
   assert.ok(moved > 1e-2, "what was exported has learnt");
 });
 
-Deno.test({
-  name: "a model that was fine-tuned here has the same logits in PyTorch",
-  ignore: !torch,
-  fn: () =>
+testNeeding(
+  { isThere: torch !== undefined, reason: "Debian's python3-torch" },
+  "a model that was fine-tuned here has the same logits in PyTorch",
+  () =>
     inFolder(async (folder) => {
       const { out } = await fineTuned(folder);
       const worst = distance(await logitsOf(out), await pytorchLogits(out));
       assert.ok(worst < 1e-4, `${worst} off`);
     }),
-});
+);
 
 folderTest("BF16 in shards trains as the same numbers in F32, also in slices", async (folder) => {
   for (const [name, slices] of [["sharded_bf16", 1], ["untied_f16", 3]] as const) {

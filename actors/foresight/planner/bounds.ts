@@ -28,9 +28,9 @@ export function leastStepMs(model: StepModel, microBatches: number): number {
   });
   // The way of a first input, and that back; a backward for the weights may come after it. Of a slice
   // it is shorter, and of a half backward half as long.
-  const part = (schedule.lists ?? []).some((list) => list.hasHalves) ? 0.5 : 1;
+  const { isSplit, isHalved } = backwardsOf(schedule), part = isHalved ? 0.5 : 1;
   const heads = sumsBefore(forward);
-  const tails = isSplit(schedule) ? undefined : sumsBefore(backward.map((time) => part * time));
+  const tails = isSplit ? undefined : sumsBefore(backward.map((time) => part * time));
   const least = (times: readonly number[], worker: number) =>
     Math.min(...schedule.placement[worker]!.map(({ stage }) => times[stage]!));
   const fastest = Math.min(1, ...slowdowns ?? []);
@@ -85,15 +85,25 @@ export function leastBytes({ schedule, stages }: StepModel): number {
   }));
 }
 
-const splits = new WeakMap<Schedule, boolean>();
+/** The parts in which the backwards of a schedule run: in I and W, or in halves. */
+interface Backwards {
+  readonly isSplit: boolean;
+  readonly isHalved: boolean;
+}
 
-/** Whether backwards are in two parts. */
-function isSplit(schedule: Schedule): boolean {
-  const known = splits.get(schedule);
-  if (known !== undefined) return known;
-  const found = (schedule.lists ?? []).some((list) =>
-    [...list].some((action) => parts(action).some(({ kind }) => kind === "W"))
-  );
-  splits.set(schedule, found);
-  return found;
+const known = new WeakMap<Schedule, Backwards>();
+
+/** Looks through the lists once for each schedule, as many candidates have the same. */
+function backwardsOf(schedule: Schedule): Backwards {
+  const found = known.get(schedule);
+  if (found !== undefined) return found;
+  const lists = schedule.lists ?? [];
+  const made = {
+    isSplit: lists.some((list) =>
+      [...list].some((action) => parts(action).some(({ kind }) => kind === "W"))
+    ),
+    isHalved: lists.some(({ hasHalves }) => hasHalves),
+  };
+  known.set(schedule, made);
+  return made;
 }

@@ -47,7 +47,7 @@ const NOT_RUN: readonly (readonly [command: RegExp, why: string])[] = [
     "serves until Ctrl-C: tests/console/dashboard, tests/examples",
   ],
   [/troupe (profile|plan) check$/, "measures for minutes, on a machine that is left alone"],
-  [/troupe profile papers/, "takes a minute; tests/actors/foresight/papers has its rows"],
+  [/troupe profile papers/, "takes a minute: tests/actors/foresight tests its rows"],
   [/^deno doc |^deno publish/, "is run by tests/package"],
 ];
 

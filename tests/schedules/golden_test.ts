@@ -11,6 +11,7 @@ import {
   validate,
   withLists,
 } from "../../schedules/mod.ts";
+import { atDepth } from "../depth.ts";
 import { FOUR, golden, made } from "./cases.ts";
 
 /**
@@ -40,23 +41,6 @@ for (const [file, [name, options]] of Object.entries(GOLDEN)) {
   });
 }
 
-/** Orders that PyTorch made, to be read; the hashes have all others. */
-const FILES: readonly [file: string, name: string, options: Partial<ScheduleOptions>][] = [
-  ["interleaved-4-workers-10-micro-batches", "interleaved", { microBatches: 10 }],
-  ["interleaved-zb-4-workers-6-micro-batches-3-chunks", "interleaved-zb", {
-    microBatches: 6,
-    chunks: 3,
-  }],
-  ["zb-v-4-workers-5-micro-batches", "zb-v", { microBatches: 5 }],
-];
-
-Deno.test("schedules have the orders that PyTorch gives them", () => {
-  for (const [file, name, options] of FILES) {
-    const { lists } = withLists(createSchedule(name, { ...FOUR, ...options }));
-    assert.equal(formatCsv(lists), golden(`torch-${file}.csv`));
-  }
-});
-
 const { sha256 } = JSON.parse(golden("torch-orders.json")) as {
   sha256: Record<string, Record<string, string>>;
 };
@@ -81,35 +65,20 @@ for (const [name, hashes] of Object.entries(sha256)) {
   });
 }
 
-Deno.test("interleaved zero bubble at D activations takes 50.33 on 8 workers, 16 micro-batches, 3 chunks", () => {
-  const options = { workers: 8, microBatches: 16, chunks: 3 };
-  const { makespan, peakActivations } = analyze(createSchedule("interleaved-zb", options));
-  assert.equal(makespan.toFixed(2), "50.33");
-  assert.deepEqual(peakActivations, Array(8).fill(8));
-});
-
 /** V-Half and V-Min against the figures of their authors' code. */
-
-interface Setting {
-  readonly name: string;
-  readonly workers: number;
-  readonly microBatches: number;
-  /** Durations of both stages of a worker. */
-  readonly costs: { readonly forward: number; readonly input: number; readonly weight: number };
-  readonly makespan: number;
-  /** In (stage, micro-batch). */
-  readonly peak: number;
-}
 
 type Row = [string, number, number, number, number, number, number, number];
 
 const { rows } = JSON.parse(golden("../../fixtures/schedules/v_half_v_min.json")) as {
   rows: Row[];
 };
-const settings = rows.map(([name, workers, microBatches, F, I, W, makespan, peak]): Setting => {
+/** Durations are of both stages of a worker, the peak is in (stage, micro-batch). */
+const settings = rows.map(([name, workers, microBatches, F, I, W, makespan, peak]) => {
   const costs = { forward: 2 * F, input: 2 * I, weight: 2 * W };
   return { name, workers, microBatches, costs, makespan, peak };
 });
+type Setting = typeof settings[number];
+
 const [equal, others] = [true, false].map((isEqual) =>
   settings.filter(({ costs }) => (new Set(Object.values(costs)).size === 1) === isEqual)
 ) as [Setting[], Setting[]];
@@ -134,19 +103,11 @@ Deno.test("V-Half and V-Min take no longer than their authors' and hold no more,
 
 Deno.test("so do they at other times, or search does within the same memory", () => {
   let searched = 0;
-  for (const setting of others) {
+  const some = others.filter((_, i) => i % atDepth(4, 1) === 0);
+  for (const setting of some) {
     const found = measured(setting), isLonger = found.makespan > setting.makespan;
     searched += Number(isLonger);
     assertAsGood(setting, isLonger ? measured(setting, "search") : found);
   }
-  assert.ok(searched <= others.length / 10, `${searched} of ${others.length} are longer by rule`);
-});
-
-Deno.test("V-Half and V-Min take the times that their authors' take", () => {
-  const time = (name: string, workers: number, microBatches: number) =>
-    2 * analyze(createSchedule(name, { workers, microBatches })).makespan;
-  assert.equal(time("v-half", 4, 8), 53);
-  assert.equal(time("v-half", 8, 16), 113);
-  assert.equal(time("v-half", 8, 24), 161);
-  assert.equal(time("v-min", 3, 9), 59);
+  assert.ok(searched <= some.length / 10, `${searched} of ${some.length} are longer by rule`);
 });

@@ -112,13 +112,13 @@ Deno.test("halves and doubled forwards count as the micro-batches that they comp
 });
 
 propertyTest(
-  "Eq. 1 bounds the executed step from above while messages are short",
+  "Eq. 1 bounds the executed step from above, and closely, while messages are short",
   [evenDepth, units, between(0, 0.02)],
   (D, K, send) => {
     const schedule = chimeraOf(D, K), { makespan } = analyze(schedule, { send });
     const step = { schedule, forwardMs: 1, messageMs: send, allReduceMs: 0 };
     const { totalMs } = chimeraStep(step);
-    assert.ok(makespan <= totalMs + 1e-9, `${makespan} is longer than ${totalMs}`);
+    assert.ok(makespan <= totalMs + 1e-9 && totalMs < 1.15 * makespan, `${makespan}, ${totalMs}`);
   },
 );
 
@@ -131,25 +131,6 @@ Deno.test("an all-reduce is hidden by idle time after the last backward of its s
   const dapple = analyze(createSchedule("1f1b", { workers: 4, microBatches: 4 }));
   assert.deepEqual(unoverlappedReduce(dapple, 5), [5, 3, 1, 0]);
 });
-
-propertyTest(
-  "what is not hidden is between nothing and everything, and grows with the all-reduce",
-  [
-    fc.constantFrom("chimera", "gpipe", "1f1b", "gems"),
-    evenDepth,
-    units,
-    between(0, 50),
-    between(0, 50),
-  ],
-  (name, workers, K, a, b) => {
-    const analysis = analyze(createSchedule(name, { workers, microBatches: K * workers }));
-    const less = unoverlappedReduce(analysis, Math.min(a, b)), most = Math.max(a, b);
-    for (const [worker, left] of unoverlappedReduce(analysis, most).entries()) {
-      const copies = analysis.schedule.placement[worker]!.length;
-      assert.ok(left <= copies * most + 1e-9 && left >= 0 && left >= less[worker]!);
-    }
-  },
-);
 
 propertyTest(
   "Rabenseifner's cost is that of halving, then doubling, round by round",
@@ -189,14 +170,6 @@ propertyTest(
     assert.ok(form(long) <= executed(P, W, 1, 2, long) + 1e-9);
   },
 );
-
-Deno.test("one wave idles as Chimera on twice the workers does", () => {
-  for (const P of [1, 2, 3, 4, 8]) {
-    const chimera = createSchedule("chimera", { workers: 2 * P, microBatches: 2 * P });
-    const ratio = hanayoBubbleRatio({ workers: P, waves: 1, forward: 1, backward: 2 });
-    assert.ok(isNear(ratio, analyze(chimera).bubbleRatio), `P = ${P}`);
-  }
-});
 
 propertyTest(
   "the printed ratio is (2P-2)/(3PW+P-1), which no schedule can have",

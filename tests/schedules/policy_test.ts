@@ -9,113 +9,113 @@ import {
   elasticPolicy,
   F,
   formatAction,
-  I,
   listPolicy,
   messageDrivenPolicy,
-  overlap,
+  parseAction,
   parts,
   simulateStep,
   type StepPolicy,
   takeOffers,
   validate,
-  W,
   withPolicy,
 } from "../../schedules/mod.ts";
 import fc from "../fast_check.ts";
 import { atAnyPace, inWords, made, propertyTest, refuses, servedCases } from "./cases.ts";
 
-const policyFor = (...actions: Action[]) => listPolicy(ActionList.from(actions));
+const listOf = (csv: string) => ActionList.from(csv.split(",").map(parseAction));
 
-/** Has a policy run its next action of some offers, and takes what that needs out of them. */
-function runNext(policy: StepPolicy, ready: Action[]): Action {
-  const action = policy.next(ready)!;
-  takeOffers(ready, action);
-  return action;
-}
+const listed = (csv: string) => listPolicy(listOf(csv));
 
-Deno.test("a list waits for its head, and is done after its last action", () => {
-  const policy = policyFor(F(0, 0), B(0, 0));
-  assert.equal(policy.next([B(0, 0)]), undefined);
-  assert.deepEqual(policy.waitsFor, F(0, 0));
-  assert.deepEqual(policy.next([B(0, 0), F(0, 0)]), F(0, 0));
-  assert.equal(policy.done, false);
-  assert.deepEqual(policy.next([B(0, 0)]), B(0, 0));
-  assert.equal(policy.done, true);
-  assert.equal(policy.waitsFor, undefined);
-  assert.equal(policy.next([F(0, 0)]), undefined);
-});
-
-Deno.test("a split backward is offered whole, its weight part after it", () => {
-  const policy = policyFor(I(1, 0), W(1, 0));
-  assert.deepEqual(policy.next([B(1, 0)]), I(1, 0));
-  assert.equal(policy.next([B(1, 1)]), undefined);
-  assert.deepEqual(policy.next([W(1, 0)]), W(1, 0));
-});
-
-Deno.test("a composed action runs when all of its parts can", () => {
-  const policy = policyFor(F(0, 4, 5), overlap(F(0, 6), B(7, 1)));
-  assert.equal(policy.next([F(0, 4)]), undefined);
-  const ready = [F(0, 5), F(0, 4), B(7, 1)];
-  assert.deepEqual([runNext(policy, ready), ready], [F(0, 4, 5), [B(7, 1)]]);
-  assert.equal(policy.next(ready), undefined);
-  ready.push(F(0, 6));
-  runNext(policy, ready);
-  assert.deepEqual(ready, []);
-});
-
-Deno.test("a whole gradient serves both halves, and two halves serve the whole", () => {
-  const halves = policyFor(B(3, 0, 0), B(3, 0, 1));
-  const ready = [B(3, 0)];
-  runNext(halves, ready);
-  assert.deepEqual(ready, [B(3, 0)]);
-  runNext(halves, ready);
-  assert.deepEqual(ready, []);
-  const whole = policyFor(B(2, 0));
-  assert.equal(whole.next([B(2, 0, 0)]), undefined);
-  const both = [B(2, 0, 0), B(2, 0, 1)];
-  runNext(whole, both);
-  assert.deepEqual(both, []);
-});
-
-Deno.test("what is not offered cannot be taken", () => {
-  const message = "Cannot run 0F0: 0F0 must be offered, received [0F1]";
-  refuses(() => takeOffers([F(0, 1)], F(0, 0)), message);
-});
+const elastic = (csv: string, activationLimit?: number) =>
+  elasticPolicy(listOf(csv), { activationLimit });
 
 /** A policy of a stage of four that takes messages as they come. */
 const messages = (order: "fifo" | "backward-first", stage = 1, limit = 4, microBatches = 4) =>
   messageDrivenPolicy({ stage, stages: 4, microBatches, limit, order });
 
-Deno.test("fifo takes what arrived first, backward-first prefers a backward", () => {
-  const ready = [F(1, 0), B(1, 0)];
-  assert.deepEqual(messages("fifo").next(ready), F(1, 0));
-  assert.deepEqual(messages("backward-first").next(ready), B(1, 0));
-});
+const COMPOSED = "0F0,1F0,1B0,0F1+2,0B0,1F1,1B1&1F2,0B1.0,0B1.1,1B2,0B2";
 
-Deno.test("no order lets an action overtake another of its stage and kind", () => {
-  for (const order of ["fifo", "backward-first"] as const) {
-    const policy = messages(order);
-    assert.equal(policy.next([F(1, 1), B(1, 1)]), undefined);
-    assert.deepEqual(policy.next([F(1, 1), F(1, 0)]), F(1, 0));
-    assert.deepEqual(policy.next([F(1, 1)]), F(1, 1));
-  }
-});
+/** What is offered, step by step, `>` what a policy runs then, and in the end what is left. */
+const PLAYED: Readonly<Record<string, readonly (readonly [StepPolicy, string, left?: string])[]>> =
+  {
+    "a list waits for its head, and is done after its last action": [
+      [listed("0F0,0B0"), "0B0 > - waits for 0F0; 0F0 > 0F0; > 0B0 done; 0F0 > - done", "0F0"],
+    ],
+    "a split backward is offered whole, its weight part after it": [
+      [listed("1I0,1W0"), "1B0 > 1I0; 1B1 > -; 1W0 > 1W0 done", "1B1"],
+    ],
+    "a composed action runs when all of its parts can": [
+      [listed("0F4+5,0F6&7B1"), "0F4 > -; 0F5 7B1 > 0F4+5; > -; 0F6 > 0F6&7B1 done"],
+    ],
+    "a whole gradient serves both halves, and two halves serve the whole": [
+      [listed("3B0.0,3B0.1"), "3B0 > 3B0.0; > 3B0.1 done"],
+      [listed("2B0"), "2B0.0 > -; 2B0.1 > 2B0 done"],
+    ],
+    "fifo takes what arrived first, backward-first prefers a backward": [
+      [messages("fifo"), "1F0 1B0 > 1F0", "1B0"],
+      [messages("backward-first"), "1F0 1B0 > 1B0", "1F0"],
+    ],
+    "no order lets an action overtake another of its stage and kind": [
+      [messages("fifo"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
+      [messages("backward-first"), "1F1 1B1 > -; 1F0 > 1F0; > 1F1", "1B1"],
+    ],
+    "the last stage runs its backward directly after its forward, and the first fills the pipe": [
+      [messages("fifo", 3), "3F0 > 3F0; 3F1 3B0 > 3B0", "3F1"],
+      [messages("backward-first", 0, 2), "0F0 > 0F0; 0B0 0F1 > 0F1; 0F2 > 0B0", "0F2"],
+    ],
+    "a message-driven policy is done after its last backward": [
+      [messages("fifo", 1, 4, 1), "1F0 > 1F0; 1B0 > 1B0 done"],
+    ],
+    "the head goes first; where it is not ready, the first later action that may": [
+      [
+        elastic("1F0,1F1,1I0,1W0,1I1,1W1"),
+        "1F1 1F0 > 1F0; > 1F1; 1B1 > - waits for 1I0; 1B0 > 1I0; > 1I1; " +
+        "1W1 > - waits for 1W0; 1W0 > 1W0; > 1W1 done; 1F0 > - done",
+        "1F0",
+      ],
+    ],
+    "a whole backward and one in parts add to one sum, and do not overtake each other": [
+      [elastic("0F0,0F1,0B0,0I1,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > -", "0B1"],
+      [elastic("0F0,0F1,0I1,0B0,0W1"), "0F0 > 0F0; 0F1 > 0F1; 0B1 > 0I1; 0W1 > -", "0W1"],
+      [elastic("0F0,0F1,0I0,0W0,0B1"), "0F0 > 0F0; 0F1 > 0F1; 0B0 > 0I0; 0B1 > -", "0B1"],
+    ],
+    "composed actions go ahead whole or not at all, where there is room": [
+      [elastic(COMPOSED), "0F0 > 0F0; 0F1 0F2 > -", "0F1 0F2"],
+      [
+        elastic(COMPOSED, 4),
+        "0F0 > 0F0; 0F1 > -; 0F2 > 0F1+2; 1B1 1F2 > -; 1F0 > 1F0; 1F1 > -; 1B0 > 1B0; > 1F1; " +
+        "0B1.1 > 1B1&1F2; > - waits for 0B0",
+        "0B1.1",
+      ],
+    ],
+    "room that the head needs is not given away": [
+      [elastic("0F0,1F0,1B0,0B0,0F1,0B1"), "0F0 > 0F0; 0F1 > -; 1F0 > 1F0", "0F1"],
+    ],
+  };
 
-Deno.test("the last stage runs its backward directly after its forward, and the first fills the pipe", () => {
-  const last = messages("fifo", 3), first = messages("backward-first", 0, 2);
-  assert.deepEqual(last.next([F(3, 0)]), F(3, 0));
-  assert.deepEqual(last.next([F(3, 1), B(3, 0)]), B(3, 0));
-  first.next([F(0, 0)]);
-  assert.deepEqual(first.next([B(0, 0), F(0, 1)]), F(0, 1));
-  assert.deepEqual(first.next([B(0, 0), F(0, 2)]), B(0, 0));
-});
+for (const [title, plays] of Object.entries(PLAYED)) {
+  Deno.test(title, () => {
+    for (const [policy, script, left = ""] of plays) {
+      const ready: Action[] = [];
+      for (const step of script.split(";")) {
+        const pattern = /^(.*)> (\S+)(?: waits for (\S+)| (done))?$/;
+        const [, arrived, runs, head, done] = pattern.exec(step)!;
+        ready.push(...arrived!.split(" ").filter(Boolean).map(parseAction));
+        const action = policy.next(ready);
+        if (action) takeOffers(ready, action);
+        assert.equal(action ? formatAction(action) : "-", runs, step);
+        assert.equal(policy.done, done !== undefined, step);
+        if (head) assert.equal(formatAction(policy.waitsFor!), head, step);
+        if (done) assert.equal(policy.waitsFor, undefined);
+      }
+      assert.equal(ready.map(formatAction).join(" "), left, script);
+    }
+  });
+}
 
-Deno.test("a message-driven policy is done after its last backward", () => {
-  const policy = messages("fifo", 1, 4, 1);
-  policy.next([F(1, 0)]);
-  assert.equal(policy.done, false);
-  policy.next([B(1, 0)]);
-  assert.equal(policy.done, true);
+Deno.test("what is not offered cannot be taken", () => {
+  const message = "Cannot run 0F0: 0F0 must be offered, received [0F1]";
+  refuses(() => takeOffers([F(0, 1)], F(0, 0)), message);
 });
 
 Deno.test("a schedule makes a new policy each time, for the workers that it has", () => {
@@ -154,73 +154,6 @@ propertyTest(
   },
   atDepth(200, 1500),
 );
-
-Deno.test("the head goes first; where it is not ready, the first later action that may", () => {
-  const list = ActionList.from([F(1, 0), F(1, 1), I(1, 0), W(1, 0), I(1, 1), W(1, 1)]);
-  const policy = elasticPolicy(list);
-  const ready = [F(1, 1), F(1, 0)], ran: string[] = [];
-  const step = (...arrived: Action[]) => {
-    ready.push(...arrived);
-    const action = policy.next(ready);
-    if (action) takeOffers(ready, action);
-    ran.push(action ? formatAction(action) : "-");
-  };
-  step();
-  step();
-  step(B(1, 1)); // 1I1 may not overtake 1I0
-  assert.deepEqual(policy.waitsFor, I(1, 0));
-  step(B(1, 0));
-  step(); // 1W0 is not here yet: 1I1 goes ahead
-  step(W(1, 1)); // 1W1 may not overtake 1W0
-  assert.deepEqual(policy.waitsFor, W(1, 0));
-  step(W(1, 0));
-  assert.equal(policy.done, false);
-  step();
-  assert.deepEqual(ran, ["1F0", "1F1", "-", "1I0", "1I1", "-", "1W0", "1W1"]);
-  assert.equal(policy.done, true);
-  assert.equal(policy.next([F(1, 0)]), undefined);
-});
-
-Deno.test("a whole backward and one in parts add to one sum, and do not overtake each other", () => {
-  const after = (list: Action[], ...offers: Action[]) => {
-    const policy = elasticPolicy(ActionList.from([F(0, 0), F(0, 1), ...list]));
-    for (const m of [0, 1]) policy.next([F(0, m)]);
-    return offers.map((offer) => policy.next([offer]));
-  };
-  assert.deepEqual(after([B(0, 0), I(0, 1), W(0, 1)], B(0, 1)), [undefined]);
-  assert.deepEqual(after([I(0, 1), B(0, 0), W(0, 1)], B(0, 1), W(0, 1)), [I(0, 1), undefined]);
-  assert.deepEqual(after([I(0, 0), W(0, 0), B(0, 1)], B(0, 0), B(0, 1)), [I(0, 0), undefined]);
-});
-
-Deno.test("composed actions go ahead whole or not at all", () => {
-  const list = ActionList.from([
-    ...[F(0, 0), F(1, 0), B(1, 0), F(0, 1, 2), B(0, 0), F(1, 1)],
-    ...[overlap(B(1, 1), F(1, 2)), B(0, 1, 0), B(0, 1, 1), B(1, 2), B(0, 2)],
-  ]);
-  const tight = elasticPolicy(list);
-  tight.next([F(0, 0)]);
-  assert.equal(tight.next([F(0, 1), F(0, 2)]), undefined, "1F0 needs the room");
-  const roomy = elasticPolicy(list, { activationLimit: 4 });
-  roomy.next([F(0, 0)]);
-  assert.equal(roomy.next([F(0, 1)]), undefined);
-  assert.deepEqual(roomy.next([F(0, 1), F(0, 2)]), F(0, 1, 2));
-  assert.equal(roomy.next([B(1, 1), F(1, 2)]), undefined, "1F2 may not overtake 1F0");
-  roomy.next([F(1, 0)]);
-  assert.equal(roomy.next([F(1, 1)]), undefined, "four are live");
-  roomy.next([B(1, 0)]);
-  assert.deepEqual(roomy.next([F(1, 1)]), F(1, 1));
-  assert.equal(roomy.next([B(0, 1, 1)]), undefined, "the first half goes first");
-  assert.deepEqual(roomy.next([B(1, 1), F(1, 2)]), overlap(B(1, 1), F(1, 2)));
-  assert.deepEqual(roomy.waitsFor, B(0, 0));
-});
-
-Deno.test("room that the head needs is not given away", () => {
-  const list = ActionList.from([F(0, 0), F(1, 0), B(1, 0), B(0, 0), F(0, 1), B(0, 1)]);
-  const policy = elasticPolicy(list);
-  policy.next([F(0, 0)]);
-  assert.equal(policy.next([F(0, 1)]), undefined);
-  assert.deepEqual(policy.next([F(0, 1), F(1, 0)]), F(1, 0));
-});
 
 Deno.test("a limit below what the list itself needs is refused", () => {
   const list = ActionList.from([F(0, 0), F(0, 1), B(0, 0), B(0, 1)]);

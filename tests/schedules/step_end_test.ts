@@ -43,18 +43,6 @@ Deno.test("an all-reduce of two ranks moves half of the gradients twice, and the
   assert.ok(pairs.makespanMs > chunks.makespanMs && pairs.makespanMs < whole.makespanMs);
 });
 
-Deno.test("chunks that each cost something to start have their best size in between (AxoNN, figure 8)", () => {
-  const stages = [{ ...STAGE, gradientBytes: 64, optimizerMs: 40 }];
-  const link = { latencyMs: 0.4, bytesPerMs: 1 };
-  const ring = { algorithm: "ring", chunksUnderWay: 1, bucketBytes: 2, link } as const;
-  const time = (coarsening: number) =>
-    one({ replicas: 4, stages, closing: { ...ring, coarsening } }).makespanMs;
-  const times = [1, 2, 4, 8, 16, 32].map(time);
-  const best = times.indexOf(Math.min(...times));
-  assert.ok(best >= 1 && best <= 3, `${times}`);
-  assert.ok(times[0]! > times.at(-1)!, `${times}`);
-});
-
 Deno.test("clipping keeps every bucket until the sums of all workers are there", () => {
   const schedule = createSchedule("gpipe", { workers: 2, microBatches: 2 });
   const stages = [STAGE, { ...STAGE, gradientBytes: 80 }];

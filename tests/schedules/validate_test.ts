@@ -134,12 +134,14 @@ Deno.test("actions that do not fit into the packed form are refused", () => {
   for (const one of [...wrong, nested]) refuses(() => ActionList.from([one as Action]));
 });
 
-Deno.test("a recomputation takes time and holds the activation that it brings back", () => {
+Deno.test("a recomputation takes time and holds its activation, and its own stage's backward waits for it", () => {
   const peak = (csv: string) => analyze(listed(csv));
   assert.deepEqual(peak("0F0,0F1,0B0,0B1\n").peakActivations, [2]);
   const recomputed = peak("0F0,0F1,0R0,0B0,0R1,0B1\n");
   assert.deepEqual(recomputed.peakActivations, [1]);
   assert.equal(recomputed.makespan, 8); // F, R = 1, B = 2
+  const { timeline } = analyze(listed("0F0,0R0,0B0\n1F0,1R0,1B0\n")).execution;
+  assert.deepEqual(timeline.starts.map((own) => [...own]), [[0, 1, 5], [1, 2, 3]]);
 });
 
 Deno.test("more activations than allowed are reported once for each worker", () => {
@@ -159,22 +161,6 @@ Deno.test("a stage or micro-batch that the schedule does not have is reported", 
     "worker 0 runs 0F1 of a schedule of 1 stages and 1 micro-batches",
     "worker 0 runs 3F0 of a schedule of 1 stages and 1 micro-batches",
   ]);
-});
-
-Deno.test("lists of slices are read as they are written, and take less than whole micro-batches", () => {
-  const whole = analyze(createSchedule("1f1b", FOUR));
-  const cut = analyze(createSchedule("seq1f1b", { ...FOUR, slices: 4 }));
-  assert.equal(cut.makespan - 24, (whole.makespan - 24) / 4); // 24 of work
-  assert.deepEqual([whole.peakActivations[0], cut.peakActivations[0]], [4, 7 / 4]);
-  const csv = formatCsv(cut.schedule.lists), read = listed(csv);
-  assert.deepEqual([read.slices, formatCsv(read.lists)], [4, csv]);
-  assert.equal(analyze(read).makespan, cut.makespan);
-});
-
-Deno.test("a backward waits for the recomputation of its own stage only", () => {
-  const { schedule, execution } = analyze(listed("0F0,0R0,0B0\n1F0,1R0,1B0\n"));
-  assert.equal(schedule.stages, 2);
-  assert.deepEqual(execution.timeline.starts.map((own) => [...own]), [[0, 1, 5], [1, 2, 3]]);
 });
 
 /** Schedules of slices: what each is with one, the slices, and worker 0's idle time and activations. */

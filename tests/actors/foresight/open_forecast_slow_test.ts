@@ -22,6 +22,13 @@ const SPACE: PlanSpace = {
   offload: [false],
 };
 
+/** A smaller space, in which stages of equal work are not the best ones where the head is dear. */
+const CUT: PlanSpace = {
+  ...SPACE,
+  schedules: ["1f1b", "zb-v", "interleaved", "seq1f1b", "message-driven"],
+  recompute: ["none"],
+};
+
 const open = (profile: Profile, model = gpt2(CONFIG, 1)) =>
   openForecast(profile, {
     model,
@@ -46,8 +53,6 @@ function profiles(): Record<string, Profile> {
     }));
   return {
     plain,
-    "slow links": { ...plain, links: { worker: { latencyMs: 0, bytesPerMs: 100 } } },
-    "a dear optimizer": { ...plain, optimizer: dear },
     "dear norms": { ...plain, closing: { ...plain.closing, norm: dear, end: dear } },
     "dear loads": { ...plain, loads, layers: [...layersAt(1, 1), ...layersAt(4, 3)] },
   };
@@ -57,7 +62,7 @@ Deno.test("no bound of a candidate of a real model is above its prediction, and 
   for (const [name, profile] of Object.entries(profiles())) {
     const forecast = open(profile);
     let bounded = 0, closest = 0;
-    const space = { ...SPACE, ...name !== "plain" && { recompute: ["none"] as const } };
+    const space = name === "plain" ? SPACE : CUT;
     for (const candidate of candidatesOf(space)) {
       let schedule;
       try {
@@ -74,7 +79,7 @@ Deno.test("no bound of a candidate of a real model is above its prediction, and 
       closest = Math.max(closest, share);
       bounded++;
     }
-    ok(bounded > 100, `${name}: ${bounded}`);
+    ok(bounded > 50, `${name}: ${bounded}`);
     ok(closest > 0.9, `${name}: ${closest}`);
   }
 });
@@ -115,33 +120,7 @@ Deno.test("no bound of bytes is above what train plans, for any optimizer, preci
   }
 });
 
-Deno.test("a plan within a memory limit has the same steps, and the bytes that train plans", () => {
-  const plan = planRuns(SPACE, open(statedProfile(CONFIG, 4)));
-  equal(plan.best.length, 10);
-  const memoryLimitBytes = Math.min(...plan.best.map(({ peakBytes }) => peakBytes));
-  const within = planRuns(SPACE, open(statedProfile(CONFIG, 4)), { memoryLimitBytes });
-  ok(within.best.every(({ peakBytes }) => peakBytes <= memoryLimitBytes));
-  const fitting = plan.best.filter(({ peakBytes }) => peakBytes <= memoryLimitBytes);
-  equal(within.best[0]!.stepMs, fitting[0]!.stepMs);
-});
-
-Deno.test("durations that vary make steps longer, and the parts still add up", () => {
-  const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
-  const space = { ...SPACE, schedules: ["1f1b"], workers: [4] };
-  const { best: [varied] } = planRuns(space, open(profile));
-  const { best: [even] } = planRuns(space, open(statedProfile(CONFIG, 4)));
-  ok(varied!.stepMs > even!.stepMs);
-  ok(Math.abs(partsOf(varied!) - varied!.stepMs) < 1e-6);
-});
-
 const dear = withDearHead(statedProfile(CONFIG, 4), 4);
-
-/** A space in which stages of equal work are not the best ones where the head is dear. */
-const CUT: PlanSpace = {
-  ...SPACE,
-  schedules: ["1f1b", "zb-v", "interleaved", "seq1f1b", "message-driven"],
-  recompute: ["none"],
-};
 
 /** The same forecast, with stages of equal work alone. */
 const evenly = (profile: Profile) => ({ ...open(profile), layout: () => undefined });
@@ -158,23 +137,6 @@ Deno.test("where the head is dear its stage has fewer layers, and the step is sh
   deepEqual(forecast.bytes(cut!, schedule), cut!.memoryBytes);
 });
 
-Deno.test("a layout that was tried makes no choice longer, or larger than the limit", () => {
-  let uneven = 0;
-  for (const variation of [[], [0.5, 1, 1.5]]) {
-    const profile = { ...dear, variation }, space = { ...CUT, schedules: ["1f1b", "zb-v"] };
-    const all = planRuns(space, open(profile)).best, plain = planRuns(space, evenly(profile)).best;
-    const largest = Math.max(...all.map(({ peakBytes }) => peakBytes));
-    for (const memoryLimitBytes of [Infinity, largest - 1, plain[0]!.peakBytes]) {
-      const [before] = planRuns(space, evenly(profile), { memoryLimitBytes }).best;
-      const { best } = planRuns(space, open(profile), { memoryLimitBytes });
-      ok(best[0]!.stepMs <= before!.stepMs);
-      ok(best.every(({ peakBytes }) => peakBytes <= memoryLimitBytes));
-      uneven += best.filter(({ layout }) => layout !== undefined).length;
-    }
-  }
-  ok(uneven > 10, `${uneven}`);
-});
-
 Deno.test("no layout is sought where that takes long, or a trace has no costs of layers", () => {
   const candidate = { ...[...candidatesOf(SPACE)][0]!, replicas: 1, workers: 4, microBatches: 8 };
   const schedule = scheduleOf(candidate);
@@ -187,7 +149,7 @@ Deno.test("no layout is sought where that takes long, or a trace has no costs of
 Deno.test("a worker that is alone never waits, whatever sums come to", () => {
   const profile = { ...statedProfile(CONFIG, 4), variation: [0.5, 0.75, 1, 1.25, 1.5] };
   for (const one of [profile, statedProfile(CONFIG, 4)]) {
-    const { simulated, best } = planRuns({ ...SPACE, devices: 1 }, open(one));
+    const { simulated, best } = planRuns({ ...CUT, devices: 1 }, open(one));
     for (const { bubble, parts, stepMs } of [...simulated, ...best]) {
       ok(bubble >= 0 && bubble < 1e-3, `${bubble}`);
       ok(Math.abs(partsOf({ parts }) - stepMs) < 1e-6);
@@ -199,13 +161,13 @@ Deno.test("a profile of another model, or without the transport, is refused", ()
   throws(
     () =>
       planRuns(
-        SPACE,
+        CUT,
         open(statedProfile(CONFIG, 4), mlp({ inputs: 4, hidden: 8, layers: 6, classes: 2 }, 1)),
       ),
     /^RangeError: Cannot plan a batch of 16 for 4 devices: there must be a run that can be trained, received none: Cannot predict: the profile must have the cost of hidden/,
   );
   throws(
-    () => planRuns(SPACE, open({ ...statedProfile(CONFIG, 4), links: {} })),
+    () => planRuns(CUT, open({ ...statedProfile(CONFIG, 4), links: {} })),
     /the transport worker/,
   );
 });

@@ -1,6 +1,7 @@
 /** The planner on a machine that is made up: costs by formula, so that all is known of them. */
 
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
+import { atDepth } from "../../depth.ts";
 import { leastBytes, leastStepMs } from "../../../actors/foresight/planner/bounds.ts";
 import {
   type Candidate,
@@ -9,11 +10,7 @@ import {
   type PlanSpace,
   sizesOf,
 } from "../../../actors/foresight/planner/candidate.ts";
-import {
-  type CheckedRun,
-  LOSS_MAX,
-  planCheckOf,
-} from "../../../actors/foresight/planner/check_plan.ts";
+import { planCheckOf } from "../../../actors/foresight/planner/check_plan.ts";
 import type { Forecast } from "../../../actors/foresight/planner/forecast.ts";
 import { planRuns, scheduleOf } from "../../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../../actors/foresight/planner/planned_run.ts";
@@ -99,11 +96,8 @@ const ALL = exhausted();
 const shape = ({ schedule, workers, microBatch, recompute, options }: Candidate) =>
   JSON.stringify([schedule, workers, microBatch, recompute, options]);
 
-/** Other machines: what each changes of a step, and the tightest that a bound of it is. */
-interface Machine {
-  readonly change: (model: StepModel) => Partial<StepModel>;
-  readonly tightest: number;
-}
+/** A machine: what it changes of a step, and the tightest that a bound of it is at least. */
+type Machine = readonly [change: (model: StepModel) => Partial<StepModel>, tightest: number];
 
 const stagesAs =
   (change: (stage: StageModel, nth: number) => Partial<StageModel>) => ({ stages }: StepModel) => ({
@@ -111,53 +105,45 @@ const stagesAs =
   });
 
 const MACHINES: Readonly<Record<string, Machine>> = {
-  "no messages": {
-    change: () => ({ network: undefined, dispatchMs: 0, closing: undefined }),
-    tightest: 1,
-  },
-  "a slow all-reduce": {
-    change: stagesAs(({ gradientBytes = 0 }) => ({ gradientBytes: 300 * gradientBytes })),
-    tightest: 0.98,
-  },
-  "a slow optimizer": {
-    change: stagesAs(({ optimizerMs = 0 }) => ({ optimizerMs: 1000 * optimizerMs })),
-    tightest: 0.98,
-  },
-  "quick weights": {
-    change: stagesAs(({ forwardMs }) => ({ inputMs: 1.5 * forwardMs, weightMs: 0.1 * forwardMs })),
-    tightest: 0.93,
-  },
-  "uneven stages": {
-    change: stagesAs(({ forwardMs, backwardMs }, nth) => ({
+  "as it is": [() => ({}), 0.98],
+  "no messages": [() => ({ network: undefined, dispatchMs: 0, closing: undefined }), 1],
+  "a slow all-reduce": [
+    stagesAs(({ gradientBytes = 0 }) => ({ gradientBytes: 300 * gradientBytes })),
+    0.98,
+  ],
+  "a slow optimizer": [
+    stagesAs(({ optimizerMs = 0 }) => ({ optimizerMs: 1000 * optimizerMs })),
+    0.98,
+  ],
+  "quick weights": [
+    stagesAs(({ forwardMs }) => ({ inputMs: 1.5 * forwardMs, weightMs: 0.1 * forwardMs })),
+    0.93,
+  ],
+  "uneven stages": [
+    stagesAs(({ forwardMs, backwardMs }, nth) => ({
       forwardMs: (1 + nth) * forwardMs,
       backwardMs: (1 + (7 * nth) % 3) * backwardMs,
     })),
-    tightest: 0.98,
-  },
+    0.98,
+  ],
   // The slower a worker is, the less it has to do.
-  "slow workers": {
-    change: (model) => ({
+  "slow workers": [
+    (model) => ({
       ...stagesAs(({ forwardMs }, nth) => ({ forwardMs: (1 + 2 * nth) * forwardMs }))(model),
-      slowdowns: Array.from(
-        { length: model.schedule.workers },
-        (_, worker) => 1 + (model.schedule.workers - worker) / 4,
-      ),
+      slowdowns: model.schedule.placement.map((_, w, { length }) => 1 + (length - w) / 4),
     }),
-    tightest: 0.93,
-  },
-  "durations that vary": {
-    change: () => ({ jitter: { law: "around", amount: 0.1, seed: 1 } }),
-    tightest: 0.85,
-  },
+    0.93,
+  ],
+  "durations that vary": [() => ({ jitter: { law: "around", amount: 0.1, seed: 1 } }), 0.85],
 };
 
 Deno.test("no bound of a time is above it, and for each machine one is close to it", () => {
   ok(ALL.length > 200, `${ALL.length} candidates`);
-  const some = ALL.filter(({ candidate: { recompute } }) => recompute === "none");
-  const asItIs: Machine = { change: () => ({}), tightest: 0.98 };
-  for (const [machine, { change, tightest }] of Object.entries({ asItIs, ...MACHINES })) {
+  const plain = ALL.filter(({ candidate: { recompute } }) => recompute === "none");
+  const some = plain.filter((_, i) => i % atDepth(2, 1) === 0);
+  for (const [machine, [change, tightest]] of Object.entries(MACHINES)) {
     let closest = 0;
-    for (const { candidate, schedule } of machine === "asItIs" ? ALL : some) {
+    for (const { candidate, schedule } of machine === "as it is" ? ALL : some) {
       const plain = stepModelOf(candidate, schedule), model = { ...plain, ...change(plain) };
       const ms = simulateStep(model).makespanMs;
       const share = leastStepMs(model, candidate.microBatches) / ms;
@@ -363,27 +349,10 @@ Deno.test("thousands of devices are planned with few simulations", () => {
   ok(plan.best.every(({ workers, replicas }) => workers * replicas === 2048));
 });
 
-/** Runs by their times, the times of their second measurement, and the planner's choice of them. */
-function runsOf(
-  times: readonly (readonly [number, number | undefined])[],
-  choice: number,
-): CheckedRun[] {
-  const candidates = [...candidatesOf(SMALL)];
-  return times.map(([measuredMs, againMs], i) => ({
-    candidate: candidates[i]!,
-    measuredMs,
-    predictedMs: measuredMs,
-    againMs,
-    isChoice: i === choice,
-  }));
-}
-
 Deno.test("a choice is held against the best of those that were measured again", () => {
-  const times = [[90, 104], [95, 100], [99, 101], [110, 102], [120, undefined]] as const;
-  const { best, choice, loss } = planCheckOf(runsOf(times, 3));
-  equal(best.againMs, 100);
-  equal(choice.againMs, 102);
-  ok(Math.abs(loss - 0.02) < 1e-12 && loss <= LOSS_MAX);
-  ok(planCheckOf(runsOf(times, 0)).loss > LOSS_MAX);
-  equal(planCheckOf(runsOf(times, 1)).loss, 0);
+  const [candidate] = [...candidatesOf(SMALL)], times = [[90, 104], [95, 100], [110, 102]] as const;
+  const { loss } = planCheckOf(times.map(([measuredMs, againMs], i) => (
+    { candidate: candidate!, measuredMs, againMs, predictedMs: 1, isChoice: i === 2 }
+  )));
+  ok(Math.abs(loss - 0.02) < 1e-12);
 });

@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import {
-  type LayerCost,
   parseProfile,
   predictStep,
   type Profile,
@@ -15,41 +14,11 @@ import { compileRun } from "../../../actors/run/compile_run.ts";
 import { mlp } from "../../../kernels/mod.ts";
 import { createSchedule } from "../../../schedules/mod.ts";
 import { inFolder } from "../../in_folder.ts";
+import CASES from "./profile.json" with { type: "json" };
 
-const layer: LayerCost = {
-  kind: "mlp",
-  sizes: { hidden: 64, seq: 32 },
-  microBatch: 4,
-  device: "native",
-  precision: "fp32",
-  recompute: "none",
-  atOnce: 2,
-  forwardMs: 1.5,
-  backwardMs: 3,
-  parameters: 33_088,
-  activationBytes: 4096,
-  outputBytes: 1024,
-  forwardFlops: 1e6,
-  backwardFlops: 2e6,
-};
+const profile = CASES.profile as Profile;
 
-const nothing = { ms: 0, msPerMillion: 0 };
-
-const profile: Profile = {
-  format: "troupe-profile",
-  version: 1,
-  source: "stated",
-  machine: { name: "two cores", cores: 2 },
-  layers: [layer],
-  variation: [0.9, 1, 1.2],
-  optimizer: nothing,
-  reduce: nothing,
-  links: { worker: { latencyMs: 0.05 }, process: { latencyMs: 0.1, bytesPerMs: 1e6 } },
-  dispatchMs: 0.01,
-  closing: { vote: nothing, norm: nothing, end: nothing, stepMs: 0.2 },
-  sources: { "layers[0].forwardMs": "a guess" },
-  notes: [],
-};
+type Refused = [path: string[], value: unknown, sentence: string, name?: string];
 
 /** The text of the profile with something else at a path. */
 function withValue(path: readonly (string | number)[], value: unknown): string {
@@ -60,67 +29,27 @@ function withValue(path: readonly (string | number)[], value: unknown): string {
   return JSON.stringify(copy);
 }
 
-/** Expects refusals of texts, each in one sentence and by an error of its kind. */
-function refuses(cases: readonly (readonly [string, ErrorConstructor, RegExp])[]): void {
-  for (const [text, kind, message] of cases) {
-    assert.throws(() => parseProfile(text), (error: Error) => {
-      assert.ok(error instanceof kind, `${error}`);
-      assert.match(error.message, /^Cannot read the profile: /);
-      assert.match(error.message, message);
-      return true;
-    });
-  }
+/** Expects a refusal in one sentence, by an error of this kind. */
+function refuses(text: string, sentence: string, name: string | RegExp = /Error$/): void {
+  const message = new RegExp(`^Cannot read the profile: .*${RegExp.escape(sentence)}.*$`);
+  assert.throws(() => parseProfile(text), { message, name });
 }
 
 Deno.test("a profile is read as it was written", () => {
   assert.deepEqual(parseProfile(JSON.stringify(profile)), profile);
 });
 
-Deno.test("a text that is no profile of this version is refused by name", () => {
-  const text = JSON.stringify(profile);
-  refuses([
-    [text.slice(0, -20), SyntaxError, /must be a profile .* received no whole JSON/],
-    ["", SyntaxError, /no whole JSON/],
-    ["[]", SyntaxError, /received other JSON/],
-    ["{}", SyntaxError, /received other JSON/],
-    [withValue(["format"], "troupe-journal"), SyntaxError, /the format "troupe-journal"/],
-    [withValue(["format"], "a\u001b[2J"), SyntaxError, /the format "a\\u001b\[2J"/],
-    [withValue(["version"], 2), RangeError, /its version must be 1, received 2; troupe profile/],
-    [withValue(["version"], "1"), RangeError, /its version must be 1, received "1"/],
-    [text.replace('"version":1', '"version":1,"version":1'), SyntaxError, /"version" twice/],
-  ]);
-});
-
-Deno.test("a figure that cannot be one is refused with its path", () => {
-  const first = ["layers", 0], link = ["links", "worker"], number = /must be a number from 0/;
-  const cases: readonly (readonly [readonly (string | number)[], unknown, RegExp])[] = [
-    [[...first, "forwardMs"], -1, /layers\[0\]\.forwardMs must be a number from 0, received -1/],
-    [[...first, "forwardMs"], null, /layers\[0\]\.forwardMs must be a number from 0/],
-    [[...first, "forwardMs"], 1e308, /must be at most 1000000000000000000, received 1e\+308/],
-    [[...first, "backwardFlops"], "1", /layers\[0\]\.backwardFlops must be a number from 0/],
-    [[...first, "weightMs"], -1, /layers\[0\]\.weightMs must be a number from 0/],
-    [[...first, "atOnce"], 0, /atOnce must be a positive integer, received 0/],
-    [[...first, "microBatch"], 0.5, /microBatch must be a positive integer, received 0.5/],
-    [[...first, "precision"], "fp8", /precision must be one of fp32, fp16, received "fp8"/],
-    [[...first, "kind"], "x".repeat(5000), /kind must be a text of at most 2000 characters/],
-    [["layers"], {}, /layers must be an array/],
-    [["layers"], [], /layers must have at least one entry, received none/],
-    [["variation", 1], -1, /variation\[1\] must be a number/],
-    [["machine", "cores"], 0, /machine\.cores must be a positive integer/],
-    [["optimizer", "ms"], -1, number],
-    [["reduce", "msPerMillion"], "1", number],
-    [["dispatchMs"], -0.1, number],
-    [link, { latencyMs: 1, bytesPerMs: 0 }, /bytesPerMs must be a number above 0/],
-    [link, {}, /links\.worker\.latencyMs must be given/],
-    [["links"], [], /links must be an object/],
-    [["closing", "vote"], undefined, /closing\.vote must be given/],
-    [["closing", "stepMs"], -1, /closing\.stepMs must be a number from 0/],
-    [["source"], "guessed", /source must be one of measured, trace, stated/],
-    [["notes"], [7], /notes\[0\] must be a text/],
-  ];
-  refuses(cases.map(([path, value, message]) => [withValue(path, value), Error, message]));
-  const huge = JSON.stringify(profile).replace("1.5", "1e999");
-  refuses([[huge, Error, /forwardMs must be a number from 0, received Infinity/]]);
+Deno.test("what is no profile of this version is refused, and a figure that cannot be one with its path", () => {
+  const text = JSON.stringify(profile), long = withValue(["layers", 0, "kind"], "x".repeat(5000));
+  refuses(text.slice(0, -20), "received no whole JSON", "SyntaxError");
+  refuses("", "no whole JSON", "SyntaxError");
+  for (const other of ["[]", "{}"]) refuses(other, "received other JSON", "SyntaxError");
+  refuses(text.replace('"version":1', '"version":1,"version":1'), '"version" twice');
+  refuses(text.replace("1.5", "1e999"), "forwardMs must be a number from 0, received Infinity");
+  refuses(long, "kind must be a text of at most 2000");
+  for (const [path, value, sentence, name] of CASES.refused as Refused[]) {
+    refuses(withValue(path, value), sentence, name);
+  }
 });
 
 Deno.test("a file that is no profile, or too large, is refused before it is read", () =>

@@ -26,14 +26,12 @@ Deno.test("layers of one's own have the serial bits under every policy", async (
   const driven = (pipelineLimit: number, order: "fifo" | "backward-first") => ({
     ...{ schedule: "message-driven", scheduleOptions: { pipelineLimit, order } },
   });
-  for (const workers of [2, 3]) {
-    for (const schedule of ["gpipe", "1f1b"]) await trainTwice(rings, { workers, schedule });
-    for (const limit of [1, 2, 4]) {
-      await trainTwice(rings, { workers, ...driven(limit, "fifo") });
-      await trainTwice(rings, { workers, ...driven(limit, "backward-first") });
-    }
-  }
-  await trainTwice(rings, { runtime: "workers", workers: 3, ...driven(3, "backward-first") });
+  await trainTwice(rings, { workers: 2, schedule: "gpipe" });
+  await trainTwice(rings, { workers: 3, schedule: "1f1b" });
+  await trainTwice(rings, { workers: 2, ...driven(1, "fifo") });
+  await trainTwice(rings, { workers: 3, ...driven(4, "fifo") });
+  await trainTwice(rings, { workers: 2, ...driven(2, "backward-first") });
+  await trainTwice(rings, { workers: 3, ...driven(3, "backward-first") });
 });
 
 Deno.test("a norm of 0 clips nothing, as none does, also where nothing could be clipped", async () => {
@@ -54,7 +52,6 @@ Deno.test("three layers with one weight have the bits of the serial run, message
   await trainTwice(tied, { schedule: "chimera", workers: 2, replicas: 2 });
   await trainTwice(tied, { schedule: "zb-v", workers: 2, runtime: "workers" });
   await trainTwice(tied, { schedule: "1f1b", workers: 2, precision: "fp16" });
-  await trainTwice(tied, { schedule: "gpipe", workers: 1 });
   await using system = createSystem(); // of such a run messages have all weights
   const { end, bits } = await tied({ workers: 3, system });
   assert.equal([...end.weights.keys()].filter((name) => name.endsWith(".weight")).length, 3);
@@ -73,20 +70,16 @@ Deno.test("stages are those of the layout, and the plan says it; without one the
   assert.deepEqual([plan.layout, stages], ["E,0.5|2.5,H", named]);
   const [auto, none] = [await laidOut({ layout: "auto", steps: 1 }), await laidOut({ steps: 1 })];
   assert.equal(auto.plan.layout, none.plan.layout);
+  await assert.rejects(laidOut({ layout: "E,3,H" }), /as many as the schedule has, 2, received 1$/);
 });
 
-Deno.test("weights have the same bits in every layout, on every runtime, and after a failure", async () => {
+Deno.test("weights have the same bits in every layout, and after a failure", async () => {
   const faults = [{ worker: 1, afterActions: 12, kind: "throw" }] as const;
-  for (
-    const options of [
-      { layout: "E|3,H" },
-      { layout: "E,3|H", clip: 0.1 },
-      { layout: "E|.5|2,.5|H", workers: 4, schedule: "zb-h1" },
-      { layout: "E,1|1|.5|.5,H", schedule: "interleaved" },
-      { layout: "E,1|1|.5|.5,H", workers: 4, schedule: "chimera" },
-      { layout: "E,2|1,H", runtime: "workers", faults },
-    ] satisfies Options[]
-  ) await trainTwice(laidOut, options);
+  await trainTwice(laidOut, { layout: "E,3|H", clip: 0.1 });
+  await trainTwice(laidOut, { layout: "E|.5|2,.5|H", workers: 4, schedule: "zb-h1" });
+  await trainTwice(laidOut, { layout: "E,1|1|.5|.5,H", schedule: "interleaved" });
+  await trainTwice(laidOut, { layout: "E,1|1|.5|.5,H", workers: 4, schedule: "chimera" });
+  await trainTwice(laidOut, { layout: "E,2|1,H", faults });
 });
 
 Deno.test("without flushes a layout decides how old weights are, in the pipeline and in the serial run", async () => {
@@ -95,29 +88,20 @@ Deno.test("without flushes a layout decides how old weights are, in the pipeline
   assert.notDeepEqual(one.bits, other.bits);
 });
 
-Deno.test("a layout of another model or schedule is refused before anything runs", async () => {
-  await assert.rejects(laidOut({ layout: "E,2|2,H" }), /^RangeError: .* E,3,H, received E,4,H$/);
-  await assert.rejects(laidOut({ layout: "E,3,H" }), /as many as the schedule has, 2, received 1$/);
-  await assert.rejects(laidOut({ layout: 3 as never }), TypeError);
-});
-
 const DEEP: Sizes = { ...SMALL, layers: 4, microBatches: 4 };
 
 const deep: Train = (options) => outcome(DEEP, { device: "native", ...options });
 
 Deno.test("FP16 runs of every kind of schedule have the bits of their serial runs", async () => {
   const half = { workers: 2, replicas: 2, precision: "fp16" } as const;
-  for (const schedule of ["1f1b", "chimera", "zb-h1"]) {
-    await trainTwice(deep, { ...half, schedule });
-  }
-  await trainTwice(deep, { ...half, schedule: "chimera", runtime: "workers" });
+  for (const schedule of ["1f1b", "zb-h1"]) await trainTwice(deep, { ...half, schedule });
+  await trainTwice(deep, { ...half, schedule: "chimera", replicas: 1, runtime: "workers" });
 });
 
 Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", async () => {
-  const lossesOf = async (options: Options) => {
-    const sizes = { ...DEEP, microBatches: 2, steps: 50 }, how = { ...options, device: "native" };
-    return (await outcome(sizes, { ...how, workers: 2, runtime: "local" } as Options)).bits.losses;
-  };
+  const sizes = { ...SMALL, microBatches: 2, steps: 50 };
+  const lossesOf = async (options: Options) =>
+    (await outcome(sizes, { device: "native", runtime: "serial", ...options })).bits.losses;
   const exact = await lossesOf({}), half = await lossesOf({ precision: "fp16", lossScale: 1024 });
   const distances = exact.map((loss, i) => Math.abs(half[i]! / loss - 1));
   assert.ok(distances.length === 50 && Math.max(...distances) <= 2e-3, `${distances}`);
@@ -126,12 +110,11 @@ Deno.test("losses of FP16 stay within 2e-3 of those of FP32 over 50 steps", asyn
 });
 
 Deno.test("a scale that overflows in twenty steps in a row ends the run with the reason", async () => {
-  const skips: unknown[] = [],
-    steps = 30,
-    half = { precision: "fp16", lossScale: 2 ** 30 } as const;
+  const skips: unknown[] = [], steps = 30;
   const run = train({
-    ...{ model: gpt2(SMALL, SMALL.microBatch), data: batchesOf(SMALL, 2 * steps), steps, ...half },
+    ...{ model: gpt2(SMALL, SMALL.microBatch), data: batchesOf(SMALL, 2 * steps), steps },
     ...{ microBatches: 2, workers: 2, schedule: "chimera", device: "native", runtime: "local" },
+    ...{ precision: "fp16", lossScale: 2 ** 30 },
   });
   await assert.rejects(async () => {
     for await (const event of run) if ("lossScale" in event) skips.push(event.lossScale);
@@ -143,7 +126,7 @@ Deno.test("frozen parameters stay as they were, whole stages of them too, and th
   // The embedding and the first two blocks: all of the first stage, and a part of the second.
   const frozen = (name: string) => /wte|wpe|h\.[01]\./.test(name);
   const before = await deep({ runtime: "serial", steps: 1, learningRate: 0 });
-  for (const schedule of ["1f1b", "chimera", "zb-h1"]) {
+  for (const schedule of ["chimera", "zb-h1"]) {
     const { end } = await trainTwice(deep, { schedule, workers: 4, frozen, steps: 3 });
     for (const [name, values] of end.weights) {
       const first = before.end.weights.get(name)!;
@@ -152,16 +135,12 @@ Deno.test("frozen parameters stay as they were, whole stages of them too, and th
   }
 });
 
-/** Micro-batches whose samples end early, each at another place: -1 is no target. */
-function* uneven(count: number): Generator<TokenBatch> {
-  const { seq } = DEEP;
-  for (const [m, { ids, targets }] of batchesOf(DEEP, count).entries()) {
-    yield { ids, targets: targets.map((id, i) => i % seq < seq - (m % 5) ? id : -1) };
-  }
-}
-
 Deno.test("micro-batches of different lengths count by their tokens", async () => {
-  const count = 2 * DEEP.microBatches, data = [...uneven(2 * count)];
+  const { seq, microBatches } = DEEP, count = 2 * microBatches;
+  // The samples of each end at another place: -1 is no target.
+  const data = batchesOf(DEEP, 2 * count).map(({ ids, targets }, m): TokenBatch => ({
+    ...{ ids, targets: targets.map((id, i) => i % seq < seq - (m % 5) ? id : -1) },
+  }));
   // Another way to the first loss: each micro-batch alone, weighted by its targets.
   let sum = 0, predicted = 0;
   for (const batch of data.slice(0, count)) {
@@ -170,22 +149,18 @@ Deno.test("micro-batches of different lengths count by their tokens", async () =
     sum += (await deep(alone)).bits.losses[0]! * targets;
     predicted += targets;
   }
-  for (const schedule of ["1f1b", "chimera"]) {
-    const { bits } = await trainTwice(deep, { schedule, workers: 2, replicas: 2, data });
-    assert.ok(Math.abs(bits.losses[0]! / (sum / predicted) - 1) < 1e-6);
-  }
+  const { bits } = await trainTwice(deep, { schedule: "chimera", workers: 2, replicas: 2, data });
+  assert.ok(Math.abs(bits.losses[0]! / (sum / predicted) - 1) < 1e-6);
 });
 
 /** Few rows and a wide head: a product's columns are cut where its threads are, and with them its sums. */
 const NARROW: Sizes = { ...SMALL, hidden: 128, heads: 2, seq: 33, microBatch: 1, vocab: 1025 };
 
 Deno.test("workers with several threads have the bits of a serial run with as many", async () => {
-  const narrow: Train = (options) => outcome(NARROW, { device: "native", ...options });
-  const options = { workers: 2, schedule: "1f1b", threads: 2 } as const;
-  await trainTwice(narrow, options);
-  await trainTwice(narrow, { ...options, runtime: "workers" });
+  const narrow: Train = (options) => outcome(NARROW, { device: "native", steps: 1, ...options });
+  await trainTwice(narrow, { workers: 2, schedule: "1f1b", threads: 2, runtime: "workers" });
   // They compute beside each other in one process, whichever opens first.
-  const runs = [1, 4, 2, 1].map((threads) => narrow({ runtime: "serial", threads, steps: 1 }));
+  const runs = [1, 4, 2, 1].map((threads) => narrow({ runtime: "serial", threads }));
   const [first, , , last] = await Promise.all(runs);
   assert.deepEqual(first!.bits, last!.bits);
 });

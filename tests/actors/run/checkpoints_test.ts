@@ -8,7 +8,6 @@ import {
   readBest,
   readCheckpoint,
   train,
-  type TrainEvent,
   type TrainOptions,
   writeCheckpoint,
 } from "../../../actors/mod.ts";
@@ -33,16 +32,13 @@ const stepIn = async (directory: string) => (await readCheckpoint(directory))!.s
 /** The folder of a step below ten. */
 const stepAt = (step: number) => `step-0000000${step}`;
 
-const words = (event: TrainEvent) => "step" in event ? `${event.type} ${event.step}` : event.type;
-
 folderTest("only the next checkpoint and the end wait for one to be written", async (directory) => {
   const seen: string[] = [];
-  for await (const event of run({ directory, every: 3 })) seen.push(words(event));
-  for (const saved of [3, 6]) {
-    const next = seen.indexOf(`step ${saved + 1}`), whole = seen.indexOf(`checkpoint ${saved}`);
-    assert.ok(next < whole, `step ${saved + 1} does not wait for checkpoint ${saved}: ${seen}`);
+  for await (const event of run({ directory, every: 3 })) {
+    seen.push("step" in event ? `${event.type} ${event.step}` : event.type);
   }
-  assert.ok(seen.indexOf("checkpoint 3") < seen.indexOf("step 7"), `6 waits for 3: ${seen}`);
+  const order = ["step 4", "checkpoint 3", "step 7", "checkpoint 6"];
+  assert.deepEqual(seen.filter((one) => order.includes(one)), order);
   assert.deepEqual(seen.slice(-2), ["checkpoint 8", "end"]);
   for (const step of [3, 6, 8]) assert.equal(await stepIn(join(directory, stepAt(step))), step);
 });
@@ -51,15 +47,17 @@ folderTest("a snapshot is reported when it is whole, and refused with NaN", asyn
   const state = { weights: new Map([["a", Float32Array.of(1, 2)]]), moments: new Map() };
   const shapes = new Map([["a", [2]]]), path = join(directory, stepAt(1));
   const writer = openCheckpointWriter({ directory }, () => assert.fail("nothing to say"));
-  assert.deepEqual(await writer.ended(), [], "nothing was begun");
+  assert.deepEqual(await writer.ended(), []);
   await writer.begin({ step: 1, state: heldValues(state, shapes), config: {} });
   assert.deepEqual(await writer.soFar(), [], "the write goes on");
   assert.equal(writer.newest, undefined);
   assert.deepEqual(await writer.ended(), [{ type: "checkpoint", step: 1, path }]);
   assert.equal(writer.newest!.path, path);
   assert.deepEqual(await writer.ended(), [], "reported once");
-  const moments = new Map([["a.m", Float32Array.of(0, NaN)]]);
-  const wrong = heldValues({ ...state, moments }, shapes);
+  const wrong = heldValues(
+    { ...state, moments: new Map([["a.m", Float32Array.of(0, NaN)]]) },
+    shapes,
+  );
   const begun = writer.begin({ step: 2, state: wrong, config: {} });
   await assert.rejects(begun, /^NonFiniteError: .*NaN in "a.m"/);
   assert.deepEqual(await namesIn(directory), [stepAt(1)]);
@@ -68,20 +66,18 @@ folderTest("a snapshot is reported when it is whole, and refused with NaN", asyn
 folderTest("messages are heard while a big checkpoint is hashed and written", async (directory) => {
   const values = new Float32Array(16 << 20), parameters = [{ name: "a", shape: [values.length] }];
   const state = { weights: new Map([["a", values]]), moments: new Map() };
-  let turns = 0, isOver = false;
-  const writing = writeCheckpoint(directory, { step: 1, state, parameters, config: {} })
-    .finally(() => isOver = true);
-  for (; !isOver; turns++) await new Promise((resolve) => setTimeout(resolve, 0));
-  await writing;
+  let turns = 0;
+  const timer = setInterval(() => turns++, 0);
+  await writeCheckpoint(directory, { step: 1, state, parameters, config: {} });
+  clearInterval(timer);
   assert.ok(turns > 16, `64 MiB must leave more turns to others than ${turns}`);
 });
 
 folderTest("only the newest checkpoints stay, and all else in the directory", async (directory) => {
   const others = ["notes.txt", "step-3", "best-step-00000001", ".step-00000001-mine"];
-  for (const name of others) await Deno.mkdir(join(directory, name));
   const left = [".step-00000002-", ".step-00000009-"].map((name) => name + crypto.randomUUID());
-  const later = "step-00000100";
-  for (const name of [...left, `${left[0]}-old`, later]) await Deno.mkdir(join(directory, name));
+  const later = "step-00000100", all = [...others, ...left, `${left[0]}-old`, later];
+  for (const name of all) await Deno.mkdir(join(directory, name));
   for await (const event of run({ directory, every: 1, keep: 3 })) {
     if (event.type !== "checkpoint") continue;
     const newest = [2, 1, 0].map((ago) => event.step - ago).filter((step) => step > 0);
@@ -128,10 +124,8 @@ folderTest("a checkpoint that was begun is whole when the loop is left", async (
 folderTest("a configuration is kept as it was given, or refused at once", async (folder) => {
   const circular: Record<string, unknown> = {};
   circular.self = circular;
-  const size = () => assert.fail("unknown");
-  const throwing = Object.defineProperty({}, "size", { get: size, enumerable: true });
-  const runTo = (config: unknown) =>
-    run({ directory: folder, config } as never, { steps: 1, data: batches() });
+  const throwing = Object.defineProperty({}, "size", { get: assert.fail, enumerable: true });
+  const runTo = (config: unknown) => run({ directory: folder, config } as never, { steps: 1 });
   for (const config of [{ size: 1n }, circular, [1], undefined, throwing]) {
     await assert.rejects(
       runTo(config).next(),
@@ -164,7 +158,6 @@ Deno.test("a run ends when as many evaluations as its patience were no better th
   const all = evaluationsOf(await learning({ evaluation }));
   assert.ok(all.every(({ best }) => best === undefined), "the best was not asked for");
   const losses = all.map(({ loss }) => loss);
-  assert.ok(losses[1]! < losses[0]! && losses[2]! < losses[1]!, `${losses}`);
   for (const patience of [1, 2, 3]) {
     const run = await learning({ evaluation: { ...evaluation, atStart: true, patience } });
     const [first, ...evaluations] = evaluationsOf(run), { weightsHash: _, ...end } = endOf(run);
@@ -197,7 +190,7 @@ folderTest("a run that goes on from any step remembers the best", async (folder)
     checkpoint: { directory: join(folder, `${name}`), config: {}, keepBest: true, keep: 1 },
   });
   const ended = endOf(await learning({ ...patient, ...place("whole") }));
-  for (let cut = 1; cut <= 10; cut++) {
+  for (const cut of [1, 2, 5, 6, 9]) {
     const { checkpoint, checkpoint: { directory } } = place(cut);
     await learning({ ...patient, checkpoint, steps: cut });
     const resume = await readCheckpoint(directory);
@@ -239,13 +232,12 @@ folderTest("progress that is none is refused, and a wrong best overwritten", asy
   }
   await learning({ checkpoint: { ...to, overwrite: true }, steps: 1 });
   assert.deepEqual(await namesIn(directory), [stepAt(1)]);
-  const WRONG = [
-    '{"step":1,"loss":1,"checkpoint":"../elsewhere"}',
-    '{"step":"1","loss":1,"checkpoint":"step-00000001"}',
-    '{"step":1,"checkpoint":"step-00000001"}',
-    '{"step":-1,"loss":1,"checkpoint":"step-000000-1"}',
-  ];
-  for (const wrong of ["", "[]", ...WRONG, " ".repeat(2 ** 17)]) {
+  const place = `"checkpoint":"${stepAt(1)}"`;
+  const numbers = ['"step":"1","loss":1', '"step":1', '"step":-1,"loss":1'].map((one) =>
+    `{${one},${place}}`
+  );
+  const elsewhere = '{"step":1,"loss":1,"checkpoint":"../elsewhere"}';
+  for (const wrong of ["", "[]", ...numbers, elsewhere, " ".repeat(2 ** 17)]) {
     await Deno.writeTextFile(join(directory, "best.json"), wrong);
     assert.equal(await readBest(directory), undefined, wrong.slice(0, 80));
   }
@@ -255,13 +247,11 @@ const hashOf = async (options: Partial<TrainOptions>) =>
   (await trainRings({ steps: 6, ...options })).bits.hash;
 
 Deno.test("a learning rate that a function gives has the bits of the schedule that it follows", async () => {
-  const asked: number[] = [];
-  const halving = (step: number) => (asked.push(step), 0.1 * 0.5 ** (step - 1));
-  assert.notEqual(await hashOf({ learningRate: halving }), await hashOf({ learningRate: 0.1 }));
-  assert.deepEqual([...new Set(asked)], [1, 2, 3, 4, 5, 6]);
   const linear = { rate: 0.1, schedule: "linear", warmup: 2, minRate: 0.02 } as const;
   const own = (step: number) => step <= 2 ? 0.05 * step : 0.02 + 0.08 * (1 - (step - 3) / 4);
-  assert.equal(await hashOf({ learningRate: own }), await hashOf({ learningRate: linear }));
+  const hash = await hashOf({ learningRate: own });
+  assert.equal(hash, await hashOf({ learningRate: linear }));
+  assert.notEqual(hash, await hashOf({ learningRate: 0.1 }));
 });
 
 folderTest("a run goes on with its learning rate, of whatever kind", async (folder) => {
@@ -284,14 +274,13 @@ folderTest("a run that goes on with other threads says that bits change", async 
   assert.deepEqual(resume.config["computedOn"], { device: "native", threads: 2 });
   // One that was written when there was one thread.
   const old = { ...resume, config: { ...resume.config, computedOn: { device: "native" } } };
-  for (
-    const [from, threads, before, now] of [
-      [resume, 2],
-      [resume, 1, "native with 2 threads", "native"],
-      [old, 1],
-      [old, 3, "native", "native with 3 threads"],
-    ] as const
-  ) {
+  const CASES = [
+    [resume, 2],
+    [resume, 1, "native with 2 threads", "native"],
+    [old, 1],
+    [old, 3, "native", "native with 3 threads"],
+  ] as const;
+  for (const [from, threads, before, now] of CASES) {
     const lines: string[] = [], announce = (line: string) => void lines.push(line);
     await trainRings({ ...short, threads, steps: 2, resume: from, announce });
     const change =

@@ -13,17 +13,16 @@ import {
   type TrainOptions,
 } from "../../../actors/mod.ts";
 import { builtInNames } from "../../../actors/registry/mod.ts";
-import { type Batch, knowFile, shuffledOrder, tokenBatches } from "../../../kernels/mod.ts";
+import { type Batch, knowFile } from "../../../kernels/mod.ts";
 import { someTokens, writeTokens } from "../../console/command.ts";
 import { atDepth } from "../../depth.ts";
-import fc from "../../fast_check.ts";
 import { folderTest } from "../../in_folder.ts";
 import { eventsOf } from "../runs.ts";
 import { B, batch, batches, LOOKUP, RINGS, trainRings } from "./own_layers.ts";
 
 const OPTIONS = {
   ...{ model: LOOKUP, steps: 4, microBatches: 2, workers: 2 },
-  ...{ runtime: "local" as const, device: "reference" as const },
+  ...{ runtime: "local", device: "reference" } as const,
 };
 
 const hashOf = async (options: Partial<TrainOptions>) => (await trainRings(options)).bits.hash;
@@ -36,7 +35,7 @@ const run = (data: Data, options: Partial<TrainOptions> = {}) =>
 const begun = (data: Data, options: Partial<TrainOptions> = {}) =>
   train({ ...OPTIONS, data, ...options }).next();
 
-const RUNTIMES = ["serial", "local", "workers"] as const;
+const RUNTIMES = ["serial", "local"] as const;
 
 /** Micro-batches that all have the same array, whose reader would see it change. */
 function* inOneBuffer(): Generator<Batch, void> {
@@ -49,33 +48,28 @@ function* inOneBuffer(): Generator<Batch, void> {
 }
 
 Deno.test("an iterator that reuses its buffers gives the weights of one that does not", async () => {
+  const same = async (options: Partial<TrainOptions>, more: Partial<TrainOptions> = {}) =>
+    assert.equal(await hashOf({ ...options, ...more, data: inOneBuffer() }), await hashOf(options));
+  await same({ runtime: "serial" });
+  await same({}, { runtime: "workers" });
+  await same({ schedule: "pipedream-2bw" });
   const faults = [{ worker: 0, afterActions: 19, kind: "throw" }] as const;
-  const again = { microBatches: 1, steps: 12, runtime: "workers" } as const;
-  for (
-    const options of [{}, { runtime: "serial" }, { schedule: "pipedream-2bw" }, again] as const
-  ) {
-    const run = { microBatches: 4, ...options };
-    const reused = { ...run, data: inOneBuffer(), ...options === again && { faults } };
-    assert.equal(await hashOf(reused), await hashOf(run), JSON.stringify(options));
-  }
+  await same({ microBatches: 1, steps: 12 }, { faults });
 });
 
 Deno.test("held-out micro-batches may share their buffers with the data", async () => {
-  const evaluations = async (held: Batch, data: AsyncIterable<Batch>) => {
-    const evaluation = { every: 1, atStart: true, batches: [held] };
-    const { events } = await trainRings({ data, evaluation });
-    return eventsOf(events, "evaluation").map(({ loss }) => loss);
-  };
-  const shared = batch(0) as { points: Float32Array };
+  const held = batch(0), evaluation = { every: 1, atStart: true, batches: [held as Batch] };
+  const lossesOf = async (data: Data) =>
+    eventsOf((await trainRings({ data, evaluation })).events, "evaluation").map(({ loss }) => loss);
+  const right = await lossesOf(batches());
+  assert.equal(right.length, 5);
   async function* overwriting() {
     for await (const next of batches()) {
-      shared.points.fill(0);
+      (held.points as Float32Array).fill(0);
       yield next;
     }
   }
-  const losses = await evaluations(shared as Batch, overwriting());
-  assert.equal(losses.length, 5);
-  assert.deepEqual(losses, await evaluations(batch(0), batches()));
+  assert.deepEqual(await lossesOf(overwriting()), right);
 });
 
 /** Micro-batches that end with `closing`. */
@@ -88,27 +82,25 @@ function* closedBy(closing: () => void): Generator<Batch, void> {
 }
 
 /** Leaves a run after its first step. */
-async function leave(options: Partial<TrainOptions>): Promise<void> {
-  const run = train({ ...OPTIONS, data: batches(), ...options, model: RINGS });
+async function leave(data: Data, runtime: "local" | "serial" = "local"): Promise<void> {
+  const run = train({ ...OPTIONS, model: RINGS, data, runtime, steps: 1000 });
   for await (const event of run) if (event.type === "step") break;
 }
 
-const gone = new Error("the file is gone");
-const unclosable = () =>
-  closedBy(() => {
-    throw gone;
-  });
-
 Deno.test("data that cannot be closed ends the run with its error, after that of the run", async () => {
+  const gone = new Error("the file is gone");
+  const unclosable = () =>
+    closedBy(() => {
+      throw gone;
+    });
   for (const runtime of RUNTIMES) {
     const isGone = (error: unknown) => error === gone;
     await assert.rejects(hashOf({ data: unclosable(), runtime, steps: 2 }), isGone);
-    await assert.rejects(leave({ data: unclosable(), runtime }), isGone);
+    await assert.rejects(leave(unclosable(), runtime), isGone);
   }
   const faults = [{ worker: 1, afterActions: 5, kind: "throw" }] as const;
-  const run = hashOf({ data: unclosable(), runtime: "workers", retries: 0, faults });
   const both = { message: /^worker-1 failed in step 1/, suppressed: [gone] };
-  await assert.rejects(run, both);
+  await assert.rejects(hashOf({ data: unclosable(), retries: 0, faults }), both);
 });
 
 Deno.test("a run takes no more micro-batches than it needs, and closes the iterator", async () => {
@@ -118,7 +110,7 @@ Deno.test("a run takes no more micro-batches than it needs, and closes the itera
   }
   await trainRings({ data: counted() });
   assert.deepEqual([taken, closed], [8, 1]);
-  await leave({ data: counted(), steps: 1000 });
+  await leave(counted());
   assert.equal(closed, 2); // the test runner's sanitizers see that no worker is left
 });
 
@@ -158,14 +150,14 @@ folderTest("data with a state goes on from it with the same bits", async (folder
   assert.equal(await run(data, { resume, checkpoint }), whole);
   const { config } = (await readCheckpoint(checkpoint.directory))!;
   const after = { step: 4, update: 4, predictions: 4 * 2 * B };
-  const now = { ...before, ...after, data: { microBatches: 8, state: data.state!() } };
-  assert.deepEqual(config["progress"], now);
+  const kept = { microBatches: 8, state: data.state!() };
+  assert.deepEqual(config["progress"], { ...before, ...after, data: kept });
   assert.deepEqual([data.begun, data.made], [[[4, before.data.state]], 4]);
 });
 
 folderTest("a run that is interrupted keeps the state of its last step", async (folder) => {
   for (const schedule of ["1f1b", "pipedream-2bw"]) {
-    for (const end of [1, 2, 3]) {
+    for (const end of [1, 3]) {
       const checkpoint = { directory: `${folder}/${schedule}-${end}`, config: {} };
       const stop = new AbortController(), { signal } = stop, data = walk();
       const options = { ...OPTIONS, schedule, checkpoint, steps: 9, data, signal };
@@ -179,30 +171,6 @@ folderTest("a run that is interrupted keeps the state of its last step", async (
       assert.deepEqual((config["progress"] as { data?: unknown }).data, kept);
     }
   }
-});
-
-folderTest("tokens begin at step 1,000,000 with no more rows than at step 2", async (folder) => {
-  const tokens = Uint8Array.from({ length: 201 }, (_, i) => i % 5),
-    shuffled = shuffledOrder(200, 3);
-  let looked = 0;
-  const order = (row: number) => (looked++, shuffled(row));
-  const plan = { tokens, seq: 1, vocabularySize: 5, microBatch: B, microBatches: 2, order };
-  const data: Data = {
-    *from(microBatch) {
-      for (const { ids, targets } of tokenBatches(plan).from(microBatch)) {
-        yield { ids, labels: targets.map((id) => id % 2) };
-      }
-    },
-  };
-  const whole = await run(data);
-  await run(data, half(folder));
-  const resume = (await readCheckpoint(folder))!;
-  looked = 0;
-  assert.equal(await run(data, { resume }), whole);
-  assert.equal(looked, 2 * 2 * B);
-  looked = 0;
-  await run(data, { resume: { ...resume, step: 1e6, config: {} }, steps: 1e6 + 2 });
-  assert.equal(looked, 2 * 2 * B);
 });
 
 folderTest("of an iterable the micro-batches of steps already done are dropped", async (folder) => {
@@ -220,9 +188,8 @@ folderTest("of an iterable the micro-batches of steps already done are dropped",
   for (const step of [4999, 5000]) {
     await run(plain(), { resume: { ...resume, step, config: {} }, steps: step + 1, announce });
   }
-  assert.deepEqual(lines.filter((line) => line.startsWith("The data")), [
-    "The data has no from: 10000 micro-batches are made and dropped before step 5001.",
-  ]);
+  const said = "The data has no from: 10000 micro-batches are made and dropped before step 5001.";
+  assert.deepEqual(lines.filter((line) => line.startsWith("The data")), [said]);
 });
 
 Deno.test("a state that no checkpoint can keep is refused before anything runs", async () => {
@@ -238,15 +205,12 @@ Deno.test("a state that no checkpoint can keep is refused before anything runs",
   for (const [state, message] of STATES) {
     await assert.rejects(begun({ ...walk(), state: () => state }), message);
   }
-  const missing = () => {
-    throw new RangeError("Cannot find the shelf");
-  };
-  const broken = (from: unknown) => begun({ from } as DataSource);
   const at = "Cannot begin the data at micro-batch 0:";
   const type = `${at} from must return an iterable, or an async one, received number`;
-  await assert.rejects(broken(() => 7), { name: "TypeError", message: type });
-  const range = { name: "RangeError", message: `${at} cannot find the shelf` };
-  await assert.rejects(broken(missing), range);
+  const seven = { from: () => 7 } as unknown as DataSource;
+  await assert.rejects(begun(seven), { name: "TypeError", message: type });
+  const missing = { from: () => assert.fail("Cannot find the shelf") };
+  await assert.rejects(begun(missing), { message: `${at} cannot find the shelf` });
 });
 
 /** Micro-batches of which number `at` is another one. */
@@ -256,25 +220,24 @@ function* withOne(at: number, wrong: (right: Batch) => unknown): Generator<Batch
 
 const IDS = 'it must have the field "ids", Int32Array of [4] (4 elements), received';
 const LABELS = 'it must have the field "labels", Int32Array of [4] (4 elements), received';
-const lost = Int32Array.of(1, 2, 3, 4);
+const NUMBERS = (field: string, most: string) =>
+  `the field "${field}" must hold whole numbers from ${most}, received`;
+const lost = new Int32Array(4);
 lost.buffer.transfer();
 
 const changed = (fields: object) => ({ ...batch(1), ...fields });
 
 /** Micro-batches, and what is said of them. */
 const MISTAKES: readonly (readonly [unknown, string])[] = [
-  [changed({ ids: Float32Array.of(1, 2, 3, 4) }), `${IDS} Float32Array of 4`],
+  [changed({ ids: new Float32Array(4) }), `${IDS} Float32Array of 4`],
   [changed({ ids: [1, 2, 3, 4] }), `${IDS} Array of 4`],
   [changed({ labels: null }), `${LABELS} null`],
   [changed({ ids: lost }), `${IDS} Int32Array of 0`],
-  [changed({ ids: Int32Array.of(1, 2, 3) }), `${IDS} Int32Array of 3`],
-  [
-    changed({ ids: Int32Array.of(1, 2, 5, 3) }),
-    'the field "ids" must hold whole numbers from -5 to 4, received 5 at position 2',
-  ],
+  [changed({ ids: new Int32Array(3) }), `${IDS} Int32Array of 3`],
+  [changed({ ids: Int32Array.of(1, 2, 5, 3) }), `${NUMBERS("ids", "-5 to 4")} 5 at position 2`],
   [
     changed({ labels: Int32Array.of(0, 1, 1, -2) }),
-    'the field "labels" must hold whole numbers from -1 to 1, received -2 at position 3',
+    `${NUMBERS("labels", "-1 to 1")} -2 at position 3`,
   ],
   [{ ids: batch(0).ids }, `${LABELS} ids`],
   [{}, `${IDS} no field`],
@@ -297,13 +260,10 @@ folderTest("a wrong micro-batch later ends the run in its step", async (folder) 
   for (const runtime of RUNTIMES) {
     const types: string[] = [], directory = `${folder}/${runtime}`, data = withOne(5, () => wrong);
     const checkpoint = { directory, every: 1, config: {} };
-    const run = async () => {
-      for await (const { type } of train({ ...OPTIONS, runtime, data, checkpoint })) {
-        types.push(type);
-      }
-    };
+    const events = train({ ...OPTIONS, runtime, data, checkpoint });
+    const run = Array.fromAsync(events, ({ type }) => types.push(type));
     const message = `Cannot train on micro-batch 1 of step 3: ${problem}`;
-    await assert.rejects(run(), { name: "TypeError", message });
+    await assert.rejects(run, { name: "TypeError", message });
     assert.ok(!types.includes("failure"), `${types}`);
     assert.equal((await readCheckpoint(directory))?.step, 2, "the last checkpoint stays");
   }
@@ -312,11 +272,7 @@ folderTest("a wrong micro-batch later ends the run in its step", async (folder) 
 Deno.test("a half of a micro-batch is not asked for where a schedule halves them", async () => {
   const model = { ...RINGS, samples: 8, withSamples: () => RINGS }, microBatches = 4;
   const scheduleOptions = { scale: "halving" } as const;
-  const { points, labels } = batch(0) as { points: Float32Array; labels: Int32Array };
-  const whole = {
-    points: Float32Array.of(...points, ...points),
-    labels: Int32Array.of(...labels, ...labels),
-  };
+  const whole = { points: new Float32Array(4 * B), labels: new Int32Array(2 * B) };
   const start = (change: object = {}) => {
     const data = Array<Batch>(100).fill({ ...whole, ...change });
     return begun(data, { model, schedule: "chimera", scheduleOptions, microBatches });
@@ -332,16 +288,14 @@ Deno.test("a half of a micro-batch is not asked for where a schedule halves them
 });
 
 Deno.test("fields that no message can carry are left out, and what was checked is what is learnt", async () => {
-  const odd = withOne(2, (right) => ({ ...right, call: () => "a function", of: Symbol("x") }));
-  const right = await run(batches(), { runtime: "serial" });
-  assert.equal(await run(odd, { runtime: "workers" }), right);
-  // A second read of the field gives another one.
-  const changing = withOne(2, (right) => {
+  const odd = withOne(2, (right) => {
     let reads = 0;
+    // A second read of the field gives another one.
     const ids = () => reads++ === 0 ? right.ids : Int32Array.of(99, 99, 99, 99);
-    return Object.defineProperty({ ...right }, "ids", { get: ids, enumerable: true });
+    const wrong = { ...right, call: () => "a function", of: Symbol("x") };
+    return Object.defineProperty(wrong, "ids", { get: ids, enumerable: true });
   });
-  assert.equal(await run(changing, { runtime: "workers" }), right);
+  assert.equal(await run(odd, { runtime: "workers" }), await run(batches()));
 });
 
 Deno.test("a run that is interrupted does not wait for a micro-batch that never comes", async () => {
@@ -355,7 +309,6 @@ Deno.test("a run that is interrupted does not wait for a micro-batch that never 
   assert.deepEqual([end.isInterrupted, end.steps], [true, 2]);
 });
 
-const SIZES = { layers: 1, hidden: 4, heads: 1, seq: 8, vocab: 256, tie: false };
 /** Micro-batches that are looked at. */
 const LENGTH = atDepth(12, 60);
 
@@ -363,33 +316,32 @@ const LENGTH = atDepth(12, 60);
 const MODELS: Readonly<Record<string, string>> = {
   ...{ mnist: "mlp", "noisy-mnist": "unet", sort: "t5", reverse: "t5" },
 };
-const CUT = { microBatch: 2, microBatches: 2, replicas: 1, steps: 50, seed: 3 };
 
 folderTest("built-in data is begun at any micro-batch with its own", async (folder) => {
   const path = await writeTokens(folder, someTokens(4000)), known = await knowFile(path);
   const bytes = new TextEncoder().encode("Fellow citizens of the Senate. ".repeat(60));
+  const unread = { get: () => assert.fail("tokens must be read in ranges") };
+  const tokens = Object.defineProperty({ path, known }, "content", unread) as DataOptions["file"];
   const files: Readonly<Record<string, DataOptions["file"]>> = {
-    text: { path: "a.txt", content: bytes },
-    tokens: {
-      ...{ path, known },
-      get content(): Uint8Array {
-        return assert.fail("tokens must be read in ranges");
-      },
-    },
+    ...{ text: { path: "a.txt", content: bytes }, tokens },
+  };
+  const options = {
+    ...{ layers: 1, hidden: 4, heads: 1, seq: 8, vocab: 256, tie: false, tokenizer: undefined },
+    ...{ microBatch: 2, microBatches: 2, replicas: 1, steps: 50, seed: 3, announce() {} },
   };
   for (const name of builtInNames("data")) {
     const { value: data } = await importPart(await findPart("data", name));
-    const { value } = await importPart(await findPart("model", MODELS[name] ?? "gpt"));
-    const options = { ...SIZES, ...CUT, tokenizer: undefined, file: files[name], announce() {} };
-    const some = async (from: number, count: number) => {
-      const taken: Batch[] = [], source = (await openTask(value, data, options)).data as DataSource;
+    const { value: model } = await importPart(await findPart("model", MODELS[name] ?? "gpt"));
+    const opened = async () =>
+      (await openTask(model, data, { ...options, file: files[name] })).data as DataSource;
+    const some = async (source: DataSource, from: number, count: number) => {
+      const taken: Batch[] = [];
       for await (const batch of source.from(from)) if (taken.push(batch) === count) break;
       return taken;
     };
-    const whole = await some(0, LENGTH);
-    const property = async (number: number) =>
-      assert.deepEqual(await some(number, 3), whole.slice(number, number + 3));
-    const numRuns = name in files ? atDepth(4, 50) : 2;
-    await fc.assert(fc.asyncProperty(fc.nat(LENGTH - 3), property), { numRuns });
+    const whole = await some(await opened(), 0, LENGTH), again = await opened();
+    for (const number of atDepth([9, 2], [...whole.keys()].slice(0, -2).reverse())) {
+      assert.deepEqual(await some(again, number, 3), whole.slice(number, number + 3));
+    }
   }
 });

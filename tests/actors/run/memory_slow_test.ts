@@ -3,14 +3,8 @@
 import assert from "node:assert/strict";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
-import {
-  createSystem,
-  limitedBytes,
-  type System,
-  train,
-  type TrainOptions,
-} from "../../../actors/mod.ts";
-import { type CompileOptions, compileRun } from "../../../actors/run/compile_run.ts";
+import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
+import { compileRun } from "../../../actors/run/compile_run.ts";
 import { askUnlessFailed } from "../../../actors/run/engines/failing_ask.ts";
 import { assertDevicesHold } from "../../../actors/run/memory/device_memory.ts";
 import {
@@ -18,6 +12,7 @@ import {
   planRunMemory,
   type RunMemoryOptions,
 } from "../../../actors/run/memory/run_memory.ts";
+import { totalMemory } from "../../../actors/run/memory/memory_plan.ts";
 import { stageBytes } from "../../../actors/run/memory/stage_bytes.ts";
 import {
   type Adapter,
@@ -26,6 +21,7 @@ import {
   elementCount,
   gpt2,
   mebibytes,
+  type TokenBatch,
   totalBytes,
 } from "../../../kernels/mod.ts";
 import { analyze, createSchedule, scheduleMemory, withLists } from "../../../schedules/mod.ts";
@@ -37,18 +33,16 @@ const DEEP: Sizes = { ...SMALL, layers: 6, hidden: 16, seq: 8, microBatches: 4 }
 
 const run = (options: Options) => outcome(DEEP, { device: "native", runtime: "local", ...options });
 
-/** The options, schedules and devices by which runs hold different amounts. */
-const RUNS: readonly (Options & { readonly schedule: string; readonly workers: number })[] = [
-  { schedule: "1f1b", workers: 4 },
+/** The options and schedules by which runs hold different amounts. */
+const RUNS: readonly (Options & { schedule: string; workers: number })[] = [
+  { schedule: "1f1b", workers: 4, layout: "E,1|.5|2.5|2,H" },
   { schedule: "chimera", workers: 4, precision: "fp16" },
   { schedule: "chimera", workers: 4, scheduleOptions: { scale: "halving" } },
   { schedule: "zb-h1", workers: 2, recompute: "cheap" },
   { schedule: "hanayo", workers: 2, recomputeInterval: 2 },
   { schedule: "gpipe", workers: 2, offload: true, precision: "fp16", bucketSize: 1000 },
-  { schedule: "seq1f1b", workers: 2, scheduleOptions: { slices: 4 } },
   { schedule: "seq1f1b", workers: 4, scheduleOptions: { slices: 2 }, recomputeInterval: 1 },
   { schedule: "pipedream", workers: 2 },
-  { schedule: "message-driven", workers: 2 },
   { schedule: "message-driven", workers: 2, scheduleOptions: { pipelineLimit: 4 } },
 ];
 
@@ -60,43 +54,28 @@ for (const { schedule, workers, ...options } of RUNS) {
     const sizes = { ...options.scheduleOptions, workers, microBatches: DEEP.microBatches };
     const made = createSchedule(schedule, sizes), { peakActivations, weights } = analyze(made);
     assert.deepEqual(end.weightsHeld, [...weights]);
-    const { peakActivations: peaks } = end;
-    if (made.lists) assert.deepEqual(peaks, [...peakActivations]);
-    else assert.ok(peaks.every((peak) => peak >= 1), `${peaks}`);
+    if (made.lists) assert.deepEqual(end.peakActivations, [...peakActivations]);
+    else assert.ok(end.peakActivations.every((peak) => peak >= 1));
   });
 }
 
 Deno.test("a message-driven worker holds at most what the plan says, whatever the delays", async () => {
-  for (const order of ["fifo", "backward-first"] as const) {
-    const { plan, end } = await run({
-      ...{ schedule: "message-driven", workers: 4, scheduleOptions: { order } },
-      link: { latencyUs: 0, gigabytesPerSecond: 1, jitterUs: 2000 },
-    });
-    assert.deepEqual(plan.memory.map(({ isBound }) => isBound), [false, true, true, false]);
-    for (const [worker, { device, isBound }] of plan.memory.entries()) {
-      const held = end.memory![worker]!.device.activations, what = `worker ${worker}, ${order}`;
-      assert.ok(isBound ? held <= device.activations : held === device.activations, what);
-    }
+  const link = { latencyUs: 0, gigabytesPerSecond: 1, jitterUs: 2000 };
+  const { plan, end } = await run({ schedule: "message-driven", workers: 4, link });
+  assert.deepEqual(plan.memory.map(({ isBound }) => isBound), [false, true, true, false]);
+  for (const [worker, { device: { activations }, isBound }] of plan.memory.entries()) {
+    const held = end.memory![worker]!.device.activations;
+    assert.ok(isBound ? held <= activations : held === activations, `worker ${worker}`);
   }
-});
-
-Deno.test("recomputing every second layer keeps the bits and holds fewer activations", async () => {
-  const gpipe = { schedule: "gpipe", workers: 2 };
-  const [all, few] = [await run(gpipe), await run({ ...gpipe, recomputeInterval: 2 })];
-  assert.deepEqual(few.bits, all.bits);
-  few.end.memory!.forEach(({ device: { activations } }, worker) =>
-    assert.ok(activations < all.end.memory![worker]!.device.activations / 2)
-  );
 });
 
 Deno.test("offloading keeps the bits and 8φ bytes of FP32, or 4φ of FP16, and some buckets", async () => {
   for (const [precision, perElement, perBucket] of [["fp32", 8, 8], ["fp16", 4, 16]] as const) {
-    const bucketSize = 1000,
-      options = { workers: 2, precision, bucketSize, device: "wasm" } as const;
+    const options = { precision, bucketSize: 1000, device: "reference", steps: 1 } as const;
     const [there, away] = [await run(options), await run({ ...options, offload: true })];
     assert.deepEqual(away.bits, there.bits);
     for (const [worker, { device }] of away.end.memory!.entries()) {
-      const formula = perElement * there.plan.stages[worker]!.parameters + perBucket * bucketSize;
+      const formula = perElement * there.plan.stages[worker]!.parameters + perBucket * 1000;
       const counted = totalBytes(device) - device.activations;
       assert.ok(Math.abs(counted / formula - 1) < 0.05, `${counted} bytes, formula ${formula}`);
     }
@@ -123,29 +102,19 @@ Deno.test("a run beyond the memory limit is refused with the cheapest change tha
 });
 
 Deno.test("each stage's bytes and the worker's list give what its kernels plan, byte by byte", () => {
-  const model = gpt2({ layers: 4, hidden: 16, heads: 2, seq: 8, vocab: 32 }, 2);
-  const cases: readonly [string, Partial<CompileOptions>][] = [
-    ["gpipe", {}],
-    ["1f1b", { recompute: "cheap" }],
-    ["1f1b", { layout: "E,1|.5|1.5|1,H" }],
-    ["interleaved", { recomputeInterval: 1 }],
-    ["chimera", { precision: "fp16" }],
-    ["chimera halved", {}],
-    ["hanayo", { offload: true, precision: "fp16", bucketSize: 200 }],
-    ["zb-h1", {}],
-    ["zb-v", { recomputeInterval: 2 }],
-    ["pipedream", {}],
-  ];
-  for (const [name, options] of cases) {
-    const [known, scale] = name.split(" "), sizes = { workers: 4, microBatches: 8 };
-    const halving = scale && { scale: "halving" } as const;
-    const schedule = withLists(createSchedule(known!, { ...sizes, ...halving }));
-    const compiled = compileRun({ model, ...options }, schedule, "native");
+  for (const { schedule: name, workers, scheduleOptions, ...options } of RUNS) {
+    if (["message-driven", "seq1f1b"].includes(name)) continue;
+    const sizes = { workers, microBatches: DEEP.microBatches, ...scheduleOptions };
+    const schedule = withLists(createSchedule(name, sizes));
+    const compiled = compileRun(
+      { model: gpt2(DEEP, DEEP.microBatch), ...options },
+      schedule,
+      "native",
+    );
     // Arrays of messages are beside the stages.
     const stages = stageBytes(compiled, "native").map((one) => ({ ...one, messageBytes: 0 }));
     const held = scheduleMemory(schedule, stages).map((worker) => worker.held);
-    const planned = compiled.memory.map((worker) => limitedBytes(worker, "native"));
-    assert.deepEqual(held, planned, `${name} ${JSON.stringify(options)}`);
+    assert.deepEqual(held, compiled.memory.map((one) => limitedBytes(one, "native")), name);
   }
 });
 
@@ -162,27 +131,25 @@ function planOf(changed: Partial<RunMemoryOptions> & { readonly name?: string } 
     ...{ retries: 0, reduce: "deterministic", runtime: "workers", isolation: "worker" },
     ...{ steps: 100, returnWeights: false, ...options },
   });
-  return { ...run, compiled };
+  const gradients = sum(compiled.memory.map(({ device }) => device.gradients));
+  return { ...run, compiled, gradients };
 }
 
 const sum = (numbers: readonly number[]) => numbers.reduce((all, one) => all + one, 0);
 
-const stagesOf = ({ compiled }: ReturnType<typeof planOf>) =>
-  sum(compiled.memory.map(({ device, host }) => totalBytes(device) + totalBytes(host)));
-
 Deno.test("a run in all is its stages and what each actor holds beside them", () => {
   for (const replicas of [1, 3]) {
-    const planned = planOf({ replicas }), { workers, supervisor } = planned;
-    const each = stagesOf(planned) + sum(workers.map(actorBytes));
-    assert.equal(planned.totalBytes, replicas * each + actorBytes(supervisor));
+    const { workers, supervisor, compiled, totalBytes } = planOf({ replicas });
+    const each = totalMemory(compiled.memory) + sum(workers.map(actorBytes));
+    assert.equal(totalBytes, replicas * each + actorBytes(supervisor));
   }
   // A serial run has each stage once, whatever its workers would hold.
   const serial = planOf({ name: "chimera", runtime: "serial" });
   assert.deepEqual(serial.workers, []);
-  assert.ok(serial.totalBytes - actorBytes(serial.supervisor) < 0.6 * stagesOf(serial));
+  const stages = serial.totalBytes - actorBytes(serial.supervisor);
+  assert.ok(stages < 0.6 * totalMemory(serial.compiled.memory));
   // One copy's gradients on the host, and the sum of both.
-  const gradients = sum(serial.compiled.memory.map(({ device }) => device.gradients)) / 2;
-  assert.equal(serial.supervisor.sums, 2 * gradients);
+  assert.equal(serial.supervisor.sums, serial.gradients);
 });
 
 Deno.test("activations under way are as many as are in flight, none leave the last stage", () => {
@@ -197,10 +164,9 @@ Deno.test("gradients of copies are in rows that threads share, or in chunks on t
     const { workers, supervisor } = planOf({ replicas: 2, ...options });
     return [supervisor.sums, ...workers.map((one) => one.sums)];
   };
-  const gradients = sum(planOf().compiled.memory.map(({ device }) => device.gradients));
-  assert.deepEqual(sums({}), [2 * gradients, 0, 0]);
+  assert.deepEqual(sums({}), [2 * planOf().gradients, 0, 0]);
   const link = { latencyUs: 1, gigabytesPerSecond: 1 };
-  for (const options of [{ isolation: "process" }, { link }]) {
+  for (const options of [{ isolation: "process" }, { link }] as const) {
     assert.deepEqual(sums(options).map((bytes) => bytes > 0), [false, true, true]);
   }
   assert.equal(planOf().supervisor.sums, 0);
@@ -209,35 +175,33 @@ Deno.test("gradients of copies are in rows that threads share, or in chunks on t
 Deno.test("a snapshot in memory is counted once there will be one, and the steps since", () => {
   const { supervisor: base, compiled: { model } } = planOf();
   const state = 3 * 4 * sum(model.parameters.map(({ shape }) => elementCount(shape)));
-  const kept = (steps: number) => planOf({ retries: 3, snapshots: "memory", steps }).supervisor;
-  assert.equal(kept(9).state, base.state);
-  assert.equal(kept(10).state, base.state + state);
-  assert.equal(kept(9).fields, base.fields + 9 * 4 * FIELD_BYTES);
-  assert.equal(kept(99).fields, base.fields + 10 * 4 * FIELD_BYTES);
-  const onDisk = planOf({ retries: 3, snapshots: "disk", steps: 1000 }).supervisor;
-  assert.equal(onDisk.state, base.state);
-  assert.equal(onDisk.fields, base.fields + 100 * 4 * FIELD_BYTES);
+  const CASES = [
+    ["memory", 9, { state: 0, steps: 9 }],
+    ["memory", 10, { state, steps: 10 }],
+    ["memory", 99, { state, steps: 10 }],
+    ["disk", 1000, { state: 0, steps: 100 }],
+  ] as const;
+  for (const [snapshots, steps, kept] of CASES) {
+    const { supervisor } = planOf({ retries: 3, snapshots, steps });
+    assert.equal(supervisor.state, base.state + kept.state);
+    assert.equal(supervisor.fields, base.fields + kept.steps * 4 * FIELD_BYTES);
+  }
 });
-
-const ADAPTER: Adapter = {
-  ...{ index: 0, name: "Big GPU", kind: "discrete", memoryBytes: 2 ** 40, hasF16: false },
-  ...{ maxBufferBytes: 2 ** 32 - 16, environment: {} },
-};
 
 const on = (said: Partial<Adapter>): DeviceChoice => ({
   name: "webgpu",
-  adapter: { ...ADAPTER, ...said },
+  adapter: {
+    ...{ index: 0, name: "Big GPU", kind: "discrete", memoryBytes: 2 ** 40, hasF16: false },
+    ...{ maxBufferBytes: 2 ** 32 - 16, environment: {}, ...said },
+  },
 });
 
 /** A run as it is checked: two replicas of two workers. */
-function placed(
-  devices: readonly [DeviceChoice, ...DeviceChoice[]],
-  { sizes = SMALL, replicas = 2, runtime = "workers" as const } = {},
-) {
+function placed(devices: readonly [DeviceChoice, ...DeviceChoice[]], sizes = SMALL, replicas = 2) {
   const options = { model: gpt2(sizes, sizes.microBatch), replicas };
   const schedule = createSchedule("1f1b", { workers: 2, microBatches: 4 });
   const compiled = compileRun(options, schedule, devices[0].name);
-  return { options, schedule, compiled, devices, runtime, replicas };
+  return { options, schedule, compiled, devices, runtime: "workers" as const, replicas };
 }
 
 const refuses = (run: ReturnType<typeof placed>, message: RegExp) =>
@@ -246,16 +210,15 @@ const refuses = (run: ReturnType<typeof placed>, message: RegExp) =>
 Deno.test("a tensor beyond the largest buffer is refused by its name, with the micro-batch that fits", () => {
   // The logits, and what else has their size: 4 · 16 rows of 512 numbers.
   const sizes = { ...SMALL, hidden: 16, vocab: 512, microBatch: 4 }, bytes = 4 * 16 * 512 * 4;
-  const assertHolds = (maxBufferBytes: number, changed = {}) =>
-    assertDevicesHold(placed([on({ maxBufferBytes })], { sizes: { ...sizes, ...changed } }));
-  assertHolds(bytes);
-  assert.throws(
-    () => assertHolds(bytes - 16),
-    /^RangeError: Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/,
-  );
+  const holding = (maxBufferBytes: number, changed = {}) =>
+    placed([on({ maxBufferBytes })], { ...sizes, ...changed });
+  assertDevicesHold(holding(bytes));
+  const value =
+    /^RangeError: Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/;
+  refuses(holding(bytes - 16), value);
   // No change of the run makes a parameter smaller.
   const parameter = /0.03 MiB for the parameter \S+.wte.weight \[512,16\]; take a smaller model$/;
-  assert.throws(() => assertHolds(2 ** 14, { seq: 2 }), parameter);
+  refuses(holding(2 ** 14, { seq: 2 }), parameter);
   // One adapter of several is enough.
   const devices = [on({}), on({ name: "Small GPU", maxBufferBytes: 1024 })] as const;
   refuses(placed(devices), /^RangeError: .* on Small GPU: /);
@@ -280,17 +243,17 @@ Deno.test("workers that share an adapter must fit into its memory together", () 
 
 Deno.test("a run must fit into the memory of this machine, but for what is on a GPU", () => {
   const many = (device: DeviceChoice) => {
-    const run = placed([device], { replicas: 1 }), [one] = run.compiled.memory;
-    const bytes = { ...one!.device, weights: 2 ** 26 * one!.device.weights };
-    const memory = [0, 1].map((worker) => ({ ...one!, device: bytes, worker }));
+    const run = placed([device], SMALL, 1);
+    const memory = run.compiled.memory.map(({ device, ...one }) => ({
+      ...{ ...one, device: { ...device, weights: 2 ** 26 * device.weights } },
+    }));
     return { ...run, compiled: { ...run.compiled, memory } };
   };
   assertDevicesHold(many(on({ memoryBytes: 0 }))); // an unknown size is enough
   const message =
     /^RangeError: Cannot train: it must fit into the .* GiB of this machine, received .* GiB$/;
-  for (const device of [on({ kind: "software" }), { name: "native" } as const]) {
-    refuses(many(device), message);
-  }
+  refuses(many(on({ kind: "software" })), message);
+  refuses(many({ name: "native" }), message);
   assert.equal(deviceLimits(on({ kind: "software", memoryBytes: 1 })).memoryBytes, Infinity);
 });
 
@@ -305,45 +268,23 @@ async function collectAll(): Promise<void> {
   }
 }
 
-type Ask = { type: "Echo" | "Break" };
-
-/** Starts an actor of some handlers. */
-function spawn(system: System, id: string, handlers: string) {
-  const module = `data:text/javascript,export const one = (ctx) => ({ ${handlers} })`;
-  return system.spawn<undefined, Ask>({ module, export: "one" }, undefined, { id });
-}
-
 Deno.test("no answer stays reachable while the system goes on", async () => {
   await using system = createSystem();
-  const reply = "Echo() { ctx.reply({ weights: new Float32Array(1000) }); }";
-  const echo = spawn(system, "echo", reply), answers: WeakRef<object>[] = [];
-  for (let i = 0; i < 50; i++) {
-    answers.push(new WeakRef(await askUnlessFailed<Ask, object>(system, echo, { type: "Echo" })));
-  }
+  const reply = "({ Echo() { ctx.reply({ weights: new Float32Array(1000) }); } })";
+  const module = `data:text/javascript,export const echo = (ctx) => ${reply}`;
+  const spec = { module, export: "echo" }, answers: WeakRef<object>[] = [];
+  const echo = system.spawn<undefined, { type: "Echo" }>(spec, undefined, { id: "echo" });
+  const ask = () => askUnlessFailed<{ type: "Echo" }, object>(system, echo, { type: "Echo" });
+  for (let i = 0; i < 50; i++) answers.push(new WeakRef(await ask()));
   await collectAll();
   const kept = answers.filter((answer) => answer.deref()).length;
   assert.ok(kept <= 1, `${kept} of 50 answers are still there`);
 });
 
-Deno.test("a question ends when another actor has failed, also one that is asked later", async () => {
-  await using system = createSystem();
-  const mute = spawn(system, "mute", "Echo() { ctx.deferReply(); }");
-  const breaks = 'Break() { ctx.deferReply(); throw new Error("no power"); }';
-  const other = spawn(system, "other", breaks);
-  const failed = /"other" failed while handling Break: Error: no power/;
-  const waits = askUnlessFailed(system, mute, { type: "Echo" });
-  system.send(other, { type: "Break" });
-  await assert.rejects(waits, failed);
-  await assert.rejects(askUnlessFailed(system, mute, { type: "Echo" }), failed);
-});
-
-Deno.test("a run that keeps a snapshot every ten steps holds one of them after 60 as after 20", async () => {
-  const sizes: Sizes = { ...SMALL, hidden: 128, seq: 4, microBatches: 1, steps: 60 };
-  const model = gpt2(sizes, sizes.microBatch), [again] = batchesOf(sizes, 1);
-  function* data() {
-    for (;;) yield again!;
-  }
-  const sized = { model, data: data(), steps: 60, microBatches: 1, workers: 2 };
+Deno.test("a run that keeps a snapshot every ten steps holds one of them after 40 as after 20", async () => {
+  const sizes = { ...SMALL, hidden: 128, seq: 4 }, [again] = batchesOf(sizes, 1);
+  const data = Array<TokenBatch>(40).fill(again!);
+  const sized = { model: gpt2(sizes, sizes.microBatch), data, steps: 40, microBatches: 1 };
   const held = new Map<number, number>();
   let stateBytes = 0;
   for await (const event of train({ ...sized, device: "native", runtime: "local" })) {
@@ -352,6 +293,6 @@ Deno.test("a run that keeps a snapshot every ten steps holds one of them after 6
     await collectAll();
     held.set(event.step, Deno.memoryUsage().external);
   }
-  const growth = held.get(60)! - held.get(20)!;
+  const growth = held.get(40)! - held.get(20)!;
   assert.ok(growth < stateBytes / 2, `${growth} bytes more, of a state of ${stateBytes}`);
 });

@@ -12,44 +12,38 @@ import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 import refused from "./refused_options.json" with { type: "json" };
 
 const SIZE = { workers: 2, microBatches: 4 } as const;
+const HANAYO = createSchedule("hanayo", SIZE);
 
 /** Options as JSON, and the refusal of each; of a long one the beginning and the end. */
 const REFUSED: readonly [Record<string, unknown>, string][] = refused as never;
 
 /** The same of what JSON has no words for. */
 const MORE: typeof REFUSED = [
+  [{ transport: [], system: createSystem() }, "TypeError: …transport must be given to the system…"],
   [
-    { transport: [], system: createSystem() },
-    "TypeError: Cannot train: transport must be given to the system…",
+    { transport: { name: "process", open() {} } },
+    "RangeError: …one that none has yet, received process",
+  ],
+  [{ steps: undefined }, "TypeError: …steps must be given…"],
+  [{ steps: NaN }, "RangeError: …steps must be a positive integer, received NaN"],
+  [{ clip: NaN }, "RangeError: …clip must be a number from 0, received NaN"],
+  [{ learningRate: NaN }, "RangeError: …learningRate must be a number from 0…"],
+  [{ data: { next() {} } }, "TypeError: …data must be an iterable…"],
+  [{ weights: { a: 1 } }, "TypeError: …weights must be a Map by name…"],
+  [{ model: { ...RINGS, layers: [] } }, "RangeError: …model.layers must be an array…"],
+  [{ model: { ...RINGS, predictions: 0 } }, "RangeError: …model.predictions must…"],
+  [{ schedule: eager, scheduleOptions: { waves: 3 } }, "RangeError: …it does not read waves…"],
+  [
+    { schedule: HANAYO, ...SIZE, scheduleOptions: { chunks: 2 } },
+    "RangeError: …does not read chunks…",
   ],
   [
-    { transport: [{ name: "process", open: () => {} }] },
-    "RangeError: Cannot train: the name of a transport must be one that none has yet, received process",
-  ],
-  [{ steps: undefined }, "TypeError: Cannot train: steps must be given…"],
-  [{ steps: NaN }, "RangeError: Cannot train: steps must be a positive integer, received NaN"],
-  [{ clip: NaN }, "RangeError: Cannot train: clip must be a number from 0, received NaN"],
-  [{ learningRate: NaN }, "RangeError: Cannot train: learningRate must be a number from 0…"],
-  [{ data: { next() {} } }, "TypeError: Cannot train: data must be an iterable…"],
-  [{ weights: { a: 1 } }, "TypeError: Cannot train: weights must be a Map by name…"],
-  [{ model: { ...RINGS, layers: [] } }, "RangeError: Cannot train: model.layers must be an array…"],
-  [{ model: { ...RINGS, predictions: 0 } }, "RangeError: Cannot train: model.predictions must…"],
-  [
-    { schedule: eager, scheduleOptions: { waves: 3 } },
-    "RangeError: …eager-1f1b: it does not read waves…",
-  ],
-  [
-    { schedule: createSchedule("hanayo", SIZE), ...SIZE, scheduleOptions: { chunks: 2 } },
-    "RangeError: …the schedule hanayo: it does not read chunks…",
-  ],
-  [
-    { schedule: createSchedule("gpipe", { ...SIZE, microBatches: 8 }), ...SIZE },
-    "RangeError: …the schedule must be for 4 micro-batches, received 8",
+    { schedule: HANAYO, ...SIZE, microBatches: 8 },
+    "RangeError: …be for 8 micro-batches, received 4",
   ],
 ];
 
 Deno.test("every bad option is refused by its name, in one sentence, before anything runs", async () => {
-  assert.ok(REFUSED.length > 50);
   for (const [options, refusal] of [...REFUSED, ...MORE]) {
     const run = train({ ...GOOD, ...options } as never).next();
     const text = refusal.split("…").map((part) => RegExp.escape(part)).join("[^\\n]*");
@@ -86,10 +80,7 @@ Deno.test("a model whose predictions are no number ends the run before its first
 });
 
 Deno.test("a learning rate that a function gives is checked at the door and in every step", async () => {
-  const events: string[] = [];
   const WRONG = [
-    [NaN, "RangeError", "a number from 0, received NaN"],
-    [Infinity, "RangeError", "a number from 0, received Infinity"],
     [-1, "RangeError", "a number from 0, received -1"],
     ["0.1", "TypeError", 'a number from 0, received "0.1"'],
     [undefined, "TypeError", "given, received undefined"],
@@ -97,16 +88,13 @@ Deno.test("a learning rate that a function gives is checked at the door and in e
   for (const [wrong, name, received] of WRONG) {
     for (const at of [1, 3]) {
       const learningRate = (step: number) => step === at ? wrong as number : 0.1;
-      const message = `Cannot run step ${at}: the learning rate must be ${received}`;
       const options = { ...GOOD, data: batches(), steps: 4, learningRate } as TrainOptions;
-      const run = async () => {
-        for await (const { type } of train(options)) events.push(`${at} ${type}`);
-      };
+      const types: string[] = [], run = Array.fromAsync(train(options), (e) => types.push(e.type));
+      const message = `Cannot run step ${at}: the learning rate must be ${received}`;
       await assert.rejects(run, { name, message });
+      assert.deepEqual(types, at === 1 ? [] : ["plan", "step", "step"]);
     }
   }
-  assert.ok(!events.some((event) => event.startsWith("1 ")), "nothing runs with a bad first rate");
-  assert.ok(events.includes("3 step"));
 });
 
 const bitsOf = async (options: Partial<TrainOptions>, count = 8) => {
@@ -116,18 +104,15 @@ const bitsOf = async (options: Partial<TrainOptions>, count = 8) => {
 
 Deno.test("a definition of a schedule trains as it is, a short last step included", async () => {
   const made: number[] = [];
-  const create: typeof eager.create = (options) => {
-    made.push(options.microBatches);
-    return eager.create(options);
+  const watched: ScheduleDefinition = {
+    ...eager,
+    create: (options) => (made.push(options.microBatches), eager.create(options)),
   };
-  const watched: ScheduleDefinition = { ...eager, create };
   const run = await bitsOf({ schedule: watched, workers: 3 }, 7);
   assert.deepEqual(run, await bitsOf({ schedule: "gpipe", runtime: "serial" }, 7));
   assert.deepEqual([...new Set(made)], [4, 3]);
   assert.deepEqual(await bitsOf({ schedule: "dapple" }), await bitsOf({ schedule: "1f1b" }));
-});
-
-Deno.test("options of a schedule may say what the run says", async () => {
+  // Its options may say what the run says.
   const scheduleOptions = { ...SIZE, activationLimit: 4, waves: undefined };
   await bitsOf({ policy: "elastic", scheduleOptions });
 });
@@ -145,7 +130,6 @@ Deno.test("auto gives each worker its share of the cores, at least one thread", 
   const share = (workers: number, runtime: "workers" | "serial" | "local" = "workers") =>
     shareCores({ threads: "auto" }, runtime, workers, "native");
   assert.deepEqual(share(1), { threads: cores, workersHere: 1, cores });
-  assert.deepEqual(share(cores), { threads: 1, workersHere: cores, cores });
   assert.deepEqual(share(2 * cores), { threads: 1, workersHere: 2 * cores, cores });
   assert.deepEqual([2, 4].map((workers) => share(workers, "local").threads), [3, 1]);
   assert.equal(share(8, "serial").threads, cores); // one worker computes for all

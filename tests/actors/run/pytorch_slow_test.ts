@@ -50,11 +50,8 @@ async function tiedRun(options: Options) {
 /** Losses may drift, so that one goes all the way. */
 const RUNS: readonly Options[] = [
   { schedule: "1f1b", workers: 4 },
-  { schedule: "zb-v", workers: 2, device: "wasm", steps: 10 },
-  { schedule: "chimera", workers: 4, steps: 10 },
-  { schedule: "hanayo", workers: 4, steps: 10 },
-  { schedule: "gpipe", workers: 1, steps: 10 },
-  { runtime: "serial", steps: 10 },
+  { schedule: "zb-v", workers: 2, device: "wasm", steps: 4 },
+  { schedule: "chimera", workers: 4, steps: 4 },
 ];
 
 for (const options of RUNS) {
@@ -64,14 +61,14 @@ for (const options of RUNS) {
     assert.equal(length, options.steps ?? config.steps);
     assert.ok(names.includes("transformer.wte.weight") && !names.includes("lm_head.weight"));
     const ones = losses.map(() => 1);
-    assertNear("losses", losses.map((loss, i) => loss / float32.losses[i]), ones, 1e-5);
-    assertNear("norms", norms.map((norm, i) => norm / float32.gradNorms[i]), ones, 1e-4);
+    assertNear(losses.map((loss, i) => loss / float32.losses[i]), ones, 1e-5);
+    assertNear(norms.map((norm, i) => norm / float32.gradNorms[i]), ones, 1e-4);
   });
 }
 
-function assertNear(what: string, got: number[], wanted: readonly number[], most: number): void {
+function assertNear(got: readonly number[], wanted: readonly number[], most: number): void {
   const distance = farthest(got, wanted);
-  assert.ok(distance <= most, `${what}: ${distance} off`);
+  assert.ok(distance <= most, `${distance} off`);
 }
 
 // Loading the runtime opens ports that stay; no Deno worker starts in this program from then on.
@@ -98,37 +95,35 @@ async function onnxRun(name: OnnxFixture, options: Options) {
   return { ...run, file: onnxWithWeights(bytes, run.end.weights) };
 }
 
-type Kind = "adamw" | "sgd";
-
 /** Holds all steps to PyTorch's, and what the file then says to both; returns the losses. */
-async function checkTrained(name: OnnxFixture, options: Options, optimizer: Kind = "adamw") {
+async function checkTrained(
+  name: OnnxFixture,
+  options: Options,
+  optimizer: "adamw" | "sgd" = "adamw",
+) {
   const { [optimizer]: expected } = expectedOf(name);
   const { bits: { losses }, events, file } = await onnxRun(name, options);
-  assertNear("losses", losses, expected.losses, 1e-5);
+  assertNear(losses, expected.losses, 1e-5);
   const outputs = await outputsOf(name, file);
-  assertNear("outputs", outputs, expected.outputs, 1e-5);
+  assertNear(outputs, expected.outputs, 1e-5);
   const last = eventsOf(events, "evaluation").at(-1)!.loss;
-  assertNear("the loss of those outputs", [lossOf(name, outputs)], [last], 1e-6);
+  assertNear([lossOf(name, outputs)], [last], 1e-6);
   return losses;
 }
 
 for (const name of ONNX_FIXTURES) {
-  Deno.test(`20 steps of ${name} are PyTorch's, as are the outputs of its file before and after; 1 and 4 workers have the bits of 2`, async () => {
+  Deno.test(`20 steps of ${name} are PyTorch's, as are the outputs of its file before and after; 4 workers have the bits of 2`, async () => {
     const outputs = await outputsOf(name, await Deno.readFile(onnxPath(name)));
-    assertNear("outputs", outputs, expectedOf(name).outputs, 1e-5);
+    assertNear(outputs, expectedOf(name).outputs, 1e-5);
     const losses = await checkTrained(name, { workers: 2, schedule: "1f1b" });
-    for (const workers of [1, 4]) {
-      const { bits } = await onnxRun(name, { workers, schedule: "1f1b", steps: 3 });
-      assert.deepEqual(bits.losses, losses.slice(0, 3), `${workers} workers`);
-    }
+    const { bits } = await onnxRun(name, { workers: 4, schedule: "1f1b", steps: 3 });
+    assert.deepEqual(bits.losses, losses.slice(0, 3));
   });
 }
 
-for (const [name, schedule] of [["gpt", "chimera"], ["resnet", "message-driven"]] as const) {
-  Deno.test(`20 steps of ${name} are PyTorch's on two workers with WebAssembly, ${schedule}`, async () => {
-    await checkTrained(name, { workers: 2, schedule, device: "wasm" });
-  });
-}
+Deno.test("20 steps of resnet are PyTorch's on two workers with WebAssembly", async () => {
+  await checkTrained("resnet", { workers: 2, schedule: "message-driven", device: "wasm" });
+});
 
 Deno.test("20 steps of plain SGD of bert are PyTorch's", async () => {
   const optimizer = { kind: "sgd", momentum: 0, weightDecay: 0 } as const;

@@ -7,19 +7,19 @@ import assert from "node:assert/strict";
 import type { TrainOptions, WorkerFault } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
 import { atDepth } from "../../depth.ts";
-import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest } from "../../in_folder.ts";
+import { testNeeding } from "../../needs.ts";
+import { runScript } from "../../console/command.ts";
 import { startedProcesses } from "../child_processes.ts";
 import { batchesOf, eventsOf, once, outcome, sideBySide, type Sizes, SMALL } from "../runs.ts";
 
-const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 20 };
+const SIZES: Sizes = { ...SMALL, hidden: 16, seq: 8, microBatches: 4, steps: 16 };
 
 /** F and B of each micro-batch, a reduction and two buckets. */
 const ACTIONS_A_STEP = 2 * SIZES.microBatches + 3;
 
 /** Steps that a run has at least before it after a failure: up to the next snapshot, or pause. */
-const STEPS_LEFT: Readonly<Record<string, number>> = { "1f1b": 10 };
-const PAUSE = 4;
+const SNAPSHOT = 10, PAUSE = 4;
 
 const drawer = (name: string) => {
   const generator = substream(11, name);
@@ -29,7 +29,7 @@ const drawer = (name: string) => {
 /** Faults of some kinds, each at a random moment; the same one twice in a row would end the run. */
 function faultsOf(kinds: readonly WorkerFault["kind"][], schedule: string, run = 0): WorkerFault[] {
   const draw = drawer(`faults ${kinds} ${schedule} ${run}`);
-  const actions = (STEPS_LEFT[schedule] ?? PAUSE) * ACTIONS_A_STEP;
+  const actions = (schedule === "1f1b" ? SNAPSHOT : PAUSE) * ACTIONS_A_STEP;
   const first = draw(2);
   return kinds.map((kind, i) => ({ kind, worker: (first + i) % 2, afterActions: draw(actions) }));
 }
@@ -37,7 +37,7 @@ function faultsOf(kinds: readonly WorkerFault["kind"][], schedule: string, run =
 /** Without flushes what is lost is taken again from where the pipe last ran empty. */
 function optionsOf(schedule: string): Partial<TrainOptions> {
   const options = { schedule, device: "native", workers: 2, retries: 1000 } as const;
-  if (schedule in STEPS_LEFT) return options;
+  if (schedule === "1f1b") return options;
   return { ...options, evaluation: { every: PAUSE, batches: batchesOf(SIZES, 2) } };
 }
 
@@ -57,8 +57,8 @@ async function failuresOf(schedule: string, options: Partial<TrainOptions>): Pro
 }
 
 /** Faults of one run: a worker that fails often waits ever longer before it starts again. */
-const THROWS = ["throw", "throw", "throw", "throw", "throw"] as const;
-const RUNS = 4, MOMENTS = RUNS * THROWS.length;
+const THROWS = Array<"throw">(5).fill("throw");
+const RUNS = atDepth(2, 8), MOMENTS = RUNS * THROWS.length;
 
 for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
   Deno.test(`workers of ${schedule} that throw at ${MOMENTS} random moments change no bit of the run`, async () => {
@@ -68,19 +68,14 @@ for (const schedule of ["1f1b", "pipedream", "pipedream-2bw"]) {
       const failures = await failuresOf(schedule, { runtime: "local", faults, announce });
       assert.equal(failures.length, faults.length);
     }));
-    const goingOn = lines.filter((line) =>
-      line.endsWith("; going on from the last committed step")
-    );
-    assert.equal(goingOn.length, MOMENTS);
+    const goingOn = "; going on from the last committed step";
+    assert.equal(lines.filter((line) => line.endsWith(goingOn)).length, MOMENTS);
   });
 }
 
 Deno.test("threads that end at random moments change no bit of the run", async () => {
-  const CASES = [["1f1b", ["exit", "close", "throw"]], ["pipedream-2bw", [
-    "close",
-    "exit",
-  ]]] as const;
-  for (const [schedule, kinds] of CASES) {
+  const kinds = ["close", "exit"] as const;
+  for (const schedule of atDepth(["pipedream-2bw"], ["pipedream-2bw", "1f1b"])) {
     for (let run = 0; run < atDepth(1, 8); run++) {
       const failures = await failuresOf(schedule, { faults: faultsOf(kinds, schedule, run) });
       assert.equal(failures.length, kinds.length, failures.join("\n"));
@@ -99,16 +94,22 @@ Deno.test("processes that end by exit, memory or an endless loop change no bit o
   }
 });
 
-/** Trains, and calls `end` in some random steps: at once in the first, after a random time in others. */
-async function endedFromOutside(
-  end: (random: (below: number) => number) => boolean,
+/** Trains, and ends one of `all` in two random steps: at once, and later in one after a snapshot. */
+async function endedFromOutside<T>(
+  all: () => readonly T[],
+  end: (one: T) => void,
   options: Partial<TrainOptions>,
 ): Promise<void> {
   await sideBySide(Array.from({ length: atDepth(1, 4) }, async (_, run) => {
     const random = drawer(`moments ${run}`), timers: ReturnType<typeof setTimeout>[] = [];
-    const steps = [random(5), 5 + random(5), 10 + random(5)];
+    const steps = [random(5), 10 + random(5)];
     let ended = 0;
-    const now = () => void (ended += Number(end(random)));
+    const now = () => {
+      const living = all(), one = living[random(Math.max(1, living.length))];
+      if (one === undefined) return;
+      end(one);
+      ended++;
+    };
     const data = function* () {
       for (const [i, batch] of batchesOf(SIZES).entries()) {
         const step = i / SIZES.microBatches;
@@ -138,39 +139,29 @@ Deno.test("worker threads that are terminated from outside change no bit of the 
     }
   };
   try {
-    await endedFromOutside((random) => {
-      const one = [...living][random(Math.max(1, living.size))];
-      one?.terminate();
-      return one !== undefined;
-    }, {});
+    await endedFromOutside(() => [...living], (worker) => worker.terminate(), {});
   } finally {
     globalThis.Worker = Original;
   }
 });
 
-Deno.test({
-  name: "processes that are killed by kill -9 change no bit of the run, and none is left",
-  ignore: Deno.build.os !== "linux",
-  async fn() {
-    await endedFromOutside((random) => {
-      const children = startedProcesses(), one = children[random(Math.max(1, children.length))];
-      if (one !== undefined) Deno.kill(one, "SIGKILL");
-      return one !== undefined;
-    }, { isolation: "process" });
+const LINUX = { isThere: Deno.build.os === "linux", reason: "Linux" };
+
+testNeeding(
+  LINUX,
+  "processes that are killed by kill -9 change no bit of the run, and none is left",
+  async () => {
+    const kill = (id: number) => Deno.kill(id, "SIGKILL");
+    await endedFromOutside(startedProcesses, kill, { isolation: "process" });
     assert.deepEqual(startedProcesses(), []);
   },
-});
+);
 
 folderTest("a thread that hangs ends the program with code 75 and its reason", async (folder) => {
-  const program = new URL("../pipeline/wedged_program.ts", import.meta.url);
-  const { code, stderr } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", "--no-check", program.href, folder],
-    env: { NO_COLOR: "1" },
-    signal: AbortSignal.timeout(HANG_LIMIT_MS),
-  }).output();
-  const text = new TextDecoder().decode(stderr);
-  assert.equal(code, 75, text);
-  assert.match(text, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
-  assert.match(text, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
-  assert.match(text, /go on with: deno task train --resume .*step-00000003/);
+  const program = new URL("../pipeline/wedged_program.ts", import.meta.url).href;
+  const { code, stderr } = await runScript(program, [folder], ["--no-check"]);
+  assert.equal(code, 75, stderr);
+  assert.match(stderr, /step 4 stalled for 2000 ms: .*worker-1 does not answer/);
+  assert.match(stderr, /worker-0 waits for 0[FB]\d, with \[.*\] ready/);
+  assert.match(stderr, /go on with: deno task train --resume .*step-00000003/);
 });

@@ -17,12 +17,11 @@ import {
   WorkerLostError,
 } from "../../../actors/run/recovery/retries.ts";
 
-const lost = (more: Partial<WorkerLost> = {}) => {
-  const usual = { worker: "worker-1", kind: "exit", message: "worker-1 failed" } as const;
-  return new WorkerLostError({ ...usual, isWedged: false, ...more });
-};
-
 const LOST = { message: "worker-1 failed" };
+
+const lost = (more: Partial<WorkerLost> = {}) =>
+  new WorkerLostError({ worker: "worker-1", kind: "exit", ...LOST, isWedged: false, ...more });
+
 const STATE = { weights: new Map<string, Float32Array>(), moments: new Map() };
 const OUTCOME = { losses: [], updates: [], isCommitted: true, peakActivations: [], weights: [] };
 const CHECKPOINT = { weights: new Map([["w", Float32Array.of(7)]]), moments: new Map() };
@@ -124,20 +123,15 @@ for (const { what, fails, options, kind = "exit", play, calls, from } of recover
 }
 
 Deno.test("a worker that fails as often as it may is outlived, and once more ends the run", async () => {
-  const attempts = [1, 2, 3, 4];
-  for (const retries of [1, 2, 3]) {
-    const { engine, take } = await scripted({ step: attempts.slice(0, retries) }, { retries });
+  for (const step of [[1], [1, 2]]) {
+    const { engine, take } = await scripted({ step }, { retries: step.length });
     await take("1");
     await engine.close();
-    const other = await scripted({ step: attempts.slice(0, retries + 1) }, { retries });
-    const message =
-      `Cannot go on: worker-1 may fail ${retries} times in ten minutes, and failed again`;
-    await assert.rejects(
-      other.take("1"),
-      new RegExp(`^WorkerLostError: ${message}; worker-1 failed$`),
-    );
-    await other.engine.close();
   }
+  const { engine, take } = await scripted({ step: [1, 2, 3] }, { retries: 2 });
+  const message = "Cannot go on: worker-1 may fail 2 times in ten minutes, and failed again";
+  await assert.rejects(take("1"), { message: `${message}; worker-1 failed` });
+  await engine.close();
   await assert.rejects(scripted({ open: [1] }, { retries: 0 }), LOST);
 });
 
@@ -186,11 +180,7 @@ Deno.test("each further try waits for longer, and what is ten minutes old is for
   assert.throws(() => waits([0, 1e6, 2e6, 3e6], false), WorkerLostError);
 });
 
-Deno.test("the engine waits before each try, but not when it is closed", async () => {
-  const before = performance.now();
-  const { engine } = await scripted({ open: [1, 2, 3] }, { retries: 9 });
-  assert.ok(performance.now() - before >= 149, "the second try after 50 ms, the third after 100");
-  await engine.close();
+Deno.test("the engine waits before each further try, but not when it is closed", async () => {
   const all = Array.from({ length: 40 }, (_, i) => i + 1);
   const failing = await scripted({ step: all }, { retries: 40 });
   const step = assert.rejects(failing.take("1"), { name: "AbortError" });
@@ -200,11 +190,9 @@ Deno.test("the engine waits before each try, but not when it is closed", async (
 });
 
 Deno.test("only a thread that does not answer says that the program must end", () => {
-  const ends = (options: RetryOptions) => () =>
-    openRetries(options).failed(lost({ isWedged: true }));
-  const wedged = (isWedged: boolean) => (error: WorkerLostError) =>
-    error.lost.isWedged === isWedged;
-  assert.throws(ends({ retries: 3, canKill: false }), wedged(true));
-  assert.throws(ends({ retries: 0, canKill: true }), wedged(false));
-  ends({ retries: 3, canKill: true })();
+  const failed = (retries: number, canKill: boolean) =>
+    openRetries({ retries, canKill }).failed(lost({ isWedged: true }));
+  assert.throws(() => failed(3, false), ({ lost }: WorkerLostError) => lost.isWedged);
+  assert.throws(() => failed(0, true), ({ lost }: WorkerLostError) => !lost.isWedged);
+  failed(3, true);
 });

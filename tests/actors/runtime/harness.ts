@@ -22,15 +22,11 @@ export async function withSystem(
   test: (system: System) => Promise<void>,
 ): Promise<void> {
   const system = createSystem(options);
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const limit = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new Error(`the test hangs: ${HANG_LIMIT_MS} ms`)),
-      HANG_LIMIT_MS,
-    );
-  });
+  const limit = Promise.withResolvers<never>();
+  const hangs = new Error(`the test hangs: ${HANG_LIMIT_MS} ms`);
+  const timer = setTimeout(() => limit.reject(hangs), HANG_LIMIT_MS);
   try {
-    await Promise.race([test(system), limit]);
+    await Promise.race([test(system), limit.promise]);
   } finally {
     clearTimeout(timer);
     await system.stop();

@@ -13,7 +13,6 @@ import type {
   Ask,
   Context,
   Down,
-  Failure,
   Lane,
 } from "../../../actors/runtime/mod.ts";
 
@@ -213,36 +212,8 @@ export const clockwork: AnyActor = (ctx) => {
     Elapsed: () => ctx.reply(ctx.now() - born),
     Draw: ({ label, count }) => ctx.reply(Array.from({ length: count }, () => ctx.random(label))),
     Read: () => ctx.reply(rung),
-    Await: ({ what }) => wait(() => rung.includes(what)),
+    Await: ({ count }) => wait(() => rung.length >= count),
   };
-};
-
-/** Has children, and writes into a file when it and they come and go, whatever the isolate. */
-export const PARENT = specOf(HERE, "parent");
-
-export const parent: AnyActor = (ctx, { children: ids, isolate, diary }) => {
-  const note = (what: string) => Deno.writeTextFileSync(diary, `${what}\n`, { append: true });
-  const make = (id: string) => ctx.spawn(specOf(HERE, "child"), { diary }, { id, isolate });
-  const children = new Map<string, AnyRef>(ids.map((id: string) => [id, make(id)]));
-  ctx.defer(() => note(`${ctx.self.id} first cleanup`));
-  ctx.defer(async () => {
-    await Promise.resolve();
-    note(`${ctx.self.id} last cleanup`);
-  });
-  return {
-    Tell: ({ child, what }) => ctx.send(children.get(child)!, { type: what }),
-    WatchChild: ({ child }) => ctx.watch(children.get(child)!, (down) => ({ type: "Down", down })),
-    Respawn: ({ child }) => void children.set(child, make(child)),
-    Down: ({ down }) => note(`${ctx.self.id} saw ${down.ref.id} ${(down.reason as Failure).kind}`),
-    Refs: () => ctx.reply([...children.values()]),
-    Exit: () => Deno.exit(3),
-    Stop: () => ctx.stop(),
-  };
-};
-
-export const child: AnyActor = (ctx, { diary }) => {
-  ctx.defer(() => Deno.writeTextFileSync(diary, `${ctx.self.id} cleanup\n`, { append: true }));
-  return server(ctx, undefined);
 };
 
 /** Does to its isolate what no actor should. */
@@ -286,7 +257,6 @@ export const rogue: AnyActor = (ctx) => ({
     }
     ctx.reply("written");
   },
-  Echo: ({ value }) => ctx.reply(value),
   Weigh({ tensor }) {
     const { byteOffset, buffer: { byteLength } } = tensor;
     ctx.reply({ byteOffset, byteLength, last: tensor.at(-1) });
@@ -298,45 +268,22 @@ export const rogue: AnyActor = (ctx) => ({
     ]),
 });
 
-/** Lets virtual time pass: waits for an answer that never comes. */
-const nap = (ctx: Context<AnyMessage>, pillow: AnyRef, ms: number) =>
-  ctx.ask(pillow, { type: "Never" }, { timeoutMs: ms }).catch(() => {});
-
-/** A member of a pool. */
-export const MEMBER = specOf(HERE, "member");
-
-export const member: AnyActor = (ctx, start) => {
-  let sum = start;
-  const clock = ctx.spawn(SERVER, undefined, { id: `${ctx.self.id}'s clock` });
-  return {
-    Who: ({ n }) => ctx.reply(`${ctx.self.id} ${n}`),
-    async Work({ ms }) {
-      await nap(ctx, clock, ms);
-      ctx.reply(ctx.self.id);
-    },
-    Add: ({ n }) => void (sum += n),
-    Sum: () => ctx.reply(sum),
-    Faint() {
-      throw new RangeError("no air");
-    },
-    Silence: () => void ctx.deferReply(),
-  };
-};
-
-/** Hands all messages on to another. */
-export const FORWARDER = specOf(HERE, "forwarder");
-
-export const forwarder: AnyActor = (ctx, to) => {
-  const hand = () => ctx.forward(to);
-  return { Who: hand, Add: hand, Sum: hand, Silence: hand };
+/** Notes in a file who has cleaned up, whatever the isolate. */
+const cleanUp = (ctx: Context<AnyMessage>, diary: string | undefined, what = "cleanup") => {
+  if (!diary) return;
+  ctx.defer(async () => {
+    await Promise.resolve();
+    Deno.writeTextFileSync(diary, `${ctx.self.id} ${what}\n`, { append: true });
+  });
 };
 
 /** Writes what a boss dictates. */
 export const CLERK = specOf(HERE, "clerk");
 
-export const clerk: AnyActor = (ctx) => {
+export const clerk: AnyActor = (ctx, diary?: string) => {
   const notes: string[] = [];
   let pillow: AnyRef | undefined;
+  cleanUp(ctx, diary);
   return {
     Write({ text }) {
       notes.push(text);
@@ -344,12 +291,14 @@ export const clerk: AnyActor = (ctx) => {
     },
     async Nap({ ms }) {
       pillow ??= ctx.spawn(SERVER, undefined, { id: `${ctx.self.id}'s pillow` });
-      await nap(ctx, pillow, ms);
+      // Lets virtual time pass: waits for an answer that never comes.
+      await ctx.ask(pillow, { type: "Never" }, { timeoutMs: ms }).catch(() => {});
     },
     Silence: () => void ctx.deferReply(),
     Faint() {
       throw new RangeError("no tea");
     },
+    Exit: () => Deno.exit(3),
     Notes: () => ctx.reply(notes),
   };
 };
@@ -357,25 +306,25 @@ export const clerk: AnyActor = (ctx) => {
 /** Has clerks. */
 export const BOSS = specOf(HERE, "boss");
 
-export const boss: AnyActor = (ctx, { clerks, isolate = "local" }) => {
-  const refs: AnyRef[] = clerks.map((id: string) => ctx.spawn(CLERK, undefined, { id, isolate }));
-  const notes: string[] = [];
+export const boss: AnyActor = (ctx, { clerks: ids, isolate = "local", diary }) => {
+  const make = (id: string) => ctx.spawn(CLERK, diary, { id, isolate });
+  const clerks: AnyRef[] = ids.map(make), notes: string[] = [];
+  cleanUp(ctx, diary, "first cleanup");
+  cleanUp(ctx, diary, "last cleanup");
   return {
-    Clerks: () => ctx.reply(refs),
+    Clerks: () => ctx.reply(clerks),
     Watch: ({ ref }) => ctx.watch(ref, (down) => ({ type: "Down", down })),
-    Unwatch: ({ ref }) => ctx.unwatch(ref),
     Stop: ({ ref, options }) => ctx.stop(ref, options),
-    StopAndUnwatch({ stop, unwatch }) {
-      for (const ref of stop) ctx.stop(ref);
-      ctx.unwatch(unwatch);
-    },
     async Dictate({ texts }) {
       const written: unknown[] = [];
-      for (const text of texts) written.push(await ctx.ask(refs[0]!, { type: "Write", text }));
+      for (const text of texts) written.push(await ctx.ask(clerks[0]!, { type: "Write", text }));
       ctx.reply(written.join(", "));
     },
-    /** Has the first clerk write, and does not wait. */
-    Tell: ({ text }) => ctx.send(refs[0]!, { type: "Write", text }),
+    /** Tells a clerk, and does not wait. */
+    Tell: ({ nth = 0, message }) => ctx.send(clerks[nth]!, message),
+    /** Makes a clerk again that has ended. */
+    Replace: ({ nth }) => void (clerks[nth] = make(ids[nth])),
+    Exit: () => Deno.exit(3),
     Remind: ({ afterMs }) => ctx.after(afterMs, { type: "Notes" }),
     Down: ({ down: { ref, reason } }) => void notes.push(`${ref.id} ${kindOf(reason)}`),
     Notes: () => ctx.reply(notes),

@@ -19,12 +19,15 @@ const TRIES: Readonly<Record<string, () => unknown>> = {
   sys: () => Deno.hostname(),
 };
 
+/** What this isolate may do, by kind. */
+export const states = () =>
+  Object.fromEntries(
+    KINDS.map((name) => [name, Deno.permissions.querySync({ name }).state as string]),
+  );
+
 export function probe(ctx: Context<ProbeMessage>): Handlers<ProbeMessage> {
   return {
-    States: () =>
-      ctx.reply(Object.fromEntries(KINDS.map((name) => {
-        return [name, Deno.permissions.querySync({ name }).state];
-      }))),
+    States: () => ctx.reply(states()),
     async Try({ what }) {
       try {
         await TRIES[what]!();

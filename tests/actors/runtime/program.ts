@@ -6,22 +6,9 @@
  * @module
  */
 
-import { type ActorFactory, type Ask, createSystem } from "../../../actors/runtime/mod.ts";
+import { createSystem } from "../../../actors/runtime/mod.ts";
 import { ROGUE, SERVER } from "./players.ts";
-
-const KINDS = ["run", "read", "write", "net", "env", "sys", "ffi", "import"] as const;
-
-const permissions = () =>
-  KINDS.map((name) => {
-    const { state, partial } = Deno.permissions.querySync({ name });
-    return `${name} ${state}${partial ? " in part" : ""}`;
-  });
-
-type TellerMessage = { type: "Tell" } & Ask<string[]>;
-
-export const teller: ActorFactory<undefined, TellerMessage> = (ctx) => ({
-  Tell: () => ctx.reply(permissions()),
-});
+import { PROBE, states } from "./probe.ts";
 
 const print = (text: string) => void Deno.stdout.writeSync(new TextEncoder().encode(text));
 
@@ -38,10 +25,8 @@ const PROGRAMS: Readonly<Record<string, () => Promise<void>>> = {
 
   async permissions() {
     await using system = createSystem();
-    const spec = { module: import.meta.url, export: "teller" };
-    const options = { id: "teller", isolate: "process" } as const;
-    const ref = system.spawn<undefined, TellerMessage>(spec, undefined, options);
-    print(JSON.stringify([permissions(), await system.ask(ref, { type: "Tell" })]));
+    const probe = system.spawn(PROBE, undefined, { id: "probe", isolate: "process" });
+    print(JSON.stringify([states(), await system.ask(probe, { type: "States" })]));
   },
 
   async telemetry() {

@@ -9,7 +9,7 @@ import {
   type SystemEvent,
 } from "../../../actors/runtime/mod.ts";
 import type { World } from "../../../actors/simulation/mod.ts";
-import { thrownBy } from "./harness.ts";
+import { downOf, thrownBy } from "./harness.ts";
 import { type AnyRef, BOSS, CLERK, kindOf, plain, SERVER } from "./players.ts";
 import { failTest, failureIn, onceTest, play, playOnce, playTest } from "./simulated.ts";
 
@@ -17,7 +17,7 @@ import { failTest, failureIn, onceTest, play, playOnce, playTest } from "./simul
 async function open({ system }: World) {
   const boss = system.spawn(BOSS, { clerks: ["a", "b"] }, { id: "boss" });
   const clerks: AnyRef[] = await system.ask(boss, { type: "Clerks" });
-  return { boss, clerks, notes: () => system.ask(boss, { type: "Notes" }) };
+  return { boss, clerks };
 }
 
 const clerkOf = (system: System, id = "clerk") => system.spawn(CLERK, undefined, { id });
@@ -46,35 +46,25 @@ const buried = ({ deadLetters }: System) =>
 
 Deno.test("an actor that stops while it is being made ends", async () => {
   const module = "data:text/javascript,export const brief = (ctx) => (ctx.stop(), { Go() {} })";
-  const reason = await playOnce(({ system }) =>
-    new Promise((resolve) => {
-      const ref = system.spawn({ module, export: "brief" }, undefined, { id: "brief" });
-      system.watch(ref, ({ reason }) => resolve(reason));
-    })
+  const down = await playOnce(({ system }) =>
+    downOf(system, system.spawn({ module, export: "brief" }, undefined, { id: "brief" }))
   );
-  assert.equal(reason, "stopped");
+  assert.equal(down.reason, "stopped");
 });
 
-playTest("an actor stops one that is not its child, but not the system", async (world) => {
-  const { boss } = await open(world);
-  const other = clerkOf(world.system, "other");
-  const system = { ...other, id: "system", serial: 0 };
-  for (const ref of [system, other]) world.system.send(boss, { type: "Stop", ref });
-  const ended: string[] = [];
-  world.atEnd("the others live", ({ actors }) => actors.join() === "boss,a,b" ? undefined : "no");
-  world.system.watch(other, ({ reason }) => ended.push(`other ${reason}`));
-  await world.idle();
-  return ended;
-}, ["other stopped"]);
-
-playTest("a stop of what has ended, or is of another system, does nothing", async (world) => {
-  const { boss, clerks } = await open(world);
-  for (const ref of [clerks[0]!, clerks[0]!, { ...clerks[1]!, system: 7 }]) {
-    world.system.send(boss, { type: "Stop", ref });
-    await world.idle();
-  }
-  return await world.system.ask(clerks[1]!, { type: "Notes" });
-}, []);
+playTest(
+  "an actor stops any other, but not the system, nor one of another system",
+  async (world) => {
+    const { system, idle } = world, { boss, clerks: [a, b] } = await open(world);
+    const other = clerkOf(system, "other"), down = downOf(system, other);
+    for (const ref of [{ ...other, id: "system", serial: 0 }, other, a, a, { ...b, system: 7 }]) {
+      system.send(boss, { type: "Stop", ref });
+      await idle();
+    }
+    return [(await down).reason, await system.ask(b!, { type: "Notes" })];
+  },
+  ["stopped", []],
+);
 
 for (const [options, written] of [[undefined, 0], [{ drain: true }, 3]] as const) {
   playTest(`of what waits, ${written} are handled at a stop`, async (world) => {
@@ -96,7 +86,7 @@ playTest("an actor that drains still gets the answers that it waits for", async 
   return [await answer, ...buried(system)];
 }, ["a wrote x, a wrote y"]);
 
-Deno.test("the timers of an actor that drains do not ring any more", async () => {
+onceTest("the timers of an actor that drains do not ring any more", async (world) => {
   const spec = plain(`(ctx) => ({
     async Go({ to }) {
       ctx.after(5, { type: "Ring" });
@@ -104,17 +94,14 @@ Deno.test("the timers of an actor that drains do not ring any more", async () =>
     },
     Ring() { throw new Error("too late"); },
   })`);
-  await play(async (world) => {
-    const { system, advance } = world, ref = system.spawn(spec, undefined, { id: "ringer" });
-    system.send(ref, { type: "Go", to: clerkOf(system) });
-    await advance(1);
-    await ended(world, system.stop(ref, { drain: true }));
-  });
-});
+  const { system, advance } = world, ref = system.spawn(spec, undefined, { id: "ringer" });
+  system.send(ref, { type: "Go", to: clerkOf(system) });
+  await advance(1);
+  await ended(world, system.stop(ref, { drain: true }));
+}, undefined);
 
 onceTest("the failures of the last thousand actors are kept", async ({ system }) => {
-  const reasonOf = (ref: ActorRef) =>
-    new Promise((resolve) => system.watch(ref, ({ reason }) => resolve(kindOf(reason))));
+  const reasonOf = async (ref: ActorRef) => kindOf((await downOf(system, ref)).reason);
   const refs = Array.from({ length: 1001 }, (_, n) => clerkOf(system, `${n}`));
   const ends = Promise.all(refs.map(reasonOf));
   for (const ref of refs) system.send(ref, { type: "Faint" });
@@ -153,19 +140,10 @@ for (const isShort of [false, true]) {
   }, [false, true, 0]);
 }
 
-playTest("an actor that watches no longer hears nothing, even if it waits", async (world) => {
-  const { system, idle } = world, { boss, clerks, notes } = await open(world);
-  for (const ref of clerks) system.send(boss, { type: "Watch", ref });
-  await idle();
-  system.send(boss, { type: "Unwatch", ref: clerks[0]! });
-  await idle();
-  system.send(boss, { type: "StopAndUnwatch", stop: clerks, unwatch: clerks[1]! });
-  await idle();
-  return await notes();
-}, []);
-
-Deno.test("an actor that watches no longer still gets what the watched one has sent", async () => {
-  const spec = plain(`(ctx) => ({
+playTest(
+  "an actor that watches no longer hears of no end, but still gets what was sent",
+  async (world) => {
+    const spec = plain(`(ctx) => ({
     async Go({ to }) {
       const reply = ctx.deferReply();
       ctx.watch(to, () => ({ type: "Down" }));
@@ -173,31 +151,22 @@ Deno.test("an actor that watches no longer still gets what the watched one has s
       ctx.unwatch(to);
       tell = reply;
     },
-    Speak({ to }) { ctx.send(to, { type: "Note" }); ctx.reply("spoken"); },
+    Speak({ to }) { ctx.send(to, { type: "Note" }); ctx.reply("spoken"); ctx.stop(); },
     Note: () => tell("heard"),
   }); let tell`);
-  const heard = await playOnce(({ system }) => {
-    const [to, ref] = ["to", "from"].map((id) => system.spawn(spec, undefined, { id }));
-    return system.ask(ref!, { type: "Go", to });
-  });
-  assert.equal(heard, "heard");
-});
-
-failTest("a failure of a child that is watched no longer is its parent's", async (world) => {
-  const { boss, clerks: [ref] } = await open(world);
-  for (const type of ["Watch", "Unwatch"] as const) world.system.send(boss, { type, ref: ref! });
-  await world.idle();
-  world.system.send(ref!, { type: "Faint" });
-  await world.idle();
-}, /Actor "a" failed while handling Faint/);
-
-for (const type of ["Stop", "Unwatch"] as const) {
-  failTest(`${type} of what is no reference fails the actor`, async (world) => {
-    const { boss } = await open(world);
-    world.system.send(boss, { type, ref: { id: 3 } });
+    const [to, ref] = ["to", "from"].map((id) => world.system.spawn(spec, undefined, { id }));
+    const heard = await world.system.ask(ref!, { type: "Go", to });
     await world.idle();
-  }, new RegExp(`Cannot ${type.toLowerCase()}: it must be given the reference of an actor`));
-}
+    return heard;
+  },
+  "heard",
+);
+
+failTest("a stop of what is no reference fails the actor", async (world) => {
+  const { boss } = await open(world);
+  world.system.send(boss, { type: "Stop", ref: { id: 3 } });
+  await world.idle();
+}, /Cannot stop: it must be given the reference of an actor/);
 
 Deno.test("a stop leaves behind a handler that never ends", async () => {
   const system = createSystem({ stopGraceMs: 20 });
@@ -210,7 +179,7 @@ Deno.test("a stop leaves behind a handler that never ends", async () => {
 });
 
 playTest("a dead letter comes with a copy of what it holds", async ({ system, settle, idle }) => {
-  const clerk = clerkOf(system);
+  const clerk = clerkOf(system), server = system.spawn(SERVER, undefined, { id: "server" });
   await settle();
   const lost = lettersOf(system);
   system.send(clerk, write("waits"));
@@ -220,20 +189,16 @@ playTest("a dead letter comes with a copy of what it holds", async ({ system, se
   await end;
   system.send(clerk, { type: "Write", text: () => {} });
   await idle();
+  await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
+  system.send(server, { type: "Now" });
+  await idle();
   return lost;
 }, [
   ["Write", "stopped", write("waits")],
   ["Write", "stopped", { ...write("late"), bytes: new Uint8Array([1]) }],
   ["Write", "not-cloneable", undefined],
-]);
-
-onceTest("an answer that comes too late is reported with its value", async ({ system, idle }) => {
-  const lost = lettersOf(system), server = system.spawn(SERVER, undefined, { id: "server" });
-  await system.ask(server, { type: "Later", n: 7 }, { timeoutMs: 5 }).catch(() => {});
-  system.send(server, { type: "Now" });
-  await idle();
-  return lost;
-}, [["answer:Later", "too-late", 7]]);
+  ["answer:Later", "too-late", 7],
+], { raceMs: 0 });
 
 Deno.test("a listener that throws fails the system, and others hear all the same", async () => {
   let lost: unknown[] = [];

@@ -109,33 +109,17 @@ async function race(world: World<Any>, nodes: number): Promise<void> {
   await playRing(world, { nodes, tokens: nodes, hops: 40 });
 }
 
-Deno.test("a failure after 500 steps shrinks to at most 5 deviations, and replays", async () => {
-  // Ordinary work, 500 steps of it, then a bug that needs two messages in another order.
-  const scenario: Scenario = async (world) => {
-    await playRing(world, { nodes: 10, tokens: 5, hops: 100 });
-    const { added } = await playSum(world, FOUR);
-    assert.ok(added.indexOf(4) > added.indexOf(1), "4 came before 1");
-  };
-  const options = { strategy: random() };
-  const { failed } = await explore(options, scenario);
-  assert.ok(failed!.failure.step > 500 && failed!.deviations.length > 200);
-  const { run, tries, isReplayed } = await shrink(options, scenario, failed!);
-  assert.ok(run.deviations.length <= 5, `${run.deviations.length} deviations`);
-  assert.ok(tries < 200, `${tries} tries`);
-  assert.deepEqual([run.failure.name, isReplayed], ["AssertionError", true]);
-});
-
 Deno.test("shrinking never lengthens, takes a smaller configuration, and changes nothing twice", async () => {
   const scenario: Scenario<void, number> = (world) => race(world, world.configuration);
   const smaller = (nodes: number) => nodes > 2 ? [2, nodes >> 1, nodes - 1] : [];
-  const options = { strategy: random(), configuration: 8 };
+  const options = { strategy: random(), configuration: 6 };
   const { failed } = await explore(options, scenario);
   const once = await shrink(options, scenario, failed!);
   assert.ok(once.run.deviations.length <= failed!.deviations.length && once.isReplayed);
   const twice = await shrink(options, scenario, once.run);
   assert.deepEqual(twice.run.deviations, once.run.deviations);
   const { configuration, run } = await shrink({ ...options, smaller }, scenario, failed!);
-  assert.ok(configuration < 8, `${configuration}`);
+  assert.ok(configuration < 6, `${configuration}`);
   for (const { failure } of [failed!, once.run, run]) {
     assert.equal(failure.name, "no token is far ahead");
   }

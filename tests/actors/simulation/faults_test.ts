@@ -3,13 +3,10 @@
 import assert from "node:assert/strict";
 import { atDepth } from "../../depth.ts";
 import {
-  delay,
   explore,
   type Fault,
   type FaultKind,
   type FaultOptions,
-  pct,
-  pos,
   random,
   type Scenario,
   shrink,
@@ -21,7 +18,6 @@ import {
   type World,
 } from "../../../actors/simulation/mod.ts";
 import { type AnyRef, playSum, ROGUE, spawnText } from "./players.ts";
-import { CRASHES, playCommit } from "./two_phase_commit.ts";
 
 /** The steps of a run as lines, with what went wrong in them. */
 async function stepsOf(options: SimulateOptions, scenario: Scenario<unknown>) {
@@ -60,15 +56,6 @@ const noting =
     await world.idle();
     return seen;
   };
-
-Deno.test("a correct two-phase commit never fails, whichever actor crashes while it waits", async () => {
-  for (const make of [random, () => pct(3), pos, () => delay(2)]) {
-    const runs = atDepth(150, 500), strategy = make();
-    const options = { strategy, faults: CRASHES, runs, isRepeated: false };
-    const explored = await explore(options, (world) => playCommit(world, false));
-    assert.deepEqual([explored.failed, explored.runs], [undefined, runs], strategy.name);
-  }
-});
 
 Deno.test("an actor that is stopped while it waits unwinds before time passes or others act", async () => {
   const PARENT = `(ctx, child) => {

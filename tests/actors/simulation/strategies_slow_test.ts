@@ -54,6 +54,14 @@ Deno.test("every strategy picks a candidate, and the same ones for the same seed
   }));
 });
 
+Deno.test("delay and pct refuse a number that is not positive and whole", () => {
+  const refusal = /must be a positive integer, received/;
+  for (const wrong of [0, 1.5]) {
+    assert.throws(() => delay(wrong), refusal);
+    assert.throws(() => pct(wrong), refusal);
+  }
+});
+
 Deno.test("a portfolio begins with plain order, and then takes turns", () => {
   const strategy = portfolio();
   const names = [0, 1, 2, 3, 4, 5].map((run) => {
@@ -122,14 +130,6 @@ Deno.test("pct(depth) changes priorities at depth − 1 moments", () => {
   }
 });
 
-Deno.test("delay and pct refuse a number that is not positive and whole", () => {
-  for (const make of [delay, pct]) {
-    for (const wrong of [0, -1, 1.5, NaN]) {
-      assert.throws(() => make(wrong), /must be a positive integer, received/);
-    }
-  }
-});
-
 Deno.test("a strict replay refuses a candidate more, or one less, though the chosen one is there", () => {
   const hashes = { payload: "", did: [], chain: "", hash: "" };
   const from = { from: "from-0#0", type: "Note", choice: 0, arity: 2 };
@@ -142,19 +142,13 @@ Deno.test("a strict replay refuses a candidate more, or one less, though the cho
   }
 });
 
-/** The orders of three independent messages that a strategy makes. */
-async function ordersBy(strategy: Strategy, runs: number) {
-  const orders = new Set<string>();
-  const explored = await explore({ strategy, runs }, async (world) => {
-    orders.add((await playSum(world, [[1], [2], [3]])).added.join(""));
-  });
-  return { orders: [...orders].sort().join(), runs: explored.runs };
-}
-
 Deno.test("every strategy with chance, and dfs, finds every order of three messages", async () => {
   for (const strategy of [random(), pct(3), pos(), portfolio(), dfs()]) {
-    const { orders, runs } = await ordersBy(strategy, 200);
-    assert.equal(orders, "123,132,213,231,312,321", strategy.name);
+    const orders = new Set<string>();
+    const { runs } = await explore({ strategy, runs: 100 }, async (world) => {
+      orders.add((await playSum(world, [[1], [2], [3]])).added.join(""));
+    });
+    assert.equal([...orders].sort().join(), "123,132,213,231,312,321", strategy.name);
     assert.equal(runs < 100, strategy.name === "dfs");
   }
 });
@@ -242,7 +236,7 @@ Deno.test("exhaustive search makes all its runs with one seed, so that chance do
     await idle();
     seen.add((await system.ask(to, { type: "Read" }) as Any).sum);
   };
-  for (let seed = 0; seed < 8; seed++) {
+  for (let seed = 0; seed < 3; seed++) {
     seen.clear();
     const { failed } = await explore({ strategy: dfs(), runs: Infinity, seed }, scenario);
     assert.deepEqual([failed, seen.size], [undefined, 1], `seed ${seed}`);
@@ -257,20 +251,24 @@ Deno.test("exhaustive search refuses faults before anything is run", async () =>
   }
 });
 
-/** The published counts, from 2 stages on; with 5 stages, model A has 85,071. */
-const COUNTS = [
-  [MODELS.twoStepByArrival, [39, 517, ...atDepth<number[]>([], [6693])]],
-  [MODELS.atomicByArrival, [12, 103, 999, ...atDepth<number[]>([], [9109])]],
-  [MODELS.atomicBySender, [12, 95, 714, ...atDepth<number[]>([], [5247])]],
-] as const;
+/** The published counts, from 2 stages on. */
+const COUNTS = {
+  twoStepByArrival: [39, 517, ...atDepth<number[]>([], [6693])],
+  atomicByArrival: [12, 103, ...atDepth<number[]>([], [999, 9109])],
+  atomicBySender: [12, 95, ...atDepth<number[]>([], [714, 5247])],
+} as const;
 
-for (const [model, counts] of COUNTS) {
-  Deno.test(`Algorithm 2 has exactly the published states: model ${model.name}`, async () => {
+Deno.test("both models of Algorithm 2 have exactly the published states", async () => {
+  for (const [name, counts] of Object.entries(COUNTS)) {
     for (const [index, expected] of counts.entries()) {
-      assert.equal((await countStates(model, pipelineOf(index + 2))).states, expected);
+      const { states } = await countStates(
+        MODELS[name as keyof typeof MODELS],
+        pipelineOf(index + 2),
+      );
+      assert.equal(states, expected, name);
     }
-  });
-}
+  }
+});
 
 Deno.test("a search for states needs actors that expose theirs, and keeps to its limit", async () => {
   const search = (strategy: Strategy, text: string) =>
@@ -291,7 +289,7 @@ Deno.test("a search for states needs actors that expose theirs, and keeps to its
  * after a number of steps in plain order. */
 async function meanRuns(make: () => Strategy, settled: number): Promise<number> {
   let total = 0;
-  const searches = 20;
+  const searches = 10;
   for (let search = 0; search < searches; search++) {
     const options = { strategy: make(), runs: 1000, seed: 1000 * search, isRepeated: false };
     const { runs, failed } = await explore(options, async (world) => {
@@ -316,12 +314,13 @@ for (const make of [() => delay(2), () => pct(3)]) {
 /** Runs without the bug, none of which may fail. */
 const CLEAN_RUNS = atDepth(20, 200);
 
-const STRATEGIES = [random, () => pct(3), pos, () => delay(2), portfolio];
+/** Every bug is looked for at random and by one of these in turn; in `test:deep` by all. */
+const STRATEGIES = [() => pct(3), pos, () => delay(2), portfolio];
 
-for (const planted of PLANTED) {
-  Deno.test(`planted: ${planted.name} is found by every strategy, made small, and not found where it is not`, async () => {
+for (const [index, planted] of PLANTED.entries()) {
+  Deno.test(`planted: ${planted.name} is found, made small, and not found where it is not`, async () => {
     const { options, scenario } = planted, seed = 1;
-    for (const make of STRATEGIES) {
+    for (const make of [random, ...atDepth([STRATEGIES[index % 4]!], STRATEGIES)]) {
       const bounded = { ...options, strategy: make(), seed, runs: 500 };
       const { failed } = await explore(bounded, scenario(true));
       assert.ok(failed, `${bounded.strategy.name} did not find it`);

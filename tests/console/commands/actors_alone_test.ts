@@ -3,24 +3,23 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { inFolder, namesIn } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, refusedHere, ROOT, runHere } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
 /** Registers a test in a working folder that has the module of an actor. */
 const workTest = (name: string, fn: (folder: string) => Promise<void>) =>
-  Deno.test(name, () =>
-    inFolder(async (folder) => {
-      const module = "tests/actors/runtime/packages/fixtures/counter.ts";
-      await Deno.copyFile(join(ROOT, module), join(folder, "counter.ts"));
-      const before = Deno.cwd();
-      Deno.chdir(folder);
-      try {
-        await fn(await Deno.realPath(folder));
-      } finally {
-        Deno.chdir(before);
-      }
-    }));
+  folderTest(name, async (folder) => {
+    const module = "tests/actors/runtime/packages/fixtures/counter.ts";
+    await Deno.copyFile(join(ROOT, module), join(folder, "counter.ts"));
+    const before = Deno.cwd();
+    Deno.chdir(folder);
+    try {
+      await fn(await Deno.realPath(folder));
+    } finally {
+      Deno.chdir(before);
+    }
+  });
 
 const actors = (...args: string[]) => printedHere("actors", ...args);
 
@@ -30,17 +29,13 @@ workTest("a name is added, listed, verified, replaced and removed", async (folde
   const config = '{\n\t// mine\n\t"actors": {}, /* and yours */\n\t"imports": {}\n}\n';
   await Deno.writeTextFile("deno.json", config);
   const add = ["add", "counter", "./counter.ts"];
-  assert.match(
-    await actors(...add),
-    /^actor +counter, protocol 1\n[^]*\nAdded counter to .*deno\.json\n$/,
-  );
+  const added = /^actor +counter, protocol 1\n[^]*\nAdded counter to .*deno\.json\n$/;
+  assert.match(await actors(...add), added);
   const written = await Deno.readTextFile("deno.json");
   const [, integrity] = /"integrity": "(sha256-.{44})"/.exec(written) ?? [];
   const entry = `"from": "./counter.ts",\n\t\t\t"integrity": "${integrity}"`;
-  assert.equal(
-    written,
-    config.replace("{},", `{\n\t\t"counter": {\n\t\t\t${entry}\n\t\t}\n\t},`),
-  );
+  const actor = `{\n\t\t"counter": {\n\t\t\t${entry}\n\t\t}\n\t},`;
+  assert.equal(written, config.replace("{},", actor));
   assert.deepEqual(await namesIn(folder), ["counter.ts", "deno.json"]);
 
   assert.deepEqual(jsonLines(await actors("list", "--kind", "actor", "--json"))[0], [
@@ -53,10 +48,8 @@ workTest("a name is added, listed, verified, replaced and removed", async (folde
   await Deno.writeTextFile("counter.ts", "\n", { append: true });
   const differs = await runHere(["actors", "verify", "counter"]);
   assert.equal(differs.code, 1);
-  assert.match(
-    differs.stdout,
-    /^counter: differs: it must be (\S+), received (?!\1)sha256-\S+\n$/,
-  );
+  const must = /^counter: differs: it must be (\S+), received (?!\1)sha256-\S+\n$/;
+  assert.match(differs.stdout, must);
   assert.ok(differs.stdout.includes(integrity!));
   const taken = /^Cannot add "counter": its name must be new.+--replace/;
   await refusedHere(["actors", ...add], taken);

@@ -10,23 +10,16 @@ import COMPLETIONS from "./completions.json" with { type: "json" };
 const LINES = Object.entries<string>(COMPLETIONS);
 
 /** The answers of a shell, one line for each. */
-async function ask(shell: string, script: string): Promise<string[]> {
-  return await inFolder(async (folder) => {
-    await Deno.writeTextFile(
-      join(folder, "completion"),
-      await printedHere("completion", shell),
-    );
-    await Deno.writeTextFile(join(folder, "script"), script);
-    const args = [
-      join(folder, "script"),
-      join(folder, "completion"),
-      ...LINES.map(([line]) => line),
-    ];
+const ask = (shell: string, script: string) =>
+  inFolder(async (folder) => {
+    const [file, completion] = [join(folder, "script"), join(folder, "completion")];
+    await Deno.writeTextFile(completion, await printedHere("completion", shell));
+    await Deno.writeTextFile(file, script);
+    const args = [file, completion, ...LINES.map(([line]) => line)];
     const { code, stdout, stderr } = await runProgram(shell, args, { env: { HOME: folder } });
     assert.deepEqual([code, stderr], [0, ""]);
     return stdout.trimEnd().split("\n");
   });
-}
 
 /** Asks bash as its own Tab does: the words of the line, the last of which is under the cursor. */
 const BASH = `source "$1"; shift
@@ -44,30 +37,19 @@ function compare(answers: readonly string[], isOurs = (_: string) => true): void
   }
 }
 
-testNeeding(
-  program("bash"),
-  "bash completes commands, flags, their other names and values, and files",
-  async () => {
-    const answers = await ask("bash", BASH);
-    assert.equal(answers.pop(), "complete -o filenames -F _troupe troupe");
-    compare(answers);
-  },
-);
-
-/** Asks bash for what may follow, in a folder with a file whose name has a blank. */
+/** The same for what may follow, in a folder with a file whose name has a blank. */
 const BLANKS = `source "$1"; cd "$(dirname "$1")"; touch "a b.txt"
 for words in "train --text a" "train --text = a" "help train"; do
   COMP_WORDS=(troupe $words); COMP_CWORD=$(( \${#COMP_WORDS[@]} - 1 )); _troupe
   printf '%s|' "\${COMPREPLY[@]}"; echo
 done`;
 
-testNeeding(
-  program("bash"),
-  "bash takes a file with a blank in its name for one word, and completes help",
-  async () => {
-    assert.deepEqual(await ask("bash", BLANKS), ["a b.txt|", "a b.txt|", "train|"]);
-  },
-);
+testNeeding(program("bash"), "bash completes commands, flags, values, and files", async () => {
+  const answers = await ask("bash", BASH);
+  assert.equal(answers.pop(), "complete -o filenames -F _troupe troupe");
+  compare(answers);
+  assert.deepEqual(await ask("bash", BLANKS), ["a b.txt|", "a b.txt|", "train|"]);
+});
 
 testNeeding(program("fish"), "fish completes the same", async () => {
   const script = "source $argv[1]\nfor line in $argv[2..-1]\n" +
@@ -87,8 +69,7 @@ Deno.test("the script of each shell names every command and flag, and zsh can re
   }
 });
 
-Deno.test("another shell is refused, with the one that was probably meant", () =>
-  refusedHere(
-    ["completion", "bsh"],
-    /must be one of bash, zsh, fish, received "bsh"; did you mean bash\?$/,
-  ));
+Deno.test("another shell is refused, with the one that was probably meant", async () => {
+  const meant = /must be one of bash, zsh, fish, received "bsh"; did you mean bash\?$/;
+  await refusedHere(["completion", "bsh"], meant);
+});

@@ -23,10 +23,9 @@ Deno.test("without native and webgpu, auto is wasm, and the listing says what is
   const args = words`run --no-prompt --allow-read --allow-env --allow-run cli.ts devices`;
   const lines = (await runProgram(Deno.execPath(), args)).stdout.trimEnd().split("\n");
   assert.match(lines[1]!, /^native +no: /);
-  assert.equal(
-    lines.at(-1),
-    "--device auto computes on wasm, as no adapter is a GPU; not available: native, webgpu.",
-  );
+  const auto =
+    "--device auto computes on wasm, as no adapter is a GPU; not available: native, webgpu.";
+  assert.equal(lines.at(-1), auto);
 });
 
 gpuTest(

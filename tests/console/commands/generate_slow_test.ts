@@ -2,13 +2,11 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { train } from "../../../actors/mod.ts";
 import {
   compileModel,
   generate,
   gpt2,
   initialValues,
-  mlp,
   openReference,
 } from "../../../kernels/mod.ts";
 import { hfPath } from "../../hugging_face.ts";
@@ -17,11 +15,12 @@ import {
   printedHere,
   refusalHere,
   refusedHere,
-  ROOT,
   runHere,
+  runProgram,
   someTokens,
   TINY,
   trainHere,
+  words,
   writeTokens,
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
@@ -46,7 +45,6 @@ folderTest("a text goes on with the likeliest tokens, or with drawn ones", async
   assert.match(drawn, /^abc[^]*\n$/);
   for (
     const [flags, expected] of [
-      ["--temperature 0", greedy],
       ["--temperature 0 --seed 2", greedy],
       ["--temperature 0 --slide 4", greedy],
       ["--temperature 5 --top-k 1", greedy],
@@ -55,16 +53,12 @@ folderTest("a text goes on with the likeliest tokens, or with drawn ones", async
       ["--temperature 5 --top-k 1000 --top-p 1", drawn],
     ] as const
   ) assert.equal(await made(flags), expected, flags);
-  for (
-    const flags of ["--temperature 5 --seed 2", "--temperature 5 --top-k 3", "--temperature 1"]
-  ) {
-    assert.notEqual(await made(flags), drawn, flags);
+  for (const flags of ["5 --seed 2", "5 --top-k 3", "1"]) {
+    assert.notEqual(await made(`--temperature ${flags}`), drawn, flags);
   }
   const long = await runHere([...from, "--tokens", "2", "--prompt", "abc".repeat(3)]);
-  assert.equal(
-    long.stderr,
-    "The prompt has 9 tokens: the model sees the last 8, all that its context holds\n",
-  );
+  const last = "The prompt has 9 tokens: the model sees the last 8, all that its context holds\n";
+  assert.equal(long.stderr, last);
 });
 
 folderTest("text comes token by token until Ctrl-C, or until its reader leaves", async (folder) => {
@@ -75,12 +69,9 @@ folderTest("text comes token by token until Ctrl-C, or until its reader leaves",
   const { code, stdout, stderr } = await interrupted.end();
   assert.deepEqual([code, stderr], [130, ""]);
   assert.match(stdout, /^a[^]*\n$/);
-  const left = new Deno.Command("sh", {
-    args: ["-c", '"$0" run -A cli.ts "$@" | head -c 10', Deno.execPath(), ...endless],
-    cwd: ROOT,
-  });
-  const { stdout: ten, stderr: complaints } = await left.output();
-  assert.deepEqual([ten.length, new TextDecoder().decode(complaints)], [10, ""]);
+  const head = '"$0" run -A cli.ts "$@" | head -c 10';
+  const left = await runProgram("sh", ["-c", head, Deno.execPath(), ...endless]);
+  assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
 });
 
 folderTest("token ids without a tokenizer are never shown as text", async (folder) => {
@@ -89,10 +80,8 @@ folderTest("token ids without a tokenizer are never shown as text", async (folde
   const said = await printedHere("train", ...model, "--steps", "1", "--out", run);
   assert.match(said, /\n\nNo sample: the token ids have no tokenizer .*--ids/);
   const ids = ["--ids", "7,299", "--tokens", "12", "--slide", "8"];
-  assert.match(
-    await printedHere("generate", "--from", run, ...DEVICE, ...ids),
-    /^7,299(,\d+){12}\n$/,
-  );
+  const made = await printedHere("generate", "--from", run, ...DEVICE, ...ids);
+  assert.match(made, /^7,299(,\d+){12}\n$/);
   // Troupe 0.1 called tokens of any file bytes.
   const step = join(run, "step-00000001");
   await forgeConfig(step, (config) => {
@@ -108,10 +97,9 @@ folderTest("a model of Hugging Face needs a tokenizer for text", async (folder) 
   const ids = ["--ids", "7,8", "--tokens", "30", "--temperature", "0"];
   assert.match(await printedHere(...from, ...DEVICE, ...ids), /^7,8(,\d+){30}\n$/);
   await refusedHere(from, /it has no tokenizer, so --tokenizer must say what made its tokens/);
-  await refusedHere(
-    [...from, "--tokenizer", folder],
-    /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/,
-  );
+  const noFile =
+    /must be bytes, gpt2, or a tokenizer.json that can be read, received .* \(no such file\)/;
+  await refusedHere([...from, "--tokenizer", folder], noFile);
 });
 
 Deno.test("a timer gets its turn between two tokens, on a device that keeps the thread", async () => {
@@ -129,19 +117,8 @@ Deno.test("a timer gets its turn between two tokens, on a device that keeps the 
 folderTest("a prompt, a folder or a model that cannot be used is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
   await trainHere([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
-  await writeMlp(join(folder, "digits"));
+  const mlp = words`--model mlp --hidden 4 --layers 1 --micro-batch 1 --device reference --steps 1`;
+  await trainHere([...mlp, "--out", join(folder, "digits")]);
   const refuse = (words: string[]) => refusalHere(["generate", ...words]);
   await assertRefusals("generate", refuse, { FOLDER: folder });
 });
-
-/** Writes the checkpoint of an MLP after one step. */
-async function writeMlp(directory: string): Promise<void> {
-  const sizes = { inputs: 4, hidden: 4, layers: 1, classes: 2 };
-  const batch = { features: new Float32Array(4).fill(0.5), labels: Int32Array.of(1) };
-  const events = train({
-    ...{ model: mlp(sizes, 1), data: [batch], steps: 1, microBatches: 1 },
-    ...{ device: "reference" as const, runtime: "serial" as const },
-    checkpoint: { directory, config: { architecture: "mlp", ...sizes } },
-  });
-  for await (const _ of events);
-}

@@ -49,14 +49,6 @@ Deno.test("json has these fields and no others", () => {
   });
 });
 
-Deno.test("slices are shown in every format", () => {
-  const line = "slimpipe --workers 4 --micro-batches 2 --slices 8";
-  const said = /4 workers, (8 stages, )?2 micro-batches in 8 slices, time/;
-  assert.match(run(line).output, said);
-  assert.match(run(`${line} --format svg`).output, said);
-  assert.equal(record(line).slices, 8);
-});
-
 Deno.test("every schedule can be shown in every format", () => {
   for (const name of scheduleNames()) {
     for (const format of ["grid", "csv", "json", "svg", "trace"]) {
@@ -65,6 +57,12 @@ Deno.test("every schedule can be shown in every format", () => {
       if (format === "json") assert.equal(JSON.parse(output).name, name);
     }
   }
+  const line = "slimpipe --workers 4 --micro-batches 2 --slices 8";
+  const said = /4 workers, (8 stages, )?2 micro-batches in 8 slices, time/;
+  for (const format of ["grid", "svg"]) {
+    assert.match(run(`${line} --format ${format}`).output, said);
+  }
+  assert.equal(record(line).slices, 8);
 });
 
 /** Lines of flags, and for how long worker 0 is idle then. */
@@ -78,6 +76,7 @@ const IDLE: readonly [string, number][] = [
   ["message-driven --workers 8 --micro-batches 32 --order backward-first", 24],
   ["message-driven --workers 8 --micro-batches 32 --pipeline-limit 15", 21],
   ["1f1b --workers 2 --micro-batches 1 --send 0.5", 4],
+  [`dualpipe ${SIZE} --overlap 2.5`, 1.5],
 ];
 
 Deno.test("costs and parameters reach the schedule", () => {
@@ -126,10 +125,8 @@ Deno.test("compare puts the fewest bubbles first and says what does not fit", ()
   assert.match(table, new RegExp(`^schedule +${columns.join(" +")}`));
   for (const column of columns) assert.match(table, new RegExp(`^${column} {2,}\\w`, "m"));
   assert.match(table, /^All of it on paper[^]* default of train is message-driven/m);
-  assert.match(
-    table,
-    /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/,
-  );
+  const odd = /Not for these options:\n(.*\n)* {2}chimera: workers must be even, received 3/;
+  assert.match(table, odd);
 });
 
 Deno.test("search prints its lower bound and the gap", () => {
@@ -140,11 +137,6 @@ Deno.test("search prints its lower bound and the gap", () => {
   );
   const { lowerBound, makespan } = record(search);
   assert.ok(lowerBound > 0 && lowerBound <= makespan);
-  // Overlaps make the order shorter than any without them.
-  const costs = "--forward 1 --backward 2 --overlap 1.5 --weight-limit 2 --activation-limit 6";
-  const overlapping = record(`search ${SIZE} ${costs}`);
-  assert.equal(overlapping.makespan, 21);
-  assert.ok(overlapping.lowerBound <= 21);
 });
 
 Deno.test("a CSV file in the place of a name is validated and shown in its size", () => {
@@ -159,23 +151,16 @@ Deno.test("a CSV file in the place of a name is validated and shown in its size"
   }
   assert.match(refused("bad.csv", files), /^RangeError: .* bad: .*worker 1 never runs 1B0/);
   assert.match(refused("mine.csv --waves 2", files), /mine: it does not read waves$/);
-  assert.match(
-    refused("mine.csv --workers 3", files),
-    /Cannot show mine.csv: --workers must be 2, as in the file, or left out, received 3$/,
-  );
+  const two = /Cannot show mine.csv: --workers must be 2, as in the file, or left out, received 3$/;
+  assert.match(refused("mine.csv --workers 3", files), two);
   assert.throws(() => scheduleCommand(["mine.csv"]), /^TypeError: .*a way to read/);
-  assert.match(
-    run("torch.csv", files).output,
-    /cannot be trained with: worker 0 runs 0B0 after a later micro-batch\n$/,
-  );
+  const untrainable = /cannot be trained with: worker 0 runs 0B0 after a later micro-batch\n$/;
+  assert.match(run("torch.csv", files).output, untrainable);
 });
 
-Deno.test("the file to write to is handed on", () => {
+Deno.test("the file to write to is handed on; without arguments, or asked, help is given", () => {
   assert.equal(run(`1f1b ${SIZE} --format svg --out x.svg`).out, "x.svg");
   assert.equal(run(`1f1b ${SIZE}`).out, undefined);
-});
-
-Deno.test("without arguments, or asked for help, the command explains itself", () => {
   for (const args of [[], ["--help"], ["help"]]) {
     assert.match(scheduleCommand(args).output, /^Usage: .*\n(.*\n)* {2}--out FILE/);
   }
@@ -214,10 +199,8 @@ Deno.test("jitter shows how long message-driven schedules take, and auto takes t
   assert.equal(rows.length, 1 + 11 + 3);
   const [, limit, order] = /^--pipeline-limit (\d+) --order (\S+): /.exec(rows.at(-2)!)!;
   const lists = (flags: string) => run(`message-driven ${SIZE} ${flags} --format csv`).output;
-  assert.equal(
-    lists("--pipeline-limit auto --order auto"),
-    lists(`--pipeline-limit ${limit} --order ${order}`),
-  );
+  const chosen = lists(`--pipeline-limit ${limit} --order ${order}`);
+  assert.equal(lists("--pipeline-limit auto --order auto"), chosen);
   const grid = run(`message-driven ${SIZE} --pipeline-limit auto`).output;
   assert.match(grid, /\n--pipeline-limit \d+ --order fifo: of 5 the fewest in flight/);
   const records = record(`jitter ${SIZE} --order fifo --slow-worker 1,2 --draws 2`);

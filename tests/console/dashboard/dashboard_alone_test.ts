@@ -72,7 +72,8 @@ const colorsOn = (page: Page, selector: string) =>
 /** A run that goes on: its curves grow, and its boxes come in the order of the journal. */
 async function followRun(page: Page, folder: string): Promise<void> {
   const journal = join(folder, "journal"), out = join(folder, "<img src=x onerror=alert(1)>");
-  const flags = "--schedule message-driven --steps 100000 --eval-every 10 --emulate-link 20000,10";
+  const flags =
+    "--runtime local --schedule message-driven --steps 100000 --eval-every 10 --emulate-link 20000,10";
   const run = await openRun(page, `${flags} --journal ${journal}`, out);
   await until(page, `${POINTS} > 2`);
   const early = await page.evaluate<number>(POINTS);
@@ -120,24 +121,19 @@ async function loseWorker(page: Page, folder: string): Promise<void> {
 
 /** A run that is done: its page can be read without a mouse, by screen readers, on any screen. */
 async function readPage(page: Page, folder: string): Promise<void> {
-  const run = await openRun(
-    page,
-    "--steps 20 --eval-every 5 --dashboard-stay",
-    join(folder, "run"),
-  );
+  const flags = "--runtime local --steps 20 --eval-every 5 --dashboard-stay";
+  const run = await openRun(page, flags, join(folder, "run"));
   await until(page, isStatus("finished"));
   await page.click("#listing summary");
   const folderOfAxe = await npmPackageFolder(AXE);
   await page.evaluate(await Deno.readTextFile(new URL("axe.min.js", folderOfAxe)));
-  for (const colorScheme of ["light", "dark"] as const) {
+  for (const [colorScheme, width] of [["light", 360], ["dark", 1280]] as const) {
     await page.emulateMedia({ colorScheme });
-    for (const width of [360, 1280]) {
-      await page.setViewportSize({ width, height: 800 });
-      const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
-        violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
-      assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
-      assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
-    }
+    await page.setViewportSize({ width, height: 800 });
+    const wrong = await page.evaluate<unknown[]>(`axe.run().then(({ violations }) =>
+      violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html)]))`);
+    assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
+    assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
   }
   const label = `document.querySelector("#picture").ariaLabel`;
   await page.evaluate(`document.querySelector("#picture").focus()`);
@@ -158,8 +154,6 @@ pageTest(
   "the page follows a run, shows a lost worker, and is accessible",
   (page) =>
     inFolder(async (folder) => {
-      await followRun(page, folder);
-      await loseWorker(page, folder);
-      await readPage(page, folder);
+      for (const show of [followRun, loseWorker, readPage]) await show(page, folder);
     }),
 );

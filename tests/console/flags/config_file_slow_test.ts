@@ -13,12 +13,12 @@ import {
   refuses,
   someTokens,
   TINY,
-  TINY_MODEL,
   trainHere,
+  words,
   writeTokens,
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
-import { assertSentences } from "../refusals.ts";
+import { assertRefusals } from "../refusals.ts";
 
 /** The same flags in each notation. */
 const FILES: Readonly<Record<string, string>> = {
@@ -67,46 +67,24 @@ folderTest("a typed flag displaces those of a file that exclude it", async (fold
   assert.deepEqual((await typed()).adapters, [0, 1]);
 });
 
-/** Files by name that are refused. */
-const REFUSED: Readonly<Record<string, string>> = {
-  "a.json": '{ "setps": 3 }',
-  "b.toml": "steps = 0",
-  "c.toml": "steps = 1.5",
-  "d.toml": "steps = [1]",
-  "e.toml": "[train]\nsteps = 1",
-  "f.json": '{ "json": "yes" }',
-  "g.json": '{ "fp16": "yes" }',
-  "h.json": '{ "lr": 1, "learning_rate": 1 }',
-  "i.json": '{ "config": "other.json" }',
-  "j.json": '{ "help": true }',
-  "k.json": "[1]",
-  "l.json": "{",
-  "m.toml": "steps 1",
-  "n.yaml": "steps: 1",
-  "o.toml": "text = '/dev/zero'",
-  "p.toml": 'device = "a\\u001b[2J"',
-};
-
 folderTest("the flags of a file are checked as if they were typed", async (folder) => {
-  const found: [string, string][] = [];
-  for (const [name, text] of Object.entries(REFUSED)) {
+  // Each command is the name of a file and the JSON of its text.
+  await assertRefusals("config_files", async ([name = "", ...json]) => {
     const path = join(folder, name);
-    await Deno.writeTextFile(path, text);
-    found.push([text, await refusal(["--config", path])]);
-  }
-  found.push(["a folder", await refusal(["--config", folder])]);
-  const huge = join(folder, "huge.toml");
-  await Deno.writeTextFile(huge, "");
-  await Deno.truncate(huge, 20 * 2 ** 30);
-  found.push(["20 GiB", await refusal(["--config", huge])]);
-  await assertSentences("config_files", found, { FOLDER: folder });
+    await Deno.writeTextFile(path, JSON.parse(json.join(" ")));
+    return await refusal(["--config", path]);
+  }, { FOLDER: folder });
+  using huge = await Deno.create(join(folder, "huge.toml"));
+  await huge.truncate(20 * 2 ** 30);
+  await assertRefusals("config_paths", (path) => refusal(["--config", ...path]), {
+    FOLDER: folder,
+  });
 });
 
 folderTest("the configuration of a checkpoint gives the same run again", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000));
-  const how = "--schedule 1f1b --runtime local --emulate-link 1,50 --clip 1 --tie --lr 0.01 " +
-    "--micro-batches 2 --steps 3 --seed 5";
-  const run = [...TINY_MODEL, ...how.split(" "), "--tokens", tokens];
+  const run = words`${TINY} --schedule 1f1b --runtime local --emulate-link 1,50 --clip 1 --tie
+    --lr 0.01 --steps 3 --seed 5 --tokens ${tokens}`;
   const { lines, last } = await trainHere([...run, "--out", join(folder, "run")]);
   const config = join(String(last.checkpoint), "config.json");
   const args = ["--config", config, "--tokens", tokens];
@@ -119,17 +97,15 @@ folderTest("the configuration of a checkpoint gives the same run again", async (
   const unnamed = await refusal(["--config", config]);
   assert.ok(unnamed.endsWith(`type: deno task train --config ${config} --tokens ${tokens}`));
   const other = await writeTokens(folder, someTokens(2999), "other.bin");
-  await refuses(
-    ["--config", config, "--tokens", other],
-    /^Cannot repeat the run of .* must name the file that its run read, with SHA-256 [0-9a-f]{64}/,
-  );
+  const sameFile =
+    /^Cannot repeat the run of .* must name the file that its run read, with SHA-256 [0-9a-f]{64}/;
+  await refuses(["--config", config, "--tokens", other], sameFile);
   const weights = join(dirname(config), "model.safetensors");
   const begun = await trainHere([...run, "--weights", weights, "--out", join(folder, "begun")]);
   const weighted = join(String(begun.last.checkpoint), "config.json");
-  await refuses(
-    ["--config", weighted, "--tokens", tokens],
-    /--weights must name the file that its run read, .* --weights \S+model.safetensors$/,
-  );
+  const weightsFile =
+    /--weights must name the file that its run read, .* --weights \S+model.safetensors$/;
+  await refuses(["--config", weighted, "--tokens", tokens], weightsFile);
 });
 
 folderTest("a repeated run that empties its pipe must name a folder", async (folder) => {
@@ -149,24 +125,18 @@ folderTest("a stranger's checkpoint names no file to open or to write", async (f
   const { last } = await trainHere([...run, "--tokens", tokens]);
   const step = String(last.checkpoint), config = join(step, "config.json");
   const honest = await Deno.readTextFile(config);
-  const refuse = async (why: string) =>
-    assert.match(
-      await refusal(["--config", config, "--tokens", tokens]),
-      /config of a checkpoint must name no file or folder, received --/,
-      why,
-    );
+  const no = /config of a checkpoint must name no file or folder, received --/;
+  const refuse = () => refuses(["--config", config, "--tokens", tokens], no);
   for (const path of ["journal", "out", "weights", "resume", "text", "output_dir"]) {
     const named = { [path]: victim };
     await Deno.writeTextFile(config, honest);
     await forgeConfig(step, (forged) => Object.assign(forged.flags, named));
-    await refuse(`${path} among the flags of the model`);
-    await forgeConfig(step, (forged) => {
-      [forged.run, forged.flags] = [forged.flags, {}];
-    });
-    await refuse(`${path} among those of the run`);
+    await refuse();
+    await forgeConfig(step, (forged) => void ([forged.run, forged.flags] = [forged.flags, {}]));
+    await refuse();
     // Not even where it looks like a user's file, beside a checkpoint's manifest.
     await Deno.writeTextFile(config, JSON.stringify(named));
-    await refuse(`${path} alone`);
+    await refuse();
   }
   await assert.rejects(Deno.stat(victim), Deno.errors.NotFound);
 });

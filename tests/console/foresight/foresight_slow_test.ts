@@ -2,9 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { rowsOf, uncovered } from "../../../actors/foresight/papers/rows/paper_row.ts";
 import { readProfile } from "../../../actors/mod.ts";
-import { describePapers } from "../../../console/foresight/describe_papers.ts";
 import { describeChecked, describeProfile } from "../../../console/foresight/describe_profile.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
@@ -33,12 +31,9 @@ folderTest("plans are printed, drawn and written as JSON, with reasons", async (
   assert.match(table, /^8 samples a step on 2 devices of a made-up cluster \(stated\):$/m);
   assert.match(table, /^ 1 {2}\S.*%\s+[\d.–]+$/m);
   assert.match(table, /^ 2 {2}\S.* more/m);
-  const drawing = await Deno.readTextFile(svg);
-  assert.match(drawing, /^<svg [^>]*role="graphics-document"/);
-  assert.match(drawing, /prefers-color-scheme: dark/);
-  assert.ok((drawing.match(/<title>/g) ?? []).length > 10);
+  assert.match(await Deno.readTextFile(svg), /^<svg [^>]*role="graphics-document"/);
   const { format, version, devices, batch, plans, searched } = JSON.parse(
-    await printedHere(...args, "--format", "json"),
+    await printedHere(...args, ...few, "--format", "json"),
   );
   assert.deepEqual([format, version, devices, batch], ["troupe-plan", 1, 2, 8]);
   const { candidates, unserved, tooLarge, tooLong, simulated } = searched;
@@ -71,14 +66,12 @@ folderTest("a layout that is chosen is shown, emitted, and trains", async (folde
 });
 
 folderTest("plans for more devices than train takes have a note", async (folder) => {
-  const note = /troupe train takes at most 256 workers/;
   const more = "--devices 512 --batch 512 --schedules 1f1b --workers 2".split(" ");
   const [plan, ...args] = await planIn(folder),
     flags = args.filter((one, i) => one !== "--batch" && args[i - 1] !== "--batch");
   const { stdout, stderr } = await runHere([plan!, ...flags, ...more, "--emit"]);
   assert.match(stdout, /^deno task train [^\n]*--replicas 256[^\n]*\n$/);
-  assert.match(stderr, note);
-  assert.match(JSON.parse(await printedHere(plan!, ...flags, ...more, "--json")).notes[0], note);
+  assert.match(stderr, /troupe train takes at most 256 workers/);
 });
 
 folderTest("a plan that cannot be made is refused in one sentence", async (folder) => {
@@ -91,13 +84,13 @@ folderTest("a plan that cannot be made is refused in one sentence", async (folde
 folderTest("layers, sizes, transports and policies are measured", async (folder) => {
   const out = join(folder, "machine.json");
   const model = "--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 32 --device reference";
-  const how = "--rounds 1 --micro-batch 1,2 --workers 1 --recompute none,full";
+  const how = "--rounds 1 --micro-batch 2 --workers 1 --recompute none,full";
   const said = await printedHere("profile", "--out", out, ...`${model} ${how}`.split(" "));
   const { source, layers, links, closing } = readProfile(out);
   assert.equal(source, "measured");
   const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
   for (const kind of ["embedding", "attention", "mlp", "head"]) {
-    for (const size of [1, 2]) assert.ok(names.has(`${kind} ${size} none`), `${kind} ${size}`);
+    assert.ok(names.has(`${kind} 2 none`), kind);
   }
   assert.ok(names.has("attention 2 full"));
   assert.ok(layers.every(({ forwardMs, backwardMs }) => forwardMs > 0 && backwardMs > 0));
@@ -152,26 +145,6 @@ Deno.test("a link has a bandwidth where messages are copied, and moves them else
   const text = describeProfile({ ...profile, links }).join("\n");
   assert.match(text, /worker +0\.100 +moved/);
   assert.match(text, /process +0\.200 +2\.00/);
-});
-
-Deno.test("a row of a paper has its figure, what comes out, how far that is off, and why", () => {
-  const text = describePapers([
-    ...rowsOf("chimera", "simulated", [
-      ["4.2", "speedup", "×", 2, 1.5, "messages are dear"],
-      ["4.2", "speedup of another", "×", 2, 1.95],
-    ]),
-    ...rowsOf("hanayo", "formula", [["5.3", "best waves", "", 2, 4, "messages are dear"]]),
-    ...uncovered("axonn", [["VII", "over others", "×", 1.18, "unknown"]]),
-  ]).join("\n");
-  for (
-    const row of [
-      /4\.2 {6}speedup +2 × +1\.5 × +-25\.0 % +\* +simulated +\[1\]/,
-      /speedup of another +2 × +1\.95 × +-2\.5 % +simulated\n/,
-      /VII +over others +1\.18 × +not covered +\[2\]/,
-      /\[1\] messages are dear\n\[2\] unknown/,
-      /4 figures: 3 computed, of which 2 miss .*; 0 fitted; 1 not covered$/,
-    ]
-  ) assert.match(text, row);
 });
 
 folderTest("the machines of the papers are written as profiles to a new folder", async (folder) => {

@@ -8,13 +8,18 @@ import { readRecord } from "../../../console/run_files/read_record.ts";
 import { once } from "../../actors/runs.ts";
 import { isThere, type Launcher, LAUNCHERS, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
-import { jsonLines, type Outcome, ROOT, runTroupe, trainJson } from "../command.ts";
+import {
+  jsonLines,
+  type Outcome,
+  printedHere,
+  ROOT,
+  runProgram,
+  runTroupe,
+  trainHere,
+} from "../command.ts";
 import { type JobProcess, Launched, mpiFlag, SMALL_JOB } from "./launched.ts";
 
 const STEPS = ["--steps", "12"];
-
-/** More steps than a test waits for. */
-const LONG = ["--steps", "5000"];
 
 /** Registers a test for a launcher, with a folder for checkpoints. */
 const test = (
@@ -30,8 +35,7 @@ const test = (
 
 /** The hash of the undisturbed run. */
 const unharmed = once(async (_: string) =>
-  (await trainJson([...SMALL_JOB.slice(1), ...STEPS, "--runtime", "local"])).last
-    .weightsHash as string
+  (await trainHere([...SMALL_JOB.slice(1), ...STEPS])).last.weightsHash
 );
 
 const isRank = (wanted: number) => ({ rank }: JobProcess) => rank === wanted;
@@ -54,10 +58,22 @@ async function assertUnharmed({ code, stdout, stderr }: Outcome): Promise<void> 
   assert.deepEqual([done.done, done.weightsHash], [true, await unharmed("")]);
 }
 
+/** Makes two hosts of this one: what a remote shell is to run on them, it runs here. */
+async function hostFlags(out: string): Promise<string[]> {
+  const hosts = `${out}.hosts`, shell = `${out}.sh`;
+  await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
+  const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
+  await Deno.writeTextFile(shell, script, { mode: 0o755 });
+  return ["--hosts", hosts, "--remote-shell", shell];
+}
+
 test(
-  "a job whose ranks are killed ends with the bits of the undisturbed run",
+  "a job whose ranks are killed overwrites another run, and ends with the bits of the undisturbed one",
   async (launcher, out, isSmoke) => {
-    const job = new Launched([mpiFlag(launcher), "--", ...SMALL_JOB, ...STEPS, "--out", out]);
+    // The other run is further than this one will be.
+    await trainHere([...SMALL_JOB.slice(1), "--steps", "16", "--seed", "2", "--out", out]);
+    const hosts = isSmoke ? [] : await hostFlags(out), flags = [mpiFlag(launcher), ...hosts, "--"];
+    const job = new Launched([...flags, ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
     // Before MPI is open.
     if (!isSmoke) Deno.kill(await job.process(isRank(1)), "SIGKILL");
     await signal(job, 6, isRank(0));
@@ -67,66 +83,43 @@ test(
     assert.deepEqual([finished.step, finished.weightsHash], [12, await unharmed("")]);
     const first = /^(Rank 1|The job|Process \d+).*; going on from the beginning \(restart/m;
     if (!isSmoke) assert.match(stderr, first);
-    assert.match(stderr, /^Rank 0 on \S+ died of Killed \(signal 9\); going on from step [46] /m);
+    // On several hosts hydra reports a signal as an exit code.
+    assert.match(stderr, /^Rank 0 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m);
     assert.match(stderr, /^Going on from \S+, after step [46]\.$/m);
+    assert.equal(readRecord(out)!.starts.length, 2);
   },
   { each: true },
 );
 
-test("Ctrl-C ends a job, and a new launch resumes", async (launcher, out) => {
-  const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out];
-  const job = new Launched([...flags, ...LONG]);
-  await job.running.printed("stdout", /"step":3,/);
-  job.running.interrupt("group");
-  const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
-  assert.equal(code, 130, stderr);
-  assert.equal(last.interrupted, true);
-  const { path, step } = (await readCheckpoint(out))!;
-  assert.deepEqual([last.checkpoint, last.steps], [path, step]);
-  assert.equal(await readFinished(out), undefined);
+test(
+  "a job with a stopped rank or a dead proxy is started again; Ctrl-C ends it, and it resumes",
+  async (launcher, out) => {
+    const flags = [mpiFlag(launcher), "--", ...SMALL_JOB, "--out", out, "--stall-timeout", "3"];
+    const job = new Launched([...flags, "--steps", "5000"]), { running } = job;
+    // Rank 0 reports a stall of other ranks, the launch one of rank 0.
+    const [stopped, sentence, starter] = launcher.name === "MPICH"
+      ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
+      : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
+    await signal(job, 3, isRank(stopped), "SIGSTOP");
+    await running.printed("stderr", /^Going on from/m);
+    assert.match(running.stderr, sentence);
+    Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
+    await running.printed("stderr", /(^Going on from[^]*){2}/m);
+    const before = running.stdout.length;
+    await running.printed("stdout", new RegExp(`^[^]{${before}}[^]*"step":`));
+    running.interrupt("group");
+    const { code, stdout, stderr } = await job.end(), last = jsonLines(stdout).at(-1)!;
+    assert.equal(code, 130, stderr);
+    assert.equal(last.interrupted, true);
+    const { path, step } = (await readCheckpoint(out))!;
+    assert.deepEqual([last.checkpoint, last.steps], [path, step]);
+    assert.equal(await readFinished(out), undefined);
 
-  const more = ["--steps", `${step + 2}`, "--resume", out];
-  const resumed = await new Launched([...flags, ...more]).end();
-  assert.equal(resumed.code, 0, resumed.stderr);
-  assert.equal(jsonLines(resumed.stdout).at(-1)!.steps, step + 2);
-});
-
-test("a launch on hosts overwrites another run, and resumes its own", async (launcher, out) => {
-  // The other run is further than this one will be.
-  const other = ["--steps", "16", "--seed", "2", "--runtime", "local"];
-  await trainJson([...SMALL_JOB.slice(1), ...other, "--out", out]);
-  const hosts = `${out}.hosts`, shell = `${out}.sh`;
-  await Deno.writeTextFile(hosts, "node1:1\nnode2:1\n");
-  // Runs the words behind the name of the host here.
-  const script = '#!/bin/bash\n[ "$1" = -x ] && shift\nshift\nexec bash -c "$*"\n';
-  await Deno.writeTextFile(shell, script, { mode: 0o755 });
-  const flags = [mpiFlag(launcher), "--hosts", hosts, "--remote-shell", shell];
-  const job = new Launched([...flags, "--", ...SMALL_JOB, ...STEPS, "--out", out, "--overwrite"]);
-  await signal(job, 5, isRank(1));
-  const outcome = await job.end();
-  await assertUnharmed(outcome);
-  // On several hosts hydra reports a signal as an exit code.
-  const died = /^Rank 1 on \S+ .*(signal 9\)|exit code 9); going on from step [46] /m;
-  assert.match(outcome.stderr, died);
-  assert.equal((await readCheckpoint(out))!.step, 12);
-  assert.equal(readRecord(out)!.starts.length, 2);
-});
-
-test("a job with a stopped rank or a dead proxy is started again", async (launcher, out) => {
-  const flags = [...SMALL_JOB, ...LONG, "--out", out, "--stall-timeout", "3"];
-  const job = new Launched([mpiFlag(launcher), "--", ...flags]);
-  // Rank 0 reports a stall of other ranks, the launch one of rank 0.
-  const [stopped, sentence, starter] = launcher.name === "MPICH"
-    ? [0, /^The job was ended, as rank 0 has not moved for 3 s; going on from step/m, "proxy"]
-    : [1, /stalled for 3000 ms: .*worker-1 does not answer/, "mpirun"] as const;
-  await signal(job, 3, isRank(stopped), "SIGSTOP");
-  await job.running.printed("stderr", /^Going on from/m);
-  assert.match(job.running.stderr, sentence);
-  Deno.kill(await job.process(({ kind }) => kind === starter), "SIGKILL");
-  await job.running.printed("stderr", /(^Going on from[^]*){2}/m);
-  job.running.kill();
-  await job.end();
-});
+    const more = ["--steps", `${step + 2}`, "--resume", out];
+    assert.ok((await printedHere("launch", "--print", ...flags, ...more)).includes(more.join(" ")));
+    assert.equal((await trainHere([...SMALL_JOB.slice(1), ...more])).last.steps, step + 2);
+  },
+);
 
 test("a command of the user is launched, and resumes", async (launcher, out) => {
   const script = join(ROOT, "tests/console/launch/own_train.ts");
@@ -138,21 +131,19 @@ test("a command of the user is launched, and resumes", async (launcher, out) => 
   assert.equal(code, 0, stderr);
   const { weightsHash } = (await readFinished(out))!;
   assert.match(stdout, new RegExp(`^${weightsHash}\n$`, "m"));
-  assert.match(stderr, /going on from step [2-9]/);
+  assert.match(stderr, /^Rank 1 on \S+ died of Killed \(signal 9\); going on from step [2-9]/m);
 });
 
 folderTest("a launch whose output is closed ends its job", async (folder) => {
   const mpirun = `#!/bin/sh\n[ "$1" = --version ] && { echo HYDRA; exit; }\nexec timeout 15 yes`;
   await Deno.writeTextFile(join(folder, "mpirun"), mpirun, { mode: 0o755 });
-  const words = [Deno.execPath(), ...["run", "-A", "--no-check", "cli.ts", "launch"]];
-  const job = ["--", "train", "--schedule", "1f1b", "--out", join(folder, "out")];
-  const { stdout, stderr } = await new Deno.Command("bash", {
-    args: ["-c", '"$@" | head -1; echo ${PIPESTATUS[0]}', "-", ...words, ...job],
-    env: { PATH: `${folder}:${Deno.env.get("PATH")}`, NO_COLOR: "1" },
-    cwd: ROOT,
-  }).output();
-  assert.equal(new TextDecoder().decode(stdout), "y\n1\n");
-  assert.match(new TextDecoder().decode(stderr), /^Broken pipe/m);
+  const launch =
+    `"$@" -- train --schedule 1f1b --out ${folder}/out | head -1; echo \${PIPESTATUS[0]}`;
+  const words = [Deno.execPath(), "run", "-A", "--no-check", "cli.ts", "launch"];
+  const env = { PATH: `${folder}:${Deno.env.get("PATH")}` };
+  const { stdout, stderr } = await runProgram("bash", ["-c", launch, "-", ...words], { env });
+  assert.equal(stdout, "y\n1\n");
+  assert.match(stderr, /^Broken pipe/m);
 });
 
 /** Stands in for srun with MPICH's launcher; kills rank 1 of the first try, and counts tries. */
@@ -174,27 +165,19 @@ Deno.test({
   ignore: !isThere(LAUNCHERS[0]!),
   fn: () =>
     inFolder(async (folder) => {
-      const script = join(folder, "job.sh"), srun = join(folder, "srun");
-      const out = join(folder, "out"), tries = join(folder, "tries");
-      const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script];
-      const train = [...SMALL_JOB, ...STEPS, "--out", out];
-      const written = await runTroupe(["launch", ...flags, "--", ...train]);
+      const script = join(folder, "job.sh"), out = join(folder, "out");
+      const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script, "--"];
+      const written = await runTroupe(["launch", ...flags, ...SMALL_JOB, ...STEPS, "--out", out]);
       assert.equal(written.code, 0, written.stderr);
       const text = await Deno.readTextFile(script);
       assert.match(text, /^#!\/bin\/bash\n#SBATCH/);
       assert.match(text, /^# {3}srun --ntasks=2 --mpi=pmi2 /m);
-      await Deno.writeTextFile(srun, SRUN, { mode: 0o755 });
-      const env = { PATH: `${folder}:${Deno.env.get("PATH")}`, TRIES: tries, NO_COLOR: "1" };
-      const command = new Deno.Command("bash", { args: [script], env, stdin: "null" });
-      const { code, ...output } = await command.output();
-      const [stdout, stderr] = [output.stdout, output.stderr].map((bytes) =>
-        new TextDecoder().decode(bytes)
-      ) as [string, string];
-      await assertUnharmed({ code, stdout, stderr });
-      assert.equal(await Deno.readTextFile(tries), "try\ntry\n");
-      assert.match(
-        stderr,
-        /^Rank 1 on node1 ended before its time with exit code 7; going on from/m,
-      );
+      await Deno.writeTextFile(join(folder, "srun"), SRUN, { mode: 0o755 });
+      const TRIES = join(folder, "tries"), PATH = `${folder}:${Deno.env.get("PATH")}`;
+      const outcome = await runProgram("bash", [script], { env: { PATH, TRIES } });
+      await assertUnharmed(outcome);
+      assert.equal(await Deno.readTextFile(TRIES), "try\ntry\n");
+      const died = /^Rank 1 on node1 ended before its time with exit code 7; going on from/m;
+      assert.match(outcome.stderr, died);
     }),
 });

@@ -19,22 +19,15 @@ import { slurmScript } from "../../../console/launch/slurm_script.ts";
 import { folderTest } from "../../in_folder.ts";
 import DEATHS from "./deaths.json" with { type: "json" };
 
-/** The lines that a filter passes on, the last of them at the end. */
-function passed(filter: LineFilter, text: string): string[] {
-  const lines = text.split("\n").flatMap((line) => filter.take(line));
-  return [...lines, ...filter.rest()];
-}
-
 const FILTERS: Readonly<Record<string, () => LineFilter>> = {
-  hydraOutput,
-  openMpiErrors,
-  srunErrors,
+  ...{ hydraOutput, openMpiErrors, srunErrors },
 };
 
 Deno.test("the first death is read from the words of each launcher, and the others are passed on", () => {
   for (const { launcher, text, passed: lines, death } of DEATHS) {
     const filter = FILTERS[launcher]!();
-    assert.deepEqual(passed(filter, text), lines);
+    const passed = text.split("\n").flatMap((line) => filter.take(line));
+    assert.deepEqual([...passed, ...filter.rest()], lines);
     assert.deepEqual(filter.death, death, text);
   }
 });
@@ -98,7 +91,7 @@ Deno.test("a job is given up when its ranks do not come, move or leave in time",
 type Try = Partial<JobEnd> & { readonly leaves?: number; readonly finishes?: string };
 
 /** Relaunches a job whose tries are made up; returns its code or sentence, and what each was given. */
-async function relaunched(out: string, tries: readonly Try[], maxRestarts = 1) {
+async function relaunched(out: string, tries: readonly Try[]) {
   const resumed: boolean[] = [], stderr = Deno.stderr;
   const said: string[] = [], writeSync = stderr.writeSync;
   stderr.writeSync = (bytes) => (said.push(new TextDecoder().decode(bytes)), bytes.length);
@@ -110,9 +103,11 @@ async function relaunched(out: string, tries: readonly Try[], maxRestarts = 1) {
     const ranks = new Map([[1, signOf(1, "joined")]]);
     return { code: 1, death: undefined, stalled: undefined, ranks, unheard: undefined, ...end };
   };
-  const { signal } = new AbortController();
-  const job = { out, launch: "this", maxRestarts, stallMs: 1000, isTrain: true, signal, run };
-  const result = await relaunch(job).catch(({ message }: Error) => message);
+  const { signal } = new AbortController(),
+    job = { out, launch: "this", maxRestarts: 1, signal, run };
+  const result = await relaunch({ ...job, stallMs: 1000, isTrain: true }).catch((
+    { message }: Error,
+  ) => message);
   stderr.writeSync = writeSync;
   return { result, resumed, said: said.join("") };
 }
@@ -136,9 +131,10 @@ folderTest("a job is started again until it has finished", async (out) => {
 
 folderTest("a job that is refused or never begins is not started again", async (out) => {
   const often = await relaunched(out, [{ code: 0 }, { code: 3 }]);
+  const sentence = "The job ended before its time with exit code 3; it st";
   assert.match(
     `${often.result}`,
-    /^Cannot go on: the job may fail 1 times .* The job ended before its time with exit code 3; it st/,
+    new RegExp(`^Cannot go on: the job may fail 1 times .* ${sentence}`),
   );
   assert.equal(often.resumed.length, 2, "the exit code 0 alone is no success");
   assert.equal((await relaunched(out, [{ code: 2 }])).result, 2);
@@ -153,13 +149,13 @@ folderTest("a job that is refused or never begins is not started again", async (
   assert.equal((await relaunched(out, [killed, { finishes: "this" }])).result, 0);
 });
 
-folderTest("a file names the hosts of a job, which get their shares in order", (folder) => {
+folderTest("a file names the hosts of a job, which get their shares in order", async (folder) => {
   const path = join(folder, "hosts");
-  const read = (text: string) => {
-    Deno.writeTextFileSync(path, text);
+  const read = async (text: string) => {
+    await Deno.writeTextFile(path, text);
     return readHosts(path);
   };
-  const listed = read("# two of them\nnode1 slots=4\n\nnode-2.a : 2 # fast\nnode3\n");
+  const listed = await read("# two of them\nnode1 slots=4\n\nnode-2.a : 2 # fast\nnode3\n");
   assert.deepEqual(listed.map(({ name, slots }) => [name, slots]), [
     ...[["node1", 4], ["node-2.a", 2], ["node3", undefined]],
   ]);
@@ -170,7 +166,7 @@ folderTest("a file names the hosts of a job, which get their shares in order", (
   assert.deepEqual([3, 5, 7, 8, 14].map((ranks) => place(ranks)), [
     ...[["3", false], ["4,1", false], ["4,2,1", false], ["5,2,1", true], ["8,4,2", true]],
   ]);
-  assert.deepEqual(place(5, read("a\nb\n")), ["3,2", false]);
+  assert.deepEqual(place(5, await read("a\nb\n")), ["3,2", false]);
   for (
     const [text, sentence] of [
       ["node1\nnode 2\n", /line 2 must be a host.*received "node 2"$/],
@@ -178,8 +174,7 @@ folderTest("a file names the hosts of a job, which get their shares in order", (
       ["node1:0\n", /line 1 must be a host/],
       ["# none\n", /its file must name a host, received none$/],
     ] as const
-  ) assert.throws(() => read(text), sentence);
-  return Promise.resolve();
+  ) await assert.rejects(read(text), sentence);
 });
 
 Deno.test("command lines and scripts quote their words for a shell", () => {

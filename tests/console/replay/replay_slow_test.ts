@@ -79,20 +79,13 @@ folderTest("a journal of threads replays, and one worker alone", async (folder) 
   await refusedHere(["replay", "--actor"], /the first argument must be a JOURNAL/);
 });
 
-folderTest("a journal of a run on wasm replays to the same weights", async (folder) => {
-  const wasm = [...TINY, "--device", "wasm", "--steps", "1"];
-  const { journal, hash } = await journalIn(folder, wasm, "local");
-  assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
-});
-
-folderTest("a journal of PipeDream on threads with a trace replays", async (folder) => {
+folderTest("a journal of PipeDream with a trace replays", async (folder) => {
   const trace = join(folder, "trace.json");
-  const pipe = ["--schedule", "pipedream", "--workers", "2", "--steps", "2", "--trace", trace];
-  const { journal, hash } = await journalIn(folder, [...TINY, ...pipe]);
+  const pipe = words`--schedule pipedream --workers 2 --steps 2 --trace ${trace}`;
+  const { journal, hash } = await journalIn(folder, [...TINY, ...pipe], "local");
   assert.match(await troupe(0, "replay", journal), new RegExp(`"weightsHash":"${hash}"`));
   const alone = await troupe(0, "replay", journal, "--actor", "worker-1");
   assert.match(alone, /^worker-1: \d+ messages, \d+ doings and \d+ states as/);
-  assert.equal(JSON.parse(await troupe(0, "trace", "summary", trace, "--json")).steps, 2);
 });
 
 folderTest("a changed journal is refused at the first difference", async (folder) => {
@@ -159,36 +152,35 @@ folderTest("a journal survives kill -9, and replays as far as it goes", async (f
   const journal = join(folder, "run.jsonl");
   const flags = [...TINY, "--workers", "2", "--steps", "100000", "--json", "--journal", journal];
   const run = new Running([...TRAIN, ...flags, "--journal-messages"]);
-  await run.printed("stdout", /"step":10,.*\n/);
+  await run.printed("stdout", /"step":4,.*\n/);
   const begun = async () =>
     (await readJournal(journal)).steps
       .filter(({ actor, type }) => actor === "worker-0" && type === "Begin").length;
-  while (await begun() < 10) await delay(100);
+  while (await begun() < 4) await delay(100);
   run.kill();
   await run.end(HANG_LIMIT_MS);
-  assert.ok(await begun() >= 10);
   await troupe(0, "replay", journal, "--actor", "worker-0");
   const said = await troupe(0, "replay", journal);
-  assert.match(said, /"step":8,[^]*\d+ steps as recorded; there the journal ends/);
+  assert.match(said, /"step":2,[^]*\d+ steps as recorded; there the journal ends/);
 });
 
 folderTest("a full disk ends the journal, and the run only where that is asked", async (folder) => {
   if (Deno.build.os === "windows") return;
-  const journal = join(folder, "run.jsonl"), run = [...TINY, "--workers", "2"];
-  const flags = [...run, "--json", "--journal", journal];
+  const journal = join(folder, "run.jsonl"), run = [...TINY, "--steps", "20"];
+  const flags = [...run, "--runtime", "local", "--json", "--journal", journal];
   const sentence = /^Cannot write the journal \S+run\.jsonl: its file must take what is written, /;
-  const { code, stdout, stderr } = await runWithin(400, ["train", ...flags, "--steps", "30"]);
+  const { code, stdout, stderr } = await runWithin(300, ["train", ...flags]);
   assert.equal(code, 0, stderr);
   assert.match(stderr, sentence);
   assert.match(stderr, /^[^\n]+; the run goes on without a journal\n$/);
-  const plain = await trainHere([...run, "--steps", "30"]);
+  const plain = await trainHere(run);
   assert.equal(jsonLines(stdout).at(-1)!.weightsHash, plain.last.weightsHash);
   const { steps, unfinished } = await readJournal(journal);
-  assert.ok(steps.length > 100);
+  assert.ok(steps.length > 50, `${steps.length}`);
   assert.ok(unfinished.includes(0), `${unfinished}`);
 
-  const stop = ["--steps", "100000", "--journal-full", "stop", "--out", join(folder, "out")];
-  const stopped = await runWithin(400, ["train", ...flags, ...stop, "--runtime", "local"]);
+  const stop = ["--journal-full", "stop", "--out", join(folder, "out")];
+  const stopped = await runWithin(300, ["train", ...flags, ...stop]);
   assert.equal(stopped.code, 1, stopped.stderr);
   assert.match(stopped.stderr, sentence);
   const ended = /the run ended after step (\d+), with the checkpoint (\S+)\n$/;
@@ -204,21 +196,19 @@ Deno.test("--journal is refused where there are no actors, or no file can be", a
 
 folderTest("explore exits with what it found, and its failure replays", async (folder) => {
   const journal = join(folder, "failed.jsonl"), scenario = "tests/console/explored.ts";
-  const all = await troupe(0, "explore", "chimera", "--seeds", "8", "--strategy", "pos");
-  assert.match(all, /^8 runs, \d+ of them different, .*\n1 end:\n {2}8 × .*weightsHash/);
+  const all = await troupe(0, "explore", "chimera", "--seeds", "4", "--strategy", "pos");
+  assert.match(all, /^4 runs, \d+ of them different, .*\n1 end:\n {2}4 × .*weightsHash/);
   const failed = await troupe(1, "explore", scenario, "--journal", journal);
   assert.match(failed, /simulationTest\(.*deviations: \[\{.*"choice":\d\}\]/);
-  await refusedHere(
-    ["replay", journal],
-    /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/,
-  );
+  const named = /type: deno task troupe replay .* --module tests\/console\/explored\.ts$/;
+  await refusedHere(["replay", journal], named);
   const again = await troupe(0, "replay", journal, "--module", scenario);
   assert.match(again, /it failed as then: they came as/);
   const stuck = await troupe(3, "explore", "tests/console/stuck.ts");
   assert.match(stuck, /"system" waits for "mute" to answer "Why"/);
-  const once = await troupe(0, "explore", "pipedream", "--seeds", "5", "--seed", "7", "--once");
-  assert.match(once, /^5 runs, .*\n1 end:\n {2}5 × .*weightsHash/);
-  const faults = ["--seeds", "20", "--faults", "crash-before,site"];
+  const once = await troupe(0, "explore", "pipedream", "--seeds", "2", "--seed", "7", "--once");
+  assert.match(once, /^2 runs, .*\n1 end:\n {2}2 × .*weightsHash/);
+  const faults = ["--seeds", "8", "--faults", "crash-before,site"];
   const lost = await troupe(0, "explore", "1f1b", ...faults);
   assert.match(lost, /lost: 'worker-\d failed in step 1: "worker-\d" was made to crash'/);
   await assertRefusals("explore", (words) => refusalHere(["explore", ...words]), { ROOT });
@@ -260,7 +250,7 @@ folderTest("a journal imports no module: its reader names it", async (folder) =>
 });
 
 folderTest("a journal opens no file that its reader has not named", async (folder) => {
-  for (const flag of ["text", "tokens", "weights", "schedule-file", "resume"]) {
+  for (const flag of ["text", "tokens", "tokenizer", "weights", "schedule-file", "resume"]) {
     const path = await writeEmpty(folder, { train: [...TINY, `--${flag}`, "/dev/zero"] });
     await refused(new RegExp(`--${flag} must name the file .* --${flag} /dev/zero$`), path);
   }
@@ -293,8 +283,8 @@ const faulty = (faults: unknown) => ({ ...plan({}), faults });
 /** Configurations that no journal of a run has. */
 const STRANGE: readonly unknown[] = [
   ...[null, 7, { train: "--steps 1" }, { train: [7] }, { train: Array(1000).fill("--json") }],
-  ...[["--lr", "-5"], ["--steps", "1e99"], ["--no-such-flag"], ["rest"]].map((train) => ({
-    train,
+  ...["--lr -5", "--steps 1e99", "--no-such-flag", "rest"].map((train) => ({
+    train: train.split(" "),
   })),
   ...[{ explore: 7 }, plan({ workers: 1e9 }), plan({ workers: "4" }), plan({ schedule: "gpipe" })],
   ...[plan({ steps: 1000, microBatches: 1000 }), plan({ options: { chunks: 1e9 } })],
@@ -312,10 +302,8 @@ folderTest("the configuration of a journal is checked and bounded", async (folde
   await assertSentences("strange_journals", found, { FOLDER: folder });
   const large = ["--hidden", "2048", "--layers", "12", "--heads", "16", "--seq", "8"];
   const path = await writeEmpty(folder, { train: [...large, "--device", "reference"] });
-  assert.match(
-    await troupe(1, "replay", path, "--code-changed"),
-    /Cannot train within the memory limit: each worker must need at most 2048/,
-  );
+  const limit = /Cannot train within the memory limit: each worker must need at most 2048/;
+  assert.match(await troupe(1, "replay", path, "--code-changed"), limit);
 });
 
 folderTest("an actor alone takes device, faults and models from no journal", async (folder) => {

@@ -59,13 +59,8 @@ folderTest("a summary has the progress, the loss and the speed of a run", async 
     using _lock = lockFolder(path);
     assert.equal(summarizeRun(await readRun(path)).state, "running");
   }
-  for (
-    const [reason, state] of [
-      ["finished", "finished"],
-      ["stopped early", "finished"],
-      ["interrupted", "stopped"],
-    ] as const
-  ) {
+  const states = { finished: "finished", "stopped early": "finished", interrupted: "stopped" };
+  for (const [reason, state] of Object.entries(states)) {
     await writeRun(path, METRICS, { end: { reason, step: 7 } });
     assert.deepEqual(summarizeRun(await readRun(path)), { ...expected, state, steps: 7 });
   }
@@ -116,6 +111,10 @@ folderTest("a run of Troupe 0.1 has its checkpoints and their config", async (fo
 
 folderTest("metrics go on after a step, and an evaluation is written once", async (folder) => {
   const path = join(folder, "metrics.jsonl"), fail = (line: string) => assert.fail(line);
+  const goOn = (after: number, ...more: Metrics[]) => {
+    using file = continueMetrics(path, after, fail);
+    more.forEach(file.add);
+  };
   const all = [
     ...[measured(0, 6, "evaluation"), measured(1, 5), measured(2, 4)],
     ...[measured(2, 4.5, "evaluation"), measured(3, 3), measured(4, 2)],
@@ -125,23 +124,12 @@ folderTest("metrics go on after a step, and an evaluation is written once", asyn
     all.forEach(file.add);
   }
   assert.throws(() => createMetrics(path, fail), Deno.errors.AlreadyExists);
-  {
-    using file = continueMetrics(path, 2, fail);
-    file.add(measured(2, 4.5, "evaluation")); // as a run that goes on begins
-    file.add(measured(3, 3));
-    file.add(measured(3, 3.5, "evaluation"));
-  }
   const third = [measured(3, 3), measured(3, 3.5, "evaluation")];
+  goOn(2, measured(2, 4.5, "evaluation"), ...third); // as a run that goes on begins
   assert.deepEqual(metricsIn(folder), [...all.slice(0, 4), ...third]);
-  {
-    using file = continueMetrics(path, 1, fail);
-    file.add(measured(1, 4, "evaluation")); // of a step that was not evaluated before
-  }
+  goOn(1, measured(1, 4, "evaluation")); // of a step that was not evaluated before
   assert.deepEqual(metricsIn(folder), [...all.slice(0, 2), measured(1, 4, "evaluation")]);
-  {
-    using file = continueMetrics(path, 2, fail); // the last line is of an earlier step
-    file.add(measured(2, 3, "evaluation"));
-  }
+  goOn(2, measured(2, 3, "evaluation")); // the last line is of an earlier step
   assert.deepEqual(metricsIn(folder).at(-1), measured(2, 3, "evaluation"));
   await Deno.writeTextFile(path, "no line\n");
   assert.throws(() => continueMetrics(path, 2, fail), /^SyntaxError: .*each line must be a JSON/);
@@ -158,14 +146,12 @@ folderTest("a refused run leaves no folder, and no number is used twice", async 
     await Deno.mkdir(join(runs, "gpt-41"));
   }
   assert.deepEqual(await namesIn(runs), ["gpt-1", "gpt-41"]);
-  for (
-    const [model, name] of [["gpt", "gpt-42"], ["../../etc", "etc-1"], ["/", "run-1"]] as const
-  ) assert.equal(nextRunFolder(model, runs), join(runs, name));
+  const next = ["gpt", "../../etc", "/"].map((model) => nextRunFolder(model, runs));
+  assert.deepEqual(next, ["gpt-42", "etc-1", "run-1"].map((name) => join(runs, name)));
   await Deno.writeTextFile(join(folder, "file"), "");
-  assert.throws(
-    () => makeRunFolder("gpt", join(folder, "file")),
-    /^RangeError: Cannot begin a run: .*file must be a folder that can be written, .*Not a dir/,
-  );
+  const noFolder =
+    /^RangeError: Cannot begin a run: .*file must be a folder that can be written, .*Not a dir/;
+  assert.throws(() => makeRunFolder("gpt", join(folder, "file")), noFolder);
 });
 
 /** Reads what a run has left, and expects a refusal in one sentence. */
@@ -175,6 +161,12 @@ async function refused(path: string): Promise<string> {
   assert.match(error.message, /^Cannot [^\n]+$/);
   return error.message;
 }
+
+/** What no run has in its record. */
+const STRANGE_RECORDS = [
+  ...[{ version: 2 }, { version: "\n" }, { flags: [] }, { plan: null }, { end: 7 }],
+  ...[{ starts: [1] }, { model: 7 }, { format: "other" }],
+];
 
 /** Lines that no run has in its metrics. */
 const STRANGE_LINES = [
@@ -190,13 +182,8 @@ folderTest("a folder of no run, and strange files in one, are refused", async (f
   await Deno.writeTextFile(join(folder, "file"), "");
   await refuse("a file", join(folder, "file"));
   await refuse("a folder of something else", folder);
-  const records = [
-    ...[{ version: 2 }, { version: "\n" }, { flags: [] }, { plan: null }, { end: 7 }],
-    ...[{ starts: [1] }, { model: 7 }, { format: "other" }],
-  ];
-  for (const record of records) {
-    const path = await writeRun(join(folder, "strange"), METRICS, record);
-    await refuse(JSON.stringify(record), path);
+  for (const record of STRANGE_RECORDS) {
+    await refuse(JSON.stringify(record), await writeRun(join(folder, "strange"), METRICS, record));
   }
   const path = await writeRun(join(folder, "lines"), METRICS);
   for (const line of STRANGE_LINES) {
@@ -263,10 +250,8 @@ folderTest("runs are listed, with what is wrong with others", async (folder) => 
   ]);
   const [json] = jsonLines(await printedHere("runs", join(folder, "gpt-10"), "--json"));
   assert.equal(json!.steps, 10);
-  assert.match(
-    await printedHere("runs", join(folder, "other")),
-    /^No runs in \S+; begin one with: /,
-  );
+  const none = await printedHere("runs", join(folder, "other"));
+  assert.match(none, /^No runs in \S+; begin one with: /);
 });
 
 folderTest("a loss is drawn for light and dark pages, with words", async (folder) => {

@@ -30,47 +30,21 @@ import {
 import { batchesOf, SMALL } from "../../actors/runs.ts";
 import { folderTest } from "../../in_folder.ts";
 import { isNear } from "../../schedules/cases.ts";
-import { printedHere, refusalHere, refusedHere, TINY, trainHere } from "../command.ts";
+import { printedHere, refusalHere, refusedHere, TINY, trainHere, words } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
+import TRACE_SCHEMA from "./trace_schema.json" with { type: "json" };
 
-const NUMBER: Schema = { type: "number" }, TIME: Schema = { type: "number", minimum: 0 };
-const TEXT: Schema = { type: "string", minLength: 1 }, ARGS: Schema = { type: "object" };
-const ID: Schema = { type: "integer", minimum: 0 };
-
-/** An event of a phase, which has all of `more` and nothing else. */
-const event = (ph: string, more: Record<string, Schema>): Schema => ({
-  type: "object",
-  properties: { ph: { const: ph }, name: TEXT, pid: ID, tid: ID, ...more },
-  required: ["ph", "name", "pid", "tid", ...Object.keys(more)],
-  additionalProperties: false,
-});
-
-const CURVE: Schema = { type: "object", additionalProperties: NUMBER, minProperties: 1 };
-
-/** A whole trace, as the documentation of Chrome's trace events describes those of Troupe. */
-const TRACE_SCHEMA: Schema = {
-  type: "array",
-  items: {
-    oneOf: [
-      event("M", { args: ARGS }),
-      event("X", { cat: TEXT, ts: TIME, dur: TIME, args: ARGS }),
-      event("s", { cat: TEXT, id: ID, ts: TIME }),
-      event("f", { cat: TEXT, id: ID, ts: TIME, bp: { const: "e" } }),
-      event("C", { ts: TIME, args: CURVE }),
-      event("i", { cat: TEXT, ts: TIME, s: { enum: ["g", "p", "t"] }, args: ARGS }),
-    ],
-  },
-};
-
-/** An event of such a file. */
+/** An event of a file of Chrome's. */
 type TraceEvent<Argument = unknown> =
   & Readonly<Record<"ph" | "name" | "cat", string>>
   & Readonly<Record<"pid" | "tid" | "ts" | "dur" | "id", number>>
   & { readonly args: Readonly<Record<string, Argument>> };
 
+const validator = new Validator(TRACE_SCHEMA as Schema);
+
 /** The events of a text that follows the schema. */
 function eventsOf<Argument>(text: string): TraceEvent<Argument>[] {
-  const events = JSON.parse(text), { valid, errors } = new Validator(TRACE_SCHEMA).validate(events);
+  const events = JSON.parse(text), { valid, errors } = validator.validate(events);
   assert.deepEqual([valid, errors], [true, []]);
   return events;
 }
@@ -80,19 +54,10 @@ const STEPS = 3, SIZES = { ...SMALL, hidden: 8, heads: 2, seq: 4, vocab: 16 };
 /** What happened in a run, in order. */
 type Happening = { readonly metrics: Metrics } | { readonly event: TrainEvent };
 
-/** Shows what happened to a trace. */
-type See = (one: Happening) => void;
-
 /** Trains, and keeps what happens. */
-async function happeningsOf(
-  options: Partial<TrainOptions>,
-  see?: See,
-): Promise<readonly Happening[]> {
+async function happeningsOf(options: Partial<TrainOptions>): Promise<readonly Happening[]> {
   const happenings: Happening[] = [], { replicas = 1 } = options;
-  const add = (one: Happening) => {
-    happenings.push(one);
-    see?.(one);
-  };
+  const add = (one: Happening) => void happenings.push(one);
   const events = train({
     ...{ model: gpt2(SIZES, SIZES.microBatch), steps: STEPS, microBatches: 4, workers: 2 },
     ...{ data: batchesOf(SIZES, STEPS * 4 * replicas), runtime: "local", device: "reference" },
@@ -101,40 +66,37 @@ async function happeningsOf(
     evaluation: { every: 2, batches: batchesOf(SIZES, 1) },
     ...options,
   } as TrainOptions);
-  for await (const event of events) add({ event });
+  for await (const event of events) add({ event: later(event) });
   return happenings;
 }
 
-/** Writes a trace; returns what its file announces. */
-async function traced(
+/** The event with actions an hour later: after the file of a trace was begun. */
+function later(event: TrainEvent): TrainEvent {
+  if (event.type !== "step") return event;
+  const move = (_: string, value: unknown) => Number(value) > 1e12 ? Number(value) + 36e5 : value;
+  return { ...event, traces: JSON.parse(JSON.stringify(event.traces), move) };
+}
+
+/** Writes a trace of what happened; returns what its file announces. */
+function traced(
   path: string,
-  run: (see: See) => unknown,
+  happenings: readonly Happening[],
   file: Partial<TraceFileOptions> = {},
-): Promise<string> {
+): string {
   const announced: string[] = [];
   using trace = openTraceFile({ path, announce: (line) => announced.push(line), ...file });
-  await run((one) => "event" in one ? trace.see(one.event) : trace.measured(one.metrics));
+  for (const one of happenings) {
+    if ("event" in one) trace.see(one.event);
+    else trace.measured(one.metrics);
+  }
   return announced.join();
 }
 
 let plain: Promise<readonly Happening[]> | undefined;
 
-/** Writes a trace of a run of 1F1B, which is made once; its times are moved to now. */
-async function write(path: string, file: Partial<TraceFileOptions> = {}): Promise<string> {
-  const happenings = await (plain ??= happeningsOf({ schedule: "1f1b" }));
-  const [[, [[first]]]] = tracesOf(happenings) as [[number, [[TracedAction]]]];
-  const by = Date.now() + 1000 - first.start;
-  return await traced(path, (see) => {
-    for (const one of happenings) see("event" in one ? { event: moved(one.event, by) } : one);
-  }, file);
-}
-
-/** The event with other times of actions. */
-function moved(event: TrainEvent, by: number): TrainEvent {
-  if (event.type !== "step") return event;
-  const move = (_: string, value: unknown) => Number(value) > 1e12 ? Number(value) + by : value;
-  return { ...event, traces: JSON.parse(JSON.stringify(event.traces), move) };
-}
+/** Writes a trace of a run of 1F1B, which is made once. */
+const write = async (path: string, file?: Partial<TraceFileOptions>) =>
+  traced(path, await (plain ??= happeningsOf({ schedule: "1f1b" })), file);
 
 /** The actions of each step, by worker. */
 const tracesOf = (happenings: readonly Happening[]) =>
@@ -149,6 +111,12 @@ const bare = (traces: unknown) =>
     (key, one) =>
       key === "stage" ? undefined : typeof one === "number" ? Number(one.toFixed(2)) : one,
   );
+
+/** Where messages were sent, and where they arrived. */
+const flowsIn = (events: readonly TraceEvent[]) =>
+  ["s", "f"].map((phase) => events.filter(({ ph }) => ph === phase)) as [
+    ...[TraceEvent[], TraceEvent[]],
+  ];
 
 const isWork = ({ ph, pid, cat }: TraceEvent) => ph === "X" && pid > 0 && cat !== "wait";
 
@@ -166,9 +134,8 @@ for (const options of RUNS) {
     `a trace of ${schedule} in ${runtime} has every action once, and its flows`,
     async (folder) => {
       const path = join(folder, "trace.json");
-      let happenings: readonly Happening[] = [];
-      const run = async (see: See) => happenings = await happeningsOf(options, see);
-      assert.equal(await traced(path, run), "");
+      const happenings = await happeningsOf(options);
+      assert.equal(traced(path, happenings), "");
       const events = eventsOf(await Deno.readTextFile(path));
       for (const [step, traces] of tracesOf(happenings)) {
         const work = events.filter((event) => isWork(event) && event.args.step === step);
@@ -178,8 +145,7 @@ for (const options of RUNS) {
           `step ${step}`,
         );
       }
-      const starts = events.filter(({ ph }) => ph === "s"),
-        ends = events.filter(({ ph }) => ph === "f");
+      const [starts, ends] = flowsIn(events);
       assert.deepEqual(starts.map(({ id }) => id), ends.map(({ id }) => id));
       assert.equal(new Set(starts.map(({ id }) => id)).size, starts.length);
       assert.equal(starts.length === 0, runtime === "serial");
@@ -257,10 +223,8 @@ folderTest("a trace has the chosen steps and announces its bound", async (folder
   assert.deepEqual(Array.from(openTrace(path).steps, ({ step }) => step), [2]);
   for (let bytesMax = 8000; bytesMax < 15_000; bytesMax += 250) {
     const announced = await write(path, { bytesMax });
-    assert.match(
-      announced,
-      RegExp(`^the trace ends before step \\d: it has at most ${bytesMax} b`),
-    );
+    const bound = RegExp(`^the trace ends before step \\d: it has at most ${bytesMax} b`);
+    assert.match(announced, bound);
     assert.ok((await Deno.stat(path)).size <= bytesMax);
     const events = eventsOf(await Deno.readTextFile(path));
     assert.equal(events.filter(({ cat }) => cat === "full").length, 1);
@@ -304,17 +268,14 @@ Deno.test("a disk that takes no more ends the trace, and the run goes on", async
 const SIZE = { workers: 4, microBatches: 8 };
 
 /** The trace of a schedule on paper. */
-const show = (name: string, flags = "") =>
-  scheduleCommand(
-    `${name} --workers 4 --micro-batches 8 --format trace ${flags}`.trim().split(" "),
-  ).output;
+const show = (name: string, ...flags: string[]) =>
+  scheduleCommand(words`${name} --workers 4 --micro-batches 8 --format trace ${flags}`).output;
 
 Deno.test("a trace on paper has the actions, bubbles, messages and activations", () => {
   for (const { name: schedule } of scheduleDefinitions) {
     const events = eventsOf<number>(show(schedule));
-    const { schedule: made, makespan, idle, peakActivations } = analyze(
-      createSchedule(schedule, SIZE),
-    );
+    const analysis = analyze(createSchedule(schedule, SIZE));
+    const { schedule: made, makespan, idle, peakActivations } = analysis;
     for (const [worker, list] of made.lists.entries()) {
       const which = `worker ${worker} of ${schedule}`;
       const own = events.filter(({ pid, tid }) => pid === 1 && tid === worker);
@@ -329,8 +290,7 @@ Deno.test("a trace on paper has the actions, bubbles, messages and activations",
       assert.ok(isNear(Math.max(...curve), peakActivations[worker]!), which);
       assert.equal(curve.at(-1), 0, which);
     }
-    const sent = events.filter(({ ph }) => ph === "s"),
-      came = events.filter(({ ph }) => ph === "f");
+    const [sent, came] = flowsIn(events);
     assert.equal(sent.length, came.length, schedule);
     for (const [i, { id, tid, ts }] of sent.entries()) {
       assert.equal(id, came[i]!.id, schedule);
@@ -342,12 +302,12 @@ Deno.test("a trace on paper has the actions, bubbles, messages and activations",
 Deno.test("waits on paper have their cause, apart from messages on their way, and slices flow", () => {
   const waitsOf = (worker: number, events: readonly TraceEvent[]) =>
     events.filter(({ cat, tid }) => cat === "wait" && tid === worker);
-  const waits = waitsOf(3, eventsOf(show("1f1b", "--send 0.5")));
+  const waits = waitsOf(3, eventsOf(show("1f1b", "--send", "0.5")));
   assert.deepEqual(waits.slice(0, 2).map(({ name, ts, dur }) => [name, ts, dur]), [
     ["waits for worker 2: 2F0", 0, 4000],
     ["waits for the message of worker 2: 2F0", 4000, 500],
   ]);
-  const events = eventsOf(show("seq1f1b", "--slices 2"));
+  const events = eventsOf(show("seq1f1b", "--slices", "2"));
   // Each slice of each micro-batch crosses three edges, forwards and backwards.
   assert.equal(events.filter(({ ph }) => ph === "s").length, 2 * 8 * 3 * 2);
   assert.equal(waitsOf(0, events)[0]!.name, "waits for worker 1: 1B0s1");
@@ -355,7 +315,7 @@ Deno.test("waits on paper have their cause, apart from messages on their way, an
 
 folderTest("a trace on paper is summed up as one of a run", async (folder) => {
   const path = join(folder, "plan.json");
-  await Deno.writeTextFile(path, show("interleaved-zb", "--chunks 3"));
+  await Deno.writeTextFile(path, show("interleaved-zb", "--chunks", "3"));
   const summary = summarizeTrace(openTrace(path), path);
   assert.deepEqual([summary.schedule, summary.steps], ["interleaved-zb", 1]);
   const { bubbleRatio } = analyze(createSchedule("interleaved-zb", { ...SIZE, chunks: 3 }));
@@ -469,8 +429,6 @@ folderTest("a resumed run goes on with the timeline of its folder", async (folde
   await trainHere([...trace, "--resume", out, "--steps", "3"]);
   const kinds = ["step 1", "step 2", "checkpoint 2", "resumed 2", "step 3", "checkpoint 3"];
   assert.deepEqual(stepsIn(join(out, "timeline.jsonl")), kinds);
-  await refusedHere(
-    ["train", ...TINY, "--trace", folder, "--out", join(folder, "other")],
-    /^Cannot write the trace to .*: it must be a file that can be/,
-  );
+  const noFile = /^Cannot write the trace to .*: it must be a file that can be/;
+  await refusedHere(["train", ...TINY, "--trace", folder, "--out", join(folder, "other")], noFile);
 });

@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { substream } from "../../../kernels/mod.ts";
-import { sideBySide } from "../../actors/runs.ts";
 import { folderTest } from "../../in_folder.ts";
 import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import {
@@ -13,8 +12,8 @@ import {
   jsonLines,
   type Line,
   type Outcome,
+  refusedHere,
   runHere,
-  runTrain,
   runWithin,
   savedIn,
   someTokens,
@@ -64,11 +63,11 @@ const flags = async (folder: string) => [
   ...["--tokens", await writeTokens(folder, someTokens(64_001)), "--out", join(folder, "out")],
 ];
 
-test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with the same bits", async (folder) => {
+test("Ctrl-C, twice at once, finishes the step and saves it; the run goes on with the same bits", async (folder) => {
   const train = await flags(folder), out = join(folder, "out");
-  const run = new Running([...TRAIN, ...train, ...LONG]);
+  const run = new Running([...TRAIN, ...train, ...LONG, "--runtime", "local"]);
   await run.printed("stdout", /"step":2,/);
-  run.interrupt("process");
+  for (let i = 0; i < 2; i++) run.interrupt("process");
   const outcome = await run.end();
   const step = await assertGoodOrder(outcome, out), steps = ["--steps", `${step + 1}`];
 
@@ -81,48 +80,29 @@ test("Ctrl-C finishes the step and writes the checkpoint; the run goes on with t
   );
 });
 
-/** How a run is met, from its first printed step on. */
-const ENDS: readonly {
-  readonly title: string;
-  readonly to: "process" | "group";
-  readonly signals: readonly Deno.Signal[];
-  readonly args?: readonly string[];
-  readonly graceMs?: number;
-}[] = [
-  {
-    title: "two signals within a second count as one",
-    to: "process",
-    signals: ["SIGINT", "SIGINT"],
-  },
-  {
-    title: "Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal",
-    ...{ to: "group", signals: ["SIGINT"], args: ["task", "train"] },
-  },
-  { title: "SIGTERM ends a run as Ctrl-C does", to: "process", signals: ["SIGTERM"] },
-  { title: "SIGHUP ends a run as Ctrl-C does", to: "process", signals: ["SIGHUP"] },
-  {
-    title: "a terminal that hangs up on processes ends their run as Ctrl-C does",
-    ...{ to: "group", signals: ["SIGHUP"], graceMs: GRACE_MS },
-    args: [...TRAIN, "--workers", "2", "--isolation", "process"],
-  },
-  ...["local", "serial"].map((runtime) => ({
-    title: `Ctrl-C is heard where the ${runtime} runtime computes without pause`,
-    ...{ to: "process" as const, signals: ["SIGINT" as const] },
-    args: [...TRAIN, "--runtime", runtime],
-  })),
-];
+/** The signals that end a run from its first printed step on: to whom, which, and how it runs. */
+const ENDS: Readonly<Record<string, string>> = {
+  "Ctrl-C in a terminal, which reaches `deno task` and its child, is one signal":
+    "group SIGINT task train",
+  "SIGTERM ends a run as Ctrl-C does, also one that computes without pause":
+    "process SIGTERM run -A cli.ts train --runtime serial",
+  "a terminal that hangs up on processes ends their run as Ctrl-C does":
+    "group SIGHUP run -A cli.ts train --workers 2 --isolation process",
+};
 
-for (const { title, to, signals, args = TRAIN, graceMs } of ENDS) {
+for (const [title, how] of Object.entries(ENDS)) {
   test(title, async (folder) => {
+    const [to, signal, ...args] = how.split(" ") as ["process" | "group", Deno.Signal];
     const run = new Running([...args, ...await flags(folder), ...LONG]);
     await run.printed("stdout", /"step":1,/);
-    for (const signal of signals) run.interrupt(to, signal);
-    await assertGoodOrder(await run.end(graceMs), join(folder, "out"));
+    run.interrupt(to, signal);
+    await assertGoodOrder(await run.end(GRACE_MS), join(folder, "out"));
   });
 }
 
 test("under nohup a run continues when its terminal hangs up", async (folder) => {
-  const run = new Running([...TRAIN, ...await flags(folder), ...LONG], true);
+  const train = [...await flags(folder), ...LONG, "--runtime", "local"];
+  const run = new Running([...TRAIN, ...train], true);
   await run.printed("stdout", /"step":1,/);
   run.interrupt("group", "SIGHUP");
   await run.printed("stdout", /"step":40,/);
@@ -153,42 +133,30 @@ test("Ctrl-C ends a command at once that has nothing to finish", async () => {
 
 /** `kill -9` of the whole program: nothing is lost that was told, and the bits stay the same. */
 
-/** Kills for each of the ways to keep workers apart, of runs that go on side by side. */
-const KILLS = atDepth({ worker: [4], process: [2] }, { worker: [10, 10], process: [4] });
+/** Kills for each of the ways to keep workers apart. */
+const KILLS = atDepth({ worker: 2, process: 1 }, { worker: 10, process: 4 });
 
-/** Every fourth kill comes while the program starts, the others after the first step. */
+/** Every fourth kill comes while the program starts, the others after three steps. */
 const STARTING_MS = 600;
 const TRAINING_MS = 300;
 
 /** Of the moments; `TROUPE_SEED` takes another one. */
 const SEED = Number(Deno.env.get("TROUPE_SEED") ?? 1);
 
-/** The lines that were printed whole before the end came. */
-function linesOf(text: string): Line[] {
-  const end = text.lastIndexOf("\n") + 1;
-  return end === 0 ? [] : jsonLines(text.slice(0, end));
-}
-
-/** Kills a program, starts it again, and so on; returns what it told, and the moments in words. */
-async function killAgainAndAgain(
-  train: readonly string[],
-  out: string,
-  kills: number,
-  stream: string,
-) {
-  const generator = substream(SEED, stream);
-  const told: Line[] = [], moments: string[] = [];
+/** Kills a program, starts it again, and so on; returns what it told, and its newest checkpoint. */
+async function killAgainAndAgain(train: readonly string[], out: string, kills: number) {
+  const generator = substream(SEED, "moments of kill -9"), told: Line[] = [];
   let newest = 0;
   for (let i = 0; i < kills; i++) {
-    const part = (generator.next() >>> 0) / 2 ** 32, isStarting = i % 4 === 0;
-    const afterMs = part * (isStarting ? STARTING_MS : TRAINING_MS);
+    const part = (generator.next() >>> 0) / 2 ** 32, isStarting = i % 4 === 1;
     const run = new Running([...TRAIN, ...train, "--steps", "100000", "--json"]);
-    if (!isStarting) await run.printed("stdout", /"step":\d+,.*\n/);
-    await delay(afterMs);
+    if (!isStarting) await run.printed("stdout", /(.*\n){3}/);
+    await delay(part * (isStarting ? STARTING_MS : TRAINING_MS));
     run.kill();
-    const { stdout, stderr } = await run.end(HANG_LIMIT_MS), lines = linesOf(stdout);
-    moments.push(`${afterMs.toFixed(1)} ms after the ${isStarting ? "start" : "first step"}`);
-    const what = `seed ${SEED}, kill ${i + 1}, ${moments.at(-1)}: ${stderr}`;
+    const { stdout, stderr } = await run.end(HANG_LIMIT_MS);
+    const whole = stdout.slice(0, stdout.lastIndexOf("\n") + 1);
+    const lines = whole === "" ? [] : jsonLines(whole);
+    const what = `seed ${SEED}, kill ${i + 1}: ${stderr}`;
     const step = (await readCheckpoint(out))?.step ?? 0;
     // At most one checkpoint is being written, while the next step runs.
     const printed = (lines.at(-1)?.step ?? 0) as number;
@@ -198,40 +166,30 @@ async function killAgainAndAgain(
     told.push(...lines);
   }
   assert.ok(newest >= kills / 2, `there must be something to lose, and only ${newest} were done`);
-  return { newest, told, moments };
+  return { newest, told };
 }
 
-/** A run that is killed so often tells and leaves what one that is left in peace does. */
-async function assertSameAsInPeace(folder: string, isolation: string, kills: number, nth: number) {
-  const text = join(folder, "text.txt"), out = join(folder, `out-${nth}`);
-  const peace = words`${TINY_MODEL} --device native --micro-batches 2 --workers 2 --text ${text}`;
-  const train =
-    words`${peace} --isolation ${isolation} --resume ${out} --checkpoint-every 1 --keep 2`;
-  const stream = `moments of kill -9 ${nth}`;
-  const { newest, told, moments } = await killAgainAndAgain(train, out, kills, stream);
-
-  const to = ["--steps", `${newest + 5}`], what = `seed ${SEED}: ${moments.join("; ")}`;
-  const rest = await trainHere([...train, ...to]), whole = await trainHere([...peace, ...to]);
-  assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), what);
-  // Whatever was told along the way was true, and no step was left out.
-  const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
-  for (const { step, loss } of told) {
-    assert.equal(loss, expected.get(step), `step ${step}, ${what}`);
-  }
-  const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
-  assert.deepEqual(steps, new Set(expected.keys()), what);
-  const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
-  assert.deepEqual(await savedIn(out), kept, "and nothing half written is left");
-}
-
-for (const [isolation, runs] of Object.entries(KILLS)) {
-  const kills = runs.reduce((sum, one) => sum + one);
+for (const [isolation, kills] of Object.entries(KILLS)) {
   const name = `a program with ${isolation} isolation, killed at ${kills} random moments, ` +
     "ends with the bits of one left in peace";
   test(name, async (folder) => {
-    const text = "In the beginning was the word. ".repeat(20);
-    await Deno.writeTextFile(join(folder, "text.txt"), text);
-    await sideBySide(runs.map((kills, nth) => assertSameAsInPeace(folder, isolation, kills, nth)));
+    const text = join(folder, "text.txt"), out = join(folder, "out");
+    await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(20));
+    const peace = words`${TINY_MODEL} --device native --micro-batches 2 --workers 2 --text ${text}`;
+    const train =
+      words`${peace} --isolation ${isolation} --resume ${out} --checkpoint-every 1 --keep 2`;
+    const { newest, told } = await killAgainAndAgain(train, out, kills);
+
+    const to = ["--steps", `${newest + 5}`];
+    const rest = await trainHere([...train, ...to]), whole = await trainHere([...peace, ...to]);
+    assert.deepEqual(bitsOf(rest.lines), bitsOf(whole.lines, newest + 1), `seed ${SEED}`);
+    // Whatever was told along the way was true, and no step was left out.
+    const expected = new Map(whole.lines.map((line) => [line.step, line.loss]));
+    for (const { step, loss } of told) assert.equal(loss, expected.get(step), `step ${step}`);
+    const steps = new Set([...told, ...rest.lines].map(({ step }) => step));
+    assert.deepEqual(steps, new Set(expected.keys()));
+    const kept = [4, 5].map((more) => `step-${String(newest + more).padStart(8, "0")}`);
+    assert.deepEqual(await savedIn(out), kept, "and nothing half written is left");
   });
 }
 
@@ -240,17 +198,15 @@ for (const [isolation, runs] of Object.entries(KILLS)) {
 test("a folder in use is refused, and free when its program is killed", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100_000)), out = join(folder, "out");
   const train = words`${TINY} --tokens ${tokens} --json`;
-  const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 3000`;
+  const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 3000 --runtime local`;
   const first = new Running([...TRAIN, ...train, ...endless]);
   await first.printed("stdout", /"step":2,.*\n/);
   for (const flags of [["--out", out], ["--resume", out], ["--out", `${out}/../out/`]]) {
-    const { code, stdout, stderr } = await runTrain([...train, ...flags, "--steps", "3000"]);
-    assert.deepEqual({ code, stdout }, { code: 2, stdout: "" }, stderr);
-    assert.match(
-      stderr,
-      /^Cannot write checkpoints to [^\n]+: it must not be in use by another run, received pid \d+ on [\w.-]+; wait for its end, or name another folder\n$/,
+    const inUse = RegExp(
+      "^Cannot write checkpoints to .+: it must not be in use by another run, received pid " +
+        `${first.pid} on [\\w.-]+; wait for its end, or name another folder$`,
     );
-    assert.equal(/pid (\d+)/.exec(stderr)![1], `${first.pid}`);
+    await refusedHere(["train", ...train, ...flags, "--steps", "3000"], inUse);
   }
   first.kill();
   const { stdout } = await first.end(60_000), told = stdout.split("\n").length - 1;

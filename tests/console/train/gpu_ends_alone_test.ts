@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { childProcesses } from "../../actors/child_processes.ts";
 import { gpuTest } from "../../gpu.ts";
-import { inFolder, jsonLines, someTokens, TINY_MODEL, writeTokens } from "../command.ts";
+import { inFolder, jsonLines, runTrain, words } from "../command.ts";
 import { Running, TRAIN } from "../running.ts";
 
 /** Processes of workers notice within this time that their root is gone. */
@@ -13,13 +13,9 @@ const GRACE_MS = 60_000;
 
 const COMPUTES = "device webgpu computes on .*, which is software, no GPU";
 
-async function flags(folder: string): Promise<string[]> {
-  const tokens = await writeTokens(folder, someTokens(64_001));
-  return [
-    ...[...TINY_MODEL, "--micro-batches", "2", "--device", "webgpu", "--workers", "2", "--json"],
-    ...["--schedule", "1f1b", "--tokens", tokens, "--out", join(folder, "out")],
-  ];
-}
+/** A model with few kernels: compiling them takes most of the time. */
+const TRAINED = words`--model mlp --hidden 8 --layers 1 --micro-batch 2 --micro-batches 2
+  --device webgpu --workers 2 --schedule 1f1b --json`;
 
 /** Libraries look for a display there, and say so where there is none. */
 const NO_DISPLAY = { XDG_RUNTIME_DIR: "" };
@@ -28,8 +24,10 @@ gpuTest(
   "a worker on the GPU is killed: the run has the bits of one in peace; Ctrl-C ends it in good order",
   () =>
     inFolder(async (folder) => {
-      const train = await flags(folder), out = join(folder, "out");
-      const run = new Running([...TRAIN, ...train, "--steps", "2000"], false, NO_DISPLAY);
+      const out = join(folder, "out"), train = [...TRAINED, "--out", out];
+      // A slow link, so that few steps come before the kill.
+      const slow = words`--steps 5000 --emulate-link 20000,10`;
+      const run = new Running([...TRAIN, ...train, ...slow], false, NO_DISPLAY);
       await run.printed("stdout", /"step":2,/);
       Deno.kill(childProcesses(run.pid).at(-1)!, "SIGKILL");
       await run.printed("stderr", /going on from the last committed step/);
@@ -48,12 +46,11 @@ gpuTest(
       ];
       assert.match(stderr, new RegExp(`^${told.join("\n")}\n$`));
 
-      const whole = ["--steps", `${steps}`, "--out", join(folder, "whole")];
-      const peace = new Running(["task", "-q", "train", ...train, ...whole], false, NO_DISPLAY);
-      const outcome = await peace.end();
-      assert.equal(outcome.code, 0, outcome.stderr);
-      assert.match(outcome.stderr, new RegExp(`^${COMPUTES}\n$`));
-      const { weightsHash: expected } = jsonLines(outcome.stdout).at(-1)!;
+      const alone = words`${TRAINED} --workers 1 --steps ${steps as number}`;
+      const peace = await runTrain(alone, [], NO_DISPLAY);
+      assert.equal(peace.code, 0, peace.stderr);
+      assert.match(peace.stderr, new RegExp(`^${COMPUTES}\n$`));
+      const { weightsHash: expected } = jsonLines(peace.stdout).at(-1)!;
       assert.equal(weightsHash, expected);
     }),
 );

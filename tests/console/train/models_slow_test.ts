@@ -1,43 +1,35 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { folderTest } from "../../in_folder.ts";
-import { inFolder, type Outcome, refusal, runHere } from "../command.ts";
+import { printedHere, refusal, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
+
+/** What a pattern finds in the output of a command. */
+async function told(pattern: RegExp, args: readonly string[]): Promise<number> {
+  const said = await printedHere(...args), [, number] = pattern.exec(said) ?? [];
+  assert.ok(number !== undefined, said);
+  return Number(number);
+}
 
 /** A T5 learns to sort, goes on from a checkpoint, and is made again from its journal. */
 
-const SIZES = ["--model", "t5", "--seq", "4", "--layers", "1", "--hidden", "32", "--heads", "2"];
-const CUT = ["--workers", "2", "--micro-batches", "2", "--device", "native"];
+const T5 = words`train --model t5 --seq 4 --layers 1 --hidden 32 --heads 2 --workers 2
+  --micro-batches 2 --device native --runtime local`;
 
-/** The share of held-out strings that are sorted, as it is printed. */
-function sorted({ code, stdout, stderr }: Outcome): number {
-  assert.equal(code, 0, stderr);
-  const [, percent] =
-    /^([\d.]+) % of 64 held-out sequences are written without a mistake$/m.exec(stdout) ?? [];
-  assert.ok(percent !== undefined, stdout);
-  return Number(percent);
-}
+const SORTED = /^([\d.]+) % of 64 held-out sequences are written without a mistake$/m;
 
-folderTest(
-  "a T5 of two workers learns to sort strings of digits that it has never seen",
-  async (folder) => {
-    const out = join(folder, "run"), rate = ["--lr", "0.005", "--warmup", "10"];
-    const run = [...SIZES, ...CUT, ...rate, "--micro-batch", "16", "--out", out];
-    const first = sorted(await runHere(["train", ...run, "--steps", "2"]));
-    assert.ok(first < 20, `${first} %`);
-    const last = sorted(await runHere(["train", "--resume", out, "--steps", "300"]));
-    assert.ok(last > 40, `${last} %`);
-  },
-);
+folderTest("a T5 of two workers learns to sort digits that it has never seen", async (folder) => {
+  const out = join(folder, "run"), rate = words`--lr 0.01 --warmup 10 --micro-batch 16`;
+  const first = await told(SORTED, words`${T5} ${rate} --steps 2 --out ${out}`);
+  assert.ok(first < 20, `${first} %`);
+  const last = await told(SORTED, words`train --resume ${out} --steps 100 --runtime local`);
+  assert.ok(last > 40, `${last} %`);
+});
 
 folderTest("a run of a T5 is made again from its journal, step by step", async (folder) => {
-  const journal = join(folder, "journal.jsonl");
-  const recorded = ["--steps", "2", "--micro-batch", "2", "--runtime", "local"];
-  const files = ["--out", join(folder, "run"), "--journal", journal];
-  await runHere(["train", ...SIZES, ...CUT, ...recorded, ...files]);
-  const { code, stdout, stderr } = await runHere(["replay", journal]);
-  assert.equal(code, 0, stderr);
-  assert.match(stdout, /^\d+ steps as recorded, hash [\da-f]+$/m);
+  const journal = join(folder, "journal.jsonl"), files = ["--out", join(folder, "run")];
+  await printedHere(...words`${T5} --steps 2 --micro-batch 2 --journal ${journal} ${files}`);
+  assert.match(await printedHere("replay", journal), /^\d+ steps as recorded, hash [\da-f]+$/m);
 });
 
 Deno.test("models that cannot be, and data that does not fit them, are refused", async () => {
@@ -46,30 +38,22 @@ Deno.test("models that cannot be, and data that does not fit them, are refused",
 
 /** Networks of convolutions learn from digits, and say what they have learnt. */
 
-const PICTURES = ["--layers", "3", "--hidden", "16", "--micro-batch", "8", "--micro-batches", "2"];
-const RUN = [...PICTURES, "--workers", "2", "--device", "native", "--lr", "0.01"];
+const PICTURES =
+  words`train --hidden 16 --micro-batches 2 --workers 2 --device native --runtime local`;
 
-/** What a pattern finds in the output of a run. */
-async function told(pattern: RegExp, args: readonly string[]): Promise<number> {
-  const { code, stdout, stderr } = await inFolder((folder) =>
-    runHere(["train", ...RUN, ...args, "--out", join(folder, "run")])
-  );
-  assert.equal(code, 0, stderr);
-  const [, number] = pattern.exec(stdout) ?? [];
-  assert.ok(number !== undefined, stdout);
-  return Number(number);
-}
-
-Deno.test("a U-Net on two workers takes noise out of digits that it has never seen", async () => {
-  const pattern =
+folderTest("a U-Net takes noise out of digits that it has never seen", async (folder) => {
+  const fallen =
     /^The mean squared error of 1000 held-out pictures falls from 0\.2499 to ([\d.]+); one with/m;
-  const error = await told(pattern, ["--model", "unet", "--steps", "30"]);
+  const how = words`--model unet --layers 3 --micro-batch 8 --steps 30 --lr 0.01 --out ${folder}`;
+  const error = await told(fallen, [...PICTURES, ...how]);
   assert.ok(error < 0.08, `${error}`); // Blank paper would be off by 0.11.
 });
 
-Deno.test("a residual network on two workers recognises digits that it has never seen", async () => {
-  const pattern = /^([\d.]+) % of the held-out samples are recognised$/m;
-  const sizes = ["--layers", "4", "--micro-batch", "16", "--lr", "0.02", "--lr-schedule", "cosine"];
-  const percent = await told(pattern, ["--model", "resnet", "--steps", "200", ...sizes]);
+folderTest("a residual network recognises digits that it has never seen", async (folder) => {
+  const recognised = /^([\d.]+) % of the held-out samples are recognised$/m;
+  const how =
+    words`--model resnet --layers 4 --micro-batch 16 --steps 200 --lr 0.02 --lr-schedule cosine
+    --out ${folder}`;
+  const percent = await told(recognised, [...PICTURES, ...how]);
   assert.ok(percent > 70, `${percent} %`); // Chance is 10 %; this run recognises 83 %.
 });

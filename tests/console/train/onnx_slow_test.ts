@@ -8,7 +8,7 @@ import { exportCommand } from "../../../console/mod.ts";
 import { fromOnnx, mlpOnnx } from "../../../kernels/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { expectedOf, farthest, onnxPath, outputsOf } from "../../onnx.ts";
-import { bitsOf, refusal, refuses, runHere, trainHere, words } from "../command.ts";
+import { bitsOf, type Line, refusal, refuses, runHere, trainHere, words } from "../command.ts";
 import { assertRefusals } from "../refusals.ts";
 
 // Loading the runtime opens ports that stay.
@@ -29,12 +29,9 @@ export const data = { name: "quarters", version: "1", open: ({ microBatch, seed 
   })(),
 }) };`;
 
-/** The weights of two layers. */
+/** The weights of two layers, and how many numbers each has. */
 const WEIGHTS: Readonly<Record<string, number>> = {
-  "layers.0.weight": 16,
-  "layers.0.bias": 8,
-  "layers.1.weight": 32,
-  "layers.1.bias": 4,
+  ...{ "layers.0.weight": 16, "layers.0.bias": 8, "layers.1.weight": 32, "layers.1.bias": 4 },
 };
 
 /** Writes a file of them, and data for it. */
@@ -43,13 +40,14 @@ async function planeIn(folder: string): Promise<{ file: string; data: string }> 
   const weightOf = (name: string) =>
     Float32Array.from({ length: WEIGHTS[name]! }, (_, i) => Math.sin(7 * i + name.length));
   const model = mlpOnnx({ inputs: 2, hidden: 8, layers: 1, classes: 4 });
-  await Deno.writeFile(
-    file,
-    Uint8Array.from([...model.pieces(weightOf)].flatMap((one) => [...one])),
-  );
+  await Deno.writeFile(file, new Blob([...model.pieces(weightOf)]).stream());
   await Deno.writeTextFile(data, QUARTERS);
   return { file, data };
 }
+
+/** The losses of the steps of a run. */
+const lossesOf = (lines: readonly Line[]) =>
+  lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
 
 /** Where it runs, and how it learns. */
 const RUNS = ["--device", "reference", "--workers", "1"];
@@ -59,7 +57,7 @@ folderTest("a file learns from a user's data, and goes on with the same bits", a
   const { file, data } = await planeIn(folder), out = join(folder, "run");
   const args = ["--model", file, "--data", data, ...LEARNS];
   const { lines } = await trainHere([...args, "--steps", "6"]);
-  const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+  const losses = lossesOf(lines);
   assert.ok(losses.at(-1)! < losses[0]! - 0.2, `${losses}`);
   await trainHere([...args, "--steps", "3", "--out", out]);
   const resume = ["--resume", out, "--steps", "6", "--data", data, ...RUNS];
@@ -77,12 +75,11 @@ folderTest("a file learns from a user's data, and goes on with the same bits", a
 
 folderTest("tokens train PyTorch's GPT as PyTorch does, into an ONNX file", async (folder) => {
   const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-  const { lines } = await trainHere([
-    ...["--model", file, "--loss", "cross-entropy", "--tokens", onnxPath("gpt", "tokens.bin")],
-    ...["--vocab", "64", "--seq", "16", "--micro-batch", "4", "--micro-batches", "2"],
-    ...["--steps", "20", "--lr", "0.001", "--device", "native", "--out", out],
-  ]);
-  const losses = lines.flatMap(({ loss }) => typeof loss === "number" ? [loss] : []);
+  const how = words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch 4 --micro-batches 2
+    --steps 20 --lr 0.001 --device native`;
+  const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
+  const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);
+  const losses = lossesOf(lines);
   assert.ok(farthest(losses, expected.losses) < 1e-5, `${losses}`);
   const trained = await Deno.readFile(join(out, "trained.onnx"));
   assert.ok(farthest(await outputsOf("gpt", trained), expected.outputs) < 1e-5);
@@ -114,38 +111,30 @@ export const data = {
 `;
 
 folderTest("an encoder learns without a mask as with a mask of ones", async (folder) => {
-  const dataOf = async (name: string, mask: string) => {
+  const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
+  const train = async (name: string, mask: string) => {
     const path = join(folder, `${name}.ts`);
     await Deno.writeTextFile(path, sentences(name, mask));
-    return ["--data", path];
+    return bitsOf((await trainHere([...args, "--data", path, ...RUNS, "--steps", "2"])).lines);
   };
-  const args = ["--model", onnxPath("bert"), "--loss", "cross-entropy", "--micro-batches", "2"];
-  const train = async (data: string[]) =>
-    bitsOf((await trainHere([...args, ...data, ...RUNS, "--steps", "2"])).lines);
-  const ones = await train(
-    await dataOf("ones", "attention_mask: new Int32Array(length).fill(1)"),
-  );
-  assert.deepEqual(await train(await dataOf("none", "")), ones);
+  const ones = await train("ones", "attention_mask: new Int32Array(length).fill(1)");
+  assert.deepEqual(await train("none", ""), ones);
   const some = "attention_mask: Uint8Array.from({ length }, (_, j) => +(j % 12 < 5))";
-  assert.notDeepEqual(await train(await dataOf("some", some)), ones);
+  assert.notDeepEqual(await train("some", some), ones);
 });
 
 folderTest("what is frozen stays, and all else learns from the named field", async (folder) => {
   const { file, data } = await planeIn(folder), out = join(folder, "run");
-  await Deno.writeTextFile(
-    data,
-    QUARTERS.replace("yield { place, labels }", "yield { place, classes: labels }"),
-  );
+  await Deno.writeTextFile(data, QUARTERS.replace("place, labels }", "place, classes: labels }"));
   const args = ["--model", file, "--data", data, "--label", "classes", "--freeze", "layers.0.*"];
   await trainHere([...args, ...LEARNS, "--steps", "2", "--out", out]);
-  const [before, after] = await Promise.all(
-    [file, join(out, "trained.onnx")].map(async (path) => {
-      const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
-      return fromOnnx(await Deno.readFile(path), options).weights!;
-    }),
-  );
+  const weightsIn = async (path: string) => {
+    const options = { loss: "cross-entropy", dimensions: { batch: 1 } } as const;
+    return fromOnnx(await Deno.readFile(path), options).weights!;
+  };
+  const before = await weightsIn(file), after = await weightsIn(join(out, "trained.onnx"));
   const changed = Object.keys(WEIGHTS).filter((name) =>
-    `${before!.get(name)}` !== `${after!.get(name)}`
+    `${before.get(name)}` !== `${after.get(name)}`
   );
   assert.deepEqual(changed, ["layers.1.weight", "layers.1.bias"]);
 });
@@ -171,9 +160,7 @@ folderTest("a file that is no ONNX, cut short or absent is refused", async (fold
   const train = (model: string) => ["--model", model, "--loss", "mse", "--data", data, ...RUNS];
   await refuses(train(path), /--model: it must name a file .* \(a folder\)$/);
   await refuses(train(bad), /--model: it must name a file .* \(no such file\)$/);
-  for (
-    const content of [new Uint8Array(), new TextEncoder().encode("hi\n"), bytes.slice(0, -9)]
-  ) {
+  for (const content of [new Uint8Array(), Uint8Array.of(104, 105, 10), bytes.slice(0, -9)]) {
     await Deno.writeFile(bad, content);
     await refuses(train(bad), /^Cannot import the ONNX model: the file must be one/);
   }

@@ -1,9 +1,8 @@
-import { atDepth, IS_DEEP } from "../../depth.ts";
+import { atDepth } from "../../depth.ts";
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { train } from "../../../actors/mod.ts";
 import { EVENT_FILE } from "../../../actors/run/metrics/tensorboard.ts";
-import { TRAIN_FLAGS } from "../../../console/train/train_flags.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import { gpt2, heldOutBatches, tokenBatches } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
@@ -14,6 +13,7 @@ import {
   printedHere,
   readJson,
   refusal,
+  runHere,
   runTrain,
   someTokens,
   TINY,
@@ -21,7 +21,7 @@ import {
   words,
   writeTokens,
 } from "../command.ts";
-import { CLEAR, hasTerminals, inTerminal } from "../terminal.ts";
+import { CLEAR, hasTerminals, inTerminal, type Shown } from "../terminal.ts";
 
 /** What `deno task train` prints: lines of JSON for a program, words for a person. */
 
@@ -32,29 +32,26 @@ const DONE = [
   ...["weightsHash", "checkpoint"],
 ];
 
-folderTest(
-  "--json prints steps, evaluations and one last line with every digit",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(300)), out = join(folder, "out");
-    const flags = words`--json --tokens ${tokens} --steps 4 --eval-every 2 --out ${out}`;
-    const run = await runTrain([...TINY, ...flags]);
-    assert.deepEqual([run.code, run.stderr], [0, ""]);
-    const lines = jsonLines(run.stdout), keys = lines.map((line) => Object.keys(line));
-    assert.deepEqual(keys, [STEP, STEP, EVALUATION, STEP, STEP, EVALUATION, DONE]);
-    assert.deepEqual(lines.map(({ step }) => step), [1, 2, 2, 3, 4, 4, undefined]);
+folderTest("--json prints steps, evaluations and a last line, in full", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(300)), out = join(folder, "out");
+  const flags = words`--json --tokens ${tokens} --steps 4 --eval-every 2 --out ${out}`;
+  const run = await runHere(["train", ...TINY, ...flags]);
+  assert.deepEqual([run.code, run.stderr], [0, ""]);
+  const lines = jsonLines(run.stdout), keys = lines.map((line) => Object.keys(line));
+  assert.deepEqual(keys, [STEP, STEP, EVALUATION, STEP, STEP, EVALUATION, DONE]);
+  assert.deepEqual(lines.map(({ step }) => step), [1, 2, 2, 3, 4, 4, undefined]);
 
-    const library = await libraryRun();
-    assert.deepEqual(lines.flatMap(({ loss, evalLoss }) => loss ?? evalLoss ?? []), library.losses);
-    for (const { tokensPerSecond } of lines.slice(0, 2)) assert.ok(tokensPerSecond as number > 0);
-    const { seconds, ...done } = lines.at(-1)!;
-    assert.ok(seconds as number > 0);
-    assert.deepEqual(done, {
-      ...{ done: true, device: "reference", runtime: "workers", schedule: "message-driven" },
-      ...{ workers: 2, steps: 4, peakActivations: [2, 1], weightsHash: library.weightsHash },
-      checkpoint: join(out, "step-00000004"),
-    });
-  },
-);
+  const library = await libraryRun();
+  assert.deepEqual(lines.flatMap(({ loss, evalLoss }) => loss ?? evalLoss ?? []), library.losses);
+  for (const { tokensPerSecond } of lines.slice(0, 2)) assert.ok(tokensPerSecond as number > 0);
+  const { seconds, ...done } = lines.at(-1)!;
+  assert.ok(seconds as number > 0);
+  assert.deepEqual(done, {
+    ...{ done: true, device: "reference", runtime: "workers", schedule: "message-driven" },
+    ...{ workers: 2, steps: 4, peakActivations: [2, 1], weightsHash: library.weightsHash },
+    checkpoint: join(out, "step-00000004"),
+  });
+});
 
 folderTest("a run that no longer gets better ends well, and names its best", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(1000)), out = join(folder, "out");
@@ -101,36 +98,17 @@ async function libraryRun() {
   throw new Error("a run must end with an end event");
 }
 
-folderTest(
-  "a step's event comes before its checkpoint, another one after it",
-  async (directory) => {
-    const seen: string[] = [], checkpoint = { directory, every: 1, config: {} };
-    for await (
-      const { type, ...event } of train({ ...library(200), runtime: "local", checkpoint })
-    ) {
-      if (type !== "step" && type !== "checkpoint") continue;
-      const { step } = event as { step: number };
-      seen.push(`${type} ${step}`);
-      const isThere = (await namesIn(directory)).includes(`step-0000000${step}`);
-      assert.equal(isThere, type === "checkpoint", seen.at(-1));
-    }
-    for (const type of ["step", "checkpoint"]) {
-      const events = seen.filter((one) => one.startsWith(type));
-      assert.deepEqual(events, [1, 2, 3, 4].map((step) => `${type} ${step}`));
-    }
-  },
-);
-
 folderTest("a person reads the plan, the loss, the checkpoint, and a sample", async (folder) => {
   const text = join(folder, "fox.txt"), out = join(folder, "out");
   await Deno.writeTextFile(text, "The quick brown fox jumps over the lazy dog. ".repeat(20));
-  const run = await runTrain(words`${TINY} --text ${text} --steps 2 --out ${out}`);
+  const flags = words`--text ${text} --steps 2 --out ${out} --runtime local`;
+  const run = await runHere(["train", ...TINY, ...flags]);
   assert.deepEqual([run.code, run.stderr], [0, ""]);
   const inOrder = [
     /^gpt: 11,632 parameters, 2 stages$/m,
     /^ {2}stage 0 on worker 0: embedding, block 0 \(7,504 parameters, \d+ % of the work\)$/m,
     /^ {2}stage 1 on worker 1: head \(4,128 parameters, \d+ % of the work\)$/m,
-    /^schedule message-driven, 2 micro-batches a step, device reference, runtime workers$/m,
+    /^schedule message-driven, 2 micro-batches a step, device reference, runtime local$/m,
     /^after step 0: held-out loss 5\.\d\d\d$/m,
     /^step 1\/2 {2}loss 5\.\d\d\d {2}\d+ tokens\/s$/m,
     /^step 2\/2 /m,
@@ -143,14 +121,6 @@ folderTest("a person reads the plan, the loss, the checkpoint, and a sample", as
   assert.deepEqual(places, places.toSorted((a, b) => a - b));
   const on = words`--resume ${out} --text ${text} --steps 5 --device reference --runtime local`;
   assert.match(await printedHere("train", ...on), /^3 steps in \d+\.\d s on reference$/m);
-});
-
-Deno.test("--help lists every flag", async () => {
-  const stdout = await printedHere("train", "--help");
-  for (const [name, { help }] of Object.entries(TRAIN_FLAGS)) {
-    const line = new RegExp(`^ +--${name}\\b[^\\n]*(\\n +)?${RegExp.escape(help)}`, "m");
-    assert.match(stdout, line, name);
-  }
 });
 
 /** What a run looks like on terminals of any width, after Ctrl-C, without colours and in pipes. */
@@ -166,72 +136,61 @@ async function args(folder: string, steps: number): Promise<string[]> {
 /** Control characters but line ends, and tabs, which a text may hold. */
 const CONTROLS = /(?![\n\t])\p{Cc}/u;
 
-/** All but line ends, as a terminal has them, and what takes the line back that changes. */
-const strangeIn = (text: string) =>
-  text.replaceAll(CLEAR, "").replaceAll("\r\n", "\n").match(CONTROLS);
-
-/** The same in 24 columns. */
-const WRAPPED = /^after step 4: held-out\n {2}loss [\d.]+$/m;
-
 function test(name: string, fn: (folder: string) => Promise<void>): void {
   Deno.test({ name, ignore: !hasTerminals, fn: () => inFolder(fn) });
 }
 
-test("the line that changes never fills a row of 24, 60, 80 or 120 columns, and leaves nothing", async (folder) => {
-  const least: Record<number, RegExp> = {
-    24: /^\d+\/\d+ {2}loss \d\.\d+$/,
-    60: /^step .* tokens\/s/,
-    80: /░ {2}loss .* tokens\/s/,
-    120: /░{8}.* {2}loss .* tokens\/s {2}[\dhms]+$/,
-  };
-  const widths = Object.keys(least).filter((width) => IS_DEEP || width === "24" || width === "120");
-  const shown = widths.map(async (width) => {
-    const columns = Number(width), out = join(folder, width);
-    await Deno.mkdir(out);
-    return { columns, ...await inTerminal(await args(out, 12), { columns }) };
+/** What the line that changes has room for in so many columns. */
+const LINES: Record<number, RegExp> = {
+  24: /^\d+\/\d+ {2}loss \d\.\d+$/,
+  60: /^step .* tokens\/s/,
+  80: /░ {2}loss .* tokens\/s/,
+  120: /░{8}.* {2}loss .* tokens\/s {2}[\dhms]+$/,
+};
+
+/** Checks all that came to a terminal: the line that changes, and the rows that stand there. */
+function assertReadable({ text, rows }: Shown, columns: number): void {
+  const whole = text.replaceAll(CLEAR, "").replaceAll("^C", "").replaceAll("\r\n", "\n");
+  assert.equal(whole.match(CONTROLS), null, text);
+  const lines = text.split(CLEAR).slice(1).map((line) => line.split("\r\n")[0]!)
+    .filter((line) => /\d\/\d+ /.test(line));
+  assert.ok(lines.length > 1 && lines.every((line) => [...line].length <= columns - 3), text);
+  assert.ok(lines.some((line) => LINES[columns]!.test(line)), `${columns}: ${lines.join("\n")}`);
+  // What was said meanwhile stands there in words, and nothing of the line does.
+  const said = rows.join("\n");
+  assert.match(said, /^after step 4: held-out\s+loss [\d.]+$/m);
+  assert.doesNotMatch(said, /[█░]|\d\/\d+ |tokens\/s|\^C/);
+}
+
+for (const columns of atDepth([120], [60, 80, 120])) {
+  test(`a run in ${columns} columns leaves nothing of the line that changes`, async (folder) => {
+    const shown = await inTerminal(await args(folder, 12), { columns });
+    assert.equal(shown.code, 0, shown.text);
+    assertReadable(shown, columns);
+    assert.match(shown.rows.join("\n"), /^A sample:$/m);
   });
-  for (const { columns, code, text, rows } of await Promise.all(shown)) {
-    const pattern = least[columns]!;
-    assert.equal(code, 0, text);
-    assert.equal(strangeIn(text), null, text);
-    const lines = text.split(CLEAR).slice(1).map((line) => line.split("\r\n")[0]!)
-      .filter((line) => /\d\/12/.test(line));
-    assert.ok(lines.length > 1 && lines.every((line) => [...line].length <= columns - 3), text);
-    assert.ok(lines.some((line) => pattern.test(line)), `${columns}: ${lines.join("\n")}`);
-    // What was said meanwhile stands there in words, and nothing of the line does.
-    const said = rows.join("\n");
-    assert.match(said, columns >= 60 ? /^after step 4: held-out loss [\d.]+$/m : WRAPPED);
-    assert.doesNotMatch(said, /[█░]|\d\/12\b|tokens\/s/);
-    assert.match(said, /^A sample:$/m);
-  }
+}
+
+test("Ctrl-C amid the line that changes leaves whole rows of 24 columns, and no ^C", async (folder) => {
+  const how = { columns: 24, interruptAt: /after step 4[^]*\d+\/5000/ };
+  const shown = await inTerminal(await args(folder, 5000), how);
+  assert.equal(shown.code, 130, shown.text);
+  assertReadable(shown, 24);
+  const { rows } = shown;
+  assert.match(rows.join(" ").replace(/ +/g, " "), /Finishing the step under way; press Ctrl-C/);
+  const said = rows.join("");
+  assert.match(said, /Interrupted after step \d+; go on with: /);
+  assert.equal(said.match(/checkpoint/g)!.length, 1);
+  assert.equal(rows.at(-1), "", "the cursor is at the begin of a row");
 });
 
-test("Ctrl-C amid the line that changes leaves whole rows, and no ^C", async (folder) => {
-  for (const columns of atDepth([24], [24, 80])) {
-    const how = { columns, interruptAt: /\d+\/5000/ };
-    const { code, text, rows } = await inTerminal(await args(folder, 5000), how);
-    assert.equal(code, 130, text);
-    assert.equal(strangeIn(text.replaceAll("^C", "")), null, text);
-    const said = rows.join("\n");
-    assert.doesNotMatch(said, /[█░]|\d\/5000|\^C/);
-    const inWords = rows.join(" ").replace(/ +/g, " ");
-    assert.match(inWords, /Finishing the step under way; press Ctrl-C again/);
-    assert.match(said.replaceAll("\n", ""), /Interrupted after step \d+; go on with: /);
-    assert.equal(said.replaceAll("\n", "").match(/checkpoint/g)!.length, 1);
-    assert.equal(rows.at(-1), "", "the cursor is at the begin of a row");
-  }
-});
-
-test("with NO_COLOR, on a dumb terminal and in a pipe there is no control character", async (folder) => {
-  for (const env of [{ NO_COLOR: "1" }, { TERM: "dumb" }].slice(0, atDepth(1, 2))) {
+test("with NO_COLOR and on a dumb terminal there is no control character", async (folder) => {
+  for (const env of atDepth([{ NO_COLOR: "1" }], [{ NO_COLOR: "1" }, { TERM: "dumb" }])) {
     const { code, text } = await inTerminal(await args(folder, 2), { columns: 60, env });
     assert.equal(code, 0, text);
     assert.equal(text.replaceAll("\r\n", "\n").match(CONTROLS), null, JSON.stringify(text));
     assert.match(text, /step 2\/2 {2}loss [\d.]+ {2}\d+ tokens\/s/);
   }
-  const { code, stdout, stderr } = await runTrain((await args(folder, 2)).slice(1));
-  assert.equal(code, 0, stderr);
-  assert.equal((stdout + stderr).match(CONTROLS), null);
 });
 
 /** What a run tells other programs: a collector of OpenTelemetry's, and TensorBoard. */
@@ -240,23 +199,15 @@ const trainOn = async (folder: string, steps: number) =>
   words`${TINY} --tokens ${await writeTokens(folder, someTokens(1000))} --runtime local
     --steps ${steps} --eval-every 2 --lr-schedule linear`;
 
-/** A metric of OTLP's export requests in JSON, as much as is read of it. */
-interface Metric {
-  readonly name: string;
-  readonly unit?: string;
-  readonly gauge?: { readonly dataPoints: readonly { readonly asDouble: number }[] };
-}
-
 folderTest("a collector of OpenTelemetry's gets the last measures as gauges", async (folder) => {
   const gauges = new Map<string, number>(), units = new Map<string, string>();
   const collect = async (request: Request) => {
-    const { resourceMetrics = [] } = await request.json();
-    for (const { scope, metrics } of resourceMetrics.flatMap((one: Values) => one.scopeMetrics)) {
-      if (scope.name !== "troupe") continue;
-      for (const { name, unit, gauge } of metrics as Metric[]) {
-        for (const { asDouble } of gauge?.dataPoints ?? []) gauges.set(name, asDouble);
-        if (unit) units.set(name, unit);
-      }
+    const { resourceMetrics = [] }: Values = await request.json();
+    const scopes: Values[] = resourceMetrics.flatMap((one: Values) => one.scopeMetrics);
+    const own = scopes.filter(({ scope }) => scope.name === "troupe");
+    for (const { name, unit, gauge } of own.flatMap(({ metrics }) => metrics)) {
+      for (const { asDouble } of gauge?.dataPoints ?? []) gauges.set(name, asDouble);
+      if (unit) units.set(name, unit);
     }
     return Response.json({});
   };
@@ -294,10 +245,8 @@ folderTest("--log tensorboard writes to the folder of a run, which must be", asy
   assert.equal(await events(), 2, "a run that goes on has one more");
   await trainHere([...train, "--out", out, "--overwrite"]);
   assert.equal(await events(), 0, "those of a run that is gone are gone");
-  assert.equal(
-    await refusal([...train, "--json", "--log", "tensorboard"]),
-    "Cannot use --log tensorboard: --out must say where its files go, received none",
-  );
+  const nowhere = "Cannot use --log tensorboard: --out must say where its files go, received none";
+  assert.equal(await refusal([...train, "--json", "--log", "tensorboard"]), nowhere);
 });
 
 /** Variables that say where a program may leave files of its user. */
@@ -309,18 +258,17 @@ const homeIn = (home: string, temporary: string) => ({
   ORT_DISABLE_TELEMETRY: "0",
 });
 
-for (const how of ["native --isolation worker", "native --isolation process", "wasm"]) {
+for (const how of ["native --isolation process", "wasm --runtime local"]) {
   folderTest(`a run on ${how} leaves no file at home nor among temporary ones`, async (folder) => {
     await nativeLibraryPath(); // what is fetched, is fetched from the home that knows how
-    const [home, temporary, out] = ["home", "tmp", "out"].map((name) => join(folder, name)) as [
-      ...[string, string, string],
-    ];
+    const out = join(folder, "out"), home = join(folder, "home"), temporary = join(folder, "tmp");
     for (const path of [home, temporary]) await Deno.mkdir(path);
     const train = words`${TINY} --tokens ${await writeTokens(folder, someTokens(600))} --out ${out}
-      --workers 2 --steps 2 --layers 2 --json --device ${how.split(" ")}`;
+      --steps 2 --device ${how.split(" ")}`;
     const env = { ...homeIn(home, temporary), DENO_DIR: await denoFolder() };
-    const { code, stderr } = await runTrain(train, [], env);
+    const { code, stdout, stderr } = await runTrain(train, [], env);
     assert.equal(code, 0, stderr);
+    assert.equal((stdout + stderr).match(CONTROLS), null, "in a pipe");
     assert.deepEqual([await namesIn(home), await namesIn(temporary)], [[], []]);
     assert.deepEqual(await namesIn(out), ["metrics.jsonl", "run.json", "step-00000002"]);
   });

@@ -21,7 +21,7 @@ import {
   writeTokens,
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
-import { assertRefusals, assertSentences } from "../refusals.ts";
+import { assertRefusals } from "../refusals.ts";
 
 /** Models, data and optimizers by name and by module: what takes their place, and what is refused. */
 
@@ -69,10 +69,8 @@ folderTest("a name of troupe.json displaces Troupe's own, and is reported", asyn
   const actors = { gpt: { from: "./deeper.ts", kind: "model", integrity } };
   const named = await trainIn(folder, train, { actors });
   assert.equal(named.code, 0, named.stderr);
-  assert.equal(
-    named.stderr,
-    `model gpt: ${from} with hash ${integrity}, in place of Troupe's own\n`,
-  );
+  const told = `model gpt: ${from} with hash ${integrity}, in place of Troupe's own\n`;
+  assert.equal(named.stderr, told);
   const { parts, weightsHash } = jsonLines(named.stdout).at(-1)!;
   assert.deepEqual(parts, { model: { name: "gpt", from, integrity } });
 
@@ -92,51 +90,35 @@ folderTest("a name of troupe.json displaces Troupe's own, and is reported", asyn
   );
 });
 
-/** Modules that hold no such part. */
-const NO_PARTS: readonly (readonly [kind: "model" | "optimizer" | "data", text: string])[] = [
-  ["model", "export const other = 1;"],
-  ["model", "export const model = 1;"],
-  ["model", 'export const model = { name: "../up", version: "1" };'],
-  ["model", 'export const model = { name: "mine", version: "1" };'],
-  ["model", 'throw new Error("a\\nb");'],
-  ["model", "let 1;"],
-  ["optimizer", "export const model = 1;"],
-  ["data", `export const data = { name: "d", version: "1" };`],
-];
-
 folderTest("what is no such part is refused before anything is written", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(100)), found: [string, string][] = [];
+  const tokens = ["--tokens", await writeTokens(folder, someTokens(100))],
+    places = { FOLDER: folder };
   const model = words`${TINY} ${STEP} --out ${join(folder, "out")}`;
-  for (const [i, [kind, text]] of NO_PARTS.entries()) {
-    const module = await write(folder, `${i}.ts`, text), data = kind === "data" ? [] : ["--tokens"];
-    const flags = words`${model} ${data} ${data.map(() => tokens)} --${kind} ${module}`;
-    found.push([
-      text,
-      (await refusal(flags)).replace(/(must run|must be there), received.*/s, "$1, received …"),
-    ]);
-  }
-  await assertSentences("no_parts", found, { FOLDER: folder });
+  let written = 0;
+  // Each command is a kind of part and the text of a module.
+  await assertRefusals("no_parts", async ([kind, ...text]) => {
+    const module = await write(folder, `${written++}.ts`, text.join(" "));
+    const sentence = await refusal(
+      words`${model} ${kind === "data" ? [] : tokens} --${kind!} ${module}`,
+    );
+    return sentence.replace(/(must run|must be there), received.*/s, "$1, received …");
+  }, places);
   const still = DEEPER.replace("...sizes,", "...sizes, dropout: 0,");
   for (const [name, text] of Object.entries({ still, counting: COUNTING })) {
     await write(folder, `${name}.ts`, text);
   }
-  const refuse = (words: string[]) => refusal([...model, "--tokens", tokens, ...words]);
-  await assertRefusals("parts", refuse, { FOLDER: folder });
+  await assertRefusals("parts", (words) => refusal([...model, ...tokens, ...words]), places);
   assert.ok(!(await namesIn(folder)).includes("out"));
 });
 
-folderTest(
-  "a user's data trains, and is refused where it does not fit the model",
-  async (folder) => {
-    const data = await write(folder, "counting.ts", COUNTING);
-    const { last } = await trainHere(words`${TINY} ${STEP} --data ${data}`);
-    assert.equal(last.steps, 1);
-    await write(folder, "short.ts", COUNTING.replace("* seq", "* (seq - 1)"));
-    await write(folder, "others.ts", COUNTING.replace("targets:", "labels:"));
-    const places = { FOLDER: folder };
-    await assertRefusals("data_of_users", (words) => refusal([...TINY, ...words]), places);
-  },
-);
+folderTest("a user's data trains, and is refused where it does not fit", async (folder) => {
+  const data = await write(folder, "counting.ts", COUNTING);
+  assert.equal((await trainHere(words`${TINY} ${STEP} --data ${data}`)).last.steps, 1);
+  await write(folder, "short.ts", COUNTING.replace("* seq", "* (seq - 1)"));
+  await write(folder, "others.ts", COUNTING.replace("targets:", "labels:"));
+  const refuse = (words: string[]) => refusal([...TINY, ...words]);
+  await assertRefusals("data_of_users", refuse, { FOLDER: folder });
+});
 
 folderTest("a user's optimizer is settings of AdamW or SGD", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100));
@@ -170,10 +152,8 @@ folderTest("a checkpoint imports nothing: its module is named again", async (fol
   // What a stranger's checkpoint says of modules is text.
   const imported = join(folder, "imported");
   const evil = await write(folder, "evil.ts", `Deno.writeTextFileSync("${imported}", "")`);
-  for (
-    const parts of [{ model: { name: evil, from: evil, integrity: "sha256-" } }, { model: 7 }]
-  ) {
-    await forgeConfig(step, (forged) => void (forged.parts = parts));
+  for (const part of [{ name: evil, from: evil, integrity: "sha256-" }, 7]) {
+    await forgeConfig(step, (forged) => void (forged.parts = { model: part }));
     await refuses(resume, /--model must name the module|its model must have a name/);
     await refuses([...resume, "--model", model], /^Cannot resume from /);
   }
@@ -230,52 +210,40 @@ folderTest("a user's supervisor and workers train the same bits", async (folder)
 
 /** Tokens that each follow from the one before; what was begun and how much was made is written down. */
 const WALK = `
-const log = new URL("./log.txt", import.meta.url);
-export const data = {
-  name: "walk",
-  version: "1",
-  open: ({ microBatch, seq }) => {
-    let at = 1;
-    const draw = () => Int32Array.from({ length: microBatch * seq }, () => (at = at * 48271 % 0x7fffffff) % 64);
-    return {
-      sizes: { vocab: 64 },
-      batches: {
-        *from(microBatch, state = 1) {
-          at = state;
-          Deno.writeTextFileSync(log, "from " + microBatch + "\\n", { append: true });
-          for (;;) {
-            Deno.writeTextFileSync(log, "made\\n", { append: true });
-            yield { ids: draw(), targets: draw() };
-          }
-        },
-        state: () => at,
-      },
-    };
-  },
-};
-`;
+const log = (what) =>
+  Deno.writeTextFileSync(new URL("./log.txt", import.meta.url), what + "\\n", { append: true });
+export const data = { name: "walk", version: "1", open: ({ microBatch, seq }) => {
+  let at = 1;
+  const draw = () => Int32Array.from({ length: microBatch * seq }, () => (at = at * 48271 % 0x7fffffff) % 64);
+  return { sizes: { vocab: 64 }, batches: {
+    *from(microBatch, state = 1) {
+      at = state;
+      log("from " + microBatch);
+      for (;;) {
+        log("made");
+        yield { ids: draw(), targets: draw() };
+      }
+    },
+    state: () => at,
+  } };
+} };`;
 
-folderTest(
-  "data with a state goes on from a checkpoint, and makes nothing again",
-  async (folder) => {
-    const path = join(folder, "walk.ts"), out = join(folder, "out"), log = join(folder, "log.txt");
-    await Deno.writeTextFile(path, WALK);
-    const train = [...TINY, "--data", path];
-    const whole = await trainHere([...train, "--steps", "4"]);
-    await trainHere([...train, "--steps", "2", "--out", out]);
-    const { config } = (await readCheckpoint(out))!;
-    assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
-    await Deno.remove(log);
-    const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
-    assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
-    // A look at the first one says whether data and model fit.
-    assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
-  },
-);
+folderTest("data with a state goes on from a checkpoint, making nothing again", async (folder) => {
+  const path = await write(folder, "walk.ts", WALK), out = join(folder, "out");
+  const train = [...TINY, "--data", path], log = join(folder, "log.txt");
+  const whole = await trainHere([...train, "--steps", "4"]);
+  await trainHere([...train, "--steps", "2", "--out", out]);
+  const { config } = (await readCheckpoint(out))!;
+  assert.equal((config["progress"] as { data: { microBatches: number } }).data.microBatches, 4);
+  await Deno.remove(log);
+  const on = await trainHere([...train, "--resume", out, "--steps", "4"]);
+  assert.deepEqual(bitsOf(on.lines), bitsOf(whole.lines, 3));
+  // A look at the first one says whether data and model fit.
+  assert.equal(await Deno.readTextFile(log), "from 0\nmade\nfrom 4\n" + "made\n".repeat(4));
+});
 
 folderTest("a state that no checkpoint can keep is refused at the door", async (folder) => {
-  const path = join(folder, "walk.ts");
-  await Deno.writeTextFile(path, WALK.replace("state: () => at", "state: () => draw"));
+  const path = await write(folder, "walk.ts", WALK.replace("state: () => at", "state: () => draw"));
   const args = words`train ${TINY} --data ${path} --steps 1 --json`;
   const { code, stdout, stderr } = await runHere(args);
   assert.deepEqual([code, stdout], [2, ""], stderr);

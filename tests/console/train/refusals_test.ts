@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { folderTest, namesIn } from "../../in_folder.ts";
-import { encodeSafetensors, readSafetensors } from "../../../kernels/mod.ts";
+import { readSafetensors } from "../../../kernels/mod.ts";
 import {
   refusal,
   refusedHere,
@@ -26,7 +26,7 @@ folderTest("bad flags are each refused in one sentence, and nothing is written",
 
 folderTest("sizes are bounded before anything is allocated", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(3000));
-  const train = [...TINY, "--tokens", tokens, "--steps", "1", "--out", join(folder, "out")];
+  const train = [...TINY, "--tokens", tokens, "--steps", "1"];
   const before = Deno.memoryUsage().external;
   await assertRefusals("train_sizes", (words) => refusal([...train, ...words]));
   const external = Deno.memoryUsage().external - before;
@@ -40,10 +40,8 @@ folderTest("flags of evaluations are refused where none is made or kept", async 
     FOLDER: folder,
   });
   const tokens = await writeTokens(folder, someTokens(33));
-  await refuses(
-    [...TINY, "--tokens", tokens, "--steps", "1", "--eval-every", "1"],
-    /there must be at least 2 held-out rows of 8 tokens, received 0/,
-  );
+  const few = /there must be at least 2 held-out rows of 8 tokens, received 0/;
+  await refuses([...TINY, "--tokens", tokens, "--steps", "1", "--eval-every", "1"], few);
 });
 
 folderTest("files that cannot be read or written are refused by flag", async (folder) => {
@@ -90,11 +88,7 @@ folderTest("pipes, devices, sparse and binary files are refused", async (folder)
       // Tokens may be any bytes, and more than memory holds.
       const isTokens = flag === "tokens" && !["pipe", "device"].includes(kind);
       if (isTokens || accepted.has(`${flag} ${kind}`)) continue;
-      assert.match(
-        await refusal([...TINY, `--${flag}`, path]),
-        /^Cannot \P{Cc}+$/u,
-        `${flag} ${kind}`,
-      );
+      await refuses([...TINY, `--${flag}`, path], /^Cannot \P{Cc}+$/u);
     }
   }
   const commands = [
@@ -112,46 +106,23 @@ folderTest("pipes, devices, sparse and binary files are refused", async (folder)
   for (const command of commands) await refusedHere(command, /^Cannot \P{Cc}+$/u);
 });
 
-/** A safetensors file with this header. */
-function withHeader(header: string): Uint8Array {
-  const json = new TextEncoder().encode(header), file = new Uint8Array(8 + json.length);
-  new DataView(file.buffer).setBigUint64(0, BigInt(json.length), true);
-  file.set(json, 8);
-  return file;
-}
-
 folderTest("headers with a name twice or too many tensors are refused", async (folder) => {
-  const path = join(folder, "x.safetensors");
-  const empty = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}';
-  const read = async (content: Uint8Array) => {
-    await Deno.writeFile(path, content);
-    return await readSafetensors(path).then(({ tensors }) => tensors.size);
+  const path = join(folder, "x.safetensors"), shape = '"shape":[0]';
+  const empty = `{"dtype":"F32",${shape},"data_offsets":[0,0]}`;
+  const read = async (...fields: string[]) => {
+    const json = new TextEncoder().encode(`{${fields}}`), bytes = new Uint8Array(8 + json.length);
+    new DataView(bytes.buffer).setBigUint64(0, BigInt(json.length), true);
+    bytes.set(json, 8);
+    await Deno.writeFile(path, bytes);
+    return (await readSafetensors(path)).tensors.size;
   };
-  assert.equal(await read(withHeader(`{"a":${empty},"b":${empty}}`)), 2);
-  await assert.rejects(read(withHeader(`{"a":${empty},"b":${empty},"\\u0061":${empty}}`)), {
+  const [a, b, again] = ["a", "b", "\\u0061"].map((name) => `"${name}":${empty}`);
+  assert.equal(await read(a!, b!), 2);
+  await assert.rejects(read(a!, b!, again!), {
     name: "SyntaxError",
     message: `Cannot read ${path}: the names of its header must be unique, received "a" twice`,
   });
-  await assert.rejects(
-    read(withHeader('{"a":{"dtype":"F32","shape":[0],"shape":[0],"data_offsets":[0,0]}}')),
-    /must be unique, received "shape" twice/,
-  );
+  await assert.rejects(read(a!.replace(shape, `${shape},${shape}`)), /received "shape" twice/);
   const many = Array.from({ length: 100_001 }, (_, i) => `"${i}":${empty}`);
-  await assert.rejects(read(withHeader(`{${many.join(",")}}`)), {
-    name: "RangeError",
-    message: `Cannot read ${path}: it must have at most 100000 tensors, received 100001`,
-  });
-  // A sparse file: the length alone decides, and nothing of that size is allocated.
-  const whole = encodeSafetensors(new Map());
-  for (
-    const [bytes, reason] of [[100_000_000, /must be JSON/], [
-      100_000_001,
-      /at most 1000/,
-    ]] as const
-  ) {
-    new DataView(whole.buffer).setBigUint64(0, BigInt(bytes), true);
-    await Deno.writeFile(path, whole);
-    await Deno.truncate(path, 200_000_000);
-    await assert.rejects(readSafetensors(path), reason);
-  }
+  await assert.rejects(read(...many), /^RangeError: .* at most 100000 tensors, received 100001$/);
 });

@@ -5,7 +5,7 @@ const MARGIN = 1.25;
 
 /** Two blocks of GPT-2 small between its two tables: what is left of a process itself is little. */
 const RUN = {
-  config: { layers: 2, hidden: 768, heads: 12, seq: 64, vocab: 50257 },
+  config: { layers: 2, hidden: 768, heads: 12, seq: 16, vocab: 16_000 },
   microBatch: 1,
   microBatches: 2,
   steps: 2,

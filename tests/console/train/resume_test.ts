@@ -21,50 +21,29 @@ import {
   words,
   writeTokens,
 } from "../command.ts";
-import { type Config, copyFolder, forgeConfig, forgeTensors } from "../forged.ts";
+import { copyFolder, forgeConfig, forgeTensors } from "../forged.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
 
 const HOW = words`--device reference --runtime serial`;
-const RATE = words`--lr_scheduler_type linear --min_lr 1e-4 --warmup 2`;
-const SAME = "In the beginning was the word. ".repeat(8);
 
 /** The two kinds of data: in order and by heart, or shuffled and again in each epoch. */
-const SOURCES: Readonly<Record<string, (folder: string) => Promise<string[]>>> = {
-  "tokens": async (folder) => ["--tokens", await writeTokens(folder, someTokens(200))],
-  "a text": async (folder) => {
-    await Deno.writeTextFile(join(folder, "text.txt"), SAME);
-    return ["--text", join(folder, "text.txt")];
-  },
-};
-
-for (const [name, source] of Object.entries(SOURCES)) {
-  folderTest(`3 steps on ${name}, resumed to 6, have the bits of 6 steps`, async (folder) => {
-    const data = await source(folder),
-      [whole, half, on] = ["whole", "half", "on"]
-        .map((run) => join(folder, run)) as [string, string, string];
-    const rate = name === "tokens" ? words`--warmup 2 --lr 0.01` : RATE;
-    const train = words`${TINY} ${data} ${rate}`;
-    const { lines } = await trainHere(
-      words`${train} --steps 6 --out ${whole} --checkpoint-every 3`,
-    );
-    const expected = bitsOf(lines, 4), step = join(whole, "step-00000003");
-    assert.equal(expected.length, 4);
+for (const kind of ["tokens", "text"]) {
+  folderTest(`3 steps on ${kind}, resumed to 6 elsewhere, have the bits of 6`, async (folder) => {
+    const [whole, on, text] = ["whole", "on", "text.txt"].map((name) => join(folder, name));
+    await Deno.writeTextFile(text!, "In the beginning was the word. ".repeat(8));
+    const [data, rate] = kind === "text"
+      ? [["--text", text!], "--lr_scheduler_type linear --min_lr 1e-4 --warmup 2"]
+      : [["--tokens", await writeTokens(folder, someTokens(200))], "--warmup 2 --lr 0.01"];
+    const train = words`${TINY} ${data} ${rate.split(" ")} --steps 6 --checkpoint-every 3`;
+    const { lines } = await trainHere(words`${train} --out ${whole!}`);
     const elsewhere = words`--workers 3 --schedule gpipe --layout E|.5|.5,H --device reference`;
-    const to6 = words`--steps 6 ${data}`;
-    const stepOn = await trainHere(words`${to6} --resume ${step} --out ${on} ${elsewhere}`);
-    assert.deepEqual(bitsOf(stepOn.lines), expected, "from one step's folder, elsewhere");
-    assert.equal(stepOn.last.checkpoint, join(on, "step-00000006"));
-    if (name !== "tokens") return;
-    const begun = await trainHere(words`${train} --steps 3 --out ${half}`);
-    assert.deepEqual(bitsOf(begun.lines).slice(0, 3), bitsOf(lines).slice(0, 3));
-    const folderOn = await trainHere(words`${HOW} ${to6} --resume ${half}`);
-    assert.deepEqual(bitsOf(folderOn.lines), expected, "from the folder of the run");
-    assert.equal(folderOn.last.checkpoint, join(half, "step-00000006"));
+    const from = words`--resume ${join(whole!, "step-00000003")} --out ${on!} --steps 6 ${data}`;
+    const resumed = await trainHere([...from, ...elsewhere]);
+    assert.deepEqual(bitsOf(resumed.lines), bitsOf(lines, 4));
     for (const file of ["model.safetensors", "optimizer.safetensors"]) {
-      const [one, other] = [half, whole].map((run) =>
-        Deno.readFile(join(run, "step-00000006", file))
-      );
-      assert.deepEqual(await one, await other, file);
+      const paths = [on!, whole!].map((run) => join(run, "step-00000006", file));
+      const [one, other] = await Promise.all(paths.map((path) => Deno.readFile(path)));
+      assert.deepEqual(one, other, file);
     }
   });
 }
@@ -76,21 +55,16 @@ async function trainSaying(args: readonly string[]) {
   return { lines: jsonLines(stdout), stderr };
 }
 
-folderTest(
-  "an empty or missing folder starts at step 1 and takes the checkpoint",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100));
-    const [empty, missing] = [join(folder, "empty"), join(folder, "not", "there")];
-    await Deno.mkdir(empty);
-    for (const path of [empty, missing]) {
-      const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
-      const { lines, stderr } = await trainSaying(train);
-      assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
-      const { checkpoint } = lines.at(-1)!;
-      assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
-    }
-  },
-);
+folderTest("an empty or missing folder starts at step 1 and is written to", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100)), empty = join(folder, "empty");
+  await Deno.mkdir(empty);
+  for (const path of [empty, join(folder, "not", "there")]) {
+    const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
+    const { lines, stderr } = await trainSaying(train), { checkpoint } = lines.at(-1)!;
+    assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
+    assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
+  }
+});
 
 folderTest("--resume overrides --weights, and is done when all steps are", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100)), step = join(folder, "step-00000001");
@@ -106,28 +80,24 @@ folderTest("--resume overrides --weights, and is done when all steps are", async
   assert.deepEqual(lines.map(({ step }) => step), [2, undefined]);
 });
 
-folderTest(
-  "a torn checkpoint is passed over for the newest whole one, and named",
-  async (folder) => {
-    const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
-    const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
-    const whole = await trainHere(train);
-    const torn = join(out, "step-00000003"),
-      half = join(out, `.step-00000004-${crypto.randomUUID()}`);
-    await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
-    await Deno.mkdir(half);
-    const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
-    const { lines, stderr } = await trainSaying(resume);
-    assert.equal(
-      stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
-      `${half}: it must have been written to its end, received a part; it is passed over
+folderTest("a torn checkpoint is named, and the newest whole one taken", async (folder) => {
+  const tokens = await writeTokens(folder, someTokens(100)), out = join(folder, "out");
+  const train = words`${TINY} --tokens ${tokens} --out ${out} --checkpoint-every 1 --steps 3`;
+  const whole = await trainHere(train), torn = join(out, "step-00000003");
+  const half = join(out, `.step-00000004-${crypto.randomUUID()}`);
+  await Deno.truncate(join(torn, "optimizer.safetensors"), 1000);
+  await Deno.mkdir(half);
+  const resume = words`${HOW} --resume ${out} --steps 3 --keep 2 --tokens ${tokens}`;
+  const { lines, stderr } = await trainSaying(resume);
+  assert.equal(
+    stderr.replace(/must have the hash .*;/, "...").replaceAll("Cannot read the checkpoint ", ""),
+    `${half}: it must have been written to its end, received a part; it is passed over
 ${torn}: optimizer.safetensors ... it is passed over
 Going on from ${join(out, "step-00000002")}, after step 2.\n`,
-    );
-    assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
-    assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
-  },
-);
+  );
+  assert.deepEqual(bitsOf(lines), bitsOf(whole.lines, 3));
+  assert.deepEqual(await savedIn(out), ["step-00000002", "step-00000003"]);
+});
 
 folderTest("a checkpoint of another model, of more steps, or torn, is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100)), run = join(folder, "run");
@@ -196,20 +166,16 @@ runTest("paths and flags of how a run runs are not inherited", async ({ folder, 
   await assert.rejects(Deno.stat(elsewhere), Deno.errors.NotFound);
 });
 
-runTest(
-  "dropout is inherited, and none is unless it was asked for",
-  async ({ folder, tokens, step }) => {
-    const config = await readJson(step, "config.json");
-    assert.equal(config.flags.dropout, undefined);
-    const out = join(folder, "dropping"), run = [...TINY, ...HOW, "--tokens", tokens];
-    const dropping = [...run, "--resid_pdrop", "0.5", "--steps", "3", "--out", out];
-    const { lines: whole } = await trainHere([...dropping, "--checkpoint-every", "2"]);
-    const from = ["--resume", join(out, "step-00000002"), "--out", join(folder, "on")];
-    const { lines: resumed } = await trainHere(words`${HOW} ${from} --tokens ${tokens} --steps 3`);
-    assert.deepEqual(bitsOf(resumed), bitsOf(whole, 3));
-    assert.notDeepEqual(bitsOf((await trainHere([...run, "--steps", "3"])).lines), bitsOf(whole));
-  },
-);
+runTest("dropout is inherited, and none is unless asked for", async ({ folder, tokens, step }) => {
+  assert.equal((await readJson(step, "config.json")).flags.dropout, undefined);
+  const out = join(folder, "dropping"), run = words`${TINY} ${HOW} --tokens ${tokens} --steps 3`;
+  const dropping = words`${run} --resid_pdrop 0.5 --out ${out} --checkpoint-every 2`;
+  const { lines: whole } = await trainHere(dropping);
+  const from = ["--resume", join(out, "step-00000002"), "--out", join(folder, "on")];
+  const { lines: resumed } = await trainHere(words`${HOW} ${from} --tokens ${tokens} --steps 3`);
+  assert.deepEqual(bitsOf(resumed), bitsOf(whole, 3));
+  assert.notDeepEqual(bitsOf((await trainHere(run)).lines), bitsOf(whole));
+});
 
 runTest("a switch is taken back, unless it is one of the model", async ({ folder, resume }) => {
   const args = await resume((step) =>
@@ -245,33 +211,29 @@ runTest("inherited flags are checked as if they were typed", async ({ resume }) 
   }
 });
 
-runTest(
-  "a run on a user's file continues when its bytes are named",
-  async ({ folder, tokens, step, resume }) => {
-    const unnamed = [...HOW, "--resume", step, "--steps", "3"];
-    const typed = `type: deno task train ${unnamed.join(" ")} --tokens ${tokens}`;
-    assert.ok((await refusal(unnamed)).endsWith(typed));
-    const changed = await writeTokens(folder, someTokens(201), "changed.bin");
-    await refuses(
-      [...unnamed, "--tokens", changed],
-      /--tokens must name the file that its run read, with SHA-256 [0-9a-f]{64}, received ".*" with/,
-    );
-    await refuses([...unnamed, "--data", "sotu"], /--tokens must name the file/);
-    const moved = await writeTokens(folder, someTokens(200), "moved.bin");
-    await trainHere([...unnamed, "--tokens", moved, "--out", join(folder, "moved")]);
-    // Troupe 0.1 kept the path among the flags, without a hash.
-    const old = (config: Config) => {
+runTest("a user's file is named again, with the same bytes", async (run) => {
+  const { folder, tokens, step, resume } = run;
+  const unnamed = [...HOW, "--resume", step, "--steps", "3"];
+  const typed = `type: deno task train ${unnamed.join(" ")} --tokens ${tokens}`;
+  assert.ok((await refusal(unnamed)).endsWith(typed));
+  const changed = await writeTokens(folder, someTokens(201), "changed.bin");
+  const sameBytes =
+    /--tokens must name the file that its run read, with SHA-256 [0-9a-f]{64}, received ".*" with/;
+  await refuses([...unnamed, "--tokens", changed], sameBytes);
+  await refuses([...unnamed, "--data", "sotu"], /--tokens must name the file/);
+  const moved = await writeTokens(folder, someTokens(200), "moved.bin");
+  await trainHere([...unnamed, "--tokens", moved, "--out", join(folder, "moved")]);
+  // Troupe 0.1 kept the path among the flags, without a hash.
+  const args = await resume((copy) =>
+    forgeConfig(copy, (config) => {
       delete config.files;
       config.flags.tokens = tokens;
-    };
-    const args = await resume((copy) => forgeConfig(copy, old));
-    await refuses(args.slice(0, -2), /--tokens must name the file/);
-    assert.match(
-      (await trainSaying(args)).stderr,
-      /does not say what its tokens held: .*tokens.bin is taken unseen/,
-    );
-  },
-);
+    })
+  );
+  await refuses(args.slice(0, -2), /--tokens must name the file/);
+  const unseen = /does not say what its tokens held: .*tokens.bin is taken unseen/;
+  assert.match((await trainSaying(args)).stderr, unseen);
+});
 
 folderTest("a run on lists continues with them, or a named schedule", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(200)), file = join(folder, "mine.csv");
@@ -289,28 +251,24 @@ folderTest("a run on lists continues with them, or a named schedule", async (fol
   await refuses([...resume, ...lists], /with SHA-256 /);
 });
 
-const QKV = "transformer.h.0.attn.c_attn.weight", SQUARES = `${QKV}.exp_avg_sq`;
+const QKV = "transformer.h.0.attn.c_attn.weight";
 type Tensors = Parameters<Parameters<typeof forgeTensors>[2]>[0];
 
-const emptied = new Float32Array(16 * 48);
+/** Other values in the place of a tensor's. */
+const filled = (all: Tensors, name: string, value: number) =>
+  void all.set(name, { ...all.get(name)!, data: new Float32Array(16 * 48).fill(value) });
 
 /** Changes of a file of a checkpoint that `train` refuses. */
 const FORGED: readonly [about: string, file: "model" | "optimizer", (all: Tensors) => void][] = [
   ["another shape", "model", (all) => all.set(QKV, { ...all.get(QKV)!, shape: [48, 16] })],
   ["a missing weight", "model", (all) => all.delete(QKV)],
   ["a strange name", "model", (all) => all.set("b\nx", all.get(QKV)!)],
-  ["NaN", "model", (all) => all.set(QKV, { ...all.get(QKV)!, data: emptied.map(() => NaN) })],
+  ["NaN", "model", (all) => filled(all, QKV, NaN)],
   ["no moments", "optimizer", (all) => all.clear()],
-  [
-    "no means of squares",
-    "optimizer",
-    (all) => [...all.keys()].forEach((name) => name.endsWith("_sq") && all.delete(name)),
-  ],
-  [
-    "negative means of squares",
-    "optimizer",
-    (all) => all.set(SQUARES, { ...all.get(SQUARES)!, data: emptied.map(() => -1) }),
-  ],
+  ["no means of squares", "optimizer", (all) => {
+    for (const name of [...all.keys()]) if (name.endsWith("_sq")) all.delete(name);
+  }],
+  ["negative means of squares", "optimizer", (all) => filled(all, `${QKV}.exp_avg_sq`, -1)],
 ];
 
 runTest("weights and moments are exactly those of the model", async ({ resume }) => {

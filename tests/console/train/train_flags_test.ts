@@ -8,7 +8,7 @@ import { importParts } from "../../../console/train/run_parts.ts";
 import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { folderTest } from "../../in_folder.ts";
-import { bitsOf, someTokens, TINY_MODEL, trainHere, writeTokens } from "../command.ts";
+import { bitsOf, someTokens, TINY_MODEL, trainHere, words, writeTokens } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
 
 /** The options of a run with these flags. */
@@ -36,18 +36,10 @@ Deno.test("each flag of learning, data parallelism, memory and precision becomes
 
 Deno.test("what was not asked for has its default, or is left to the run", async () => {
   const options = await optionsOf("");
-  const { replicas, sync, reduce, precision, lossScale, clip, link, offload, policy } = options;
+  const { replicas, sync, reduce, precision, clip, lossScale, link, offload, policy } = options;
   assert.deepEqual([replicas, sync, reduce, precision], [1, "end", "deterministic", "fp32"]);
-  for (const one of [lossScale, link, offload, policy]) assert.equal(one, undefined);
-  assert.equal(clip, 1);
+  assert.deepEqual([clip, lossScale, link, offload, policy], [1, ...Array(4).fill(undefined)]);
   assert.equal((await optionsOf("--loss-scale dynamic")).lossScale, "dynamic");
-});
-
-Deno.test("sizes are bytes, or have a unit of 1024", async () => {
-  const sizes = { "1": 1, "1000000": 1e6, "3KiB": 3072, "512MiB": 2 ** 29, "2GiB": 2 ** 31 };
-  for (const [text, bytes] of Object.entries(sizes)) {
-    assert.equal((await optionsOf(`--memory-limit ${text}`)).memoryLimitBytes, bytes, text);
-  }
 });
 
 Deno.test("the parameters of a schedule are those of troupe schedule", async () => {
@@ -74,9 +66,7 @@ Deno.test("--recompute-ahead puts recomputations into the lists of the schedule"
 });
 
 Deno.test("a limit and an order that are left to a simulation are chosen once, and remembered as numbers", async () => {
-  const given = "--workers 4 --micro-batches 8 --pipeline-limit auto --order auto --send 0.1".split(
-    " ",
-  );
+  const given = words`--workers 4 --micro-batches 8 --pipeline-limit auto --order auto --send 0.1`;
   const { flags, args, start = "" } = await readTrainFlags(given);
   const { "pipeline-limit": limit, order } = flags;
   assert.ok(typeof limit === "number" && limit >= 4 && limit <= 8);
@@ -100,7 +90,7 @@ Deno.test("a run that goes on inherits what its numbers depend on, not how it ru
   const remembered = rememberedFlags((await readTrainFlags(given.split(" "))).flags, {});
   const names = "replicas clip precision loss-scale reduce tie drop-last".split(" ");
   const kept = Object.fromEntries(names.map((name) => [name, remembered[name]]));
-  assert.deepEqual(JSON.parse(JSON.stringify(kept)), {
+  assert.deepEqual(kept, {
     ...{ replicas: 2, clip: 1, precision: "fp16", "loss-scale": "dynamic", reduce: "fast" },
     ...{ tie: true, "drop-last": true },
   });
@@ -119,14 +109,10 @@ folderTest("gradients are clipped by default on --data or --text alone", async (
   };
   for (
     const [flags, clip, warmup] of [
-      ["", 1, 10],
       ["--data moby-dick", 1, 10],
       [`--text ${text}`, 1, 10],
-      ["--clip 1", 1, 10],
       ["--clip 0.5 --warmup 3", 0.5, 3],
-      ["--warmup 0", 1, 0],
       ["--lr 0.01", 1, 0],
-      ["--lr-schedule linear", 1, 0],
       ["--grad_clip=0.0", 0, 0],
       [`--tokens ${tokens}`, undefined, 0],
       [`--tokens ${tokens} --clip 2`, 2, 0],
@@ -143,9 +129,7 @@ folderTest("a run that goes on clips as it did, an old one not at all", async (f
   const text = join(folder, "a.txt"), data = ["--text", text];
   await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(8));
   const run = [...TINY_MODEL, ...data, "--runtime", "serial"];
-  const { lines } = await trainHere([
-    ...[...run, "--steps", "4", "--out", folder, "--checkpoint-every", "2"],
-  ]);
+  const { lines } = await trainHere(words`${run} --steps 4 --out ${folder} --checkpoint-every 2`);
   const unclipped = await trainHere([...run, "--steps", "4", "--clip", "0"]);
   assert.notDeepEqual(bitsOf(unclipped.lines), bitsOf(lines));
   const step = join(folder, "step-00000002"), config = join(step, "config.json");

@@ -14,6 +14,7 @@ import {
   tokenBatches,
 } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
+import { assertRefused } from "../graph/refused.ts";
 
 const epochOf = (rows: number, seed: number, epoch: number) => {
   const order = shuffledOrder(rows, seed);
@@ -40,34 +41,7 @@ Deno.test("seeds and epochs have different permutations, which do not change bet
   assert.equal(new Set(permutations).size, permutations.length);
   assert.deepEqual(epochOf(8, 1, 0), [2, 0, 6, 4, 1, 7, 5, 3]);
   assert.deepEqual(epochOf(8, 1, 1), [1, 4, 0, 5, 7, 3, 2, 6]);
-});
-
-Deno.test("neighbouring epochs and seeds are not correlated", () => {
-  const [n, draws] = [4, 8000];
-  for (const next of [(i: number) => [1, i], (i: number) => [i, 0]]) {
-    // How often row b comes last after row a came last in the epoch, or seed, before.
-    const counts = new Array<number>(n * n).fill(0);
-    let last = 0;
-    for (let i = 0; i < draws; i++) {
-      const [seed, epoch] = next(i) as [number, number];
-      const row = shuffledOrder(n, seed)(epoch * n + n - 1);
-      counts[last * n + row]!++;
-      last = row;
-    }
-    const expected = draws / counts.length;
-    const chiSquare = counts.reduce((sum, count) => sum + (count - expected) ** 2 / expected, 0);
-    // 15 degrees of freedom: 37.7 is exceeded once in a thousand.
-    assert.ok(chiSquare < 37.7, `chi-square ${chiSquare}`);
-  }
-});
-
-Deno.test("only whole numbers of rows and seeds are shuffled", () => {
-  for (const rows of [0, -1, 1.5, NaN, 2 ** 32]) {
-    assert.throws(() => shuffledOrder(rows, 0), new RegExp(`^RangeError: .*received ${rows}$`));
-  }
-  for (const seed of [0.5, NaN, Infinity]) {
-    assert.throws(() => shuffledOrder(1, seed), new RegExp(`^RangeError: .*received ${seed}$`));
-  }
+  assert.deepEqual(epochOf(8, -(2 ** 40), 3), [2, 7, 5, 1, 3, 4, 0, 6]);
 });
 
 const PLANS = fc.record({
@@ -113,19 +87,18 @@ Deno.test("without a number of steps, rows in order end with the last whole step
 
 Deno.test("a plan that cannot be read is refused before the first micro-batch", () => {
   const plan = { microBatch: 2, microBatches: 4 };
-  const refuses = (rows: number, change: object, message: RegExp) =>
-    assert.throws(() => batchRows(rows, { ...plan, ...change }), message);
-  for (const change of [{ steps: 11 }, { fromStep: 11 }, { steps: 6, fromStep: 6 }]) {
-    refuses(80, change, /^RangeError: .* at least 88 rows, received 80$/);
-  }
-  refuses(0, { order: shuffledOrder(1, 0) }, /^RangeError: .* at least 1 rows, received 0$/);
-  for (const name of ["microBatch", "microBatches", "replicas", "fromStep"]) {
-    for (const value of [0, -1, 1.5, NaN, Infinity]) {
-      const message = `^RangeError: .*${name} must .* from 1, .*${value}`;
-      refuses(80, { [name]: value }, new RegExp(message));
-    }
-  }
-  refuses(80, { steps: -1 }, /steps must be a whole number from 0, received -1$/);
+  const changes = [
+    ...[{ steps: 11 }, { fromStep: 11 }, { steps: 6, fromStep: 6 }, { steps: -1 }],
+    ...["microBatch", "microBatches", "replicas", "fromStep"].flatMap((name) =>
+      [0, -1, 1.5, NaN, Infinity].map((value) => ({ [name]: value }))
+    ),
+  ];
+  return assertRefused("batches", [
+    ...changes.map((change) => [change, () => batchRows(80, { ...plan, ...change })] as const),
+    ["no rows", () => batchRows(0, { ...plan, order: shuffledOrder(1, 0) })],
+    ...[0, -1, 1.5, NaN, 2 ** 32].map((rows) => [{ rows }, () => shuffledOrder(rows, 0)] as const),
+    ...[0.5, NaN, Infinity].map((seed) => [{ seed }, () => shuffledOrder(1, seed)] as const),
+  ]);
 });
 
 const ROWS = 23, SEQ = 3;
@@ -212,29 +185,26 @@ Deno.test("tokens that are too few, or outside the vocabulary, are refused befor
   const plan = { seq: 8, vocabularySize: 256, microBatch: 2, microBatches: 3, steps: 5 };
   const cut = { seq: 1, microBatch: 1, microBatches: 1, steps: undefined, vocabularySize: 96 };
   tokenBatches({ ...plan, tokens: new Uint8Array(241) });
-  const cases = [
-    [{ tokens: new Uint8Array(240) }, /^RangeError: .* at least 241 tokens, received 240$/],
-    [
-      { tokens: new Uint8Array(8), order: shuffledOrder(1, 0) },
-      /^RangeError: .* at least 9 tokens, received 8$/,
-    ],
-    [
-      { ...cut, tokens: Uint16Array.of(0, 1, 95, 96, 4, 97) },
-      /^RangeError: .* from 0 to 95 .*received 96 at position 3$/,
-    ],
-    [{ ...cut, tokens: Int32Array.of(5, -1) }, /received -1 at position 1$/],
-  ] as const;
-  for (const [change, message] of cases) {
-    assert.throws(() => tokenBatches({ ...plan, ...change }), message);
-  }
+  const cases = {
+    "too few": { tokens: new Uint8Array(240) },
+    "too few for a row": { tokens: new Uint8Array(8), order: shuffledOrder(1, 0) },
+    "too large": { ...cut, tokens: Uint16Array.of(0, 1, 95, 96, 4, 97) },
+    "negative": { ...cut, tokens: Int32Array.of(5, -1) },
+  };
+  return assertRefused("tokens", [
+    ...Object.entries(cases).map(([what, change]) =>
+      [what, () => tokenBatches({ ...plan, ...change })] as const
+    ),
+    ...[0, -1, 2.5, NaN].map((seq) => [{ seq }, () => rowCount(10, seq)] as const),
+    ["nothing to hold out", () => splitTokens(positions(8), 4)],
+    ...[0, 1, -0.1, NaN].map((share) =>
+      [{ share }, () => splitTokens(positions(9), 4, share)] as const
+    ),
+  ]);
 });
 
-Deno.test("rows are counted with the token after them", () => {
-  assert.deepEqual([0, 1, 4, 5, 8, 9].map((tokens) => rowCount(tokens, 4)), [0, 0, 0, 1, 1, 2]);
-  for (const seq of [0, -1, 2.5, NaN]) {
-    assert.throws(() => rowCount(10, seq), new RegExp(`^RangeError: .*received ${seq}$`));
-  }
-});
+Deno.test("rows are counted with the token after them", () =>
+  assert.deepEqual([0, 1, 4, 5, 8, 9].map((tokens) => rowCount(tokens, 4)), [0, 0, 0, 1, 1, 2]));
 
 Deno.test("no held-out token is predicted in training, and no whole row is lost", () => {
   const share = fc.double({ min: 0.01, max: 0.99, noNaN: true });
@@ -249,12 +219,4 @@ Deno.test("no held-out token is predicted in training, and no whole row is lost"
     assert.equal(train.at(-1)! + 1, heldOut[1]);
     assert.equal(heldOut.at(-1), rows * seq);
   }));
-});
-
-Deno.test("a text that is too short to hold anything out is refused", () => {
-  const message = /^RangeError: .* at least 9 tokens .* received 8$/;
-  assert.throws(() => splitTokens(positions(8), 4), message);
-  for (const share of [0, 1, -0.1, NaN]) {
-    assert.throws(() => splitTokens(positions(9), 4, share), new RegExp(`received ${share}$`));
-  }
 });

@@ -17,14 +17,8 @@ import { chooseAdapters } from "../../../kernels/devices/webgpu/adapters/webgpu_
 const SERVES: ProviderAnswer = { hasF16: true };
 
 const gpu = (name: string, more: Partial<VulkanDevice> = {}): VulkanDevice => ({
-  name,
-  kind: "discrete",
-  vendorId: 0x10de,
-  deviceId: 0x2684,
-  pciAddress: undefined,
-  uuid: name,
-  memoryBytes: 24 * 2 ** 30,
-  maxBufferBytes: 2 ** 32 - 1,
+  ...{ name, kind: "discrete", vendorId: 0x10de, deviceId: 0x2684, pciAddress: undefined },
+  ...{ uuid: name, memoryBytes: 24 * 2 ** 30, maxBufferBytes: 2 ** 32 - 1 },
   ...more,
 });
 
@@ -35,31 +29,31 @@ const answer = (
   provider: ProviderAnswer | undefined = SERVES,
 ): ProbeAnswer => ({ devices, system: undefined, provider });
 
-/** Answers by the manifest alone. */
-const byManifest = (answers: Record<string, ProbeAnswer | { failure: string }>): Ask => (one) =>
-  Promise.resolve(answers[one["VK_DRIVER_FILES"]!]!);
-
-const look = (answers: Record<string, ProbeAnswer | { failure: string }>) =>
-  findAdapters(Object.keys(answers), byManifest(answers));
-
+/** What each driver answers, by its manifest. */
 type Drivers = Record<string, ProbeAnswer | { failure: string }>;
+
+const look = (answers: Drivers) =>
+  findAdapters(
+    Object.keys(answers),
+    (one) => Promise.resolve(answers[one["VK_DRIVER_FILES"]!]!),
+  );
 
 const CRASH = "a driver that ended its process with SIGSEGV";
 const integrated = gpu("small", { kind: "integrated" });
 
 /** Drivers, the names of the adapters in their order, and of what is refused with its reason. */
-const SEEN: Record<string, readonly [Drivers, string[], [string, RegExp][]]> = {
+type Seen = readonly [Drivers, string[], [string, RegExp][]];
+
+const SEEN: Record<string, Seen> = {
   "GPUs come before software, and the discrete ones first": [
     { "/l": answer([software]), "/intel": answer([integrated]), "/nvidia": answer([gpu("big")]) },
-    ["big", "small", "lava"],
-    [],
+    ...[["big", "small", "lava"], []] as [string[], []],
   ],
   "an adapter that the provider does not take is named with the reason, and so is a driver that crashes":
     [
       {
-        "/lavapipe": answer([software], { problem: "no indexing" }),
-        "/broken": { failure: CRASH },
-        "/radeon": answer([], undefined),
+        ...{ "/lavapipe": answer([software], { problem: "no indexing" }) },
+        ...{ "/broken": { failure: CRASH }, "/radeon": answer([], undefined) },
       },
       [],
       [["lava", /^no indexing$/], ["/broken", new RegExp(`^${CRASH}$`)]],
@@ -90,54 +84,50 @@ Deno.test("an adapter is seen by a process that is given its driver alone", asyn
   });
 });
 
-/** A driver with two GPUs, which heeds some variables. */
-const twoGpus = (
-  devices: readonly [VulkanDevice, VulkanDevice],
-  chosen: (environment: Readonly<Record<string, string>>) => VulkanDevice | undefined,
+/** A driver with some GPUs: a process sees the one first that its environment chooses. */
+const severalGpus = (
+  devices: readonly VulkanDevice[],
+  isChosen: (environment: Readonly<Record<string, string>>, one: VulkanDevice) => boolean,
 ): Ask =>
 (environment) => {
-  const first = chosen(environment) ?? devices[0];
-  return Promise.resolve(answer([first, ...devices.filter((one) => one !== first)]));
+  const [first] = [...devices.filter((one) => isChosen(environment, one)), ...devices];
+  return Promise.resolve(answer([first!, ...devices.filter((one) => one !== first)]));
 };
 
+const hex = (id: number) => `0x${id.toString(16).padStart(4, "0")}`;
+const byIds = (
+  environment: Readonly<Record<string, string>>,
+  { vendorId, deviceId }: VulkanDevice,
+) => environment["VK_LOADER_DEVICE_SELECT"] === `${hex(vendorId)}:${hex(deviceId)}`;
+
 Deno.test("one of several GPUs of a driver is chosen by its ids, where a process then sees it first", async () => {
-  const big = gpu("big"), other = gpu("other", { deviceId: 0x1234 });
-  const ask = twoGpus(
-    [big, other],
-    (environment) => environment["VK_LOADER_DEVICE_SELECT"] === "0x10de:0x1234" ? other : big,
-  );
-  const { adapters, refused } = await findAdapters(["/nvidia"], ask);
+  const gpus = [gpu("big"), gpu("other", { deviceId: 0x1234 })];
+  const { adapters, refused } = await findAdapters(["/nvidia"], severalGpus(gpus, byIds));
   assert.deepEqual(adapters.map(({ name }) => name), ["big", "other"]);
   assert.equal(adapters[1]!.environment["VK_LOADER_DEVICE_ID_FILTER"], `${0x1234}`);
   assert.deepEqual(refused, []);
-  const fixed = await findAdapters(["/nvidia"], twoGpus([big, other], () => undefined));
+  const fixed = await findAdapters(["/nvidia"], severalGpus(gpus, () => false));
   assert.deepEqual(fixed.adapters.map(({ name }) => name), ["big"]);
 });
 
 Deno.test("GPUs of one model are chosen by where they sit, where something heeds it", async () => {
-  const twins = ["0000_01_00_0", "0000_02_00_0"].map((pciAddress) =>
-    gpu(pciAddress, { pciAddress })
-  ) as [VulkanDevice, VulkanDevice];
-  const heeding = twoGpus(
+  const twins = ["0000_01_00_0", "0000_02_00_0"].map((address) =>
+    gpu(address, { pciAddress: address })
+  );
+  const heeding = severalGpus(
     twins,
-    (environment) =>
-      twins.find(({ pciAddress }) => environment["DRI_PRIME"] === `pci-${pciAddress}`),
+    (environment, { pciAddress }) => environment["DRI_PRIME"] === `pci-${pciAddress}`,
   );
   assert.equal((await findAdapters(["/nvidia"], heeding)).adapters.length, 2);
-  const { adapters, refused } = await findAdapters(["/nvidia"], twoGpus(twins, () => undefined));
-  assert.deepEqual(adapters.map(({ name }) => name), ["0000_01_00_0"]);
-  assert.match(
-    refused[0]!.reason,
-    /^one of 2 GPUs of \/nvidia, .*; install Mesa's device selection/,
-  );
+  const deaf = await findAdapters(["/nvidia"], severalGpus(twins, () => false));
+  assert.deepEqual(deaf.adapters.map(({ name }) => name), ["0000_01_00_0"]);
+  const reason = /^one of 2 GPUs of \/nvidia, .*; install Mesa's device selection/;
+  assert.match(deaf.refused[0]!.reason, reason);
 });
 
 Deno.test("a GPU that comes first is not chosen where the provider would prefer another", async () => {
-  const big = gpu("big"), small = gpu("small", { kind: "integrated", deviceId: 1 });
-  const ask = twoGpus(
-    [big, small],
-    (environment) => environment["VK_LOADER_DEVICE_SELECT"] === "0x10de:0x0001" ? small : big,
-  );
+  const small = gpu("small", { kind: "integrated", deviceId: 1 });
+  const ask = severalGpus([gpu("big"), small], byIds);
   assert.deepEqual((await findAdapters(["/mesa"], ask)).adapters, []);
   // Where Mesa's layer leaves no other, it is.
   const layered: Ask = (environment) =>
@@ -221,13 +211,8 @@ Deno.test("where there is no Vulkan, the system's own adapter counts once the pr
     });
   const { adapters: [adapter] } = await ofSystem(SERVES);
   assert.deepEqual(adapter, {
-    index: 0,
-    name: "Apple M4",
-    kind: "other",
-    memoryBytes: 0,
-    maxBufferBytes: 2 ** 30,
-    hasF16: true,
-    environment: {},
+    ...{ index: 0, name: "Apple M4", kind: "other", memoryBytes: 0, maxBufferBytes: 2 ** 30 },
+    ...{ hasF16: true, environment: {} },
   });
   assert.equal((await ofSystem(SERVES, true)).adapters[0]!.kind, "software");
   assert.deepEqual(await ofSystem({ problem: "no device" }), {
@@ -238,15 +223,13 @@ Deno.test("where there is no Vulkan, the system's own adapter counts once the pr
 });
 
 Deno.test("an isolate that is at work while it claims the GPU gets it, and no other then", async () => {
-  for (let times = 0; times < 2; times++) {
-    const claim = claimGpu();
-    for (let turns = 0; turns < 3; turns++) {
-      const began = performance.now();
-      while (performance.now() - began < 200);
-      await new Promise((resolve) => setTimeout(resolve));
-    }
-    (await claim)();
+  const claim = claimGpu();
+  for (let turns = 0; turns < 3; turns++) {
+    const began = performance.now();
+    while (performance.now() - began < 200);
+    await new Promise((resolve) => setTimeout(resolve));
   }
+  (await claim)();
   const release = await claimGpu();
   await assert.rejects(claimGpu(), /another that has it open; use isolation process/);
   release();

@@ -1,16 +1,20 @@
 import { openNative } from "../../../kernels/devices/native/native.ts";
 import { openReference } from "../../../kernels/devices/reference/reference.ts";
 import { openWasm } from "../../../kernels/devices/wasm/wasm.ts";
+import { atDepth } from "../../depth.ts";
 import { testBits, testGradients, testOperators } from "./operators.ts";
 import { preparing } from "./webgpu/preparing.ts";
 
 const NATIVE = { name: "native", open: () => openNative() };
-const WASM = { name: "wasm", open: openWasm };
+const WASM = { name: "wasm", open: openWasm, runs: atDepth(2, 20) };
 const REWRITING = { name: "rewriting", open: async () => preparing(await openReference()) };
 
-for (const tested of [NATIVE, WASM, REWRITING]) testOperators(tested);
-for (const tested of [NATIVE, WASM]) testGradients(tested);
+for (const tested of [NATIVE, WASM, REWRITING]) {
+  testOperators(tested);
+  testGradients(tested);
+}
 
 testBits(NATIVE);
-testBits({ name: "native (2 threads)", open: () => openNative({ threads: 2 }) });
+const THREADS = { name: "native (2 threads)", open: () => openNative({ threads: 2 }) };
+testBits({ ...THREADS, cases: atDepth(2, Infinity) });
 testBits(WASM);

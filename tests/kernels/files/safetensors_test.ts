@@ -13,8 +13,10 @@ import {
   type SafetensorsFile,
   type SafetensorsTensor,
 } from "../../../kernels/mod.ts";
+import { Buffer } from "node:buffer";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
+import { assertRefused } from "../graph/refused.ts";
 
 const DTYPES = Object.keys(SAFETENSORS_DTYPE_BYTES) as SafetensorsDType[];
 
@@ -26,9 +28,14 @@ const tensor: fc.Arbitrary<SafetensorsTensor> = fc
       .map((data) => ({ dtype, shape, data }));
   });
 
+/** Names that are numbers are as frequent as others: records would have them first. */
+const name = fc.oneof(fc.nat(20).map(String), fc.string()).filter((name) =>
+  name !== "__metadata__"
+);
+
 const file = fc.record({
   tensors: fc.uniqueArray(
-    fc.tuple(fc.string().filter((name) => name !== "__metadata__"), tensor),
+    fc.tuple(name, tensor),
     { selector: ([name]) => name, maxLength: 6 },
   ).map((entries) => new Map(entries)),
   metadata: fc.dictionary(fc.string(), fc.string(), { maxKeys: 3, noNullPrototype: true }),
@@ -75,10 +82,12 @@ Deno.test("what is written is what is read", async () => {
   );
 });
 
-Deno.test("tensors lie in name order, aligned to their elements", () => {
+Deno.test("tensors lie in name order, aligned to their elements, as the layout says", () => {
   fc.assert(
-    fc.property(file, ({ tensors }) => {
-      const { header, names, fileBytes } = layoutSafetensors(tensors);
+    fc.property(file, ({ tensors, metadata }) => {
+      const { header, names, fileBytes } = layoutSafetensors(tensors, metadata);
+      const pieces = [header, ...names.map((name) => tensors.get(name)!.data as Uint8Array)];
+      assert.ok(Buffer.concat(pieces).equals(encodeSafetensors(tensors, metadata)));
       let offset = header.length;
       names.forEach((name, i) => {
         const { dtype, data } = tensors.get(name)!;
@@ -90,31 +99,6 @@ Deno.test("tensors lie in name order, aligned to their elements", () => {
       assert.equal(offset, fileBytes);
     }),
   );
-});
-
-Deno.test("a layout written piece by piece is the encoded file", async () => {
-  const tensors = new Map(
-    ["b", "10", "2", "a"].map((name, i) => [
-      name,
-      { dtype: "F32", shape: [i], data: new Float32Array(i).fill(i) } as const,
-    ]),
-  );
-  const { header, names } = layoutSafetensors(tensors, { a: "b" });
-  assert.deepEqual(names, ["10", "2", "a", "b"]);
-  const pieces = [header, ...names.map((name) => tensors.get(name)!.data)];
-  const streamed = new Uint8Array(await new Blob(pieces).arrayBuffer());
-  assert.deepEqual(streamed, encodeSafetensors(tensors, { a: "b" }));
-});
-
-Deno.test("a file that another program wrote is read", async () => {
-  const path = new URL("../../fixtures/gpt2/weights.safetensors", import.meta.url).pathname;
-  const { tensors } = await readSafetensors(path);
-  assert.equal(tensors.size, 29);
-  const weight = tensors.get("transformer.h.1.attn.c_attn.weight")!;
-  assert.equal(weight.dtype, "F32");
-  assert.deepEqual(weight.shape, [32, 96]);
-  const norm = new Float32Array(tensors.get("transformer.ln_f.weight")!.data.buffer);
-  assert.ok(norm.every((scale) => scale > 0.5 && scale < 1.5));
 });
 
 Deno.test("tensors are read straight into the memory they are given, or skipped", async () => {
@@ -155,20 +139,17 @@ Deno.test("a file with any bytes changed is refused or still tiles its data", as
         const bytes = encodeSafetensors(tensors, metadata);
         const { header } = layoutSafetensors(tensors, metadata);
         for (const [at, flip] of changes) bytes[at % header.length]! ^= flip;
-        try {
-          const loaded = await withFile(bytes, readSafetensors);
-          let total = 0;
-          for (const { dtype, shape, data } of loaded.tensors.values()) {
-            const expected = shape.reduce((a, b) => a * b, SAFETENSORS_DTYPE_BYTES[dtype]);
-            assert.equal(data.length, expected);
-            total += data.length;
-          }
-          const headerBytes = Number(new DataView(bytes.buffer).getBigUint64(0, true));
-          assert.equal(total, bytes.length - 8 - headerBytes);
-        } catch (error) {
-          if (error instanceof SyntaxError || error instanceof RangeError) return;
-          throw error;
+        const wrong = (error: unknown) => {
+          assert.ok(error instanceof SyntaxError || error instanceof RangeError, `${error}`);
+        };
+        const loaded = await withFile(bytes, readSafetensors).catch(wrong);
+        if (!loaded) return;
+        let total = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true));
+        for (const { dtype, shape, data } of loaded.tensors.values()) {
+          assert.equal(data.length, shape.reduce((a, b) => a * b, SAFETENSORS_DTYPE_BYTES[dtype]));
+          total += data.length;
         }
+        assert.equal(total, bytes.length);
       },
     ),
     { numRuns: atDepth(200, 2000) },
@@ -223,10 +204,12 @@ Deno.test("what cannot be a file is not written", () => {
   const data = Float32Array.of(1, 2);
   const encode = (name: string, dtype: string, shape: number[]) =>
     encodeSafetensors(new Map([[name, { dtype: dtype as SafetensorsDType, shape, data }]]));
-  assert.throws(() => encode("a", "F32", [3]), /^RangeError: .*"a".* 12 bytes, received 8$/);
-  assert.throws(() => encode("a", "F32", [-2]), /^RangeError: .*whole numbers .* received \[-2\]$/);
-  assert.throws(() => encode("a", "f32", [2]), /^TypeError: .*dtype "f32" is not known$/);
-  assert.throws(() => encode("__metadata__", "F32", [2]), /^TypeError: .*reserved/);
+  return assertRefused("safetensors", [
+    ["another size", () => encode("a", "F32", [3])],
+    ["less than nothing", () => encode("a", "F32", [-2])],
+    ["another dtype", () => encode("a", "f32", [2])],
+    ["a reserved name", () => encode("__metadata__", "F32", [2])],
+  ]);
 });
 
 const bytesOf = ({ buffer, byteOffset, byteLength }: ArrayBufferView) =>

@@ -1,8 +1,9 @@
 /** Operations that are made of others, the shapes of what is written, and what is refused where it is. */
 
 import assert from "node:assert/strict";
-import { addGradients, Graph, type Value } from "../../../kernels/mod.ts";
+import { addGradients, elementCount, Graph, type Value } from "../../../kernels/mod.ts";
 import { computed } from "./computed.ts";
+import { assertRefused } from "./refused.ts";
 
 const count = (n: number) => Array.from({ length: n }, (_, i) => i);
 
@@ -113,11 +114,8 @@ for (const [title, cases] of Object.entries(MADE)) {
   Deno.test(title, async () => {
     for (const [shape, build, values, result] of cases) {
       const g = new Graph(), y = build(g, g.input("x", shape));
-      assert.deepEqual(
-        await computed(g, y, { x: count(shape.reduce((a, b) => a * b, 1)) }),
-        values,
-        `${build}`,
-      );
+      const found = await computed(g, y, { x: count(elementCount(shape)) });
+      assert.deepEqual(found, values, `${build}`);
       if (result) assert.deepEqual(y.shape, result);
     }
   });
@@ -136,37 +134,29 @@ Deno.test("a product has its gradient where one of its elements is zero", async 
   assert.deepEqual(await computed(g, dx!, given), [120, 0, 0, 0, 0, 120, 60, 40, 30, 24]);
 });
 
-interface Operand {
-  readonly shape: readonly number[];
-  readonly values: readonly number[];
-}
-
-/** The sum of products that an equation names, term by term. */
-function sumOfProducts(equation: string, operands: readonly Operand[]): number[] {
+/** The sum of products that an equation names, term by term: `take` reads the operands. */
+function sumOfProducts(equation: string, shapes: readonly (readonly number[])[], take: Take) {
   const [left, right] = equation.split("->") as [string, string], sides = left.split(",");
   const sizes = new Map(
-    sides.flatMap((side, i) =>
-      [...side].map((axis, at) => [axis, operands[i]!.shape[at]!] as const)
-    ),
+    sides.flatMap((side, k) => [...side].map((axis, i) => [axis, shapes[k]![i]!])),
   );
-  const names = [...sizes.keys()];
-  const total = (axes: readonly string[]) => axes.reduce((n, axis) => n * sizes.get(axis)!, 1);
-  const place = (axes: string, at: ReadonlyMap<string, number>) =>
-    [...axes].reduce((sum, axis) => sum * sizes.get(axis)! + at.get(axis)!, 0);
-  const result = Array<number>(total([...right])).fill(0);
-  for (const i of count(total(names))) {
-    const at = new Map(
-      names.map((axis, nth) =>
-        [axis, Math.floor(i / total(names.slice(0, nth))) % sizes.get(axis)!] as const
-      ),
-    );
-    result[place(right, at)]! += operands.reduce(
-      (product, { values }, k) => product * values[place(sides[k]!, at)]!,
-      1,
-    );
+  const placeOf = (axes: string, at: Places) =>
+    [...axes].reduce((place, axis) => place * sizes.get(axis)! + at[axis]!, 0);
+  const result: number[] = [];
+  const places = [...sizes].reduce<Places[]>(
+    (all, [axis, size]) => all.flatMap((at) => count(size).map((i) => ({ ...at, [axis]: i }))),
+    [{}],
+  );
+  for (const at of places) {
+    const product = sides.reduce((value, side, k) => value * take(k, placeOf(side, at)), 1);
+    const place = placeOf(right, at);
+    result[place] = (result[place] ?? 0) + product;
   }
   return result;
 }
+
+type Take = (operand: number, place: number) => number;
+type Places = Readonly<Record<string, number>>;
 
 Deno.test("sums of products by named axes are what they say, term by term", async () => {
   const equations: Record<string, readonly (readonly number[])[]> = {
@@ -181,22 +171,17 @@ Deno.test("sums of products by named axes are what they say, term by term", asyn
   };
   for (const [equation, shapes] of Object.entries(equations)) {
     const g = new Graph();
-    const operands = shapes.map((shape) => ({
-      shape,
-      values: count(shape.reduce((a, b) => a * b)).map((i) => (i * 7 + shape.length) % 5 - 2),
-    }));
-    const y = g.einsum(
-      equation,
-      operands.map(({ shape, values }) => g.constant(Float32Array.from(values), shape)),
-    );
-    assert.deepEqual(await computed(g, y), sumOfProducts(equation, operands), equation);
+    const take: Take = (operand, place) => (place * 7 + shapes[operand]!.length) % 5 - 2;
+    const operands = shapes.map((shape, k) => {
+      const data = Float32Array.from(count(elementCount(shape)), (place) => take(k, place));
+      return g.constant(data, shape);
+    });
+    const y = g.einsum(equation, operands), wanted = sumOfProducts(equation, shapes, take);
+    assert.deepEqual(await computed(g, y), wanted, equation);
   }
   const g = new Graph(), a = g.input("a", [2, 3]);
   assert.deepEqual(g.einsum("ji", [a]).shape, [3, 2]);
   assert.deepEqual(g.einsum("ij,jk", [a, g.input("b", [3, 5])]).shape, [2, 5]);
-  for (const equation of ["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"]) {
-    assert.throws(() => g.einsum(equation, [a]), SyntaxError, equation);
-  }
 });
 
 Deno.test("windows are counted as PyTorch and ONNX do", () => {
@@ -224,53 +209,47 @@ Deno.test("windows are counted as PyTorch and ONNX do", () => {
   }
 });
 
+const FAR = { strides: 2, outputPadding: 2 };
+
 Deno.test("operands that do not fit are refused where they are written", () => {
-  const refused: readonly [(g: Graph, x: Value, w: Value, b: Value) => Value, RegExp][] = [
-    [(g, x, w) => g.conv(x, w, undefined, { groups: 2 }), /channels must be.*in 2 groups/],
-    [(g, x, w, b) => g.conv(x, w, b), /bias must be \[4\], received \[3\]/],
-    [
-      (g, x, w) => g.conv(x, w, undefined, { strides: 0 }),
-      /strides must be 2 whole numbers from 1/,
-    ],
-    [(g, x, w) => g.conv(x, w, undefined, { pads: [1, 2, 3] }), /pads must be 4 whole numbers/],
-    [(g, x, w) => g.conv(x, w, undefined, { dilations: 9 }), /axis 0 lacks 12/],
-    [(g, x) => g.conv(g.reshape(x, [2, 3, 7, 2, 4]), x), /\[n, channels, height, width\]/],
-    [(g, x) => g.convTranspose(x, x), /channels must be those of the weight/],
-    [
-      (g, x, w) => g.convTranspose(g.split(g.concat([x, x], 1), 1, 6)[0]!, w, undefined, {}),
-      /channels must be/,
-    ],
-    [
-      (g, x) =>
-        g.convTranspose(x, g.input("t", [3, 2, 2, 2]), undefined, {
-          strides: 2,
-          outputPadding: 2,
-        }),
-      /output padding must be .* below the strides \[2,2\], received \[2\]/,
-    ],
-    [(g, x) => g.maxPool(x, 2, { pads: 2 }), /pads must be smaller than the window/],
-    [(g, x) => g.maxPool(x, 9), /must fit into the padded axes/],
-    [(g, x) => g.maxPool(g.reshape(x, [6, 56]), 2), /Cannot pool: x must be/],
-    [(g, x, _, b) => g.groupNorm(x, 2, b, b), /divide the channels, 3, received 2/],
-    [(g, x, w, b) => g.groupNorm(x, 3, b, g.reshape(w, [72])), /must be \[3\], received \[72\]/],
-    [(g, x) => g.upsample(x, 1.5), /factors must be whole numbers from 1, received \[1.5\]/],
-    [(g, x) => g.resize(x, [0, 4]), /sizes must be 2 whole numbers from 1/],
-    [(g, x) => g.pad(x, [1, 1]), /pads must be 8 whole numbers from 0/],
-    [(g, x) => g.pad(x, [0, 0, 7, 0, 0, 0, 0, 0], "reflect"), /Cannot reflect: .*7, received 7/],
-    [(g, x, w) => g.concat([x, w], 1), /all but axis 1 must be equal/],
-    [(g, x) => g.split(x, 1, [1, 1])[0]!, /must add up to axis 1/],
-    [(g, x) => g.split(x, 1, 2)[0]!, /must divide by 2, received 3/],
-    [(g, x) => g.cut(x, [0], [1], [4]), /Cannot use axis/],
-    [(g, x) => g.reshape(x, [2, 3, 7, 7]), /elements must stay/],
-    [(g, x) => g.expand(x, [7, 8]), /must broadcast to/],
-    [(g, x) => g.transpose(x, [0, 1, 2, 2]), /must name every axis/],
-    [(g, x, w) => g.matmul(x, w), /inner sizes must be equal/],
-    [(g, x) => g.crossEntropy(g.reshape(x, [6, 56]), g.input("i", [5], "i32")), /targets \[n\]/],
-    [(g) => g.constant(Float32Array.of(1), [2]), /needs 2 elements, received 1/],
+  const refused: readonly ((g: Graph, x: Value, w: Value, b: Value) => unknown)[] = [
+    (g, x, w) => g.conv(x, w, undefined, { groups: 2 }),
+    (g, x, w, b) => g.conv(x, w, b),
+    (g, x, w) => g.conv(x, w, undefined, { strides: 0 }),
+    (g, x, w) => g.conv(x, w, undefined, { pads: [1, 2, 3] }),
+    (g, x, w) => g.conv(x, w, undefined, { dilations: 9 }),
+    (g, x) => g.conv(g.reshape(x, [2, 3, 7, 2, 4]), x),
+    (g, x) => g.convTranspose(x, x),
+    (g, x, w) => g.convTranspose(g.split(g.concat([x, x], 1), 1, 6)[0]!, w),
+    (g, x) => g.convTranspose(x, g.input("t", [3, 2, 2, 2]), undefined, FAR),
+    (g, x) => g.maxPool(x, 2, { pads: 2 }),
+    (g, x) => g.maxPool(x, 9),
+    (g, x) => g.maxPool(g.reshape(x, [6, 56]), 2),
+    (g, x, _, b) => g.groupNorm(x, 2, b, b),
+    (g, x, w, b) => g.groupNorm(x, 3, b, g.reshape(w, [72])),
+    (g, x) => g.upsample(x, 1.5),
+    (g, x) => g.resize(x, [0, 4]),
+    (g, x) => g.pad(x, [1, 1]),
+    (g, x) => g.pad(x, [0, 0, 7, 0, 0, 0, 0, 0], "reflect"),
+    (g, x, w) => g.concat([x, w], 1),
+    (g, x) => g.split(x, 1, [1, 1])[0]!,
+    (g, x) => g.split(x, 1, 2)[0]!,
+    (g, x) => g.cut(x, [0], [1], [4]),
+    (g, x) => g.reshape(x, [2, 3, 7, 7]),
+    (g, x) => g.expand(x, [7, 8]),
+    (g, x) => g.transpose(x, [0, 1, 2, 2]),
+    (g, x, w) => g.matmul(x, w),
+    (g, x) => g.crossEntropy(g.reshape(x, [6, 56]), g.input("i", [5], "i32")),
+    (g) => g.constant(Float32Array.of(1), [2]),
+    ...["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"].map((equation) => (g: Graph) =>
+      g.einsum(equation, [g.input("a", [2, 3])])
+    ),
   ];
-  for (const [build, message] of refused) {
-    const g = new Graph(), w = g.input("w", [4, 3, 3, 2]), b = g.input("b", [3]);
-    const x = g.input("x", [2, 3, 7, 8]);
-    assert.throws(() => build(g, x, w, b), { name: "RangeError", message }, `${build}`);
-  }
+  return assertRefused(
+    "operands",
+    refused.map((build) => {
+      const g = new Graph(), w = g.input("w", [4, 3, 3, 2]), b = g.input("b", [3]);
+      return [build, () => build(g, g.input("x", [2, 3, 7, 8]), w, b)];
+    }),
+  );
 });

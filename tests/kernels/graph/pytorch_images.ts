@@ -11,6 +11,7 @@ import {
   readSafetensors,
   type Value,
 } from "../../../kernels/mod.ts";
+import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { assertClose } from "../stage/pytorch.ts";
 import { computedOn } from "./computed.ts";
@@ -92,7 +93,9 @@ export function testImages(
     const cases = Map.groupBy(tensors, ([key]) => key.split("/")[0]!);
     try {
       assert.deepEqual([...cases.keys()].sort(), Object.keys(OPERATIONS).sort());
-      for (const [operation, all] of cases) {
+      // On the GPU, where shaders take seconds to compile, other tests have the operations.
+      const isAll = IS_DEEP || name !== "webgpu";
+      for (const [operation, all] of [...cases].filter((_, i) => isAll || i % 4 === 1)) {
         const given = new Map(all.map(([key, tensor]) => [key.split("/")[1]!, tensor]));
         await t.step(operation, async () => {
           const found = await compute(device, OPERATIONS[operation]!, given);

@@ -93,28 +93,9 @@ export const WINDOW_CASES: Readonly<Record<string, readonly Case[]>> = {
 /** Of whole numbers, windows in which several are the largest: no slope can be measured there. */
 export const TIES: Case = on([[2, 3, 7, 6]], (g, x) => g.maxPool(x, 3, { strides: 2, pads: 1 }));
 
-/** What is composed of other operations. */
+/** What is composed of other operations; PyTorch's images have more of them. */
 export const COMPOSED_CASES: Readonly<Record<string, Case>> = {
   groupNorm: squared([[2, 6, 3, 4], [6], [6]], (g, x, w, b) => g.groupNorm(x, 3, w, b)),
-  instanceNorm: squared([[2, 3, 4, 4], [3], [3]], (g, x, w, b) => g.instanceNorm(x, w, b)),
-  "batchNorm by its batch": squared(
-    [[3, 4, 3, 2], [4], [4]],
-    (g, x, w, b) => g.batchNorm(x, w, b),
-  ),
-  "batchNorm by given statistics": squared([[3, 4, 5], [4], [4]], (g, x, w, b) => {
-    const given = (...numbers: number[]) => g.constant(Float32Array.from(numbers), [4]);
-    const statistics = { mean: given(0.1, -0.2, 0, 0.5), variance: given(0.5, 1, 2, 0.25) };
-    return g.batchNorm(x, w, b, statistics);
-  }),
-  "resize by lines": squared(
-    [[2, 3, 5, 4]],
-    (g, x) => g.resize(x, [7, 3], { mode: "linear" }),
-  ),
-  "resize to the nearest": squared(
-    [[1, 2, 5, 4]],
-    (g, x) => g.resize(x, [3, 4], { coordinates: "asymmetric", nearest: "floor" }),
-  ),
+  "resize by lines": squared([[2, 3, 5, 4]], (g, x) => g.resize(x, [7, 3], { mode: "linear" })),
   "pad by reflection": squared([[2, 3, 4]], (g, x) => g.pad(x, [0, 1, 2, 0, 0, 3], "reflect")),
-  "pad by the edge": squared([[2, 3, 4]], (g, x) => g.pad(x, [0, 1, 2, 0, 0, 5], "edge")),
-  globalAveragePool: squared([[2, 3, 4, 5]], (g, x) => g.globalAveragePool(x)),
 };

@@ -28,7 +28,17 @@ import {
   withAliases,
 } from "../../../kernels/mod.ts";
 import fc from "../../fast_check.ts";
-import { int64, numbers, onnxModel, type TestModel, type TestNode } from "./onnx_model.ts";
+import {
+  goldenLines,
+  type GoldenTensor,
+  int64,
+  numbers,
+  onnxModel,
+  tensorOf,
+  type TestModel,
+  type TestNode,
+} from "./onnx_model.ts";
+import NODES from "./branched.json" with { type: "json" };
 
 /** What each layer hands on and gives, without the loss. */
 const madeBy = ({ layers, programs }: ModelProgram) =>
@@ -99,32 +109,13 @@ Deno.test("the memory of an encoder goes straight to the layers of the decoder t
   assert.ok(users.length >= 2 && users.at(-1)! - users[0]! >= 2, `layers ${users}`);
 });
 
+const square = (phase: number) => ({ data: numbers([16, 16], phase), shape: [16, 16] });
+
 /** A mask of what is given, two branches that are added, and a weight that is read twice. */
-const BRANCHED: TestModel = {
-  inputs: { x: [4, 16], keep: [4, 1] },
-  types: { keep: "i64" },
-  initializers: {
-    a: { data: numbers([16, 16]), shape: [16, 16] },
-    b: { data: numbers([16, 16], 1), shape: [16, 16] },
-    c: { data: numbers([16, 16], 2), shape: [16, 16] },
-    unused: { data: numbers([3]) },
-  },
-  nodes: [
-    { op: "Cast", inputs: ["keep"], outputs: ["mask"], attributes: { to: 1 } },
-    { op: "MatMul", inputs: ["x", "a"], outputs: ["h1"] },
-    { op: "Mul", inputs: ["h1", "mask"], outputs: ["h2"] },
-    { op: "MatMul", inputs: ["h2", "b"], outputs: ["h3"] },
-    { op: "Tanh", inputs: ["h3"], outputs: ["h4"] },
-    { op: "Transpose", inputs: ["a"], outputs: ["at"] },
-    { op: "MatMul", inputs: ["h4", "at"], outputs: ["h5"] },
-    { op: "Add", inputs: ["h5", "h2"], outputs: ["h6"] },
-    { op: "Mul", inputs: ["h6", "mask"], outputs: ["h7"] },
-    { op: "MatMul", inputs: ["h7", "c"], outputs: ["h8"] },
-    { op: "Add", inputs: ["h8", "h2"], outputs: ["y"] },
-    { op: "Neg", inputs: ["h8"], outputs: ["z"] },
-  ],
-  outputs: { y: "f32", z: "f32" },
-};
+const BRANCHED = {
+  ...NODES,
+  initializers: { a: square(0), b: square(1), c: square(2), unused: { data: numbers([3]) } },
+} as TestModel;
 
 const BATCH: Batch = {
   x: numbers([4, 16], 3),
@@ -221,7 +212,7 @@ Deno.test("dropout of the micro-batch is drawn once, not by each layer that read
   const file = onnxModel({
     inputs: { x: [4, 16] },
     initializers: {
-      a: BRANCHED.initializers!.a!,
+      a: square(0),
       ratio: { data: Float32Array.of(0.25), shape: [] },
       training: { data: Uint8Array.of(1), shape: [] },
     },
@@ -261,86 +252,45 @@ Deno.test("nodes of which another reads a value within are left as they are", as
   assert.deepEqual(left.toSorted(), ["Erf", "Pow", "ReduceMean", "ReduceMean", "Sqrt"]);
 });
 
-const node = (
-  op: string,
-  inputs: readonly string[],
-  output: string,
-  attributes: TestNode["attributes"] = {},
-): TestNode => ({ op, inputs, outputs: [output], attributes });
-
-/** The steps that are left for a run, the constants, and the shape of `y`. */
-function planned(nodes: readonly TestNode[], initializers: TestModel["initializers"] = {}) {
-  const file = readOnnx(
-    onnxModel({
-      inputs: { x: ["n", 4, 6] },
-      initializers: { ...initializers, w: { data: numbers([6]) } },
-      nodes,
-      outputs: { y: "f32" },
-    }),
-    {},
-  );
-  const inputs = staticInputs(file.inputs, { n: 2 });
-  const { steps, constants, valueOf } = planFile({ file, inputs, isFrozen: () => false });
-  const numbersOf = (name: string) => Array.from(constants.get(name)!.data, Number);
-  return { steps: steps.map((step) => step.node.op), numbersOf, shape: valueOf("y")?.shape };
+/** A file, and what is left of it for a run: steps, constants, and the shape of `y`. */
+interface Planned {
+  readonly what: string;
+  readonly nodes: readonly TestNode[];
+  readonly initializers: Readonly<Record<string, GoldenTensor>>;
+  readonly steps: readonly string[];
+  readonly constants: Readonly<Record<string, readonly number[]>>;
+  readonly shape: readonly number[];
 }
 
-Deno.test("a shape that is taken apart and put together again costs nothing", () => {
-  const { steps, numbersOf, shape } = planned([
-    node("Shape", ["x"], "s"),
-    node("Gather", ["s", "zero"], "n"),
-    node("Unsqueeze", ["n", "zeros"], "n1"),
-    node("Concat", ["n1", "rest"], "to", { axis: 0 }),
-    node("Reshape", ["x", "to"], "flat"),
-    node("Mul", ["flat", "ones"], "y"),
-  ], {
-    zero: { data: BigInt64Array.of(0n), shape: [] },
-    zeros: int64(0),
-    rest: int64(-1),
-    ones: { data: new Float32Array(24).fill(1) },
-  });
-  assert.deepEqual(steps, ["Reshape", "Mul"]);
-  assert.deepEqual([numbersOf("to"), shape], [[2, -1], [2, 24]]);
-});
+function planned(nodes: readonly TestNode[], initializers: TestModel["initializers"]) {
+  const weights = { ...initializers, w: { data: numbers([6]) } }, inputs = { x: ["n", 4, 6] };
+  const model = onnxModel({ inputs, initializers: weights, nodes, outputs: { y: "f32" } });
+  const file = readOnnx(model, {}), given = staticInputs(file.inputs, { n: 2 });
+  return planFile({ file, inputs: given, isFrozen: () => false });
+}
 
-Deno.test("parts of a shape, sizes, ranges and comparisons are constants", () => {
-  const { steps, numbersOf } = planned([
-    node("Shape", ["x"], "s", { start: -2 }),
-    node("Size", ["x"], "size"),
-    node("Range", ["zero", "four", "one"], "places"),
-    node("GreaterOrEqual", ["places", "one"], "later"),
-    node("Cast", ["later"], "mask", { to: 1 }),
-    node("Slice", ["x", "one1", "two1", "one1"], "row"),
-    node("Mul", ["row", "w"], "y"),
-  ], {
-    zero: { data: BigInt64Array.of(0n), shape: [] },
-    one: { data: BigInt64Array.of(1n), shape: [] },
-    four: { data: BigInt64Array.of(4n), shape: [] },
-    one1: int64(1),
-    two1: int64(2),
+for (const { what, nodes, initializers, ...wanted } of goldenLines<Planned>("plans")) {
+  Deno.test(what, () => {
+    const given = Object.entries(initializers).map(([name, one]) => [name, tensorOf(one)]);
+    const { steps, constants, valueOf } = planned(nodes, Object.fromEntries(given));
+    const numbersOf = (name: string) => [name, Array.from(constants.get(name)!.data, Number)];
+    assert.deepEqual({
+      steps: steps.map((step) => step.node.op),
+      constants: Object.fromEntries(Object.keys(wanted.constants).map(numbersOf)),
+      shape: valueOf("y")!.shape,
+    }, wanted);
   });
-  assert.deepEqual(steps, ["Slice", "Mul"]);
-  assert.deepEqual([numbersOf("s"), numbersOf("size")], [[4, 6], [48]]);
-  assert.deepEqual([numbersOf("places"), numbersOf("mask")], [[0, 1, 2, 3], [0, 1, 1, 1]]);
-});
+}
 
 Deno.test("the largest int64, which says to the end, stays it through other operations", () => {
-  const { numbersOf, shape } = planned([
-    node("Concat", ["end", "end"], "ends", { axis: 0 }),
-    node("Slice", ["x", "from", "ends", "axes"], "y"),
+  const { constants, valueOf } = planned([
+    { op: "Concat", inputs: ["end", "end"], outputs: ["ends"], attributes: { axis: 0 } },
+    { op: "Slice", inputs: ["x", "from", "ends", "axes"], outputs: ["y"] },
   ], {
     end: { data: BigInt64Array.of(2n ** 63n - 1n) },
     from: int64(1, 2),
     axes: int64(1, 2),
   });
-  assert.deepEqual(shape, [2, 3, 4]);
-  assert.ok(numbersOf("ends").every((end) => end > 2 ** 62), `${numbersOf("ends")}`);
-});
-
-Deno.test("weights are not folded, nor is what is made of them", () => {
-  const { steps } = planned([
-    node("Unsqueeze", ["w", "zero"], "row"),
-    node("Add", ["x", "row"], "y"),
-  ], { zero: int64(0) });
-  assert.deepEqual(steps, ["Unsqueeze", "Add"]);
+  assert.deepEqual(valueOf("y")!.shape, [2, 3, 4]);
+  for (const end of constants.get("ends")!.data) assert.ok(Number(end) > 2 ** 62, `${end}`);
 });

@@ -23,6 +23,7 @@ import { causalAttention, causalMask } from "../../../kernels/layers/causal_atte
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { pseudoRandom } from "../devices/models.ts";
 import { computedOn } from "../graph/computed.ts";
+import { assertRefused } from "../graph/refused.ts";
 import { assertClose } from "../stage/pytorch.ts";
 import {
   backward,
@@ -70,7 +71,7 @@ for (const name of ISOLATE_DEVICES) {
       return { losses, gradients: await gradientsOf(stages) };
     };
     // Where all logits are equal, so are the sums of slices of one size.
-    const cases = [[400, [2, 5]], [0, [67]]] as const;
+    const cases = [[400, [2, 5]], [0, [5]]] as const;
     for (const [factor, all] of name === "native" ? cases : [[400, [2]]] as const) {
       const weights = wholeWeights(factor), expected = await run(1, weights);
       for (const slices of all) {
@@ -102,16 +103,10 @@ Deno.test("stages share a head in slices, which alone would be the slowest", () 
 });
 
 /** The tokens that a model generates. */
-const generated = (config: Gpt2Config, weights: ReadonlyMap<string, Float32Array>) =>
-  Array.fromAsync(
-    generate(open("native"), {
-      config,
-      weights: new Map(weights),
-      prompt: [1],
-      tokens: 9,
-      seed: 1,
-    }),
-  );
+const generated = (config: Gpt2Config, weights: ReadonlyMap<string, Float32Array>) => {
+  const options = { config, weights: new Map(weights), prompt: [1], tokens: 9, seed: 1 };
+  return Array.fromAsync(generate(open("native"), options));
+};
 
 Deno.test("a model whose head is in slices generates what one with a whole head does", async () => {
   const weights = wholeWeights(), headSlices = 3;
@@ -120,14 +115,14 @@ Deno.test("a model whose head is in slices generates what one with a whole head 
 });
 
 Deno.test("sizes that are too large, or do not divide, and a head that cannot be in slices are refused", () => {
-  const refused = (more: Partial<Gpt2Config>, message: RegExp) =>
-    assert.throws(() => gpt2({ ...CONFIG, ...more }, 1), { name: "RangeError", message });
-  refused({ layers: 1025 }, /layers must be at most 1024, received 1025/);
-  refused({ heads: 3 }, /divisible by heads, received hidden 16 and heads 3/);
-  refused({ headSlices: 0 }, /headSlices must be a positive integer, received 0/);
-  refused({ headSlices: 68 }, /headSlices must be at most its vocabulary, 67, received 68/);
-  refused({ headSlices: 2, tie: true }, /tied to the embedding must be in one slice, received 2/);
-  refused({ headSlices: 2, hidden: 1, heads: 1 }, /hidden must be at least 2 .*, received 1/);
+  const changes: Partial<Gpt2Config>[] = [
+    ...[{ layers: 1025 }, { heads: 3 }, { headSlices: 0 }, { headSlices: 68 }],
+    ...[{ headSlices: 2, tie: true }, { headSlices: 2, hidden: 1, heads: 1 }],
+  ];
+  return assertRefused(
+    "gpt2",
+    changes.map((change) => [change, () => gpt2({ ...CONFIG, ...change }, 1)]),
+  );
 });
 
 Deno.test("weights that add to the residual stream begin smaller by the root of their number", () => {
@@ -158,25 +153,17 @@ Deno.test("an alias is no parameter of the model, but one of its stage", () => {
 
 Deno.test("a tie that cannot be is refused by name", () => {
   const { layers } = gpt2(TIED, 1);
-  const refused = (ties: readonly Tie[], expected: RegExp) =>
-    assert.throws(
-      () => compileModel({ name: "m", layers, predictions: 1, ties }, "none"),
-      expected,
-    );
-  refused(
-    [[TABLE, "head.weight"]],
-    /^TypeError: Cannot tie "transformer.wte.weight" and "head.weight": both must be parameters of the model, received no "head.weight"$/,
-  );
-  refused(
-    [[TABLE, "transformer.wpe.weight"]],
-    /^RangeError: .*shapes must be equal, received \[67,16\] and \[8,16\]/,
-  );
-  refused([[TABLE, HEAD], [TABLE, HEAD]], /must be tied once/);
-  refused([[TABLE, TABLE]], /to another parameter/);
   const [first, second, third] = ["ln_1.weight", "ln_1.bias", "ln_2.weight"].map((own) =>
     `transformer.h.0.${own}`
   ) as [string, string, string];
-  refused([[first, second], [second, third]], /must not be an alias itself/);
+  const wrong: (readonly Tie[])[] = [
+    ...[[[TABLE, "head.weight"]], [[TABLE, "transformer.wpe.weight"]], [[TABLE, TABLE]]] as Tie[][],
+    [[TABLE, HEAD], [TABLE, HEAD]],
+    [[first, second], [second, third]],
+  ];
+  const compile = (ties: readonly Tie[]) =>
+    compileModel({ name: "m", layers, predictions: 1, ties }, "none");
+  return assertRefused("ties", wrong.map((ties) => [ties, () => compile(ties)]));
 });
 
 Deno.test("an alias is as frozen as what it is tied to", () => {
@@ -205,6 +192,7 @@ Deno.test("text is generated from the weights of a tied model, which hold no hea
   await assert.rejects(generated(CONFIG, weights), /"lm_head.weight" must be given/);
 });
 
+type Four = [Value, Value, Value, Value];
 type Attention = (g: Graph, q: Value, k: Value, v: Value) => Value;
 
 const byDefinition: Attention = (g, q, k, v) => {
@@ -216,12 +204,7 @@ const byDefinition: Attention = (g, q, k, v) => {
 /** The result and the gradients of queries, keys and values, and how many scores are computed. */
 async function attend(attention: Attention, seq: number) {
   const g = new Graph(), names = ["q", "k", "v", "dy"];
-  const [q, k, v, dy] = names.map((name) => g.input(name, [1, 2, seq, 3])) as [
-    Value,
-    Value,
-    Value,
-    Value,
-  ];
+  const [q, k, v, dy] = names.map((name) => g.input(name, [1, 2, seq, 3])) as Four;
   const y = attention(g, q, k, v);
   const scores = g.nodes.filter(({ op }) => op === "Softmax")
     .reduce((sum, { outputs: [weights] }) => sum + weights!.shape.reduce((a, b) => a * b), 0);
@@ -233,7 +216,7 @@ async function attend(attention: Attention, seq: number) {
 
 Deno.test("attention in parts is that of the definition, with its gradients, and computes fewer scores", async () => {
   // Whole where no number of parts from 64 to 128 queries divides the tokens.
-  for (const [seq, share] of [[256, 3 / 4], [300, 2 / 3], [129, 1], [131, 1]] as const) {
+  for (const [seq, share] of [[256, 3 / 4], [129, 1]] as const) {
     const whole = await attend(byDefinition, seq);
     const parts = await attend((g, q, k, v) => causalAttention(g, q, [k], [v]), seq);
     assert.equal(whole.scores, 1);
@@ -250,15 +233,11 @@ Deno.test("predictions are the targets that are not −1", () => {
   assert.ok(typeof predictions === "function");
   assert.equal(predictions(full), SAMPLES * WHOLE.seq);
   assert.equal(predictions(padded), SHORT + WHOLE.seq);
-  assert.throws(() => predictions({ ids: full.ids! }), {
-    name: "TypeError",
-    message:
-      'Cannot count predictions: the micro-batch must have the field "targets", received [ids]',
-  });
-  assert.throws(() => countTargets({ labels: Int32Array.of(1, -100) }, "labels"), {
-    name: "RangeError",
-    message: /received -100 at position 1/,
-  });
+  return assertRefused("targets", [
+    ["no targets", () => predictions({ ids: full.ids! })],
+    ["a target of -100", () => countTargets({ labels: Int32Array.of(1, -100) }, "labels")],
+    ["a part of 3", () => splitBatch(full, 3)],
+  ]);
 });
 
 Deno.test("a model for half the samples has the same parameters", () => {
@@ -272,13 +251,8 @@ Deno.test("a model for half the samples has the same parameters", () => {
   }
 });
 
-Deno.test("a micro-batch is split into views of its samples, or refused", () => {
+Deno.test("a micro-batch is split into views of its samples", () => {
   const parts = splitBatch(full, SAMPLES);
   assert.deepEqual(parts[1]!.ids, full.ids!.slice(WHOLE.seq));
   assert.equal(parts[1]!.ids!.buffer, full.ids!.buffer);
-  assert.throws(() => splitBatch(full, 3), {
-    name: "RangeError",
-    message:
-      'Cannot split the micro-batch: the field "ids" must be divisible by 3, received 16 elements',
-  });
 });

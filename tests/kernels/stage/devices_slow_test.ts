@@ -1,10 +1,11 @@
 /** Stages on every device that an isolate may open. */
 
+import { atDepth } from "../../depth.ts";
 import { ISOLATE_DEVICES } from "../../devices.ts";
 import { PRECISIONS } from "../../../kernels/mod.ts";
 import { assertTrains, testPytorch } from "./pytorch.ts";
 import { sharedDevices } from "./stage_runs.ts";
-import { testFrozen, testGradientNorms, testLengths, testOffload, testOptimizer } from "./suite.ts";
+import { testFrozen, testLengths, testSteps } from "./suite.ts";
 
 const open = sharedDevices(ISOLATE_DEVICES);
 
@@ -13,12 +14,10 @@ for (const name of ISOLATE_DEVICES) {
   testPytorch(name, device);
   testFrozen(name, device);
   testLengths(name, device);
-  for (const precision of PRECISIONS) {
-    testOffload(name, device, precision);
-    testOptimizer(name, device, precision);
-    testGradientNorms(name, device, precision);
-  }
+  for (const precision of PRECISIONS) testSteps(name, device, precision);
 }
 
-Deno.test("30 steps of a tied and clipped GPT-2 on three stages have PyTorch's losses and norms", () =>
-  assertTrains(open("native"), "gpt2_tied", 3, 30));
+const STEPS = atDepth(10, 30);
+
+Deno.test(`${STEPS} steps of a tied and clipped GPT-2 on three stages have PyTorch's losses and norms`, () =>
+  assertTrains(open("native"), "gpt2_tied", 3, STEPS));

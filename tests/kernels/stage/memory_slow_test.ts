@@ -1,6 +1,7 @@
 /** The memory of a stage: planned, counted, what the formulas say, and what is computed again to save it. */
 
 import assert from "node:assert/strict";
+import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import {
   activationBytes,
@@ -52,21 +53,24 @@ const ADDING: readonly Partial<StageOptions>[] = [
   { addends: 2, collects: true, offload: true },
 ];
 
-for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
-  for (const isOwn of [false, true]) {
-    const where = isOwn ? " on a device with memory of its own" : "";
-    Deno.test(`every byte of stages with ${optimizer.kind} is planned${where}`, async () => {
-      const reference = compilingOnce(await openReference());
-      const device = isOwn ? ownMemory(reference) : reference;
+for (const isOwn of [false, true]) {
+  const where = isOwn ? " on a device with memory of its own" : "";
+  Deno.test(`every byte of a stage is planned${where}`, async () => {
+    const reference = compilingOnce(await openReference());
+    const device = isOwn ? ownMemory(reference) : reference;
+    for (const optimizer of [ADAMW_DEFAULTS, SGD]) {
+      const ways = [...WAYS, ...isOwn ? ADDING : []];
+      // What SGD holds but for its one moment is what AdamW does.
+      const some = optimizer === SGD ? atDepth([WAYS[0]!, WAYS[3]!], ways) : ways;
       for (const precision of PRECISIONS) {
-        for (const [i, way] of [...WAYS, ...isOwn ? ADDING : []].entries()) {
+        for (const [i, way] of some.entries()) {
           const frozen = (name: string) => i % 2 === 1 && name.includes("h.0.");
-          const what = `${precision} ${JSON.stringify(way)}`;
+          const what = `${optimizer.kind} ${precision} ${JSON.stringify(way)}`;
           await assertPlanned(device, compile(precision, frozen), { optimizer, ...way }, what);
         }
       }
-    });
-  }
+    }
+  });
 }
 
 /** Bytes of parameters and optimizer for each trained number, and for each element of a bucket. */
@@ -82,23 +86,19 @@ const FORMULAS = {
 } as const;
 
 Deno.test("a stage takes the bytes on the device that the formulas of its precision and optimizer say", () => {
-  // Parameters are padded to 64 bytes, which must not matter.
   const bucketSize = 2048, config = { layers: 2, hidden: 32, heads: 2, seq: 8, vocab: 64 };
   for (const [name, [each, ofBucket]] of Object.entries(FORMULAS)) {
     const model = compile(name.startsWith("fp16") ? "fp16" : "fp32", undefined, config);
     const { device } = planMemory(model, {
-      optimizer: name.includes("adamw") ? ADAMW_DEFAULTS : SGD,
-      backward: "whole",
-      offload: name.endsWith("offloaded"),
-      bucketSize,
-      slots: 1,
+      ...{ optimizer: name.includes("adamw") ? ADAMW_DEFAULTS : SGD, backward: "whole" },
+      ...{ offload: name.endsWith("offloaded"), bucketSize, slots: 1 },
     });
     const { activations: _, other: __, ...parts } = device;
     const held = Object.values(parts).reduce((a, b) => a + b, 0);
-    const trained = model.parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
     assert.equal(held, each * flatLength(model.parameters) + ofBucket * bucketSize, name);
-    const expected = each * trained + ofBucket * bucketSize;
-    assert.ok(Math.abs(held / expected - 1) < 0.05, `${name}: ${held} bytes, not ${expected}`);
+    // Parameters are padded to 64 bytes, which must not matter.
+    const trained = model.parameters.reduce((sum, { shape }) => sum + elementCount(shape), 0);
+    assert.ok(flatLength(model.parameters) / trained < 1.05, name);
   }
 });
 
@@ -113,7 +113,8 @@ Deno.test("offloaded states and FP32 weights of frozen parameters are counted on
   assert.equal(frozen.device.weights, 2 * length);
 });
 
-Deno.test("FP16 halves the bytes of activations and messages, but for what stays FP32", () => {
+Deno.test("recomputation keeps fewer activations, and FP16 halves them but for what stays FP32", () => {
+  const kept: number[] = [];
   for (const policy of RECOMPUTE_POLICIES) {
     const [half, whole] = (["fp16", "fp32"] as const).map((precision) => {
       const model = compileModel(gpt2({ ...CONFIG, hidden: 32 }, 2), policy, { precision });
@@ -122,35 +123,32 @@ Deno.test("FP16 halves the bytes of activations and messages, but for what stays
     assert.equal(half!.weights, whole!.weights / 2);
     const share = half!.activations / whole!.activations;
     assert.ok(share > 0.5 && share < 0.53, `${policy}: ${share}`);
+    kept.push(whole!.activations);
   }
+  assert.ok(kept[0]! > kept[1]! && kept[1]! > kept[2]!, `none, cheap, full: ${kept}`);
 });
 
 Deno.test("a plan for a model of billions of numbers takes no memory", () => {
   const config = { layers: 1, hidden: 16_384, heads: 1, seq: 1, vocab: 2 };
-  const model = compileModel(gpt2(config, 1), "full", { precision: "fp16" });
-  const plan = planMemory(model, { optimizer: SGD, backward: "whole", offload: true, slots: 1 });
-  assert.ok(plan.host.master > 1e10);
+  const options = { optimizer: SGD, backward: "whole", offload: true, slots: 1 } as const;
+  assert.ok(planMemory(compile("fp16", undefined, config), options).host.master > 1e10);
 });
 
 Deno.test("a bucket larger than the stage is refused where a user asks for it", async () => {
   const device = await openReference(), stages = cutIntoStages(compile("fp32"), 6);
   const options = { optimizer: SGD, backward: "whole" } as const;
-  const elements = flatLength([{ shape: [32, 16] }, { shape: [8, 16] }]);
+  const elements = flatLength([{ shape: [32, 16] }, { shape: [8, 16] }]), more = elements + 1;
   const stage = await openStage(device, stages[0]!, { ...options, bucketSize: elements });
   assert.deepEqual(stage.buckets, [{ offset: 0, length: elements, isDecayed: true }]);
-  await assert.rejects(openStage(device, stages[0]!, { ...options, bucketSize: elements + 1 }), {
+  await assert.rejects(openStage(device, stages[0]!, { ...options, bucketSize: more }), {
     name: "RangeError",
     message:
-      `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${
-        elements + 1
-      }`,
+      `Cannot open stage: bucketSize must be at most ${elements}, the elements of the stage, received ${more}`,
   });
   assert.throws(() => checkBucketSize(stages[5]!, 1e6), RangeError);
   for (const bucketSize of [0, 1.5, -1, NaN]) {
-    assert.throws(
-      () => planMemory(stages[0]!, { ...options, bucketSize, slots: 1 }),
-      /must be a positive integer/,
-    );
+    const plan = () => planMemory(stages[0]!, { ...options, bucketSize, slots: 1 });
+    assert.throws(plan, /must be a positive integer/);
   }
   // Nothing is stepped in a stage that is not trained, so any size is good.
   const [frozen] = cutIntoStages(compile("fp32", () => true), 6);
@@ -181,13 +179,6 @@ Deno.test("a worker of equal layers needs what the formula says: G·N/(G·ac) in
   }
 });
 
-Deno.test("recomputation keeps fewer bytes from F to B: none more than cheap more than full", () => {
-  const [none, cheap, full] = RECOMPUTE_POLICIES.map((policy) =>
-    activationBytes(compileModel(gpt2(CONFIG, 2), policy), { backward: "whole" }).perMicroBatch
-  );
-  assert.ok(none! > cheap! && cheap! > full!, `${none}, ${cheap}, ${full}`);
-});
-
 Deno.test("the best interval has the least of G(N/(G·ac) + 1) + ac, within a worker's layers", () => {
   const size = fc.integer({ min: 1, max: 200 });
   fc.assert(fc.property(size, size, (layers, workers) => {
@@ -209,8 +200,8 @@ async function openCounted(recomputeInterval: number) {
   let runs = 0;
   const device = compilingBy(reference, async (model) => {
     const kernel = await reference.compile(model);
-    const bind: typeof kernel.bind = (inputs, outputs) => {
-      const run = kernel.bind(inputs, outputs);
+    const bind: typeof kernel.bind = (...bound) => {
+      const run = kernel.bind(...bound);
       return () => (runs++, run());
     };
     return { ...kernel, bind };
@@ -264,11 +255,9 @@ Deno.test("a backward does not compute again what R has brought back for its mic
 
 Deno.test("an interval that is no positive integer is refused", async () => {
   const device = await openReference(), model = compile("fp32");
+  const refused =
+    /^RangeError: Cannot recompute activations: the interval must be a positive integer/;
   for (const recomputeInterval of [0, 1.5, -1]) {
-    await assert.rejects(openStages(device, model, 1, { recomputeInterval }), {
-      name: "RangeError",
-      message:
-        `Cannot recompute activations: the interval must be a positive integer, received ${recomputeInterval}`,
-    });
+    await assert.rejects(openStages(device, model, 1, { recomputeInterval }), refused);
   }
 });

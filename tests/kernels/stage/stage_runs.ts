@@ -172,8 +172,6 @@ export function assertSameBits(
   const words = (values: Float32Array) =>
     new Int32Array(values.buffer, values.byteOffset, values.length);
   for (const [name, values] of received) {
-    const wanted = words(expected.get(name)!);
-    const differing = words(values).filter((word, i) => word !== wanted[i]).length;
-    assert.equal(differing, 0, `${what}: ${name} differs in ${differing} of ${values.length}`);
+    assert.deepEqual(words(values), words(expected.get(name)!), `${what}: ${name}`);
   }
 }

@@ -30,17 +30,14 @@ Deno.test("a token or a target outside of the vocabulary is refused, -1 as a tar
   const ids = Int32Array.of(0, 4, 1, -5), targets = Int32Array.of(4, -1, 0, 0);
   await stage.forward(0, undefined, { ids, targets });
   for (const bad of [5, -6, 99_999]) {
-    await assert.rejects(stage.forward(1, undefined, { ids: ids.with(1, bad), targets }), {
-      name: "RangeError",
-      message:
-        `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`,
-    });
+    const message =
+      `Cannot run F: the field "ids" must hold whole numbers from -5 to 4, received ${bad} at position 1`;
+    const running = stage.forward(1, undefined, { ids: ids.with(1, bad), targets });
+    await assert.rejects(running, { name: "RangeError", message });
   }
   for (const bad of [5, -2]) {
-    await assert.rejects(
-      stage.forward(1, undefined, { ids, targets: targets.with(3, bad) }),
-      /"targets" must hold whole numbers from -1 to 4, received (5|-2) at position 3$/,
-    );
+    const running = stage.forward(1, undefined, { ids, targets: targets.with(3, bad) });
+    await assert.rejects(running, /"targets" .* from -1 to 4, received (5|-2) at position 3$/);
   }
   assert.equal(stage.liveActivations, 1);
   for (const other of [t5(TOKENS, 1), llama(TOKENS, 1)]) {
@@ -49,14 +46,6 @@ Deno.test("a token or a target outside of the vocabulary is refused, -1 as a tar
     assert.match(check({ ids: ids.with(1, 5), targets })!, /"ids" must .* -5 to 4, received 5/);
     assert.match(check({ ids, targets: targets.with(1, 5) })!, /"targets" .* -1 to 4, received 5/);
   }
-});
-
-Deno.test("a label that is no class is refused on every stage that reads it", async () => {
-  const { stage } = await open(CLASSES), features = new Float32Array(8);
-  await assert.rejects(
-    stage.forward(0, undefined, { features, labels: Int32Array.of(0, 3) }),
-    /"labels" must hold whole numbers from -1 to 2, received 3 at position 1$/,
-  );
 });
 
 Deno.test("a micro-batch whose F fails is not in flight, and its memory serves the next one", async () => {
@@ -91,18 +80,19 @@ async function openTiny(offload = false) {
   return { stage, weights };
 }
 
-Deno.test("a micro-batch with a missing field, twice in flight, or without an F is refused", async () => {
-  const { stage } = await openTiny();
-  await assert.rejects(stage.forward(0, undefined, {}), {
-    message: /must have the field "points"/,
-  });
+Deno.test("a micro-batch with a missing field, a label that is no class, twice in flight, or without an F is refused", async () => {
+  const { stage } = await openTiny(), { stage: classes } = await open(CLASSES);
+  const labels = { features: new Float32Array(8), labels: Int32Array.of(0, 3) };
+  await assert.rejects(
+    classes.forward(0, undefined, labels),
+    /"labels" .* from -1 to 2, received 3/,
+  );
+  await assert.rejects(stage.forward(0, undefined, {}), /must have the field "points"/);
   await stage.forward(1, undefined, { points });
-  await assert.rejects(stage.forward(1, undefined, { points }), {
-    message: /micro-batch 1 must not be in flight/,
-  });
-  await assert.rejects(stage.backward(7, "B", undefined, 1), {
-    message: /micro-batch 7 must have had its F/,
-  });
+  const again = stage.forward(1, undefined, { points });
+  await assert.rejects(again, /micro-batch 1 must not be in flight/);
+  const early = stage.backward(7, "B", undefined, 1);
+  await assert.rejects(early, /micro-batch 7 must have had its F/);
   assert.throws(() => stage.drop(7), /micro-batch 7 must have had its F/);
 });
 
@@ -137,17 +127,15 @@ Deno.test("a state without a weight or with a wrong length is refused, one of ot
   const load = (change: readonly (readonly [string, Float32Array])[], own = moments) =>
     stage.load({ weights: new Map([...weights, ...change]), moments: own });
   load([["of another stage", new Float32Array(1)]]);
-  assert.throws(() => stage.load({ weights: new Map([...weights].slice(1)), moments }), {
-    name: "TypeError",
-    message: 'Cannot load stage: the weight "a.weight" must be given',
-  });
+  assert.throws(
+    () => stage.load({ weights: new Map([...weights].slice(1)), moments }),
+    /^TypeError: Cannot load stage: the weight "a.weight" must be given$/,
+  );
   assert.throws(() => load([["a.weight", new Float32Array(15)]]), RangeError);
   const short = new Map([["a.weight.exp_avg", new Float32Array(3)]]);
-  const { stage: offloaded } = await openTiny(true);
-  assert.throws(() => offloaded.load({ weights, moments: short }), {
-    name: "RangeError",
-    message: /must have 16 elements, received 3/,
-  });
+  const { stage: offloaded } = await openTiny(true),
+    refused = /^RangeError: .* 16 elements, received 3/;
+  assert.throws(() => offloaded.load({ weights, moments: short }), refused);
   assert.throws(() => load([], short), RangeError);
   for (const name of ["c.weight", "a.weight.momentum_buffer"]) {
     assert.throws(() => stage.write(name, new Float32Array(16)), /must be a weight or a moment/);

@@ -25,6 +25,7 @@ import {
   totalBytes,
 } from "../../../kernels/mod.ts";
 import { readStateInto, writeState } from "../../../kernels/optimizer/flat_state.ts";
+import { IS_DEEP } from "../../depth.ts";
 import type { RegisterTest } from "../../devices.ts";
 import { assertClose } from "./pytorch.ts";
 import {
@@ -67,11 +68,8 @@ export function testFrozen(name: string, open: OpenDevice, test: RegisterTest = 
     const all = await train(await openStages(open(), unfrozen, STAGES), BATCHES, "whole");
     const expected = new Map([...all].filter(([key]) => !isFrozen(key)));
     const program = compileModel(MODEL, "cheap", { frozen: isFrozen });
-    const ways = [{ backward: "whole" }, { backward: "split" }, {
-      backward: "split",
-      recomputeInterval: 1,
-    }] as const;
-    for (const options of ways) {
+    const ways = [{ backward: "whole" }, { backward: "split", recomputeInterval: 1 }] as const;
+    for (const options of name === "webgpu" && !IS_DEEP ? ways.slice(1) : ways) {
       const stages = await openStages(open(), program, STAGES, options);
       const received = await train(stages, BATCHES, options.backward);
       assertSameBits(received, expected, JSON.stringify(options));
@@ -114,29 +112,6 @@ async function twoSteps(
   return new Map([...results, ...weights, ...moments]);
 }
 
-/** Registers the test of states that are saved, and that rest on the host. */
-export function testOffload(
-  name: string,
-  open: OpenDevice,
-  precision: Precision,
-  test: RegisterTest = Deno.test,
-): void {
-  test(`a saved and an offloaded ${precision} stage on ${name} go on with the same bits`, async () => {
-    const slow: Readonly<Record<string, OptimizerOptions[]>> = {
-      reference: [SGD],
-      webgpu: [ADAMW],
-    };
-    for (const optimizer of slow[name] ?? [ADAMW, SGD]) {
-      const expected = await twoSteps(open(), precision, { optimizer }, false);
-      // 1000 is no divisor of the stage: its last buckets are shorter than the others.
-      for (const options of [{}, { offload: true, bucketSize: 1000 }, { offload: true }]) {
-        const received = await twoSteps(open(), precision, { ...options, optimizer }, true);
-        assertSameBits(received, expected, `${optimizer.kind}, ${JSON.stringify(options)}`);
-      }
-    }
-  });
-}
-
 /** Tokens of the short sample. */
 export const SHORT = 5;
 const isPadding = (i: number) => i >= SHORT && i < CONFIG.seq;
@@ -170,10 +145,8 @@ export function testLengths(name: string, open: OpenDevice, test: RegisterTest =
     const wpe = "transformer.wpe.weight", rows = SHORT * CONFIG.hidden;
     const cut = new Map(weights).set(wpe, weights.get(wpe)!.slice(0, rows));
     const [first, second] = splitBatch(padded, 2) as [Batch, Batch];
-    const head = {
-      ids: first.ids!.subarray(0, SHORT),
-      targets: first.targets!.subarray(0, SHORT),
-    };
+    const [ids, targets] = [first.ids!, first.targets!].map((one) => one.subarray(0, SHORT));
+    const head = { ids: ids!, targets: targets! };
     const received = await computeOne(open(), MODEL, padded, weights);
     const short = await computeOne(open(), gpt2({ ...CONFIG, seq: SHORT }, 1), head, cut);
     const long = await computeOne(open(), gpt2(CONFIG, 1), second, weights);
@@ -226,17 +199,13 @@ export async function assertPlanned(
   assert.equal(device.allocatedBytes - before, total, what);
 }
 
-/** Ways to train. */
-const WAYS:
-  readonly (readonly [Recompute, { tie?: boolean; dropout?: number }, Partial<StageOptions>])[] = [
-    ["cheap", {}, {}],
-    ["full", {}, { offload: true }],
-    ["none", {}, { addends: 3 }],
-    ["none", {}, { backward: "split" }],
-    ["cheap", { dropout: 0.1 }, {}],
-    ["none", {}, { backward: "split", recomputeInterval: 2 }],
-    ["none", { tie: true }, { optimizer: SGD }],
-  ];
+/** Ways to train, on a GPU. */
+const WAYS: readonly (readonly [Recompute, { dropout?: number }, Partial<StageOptions>])[] = [
+  ["cheap", { dropout: 0.1 }, {}],
+  ["none", {}, { addends: 3 }],
+  ["full", {}, { optimizer: SGD, offload: true }],
+  ["none", {}, { backward: "split", recomputeInterval: 2 }],
+];
 
 /** Registers the test of the bytes of a stage: a device's kernels must take none when they are bound. */
 export function testPlannedMemory(name: string, open: OpenDevice, test: RegisterTest): void {
@@ -275,10 +244,7 @@ async function assertFollowsRule(device: Device, options: OptimizerOptions, prec
     Float32Array.from({ length }, () => Math.f16round((generator.next() | 0) / 2 ** 31));
   const lengths = store.parameters.map(({ shape }) => shape.reduce((a, b) => a * b, 1));
   const expected = lengths.map((length) =>
-    [...draw(length)].map((value) => ({
-      value,
-      moments: [0, 0],
-    }))
+    Array.from(draw(length), (value) => ({ value, moments: [0, 0] }))
   );
   const rest = { offset: 0, length: 0 };
   for (const [i, { name, weights }] of store.parameters.entries()) {
@@ -312,19 +278,6 @@ async function assertFollowsRule(device: Device, options: OptimizerOptions, prec
   }
 }
 
-/** Registers the tests of the optimizers. */
-export function testOptimizer(
-  name: string,
-  open: OpenDevice,
-  precision: Precision,
-  test: RegisterTest = Deno.test,
-): void {
-  for (const options of [ADAMW, SGD]) {
-    test(`${options.kind} on ${name} follows PyTorch's rule in ${precision} and decays matrices only`, () =>
-      assertFollowsRule(open(), options, precision));
-  }
-}
-
 /** Norms and votes of gradients that can be set one by one, by default of two FP16 pieces and a vector. */
 export async function openNorms(
   device: Device,
@@ -340,27 +293,37 @@ export async function openNorms(
   return { ...await openGradientNorms(device, store), set };
 }
 
-/** Registers the tests of the vote before a step: whether gradients can be added and used. */
-export function testGradientNorms(
+/** Registers the tests of a step in a precision: its vote, its rule, and states that are saved or on the host. */
+export function testSteps(
   name: string,
   open: OpenDevice,
   precision: Precision,
   test: RegisterTest = Deno.test,
 ): void {
-  test(`one ${precision} gradient on ${name} that is not finite is enough to refuse a step`, async () => {
-    const { areSafe, set } = await openNorms(open(), precision);
-    assert.equal(await areSafe(1), true);
+  for (const options of [ADAMW, SGD]) {
+    test(`${options.kind} on ${name} follows PyTorch's rule in ${precision} and decays matrices only`, () =>
+      assertFollowsRule(open(), options, precision));
+  }
+
+  test(`a saved and an offloaded ${precision} stage on ${name} go on with the same bits`, async () => {
+    const optimizer = name === "reference" ? SGD : ADAMW;
+    const expected = await twoSteps(open(), precision, { optimizer }, false);
+    // 1000 is no divisor of the stage: its last buckets are shorter than the others.
+    for (const options of [{}, { offload: true, bucketSize: 1000 }]) {
+      const received = await twoSteps(open(), precision, { ...options, optimizer }, true);
+      assertSameBits(received, expected, `${optimizer.kind}, ${JSON.stringify(options)}`);
+    }
+  });
+
+  test(`one ${precision} gradient on ${name} that is not finite is enough to refuse a step, and sums of squares are exact where f32 is`, async () => {
+    const { areSafe, squares, set } = await openNorms(open(), precision);
     const places = [[0, 0, NaN], [0, 3, -Infinity], [0, 69_999, NaN], [1, 4, Infinity]] as const;
     for (const [parameter, at, value] of places) {
       set(parameter, at, value);
       assert.equal(await areSafe(1), false, `${value} at ${at}`);
-      set(parameter, at, 1);
+      set(parameter, at, 0);
+      assert.equal(await areSafe(1), true);
     }
-    assert.equal(await areSafe(1), true);
-  });
-
-  test(`sums of squares of ${precision} gradients on ${name} are exact where f32 is`, async () => {
-    const { squares, set } = await openNorms(open(), precision);
     for (const at of [0, 65_535, 65_536, 69_999]) set(0, at, 2);
     set(1, 2, -3);
     assert.deepEqual(await squares(), new Map([["weight", 16], ["bias", 9]]));

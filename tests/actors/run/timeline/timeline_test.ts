@@ -46,8 +46,8 @@ Deno.test("what a worker did and its gaps fill the step, and are counted by why"
   const { start, end, workers } = readStep(TWO);
   assert.deepEqual([start, end], [0, 33]);
   for (const { busyMs, reduceMs, optimizerMs, gapMs } of workers) {
-    const gaps = Object.values(gapMs).reduce((sum, ms) => sum + ms, 0);
-    assert.equal(busyMs + reduceMs + optimizerMs + gaps, end - start);
+    const all = Object.values(gapMs).reduce((sum, ms) => sum + ms, busyMs + reduceMs + optimizerMs);
+    assert.equal(all, end - start);
   }
   const [first, last] = workers;
   assert.deepEqual([first!.busyMs, first!.optimizerMs, last!.busyMs], [12, 2, 24]);
@@ -67,8 +67,7 @@ Deno.test("each replica takes what it has sent, and a clock that is ahead is lef
 Deno.test("the name of an action says what it was", () => {
   const KINDS = {
     ...{ "2F0": ["F", 2], "0F4+5": ["F", 0], "0B4.0": ["B", 0], "3W1": ["W", 3] },
-    ...{ "0F1&7B0": ["F&B", 0, 7], "reduce 0,1": ["reduce", 0, 1], "reduce 3": ["reduce", 3] },
-    ...{ optimizer: ["optimizer"] },
+    ...{ "0F1&7B0": ["F&B", 0, 7], "reduce 0,1": ["reduce", 0, 1], optimizer: ["optimizer"] },
   };
   for (const [name, [wanted, ...numbers]] of Object.entries(KINDS)) {
     const { kind, stages } = readSpan(act(`${name} 0-1`), 0);
@@ -82,9 +81,8 @@ const MICRO_BATCHES = 4;
 
 /** What the workers did in each step. */
 async function tracesOf(options: Partial<TrainOptions>) {
-  const { events } = await outcome({ ...SMALL, hidden: 16, steps: 2 }, {
-    ...{ microBatches: MICRO_BATCHES, workers: 2, runtime: "local", device: "native" },
-    ...{ bucketSize: 1024, trace: true },
+  const { events } = await outcome({ ...SMALL, hidden: 16, microBatches: MICRO_BATCHES }, {
+    ...{ workers: 2, runtime: "local", device: "native", bucketSize: 1024, trace: true },
     evaluation: { every: 1, batches: batchesOf(SMALL, 1), atStart: true },
     ...options,
   });
@@ -138,7 +136,6 @@ Deno.test("without actors each micro-batch is traced by its global id, and so ar
   const piped = await tracesOf({ schedule: "pipedream" });
   assert.deepEqual(aged.flatMap(namesIn).flat().sort(), piped.flatMap(namesIn).flat().sort());
   for (const runtime of ["local", "serial"] as const) {
-    const traces = await tracesOf({ runtime, schedule: "1f1b", trace: false });
-    assert.deepEqual(traces.flat(2), [], "a run that is not traced");
+    assert.deepEqual((await tracesOf({ runtime, schedule: "1f1b", trace: false })).flat(2), []);
   }
 });

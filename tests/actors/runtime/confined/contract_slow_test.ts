@@ -7,8 +7,6 @@ import { IS_DEEP } from "../../../depth.ts";
 import { ASKER } from "../circle_players.ts";
 import { runContract } from "../contract.ts";
 import { CROSSINGS } from "../contract/isolates.ts";
-import { MESSAGES } from "../contract/messages.ts";
-import { STOPS } from "../contract/stops.ts";
 import { each, type Place, register } from "../contract/suite.ts";
 import type { Anybody } from "./fixtures/anybody.ts";
 
@@ -90,4 +88,4 @@ const PROCESS: Place = {
 };
 
 if (IS_DEEP) runContract(PROCESS);
-else for (const suite of [MESSAGES, STOPS, CROSSINGS]) register(PROCESS, suite);
+else register(PROCESS, CROSSINGS);

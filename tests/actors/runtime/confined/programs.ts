@@ -1,8 +1,8 @@
 /** Programs that have confined actors, by their names: each prints what became of these. */
 
-import { type Ask, createSystem, type Down, type PackageSpec } from "../../../../actors/mod.ts";
-
-type Hostile = { type: "Attack"; name: string } & Ask<string>;
+import { createSystem, type PackageSpec } from "../../../../actors/mod.ts";
+import { failureOf } from "../harness.ts";
+import type { Hostile } from "./fixtures/hostile.ts";
 
 const HOSTILE: PackageSpec<undefined, Hostile> = {
   from: import.meta.resolve("./fixtures/hostile.ts"),
@@ -22,12 +22,10 @@ async function limited(): Promise<void> {
     }
   });
   const hostile = system.spawn(HOSTILE, undefined, { id: "hostile", memoryLimitMb: 160 });
-  const down = new Promise<Down>((resolve) => system.watch(hostile, resolve));
   const said = await system.ask(hostile, { type: "Attack", name: "work" });
-  system.send(hostile, { type: "Attack", name: "fill buffers" });
-  const { reason } = await down;
-  const ended = reason === "stopped" ? reason : reason.error.message;
-  await print(JSON.stringify({ refusals, said, ended }));
+  system.send(hostile, { type: "Attack", name: "hold more than a little" });
+  const { error } = await failureOf(system, hostile);
+  await print(JSON.stringify({ refusals, said, ended: error.message }));
 }
 
 /** A program to be killed, while its actor loops: prints the number of that one's process. */
@@ -40,27 +38,22 @@ async function orphan(): Promise<void> {
   await print(pid);
 }
 
-type Sayer = { type: "Say"; what: string } & Ask<string>;
-
 /** A program that asks for a worker for the actor of a package. */
 async function worker(from: string): Promise<void> {
   await using system = createSystem();
-  const spec: PackageSpec<undefined, Sayer> = { from }, events: string[] = [];
-  using _ = system.subscribe((event) =>
-    events.push(event.type === "moved" ? `${event.actor} to ${event.to}: ${event.why}` : event.type)
-  );
-  const options = { id: "sayer", isolate: "worker", stepLimitMs: 1000 } as const;
-  const sayer = system.spawn(spec, undefined, options);
-  const down = new Promise<Down>((resolve) => system.watch(sayer, resolve));
-  const say = (what: string) => system.ask(sayer, { type: "Say", what });
-  const isWorker = await say("pid") === String(Deno.pid);
-  const read = await say("read"), npm = await say("npm");
-  system.send(sayer, { type: "Say", what: "wait" });
-  const { reason } = await down;
-  const ended = reason === "stopped" ? reason : reason.error.message;
-  await print(JSON.stringify({ isWorker, read, npm, ended, events }));
+  const events: string[] = [];
+  using _ = system.subscribe((event) => events.push("why" in event ? event.why : event.type));
+  const options = { id: "hostile", isolate: "worker", stepLimitMs: 1000 } as const;
+  const hostile = system.spawn<undefined, Hostile>({ from }, undefined, options);
+  const attack = (name: string) => system.ask(hostile, { type: "Attack", name });
+  const isWorker = await attack("tell its number") === String(Deno.pid);
+  const read = await attack("read a file"), npm = await attack("import a cached package");
+  const said = { isWorker, read, npm, events };
+  if (!isWorker) return void await print(JSON.stringify(said));
+  system.send(hostile, { type: "Attack", name: "wait for ever" });
+  const { error } = await failureOf(system, hostile);
+  await print(JSON.stringify({ ...said, ended: error.message }));
 }
 
-const [name, from] = Deno.args;
-const PROGRAMS = { limited, orphan, worker: () => worker(from!) };
+const [name, from] = Deno.args, PROGRAMS = { limited, orphan, worker: () => worker(from!) };
 await PROGRAMS[name as keyof typeof PROGRAMS]();

@@ -1,20 +1,14 @@
 /**
- * Questions: how they are answered, refused, taken back and handed on.
+ * Questions: how they are answered, refused and taken back.
  *
  * @module
  */
 
 import assert from "node:assert/strict";
-import {
-  ActorFailedError,
-  AskTimeoutError,
-  broadcast,
-  type Message,
-  spawnPool,
-} from "../../../../actors/runtime/mod.ts";
+import { ActorFailedError, AskTimeoutError, type Message } from "../../../../actors/runtime/mod.ts";
 import { ASKER } from "../circle_players.ts";
 import { downOf, failureOf, thrownBy, until } from "../harness.ts";
-import { CLIENT, FORWARDER, MEMBER, SERVER } from "../players.ts";
+import { CLIENT, SERVER } from "../players.ts";
 import type { Suite } from "./suite.ts";
 
 export const ASKS: Suite = {
@@ -133,14 +127,6 @@ export const ASKS: Suite = {
     assert.equal(await system.ask(a!, { type: "Pass", route: [b!, c!] }), "c");
   },
 
-  "an answer that is under way ends a circle before it is one": async ({ system, spawn }) => {
-    const a = spawn(ASKER, { id: "a" }), b = spawn(ASKER, { id: "b" });
-    for (let n = 0; n < 20; n++) {
-      assert.equal(await system.ask(a, { type: "Relay", to: b, question: "Answer" }), "first");
-    }
-    assert.deepEqual(await system.ask(b, { type: "Notes" }), Array(20).fill("a"));
-  },
-
   "a question that is taken back while it waits is never handled": async ({ system, spawn }) => {
     const a = spawn(ASKER, { id: "a" }), b = spawn(ASKER, { id: "b" });
     const controller = new AbortController(), { signal } = controller;
@@ -154,35 +140,5 @@ export const ASKS: Suite = {
     assert.equal(await relayed, "kept");
     clearInterval(go);
     assert.deepEqual(await system.ask(a, { type: "Notes" }), []);
-  },
-
-  "a pool has members in any place, and replaces them": async ({ system, isolate }) => {
-    const members = { spec: MEMBER, init: 0, size: 2, isolate, intensity: 3 } as const;
-    // The next in turn does not depend on when receipts come.
-    const pool = spawnPool(system, members, { id: "pool" });
-    system.send(pool, broadcast({ type: "Add", n: 4 }));
-    assert.equal(await system.ask(pool, { type: "Sum" }), 4);
-    const error = thrownBy(system.ask(pool, { type: "Silence" }));
-    for (const _ of [1, 2]) system.send(pool, { type: "Faint" });
-    assert.ok(await error instanceof ActorFailedError);
-    // The asker may know of an end before the pool does.
-    const isNew = async () => await system.ask(pool, { type: "Sum" }).catch(() => {}) === 0;
-    await until(async () => await isNew() && await isNew());
-  },
-
-  "a question handed on ends with the actor that owes its answer": async ({ system, spawn }) => {
-    const member = spawn(MEMBER, { init: 0 }), forwarder = spawn(FORWARDER, { init: member });
-    assert.equal(await system.ask(forwarder, { type: "Who", n: 7 }), "member 7");
-    const error = thrownBy(system.ask(forwarder, { type: "Silence" }, { timeoutMs: Infinity }));
-    let isOver = false;
-    error.then(() => isOver = true);
-    await system.ask(forwarder, { type: "Sum" });
-    const down = downOf(system, forwarder);
-    await system.stop(forwarder);
-    await down;
-    // The one that handed it on is no longer needed for it.
-    assert.deepEqual([await system.ask(member, { type: "Sum" }), isOver], [0, false]);
-    await system.stop(member);
-    assert.ok(await error instanceof ActorFailedError);
   },
 };

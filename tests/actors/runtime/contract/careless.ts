@@ -9,15 +9,8 @@ import assert from "node:assert/strict";
 import type { ActorFailedError, ActorSpec } from "../../../../actors/runtime/mod.ts";
 import { failureOf, thrownBy, until, withSystem } from "../harness.ts";
 import { plain, RECORDER, SERVER } from "../players.ts";
+import { throwing } from "./messages.ts";
 import type { Suite } from "./suite.ts";
-
-const throwing = (key: string) =>
-  Object.defineProperty({ type: "Note" }, key, {
-    enumerable: true,
-    get: () => {
-      throw new RangeError("mine");
-    },
-  });
 
 /** Factories that make no handlers. */
 const FACTORIES = [
@@ -90,27 +83,6 @@ export const CARELESS: Suite = {
     }
   },
 
-  "what is no message or cannot be cloned is a dead letter": async ({ system, spawn }) => {
-    const ref = spawn(RECORDER, { id: "x" });
-    const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
-    for (const message of wrong) system.send(ref, message as never);
-    for (const to of [null, {}, { id: "x" }, { ...ref, serial: "1" }]) {
-      system.send(to as typeof ref, { type: "Read" });
-    }
-    system.send(ref, { type: "Note", what: 1 }, { lane: "urgent" as never });
-    const malformed = wrong.length + 5;
-    system.send(ref, throwing("what") as never);
-    for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
-      system.send(ref, { type: "Note", what: 1 }, { transfer });
-    }
-    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
-    assert.deepEqual(system.deadLetters.map(({ reason }) => reason), [
-      ...Array(malformed).fill("malformed"),
-      ...Array(6).fill("not-cloneable"),
-    ]);
-    assert.equal(system.deadLetters[0]?.type, "null");
-  },
-
   "actors too send anything without harm to themselves": async ({ system, spawn }) => {
     const spec = plain(`(ctx) => ({
       Go({ to }) {
@@ -124,9 +96,8 @@ export const CARELESS: Suite = {
     const to = spawn(RECORDER), ref = spawn(spec);
     assert.equal(await system.ask(ref, { type: "Go", to }), "sent");
     await until(() => system.deadLetters.length === 4);
-    const malformed = "malformed", clone = "not-cloneable";
     const reasons = system.deadLetters.map(({ reason }) => reason);
-    assert.deepEqual(reasons, [malformed, malformed, clone, clone]);
+    assert.equal(reasons.join(), "malformed,malformed,not-cloneable,not-cloneable");
   },
 
   "what cannot be spawned is refused at once": async ({ system, isolate, spawn }) => {

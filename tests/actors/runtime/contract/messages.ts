@@ -11,6 +11,15 @@ import { type AnyRef, inOrder, plain, RECORDER, SENDER, SERVER } from "../player
 
 import type { Given, Suite } from "./suite.ts";
 
+/** A message that throws at whoever reads this of it. */
+export const throwing = (key: string) =>
+  Object.defineProperty({ type: "Note" }, key, {
+    enumerable: true,
+    get: () => {
+      throw new RangeError("mine");
+    },
+  });
+
 export const MESSAGES: Suite = {
   "messages of one sender arrive in order, also early ones": async ({ system, spawn }) => {
     const ref = spawn(RECORDER), numbers = Array.from({ length: 1000 }, (_, n) => n);
@@ -31,7 +40,9 @@ export const MESSAGES: Suite = {
     { system, spawn },
   ) => {
     const ref = spawn(RECORDER), bytes = new Float32Array([1, 2, 3]);
-    const what = { list: [1], map: new Map([["k", 1]]) }, copy = structuredClone(what);
+    const error = new RangeError("out of luck", { cause: { n: 1n } }), date = new Date(5);
+    const what = { list: [1], map: new Map([["k", new Set([-0])]]), error, date };
+    const copy = structuredClone(what);
     system.send(ref, { type: "Note", what });
     what.list.push(2);
     what.map.clear();
@@ -58,6 +69,27 @@ export const MESSAGES: Suite = {
     assert.deepEqual(system.deadLetters, [letter, { ...letter, reason: late }]);
   },
 
+  "what is no message or cannot be cloned is a dead letter": async ({ system, spawn }) => {
+    const ref = spawn(RECORDER, { id: "x" });
+    const wrong = [null, undefined, 3, "Note", {}, { type: 3 }, [], throwing("type")];
+    for (const message of wrong) system.send(ref, message as never);
+    for (const to of [null, {}, { id: "x" }, { ...ref, serial: "1" }]) {
+      system.send(to as typeof ref, { type: "Read" });
+    }
+    system.send(ref, { type: "Note", what: 1 }, { lane: "urgent" as never });
+    const malformed = wrong.length + 5;
+    system.send(ref, throwing("what") as never);
+    for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
+      system.send(ref, { type: "Note", what: 1 }, { transfer });
+    }
+    assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
+    assert.deepEqual(system.deadLetters.map(({ reason }) => reason), [
+      ...Array(malformed).fill("malformed"),
+      ...Array(6).fill("not-cloneable"),
+    ]);
+    assert.equal(system.deadLetters[0]?.type, "null");
+  },
+
   "the hook hears of every dead letter": async ({ isolate, options }) => {
     const heard: unknown[] = [];
     await withSystem({ ...options, onDeadLetter: (one) => heard.push(one) }, async (system) => {
@@ -82,21 +114,10 @@ const INTRUDER = plain(`(ctx) => ({
     tell = ctx.deferReply();
     ctx.send(to, { type: "Throw" });
     ctx.stop(to);
-    ctx.unwatch(to);
     const asked = await ctx.ask(to, { type: "Double", n: 1 }).catch(String);
     ctx.watch(to, (down) => ({ type: "Down", asked, why: down.reason.error.message }));
   },
   Down: ({ asked, why }) => tell({ asked, why }),
-}); let tell`);
-
-const WATCHER = plain(`(ctx) => ({
-  Watch({ own, foreign }) {
-    ctx.watch(own, ({ reason }) => ({ type: "Down", reason }));
-    ctx.unwatch(foreign);
-    tell = ctx.deferReply();
-    ctx.send(own, { type: "Stop" });
-  },
-  Down: ({ reason }) => tell(reason),
 }); let tell`);
 
 /** Sends to an address, and watches it. */
@@ -157,18 +178,12 @@ export const ADDRESSES: Suite = {
       assert.deepEqual(reasons(), Array(before + 2 + made.length).fill("no-such-actor"));
     }),
 
-  "the end of a watch over a foreign address ends no other": async ({ system, spawn }) => {
-    const own = spawn(SERVER), watcher = spawn(WATCHER, { id: "watcher" });
-    const foreign = { ...own, system: 0 };
-    assert.equal(await system.ask(watcher, { type: "Watch", own, foreign }), "stopped");
-  },
-
   "an address with a made-up serial or isolate reaches no actor": async ({ system, spawn }) => {
     const own = spawn(SERVER), most = Number.MAX_SAFE_INTEGER;
-    const { serial, isolate } = own;
-    const made = [{ serial: serial + 1 }, { serial: most }, { isolate: isolate + 1 }, {
-      isolate: most,
-    }];
+    const made = [
+      ...[own.serial + 1, most].map((serial) => ({ serial })),
+      ...[own.isolate + 1, most].map((isolate) => ({ isolate })),
+    ];
     for (const forged of made) system.send({ ...own, ...forged }, { type: "Throw" });
     await until(() => system.deadLetters.length === made.length);
     assert.ok(system.deadLetters.every(({ reason }) => reason === "no-such-actor"));

@@ -1,21 +1,16 @@
 /**
  * Tests on the four ranks of one job: rank 0 runs them with `deno test`, the others follow. With the
- * argument "smoke" or "hosts" there are a few.
+ * argument "smoke" there are a few, with "rest" the others.
  */
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import {
-  locateCheckpoint,
-  train,
-  type TrainOptions,
-  type WorkerFault,
-} from "../../../../actors/mod.ts";
+import { locateCheckpoint, type TrainOptions } from "../../../../actors/mod.ts";
 import { follow, isFollower, lead, rankTransport } from "../../../../actors/run/mpi_run.ts";
 import type { Batch } from "../../../../kernels/mod.ts";
 import { atDepth, IS_DEEP } from "../../../depth.ts";
 import { inFolder, namesIn } from "../../../in_folder.ts";
-import { once, outcome, type Sizes } from "../../runs.ts";
+import { outcome, type Sizes, trained } from "../../runs.ts";
 import { B, batch, RINGS } from "../../run/own_layers.ts";
 import { runContract } from "../contract.ts";
 import { CROSSINGS } from "../contract/isolates.ts";
@@ -28,7 +23,7 @@ if (isFollower()) {
   await follow({});
   Deno.exit(0);
 }
-const job = await lead({}), isAll = Deno.args.length === 0;
+const job = await lead({}), hasSmoke = Deno.args[0] !== "rest", hasRest = Deno.args[0] !== "smoke";
 
 /** Registers a test, while the threads of the job go on. */
 const jobTest = (name: string, fn: () => Promise<void>) =>
@@ -41,15 +36,8 @@ const SIZES: Sizes = {
 
 type Run = Partial<TrainOptions>;
 
-const TIED: Sizes = { ...SIZES, tie: true };
-
 const bitsOf = async (run: Run, sizes = SIZES) => (await outcome(sizes, run)).bits;
-
-/** The bits of a run in one isolate; made once. */
-const bitsHere = once((_: string, run: Run, sizes: Sizes) =>
-  bitsOf({ ...run, runtime: "local" }, sizes)
-);
-const localBits = (run: Run, sizes = SIZES) => bitsHere(JSON.stringify([run, sizes]), run, sizes);
+const bitsHere = (run: Run, sizes = SIZES) => bitsOf({ ...run, runtime: "local" }, sizes);
 
 /** Has a run on the first ranks. */
 function onRanks(run: Run): Run {
@@ -59,12 +47,12 @@ function onRanks(run: Run): Run {
 
 const PLACE: Place = { isolate: "mpi", transport: await rankTransport({}, [0, 1, 2, 3]) };
 
-if (IS_DEEP && isAll) runContract(PLACE);
-else for (const suite of isAll ? [MESSAGES, STOPS, CROSSINGS] : [STOPS]) register(PLACE, suite);
+if (hasRest && IS_DEEP) runContract(PLACE);
+else if (hasRest) { for (const suite of [MESSAGES, STOPS, CROSSINGS]) register(PLACE, suite); }
 
-jobTest("sums have the same bits in all members, and half-begun sums disturb none", async () => {
+async function assertSums() {
   for (let n = 0; n < 2; n++) await addOnce(await rankTransport({}, RANKS, COLUMNS));
-});
+}
 
 const CHIMERA: Run = { schedule: "chimera", workers: 2, replicas: 2, steps: 2 };
 
@@ -77,12 +65,10 @@ const SCHEDULES: readonly Run[] = [
   ]),
 ];
 
-if (isAll || Deno.args[0] === "hosts") {
-  jobTest("ranks train with the bits of one isolate", async () => {
-    for (const run of SCHEDULES) {
-      assert.deepEqual(await bitsOf(onRanks(run)), await localBits(run), `${run.schedule}`);
-    }
-  });
+async function assertBits() {
+  for (const run of SCHEDULES) {
+    assert.deepEqual(await bitsOf(onRanks(run)), await bitsHere(run), `${run.schedule}`);
+  }
 }
 
 /** Many chunks, sums that begin while others compute, and a decision that waits for them. */
@@ -91,33 +77,31 @@ const HARD: Run = { bucketSize: 500, coarsening: 1, sync: "eager", clip: 0.5, st
 /** For sums of four numbers in another order, after a few steps; measured: 1.7e-8. */
 const TOLERANCE = 1e-6;
 
-/** Layouts of a schedule on the ranks. */
-const LAYOUTS: readonly (readonly [what: string, run: Run, map: number[]])[] = [
-  ["two copies on a rank", CHIMERA, [0, 1, 1, 0]],
-  ["f16", { schedule: "1f1b", workers: 1, replicas: 3, precision: "fp16" }, [0, 1, 3]],
-  ...atDepth<[string, Run, number[]][]>([], [["a copy a rank", CHIMERA, [0, 1, 2, 3]]]),
+/** Layouts of a schedule on the ranks: two copies on a rank, three at half precision, one on each. */
+const LAYOUTS: readonly Run[] = [
+  { ...CHIMERA, mpi: { map: [0, 1, 1, 0] } },
+  ...atDepth<Run[]>([], [
+    { schedule: "1f1b", workers: 1, replicas: 3, precision: "fp16", mpi: { map: [0, 1, 3] } },
+    CHIMERA,
+  ]),
 ];
 
-jobTest("MPI adds gradients as the copies do, except for the order of sums", async () => {
-  for (const [what, layout, map] of isAll ? LAYOUTS : LAYOUTS.slice(0, 1)) {
+async function assertReduced() {
+  for (const layout of LAYOUTS) {
     const run = { ...layout, ...HARD };
-    const byMpi = await bitsOf(onRanks({ ...run, reduce: "mpi", mpi: { map } }));
-    const [one, other] = [byMpi, await localBits(run)]
+    const [one, other] = [await bitsOf(onRanks({ ...run, reduce: "mpi" })), await bitsHere(run)]
       .map(({ losses, norms }) => [...losses, ...norms]) as [number[], number[]];
     assert.equal(one.length, 4);
     const apart = Math.max(...one.map((figure, j) => Math.abs(figure / other[j]! - 1)));
-    assert.ok(apart < TOLERANCE, `${what}: losses or norms differ by ${apart}`);
+    assert.ok(apart < TOLERANCE, `${layout.schedule}: losses or norms differ by ${apart}`);
   }
-});
-
-/** Micro-batches of a step. */
-const N = 4;
+}
 
 /** Micro-batches of good steps, and of bad ones, whose gradients overflow. */
 function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
   let good = 0;
   for (const kind of steps) {
-    for (let m = 0; m < N; m++) {
+    for (let m = 0; m < 4; m++) {
       if (kind === "good") yield batch(good++);
       else yield { ...batch(m), points: new Float32Array(2 * B).fill(2000) } as Batch;
     }
@@ -125,115 +109,85 @@ function* dataOf(steps: readonly ("good" | "bad")[]): Generator<Batch, void> {
 }
 
 /** Trains in fp16 with sums of two copies, so of any order; returns what is said of it, and the hash. */
-async function runRings(steps: readonly ("good" | "bad")[], run: Run) {
+async function trainRings(steps: readonly ("good" | "bad")[], run: Run) {
   const said: string[] = [];
-  for await (
-    const event of train({
-      ...{ model: RINGS, data: dataOf(steps), steps: steps.length, microBatches: N },
-      ...{ workers: 2, schedule: "chimera", device: "native", precision: "fp16" },
-      ...{ lossScale: 256, learningRate: 0.01, sync: "eager", bucketSize: 8, coarsening: 1 },
-      announce: (line) => said.push(line),
-      ...run,
-    })
-  ) {
-    said.push(event.type);
-    if (event.type === "end") return { said, hash: event.weightsHash };
+  const { events, bits: { hash } } = await trained({
+    ...{ model: RINGS, data: dataOf(steps), steps: steps.length, microBatches: 4 },
+    ...{ workers: 2, schedule: "chimera", device: "native", precision: "fp16" },
+    ...{ lossScale: 256, learningRate: 0.01, sync: "eager", bucketSize: 8, coarsening: 1 },
+    announce: (line) => said.push(line),
+    ...run,
+  });
+  return { said: [...said, ...events.map(({ type }) => type)].join("\n"), hash };
+}
+
+async function assertNoTrace() {
+  const plain = await trainRings(["good", "good", "good"], { runtime: "local" });
+  const hard = await trainRings(["good", "bad", "good", "good"], {
+    ...onRanks({ workers: 2, reduce: "mpi" }),
+    faults: [{ worker: 1, afterActions: 21, kind: "throw" }],
+  });
+  for (const what of [/^skip$/m, /a fault was asked for/]) {
+    assert.match(hard.said, what);
+    assert.doesNotMatch(plain.said, what);
   }
-  throw new Error("a run must end");
+  assert.equal(hard.hash, plain.hash);
 }
 
-if (isAll) {
-  jobTest(
-    "a step that is given up and a worker that fails leave no trace in later sums",
-    async () => {
-      const plain = await runRings(["good", "good", "good"], { runtime: "local" });
-      const hard = await runRings(["good", "bad", "good", "good"], {
-        ...onRanks({ workers: 2, reduce: "mpi" }),
-        faults: [{ worker: 1, afterActions: 21, kind: "throw" }],
-      });
-      for (const what of [/^skip$/, /a fault was asked for/]) {
-        assert.ok(hard.said.some((one) => what.test(one)), `${hard.said}`);
-        assert.ok(!plain.said.some((one) => what.test(one)), `${plain.said}`);
-      }
-      assert.equal(hard.hash, plain.hash);
-    },
-  );
-}
-
-/** Runs on four ranks, then here, then on some ranks, each resumed from the one before. */
-const CHAINS: readonly (readonly [Run, Run, Run])[] = [
-  // Each worker holds two stages, and of one of them the first copy.
-  [CHIMERA, CHIMERA, { ...CHIMERA, mpi: { map: [0, 1, 1, 0] } }],
-  ...atDepth<(readonly [Run, Run, Run])[]>([], [[
-    { schedule: "1f1b", workers: 2, replicas: 2 },
-    { schedule: "zb-h1", workers: 3, replicas: 2 },
-    { schedule: "gpipe", workers: 1, replicas: 2 },
-  ]]),
-];
-
-async function assertChain([first, second, third]: readonly [Run, Run, Run], out: string) {
-  const whole = await localBits({ ...first, steps: 4 }, TIED);
+/** Trains on four ranks, then here, then on some ranks, each resumed from the one before. */
+async function assertChain(out: string) {
+  const tied = { ...SIZES, tie: true }, whole = await bitsHere({ ...CHIMERA, steps: 4 }, tied);
   const resumed = async (run: Run, steps: number) => {
     const checkpoint = { directory: out, every: 1, config: {} };
-    const resume = await locateCheckpoint(out);
-    return await bitsOf({ ...run, steps, checkpoint, resume }, TIED);
+    return await bitsOf({ ...run, steps, checkpoint, resume: await locateCheckpoint(out) }, tied);
   };
-  const { losses } = await resumed(onRanks(first), 2);
-  assert.deepEqual(losses, whole.losses.slice(0, 2), `${first.schedule}`);
+  const { losses } = await resumed(onRanks(CHIMERA), 2);
+  // Each worker holds two stages, and of one of them the first copy.
   for (const step of ["step-00000001", "step-00000002"]) {
     const shards = (await namesIn(join(out, step))).filter((name) => /-of-00002/.test(name));
     assert.equal(shards.length, 4, "two of weights and two of moments");
   }
-  const here = await resumed({ ...second, runtime: "local" }, 3);
-  assert.deepEqual(here.losses, whole.losses.slice(2, 3), `${second.schedule}`);
+  const here = await resumed({ ...CHIMERA, runtime: "local" }, 3);
   assert.ok((await namesIn(join(out, "step-00000003"))).includes("model.safetensors"));
-  const last = await resumed(onRanks(third), 4);
-  assert.deepEqual(
-    [last.losses, last.hash],
-    [whole.losses.slice(3), whole.hash],
-    `${third.schedule}`,
-  );
+  const last = await resumed(onRanks({ ...CHIMERA, mpi: { map: [0, 1, 1, 0] } }), 4);
+  const all = [...losses, ...here.losses, ...last.losses];
+  assert.deepEqual([all, last.hash], [whole.losses, whole.hash]);
   // Both ends of the pipeline need the weights that are tied.
-  const weights = join(out, "step-00000001"), run: Run = { schedule: "1f1b", workers: 2, steps: 1 };
-  const from = await bitsOf({ ...onRanks(run), weights }, TIED);
-  assert.deepEqual(from, await bitsOf({ ...run, weights, runtime: "local" }, TIED));
+  const run: Run = { schedule: "1f1b", workers: 2, steps: 1, weights: join(out, "step-00000001") };
+  assert.deepEqual(await bitsOf(onRanks(run), tied), await bitsHere(run, tied));
 }
 
-/** A run of ranks with two faults, resumed from its own shards. */
+/** Trains on ranks with two faults, resumed from its own shards. */
 async function assertFaulty(folder: string) {
-  const announced: string[] = [];
+  let resumes = 0;
   // Without flushes the pipe must run empty in the same steps, those with a checkpoint.
-  const runOf = (runtime: "mpi" | "local"): Run => ({
+  const runOf = (runtime: string): Run => ({
     ...{ schedule: "pipedream-2bw", workers: 2, steps: 8 },
     checkpoint: { directory: join(folder, runtime), every: 3, config: {} },
   });
-  const faults: WorkerFault[] = [
-    { worker: 1, afterActions: 40, kind: "throw" },
-    { worker: 0, afterActions: 14, kind: "close" },
-  ];
-  const announce = (line: string) => announced.push(line);
-  const faulty = await bitsOf({ ...onRanks(runOf("mpi")), faults, announce });
-  assert.deepEqual(faulty, await bitsOf({ ...runOf("local"), runtime: "local" }));
-  const resumed = announced.filter((line) =>
-    line.endsWith("going on from the last committed step")
-  );
-  assert.equal(resumed.length, 2, `${announced}`);
+  const faulty = await bitsOf({
+    ...onRanks(runOf("mpi")),
+    faults: [
+      { worker: 1, afterActions: 40, kind: "throw" },
+      { worker: 0, afterActions: 14, kind: "close" },
+    ],
+    announce: (line) => resumes += Number(line.endsWith("going on from the last committed step")),
+  });
+  assert.deepEqual(faulty, await bitsHere(runOf("local")));
+  assert.equal(resumes, 2);
 }
 
-if (isAll) {
-  jobTest(
-    "ranks write shards of checkpoints, from which other layouts resume, with tied weights too",
-    async () => {
-      for (const chain of CHAINS) {
-        await inFolder((folder) => assertChain(chain, join(folder, "out")));
-      }
-    },
-  );
-
-  jobTest(
-    "workers that fail in a job resume from its shards, with the same bits",
-    () => inFolder(assertFaulty),
-  );
+if (hasSmoke) {
+  jobTest("sums have the same bits in all members, and half-begun ones disturb none", assertSums);
+  jobTest("ranks train with the bits of one isolate", assertBits);
+  jobTest("MPI adds gradients as the copies do, except for the order of sums", assertReduced);
 }
-
+if (hasRest) {
+  jobTest("a step given up and a worker that fails leave no trace in later sums", assertNoTrace);
+  jobTest(
+    "ranks write shards of checkpoints, from which other layouts resume",
+    () => inFolder(assertChain),
+  );
+  jobTest("workers that fail resume from shards, with the same bits", () => inFolder(assertFaulty));
+}
 jobTest("the job ends", async () => await job[Symbol.asyncDispose]());

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { assertJob, jobParts, mpiTest, runJob } from "./launchers.ts";
+import { assertJob, jobParts, mpiTest, ON_EACH, runJob } from "./launchers.ts";
 
 const COMM = import.meta.resolve("../../../../actors/runtime/transports/mpi/comm.ts");
 
@@ -28,6 +28,7 @@ mpiTest(
   },
 );
 
+// The first launcher runs the rest: hosts_slow_test.ts has its smoke.
 mpiTest("actors and trainings on ranks do what they do elsewhere", async (launcher, isSmoke) => {
-  assertJob(await runJob(launcher, ...jobParts(...isSmoke ? ["smoke"] : [])));
+  assertJob(await runJob(launcher, ...jobParts(ON_EACH ? "all" : isSmoke ? "smoke" : "rest")));
 }, { each: true });

@@ -5,7 +5,8 @@
 
 import assert from "node:assert/strict";
 import { delay } from "@std/async/delay";
-import { commandsOf, type JobOutput, type Launcher, type Part, runCommand } from "./launchers.ts";
+import type { Outcome } from "../../../console/command.ts";
+import { commandsOf, type Launcher, type Part, runCommand } from "./launchers.ts";
 
 /** A host. */
 interface TestHost {
@@ -16,13 +17,8 @@ interface TestHost {
 
 /** Both of them. */
 export interface TestHosts extends Disposable {
-  readonly hosts: readonly [TestHost, TestHost];
-  /** Whether the cable delays what it carries. */
-  readonly delays: boolean;
   /** Runs a job whose ranks are spread evenly over the hosts, the first of them on the first. */
-  run(launcher: Launcher, ...parts: readonly Part[]): Promise<JobOutput>;
-  /** Runs a command on a host. */
-  runOn(host: TestHost, ...command: string[]): Promise<JobOutput>;
+  run(launcher: Launcher, ...parts: readonly Part[]): Promise<Outcome>;
   /** Bytes that the cable has carried to the second host. */
   bytesCarried(): Promise<number>;
 }
@@ -46,7 +42,7 @@ export const canMakeHosts = ((): boolean => {
 })();
 
 /** Runs a command as if on a host, which is told by its address: what launchers call for `ssh`. */
-const SHELL = (hosts: TestHosts["hosts"]) =>
+const SHELL = (hosts: readonly TestHost[]) =>
   `#!/bin/sh
 while [ "\${1#-}" != "$1" ]; do shift; done
 case $1 in
@@ -83,26 +79,26 @@ export async function makeHosts(): Promise<TestHosts> {
   const runOn = ({ address }: TestHost, ...command: string[]) =>
     // As ssh does: the words of the command are joined.
     runCommand([shell, address, ...command.map((word) => `'${word}'`)]);
+  for (const { name, interface: device } of hosts) {
+    isDone(
+      "tc",
+      "-n",
+      name,
+      ..."qdisc add dev _ root netem delay 100us".split(" ").with(3, device),
+    );
+  }
   return {
-    hosts,
-    delays: hosts.every(({ name, interface: device }) =>
-      isDone(
-        "tc",
-        ..."-n _ qdisc add dev _ root netem delay 100us".split(" ").with(1, name).with(5, device),
-      )
-    ),
-    runOn,
     run({ command, onHosts }, ...parts) {
       const ranks = parts.reduce((sum, [count]) => sum + count, 0) / 2;
       const all = hosts.map(({ address }) => `${address}:${ranks}`).join(",");
       // MPICH's transfers take the device that they are told to, which has another name on each host.
-      const env = [
-        "sh",
-        "-c",
-        'UCX_TLS=tcp,self UCX_NET_DEVICES=$(ls /sys/class/net | grep veth) "$@"',
-        "-",
-      ];
-      return runOn(one, command, ...onHosts(all, shell), ...commandsOf(parts, env));
+      const device = 'UCX_TLS=tcp,self UCX_NET_DEVICES=$(ls /sys/class/net | grep veth) "$@"';
+      return runOn(
+        one,
+        command,
+        ...onHosts(all, shell),
+        ...commandsOf(parts, ["sh", "-c", device, "-"]),
+      );
     },
     async bytesCarried() {
       const path = `/sys/class/net/${two.interface}/statistics/rx_bytes`;

@@ -3,9 +3,8 @@
 import assert from "node:assert/strict";
 import {
   type Ask,
-  CHILD_SUPERVISOR,
-  childSpec,
   createSystem,
+  defineActor,
   type PackageSpec,
   spawnPool,
 } from "../../../../actors/mod.ts";
@@ -96,30 +95,20 @@ Deno.test("a schema asks for typed arrays, their lengths and other classes", asy
   assert.equal(await sum({ values: [values, values] }), 20);
   assert.equal(await sum({ values, at: new Date(0), default: one, extra: undefined }), 10);
   assert.equal(await sum({ values, const: { instanceof: "Map" } }), 10);
-  const schema = 'it must fit the schema of "tensor"';
+  const refused = (fields: object, why = 'fit the schema of "tensor"') =>
+    assert.rejects(sum(fields), new RegExp(`Cannot ask "tensor" for "Sum": it must ${why}`));
+  const five = new Float32Array(5), many = Array(1_000_000).fill(0);
   for (
-    const [wrong, why] of [
-      [{ values: Float64Array.of(1) }, schema],
-      [{ values: new Float32Array(5) }, schema],
-      [{ values: new Float32Array(0) }, schema],
-      [{ values: [1, 2, 3] }, schema],
-      [{ values: [values, new Float32Array(5)] }, schema],
-      [{ values: { "~instanceof": "Float32Array", length: 1 } }, 'it must have no "~instanceof"'],
-      [{ values, at: "1970" }, schema],
-      [{ values, default: {} }, schema],
-      [{ values, default: two }, schema],
-      [{ values, const: one }, schema],
-      [{ values, more: 1 }, schema],
-      [{ values: circle }, "it must be at most 100 records deep"],
-      [{ values: 1n }, schema],
-      [{ values: Array(1_000_000).fill(0) }, "it must have at most 1000000 values"],
-    ] as const
+    const wrong of [Float64Array.of(1), five, new Float32Array(0), [1, 2, 3], [values, five], 1n]
   ) {
-    await assert.rejects(
-      sum(wrong),
-      ({ message }: Error) => message.startsWith(`Cannot ask "tensor" for "Sum": ${why}`),
-    );
+    await refused({ values: wrong });
   }
+  for (
+    const wrong of [{ at: "1970" }, { default: {} }, { default: two }, { const: one }, { more: 1 }]
+  ) await refused({ values, ...wrong });
+  await refused({ values: { "~instanceof": "Float32Array", length: 1 } }, 'have no "~instanceof"');
+  await refused({ values: circle }, "be at most 100 records deep");
+  await refused({ values: many }, "have at most 1000000 values");
   assert.equal(await system.ask(tensor, { type: "Any", of: circle } as never), "any");
 });
 
@@ -132,18 +121,29 @@ Deno.test("a message that a definition does not list has no handler", async () =
   assert.match(failure.error.message, /that "tensor" has a handler for \(Sum, Any\)$/);
 });
 
-Deno.test("a pool member that refuses a message is free again, and a supervisor restarts packages", async () => {
+Deno.test("a pool member that refuses a message is free again", async () => {
   await using system = createSystem();
   const pool = spawnPool<number, Counter>(system, {
-    ...{ spec: COUNTER, init: 0, size: 2, policy: "smallest-mailbox", ...HERE },
+    ...{ spec: COUNTER, init: 0, size: 1, policy: "smallest-mailbox", ...HERE },
   }, { id: "counters" });
-  const wrong = { type: "Add" } as Counter;
-  for (let n = 0; n < 3; n++) await assert.rejects(system.ask(pool, wrong as never), TypeError);
+  await assert.rejects(system.ask(pool, { type: "Add" } as never), TypeError);
   assert.equal(await system.ask(pool, { type: "Read" }), 0);
-  const supervisor = system.spawn(CHILD_SUPERVISOR, {
-    ...{ strategy: "one-for-one", intensity: 1, periodMs: 5000 },
-    children: [childSpec({ id: "c", spec: COUNTER, init: 7, ...HERE })],
-  }, { id: "supervisor" });
-  const child = await system.ask(supervisor, { type: "Child", id: "c" });
-  assert.equal(await system.ask(child as typeof pool, { type: "Read" }), 7);
+});
+
+Deno.test("a definition of another kind is refused", () => {
+  const right = { name: "a", protocol: 1, messages: { A: {} }, permissions: {}, create() {} };
+  for (
+    const [fields, sentence] of [
+      [{ name: "" }, "its name must be a string"],
+      [{ protocol: 1.5 }, "its protocol must be a positive integer"],
+      [{ protocol: 0 }, "its protocol must be a positive integer"],
+      [{ messages: 1 }, "its messages must be a record of schemas"],
+      [{ messages: { A: true } }, 'the schema of "A" must be a record'],
+      [{ permissions: "all" }, "its permissions must be a record"],
+      [{ create: {} }, "create must be a function"],
+    ] as const
+  ) {
+    const message = new RegExp(`^Cannot define an actor: ${sentence}, received`);
+    assert.throws(() => defineActor({ ...right, ...fields } as never), { message });
+  }
 });

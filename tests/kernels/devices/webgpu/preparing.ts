@@ -20,26 +20,13 @@ import {
   type StageOptions,
 } from "../../../../kernels/mod.ts";
 import type { Border } from "../../../../kernels/onnx/signature.ts";
+import { ownMemory } from "../../own_memory.ts";
+import { compilingBy } from "../../stage/stage_runs.ts";
 import { pseudoRandom } from "../models.ts";
-
-/** A device with another way to compile. */
-const compiling = (
-  device: Device,
-  compile: (model: Uint8Array) => ReturnType<Device["compile"]>,
-  hasFreeViews: boolean,
-): Device =>
-  new Proxy(device, {
-    get(target, key) {
-      if (key === "compile") return compile;
-      if (key === "hasFreeViews") return hasFreeViews;
-      const value = Reflect.get(target, key, target);
-      return typeof value === "function" ? value.bind(target) : value;
-    },
-  });
 
 /** Another device that gets each model rewritten: what the GPU is given, where there is none. */
 export const preparing = (device: Device): Device =>
-  compiling(device, (model) => device.compile(prepareModel(model).bytes), device.hasFreeViews);
+  compilingBy(device, (model) => device.compile(prepareModel(model).bytes));
 
 const VOCAB = 20;
 /** Ids that are in every slice of a head, too. */
@@ -75,45 +62,29 @@ const WAYS: Readonly<Record<string, Way>> = {
   "mlp, split backward": { model: MLP, ...SPLIT },
 };
 
-const hashOf = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
-
-/** Finds what training in a precision compiles, by what it is, on a device that lays out memory as webgpu does. */
-async function modelsIn(precision: Precision): Promise<ReadonlyMap<string, Uint8Array>> {
-  const models = new Map<string, Uint8Array>(), known = new Set<string>();
-  const device = await openReference();
-  for (const [what, { model, recompute = "none", options }] of Object.entries(WAYS)) {
-    let count = 0;
-    const recording = compiling(device, (model) => {
-      const hash = hashOf(model);
-      if (!known.has(hash)) models.set(`${precision} ${what}, model ${count++}`, model);
-      known.add(hash);
-      return device.compile(model);
-    }, false);
-    const program = compileModel(model?.() ?? gpt2(GPT, 2), recompute, { precision });
-    const [whole] = cutIntoStages(program, 1);
-    const stage = await openStage(recording, whole!, {
-      optimizer: ADAMW_DEFAULTS,
-      backward: "whole",
-      ...options,
-    });
-    for (const rank of [0, 1, 2]) await stage.sums?.collect(rank, 3);
-  }
-  device.close();
-  return models;
-}
-
-const found = new Map<Precision, ReturnType<typeof modelsIn>>();
-
 /** Different models that training a GPT-2, a Llama or an MLP compiles, by what they are. */
 export async function trainedModels(
   precisions: readonly Precision[] = PRECISIONS,
 ): Promise<Map<string, Uint8Array>> {
-  const all = await Promise.all(precisions.map((precision) => {
-    const models = found.get(precision) ?? modelsIn(precision);
-    found.set(precision, models);
-    return models;
-  }));
-  return new Map(all.flatMap((models) => [...models]));
+  const models = new Map<string, Uint8Array>(), known = new Set<string>();
+  const device = await openReference();
+  const all = precisions.flatMap((precision) =>
+    Object.entries(WAYS).map((way) => [precision, ...way] as const)
+  );
+  for (const [precision, what, { model, recompute = "none", options }] of all) {
+    const recording = compilingBy(device, (model) => {
+      const hash = createHash("sha256").update(model).digest("hex");
+      if (!known.has(hash)) models.set(`${precision} ${what}, model ${models.size}`, model);
+      known.add(hash);
+      return device.compile(model);
+    });
+    const program = compileModel(model?.() ?? gpt2(GPT, 2), recompute, { precision });
+    const way = { optimizer: ADAMW_DEFAULTS, backward: "whole", ...options } as const;
+    const stage = await openStage(ownMemory(recording), cutIntoStages(program, 1)[0]!, way);
+    for (const rank of [0, 1, 2]) await stage.sums?.collect(rank, 3);
+  }
+  device.close();
+  return models;
 }
 
 /** Numbers that an input may have: ids and targets are classes, second moments are not negative. */

@@ -71,18 +71,14 @@ for (const precision of ["fp32", "fp16"] as const) {
     assert.ok(models.size > 20, `${models.size} models`);
     let count = 0;
     for (const [what, model] of models) {
-      for (const seed of [1, 2]) {
-        const error = await errorOf(model, seed);
-        assert.ok(error <= BOUNDS[precision], `${what}, seed ${seed}: off by ${error}`);
-      }
+      const error = await errorOf(model, 1);
+      assert.ok(error <= BOUNDS[precision], `${what}: off by ${error}`);
       const { bytes, usesHalf, inPlace } = prepareModel(model), halves = halfOperations(bytes);
-      if (precision === "fp32") assert.deepEqual([usesHalf, halves], [false, []]);
-      else {
-        const products = halves.filter((op) => PRODUCTS.includes(op));
-        assert.equal(products.length, countOf(model, ...PRODUCTS), `${what}: all read f16`);
-        const others = halves.filter((op) => ![...PRODUCTS, ...MOVED].includes(op));
-        assert.deepEqual(others, [], `${what}: nothing else computes in f16`);
-      }
+      const products = halves.filter((op) => PRODUCTS.includes(op));
+      assert.equal(usesHalf, precision === "fp16");
+      assert.equal(products.length, usesHalf ? countOf(model, ...PRODUCTS) : 0, `${what} in f16`);
+      const others = halves.filter((op) => !(usesHalf && [...PRODUCTS, ...MOVED].includes(op)));
+      assert.deepEqual(others, [], `${what}: nothing else computes in f16`);
       const { inputs, outputs } = readSignature(model);
       for (const { name } of outputs) {
         const input = wantedInput(name);
@@ -265,53 +261,45 @@ function places(build: Outputs): Record<string, string> {
 const swap = (g: Graph, x: Value) => g.transpose(x, [1, 0]);
 const reshaped = (g: Graph, x: Value) => g.reshape(g.reshape(x, [16]), [4, 4]);
 
-const PLACES: Readonly<Record<string, readonly (readonly [Outputs, Record<string, string>])[]>> = {
-  "an output is over no input that is read afterwards, or may be": [
-    // Two outputs crosswise: each would overwrite what the other reads.
-    [(g, a, b) => ({ y: g.mul(a, a), z: g.mul(b, b) }), { y: "a", z: "b" }],
-    // The reader of the input is beside the output, not before it.
-    [(g, a, b) => ({ y: g.add(a, b), z: swap(g, a) }), { y: "b", z: "" }],
-    // An output that goes on to be read is read where it is.
-    [(g, a, b) => {
-      const y = g.add(a, b);
-      return { y, z: g.matmul(y, y) };
-    }, { y: "a,b", z: "" }],
-    // An input read twice, by one node or by one before the other.
-    [(g, a) => ({ y: g.add(a, a) }), { y: "a" }],
-    [(g, a, b) => ({ y: g.gemm(a, b, a) }), { y: "" }],
-    [(g, a, b) => ({ y: g.add(g.mul(a, b), a) }), { y: "a,b" }],
-  ],
-  "an input under another name is the input": [
-    [(g, a) => ({ y: swap(g, reshaped(g, a)) }), { y: "" }],
-    [(g, a) => ({ y: g.mul(reshaped(g, a), a) }), { y: "a" }],
-    // As a vector its elements are the same ones; the rule does not look that far.
-    [(g, a) => {
-      const flat = g.reshape(a, [16]);
-      return { y: g.reshape(g.mul(flat, flat), [4, 4]) };
-    }, { y: "" }],
-    // An output of the model that is an input is a copy, which may be made last.
-    [(g, a, b) => ({ y: g.add(a, b), z: a }), { y: "b", z: "" }],
-    // Operations that the library leaves out, as they do nothing.
-    [(g, a) => ({ y: swap(g, g.mul(a, g.scalar(1))) }), { y: "" }],
-    [(g, a) => ({ y: swap(g, g.add(a, g.scalar(0))) }), { y: "" }],
-  ],
-  "operations that the library may join count as joined": [
-    // A product and a sum become a Gemm, which reads the product's operands to the end.
-    [(g, a, b) => ({ y: g.add(g.matmul(a, a), b) }), { y: "b" }],
-    [(g, a, b) => ({ y: g.add(g.matmul(g.mul(a, g.scalar(1)), a), b) }), { y: "b" }],
-    [(g, a, b) => ({ y: g.gemm(swap(g, a), a, b) }), { y: "b" }],
-  ],
-  "an output is over no input of another shape or type": [
-    [(g, _, b) => {
-      const c = g.input("c", [4, 4], "i32"), row = g.input("row", [1, 4]);
-      return { y: g.add(g.add(row, b), g.cast(c, "f32")) };
-    }, { y: "b" }],
-    [(g, _, b) => ({ y: g.add(g.reshape(g.input("flat", [16]), [4, 4]), b) }), { y: "b" }],
-  ],
-};
+const PLACES: readonly (readonly [Outputs, Record<string, string>])[] = [
+  // Two outputs crosswise: each would overwrite what the other reads.
+  [(g, a, b) => ({ y: g.mul(a, a), z: g.mul(b, b) }), { y: "a", z: "b" }],
+  // The reader of the input is beside the output, not before it.
+  [(g, a, b) => ({ y: g.add(a, b), z: swap(g, a) }), { y: "b", z: "" }],
+  // An output that goes on to be read is read where it is.
+  [(g, a, b) => {
+    const y = g.add(a, b);
+    return { y, z: g.matmul(y, y) };
+  }, { y: "a,b", z: "" }],
+  // An input read twice, by one node or by one before the other.
+  [(g, a) => ({ y: g.add(a, a) }), { y: "a" }],
+  [(g, a, b) => ({ y: g.gemm(a, b, a) }), { y: "" }],
+  [(g, a, b) => ({ y: g.add(g.mul(a, b), a) }), { y: "a,b" }],
+  // An input under another name is the input.
+  [(g, a) => ({ y: swap(g, reshaped(g, a)) }), { y: "" }],
+  [(g, a) => ({ y: g.mul(reshaped(g, a), a) }), { y: "a" }],
+  // As a vector its elements are the same ones; the rule does not look that far.
+  [(g, a) => {
+    const flat = g.reshape(a, [16]);
+    return { y: g.reshape(g.mul(flat, flat), [4, 4]) };
+  }, { y: "" }],
+  // An output of the model that is an input is a copy, which may be made last.
+  [(g, a, b) => ({ y: g.add(a, b), z: a }), { y: "b", z: "" }],
+  // Operations that the library leaves out, as they do nothing.
+  [(g, a) => ({ y: swap(g, g.mul(a, g.scalar(1))) }), { y: "" }],
+  [(g, a) => ({ y: swap(g, g.add(a, g.scalar(0))) }), { y: "" }],
+  // A product and a sum become a Gemm, which reads the product's operands to the end.
+  [(g, a, b) => ({ y: g.add(g.matmul(a, a), b) }), { y: "b" }],
+  [(g, a, b) => ({ y: g.add(g.matmul(g.mul(a, g.scalar(1)), a), b) }), { y: "b" }],
+  [(g, a, b) => ({ y: g.gemm(swap(g, a), a, b) }), { y: "b" }],
+  // Inputs of another shape or type.
+  [(g, _, b) => {
+    const c = g.input("c", [4, 4], "i32"), row = g.input("row", [1, 4]);
+    return { y: g.add(g.add(row, b), g.cast(c, "f32")) };
+  }, { y: "b" }],
+  [(g, _, b) => ({ y: g.add(g.reshape(g.input("flat", [16]), [4, 4]), b) }), { y: "b" }],
+];
 
-for (const [name, cases] of Object.entries(PLACES)) {
-  Deno.test(name, () => {
-    for (const [build, wanted] of cases) assert.deepEqual(places(build), wanted, `${build}`);
-  });
-}
+Deno.test("an output is over an input of its shape that nothing reads afterwards, or may read", () => {
+  for (const [build, wanted] of PLACES) assert.deepEqual(places(build), wanted, `${build}`);
+});

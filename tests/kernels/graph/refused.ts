@@ -1,0 +1,29 @@
+/** What refuses calls, against the sentences of `tests/golden/refusals`. */
+
+import { assertSentences } from "../../console/refusals.ts";
+
+/** A call that must be refused, and what it is about; of a function that is its source. */
+export type Refused = readonly [about: unknown, call: () => unknown];
+
+async function sentenceOf(call: () => unknown): Promise<string> {
+  try {
+    await call();
+    return "It is not refused.";
+  } catch (error) {
+    return `${error}`;
+  }
+}
+
+const textOf = (about: unknown) =>
+  typeof about === "string"
+    ? about
+    : typeof about === "function"
+    ? `${about}`.replaceAll(/\s+/g, " ")
+    : Deno.inspect(about, { breakLength: Infinity });
+
+/** Compares the errors of calls with `tests/golden/refusals/NAME.txt`. */
+export async function assertRefused(name: string, all: Iterable<Refused>): Promise<void> {
+  const sentences: [string, string][] = [];
+  for (const [about, call] of all) sentences.push([textOf(about), await sentenceOf(call)]);
+  await assertSentences(name, sentences);
+}

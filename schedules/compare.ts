@@ -56,10 +56,12 @@ export function compareSchedules(
   const refused: { name: string; reason: string }[] = [];
   for (const definition of scheduleDefinitions) {
     try {
-      const chain = definition.create(readOptions(definition, { ...limited, costs, edges }));
+      const asked = { ...limited, costs, edges, recomputeAhead: isRecomputed };
+      const chain = definition.create(readOptions(definition, asked));
+      const adds = isRecomputed && !definition.reads?.includes("recomputeAhead");
       const parts = { parts: options.workers, stages: chain.stages };
       const made = edges ? withEdges(chain, edgesOfParts(edges, parts)) : chain;
-      const analysis = analyze(isRecomputed ? withRecomputation(made) : made, costs);
+      const analysis = analyze(adds ? withRecomputation(made) : made, costs);
       if (memory) bytesOf.set(analysis, memoryWithin(analysis.schedule, memory));
       analyses.push(analysis);
     } catch (error) {

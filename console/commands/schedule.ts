@@ -98,11 +98,13 @@ export function scheduleCommand(
   if (name === "list") return { output: listing(flags), out };
   if (name === "compare") return { output: comparison(flags), out };
   if (name === "jitter") return { output: varying(flags), out };
-  const { schedule: made, told } = name.endsWith(".csv")
+  const isFile = name.endsWith(".csv");
+  const { schedule: made, told } = isFile
     ? { schedule: readSchedule(name, flags, context), told: undefined }
     : madeFor(name, flags);
   const linked = flags.edges && !made.edges ? withEdges(made, flags.edges) : made;
-  const schedule = flags.isRecomputed ? withRecomputation(linked) : linked;
+  const recomputes = !isFile && findSchedule(name).reads?.includes("recomputeAhead");
+  const schedule = flags.isRecomputed && !recomputes ? withRecomputation(linked) : linked;
   const listed = withLists(schedule, flags.costs);
   const notes = [...checked(listed), ...told === undefined ? [] : [`${told}\n`]];
   const bytes = flags.memory && memoryWithin(listed, flags.memory);
@@ -176,7 +178,11 @@ function optionsFor(name: string, flags: ScheduleFlags): ScheduleOptions {
   const activationLimit = reads?.includes("activationLimit") && limit !== undefined
     ? Math.min(limit, options.activationLimit ?? Infinity)
     : options.activationLimit;
-  const limited = activationLimit === undefined ? options : { ...options, activationLimit };
+  const limited = {
+    ...options,
+    ...activationLimit !== undefined && { activationLimit },
+    ...reads?.includes("recomputeAhead") && { recomputeAhead: flags.isRecomputed },
+  };
   return reads?.includes("costs")
     ? { ...limited, costs: flags.costs, ...reads.includes("edges") && { edges: flags.edges } }
     : limited;

@@ -39,6 +39,11 @@ export interface ScheduleOptions {
   readonly activationLimit?: number | undefined;
   /** Search: the most weights of a worker, in 1/P of the model; 1 unless given. */
   readonly weightLimit?: number | undefined;
+  /**
+   * Search: true for the shortest order in which stages keep only their inputs
+   * ({@linkcode withRecomputation}); the lists then have its R.
+   */
+  readonly recomputeAhead?: boolean | undefined;
   /** Search: skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
 }

@@ -1,5 +1,6 @@
 /** The candidates of a search: the schedules that it begins with. */
 
+import { KIND } from "../actions/action_list.ts";
 import { defineSchedule } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOptions } from "../definition/options.ts";
@@ -84,10 +85,24 @@ export function searchedPlaces(
     return ifServed(() => {
       const base = withPartEdges(empty.create(options), options);
       if (!keepsWeights(base, limits)) return undefined;
-      const load = workloadOf(base, limits.costs);
-      return { base, load, partLimits: partLimits(base, limits.activations) };
+      const load = searchedLoad(base, limits);
+      return { base, load, partLimits: partLimits(base, limits.activations, limits.isRecomputed) };
     }) ?? [];
   });
+}
+
+/**
+ * Returns the workload that orders are searched for. A stage that recomputes does so before its
+ * backward, which takes as much longer: {@linkcode withRecomputation} starts it earlier if it can.
+ */
+export function searchedLoad(schedule: Schedule, { costs, isRecomputed }: Limits): Workload {
+  const load = workloadOf(schedule, costs);
+  if (!isRecomputed) return load;
+  const again = load.times.durations[KIND.R]!;
+  const durations = load.times.durations.map((times, kind) =>
+    kind === KIND.B || kind === KIND.I ? times.map((time, stage) => time + again[stage]!) : times
+  );
+  return { ...load, times: { ...load.times, durations } };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { KIND } from "../actions/action_list.ts";
 import type { Costs } from "../execution/costs.ts";
 import { stageWays, type Way } from "../edges/ways.ts";
+import { recomputedStages } from "../memory/recomputation.ts";
 import type { Schedule } from "../schedule.ts";
 import { partLimits } from "./limits.ts";
 import { type Workload, workloadOf } from "./workload.ts";
@@ -12,6 +13,8 @@ import { type Workload, workloadOf } from "./workload.ts";
  * (which worker holds which stage of which replica), within a limit of activations for each worker.
  * Orders are of forwards and of backwards that are whole or split; in halves as well where the
  * schedule has such; each forward may overlap with a backward where the costs have a time for that.
+ * Where the schedule recomputes, each of its recomputed stages recomputes or runs each backward
+ * directly after its forward.
  * On another placement another order may be faster.
  *
  * @param activationLimit In micro-batches of 1/P of the model; none unless given.
@@ -33,7 +36,10 @@ export function makespanLowerBound(
   const { slices = 1 } = schedule;
   const limits = partLimits(schedule, activationLimit).map((limit) => limit * slices);
   const hasHalves = (schedule.lists ?? []).some((list) => list.hasHalves);
-  return lowerBound(inSlices(workloadOf(schedule, costs), slices), limits, hasHalves);
+  return lowerBound(inSlices(workloadOf(schedule, costs), slices), limits, {
+    hasHalves,
+    recomputed: recomputedStages(schedule),
+  });
 }
 
 /** The workload with each slice as a smaller micro-batch: what slices wait for only adds to it. */
@@ -53,6 +59,14 @@ function inSlices(load: Workload, slices: number): Workload {
   };
 }
 
+/** The orders that a bound holds for. */
+interface BoundedOrders {
+  /** True if backwards may come in halves: a gradient then travels one half at a time. */
+  readonly hasHalves?: boolean;
+  /** The stages that keep only their inputs and recompute. */
+  readonly recomputed?: ReadonlySet<number>;
+}
+
 /**
  * A time that no order of the actions on this placement can beat: the largest of
  *
@@ -63,17 +77,20 @@ function inSlices(load: Workload, slices: number): Workload {
  * - for each worker with a limit of activations, the way to it, and the time for which all its
  *   activations live at the least, shared by as many as may live at a time.
  *
+ * A recomputed stage that does not recompute has one micro-batch at a time, from its forward to its
+ * backward. Each worker's work counts with the cheapest choice for these stages. The limits do not
+ * count then, as activations live from the recomputation only.
+ *
  * Backwards count as split, which is never slower. Where forwards and backwards may overlap, each
  * worker's work counts with the best pairs that it could have, and an action that takes longer
  * alone than in an overlap with the overlap's time.
  *
  * @param limits For each worker, the most live (stage, micro-batch) activations.
- * @param hasHalves Whether backwards may come in halves: a gradient then travels one half at a time.
  */
 export function lowerBound(
   load: Workload,
   limits: readonly number[],
-  hasHalves: boolean,
+  { hasHalves = false, recomputed = new Set() }: BoundedOrders = {},
 ): number {
   const { workers, stages, hosts, replicaOf, times: { durations, overlap } } = load;
   const time = (kind: number, stage: number) => durations[kind]?.[stage] ?? 0;
@@ -82,6 +99,7 @@ export function lowerBound(
   const lists = () => Array.from({ length: workers }, (): number[] => []);
   const forwards = lists(), inputs = lists(), backwards = lists();
   const lives = new Float64Array(workers);
+  const choices = Array.from({ length: workers }, (): StageChoice[] => []);
   const head = new Float64Array(workers).fill(Infinity);
   const tail = new Float64Array(workers).fill(Infinity);
   let bound = 0;
@@ -97,7 +115,10 @@ export function lowerBound(
         backwards[worker]?.push(time(KIND.B, stage));
       }
       const life = (away[stage] as number) + (own[stage] as number);
-      lives[worker] = (lives[worker] as number) + count * life;
+      if (recomputed.size === 0) lives[worker] = (lives[worker] as number) + count * life;
+      if (recomputed.has(stage)) {
+        choices[worker]?.push({ oneByOne: count * life, again: count * time(KIND.R, stage) });
+      }
       head[worker] = Math.min(head[worker] as number, toStage[stage] as number);
       tail[worker] = Math.min(tail[worker] as number, toEnd[stage] as number);
     }
@@ -110,9 +131,29 @@ export function lowerBound(
       all[worker]
     );
     const afterLast = packed(mine, forInputs, overlap) + (tail[worker] as number);
-    bound = Math.max(bound, start + Math.max(packed(mine, whole, overlap), afterLast, shared));
+    const busy = Math.max(packed(mine, whole, overlap), afterLast);
+    bound = Math.max(bound, start + Math.max(withChoices(busy, choices[worker]!), shared));
   }
   return bound;
+}
+
+/** What a stage takes where it recomputes or not. */
+interface StageChoice {
+  /** Without recomputation: the time of its micro-batches one after another, forward to backward. */
+  readonly oneByOne: number;
+  /** The work of its recomputations. */
+  readonly again: number;
+}
+
+/** Returns the least time of a worker's work, by the cheapest choice for its stages. */
+function withChoices(busy: number, choices: readonly StageChoice[]): number {
+  const sorted = choices.toSorted((a, b) => a.oneByOne - b.oneByOne);
+  let again = sorted.reduce((sum, choice) => sum + choice.again, 0), least = busy + again;
+  for (const choice of sorted) {
+    again -= choice.again;
+    least = Math.min(least, Math.max(busy + again, choice.oneByOne));
+  }
+  return least;
 }
 
 /** The time of as many forwards as backwards, in the pairs of both that save most. */

@@ -17,10 +17,10 @@ const STAGES_MAX = 6;
  */
 export function chunkCounts({ workers, chunks, costs = {} }: ScheduleOptions): number[] {
   if (chunks !== undefined) return [chunks];
-  const slices = slicesOf(costs);
-  if (slices === undefined) return [1, 2];
+  const lengths = sliceCounts(costs);
+  if (lengths.length === 0) return [1, 2];
   const counts = Array.from({ length: CHUNKS_MAX }, (_, i) => i + 1);
-  return counts.filter((count) => slices % (workers * count) === 0);
+  return counts.filter((count) => lengths.every((length) => length % (workers * count) === 0));
 }
 
 /** How many waves the stages of a worker may lie in, two of them in each. */
@@ -29,10 +29,9 @@ export function waveCounts(options: ScheduleOptions): number[] {
   return chunkCounts(options).filter((count) => count % 2 === 0).map((count) => count / 2);
 }
 
-/** The slices of the model that all costs can be shared in; undefined where none is given by slice. */
-function slicesOf(costs: Costs): number | undefined {
-  const lengths = Object.values(costs).flatMap((cost) => Array.isArray(cost) ? [cost.length] : []);
-  return lengths.length === 0 ? undefined : Math.min(...lengths);
+/** The number of slices of each cost that is given by slice. Costs of skip edges have none. */
+function sliceCounts({ skip: _, ...costs }: Costs): number[] {
+  return Object.values(costs).flatMap((cost) => Array.isArray(cost) ? [cost.length] : []);
 }
 
 /** The regular places: in a line, in loops, in waves, in both directions. */

@@ -5,14 +5,15 @@ import { defineMade } from "../definition/define_schedule.ts";
 import { withOrders } from "../definition/from_lists.ts";
 import type { ScheduleOption, ScheduleOptions } from "../definition/options.ts";
 import type { ScheduleDefinition } from "../definition/rule.ts";
+import { withRecomputation } from "../memory/recomputation.ts";
 import type { ListedSchedule } from "../schedule.ts";
-import { givenSchedules, greedySchedules, searchedPlaces } from "./candidates.ts";
+import { givenSchedules, greedySchedules, searchedLoad, searchedPlaces } from "./candidates.ts";
 import { exactOrder } from "./exact.ts";
 import { improveOrder } from "./improve.ts";
 import { type Found, keepsLimits, type Limits, partLimits } from "./limits.ts";
 import { lowerBound } from "./lower_bound.ts";
 import { irregularPlaces, regularPlaces } from "./places.ts";
-import { type Workload, workloadOf } from "./workload.ts";
+import type { Workload } from "./workload.ts";
 
 /** The orders that are improved, the best ones of all that were made. */
 const IMPROVED = 4;
@@ -45,7 +46,7 @@ const COMPUTED_MAX = 2 ** 16;
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
 export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefinition {
-  const own = ["costs", "activationLimit", "weightLimit", "edges"] as const;
+  const own = ["costs", "activationLimit", "weightLimit", "recomputeAhead", "edges"] as const;
   const reads = [...own, ...given.flatMap(({ reads = [] }) => reads as ScheduleOption[])];
   return defineMade({
     name: "search",
@@ -56,14 +57,17 @@ export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefi
 
 function search(given: readonly ScheduleDefinition[], options: ScheduleOptions): ListedSchedule {
   const { workers, microBatches, costs = {} } = options;
-  const { activationLimit = workers, weightLimit = 1 } = options;
+  const { activationLimit = workers, weightLimit = 1, recomputeAhead = false } = options;
   if (workers * microBatches > COMPUTED_MAX) {
     throw new RangeError(
       `Cannot make the schedule search: workers times microBatches must be at most ` +
         `${COMPUTED_MAX}, received ${workers} times ${microBatches}`,
     );
   }
-  const limits = { costs, activations: activationLimit, weights: weightLimit };
+  const limits = {
+    ...{ costs, activations: activationLimit, weights: weightLimit },
+    isRecomputed: recomputeAhead,
+  };
   const found = [
     ...givenSchedules(given, options, limits),
     ...greedySchedules(options, limits),
@@ -78,7 +82,8 @@ function search(given: readonly ScheduleDefinition[], options: ScheduleOptions):
   const best = distinct(found).slice(0, IMPROVED).flatMap((one) => improved(one, limits))
     .reduce(shorter, first);
   const { schedule } = exact(options, limits, best);
-  return withOrders(schedule, "search", schedule.lists);
+  const shortest = withOrders(schedule, "search", schedule.lists);
+  return recomputeAhead ? withRecomputation(shortest) : shortest;
 }
 
 const shorter = (a: Found, b: Found) => b.makespan < a.makespan - 1e-9 ? b : a;
@@ -88,7 +93,7 @@ function exact(options: ScheduleOptions, limits: Limits, known: Found): Found {
   const places = [...regularPlaces(options), ...irregularPlaces(options)];
   const jobs = searchedPlaces(places, options, limits)
     .filter(({ base }) => 3 * base.stages * base.microBatches <= EXACT_ACTIONS_MAX)
-    .map((place) => ({ ...place, bound: lowerBound(place.load, place.partLimits, false) }))
+    .map((place) => ({ ...place, bound: lowerBound(place.load, place.partLimits) }))
     .sort((a, b) => a.bound - b.bound);
   let best = known, states = EXACT_STATES;
   for (const { base, load, partLimits, bound } of jobs) {
@@ -119,8 +124,8 @@ function improved({ schedule }: Found, limits: Limits): Found[] {
     half === undefined && slice === undefined && kind !== "R";
   if (!orders.flat().every(isPlain)) return [];
   const tries = Math.min(TRIES_MAX, Math.floor(EXECUTIONS_MAX / actions));
-  const load: Workload = workloadOf(schedule, limits.costs);
-  const partLimit = partLimits(schedule, limits.activations);
+  const load: Workload = searchedLoad(schedule, limits);
+  const partLimit = partLimits(schedule, limits.activations, limits.isRecomputed);
   const better = improveOrder(load, orders, { tries, seed: SEED, limits: partLimit });
   return keepsLimits(withOrders(schedule, "search", better), limits);
 }

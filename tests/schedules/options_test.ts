@@ -1,7 +1,5 @@
 import assert from "node:assert/strict";
-import { eager, main } from "../../examples/custom_schedule.ts";
 import {
-  analyze,
   B,
   compareSchedules,
   createSchedule,
@@ -12,8 +10,6 @@ import {
   scheduleDefinitions,
   type ScheduleOption,
   type ScheduleOptions,
-  validate,
-  withLists,
 } from "../../schedules/mod.ts";
 import { assertRefusals } from "../console/refusals.ts";
 import { allCases, type Case, FOUR, refuses, sentenceOf } from "./cases.ts";
@@ -54,6 +50,7 @@ Deno.test("Chimera numbers a unit's micro-batches pipe by pipe, whatever the sca
 const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
   ...{ pipelineLimit: 2, order: "fifo", chunks: 2, waves: 2, slices: 2, pipelines: 1 },
   ...{ scale: "direct", costs: { send: 1 }, activationLimit: 4, weightLimit: 2 },
+  recomputeAhead: true,
   edges: [{ from: 0, to: [1] }],
 };
 const OPTIONS = Object.keys(VALUES) as ScheduleOption[];
@@ -81,7 +78,9 @@ function askedFor({ name, options: { workers, microBatches } }: Case): string[] 
 Deno.test("every schedule reads the options that it says it reads, and no others", () => {
   for (const { name, reads } of scheduleDefinitions) {
     if (name === "search") continue; // it hands its options on to all others
-    const cases = allCases().filter((one) => one.name === name && one.options.workers <= 4);
+    const cases = allCases().filter((one) =>
+      one.name === name && one.options.workers <= 4 && one.options.microBatches <= 16
+    );
     const asked = new Set(cases.flatMap(askedFor));
     assert.deepEqual([...asked].sort(), reads?.toSorted(), name);
   }
@@ -133,19 +132,4 @@ Deno.test("a user's schedule that does not say what it reads is given everything
   });
   mine.create({ ...SMALL, waves: 3 });
   assert.ok(seen.includes(3));
-});
-
-Deno.test("the example of a schedule of one's own is valid, drawn and compared with 1F1B", () => {
-  for (const workers of [1, 2, 4, 7]) {
-    for (const microBatches of [1, 3, 16]) {
-      const schedule = withLists(eager.create({ workers, microBatches }));
-      assert.deepEqual(validate(schedule), []);
-      const peak = Math.min(microBatches, 2 * workers - 1);
-      assert.equal(analyze(schedule).peakActivations[0], peak);
-    }
-  }
-  const printed = main();
-  assert.match(printed, /eager-1f1b: time 36, .*activations 7 5 3 1\n/);
-  assert.match(printed, /1f1b: time 41, .*activations 4 3 2 1\n/);
-  assert.match(printed, /worker 3 {2}·········F0B0──/);
 });

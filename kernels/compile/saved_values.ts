@@ -31,10 +31,11 @@ const sizeOf = (values: readonly Value[]) =>
 
 /** Whether a value was, step by step, made of something smaller, as scores of attention are. */
 function isGrown({ node }: Value): boolean {
-  const passes = node?.op === "Softmax" || node?.op === "Add" || (node && isDropout(node));
-  if (passes) return isGrown(node.inputs[0]!);
-  const isProduct = node?.op === "FusedMatMul" || node?.op === "MatMul";
-  return isProduct && sizeOf(node.outputs) > sizeOf(node.inputs);
+  while (node && (node.op === "Softmax" || node.op === "Add" || isDropout(node))) {
+    node = node.inputs[0]!.node;
+  }
+  if (node?.op !== "FusedMatMul" && node?.op !== "MatMul") return false;
+  return sizeOf(node.outputs) > sizeOf(node.inputs);
 }
 
 /**
@@ -84,12 +85,18 @@ export function overwrittenValues(
   kept: readonly Value[] = [],
 ): Map<Value, Value[]> {
   const nodes = sliceNodes(g, [...g.inputs, ...kept, ...saved], ends);
+  const readings = nodes.flatMap((node) =>
+    [...new Set(node.inputs)].map((value) => ({ value, node }))
+  );
+  const readers = Map.groupBy(readings, ({ value }) => value);
+  const isEnd = new Set(ends);
   const next = (value: Value) => {
-    const [reader, ...others] = nodes.filter(({ inputs }) => inputs.includes(value));
-    if (!reader || others.length > 0 || ends.includes(value)) return undefined;
-    const isInPlace = OVERWRITING.has(reader.op) && reader.inputs.lastIndexOf(value) === 0 &&
-      sameShape(reader.outputs[0]!.shape, value.shape);
-    return isInPlace ? reader.outputs[0] : undefined;
+    const [reader, ...others] = readers.get(value) ?? [];
+    if (!reader || others.length > 0 || isEnd.has(value)) return undefined;
+    const { op, inputs, outputs: [result] } = reader.node;
+    const isInPlace = OVERWRITING.has(op) && inputs.lastIndexOf(value) === 0 &&
+      sameShape(result!.shape, value.shape);
+    return isInPlace ? result : undefined;
   };
   return new Map(saved.flatMap((value) => {
     const steps: Value[] = [];
@@ -105,11 +112,11 @@ export function carriedValues(
   forInput: readonly Port[],
   gradients: readonly Port[],
 ): Value[] {
-  const given = known.map((port) => port.value);
-  const inputNodes = new Set(sliceNodes(g, given, forInput.map((port) => port.value)));
-  const weightNodes = sliceNodes(g, given, gradients.map((port) => port.value));
+  const values = known.map((port) => port.value), given = new Set(values);
+  const inputNodes = new Set(sliceNodes(g, values, forInput.map((port) => port.value)));
+  const weightNodes = sliceNodes(g, values, gradients.map((port) => port.value));
   const isCarried = (value: Value) =>
-    value.node !== undefined && inputNodes.has(value.node) && !given.includes(value);
+    value.node !== undefined && inputNodes.has(value.node) && !given.has(value);
   const read = weightNodes.filter((node) => !inputNodes.has(node)).flatMap((node) => node.inputs);
   const wanted = [...read, ...gradients.map((port) => port.value)];
   return [...new Set(wanted.filter(isCarried))].sort((a, b) => a.node!.id - b.node!.id);

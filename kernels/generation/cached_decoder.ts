@@ -47,7 +47,7 @@ export async function openDecoder(
   const memory = openMemory(device);
   const one = await compileLayers(device, decoder, 1);
   const parameters = writeWeights(memory, one, decoder.ties, weights);
-  const caches = one.map(({ kind }) =>
+  const caches = one.map(({ kind }): Readonly<Record<string, Tensor>> =>
     kind === "attention"
       ? { keys: memory.alloc("f32", shape), values: memory.alloc("f32", shape) }
       : {}

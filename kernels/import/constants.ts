@@ -99,8 +99,15 @@ const OWN_OPS: Readonly<Record<string, OwnOp>> = {
     return int64(sizes, [sizes.length]);
   },
   Size: (_, [x]) => int64([elementCount(x!.shape)], []),
-  ConstantOfShape({ value }, [sizes], spend) {
-    const shape = toNumbers(sizes), dtype = value?.dtype ?? "f32";
+  ConstantOfShape(node, [sizes], spend) {
+    const { value } = node, shape = toNumbers(sizes), dtype = value?.dtype ?? "f32";
+    if (shape.some((size) => size < 0)) {
+      throw new RangeError(
+        `Cannot import the ONNX model: the shape of a ConstantOfShape must have sizes from 0, received [${shape}] (node ${
+          quoted(node.name)
+        })`,
+      );
+    }
     spend(elementCount(shape));
     const data = hostArray(dtype, Array(elementCount(shape)).fill(value?.data[0] ?? 0));
     return { dtype, shape, data };

@@ -13,7 +13,7 @@
 
 import { fromBinary } from "@bufbuild/protobuf";
 import { DTYPE_BYTES } from "../devices/device.ts";
-import { broadcastShape, elementCount, sameShape } from "../graph/shapes.ts";
+import { broadcastShape, elementCount } from "../graph/shapes.ts";
 import { type GraphProto, ModelProtoSchema, type NodeProto } from "./onnx_pb.ts";
 import { signatureOf } from "./signature.ts";
 import { type ValueType, valueTypes } from "./value_types.ts";
@@ -115,12 +115,19 @@ export function transientBytes(bytes: Uint8Array): number {
   const types = valueTypes(graph, signatureOf(graph).inputs), nodes = inOrder(graph);
   const pieces = piecesOf(graph, nodes, types);
   const typesOf = (names: readonly string[]) => names.map((name) => types.get(name));
-  return nodes.reduce((most, node, at) => {
-    const held = pieces.filter(({ from, to }) => from <= at && at <= to);
-    const scratch = SCRATCH[node.opType ?? ""]?.(node, typesOf(node.input), typesOf(node.output)) ??
-      0;
-    return Math.max(most, held.reduce((sum, { type }) => sum + bytesOf(type), scratch));
-  }, 0);
+  const changes = new Float64Array(nodes.length + 1);
+  for (const { type, from, to } of pieces) {
+    changes[from]! += bytesOf(type);
+    changes[to + 1]! -= bytesOf(type);
+  }
+  let held = 0, most = 0;
+  for (const [at, node] of nodes.entries()) {
+    held += changes[at]!;
+    const scratchOf = SCRATCH[node.opType ?? ""];
+    const scratch = scratchOf?.(node, typesOf(node.input), typesOf(node.output)) ?? 0;
+    most = Math.max(most, held + scratch);
+  }
+  return most;
 }
 
 /**
@@ -131,13 +138,13 @@ function inOrder({ node: nodes }: GraphProto): NodeProto[] {
   const makers = new Map(nodes.flatMap((node, at) => node.output.map((name) => [name, at])));
   const operands = nodes.map(({ input }) => input.flatMap((name) => makers.get(name) ?? []));
   const read = new Set(operands.flat()), order = new Set<number>(), seen = new Set<number>();
-  const visit = (at: number) => {
-    if (seen.has(at)) return;
+  // The last of the stack comes next: a node after its operands, which are put above it.
+  const stack = [...nodes.keys()].filter((at) => !read.has(at));
+  for (let at = stack.at(-1); at !== undefined; at = stack.at(-1)) {
+    if (seen.has(at)) order.add(stack.pop()!);
+    else operands[at]!.toSorted((a, b) => a - b).forEach((operand) => stack.push(operand));
     seen.add(at);
-    operands[at]!.toSorted((a, b) => b - a).forEach(visit);
-    order.add(at);
-  };
-  [...nodes.keys()].filter((at) => !read.has(at)).toReversed().forEach(visit);
+  }
   return Array.from(order, (at) => nodes[at]!);
 }
 
@@ -149,10 +156,10 @@ function piecesOf(
 ): Piece[] {
   const outside = new Set([...input, ...output, ...initializer].map(({ name }) => name));
   const reads = Map.groupBy(nodes.flatMap((node) => node.input), (name) => name);
-  const places = new Map<string, Piece>(), pieces: Piece[] = [], free: Piece[] = [];
+  const places = new Map<string, Piece>(), pieces: Piece[] = [], free = new Map<string, Piece[]>();
   const take = (type: ValueType, from: number): Piece => {
-    const at = free.findLastIndex((piece) => isAlike(piece.type, type));
-    if (at >= 0) return free.splice(at, 1)[0]!;
+    const alike = free.get(kindOf(type))?.pop();
+    if (alike) return alike;
     const piece = { type, from, to: from, reads: 0 };
     pieces.push(piece);
     return piece;
@@ -176,14 +183,17 @@ function piecesOf(
     }
     for (const piece of touched) {
       piece.to = at;
-      if (piece.reads === 0) free.push(piece);
+      if (piece.reads > 0) continue;
+      const kind = kindOf(piece.type), alike = free.get(kind);
+      if (alike) alike.push(piece);
+      else free.set(kind, [piece]);
     }
   }
   return pieces;
 }
 
-const isAlike = (a: ValueType, b: ValueType) =>
-  DTYPE_BYTES[a.dtype] === DTYPE_BYTES[b.dtype] && sameShape(a.shape, b.shape);
+/** Values of one kind take the same memory. */
+const kindOf = ({ dtype, shape }: ValueType) => `${DTYPE_BYTES[dtype]} ${shape}`;
 
 /** The piece of the first operand, where the result may lie over it. */
 function overwritten(
@@ -191,6 +201,6 @@ function overwritten(
   operand: Piece | undefined,
   type: ValueType,
 ): Piece | undefined {
-  const isLast = operand?.reads === 1 && isAlike(operand.type, type);
+  const isLast = operand?.reads === 1 && kindOf(operand.type) === kindOf(type);
   return isLast && IN_PLACE.has(opType) ? operand : undefined;
 }

@@ -30,6 +30,9 @@ export interface SafetensorsFile extends Disposable, Pick<Deno.FsFile, "read" | 
 /** The reference implementation's own limit; a longer header is a corrupt or hostile file. */
 const MAX_HEADER_BYTES = 100_000_000;
 
+/** As in the reference implementation, only the end of a header may have white space. */
+const OPENING_BRACE = 0x7b;
+
 /** The most tensors of a file, a hundred times those of the largest models. */
 const TENSORS_MAX = 100_000;
 
@@ -99,6 +102,11 @@ function parseHeader(json: Uint8Array, dataBytes: number, path: string) {
   if (!isRecord(header)) {
     throw new SyntaxError(
       `Cannot read ${path}: the header must be a JSON object, received ${show(header)}`,
+    );
+  }
+  if (json[0] !== OPENING_BRACE) {
+    throw new SyntaxError(
+      `Cannot read ${path}: the header must begin with {, received ${show(text.slice(0, 40))}`,
     );
   }
   const { [METADATA_KEY]: metadata = {}, ...tensors } = header;

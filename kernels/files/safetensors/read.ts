@@ -50,6 +50,28 @@ export async function readSafetensors(
   return await readOpenSafetensors(file, path, place);
 }
 
+/** Reports a failed allocation by the name of its tensor. */
+function placed(
+  place: () => Uint8Array | undefined,
+  path: string,
+  name: string,
+  bytes: number,
+): Uint8Array | undefined {
+  try {
+    return place();
+  } catch (cause) {
+    if (!(cause instanceof RangeError) || !/allocation failed|array length/i.test(cause.message)) {
+      throw cause;
+    }
+    throw new RangeError(
+      `Cannot read tensor ${
+        show(name)
+      } of ${path}: it must fit into memory, received ${bytes} bytes`,
+      { cause },
+    );
+  }
+}
+
 /** What a reader does with each tensor: gives it memory, or `undefined` to skip it. */
 export type PlaceTensor = (
   name: string,
@@ -72,11 +94,12 @@ export async function readOpenSafetensors(
   const { dataStart, entries, metadata } = await readHeader(file, path);
   const tensors = new Map<string, LoadedTensor>();
   for (const { name, dtype, shape, begin, end } of entries) {
-    const data = place(name, { dtype, shape }, end - begin);
+    const bytes = end - begin;
+    const data = placed(() => place(name, { dtype, shape }, bytes), path, name, bytes);
     if (data === undefined) continue;
-    if (data.length !== end - begin) {
+    if (data.length !== bytes) {
       throw new RangeError(
-        `Cannot place tensor ${show(name)} of ${path}: its memory must be ${end - begin} bytes, ` +
+        `Cannot place tensor ${show(name)} of ${path}: its memory must be ${bytes} bytes, ` +
           `received ${data.length}`,
       );
     }

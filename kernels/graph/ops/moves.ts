@@ -76,6 +76,12 @@ export class MoveGraph extends ChoiceGraph {
     axes: readonly number[] = starts.map((_, i) => i),
     steps: readonly number[] = starts.map(() => 1),
   ): Value {
+    if ([starts, ends, steps].some(({ length }) => length !== axes.length) || steps.includes(0)) {
+      throw new RangeError(
+        `Cannot cut a tensor: each of ${axes.length} axes must have a start, an end and a step ` +
+          `that is not 0, received [${starts}], [${ends}] and [${steps}]`,
+      );
+    }
     const cuts = axes.map((axis, i): Cut => {
       const at = positiveAxis(axis, a.shape.length);
       return { axis: at, ...cutOf(a.shape[at]!, starts[i]!, ends[i]!, steps[i]!) };

@@ -45,6 +45,9 @@ export interface OnnxGraph {
 /** The opsets whose nodes are understood. */
 export const OPSETS = { least: 9, most: 23 } as const;
 
+/** More would take minutes to compile. Exports of the largest networks have some thousands. */
+const NODES_MAX = 20_000;
+
 /** ONNX's own operations have no domain, or this one. */
 const ONNX_DOMAIN = "ai.onnx";
 
@@ -86,6 +89,9 @@ export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto
     // Its reasons are those of a format that the file may not have.
   }
   const { graph } = model ?? {};
+  if (graph && graph.node.length > NODES_MAX) {
+    throw refusal(`it must have at most ${NODES_MAX} nodes`, `${graph.node.length}`);
+  }
   if (model && graph && graph.node.length > 0) return Object.assign(model, { graph });
   const what = model ? "no graph with nodes" : "what is no such message, or not all of it";
   throw refusal("the file must be one", `${bytes.length} bytes with ${what}`);

@@ -40,38 +40,36 @@ folderTest("empty folders that were made for a lock are removed at its end", asy
   assert.deepEqual(await namesIn(join(folder, "a")), ["other"]);
 });
 
-unixTest("each folder that is made for a lock is made durable in the one above it", (folder) => {
-  const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
-  Deno.FsFile.prototype.syncSync = function () {
-    synced.push(this.statSync().ino);
-    syncSync.call(this);
-  };
-  try {
+unixTest(
+  "each folder that is made for a lock is made durable in the one above it",
+  async (folder) => {
+    const { syncSync } = Deno.FsFile.prototype, synced: (number | null)[] = [];
+    Deno.FsFile.prototype.syncSync = function () {
+      synced.push(this.statSync().ino);
+    };
     using _lock = lockFolder(join(folder, "a/b"));
-    const above = [folder, join(folder, "a")].map((path) => Deno.statSync(path).ino);
-    assert.deepEqual(synced, above);
-  } finally {
     Deno.FsFile.prototype.syncSync = syncSync;
-  }
-  return Promise.resolve();
-});
+    const above = await Promise.all([folder, join(folder, "a")].map((path) => Deno.stat(path)));
+    assert.deepEqual(synced, above.map(({ ino }) => ino));
+  },
+);
 
-folderTest("what a dead run has left in the file is written over", (folder) => {
-  Deno.writeTextFileSync(join(folder, ".lock"), "pid 1 on a-host-with-a-long-name\n".repeat(9));
-  using _lock = lockFolder(folder);
-  assert.match(Deno.readTextFileSync(join(folder, ".lock")), /^pid \d+ on [^\n]+\n$/);
-  return Promise.resolve();
-});
-
-folderTest("a file that says something else is not repeated", (folder) => {
-  for (const text of ["", "\x1b[31mpid 7", "pid 7 on x; rm -rf /\n", "pid 7 on x\npid 8 on y\n"]) {
-    Deno.writeTextFileSync(join(folder, ".lock"), text);
-    using file = Deno.openSync(join(folder, ".lock"));
-    file.lockSync(true);
-    assert.throws(() => lockFolder(folder), /received one that has not said who it is; wait/);
-  }
-  return Promise.resolve();
-});
+folderTest(
+  "what a dead run has left in the file is written over, and what is no holder not repeated",
+  async (folder) => {
+    const path = join(folder, ".lock");
+    Deno.writeTextFileSync(path, "pid 1 on a-host-with-a-long-name\n".repeat(9));
+    lockFolder(folder)[Symbol.dispose]();
+    for (
+      const text of ["", "\x1b[31mpid 7", "pid 7 on x; rm -rf /\n", "pid 7 on x\npid 8 on y\n"]
+    ) {
+      await Deno.writeTextFile(path, text);
+      using file = Deno.openSync(path);
+      file.lockSync(true);
+      assert.throws(() => lockFolder(folder), /received one that has not said who it is; wait/);
+    }
+  },
+);
 
 unixTest("what is no file is neither written to nor waited for", async (folder) => {
   const lock = join(folder, ".lock"), mine = join(folder, "mine");
@@ -93,22 +91,18 @@ unixTest("what is no file is neither written to nor waited for", async (folder) 
   assert.equal(await Deno.readTextFile(mine), "precious");
 });
 
-folderTest("a folder that has made way for a file is no error", async (folder) => {
-  const out = join(folder, "out"), lock = lockFolder(out);
-  Deno.removeSync(out, { recursive: true });
-  Deno.writeTextFileSync(out, "");
-  lock[Symbol.dispose]();
-  assert.deepEqual(await namesIn(folder), ["out"]);
-});
-
-folderTest("a run that has lost its lock leaves the file of the next one", (folder) => {
+folderTest("a run that has lost its lock, or its folder, leaves what is there", async (folder) => {
   const first = lockFolder(folder);
   Deno.removeSync(join(folder, ".lock")); // as someone may who tidies up
   const second = lockFolder(folder), text = Deno.readTextFileSync(join(folder, ".lock"));
   first[Symbol.dispose]();
   assert.equal(Deno.readTextFileSync(join(folder, ".lock")), text);
   second[Symbol.dispose]();
-  return Promise.resolve();
+  const out = join(folder, "out"), third = lockFolder(out);
+  Deno.removeSync(out, { recursive: true });
+  Deno.writeTextFileSync(out, "");
+  third[Symbol.dispose]();
+  assert.deepEqual(await namesIn(folder), ["out"]);
 });
 
 const SIZES: Sizes = { ...SMALL, layers: 1, hidden: 8, heads: 2, seq: 4, microBatches: 1 };
@@ -130,10 +124,13 @@ const REFUSED =
 folderTest("a folder with checkpoints is refused, resumed, or overwritten", async (directory) => {
   await run({ directory }, 2);
   await assert.rejects(run({ directory }, 1), REFUSED);
+  const lock = lockFolder(directory);
+  await assert.rejects(run({ directory, overwrite: true }, 1), /must not be in use by another run/);
+  lock[Symbol.dispose]();
   await run({ directory }, 3, await readCheckpoint(directory));
   assert.deepEqual(await namesIn(directory), steps(1, 2, 3));
 
-  // Who does not say where a state comes from may go on with it anywhere.
+  // A state that does not say where it comes from may go on anywhere.
   const { path: _, ...unnamed } = (await readCheckpoint(directory))!;
   await run({ directory }, 4, unnamed);
 
@@ -188,15 +185,4 @@ folderTest("only full folders count, and only those of a run are removed", async
   await Deno.writeTextFile(join(directory, "notes"), "mine");
   await run({ directory, overwrite: true }, 1);
   assert.deepEqual(await namesIn(directory), ["notes", ...steps(1), "step-mine"]);
-});
-
-folderTest("what another run has is not overwritten", async (directory) => {
-  await run({ directory }, 2);
-  {
-    using _lock = lockFolder(directory);
-    for (const overwrite of [true, false]) {
-      await assert.rejects(run({ directory, overwrite }, 1), /must not be in use by another run/);
-    }
-  }
-  assert.deepEqual(await namesIn(directory), steps(1, 2));
 });

@@ -55,23 +55,17 @@ const held = (state = STATE): HeldState => heldValues(state, SHAPES);
 const hashesOf = ({ weights, moments }: StageState) => [weights, moments].map(hashWeights);
 
 /** The same as workers hold it: parts of several tensors come in one array that is theirs no more. */
-function heldByTwo({ shapes, read }: HeldState): HeldState {
-  return {
-    shapes,
-    holderOf: (name) => Number(name < "b"),
-    async read(parts) {
-      assert.equal(new Set(parts.map(({ name }) => name < "b")).size, 1, "parts of one holder");
-      const values = new Float32Array(parts.reduce((sum, { from, to }) => sum + to - from, 0));
-      let at = 0;
-      for (const part of parts) {
-        const piece = await read([part]);
-        values.set(piece, at);
-        at += piece.length;
-      }
-      return values;
-    },
-  };
-}
+const heldByTwo = ({ shapes, read }: HeldState): HeldState => ({
+  shapes,
+  holderOf: (name) => Number(name < "b"),
+  async read(parts) {
+    assert.equal(new Set(parts.map(({ name }) => name < "b")).size, 1, "parts of one holder");
+    const pieces = await Promise.all(
+      parts.map(async (part) => new Float32Array(await read([part]))),
+    );
+    return new Float32Array(await new Blob(pieces).arrayBuffer());
+  },
+});
 
 /** The files of such a checkpoint as they have been since there are any. */
 const { streamedFiles: FILES } = JSON.parse(
@@ -137,29 +131,25 @@ Deno.test("a state that is gathered into arrays takes no others", async () => {
 
 folderTest("a program killed at any piece of a checkpoint leaves the old one", async (folder) => {
   const { path } = await writeHeld(folder, { step: 1, state: held(), config: {} });
+  const from = (path: string) =>
+    JSON.stringify(import.meta.resolve(`../../../actors/checkpoints/${path}`));
   const source = `
-  const [, folder, nth] = ${JSON.stringify(["", folder])}.concat(Deno.args);
-  const { writeHeld } = await import(${
-    JSON.stringify(import.meta.resolve("../../../actors/checkpoints/write_checkpoint.ts"))
-  });
-  const { PIECE_ELEMENTS } = await import(${
-    JSON.stringify(import.meta.resolve("../../../actors/checkpoints/tensors/held_state.ts"))
-  });
-  let reads = 0;
-  const state = {
-    shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },
-    holderOf: () => 0,
-    async read([{ from, to }]) {
-      if (++reads === Number(nth)) Deno.kill(Deno.pid, "SIGKILL");
-      return new Float32Array(to - from);
-    },
-  };
-  await writeHeld(folder, { step: 2, state, config: {} });
-`;
+    const { writeHeld } = await import(${from("write_checkpoint.ts")});
+    const { PIECE_ELEMENTS } = await import(${from("tensors/held_state.ts")});
+    let reads = 0;
+    const state = {
+      shapes: { model: new Map([["w", [3 * PIECE_ELEMENTS]]]), optimizer: new Map() },
+      holderOf: () => 0,
+      async read([{ from, to }]) {
+        if (++reads === Number(Deno.args[1])) Deno.kill(Deno.pid, "SIGKILL");
+        return new Float32Array(to - from);
+      },
+    };
+    await writeHeld(Deno.args[0], { step: 2, state, config: {} });
+  `;
   for (const nth of atDepth(["2"], ["1", "2", "3"])) {
-    const args = ["eval", "--no-check", source, nth];
-    const { signal } = await new Deno.Command(Deno.execPath(), { args, stderr: "inherit" })
-      .output();
+    const args = ["eval", "--no-check", source, folder, nth];
+    const { signal } = await new Deno.Command(Deno.execPath(), { args }).output();
     assert.equal(signal, "SIGKILL");
     assert.ok((await namesIn(folder)).some((name) => name.startsWith(".step-00000002-")));
     const told: string[] = [], left = (await readCheckpoint(folder, (line) => told.push(line)))!;
@@ -181,15 +171,13 @@ folderTest("an error of a read leaves no checkpoint, and is not the disk's", asy
   assert.deepEqual(await namesIn(folder), ["step-00000001"]);
 });
 
-/** A tensor of a source, put together from pieces of a number of elements. */
-function inPieces(source: TensorSource, most: number): Float32Array {
-  const whole = new Float32Array(7);
-  const state = { weights: new Map([["w", source]]), moments: new Map() };
-  eachTensor(state, (_, values, from = 0) => whole.set(values, from), most);
-  return whole;
-}
-
 folderTest("a tensor in pieces of any length has the bits of the whole", async (folder) => {
+  const inPieces = (source: TensorSource, most: number) => {
+    const whole = new Float32Array(7);
+    const state = { weights: new Map([["w", source]]), moments: new Map() };
+    eachTensor(state, (_, values, from = 0) => whole.set(values, from), most);
+    return whole;
+  };
   const path = join(folder, "tensor");
   const values = Float32Array.of(9, 9, 1, 2, 3, 4, 5, 6, 7, 9),
     bytes = new Uint8Array(values.buffer);

@@ -5,7 +5,7 @@ import { gpt2, openReference } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleOptions } from "../../../schedules/mod.ts";
 import { ownMemory } from "../../kernels/own_memory.ts";
 import { assertSameBits, drawTokens } from "../../kernels/stage/stage_runs.ts";
-import { assertCopied, stepByHand, type Steps } from "./steps_by_hand.ts";
+import { copiedByStages, stepByHand, type Steps } from "./steps_by_hand.ts";
 
 const CONFIG = { layers: 2, hidden: 8, heads: 2, seq: 4, vocab: 9 };
 
@@ -32,13 +32,9 @@ function stepsOf({ name, schedule: given, options, isTied = false, ...rest }: Ca
 }
 
 const CASES: readonly Case[] = [
-  { name: "1f1b" },
-  { name: "chimera" },
-  { name: "1f1b", options: { replicas: 2 }, coarsening: 1 },
   { name: "1f1b", options: { replicas: 2, bucketSize: 101 }, coarsening: 3 },
   { name: "chimera", options: { replicas: 2, bucketSize: 37 }, coarsening: 2 },
   { name: "chimera", options: { replicas: 3, precision: "fp16" }, coarsening: 3 },
-  { name: "1f1b", isTied: true },
   { name: "chimera", options: { precision: "fp16" }, isTied: true },
   { name: "zb-h1", options: { replicas: 2 } },
   { name: "chimera", options: { recomputeInterval: 1, offload: true } },
@@ -65,10 +61,24 @@ Deno.test("ring and Rabenseifner add on the device, too: all copies have the sam
   }
 });
 
-for (const replicas of [1, 2, 3]) {
-  Deno.test(`a step of ${replicas} copies of each stage copies what the formula says`, async () => {
-    const schedule = { workers: 3, microBatches: 3 };
-    const steps = stepsOf({ name: "1f1b", schedule, options: { replicas }, coarsening: 2 });
-    assertCopied(await stepByHand(steps), steps);
-  });
-}
+/**
+ * For each micro-batch a stage's fields, the activation in and the gradient in go up, on the last stage
+ * the factor of the loss in its place; the activation or the losses and the gradient out come down. For
+ * each step the optimizer's scalars go up, and a number for each parameter comes down for the vote, and
+ * once more for the norm. An all-reduce of n elements among p copies takes n down from each, what
+ * others add and the sums; up go the terms and the sums of others, 2n(p−1) from all.
+ */
+const COPIED = {
+  1: [[896, 832], [1568, 1632], [908, 864]],
+  3: [[9856, 7808], [19552, 15936], [13988, 10968]],
+};
+
+Deno.test("a step of one or more copies of each stage copies what the plan of its messages says", async () => {
+  for (const [replicas, expected] of Object.entries(COPIED)) {
+    const schedule = { workers: 3, microBatches: 3 }, options = { replicas: Number(replicas) };
+    const { workers } = await stepByHand(
+      stepsOf({ name: "1f1b", schedule, options, coarsening: 2 }),
+    );
+    assert.deepEqual(copiedByStages(workers), expected);
+  }
+});

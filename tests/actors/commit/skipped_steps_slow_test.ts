@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readCheckpoint, SCALE_MIN } from "../../../actors/mod.ts";
 import { type Batch, type Layer, type Model, type Value } from "../../../kernels/mod.ts";
-import { folderTest } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 import { type Options, trained } from "../pipeline/trained.ts";
 import { B, batch, RINGS } from "../run/own_layers.ts";
 import { SMALL } from "../runs.ts";
@@ -41,9 +41,9 @@ async function run(steps: readonly Kind[], options: Options) {
   return { scales, hash: end.weightsHash };
 }
 
-for (const [schedule, runtime] of [["chimera", "local"], ["1f1b", "workers"], ["1f1b", "serial"]]) {
-  Deno.test(`steps that overflow leave weights, moments and the count of updates as they were: ${schedule}, ${runtime}`, async () => {
-    const options = { schedule, lossScale: 256, runtime } as Options;
+for (const runtime of ["local", "serial"] as const) {
+  Deno.test(`steps that overflow leave weights, moments and the count of updates as they were (${runtime})`, async () => {
+    const options: Options = { schedule: "chimera", lossScale: 256, runtime };
     const some = await run(["good", "good", "bad", "good", "bad", "good"], options);
     assert.deepEqual(some.scales, [0, 0, 256, 0, 256, 0]);
     const none = await run(["good", "good", "good", "good"], options);
@@ -53,28 +53,27 @@ for (const [schedule, runtime] of [["chimera", "local"], ["1f1b", "workers"], ["
 }
 
 Deno.test("the step after an overflow is tried under half of a dynamic loss scale", async () => {
-  const kinds = ["bad", "bad", "bad", "bad", "bad", "bad", "bad", "bad", "good", "bad"] as const;
-  const { scales } = await run(kinds, { lossScale: "dynamic" });
+  const bad: Kind[] = Array(8).fill("bad");
+  const { scales } = await run([...bad, "good", "bad"], { lossScale: "dynamic" });
   const halves = Array.from({ length: 8 }, (_, i) => 65_536 / 2 ** i);
   assert.deepEqual(scales, [...halves, 0, 256]);
 });
 
-for (const runtime of ["serial", "local"] as const) {
-  folderTest(
-    `a run of which every step is skipped fails, and leaves no checkpoint (${runtime})`,
-    async (directory) => {
-      const checkpoint = { directory, config: {} }, options = { runtime, checkpoint };
-      const none = run(["bad", "bad", "bad"], { ...options, lossScale: 256 });
+folderTest(
+  "a run of which every step is skipped fails, and leaves no checkpoint",
+  async (directory) => {
+    const checkpoint = { directory, config: {} };
+    for (const runtime of ["serial", "local"] as const) {
       await assert.rejects(
-        none,
+        run(["bad", "bad", "bad"], { runtime, checkpoint, lossScale: 256 }),
         /^NonFiniteError: Cannot end after 3 steps: some must have been taken, received an overflow in each under the loss scale 256; use a lower loss scale, or a dynamic one$/,
       );
-      assert.deepEqual(await Array.fromAsync(Deno.readDir(directory)), []);
-      const dynamic = run(["bad", "bad"], { ...options, lossScale: "dynamic" });
+      assert.deepEqual(await namesIn(directory), []);
+      const dynamic = run(["bad", "bad"], { runtime, checkpoint, lossScale: "dynamic" });
       await assert.rejects(dynamic, /^NonFiniteError: .*; let it run for more steps/);
-    },
-  );
-}
+    }
+  },
+);
 
 folderTest("an overflow under the lowest dynamic loss scale ends the run", async (directory) => {
   await run(["good"], { lossScale: "dynamic", checkpoint: { directory, config: {} } });
@@ -113,14 +112,5 @@ for (const runtime of ["serial", "local"] as const) {
     const some = await run(["good", "lost", "good"], scaled);
     assert.deepEqual(some.scales, [0, 256, 0]);
     assert.equal(some.hash, (await run(["good", "good"], scaled)).hash);
-  });
-}
-
-for (const runtime of ["serial", "local"] as const) {
-  Deno.test(`clipping knows of the loss scale: a power of two changes no bit (${runtime})`, async () => {
-    const options = { clip: 0.05, runtime, workers: 2 } as const;
-    const plain = await trained(SMALL, options);
-    assert.ok(plain.bits.numbers.every(([, , norm]) => norm! > 0.05), "every step must be clipped");
-    assert.deepEqual((await trained(SMALL, { ...options, lossScale: 1024 })).bits, plain.bits);
   });
 }

@@ -24,33 +24,24 @@ import {
 const FLUSHED = scheduleDefinitions.map(({ name }) => name)
   .filter((name) => !name.startsWith("pipedream"));
 
-/** Those that cannot be: they want an even number of workers, or more stages than eight layers. */
-const IMPOSSIBLE: Readonly<Record<number, readonly string[]>> = {
-  3: ["chimera", "chimera-greedy", "dualpipe"],
-  8: [
-    ...["interleaved", "looped-bfs", "chimera-wave", "hanayo", "v-half", "v-min", "search"],
-    ...["zb-h2", "zb-v", "interleaved-zb", "slimpipe", "dualpipe", "dualpipe-v"],
-  ],
-};
+/** Those that want an even number of workers. */
+const EVEN = ["chimera", "chimera-greedy", "dualpipe"];
 
+/** All on four workers; in other places some. */
 const PLACES = [
-  { workers: 2, replicas: 2, tie: true },
-  { workers: 3, replicas: 1, microBatches: 6 },
-  { workers: 4, replicas: 1, microBatches: 8, tie: true, steps: atDepth(1, 3) },
-  ...atDepth([], [
-    { workers: 2, replicas: 1, microBatches: 8 },
-    { workers: 4, replicas: 2, microBatches: 8, tie: true },
-    { workers: 8, replicas: 1, microBatches: 8 },
-  ]),
+  { workers: 2, replicas: 2, tie: true, every: atDepth(5, 1) },
+  { workers: 3, replicas: 1, microBatches: 6, every: atDepth(4, 1) },
+  { workers: 4, replicas: 1, microBatches: 8, tie: true, every: 1, steps: atDepth(1, 3) },
+  ...atDepth([], [{ workers: 4, replicas: 2, microBatches: 8, tie: true, every: 1 }]),
 ];
 
-for (const { workers, replicas, ...more } of PLACES) {
+for (const { workers, replicas, every, ...more } of PLACES) {
   Deno.test(`schedules with a flush on ${workers} workers in ${replicas} replicas have the bits of their serial runs and the peaks of their analysis, whatever the delays`, async () => {
     const sizes: Sizes = { ...TINY, steps: atDepth(2, 3), ...more }, oracle = openOracle(sizes);
     const firstOfSize = new Map<string, readonly number[]>();
-    // All on four workers; some in other places.
-    const names = FLUSHED.filter((_, i) => i % atDepth([3, 2, 3, 1][workers - 1]!, 1) === 0)
-      .filter((name) => !IMPOSSIBLE[workers]?.includes(name));
+    const names = FLUSHED.filter((name, i) =>
+      i % every === 0 && (workers % 2 === 0 || !EVEN.includes(name))
+    );
     const cases = names.flatMap((schedule, i) =>
       (VARIANTS[schedule] ?? [{}]).map((scheduleOptions) => ({ schedule, scheduleOptions, i }))
     );
@@ -84,33 +75,20 @@ function assertHeld(schedule: Schedule, replicas: number, { end }: Trained, what
 
 /** 512 rows are a sum so long that another order of its additions shows in the bits. */
 const LONG: Options[] = [
-  { device: "native", schedule: "message-driven" },
   { device: "native", schedule: "chimera", replicas: 2, sync: "eager" },
-  { device: "wasm", schedule: "1f1b" },
-  ...atDepth<Options[]>([], [
-    { device: "native", schedule: "1f1b" },
-    { device: "native", schedule: "gems", replicas: 2, sync: "eager" },
-    { device: "wasm", schedule: "message-driven" },
-  ]),
+  { device: "wasm", schedule: "message-driven" },
 ];
 
 Deno.test("512 rows a micro-batch in threads have the serial bits", async () => {
-  const oracle = openOracle({ ...LARGE, microBatches: 2, steps: 1, layers: 1 });
+  const oracle = openOracle({ ...LARGE, hidden: 64, microBatches: 2, steps: 1, layers: 1 });
   for (const one of LONG) {
     await oracle(JSON.stringify(one), { ...one, workers: 2 }, { runtime: "workers" });
   }
 });
 
-Deno.test("ring and Rabenseifner's sums stay within 1e-6 of the deterministic ones", async () => {
-  const options = { workers: 2, schedule: "chimera", replicas: 2, runtime: "local" } as const;
-  const exact = await trained(TINY, options);
-  const fast = await trained(TINY, { ...options, reduce: "fast" });
-  assertNear(fast.losses, exact.losses, 1e-6, "fast");
-});
-
 Deno.test("a smaller last step runs on every kind of placement with the serial bits, or is dropped", async () => {
   const oracle = openOracle(TINY), { microBatches } = TINY;
-  const names = ["gpipe", "chimera", "hanayo", "zb-h1", "message-driven", "dualpipe-v"];
+  const names = ["chimera", "hanayo", "zb-h1", "message-driven"];
   await fewAtATime(names.entries(), async ([i, schedule]) => {
     for (const more of atDepth([1 + i % 3], [1, 2, 3])) {
       const options = { schedule, workers: 2, replicas: 1 + i % 2 };

@@ -1,10 +1,9 @@
 /**
- * Dropout leaves out the same elements whoever computes them, when, and how often; recomputation as an
- * option or as an action, R, changes no bit, and lists with R hold what was planned.
+ * Dropout leaves out other elements each time, with the bits of the serial run in all runs of the
+ * smallest GPT; recomputation as an action, R, changes no bit, and lists with R hold what was planned.
  */
 
 import assert from "node:assert/strict";
-import { readCheckpoint } from "../../../actors/mod.ts";
 import { compileModel, gpt2, initialValues, totalBytes } from "../../../kernels/mod.ts";
 import {
   createSchedule,
@@ -13,51 +12,19 @@ import {
   scheduleFromLists,
   withRecomputation,
 } from "../../../schedules/mod.ts";
-import { folderTest } from "../../in_folder.ts";
-import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
-import { assertRefused, openOracle, type Options, TINY, trained } from "./trained.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
+import { assertRefused, type Options, TINY, trained } from "./trained.ts";
 
 const SIZES: Sizes = { ...TINY, layers: 2 };
 
-Deno.test("dropout has the serial bits on every device, in threads, and where activations are computed again", async () => {
-  const ways: readonly (readonly [Options["device"] & string, Options])[] = [
-    ["native", { runtime: "workers", schedule: "zb-h1", recompute: "cheap" }],
-    ["native", { schedule: "zb-v", recomputeInterval: 2 }],
-    ["wasm", { runtime: "workers", schedule: "1f1b", recompute: "full" }],
-    ["reference", { schedule: "zb-h1", recomputeInterval: 1 }],
-  ];
-  const still = await trained({ ...SIZES, dropout: 0 }, { runtime: "serial" });
-  const oracle = openOracle(SIZES);
-  await fewAtATime(ways, async ([device, way]) => {
-    const { bits } = await oracle(device, { device }, { ...way, workers: 2 });
-    assert.notEqual(bits.hash, still.bits.hash);
-  });
-});
-
-folderTest("dropout is the same in a run that loses workers, or is resumed", async (directory) => {
-  const sizes = { ...SIZES, steps: 4 };
-  const faults = [3, 17].map((afterActions, i) => ({
-    ...{ worker: i % 2, afterActions, kind: "throw" as const },
-  }));
-  const lost = { runtime: "workers", workers: 2, faults } as const;
-  const { bits } = await openOracle(sizes)("serial", {}, lost);
-  const first = { checkpoint: { directory, config: {} }, workers: 2, runtime: "local" } as const;
-  await trained({ ...sizes, steps: 2 }, first);
-  const resume = await readCheckpoint(directory), data = batchesOf(sizes);
-  const rest = { workers: 2, runtime: "local", data, resume, schedule: "gpipe" } as const;
-  const resumed = await trained(sizes, rest);
-  assert.deepEqual(resumed.bits, { ...bits, numbers: bits.numbers.slice(2) });
-});
-
 Deno.test("each step, micro-batch and seed leaves out other elements, and an evaluation none", async () => {
-  const [batch] = batchesOf(SIZES, 1), { microBatch } = SIZES;
-  const model = (dropout: number) => gpt2({ ...SIZES, dropout }, microBatch);
-  const { parameters } = compileModel(model(0), "none");
+  const [batch] = batchesOf(SIZES, 1);
+  const { parameters } = compileModel(gpt2(SIZES, SIZES.microBatch), "none");
   const weights = new Map(parameters.map(({ name, spec }) => [name, initialValues(spec, name, 1)]));
   /** The same micro-batch with the same weights again and again. */
   const losses = async (dropout: number, seed: number, microBatches: number) => {
-    const { events } = await trained(SIZES, {
-      ...{ model: model(dropout), data: Array(4).fill(batch), weights, seed, microBatches },
+    const { events } = await trained({ ...SIZES, dropout }, {
+      ...{ data: Array(4).fill(batch), weights, seed, microBatches },
       ...{ steps: 4 / microBatches, learningRate: 0, device: "reference", runtime: "local" },
       evaluation: { every: 2, batches: [batch!], atStart: true },
     });
@@ -94,12 +61,6 @@ Deno.test("lists with R have the serial bits, and hold what was planned: less th
       plan.memory.reduce((sum, { device }) => sum + totalBytes(device), 0);
     assert.ok(bytes(run) < bytes(whole), what);
   }
-});
-
-Deno.test("a last step with fewer micro-batches than the lists are for has the serial bits, too", async () => {
-  const schedule = withRecomputation(made("1f1b", 2)),
-    data = batchesOf(SIZES, SIZES.microBatches + 3);
-  await openOracle(SIZES)("1f1b", { workers: 2, schedule, data });
 });
 
 Deno.test("recomputations that no kernel can serve are refused by name", async () => {

@@ -104,22 +104,3 @@ export async function sideBySide(runs: readonly Promise<unknown>[]): Promise<voi
     if (ended.status === "rejected") throw ended.reason;
   }
 }
-
-/**
- * Does something with each item, a few at a time, as most of a run is waiting. After a failure no
- * other item is begun, and the failure is told when all that were begun have ended.
- */
-export async function fewAtATime<T>(
-  items: Iterable<T>,
-  run: (item: T) => Promise<void>,
-  lanes = 4,
-): Promise<void> {
-  const left = [...items], failures: unknown[] = [];
-  const lane = async () => {
-    for (let item = left.shift(); item !== undefined; item = left.shift()) {
-      await run(item).catch((error) => failures.push(error) && left.splice(0));
-    }
-  };
-  await Promise.all(Array.from({ length: lanes }, lane));
-  if (failures.length > 0) throw failures[0];
-}

@@ -19,7 +19,7 @@ const NOWHERE = "http://127.0.0.1:9/";
 
 const NAMES_MAX = 60;
 
-/** Source alone stays below it; a library, a data set or a model would not. */
+/** The source with its documentation has 4.3 MiB; a library, a data set or a model does not fit in. */
 const BYTES_MAX = 5 << 20;
 
 /** The first block of a language in a section of README. */

@@ -15,7 +15,8 @@ import { parseArgs } from "@std/cli/parse-args";
 import { dirname, join } from "node:path";
 import { print, printError } from "../../console/print.ts";
 import { ROOT } from "../repository.ts";
-import { inLanes, killAll, runTests } from "./test_process.ts";
+import { inLanes } from "../lanes.ts";
+import { killAll, runTests } from "./test_process.ts";
 
 /** A deliberate bug. */
 interface Patch {
@@ -138,14 +139,14 @@ async function main(): Promise<number> {
 /** Checks that the tests pass without a patch, then runs them with each. */
 async function killThem(mutants: readonly Mutant[], checkouts: readonly string[]): Promise<number> {
   const files = [...new Set(mutants.map(({ patch }) => patch.killedBy))], broken: string[] = [];
-  await inLanes(files, checkouts.length, async (file, lane) => {
+  await inLanes(files, async (file, lane) => {
     if (!(await runTests(checkouts[lane]!, [file])).isPassed) broken.push(file);
-  });
+  }, checkouts.length);
   if (broken.length > 0) {
     throw new PatchError(`Cannot test the tests: they fail without a patch: ${broken.join(", ")}`);
   }
   const survived: Mutant[] = [], started = performance.now();
-  await inLanes(mutants, checkouts.length, async (mutant, lane) => {
+  await inLanes(mutants, async (mutant, lane) => {
     const checkout = checkouts[lane]!, before = performance.now(), { room, patch, path } = mutant;
     await Deno.writeTextFile(join(checkout, path), mutant.mutated);
     const killer = await killerOf(mutant, checkout);
@@ -156,7 +157,7 @@ async function killThem(mutants: readonly Mutant[], checkouts: readonly string[]
     print(
       `  ${seconds} s  ${killer === undefined ? `${path} passes all tests` : `by "${killer}"`}`,
     );
-  });
+  }, checkouts.length);
   const minutes = ((performance.now() - started) / 60_000).toFixed(1);
   const killed = mutants.length - survived.length;
   print(`${killed} killed, ${survived.length} survived in ${minutes} min`);

@@ -73,15 +73,3 @@ function firstFailure(output: string): string {
   const error = /^(?:error|\(in promise\)|.*uncaught error.*): ?(.*)$/im.exec(output);
   return (summary?.[1] ?? failed.exec(output)?.[1] ?? error?.[0] ?? "").trim();
 }
-
-/** Runs a task on each item, some at a time, in order. */
-export async function inLanes<T>(
-  items: readonly T[],
-  lanes: number,
-  run: (item: T, lane: number) => Promise<void>,
-): Promise<void> {
-  const left = [...items];
-  await Promise.all(Array.from({ length: lanes }, async (_, lane) => {
-    for (let item = left.shift(); item !== undefined; item = left.shift()) await run(item, lane);
-  }));
-}

@@ -10,7 +10,8 @@
 
 import { print } from "../../console/print.ts";
 import { filesBelow, ROOT } from "../repository.ts";
-import { inLanes, runTests } from "./test_process.ts";
+import { inLanes } from "../lanes.ts";
+import { runTests } from "./test_process.ts";
 
 /** The tier of a test file, by its name. */
 const tierOf = (path: string): string => /_(slow|alone|deep)_test\.ts$/.exec(path)?.[1] ?? "quick";
@@ -29,8 +30,8 @@ if (import.meta.main) {
     if (!isPassed) failed.push(path);
   };
   const isAlone = (path: string) => tierOf(path) === "alone";
-  await inLanes(files.filter((path) => !isAlone(path)), 2, measure);
-  await inLanes(files.filter(isAlone), 1, measure);
+  await inLanes(files.filter((path) => !isAlone(path)), measure, 2);
+  await inLanes(files.filter(isAlone), measure, 1);
   print("  wall s    CPU s  tier   file");
   for (const { path, tier, seconds, cpuSeconds } of rows.sort((a, b) => b.seconds - a.seconds)) {
     const [wall, cpu] = [seconds, cpuSeconds].map((value) => value.toFixed(1).padStart(8));

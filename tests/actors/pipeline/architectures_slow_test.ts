@@ -18,7 +18,8 @@ import {
 import { createSchedule, withRecomputation } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
 import { pictureBatches, SIZES as PICTURES } from "../../kernels/architectures/pictures.ts";
-import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
+import { inLanes } from "../../lanes.ts";
 import {
   assertNear,
   DELAYS,
@@ -79,7 +80,7 @@ const MODELS: Readonly<Record<string, readonly [Options, readonly Options[]]>> =
 for (const [what, [model, kinds]] of Object.entries(MODELS)) {
   Deno.test(`${what} has the serial bits under schedules of each kind, whatever the delays`, async () => {
     const oracle = openOracle({ ...SIZES, steps: atDepth(1, 2) });
-    await fewAtATime(kinds, async (kind) => {
+    await inLanes(kinds, async (kind) => {
       const { made, grouping } = scheduleOf(kind, N);
       const options = { ...model, ...kind }, what = `${grouping}, ${made.slices} slices`;
       await oracle(what, options, { link: DELAYS });
@@ -108,7 +109,7 @@ const VARIANTS: readonly (readonly [what: string, shared: Options, how?: Options
 
 Deno.test("a T5 and a U-Net have the serial bits whatever is computed again, frozen, halved or elsewhere", async () => {
   const oracle = openOracle(SIZES);
-  await fewAtATime(VARIANTS, async ([what, shared, how]) => {
+  await inLanes(VARIANTS, async ([what, shared, how]) => {
     const run = await oracle(what, { ...ON_FOUR, ...shared }, how);
     assert.ok(run.losses.every(Number.isFinite), what);
   });

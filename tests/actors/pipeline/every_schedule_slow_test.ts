@@ -7,7 +7,8 @@
 import assert from "node:assert/strict";
 import { analyze, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
 import { atDepth } from "../../depth.ts";
-import { batchesOf, fewAtATime, LARGE, type Sizes } from "../runs.ts";
+import { batchesOf, LARGE, type Sizes } from "../runs.ts";
+import { inLanes } from "../../lanes.ts";
 import {
   assertNear,
   CUTS,
@@ -45,7 +46,7 @@ for (const { workers, replicas, every, ...more } of PLACES) {
     const cases = names.flatMap((schedule, i) =>
       (VARIANTS[schedule] ?? [{}]).map((scheduleOptions) => ({ schedule, scheduleOptions, i }))
     );
-    await fewAtATime(cases, async ({ i, ...one }) => {
+    await inLanes(cases, async ({ i, ...one }) => {
       const options: Options = { ...one, workers, replicas };
       const { made, grouping } = scheduleOf(options, sizes.microBatches);
       const run = await oracle(grouping, options, { ...CUTS[i % CUTS.length], link: DELAYS });
@@ -89,7 +90,7 @@ Deno.test("512 rows a micro-batch in threads have the serial bits", async () => 
 Deno.test("a smaller last step runs on every kind of placement with the serial bits, or is dropped", async () => {
   const oracle = openOracle(TINY), { microBatches } = TINY;
   const names = ["chimera", "hanayo", "zb-h1", "message-driven"];
-  await fewAtATime(names.entries(), async ([i, schedule]) => {
+  await inLanes(names.entries(), async ([i, schedule]) => {
     for (const more of atDepth([1 + i % 3], [1, 2, 3])) {
       const options = { schedule, workers: 2, replicas: 1 + i % 2 };
       const { grouping } = scheduleOf(options, microBatches);

@@ -15,7 +15,8 @@ import {
   scheduleFromLists,
   withLists,
 } from "../../../schedules/mod.ts";
-import { batchesOf, fewAtATime, type Sizes } from "../runs.ts";
+import { batchesOf, type Sizes } from "../runs.ts";
+import { inLanes } from "../../lanes.ts";
 import {
   assertNear,
   assertRefused,
@@ -64,7 +65,7 @@ const CASES: readonly (readonly [what: string, shared: Options, how?: Options])[
 
 Deno.test("slices have the bits of their serial run, whatever the schedule and the delays", async () => {
   const oracle = openOracle(SIZES);
-  await fewAtATime(CASES, async ([what, shared, how]) => {
+  await inLanes(CASES, async ([what, shared, how]) => {
     await oracle(what, { schedule: "seq1f1b", workers: 2, ...shared }, { link: DELAYS, ...how });
   });
 });
@@ -75,7 +76,7 @@ Deno.test("every schedule of slices that comes with the package has the bits of 
   ).map(({ name }) => name);
   assert.ok(names.length >= 4, `${names}`);
   const oracle = openOracle(SIZES), options = { workers: 2, scheduleOptions: { slices: 4 } };
-  await fewAtATime(names, async (schedule) => {
+  await inLanes(names, async (schedule) => {
     // All add the gradients of slices in one order.
     const { end } = await oracle("all", { ...options, schedule }, { link: DELAYS });
     const { made } = scheduleOf({ ...options, schedule }, SIZES.microBatches);

@@ -8,7 +8,8 @@ import type { TrainOptions } from "../../../actors/mod.ts";
 import { cutIntoStages } from "../../../kernels/mod.ts";
 import { createSchedule, type Schedule, scheduleDefinitions } from "../../../schedules/mod.ts";
 import { compileRun } from "../../../actors/run/compile_run.ts";
-import { fewAtATime, groupingOf, once, trained } from "../runs.ts";
+import { groupingOf, once, trained } from "../runs.ts";
+import { inLanes } from "../../lanes.ts";
 import { batches, SKIPPING } from "./skipping_model.ts";
 
 type Options = Partial<TrainOptions> & { readonly schedule: string };
@@ -44,7 +45,7 @@ const CASES: readonly Options[] = [
 ];
 
 Deno.test(`records and skip edges have the bits of the serial run under each of the ${NAMES.length} schedules`, () =>
-  fewAtATime(CASES, assertSerialBits));
+  inLanes(CASES, assertSerialBits));
 
 Deno.test("over a skip edge goes what is given by name, and its gradient from user to user", () => {
   const schedule = createSchedule("gpipe", { workers: 5, microBatches: 1 });

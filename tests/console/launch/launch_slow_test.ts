@@ -8,6 +8,7 @@ import { readRecord } from "../../../console/run_files/read_record.ts";
 import { once } from "../../actors/runs.ts";
 import { isThere, type Launcher, LAUNCHERS, mpiTest } from "../../actors/runtime/mpi/launchers.ts";
 import { folderTest, inFolder } from "../../in_folder.ts";
+import { testNeeding } from "../../needs.ts";
 import {
   jsonLines,
   type Outcome,
@@ -160,10 +161,10 @@ fi
 exec mpirun.mpich -n "$tasks" "$@"
 `;
 
-Deno.test({
-  name: "the script for sbatch starts its ranks by srun, and again when one dies",
-  ignore: !isThere(LAUNCHERS[0]!),
-  fn: () =>
+testNeeding(
+  { isThere: isThere(LAUNCHERS[0]!), reason: "MPICH" },
+  "the script for sbatch starts its ranks by srun, and again when one dies",
+  () =>
     inFolder(async (folder) => {
       const script = join(folder, "job.sh"), out = join(folder, "out");
       const flags = ["--mpi", "mpich", "--max-restarts", "2", "--slurm", script, "--"];
@@ -180,4 +181,4 @@ Deno.test({
       const died = /^Rank 1 on node1 ended before its time with exit code 7; going on from/m;
       assert.match(outcome.stderr, died);
     }),
-});
+);

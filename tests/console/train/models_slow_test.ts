@@ -46,7 +46,8 @@ folderTest("a U-Net takes noise out of digits that it has never seen", async (fo
     /^The mean squared error of 1000 held-out pictures falls from 0\.2499 to ([\d.]+); one with/m;
   const how = words`--model unet --layers 3 --micro-batch 8 --steps 30 --lr 0.01 --out ${folder}`;
   const error = await told(fallen, [...PICTURES, ...how]);
-  assert.ok(error < 0.08, `${error}`); // Blank paper would be off by 0.11.
+  // A blank page is off by 0.112, the mean digit by 0.068; this run comes to 0.029.
+  assert.ok(error < 0.05, `${error}`);
 });
 
 folderTest("a residual network recognises digits that it has never seen", async (folder) => {

@@ -6,6 +6,7 @@ import { EVENT_FILE } from "../../../actors/run/metrics/tensorboard.ts";
 import { nativeLibraryPath } from "../../../kernels/devices/onnx_runtime/native_library.ts";
 import { gpt2, heldOutBatches, tokenBatches } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
+import { testNeeding } from "../../needs.ts";
 import { denoFolder } from "../../kernels/files/edited_cache_helper.ts";
 import {
   inFolder,
@@ -137,7 +138,7 @@ async function args(folder: string, steps: number): Promise<string[]> {
 const CONTROLS = /(?![\n\t])\p{Cc}/u;
 
 function test(name: string, fn: (folder: string) => Promise<void>): void {
-  Deno.test({ name, ignore: !hasTerminals, fn: () => inFolder(fn) });
+  testNeeding({ isThere: hasTerminals, reason: "script of util-linux" }, name, () => inFolder(fn));
 }
 
 /** What the line that changes has room for in so many columns. */

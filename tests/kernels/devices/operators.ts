@@ -76,21 +76,18 @@ export function testOperators(tested: Tested): void {
     testDevice(tested, async (device) => {
       const judge = await openReference();
       for (const [operation, make] of Object.entries(OPERATOR_CASES)) {
+        if (isLeftOut(operation)) continue;
         const compare = async (given: OperatorCase, seed: number) => {
           const got = await computeOperator(device, given, seed);
           for (const [y, wanted] of await computeOperator(judge, given, seed)) {
             assertNear(got.get(y)!, wanted, TOLERANCE[given.outputs[Number(y[1])]!.dtype], y);
           }
         };
-        await t.step({
-          name: operation,
-          ignore: isLeftOut(operation),
-          fn: () =>
-            fc.assert(
-              fc.asyncProperty(sizes, fc.nat(), (sizes, seed) => compare(make(sizes), seed)),
-              { numRuns: runs },
-            ),
-        });
+        await t.step(operation, () =>
+          fc.assert(
+            fc.asyncProperty(sizes, fc.nat(), (sizes, seed) => compare(make(sizes), seed)),
+            { numRuns: runs },
+          ));
       }
       judge.close();
     }));
@@ -129,6 +126,7 @@ export function testGradients(tested: Tested): void {
       const judge = await openReference();
       const operations = { ...CASES, ...COMPOSED_CASES, "equal elements": TIES };
       for (const [operation, all] of Object.entries(operations)) {
+        if (isLeftOut(operation)) continue;
         const compare = async (one: Case, seed: number) => {
           const got = await computeGradients(device, one, seed);
           for (const [result, wanted] of Object.entries(await computeGradients(judge, one, seed))) {
@@ -137,13 +135,9 @@ export function testGradients(tested: Tested): void {
             assertNear(found!, all!, GRADIENT_TOLERANCE, `case ${seed}: ${result}`);
           }
         };
-        await t.step({
-          name: operation,
-          ignore: isLeftOut(operation),
-          fn: async () => {
-            const some = [all].flat().slice(0, cases);
-            for (const [seed, one] of some.entries()) await compare(one, seed);
-          },
+        await t.step(operation, async () => {
+          const some = [all].flat().slice(0, cases);
+          for (const [seed, one] of some.entries()) await compare(one, seed);
         });
       }
       judge.close();

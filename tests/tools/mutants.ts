@@ -127,6 +127,13 @@ async function main(): Promise<number> {
   );
   const work = await Deno.makeTempDir({ prefix: "troupe-mutants-" });
   const checkouts = Array.from({ length: LANES }, (_, lane) => join(work, String(lane), "troupe"));
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    Deno.addSignalListener(signal, () => {
+      killAll();
+      Deno.removeSync(work, { recursive: true });
+      Deno.exit(signal === "SIGINT" ? 130 : 143);
+    });
+  }
   try {
     for (const checkout of checkouts) await copyCheckout(paths, checkout);
     return await killThem(mutants, checkouts);
@@ -165,7 +172,6 @@ async function killThem(mutants: readonly Mutant[], checkouts: readonly string[]
 }
 
 if (import.meta.main) {
-  for (const signal of ["SIGINT", "SIGTERM"] as const) Deno.addSignalListener(signal, killAll);
   Deno.exit(
     await main().catch((error) => {
       if (!(error instanceof PatchError)) throw error;

@@ -67,7 +67,8 @@ function wholeSlots(schedule: Schedule, worker: number, stage: number, pipe: num
     const limit = Math.ceil(listPolicy.activationLimit ?? analyzedPeak(schedule, worker));
     return Math.min(limit, replicaOf.filter((one) => one === pipe).length);
   }
-  let live = 0, peak = 0;
+  // Without a flush the next step begins before this one ends: a micro-batch for each version.
+  let live = 0, peak = schedule.updates === "every-backward" ? schedule.weightVersions[worker]! : 0;
   for (const action of lists[worker]!) {
     for (const part of parts(action)) {
       if (part.stage !== stage || replicaOf[part.microBatch] !== pipe) continue;

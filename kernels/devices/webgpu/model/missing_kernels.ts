@@ -131,7 +131,8 @@ export const MISSING: Readonly<
   Sin: () => sine(0),
   Cos: () => sine(0.5),
   // Of a row or a column of exponents it ends in an error.
-  Pow: (_, { types: [, b] }) => b && elementCount(b.shape) > 1 ? pow : undefined,
+  Pow: (_, { types: [, b] }) =>
+    b && (elementCount(b.shape) > 1 || b.shape.length > 1) ? pow : undefined,
   Sign: (_, { types: [x] }) => x?.dtype === "f32" ? sign : undefined,
   Round: () => round,
   IsNaN: () => isNaN,

@@ -10,7 +10,6 @@
  */
 
 import { train, type TrainOptions } from "../actors/mod.ts";
-import { HEAP_FLAGS } from "../actors/runtime/transports/process/command.ts";
 import { print } from "../console/print.ts";
 import { watchResident } from "../console/train/resident_memory.ts";
 import { gpt2 } from "../kernels/mod.ts";
@@ -65,7 +64,7 @@ async function residentBytes(runtime: string, steps: number): Promise<number[]> 
 
 /** The same, by a program that does nothing else. */
 async function measure(runtime: string): Promise<number[]> {
-  const args = ["run", "-A", `--v8-flags=${HEAP_FLAGS.join()}`, import.meta.url, runtime];
+  const args = ["run", "-A", import.meta.url, runtime];
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args }).output();
   const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
   if (code === 0) return JSON.parse(text(stdout));

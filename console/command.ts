@@ -2,7 +2,8 @@
  * What every command shares: exit codes, and the signals that end it: Ctrl-C, SIGTERM and SIGHUP.
  *
  * Exit codes: 0 done; 2 bad input, told before anything is written; 1 a run that failed; 75 a run
- * that hangs where only a new one can go on; 130 ended by a signal.
+ * that hangs where only a new one can go on; 130 ended by a signal (143 by SIGTERM before there is
+ * anything to finish); 141 when no program reads the output any more.
  *
  * @module
  */
@@ -12,6 +13,7 @@ import { inOneLine } from "./escape.ts";
 import { showFetches } from "./terminal/fetch_status.ts";
 import { isHangUpIgnored } from "./hang_up.ts";
 import { printError } from "./print.ts";
+import { openSoFar, type SoFar } from "./so_far.ts";
 
 /** What a command gets. */
 export interface CommandContext {
@@ -25,6 +27,8 @@ export interface CommandContext {
   readonly begin: (finishing?: string) => void;
   /** Aborted by the first Ctrl-C: end in good order. */
   readonly signal: AbortSignal;
+  /** Takes the best result so far of a long computation, for a signal that ends it. */
+  readonly soFar?: SoFar;
   /** The actor system that training lives in, when a recorded run is made again. */
   readonly system?: System;
 }
@@ -55,19 +59,28 @@ export async function runCommand(
   };
   const begin = (finishing?: string) => {
     hasBegun ||= finishing !== "";
+    const isHeard = inGoodOrder !== undefined, isToBeHeard = finishing !== undefined;
     inGoodOrder = finishing;
+    if (isHeard !== isToBeHeard) setListeners(isToBeHeard);
   };
-  const hangUp = isHangUpIgnored() ? () => {} : interrupt;
-  Deno.addSignalListener("SIGINT", interrupt);
-  if (Deno.build.os !== "windows") {
-    Deno.addSignalListener("SIGTERM", interrupt);
-    Deno.addSignalListener("SIGHUP", hangUp);
-  }
+  const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];
+  if (!isHangUpIgnored()) signals.push("SIGHUP");
+  else Deno.addSignalListener("SIGHUP", () => {});
+  const setListeners = (areSet: boolean) => {
+    for (const name of signals) Deno[`${areSet ? "add" : "remove"}SignalListener`](name, interrupt);
+  };
+  // Without listeners the system ends the program, even in a long computation. Once there was one,
+  // it also does so where a shell starts a program in the background, which ignores Ctrl-C.
+  setListeners(true);
+  setListeners(false);
   showFetches();
   let code;
   try {
-    code = await command({ begin, signal: controller.signal });
+    code = await command({ begin, signal: controller.signal, soFar: openSoFar() });
   } catch (error) {
+    if (error instanceof Deno.errors.BrokenPipe && /standard output/.test(error.message)) {
+      Deno.exit(141);
+    }
     const text = error instanceof Error ? error.message : String(error);
     printError(hasBegun ? text : inOneLine(text)); // bad input is told in one line
     code = (error as { exitCode?: number } | undefined)?.exitCode ?? (hasBegun ? 1 : 2);

@@ -30,6 +30,7 @@ export { bashCompletion } from "./completion/bash.ts";
 export { fishCompletion } from "./completion/fish.ts";
 export { zshCompletion } from "./completion/zsh.ts";
 export { escapeControls, inOneLine, quoted } from "./escape.ts";
+export type { ResultSoFar, SoFar } from "./so_far.ts";
 export { answersItself } from "./flags/asked.ts";
 export { type CommandSyntax, COMMON_FLAGS, type FlagGroup } from "./flags/command_syntax.ts";
 export { type ConfigFile, readConfigFile } from "./flags/config_file.ts";

@@ -42,12 +42,20 @@ export type Output = { writeSync(data: Uint8Array): number };
 
 const TERMINALS: readonly Output[] = [Deno.stdout, Deno.stderr].filter((to) => to.isTerminal());
 
-/** Writes text without a line's end. What a terminal has hung up on is lost, and no failure. */
+/**
+ * Writes text without a line's end. What a terminal has hung up on, or no program reads of standard
+ * error, is lost, and no failure.
+ *
+ * @throws {Deno.errors.BrokenPipe} when no program reads standard output any more.
+ */
 export function writeAll(to: Output, text: string): void {
   const bytes = new TextEncoder().encode(text);
   try {
     for (let done = 0; done < bytes.length;) done += to.writeSync(bytes.subarray(done));
   } catch (error) {
-    if (!TERMINALS.includes(to) || (error as { code?: string }).code !== "EIO") throw error;
+    const { code, message } = error as Error & { readonly code?: string };
+    if (TERMINALS.includes(to) && code === "EIO" || to === Deno.stderr && code === "EPIPE") return;
+    (error as Error).message = `${message}: write 'standard output'`;
+    throw error;
   }
 }

@@ -35,6 +35,7 @@ import { PLAN_SYNTAX } from "./foresight/plan_flags.ts";
 import { LAUNCH_SYNTAX } from "./launch/launch_flags.ts";
 import { print } from "./print.ts";
 import { SCHEDULE_SYNTAX } from "./schedule/schedule_command_flags.ts";
+import { explainSystemError } from "./system_errors.ts";
 import { TRAIN_SYNTAX } from "./train/train_flags.ts";
 
 /** A command: what it is told, and what it does; it returns its exit code. */
@@ -60,7 +61,7 @@ const COMMANDS: readonly Command[] = [
   { syntax: EXPLORE_SYNTAX, run: exploreCommand },
   { syntax: REPLAY_SYNTAX, run: (args, context) => replayCommand(args, context, TRAIN) },
   { syntax: JOURNAL_SYNTAX, run: journalCommand },
-  { syntax: TRACE_SYNTAX, run: (args, context) => Promise.resolve(traceCommand(args, context)) },
+  { syntax: TRACE_SYNTAX, run: traceCommand },
   { syntax: ACTORS_SYNTAX, run: actorsCommand },
   { syntax: DEVICES_SYNTAX, run: devicesCommand },
   { syntax: COMPLETION_SYNTAX, run: (args) => completionCommand(args, syntaxes()) },
@@ -83,7 +84,12 @@ export async function troupe(
     if (name !== "help" || about === undefined) return print(usage()), 0;
     return await commandOf(about).run(["--help"], context);
   }
-  return await commandOf(name).run(args, context);
+  const { run } = commandOf(name);
+  try {
+    return await run(args, context);
+  } catch (error) {
+    throw explainSystemError(error, [name, ...args]);
+  }
 }
 
 function commandOf(name: string): Command {

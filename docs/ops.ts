@@ -58,6 +58,12 @@ Layers are written with the methods of \`Graph\`
 ([kernels/graph/ops/](../kernels/graph/ops/elementwise.ts)). The nodes that these add have gradients,
 too, where they are not among those of files: ${listed(inside)}.
 
+Where one operand of arithmetic, a comparison or a choice is a number, it becomes a constant of the
+type of the other one: \`g.mul(x, 2)\`. A parameter to which no gradient comes, as all of its ways to
+the loss lead through steps, whole numbers or truths, is refused when the model is compiled.
+\`g.stopGradient(x)\` says that a gradient is to end: a parameter that has no way around it is not
+trained, as if it were frozen.
+
 ## On devices
 
 \`reference\`, \`native\` and \`wasm\` compute all of them. \`webgpu\` has no kernel for \`Mod\`, and for

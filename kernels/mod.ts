@@ -29,7 +29,7 @@ export {
   t5Ties,
 } from "./architectures/t5.ts";
 export { unet, unetPictures } from "./architectures/unet.ts";
-export * from "./graph/autodiff.ts";
+export { addGradients, dependentValues } from "./graph/autodiff.ts";
 export * from "./compile/batch_check.ts";
 export * from "./compile/compile_model.ts";
 export type { CompileOptions } from "./compile/compile_options.ts";
@@ -138,7 +138,7 @@ export { F16_MAX, type Precision, PRECISIONS } from "./layers/precision.ts";
 export * from "./generation/predict.ts";
 export { sample, type SampleOptions } from "./generation/sample.ts";
 export * from "./compile/layer_program.ts";
-export { compileLayer } from "./compile/compile_layer.ts";
+export { compileLayer } from "./compile/compile_layers.ts";
 export type { LayerOptions } from "./compile/forward_graph.ts";
 export { type Recompute, RECOMPUTE_POLICIES } from "./compile/saved_values.ts";
 export * from "./random.ts";

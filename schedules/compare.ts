@@ -30,6 +30,8 @@ export interface ComparedWith {
   readonly isRecomputed?: boolean | undefined;
   /** Skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
+  /** Gets the schedules that were measured so far, after each of them. */
+  readonly found?: ((soFar: Comparison) => void) | undefined;
 }
 
 /**
@@ -49,11 +51,22 @@ export interface ComparedWith {
 export function compareSchedules(
   options: ScheduleOptions,
   costs: Costs = {},
-  { memory, isRecomputed, edges }: ComparedWith = {},
+  { memory, isRecomputed, edges, found }: ComparedWith = {},
 ): Comparison {
   const limited = { ...options, ...memory && limitsOf(options, memory) };
   const analyses: Analysis[] = [], bytesOf = new Map<Analysis, WorkerBytes[]>();
   const refused: { name: string; reason: string }[] = [];
+  const compared = (): Comparison => {
+    const sorted = analyses.toSorted((a, b) =>
+      a.bubbleRatio - b.bubbleRatio || most(a.peakActivations) - most(b.peakActivations) ||
+      most(a.weights) - most(b.weights)
+    );
+    return {
+      analyses: sorted,
+      ...memory && { memory: sorted.map((analysis) => bytesOf.get(analysis)!) },
+      refused,
+    };
+  };
   for (const definition of scheduleDefinitions) {
     try {
       const asked = { ...limited, costs, edges, recomputeAhead: isRecomputed };
@@ -64,20 +77,13 @@ export function compareSchedules(
       const analysis = analyze(adds ? withRecomputation(made) : made, costs);
       if (memory) bytesOf.set(analysis, memoryWithin(analysis.schedule, memory));
       analyses.push(analysis);
+      found?.(compared());
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       refused.push({ name: definition.name, reason: error.message });
     }
   }
-  analyses.sort((a, b) =>
-    a.bubbleRatio - b.bubbleRatio || most(a.peakActivations) - most(b.peakActivations) ||
-    most(a.weights) - most(b.weights)
-  );
-  return {
-    analyses,
-    ...memory && { memory: analyses.map((analysis) => bytesOf.get(analysis)!) },
-    refused,
-  };
+  return compared();
 }
 
 /** The activations that a limit in bytes leaves room for, or fewer where fewer are asked for. */

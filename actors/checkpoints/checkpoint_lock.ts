@@ -27,6 +27,17 @@ const LOOK_MS = 10;
 /** Bytes of a file that are looked at to find out who has it. */
 const MAX_BYTES = 300;
 
+/** A folder that one run has. */
+export interface FolderLock extends Disposable {
+  /**
+   * Makes and locks the folder again if it was removed, or its lock was.
+   *
+   * @param announce told once in words of that, or why it cannot be.
+   * @throws {RangeError} when another run has it now.
+   */
+  renew(announce: (line: string) => void): void;
+}
+
 /**
  * Takes a folder for one run, until it is disposed of; makes the folder where there is none. What
  * was made here and is still empty at the end is removed.
@@ -47,17 +58,42 @@ const MAX_BYTES = 300;
  * await Deno.remove(directory);
  * ```
  */
-export function lockFolder(directory: string): Disposable {
+export function lockFolder(directory: string): FolderLock {
   const made: string[] = [], path = join(directory, NAME);
+  let file = hold(directory, made), isOver = false;
+  return {
+    renew(announce) {
+      try {
+        if (isOver || isAt(path, file)) return;
+        const before = file;
+        file = hold(directory, made);
+        before.close();
+        announce(`${directory} or its lock was removed during the run: it is made again`);
+      } catch (error) {
+        isOver = true;
+        if ((error as Error).cause instanceof HeldError) throw error;
+        announce(`${(error as Error).message}; training goes on`);
+      }
+    },
+    [Symbol.dispose]() {
+      giveUp(path, file);
+      removeEmpty(made);
+    },
+  };
+}
+
+/** Locks the folder, with the name of who has it. */
+function hold(directory: string, made: string[]): Deno.FsFile {
   let file: Deno.FsFile | undefined;
   try {
     file = take(directory, made);
     file.truncateSync();
     file.writeSync(new TextEncoder().encode(`pid ${Deno.pid} on ${hostname()}\n`));
+    return file;
   } catch (cause) {
-    if (file) giveUp(path, file);
+    if (file) giveUp(join(directory, NAME), file);
     removeEmpty(made);
-    if (cause instanceof HeldError) throw inUse(directory, cause.holder);
+    if (cause instanceof HeldError) throw inUse(directory, cause);
     throw new RangeError(
       `Cannot write checkpoints to ${directory}: it must let itself be locked, received ${
         (cause as Error).message
@@ -65,12 +101,6 @@ export function lockFolder(directory: string): Disposable {
       { cause },
     );
   }
-  return {
-    [Symbol.dispose]() {
-      giveUp(path, file);
-      removeEmpty(made);
-    },
-  };
 }
 
 /**
@@ -96,7 +126,7 @@ function giveUp(path: string, file: Deno.FsFile): void {
 }
 
 /** Whether a path still leads to a file: who tidies up may have removed it, and another run come. */
-function isAt(path: string, file: Deno.FsFile): boolean {
+export function isAt(path: string, file: Deno.FsFile): boolean {
   const there = lstat(path), here = file.statSync();
   return there !== undefined && there.ino === here.ino && there.dev === here.dev;
 }
@@ -108,10 +138,11 @@ class HeldError extends Error {
   }
 }
 
-function inUse(directory: string, holder: string): RangeError {
+function inUse(directory: string, cause: HeldError): RangeError {
   return new RangeError(
     `Cannot write checkpoints to ${directory}: it must not be in use by another run, received ` +
-      `${holder}; wait for its end, or name another folder`,
+      `${cause.holder}; wait for its end, or name another folder`,
+    { cause },
   );
 }
 

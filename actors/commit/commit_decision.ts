@@ -35,7 +35,7 @@ export interface CommitDecision {
   /** A worker has the sums of all copies; sums of squares by parameter. */
   addSquares(squares: GradientSquares): void;
   /** Whether every copy has voted. */
-  readonly hasAllVotes: boolean;
+  hasAllVotes(): boolean;
   /** The stages whose all-reduce is to start now; each is told once. */
   startReducing(): number[];
   /** The sums of squares that are there. */
@@ -66,9 +66,7 @@ export function openCommitDecision(
       for (const [name, sum] of more) squares.set(name, sum);
       sumsMissing--;
     },
-    get hasAllVotes() {
-      return hasAllVotes();
-    },
+    hasAllVotes,
     startReducing() {
       if (!isSafe) return [];
       const isEnd = hasAllVotes();

@@ -75,7 +75,7 @@ export interface GradientSync {
   /** Steps one bucket. @returns which. */
   stepBucket(): Promise<SteppedBucket>;
   /** Whether every bucket has been stepped. */
-  readonly isStepped: boolean;
+  isStepped(): boolean;
 }
 
 /** How far it has come. */
@@ -144,9 +144,7 @@ export function openGradientSync(
       wake(sync);
       return { stage: copy.stage, bucket };
     },
-    get isStepped() {
-      return sync.isCommitted && sync.bucketsMissing === 0;
-    },
+    isStepped: () => sync.isCommitted && sync.bucketsMissing === 0,
   };
 }
 

@@ -4,7 +4,13 @@
  * @module
  */
 
-import type { StageState, TensorPart } from "../../kernels/mod.ts";
+import {
+  type Batch,
+  elementCount,
+  type ModelProgram,
+  type StageState,
+  type TensorPart,
+} from "../../kernels/mod.ts";
 import type { Schedule } from "../../schedules/mod.ts";
 import type { GradientSquares } from "./gradient_norm.ts";
 import { type LossScale, type LossScaleState, SCALE_MIN, SKIPS_MAX } from "./loss_scale.ts";
@@ -40,6 +46,42 @@ export function assertScaled(
   throw new NonFiniteError(
     `Cannot take step ${step}${before}: loss and gradients must be finite, received loss ${loss}; ${remedy}`,
   );
+}
+
+/** NaN is always a mistake; infinities may be meant, as in a mask, and are looked for after it. */
+const NON_FINITE = [Number.isNaN, (value: number) => Math.abs(value) === Infinity];
+
+/**
+ * Makes sure that it is not the data that keeps something from being done: no number of a field that
+ * the model reads may be NaN or infinite.
+ *
+ * @param what what cannot be done, and what must be finite for it.
+ * @param how whether a loss scale may be the cause of infinities, and whether the weights are lost.
+ * @throws {NonFiniteError} naming the field, the micro-batch and the row, each counted from 0.
+ */
+export function assertFiniteData(
+  { programs }: Pick<ModelProgram, "programs">,
+  microBatches: readonly Batch[],
+  what: string,
+  loss: number,
+  how: { readonly isScaled?: boolean; readonly isLost?: boolean } = {},
+): void {
+  for (const isWrong of NON_FINITE.slice(0, how.isScaled ? 1 : 2)) {
+    for (const { name, shape, dtype } of programs.flatMap(({ fields }) => fields)) {
+      for (const [i, batch] of dtype.startsWith("f") ? microBatches.entries() : []) {
+        const values = batch[name] as Float32Array, at = values.findIndex(isWrong);
+        if (at < 0) continue;
+        const row = Math.floor(at / elementCount(shape.slice(1)));
+        const where = `row ${row} of the field "${name}" of micro-batch ${i}`;
+        const lost = how.isLost ? `; ${REMEDY_WHEN_LOST}` : "";
+        const remedy = `correct or leave out such rows${
+          isWrong(NaN) ? "" : `, or ${REMEDY}`
+        }${lost}`;
+        const found = `the data has ${values[at]} in ${where}: ${remedy}`;
+        throw new NonFiniteError(`Cannot ${what} must be finite, received loss ${loss}; ${found}`);
+      }
+    }
+  }
 }
 
 /** A run of which no step was taken: it has trained nothing, and would leave that as its result. */

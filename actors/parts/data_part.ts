@@ -4,7 +4,13 @@
  * @module
  */
 
-import type { Batch, KnownTokens, Tokenizer, TokenizerName } from "../../kernels/mod.ts";
+import type {
+  Batch,
+  FileTokenizer,
+  KnownTokens,
+  Tokenizer,
+  TokenizerName,
+} from "../../kernels/mod.ts";
 import type { Data } from "../run/data/data.ts";
 
 /** How a run cuts its data, and what it says of it. */
@@ -22,7 +28,7 @@ export interface DataOptions {
   /** Number of token ids, where that was given. */
   readonly vocab: number | undefined;
   /** What the tokens of a text are, where that was said. */
-  readonly tokenizer: TokenizerName | Tokenizer | undefined;
+  readonly tokenizer: TokenizerName | Tokenizer | FileTokenizer | undefined;
   /** Of the order of the samples. */
   readonly seed: number;
   /**
@@ -50,7 +56,7 @@ export interface OpenedData {
   /** What a model may have to know: `vocab` of tokens, `inputs` and `classes` of samples. */
   readonly sizes?: Readonly<Record<string, number>>;
   /** What turns text into its tokens and back. */
-  readonly tokenizer?: Tokenizer;
+  readonly tokenizer?: Tokenizer | FileTokenizer;
 }
 
 /**

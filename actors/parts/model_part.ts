@@ -13,8 +13,10 @@ export interface ModelOptions<Size extends string = string> {
   readonly layers: number;
   /** Width of the layers. */
   readonly hidden: number;
-  /** Attention heads, experts, or whatever a layer has several of. */
+  /** Attention heads. */
   readonly heads: number;
+  /** Experts of a mixture, where that was given. */
+  readonly experts?: number | undefined;
   /** Attention heads of keys and values, where that was given. */
   readonly keyValueHeads?: number | undefined;
   /** Width within a feed-forward network, where that was given. */

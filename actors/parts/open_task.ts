@@ -14,6 +14,8 @@ import {
   openPredictor,
 } from "../../kernels/mod.ts";
 import { type Data, isSource } from "../run/data/data.ts";
+import { DataWatch, nameDataError } from "../run/data/data_watch.ts";
+import { aFunction, anArray, required } from "../run/options/must.ts";
 import type { DataOptions, DataPart, OpenedData } from "./data_part.ts";
 import { mapData } from "./map_data.ts";
 import type { BuiltModel, ModelOptions, ModelPart } from "./model_part.ts";
@@ -81,6 +83,7 @@ export async function openTask(
 ): Promise<Task> {
   const cannot = `Cannot train ${model.name} on ${data.name}`;
   const opened = await data.open(options), { sizes = {}, heldOut, tokenizer } = opened;
+  aFunction(`${cannot}: heldOut of the data, such as (microBatch) => [batch],`, heldOut);
   const missing = (model.sizes ?? []).filter((size) => sizes[size] === undefined);
   if (missing.length > 0) {
     throw new RangeError(
@@ -100,12 +103,13 @@ export async function openTask(
   }
   const { fieldsOf, onnx } = built;
   const read = fieldsOf ? mapData(opened.batches, fieldsOf) : opened.batches;
-  const batches = await checkedBatches(read, built, cannot);
+  const batches = await checkedBatches(read, built, cannot, options.announce);
   return {
     model: built,
     data: batches,
     heldOut: heldOut && (() => {
       const batches = heldOut(options.microBatch);
+      required(anArray(() => {}))(`${cannot}: what heldOut of the data returns`, batches);
       return fieldsOf ? batches.map((batch) => fieldsOf(batch)) : batches;
     }),
     unit: sizes.vocab === undefined ? "samples" : "tokens",
@@ -124,13 +128,18 @@ async function checkedBatches(
   batches: Data,
   model: BuiltModel,
   cannot: string,
+  announce: DataOptions["announce"],
 ): Promise<Data> {
   const source = batches !== undefined && isSource(batches) ? batches : undefined;
   const iterator = iteratorOf(source ? source.from(0) : batches);
   if (!iterator) {
     throw new TypeError(`${cannot}: the data must have an iterable of micro-batches as "batches"`);
   }
-  const first = await iterator.next();
+  const watch = new DataWatch(announce);
+  watch.ask(1, 0);
+  const first = await Promise.try(() => iterator.next()).catch((cause) => {
+    throw nameDataError(cause, 1, 0);
+  }).finally(() => watch.answered());
   // What can be begun again need not be held in the middle.
   if (source) await iterator.return?.();
   for (const field of first.done ? [] : modelFields(model)) {

@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { OptimizerOptions } from "../../kernels/mod.ts";
+import type { PartialOptimizer } from "../../kernels/mod.ts";
 
 /** What the flags of `troupe train` say of the optimizer. */
 export interface OptimizerSettings {
@@ -29,8 +29,8 @@ export interface OptimizerPart {
   readonly name: string;
   /** Its version, as people read it. */
   readonly version: string;
-  /** The optimizer and its settings, as plain data. */
-  options(settings: OptimizerSettings): OptimizerOptions;
+  /** The optimizer and its settings, as plain data; those that are left out have their defaults. */
+  options(settings: OptimizerSettings): PartialOptimizer;
 }
 
 /**

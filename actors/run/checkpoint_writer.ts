@@ -39,7 +39,8 @@ export interface CheckpointWriter {
    */
   begin(snapshot: Snapshot, whole?: (state: StateOf<PlacedTensor>) => void): Promise<void>;
   /**
-   * Waits for the write under way; returns its event, if there was a write.
+   * Waits for the write under way; returns its event, if there was a write whose folder was not
+   * removed meanwhile.
    *
    * @throws {Error} saying what kept the checkpoint from being written.
    */
@@ -57,9 +58,9 @@ export interface CheckpointWriter {
     write: (folder: string) => Promise<readonly WrittenShard[]>,
   ): Promise<StateOf<PlacedTensor>>;
   /** The newest checkpoint that is whole. */
-  readonly newest: WrittenCheckpoint | undefined;
+  readonly newest?: WrittenCheckpoint;
   /** The folder of the best, when a checkpoint is whole and it is there. */
-  readonly best: string | undefined;
+  readonly best?: string | undefined;
 }
 
 /**
@@ -75,8 +76,8 @@ export function openCheckpointWriter(
   disk: Disk = Deno,
 ): CheckpointWriter {
   const { directory, keep } = to;
-  let writing: Promise<TrainEvent[]> | undefined, isOver = false;
-  let newest: WrittenCheckpoint | undefined, bestPath: string | undefined;
+  let writing: Promise<TrainEvent[]> | undefined, isOver = false, isRemoved = false;
+  const last: { newest?: WrittenCheckpoint; best?: string | undefined } = {};
 
   /** Writes the folder of a step, and removes what crashes have left before, and what is old after. */
   const replaceOld = async (
@@ -87,20 +88,21 @@ export function openCheckpointWriter(
     const tell = ({ message }: Error) =>
       announce(`Cannot remove old checkpoints from ${directory}: ${message}; training goes on`);
     await removeUnfinished(directory, disk).catch(tell);
-    newest = await write();
+    const { path } = last.newest = await write();
+    isRemoved = false;
     // The best of before stays until another is said to be it.
-    if (best) bestPath = await writeBest(directory, best, disk);
+    if (best) last.best = await writeBest(directory, best, disk);
     const kept = await readBest(directory, disk);
     await removeOld(directory, step, keep, disk, kept?.step).catch(tell);
     const isBest = best?.step === step && { isBest: true } as const;
-    return [{ type: "checkpoint", step, path: newest.path, ...isBest }];
+    return [{ type: "checkpoint", step, path, ...isBest }];
   };
   const ended = async () => {
     const events = await writing ?? [];
     writing = undefined;
     return events;
   };
-  return {
+  return Object.assign<object, CheckpointWriter>(last, {
     async begin({ step, state, config, best }, whole = () => {}) {
       isOver = false;
       const { counted, isRead } = countReads(finiteOnly(state, step));
@@ -108,6 +110,12 @@ export function openCheckpointWriter(
         const written = await writeHeld(directory, { step, state: counted, config }, disk);
         whole(written.state);
         return written;
+      }).catch((error) => {
+        // Of two in succession something else is in the way.
+        if (isRemoved || !(error.cause instanceof Deno.errors.NotFound)) throw error;
+        isRemoved = true;
+        announce(`${error.message}; it was removed meanwhile, and training goes on without it`);
+        return [];
       }).finally(() => isOver = true);
       try {
         // A write that is over has read all, or has failed.
@@ -126,17 +134,11 @@ export function openCheckpointWriter(
       );
       writing = Promise.resolve(events);
       isOver = true;
-      return newest!.state;
+      return last.newest!.state;
     },
     ended,
     soFar: async () => isOver ? await ended() : [],
-    get newest() {
-      return newest;
-    },
-    get best() {
-      return bestPath;
-    },
-  };
+  });
 }
 
 /** A state which may be kept: numbers that are not finite are refused when they are read. */

@@ -6,9 +6,9 @@
  */
 
 import {
-  ADAMW_DEFAULTS,
   checkStageOptions,
   compileModel,
+  completeOptimizer,
   cutIntoStages,
   type DeviceName,
   ELEMENTS_MAX,
@@ -86,7 +86,7 @@ export function compileRun(
   const recomputed = recomputedStages(schedule);
   const copies = pipesOf(schedule) * (options.replicas ?? 1);
   const stage: StageOptions = {
-    optimizer: options.optimizer ?? ADAMW_DEFAULTS,
+    optimizer: completeOptimizer(options.optimizer),
     backward: all.some(({ kind }) => kind === "W") ? "split" : "whole",
     precision,
     offload: options.offload ?? false,

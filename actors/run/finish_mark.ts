@@ -29,7 +29,7 @@ export function finishMark(
   { checkpoint }: Pick<TrainOptions, "checkpoint">,
 ): FinishMark | undefined {
   if (!checkpoint) return undefined;
-  const { directory, config } = checkpoint;
+  const { directory, config = {} } = checkpoint;
   let loss: number | undefined, finished: Finished | undefined;
   return {
     begin: () => removeFinished(directory),

@@ -7,6 +7,7 @@
 import { delay } from "@std/async/delay";
 import { lockFolder } from "../checkpoints/checkpoint_lock.ts";
 import { claimFolder } from "../checkpoints/claim_folder.ts";
+import { watchHeap } from "../runtime/world/heap.ts";
 import { openRunData } from "./data/run_data.ts";
 import { endAll } from "./end_all.ts";
 import { type FinishMark, finishMark } from "./finish_mark.ts";
@@ -53,8 +54,10 @@ export { NonFiniteError } from "../commit/non_finite.ts";
  * neither `resume` nor `checkpoint.overwrite` says what becomes of them, before anything runs.
  * @throws {NonFiniteError} when a loss or gradient is not finite: the weights of the step before
  * stay, but not without flushes; or when a weight that would be saved is not: the checkpoints before
- * it stay.
+ * it stay. Where the data is not finite, the error names field, micro-batch and row.
  * @throws {RangeError} when the data ends before the run.
+ * @throws {Error} when the data throws: an error of the same built-in class that names the step, with
+ * the data's own as its `cause`.
  * @throws {TypeError} when a micro-batch is not what the model reads; of the first step, and of those
  * held out, before anything runs. Checkpoints of the steps before it stay.
  *
@@ -114,23 +117,30 @@ async function* trainHere(
   mark?: FinishMark,
 ): AsyncGenerator<TrainEvent, void> {
   const prepared = await prepareRun(options);
-  await using data = await openRunData(options, prepared);
+  await using data = openRunData(options, prepared);
   const { checkpoint, resume, weights } = options;
-  using _folder = checkpoint && lockFolder(checkpoint.directory);
+  yield* data.watch.until(data.begin());
+  using folder = checkpoint && lockFolder(checkpoint.directory);
   if (checkpoint) await claimFolder(checkpoint.directory, { ...checkpoint, resume, weights });
   await mark?.begin();
   await checkShared(prepared);
   yield { type: "plan", plan: prepared.plan };
+  using _heap = watchHeap();
   const run = await openRun(options, prepared, data), { engine, writer } = run;
   const newest = () => writer?.newest?.path ?? null;
+  const closeData = () => data[Symbol.asyncDispose]();
   const written = async () => void await writer?.ended().catch(() => {});
   const trackers = [options.metrics, openTrainTelemetry()].filter((track) => track !== undefined);
   const errors: unknown[] = [];
   try {
-    for await (const event of trainToEnd(run)) {
+    // It has nothing to close, so it may be left while it waits.
+    for (const events = trainToEnd(run);;) {
+      const { value: event, done } = yield* data.watch.until(events.next());
+      if (done) break;
       mark?.see(event);
       const metrics = trackers.length > 0 && metricsOf(run, event);
       if (metrics) trackers.forEach((track) => track(metrics));
+      folder?.renew(prepared.announce);
       yield event;
     }
   } catch (error) {
@@ -141,7 +151,7 @@ async function* trainHere(
     } else errors.push(error);
   } finally {
     // A checkpoint that has begun becomes whole, however the run ends.
-    await endAll(errors, [written, engine.close, data.close, () => mark?.end()]);
+    await endAll(errors, [written, engine.close, closeData, () => mark?.end()]);
   }
   // What was done last is written down last.
   assertWritten(prepared.journal, run.progress.step, newest());
@@ -167,9 +177,10 @@ async function* trainToEnd(run: TrainingRun): AsyncGenerator<TrainEvent, void> {
   }
   if (writer) yield* await writer.ended();
   assertTrained(run);
-  if (writer) {
+  // Once more where the folder is removed meanwhile; a second time that is an error.
+  for (let written: TrainEvent[] = []; writer && written.length === 0; yield* written) {
     await save(run, writer);
-    yield* await writer.ended();
+    written = await writer.ended();
   }
   const last = await lastWeights(run), event = endEvent(run, last);
   assertWritten(prepared.journal, run.progress.step, writer?.newest?.path ?? null);

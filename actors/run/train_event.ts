@@ -10,7 +10,10 @@ import type { TracedAction } from "../pipeline/step.ts";
 import type { RuntimeName } from "./options/train_options.ts";
 import type { Best } from "./progress/best.ts";
 
-/** What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. */
+/**
+ * What happens in a run, in order: one plan, steps and evaluations and checkpoints, one end. Only
+ * `wait` may come before the plan.
+ */
 export type TrainEvent =
   | { readonly type: "plan"; readonly plan: Plan }
   | {
@@ -54,6 +57,14 @@ export type TrainEvent =
     readonly reason: string;
     /** When, in milliseconds since the epoch. */
     readonly time: number;
+  }
+  | {
+    /** The data has not answered for 30 s; the run goes on when it does. */
+    readonly type: "wait";
+    /** The step that waits. */
+    readonly step: number;
+    /** Which of its micro-batches does not come, from 0. */
+    readonly microBatch: number;
   }
   | {
     readonly type: "evaluation";

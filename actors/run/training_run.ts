@@ -11,7 +11,7 @@ import type { FileKind } from "../checkpoints/checkpoint_format.ts";
 import { type HeldState, readPieces } from "../checkpoints/tensors/held_state.ts";
 import { readTensors, type TensorSource } from "../checkpoints/tensors/tensor_source.ts";
 import { bytesOf, hashWeights } from "../checkpoints/tensors/weights_hash.ts";
-import { allSkipped, assertScaled } from "../commit/non_finite.ts";
+import { allSkipped, assertFiniteData, assertScaled } from "../commit/non_finite.ts";
 import type { WorkerLost } from "../pipeline/protocol.ts";
 import type { StepRequest } from "../pipeline/step.ts";
 import { meanLoss } from "../commit/mean_loss.ts";
@@ -142,10 +142,15 @@ export function savesAfter(
  * @throws {NonFiniteError} when it was not taken and the loss scale cannot be why.
  */
 export function endStep(run: TrainingRun, { request, outcome, seconds }: TakenStep): TrainEvent {
-  const { schedule, lossScaling } = run.prepared, { lossScale } = run.progress;
+  const { schedule, lossScaling, model } = run.prepared, { lossScale } = run.progress;
   const { predictions } = request, { isCommitted, updates, traces } = outcome;
   const step = run.progress.step + 1, loss = meanLoss(outcome.losses, predictions);
-  if (!isCommitted) assertScaled(schedule, lossScaling, lossScale, step, loss);
+  if (!isCommitted) {
+    const what = `take step ${step}: loss and gradients`;
+    const how = { isScaled: lossScaling !== undefined, isLost: schedule.updates !== "flush" };
+    assertFiniteData(model, request.microBatches, what, loss, how);
+    assertScaled(schedule, lossScaling, lossScale, step, loss);
+  }
   const taken = { isTaken: isCommitted, predictions };
   run.progress = nextProgress(run.progress, taken, lossScaling);
   const { peakActivations, weights: weightsHeld, memory } = outcome;
@@ -173,6 +178,9 @@ export async function evaluate(run: TrainingRun, isCounted = true): Promise<Trai
   const { batches } = run.evaluation!, { step } = run.progress;
   const losses = await run.engine.evaluate(batches);
   const loss = meanLoss(losses, countPredictions(run, batches));
+  if (!Number.isFinite(loss)) {
+    assertFiniteData(run.prepared.model, batches, `evaluate after step ${step}: the loss`, loss);
+  }
   if (!isCounted || !asksForBest(run)) return { type: "evaluation", step, loss };
   const best = nextBest(run.progress.best, { step, loss });
   run.progress = { ...run.progress, best };

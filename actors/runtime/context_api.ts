@@ -66,9 +66,9 @@ export interface SpawnOptions {
    * actor of a package: of all that its process holds, at least 96. Default 512. */
   readonly memoryLimitMb?: number;
   /**
-   * Most messages that may wait, in both lanes, those that have reached its isolate but have not
-   * been received yet included. Flow is by credit, so one more is a broken invariant: the actor
-   * fails. Default {@linkcode MAILBOX_CAPACITY}.
+   * Most messages that may wait, in both lanes: those that have reached its isolate but have not
+   * been received yet included, and those of timers and notices of ends. Flow is by credit, so one
+   * more is a broken invariant: the actor fails, and names who sent the most. Default {@linkcode MAILBOX_CAPACITY}.
    */
   readonly capacity?: number;
   /** Buffers in `init` to move instead of copy. */

@@ -7,8 +7,7 @@
 import type { Actor } from "./actor/actor.ts";
 import { abandonAll } from "./actor/asks.ts";
 import { endChild, stopNow } from "./actor/stopping.ts";
-import { stop } from "./actor/lifecycle.ts";
-import { cancelTimers } from "./actor/timers.ts";
+import { cancelTimers, stop } from "./actor/lifecycle.ts";
 import type { Isolate } from "./isolate/isolate.ts";
 import { isRef } from "./messages.ts";
 import type { System, SystemStopOptions } from "./system_api.ts";

@@ -41,7 +41,7 @@ export interface Failure {
   readonly handling?: string;
   /**
    * `throw`: a handler or a cleanup threw. `init`: the module or the factory threw. `exit`: the
-   * actor, or its whole isolate, is gone. `mailbox-overflow`: more data messages waited than its
+   * actor, or its whole isolate, is gone. `mailbox-overflow`: more messages waited than its
    * capacity. `unknown-message`: there is no handler for a message.
    */
   readonly kind: "throw" | "init" | "exit" | "mailbox-overflow" | "unknown-message";
@@ -61,7 +61,8 @@ export interface Down {
 /**
  * Why nobody will handle a message. `no-such-actor`: there never was one with this address in this
  * system. `not-cloneable`: it holds what cannot be sent. `malformed`: it is no record with a `type`,
- * or its address or its lane is none, or it does not fit the schema of the package that it is for. `too-late`: nobody waits for this answer any more. `denied`: the
+ * or its address or its lane is none, or it does not fit the schema of the package that it is for, or a
+ * confined actor sends a type that the receiver has no handler for. `too-late`: nobody waits for this answer any more. `denied`: the
  * actor of a package was not given this address, or one that the message holds. `no-room`: half of the
  * mailbox is full, and the rest is not for messages of packages.
  */

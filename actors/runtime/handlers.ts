@@ -11,8 +11,9 @@ import type { Message } from "./types.ts";
 export const OTHERS: unique symbol = Symbol("others");
 
 /**
- * Names what looks at each message before it is handled: says why one is refused, or undefined. Such
- * a message becomes a dead letter, and who asked gets an error.
+ * Names what looks at each message before it is handled, and at whether a confined actor sends it:
+ * says why one is refused, or undefined. Such a message becomes a dead letter, and who asked gets an
+ * error.
  */
 export const DOOR: unique symbol = Symbol("door");
 

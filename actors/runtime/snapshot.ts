@@ -69,10 +69,17 @@ const SMALL_BYTES = 4096;
 
 /** Whether these can be copied and then taken away by hand. */
 function areSmall(transfer: readonly Transferable[]): transfer is readonly ArrayBuffer[] {
-  return transfer.every((one, index) =>
-    one instanceof ArrayBuffer && !one.detached && one.byteLength <= SMALL_BYTES &&
-    transfer.indexOf(one) === index
-  );
+  return transfer.every((one) => one instanceof ArrayBuffer && one.byteLength <= SMALL_BYTES);
+}
+
+/** Checks buffers that are to move. @throws {TypeError} when one is listed twice or has moved. */
+export function checkTransfer(transfer: readonly Transferable[]): void {
+  if (transfer.length > 1 && new Set(transfer).size < transfer.length) {
+    throw new TypeError("An ArrayBuffer that is transferred twice could not be cloned.");
+  }
+  if (transfer.some((one) => (one as ArrayBuffer).detached)) {
+    throw new TypeError("An ArrayBuffer is detached and could not be cloned.");
+  }
 }
 
 /**
@@ -84,6 +91,7 @@ function areSmall(transfer: readonly Transferable[]): transfer is readonly Array
  */
 export function snapshot<T>(value: T, transfer: readonly Transferable[] = []): T {
   return cloning(() => {
+    checkTransfer(transfer);
     if (areSmall(transfer)) {
       const copy = copyPlain(value, MAX_DEPTH);
       if (copy !== NOT_PLAIN) {

@@ -62,7 +62,8 @@ export interface SlowStepEvent {
   readonly waitsFor: readonly string[];
 }
 
-/** The actor of a package has tried what it was not granted, and has not done it. */
+/** The actor of a package has tried what it was not granted, or has sent what its receiver refused, and
+ * nothing has come of it. */
 export interface DeniedEvent {
   /** Tells it from other events. */
   readonly type: "denied";

@@ -4,7 +4,6 @@
  * @module
  */
 
-import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
 import { residentBytes } from "../../console/train/resident_memory.ts";
 import type { Gpt2Config } from "../../kernels/mod.ts";
 import { linesOf } from "./lines.ts";
@@ -38,9 +37,6 @@ const EVERY_MS = 200;
 /** The URL of a program to start. */
 const programUrl = (path: string) => new URL(path, import.meta.url).href;
 
-/** As `deno task train` does. */
-const V8_FLAGS = `--v8-flags=${HEAP_FLAGS.join()}`;
-
 /** The flags of a GPT-2. */
 const configFlags = (config: Gpt2Config) =>
   Object.entries(config).flatMap(([name, value]) => [`--${name}`, `${value}`]);
@@ -58,10 +54,10 @@ export async function trainWatched(run: WatchedRun): Promise<WatchedMemory> {
     await Deno.writeFile(tokens, new Uint8Array(Uint16Array.from(batch!.ids).buffer));
     const child = new Deno.Command(Deno.execPath(), {
       args: [
-        ...["run", "-A", "--no-check", V8_FLAGS, programUrl("../../cli.ts")],
+        ...["run", "-A", "--no-check", programUrl("../../cli.ts")],
         ...["train", "--json", "--memory", "--tokens", tokens, "--out", `${folder}/run`],
         ...configFlags(run.config),
-        ...["--micro-batch", `${run.microBatch}`, "--micro-batches", `${run.microBatches}`],
+        ...["--micro-batch-size", `${run.microBatch}`, "--micro-batches", `${run.microBatches}`],
         ...["--steps", `${run.steps}`, ...run.flags],
       ],
       stdin: "null",

@@ -14,6 +14,7 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { type FlagValues, withDefaults } from "../flags/flag.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
+import { runPath } from "../run_files/run_folder.ts";
 import { TOKENIZER_FLAG } from "../trained/tokenizer_source.ts";
 
 const FLAGS = {
@@ -49,8 +50,8 @@ export const EXPORT_SYNTAX: CommandSyntax = {
   summary: "writes a trained model in the format of another program",
   usage: ["RUN --format hf --out DIR", "RUN --format onnx [--model FILE.onnx] --out FILE.onnx"],
   about: [
-    "RUN is a run's folder, whose newest checkpoint is taken, that of one checkpoint, or a GPT-2 or a",
-    "Llama in a folder of Hugging Face's.",
+    "RUN is a run's folder or its name below runs/, whose newest checkpoint is taken, the folder of one",
+    "checkpoint, or a GPT-2 or a Llama in a folder of Hugging Face's.",
   ],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 done; 1 it failed, and nothing is there; 2 bad input."],
@@ -104,7 +105,7 @@ export async function exportCommand(
   }
   const { makes, find } = FORMATS[format];
   await checkNew(out, makes);
-  const look = () => find(run, withDefaults(FLAGS, given));
+  const look = () => find(runPath(run), withDefaults(FLAGS, given));
   let found = await look();
   begin();
   begin(""); // from now on Ctrl-C ends it, and nothing is left

@@ -6,6 +6,7 @@
 
 import {
   checkTokens,
+  type FileTokenizer,
   generate,
   openDevice,
   resolveDevice,
@@ -21,14 +22,15 @@ import { withDefaults } from "../flags/flag.ts";
 import { parseFlags } from "../flags/parse.ts";
 import { readNumbers } from "../flags/quantities.ts";
 import { printTokens } from "../generate/print_tokens.ts";
+import { runPath } from "../run_files/run_folder.ts";
 import { openTokenizer, TOKENIZER_FLAG, tokenizerSource } from "../trained/tokenizer_source.ts";
 import { findTrainedDecoder, type TrainedDecoder } from "../trained/trained_decoder.ts";
 
 const FLAGS = {
   from: {
     kind: "path",
-    value: "DIR",
-    help: "a run's folder, that of one checkpoint, or one of Hugging Face's",
+    value: "RUN",
+    help: "a run's folder or name, the folder of one checkpoint, or one of Hugging Face's",
   },
   prompt: { kind: "text", value: "TEXT", default: "The ", help: "text to go on from" },
   tokens: { kind: "integer", maximum: 1_000_000, default: 200, help: "tokens to add" },
@@ -74,7 +76,7 @@ const FLAGS = {
 export const GENERATE_SYNTAX: CommandSyntax = {
   name: "generate",
   summary: "samples text from a checkpoint",
-  usage: ["--from DIR [flags]"],
+  usage: ["--from RUN [flags]"],
   groups: [{ flags: FLAGS }],
   notes: ["Exit codes: 0 done; 1 it failed; 2 bad input."],
 };
@@ -90,7 +92,7 @@ export async function generateCommand(
   if (from === undefined) {
     throw new TypeError("Cannot generate: --from must name a checkpoint's folder");
   }
-  const trained = await findTrainedDecoder("generate", "--from", from);
+  const trained = await findTrainedDecoder("generate", "--from", runPath(from));
   const { architecture, config } = trained, weights = readTensors(trained.weights);
   if (slide > config.seq) {
     throw new RangeError(
@@ -98,7 +100,7 @@ export async function generateCommand(
     );
   }
   const tokenizer = flags.ids ? undefined : await tokenizerOf(trained, flags.tokenizer);
-  const prompt = promptOf(given, tokenizer, config.vocab, flags.prompt);
+  const prompt = await promptOf(given, tokenizer, config.vocab, flags.prompt);
   if (prompt.length > config.seq) {
     printError(
       `The prompt has ${prompt.length} tokens: the model sees the last ${config.seq}, all that its context holds`,
@@ -118,16 +120,16 @@ export async function generateCommand(
 }
 
 /** The ids to go on from: those that are given, or those of a text. */
-function promptOf(
+async function promptOf(
   given: { readonly ids?: readonly number[]; readonly prompt?: string },
-  text: Tokenizer | undefined,
+  text: Tokenizer | FileTokenizer | undefined,
   vocab: number,
   prompt: string,
-): number[] {
+): Promise<number[]> {
   if (given.ids && given.prompt !== undefined) {
     throw new TypeError("Cannot generate: it must go on from --ids or --prompt, received both");
   }
-  const ids = given.ids ?? [...text!.encode(prompt)];
+  const ids = given.ids ?? [...await text!.encode(prompt)];
   checkTokens(Int32Array.from(ids), vocab);
   return [...ids];
 }
@@ -141,7 +143,7 @@ function promptOf(
 async function tokenizerOf(
   { path, tokenizer }: TrainedDecoder,
   asked: string | undefined,
-): Promise<Tokenizer> {
+): Promise<Tokenizer | FileTokenizer> {
   const opened = await openTokenizer(asked === undefined ? tokenizer : tokenizerSource(asked));
   if (opened) return opened;
   throw new TypeError(

@@ -8,7 +8,7 @@ import { type Profile, readProfile } from "../../actors/foresight/mod.ts";
 import type { PlanSpace } from "../../actors/foresight/planner/candidate.ts";
 import { openForecast } from "../../actors/foresight/planner/open_forecast.ts";
 import { planRuns, type RunPlan } from "../../actors/foresight/planner/plan.ts";
-import { BUCKET_SIZE } from "../../kernels/mod.ts";
+import { BUCKET_SIZE, completeOptimizer } from "../../kernels/mod.ts";
 import { commandLine } from "../../actors/run/command_line.ts";
 import { scheduleDefinitions } from "../../schedules/mod.ts";
 import type { CommandContext } from "../command.ts";
@@ -16,7 +16,7 @@ import { inOneLine, quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
-import { parseArguments } from "../flags/parse.ts";
+import { parseArguments, refuseOthers } from "../flags/parse.ts";
 import { printPlanCheck } from "../foresight/plan_check.ts";
 import { PLAN_FLAGS, PLAN_SYNTAX, type PlanFlags } from "../foresight/plan_flags.ts";
 import { factNotes, type PlanFacts, planRecord } from "../foresight/plan_record.ts";
@@ -29,40 +29,33 @@ import { print, printError } from "../print.ts";
 /** Runs `troupe plan`; returns the exit code. */
 export async function planCommand(
   args: readonly string[],
-  context: Pick<CommandContext, "begin" | "signal">,
+  context: Pick<CommandContext, "begin" | "signal" | "soFar">,
 ): Promise<number> {
   if (args.length === 0) return print(helpOf(PLAN_SYNTAX)), 0;
   if (answersItself(args, PLAN_SYNTAX)) return 0;
   const { flags: given, words } = parseArguments(args, PLAN_FLAGS, { takesWords: true });
   const flags = withDefaults(PLAN_FLAGS, given);
   if (words.length === 1 && words[0] === "check") {
-    refuseUnchecked(Object.keys(given));
+    refuseOthers("check a plan", ["device", "devices", "json"], given);
     return await printPlanCheck(flags, context);
   }
   const rank = rankOf(words, flags);
-  const profile = profileOf(flags), model = await plannedModel(args);
-  const { plan, facts } = planOf(flags, profile, model);
+  const profile = profileOf(flags), model = await plannedModel(args, profile, flags.profile!);
+  const shown = (facts: PlanFacts, plan: RunPlan): string => {
+    if (flags.emit) return emitted(plan, facts, rank);
+    if (flags.json || flags.format === "json") return JSON.stringify(planRecord(facts, plan));
+    return planLines(facts, plan).join("\n");
+  };
+  const { plan, facts } = planOf(flags, profile, model, (facts, plan) => {
+    if (plan.best.length >= rank) context.soFar?.({ text: `${shown(facts, plan)}\n` });
+  });
   if (flags.svg !== undefined) {
     context.begin();
     await Deno.writeTextFile(flags.svg, planSvg(facts, plan));
   }
-  if (flags.emit) {
-    print(emitted(plan, facts, rank));
-    for (const note of factNotes(facts)) printError(`note: ${note}`);
-  } else if (flags.json || flags.format === "json") print(JSON.stringify(planRecord(facts, plan)));
-  else for (const line of planLines(facts, plan)) print(line);
+  print(shown(facts, plan));
+  if (flags.emit) { for (const note of factNotes(facts)) printError(`note: ${note}`); }
   return 0;
-}
-
-/** Refuses flags that a check does not read: what it runs is always the same. */
-function refuseUnchecked(given: readonly string[]): void {
-  const read = ["device", "devices", "json"], unread = given.find((name) => !read.includes(name));
-  if (unread === undefined) return;
-  throw new TypeError(
-    `Cannot check a plan: flags must be among ${
-      read.map((name) => `--${name}`).join(", ")
-    }, received --${unread}`,
-  );
 }
 
 /** Which of the plans is emitted. */
@@ -100,6 +93,7 @@ function planOf(
   flags: PlanFlags,
   profile: Profile,
   { args, task, options }: PlannedModel,
+  soFar: (facts: PlanFacts, plan: RunPlan) => void,
 ): { readonly plan: RunPlan; readonly facts: PlanFacts } {
   const { batch, devices = profile.machine.cores } = flags;
   if (batch === undefined) {
@@ -109,7 +103,7 @@ function planOf(
     memoryLimitBytes = flags["memory-limit"] ?? machine.memoryBytes;
   const forecast = openForecast(profile, {
     model: task.model,
-    optimizer: options.optimizer!,
+    optimizer: completeOptimizer(options.optimizer),
     device: deviceOf(flags, profile),
     transport: transportOf(flags, profile),
     clip: options.clip,
@@ -120,22 +114,21 @@ function planOf(
     layers: task.model.layers.length,
     schedules: flags.schedules ?? SCHEDULES,
     workers: flags.workers,
-    microBatch: flags["micro-batch"],
+    microBatch: flags["micro-batch-size"],
     recompute: flags.recompute ?? ["none", "cheap", "full"],
     precision: flags.precision ?? ["fp32"],
     offload: [false],
     bucketSizes: BUCKET_SIZES,
     coarsenings: COARSENINGS,
   };
+  const facts: PlanFacts = {
+    ...{ model: args, devices, batch, memoryLimitBytes },
+    profile: { source, machine: inOneLine(machine.name) },
+  };
+  const found = (plan: RunPlan) => soFar(facts, plan);
   return {
-    plan: planRuns(space, forecast, { memoryLimitBytes, count: flags.count }),
-    facts: {
-      model: args,
-      devices,
-      batch,
-      memoryLimitBytes,
-      profile: { source, machine: inOneLine(machine.name) },
-    },
+    plan: planRuns(space, forecast, { memoryLimitBytes, count: flags.count, found }),
+    facts,
   };
 }
 

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { existsSync } from "node:fs";
 import {
   type CheckedStep,
   checkResult,
@@ -22,11 +23,11 @@ import { inOneLine } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { type GivenFlags, withDefaults } from "../flags/flag.ts";
 import { helpOf } from "../flags/help.ts";
-import { parseArguments } from "../flags/parse.ts";
+import { parseArguments, refuseOthers } from "../flags/parse.ts";
 import { describeChecked, describeProfile, describeResult } from "../foresight/describe_profile.ts";
 import { papersCommand } from "../foresight/papers_command.ts";
 import { PROFILE_FLAGS, PROFILE_SYNTAX, type ProfileFlags } from "../foresight/profile_flags.ts";
-import { profiledModel, sizesOf } from "../foresight/profiled_model.ts";
+import { type ModelToProfile, profiledModel } from "../foresight/profiled_model.ts";
 import { tracedProfile } from "../foresight/traced_profile.ts";
 import { print, printError } from "../print.ts";
 
@@ -35,9 +36,6 @@ const PROBE_MS = 500;
 
 /** Sizes of micro-batches that are measured unless others are named. */
 const MICRO_BATCHES = [1, 2, 4, 8];
-
-/** That of a traced run, unless it is named: the default of train. */
-const TRACED_MICRO_BATCH = 8;
 
 /** Runs `troupe profile`; returns the exit code. */
 export async function profileCommand(
@@ -50,7 +48,7 @@ export async function profileCommand(
   const parsed = parseArguments(args, PROFILE_FLAGS, { takesWords: true });
   const [word, ...more] = parsed.words;
   if (word === "check" && more.length === 0) {
-    refuseUnread("check", ["device", "workers", "json"], Object.keys(parsed.flags));
+    refuseOthers("check", ["device", "workers", "json"], parsed.flags);
     return await check(withDefaults(PROFILE_FLAGS, parsed.flags), context);
   }
   if (word !== undefined) {
@@ -64,17 +62,6 @@ export async function profileCommand(
   return await make(parsed.flags, context);
 }
 
-/** Refuses flags that would change nothing. */
-function refuseUnread(what: string, read: readonly string[], given: readonly string[]): void {
-  const unread = given.find((name) => !read.includes(name));
-  if (unread === undefined) return;
-  throw new TypeError(
-    `Cannot ${what}: flags must be among ${
-      read.map((name) => `--${name}`).join(", ")
-    }, received --${unread}`,
-  );
-}
-
 /** Makes a profile: of a trace, or of this machine. */
 async function make(
   given: GivenFlags<typeof PROFILE_FLAGS>,
@@ -86,18 +73,10 @@ async function make(
       "Cannot make a profile: --out must name its file, or --json print it, received neither",
     );
   }
-  if (flags["from-trace"] === undefined) return await measure(flags, context);
-  const read = ["from-trace", "micro-batch", "out", "json"];
-  refuseUnread(`take costs from a trace`, read, Object.keys(given));
-  const { "micro-batch": [microBatch = TRACED_MICRO_BATCH, ...more] = [] } = flags;
-  if (more.length > 0) {
-    throw new TypeError(
-      `Cannot take costs from a trace: --micro-batch must be that of its run, received ${
-        flags["micro-batch"]
-      }`,
-    );
-  }
-  const profile = tracedProfile(flags["from-trace"], microBatch);
+  if (flags["from-trace"] === undefined) return await measure(flags, given, context);
+  const read = ["from-trace", "micro-batch-size", "out", "json"];
+  refuseOthers("take costs from a trace", read, given);
+  const profile = tracedProfile(flags["from-trace"], given["micro-batch-size"]);
   if (flags.out !== undefined) checkOut(flags.out);
   context.begin();
   keep(profile, flags);
@@ -105,19 +84,27 @@ async function make(
 }
 
 /** Measures this machine. */
-async function measure(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
-  const options = await meterOptions(flags);
+async function measure(
+  flags: ProfileFlags,
+  given: GivenFlags<typeof PROFILE_FLAGS>,
+  { begin, signal }: CommandContext,
+): Promise<number> {
+  const model = await profiledModel(flags, given), options = await meterOptions(flags, model);
   if (flags.out !== undefined) checkOut(flags.out);
-  begin("the round under way");
-  await using meter = await openMeter(options);
+  begin();
+  const meter = await openMeter(options);
   await meter.round(PROBE_MS);
   meter.reset();
-  for (let round = 1; round <= flags.rounds && !signal.aborted; round++) {
-    printError(`round ${round} of ${flags.rounds}`);
-    await meter.round(PROBE_MS);
+  begin(""); // from now on a signal ends it with the rounds before
+  const aborted = new Promise((resolve) => signal.addEventListener("abort", resolve));
+  let rounds = 0;
+  while (!signal.aborted && rounds < flags.rounds) {
+    printError(`round ${rounds + 1} of ${flags.rounds}`);
+    await Promise.race([meter.round(PROBE_MS).then(() => rounds++), aborted]);
   }
-  if (signal.aborted) return 130;
-  keep(meter.profile(), flags);
+  if (rounds > 0) keep({ ...meter.profile(), model: model.flags }, flags);
+  if (signal.aborted) return 130; // nothing waits for the round under way
+  await meter[Symbol.asyncDispose]();
   return 0;
 }
 
@@ -125,14 +112,18 @@ async function measure(flags: ProfileFlags, { begin, signal }: CommandContext): 
 function keep(profile: Profile, { out, json }: ProfileFlags): void {
   const text = JSON.stringify(profile, undefined, 2) + "\n";
   if (out !== undefined) Deno.writeTextFileSync(out, text);
-  if (json) print(JSON.stringify(profile));
-  else for (const line of describeProfile(profile)) print(inOneLine(line));
+  if (json) {
+    print(JSON.stringify(profile));
+    profile.notes.forEach(printError);
+  } else for (const line of describeProfile(profile)) print(inOneLine(line));
 }
 
 /** Refuses a file that cannot be written, before anything is measured. */
 function checkOut(path: string): void {
   try {
+    const isNew = !existsSync(path);
     Deno.openSync(path, { write: true, create: true }).close();
+    if (isNew) Deno.removeSync(path);
   } catch (error) {
     throw new RangeError(
       `Cannot write the profile to ${inOneLine(path)}: it must be a file that can be written, ` +
@@ -141,19 +132,23 @@ function checkOut(path: string): void {
   }
 }
 
-async function meterOptions(flags: ProfileFlags): Promise<MeterOptions> {
-  const { recompute: policies = ["none"], "micro-batch": sizes = MICRO_BATCHES } = flags;
+async function meterOptions(
+  flags: ProfileFlags,
+  { of: modelOf, sizes }: ModelToProfile,
+): Promise<MeterOptions> {
+  const { recompute: policies = ["none"], "micro-batch-size": microBatches = MICRO_BATCHES } =
+    flags;
   const device = await resolveDevice(flags.device, printError);
   const isolate = isolationFor("workers", flags.isolation, device.name);
-  const modelOf = await profiledModel(flags), models: MeterOptions["models"][number][] = [];
-  for (const microBatch of sizes) {
+  const models: MeterOptions["models"][number][] = [];
+  for (const microBatch of new Set(microBatches)) {
     const model = await modelOf(microBatch);
     models.push(...policies.map((recompute) => ({ model, microBatch, recompute })));
   }
   return {
     device,
     models,
-    sizes: sizesOf(flags),
+    sizes,
     loads: loadsUpTo(workersOf(flags)),
     isolate,
     links: ["local", "worker", "process"],
@@ -183,7 +178,7 @@ const CHECKED = { layers: 4, hidden: 256, heads: 4, seq: 64, vocab: 512 };
 const CHECKED_WORKERS_MAX = 4;
 
 /** Predicts and measures. */
-async function check(flags: ProfileFlags, { begin, signal }: CommandContext): Promise<number> {
+async function check(flags: ProfileFlags, { begin }: CommandContext): Promise<number> {
   const workers = Math.min(workersOf(flags), CHECKED_WORKERS_MAX);
   begin();
   const steps: CheckedStep[] = [];
@@ -192,14 +187,12 @@ async function check(flags: ProfileFlags, { begin, signal }: CommandContext): Pr
     modelOf: (microBatch) => gpt2(CHECKED, microBatch),
     device: (await resolveDevice(flags.device, printError)).name,
     announce: printError,
-    signal,
   });
   for await (const step of checked) {
     steps.push(step);
     if (flags.json) print(JSON.stringify(step));
     else for (const line of describeChecked(step, isNear(step))) print(line);
   }
-  if (signal.aborted) return 130;
   const result = checkResult(steps);
   for (const line of describeResult(result)) (flags.json ? printError : print)(line);
   return result.isPassed ? 0 : 1;

@@ -29,6 +29,7 @@ import {
   withRecomputation,
 } from "../../schedules/mod.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
+import type { CommandContext } from "../command.ts";
 import { quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
 import { helpOf } from "../flags/help.ts";
@@ -49,6 +50,8 @@ export interface ScheduleCommandContext {
   readonly color?: boolean | undefined;
   /** Reads a text file, for a schedule that is a CSV file. */
   readonly readTextFile?: ((path: string) => string) | undefined;
+  /** Gets what would be given if the command ended now, of a search and a comparison. */
+  readonly soFar?: ((result: ScheduleCommandResult) => void) | undefined;
 }
 
 /** What the command gives. */
@@ -96,12 +99,12 @@ export function scheduleCommand(
   }
   const { out } = flags;
   if (name === "list") return { output: listing(flags), out };
-  if (name === "compare") return { output: comparison(flags), out };
+  if (name === "compare") return { output: comparison(flags, context), out };
   if (name === "jitter") return { output: varying(flags), out };
   const isFile = name.endsWith(".csv");
   const { schedule: made, told } = isFile
     ? { schedule: readSchedule(name, flags, context), told: undefined }
-    : madeFor(name, flags);
+    : madeFor(name, flags, context);
   const linked = flags.edges && !made.edges ? withEdges(made, flags.edges) : made;
   const recomputes = !isFile && findSchedule(name).reads?.includes("recomputeAhead");
   const schedule = flags.isRecomputed && !recomputes ? withRecomputation(linked) : linked;
@@ -113,7 +116,10 @@ export function scheduleCommand(
 }
 
 /** Runs `troupe schedule`: prints what it gives, or writes it to the file that `--out` names. */
-export async function printSchedule(args: readonly string[]): Promise<number> {
+export async function printSchedule(
+  args: readonly string[],
+  { soFar }: Pick<CommandContext, "soFar"> = {},
+): Promise<number> {
   if (answersItself(args, SCHEDULE_SYNTAX)) return 0;
   const isTerminal = Deno.stdout.isTerminal();
   const { output, out } = scheduleCommand(args, {
@@ -123,6 +129,7 @@ export async function printSchedule(args: readonly string[]): Promise<number> {
       checkInputFile(path, CSV_BYTES_MAX);
       return decodeText(Deno.readFileSync(path), path);
     },
+    soFar: soFar && (({ output, out }) => soFar({ text: output, out })),
   });
   if (out === undefined) writeAll(Deno.stdout, output);
   else await Deno.writeTextFile(out, output);
@@ -146,8 +153,17 @@ function checked(schedule: ListedSchedule): string[] {
 function madeFor(
   name: string,
   flags: ScheduleFlags,
+  context: ScheduleCommandContext,
 ): { readonly schedule: Schedule; readonly told: string | undefined } {
-  const options = optionsFor(name, flags);
+  let best = Infinity;
+  const found: ScheduleOptions["found"] = (schedule, makespan) => {
+    if (makespan >= best) return;
+    best = makespan;
+    const analysis = analyze({ ...schedule, name }, flags.costs);
+    context.soFar?.({ output: showSchedule(analysis, flags, context), out: flags.out });
+  };
+  const isSearch = findSchedule(name).reads?.includes("found") && context.soFar;
+  const options = { ...optionsFor(name, flags), ...isSearch && { found } };
   const choice = choiceOf(findSchedule(name).name, flags.asked, options, flags.costs);
   if (choice === undefined) return { schedule: createSchedule(name, options), told: undefined };
   const { flags: { "pipeline-limit": pipelineLimit, order }, told } = choice;
@@ -259,10 +275,17 @@ there. Those with fewer bubbles hold more, send more, or split backwards in two.
 model and a machine says: deno task train --schedule NAME --trace FILE
 `;
 
-function comparison(flags: ScheduleFlags): string {
-  const compared = compareSchedules(requiredOptions(flags), flags.costs, flags);
+function comparison(flags: ScheduleFlags, { soFar }: ScheduleCommandContext): string {
+  if (!["grid", "json"].includes(flags.format)) throw unsuitable("a comparison", flags.format);
+  const shown = (all: Compared) => formatCompared(all, flags), { out } = flags;
+  const found = (all: Compared) => soFar?.({ output: shown(all), out });
+  return shown(compareSchedules(requiredOptions(flags), flags.costs, { ...flags, found }));
+}
+
+type Compared = ReturnType<typeof compareSchedules>;
+
+function formatCompared(compared: Compared, flags: ScheduleFlags): string {
   if (flags.format === "grid") return `${formatComparison(compared)}\n${COLUMNS_TOLD}`;
-  if (flags.format !== "json") throw unsuitable("a comparison", flags.format);
   const records = compared.analyses.map((analysis, i) => {
     const { placement: _, ...record } = scheduleRecord(analysis), memory = compared.memory?.[i];
     const { hops, schedule: { updates } } = analysis;

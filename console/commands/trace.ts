@@ -7,6 +7,7 @@
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import type { GapKind } from "../../actors/mod.ts";
 import { formatTable } from "../../schedules/pictures/table.ts";
+import { inputFileProblem } from "../../kernels/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";
@@ -14,7 +15,9 @@ import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { helpOf } from "../flags/help.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { print } from "../print.ts";
+import { runPath } from "../run_files/run_folder.ts";
 import { openTrace } from "../trace/read_trace.ts";
+import { openRunTrace } from "../trace/run_trace.ts";
 import { summarizeTrace, type TraceSummary, type WorkerSummary } from "../trace/trace_summary.ts";
 
 const TRACE_FLAGS = {
@@ -26,9 +29,10 @@ const TRACE_FLAGS = {
 export const TRACE_SYNTAX: CommandSyntax = {
   name: "trace",
   summary: "sums up a trace: who was busy, and who waited for whom",
-  usage: ["summary FILE [flags]"],
+  usage: ["summary FILE [flags]", "summary RUN [flags]"],
   about: [
-    "Sums up, worker by worker, a file that troupe train --trace FILE has written. The file itself",
+    "Sums up, worker by worker, a file that troupe train --trace FILE has written, or the steps that a",
+    "run with --trace or --dashboard keeps: RUN is its folder, or its name below runs/. The file",
     "is for https://ui.perfetto.dev, which shows every action on its worker's track.",
   ],
   words: ["summary"],
@@ -43,11 +47,14 @@ export const TRACE_SYNTAX: CommandSyntax = {
 };
 
 /** Runs `troupe trace`; returns the exit code. */
-export function traceCommand(args: readonly string[], { begin }: CommandContext): number {
+export async function traceCommand(
+  args: readonly string[],
+  { begin }: CommandContext,
+): Promise<number> {
   if (args.length === 0) return print(helpOf(TRACE_SYNTAX)), 0;
   if (answersItself(args, TRACE_SYNTAX)) return 0;
   const { words, flags } = parseArguments(args, TRACE_FLAGS, { takesWords: true });
-  const [what = "", path, ...more] = words;
+  const [what = "", named, ...more] = words;
   if (what !== "summary") {
     throw new TypeError(
       `Cannot run "trace ${inOneLine(what)}": it must be summary${
@@ -55,11 +62,12 @@ export function traceCommand(args: readonly string[], { begin }: CommandContext)
       }`,
     );
   }
-  if (path === undefined || more.length > 0) {
+  if (named === undefined || more.length > 0) {
     const count = words.length - 1;
     throw new TypeError(`Cannot sum up: the number of traces must be 1, received ${count}`);
   }
-  const summary = summarizeTrace(openTrace(path), path);
+  const path = runPath(named), isRun = inputFileProblem(path) === "a folder";
+  const summary = summarizeTrace(isRun ? await openRunTrace(path) : openTrace(path), path);
   begin();
   print(flags.json ? JSON.stringify(summary) : describeSummary(summary).map(inOneLine).join("\n"));
   return 0;
@@ -96,6 +104,7 @@ export function describeSummary(summary: TraceSummary): string[] {
       ({ busy, communication, optimizer, bubble }) =>
         [busy, communication, optimizer, bubble].map(percent),
     ),
+    "Times overlap: communication has the part of the bubble that waits for it, so a row may be above 100 %.",
     "",
     ...tableOf(["bubble", ...gaps], (one) => gaps.map((kind) => percent(one.gaps[kind]))),
     "",

@@ -65,6 +65,7 @@ async function trainAsAsked(
   const options = optionsOf(request, task, parts, place?.directory);
   const events = train({ ...options, metrics, signal, system });
   for await (const event of dashboard?.watch(events) ?? events) {
+    if (event.type === "wait") continue; // announced
     trace?.see(event);
     if (event.type === "plan") {
       await files?.begin(event.plan);
@@ -97,8 +98,10 @@ async function trainAsAsked(
   return 0;
 }
 
-function traceOf({ trace: path, "trace-steps": steps }: TrainRequest["flags"]) {
-  return path === undefined ? undefined : openTraceFile({ path, steps, announce: printError });
+function traceOf(flags: TrainRequest["flags"]) {
+  const { trace: path, "trace-steps": steps, "micro-batch-size": microBatch } = flags;
+  if (path === undefined) return undefined;
+  return openTraceFile({ path, steps, microBatch, announce: printError });
 }
 
 function timelineOf(

@@ -11,7 +11,7 @@ import { readRun, type RunFolder } from "../run_files/read_run.ts";
 import { RUN_FILES, type RunRecord } from "../run_files/run_record.ts";
 import { readTimeline, type TimelineRecord } from "../trace/timeline_file.ts";
 import { eventView } from "./view/event_view.ts";
-import { checkPlan, recordedSchedule } from "./recorded_schedule.ts";
+import { recordedSchedule } from "./recorded_schedule.ts";
 import { runFacts } from "./view/run_facts.ts";
 import { endedStatus } from "./view/ended_status.ts";
 import { openRunView, type RunView } from "./view/run_view.ts";
@@ -89,7 +89,6 @@ function beginReading(folder: RunFolder): Reading {
       }: it must have a ${RUN_FILES.record}, received checkpoints alone`,
     );
   }
-  checkPlan(record, join(path, RUN_FILES.record));
   const view = openRunView(), schedule = recordedSchedule(record);
   view.begin(runFacts(record, schedule, path), statusOf(folder, record));
   const context = { schedule, replicas: record.plan.replicas };

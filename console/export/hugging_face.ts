@@ -59,14 +59,14 @@ async function describeTokenizer(
   const content = typeof source === "object"
     ? readTokenizerFile(source).content
     : encode(source === "gpt2" ? await gpt2TokenizerJson(printError) : bytesTokenizerJson());
-  const { bos, eos, textOf } = await parseTokenizer(content, TOKENIZER_FILE);
+  const { bos, eos, ends } = await parseTokenizer(content, TOKENIZER_FILE);
   const about = {
-    ...bos !== undefined && { bos_token: textOf(bos) },
+    ...ends && { bos_token: ends[0] },
     clean_up_tokenization_spaces: false,
-    ...eos !== undefined && { eos_token: textOf(eos) },
+    ...ends && { eos_token: ends[1] },
     model_max_length: seq,
     tokenizer_class: source === "gpt2" ? "GPT2Tokenizer" : "PreTrainedTokenizerFast",
-    ...source === "gpt2" && { unk_token: textOf(eos!) },
+    ...source === "gpt2" && { unk_token: ends![1] },
   };
   return {
     ends: { bos, eos },

@@ -124,7 +124,8 @@ function nameFlags(said: Values, flags: Flags, where: string): Values {
         }`,
       );
     }
-    if (named.has(name)) {
+    const mayRepeat = flags[name]!.formerly !== undefined && named.get(name) === value;
+    if (named.has(name) && !mayRepeat) {
       throw new TypeError(`Cannot read ${where}: --${name} must be said once, received it twice`);
     }
     if (means === undefined) named.set(name, value);

@@ -17,6 +17,8 @@ export interface Flag {
   readonly help: string;
   /** Other names: a letter (`h`), or what other programs call exactly the same thing. */
   readonly aliases?: readonly FlagAlias[];
+  /** Its name in earlier versions, which is still read. */
+  readonly formerly?: string;
   /** Values of a choice; with `read` the usual ones; parts that come with Troupe. */
   readonly choices?: readonly string[];
   /** Reads a value of its own kind, or of a choice that takes others too; undefined for what is none. */
@@ -43,6 +45,10 @@ export const INTEGER_MAX = 2 ** 31 - 1;
 
 /** Flags by name, without the dashes. */
 export type Flags = Readonly<Record<string, Flag>>;
+
+/** The name of a flag today, of a name that may be one of earlier versions. */
+export const currentName = (name: string, flags: Flags): string =>
+  Object.keys(flags).find((one) => flags[one]!.formerly === name) ?? name;
 
 /** The type of a flag's values. */
 export type ValueOf<F extends Flag> = F extends { kind: "integer" | "number" } ? number

@@ -5,7 +5,7 @@
  */
 
 import { quoted } from "../escape.ts";
-import type { Flags, GivenFlags } from "./flag.ts";
+import { currentName, type Flags, type GivenFlags } from "./flag.ts";
 import { convertValue } from "./values.ts";
 
 /**
@@ -42,7 +42,8 @@ export function readKeptFlags<const T extends Flags>(
     );
   }
   const values: Record<string, unknown> = {};
-  for (const [name, value] of Object.entries(kept)) {
+  for (const [key, value] of Object.entries(kept)) {
+    const name = currentName(key, flags);
     if (!Object.hasOwn(flags, name)) continue;
     const flag = flags[name]!;
     const isTyped = flag.kind === "switch"

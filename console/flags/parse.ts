@@ -7,7 +7,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import { inOneLine, quoted } from "../escape.ts";
 import type { Flags, GivenFlags } from "./flag.ts";
-import { meantFlag, respell } from "./spelling.ts";
+import { dashed, meantFlag, respell } from "./spelling.ts";
 import { convertValue } from "./values.ts";
 
 /** How the arguments of a command are read. */
@@ -109,6 +109,7 @@ export function rawArguments(
   const valued = names.filter((name) => !switches.includes(name));
   const respelled = respell(args, flags);
   checkSwitches(respelled, switches);
+  checkFormer(args, respelled, flags);
   const parsed = parseArgs(respelled, {
     string: [...valued, "_"],
     boolean: switches,
@@ -136,6 +137,22 @@ export function rawArguments(
   return { flags: values, takenBack, words };
 }
 
+/**
+ * Refuses flags that would change nothing.
+ *
+ * @param what is done, for the sentence.
+ * @param read the names of the flags that are read for it.
+ */
+export function refuseOthers(what: string, read: readonly string[], given: object): void {
+  const unread = Object.keys(given).find((name) => !read.includes(name));
+  if (unread === undefined) return;
+  throw new TypeError(
+    `Cannot ${what}: flags must be among ${
+      read.map((name) => `--${name}`).join(", ")
+    }, received --${unread}`,
+  );
+}
+
 /** Refuses `--tie=maybe`, which would be read as `--tie`. */
 function checkSwitches(args: readonly string[], switches: readonly string[]): void {
   for (const argument of args) {
@@ -144,6 +161,21 @@ function checkSwitches(args: readonly string[], switches: readonly string[]): vo
     if (!switches.includes(name)) continue;
     throw new RangeError(
       `Cannot use --${name}: it must be true or false, received ${quoted(value)}`,
+    );
+  }
+}
+
+/** Refuses a flag that has one value by its name and another by its former name. */
+function checkFormer(args: readonly string[], respelled: readonly string[], flags: Flags): void {
+  for (const [name, { formerly }] of Object.entries(flags)) {
+    const given = new Set(respelled.filter((one) => one.startsWith(`--${name}=`)));
+    if (given.size < 2 || !args.some((one) => dashed(one).split("=")[0] === `--${formerly}`)) {
+      continue;
+    }
+    throw new TypeError(
+      `Cannot read the flags: --${formerly}, the former name of --${name}, must have its value, received ${
+        inOneLine([...given].join(" "))
+      }`,
     );
   }
 }

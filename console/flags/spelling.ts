@@ -5,7 +5,7 @@
  */
 
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
-import type { Flags } from "./flag.ts";
+import { currentName, type Flags } from "./flag.ts";
 
 /** What a spelling stands for: a flag, or one value of it. */
 export interface Spelled {
@@ -18,8 +18,9 @@ export interface Spelled {
 /** All spellings of flags, each with `-` for `_`. */
 export function spellingsOf(flags: Flags): ReadonlyMap<string, Spelled> {
   const spellings = new Map<string, Spelled>();
-  for (const [name, { aliases = [] }] of Object.entries(flags)) {
+  for (const [name, { aliases = [], formerly }] of Object.entries(flags)) {
     spellings.set(name, { name });
+    if (formerly !== undefined) spellings.set(formerly, { name });
     for (const alias of aliases) {
       if (typeof alias === "string") spellings.set(dashed(alias), { name });
       else spellings.set(dashed(alias.name), { name, means: alias.means });
@@ -93,6 +94,7 @@ function findFlag(argument: string, spellings: ReadonlyMap<string, Spelled>, fla
 
 /** What was probably meant, as the end of a sentence; empty where nothing is near. */
 export function meantFlag(name: string, flags: Flags): string {
-  const known = [...spellingsOf(flags).keys()].filter((one) => one.length > 1);
+  const known = [...spellingsOf(flags).keys()]
+    .filter((one) => one.length > 1 && currentName(one, flags) === one);
   return didYouMean(`--${dashed(name)}`, known.map((one) => `--${one}`));
 }

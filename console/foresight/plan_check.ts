@@ -40,7 +40,7 @@ const spaceOf = (devices: number): PlanSpace => ({
 /** Holds the planner's choice against an exhaustive search; returns the exit code. */
 export async function printPlanCheck(
   { device, json, devices }: PlanFlags,
-  { begin, signal }: Pick<CommandContext, "begin" | "signal">,
+  { begin }: Pick<CommandContext, "begin">,
 ): Promise<number> {
   const workers = devices ?? Math.min(navigator.hardwareConcurrency, WORKERS_MAX);
   const { name } = await resolveDevice(
@@ -53,9 +53,7 @@ export async function printPlanCheck(
     model: gpt2(MODEL, 2),
     device: name,
     announce: printError,
-    signal,
   });
-  if (checked === undefined) return 130;
   if (json) { for (const run of checked.runs) print(JSON.stringify(recordOf(run))); }
   else for (const line of tableOf(checked)) print(line);
   const isPassed = checked.loss <= LOSS_MAX;

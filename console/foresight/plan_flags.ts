@@ -84,7 +84,7 @@ const someOf = <const T extends string>(choices: readonly T[]) => ({
 } as const);
 
 /** Counts with commas between them. */
-function readCounts(text: string): readonly number[] | undefined {
+export function readCounts(text: string): readonly number[] | undefined {
   return /^[1-9]\d{0,8}(,[1-9]\d{0,8})*$/.test(text) ? text.split(",").map(Number) : undefined;
 }
 
@@ -103,8 +103,9 @@ const CHOICE_FLAGS = {
     help: "schedules that are tried",
   },
   workers: { ...COUNTS, otherwise: "all that divide P", help: "depths D that are tried" },
-  "micro-batch": {
+  "micro-batch-size": {
     ...COUNTS,
+    formerly: "micro-batch",
     otherwise: "all that divide the samples of a replica",
     help: "micro-batch sizes that are tried",
   },
@@ -169,7 +170,7 @@ export const PLAN_SYNTAX: CommandSyntax = {
   ],
   words: ["check"],
   groups: [
-    { title: "The model, as for troupe train:", flags: PLANNED_FLAGS },
+    { title: "The model, as for troupe train; that of the profile:", flags: PLANNED_FLAGS },
     { title: "What it runs on:", flags: PLACE_FLAGS },
     { title: "What is tried:", flags: CHOICE_FLAGS },
     { title: "What is shown:", flags: SHOWING_FLAGS },

@@ -9,39 +9,27 @@ import { type Recompute, RECOMPUTE_POLICIES } from "../../kernels/mod.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";
 import { DEVICE_FLAG } from "../flags/device_flag.ts";
 import type { FlagValues } from "../flags/flag.ts";
-import { readNumbers } from "../flags/quantities.ts";
 import { BUILT_MODEL_FLAG, MODEL_FLAGS } from "../train/flags/model_flags.ts";
-
-/** Sizes of micro-batches, each once. */
-function readSizes(text: string): readonly number[] | undefined {
-  const sizes = readNumbers(text);
-  return sizes?.every((size) => size >= 1) ? [...new Set(sizes)] : undefined;
-}
+import { readCounts } from "./plan_flags.ts";
 
 function readPolicies(text: string): readonly Recompute[] | undefined {
   const policies = text.split(",") as Recompute[];
   return policies.every((one) => RECOMPUTE_POLICIES.includes(one)) ? policies : undefined;
 }
 
+const { tokenizer: _, ...OWN_FLAGS } = MODEL_FLAGS;
+
 /** What is measured of the model. */
 const MODEL = {
+  ...OWN_FLAGS,
   model: BUILT_MODEL_FLAG,
-  layers: MODEL_FLAGS.layers,
-  hidden: MODEL_FLAGS.hidden,
-  heads: MODEL_FLAGS.heads,
-  "kv-heads": MODEL_FLAGS["kv-heads"],
-  intermediate: MODEL_FLAGS.intermediate,
-  "rope-theta": MODEL_FLAGS["rope-theta"],
-  "norm-epsilon": MODEL_FLAGS["norm-epsilon"],
-  seq: MODEL_FLAGS.seq,
   vocab: { ...MODEL_FLAGS.vocab, otherwise: "256, as of bytes" },
-  tie: MODEL_FLAGS.tie,
-  "head-slices": MODEL_FLAGS["head-slices"],
-  "micro-batch": {
+  "micro-batch-size": {
     kind: "own",
+    formerly: "micro-batch",
     aliases: ["batch_size"],
     value: "B,B,…",
-    read: readSizes,
+    read: readCounts,
     must: "numbers of samples from 1 with commas between them, such as 2,4,8",
     otherwise: "1,2,4,8",
     help: "samples of a micro-batch: each size is measured; that of the run with --from-trace",

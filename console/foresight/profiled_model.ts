@@ -4,11 +4,12 @@
  * @module
  */
 
-import { findPart, importPart } from "../../actors/parts/mod.ts";
+import type { Profile } from "../../actors/foresight/mod.ts";
+import { type DataPart, findPart, importPart } from "../../actors/parts/mod.ts";
 import type { BuiltModel } from "../../actors/parts/model_part.ts";
 import { refuseOnnxFile } from "../onnx/onnx_file.ts";
 import { printError } from "../print.ts";
-import { sizesOfFlags } from "../train/flags/model_flags.ts";
+import { noteReads, refuseUnread, SIZES, sizesOfFlags } from "../train/flags/model_flags.ts";
 import type { ProfileFlags } from "./profile_flags.ts";
 
 /** Sizes of data that is not there: bytes of a text, and MNIST's. */
@@ -21,19 +22,29 @@ const DATA_SIZES: Readonly<Record<string, number>> = {
   width: 28,
 };
 
-/** Models without heads and tokens. */
-const WITHOUT_TOKENS = ["mlp", "resnet", "unet"];
+type Numbers = Readonly<Record<string, number>>;
 
-/** Makes the model for so many samples. */
-export type ModelOf = (microBatch: number) => Promise<BuiltModel>;
+/** A model that is measured. */
+export interface ModelToProfile {
+  /** Makes it for so many samples. */
+  of(microBatch: number): Promise<BuiltModel>;
+  /** Its sizes, for people to read in its profile. */
+  readonly sizes: Readonly<Record<string, number>>;
+  /** The flags of `troupe train` that name it. */
+  readonly flags: NonNullable<Profile["model"]>;
+}
 
 /**
  * Finds the model.
  *
- * @throws {TypeError} {@linkcode RangeError} (as a rejection) when there is none, or it asks its data
- * for other sizes.
+ * @param given the flags that were typed.
+ * @throws {TypeError} {@linkcode RangeError} (as a rejection) when there is none, it asks its data
+ * for other sizes, or does not read one that was typed.
  */
-export async function profiledModel(flags: ProfileFlags): Promise<ModelOf> {
+export async function profiledModel(
+  flags: ProfileFlags,
+  given: Readonly<Record<string, unknown>>,
+): Promise<ModelToProfile> {
   refuseOnnxFile("Cannot measure layers", flags.model);
   const found = await findPart("model", flags.model);
   if (!found.isBuiltIn) {
@@ -50,13 +61,25 @@ export async function profiledModel(flags: ProfileFlags): Promise<ModelOf> {
   }
   const sizes = sizesOfFlags(flags), { vocab } = sizes;
   const data = { ...DATA_SIZES, ...vocab !== undefined && { vocab } };
-  return async (microBatch) => await part.build({ ...sizes, data, microBatch });
+  const read = new Set<unknown>();
+  const of = async (microBatch: number) =>
+    await part.build(noteReads({ ...sizes, data, microBatch }, read));
+  await of(1);
+  if (found.isBuiltIn) refuseUnread(`Cannot measure ${part.name}`, given, read);
+  const isOwn = (option: string) => !found.isBuiltIn || read.has(option);
+  const own = Object.entries({ vocab: data.vocab, ...flags }).filter(([flag, value]) =>
+    Object.hasOwn(SIZES, flag) && value !== undefined && isOwn(SIZES[flag as keyof typeof SIZES])
+  );
+  return {
+    of,
+    sizes: Object.fromEntries(own.filter(([, value]) => typeof value === "number")) as Numbers,
+    flags: { model: flags.model, ...Object.fromEntries(own) as Numbers },
+  };
 }
 
-/** The sizes of a model, for people to read in its profile. */
-export function sizesOf(flags: ProfileFlags): Readonly<Record<string, number>> {
-  const { layers, hidden, heads, seq, vocab = DATA_SIZES.vocab! } = flags;
-  return WITHOUT_TOKENS.includes(flags.model)
-    ? { layers, hidden }
-    : { layers, hidden, heads, seq, vocab };
-}
+/** Data with sizes alone, for a model that only its profile says the vocabulary of. */
+export const EMPTY_DATA: DataPart = {
+  name: "none",
+  version: "1",
+  open: ({ vocab = DATA_SIZES.vocab! }) => ({ batches: [], sizes: { ...DATA_SIZES, vocab } }),
+};

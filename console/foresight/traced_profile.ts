@@ -20,13 +20,25 @@ const TRANSPORTS: Readonly<Record<string, string>> = {
 /**
  * Reads the costs of a traced run.
  *
- * @param microBatch samples of a micro-batch of the run.
+ * @param given samples of a micro-batch of the run, where they were typed; older traces do not say
+ * them.
  * @throws {SyntaxError} when it is no trace, or one from before traces told of stages.
  * @throws {RangeError} when it has no step.
+ * @throws {TypeError} when nothing says the samples of a micro-batch, or two say others.
  */
-export function tracedProfile(path: string, microBatch: number): Profile {
-  const { head, steps } = openTrace(path),
-    { device, parameters, shares, activationBytes } = stagesOf(head, path);
+export function tracedProfile(path: string, given: readonly number[] = []): Profile {
+  const refuse = (which = ""): never => {
+    throw new TypeError(
+      `Cannot take costs from a trace: --micro-batch-size must be that of its run${which}, received ${
+        given.join(",") || "none"
+      }`,
+    );
+  };
+  if (given.length > 1) refuse();
+  const { head, steps } = openTrace(path), about = stagesOf(head, path);
+  const { device, parameters, shares, activationBytes, microBatch = given[0] } = about;
+  if (microBatch === undefined) return refuse(", which the file does not say");
+  if (given.some((one) => one !== microBatch)) refuse(`, ${microBatch}`);
   const stages = parameters.map((count, stage) => ({
     parameters: count,
     share: shares[stage]!,

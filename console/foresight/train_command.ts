@@ -28,7 +28,7 @@ export function trainArguments(model: readonly string[], candidate: Candidate): 
     ),
     workers,
     replicas,
-    "micro-batch": microBatch,
+    "micro-batch-size": microBatch,
     "micro-batches": microBatches,
     recompute: recompute === "none" ? undefined : recompute,
     precision: precision === "fp32" ? undefined : precision,

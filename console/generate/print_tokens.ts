@@ -4,7 +4,7 @@
  * @module
  */
 
-import { type TextStream, textStream, type Tokenizer } from "../../kernels/mod.ts";
+import { type TextStream, textStream } from "../../kernels/mod.ts";
 import { escapeControls } from "../escape.ts";
 import { writeAll } from "../print.ts";
 
@@ -15,31 +15,32 @@ export interface PrintedTokens {
   /** The ids that are added. */
   readonly added: AsyncIterable<number>;
   /** What makes text of them; without it ids are printed, with commas between. */
-  readonly tokenizer: Tokenizer | undefined;
+  readonly tokenizer: Parameters<typeof textStream>[0] | undefined;
 }
 
 /**
  * Prints tokens to standard output, each as soon as it is there, and a line's end. Stops early, and
- * in silence, when the signal is aborted or nobody reads any more.
+ * in silence, when the signal is aborted.
  */
 export async function printTokens(
   { prompt, added, tokenizer }: PrintedTokens,
   signal?: AbortSignal,
 ): Promise<void> {
   const { push, end } = tokenizer ? textStream(tokenizer) : idStream();
-  const write = (text: string) => writeAll(Deno.stdout, escapeControls(text));
+  // A tokenizer may take long, and is not waited for once the signal is aborted.
+  const { promise: stopped, resolve: stop } = Promise.withResolvers<string>();
+  signal?.addEventListener("abort", () => stop(""));
+  const write = async (text: Promise<string>) =>
+    writeAll(Deno.stdout, escapeControls(await Promise.race([text, stopped])));
   try {
-    try {
-      write(push(prompt));
-      for await (const id of added) {
-        write(push([id]));
-        if (signal?.aborted) break;
-      }
-    } finally {
-      write(`${end()}\n`);
+    await write(push(prompt));
+    for await (const id of added) {
+      await write(push([id]));
+      if (signal?.aborted) break;
     }
-  } catch (error) {
-    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+    await write(end());
+  } finally {
+    writeAll(Deno.stdout, "\n");
   }
 }
 
@@ -50,8 +51,8 @@ function idStream(): TextStream {
     push(ids) {
       const text = `${separator}${ids.join(",")}`;
       separator = ",";
-      return text;
+      return Promise.resolve(text);
     },
-    end: () => "",
+    end: () => Promise.resolve(""),
   };
 }

@@ -16,7 +16,6 @@ import { claimFolder } from "../../actors/checkpoints/claim_folder.ts";
 import { parseArguments } from "../flags/parse.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { readTrainFlags, type TrainRequest } from "../train/train_request.ts";
-import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
 import { makeRunFolder, nextRunFolder } from "../run_files/run_folder.ts";
 import { LAUNCH_FLAGS, type LaunchFlags } from "./launch_flags.ts";
 
@@ -172,10 +171,8 @@ function ofCommand(flags: LaunchFlags, command: readonly string[]) {
 /** This program with one of its commands, as ranks run it. */
 export function troupeCommand(name: string): readonly string[] {
   const { mainModule } = Deno, isFile = mainModule.startsWith("file:");
-  return [
-    ...[Deno.execPath(), "run", "-A", `--v8-flags=${HEAP_FLAGS.join()}`],
-    ...[isFile ? fileURLToPath(mainModule) : mainModule, name],
-  ];
+  const path = isFile ? fileURLToPath(mainModule) : mainModule;
+  return [Deno.execPath(), "run", "-A", path, name];
 }
 
 /**

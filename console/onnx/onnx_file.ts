@@ -54,7 +54,7 @@ export function readOnnxFile(path: string): OnnxFile {
 
 /** What is said of an axis of an input that a flag counts. */
 interface Counted {
-  readonly flag: "micro-batch" | "seq";
+  readonly flag: "micro-batch-size" | "seq";
   readonly input: string;
   readonly axis: number;
   readonly size: number | string;
@@ -63,7 +63,12 @@ interface Counted {
 /** The axes that flags count: the first of all inputs is that of samples, the second of ids that of tokens. */
 const countedAxes = ({ inputs }: OnnxFile): Counted[] =>
   inputs.flatMap(({ name: input, dtype, shape }) => [
-    ...shape.slice(0, 1).map((size) => ({ flag: "micro-batch" as const, input, axis: 0, size })),
+    ...shape.slice(0, 1).map((size) => ({
+      flag: "micro-batch-size" as const,
+      input,
+      axis: 0,
+      size,
+    })),
     ...shape.length === 2 && dtype !== "f32"
       ? [{ flag: "seq" as const, input, axis: 1, size: shape[1]! }]
       : [],
@@ -78,7 +83,7 @@ const countedAxes = ({ inputs }: OnnxFile): Counted[] =>
 export function sizesOfOnnx(
   file: OnnxFile,
   given: GivenTrainFlags,
-): Pick<GivenTrainFlags, "micro-batch" | "seq"> {
+): Pick<GivenTrainFlags, "micro-batch-size" | "seq"> {
   const dimensions = dimensionsOf(given.dimensions), sizes: Record<string, number> = {};
   for (const { flag, input, axis, size: said } of countedAxes(file)) {
     const size = typeof said === "number" ? said : dimensions[said], typed = given[flag] ?? size;
@@ -99,7 +104,7 @@ export function sizesOfOnnx(
 /** The sizes of axes that have names: those that were given, and of the others those that flags count. */
 export function dimensionsOfRun(
   file: OnnxFile,
-  flags: Required<Pick<GivenTrainFlags, "micro-batch" | "seq">> & GivenTrainFlags,
+  flags: Required<Pick<GivenTrainFlags, "micro-batch-size" | "seq">> & GivenTrainFlags,
 ): Readonly<Record<string, number>> {
   const counted = countedAxes(file).filter(({ size }) => typeof size === "string");
   return {

@@ -27,8 +27,9 @@ export function onnxModel(file: OnnxFile, flags: TrainFlags): ModelPart {
   return {
     name,
     version: "1",
-    build: () => {
-      const dimensions = dimensionsOfRun(file, flags), frozen = frozenOf(file, flags.freeze);
+    build: ({ seq }) => {
+      const dimensions = dimensionsOfRun(file, { ...flags, seq }),
+        frozen = frozenOf(file, flags.freeze);
       const model = fromOnnx(content, { loss, label, dimensions, frozen, ...output && { output } });
       const specs = modelFields(model);
       return {

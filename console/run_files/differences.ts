@@ -5,6 +5,8 @@
  */
 
 import { inOneLine } from "../escape.ts";
+import { currentName } from "../flags/flag.ts";
+import { TRAIN_FLAGS } from "../train/train_flags.ts";
 import { readConfig, type RunFolder } from "./read_run.ts";
 import { summarizeRun } from "./summarize_run.ts";
 
@@ -66,7 +68,10 @@ const recordOf = (value: unknown): object =>
   typeof value === "object" && value !== null ? value : {};
 
 const flat = (prefix: string, values: object): [string, string][] =>
-  Object.entries(values).map(([name, value]) => [inOneLine(prefix + name), shown(value)]);
+  Object.entries(values).map(([name, value]) => [
+    inOneLine(prefix + currentName(name, TRAIN_FLAGS)),
+    shown(value),
+  ]);
 
 function shown(value: unknown): string {
   const text = inOneLine(typeof value === "string" ? value : JSON.stringify(value) ?? "–");

@@ -8,13 +8,19 @@
  * @module
  */
 
+import { dirname } from "node:path";
+import { isAt } from "../../actors/checkpoints/checkpoint_lock.ts";
 import type { Metrics } from "../../actors/run/metrics/metrics.ts";
 import { readJsonLines } from "./json_lines.ts";
 
 /** The file of a run under way. */
 export interface MetricsFile extends Disposable {
-  /** Adds a line. */
-  add(metrics: Metrics): void;
+  /**
+   * Adds a line.
+   *
+   * @returns whether the file had to be made again, as it was removed.
+   */
+  add(metrics: Metrics): boolean;
   /** Makes durable what was added. */
   sync(): void;
 }
@@ -54,7 +60,7 @@ export function continueMetrics(
       ...opened,
       add(metrics) {
         const isKnown = metrics.type === "evaluation" && metrics.step === afterStep;
-        if (!isEvaluated || !isKnown) add(metrics);
+        return (!isEvaluated || !isKnown) && add(metrics);
       },
     };
   } catch (error) {
@@ -88,12 +94,23 @@ function openFile(
   };
   file.seekSync(size, Deno.SeekMode.Start);
   return {
-    add: (metrics) =>
+    add(metrics) {
+      let isRemoved = false;
       attempt(() => {
+        isRemoved = !isAt(path, file);
+        if (isRemoved) {
+          Deno.mkdirSync(dirname(path), { recursive: true });
+          const made = Deno.openSync(path, { write: true, createNew: true });
+          file.close();
+          [file, size] = [made, 0];
+          announce(`${path} was removed during the run: it goes on from step ${metrics.step}`);
+        }
         const bytes = encoder.encode(JSON.stringify(metrics) + "\n");
         for (let done = 0; done < bytes.length;) done += file.writeSync(bytes.subarray(done));
         size += bytes.length;
-      }),
+      });
+      return isRemoved;
+    },
     sync: () => attempt(() => file.syncDataSync()),
     [Symbol.dispose]: () => file.close(),
   };

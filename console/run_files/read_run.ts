@@ -18,7 +18,7 @@ import { parseRecord } from "../../actors/checkpoints/whole_files.ts";
 import { checkInputFile } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import { readRecord } from "./read_record.ts";
-import { RUNS_FOLDER } from "./run_folder.ts";
+import { meantRun, runPath } from "./run_folder.ts";
 import { RUN_FILES, type RunRecord } from "./run_record.ts";
 
 /** The folder of a run. */
@@ -41,7 +41,8 @@ export interface RunFolder {
  * @throws {SyntaxError} when its `run.json` is of another version, or of something else.
  */
 export async function readRun(named: string): Promise<RunFolder> {
-  const path = runPath(named);
+  const found = runPath(named);
+  const path = stepFolder(basename(found)) ? dirname(resolve(found)) : found;
   const names = await folderEntries(path).catch((cause: Error) => {
     throw noRun(named, `a folder, received ${cause.message}`, cause);
   });
@@ -57,7 +58,7 @@ export async function readRun(named: string): Promise<RunFolder> {
     throw noRun(
       named,
       `a folder with run.json or checkpoints, received ${
-        names.length === 0 ? "none, or an empty one" : "one without"
+        names.length === 0 ? `none, or an empty one${meantRun(named)}` : "one without"
       }`,
     );
   }
@@ -73,21 +74,6 @@ const checkpointsAmong = (names: readonly string[]) =>
 
 const noRun = (named: string, must: string, cause?: unknown) =>
   new RangeError(`Cannot read the run ${quoted(named)}: it must be ${must}`, { cause });
-
-/** Where a run is. */
-function runPath(named: string): string {
-  const path = isThere(named) || /[\\/]/.test(named) ? named : join(RUNS_FOLDER, named);
-  return stepFolder(basename(path)) ? dirname(resolve(path)) : path;
-}
-
-function isThere(path: string): boolean {
-  try {
-    Deno.lstatSync(path);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /**
  * What the newest checkpoint says of its run, for one without `run.json`; undefined where it is not

@@ -4,8 +4,10 @@
  * @module
  */
 
-import { join } from "node:path";
+import { existsSync } from "node:fs";
+import { join, parse } from "node:path";
 import { lstat } from "../../actors/checkpoints/checkpoint_lock.ts";
+import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 
 /** Where such folders are, from where the command is run. */
 export const RUNS_FOLDER = "runs";
@@ -15,6 +17,22 @@ const TRIES_MAX = 1000;
 
 /** Characters of a model's name that a folder's has. */
 const NAME_MAX = 60;
+
+/** The path of a run: as it is named, or below `runs/` where it is there alone. */
+export function runPath(named: string): string {
+  const below = join(RUNS_FOLDER, named);
+  return !existsSync(named) && /^[^./\\]/.test(named) && existsSync(below) ? below : named;
+}
+
+/** The run that was probably meant, as the end of a sentence; empty where the named one is there. */
+export function meantRun(named: string): string {
+  if (existsSync(named)) return "";
+  const { dir, base } = parse(named),
+    isFolder = (name: string) => lstat(join(dir, name))!.isDirectory;
+  const siblings = dir !== "" && existsSync(dir) ? namesIn(dir).filter(isFolder) : [];
+  const near = didYouMean(base, siblings).replace(/\S+$/, (name) => join(dir, name));
+  return near || didYouMean(base, namesIn(RUNS_FOLDER));
+}
 
 /** A folder that is made; disposing of it removes what is still empty. */
 export interface MadeFolder extends Disposable {
@@ -93,7 +111,8 @@ function namesIn(folder: string): string[] {
   try {
     return Array.from(Deno.readDirSync(folder), ({ name }) => name);
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return [];
+    const { NotFound, NotADirectory } = Deno.errors;
+    if (error instanceof NotFound || error instanceof NotADirectory) return [];
     throw error;
   }
 }

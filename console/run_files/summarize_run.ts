@@ -36,7 +36,7 @@ export function summarizeRun(run: RunFolder): RunSummary {
   const { path, record, checkpoints, isRunning } = run, config = record ? {} : readConfig(run);
   const { steps: asked } = (record?.flags ?? config.run ?? {}) as { steps?: unknown };
   const measured = measure(path);
-  const steps = Math.max(measured.steps, count(record?.end?.step), checkpoints[0]?.step ?? 0);
+  const steps = Math.max(measured.steps, record?.end?.step ?? 0, checkpoints[0]?.step ?? 0);
   // What ran out of patience has come to its end, too.
   const isFinished = record
     ? record.end !== undefined && record.end.reason !== "interrupted"
@@ -55,9 +55,6 @@ export function summarizeRun(run: RunFolder): RunSummary {
     ...record && { started: record.started },
   };
 }
-
-/** A stranger may have written it. */
-const count = (value: unknown): number => Number.isSafeInteger(value) ? value as number : 0;
 
 /** Speeds of the last steps that are kept. */
 const SPEEDS_MAX = 1000;

@@ -63,8 +63,14 @@ export function openRunWriter(run: WrittenRun): RunWriter {
   const { place: { directory, isInPlace }, request: { tokenizer }, announce } = run;
   const recordPath = join(directory, RUN_FILES.record);
   checkOwn(run);
-  let record: RunRecord, metrics: MetricsFile | undefined;
-  const write = async () => await replaceFile(Deno, recordPath, encode(record));
+  let record: RunRecord, metrics: MetricsFile | undefined, isRemoved = false;
+  const write = async () => {
+    await replaceFile(Deno, recordPath, encode(record));
+    if (!tokenizer) return;
+    await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer.content);
+  };
+  const tryToWrite = () =>
+    write().catch(({ message }: Error) => announce(`Cannot write ${recordPath}: ${message}`));
   return {
     async begin(plan) {
       checkOwn(run);
@@ -74,9 +80,6 @@ export function openRunWriter(run: WrittenRun): RunWriter {
         if (isInPlace) metrics = goOnWithMetrics(run); // before anything is written: it may be none
         else await removeFiles(directory);
         await write();
-        if (tokenizer) {
-          await replaceFile(Deno, join(directory, RUN_FILES.tokenizer), tokenizer.content);
-        }
         metrics ??= createMetrics(join(directory, RUN_FILES.metrics), announce);
       } catch (cause) {
         if (cause instanceof SyntaxError) throw cause;
@@ -88,17 +91,17 @@ export function openRunWriter(run: WrittenRun): RunWriter {
         );
       }
     },
-    metrics: (one) => metrics!.add(one),
+    metrics: (one) => void (isRemoved = metrics!.add(one)),
     async see(event) {
+      if (isRemoved) await tryToWrite();
+      isRemoved = false;
       if (event.type === "checkpoint") metrics!.sync();
       if (event.type !== "end") return;
       metrics!.sync();
       const { steps: step, seconds, weightsHash, best } = event;
       const reason = reasonOf(event), end = { at: now(), reason, step, seconds, weightsHash };
       record = { ...record, end: { ...end, ...best && { best } } };
-      await write().catch(({ message }: Error) =>
-        announce(`Cannot write ${recordPath}: ${message}`)
-      );
+      await tryToWrite();
     },
     [Symbol.dispose]: () => metrics?.[Symbol.dispose](),
   };

@@ -5,7 +5,16 @@
  */
 
 import { WORKERS_MAX } from "../../actors/run/options/sizes.ts";
-import { ASSUMED, type Costs, scheduleNames, type ScheduleOptions } from "../../schedules/mod.ts";
+import {
+  ASSUMED,
+  type Costs,
+  createSchedule,
+  findSchedule,
+  type Schedule,
+  scheduleNames,
+  type ScheduleOptions,
+  withRecomputation,
+} from "../../schedules/mod.ts";
 import type { FlagValues } from "../flags/flag.ts";
 import { readCost, readLimit } from "../flags/quantities.ts";
 
@@ -147,7 +156,10 @@ export function costsOf(flags: FlagValues<typeof COST_FLAGS>): Costs {
 
 /** The options of the schedule that the flags name, once nothing is left to be chosen. */
 export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
-  const isMessageDriven = flags.schedule === "message-driven" && !flags["schedule-file"];
+  const named = flags["schedule-file"] ? undefined : flags.schedule;
+  const isMessageDriven = named === "message-driven";
+  const recomputes = flags["recompute-ahead"] && named !== undefined &&
+    findSchedule(named).reads?.includes("recomputeAhead");
   return {
     pipelineLimit: decided(flags["pipeline-limit"]),
     // Journals have the order of a message-driven run, given or not.
@@ -159,9 +171,21 @@ export function scheduleOptionsOf(flags: Said): Partial<ScheduleOptions> {
     scale: flags.scale,
     activationLimit: flags["activation-limit"],
     weightLimit: flags["weight-limit"],
+    ...recomputes && { recomputeAhead: true },
     // With a jitter they were what a limit and an order were chosen for, and nothing else reads them.
     costs: isMessageDriven && flags.jitter !== undefined ? undefined : costsOf(flags),
   };
+}
+
+/** The schedule of a run: that of its file, or the one that its flags name. */
+export function scheduleOf(
+  flags: Said & { schedule: string; workers: number; "micro-batches": number },
+  fromFile?: Schedule,
+): Schedule {
+  const { workers, "micro-batches": microBatches } = flags;
+  const options = { ...scheduleOptionsOf(flags), workers, microBatches };
+  const made = fromFile ?? createSchedule(flags.schedule, options);
+  return flags["recompute-ahead"] && !options.recomputeAhead ? withRecomputation(made) : made;
 }
 
 const decided = <T>(value: T | "auto"): T | undefined => value === "auto" ? undefined : value;

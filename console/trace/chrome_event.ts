@@ -86,4 +86,6 @@ export interface TracedStages {
   readonly shares: readonly number[];
   /** Bytes that a micro-batch keeps from F to B. */
   readonly activationBytes: readonly number[];
+  /** Samples of a micro-batch; absent in older traces. */
+  readonly microBatch?: number;
 }

@@ -36,6 +36,8 @@ export interface TraceFileOptions {
   readonly path: string;
   /** Which steps it has. Default: all, as far as the bound lets them in. */
   readonly steps?: StepRange | undefined;
+  /** Samples of a micro-batch of the run. */
+  readonly microBatch?: number | undefined;
   /** The most bytes of the file. Default {@linkcode TRACE_BYTES}. */
   readonly bytesMax?: number | undefined;
   /** Told why nothing more is written; the run goes on. */
@@ -50,9 +52,9 @@ const END_BYTES = 4096;
 
 /** Opens the trace of a run. */
 export function openTraceFile(
-  { path, steps, bytesMax = TRACE_BYTES, announce }: TraceFileOptions,
+  { path, steps, microBatch, bytesMax = TRACE_BYTES, announce }: TraceFileOptions,
 ): TraceFile {
-  const events = openRunEvents(steps ?? { first: 0, last: Infinity });
+  const events = openRunEvents(steps ?? { first: 0, last: Infinity }, microBatch);
   let file: BoundedFile | undefined, isFull = false;
   const write = (some: readonly ChromeEvent[], leaving: number) => {
     const lines = some.map((event) => JSON.stringify(event)).join(",\n");

@@ -79,7 +79,7 @@ function headOf(path: string): TraceHead {
 
 /** What it says of its stages; undefined where it says none, or no whole account of them. */
 function stagesOf(
-  { device, parameters, shares, activationBytes }: Values,
+  { device, parameters, shares, activationBytes, microBatch }: Values,
 ): TracedStages | undefined {
   const lists = [parameters, shares, activationBytes];
   const isWhole = lists.every((list) =>
@@ -87,7 +87,8 @@ function stagesOf(
     list.every((one) => isTime(one) && one >= 0)
   ) && new Set(lists.map((list) => (list as unknown[]).length)).size === 1;
   if (typeof device !== "string" || !isWhole) return undefined;
-  return { device, parameters, shares, activationBytes } as TracedStages;
+  const samples = isCount(microBatch) && microBatch > 0 ? { microBatch } : {};
+  return { device, parameters, shares, activationBytes, ...samples } as TracedStages;
 }
 
 function* stepsOf(path: string, { workers, began }: TraceHead): Generator<TracedStep, void> {

@@ -36,8 +36,11 @@ export interface RunEvents {
 
 type StepEvent = Extract<TrainEvent, { type: "step" | "skip" }>;
 
-/** @param steps those whose actions are told. */
-export function openRunEvents({ first, last }: StepRange): RunEvents {
+/**
+ * @param steps those whose actions are told.
+ * @param microBatch samples of a micro-batch of the run.
+ */
+export function openRunEvents({ first, last }: StepRange, microBatch?: number): RunEvents {
   const clock = realClock();
   let facts: TraceFacts, memory: readonly number[] = [];
   /** When the supervisor's last work ended, in microseconds of the trace. */
@@ -61,7 +64,7 @@ export function openRunEvents({ first, last }: StepRange): RunEvents {
     see(event) {
       switch (event.type) {
         case "plan":
-          facts = factsOf(event.plan, clock.now());
+          facts = factsOf(event.plan, clock.now(), microBatch);
           return headEvents(facts);
         case "step":
         case "skip":
@@ -81,6 +84,8 @@ export function openRunEvents({ first, last }: StepRange): RunEvents {
           const args = { step, actor, reason };
           return [moment(`${actor} lost`, event.type, momentOf(facts, time), args)];
         }
+        case "wait":
+          return [];
         case "end":
           return [moment("end", event.type, now(), { steps: event.steps, seconds: event.seconds })];
       }
@@ -91,12 +96,14 @@ export function openRunEvents({ first, last }: StepRange): RunEvents {
 function factsOf(
   { model, schedule, runtime, device, replicas, stages }: Plan,
   began: number,
+  microBatch: number | undefined,
 ): TraceFacts {
   const about: TracedStages = {
     device,
     parameters: stages.map(({ parameters }) => parameters),
     shares: stages.map(({ costShare }) => costShare),
     activationBytes: stages.map(({ activationBytes }) => activationBytes),
+    ...microBatch !== undefined && { microBatch },
   };
   const facts = { model, schedule, runtime, began, about };
   // One track takes all that would be that of many.

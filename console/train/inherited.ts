@@ -7,6 +7,7 @@
 
 import type { Checkpoint } from "../../actors/checkpoints/mod.ts";
 import { inOneLine, quoted } from "../escape.ts";
+import { currentName } from "../flags/flag.ts";
 import { readKeptFlags } from "../flags/kept.ts";
 import { MODEL_FLAGS } from "./flags/model_flags.ts";
 import { ONNX_FLAGS } from "./flags/onnx_flags.ts";
@@ -42,7 +43,7 @@ export function inheritedFlags(
 export function describeNotInherited({ path, config }: KeptRun): string | undefined {
   const data = ["text", "tokens"]; // Troupe 0.1 kept these; they must be named again
   const names = Object.keys(config.flags ?? {}).filter((name) =>
-    !Object.hasOwn(INHERITED_FLAGS, name) && !data.includes(name)
+    !Object.hasOwn(INHERITED_FLAGS, currentName(name, INHERITED_FLAGS)) && !data.includes(name)
   );
   if (names.length === 0) return undefined;
   return `${path} says more than a run inherits; passed over: ${

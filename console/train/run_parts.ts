@@ -9,10 +9,12 @@ import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { commandLine } from "../../actors/run/command_line.ts";
 import {
+  type DataPart,
   findPart,
   type FoundPart,
   type ImportedPart,
   importPart,
+  type ModelPart,
   openTask,
   type Task,
 } from "../../actors/parts/mod.ts";
@@ -23,7 +25,7 @@ import { isOnnxFile } from "../onnx/onnx_file.ts";
 import { onnxModel } from "../onnx/onnx_model.ts";
 import { printError } from "../print.ts";
 import { shellWord } from "./data_files.ts";
-import { sizesOfFlags } from "./flags/model_flags.ts";
+import { noteReads, refuseUnread, sizesOfFlags } from "./flags/model_flags.ts";
 import { INHERITED_FLAGS } from "./train_flags.ts";
 import type { TrainRequest } from "./train_request.ts";
 
@@ -82,16 +84,27 @@ export async function importParts(request: TrainRequest): Promise<RunParts> {
 
 /** What the model of a run and its data make, by the flags. */
 export async function taskOf(request: TrainRequest, { model, data }: RunParts): Promise<Task> {
-  const { flags, files, microBatches, tokenizer: file } = request;
+  const { flags, files, microBatches, tokenizer: file, given, onnx } = request;
   const { replicas, steps, seed, dropout } = flags;
   // No flag names another tokenizer that comes with Troupe.
   const tokenizer = file
     ? await parseTokenizer(file.content, inOneLine(file.path))
     : flags.tokenizer as TokenizerName | undefined;
-  return await openTask(model.value, data.value, {
+  const read = new Set<unknown>(), { value: built } = model, { value: opened } = data;
+  const typed = Object.fromEntries(Object.entries(flags).filter(([name]) => given.includes(name)));
+  const build: ModelPart["build"] = async (options) => {
+    const made = await built.build(noteReads(options, read));
+    // A part of the user's may read its options later, when a layer is built.
+    const isRead = (model.isBuiltIn || onnx) && data.isBuiltIn;
+    if (isRead) refuseUnread(`Cannot train ${built.name}`, typed, read);
+    return made;
+  };
+  const open: DataPart["open"] = (options) => opened.open(noteReads(options, read));
+  const modelPart = Object.create(built, { build: { value: build } });
+  return await openTask(modelPart, Object.create(opened, { open: { value: open } }), {
     ...sizesOfFlags(flags),
     ...{ tokenizer, replicas, steps, seed, microBatches, dropout },
-    microBatch: flags["micro-batch"],
+    microBatch: flags["micro-batch-size"],
     file: files.tokens ?? files.text,
     announce: printError,
   });

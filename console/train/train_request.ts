@@ -4,6 +4,7 @@
  * @module
  */
 
+import { existsSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { stepFolder } from "../../actors/checkpoints/checkpoint_folders.ts";
 import {
@@ -14,15 +15,16 @@ import {
 import { inputFileProblem } from "../../kernels/mod.ts";
 import { DECODERS } from "../../actors/checkpoints/hugging_face/decoders.ts";
 import { checkSizes } from "../../actors/run/options/sizes.ts";
-import { createSchedule, type Schedule, withRecomputation } from "../../schedules/mod.ts";
+import type { Schedule } from "../../schedules/mod.ts";
 import { checkFile } from "../check_file.ts";
+import { quoted } from "../escape.ts";
 import { withDefaults } from "../flags/flag.ts";
 import { isOnnxFile, type OnnxFile, readOnnxFile, sizesOfOnnx } from "../onnx/onnx_file.ts";
 import { parseFlags, rawArguments } from "../flags/parse.ts";
 import { printError } from "../print.ts";
 import { choiceOf } from "../schedule/chosen_mailbox.ts";
 import { readScheduleFile } from "../schedule/schedule_file.ts";
-import { costsOf, scheduleOptionsOf } from "../schedule/schedule_flags.ts";
+import { costsOf, scheduleOf } from "../schedule/schedule_flags.ts";
 import {
   checkSameFiles,
   type DataFiles,
@@ -32,6 +34,7 @@ import {
   textOf,
 } from "./data_files.ts";
 import { TOKENIZER_FILE, type TokenizerFile } from "../trained/tokenizer_source.ts";
+import { meantRun, runPath } from "../run_files/run_folder.ts";
 import { checkWrittenFiles } from "../run_files/written_files.ts";
 import { ONNX_FLAGS } from "./flags/onnx_flags.ts";
 import { checkResumable, describeNotInherited, inheritedFlags } from "./inherited.ts";
@@ -83,10 +86,12 @@ export interface TrainRequest {
  */
 export async function readTrainFlags(typed: readonly string[]): Promise<TrainRequest> {
   const { config, args } = withConfig(typed);
-  const given = parseFlags(args, TRAIN_FLAGS), { resume } = given;
-  checkTogether(given);
-  checkWrittenFiles(given);
-  const files = await readDataFiles(given, printError), listed = files["schedule-file"];
+  const asIs = parseFlags(args, TRAIN_FLAGS);
+  checkTogether(asIs);
+  checkWrittenFiles(asIs);
+  const files = await readDataFiles(asIs, printError);
+  const resume = asIs.resume === undefined ? undefined : runToResume(asIs.resume);
+  const given = resume === undefined ? asIs : { ...asIs, resume }, listed = files["schedule-file"];
   const fromFile = listed && readScheduleFile(listed.path, textOf(listed), given);
   const sizes = fromFile &&
     { workers: fromFile.workers, "micro-batches": fromFile.microBatches };
@@ -120,9 +125,7 @@ export async function readTrainFlags(typed: readonly string[]): Promise<TrainReq
   } else if (asked.weights !== undefined) checkWeights(asked.weights);
   const { workers, "micro-batches": microBatches, replicas } = asked;
   checkSizes({ workers, microBatches, replicas });
-  const made = fromFile ??
-    createSchedule(asked.schedule, { ...scheduleOptionsOf(asked), workers, microBatches });
-  const schedule = asked["recompute-ahead"] ? withRecomputation(made) : made;
+  const schedule = scheduleOf(asked, fromFile);
   const first = { ...choice?.flags, ...before ? {} : firstSteps(asked, given, schedule) };
   const flags = { ...withTokenizer(asked, found), ...first };
   const start = checkpoint
@@ -221,6 +224,19 @@ const isDecoder = (name: string | undefined): boolean =>
 /** Weights are a file, or in a folder that is looked into when they are read. */
 function checkWeights(path: string): void {
   if (inputFileProblem(path) !== "a folder") checkFile("weights", path);
+}
+
+/** The path of the run to resume from; a folder without a checkpoint begins one. */
+function runToResume(named: string): string {
+  const path = runPath(named);
+  if (existsSync(path)) return path;
+  throw new RangeError(
+    `Cannot resume from ${
+      quoted(named)
+    }: it must be a run's folder, its name below runs/ or an empty folder, received none${
+      meantRun(named)
+    }`,
+  );
 }
 
 /** The folder of a run: a checkpoint's own folder stands in it. */

@@ -14,21 +14,11 @@ import { checkWeights } from "../../actors/checkpoints/tensors/weights.ts";
 import { inputFileProblem } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import { formatOf } from "../trained/trained_decoder.ts";
+import { SIZES } from "./flags/model_flags.ts";
 import type { GivenTrainFlags } from "./train_flags.ts";
 
 /** The flags that a `config.json` says, by what a model calls them. */
-const FLAGS = {
-  layers: "layers",
-  hidden: "hidden",
-  heads: "heads",
-  "kv-heads": "keyValueHeads",
-  intermediate: "intermediate",
-  "rope-theta": "ropeTheta",
-  "norm-epsilon": "normEpsilon",
-  vocab: "vocab",
-  seq: "seq",
-  tie: "tie",
-} as const;
+const { experts: _experts, "head-slices": _slices, ...FLAGS } = SIZES;
 
 /** What a folder of weights says. */
 export type FolderSizes = Pick<GivenTrainFlags, "model" | keyof typeof FLAGS>;

@@ -37,4 +37,4 @@ const DISPLACED: Readonly<Record<string, readonly string[]>> = {
 };
 
 const displaces = (typed: string, arg: string): boolean =>
-  DISPLACED[typed]?.some((name) => arg.startsWith(`--${name}=`)) ?? false;
+  [typed, ...DISPLACED[typed] ?? []].some((name) => arg.startsWith(`--${name}=`));

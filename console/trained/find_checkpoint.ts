@@ -12,6 +12,7 @@ import {
 import { inputFileProblem } from "../../kernels/mod.ts";
 import { quoted } from "../escape.ts";
 import { printError } from "../print.ts";
+import { meantRun } from "../run_files/run_folder.ts";
 
 /** What is done with a model, as a refusal says it. */
 export type Doing = "generate" | "export";
@@ -31,7 +32,7 @@ export async function findCheckpoint(
   if (checkpoint) return checkpoint;
   const more = inputFileProblem(path) === "a folder"
     ? "; a folder of Hugging Face's has a config.json beside its weights"
-    : "";
+    : meantRun(path);
   throw new RangeError(
     `Cannot ${doing}: ${flag} must hold a checkpoint, received ${quoted(path)}${more}`,
   );

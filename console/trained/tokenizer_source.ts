@@ -11,6 +11,7 @@ import { createHash } from "node:crypto";
 import { basename, dirname, join, resolve } from "node:path";
 import {
   bytesTokenizer,
+  type FileTokenizer,
   gpt2Tokenizer,
   inputFileProblem,
   parseTokenizer,
@@ -137,7 +138,9 @@ export function readTokenizerFile({ paths, sha256 }: TokenizerPlaces): Tokenizer
  * @throws {TypeError} {@linkcode RangeError} {@linkcode SyntaxError} (as a rejection) when its file
  * cannot be read.
  */
-export async function openTokenizer(source: TokenizerSource): Promise<Tokenizer | undefined> {
+export async function openTokenizer(
+  source: TokenizerSource,
+): Promise<Tokenizer | FileTokenizer | undefined> {
   if (source === "none") return undefined;
   if (source === "bytes") return bytesTokenizer();
   if (source === "gpt2") return await gpt2Tokenizer(printError);

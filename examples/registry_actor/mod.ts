@@ -34,7 +34,7 @@ function route(g: LayerGraph, x: Value, experts: number) {
  * What each expert adds to the logits, [experts, samples, classes]; and the loss of an uneven load,
  * experts · Σ share of samples · mean gate, which is 1 where all experts get as many.
  */
-function mixture(g: LayerGraph, x: Value, { heads: experts, hidden, microBatch, data }: Sizes) {
+function mixture(g: LayerGraph, x: Value, { experts = 4, hidden, microBatch, data }: Sizes) {
   const { classes } = data, deviation = Math.sqrt(2 / hidden);
   const { gates, taken } = route(g, x, experts);
   const inner = g.relu(linear(g, x, "in", experts * hidden));
@@ -59,7 +59,7 @@ const layersOf = ({ layers, hidden, microBatch, data }: Sizes, last: Layer["buil
   return [...Array.from({ length: layers }, (_, i) => dense(i)), { name: "experts", build: last }];
 };
 
-/** The model: `--heads` says how many experts there are. */
+/** The model: `--experts` says how many experts there are, 4 unless given. */
 export const model: ModelPart<"inputs" | "classes"> = {
   name: "digit-experts",
   version: "1.0.0",

@@ -17,7 +17,7 @@ const found = await findPart("model", module);
 console.log(`${found.name}: ${found.integrity}`);
 const model = await importPart(found), mnist = await importPart(await findPart("data", "mnist"));
 const experts = 4, classes = 10;
-const sizes = { layers: 2, hidden: 32, heads: experts, seq: 1, vocab: undefined, tie: false };
+const sizes = { layers: 2, hidden: 32, heads: 1, experts, seq: 1, vocab: undefined, tie: false };
 const cut = { microBatch: 32, microBatches: 4, replicas: 1, steps: Number(steps), seed: 1 };
 const task = await openTask(model.value, mnist.value, {
   ...{ ...sizes, ...cut, tokenizer: "bytes", file: undefined },

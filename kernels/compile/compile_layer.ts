@@ -34,22 +34,6 @@ import {
 import { carriedValues, overwrittenValues, savedValues } from "./saved_values.ts";
 import { workOf } from "./work.ts";
 
-/**
- * Compiles one layer whose takes, if any, are the last uses of what they take.
- *
- * @param layer its last use in a model decides `isLoss`.
- * @param handed what the layer before hands on, by key; none for the first layer.
- * @throws {TypeError} when an op has no gradient, or a parameter does not reach the output.
- * @throws {RangeError} when a loss is not one f32 number for each sample, or the precision unknown.
- */
-export function compileLayer(
-  layer: AnyLayer,
-  handed: readonly OutputSpec[] | undefined,
-  options: LayerOptions,
-): LayerProgram {
-  return openLayer(layer, handed, options).compile(() => true);
-}
-
 /** A layer whose forward graph is built. */
 export interface OpenLayer {
   /** What it hands to the next layer, by key. */
@@ -58,6 +42,7 @@ export interface OpenLayer {
   readonly gives: ReadonlyMap<string, OutputSpec>;
   /** The names that it takes. */
   readonly takes: readonly string[];
+  readonly forward: ForwardGraph;
   /**
    * Derives its backward and writes its models.
    *
@@ -79,6 +64,7 @@ export function openLayer(
     handed: outputs.filter((one) => !skips.includes(one)).map(({ spec }) => spec),
     gives: new Map(skips.map(({ spec }) => [spec.name.slice("skip.".length), spec])),
     takes: [...forward.g.takes.keys()],
+    forward,
     compile: (isLastUse) =>
       writeModels(
         { ...forward, inputs: inputs.map((one) => withUse(one, isLastUse)) },
@@ -108,13 +94,12 @@ function writeModels(
   const outputs = hasInput ? [...gradients, ...forInput] : forWeights;
   const ends = outputs.map((port) => port.value), kept = contexts.own.map((port) => port.value);
   const saved = savedValues(ends, forwardNodes, recompute, kept);
-  const accumulators = trained.map(({ spec }): Port => ({
-    name: PORTS.accumulator(spec.name),
-    value: g.inputs.find((value) => value.name === PORTS.accumulator(spec.name))!,
-  }));
+  const ports = g.inputs.map((value): Port => ({ name: value.name, value }));
+  const sums = new Set(trained.map(({ spec }) => PORTS.accumulator(spec.name)));
+  const [given, accumulators] = [false, true].map((isSum) =>
+    ports.filter(({ name }) => sums.has(name) === isSum)
+  ) as [Port[], Port[]];
   const savedPorts = saved.map((value, i) => ({ name: `saved.${i}`, value }));
-  const given = g.inputs.map((value) => ({ name: value.name, value }))
-    .filter(({ value }) => !accumulators.some((port) => port.value === value));
   const over = overwrittenValues(g, saved, ends, kept);
   const overwritten = savedPorts.map(({ name, value }) => ({
     name,
@@ -270,15 +255,12 @@ function differentiate(
     [...ends.map(({ value, gradient }) => [value, gradient] as const), ...fromLater],
     [...[...trained, ...differentiable].map(({ value }) => value), ...past],
   );
+  const read = new Set(g.nodes.flatMap(({ inputs }) => inputs));
   const gradients = trained.map(({ spec }, i) => {
-    const gradient = found[i];
-    if (!gradient) {
-      throw new TypeError(
-        `Cannot train layer "${layer.name}": its output must depend on every parameter, received "${spec.name}" unused`,
-      );
-    }
+    // What it is tied to may have one where this use has none.
+    const gradient = found[i] ?? zeros(g, spec.shape);
     const accumulator = g.input(PORTS.accumulator(spec.name), spec.shape);
-    return { name: PORTS.gradient(spec.name), value: addInPlace(g, gradient, accumulator) };
+    return { name: PORTS.gradient(spec.name), value: addInPlace(g, gradient, accumulator, read) };
   });
   const rest = found.slice(trained.length);
   const inputGradients = differentiable.map(({ spec, value: { shape } }, i): Port => {
@@ -315,10 +297,14 @@ function gradientsOf(
  * gradient + accumulator, where possible as an operand of the op that makes the gradient: then the
  * sum costs nothing (Gemm's C) or touches only the rows that change (ScatterND).
  */
-function addInPlace(g: Graph, gradient: Value, accumulator: Value): Value {
+function addInPlace(
+  g: Graph,
+  gradient: Value,
+  accumulator: Value,
+  read: ReadonlySet<Value>,
+): Value {
   const node = gradient.node;
-  const isShared = g.nodes.some((other) => other.inputs.includes(gradient));
-  if (node && !isShared) {
+  if (node && !read.has(gradient)) {
     const { op, inputs, attributes } = node;
     if (op === "Gemm" && inputs.length === 2) {
       return g.node(op, [...inputs, accumulator], [gradient.shape], attributes)[0]!;

@@ -24,7 +24,7 @@ const CHEAP_OPS = new Set([
 ]);
 
 /** Outputs of these ops have the elements of their inputs in another order: those are saved. */
-const MOVES = new Set(["Reshape", "Concat"]);
+const MOVES = new Set(["Reshape", "Concat", "Identity"]);
 
 const sizeOf = (values: readonly Value[]) =>
   values.reduce((sum, { shape }) => sum + elementCount(shape), 0);

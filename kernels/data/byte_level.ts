@@ -35,7 +35,7 @@ const spell = (bytes: string): string =>
  *
  * const text = JSON.stringify(bytesTokenizerJson());
  * const { encode } = await parseTokenizer(new TextEncoder().encode(text), "tokenizer.json");
- * assert.deepEqual([...encode("né")], [0x6e, 0xc3, 0xa9]);
+ * assert.deepEqual([...await encode("né")], [0x6e, 0xc3, 0xa9]);
  * ```
  */
 export function bytesTokenizerJson(): Readonly<Record<string, unknown>> {

@@ -22,5 +22,5 @@ export {
   type TokenReader,
 } from "./token_file.ts";
 export { bytesTokenizer, gpt2Tokenizer, type Tokenizer, type TokenizerName } from "./tokenizer.ts";
-export * from "./tokenizer_json.ts";
+export * from "./tokenizer_json/tokenizer_json.ts";
 export * from "./tokens.ts";

@@ -13,8 +13,8 @@ export type TokenizerName = "bytes" | "gpt2";
 
 /** Turns text into token ids and ids into text. */
 export interface Tokenizer {
-  /** The name that a checkpoint's config holds. */
-  readonly name: TokenizerName | "tokenizer.json";
+  /** The name that a checkpoint's config holds: `bytes`, `gpt2`, `tokenizer.json`, or another. */
+  readonly name: string;
   /** Ids are below it. */
   readonly vocabularySize: number;
   /** The whole text as ids; text that looks like a special token is text. */

@@ -6,6 +6,7 @@
 
 import { delay } from "@std/async/delay";
 import type { Tokenizer } from "../data/tokenizer.ts";
+import type { FileTokenizer } from "../data/tokenizer_json/tokenizer_json.ts";
 import type { LlamaConfig } from "../architectures/llama.ts";
 import { cachedLlama } from "../architectures/llama_cached.ts";
 import type { Device } from "../devices/device.ts";
@@ -114,10 +115,10 @@ export async function* generate(device: Device, options: GenerateOptions): Async
  */
 export async function generateText(
   device: Device,
-  tokenizer: Tokenizer,
+  tokenizer: Tokenizer | FileTokenizer,
   options: Omit<GenerateOptions, "prompt"> & { readonly prompt: string },
 ): Promise<string> {
-  const prompt = [...tokenizer.encode(options.prompt)];
+  const prompt = [...await tokenizer.encode(options.prompt)];
   const added = await Array.fromAsync(generate(device, { ...options, prompt }));
-  return tokenizer.decode([...prompt, ...added]);
+  return await tokenizer.decode([...prompt, ...added]);
 }

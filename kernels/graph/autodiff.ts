@@ -6,8 +6,8 @@
 
 import type { Graph } from "./graph.ts";
 import type { NodeGraph } from "./node_graph.ts";
-import type { Value } from "./value.ts";
-import { GRADIENTS } from "./gradient_rules.ts";
+import type { Node, Value } from "./value.ts";
+import { GRADIENTS, isFlat } from "./gradient_rules.ts";
 
 /**
  * Adds the nodes that compute the gradients of `outputs` with respect to `wanted`.
@@ -70,9 +70,29 @@ export function addGradients(
   return wanted.map((value) => cotangents.get(value));
 }
 
+/** Whether a value has a gradient: it holds numbers with a fraction. */
+export const isReal = ({ dtype }: Value): boolean => dtype === "f32" || dtype === "f16";
+
+/** Whether a node passes gradients on. */
+export const passesGradient = (graph: NodeGraph, node: Node): boolean =>
+  node.outputs.some(isReal) && !isFlat(node.op) && !graph.stops.has(node);
+
+/** What some values are computed from, they themselves included, along those nodes that pass it on. */
+export function sourcesOf(
+  graph: NodeGraph,
+  values: readonly Value[],
+  passes: (node: Node) => boolean,
+): Set<Value> {
+  const sources = new Set(values);
+  for (const node of graph.nodes.toReversed()) {
+    if (!node.outputs.some((output) => sources.has(output)) || !passes(node)) continue;
+    for (const input of node.inputs) sources.add(input);
+  }
+  return sources;
+}
+
 /** The numbers with a fraction among some values of a graph, and all that are computed of them. */
 export function dependentValues(graph: NodeGraph, values: readonly Value[]): Set<Value> {
-  const isReal = ({ dtype }: Value) => dtype === "f32" || dtype === "f16";
   const dependent = new Set(values.filter(isReal));
   for (const node of graph.nodes) {
     if (node.inputs.some((input) => dependent.has(input))) {

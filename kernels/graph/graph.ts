@@ -9,6 +9,7 @@
 import { one } from "./node_graph.ts";
 import { NormalizationGraph } from "./ops/normalization.ts";
 import { sameShape } from "./shapes.ts";
+import { checkCalls, SIGNATURES } from "./signatures.ts";
 import { TROUPE, type Value } from "./value.ts";
 
 export type { InterpolationOptions } from "./ops/along_axis.ts";
@@ -46,3 +47,5 @@ export class Graph extends NormalizationGraph {
     return one(this, "CrossEntropy", [logits, targets], targets.shape, {}, TROUPE);
   }
 }
+
+checkCalls(Graph.prototype, SIGNATURES);

@@ -4,9 +4,9 @@
  * @module
  */
 
-import type { DType, HostArray } from "../devices/device.ts";
+import { type DType, HOST_ARRAYS, type HostArray } from "../devices/device.ts";
 import { checkElements, elementCount } from "./shapes.ts";
-import type { Attribute, Node, Value } from "./value.ts";
+import type { Attribute, Node, Operand, Value } from "./value.ts";
 
 /** A graph to which nodes are added; {@linkcode Graph} knows the operations. */
 export class NodeGraph {
@@ -14,17 +14,21 @@ export class NodeGraph {
   readonly nodes: Node[] = [];
   /** The inputs in the order in which they were added. */
   readonly inputs: Value[] = [];
+  /** The nodes at which gradients stop because the model says so. */
+  readonly stops: Set<Node> = new Set();
   readonly #own = new WeakSet<Value>();
+  readonly #inputNames = new Set<string>();
   #names = 0;
   #scalars = new Map<string, Value>();
 
   /** A named input. Names must be unique in the graph. */
   input(name: string, shape: readonly number[], dtype: DType = "f32"): Value {
-    if (this.inputs.some((input) => input.name === name)) {
+    if (this.#inputNames.has(name)) {
       throw new TypeError(`Cannot add input: its name must be unique, received "${name}" twice`);
     }
     checkElements(shape);
     const value: Value = { name, shape, dtype };
+    this.#inputNames.add(name);
     this.inputs.push(value);
     this.#own.add(value);
     return value;
@@ -32,6 +36,7 @@ export class NodeGraph {
 
   /** A constant that becomes part of the model. */
   constant(data: HostArray, shape: readonly number[], dtype: DType = "f32"): Value {
+    checkElements(shape);
     if (data.length !== elementCount(shape)) {
       throw new RangeError(
         `Cannot add constant: shape [${shape}] needs ${
@@ -49,9 +54,24 @@ export class NodeGraph {
     return this.#own.has(value);
   }
 
-  /** A constant f32 scalar; equal scalars share one constant. */
-  scalar(value: number): Value {
-    return this.#shared(`f32 ${value}`, () => this.constant(Float32Array.of(value), []));
+  /**
+   * A constant scalar, f32 by default; equal scalars share one constant.
+   *
+   * @throws {RangeError} when no scalar of the type is that number, as a fraction is none of i32.
+   */
+  scalar(value: number, dtype: DType = "f32"): Value {
+    return this.#shared(`${dtype} ${value}`, () => {
+      const data = dtype === "i64"
+        ? BigInt64Array.of(BigInt(Number.isInteger(value) ? value : 0))
+        : HOST_ARRAYS[dtype].of(dtype === "bool" ? Number(value !== 0) : value);
+      const nearest = Number(data[0]);
+      if (nearest === value || dtype.startsWith("f") && Number.isFinite(nearest)) {
+        return this.constant(data, [], dtype);
+      }
+      throw new RangeError(
+        `Cannot add a constant: its value must be a number that ${dtype} holds, received ${value}`,
+      );
+    });
   }
 
   /** A constant int64 list, as ops take shapes and axes; equal lists share one constant. */
@@ -93,6 +113,44 @@ export class NodeGraph {
     this.nodes.push(node);
     for (const value of values) this.#own.add(value);
     return values;
+  }
+}
+
+/**
+ * Operands of one dtype: each number becomes a constant of that of the values, or of f32 without any.
+ *
+ * @throws {TypeError} when values differ in dtype.
+ */
+export function operandsOf<All extends readonly Operand[]>(
+  g: NodeGraph,
+  op: string,
+  ...all: All
+): { [Place in keyof All]: Value } {
+  const [first, ...rest] = all.filter((one) => typeof one !== "number");
+  const other = rest.find(({ dtype }) => dtype !== first!.dtype);
+  if (other) {
+    throw new TypeError(
+      `Cannot compute ${op}: its operands must be of one type, as g.cast(x, dtype) makes them, received ${
+        first!.dtype
+      } and ${other.dtype}`,
+    );
+  }
+  const values = all.map((one) => typeof one === "number" ? g.scalar(one, first?.dtype) : one);
+  return values as { [Place in keyof All]: Value };
+}
+
+/** Gives a class of graphs methods, each of which adds the operation that has its name in ONNX. */
+export function addMethods<Given extends readonly unknown[]>(
+  prototype: NodeGraph,
+  names: string,
+  add: (g: NodeGraph, op: string, ...given: Given) => Value,
+): void {
+  for (const name of names.split(" ")) {
+    const op = name[0]!.toUpperCase() + name.slice(1);
+    const value = function (this: NodeGraph, ...given: Given) {
+      return add(this, op, ...given);
+    };
+    Object.defineProperty(prototype, name, { value });
   }
 }
 

@@ -24,11 +24,16 @@ export function elementCount(shape: readonly number[]): number {
 /** The most elements of a tensor that a device holds, and of all parameters: counted in int32. */
 export const ELEMENTS_MAX = 2 ** 31 - 1;
 
-/** Refuses a tensor whose elements cannot be counted. */
+/** The most axes of a tensor, as in PyTorch. */
+const AXES_MAX = 64;
+
+/** Refuses a tensor whose elements cannot be counted, or that has too many axes. */
 export function checkElements(shape: readonly number[]): void {
-  if (elementCount(shape) <= Number.MAX_SAFE_INTEGER) return;
+  if (elementCount(shape) <= Number.MAX_SAFE_INTEGER && shape.length <= AXES_MAX) return;
   throw new RangeError(
-    `Cannot build a graph: a tensor must have at most ${Number.MAX_SAFE_INTEGER} elements, received shape [${shape}]`,
+    `Cannot build a graph: a tensor must have at most ${Number.MAX_SAFE_INTEGER} elements and ${AXES_MAX} axes, received ${
+      shape.length > AXES_MAX ? `${shape.length} axes` : `shape [${shape}]`
+    }`,
   );
 }
 

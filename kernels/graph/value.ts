@@ -20,6 +20,15 @@ export interface Value {
   readonly data?: HostArray;
 }
 
+/** What a method takes beside another value: a number is a constant of the type of that one. */
+export type Operand = Value | number;
+
+/** A method that adds an operation on a value. */
+export type Unary = (a: Value) => Value;
+
+/** A method that adds an operation on two values, or on a value and a number. */
+export type Binary = (a: Operand, b: Operand) => Value;
+
 /** An attribute of an ONNX node. Numbers are integers unless wrapped in `{ float }`. */
 export type Attribute = number | string | readonly number[] | { readonly float: number };
 

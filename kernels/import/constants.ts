@@ -56,7 +56,8 @@ export function openFolding(): Folding {
       }
       if (!isKnown) return undefined;
       const g = new LayerGraph();
-      const outputs = addNode(g, node, inputs);
+      const operands = inputs.map((one) => one && g.constant(one.data!, one.shape, one.dtype));
+      const outputs = addNode(g, node, operands);
       const elements = g.nodes.flatMap((one) => one.outputs)
         .reduce((sum, { shape }) => sum + elementCount(shape), 0);
       spend(Math.max(elements, workOf(g.nodes) / ELEMENT_WORK), node);

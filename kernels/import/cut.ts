@@ -35,7 +35,17 @@ const LOCAL_SHARE = 0.01;
 /** A piece that is a larger part of the model is cut where more than one tensor crosses, too. */
 const LARGE_SHARE = 1 / 3;
 
-const PRODUCTS = new Set(["Conv", "ConvTranspose", "Gemm", "MatMul", "com.microsoft.FusedMatMul"]);
+/** The most cuts: of a file with more places as good every second one is taken, or one of three. */
+const CUTS_MAX = 1000;
+
+/** Operations by whose weights models are cut. */
+export const PRODUCTS: ReadonlySet<string> = new Set([
+  "Conv",
+  "ConvTranspose",
+  "Gemm",
+  "MatMul",
+  "com.microsoft.FusedMatMul",
+]);
 
 /** A place before a step where layers may be cut. */
 interface Place {
@@ -114,14 +124,17 @@ function placesOf(steps: readonly Step[], output: string): Place[] {
   const last = new Map<string, number>();
   steps.forEach(({ reads }, i) => reads.forEach((name) => last.set(name, i)));
   last.set(output, steps.length);
-  let crossing: TensorSpec[] = [];
+  const endOf = ({ name }: TensorSpec) => last.get(name) ?? -1;
+  const ends = Map.groupBy(steps.flatMap(({ makes }) => makes), endOf);
+  let bytes = 0, tensors = 0;
   return steps.map(({ makes }, i) => {
-    const place = {
-      at: i,
-      bytes: crossing.reduce((sum, spec) => sum + bytesOf(spec), 0),
-      tensors: crossing.filter(({ dtype }) => dtype === "f32").length,
+    const place = { at: i, bytes, tensors };
+    const change = (spec: TensorSpec, by: 1 | -1) => {
+      bytes += by * bytesOf(spec);
+      if (spec.dtype === "f32") tensors += by;
     };
-    crossing = [...crossing, ...makes].filter(({ name }) => (last.get(name) ?? 0) > i);
+    makes.filter((spec) => endOf(spec) >= i).forEach((spec) => change(spec, 1));
+    ends.get(i)?.forEach((spec) => change(spec, -1));
     return place;
   });
 }
@@ -153,20 +166,25 @@ function choose(steps: readonly Step[], places: readonly Place[], least: number)
   const chosen = new Set(places.filter(({ tensors }) => tensors === 1).map(({ at }) => at));
   const pieces = () => {
     const ends = [0, ...[...chosen].sort((a, b) => a - b), steps.length];
+    let next = 0;
     return ends.slice(1).map((to, i) => {
-      const from = ends[i]!;
-      const inside = places.filter(({ at }) => at > from && at < to);
+      const from = ends[i]!, inside: Place[] = [];
+      for (; next < places.length && places[next]!.at < to; next++) {
+        if (places[next]!.at > from) inside.push(places[next]!);
+      }
       return { inside, work: before[to]! - before[from]! };
     });
   };
   for (;;) {
     const open = pieces().filter(({ inside }) => inside.length > 0);
     const large = open.filter(({ work }) => work > LARGE_SHARE * total);
-    const [first, ...others] = large.length > 0 || chosen.size + 1 >= least ? large : open;
+    const isEnough = chosen.size >= Math.min(least - 1, CUTS_MAX);
+    const [first, ...others] = large.length > 0 || isEnough ? large : open;
     if (!first) break;
     const { inside } = others.reduce((a, b) => b.work > a.work ? b : a, first);
     const cheapest = Math.min(...inside.map(({ bytes }) => bytes));
     for (const { at, bytes } of inside) if (bytes === cheapest) chosen.add(at);
   }
-  return [...chosen].sort((a, b) => a - b);
+  const all = [...chosen].sort((a, b) => a - b), stride = Math.ceil(all.length / CUTS_MAX);
+  return all.filter((_, i) => i % stride === 0);
 }

@@ -5,7 +5,7 @@
  */
 
 import { dependentValues } from "../graph/autodiff.ts";
-import { GRADIENTS } from "../graph/gradient_rules.ts";
+import { GRADIENTS, isFlat } from "../graph/gradient_rules.ts";
 import { sliceNodes } from "../graph/slice.ts";
 import type { Value } from "../graph/value.ts";
 import type { Plan } from "./plan.ts";
@@ -33,7 +33,7 @@ export function trainedWeights(
   for (const node of nodes.toReversed()) {
     const isOnWay = node.outputs.some((one) => wanted.has(one)) &&
       node.inputs.some((input) => dependent.has(input));
-    if (!isOnWay) continue;
+    if (!isOnWay || isFlat(node.op)) continue;
     if (!Object.hasOwn(GRADIENTS, node.op)) {
       const step = steps.find(({ from, to }) => from <= node.id && node.id < to)!;
       throw new TypeError(

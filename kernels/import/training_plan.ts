@@ -4,6 +4,7 @@
  * @module
  */
 
+import { PRODUCTS } from "./cut.ts";
 import { type Dimensions, staticInputs } from "./dimensions.ts";
 import type { OnnxGraph } from "./file/onnx_graph.ts";
 import type { ExternalFiles } from "./file/onnx_tensor.ts";
@@ -76,6 +77,15 @@ export function planTraining(file: OnnxGraph, options: FromOnnxOptions): Trainin
   // Masks of attention are such: nothing but conditions follows from them.
   const idle = (weight: string) =>
     !trained.has(weight) && !first.plan.weights.get(weight)?.isFrozen;
+  const lost = first.plan.steps.filter(({ node }) => PRODUCTS.has(node.op))
+    .flatMap(({ reads }) => reads).find((name) => first.plan.weights.has(name) && idle(name));
+  if (lost !== undefined) {
+    throw new TypeError(
+      `Cannot train the ONNX model: a gradient must come to the weight ${
+        quoted(lost)
+      }, received none through the steps, whole numbers or truths between it and the loss; where that is wanted, name it in frozen (--freeze)`,
+    );
+  }
   const { plan, output, value } = [...first.plan.weights.keys()].some(idle) ? planned(idle) : first;
   return { plan, output, loss: lossOf(loss, { ...value, name }, label) };
 }

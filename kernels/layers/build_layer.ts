@@ -5,6 +5,7 @@
  */
 
 import { nameError } from "../name_error.ts";
+import { GIVE_AND_TAKE } from "../graph/signatures.ts";
 import type { Value } from "../graph/value.ts";
 import type { AnyLayer, Handed, LayerGraph, TensorSpec } from "./layer.ts";
 
@@ -35,7 +36,6 @@ import type { AnyLayer, Handed, LayerGraph, TensorSpec } from "./layer.ts";
  */
 export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined): Handed {
   const cannot = `Cannot build the layer ${JSON.stringify(layer.name)}`;
-  const before = g.nodes.length;
   let y: Handed;
   try {
     y = layer.build(g, x);
@@ -49,11 +49,10 @@ export function buildLayer(layer: AnyLayer, g: LayerGraph, x: Handed | undefined
   const problem = handedProblem(y) ?? givenProblem(g);
   if (problem) throw new TypeError(`${cannot}: ${problem}`);
   const made = [...handedValues(y).map(([, value]) => value), ...g.gives.values()];
-  const read = [...g.nodes.slice(before).flatMap(({ inputs }) => inputs), ...made];
-  const foreign = read.find((value) => !g.owns(value));
+  const foreign = made.find((value) => !g.owns(value));
   if (!foreign) return y;
   throw new TypeError(
-    `${cannot}: its values must be of its own graph, received "${foreign.name}" of another; a layer gives a value with g.give(name, value), and later ones have it of g.take(name)`,
+    `${cannot}: its values must be of its own graph, received "${foreign.name}" of another${GIVE_AND_TAKE}`,
   );
 }
 
@@ -72,10 +71,7 @@ function handedProblem(y: unknown): string | undefined {
 
 /** What is wrong with what it gives. */
 function givenProblem({ gives }: LayerGraph): string | undefined {
-  for (const [name, value] of gives) {
-    if (!isValue(value)) {
-      return `${JSON.stringify(name)} must be given a value of its graph, received ${typeof value}`;
-    }
+  for (const name of gives.keys()) {
     const problem = nameProblem(name);
     if (problem) return `names of what is given ${problem}`;
   }

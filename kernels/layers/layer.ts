@@ -12,6 +12,7 @@
 
 import type { DType } from "../devices/device.ts";
 import { Graph } from "../graph/graph.ts";
+import { checkCalls, signaturesOf } from "../graph/signatures.ts";
 import type { Node, Value } from "../graph/value.ts";
 import type { Batch } from "./batch.ts";
 
@@ -259,6 +260,14 @@ export class LayerGraph extends Graph {
     return [...past, value];
   }
 }
+
+checkCalls(
+  LayerGraph.prototype,
+  signaturesOf(`
+    parameter(name, shape)  batch(name, shape, dtype?)  dropout(x, probability)
+    give(name, value)  take(name)  context(name, value)
+  `),
+);
 
 /** A value is taken that no layer before has given. */
 export class NotGivenError extends RangeError {

@@ -8,13 +8,13 @@
 export interface AdamWOptions {
   /** Which optimizer. */
   readonly kind: "adamw";
-  /** Decay of the mean of gradients. */
+  /** Decay of the mean of gradients. Default 0.9. */
   readonly beta1: number;
-  /** Decay of the mean of their squares. */
+  /** Decay of the mean of their squares. Default 0.999. */
   readonly beta2: number;
-  /** Added to the root of the second moment. */
+  /** Added to the root of the second moment. Default 1e-8. */
   readonly epsilon: number;
-  /** Decoupled; on tensors with two or more dimensions only. */
+  /** Decoupled; on tensors with two or more dimensions only. Default 0.01. */
   readonly weightDecay: number;
 }
 
@@ -31,14 +31,37 @@ export const ADAMW_DEFAULTS: AdamWOptions = {
 export interface SgdOptions {
   /** Which optimizer. */
   readonly kind: "sgd";
-  /** Decay of the velocity, μ. */
+  /** Decay of the velocity, μ. Default 0. */
   readonly momentum: number;
-  /** Added to the gradient; on tensors with two or more dimensions only. */
+  /** Added to the gradient; on tensors with two or more dimensions only. Default 0. */
   readonly weightDecay: number;
 }
 
+/** PyTorch's defaults of SGD: no momentum and no weight decay. */
+export const SGD_DEFAULTS: SgdOptions = { kind: "sgd", momentum: 0, weightDecay: 0 };
+
 /** An optimizer and its settings, as plain data. */
 export type OptimizerOptions = AdamWOptions | SgdOptions;
+
+/** The same, where settings may be left out; without `kind` it is AdamW. */
+export type PartialOptimizer = Partial<AdamWOptions> | Partial<SgdOptions> & { kind: "sgd" };
+
+/**
+ * Adds the defaults, {@linkcode ADAMW_DEFAULTS} or {@linkcode SGD_DEFAULTS}, for settings that are
+ * left out.
+ *
+ * @example
+ * ```ts
+ * import assert from "node:assert/strict";
+ * import { ADAMW_DEFAULTS, completeOptimizer } from "@troupe/troupe/kernels";
+ *
+ * assert.deepEqual(completeOptimizer({ weightDecay: 0.1 }), { ...ADAMW_DEFAULTS, weightDecay: 0.1 });
+ * ```
+ */
+export function completeOptimizer(given: PartialOptimizer = {}): OptimizerOptions {
+  const settings = Object.fromEntries(Object.entries(given).filter(([, one]) => one !== undefined));
+  return { ...given.kind === "sgd" ? SGD_DEFAULTS : ADAMW_DEFAULTS, ...settings };
+}
 
 /** Names of the moments of each optimizer, as PyTorch's state dictionaries call them. */
 export const MOMENTS = {

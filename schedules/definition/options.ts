@@ -2,6 +2,7 @@
 
 import type { SkipEdge } from "../edges/skip_edge.ts";
 import type { Costs } from "../execution/costs.ts";
+import type { ListedSchedule } from "../schedule.ts";
 import type { MailboxOrder } from "../policies/message_driven_policy.ts";
 
 /** An option that some schedules read; all read `workers` and `microBatches`. */
@@ -46,4 +47,6 @@ export interface ScheduleOptions {
   readonly recomputeAhead?: boolean | undefined;
   /** Search: skip edges between P equal parts of the model ({@linkcode edgesOfParts}). */
   readonly edges?: readonly SkipEdge[] | undefined;
+  /** Search: gets each schedule that keeps the limits, as soon as it is found. */
+  readonly found?: ((schedule: ListedSchedule, makespan: number) => void) | undefined;
 }

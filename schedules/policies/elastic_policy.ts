@@ -1,5 +1,6 @@
 /** The elastic policy: a list whose later actions fill the time in which its head is not ready. */
 
+import type { Action } from "../actions/action.ts";
 import { type ActionList, KIND } from "../actions/action_list.ts";
 import { activationChanges, peakOf } from "../actions/activations.ts";
 import { isOffered } from "./offers.ts";
@@ -80,10 +81,12 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
     live += memory[index]!.net;
     lanes.pass(index);
     while (isGiven[head]) head++;
+    policy.done = head === list.length;
+    policy.waitsFor = actions[head];
     return actions[index];
   };
-  return {
-    next(ready) {
+  const policy = {
+    next(ready: readonly Action[]): Action | undefined {
       const action = actions[head];
       if (action === undefined) return undefined;
       if (isOffered(ready, action)) return give(head);
@@ -92,13 +95,10 @@ export function elasticPolicy(list: ActionList, options: ElasticOptions = {}): S
       );
       return early === undefined ? undefined : give(early);
     },
-    get done() {
-      return head === list.length;
-    },
-    get waitsFor() {
-      return actions[head];
-    },
+    done: list.length === 0,
+    waitsFor: actions[head],
   };
+  return policy;
 }
 
 /** What an action adds to the live activations: at most while it runs, and when it has run. */

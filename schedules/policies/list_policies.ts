@@ -1,5 +1,6 @@
 /** How the lists of a schedule are followed: to the letter, or with later actions run early. */
 
+import type { Action } from "../actions/action.ts";
 import type { ActionList } from "../actions/action_list.ts";
 import { peakOf } from "../actions/activations.ts";
 import { elasticPolicy } from "./elastic_policy.ts";
@@ -22,21 +23,19 @@ import type { StepPolicy } from "./policy.ts";
  * ```
  */
 export function listPolicy(list: ActionList): StepPolicy {
-  let index = 0, head = list.at(index);
-  return {
-    next(ready) {
+  let index = 0;
+  const policy = {
+    next(ready: readonly Action[]): Action | undefined {
+      const head = policy.waitsFor;
       if (head === undefined || !isOffered(ready, head)) return undefined;
-      const action = head;
-      head = list.at(++index);
-      return action;
-    },
-    get done() {
-      return head === undefined;
-    },
-    get waitsFor() {
+      policy.waitsFor = list.at(++index);
+      policy.done = index === list.length;
       return head;
     },
+    done: list.length === 0,
+    waitsFor: list.at(index),
   };
+  return policy;
 }
 
 /** How lists are followed, as plain data. */

@@ -41,21 +41,21 @@ export function messageDrivenPolicy(
   const isLast = stage === stages - 1;
   // The next micro-batch of each kind; all that came before it has been given out.
   const expected = { F: 0, B: 0 };
-  return {
-    next(ready) {
+  const policy = {
+    next(ready: readonly Action[]): Action | undefined {
       const forward = indexOf(ready, "F", expected.F), backward = indexOf(ready, "B", expected.B);
       const isFilling = stage === 0 && !isLast && expected.F < limit;
       const backwardWins = backward >= 0 && !(isFilling && forward >= 0) &&
         (forward < 0 || isLast || order === "backward-first" || backward < forward);
       const action = ready[backwardWins ? backward : forward];
       if (action !== undefined) expected[backwardWins ? "B" : "F"]++;
+      policy.done = expected.F === microBatches && expected.B === microBatches;
       return action;
     },
-    get done() {
-      return expected.F === microBatches && expected.B === microBatches;
-    },
+    done: microBatches === 0,
     waitsFor: undefined,
   };
+  return policy;
 }
 
 function indexOf(ready: readonly Action[], kind: "F" | "B", microBatch: number): number {

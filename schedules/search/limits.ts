@@ -1,5 +1,6 @@
 /** The limits of a search: how much memory a schedule may take. */
 
+import type { ScheduleOptions } from "../definition/options.ts";
 import { analyze } from "../execution/analyze.ts";
 import type { Costs } from "../execution/costs.ts";
 import { withLists } from "../execution/simulate.ts";
@@ -21,6 +22,7 @@ export interface Limits {
   readonly activations: number;
   readonly weights: number;
   readonly isRecomputed?: boolean;
+  readonly found?: ScheduleOptions["found"];
 }
 
 /**
@@ -52,5 +54,7 @@ export function keepsLimits(schedule: Schedule, limits: Limits): Found[] {
   const run = limits.isRecomputed ? withRecomputation(listed) : listed;
   const { makespan, peakActivations } = analyze(run, limits.costs);
   const fits = peakActivations.every((peak) => peak <= limits.activations + 1e-9);
-  return fits ? [{ schedule: listed, makespan }] : [];
+  if (!fits) return [];
+  limits.found?.(run, makespan);
+  return [{ schedule: listed, makespan }];
 }

@@ -46,7 +46,8 @@ const COMPUTED_MAX = 2 ** 16;
  * @throws {RangeError} on `create`, if nothing keeps the limits.
  */
 export function defineSearch(given: readonly ScheduleDefinition[]): ScheduleDefinition {
-  const own = ["costs", "activationLimit", "weightLimit", "recomputeAhead", "edges"] as const;
+  const limits = ["activationLimit", "weightLimit", "recomputeAhead"] as const;
+  const own = ["costs", ...limits, "edges", "found"] as const;
   const reads = [...own, ...given.flatMap(({ reads = [] }) => reads as ScheduleOption[])];
   return defineMade({
     name: "search",
@@ -67,6 +68,7 @@ function search(given: readonly ScheduleDefinition[], options: ScheduleOptions):
   const limits = {
     ...{ costs, activations: activationLimit, weights: weightLimit },
     isRecomputed: recomputeAhead,
+    found: options.found,
   };
   const found = [
     ...givenSchedules(given, options, limits),

@@ -191,7 +191,7 @@ function* demands(trap: string, url: string): Generator<unknown> {
       yield { train: [`--${flag}=${file}`] };
     }
   }
-  const flags = ["hidden", "layers", "heads", "seq", "vocab", "micro-batch", "micro-batches"];
+  const flags = ["hidden", "layers", "heads", "seq", "vocab", "micro-batch-size", "micro-batches"];
   for (const flag of [...flags, "replicas", "workers", "chunks", "steps", "lr", "no-such"]) {
     for (const value of ["1e15", "4294967296", "-5", "NaN", "0x10"]) {
       yield { train: ["--device", "reference", `--${flag}`, value] };

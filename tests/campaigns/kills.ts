@@ -89,6 +89,7 @@ function programCase(draw: Draw): Case {
   const run = () =>
     inFolder(async (folder) => {
       const text = join(folder, "text.txt"), out = join(folder, "out");
+      await Deno.mkdir(out);
       await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(20));
       const train = [
         ...[...TINY_MODEL, "--micro-batches", "2", "--workers", "2", "--schedule", schedule],

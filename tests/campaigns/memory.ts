@@ -1,7 +1,8 @@
 /**
- * Memory stays flat: a tiny model trains for thousands of steps in one isolate, in workers, in
- * processes and on a GPU where there is an adapter, with and without retries and a journal. At the end
- * the whole process tree may hold no more than 1.1 times what it held at step 500, and 20 MiB.
+ * Memory stays flat, without any flag of V8: a script trains a tiny model for thousands of steps in one
+ * isolate, in workers, in processes and on a GPU where there is an adapter, with and without retries
+ * and a journal; and so does the command. At the end the whole process tree may hold no more than 1.1
+ * times what it held at step 500, and 20 MiB.
  *
  *     deno task campaign memory [--cases STEPS]
  *
@@ -10,9 +11,9 @@
 
 import { fileURLToPath } from "node:url";
 import { train, type TrainOptions } from "../../actors/mod.ts";
-import { HEAP_FLAGS } from "../../actors/runtime/transports/process/command.ts";
 import { print } from "../../console/print.ts";
 import { residentBytes } from "../../console/train/resident_memory.ts";
+import { linesOf } from "../../bench/support/lines.ts";
 import { type Layer, webgpuAdapters } from "../../kernels/mod.ts";
 import { runCampaign } from "./cases_helper.ts";
 
@@ -31,13 +32,13 @@ const PLACES: readonly Partial<TrainOptions>[] = [
   { runtime: "workers", device: "webgpu" },
 ];
 
-/** A run, as JSON on the command line of its process. */
-interface MemoryRun {
-  readonly steps: number;
-  /** The steps after which memory is looked at. */
-  readonly samples: readonly number[];
-  readonly options: Partial<TrainOptions>;
-}
+const CLI = fileURLToPath(new URL("../../cli.ts", import.meta.url));
+
+/** A tiny model as a user trains it from the command line. */
+const COMMAND = [
+  ...["train", "--json", "--model", "mlp", "--layers", "3", "--hidden", "8", "--workers", "2"],
+  ...["--micro-batches", "2", "--schedule", "1f1b"],
+];
 
 /** Steps of a window, the last of which is `end`. */
 const windowTo = (end: number) => Array.from({ length: WINDOW / EVERY }, (_, n) => end - n * EVERY);
@@ -45,18 +46,18 @@ const windowTo = (end: number) => Array.from({ length: WINDOW / EVERY }, (_, n) 
 const median = (values: readonly number[]) =>
   values.toSorted((a, b) => a - b)[values.length >> 1]! / MIB;
 
-/** Mebibytes held at step {@linkcode FIRST} and at the end. */
-async function measure(steps: number, options: MemoryRun["options"]): Promise<[number, number]> {
-  const first = windowTo(FIRST), run = { steps, samples: [...first, ...windowTo(steps)], options };
-  // As `deno task train` does.
-  const heap = `--v8-flags=${HEAP_FLAGS.join()}`, file = fileURLToPath(import.meta.url);
-  const { success, stdout } = await new Deno.Command(Deno.execPath(), {
-    args: ["run", "-A", heap, file, JSON.stringify(run)],
-    ...{ stdin: "null", stderr: "inherit" },
-  }).output();
-  if (!success) throw new Error("Cannot measure: the run failed");
-  const bytes = JSON.parse(new TextDecoder().decode(stdout)) as number[];
-  return [median(bytes.slice(0, first.length)), median(bytes.slice(first.length))];
+/** Mebibytes that a program holds at step {@linkcode FIRST} and at the end; it prints steps as JSON. */
+async function measure(steps: number, program: readonly string[]): Promise<[number, number]> {
+  const args = ["run", "-A", ...program], samples = [windowTo(FIRST), windowTo(steps)];
+  const held: [number[], number[]] = [[], []];
+  const child = new Deno.Command(Deno.execPath(), { args, stdin: "null", stdout: "piped" }).spawn();
+  for await (const line of linesOf(child.stdout)) {
+    const { step, loss } = JSON.parse(line);
+    const n = loss === undefined ? -1 : samples.findIndex((window) => window.includes(step));
+    if (n >= 0) held[n]!.push(residentBytes(child.pid));
+  }
+  if (!(await child.status).success) throw new Error("Cannot measure: the run failed");
+  return [median(held[0]), median(held[1])];
 }
 
 const ROWS = 4;
@@ -82,41 +83,51 @@ function* batches() {
   }
 }
 
-/** Trains, and prints how much memory this process and its children held on the way. */
-async function run({ steps, samples, options }: MemoryRun): Promise<void> {
-  const layers = [dense("a", 2, 8), dense("b", 8, 8), classifier], bytes: number[] = [];
+/** Trains as a script does, and prints the steps. */
+async function run(options: Pick<TrainOptions, "steps">): Promise<void> {
+  const layers = [dense("a", 2, 8), dense("b", 8, 8), classifier];
   const events = train({
-    ...{ model: { name: "tiny", layers, predictions: ROWS }, data: batches(), steps },
+    ...{ model: { name: "tiny", layers, predictions: ROWS }, data: batches() },
     ...{ microBatches: 2, workers: 2, schedule: "1f1b", ...options },
   });
   for await (const event of events) {
-    if (event.type === "step" && samples.includes(event.step)) bytes.push(residentBytes(Deno.pid));
+    if (event.type === "step") print(JSON.stringify({ step: event.step, loss: event.loss }));
   }
-  print(JSON.stringify(bytes));
 }
 
-if (Deno.args[0]?.startsWith("{")) await run(JSON.parse(Deno.args[0]) as MemoryRun);
-else {
-  const { adapters } = await webgpuAdapters(), folder = await Deno.makeTempDir();
-  await runCampaign("memory", STEPS, function* (steps) {
-    for (const where of PLACES) {
-      if ("device" in where && adapters.length === 0) continue;
-      for (const retries of [3, 0]) {
-        for (const journal of [undefined, { path: `${folder}/journal.jsonl` }]) {
-          const options = { ...where, retries, journal }, name = JSON.stringify(options);
-          yield {
-            name,
-            async run() {
-              const [first, last] = await measure(Math.max(steps, FIRST + WINDOW), options);
-              const said = `${first.toFixed(0)} MiB at step ${FIRST}, ${
-                last.toFixed(0)
-              } at the end`;
-              print(`${name}: ${said}`);
-              return last <= FACTOR * first + SLACK_MIB ? undefined : said;
-            },
-          };
-        }
+/** Programs by what they do. */
+async function* programs(steps: number, folder: string): AsyncGenerator<[string, string[]]> {
+  const { adapters } = await webgpuAdapters(), file = fileURLToPath(import.meta.url);
+  for (const where of PLACES) {
+    if ("device" in where && adapters.length === 0) continue;
+    for (const retries of [3, 0]) {
+      for (const journal of [undefined, { path: `${folder}/journal.jsonl` }]) {
+        const options = JSON.stringify({ ...where, retries, journal, steps });
+        yield [options, [file, options]];
       }
+    }
+  }
+  for (const runtime of ["local", "workers"]) {
+    const flags = [...COMMAND, "--runtime", runtime, "--steps", `${steps}`];
+    yield [`troupe ${flags.join(" ")}`, [CLI, ...flags]];
+  }
+}
+
+if (Deno.args[0]?.startsWith("{")) await run(JSON.parse(Deno.args[0]) as TrainOptions);
+else {
+  const folder = await Deno.makeTempDir();
+  await runCampaign("memory", STEPS, async function* (cases) {
+    const steps = Math.max(cases, FIRST + WINDOW);
+    for await (const [name, program] of programs(steps, folder)) {
+      yield {
+        name,
+        async run() {
+          const [first, last] = await measure(steps, program);
+          const said = `${first.toFixed(0)} MiB at step ${FIRST}, ${last.toFixed(0)} at the end`;
+          print(`${name}: ${said}`);
+          return last <= FACTOR * first + SLACK_MIB ? undefined : said;
+        },
+      };
     }
   });
 }

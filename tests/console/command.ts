@@ -14,7 +14,7 @@ export const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 /** Flags of the smallest GPT, on the device that every machine has. */
 export const TINY_MODEL = [
   ...["--layers", "1", "--hidden", "16", "--heads", "2", "--seq", "8"],
-  ...["--micro-batch", "2", "--device", "reference"],
+  ...["--micro-batch-size", "2", "--device", "reference"],
 ];
 
 /** The same with two micro-batches a step. */

@@ -1,10 +1,16 @@
-/** A command that reacts to nothing: what it is started with says what Ctrl-C would have to wait for. */
+/**
+ * A command that reacts to nothing: what it is started with says what Ctrl-C would have to wait for;
+ * `computing` and `blocking` leave no time for signals, the first once it has a result.
+ */
 
 import { print, runCommand } from "../../console/mod.ts";
 
-await runCommand(async ({ begin }) => {
-  if (Deno.args.length > 0) begin(Deno.args[0]);
+await runCommand(async ({ begin, soFar }) => {
+  const [how] = Deno.args;
+  if (how === "computing") await soFar!({ text: "a result\n", out: Deno.args[1] });
+  else if (how !== undefined && how !== "blocking") begin(how);
   print("running");
+  for (const end = performance.now() + 20_000; how?.endsWith("ing") && performance.now() < end;);
   await new Promise((resolve) => setTimeout(resolve, 60_000));
   return 0;
 });

@@ -65,7 +65,9 @@ function shrunk(command: string): string {
   const asked = command.replace(/--seeds \d+/, "--seeds 20");
   if (/troupe (profile|plan) /.test(command)) {
     const fewer = asked.replace("--rounds 2", "--rounds 1").replace("--batch 32", "--batch 8");
-    return `${fewer.replace("--micro-batch 1,2,4", "--micro-batch 1,2")} --layers 2${SMALL}`;
+    return `${
+      fewer.replace("--micro-batch-size 1,2,4", "--micro-batch-size 1,2")
+    } --layers 2${SMALL}`;
   }
   if (!/^deno task train\b/.test(command) || /--help|--version/.test(command)) return asked;
   const steps = / --(steps|max_iters) (\d+)/;
@@ -75,7 +77,7 @@ function shrunk(command: string): string {
     ? command
     : `${command} --steps 2`;
   if (/--(resume|config|weights|model)\b/.test(few)) return few;
-  return `${few.replace(SIZES, "")} --layers 4${SMALL} --micro-batch 2`;
+  return `${few.replace(SIZES, "")} --layers 4${SMALL} --micro-batch-size 2`;
 }
 
 /**

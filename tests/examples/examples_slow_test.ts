@@ -107,7 +107,7 @@ Deno.test("the command trains a model of https with its hash, and a checkpoint w
     const out = join(folder, "out"), module = `${server.url}mod.ts`;
     const other = pathToFileURL(join(PACKAGE, "mod.ts")).href;
     const resume = `train --resume ${out} --steps 3 --device native --json`;
-    const how = "--hidden 16 --micro-batch 4 --device native --json";
+    const how = "--hidden 16 --micro-batch-size 4 --device native --json";
     const [begun, unnamed, refused, on] = await runCommands(ROOT, [
       `train --model ${module} ${how} --steps 2 --out ${out}`,
       resume,

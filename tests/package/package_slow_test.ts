@@ -6,6 +6,7 @@ import { inFolder, jsonLines, TINY, trainJson } from "../console/command.ts";
 import { IS_DEEP } from "../depth.ts";
 import { filesBelow, ROOT } from "../repository.ts";
 import {
+  block,
   deno,
   type Environment,
   freshCache,
@@ -21,15 +22,6 @@ const NAMES_MAX = 60;
 
 /** The source with its documentation has 4.3 MiB; a library, a data set or a model does not fit in. */
 const BYTES_MAX = 5 << 20;
-
-/** The first block of a language in a section of README. */
-async function block(section: string, language: string): Promise<string> {
-  const readme = await Deno.readTextFile(join(ROOT, "README.md"));
-  const [, text] = readme.split(`\n## ${section}\n`);
-  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text ?? "") ?? [];
-  assert.ok(code, `README must have ${language} under "${section}"`);
-  return code;
-}
 
 /** Makes a folder with README's script in it, and a text. */
 async function ownFolder(parent: string): Promise<string> {

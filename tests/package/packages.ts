@@ -66,6 +66,15 @@ export async function writeFiles(
   }
 }
 
+/** The first block of a language in a section of README. */
+export async function block(section: string, language: string): Promise<string> {
+  const readme = await Deno.readTextFile(join(ROOT, "README.md"));
+  const [, text] = readme.split(`\n## ${section}\n`);
+  const [, code] = new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\``, "ms").exec(text ?? "") ?? [];
+  assert.ok(code, `README must have ${language} under "${section}"`);
+  return code;
+}
+
 let caches: Promise<{ npmCache: string; typescriptCache: string }> | undefined;
 
 /** A cache below a folder, without modules of others, except for those of npm. */
@@ -80,6 +89,16 @@ export async function freshCache(folder: string): Promise<string> {
   return cache;
 }
 
+/** Copies this repository into a folder; returns where it is there. */
+export async function copyRepository(folder: string): Promise<string> {
+  const troupe = join(folder, "troupe");
+  for (const path of filesBelow(ROOT)) {
+    await Deno.mkdir(dirname(join(troupe, path)), { recursive: true });
+    await Deno.copyFile(join(ROOT, path), join(troupe, path));
+  }
+  return troupe;
+}
+
 /**
  * Makes a workspace of this package and of the stand-ins in `compat/` beside it: `deno publish`
  * refuses links into the folder of the package itself.
@@ -87,11 +106,7 @@ export async function freshCache(folder: string): Promise<string> {
  * @returns the package's folder.
  */
 export async function makeWorkspace(folder: string): Promise<string> {
-  const troupe = join(folder, "troupe");
-  for (const path of filesBelow(ROOT)) {
-    await Deno.mkdir(dirname(join(troupe, path)), { recursive: true });
-    await Deno.copyFile(join(ROOT, path), join(troupe, path));
-  }
+  const troupe = await copyRepository(folder);
   await Deno.rename(join(troupe, "compat"), join(folder, "compat"));
   const { workspace, links, nodeModulesDir, allowScripts, compilerOptions, ...config } = JSON.parse(
     await Deno.readTextFile(join(troupe, "deno.json")),

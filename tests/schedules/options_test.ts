@@ -52,6 +52,7 @@ const VALUES: Required<Pick<ScheduleOptions, ScheduleOption>> = {
   ...{ scale: "direct", costs: { send: 1 }, activationLimit: 4, weightLimit: 2 },
   recomputeAhead: true,
   edges: [{ from: 0, to: [1] }],
+  found: () => {},
 };
 const OPTIONS = Object.keys(VALUES) as ScheduleOption[];
 const SMALL = { workers: 2, microBatches: 4 } as const;

@@ -27,8 +27,6 @@ export interface CheckOptions {
   readonly device: DeviceName;
   /** Told in words what is done. */
   readonly announce: (line: string) => void;
-  /** Ends it after the round under way. */
-  readonly signal?: AbortSignal | undefined;
 }
 
 /** Repeats of each step, rounds of a step for each of them, and rounds before that do not count. */
@@ -50,7 +48,7 @@ interface OpenConfiguration {
 
 /** Predicts and measures all configurations; each is told when it is done. */
 export async function* checkProfile(options: CheckOptions): AsyncGenerator<CheckedStep, void> {
-  const { configurations, modelOf, announce, signal } = options;
+  const { configurations, modelOf, announce } = options;
   const device = await resolveDevice(options.device, announce);
   const isolate = isolationFor("workers", undefined, device.name);
   const sizes = [...new Set(configurations.map(({ microBatch }) => microBatch))];
@@ -67,7 +65,7 @@ export async function* checkProfile(options: CheckOptions): AsyncGenerator<Check
     isolate,
     links: [isolate],
   });
-  for (let first = 0; first < configurations.length && !signal?.aborted; first += GROUP) {
+  for (let first = 0; first < configurations.length; first += GROUP) {
     const group = configurations.slice(first, first + GROUP);
     yield* checkGroup(meter, group, { ...options, device: device.name, isolate });
   }
@@ -95,7 +93,6 @@ async function* checkGroup(
     await takeSteps(order.slice(0, middle), round);
     await meter.round(PROBE_MS);
     await takeSteps(order.slice(middle), round);
-    if (options.signal?.aborted) return;
   }
   const profile = meter.profile();
   for (const { configuration, repeats, parts } of open) {

@@ -13,7 +13,7 @@ import { ADAMW_DEFAULTS, cutIntoStages, type ModelProgram } from "../../../kerne
 import type { StepOutcome } from "../../pipeline/step.ts";
 import { computes, readSpan, type Span } from "../../run/timeline/span.ts";
 import { busyIntegral } from "../concurrency.ts";
-import { openLayerCosts } from "../profile/find_costs.ts";
+import { mapNumbers, openLayerCosts } from "../profile/find_costs.ts";
 import { type LayerFacts, layerFacts } from "../profile/layer_facts.ts";
 import { type LayerCost, type LinearCost, linearMs, type LoadCost } from "../profile/profile.ts";
 
@@ -142,25 +142,14 @@ function endFactor(
 
 function scaled(cost: LayerCost, factor: number): LayerCost {
   const { forwardMs, backwardMs, inputMs, weightMs } = cost;
-  return {
-    ...cost,
-    forwardMs: factor * forwardMs,
-    backwardMs: factor * backwardMs,
-    ...inputMs !== undefined && { inputMs: factor * inputMs },
-    ...weightMs !== undefined && { weightMs: factor * weightMs },
-  };
+  const split = inputMs === undefined || weightMs === undefined ? {} : { inputMs, weightMs };
+  return { ...cost, ...mapNumbers({ forwardMs, backwardMs, ...split }, (ms) => factor * ms) };
 }
 
 function scaledOnce({ atOnce, optimizer, vote, norm, end }: LoadCost, factor: number): LoadCost {
-  const times = ({ ms, msPerMillion }: LinearCost): LinearCost => ({
-    ms: factor * ms,
-    msPerMillion: factor * msPerMillion,
-  });
+  const times = (cost: LinearCost) => mapNumbers(cost, (ms) => factor * ms);
   return {
-    atOnce,
-    optimizer: times(optimizer),
-    vote: times(vote),
-    norm: times(norm),
-    end: times(end),
+    ...{ atOnce, optimizer: times(optimizer) },
+    ...{ vote: times(vote), norm: times(norm), end: times(end) },
   };
 }

@@ -4,7 +4,8 @@
  * @module
  */
 
-import type { LayerCost, LinearCost, LoadCost } from "../profile/profile.ts";
+import { median } from "../profile/median.ts";
+import type { LayerCost, LinearCost, LoadCost, Spread } from "../profile/profile.ts";
 import { addTimes, type LayerTimes, type LoadTimes, type ProbedModel } from "./probe_layers.ts";
 import type { TimedSum } from "./probe.ts";
 
@@ -62,6 +63,38 @@ export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
       end: costOf(({ endMs }) => endMs),
     };
   });
+}
+
+/** How much the forwards of the first stage vary, for each model and load. */
+export function spreads(
+  rounds: readonly LoadTimes[],
+  models: MeasuredFacts["models"],
+): Spread[] {
+  const groups = Object.groupBy(rounds, ({ model, atOnce }) => `${model} ${atOnce}`);
+  return Object.values(groups).map((group) => {
+    const { model, atOnce } = group![0]!, { microBatch, recompute } = models[model]!;
+    const sorted = group!.flatMap(({ actions }) => actions[0]!.F).sort((a, b) => a - b);
+    const at = (share: number) => sorted[Math.floor(share * (sorted.length - 1))]!;
+    const shares = group!.flatMap(({ cpuShare }) => cpuShare ?? []);
+    return {
+      ...{ microBatch, recompute, atOnce },
+      ...{ p10Ms: at(0.1), medianMs: median(sorted), p90Ms: at(0.9) },
+      ...shares.length > 0 && { cpuShare: median(shares) },
+    };
+  });
+}
+
+/** Less of the cores than this is more than what a quiet machine does beside. */
+const CPU_SHARE_MIN = 0.9;
+
+/** Says that other programs computed meanwhile, if they did. */
+export function loadNotes(spread: readonly Spread[]): string[] {
+  const least = Math.min(...spread.map(({ cpuShare = 1 }) => cpuShare));
+  if (least >= CPU_SHARE_MIN) return [];
+  const percent = (100 * (1 - least)).toFixed(0);
+  return [
+    `other programs took up to ${percent} % of the cores while this was measured, so costs are too high: end them, and measure again`,
+  ];
 }
 
 /** The durations of each kind of action, of each stage and round. */

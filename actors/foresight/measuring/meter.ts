@@ -20,7 +20,7 @@ import { ISOLATE_BYTES } from "../../run/options/sizes.ts";
 import { createSystem, type PlaceName } from "../../runtime/mod.ts";
 import type { RunDevices } from "../../run/options/run_devices.ts";
 import { calibrate, type CalibratedLoad } from "./calibrate.ts";
-import { actionTimes, layerCosts, loadCosts } from "./make_profile.ts";
+import { actionTimes, layerCosts, loadCosts, loadNotes, spreads } from "./make_profile.ts";
 import { variationOf } from "../profile/variation.ts";
 import { linkOf, openLink, type Trips } from "./measure_links.ts";
 import {
@@ -194,6 +194,7 @@ function profileOf(
     programs: models.map(({ program }) => program),
   }, runs);
   const most = Math.max(...loads.map(({ atOnce }) => atOnce));
+  const spread = spreads(layers, models);
   const { atOnce: _, optimizer, ...closing } = loads.find(({ atOnce }) => atOnce === most)!;
   return {
     format: PROFILE_FORMAT,
@@ -201,12 +202,13 @@ function profileOf(
     source: "measured",
     layers: calibrated,
     variation: variationOf(actionTimes(layers)),
+    spread,
     optimizer,
     links: costs,
     dispatchMs,
     closing: { ...closing, stepMs },
     loads,
-    notes: [],
+    notes: loadNotes(spread),
   };
 }
 

@@ -9,6 +9,8 @@
  * @module
  */
 
+import process from "node:process";
+import { delay } from "@std/async/delay";
 import {
   type Batch,
   cutIntoStages,
@@ -68,6 +70,8 @@ export interface LoadTimes {
   readonly actions: readonly Readonly<Record<ProbedKind, readonly number[]>>[];
   /** The end of a step, of each stage. */
   readonly closing: readonly (ProbeClosing & { readonly parameters: number })[];
+  /** Share of the time of its cores that the probes got; undefined where nothing measures it. */
+  readonly cpuShare?: number | undefined;
 }
 
 /** A kind of layer, and how long its parts took. */
@@ -139,7 +143,7 @@ export function openProbes(system: System, request: ProbeRequest): Probes {
       const all: LoadTimes[] = [];
       for (const model of models.keys()) {
         for (const atOnce of loads) {
-          const what = { model, atOnce, forMs, windows, now };
+          const what = { model, atOnce, forMs, windows, now, isolate };
           all.push(await measureLoad(system, probes, placed, what));
         }
       }
@@ -160,13 +164,14 @@ async function measureLoad(
   system: System,
   probes: readonly ActorRef<ProbeMessage>[],
   placed: readonly (readonly Placed[])[],
-  { model, atOnce, forMs, windows, now }: {
+  { model, atOnce, forMs, windows, now, isolate }: {
     readonly model: number;
     readonly atOnce: number;
     readonly forMs: number;
     /** How long it took last time, by model and load. */
     readonly windows: Map<string, number>;
     readonly now: () => number;
+    readonly isolate: PlaceName;
   },
 ): Promise<LoadTimes> {
   const asked = probes.slice(0, atOnce).map((probe, i) => {
@@ -174,18 +179,20 @@ async function measureLoad(
     return { probe, index, ...placed[i]![index]! };
   });
   const timeoutMs = TIMEOUT_MS;
-  let times: ProbeTimes[] = [];
+  let times: ProbeTimes[] = [], cpuShare: number | undefined;
   // Longer, where a busy machine or a large model has left too few; then also from now on.
   const key = `${model} ${atOnce}`;
   for (let ms = windows.get(key) ?? forMs; !isEnough(times) && ms <= LONGER_MAX * forMs; ms *= 2) {
     windows.set(key, ms);
     const fromMs = now() + START_MS;
     const compute = { type: "Compute", fromMs, untilMs: fromMs + ms } as const;
-    times = await Promise.all(
-      asked.map(({ probe, index }) =>
-        system.ask<ProbeMessage, ProbeTimes>(probe, { ...compute, stage: index }, { timeoutMs })
-      ),
+    const replies = asked.map(({ probe, index }) =>
+      system.ask<ProbeMessage, ProbeTimes>(probe, { ...compute, stage: index }, { timeoutMs })
     );
+    // Threads count as this process; of other processes and of a busy thread nothing is known.
+    const share = isolate === "worker" ? cpuShareOf(atOnce, ms) : undefined;
+    times = await Promise.all(replies);
+    cpuShare = await share;
   }
   const closing = await Promise.all(
     asked.map(({ probe, index }) =>
@@ -200,11 +207,21 @@ async function measureLoad(
     atOnce,
     layers: sumLayers(asked.map(({ stage }, i) => [stage.program, facts[i]!, times[i]!])),
     actions: times.map(({ actions }) => actions),
+    cpuShare,
     closing: closing.map((one, i) => ({
       ...one,
       parameters: facts[i]!.reduce((sum, { parameters }) => sum + parameters, 0),
     })),
   };
+}
+
+/** Share of the time of `atOnce` cores that this process gets for so long, once all probes compute. */
+async function cpuShareOf(atOnce: number, forMs: number): Promise<number> {
+  const cpuMs = () => (({ user, system }) => (user + system) / 1000)(process.cpuUsage());
+  await delay(START_MS);
+  const before = cpuMs(), start = performance.now();
+  await delay(forMs);
+  return Math.min(1, (cpuMs() - before) / (performance.now() - start) / atOnce);
 }
 
 /** Equal layers count together, whichever probe had them. */

@@ -30,8 +30,6 @@ export interface PlanCheckOptions {
   readonly device: DeviceName;
   /** Told in words what is done. */
   readonly announce: (line: string) => void;
-  /** Ends it after the run under way. */
-  readonly signal?: AbortSignal | undefined;
 }
 
 /** A run of the space. Times are of a step, in milliseconds. */
@@ -72,8 +70,8 @@ const ROUNDS = 7;
 /** Runs between two measurements of the costs, and how long those last for each model and load. */
 const RUNS_A_ROUND = 8, PROBE_MS = 500;
 
-/** Checks a plan; undefined where it was ended before. */
-export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck | undefined> {
+/** Checks a plan. */
+export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck> {
   const { space, announce } = options, runs = servedCandidates(space);
   const device = await resolveDevice(options.device, announce);
   await using meter = await openMeter({
@@ -88,7 +86,6 @@ export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck | 
   meter.reset();
   announce(`measuring ${runs.length} runs, each twice`);
   const times = await exhaust(runs, options, meter);
-  if (times === undefined) return undefined;
   const forecast = openForecast(meter.profile(), {
     model: options.model,
     optimizer: ADAMW_DEFAULTS,
@@ -107,7 +104,6 @@ export async function checkPlan(options: PlanCheckOptions): Promise<PlanCheck | 
   const again = checked.filter((one, i) => i < BEST || one.isChoice);
   announce(`measuring the best ${again.length} again, in turn`);
   const medians = await measureInTurn(again.map(({ candidate }) => candidate), options);
-  if (medians === undefined) return undefined;
   return planCheckOf(checked.map((one) => {
     const index = again.indexOf(one);
     return index < 0 ? one : { ...one, againMs: medians[index] };
@@ -160,10 +156,9 @@ async function exhaust(
   runs: readonly Candidate[],
   options: PlanCheckOptions,
   meter: Meter,
-): Promise<number[] | undefined> {
+): Promise<number[]> {
   const steps = runs.map((): number[] => []), indices = runs.map((_, i) => i);
   for (const [nth, index] of [...indices, ...indices.toReversed()].entries()) {
-    if (options.signal?.aborted) return undefined;
     if (nth % RUNS_A_ROUND === 0) await meter.round(PROBE_MS);
     await using run = await openRun(runs[index]!, options);
     await takeSteps(run, WARMUP);
@@ -176,7 +171,7 @@ async function exhaust(
 async function measureInTurn(
   runs: readonly Candidate[],
   options: PlanCheckOptions,
-): Promise<number[] | undefined> {
+): Promise<number[]> {
   await using stack = new AsyncDisposableStack();
   const open: { readonly run: MeasuredRun; readonly rounds: number[] }[] = [];
   for (const candidate of runs) {
@@ -184,7 +179,6 @@ async function measureInTurn(
   }
   for (const { run } of open) await takeSteps(run, WARMUP);
   for (let round = 0; round < ROUNDS; round++) {
-    if (options.signal?.aborted) return undefined;
     const order = round % 2 === 0 ? open : open.toReversed();
     for (const { run, rounds } of order) rounds.push(await takeSteps(run, STEPS));
   }

@@ -16,7 +16,7 @@ import { type CompiledRun, compileRun } from "../../run/compile_run.ts";
 import { limitedBytes } from "../../run/memory/memory_plan.ts";
 import { recommendLayout } from "../partition.ts";
 import { predictRun } from "../predict.ts";
-import { type FoundCost, openCosts } from "../profile/find_costs.ts";
+import { type FoundCost, mapNumbers, openCosts } from "../profile/find_costs.ts";
 import { type LayerFacts, slicedFacts } from "../profile/layer_facts.ts";
 import { linearMs, type LoadCost, type Profile } from "../profile/profile.ts";
 import type { Candidate } from "./candidate.ts";
@@ -205,12 +205,9 @@ function openLeast(
 }
 
 /** What a layer takes for two slices. */
-const both = (a: LeastLayer, b: LeastLayer): LeastLayer => ({
-  forwardMs: a.forwardMs + b.forwardMs,
-  backwardMs: a.backwardMs + b.backwardMs,
-  inputMs: a.inputMs + b.inputMs,
-  weightMs: a.weightMs + b.weightMs,
-  parameters: a.parameters,
+const both = ({ parameters, ...a }: LeastLayer, b: LeastLayer): LeastLayer => ({
+  ...mapNumbers(a, (ms, name) => ms + b[name]),
+  parameters,
 });
 
 /** A stage of some layers. */

@@ -49,6 +49,8 @@ export interface PlanLimits {
   readonly memoryLimitBytes?: number | undefined;
   /** How many are wanted; 10 unless given. */
   readonly count?: number | undefined;
+  /** Gets the plan of what was simulated so far, whenever a run is shorter than all before it. */
+  readonly found?: ((plan: RunPlan) => void) | undefined;
 }
 
 /** A candidate before it is simulated. */
@@ -67,10 +69,9 @@ interface Bounded {
 export function planRuns(
   space: PlanSpace,
   forecast: Forecast,
-  { memoryLimitBytes = Infinity, count = 10 }: PlanLimits = {},
+  limits: PlanLimits = {},
 ): RunPlan {
-  const search = new PlanSearch(space, forecast, memoryLimitBytes, count);
-  return search.run();
+  return new PlanSearch(space, forecast, limits).run();
 }
 
 /**
@@ -102,19 +103,23 @@ class PlanSearch {
   readonly #found = new Map<string, PlannedRun>();
   readonly #refusals = new Map<string, number>();
   readonly #simulated: PlannedRun[] = [];
+  readonly #report: PlanLimits["found"];
+  #candidates = 0;
   #unserved = 0;
   #tooLarge = 0;
   #tooLong = 0;
 
-  constructor(space: PlanSpace, forecast: Forecast, limit: number, count: number) {
+  constructor(space: PlanSpace, forecast: Forecast, limits: PlanLimits) {
     this.#space = space;
     this.#forecast = forecast;
-    this.#limit = limit;
-    this.#count = count;
+    this.#limit = limits.memoryLimitBytes ?? Infinity;
+    this.#count = limits.count ?? 10;
+    this.#report = limits.found;
   }
 
   run(): RunPlan {
     const all = [...candidatesOf(this.#space)];
+    this.#candidates = all.length;
     const bounded = all.flatMap((candidate) => this.#bound(candidate));
     bounded.sort((a, b) => a.leastMs - b.leastMs);
     const large: Bounded[] = [];
@@ -127,13 +132,16 @@ class PlanSearch {
     }
     this.#tooLarge = large.length;
     if (this.#found.size === 0) throw this.#nothing(large);
-    const best = this.#tuned();
+    return this.#planOf(this.#tuned());
+  }
+
+  #planOf(best: readonly PlannedRun[]): RunPlan {
     const [first] = best;
     return {
       best: best.map((one) => one === first ? one : { ...one, reason: whyLonger(one, first!) }),
       simulated: this.#simulated.toSorted(byTime),
       counts: {
-        candidates: all.length,
+        candidates: this.#candidates,
         unserved: this.#unserved,
         tooLarge: this.#tooLarge,
         tooLong: this.#tooLong,
@@ -212,9 +220,11 @@ class PlanSearch {
     const step = this.#served(() => this.#forecast.step(candidate, schedule));
     if (step === undefined) return true;
     const run = plannedRun(candidate, step, memoryBytes, this.#space.batch);
+    const isShortest = this.#simulated.every((one) => byTime(run, one) < 0);
     this.#simulated.push(run);
     const key = groupOf(run), before = this.#found.get(key);
     if (before === undefined || byTime(run, before) < 0) this.#found.set(key, run);
+    if (isShortest) this.#report?.(this.#planOf(this.#ranked().slice(0, this.#count)));
     return true;
   }
 

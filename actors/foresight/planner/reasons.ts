@@ -1,6 +1,7 @@
 /** Why one run is behind another: the part of its step that costs it most. */
 
 import type { WorkerTimes } from "../../../schedules/mod.ts";
+import { mapNumbers } from "../profile/find_costs.ts";
 import { type PlannedRun, SAME } from "./planned_run.ts";
 
 /**
@@ -36,13 +37,7 @@ const PARTS = Object.keys(PART_WORDS) as (keyof WorkerTimes)[];
 
 /** Milliseconds of each part by which a step is longer than another; below 0 where it is shorter. */
 export function excessOf({ parts: own }: PlannedRun, { parts: best }: PlannedRun): WorkerTimes {
-  return {
-    busyMs: own.busyMs - best.busyMs,
-    dispatchMs: own.dispatchMs - best.dispatchMs,
-    communicationMs: own.communicationMs - best.communicationMs,
-    bubbleMs: own.bubbleMs - best.bubbleMs,
-    closingMs: own.closingMs - best.closingMs,
-  };
+  return mapNumbers(own, (ms, name) => ms - best[name]);
 }
 
 function ofMemory(run: PlannedRun, best: PlannedRun): string {

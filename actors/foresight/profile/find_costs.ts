@@ -17,6 +17,15 @@ export interface FoundCost {
   readonly recomputeMs: number;
 }
 
+/** A record of numbers, each of them changed. */
+export const mapNumbers = <T extends object>(
+  all: T,
+  change: (value: number, name: keyof T) => number,
+): T =>
+  Object.fromEntries(
+    Object.entries(all).map(([name, value]) => [name, change(value, name as keyof T)]),
+  ) as T;
+
 /** The costs of a profile, ready to be asked. */
 export interface FoundCosts {
   /**
@@ -114,14 +123,7 @@ function between(loads: readonly number[], costs: readonly FoundCost[], atOnce: 
   if (above <= 0) return costs.at(above)!;
   const low = loads[above - 1]!, share = (atOnce - low) / (loads[above]! - low);
   const [a, b] = [costs[above - 1]!, costs[above]!];
-  const mix = (name: keyof FoundCost) => a[name] + share * (b[name] - a[name]);
-  return {
-    forwardMs: mix("forwardMs"),
-    backwardMs: mix("backwardMs"),
-    inputMs: mix("inputMs"),
-    weightMs: mix("weightMs"),
-    recomputeMs: mix("recomputeMs"),
-  };
+  return mapNumbers(a, (ms, name) => ms + share * (b[name] - ms));
 }
 
 function unknown(

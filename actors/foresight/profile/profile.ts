@@ -100,6 +100,24 @@ export interface LoadCost extends Omit<ClosingCost, "stepMs"> {
   readonly optimizer: LinearCost;
 }
 
+/** How much measurements under one load vary. */
+export interface Spread {
+  /** Samples of the micro-batch. */
+  readonly microBatch: number;
+  /** Which activations the backward computes again. */
+  readonly recompute: Recompute;
+  /** Workers that computed at once. */
+  readonly atOnce: number;
+  /** Milliseconds of a forward of the first stage than which a tenth of them took less. */
+  readonly p10Ms: number;
+  /** The median of them. */
+  readonly medianMs: number;
+  /** Milliseconds than which nine tenths took less. */
+  readonly p90Ms: number;
+  /** Share of the time of their cores that the workers got; below 1 other programs took the rest. */
+  readonly cpuShare?: number;
+}
+
 /** The machine that the figures are of. */
 export interface ProfiledMachine {
   /** What it is called: a processor, or a cluster. */
@@ -133,6 +151,10 @@ export interface Profile {
    * first and the greatest last; absent or empty where they are taken not to vary.
    */
   readonly variation?: readonly number[];
+  /** How much measurements vary, and what other programs took meanwhile; absent in older profiles. */
+  readonly spread?: readonly Spread[];
+  /** The flags of `troupe train` that name the model; absent where none was measured by flags. */
+  readonly model?: Readonly<Record<string, string | number | boolean>>;
   /** The optimizer's step; of a stage's trained numbers. */
   readonly optimizer: LinearCost;
   /** Adding the gradients of one more copy; of a stage's trained numbers. */

@@ -135,6 +135,7 @@ const aProfile = aRecord({
   machine: required(aMachine),
   layers: required(notEmpty(shortList(aLayer))),
   variation: shortList(aboveZero),
+  model: byName(() => {}), // each is read as a flag is
   optimizer: required(aCost),
   reduce: required(aCost),
   links: required(byName(aLink)),

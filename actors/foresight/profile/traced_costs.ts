@@ -5,7 +5,7 @@
  * @module
  */
 
-import type { FoundCost } from "./find_costs.ts";
+import { type FoundCost, mapNumbers } from "./find_costs.ts";
 import { STAGE_KIND } from "./from_trace.ts";
 import type { LayerFacts } from "./layer_facts.ts";
 import type { LayerCost, Profile } from "./profile.ts";
@@ -62,18 +62,6 @@ function foundOf(cost: LayerCost): FoundCost {
 }
 
 const sumOf = (costs: readonly LayerCost[]): FoundCost =>
-  costs.map(foundOf).reduce((a, b) => ({
-    forwardMs: a.forwardMs + b.forwardMs,
-    backwardMs: a.backwardMs + b.backwardMs,
-    inputMs: a.inputMs + b.inputMs,
-    weightMs: a.weightMs + b.weightMs,
-    recomputeMs: 0,
-  }));
+  costs.map(foundOf).reduce((a, b) => mapNumbers(a, (ms, name) => ms + b[name]));
 
-const times = (cost: FoundCost, factor: number): FoundCost => ({
-  forwardMs: factor * cost.forwardMs,
-  backwardMs: factor * cost.backwardMs,
-  inputMs: factor * cost.inputMs,
-  weightMs: factor * cost.weightMs,
-  recomputeMs: 0,
-});
+const times = (cost: FoundCost, factor: number): FoundCost => mapNumbers(cost, (ms) => factor * ms);

@@ -14,13 +14,14 @@ export const model: ModelPart<"vocab"> = defineModel({
   version: "1",
   sizes: ["vocab"],
   data: "sotu",
-  build({ layers, hidden, heads, seq, vocab, tie, headSlices = 1, dropout, microBatch, ...more }) {
+  build(options) {
+    const { layers, hidden, heads, seq, vocab, tie, headSlices = 1, dropout, microBatch } = options;
     if (headSlices > 1) {
       throw new RangeError(
         `Cannot build a Llama: its head must be in one slice, received ${headSlices}`,
       );
     }
-    const { keyValueHeads, intermediate, ropeTheta, normEpsilon, data } = more;
+    const { keyValueHeads, intermediate, ropeTheta, normEpsilon, data } = options;
     const { dropout: _, ...config } = llamaSizes({
       ...{ layers, hidden, heads, seq, vocab: vocab ?? data.vocab, tie },
       ...{ keyValueHeads, intermediate, ropeTheta, normEpsilon },

@@ -10,6 +10,7 @@ import {
   checkTokens,
   decodeText,
   decodeTokens,
+  type FileTokenizer,
   gpt2Tokenizer,
   heldOutBatches,
   loadText,
@@ -78,7 +79,8 @@ function textPart(
     version: "1",
     async open(options) {
       const tokenizer = await tokenizerOf(options), { seq, seed } = options;
-      const encoded = tokenizer.encode(await load(options));
+      const encoded = await tokenizer.encode(await load(options));
+      if ("close" in tokenizer) tokenizer.close();
       checkTokens(encoded, options.vocab ?? tokenizer.vocabularySize);
       const { train: tokens, heldOut } = splitTokens(encoded, seq);
       const order = shuffledOrder(rowCount(tokens.length, seq), seed);
@@ -87,8 +89,10 @@ function textPart(
   });
 }
 
+type AnyTokenizer = Tokenizer | FileTokenizer;
+
 function openTokens(
-  tokenizer: Tokenizer | undefined,
+  tokenizer: AnyTokenizer | undefined,
   { tokens, heldOut }: Record<"tokens" | "heldOut", Tokens | TokenFile>,
   reading: { order: RowOrder } | { steps: number; lastIsSmaller: true },
   { seq, vocab = tokenizer!.vocabularySize, microBatch, microBatches, replicas }: DataOptions,
@@ -102,7 +106,9 @@ function openTokens(
   };
 }
 
-function tokenizerOf({ tokenizer, announce }: DataOptions): Tokenizer | Promise<Tokenizer> {
+function tokenizerOf(
+  { tokenizer, announce }: DataOptions,
+): AnyTokenizer | Promise<AnyTokenizer> {
   if (typeof tokenizer === "object") return tokenizer;
   return tokenizer === "gpt2" ? gpt2Tokenizer(announce) : bytesTokenizer();
 }

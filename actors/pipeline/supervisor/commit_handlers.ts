@@ -35,7 +35,7 @@ export function commitHandlers(
     GradientsReady({ stage, isSafe }) {
       const step = running();
       step.decision!.vote(stage, isSafe);
-      if (step.decision!.hasAllVotes) decide(step);
+      if (step.decision!.hasAllVotes()) decide(step);
       else reduce(step);
     },
     Reduced({ squares }) {

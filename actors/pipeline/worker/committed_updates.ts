@@ -61,7 +61,7 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
       Commit({ update, learningRate, gradientScale }) {
         worker.state = "committing";
         sync().commit(update, learningRate, gradientScale);
-        if (sync().isStepped) endStep(commits);
+        if (sync().isStepped()) endStep(commits);
       },
       async Abort() {
         await sync().giveUp();
@@ -71,7 +71,7 @@ export function openCommittedUpdates(worker: Worker): WeightUpdater {
         let stepped: SteppedBucket;
         const step = async () => void (stepped = await sync().stepBucket());
         await activity.run("optimizer", step, () => stepped);
-        if (sync().isStepped) endStep(commits);
+        if (sync().isStepped()) endStep(commits);
       },
     },
   };

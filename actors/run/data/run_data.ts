@@ -10,6 +10,7 @@ import type { PreparedRun } from "../options/prepare_run.ts";
 import type { TrainOptions } from "../options/train_options.ts";
 import { isSource } from "./data.ts";
 import type { DataState } from "./data_state.ts";
+import { DataWatch } from "./data_watch.ts";
 import { openStepData, type StepData } from "./step_data.ts";
 import { takeBatch } from "./take_batch.ts";
 
@@ -20,25 +21,27 @@ const DROPPED_TOLD = 10_000;
 export interface RunData extends StepData {
   /** Held-out micro-batches; they are copied like others, as they may share buffers with the data. */
   readonly heldOut: readonly Batch[];
+  /** Reports micro-batches that do not come in time. */
+  readonly watch: DataWatch;
 }
 
 /**
- * Opens the data of a run and draws its first step.
+ * Opens the data of a run.
  *
- * @throws {TypeError} when a micro-batch of that, or one that is held out, is not what the model
- * reads; {@linkcode Error} when the data fails.
+ * @throws {TypeError} when a micro-batch that is held out is not what the model reads.
  */
-export async function openRunData(
+export function openRunData(
   { data, evaluation, resume, dropLast = false, signal }: TrainOptions,
   { model, halves, microBatches, steps, announce }: PreparedRun,
-): Promise<RunData> {
+): RunData {
   const check = batchCheck(model, halves);
   const heldOut = (evaluation?.batches ?? []).map((batch, i) =>
     takeBatch(batch, `evaluation.batches[${i}]`, check)
   );
   const { data: state } = (resume?.config?.["progress"] ?? {}) as { readonly data?: DataState };
   const done = resume?.step ?? 0;
-  const opened = openStepData(data, { microBatches, done, state, dropLast, check, signal });
+  const watch = new DataWatch(announce);
+  const how = { microBatches, done, steps, state, dropLast, check, signal, watch };
   if (!isSource(data) && done * microBatches >= DROPPED_TOLD) {
     announce(
       `The data has no from: ${
@@ -46,6 +49,5 @@ export async function openRunData(
       } micro-batches are made and dropped before step ${done + 1}.`,
     );
   }
-  if (done < steps && !signal?.aborted) await opened.begin();
-  return Object.assign(opened, { heldOut });
+  return Object.assign(openStepData(data, how), { heldOut, watch });
 }

@@ -7,6 +7,7 @@
 import { type Batch, type BatchCheck, nameError } from "../../../kernels/mod.ts";
 import { type Batches, type Data, isIterable, isSource } from "./data.ts";
 import { type DataState, encodeState } from "./data_state.ts";
+import { type DataWatch, nameDataError } from "./data_watch.ts";
 import { takeBatch } from "./take_batch.ts";
 
 /** What decides which micro-batches a run takes. */
@@ -15,6 +16,8 @@ export interface StepDataOptions {
   readonly microBatches: number;
   /** Steps that are done: they have had theirs. */
   readonly done: number;
+  /** Steps of the whole run. */
+  readonly steps: number;
   /** What a checkpoint says of the data at the end of them. */
   readonly state?: DataState | undefined;
   /** Whether a last step that has fewer is left out. */
@@ -23,6 +26,8 @@ export interface StepDataOptions {
   readonly check: BatchCheck;
   /** Ends the wait for one. */
   readonly signal?: AbortSignal | undefined;
+  /** Reports micro-batches that do not come in time. */
+  readonly watch: DataWatch;
 }
 
 /** The micro-batches of a run. */
@@ -34,7 +39,7 @@ export interface StepData {
    * @throws {RangeError} when there are none; as {@linkcode takeSteps}.
    */
   next(): Promise<readonly Batch[] | undefined>;
-  /** Draws the next step before it is asked for, so that what is wrong with it is told now. */
+  /** Draws the next step, if there is one, before it is asked for: what is wrong is told now. */
   begin(): Promise<void>;
   /** What a checkpoint says of the data after the steps that were asked for. */
   readonly state: DataState | undefined;
@@ -43,37 +48,24 @@ export interface StepData {
    *
    * @throws what it throws.
    */
-  close(): Promise<void>;
-  /** The same. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** Opens the data of a run. */
 export function openStepData(data: Data, options: StepDataOptions): StepData {
-  const steps = takeSteps(data, options), { signal } = options;
-  let drawn: Promise<IteratorResult<Step, void>> | undefined, isLate = false, isClosed = false;
+  const steps = takeSteps(data, options), { watch } = options;
+  const draw = () => untilAborted(steps.next(), options.signal);
+  let drawn: ReturnType<typeof draw> | undefined, isClosed = false;
   let { state } = options, step = options.done;
-  const close = async () => {
-    if (isClosed) return;
-    isClosed = true;
-    const closing = steps.return();
-    // Whoever did not come in time may never come.
-    if (isLate) closing.catch(() => {});
-    else await closing;
-  };
   return {
     async begin() {
-      drawn = steps.next();
-      isLate = await untilAborted(drawn, signal) === undefined;
+      if (options.done < options.steps && !options.signal?.aborted) await (drawn = draw());
     },
     async next() {
       step++;
-      const taken = await untilAborted(drawn ?? steps.next(), signal);
+      const taken = await (drawn ?? draw());
       drawn = undefined;
-      if (!taken) {
-        isLate = true;
-        return undefined;
-      }
+      if (!taken) return undefined;
       if (taken.done) {
         throw new RangeError(
           `Cannot run step ${step}: the data must have micro-batches for every step, received too few`,
@@ -87,8 +79,14 @@ export function openStepData(data: Data, options: StepDataOptions): StepData {
     get state() {
       return state;
     },
-    close,
-    [Symbol.asyncDispose]: close,
+    async [Symbol.asyncDispose]() {
+      if (isClosed) return;
+      isClosed = true;
+      const closing = steps.return();
+      // Data that has not answered yet may never do so.
+      if (watch.answered()) closing.catch(() => {});
+      else await closing;
+    },
   };
 }
 
@@ -107,21 +105,31 @@ interface Step {
  * step again.
  *
  * @throws {TypeError} when a micro-batch is none that the model can read, saying which one it is.
- * @throws what whoever makes them throws.
+ * @throws {Error} what the data throws, with the micro-batch that it was asked for.
  */
 async function* takeSteps(data: Data, options: StepDataOptions): AsyncGenerator<Step, void> {
-  const { microBatches, done, dropLast, check } = options, first = done * microBatches;
+  const { microBatches, done, dropLast, check, watch } = options, first = done * microBatches;
   const { source, skipped, taken } = beginAt(data, options);
   let number = first - skipped, batches: Batch[] = [];
-  const name = () =>
-    `micro-batch ${number % microBatches} of step ${Math.floor(number / microBatches) + 1}`;
+  const place = () => [Math.floor(number / microBatches) + 1, number % microBatches] as const;
+  const name = () => `micro-batch ${place()[1]} of step ${place()[0]}`;
   const step = (): Step => ({ batches, state: stateOf(data, taken + number - first) });
-  for await (const batch of source) {
-    if (number >= first) batches.push(takeBatch(batch, name(), check));
-    number++;
-    if (batches.length < microBatches) continue;
-    yield step();
-    batches = [];
+  try {
+    watch.ask(...place());
+    for await (const batch of source) {
+      watch.answered();
+      if (number >= first) batches.push(takeBatch(batch, name(), check));
+      number++;
+      if (batches.length === microBatches) {
+        yield step();
+        batches = [];
+      }
+      watch.ask(...place());
+    }
+  } catch (cause) {
+    throw watch.answered() ? nameDataError(cause, ...place()) : cause;
+  } finally {
+    watch.answered();
   }
   if (batches.length === 0) return;
   // An empty step says that what was left was dropped.

@@ -92,7 +92,7 @@ function fewerInFlight(schedule: Schedule): readonly [Change[], Change[]] {
 export function changesOfTensors({ options: { model }, compiled, devices }: LargeRun): Change[] {
   const { samples = 1, withSamples } = model, smaller: Change[] = [];
   for (let left = samples >> 1; withSamples && left >= compiled.halves; left >>= 1) {
-    smaller.push({ flags: `--micro-batch ${left}`, options: { model: withSamples(left) } });
+    smaller.push({ flags: `--micro-batch-size ${left}`, options: { model: withSamples(left) } });
   }
   const single = [...smaller, ...precisions(devices)];
   return single.length > 1

@@ -29,6 +29,7 @@ import { stageParameters } from "../engines/stage_parameters.ts";
 import { type RowOptions, sharesRows } from "../engines/worker_inits.ts";
 import { ISOLATE_BYTES, PROCESS_BYTES } from "../options/sizes.ts";
 import { totalMemory } from "./memory_plan.ts";
+import { overheadBytes } from "../recovery/kept_steps.ts";
 import { countSlots, slotsOf } from "./slots.ts";
 import { outputBytes } from "./stage_bytes.ts";
 import { planState, type StateMemoryOptions } from "./state_memory.ts";
@@ -100,13 +101,16 @@ export const actorBytes = (actor: ActorBytes): number =>
 
 const bytesOf = ({ dtype, shape }: TensorSpec) => elementCount(shape) * DTYPE_BYTES[dtype];
 
-/** Bytes of the fields of a micro-batch that stages read. */
-function fieldBytes({ model, programs, halves }: CompiledRun): number {
+/** Bytes of each field of a micro-batch that stages read. */
+function bytesOfFields({ model, programs, halves }: CompiledRun): number[] {
   const fields = programs.flatMap((stage) => stage.programs.flatMap(({ fields }) => fields));
   const runs = halves * (model.slicing?.slices ?? 1);
-  const byName = new Map(fields.map((field) => [field.name, runs * bytesOf(field)]));
-  return byName.values().reduce((sum, bytes) => sum + bytes, 0);
+  return [...new Map(fields.map((field) => [field.name, runs * bytesOf(field)])).values()];
 }
+
+/** Bytes of the fields of a micro-batch. */
+const fieldBytes = (compiled: CompiledRun): number =>
+  bytesOfFields(compiled).reduce((sum, bytes) => sum + bytes, 0);
 
 /** What a worker holds beside its stages. */
 function planActor(options: RunMemoryOptions, worker: number): ActorBytes {
@@ -169,8 +173,9 @@ function chunkBytes(options: RunMemoryOptions, index: number): number {
 function planSupervisor(options: RunMemoryOptions): ActorBytes {
   const { compiled, schedule, replicas, devices: [{ name }], runtime } = options;
   const library = libraryBytes(name), isLocal = runtime === "local";
-  const stepBytes = replicas * schedule.microBatches * fieldBytes(compiled);
-  const { snapshot, state, keptSteps } = planState(options, stepBytes);
+  const taken = replicas * schedule.microBatches, stepBytes = taken * fieldBytes(compiled);
+  const overhead = overheadBytes(taken, bytesOfFields(compiled).length);
+  const { snapshot, state, keptSteps } = planState(options, stepBytes + overhead);
   return {
     ...NOTHING,
     // As they were taken, as they were sent, and those of steps that may be taken again.

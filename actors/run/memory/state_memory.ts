@@ -28,7 +28,7 @@ export interface StateMemoryOptions
 export interface StateBytes {
   /** The last snapshot, where it lies in memory. */
   readonly snapshot: number;
-  /** Fields of the steps since the last one, which are kept to be taken again. */
+  /** The steps since the last one, or the one before, which are kept to be taken again. */
   readonly keptSteps: number;
   /** What is read of weights and moments to be written, hashed or returned. */
   readonly state: number;
@@ -37,7 +37,7 @@ export interface StateBytes {
 /** Pieces of tensors between who holds them and the file: fetched, on their way, looked at. */
 const PIECES = 4;
 
-/** @param stepBytes of the fields of a step. */
+/** @param stepBytes of a step that is kept. */
 export function planState(options: StateMemoryOptions, stepBytes: number): StateBytes {
   const { compiled: { model, stage }, checkpoint, schedule, runtime, retries, steps } = options;
   const shapes = stateShapes(model.parameters, { stage }), bytes = bytesOfState(shapes);
@@ -52,7 +52,9 @@ export function planState(options: StateMemoryOptions, stepBytes: number): State
     return { snapshot: 0, keptSteps, state };
   }
   const place = snapshotPlace(options.snapshots, checkpoint?.directory, bytes);
-  const most = Math.min(SNAPSHOT_EVERY[place] * stepBytes, KEPT_BYTES);
+  // Beside a snapshot in memory, the state before it is kept as long as there is room for the steps.
+  const since = place === "memory" ? steps : SNAPSHOT_EVERY.disk;
+  const most = Math.min(since * stepBytes, KEPT_BYTES);
   return {
     snapshot: place === "memory" && steps >= SNAPSHOT_EVERY.memory ? bytes : 0,
     keptSteps: Math.min(all, Math.max(SNAPSHOT_STEPS * stepBytes, most)),

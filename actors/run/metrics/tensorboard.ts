@@ -8,6 +8,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { Metrics } from "./metrics.ts";
+import { isAt } from "../../checkpoints/checkpoint_lock.ts";
 import { type Scalar, scalarsOf } from "./scalars.ts";
 import { tfRecord } from "./tf_record.ts";
 
@@ -47,12 +48,13 @@ export const EVENT_FILE = new RegExp(`^${RegExp.escape(PREFIX)}\\.\\d+\\.troupe\
  * ```
  */
 export function tensorboard(directory: string): Tracker {
-  let file: Deno.FsFile | undefined;
+  let file: Deno.FsFile | undefined, path = "";
   const track = (metrics: Metrics) => {
     const { step, type } = metrics, time = metrics.time / 1000;
     try {
-      if (!file) {
-        file = makeFile(directory, Math.floor(time));
+      if (!file || !isAt(path, file)) {
+        file?.close();
+        [path, file] = makeFile(directory, Math.floor(time));
         // An evaluation comes after its step, which may be in the file before.
         const first = type === "evaluation" ? step + 1 : step;
         append(file, versionEvent(time), startEvent(time, first));
@@ -78,12 +80,12 @@ export function tensorboard(directory: string): Tracker {
 }
 
 /** Makes a file that is not there yet: TensorBoard reads them in the order of their seconds. */
-function makeFile(directory: string, seconds: number): Deno.FsFile {
+function makeFile(directory: string, seconds: number): [path: string, file: Deno.FsFile] {
   Deno.mkdirSync(directory, { recursive: true });
   for (;; seconds++) {
     const path = join(directory, `${PREFIX}.${seconds}.troupe.${process.pid}`);
     try {
-      return Deno.openSync(path, { write: true, createNew: true });
+      return [path, Deno.openSync(path, { write: true, createNew: true })];
     } catch (error) {
       if (!(error instanceof Deno.errors.AlreadyExists)) throw error;
     }

@@ -70,33 +70,30 @@ const aScheduleName: Must = (what, value) => {
   inOtherWords(SCHEDULE_WORDS, oneOf(...scheduleNames()))(what, value);
 };
 
+const settings = (kind: string, fields: Readonly<Record<string, Must>>) =>
+  aRecord({ kind: oneOf(kind), ...fields }, false, OPTIMIZER_FIELD_WORDS);
+
+const ADAMW = { beta1: aDecay, beta2: aDecay, epsilon: aboveZero, weightDecay: fromZero };
+
 const OPTIMIZERS: Readonly<Record<string, Must>> = {
-  adamw: aRecord(
-    {
-      kind: oneOf("adamw"),
-      beta1: required(aDecay),
-      beta2: required(aDecay),
-      epsilon: required(aboveZero),
-      weightDecay: required(fromZero),
-    },
-    false,
-    OPTIMIZER_FIELD_WORDS,
-  ),
-  sgd: aRecord(
-    {
-      kind: oneOf("sgd"),
-      momentum: required(fromZero),
-      weightDecay: required(fromZero),
-    },
-    false,
-    OPTIMIZER_FIELD_WORDS,
-  ),
+  adamw: settings("adamw", ADAMW),
+  sgd: settings("sgd", { momentum: fromZero, weightDecay: fromZero }),
 };
 
 const anOptimizer: Must = (what, value) => {
-  aRecord({ kind: required(oneOf(...Object.keys(OPTIMIZERS))) }, true)(what, value);
-  if (value) OPTIMIZERS[(value as { kind: string }).kind]!(what, value);
+  aRecord({ kind: oneOf(...Object.keys(OPTIMIZERS)) }, true)(what, value);
+  OPTIMIZERS[(value as { kind?: string } | undefined)?.kind ?? "adamw"]!(what, value);
 };
+
+const RATE = {
+  rate: fromZero,
+  schedule: oneOf(...LEARNING_RATE_SCHEDULES),
+  warmup: anInteger(0, COUNT_MAX),
+  minRate: fromZero,
+  steps: count,
+};
+
+const aRate = aRecord(RATE, false, RATE_WORDS);
 
 const MODEL = aRecord({
   name: required(aText),
@@ -133,6 +130,8 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
     costs: anyObject,
     activationLimit: aboveZero,
     weightLimit: aboveZero,
+    recomputeAhead: aBoolean,
+    edges: anArray(anyObject),
   }),
   policy: oneOf("list", "elastic"),
   layout: aText,
@@ -165,25 +164,7 @@ const OPTIONS: { readonly [name in keyof Required<TrainOptions>]: Must } = {
   }),
   recompute: oneOf(...RECOMPUTE_POLICIES),
   optimizer: inOtherWords(OPTIMIZER_WORDS, anOptimizer),
-  learningRate: either(
-    "function",
-    aFunction,
-    either(
-      "number",
-      fromZero,
-      aRecord(
-        {
-          rate: required(fromZero),
-          schedule: required(oneOf(...LEARNING_RATE_SCHEDULES)),
-          warmup: required(anInteger(0, COUNT_MAX)),
-          minRate: fromZero,
-          steps: count,
-        },
-        false,
-        RATE_WORDS,
-      ),
-    ),
-  ),
+  learningRate: either("function", aFunction, either("number", fromZero, aRate)),
   seed: anInteger(Number.MIN_SAFE_INTEGER),
   weights: either("string", aText, aMap),
   resume: aRecord({

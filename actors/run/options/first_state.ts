@@ -4,7 +4,7 @@
  * @module
  */
 
-import { ADAMW_DEFAULTS, type ModelProgram, type StateOf } from "../../../kernels/mod.ts";
+import { completeOptimizer, type ModelProgram, type StateOf } from "../../../kernels/mod.ts";
 import {
   readState,
   readTensor,
@@ -28,11 +28,11 @@ export async function firstState(
   { model, resume, weights = model.weights, seed = SEED, ...options }: TrainOptions,
   workersRead: boolean,
 ): Promise<StateOf<TensorSource>> {
-  const { optimizer = ADAMW_DEFAULTS, journal, system } = options;
+  const { optimizer, journal, system } = options;
   // Messages must tell all that happened where a journal is written, or the system is another's.
   const isTold = journal !== undefined || system !== undefined;
   if (resume) {
-    checkResume({ parameters }, optimizer, resume);
+    checkResume({ parameters }, completeOptimizer(optimizer), resume);
     return isTold || !workersRead ? readState(resume.state) : resume.state;
   }
   const moments = new Map();

@@ -91,7 +91,6 @@ function withDefaults(options: TrainOptions) {
     workers: options.workers ?? 1,
     replicas: options.replicas ?? 1,
     runtime: options.runtime ?? "workers",
-    isolation: options.isolation,
     schedule: options.schedule ?? "1f1b",
     sync: options.sync ?? "end",
     reduce: options.reduce ?? "deterministic",
@@ -136,17 +135,14 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
   const isRanked = runtime === "mpi" && !options.system;
   const mpi = isRanked ? rankedRun(options, workers, device.name) : undefined;
   return {
+    ...filled,
+    ...chosen,
     mpi,
-    steps: options.steps,
     microBatches: replicas * schedule.microBatches,
     predictionsOf: typeof predictions === "number" ? () => predictions : predictions,
-    runtime,
-    ...chosen,
-    replicas,
     halves,
     model,
     state,
-    rate: filled.rate,
     plan: describePlan(compiled, schedule, {
       ...{ runtime, replicas },
       device: device.name,
@@ -156,29 +152,14 @@ export async function prepareRun(options: TrainOptions): Promise<PreparedRun> {
     }),
     devices,
     stage,
-    sync: filled.sync,
-    reduce: filled.reduce,
-    coarsening: filled.coarsening,
-    clip: filled.clip,
-    link: options.link,
     lossScaling: filled.lossScale,
     isolation,
-    transport: filled.transport,
     checkpoint,
     journal,
     isSharded: checkpoint !== undefined && mpi !== undefined && !mpi.gather,
-    system: options.system,
-    supervisor: options.supervisor,
-    worker: options.worker,
-    faults: filled.faults,
-    heapLimitMb: options.heapLimitMb,
-    stallMs: filled.stallMs,
-    retries: filled.retries,
     snapshots: options.snapshots,
     returnsWeights: options.returnWeights ?? true,
-    announce,
     isTraced: options.trace ?? false,
-    seed: filled.seed,
   };
 }
 
@@ -226,7 +207,7 @@ async function openOutputs(
   { runtime, isolation, announce, ...options }: FilledOptions & { readonly isolation: PlaceName },
 ): Promise<Pick<PreparedRun, "checkpoint" | "journal">> {
   const checkpoint = options.checkpoint &&
-    { ...options.checkpoint, config: encodeConfig(options.checkpoint.config) };
+    { ...options.checkpoint, config: encodeConfig({ config: {}, ...options.checkpoint }.config) };
   const { resume, weights } = options;
   if (checkpoint) await checkDirectory({ ...checkpoint, resume, weights });
   if (runtime === "workers") transportTo(isolation, options)?.check?.();

@@ -9,7 +9,7 @@ import type {
   DeviceSpec,
   LearningRate,
   Model,
-  OptimizerOptions,
+  PartialOptimizer,
   Precision,
   Recompute,
   StateOf,
@@ -47,7 +47,7 @@ export interface TrainOptions {
    * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume data
    * that has `from` begins where it is to go on; of other data the micro-batches of the steps already
    * done are made and dropped. Each is copied as it comes, so its buffers may be used again for the
-   * next.
+   * next. One that does not come for 30 s is reported by the event `wait`.
    */
   readonly data: Data;
   /** Optimizer steps of the whole run, those before a resume included. */
@@ -90,7 +90,7 @@ export interface TrainOptions {
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k. Default 4. */
   readonly coarsening?: number | undefined;
-  /** Delays messages between workers as such a link would. */
+  /** Delays messages between workers as such a link would. Default: none. */
   readonly link?: LinkOptions | undefined;
   /** What weights, activations and gradients are stored in. Default `fp32`. */
   readonly precision?: Precision;
@@ -107,7 +107,7 @@ export interface TrainOptions {
   readonly recomputeInterval?: number | undefined;
   /** Keeps master weights and moments in host memory, by buckets on the device. Default false. */
   readonly offload?: boolean | undefined;
-  /** Refuses a run that needs more bytes than this on a worker. */
+  /** Refuses a run that needs more bytes than this on a worker. Default: any. */
   readonly memoryLimitBytes?: number | undefined;
   /** Default `auto`: webgpu where there is a GPU, else native where it loads, else wasm. */
   readonly device?: DeviceSpec;
@@ -130,13 +130,18 @@ export interface TrainOptions {
   readonly mpi?: MpiRunOptions | undefined;
   /** Default `none`. */
   readonly recompute?: Recompute;
-  /** Default AdamW with betas 0.9 and 0.999, ε 1e-8, weight decay 0.01. */
-  readonly optimizer?: OptimizerOptions;
+  /**
+   * Default AdamW with betas 0.9 and 0.999, ε 1e-8, weight decay 0.01. A setting that is left out has
+   * its default: these of AdamW, and of `{ kind: "sgd" }` momentum 0 and weight decay 0.
+   */
+  readonly optimizer?: PartialOptimizer;
   /**
    * A constant rate, a schedule of it, or a function that gives that of each step, counted from 1
-   * also after a resume: it must depend on nothing else. In an MPI job rank 0's is asked. Default 1e-3.
+   * also after a resume: it must depend on nothing else. In an MPI job rank 0's is asked. Default
+   * 1e-3. Fields of a schedule that are left out have these defaults: `rate` 1e-3, `schedule`
+   * constant, `warmup` 0, `minRate` 0, `steps` those of the run, always.
    */
-  readonly learningRate?: number | Omit<LearningRate, "steps"> | ((step: number) => number);
+  readonly learningRate?: number | Partial<LearningRate> | ((step: number) => number);
   /** Seed of the first weights. Default 1. */
   readonly seed?: number;
   /** First weights in place of the model's own or drawn ones: by name, or a safetensors file ({@linkcode readWeights}). */
@@ -156,19 +161,26 @@ export interface TrainOptions {
      */
     readonly path?: string;
   } | undefined;
-  /** Held-out micro-batches and after how many steps they are evaluated. */
+  /** Held-out micro-batches and after how many steps they are evaluated. Default: none. */
   readonly evaluation?: {
     readonly every: number;
     readonly batches: readonly Batch[];
-    /** Whether to evaluate before the first step too; that evaluation counts for nothing else. */
+    /**
+     * Whether to evaluate before the first step too; that evaluation counts for nothing else. Default
+     * false.
+     */
     readonly atStart?: boolean;
-    /** Ends the run when so many evaluations, one after the other, were no better than the best. */
+    /**
+     * Ends the run when this number of evaluations, one after the other, were no better than the
+     * best. Default: any.
+     */
     readonly patience?: number | undefined;
   } | undefined;
   /**
    * Where checkpoints go, after how many steps, and what their `config.json` says. Weights and moments
    * are read piece by piece before the next step begins, and made durable while it runs; where each
-   * rank writes a part, that is durable before.
+   * rank writes a part, that is durable before. A directory that is removed meanwhile is made again.
+   * Default: none are written.
    */
   readonly checkpoint?: {
     /**
@@ -194,11 +206,12 @@ export interface TrainOptions {
      * directory names it. Default false.
      */
     readonly keepBest?: boolean | undefined;
-    readonly config: Readonly<Record<string, unknown>>;
+    /** Default: an empty object. */
+    readonly config?: Readonly<Record<string, unknown>>;
   } | undefined;
   /** Ends the run after the step under way, or the steps where more than one is, with a checkpoint. */
   readonly signal?: AbortSignal;
-  /** Parameters that keep their first values. */
+  /** Parameters that keep their first values. Default: none. */
   readonly frozen?: (name: string) => boolean;
   /** How often each worker may fail within ten minutes before the run ends. Default 3. */
   readonly retries?: number;
@@ -237,9 +250,9 @@ export interface TrainOptions {
   readonly stallMs?: number;
   /** What workers are asked to suffer, the first in the first attempt: for tests of recovery. */
   readonly faults?: readonly WorkerFault[];
-  /** Whether step events say when each action ran, on which worker. */
+  /** Whether step events say when each action ran, on which worker. Default false. */
   readonly trace?: boolean;
-  /** Writes down every message and step of the actors. */
+  /** Writes down every message and step of the actors. Default: none. */
   readonly journal?: RunJournal | undefined;
   /**
    * The actor system that the run lives in, such as a simulated one; one run at a time. Default: one
@@ -251,6 +264,6 @@ export interface TrainOptions {
    * trackers. What it throws ends the run.
    */
   readonly metrics?: ((metrics: Metrics) => void) | undefined;
-  /** Told in words: which device is used and why, and what is fetched. */
+  /** Told in words: which device is used and why, what is fetched, and what is waited for. */
   readonly announce?: (line: string) => void;
 }

@@ -11,6 +11,9 @@ import type { TrainOptions } from "../options/train_options.ts";
 /** The learning rate of a step, counted from 1. */
 export type RateOf = (step: number) => number;
 
+/** The learning rate, or the highest of a schedule, unless the options say another. */
+const RATE = 1e-3;
+
 /**
  * The learning rate of each step. A function of the user's is looked at whenever it is asked, for the
  * first step before anything runs.
@@ -18,12 +21,13 @@ export type RateOf = (step: number) => number;
  * @throws {RangeError} when a schedule would rise, or the first rate is none.
  * @throws {TypeError} when the first rate is no number.
  */
-export function rateOf({ learningRate = 1e-3, steps, resume }: TrainOptions): RateOf {
+export function rateOf({ learningRate = RATE, steps, resume }: TrainOptions): RateOf {
   if (typeof learningRate === "number") return () => learningRate;
   if (typeof learningRate === "object") {
-    const { rate, schedule, minRate = 0 } = learningRate;
+    const { rate = RATE, schedule = "constant", warmup = 0, minRate = 0 } = learningRate;
     const most = schedule === "constant" ? 0 : rate;
-    if (minRate <= most) return (step) => learningRateAt({ ...learningRate, steps }, step);
+    const all = { rate, schedule, warmup, minRate, steps };
+    if (minRate <= most) return (step) => learningRateAt(all, step);
     throw new RangeError(
       `Cannot train: the learning rate at the end must be ${
         schedule === "constant" ? "left out where it is constant" : `at most the first, ${rate}`

@@ -15,6 +15,10 @@ import { gatherState, type HeldState } from "../../checkpoints/tensors/held_stat
 import type { TensorSource } from "../../checkpoints/tensors/tensor_source.ts";
 import { placedIn } from "../../checkpoints/write_checkpoint.ts";
 import { newFiles, writeTensors } from "../../checkpoints/write_files.ts";
+import {
+  closeRendezvousFolder,
+  lockFolder,
+} from "../../runtime/transports/process/rendezvous_folder.ts";
 
 /** Where snapshots lie. */
 export type SnapshotPlace = "memory" | "disk";
@@ -95,7 +99,11 @@ function inMemory(): Snapshots {
 function onDisk(directory: string | undefined): Snapshots {
   let root: string | undefined, last: string | undefined, count = 0;
   const makeRoot = async () => {
-    if (directory === undefined) return await Deno.makeTempDir({ prefix: "troupe-snapshots-" });
+    if (directory === undefined) {
+      const path = await Deno.makeTempDir({ prefix: "troupe-snapshots-" });
+      lockFolder(path);
+      return path;
+    }
     const own = join(directory, ".snapshots");
     // What a run has left that was ended from outside.
     await removeFolder(own);
@@ -116,14 +124,12 @@ function onDisk(directory: string | undefined): Snapshots {
       last = folder;
       return taken;
     },
-    async close() {
-      if (root) await removeFolder(root);
-    },
+    close: () => Promise.resolve(root === undefined ? undefined : closeRendezvousFolder(root)),
   };
 }
 
 async function writeSnapshot(folder: string, state: HeldState): Promise<StateOf<TensorSource>> {
-  await Deno.mkdir(folder);
+  await Deno.mkdir(folder, { recursive: true }); // somebody may have removed those above it
   using files = newFiles(Deno, folder);
   const write = async (kind: FileKind) =>
     placedIn(folder, [await writeTensors(files, fileName(kind), state, kind)]);

@@ -20,7 +20,7 @@ export type AnyHandlers =
   & Readonly<Record<string, (message: Message) => void | Promise<void>>>
   & {
     readonly [OTHERS]?: (message: Message) => void | Promise<void>;
-    readonly [DOOR]?: (message: Message) => string | undefined;
+    readonly [DOOR]?: (message: Message, isForeign: boolean) => string | undefined;
   };
 
 /** A child. */
@@ -37,7 +37,7 @@ export interface Child {
 /** A timer that runs, or has fired and whose message waits. */
 export interface Timer {
   cancel: () => void;
-  envelope?: Envelope;
+  envelope?: Envelope | undefined;
 }
 
 /** An actor as its isolate keeps it. */

@@ -5,12 +5,12 @@
  */
 
 import { describeFailure } from "../failure.ts";
-import { enqueue, type Isolate } from "../isolate/isolate.ts";
+import type { Isolate } from "../isolate/isolate.ts";
 import { assertMessage } from "../messages.ts";
 import type { Addend } from "../transports/transport.ts";
 import type { Message } from "../types.ts";
 import type { Actor } from "./actor.ts";
-import { fail } from "./lifecycle.ts";
+import { admit, fail } from "./lifecycle.ts";
 
 /** Adds an array to those of others. See {@linkcode Context.allReduce}. */
 export function allReduce(
@@ -30,7 +30,7 @@ export function allReduce(
     try {
       const message = as(sums);
       assertMessage("tell of sums", message);
-      enqueue(isolate, actor, { lane: "data", from: ref, message });
+      admit(isolate, actor, { lane: "data", from: ref, message });
     } catch (error) {
       fail(isolate, actor, describeFailure(ref.id, "throw", error, "sums"));
     }

@@ -7,7 +7,7 @@
 import type { Actor } from "./actor.ts";
 import type { ReplyTo, Step } from "../mailbox/envelope.ts";
 import { callerOf } from "./current_step.ts";
-import { ASK_TIMEOUT_MS, type AskOptions } from "../context_api.ts";
+import { ASK_TIMEOUT_MS, type AskOptions, MAILBOX_CAPACITY } from "../context_api.ts";
 import { ActorFailedError, AskTimeoutError, describeFailure, goneFailure } from "../failure.ts";
 import { giveCredit, type Isolate, offer, post, schedule } from "../isolate/isolate.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
@@ -33,7 +33,8 @@ export function ask(
   message: Message,
   options?: AskOptions,
 ): Promise<unknown> {
-  const refusal = refuseOptions(to, message, options) ?? (actor && refuse(actor, to, message));
+  const refusal = refuseOptions(to, message, options) ?? (actor && refuse(actor, to, message)) ??
+    refuseMore(isolate, `Cannot ask "${to.id}" for "${message.type}"`);
   if (refusal) return Promise.reject(refusal);
   if (options?.signal?.aborted) return Promise.reject(options.signal.reason);
   const id = isolate.nextAsk++;
@@ -134,6 +135,11 @@ function refuseOptions(to: ActorRef, message: Message, options?: AskOptions): Er
       `${cannot} for "${message.type}": lane must be "control" or "data", received ${String(lane)}`,
     );
   }
+}
+
+function refuseMore({ asks: { size } }: Isolate, cannot: string): Error | undefined {
+  if (size < MAILBOX_CAPACITY) return undefined;
+  return new RangeError(`${cannot}: at most ${size} questions must wait, received one more`);
 }
 
 function refuse(actor: Actor, to: ActorRef, { type }: Message): TypeError | undefined {

@@ -11,8 +11,8 @@ import { callerOf } from "./current_step.ts";
 import { outside } from "./outside.ts";
 import type { AskCall, AskOptions, Context, SpawnOptions } from "../context_api.ts";
 import { describeFailure, type Down } from "../failure.ts";
-import { enqueue, type Isolate } from "../isolate/isolate.ts";
-import { fail, stop } from "./lifecycle.ts";
+import type { Isolate } from "../isolate/isolate.ts";
+import { admit, fail, stop } from "./lifecycle.ts";
 import { assertMessage } from "../messages.ts";
 import { substream } from "../world/random.ts";
 import { sendMessage } from "../isolate/sending.ts";
@@ -164,7 +164,7 @@ function tell(isolate: Isolate, actor: Actor, down: Down, as: (down: Down) => Me
     const message = as(down);
     assertMessage("tell of an end", message);
     const contents = { lane: "control", from: down.ref, message: snapshot(message) } as const;
-    enqueue(isolate, actor, { ...contents, isNotice: true });
+    admit(isolate, actor, { ...contents, isNotice: true });
   } catch (error) {
     fail(isolate, actor, describeFailure(actor.ref.id, "throw", error, `end of ${down.ref.id}`));
   }

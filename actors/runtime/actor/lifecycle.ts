@@ -9,12 +9,20 @@
  */
 
 import { type Actor, keyOf, stepsOf } from "./actor.ts";
-import type { Step } from "../mailbox/envelope.ts";
+import type { Envelope, Step } from "../mailbox/envelope.ts";
+import type { Mailbox } from "../mailbox/mailbox.ts";
 import { abandonAsks, answer } from "./asks.ts";
 import { describeFailure, type Failure, goneFailure, type Reason } from "../failure.ts";
-import { giveCredit, type Isolate, post, releaseId, schedule } from "../isolate/isolate.ts";
+import {
+  type Contents,
+  enqueue,
+  giveCredit,
+  type Isolate,
+  post,
+  releaseId,
+  schedule,
+} from "../isolate/isolate.ts";
 import { bury } from "../isolate/sending.ts";
-import { cancelTimers } from "./timers.ts";
 import type { ActorRef } from "../types.ts";
 import { isWatching, unwatchAll } from "./watches.ts";
 
@@ -26,6 +34,35 @@ export function fail(isolate: Isolate, actor: Actor, failure: Failure): void {
   if (!actor.parent) isolate.env.onFailure(failure);
   else if (actor.state !== "stopping") stop(isolate, actor, failure);
   else if (actor.reason === "stopped") actor.reason = failure;
+}
+
+/**
+ * Puts a message at the end of an actor's lane: one of another actor, of a timer, the notice of an end
+ * or a sum. One more than may wait is a broken invariant and ends the actor.
+ *
+ * @returns undefined where there is no room.
+ */
+export function admit(isolate: Isolate, actor: Actor, contents: Contents): Envelope | undefined {
+  const { ref: { id }, mailbox, capacity } = actor, { from, lane, message: { type } } = contents;
+  if (mailbox.length < capacity) return enqueue(isolate, actor, contents);
+  const error = new RangeError(
+    `Cannot enqueue "${type}" of "${from.id}": the mailbox of "${id}" must hold at most ${capacity} ` +
+      `messages, received one more in the ${lane} lane behind ${mostFrequent(mailbox)}`,
+  );
+  fail(isolate, actor, describeFailure(id, "mailbox-overflow", error));
+}
+
+/** The three senders with the most messages that wait, each with its lane. */
+function mostFrequent(mailbox: Mailbox): string {
+  const senders = Map.groupBy(mailbox, ({ from, lane }) => `"${from.id}" (${lane})`);
+  return [...senders].sort(([, a], [, b]) => b.length - a.length).slice(0, 3)
+    .map(([sender, { length }]) => `${length} of ${sender}`).join(", ");
+}
+
+/** Ends all timers of an actor. */
+export function cancelTimers(actor: Actor): void {
+  for (const { cancel } of actor.timers.values()) cancel();
+  actor.timers.clear();
 }
 
 /** Makes an actor end, after the step it is in. */
@@ -51,7 +88,7 @@ function abandonStep(isolate: Isolate, actor: Actor, step: Step): void {
   }
   if (step.isSettled) {
     step.ends?.();
-    giveCredit(isolate, step.envelope.credit);
+    giveCredit(isolate, step.credit);
     if (actor.step === step) actor.step = undefined;
     else actor.parked.delete(step);
   } else if (step.isAbandoned) isolate.unwinding.set(step, actor);

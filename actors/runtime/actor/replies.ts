@@ -49,7 +49,10 @@ export function forward(
     post(isolate, replyTo.isolate, { kind: "forwarded", ask: replyTo.ask, to });
   }
   const told = receipt && { to: ref, message: receipt };
-  sendMessage(isolate, from, to, message, { lane }, replyTo, told);
+  // The message still waits. In a confined isolate, which has no other places, the guard counts it anew.
+  const credit = isolate.env.places?.length === 0 ? undefined : step.credit;
+  if (credit) step.credit = undefined;
+  sendMessage(isolate, from, to, message, { lane }, replyTo, told, credit);
 }
 
 function take(actor: Actor, replyTo: ReplyTo | undefined): ReplyTo {

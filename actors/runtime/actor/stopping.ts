@@ -9,8 +9,7 @@ import type { StopOptions } from "../context_api.ts";
 import { type Isolate, post } from "../isolate/isolate.ts";
 import { assertRef } from "../messages.ts";
 import type { ActorRef } from "../types.ts";
-import { stop, stopChild, stopFurther } from "./lifecycle.ts";
-import { cancelTimers } from "./timers.ts";
+import { cancelTimers, stop, stopChild, stopFurther } from "./lifecycle.ts";
 
 /** Makes `ref` stop in the name of `by`. See {@linkcode Context.stop}. */
 export function stopOther(

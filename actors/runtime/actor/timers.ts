@@ -5,7 +5,9 @@
  */
 
 import type { Actor, Timer } from "./actor.ts";
-import { enqueue, type Isolate, offer } from "../isolate/isolate.ts";
+import { type Isolate, offer } from "../isolate/isolate.ts";
+import { MAILBOX_CAPACITY } from "../context_api.ts";
+import { admit } from "./lifecycle.ts";
 import { assertMessage } from "../messages.ts";
 import { snapshot } from "../snapshot.ts";
 import type { Message } from "../types.ts";
@@ -24,16 +26,17 @@ export function startTimer(
   assertMessage("start a timer", message);
   if (actor.state === "stopping" || actor.isDraining) return;
   if (key !== undefined) cancelTimer(isolate, actor, key);
+  if (actor.timers.size >= MAILBOX_CAPACITY) {
+    throw new RangeError(
+      `Cannot start a timer: "${actor.ref.id}" must have at most ${MAILBOX_CAPACITY} of them, received one more`,
+    );
+  }
   const name = key ?? Symbol();
   const copy = snapshot(message);
   const timer: Timer = {
     cancel: isolate.env.clock.after(delayMs, () => {
-      timer.envelope = enqueue(isolate, actor, {
-        lane: "control",
-        from: actor.ref,
-        message: copy,
-        timerKey: key,
-      });
+      const contents = { from: actor.ref, message: copy, timerKey: key };
+      timer.envelope = admit(isolate, actor, { lane: "control", ...contents });
       // With a key it stays while the message waits, so that cancel finds it.
       if (key === undefined) actor.timers.delete(name);
     }),
@@ -48,10 +51,4 @@ export function cancelTimer(isolate: Isolate, actor: Actor, key: string): void {
   actor.timers.delete(key);
   timer.cancel();
   if (timer.envelope && actor.mailbox.remove(timer.envelope)) offer(isolate, actor);
-}
-
-/** Ends all timers of an actor. */
-export function cancelTimers(actor: Actor): void {
-  for (const { cancel } of actor.timers.values()) cancel();
-  actor.timers.clear();
 }

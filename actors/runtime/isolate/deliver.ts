@@ -6,10 +6,9 @@
 
 import { askOther, settleAsk, takeBack } from "../actor/asks.ts";
 import { chase, suspect } from "../actor/circles.ts";
-import { describeFailure } from "../failure.ts";
 import { noteEnd } from "./gone.ts";
-import { enqueue, type Isolate } from "./isolate.ts";
-import { childEnded, fail } from "../actor/lifecycle.ts";
+import type { Isolate } from "./isolate.ts";
+import { admit, childEnded } from "../actor/lifecycle.ts";
 import { drain, stopNow } from "../actor/stopping.ts";
 import { bury } from "./sending.ts";
 import { subscribe } from "./subscription.ts";
@@ -61,7 +60,7 @@ export function deliver(isolate: Isolate, frame: Frame): void {
 }
 
 function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
-  const { to, from, message } = frame;
+  const { to } = frame;
   const actor = isolate.actors.get(to.serial);
   if (!actor) {
     const reason = to.serial < isolate.nextSerial ? "stopped" : "no-such-actor";
@@ -75,14 +74,6 @@ function deliverMessage(isolate: Isolate, frame: MessageFrame): void {
     const why = `the mailbox of "${to.id}" must have room for it`;
     return bury(isolate, frame, "no-room", undefined, { status: "unsent", why });
   }
-  if (actor.mailbox.length >= actor.capacity) {
-    const error = new RangeError(
-      `Cannot enqueue "${message.type}" of "${from.id}": the mailbox of "${to.id}" must hold at ` +
-        `most ${actor.capacity} messages`,
-    );
-    fail(isolate, actor, describeFailure(to.id, "mailbox-overflow", error));
-    return bury(isolate, frame, "stopped", actor.reason);
-  }
-  enqueue(isolate, actor, frame);
+  if (!admit(isolate, actor, frame)) return bury(isolate, frame, "stopped", actor.reason);
   if (frame.replyTo) suspect(isolate, actor, frame);
 }

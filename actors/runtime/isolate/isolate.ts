@@ -200,8 +200,8 @@ function copyOf(frame: Frame, transfer: readonly ArrayBuffer[]): Frame {
 }
 
 /** Tells the isolate that guards a confined one that its message waits no more. */
-export function giveCredit(isolate: Isolate, credit: Credit | undefined): void {
-  if (credit) post(isolate, credit.isolate, { kind: "credit", credit });
+export function giveCredit(isolate: Isolate, credit?: Credit, refusedBy?: string): void {
+  if (credit) post(isolate, credit.isolate, { kind: "credit", credit, refusedBy });
 }
 
 /** What an envelope holds, without its place in the order. */

@@ -8,7 +8,7 @@ import type { SendOptions } from "../context_api.ts";
 import { type DeadLetter, goneFailure, type Reason } from "../failure.ts";
 import { giveCredit, type Isolate, post } from "./isolate.ts";
 import { tellOfLetter } from "./subscription.ts";
-import type { Receipt, ReplyTo } from "../mailbox/envelope.ts";
+import type { Credit, Receipt, ReplyTo } from "../mailbox/envelope.ts";
 import { isMessage, isRef, kindOf } from "../messages.ts";
 import { isCloneError } from "../snapshot.ts";
 import type { MessageFrame, Outcome } from "../transports/wire.ts";
@@ -29,9 +29,10 @@ export function sendMessage(
   options: SendOptions | undefined,
   replyTo?: ReplyTo,
   receipt?: Receipt,
+  credit?: Credit,
 ): void {
   const { lane = "data", transfer } = options ?? {};
-  const frame: MessageFrame = { kind: "message", to, from, lane, message, replyTo, receipt };
+  const frame = { kind: "message", to, from, lane, message, replyTo, receipt, credit } as const;
   if (!isRef(to) || !isMessage(message) || !LANES.includes(lane)) {
     return bury(isolate, frame, "malformed");
   }

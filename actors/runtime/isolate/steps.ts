@@ -94,6 +94,8 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   const step: Step = {
     envelope,
     replyTo,
+    credit: envelope.credit,
+    isRefused: false,
     asks: new Set(),
     isSettled: false,
     isAbandoned: false,
@@ -111,10 +113,13 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
   if (timerKey !== undefined) actor.timers.delete(timerKey);
   const { handlers } = actor, type = Object.hasOwn(handlers, message.type) ? message.type : OTHERS;
   if (!envelope.run && !handlers[type]) {
-    const error = unknownMessage(actor, message.type);
+    const why = unknownType(actor);
+    // Code that is not the program's own must not make an actor of the program fail.
+    if (envelope.credit) return refuse(isolate, actor, step, why);
+    const error = new TypeError(`Cannot handle "${message.type}": ${why}`);
     return crash(isolate, actor, "unknown-message", error, step);
   }
-  const refusal = envelope.run ? undefined : handlers[DOOR]?.(message);
+  const refusal = envelope.run ? undefined : handlers[DOOR]?.(message, !!envelope.credit);
   if (refusal !== undefined) return refuse(isolate, actor, step, refusal);
   const kind = actor.state === "starting" ? "init" : "throw";
   try {
@@ -137,16 +142,15 @@ function begin(isolate: Isolate, actor: Actor, envelope: Work["envelope"]): void
 function refuse(isolate: Isolate, actor: Actor, step: Step, why: string): void {
   const { replyTo, envelope: { from, message } } = step;
   if (replyTo) actor.owed.take(replyTo);
+  step.isRefused = true;
   const letter = { from, to: actor.ref, message, replyTo };
   bury(isolate, letter, "malformed", undefined, { status: "unsent", why });
   settle(isolate, actor, step);
 }
 
-function unknownMessage({ ref, handlers }: Actor, type: string): TypeError {
+function unknownType({ ref, handlers }: Actor): string {
   const known = Object.keys(handlers).join(", ");
-  return new TypeError(
-    `Cannot handle "${type}": its type must be one that "${ref.id}" has a handler for (${known})`,
-  );
+  return `its type must be one that "${ref.id}" has a handler for (${known})`;
 }
 
 function isUnderWay(actor: Actor, step: Step): boolean {
@@ -191,7 +195,7 @@ function crash(
 
 function leaveStep(isolate: Isolate, actor: Actor, step: Step): void {
   step.ends?.();
-  giveCredit(isolate, step.envelope.credit);
+  giveCredit(isolate, step.credit, step.isRefused ? actor.ref.id : undefined);
   if (step.isAbandoned) isolate.unwinding.delete(step);
   if (actor.step === step) actor.step = undefined;
   else actor.parked.delete(step);

@@ -63,6 +63,10 @@ export interface Step {
   isAbandoned: boolean;
   /** The question that this step has to answer. */
   replyTo: ReplyTo | undefined;
+  /** What this step gives back at its end, unless another actor handles the message after it. */
+  credit: Credit | undefined;
+  /** The actor has refused the message. */
+  isRefused: boolean;
   /** What the actor said it did, while the step is parked. */
   doing: string;
   /** Called when it is over, where somebody measures how long it takes. */

@@ -13,6 +13,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { packageFolder } from "../transports/confined/package_folder.ts";
+import { closeRendezvousFolder, lockFolder } from "../transports/process/rendezvous_folder.ts";
 import { runDeno } from "./fetching.ts";
 
 /** One module that runs when the first one is imported. */
@@ -95,6 +96,7 @@ export async function readGraph(
   { lock }: GraphOptions = {},
 ): Promise<ModuleGraph & { readonly lock: Lock }> {
   const folder = await Deno.makeTempDir({ prefix: "troupe-graph-" });
+  lockFolder(folder);
   try {
     const lockPath = join(folder, "deno.lock"), importMap = join(folder, "imports.json");
     if (lock) await Deno.writeTextFile(lockPath, JSON.stringify(lock));
@@ -105,7 +107,7 @@ export async function readGraph(
     const { remote: _, ...chosen } = await readLock(lockPath);
     return { ...graph, lock: chosen };
   } finally {
-    await Deno.remove(folder, { recursive: true });
+    closeRendezvousFolder(folder);
   }
 }
 

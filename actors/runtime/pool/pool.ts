@@ -6,7 +6,7 @@
 
 import { type Context, type Placement, placementOf, type SpawnOptions } from "../context_api.ts";
 import { ActorFailedError, type Down } from "../failure.ts";
-import { type ActorFactory, OTHERS } from "../handlers.ts";
+import { type ActorFactory, DOOR, OTHERS } from "../handlers.ts";
 import { countRestarts, type RestartLimits, type Restarts } from "../supervision/restarts.ts";
 import type { ActorRef, ActorSpec, AnySpec, Message } from "../types.ts";
 
@@ -148,6 +148,8 @@ export const pool: ActorFactory<Pool<unknown, Message>, PoolMessage> = (ctx, ini
   let turn = 0;
   const isBalanced = policy === "smallest-mailbox";
   return {
+    [DOOR]: ({ type }: Message, isForeign: boolean) =>
+      isForeign && type.startsWith("~") ? `"${type}" must come from the program` : undefined,
     "~broadcast": ({ message }) => {
       for (const { ref, isUp } of members) if (isUp) ctx.send(ref, message);
     },

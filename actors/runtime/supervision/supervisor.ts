@@ -6,7 +6,7 @@
 
 import { type Context, placementOf, type Reply } from "../context_api.ts";
 import { ActorFailedError, type Down, type Reason } from "../failure.ts";
-import type { ActorFactory } from "../handlers.ts";
+import { type ActorFactory, DOOR } from "../handlers.ts";
 import type { ActorRef, ActorSpec, Ask } from "../types.ts";
 import { checkChild, checkSupervision, type ChildSpec } from "./child_spec.ts";
 import type { ChildState, Supervision } from "./child_spec.ts";
@@ -133,6 +133,8 @@ export const childSupervisor: ActorFactory<Supervision, SupervisionMessage> = (
   for (const spec of supervision.children) begin(nursery, addChild(nursery, spec));
   ctx.expose(() => [...nursery.children.values()].map(fareOf));
   return {
+    [DOOR]: ({ type }: SupervisionMessage, isForeign: boolean) =>
+      isForeign && !type.startsWith("Child") ? `"${type}" must come from the program` : undefined,
     Child: ({ id }) => tellRef(ctx, nursery.children.get(id)),
     Children: () => ctx.reply([...nursery.children.values()].map(fareOf)),
     StartChild({ child: spec }) {

@@ -100,7 +100,9 @@ export class IsolateRegistry implements Network {
     const places = this.#transports.map(placeKindOf);
     const root = { system, seed, stopGraceMs, observer, places };
     const whole: BootFrame = { kind: "boot", isolate: number, ...root, launch };
-    const guard = confinement && openGuard(whole), boot = guard?.boot ?? whole;
+    const refused = (on: string) =>
+      this.#root.onEvent({ type: "denied", actor: launch.ref.id, what: "message", on });
+    const guard = confinement && openGuard(whole, refused), boot = guard?.boot ?? whole;
     const isolate = startGuarded(this.#opened(transport), {
       isolate: number,
       memoryLimitMb,

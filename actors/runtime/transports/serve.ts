@@ -16,6 +16,7 @@ import { run } from "../isolate/steps.ts";
 import { both } from "../observer.ts";
 import { openTelemetry } from "../world/telemetry.ts";
 import { realClock } from "../world/clock.ts";
+import { watchHeap } from "../world/heap.ts";
 import { turn } from "../world/pace.ts";
 import { Peers, type Up } from "./peers.ts";
 import type { IsolateSide } from "./transport.ts";
@@ -38,6 +39,7 @@ type FromRoot = DownFrame | SwitchFrame | Frame;
  * has to call, once. The first frame that it receives says which isolate it is.
  */
 export function serveIsolate(side: IsolateSide): ServedIsolate {
+  watchHeap();
   let isolate: Isolate | undefined, peers: Peers | undefined, isDone = false;
   /** What has come while the first actor has not begun: a stop then would keep it from its cleanup. */
   let early: FromRoot[] | undefined = [];

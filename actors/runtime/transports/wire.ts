@@ -111,8 +111,9 @@ export type Frame =
   | { readonly kind: "down"; readonly ref: ActorRef; readonly reason: Reason }
   /** The actor is to end; `drain`: when it has handled what has arrived. */
   | { readonly kind: "stop"; readonly ref: ActorRef; readonly drain?: true }
-  /** A message of the confined isolate `credit.isolate` waits no more. */
-  | { readonly kind: "credit"; readonly credit: Credit }
+  /** A message of the confined isolate `credit.isolate` waits no more; `refusedBy`: the id of the
+   * actor that has refused it. */
+  | { readonly kind: "credit"; readonly credit: Credit; readonly refusedBy?: string | undefined }
   /** To the root: something that the owner of the system wants to know of. */
   | { readonly kind: "event"; readonly event: SystemEvent }
   /** What the owner of the system wants to be told of by this isolate and those below it. */

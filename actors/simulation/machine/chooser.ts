@@ -50,8 +50,8 @@ export class Chooser {
   /** Actors and edges whose messages have to wait, and until when. */
   readonly #held = new Map<string, number>();
   readonly #raceMs: number;
-  /** Since when something could be handled, if it can. */
-  #since: number | undefined;
+  /** When each candidate could first be handled, by its number; of those that a timer overtook. */
+  readonly #since = new Map<number, number>();
   /** The step before which faults were last drawn. */
   #drawn = -1;
   /** Actors that are cut off from the others. */
@@ -109,18 +109,20 @@ export class Chooser {
       }
     }
     if (open.length === 0) {
-      this.#since = undefined;
+      this.#since.clear();
       return NONE_YET;
     }
-    this.#since ??= this.#clock.now();
-    const choice = this.strategy.choose(open, step, state, this.#timer(this.#since));
+    const now = this.#clock.now(), sinceOf = (seq: number) => this.#since.get(seq) ?? now;
+    const since = this.#since.size === 0 ? now : Math.min(...open.map(({ seq }) => sinceOf(seq)));
+    const choice = this.strategy.choose(open, step, state, this.#timer(since));
     if (choice === PRUNE) return PRUNED;
     if (choice === WAIT) {
+      for (const { seq } of open) this.#since.set(seq, sinceOf(seq));
       this.decision.waits++;
       addWait(this.#choices, step);
       return NONE_YET;
     }
-    this.#since = undefined;
+    this.#since.delete(open[choice]!.seq);
     this.decision.choice = choice;
     this.decision.arity = open.length;
     if (choice > 0) this.#choices.push({ step, choice });

@@ -16,7 +16,7 @@ import { parseArguments } from "../../flags/parse.ts";
 import { print, printError } from "../../print.ts";
 import { terminalColumns } from "../../terminal/terminal.ts";
 import { isRun, readRun } from "../../run_files/read_run.ts";
-import { RUNS_FOLDER } from "../../run_files/run_folder.ts";
+import { runPath, RUNS_FOLDER } from "../../run_files/run_folder.ts";
 import { type RunSummary, summarizeRun } from "../../run_files/summarize_run.ts";
 
 const FLAGS = {
@@ -47,7 +47,7 @@ export async function runsCommand(
       `Cannot list runs: one folder may be named, received ${words.map(inOneLine).join(" ")}`,
     );
   }
-  const paths = await runsIn(folder);
+  const paths = await runsIn(runPath(folder));
   begin();
   const summaries: RunSummary[] = [];
   for (const path of paths) {

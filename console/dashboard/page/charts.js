@@ -26,6 +26,7 @@ import { NONE, short, whole } from "./numbers.js";
  * @typedef {object} Chart
  * @property {string} id
  * @property {string} what for those who do not see it.
+ * @property {string} axis what its numbers are, with their unit; empty where the page says it.
  * @property {readonly Curve[]} curves
  * @property {(state: State) => (number | null | undefined)[][]} columns
  */
@@ -34,8 +35,11 @@ import { NONE, short, whole } from "./numbers.js";
 const UPlot =
   /** @type {{ uPlot: typeof uPlotModule }} */ (/** @type {unknown} */ (globalThis)).uPlot;
 
-/** A smoothed loss is the mean of about one part in so many of the steps. */
-const SMOOTHED_PARTS = 50;
+/** How curves are drawn: what the controls above them say. */
+const SHOWN = { isLog: false, hasOutliers: false, smoothedPercent: 2 };
+
+/** Fewer values than this have no outliers. */
+const VALUES_MIN = 20;
 
 /** @type {(key: "tokensPerSecond" | "gradNorm" | "learningRate") => (state: State) => (number | undefined)[][]} */
 const columnOf = (key) => ({ metrics }) => [
@@ -48,6 +52,7 @@ const CHARTS = [
   {
     id: "loss",
     what: "Loss",
+    axis: "Loss (nats)",
     curves: [
       { label: "each step", color: "--curve-pale", width: 1 },
       { label: "smoothed", color: "--curve", width: 2 },
@@ -58,18 +63,21 @@ const CHARTS = [
   {
     id: "throughput",
     what: "Predictions a second",
+    axis: "",
     curves: [{ label: "", color: "--curve" }],
     columns: columnOf("tokensPerSecond"),
   },
   {
     id: "norm",
     what: "Norm of the gradients",
+    axis: "L2 norm",
     curves: [{ label: "", color: "--curve" }],
     columns: columnOf("gradNorm"),
   },
   {
     id: "rate",
     what: "Learning rate",
+    axis: "Learning rate",
     curves: [{ label: "", color: "--curve" }],
     columns: columnOf("learningRate"),
   },
@@ -77,8 +85,11 @@ const CHARTS = [
 
 /** @param {State} state */
 function lossColumns({ metrics, evaluations }) {
-  const steps = metrics.map(({ step }) => step), losses = metrics.map(({ loss }) => loss);
-  const steady = losses.length / (losses.length + SMOOTHED_PARTS);
+  // Nothing below 0 has a place on a logarithmic axis.
+  const drawn = (/** @type {number | undefined} */ value) =>
+    SHOWN.isLog && !(Number(value) > 0) ? undefined : value;
+  const steps = metrics.map(({ step }) => step), losses = metrics.map(({ loss }) => drawn(loss));
+  const length = losses.length * SHOWN.smoothedPercent / 100, steady = length / (length + 1);
   let mean = 0, weight = 0;
   const smoothed = losses.map((loss) => {
     if (loss === undefined) return undefined;
@@ -86,7 +97,7 @@ function lossColumns({ metrics, evaluations }) {
     weight = steady * weight + (1 - steady);
     return mean / weight;
   });
-  const held = [evaluations.map(({ step }) => step), evaluations.map((row) => row.evalLoss)];
+  const held = [evaluations.map(({ step }) => step), evaluations.map((row) => drawn(row.evalLoss))];
   const joined = UPlot.join([
     /** @type {uPlotModule.AlignedData} */ ([steps, losses, smoothed]),
     /** @type {uPlotModule.AlignedData} */ (held),
@@ -103,13 +114,27 @@ const COMMAS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
  */
 export function openCharts() {
   const charts = CHARTS.map(openChart);
+  /** @type {State | undefined} */
+  let last;
+  const change = () => charts.forEach((chart) => chart.restyle(last));
+  for (const [id, name] of /** @type {const} */ ([["log", "isLog"], ["outliers", "hasOutliers"]])) {
+    byId(id).addEventListener("click", () => {
+      byId(id).setAttribute("aria-pressed", String(SHOWN[name] = !SHOWN[name]));
+      change();
+    });
+  }
+  byId("smoothing").addEventListener("input", ({ target }) => {
+    SHOWN.smoothedPercent = Number(/** @type {HTMLInputElement} */ (target).value);
+    change();
+  });
   return {
     draw(state) {
+      last = state;
       const { unit } = state.run ?? {};
       if (unit) say(byId("throughput-unit"), `${unit} a second`);
       charts.forEach((chart) => chart.draw(state));
     },
-    restyle: () => charts.forEach((chart) => chart.restyle()),
+    restyle: change,
   };
 }
 
@@ -161,7 +186,11 @@ function openChart(chart) {
       if (isZoomed) plot.redraw();
       tell();
     },
-    restyle: make,
+    /** @param {State} [state] */
+    restyle(state) {
+      if (state) data = chart.columns(state);
+      make();
+    },
   };
 }
 
@@ -205,21 +234,28 @@ const sizeOf = (place) => ({ width: place.clientWidth, height: place.clientHeigh
  * @param {{ tell: () => void, onZoom: () => void }} hear
  * @returns {uPlotModule.Options}
  */
-function optionsOf({ curves }, place, { tell, onZoom }) {
+function optionsOf({ id, axis: title, curves }, place, { tell, onZoom }) {
   const axis = {
     stroke: colorOf("--muted"),
     grid: { stroke: colorOf("--grid"), width: 1 },
     ticks: { show: false },
     font: "11px system-ui, sans-serif",
+    labelFont: "11px system-ui, sans-serif",
+    labelSize: 18,
   };
+  const isLog = id === "loss" && SHOWN.isLog;
+  const label = title || (byId("throughput-unit").textContent ?? "");
   return {
     ...sizeOf(place),
     legend: { show: false },
     cursor: { sync: { key: "steps" }, points: { size: 6 }, y: false },
-    scales: { x: { time: false } },
+    scales: {
+      x: { time: false },
+      y: { distr: isLog ? 3 : 1, range: (plot) => rangeOf(plot, isLog) },
+    },
     axes: [
-      { ...axis, space: 60, size: 28, values: (_, splits) => splits.map(wholeOnly) },
-      { ...axis, space: 32, size: 56, values: (_, splits) => splits.map(short) },
+      { ...axis, label: "Step", space: 60, size: 28, values: (_, splits) => splits.map(wholeOnly) },
+      { ...axis, label, space: 32, size: 56, values: (_, splits) => splits.map(shortOrNone) },
     ],
     series: [
       {},
@@ -235,8 +271,34 @@ function optionsOf({ curves }, place, { tell, onZoom }) {
   };
 }
 
+/**
+ * The least and the largest number of the axis, for what is in sight: a few outliers do not flatten
+ * the rest, unless they are asked for.
+ *
+ * @param {uPlotModule} plot
+ * @param {boolean} isLog
+ * @returns {uPlotModule.Range.MinMax}
+ */
+function rangeOf({ data: [, ...columns], series: [steps] }, isLog) {
+  const [from, to] = steps?.idxs ?? [0, Infinity];
+  // Of the loss, the second is the first smoothed: after an outlier it stays high.
+  const values = columns.flatMap((column, i) => i === 1 ? [] : [...column.slice(from, to + 1)])
+    .filter((value) => typeof value === "number")
+    .map((value) => isLog ? Math.log10(value) : value).sort((a, b) => a - b);
+  const at = (/** @type {number} */ part) => values[Math.floor(part * (values.length - 1))] ?? 0;
+  const isCut = !SHOWN.hasOutliers && values.length >= VALUES_MIN, more = (at(0.98) - at(0.02)) / 2;
+  const least = isCut ? Math.max(at(0), at(0.02) - more) : at(0);
+  const most = isCut ? Math.min(at(1), at(0.98) + more) : at(1);
+  return isLog
+    ? UPlot.rangeLog(10 ** least, 10 ** most, 10, false)
+    : UPlot.rangeNum(least, most, 0.1, true);
+}
+
 /** A line needs two points. @param {uPlotModule} plot */
 const isAlone = (plot) => plot.data[0].length < 3;
+
+/** A logarithmic axis has marks without numbers. @type {(value: number | null) => string} */
+const shortOrNone = (value) => value === null ? "" : short(value);
 
 /** @type {(value: number) => string} */
 const wholeOnly = (value) => Number.isInteger(value) ? COMMAS.format(value) : "";

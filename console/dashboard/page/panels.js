@@ -79,17 +79,17 @@ export function showFigures({ run, metrics, evaluations, status, traces, workers
       held ? `perplexity ${short(held.perplexity)} at step ${whole(held.step)}` : "",
     ],
     [`${capital(run?.unit)} a second`, whole(last?.tokensPerSecond)],
-    ["A step", duration(perStep === undefined ? undefined : 1000 * perStep)],
+    ["Step time", duration(perStep === undefined ? undefined : 1000 * perStep)],
     [
       "Bubble",
       trace ? percent(bubbleOf(trace)) : NONE,
       trace ? `of step ${whole(trace.step)}` : "",
     ],
     ["Gradient norm", short(last?.gradNorm)],
-    ["Memory of the workers", bytes(memory > 0 ? memory : undefined)],
+    ["Memory, all workers", bytes(memory > 0 ? memory : undefined)],
     status.status === "running"
-      ? ["Left", duration(perStep === undefined ? undefined : 1000 * perStep * left)]
-      : ["Time", duration(last ? 1000 * last.seconds : undefined)],
+      ? ["ETA", duration(perStep === undefined ? undefined : 1000 * perStep * left)]
+      : ["Elapsed", duration(last ? 1000 * last.seconds : undefined)],
   ];
   fill(
     byId("figures"),
@@ -128,9 +128,9 @@ export function showWorkers({ run, workers, metrics }, trace) {
   const heads = [
     "Worker",
     "Stages",
-    "Time at work",
-    "Waited longest for",
-    "Mailbox, most",
+    "Busy",
+    "Longest wait",
+    "Peak mailbox",
     "Memory",
     `${capital(run.unit)}/s`,
     "Restarts",

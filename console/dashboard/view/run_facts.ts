@@ -5,6 +5,7 @@
  */
 
 import { commandLine } from "../../../actors/run/command_line.ts";
+import { WORKERS_MAX } from "../../../actors/run/options/sizes.ts";
 import type { ActionKind, Schedule } from "../../../schedules/mod.ts";
 import { inkOf } from "../../../schedules/pictures/palette.ts";
 import { shellWord } from "../../train/data_files.ts";
@@ -46,7 +47,7 @@ export function runFacts(
     workers: Array.from(
       { length: replicas },
       (_, replica) => holders.map((stages) => ({ replica, stages })),
-    ).flat(),
+    ).flat().slice(0, WORKERS_MAX),
     pipeOf: replicaOf,
     inks: Object.fromEntries(inksOf(kinds, stages.length, Math.max(...replicaOf) + 1)),
     tables: tablesOf(record),
@@ -58,11 +59,11 @@ const heldIn = ({ placement }: Schedule): number[][] =>
   placement.map((held) => [...new Set(held.map(({ stage }) => stage))].sort((a, b) => a - b));
 
 function heldInPlan(stages: RunRecord["plan"]["stages"]): number[][] {
-  const workers = 1 + Math.max(-1, ...stages.flatMap((stage) => stage.workers));
-  return Array.from(
-    { length: workers },
-    (_, worker) => stages.flatMap((stage) => stage.workers.includes(worker) ? [stage.stage] : []),
-  );
+  const held: number[][] = [];
+  for (const { stage, workers } of stages) {
+    for (const worker of workers) (held[worker] ??= []).push(stage);
+  }
+  return Array.from(held, (stages = []) => stages);
 }
 
 function* inksOf(kinds: readonly ActionKind[], stages: number, replicas: number) {

@@ -11,7 +11,7 @@ import { plannedSpans } from "./planned.ts";
 import type { TraceView, WorkerStep } from "./view.ts";
 
 /** A step with more than this is not drawn: it would take longer than until the next one. */
-const ACTIONS_MAX = 20_000;
+export const ACTIONS_MAX = 20_000;
 
 /** What a traced step is looked at with. */
 export interface TraceContext {

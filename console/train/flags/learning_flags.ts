@@ -33,8 +33,9 @@ export const LEARNING_FLAGS = {
       "what the model says: sotu; mnist for mlp and resnet, noisy-mnist for unet, sort for t5",
     help: `${DATA_NAMES.join(", ")}, or one of your own`,
   },
-  "micro-batch": {
+  "micro-batch-size": {
     kind: "integer",
+    formerly: "micro-batch",
     aliases: ["batch_size", "per_device_train_batch_size"],
     value: "B",
     maximum: GPT2_MAX["micro-batch"],

@@ -75,6 +75,12 @@ export const MODEL_FLAGS = {
     otherwise: "0.000001",
     help: "llama: what is added to the mean square in a norm",
   },
+  experts: {
+    kind: "integer",
+    maximum: GPT2_MAX.heads,
+    otherwise: "what the model says",
+    help: "models of your own: experts of a mixture",
+  },
   seq: {
     kind: "integer",
     aliases: ["block_size", "max_position_embeddings"],
@@ -106,16 +112,51 @@ export const MODEL_FLAGS = {
   },
 } as const;
 
+/** The sizes among the flags, by what a part calls them. */
+export const SIZES = {
+  layers: "layers",
+  hidden: "hidden",
+  heads: "heads",
+  "kv-heads": "keyValueHeads",
+  intermediate: "intermediate",
+  "rope-theta": "ropeTheta",
+  "norm-epsilon": "normEpsilon",
+  experts: "experts",
+  seq: "seq",
+  vocab: "vocab",
+  tie: "tie",
+  "head-slices": "headSlices",
+} as const;
+
 /** The sizes that flags say of a model, as its part is asked for them. */
 export function sizesOfFlags(
-  flags: Omit<FlagValues<typeof MODEL_FLAGS>, "tokenizer">,
+  { tie = false, ...flags }: Omit<FlagValues<typeof MODEL_FLAGS>, "tokenizer">,
 ): Omit<ModelOptions, "data" | "microBatch"> {
-  const { layers, hidden, heads, seq, vocab, tie = false, intermediate } = flags;
-  return {
-    ...{ layers, hidden, heads, seq, vocab, tie, intermediate },
-    headSlices: flags["head-slices"],
-    keyValueHeads: flags["kv-heads"],
-    ropeTheta: flags["rope-theta"],
-    normEpsilon: flags["norm-epsilon"],
-  };
+  const given: Readonly<Record<string, unknown>> = { ...flags, tie };
+  return Object.fromEntries(
+    Object.entries(SIZES).map(([flag, option]) => [option, given[flag]]),
+  ) as unknown as Omit<ModelOptions, "data" | "microBatch">;
+}
+
+/** Options that note which of them are read. */
+export const noteReads = <T extends object>(options: T, read: Set<unknown>): T =>
+  new Proxy(options, { get: (all, name) => (read.add(name), Reflect.get(all, name)) });
+
+/**
+ * Refuses sizes that neither a model nor its data reads.
+ *
+ * @param cannot the begin of the sentence.
+ * @param given the flags that were typed.
+ */
+export function refuseUnread(
+  cannot: string,
+  given: Readonly<Record<string, unknown>>,
+  read: ReadonlySet<unknown>,
+): void {
+  const [flag] = Object.entries(SIZES)
+    .find(([flag, option]) => given[flag] !== undefined && !read.has(option)) ?? [];
+  if (flag === undefined) return;
+  throw new TypeError(
+    `${cannot}: --${flag} must be left out, as the model does not read it, received ${given[flag]}`,
+  );
 }

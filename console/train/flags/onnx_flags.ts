@@ -20,7 +20,7 @@ export const ONNX_FLAGS = {
     value: "NAME=N,…",
     read: (text: string) => DIMENSIONS.test(text) ? text : undefined,
     must: "names and whole numbers from 1 such as batch=8,seq=32",
-    otherwise: "its first axes are --micro-batch, the second ones of ids --seq",
+    otherwise: "its first axes are --micro-batch-size, the second ones of ids --seq",
     help: "sizes of axes that have names in the file",
   },
   output: {

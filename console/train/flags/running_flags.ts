@@ -170,8 +170,8 @@ export const RUNNING_FLAGS = {
   resume: {
     kind: "path",
     aliases: ["resume_from_checkpoint"],
-    value: "DIR",
-    help: "go on from the newest checkpoint in DIR",
+    value: "RUN",
+    help: "go on from the newest checkpoint of a run, by its folder or its name below runs/",
   },
   out: {
     kind: "path",

@@ -80,6 +80,7 @@ export const ELEMENTWISE: Readonly<Record<string, GradientRule>> = {
     (g, dy, a, b) => chosen(g, dy, g.greater(b, a), b, a),
   ),
   Clip: unary((g, dy, x, y) => g.where(g.equal(x, y), dy, g.scalar(0))),
+  Identity: (g, node, [dy]) => g.stops.has(node) ? [] : [dy],
   Neg: unary((g, dy) => g.neg(dy)),
   Reciprocal: unary((g, dy, _, y) => g.neg(g.mul(dy, g.mul(y, y)))),
   Abs: unary((g, dy, x) => g.mul(dy, g.sign(x))),

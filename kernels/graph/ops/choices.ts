@@ -5,9 +5,9 @@
  */
 
 import type { DType } from "../../devices/device.ts";
-import type { NodeGraph } from "../node_graph.ts";
+import { addMethods, type NodeGraph, operandsOf } from "../node_graph.ts";
 import { broadcastShape } from "../shapes.ts";
-import { ONNX_DTYPE, type Value } from "../value.ts";
+import { type Binary, ONNX_DTYPE, type Operand, type Unary, type Value } from "../value.ts";
 import { ElementwiseGraph } from "./elementwise.ts";
 
 /** A graph to which comparisons and choices are added. */
@@ -19,57 +19,44 @@ export class ChoiceGraph extends ElementwiseGraph {
     })[0]!;
   }
   /** a = b, as bool. */
-  equal(a: Value, b: Value): Value {
-    return truth(this, "Equal", a, b);
-  }
+  declare readonly equal: Binary;
   /** a > b, as bool. */
-  greater(a: Value, b: Value): Value {
-    return truth(this, "Greater", a, b);
-  }
+  declare readonly greater: Binary;
   /** a ≥ b, as bool. */
-  greaterOrEqual(a: Value, b: Value): Value {
-    return truth(this, "GreaterOrEqual", a, b);
-  }
+  declare readonly greaterOrEqual: Binary;
   /** a < b, as bool. */
-  less(a: Value, b: Value): Value {
-    return truth(this, "Less", a, b);
-  }
+  declare readonly less: Binary;
   /** a ≤ b, as bool. */
-  lessOrEqual(a: Value, b: Value): Value {
-    return truth(this, "LessOrEqual", a, b);
-  }
+  declare readonly lessOrEqual: Binary;
   /** Whether a is not a number, as bool. */
-  isNaN(a: Value): Value {
-    return truth(this, "IsNaN", a);
-  }
-  /** a ∧ b, of bools. */
-  and(a: Value, b: Value): Value {
-    return truth(this, "And", a, b);
-  }
-  /** a ∨ b, of bools. */
-  or(a: Value, b: Value): Value {
-    return truth(this, "Or", a, b);
-  }
-  /** a ≠ b, of bools. */
-  xor(a: Value, b: Value): Value {
-    return truth(this, "Xor", a, b);
-  }
-  /** ¬a, of bools. */
-  not(a: Value): Value {
-    return truth(this, "Not", a);
-  }
+  declare readonly isNaN: Unary;
+  /** p ∧ q, of bools. */
+  declare readonly and: (p: Value, q: Value) => Value;
+  /** p ∨ q, of bools. */
+  declare readonly or: (p: Value, q: Value) => Value;
+  /** p ≠ q, of bools. */
+  declare readonly xor: (p: Value, q: Value) => Value;
+  /** ¬p, of bools. */
+  declare readonly not: Unary;
   /** condition ? a : b */
-  where(condition: Value, a: Value, b: Value): Value {
-    if (a.dtype === "bool") { // No device chooses bools.
-      return this.or(this.and(condition, a), this.and(this.not(condition), b));
+  where(condition: Value, a: Operand, b: Operand): Value {
+    const [x, y] = operandsOf(this, "Where", a, b), { dtype } = x;
+    if (dtype === "bool") { // No device chooses bools.
+      return this.or(this.and(condition, x), this.and(this.not(condition), y));
     }
-    const shape = broadcastShape(condition.shape, broadcastShape(a.shape, b.shape));
-    return this.node("Where", [condition, a, b], [{ shape, dtype: a.dtype }])[0]!;
+    const shape = broadcastShape(condition.shape, broadcastShape(x.shape, y.shape));
+    return this.node("Where", [condition, x, y], [{ shape, dtype }])[0]!;
   }
 }
 
 /** A node that returns bools. */
-function truth(g: NodeGraph, op: string, a: Value, b?: Value): Value {
-  const shape = b ? broadcastShape(a.shape, b.shape) : a.shape;
-  return g.node(op, b ? [a, b] : [a], [{ shape, dtype: "bool" }])[0]!;
+function truth(g: NodeGraph, op: string, ...all: readonly Operand[]): Value {
+  const values = operandsOf(g, op, ...all), shapes = values.map(({ shape }) => shape);
+  return g.node(op, values, [{ shape: shapes.reduce(broadcastShape), dtype: "bool" }])[0]!;
 }
+
+addMethods(
+  ChoiceGraph.prototype,
+  "equal greater greaterOrEqual less lessOrEqual isNaN not and or xor",
+  truth,
+);

@@ -75,6 +75,9 @@ export class EinsumGraph extends ReductionGraph {
   }
 }
 
+/** The most tensors that are multiplied. */
+const OPERANDS_MAX = 20;
+
 function checkEquation(
   equation: string,
   named: readonly Named[],
@@ -90,12 +93,13 @@ function checkEquation(
       sizes.set(axis, size);
       return size === value.shape[i];
     });
-  const isWhole = named.length === operands.length && named.every(fits) &&
-    new Set(result).size === result.length && [...result].every((axis) => sizes.has(axis));
+  const isWhole = named.length === operands.length && named.length <= OPERANDS_MAX &&
+    named.every(fits) && new Set(result).size === result.length &&
+    [...result].every((axis) => sizes.has(axis));
   if (isWhole) return;
   throw new SyntaxError(
-    `Cannot multiply by "${equation}": it must name each axis of ${
-      operands.map(({ shape }) => `[${shape}]`).join(" and ")
-    } by a letter, once in an operand and alike where sizes are, without "..."`,
+    `Cannot multiply by "${equation.slice(0, 200)}": it must name each axis of ${
+      operands.slice(0, OPERANDS_MAX).map(({ shape }) => `[${shape}]`).join(" and ")
+    } by a letter, once in an operand and alike where sizes are, without "...", and have at most ${OPERANDS_MAX} operands`,
   );
 }

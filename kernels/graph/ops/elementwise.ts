@@ -4,42 +4,40 @@
  * @module
  */
 
-import { NodeGraph, one } from "../node_graph.ts";
+import { addMethods, NodeGraph, one, operandsOf } from "../node_graph.ts";
 import { broadcastShape } from "../shapes.ts";
-import { type Attribute, MICROSOFT, type Value } from "../value.ts";
+import {
+  type Attribute,
+  type Binary,
+  MICROSOFT,
+  type Operand,
+  type Unary,
+  type Value,
+} from "../value.ts";
 
 /** A graph to which operations on each element are added. */
 export class ElementwiseGraph extends NodeGraph {
   /** a + b */
-  add(a: Value, b: Value): Value {
-    return binary(this, "Add", a, b);
-  }
+  declare readonly add: Binary;
   /** a − b */
-  sub(a: Value, b: Value): Value {
-    return binary(this, "Sub", a, b);
-  }
+  declare readonly sub: Binary;
   /** a · b, element by element */
-  mul(a: Value, b: Value): Value {
-    return binary(this, "Mul", a, b);
-  }
+  declare readonly mul: Binary;
   /** a ÷ b; of whole numbers what is left of the fraction towards 0. */
-  div(a: Value, b: Value): Value {
-    return binary(this, "Div", a, b);
-  }
+  declare readonly div: Binary;
   /** a^b */
-  pow(a: Value, b: Value): Value {
-    return binary(this, "Pow", a, b);
-  }
+  declare readonly pow: Binary;
   /** What a ÷ b leaves: of whole numbers with the sign of b, of others with that of a. */
-  mod(a: Value, b: Value): Value {
-    return binary(this, "Mod", a, b, a.dtype === "f32" ? { fmod: 1 } : {});
+  mod(a: Operand, b: Operand): Value {
+    const [x, y] = operandsOf(this, "Mod", a, b);
+    return binary(this, "Mod", x, y, x.dtype === "f32" ? { fmod: 1 } : {});
   }
   /** The smaller of a and b; equal ones share the gradient. */
-  minimum(a: Value, b: Value): Value {
+  minimum(a: Operand, b: Operand): Value {
     return binary(this, "Min", a, b);
   }
   /** The larger of a and b; equal ones share the gradient. */
-  maximum(a: Value, b: Value): Value {
+  maximum(a: Operand, b: Operand): Value {
     return binary(this, "Max", a, b);
   }
   /** a, but at least `low` and at most `high`, both of them constants. */
@@ -47,80 +45,49 @@ export class ElementwiseGraph extends NodeGraph {
     return unary(this, "Clip", a, {}, [this.scalar(low), this.scalar(high)]);
   }
   /** −a */
-  neg(a: Value): Value {
-    return unary(this, "Neg", a);
-  }
+  declare readonly neg: Unary;
   /** 1 ÷ a */
-  reciprocal(a: Value): Value {
-    return unary(this, "Reciprocal", a);
-  }
+  declare readonly reciprocal: Unary;
   /** |a| */
-  abs(a: Value): Value {
-    return unary(this, "Abs", a);
-  }
+  declare readonly abs: Unary;
   /** −1, 0 or 1. */
-  sign(a: Value): Value {
-    return unary(this, "Sign", a);
-  }
+  declare readonly sign: Unary;
   /** The next whole number down. */
-  floor(a: Value): Value {
-    return unary(this, "Floor", a);
-  }
+  declare readonly floor: Unary;
   /** The next whole number up. */
-  ceil(a: Value): Value {
-    return unary(this, "Ceil", a);
-  }
+  declare readonly ceil: Unary;
   /** The nearest whole number, of two the even one. */
-  round(a: Value): Value {
-    return unary(this, "Round", a);
-  }
+  declare readonly round: Unary;
   /** e^a */
-  exp(a: Value): Value {
-    return unary(this, "Exp", a);
-  }
+  declare readonly exp: Unary;
   /** ln a */
-  log(a: Value): Value {
-    return unary(this, "Log", a);
-  }
+  declare readonly log: Unary;
   /** √a */
-  sqrt(a: Value): Value {
-    return unary(this, "Sqrt", a);
-  }
+  declare readonly sqrt: Unary;
   /** sin a */
-  sin(a: Value): Value {
-    return unary(this, "Sin", a);
-  }
+  declare readonly sin: Unary;
   /** cos a */
-  cos(a: Value): Value {
-    return unary(this, "Cos", a);
-  }
+  declare readonly cos: Unary;
   /** tanh a */
-  tanh(a: Value): Value {
-    return unary(this, "Tanh", a);
-  }
+  declare readonly tanh: Unary;
   /** erf a */
-  erf(a: Value): Value {
-    return unary(this, "Erf", a);
-  }
+  declare readonly erf: Unary;
   /** 1 ÷ (1 + e^−a) */
-  sigmoid(a: Value): Value {
-    return unary(this, "Sigmoid", a);
-  }
+  declare readonly sigmoid: Unary;
   /** max(0, min(1, alpha·a + beta)) */
   hardSigmoid(a: Value, alpha = 1 / 6, beta = 0.5): Value {
     return unary(this, "HardSigmoid", a, { alpha: { float: alpha }, beta: { float: beta } });
   }
   /** max(a, 0) */
-  relu(a: Value): Value {
-    return unary(this, "Relu", a);
-  }
+  declare readonly relu: Unary;
   /** a where it is positive, else alpha·a. */
   leakyRelu(a: Value, alpha = 0.01): Value {
     return unary(this, "LeakyRelu", a, { alpha: { float: alpha } });
   }
   /** a where it is positive, else slope·a; the slope broadcasts to a. */
-  prelu(a: Value, slope: Value): Value {
-    return unary(this, "PRelu", a, {}, [slope]);
+  prelu(a: Value, slope: Operand): Value {
+    const [x, factor] = operandsOf(this, "PRelu", a, slope);
+    return unary(this, "PRelu", x, {}, [factor]);
   }
   /** a where it is positive, else alpha·(e^a − 1). */
   elu(a: Value, alpha = 1): Value {
@@ -131,9 +98,7 @@ export class ElementwiseGraph extends NodeGraph {
     return this.mul(this.elu(a, alpha), this.scalar(gamma));
   }
   /** ln(1 + e^a) */
-  softplus(a: Value): Value {
-    return unary(this, "Softplus", a);
-  }
+  declare readonly softplus: Unary;
   /** a ÷ (1 + |a|) */
   softsign(a: Value): Value {
     return this.div(a, this.add(this.abs(a), this.scalar(1)));
@@ -143,9 +108,7 @@ export class ElementwiseGraph extends NodeGraph {
     return unary(this, "QuickGelu", a, { alpha: { float: 1 } }, [], MICROSOFT);
   }
   /** a·max(0, min(1, a/6 + 1/2)) */
-  hardSwish(a: Value): Value {
-    return unary(this, "HardSwish", a);
-  }
+  declare readonly hardSwish: Unary;
   /** a·tanh(softplus(a)) (Misra 2019). */
   mish(a: Value): Value {
     return this.mul(a, this.tanh(this.softplus(a)));
@@ -176,6 +139,20 @@ function unary(
 }
 
 /** A node whose inputs are broadcast. */
-function binary(g: NodeGraph, op: string, a: Value, b: Value, attributes: Attributes = {}): Value {
-  return one(g, op, [a, b], broadcastShape(a.shape, b.shape), attributes);
+function binary(
+  g: NodeGraph,
+  op: string,
+  a: Operand,
+  b: Operand,
+  attributes: Attributes = {},
+): Value {
+  const [x, y] = operandsOf(g, op, a, b);
+  return one(g, op, [x, y], broadcastShape(x.shape, y.shape), attributes);
 }
+
+addMethods(ElementwiseGraph.prototype, "add sub mul div pow", binary);
+addMethods(
+  ElementwiseGraph.prototype,
+  "neg reciprocal abs sign floor ceil round exp log sqrt sin cos tanh erf sigmoid relu softplus hardSwish",
+  unary,
+);

@@ -23,15 +23,55 @@ import { ChoiceGraph } from "./choices.ts";
 
 /** A graph to which operations that move elements are added. */
 export class MoveGraph extends ChoiceGraph {
-  /** The same elements in another shape; free. */
+  /**
+   * The same elements in another shape; free. One size may be -1: it follows from the others.
+   *
+   * @example
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [8, 3, 4]);
+   * assert.deepEqual(g.reshape(x, [8, -1]).shape, [8, 12]);
+   * assert.deepEqual(g.flatten(x).shape, [8, 12]);
+   * ```
+   */
   reshape(a: Value, shape: readonly number[]): Value {
-    if (sameShape(a.shape, shape)) return a;
-    if (elementCount(shape) !== elementCount(a.shape)) {
+    const free = shape.indexOf(-1), others = -elementCount(shape);
+    const sizes = free < 0 ? shape : shape.with(free, elementCount(a.shape) / others);
+    if (sameShape(a.shape, sizes)) return a;
+    const isShape = sizes.every((size) => Number.isInteger(size) && size >= 0);
+    if (!isShape || elementCount(sizes) !== elementCount(a.shape)) {
       throw new RangeError(
-        `Cannot reshape: the number of elements must stay, received [${a.shape}] and [${shape}]`,
+        `Cannot reshape: the number of elements must stay, and at most one size be -1, received [${a.shape}] and [${shape}]`,
       );
     }
-    return one(this, "Reshape", [a, this.int64(shape)], shape);
+    return one(this, "Reshape", [a, this.int64(sizes)], sizes);
+  }
+  /** A matrix: its rows are the axes before `axis`, the first one by default, its columns the others. */
+  flatten(a: Value, axis = 1): Value {
+    const at = axis === a.shape.length ? axis : positiveAxis(axis, a.shape.length);
+    return this.reshape(a, [a.shape.slice(0, at), a.shape.slice(at)].map(elementCount));
+  }
+  /**
+   * `a` itself, behind which no gradient flows. It says of a gradient that ends here, or at a
+   * comparison or a rounding before, that this is wanted: a parameter whose effect on the loss passes
+   * through such places only is not trained, as if it were frozen.
+   *
+   * @example Rounds forward, and passes the gradient on as if it did not
+   * ```ts
+   * import assert from "node:assert/strict";
+   * import { Graph } from "@troupe/troupe/kernels";
+   *
+   * const g = new Graph(), x = g.input("x", [4]);
+   * const rounded = g.add(x, g.stopGradient(g.sub(g.round(x), x)));
+   * assert.deepEqual(rounded.shape, [4]);
+   * ```
+   */
+  stopGradient(a: Value): Value {
+    const copy = one(this, "Identity", [a], a.shape);
+    this.stops.add(copy.node!);
+    return copy;
   }
   /** Axes in another order. */
   transpose(a: Value, permutation: readonly number[]): Value {

@@ -48,6 +48,9 @@ export const OPSETS = { least: 9, most: 23 } as const;
 /** More would take minutes to compile. Exports of the largest networks have some thousands. */
 const NODES_MAX = 20_000;
 
+/** The most values that all nodes name: a sum of n becomes n nodes. */
+const OPERANDS_MAX = 4 * NODES_MAX;
+
 /** ONNX's own operations have no domain, or this one. */
 const ONNX_DOMAIN = "ai.onnx";
 
@@ -89,8 +92,13 @@ export function decodeModel(bytes: Uint8Array): ModelProto & { graph: GraphProto
     // Its reasons are those of a format that the file may not have.
   }
   const { graph } = model ?? {};
-  if (graph && graph.node.length > NODES_MAX) {
-    throw refusal(`it must have at most ${NODES_MAX} nodes`, `${graph.node.length}`);
+  const nodes = graph?.node ?? [];
+  const operands = nodes.reduce((sum, { input, output }) => sum + input.length + output.length, 0);
+  if (nodes.length > NODES_MAX || operands > OPERANDS_MAX) {
+    throw refusal(
+      `it must have at most ${NODES_MAX} nodes with ${OPERANDS_MAX} inputs and outputs`,
+      `${nodes.length} with ${operands}`,
+    );
   }
   if (model && graph && graph.node.length > 0) return Object.assign(model, { graph });
   const what = model ? "no graph with nodes" : "what is no such message, or not all of it";

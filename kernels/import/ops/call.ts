@@ -39,7 +39,9 @@ export function constantNumbers({ inputs }: Call, place: number): readonly numbe
 /** Whole numbers of an attribute. */
 export function intsOf({ node }: Call, name: string): readonly number[] | undefined {
   const value = node.attributes[name];
-  return Array.isArray(value) ? value : undefined;
+  if (!Array.isArray(value)) return undefined;
+  if (value.every(Number.isSafeInteger)) return value;
+  throw new RangeError(`${name} must be whole numbers below 2^53, received [${value}]`);
 }
 
 /** A whole number of an attribute. */

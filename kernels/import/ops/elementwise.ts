@@ -26,10 +26,22 @@ const binary =
   (build: (g: LayerGraph, a: Value, b: Value, call: Call) => Value): ImportOp => (call) =>
     build(call.g, operand(call, 0), operand(call, 1), call);
 
+/** Operations of one operand or two whose method has their name. */
+function named(operands: number, names: string): Record<string, ImportOp> {
+  return Object.fromEntries(
+    names.split(" ").map((op) => {
+      const method = (op[0]!.toLowerCase() + op.slice(1)) as "add";
+      const places = Array.from({ length: operands }, (_, place) => place);
+      const add: ImportOp = (call) =>
+        call.g[method](...places.map((place) => operand(call, place)) as [Value, Value]);
+      return [op, add];
+    }),
+  );
+}
+
 /** Of any number of operands, two by two. */
-const folded =
-  (build: (g: LayerGraph, a: Value, b: Value) => Value) => ({ g, inputs }: Call): Value =>
-    (inputs as readonly Value[]).reduce((a, b) => build(g, a, b));
+const folded = (build: (g: LayerGraph, a: Value, b: Value) => Value) => (call: Call): Value =>
+  call.inputs.slice(1).reduce<Value>((a, b) => build(call.g, a, b!), operand(call, 0));
 
 const sum = folded((g, a, b) => g.add(a, b));
 
@@ -81,28 +93,9 @@ const dropout: ImportOp = (call) => {
 
 /** By ONNX's names. */
 export const ELEMENTWISE_OPS: Readonly<Record<string, ImportOp>> = {
-  Abs: unary((g, x) => g.abs(x)),
-  Neg: unary((g, x) => g.neg(x)),
-  Exp: unary((g, x) => g.exp(x)),
-  Log: unary((g, x) => g.log(x)),
-  Sqrt: unary((g, x) => g.sqrt(x)),
-  Reciprocal: unary((g, x) => g.reciprocal(x)),
-  Erf: unary((g, x) => g.erf(x)),
-  Sin: unary((g, x) => g.sin(x)),
-  Cos: unary((g, x) => g.cos(x)),
-  Floor: unary((g, x) => g.floor(x)),
-  Ceil: unary((g, x) => g.ceil(x)),
-  Round: unary((g, x) => g.round(x)),
-  Sign: unary((g, x) => g.sign(x)),
-  Not: unary((g, x) => g.not(x)),
-  IsNaN: unary((g, x) => g.isNaN(x)),
-  Tanh: unary((g, x) => g.tanh(x)),
-  Sigmoid: unary((g, x) => g.sigmoid(x)),
-  Relu: unary((g, x) => g.relu(x)),
-  Softplus: unary((g, x) => g.softplus(x)),
-  Softsign: unary((g, x) => g.softsign(x)),
-  HardSwish: unary((g, x) => g.hardSwish(x)),
-  Mish: unary((g, x) => g.mish(x)),
+  ...named(1, "Abs Neg Exp Log Sqrt Reciprocal Erf Sin Cos Floor Ceil Round Sign Not"),
+  ...named(1, "IsNaN Tanh Sigmoid Relu Softplus Softsign HardSwish Mish"),
+  ...named(2, "Add Sub Mul Div And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual"),
   LeakyRelu: unary((g, x, call) => g.leakyRelu(x, floatOf(call, "alpha", 0.01))),
   Elu: unary((g, x, call) => g.elu(x, floatOf(call, "alpha", 1))),
   Selu: unary((g, x, call) => {
@@ -116,21 +109,9 @@ export const ELEMENTWISE_OPS: Readonly<Record<string, ImportOp>> = {
   ThresholdedRelu: unary((g, x, call) =>
     g.where(g.greater(x, g.scalar(floatOf(call, "alpha", 1))), x, g.scalar(0))
   ),
-  Add: binary((g, a, b) => g.add(a, b)),
-  Sub: binary((g, a, b) => g.sub(a, b)),
-  Mul: binary((g, a, b) => g.mul(a, b)),
-  Div: binary((g, a, b) => g.div(a, b)),
   Pow: pow,
   Mod: mod,
   PRelu: binary((g, a, b) => g.prelu(a, b)),
-  And: binary((g, a, b) => g.and(a, b)),
-  Or: binary((g, a, b) => g.or(a, b)),
-  Xor: binary((g, a, b) => g.xor(a, b)),
-  Equal: binary((g, a, b) => g.equal(a, b)),
-  Greater: binary((g, a, b) => g.greater(a, b)),
-  GreaterOrEqual: binary((g, a, b) => g.greaterOrEqual(a, b)),
-  Less: binary((g, a, b) => g.less(a, b)),
-  LessOrEqual: binary((g, a, b) => g.lessOrEqual(a, b)),
   Sum: sum,
   Max: folded((g, a, b) => g.maximum(a, b)),
   Min: folded((g, a, b) => g.minimum(a, b)),

@@ -4,6 +4,7 @@
  * @module
  */
 
+import { elementCount } from "../../graph/shapes.ts";
 import type { Value } from "../../graph/value.ts";
 import type { WindowOptions } from "../../graph/windows.ts";
 import {
@@ -85,6 +86,7 @@ const batchNorm: ImportOp = (call) => {
 
 const groupNorm: ImportOp = (call) => {
   const { g } = call, x = operand(call, 0), channels = x.shape[1]!;
+  checkMade("a sample", elementCount(x.shape.slice(1)));
   const groups = intOf(call, "num_groups", 1), ofGroups = intOf(call, "scale_of_groups", 0) === 1;
   const perChannel = (value: Value) =>
     ofGroups
@@ -166,23 +168,22 @@ export const IMAGE_OPS: Readonly<Record<string, ImportOp>> = {
   MaxPool: poolOf((call, kernel) =>
     call.g.maxPool(operand(call, 0), kernel, { ...windowsOf(call), ceilMode: ceilMode(call) })
   ),
-  AveragePool: poolOf((call, kernel) =>
-    call.g.averagePool(operand(call, 0), kernel, {
+  AveragePool: poolOf((call, kernel) => {
+    checkMade("an image", elementCount(operand(call, 0).shape.slice(2)));
+    return call.g.averagePool(operand(call, 0), kernel, {
       ...windowsOf(call),
       ceilMode: ceilMode(call),
       countIncludePad: intOf(call, "count_include_pad", 0) === 1,
-    })
-  ),
+    });
+  }),
   GlobalAveragePool: (call) => call.g.globalAveragePool(operand(call, 0)),
   GlobalMaxPool: (call) => call.g.globalMaxPool(operand(call, 0)),
   BatchNormalization: batchNorm,
-  InstanceNormalization: (call) =>
-    call.g.instanceNorm(
-      operand(call, 0),
-      operand(call, 1),
-      operand(call, 2),
-      floatOf(call, "epsilon", 1e-5),
-    ),
+  InstanceNormalization: (call) => {
+    const x = operand(call, 0), epsilon = floatOf(call, "epsilon", 1e-5);
+    checkMade("an image", elementCount(x.shape.slice(2)));
+    return call.g.instanceNorm(x, operand(call, 1), operand(call, 2), epsilon);
+  },
   GroupNormalization: groupNorm,
   Resize: resize,
   Pad: pad,

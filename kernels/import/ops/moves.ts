@@ -29,18 +29,7 @@ const reshape: ImportOp = (call) => {
   const shape = neededNumbers(call, 1).map((size, i) =>
     size === 0 && !keepsZero ? x.shape[i] ?? 0 : size
   );
-  const free = shape.indexOf(-1);
-  if (free >= 0) shape[free] = elementCount(x.shape) / -elementCount(shape);
   return call.g.reshape(x, shape);
-};
-
-const flatten: ImportOp = (call) => {
-  const x = operand(call, 0), given = intOf(call, "axis", 1);
-  const axis = given < 0 ? given + x.shape.length : given;
-  return call.g.reshape(x, [
-    elementCount(x.shape.slice(0, axis)),
-    elementCount(x.shape.slice(axis)),
-  ]);
 };
 
 const squeeze: ImportOp = (call) => {
@@ -126,6 +115,7 @@ const oneHot: ImportOp = (call) => {
 
 const triangle: ImportOp = (call) => {
   const which = intOf(call, "upper", 1) === 1 ? "upper" : "lower";
+  checkMade("a matrix", elementCount(operand(call, 0).shape.slice(-2)));
   return call.g.triangle(operand(call, 0), which, constantNumbers(call, 1)?.[0] ?? 0);
 };
 
@@ -140,7 +130,7 @@ const spaceToDepth: ImportOp = (call) => {
 /** By ONNX's names. */
 export const MOVE_OPS: Readonly<Record<string, ImportOp>> = {
   Reshape: reshape,
-  Flatten: flatten,
+  Flatten: (call) => call.g.flatten(operand(call, 0), intOf(call, "axis", 1)),
   Squeeze: squeeze,
   Unsqueeze: unsqueeze,
   Transpose: transpose,

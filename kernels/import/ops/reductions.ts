@@ -9,6 +9,7 @@ import type { Value } from "../../graph/value.ts";
 import type { LayerGraph } from "../../layers/layer.ts";
 import {
   type Call,
+  checkMade,
   constantNumbers,
   floatOf,
   type ImportOp,
@@ -55,6 +56,7 @@ const layerNorm: ImportOp = (call) => {
   const axis = positiveAxis(intOf(call, "axis", -1), x.shape.length);
   const width = elementCount(x.shape.slice(axis)), epsilon = floatOf(call, "epsilon", 1e-5);
   mustBe(call, "stash_type", 1, [1]);
+  checkMade("what is normalised", width);
   const flat = (value: Value) => g.reshape(value, [width]);
   const rows = g.reshape(x, [...x.shape.slice(0, axis), width]);
   const zeros = () => g.constant(new Float32Array(width), [width]);

@@ -139,7 +139,7 @@ export function openInFlight(
       live.delete(microBatch);
       contexts.end(microBatch);
       // A table of a Map refers to those that take its place: one that is old keeps all of them.
-      if (live.size === 0) live = new Map();
+      live = new Map(live);
     },
   };
 }
@@ -210,7 +210,7 @@ function openContexts(slices: number, allocate: () => readonly Ports[]) {
       context.begun = 0;
       live.delete(sequence);
       free.push(context);
-      if (live.size === 0) live = new Map();
+      live = new Map(live);
     },
   };
 }

@@ -6,7 +6,6 @@ import { withOrders } from "../../definition/from_lists.ts";
 import type { ScheduleOptions } from "../../definition/options.ts";
 import type { ScheduleDefinition } from "../../definition/rule.ts";
 import { analyze } from "../../execution/analyze.ts";
-import type { Schedule } from "../../schedule.ts";
 import { wave } from "../../definition/placements.ts";
 import { requireOption } from "../../definition/require_option.ts";
 import { type BuildingBlock, pulledOrders } from "./pulled_block.ts";
@@ -43,7 +42,8 @@ export function vHalfForm(
 
 /**
  * The idle time holds for tF = tI = tW: 4P-7 actions of a stage, and 4P-5 where P is 1 mod 3. The
- * peaks, ceil((P+2)/3) micro-batches, are exact but for P = N = 2.
+ * peaks, ceil((P+2)/3) micro-batches, are exact but for P = N = 2, and for P = 2 mod 3 a bound at
+ * other times.
  */
 export function vMinForm(
   { workers: P, microBatches }: ScheduleOptions,
@@ -51,9 +51,10 @@ export function vMinForm(
 ): ClosedForm {
   const stageActions = P === 1 ? 0 : P % 3 === 1 ? 4 * P - 5 : 4 * P - 7;
   const peak = Math.ceil((P + 2) / 3);
+  const isExact = P % 3 !== 2 || (isEqual(costs) && P * microBatches > 4);
   return {
     ...(isEqual(costs) ? { idle: stageActions * costs.forward / 2 } : {}),
-    ...(P === 2 && microBatches === 2 ? {} : { peakActivations: perWorker(P, () => peak) }),
+    ...(isExact ? { peakActivations: perWorker(P, () => peak) } : {}),
     peakAtMost: peak,
     weights: perWorker(P, () => 1),
   };
@@ -62,7 +63,7 @@ export function vMinForm(
 /** What tells a user of a schedule, and what theory says of it. */
 type Headline = Required<Pick<ScheduleDefinition, "name" | "summary" | "closedForm">>;
 
-/** A block on a V: of the orders with the middle as it is and with all pulled, the shorter one. */
+/** A block on a V: the shortest of its orders, of equal ones the first. */
 function defineBlock(headline: Headline, block: BuildingBlock): ScheduleDefinition {
   const { name, summary } = headline;
   const empty = defineSchedule({
@@ -79,11 +80,9 @@ function defineBlock(headline: Headline, block: BuildingBlock): ScheduleDefiniti
   return defineMade({ ...headline, reads: ["costs"] }, (options) => {
     const { workers, microBatches, costs } = options;
     const base = empty.create({ workers, microBatches });
-    const [steady, pulled] = [true, false].map((isSteady) =>
-      withOrders(base, name, pulledOrders(workers, microBatches, block, isSteady))
-    ) as [Schedule, Schedule];
-    const saved = analyze(steady, costs).makespan - analyze(pulled, costs).makespan;
-    return saved > 1e-9 ? pulled : steady;
+    const all = pulledOrders(workers, microBatches, block)
+      .map((orders) => analyze(withOrders(base, name, orders), costs));
+    return all.reduce((a, b) => b.makespan < a.makespan * (1 - 1e-9) ? b : a).schedule;
   });
 }
 

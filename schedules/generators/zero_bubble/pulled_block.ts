@@ -14,10 +14,9 @@ const PERIOD = 6;
 /** What stands in a slot: the place of an action in the block, a W of either stage, or nothing. */
 const PLACES = 4, WEIGHT = 4, EMPTY = 5;
 
-const isForward = (place: number) => place < 2;
 const isInput = (place: number) => place === 2 || place === 3;
 /** The activations that what stands in a slot adds. */
-const lives = (place: number) => isForward(place) ? 1 : place === WEIGHT ? -1 : 0;
+const lives = (place: number) => place < 2 ? 1 : place === WEIGHT ? -1 : 0;
 /** The I that it adds to those whose W has not run. */
 const waits = (place: number) => isInput(place) ? 1 : place === WEIGHT ? -1 : 0;
 
@@ -34,175 +33,198 @@ interface Row {
 }
 
 /**
+ * What happens to W while F and I move. `stay`: they keep their slots, in a block that is not
+ * squeezed before. `swap`: an I takes the slot of a W, which takes that of the I. `follow`: F and I
+ * take any slot of a W, and each W the first free slot after its I, first those of the later stage.
+ */
+type Weights = "stay" | "swap" | "follow";
+
+/** A pass over all slots, from the first on. */
+interface Pass {
+  /** Which actions move: all, those while the pipeline fills and drains, or while it drains. */
+  readonly moves: "all" | "ends" | "drain";
+  readonly weights: Weights;
+}
+
+/**
+ * The ways to reorder a block. A middle that repeats stays good when actions do not take the same
+ * time; one that is pulled saves a little when they do. The last way is that of the paper's authors.
+ */
+const WAYS: readonly (readonly Pass[])[] = [
+  [{ moves: "ends", weights: "swap" }],
+  [{ moves: "all", weights: "swap" }],
+  [{ moves: "ends", weights: "stay" }, { moves: "drain", weights: "follow" }],
+];
+
+/**
  * The orders of a building block repeated for every micro-batch, each W in the first free slot
- * after its I, squeezed, and then reordered: from the first slot on, each action moves to the first
- * free slot after its inputs, as long as no worker holds more activations than one held before.
+ * after its I, squeezed, and then reordered in each of some ways: from the first slot on, each
+ * action moves to the first free slot after its inputs, as long as no worker holds more activations
+ * than one held before.
  *
  * [Note: reordering a block] A repeated block is dense in the middle of a step; while the pipeline
  * fills and drains it leaves slots in which later actions could run (Qi et al. 2024, "Pipeline
  * Parallelism with Controllable Memory", section 3.3). A forward that runs earlier lives longer, so
  * it passes slots that have room for one more activation and no others. A W only makes room, and no
- * other worker waits for it: an I takes its slot, and it the slot of the I, where there is room. The
- * middle begins with the first gradient that comes back to worker 0 and ends with its last forward.
+ * other worker waits for it, so that it gives way where there is room. The middle begins with the
+ * first gradient that comes back to worker 0 and ends with its last forward.
  *
- * @param isSteady Whether the middle stays as the block has it. A pattern that repeats stays good
- * when actions do not take the same time; one that is pulled saves a little when they do.
+ * @returns For each way, the order of each worker.
  */
 export function pulledOrders(
   workers: number,
   microBatches: number,
   block: BuildingBlock,
-  isSteady: boolean,
-): Action[][] {
+): Action[][][] {
   const blocks = Array.from({ length: workers }, (_, r) => block(r, workers));
   const length = Math.max(...blocks.map((slots) => Math.max(...slots))) + PERIOD * microBatches;
-  const rows = squeezed(blocks.map((slots) => repeated(slots, microBatches, length)), microBatches);
-  pullAll(rows, isSteady);
-  return rows.map(({ at }, worker) => actionsOf(at, worker, 2 * workers - 1 - worker));
+  return WAYS.map((passes) => {
+    let rows = blocks.map((slots) => repeated(slots, emptyRow(length, microBatches)));
+    for (const pass of passes) {
+      if (pass.weights !== "stay") rows = squeezed(rows);
+      pullAll(rows, pass);
+    }
+    const isFarFirst = passes.at(-1)?.weights === "follow";
+    return rows.map(({ at }, r) => actionsOf(at, r, 2 * workers - 1 - r, isFarFirst));
+  });
 }
 
-/** Repeats a block, with each W in the first free slot after its I. */
-function repeated(block: readonly number[], microBatches: number, length: number): Uint8Array {
-  const at = new Uint8Array(length).fill(EMPTY);
-  block.forEach((first, place) => {
-    for (let i = 0; i < microBatches; i++) at[first + PERIOD * i] = place;
-  });
-  let weights = 0;
-  at.forEach((place, slot) => {
-    if (place === EMPTY && weights > 0) at[slot] = WEIGHT;
-    weights += waits(at[slot] as number);
-  });
-  return at;
-}
-
-/** Gives each action the first slot after its inputs and after the one before it. */
-function squeezed(repeated: readonly Uint8Array[], microBatches: number): Row[] {
-  const length = repeated[0]?.length ?? 0;
-  const rows = repeated.map((): Row => ({
+function emptyRow(length: number, microBatches: number): Row {
+  return {
     at: new Uint8Array(length).fill(EMPTY),
     live: new Int16Array(length),
     waiting: new Int16Array(length),
     slots: Array.from({ length: PLACES }, () => new Int32Array(microBatches)),
-  }));
+  };
+}
+
+/** Repeats a block in an empty row. */
+function repeated(block: readonly number[], row: Row): Row {
+  block.forEach((first, place) => {
+    const slots = row.slots[place]!;
+    slots.forEach((_, i) => row.at[slots[i] = first + PERIOD * i] = place);
+  });
+  count(row, 0, row.at.length, true);
+  return row;
+}
+
+/**
+ * Counts what lives and waits after each slot, up to one where more live than may. Where W follow,
+ * it puts each into the first free slot after its I.
+ */
+function count(row: Row, begin: number, end: number, follows: boolean, most = Infinity): boolean {
+  const { at, live, waiting } = row;
+  for (let slot = begin; slot < end; slot++) {
+    const before = waiting[slot - 1] ?? 0;
+    if (follows && at[slot]! >= WEIGHT) at[slot] = before > 0 ? WEIGHT : EMPTY;
+    const place = at[slot]!;
+    waiting[slot] = before + waits(place);
+    live[slot] = (live[slot - 1] ?? 0) + lives(place);
+    if (live[slot]! > most) return false;
+  }
+  return true;
+}
+
+/** Gives each action the first slot after its inputs and after the one before it. */
+function squeezed(rows: readonly Row[]): Row[] {
+  const result = rows.map(({ at, slots }) => emptyRow(at.length, slots[0]!.length));
   const next = rows.map(() => new Int32Array(PLACES)), free = new Int32Array(rows.length);
-  for (let slot = 0; slot < length; slot++) {
-    rows.forEach((row, worker) => {
-      const place = repeated[worker]?.[slot] as number;
+  for (let slot = 0; slot < rows[0]!.at.length; slot++) {
+    result.forEach((row, worker) => {
+      const place = rows[worker]!.at[slot]!;
       if (place === EMPTY) return;
-      let to = free[worker] as number;
+      let to = free[worker]!;
       if (place !== WEIGHT) {
-        const microBatch = takeNext(next[worker] as Int32Array, place);
-        to = Math.max(to, afterInputs(rows, worker, place, microBatch));
-        (row.slots[place] as Int32Array)[microBatch] = to;
+        const microBatch = next[worker]![place]!++;
+        to = Math.max(to, afterInputs(result, worker, place, microBatch));
+        row.slots[place]![microBatch] = to;
       }
       row.at[to] = place;
       free[worker] = to + 1;
     });
   }
-  for (const { at, live, waiting } of rows) {
-    let [held, weights] = [0, 0];
-    at.forEach((place, slot) => {
-      live[slot] = held += lives(place);
-      waiting[slot] = weights += waits(place);
-    });
-  }
-  return rows;
-}
-
-/** The micro-batch whose turn it is. */
-function takeNext(next: Int32Array, place: number): number {
-  const microBatch = next[place] as number;
-  next[place] = microBatch + 1;
-  return microBatch;
+  return result;
 }
 
 /** Moves each action to the first slot that it may take. */
-function pullAll(rows: readonly Row[], isSteady: boolean): void {
+function pullAll(rows: readonly Row[], { moves, weights }: Pass): void {
+  const follows = weights === "follow", [first] = rows as [Row];
+  for (const row of rows) count(row, 0, row.at.length, follows);
   const most = rows.reduce((all, { live }) => live.reduce((a, b) => Math.max(a, b), all), 0);
-  const [first] = rows as [Row];
   const next = rows.map(() => new Int32Array(PLACES));
-  const begin = first.slots[PLACES - 1]?.[0] ?? 0, end = first.slots[0]?.at(-1) ?? 0;
+  // Each slot of each worker is a turn. The authors' middle ends with the turn of the first last
+  // forward within it, of any worker, or not at all; that of the other ways with a slot of all.
+  const turnOf = (slot: number, worker: number) => slot * rows.length + worker;
+  const begin = turnOf(first.slots[3]![0]!, 0);
+  const lasts = rows.map(({ slots }, worker) => turnOf(slots[0]!.at(-1)!, worker));
+  const end = weights === "swap"
+    ? lasts[0]! + rows.length - 1
+    : Math.min(...lasts.filter((last) => last >= begin));
   for (let slot = 0; slot < first.at.length; slot++) {
-    const stays = isSteady && slot >= begin && slot <= end;
     rows.forEach((row, worker) => {
-      const place = row.at[slot] as number;
-      if (place === WEIGHT && !stays) pullWeight(row, slot);
+      count(row, slot, slot + 1, follows);
+      const turn = turnOf(slot, worker);
+      const isMoved = moves === "all" || turn > end || (moves === "ends" && turn < begin);
+      const place = row.at[slot]!;
+      if (place === WEIGHT && isMoved && !follows) pullWeight(row, slot);
       if (place >= PLACES) return;
-      const microBatch = takeNext(next[worker] as Int32Array, place);
-      if (stays) return;
+      const microBatch = next[worker]![place]!++;
+      if (!isMoved) return;
       const from = afterInputs(rows, worker, place, microBatch);
-      (row.slots[place] as Int32Array)[microBatch] = pull(row, slot, from, most);
+      row.slots[place]![microBatch] = pull(row, slot, from, most, weights);
     });
   }
 }
 
 /** The first slot after what an action waits for, and after the same one of the micro-batch before. */
-function afterInputs(
-  rows: readonly Row[],
-  worker: number,
-  place: number,
-  microBatch: number,
-): number {
-  const endOf = (row: Row | undefined, place: number, microBatch: number) =>
-    (row?.slots[place]?.[microBatch] ?? -1) + 1;
-  const own = rows[worker];
+function afterInputs(rows: readonly Row[], r: number, place: number, m: number): number {
+  const endOf = (r: number, place: number, m: number) => (rows[r]?.slots[place]?.[m] ?? -1) + 1;
   // The first stage's F and the second one's I come from the worker before, the others from that after.
-  const from = rows[place % 2 === 0 ? worker - 1 : worker + 1];
-  return Math.max(
-    endOf(from, place, microBatch),
-    endOf(own, place - 1, microBatch),
-    endOf(own, place, microBatch - 1),
-  );
+  const from = place % 2 === 0 ? r - 1 : r + 1;
+  return Math.max(endOf(from, place, m), endOf(r, place - 1, m), endOf(r, place, m - 1));
 }
 
 /** Moves an F or an I to the first slot that it may take, and gives that. */
-function pull(row: Row, slot: number, from: number, most: number): number {
-  const { at, live, waiting } = row, place = at[slot] as number;
-  let to = slot, room = Infinity;
-  for (let before = slot - 1; before >= from; before--) {
-    room = Math.min(room, most - (live[before] as number));
-    if (isForward(place) && room < 1) break;
-    const isSwap = at[before] === WEIGHT && isInput(place) && room > 0;
-    if (at[before] === EMPTY || isSwap) to = before;
+function pull(row: Row, slot: number, from: number, most: number, weights: Weights): number {
+  const { at } = row, place = at[slot]!, follows = weights === "follow";
+  const first = follows || (weights === "swap" && isInput(place)) ? WEIGHT : EMPTY;
+  for (let to = from; to < slot; to++) {
+    const other = at[to]!;
+    if (other < first) continue;
+    [at[to], at[slot]] = [place, other];
+    if (count(row, to, slot + 1, follows, most)) {
+      if (other === WEIGHT && !follows) pullWeight(row, slot);
+      return to;
+    }
+    [at[to], at[slot]] = [other, place];
+    count(row, to, slot + 1, follows);
   }
-  if (to === slot) return slot;
-  const other = at[to] as number;
-  at[slot] = other;
-  at[to] = place;
-  add(live, to, slot, lives(place) - lives(other));
-  add(waiting, to, slot, waits(place) - waits(other));
-  if (other === WEIGHT) pullWeight(row, slot);
-  return to;
+  return slot;
 }
 
 /** Moves a W to the first free slot that has another W before it or no I that waits for one. */
-function pullWeight({ at, live, waiting }: Row, slot: number): void {
+function pullWeight(row: Row, slot: number): void {
+  const { at, waiting } = row;
   let to = slot;
   for (let before = slot - 1; at[before] !== WEIGHT && (waiting[before] ?? 0) > 0; before--) {
     if (at[before] === EMPTY) to = before;
   }
-  at[slot] = EMPTY;
-  at[to] = WEIGHT;
-  add(live, to, slot, -1);
-  add(waiting, to, slot, -1);
-}
-
-function add(counts: Int16Array, begin: number, end: number, difference: number): void {
-  if (difference === 0) return;
-  for (let slot = begin; slot < end; slot++) counts[slot] = (counts[slot] as number) + difference;
+  [at[slot], at[to]] = [EMPTY, WEIGHT];
+  count(row, to, slot + 1, false);
 }
 
 /** The actions of a worker's slots. */
-function actionsOf(at: Uint8Array, near: number, far: number): Action[] {
+function actionsOf(at: Uint8Array, near: number, far: number, isFarFirst: boolean): Action[] {
   const makers = [F, F, I, I], stages = [near, far, far, near], next = new Int32Array(PLACES);
   const order: Action[] = [], weights: Action[] = [];
   for (const place of at) {
     if (place === WEIGHT) order.push(...weights.splice(0, 1));
     const make = makers[place];
     if (make === undefined) continue;
-    const stage = stages[place] as number, microBatch = takeNext(next, place);
+    const stage = stages[place]!, microBatch = next[place]!++;
     order.push(make(stage, microBatch));
     if (isInput(place)) weights.push(W(stage, microBatch));
+    if (isFarFirst) weights.sort((a, b) => b.stage - a.stage);
   }
   return [...order, ...weights];
 }

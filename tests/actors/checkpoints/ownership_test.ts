@@ -30,6 +30,20 @@ folderTest("a locked folder is refused by the name of its holder until its end",
   assert.deepEqual(await namesIn(folder), []);
 });
 
+folderTest("a lock that is removed is taken again, but not from another run", (folder) => {
+  const out = join(folder, "out"), path = join(out, ".lock"), lines: string[] = [];
+  const announce = (line: string) => void lines.push(line);
+  using lock = lockFolder(out);
+  Deno.removeSync(out, { recursive: true });
+  for (const _ of [1, 2]) lock.renew(announce);
+  assert.deepEqual(lines, [`${out} or its lock was removed during the run: it is made again`]);
+  assert.throws(() => lockFolder(out), /in use by another run/);
+  Deno.removeSync(path);
+  using _other = lockFolder(out);
+  assert.throws(() => lock.renew(announce), /^RangeError: .* must not be in use by another run/);
+  return Promise.resolve();
+});
+
 folderTest("empty folders that were made for a lock are removed at its end", async (folder) => {
   const out = join(folder, "a/b/c");
   lockFolder(out)[Symbol.dispose]();

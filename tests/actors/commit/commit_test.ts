@@ -29,9 +29,9 @@ function decided(options: Partial<DecisionOptions> = {}, votes = [true, true, tr
 
 Deno.test("a step is committed when all copies have voted for it and all losses are finite", () => {
   const decision = decided({}, [true, true]);
-  assert.equal(decision.hasAllVotes, false);
+  assert.equal(decision.hasAllVotes(), false);
   decision.vote(1, true);
-  assert.equal(decision.hasAllVotes, true);
+  assert.equal(decision.hasAllVotes(), true);
   assert.deepEqual(decision.verdict(true, 8), { isCommitted: true, gradientScale: 1 / 8 });
   assert.deepEqual(decision.verdict(false, 8), { isCommitted: false });
   for (const votes of [[false, true, true], [true, true, false]]) {

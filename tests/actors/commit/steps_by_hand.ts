@@ -170,7 +170,7 @@ async function commit(
   await deliver();
   for (const sync of syncs) sync.commit(step, 0.01, 0.5);
   await deliver();
-  if (syncs.every(({ isStepped }) => isStepped)) return squares;
+  if (syncs.every((sync) => sync.isStepped())) return squares;
   throw new Error(`Cannot end step ${step}: every bucket must have been stepped`);
 }
 

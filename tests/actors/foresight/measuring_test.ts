@@ -9,6 +9,8 @@ import {
   actionTimes,
   layerCosts,
   loadCosts,
+  loadNotes,
+  spreads,
 } from "../../../actors/foresight/measuring/make_profile.ts";
 import { linkOf, openLink } from "../../../actors/foresight/measuring/measure_links.ts";
 import {
@@ -77,6 +79,20 @@ Deno.test("a layer costs the mean of its runs, each load by itself, over all rou
   );
   assert.equal(costs[0]!.microBatch, 4);
   assert.deepEqual(layerCosts([round(1)], about)[0]!.weightMs, undefined);
+});
+
+Deno.test("the spread is that of the first stage; other programs that take cores are noted", () => {
+  const round = (ms: number[], cpuShare?: number) =>
+    ({ model: 0, atOnce: 2, actions: [{ F: ms }, { F: [99] }], cpuShare }) as unknown as LoadTimes;
+  const models = [{ microBatch: 4, recompute: "none" }] as const;
+  const spread = spreads(
+    [round([5, 1, 2, 3], 0.4), round([4], 0.6), round([6, 7, 8, 9, 10, 11])],
+    models,
+  );
+  const quantiles = { p10Ms: 2, medianMs: 6, p90Ms: 10 };
+  assert.deepEqual(spread, [{ ...models[0], atOnce: 2, ...quantiles, cpuShare: 0.5 }]);
+  assert.match(loadNotes(spread).join(), /^other programs took up to 50 % of the cores/);
+  assert.deepEqual(loadNotes(spreads([round([1])], models)), []);
 });
 
 Deno.test("what ends a step costs by the million of numbers, each load by itself", () => {

@@ -72,6 +72,6 @@ gpuTest("a model too large for SwiftShader is refused before a worker starts", a
   const model = gpt2({ layers: 2, hidden: 16, heads: 2, seq: 256, vocab: 100_000 }, 16);
   await assert.rejects(
     train({ ...WEBGPU, model, data: [] }).next(),
-    /^RangeError: Cannot train on SwiftShader .*, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch 8 would need 781\.25 MiB$/,
+    /^RangeError: Cannot train on SwiftShader .*, 1023\.99 MiB, received 1562\.50 MiB for the value \S+ \[4096,100000\] of layer head; --micro-batch-size 8 would need 781\.25 MiB$/,
   );
 });

@@ -1,7 +1,8 @@
 /** Checkpoints of a run: written while the next steps run, the best kept, and gone on from. */
 
 import assert from "node:assert/strict";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import type { Disk } from "../../../actors/checkpoints/disk.ts";
 import { openCheckpointWriter } from "../../../actors/run/checkpoint_writer.ts";
 import { heldValues } from "../../../actors/checkpoints/tensors/held_state.ts";
 import {
@@ -15,6 +16,8 @@ import type { Batch } from "../../../kernels/mod.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { eventsOf, type Outcome } from "../runs.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
+
+const ALL = { recursive: true };
 
 type To = NonNullable<TrainOptions["checkpoint"]>;
 
@@ -113,6 +116,39 @@ folderTest("a write that fails ends the run before the next step", async (folder
   assert.deepEqual(steps, [1, 2, 3]);
 });
 
+folderTest(
+  "a folder that is removed is made again, and that is said once",
+  async (folder) => {
+    const directory = join(folder, "a", "run"), lines: string[] = [], written: number[] = [];
+    const announce = (line: string) => void lines.push(line);
+    for await (const event of run({ directory, every: 2 }, { announce })) {
+      if (event.type !== "checkpoint" || written.push(event.step) > 1) continue;
+      Deno.removeSync(dirname(directory), ALL);
+    }
+    assert.deepEqual([written, await namesIn(directory)], [[2, 4, 6, 8], [4, 6, 8].map(stepAt)]);
+    const again = `${directory} or its lock was removed during the run: it is made again`;
+    assert.deepEqual(lines.splice(0), [again]);
+
+    const { open, readFile, readDir, mkdir, rename, remove } = Deno;
+    let left = 2;
+    const removing = async (path: string, how: object) => {
+      if (String(path).endsWith("config.json") && left-- > 0) await remove(directory, ALL);
+      return await open(path, how);
+    };
+    const disk = { open: removing, readFile, readDir, mkdir, rename, remove } as Disk;
+    const writer = openCheckpointWriter({ directory }, announce, disk);
+    const state = { weights: new Map([["a", Float32Array.of(1)]]), moments: new Map() };
+    const snapshot = { step: 9, state: heldValues(state, new Map([["a", [1]]])), config: {} };
+    await writer.begin(snapshot);
+    assert.deepEqual(await writer.ended(), []);
+    assert.match(lines.join(), /^Cannot write the checkpoint .*, and training goes on without it$/);
+    await writer.begin(snapshot);
+    await assert.rejects(writer.ended(), /^Error: Cannot write the checkpoint /, "a second time");
+    await writer.begin(snapshot);
+    assert.deepEqual((await writer.ended()).map(({ type }) => type), ["checkpoint"]);
+  },
+);
+
 folderTest("a checkpoint that was begun is whole when the loop is left", async (directory) => {
   for await (const event of run({ directory, every: 2 })) {
     if (event.type === "step" && event.step === 3) break;
@@ -133,6 +169,9 @@ folderTest("a configuration is kept as it was given, or refused at once", async 
     );
   }
   assert.deepEqual(await namesIn(folder), []);
+  const { end } = await trainRings({ checkpoint: { directory: join(folder, "none") } });
+  const kept = Object.keys((await readCheckpoint(end.checkpoint!))!.config);
+  assert.deepEqual(kept, ["progress", "computedOn"], "none is needed");
   const config: Record<string, unknown> = { sizes: { hidden: 8 } };
   for await (const _ of runTo(config)) config.sizes = 9n;
   assert.deepEqual((await readCheckpoint(folder))!.config.sizes, { hidden: 8 });

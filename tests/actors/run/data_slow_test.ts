@@ -309,6 +309,38 @@ Deno.test("a run that is interrupted does not wait for a micro-batch that never 
   assert.deepEqual([end.isInterrupted, end.steps], [true, 2]);
 });
 
+Deno.test("data that does not answer is reported once, with its step, and can be left", async () => {
+  const { setTimeout } = globalThis, waits: number[] = [];
+  globalThis.setTimeout = ((run: () => void, ms = 0, ...rest: []) => {
+    if (ms >= 10_000) waits.push(ms);
+    return setTimeout(run, ms >= 10_000 ? 5 : ms, ...rest);
+  }) as typeof setTimeout;
+  using _ = { [Symbol.dispose]: () => void (globalThis.setTimeout = setTimeout) };
+  for (const [at, step, microBatch] of [[0, 1, 0], [5, 3, 1]] as const) {
+    for (const end of ["late", "abort", "leave"]) {
+      const stop = new AbortController(), late = Promise.withResolvers<void>();
+      const stuck = withOne(at, (right) => late.promise.then(() => right));
+      const lines: string[] = [], types: string[] = [], { signal } = stop;
+      const announce = (line: string) => void lines.push(line);
+      for await (const event of train({ ...OPTIONS, data: stuck, signal, announce })) {
+        types.push(event.type);
+        if (event.type !== "wait") continue;
+        assert.deepEqual(event, { type: "wait", step, microBatch });
+        if (end === "leave") break;
+        if (end === "abort") stop.abort();
+        else setTimeout(late.resolve, 30); // longer than the wait: it is not reported again
+      }
+      const line =
+        `The data has not answered for 30 s: step ${step} waits for its micro-batch ${microBatch}`;
+      assert.deepEqual(lines, [line]);
+      assert.equal(types.filter((type) => type === "wait").length, 1);
+      const steps = types.filter((type) => type === "step").length;
+      assert.equal(steps, end === "late" ? 4 : step - 1, `${end} ${types}`);
+    }
+  }
+  assert.ok(waits.every((ms) => ms === 30_000));
+});
+
 /** Micro-batches that are looked at. */
 const LENGTH = atDepth(12, 60);
 

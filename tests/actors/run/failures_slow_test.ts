@@ -8,7 +8,7 @@ import { createSystem, NonFiniteError, train, type TrainOptions } from "../../..
 import type { Batch } from "../../../kernels/mod.ts";
 import { eventsOf, outcome, SMALL } from "../runs.ts";
 import { TCP_TRANSPORT } from "../runtime/tcp_transport.ts";
-import { B, batch, batches, RINGS, trainRings } from "./own_layers.ts";
+import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 
 /** Trains until something fails; returns that, with the types of the events before. */
 async function failure(options: Partial<TrainOptions>): Promise<{ error: Error; types: string[] }> {
@@ -30,27 +30,69 @@ Deno.test("a worker that dies at its start or in the middle ends a run without r
   }
 });
 
-Deno.test("data that throws ends the run with its error, and data that ends says at which step", async () => {
+Deno.test("data that throws ends the run with its error and its step, and data that ends says at which step", async () => {
   const thrown = new Error("the disk is gone");
   const three = [batch(0), batch(1), batch(2)], local = { runtime: "local" } as const;
   const failing = function* () {
     yield* three;
     throw thrown;
   };
-  assert.equal((await failure({ ...local, data: failing() })).error, thrown);
+  const first = await failure({ ...local, data: failing() });
+  assert.equal(`${first.error}`, "Error: Cannot take micro-batch 1 of step 2: the disk is gone");
+  assert.equal(first.error.cause, thrown);
+  const inFirst = (async function* (): AsyncGenerator<Batch> {
+    yield await Promise.reject("no shelf");
+  })();
+  const second = await failure({ ...local, data: inFirst });
+  assert.equal(`${second.error}`, "Error: Cannot take micro-batch 0 of step 1: no shelf");
   // The second step is smaller; for the third nothing is left.
   const { error, types } = await failure({ ...local, data: three });
   assert.deepEqual(types, ["plan", "step", "step"]);
   assert.match(`${error}`, /^RangeError: Cannot run step 3: the data must have micro-batches for/);
 });
 
-Deno.test("a loss that is not finite ends the run before any weight has changed", async () => {
-  const points = new Float32Array(2 * B).fill(NaN);
-  const data = Array.from({ length: 8 }, (_, i) => ({ ...batch(i), ...i === 3 && { points } }));
-  const { error, types } = await failure({ data: data as Batch[], runtime: "workers" });
-  assert.ok(error instanceof NonFiniteError);
-  assert.match(error.message, /^Cannot take step 2: .*received loss NaN/);
-  assert.deepEqual(types, ["plan", "step"]);
+/** A micro-batch with a point that is none. */
+const withPoint = (i: number, value: number, at: number) => {
+  const wrong = batch(i);
+  (wrong.points as Float32Array)[at] = value;
+  return wrong as Batch;
+};
+
+/** Numbers in the data, and what is said of them beside where they are. */
+const WRONG = [
+  [NaN, 5, "NaN in row 2", ""],
+  [-Infinity, 0, "-Infinity in row 0", ", or lower the learning rate.*"],
+] as const;
+
+Deno.test("a number of the data that is not finite is named before any weight has changed", async () => {
+  for (const [value, at, what, more] of WRONG) {
+    const place =
+      `the data has ${what} of the field "points" of micro-batch 1: correct or leave out such rows`;
+    const batches = Array.from(
+      { length: 8 },
+      (_, i) => i === 3 ? withPoint(i, value, at) : batch(i),
+    );
+    const runtime = value === -Infinity ? "serial" : "workers";
+    const { error, types } = await failure({ data: batches as Batch[], runtime });
+    assert.ok(error instanceof NonFiniteError);
+    const step = "Cannot take step 2: loss and gradients must be finite, received loss";
+    assert.match(error.message, new RegExp(`^${step} \\S+; ${place}${more}$`));
+    assert.deepEqual(types, ["plan", "step"]);
+
+    const evaluation = { every: 2, batches: [batch(0), withPoint(1, value, at)] as Batch[] };
+    const held = await failure({ evaluation, runtime: "local" });
+    const after = "Cannot evaluate after step 2: the loss must be finite, received loss";
+    assert.match(held.error.message, new RegExp(`^${after} \\S+; ${place}${more}$`));
+    assert.deepEqual(held.types, ["plan", "step", "step"]);
+  }
+  // What no layer reads, and a rate that is too high, are no fault of the data.
+  const unread = Array.from({ length: 8 }, (_, i) => ({ ...batch(i), more: Float32Array.of(NaN) }));
+  const data = unread as unknown as Batch[];
+  const { error } = await failure({ data, learningRate: 1e30, runtime: "local" });
+  assert.match(
+    error.message,
+    /received loss \S+; lower the learning rate, or resume from the last/,
+  );
 });
 
 Deno.test("a run that ends, is left early, or outlives a worker leaves its system to the next, with the same bits", async () => {

@@ -1,7 +1,7 @@
 /** Memory of a run: planned before it, counted during it, refused beyond a limit, not growing. */
 
 import assert from "node:assert/strict";
-import { setFlagsFromString } from "node:v8";
+import { GCProfiler, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { createSystem, limitedBytes, train, type TrainOptions } from "../../../actors/mod.ts";
 import { compileRun } from "../../../actors/run/compile_run.ts";
@@ -14,6 +14,7 @@ import {
 } from "../../../actors/run/memory/run_memory.ts";
 import { totalMemory } from "../../../actors/run/memory/memory_plan.ts";
 import { stageBytes } from "../../../actors/run/memory/stage_bytes.ts";
+import { KEPT_BYTES, overheadBytes } from "../../../actors/run/recovery/kept_steps.ts";
 import {
   type Adapter,
   type DeviceChoice,
@@ -175,16 +176,18 @@ Deno.test("gradients of copies are in rows that threads share, or in chunks on t
 Deno.test("a snapshot in memory is counted once there will be one, and the steps since", () => {
   const { supervisor: base, compiled: { model } } = planOf();
   const state = 3 * 4 * sum(model.parameters.map(({ shape }) => elementCount(shape)));
+  const stepBytes = 4 * FIELD_BYTES + overheadBytes(4, 2);
   const CASES = [
-    ["memory", 9, { state: 0, steps: 9 }],
-    ["memory", 10, { state, steps: 10 }],
-    ["memory", 99, { state, steps: 10 }],
-    ["disk", 1000, { state: 0, steps: 100 }],
+    ["memory", 9, { state: 0, bytes: 9 * stepBytes }],
+    ["memory", 10, { state, bytes: 10 * stepBytes }],
+    ["memory", 99, { state, bytes: 99 * stepBytes }],
+    ["memory", 10_000, { state, bytes: KEPT_BYTES }],
+    ["disk", 1000, { state: 0, bytes: 100 * stepBytes }],
   ] as const;
   for (const [snapshots, steps, kept] of CASES) {
     const { supervisor } = planOf({ retries: 3, snapshots, steps });
     assert.equal(supervisor.state, base.state + kept.state);
-    assert.equal(supervisor.fields, base.fields + kept.steps * 4 * FIELD_BYTES);
+    assert.equal(supervisor.fields, base.fields + kept.bytes);
   }
 });
 
@@ -214,7 +217,7 @@ Deno.test("a tensor beyond the largest buffer is refused by its name, with the m
     placed([on({ maxBufferBytes })], { ...sizes, ...changed });
   assertDevicesHold(holding(bytes));
   const value =
-    /^RangeError: Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch 2 would need 0\.06 MiB$/;
+    /^RangeError: Cannot train on Big GPU: each tensor must fit into its largest buffer, 0\.12 MiB, received 0\.13 MiB for the value \S+ \[64,512\] of layer head; --micro-batch-size 2 would need 0\.06 MiB$/;
   refuses(holding(bytes - 16), value);
   // No change of the run makes a parameter smaller.
   const parameter = /0.03 MiB for the parameter \S+.wte.weight \[512,16\]; take a smaller model$/;
@@ -296,3 +299,37 @@ Deno.test("a run that keeps a snapshot every ten steps holds one of them after 4
   const growth = held.get(40)! - held.get(20)!;
   assert.ok(growth < stateBytes / 2, `${growth} bytes more, of a state of ${stateBytes}`);
 });
+
+/** The part of the young heap that a collection of it moves to the old one, in the median. */
+function promotedPart(profiler: GCProfiler): number {
+  const young = profiler.stop()!.statistics.filter(({ gcType }) => gcType === "Scavenge");
+  const parts = young.map(({ beforeGC, afterGC }) => {
+    const usedIn = (space: string, { heapSpaceStatistics }: typeof afterGC) =>
+      heapSpaceStatistics.find(({ spaceName }) => spaceName === space)!.spaceUsedSize;
+    const grown = usedIn("old_space", afterGC) - usedIn("old_space", beforeGC);
+    return grown / usedIn("new_space", beforeGC);
+  });
+  return parts.sort((a, b) => a - b)[parts.length >> 1]!;
+}
+
+for (
+  const options of [
+    { schedule: "1f1b" },
+    { schedule: "gpipe", policy: "elastic" },
+    { schedule: "message-driven" },
+    { schedule: "pipedream-2bw" },
+  ] as const
+) {
+  Deno.test(`steps leave next to nothing to full collections: ${JSON.stringify(options)}`, async () => {
+    const sizes = { ...SMALL, layers: 1, hidden: 8, seq: 4, microBatches: 2, steps: 250 };
+    const { steps, microBatches, microBatch } = sizes, profiler = new GCProfiler(), from = 50;
+    const sized = { model: gpt2(sizes, microBatch), data: batchesOf(sizes), steps, microBatches };
+    for await (
+      const event of train({ ...sized, ...options, workers: 2, runtime: "local", retries: 0 })
+    ) {
+      if (event.type === "step" && event.step === from) profiler.start();
+    }
+    const part = promotedPart(profiler);
+    assert.ok(part < 0.002, `${part} is promoted`);
+  });
+}

@@ -6,7 +6,7 @@ import { shareCores } from "../../../actors/run/options/core_share.ts";
 import { assertRanksHold } from "../../../actors/run/options/run_devices.ts";
 import { checkSizes } from "../../../actors/run/options/sizes.ts";
 import { eager } from "../../../examples/custom_schedule.ts";
-import { openDevice } from "../../../kernels/mod.ts";
+import { ADAMW_DEFAULTS, openDevice } from "../../../kernels/mod.ts";
 import { createSchedule, type ScheduleDefinition } from "../../../schedules/mod.ts";
 import { batch, batches, RINGS, trainRings } from "./own_layers.ts";
 import refused from "./refused_options.json" with { type: "json" };
@@ -115,6 +115,35 @@ Deno.test("a definition of a schedule trains as it is, a short last step include
   // Its options may say what the run says.
   const scheduleOptions = { ...SIZE, activationLimit: 4, waves: undefined };
   await bitsOf({ policy: "elastic", scheduleOptions });
+});
+
+/** Options with parts left out, and the same with their defaults. */
+const PARTS: readonly (readonly [object, object])[] = [
+  [{ optimizer: {} }, {}],
+  [{ optimizer: { weightDecay: 0.1, beta1: undefined } }, {
+    optimizer: { ...ADAMW_DEFAULTS, weightDecay: 0.1 },
+  }],
+  [{ optimizer: { kind: "sgd" } }, { optimizer: { kind: "sgd", momentum: 0, weightDecay: 0 } }],
+  [{ learningRate: {} }, { learningRate: 1e-3 }],
+  [{ learningRate: { schedule: "cosine" } }, {
+    learningRate: { rate: 1e-3, schedule: "cosine", warmup: 0, minRate: 0 },
+  }],
+  [{ learningRate: { rate: 0.1, warmup: 2 } }, {
+    learningRate: { rate: 0.1, schedule: "constant", warmup: 2 },
+  }],
+  [{ scheduleOptions: { costs: {}, recomputeAhead: false }, schedule: "search" }, {
+    schedule: "search",
+  }],
+];
+
+Deno.test("what is left out of an option has its default, and what is given has not", async () => {
+  const all = new Set<string>();
+  for (const [part, whole] of PARTS) {
+    const bits = await bitsOf(part);
+    assert.deepEqual(bits, await bitsOf(whole), JSON.stringify(part));
+    all.add(bits.hash);
+  }
+  assert.equal(all.size, PARTS.length - 2);
 });
 
 Deno.test("workers of one rank share no GPU, which one isolate of a process can use", () => {

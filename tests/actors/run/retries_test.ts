@@ -10,6 +10,7 @@ import type { StepRequest } from "../../../actors/pipeline/step.ts";
 import type { Engine } from "../../../actors/run/engines/engine.ts";
 import { openRecovering } from "../../../actors/run/recovery/recovery.ts";
 import { openSnapshots, type SnapshotPlace } from "../../../actors/run/recovery/snapshots.ts";
+import { tidyRendezvousFolders } from "../../../actors/runtime/transports/process/rendezvous_folder.ts";
 import recoveries from "./recoveries.json" with { type: "json" };
 import {
   openRetries,
@@ -145,6 +146,20 @@ Deno.test("micro-batches of an unknown number of steps are kept within a bound, 
   await engine.close();
 });
 
+Deno.test("of tiny micro-batches what holds them is counted, too, and of other fields what they take", async () => {
+  const batches = [{ ids: new Int32Array(1) }, { ids: new Int32Array(1), mask: "all" }, {}];
+  for (const [fields, bytes] of [[0, 580], [1, 1034], [2, 128]] as const) {
+    const { engine, lines } = await scripted({}, { ahead: 1 }), count = 10_000;
+    const many = { ...request(1), microBatches: Array(count).fill(batches[fields]) };
+    const most = Math.floor((2 ** 24) / (count * bytes + 128));
+    for (let step = 0; step < most; step++) await engine.step(many);
+    assert.deepEqual(lines, []);
+    await engine.step(many);
+    assert.equal(lines.length, 1, `${fields}`);
+    await engine.close();
+  }
+});
+
 Deno.test("on disk the next snapshot is written beside the last, and none is left at the end", async () => {
   const fails = { read: [3], step: [21] }, bulky = 2 ** 19;
   const { engine, called, states, take } = await scripted(fails, { retries: 2, snapshots: "disk" });
@@ -154,7 +169,10 @@ Deno.test("on disk the next snapshot is written beside the last, and none is lef
   assert.equal(called(), `21 open+ ${upTo(21, 30)} read open+ ${upTo(21, 30)} read`);
   const placed = states.at(-1)!.weights.get("w") as { readonly path: string };
   const root = dirname(dirname(placed.path));
-  assert.equal([...Deno.readDirSync(root)].length, 1, "those before are removed");
+  const left = [...Deno.readDirSync(root)].map(({ name }) => name).sort();
+  assert.deepEqual([left.length, left[1]], [2, "lock"], "those before are removed");
+  tidyRendezvousFolders();
+  assert.ok(Deno.statSync(root).isDirectory, "others remove it only when the program has died");
   await engine.close();
   await assert.rejects(Deno.stat(root), Deno.errors.NotFound);
 });

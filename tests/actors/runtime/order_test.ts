@@ -20,7 +20,7 @@ import { type Clock, realClock } from "../../../actors/runtime/world/clock.ts";
 import { substream } from "../../../actors/runtime/world/random.ts";
 import { createVirtualClock } from "../../../actors/simulation/machine/virtual_clock.ts";
 import { atDepth } from "../../depth.ts";
-import { thrownBy } from "./harness.ts";
+import { failureOf, thrownBy } from "./harness.ts";
 import { CLOCKWORK, inOrder, plain, RECORDER, SENDER, type SenderNote, SERVER } from "./players.ts";
 
 const RUNS = { numRuns: atDepth(25, 250) };
@@ -182,6 +182,23 @@ Deno.test("a timer has a copy of its message as of the moment in which it was se
   }); let tell`);
   const ref = system.spawn(ringer, undefined, { id: "ringer" });
   assert.equal(await system.ask(ref, { type: "Go" }), 1);
+});
+
+Deno.test("timers and questions have a bound, and one more is refused in one sentence", async () => {
+  const { system, isolate } = openWorld(createVirtualClock());
+  await using _ = system;
+  const clock = system.spawn(CLOCKWORK, undefined, { id: "clock" }), size = { value: 1_048_576 };
+  await system.ask(clock, { type: "Read" });
+  Object.defineProperty(isolate().actors.get(clock.serial)!.timers, "size", size);
+  Object.defineProperty(isolate().asks, "size", size);
+  const { message } = await thrownBy(system.ask(clock, { type: "Read" }));
+  assert.match(message, /^Cannot ask "clock" for "Read": at most 1048576 questions must wait, rec/);
+  system.send(clock, { type: "Set", timings: [{ delayMs: 1 }] });
+  const { error } = await failureOf(system, clock);
+  assert.match(
+    error.message,
+    /^Cannot start a timer: "clock" must have at most 1048576 of them, r/,
+  );
 });
 
 Deno.test("an isolate keeps nothing of a watcher that has ended", async () => {

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import type { System } from "../../../actors/runtime/mod.ts";
 import { IS_DEEP } from "../../depth.ts";
 import { inFolder } from "../../in_folder.ts";
+import { childProcesses } from "../child_processes.ts";
 import { runContract } from "./contract.ts";
 import { CROSSINGS, ISOLATE_ENDS, neighbours } from "./contract/isolates.ts";
 import { MESSAGES } from "./contract/messages.ts";
@@ -84,23 +85,26 @@ Deno.test("process: kill -9 in the middle of large messages harms no other", () 
     }
   }));
 
-Deno.test("process: none outlives a program that is killed, however busy, and no file is left", () =>
-  inFolder(async (folder) => {
-    const program = new Deno.Command(Deno.execPath(), {
-      args: ["run", "-A", fileURLToPath(new URL("./program.ts", import.meta.url)), "orphan"],
-      env: { TMPDIR: folder },
-      stdout: "piped",
-      stderr: "null",
-    }).spawn();
-    const reader = program.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    const pids: number[] = JSON.parse((await reader.read()).value!);
-    assert.deepEqual(pids.map(isAlive), [true, true]);
-    program.kill("SIGKILL");
-    await program.status;
-    await until(() => !pids.some(isAlive));
-    await reader.cancel();
-    assert.deepEqual([...Deno.readDirSync(folder)], []);
-  }));
+for (const name of ["orphan", "starting"]) {
+  Deno.test(`process: none outlives a program that is killed (${name}), and no file is left`, () =>
+    inFolder(async (folder) => {
+      const program = new Deno.Command(Deno.execPath(), {
+        args: ["run", "-A", fileURLToPath(new URL("./program.ts", import.meta.url)), name],
+        env: { TMPDIR: folder },
+        stdout: "piped",
+        stderr: "null",
+      }).spawn();
+      const reader = program.stdout.pipeThrough(new TextDecoderStream()).getReader();
+      await reader.read();
+      const pids = childProcesses(program.pid);
+      assert.ok(pids.length > 0 && pids.every(isAlive));
+      program.kill("SIGKILL");
+      await program.status;
+      await until(() => !pids.some(isAlive));
+      await reader.cancel();
+      assert.deepEqual([...Deno.readDirSync(folder)], []);
+    }));
+}
 
 Deno.test("process: a tensor leaves before the next step of its sender, which may be long", () =>
   withSystem({}, async (system) => {

@@ -1,6 +1,7 @@
 /**
  * Programs that tests start: `orphan` says where its two processes are, one of them in an endless
- * loop, and waits to be killed; `permissions` prints its permissions and those of a process;
+ * loop, and waits to be killed; `starting` waits for that as soon as a process is on its way;
+ * `permissions` prints its permissions and those of a process;
  * `telemetry` has its steps exported, and ends with its input.
  *
  * @module
@@ -21,6 +22,12 @@ const PROGRAMS: Readonly<Record<string, () => Promise<void>>> = {
     const pids = await Promise.all(rogues.map((ref) => system.ask(ref, { type: "Pid" })));
     system.send(rogues[1]!, { type: "Loop" });
     print(JSON.stringify(pids));
+  },
+
+  async starting() {
+    createSystem().spawn(ROGUE, undefined, { id: "late", isolate: "process" });
+    print(" ");
+    await new Promise(() => {});
   },
 
   async permissions() {

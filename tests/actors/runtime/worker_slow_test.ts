@@ -1,13 +1,14 @@
 /** Actors in workers, and transports that break their promises. */
 
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
 import { createSystem, type RemoteIsolate, type Transport } from "../../../actors/runtime/mod.ts";
 import { WORKER_TRANSPORT } from "../../../actors/runtime/transports/worker/worker_transport.ts";
 import { runContract } from "./contract.ts";
 import { neighbours } from "./contract/isolates.ts";
 import { register } from "./contract/suite.ts";
 import { downOf, failureOf, thrownBy, withSystem } from "./harness.ts";
-import { RECORDER, SERVER } from "./players.ts";
+import { plain, RECORDER, SERVER } from "./players.ts";
 
 const isolate = "worker";
 
@@ -115,3 +116,27 @@ for (const [what, promises] of Object.entries(BROKEN)) {
     await system.stop();
   });
 }
+
+/** Has garbage, and tells how large its heap is. */
+const WASTER = plain(`(ctx) => ({
+  Waste() { Array.from({ length: 500_000 }, (_, n) => ({ n })); },
+  Heap() { ctx.reply(Deno.memoryUsage().heapTotal); },
+})`);
+
+Deno.test("workers and processes give back what their heaps have grown by", () =>
+  withSystem({}, async (system) => {
+    const wasters = ["worker", "process"].map((isolate) =>
+      system.spawn(WASTER, undefined, { id: isolate, isolate })
+    );
+    await Promise.all(wasters.map(async (waster) => {
+      const heap = (): Promise<number> => system.ask(waster, { type: "Heap" });
+      for (let round = 0;; round++) {
+        assert.ok(round < 10, `nothing is given back by ${waster.id}`);
+        system.send(waster, { type: "Waste" });
+        const grown = await heap();
+        // V8 leaves an isolate alone that does nothing for so short a time.
+        await delay(1200);
+        if (await heap() < grown - 2 ** 23) break;
+      }
+    }));
+  }));

@@ -180,14 +180,14 @@ Deno.test("a strategy that waits is repeated from its deviations, however far th
 });
 
 Deno.test("a message that can be handled waits for timers no longer than raceMs", async () => {
-  const EAGER: Strategy = {
+  const eager = (first: string): Strategy => ({
     name: "eager",
     begin: () => true,
     choose: (candidates, _step, _state, timer) =>
-      timer === "near" ? WAIT : Math.max(0, candidates.findIndex(({ type }) => type === "Note")),
-  };
+      timer === "near" ? WAIT : Math.max(0, candidates.findIndex(({ type }) => type === first)),
+  });
   const TIMED = `(ctx) => {
-    for (const n of [600, 1200]) ctx.after(n, { type: "Fired", n });
+    for (const n of [600, 1200, 1500]) ctx.after(n, { type: "Fired", n });
     return { Fired() {}, Note() {} };
   }`;
   const scenario = async ({ system, settle, idle }: World) => {
@@ -197,8 +197,13 @@ Deno.test("a message that can be handled waits for timers no longer than raceMs"
     await idle();
   };
   const line = ({ t, type }: StepRecord) => `${t} ${type}`;
-  const { lines } = await linesOf(scenario, line, { strategy: EAGER });
-  assert.deepEqual(lines.slice(1), ["600 Note", "1200 Fired", "1200 Fired"]);
+  const fired = ["1500 Fired", "1500 Fired", "1500 Fired"];
+  // A step of another message does not let the note wait any longer.
+  for (const [first, steps] of [["Note", fired], ["Fired", fired.with(0, "600 Fired")]] as const) {
+    const { lines } = await linesOf(scenario, line, { strategy: eager(first) });
+    const at = steps.indexOf("1500 Fired");
+    assert.deepEqual(lines.slice(1), steps.toSpliced(at, 0, "600 Note"));
+  }
 });
 
 Deno.test("timers of one moment fire in the order in which they were started", async () => {

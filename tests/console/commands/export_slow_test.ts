@@ -165,7 +165,16 @@ folderTest("models of Hugging Face have the logits of PyTorch as ONNX files", as
 
 folderTest("an MLP of a run has its logits as an ONNX file", async (folder) => {
   const run = join(folder, "run"), model = ["--model", "mlp", "--data", "mnist", "--layers", "1"];
-  const size = ["--hidden", "8", "--steps", "2", "--micro-batch", "4", "--device", "reference"];
+  const size = [
+    "--hidden",
+    "8",
+    "--steps",
+    "2",
+    "--micro-batch-size",
+    "4",
+    "--device",
+    "reference",
+  ];
   await trainHere([...model, ...size, "--out", run]);
   const out = await exportTo("onnx", run, join(folder, "mlp.onnx"));
   const { state: { weights } } = (await readCheckpoint(run))!;

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
+import { printTokens } from "../../../console/generate/print_tokens.ts";
 import {
   compileModel,
   generate,
@@ -74,6 +75,13 @@ folderTest("text comes token by token until Ctrl-C, or until its reader leaves",
   assert.deepEqual([left.stdout.length, left.stderr], [10, ""]);
 });
 
+Deno.test("Ctrl-C waits for no tokenizer", async () => {
+  const never = Promise.withResolvers<never>().promise, controller = new AbortController();
+  const decode = () => (queueMicrotask(() => controller.abort()), never);
+  const added = async function* () {}();
+  await printTokens({ prompt: [1], added, tokenizer: { decode } }, controller.signal);
+});
+
 folderTest("token ids without a tokenizer are never shown as text", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(200, 300)), run = join(folder, "run");
   const model = [...TINY, "--tokens", tokens, "--vocab", "300", "--runtime", "local"];
@@ -117,7 +125,8 @@ Deno.test("a timer gets its turn between two tokens, on a device that keeps the 
 folderTest("a prompt, a folder or a model that cannot be used is refused", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100, 64)), run = join(folder, "run");
   await trainHere([...TINY, "--tokens", tokens, "--vocab", "64", "--steps", "1", "--out", run]);
-  const mlp = words`--model mlp --hidden 4 --layers 1 --micro-batch 1 --device reference --steps 1`;
+  const mlp =
+    words`--model mlp --hidden 4 --layers 1 --micro-batch-size 1 --device reference --steps 1`;
   await trainHere([...mlp, "--out", join(folder, "digits")]);
   const refuse = (words: string[]) => refusalHere(["generate", ...words]);
   await assertRefusals("generate", refuse, { FOLDER: folder });

@@ -129,6 +129,23 @@ Deno.test("compare puts the fewest bubbles first and says what does not fit", ()
   assert.match(table, odd);
 });
 
+Deno.test("a search and a comparison give their best result so far, up to the last", () => {
+  const costs = "--forward 1 --backward 2.5 --send 0.3 --activation-limit 3";
+  for (const line of [`search ${SIZE} ${costs} --format json`, `compare ${SIZE} --format json`]) {
+    const all: unknown[] = [];
+    const soFar = ({ output }: { output: string }) => void all.push(JSON.parse(output));
+    const { output } = scheduleCommand(line.split(" "), { soFar });
+    const last = all.at(-1), end = JSON.parse(output);
+    assert.ok(all.length > 1, line);
+    if (Array.isArray(last)) assert.deepEqual(last, end);
+    else {
+      const times = (all as { makespan: number }[]).map(({ makespan }) => makespan);
+      assert.deepEqual(times, times.toSorted((a, b) => b - a));
+      assert.equal(times.at(-1), end.makespan);
+    }
+  }
+});
+
 Deno.test("search prints its lower bound and the gap", () => {
   const search = `search ${SIZE} --activation-limit 3`;
   assert.match(

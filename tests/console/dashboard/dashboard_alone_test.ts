@@ -135,6 +135,20 @@ async function readPage(page: Page, folder: string): Promise<void> {
     assert.deepEqual(wrong, [], `${colorScheme}, ${width} pixels`);
     assert.equal(await page.evaluate("document.documentElement.scrollWidth"), width);
   }
+  const curves = `document.querySelector("#loss canvas").toDataURL()`;
+  const smoother = `(() => {
+    const slider = document.querySelector("#smoothing");
+    slider.value = 20;
+    slider.dispatchEvent(new Event("input"));
+  })()`;
+  for (const change of [() => page.click("#log"), () => page.evaluate(smoother)]) {
+    const before = await page.evaluate<string>(curves);
+    await change();
+    await until(page, `${curves} !== ${JSON.stringify(before)}`);
+  }
+  await page.click("#outliers");
+  const pressed = `document.querySelectorAll(".curves [aria-pressed=true]").length`;
+  assert.equal(await page.evaluate(pressed), 2);
   const label = `document.querySelector("#picture").ariaLabel`;
   await page.evaluate(`document.querySelector("#picture").focus()`);
   const whole = JSON.stringify(await page.evaluate<string>(label));

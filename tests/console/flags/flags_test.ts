@@ -7,7 +7,15 @@ import { REPLAY_SYNTAX } from "../../../console/commands/replay.ts";
 import { type CommandSyntax, flagsOf } from "../../../console/flags/command_syntax.ts";
 import * as quantities from "../../../console/flags/quantities.ts";
 import { boundsOf } from "../../../console/flags/values.ts";
-import { helpOf, parseArguments, parseFlags } from "../../../console/mod.ts";
+import { PLAN_SYNTAX } from "../../../console/foresight/plan_flags.ts";
+import { PROFILE_SYNTAX } from "../../../console/foresight/profile_flags.ts";
+import {
+  bashCompletion,
+  helpOf,
+  parseArguments,
+  parseFlags,
+  readKeptFlags,
+} from "../../../console/mod.ts";
 import { SCHEDULE_SYNTAX } from "../../../console/schedule/schedule_command_flags.ts";
 import { TRAIN_FLAGS, TRAIN_SYNTAX } from "../../../console/train/train_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
@@ -97,6 +105,23 @@ Deno.test("a switch is true or false, and --no takes it back", () => {
       message: `Cannot use --tie: it must be true or false, received "${value}"`,
     });
     assert.throws(() => train(`--fp16=${value || "1"}`), /--precision: it must/);
+  }
+});
+
+Deno.test("a former name of a flag is read, from files too, and not shown", () => {
+  const size = { "micro-batch-size": 4 };
+  for (const flags of ["--micro-batch 4", "--micro_batch=4 --micro-batch-size 4"]) {
+    assert.deepEqual(train(flags), size, flags);
+  }
+  assert.throws(
+    () => train("--micro-batch 4 --micro-batch-size 5"),
+    /must have its value, received .*=4 .*=5$/,
+  );
+  assert.deepEqual(readKeptFlags({ "micro-batch": 4 }, TRAIN_FLAGS, "config.json"), size);
+  assert.throws(() => train("--micro-batc 4"), /did you mean --micro-batches\?$/);
+  for (const syntax of [TRAIN_SYNTAX, PLAN_SYNTAX, PROFILE_SYNTAX]) {
+    assert.match(helpOf(syntax), /--micro-batch-size /);
+    assert.doesNotMatch(helpOf(syntax) + bashCompletion([syntax]), /--micro-batch[ ,)]/);
   }
 });
 

@@ -3,12 +3,15 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { readProfile } from "../../../actors/mod.ts";
+import { troupe } from "../../../console/mod.ts";
 import { describeChecked, describeProfile } from "../../../console/foresight/describe_profile.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
 import { statedProfile, withDearHead } from "../../actors/foresight/planner/stated_profile.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import { printedHere, refusalHere, refusedHere, runHere, TINY, trainHere } from "../command.ts";
+import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { assertRefusals } from "../refusals.ts";
+import { Running } from "../running.ts";
 
 const SIZES = { layers: 2, hidden: 16, heads: 2, seq: 8, vocab: 256 };
 
@@ -51,6 +54,34 @@ folderTest("plans are printed, drawn and written as JSON, with reasons", async (
   assert.equal(JSON.parse(ran.split("\n")[0]!).step, 1);
 });
 
+folderTest("a plan is that of the profile's model, and its best so far is told", async (folder) => {
+  const [plan, ...args] = await planIn(folder, {
+    model: { model: "gpt", ...SIZES, vocab: 40, tie: true },
+  });
+  const own = args.slice(MODEL.length), few = ["--schedules", "1f1b,gpipe,zb-h1", "--json"];
+  const results: string[] = [], signal = new AbortController().signal;
+  const soFar = ({ text }: { text: string }) => Promise.resolve(void results.push(text));
+  assert.equal(await troupe([plan!, ...own, ...few], { begin: () => {}, signal, soFar }), 0);
+  const bestMs = results.map((text) => JSON.parse(text).plans[0].stepMs);
+  assert.ok(bestMs.length > 0);
+  assert.deepEqual(bestMs, bestMs.toSorted((a, b) => b - a));
+  const { model } = JSON.parse(results[0]!), sizes = Object.entries({ ...SIZES, vocab: 40 });
+  assert.deepEqual(model, ["--model=gpt", ...sizes.map((one) => `--${one.join("=")}`), "--tie"]);
+
+  const other = await runHere([plan!, ...own, ...few, "--seq", "16", "--no-tie"]);
+  assert.ok(JSON.parse(other.stdout).model.includes("--seq=16"));
+  assert.deepEqual(other.stderr.split("\n"), [
+    "note: the profile is of --seq 8, the plan of 16: costs are scaled, or missing",
+    "note: the profile is of --tie true, the plan of false: costs are scaled, or missing",
+    "",
+  ]);
+  const stranger = await planIn(folder, { model: { model: "./mine.ts", layers: 2 ** 40 } });
+  await refusedHere(
+    [plan!, ...stranger.slice(1 + MODEL.length)],
+    /^Cannot use --model of .*profile.json: it must be one of/,
+  );
+});
+
 folderTest("a layout that is chosen is shown, emitted, and trains", async (folder) => {
   const { layers } = withDearHead(statedProfile(SIZES, 2), 8);
   const args = [...await planIn(folder, { layers }), "--workers", "2", "--schedules", "1f1b"];
@@ -84,10 +115,20 @@ folderTest("a plan that cannot be made is refused in one sentence", async (folde
 folderTest("layers, sizes, transports and policies are measured", async (folder) => {
   const out = join(folder, "machine.json");
   const model = "--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 32 --device reference";
-  const how = "--rounds 1 --micro-batch 2 --workers 1 --recompute none,full";
+  const how = "--rounds 1 --micro-batch-size 2 --workers 1 --recompute none,full";
   const said = await printedHere("profile", "--out", out, ...`${model} ${how}`.split(" "));
-  const { source, layers, links, closing } = readProfile(out);
+  const { source, layers, links, closing, model: kept, spread = [] } = readProfile(out);
   assert.equal(source, "measured");
+  const sizes = { layers: 1, hidden: 16, heads: 2, seq: 8, vocab: 32 };
+  assert.deepEqual(kept, { model: "gpt", ...sizes });
+  assert.deepEqual(spread.map(({ recompute, atOnce }) => [recompute, atOnce]), [["none", 1], [
+    "full",
+    1,
+  ]]);
+  for (const { p10Ms, medianMs, p90Ms, cpuShare } of spread) {
+    assert.ok(0 < p10Ms && p10Ms <= medianMs && medianMs <= p90Ms);
+    assert.ok(0 < cpuShare! && cpuShare! <= 1);
+  }
   const names = new Set(layers.map((one) => `${one.kind} ${one.microBatch} ${one.recompute}`));
   for (const kind of ["embedding", "attention", "mlp", "head"]) {
     assert.ok(names.has(`${kind} 2 none`), kind);
@@ -99,11 +140,24 @@ folderTest("layers, sizes, transports and policies are measured", async (folder)
   assert.match(said, /^layer +device +B /m);
 });
 
+folderTest("a signal ends a profile with the rounds before it", async (folder) => {
+  const out = join(folder, "machine.json");
+  const small =
+    "--layers 1 --hidden 16 --heads 2 --seq 8 --device reference --workers 1 --rounds 99";
+  const args = ["--micro-batch-size", "1", "--out", out, ...small.split(" ")];
+  const profile = new Running(["run", "-A", "cli.ts", "profile", ...args]);
+  await profile.printed("stderr", /^round 2 of 99$/m);
+  profile.interrupt("process", "SIGTERM");
+  assert.equal((await profile.end(HANG_LIMIT_MS)).code, 130);
+  assert.equal(readProfile(out).source, "measured");
+});
+
 folderTest("costs come out of a trace that train has written", async (folder) => {
   const trace = join(folder, "trace.json"), out = join(folder, "profile.json");
   await trainHere([...TINY, "--steps", "3", "--workers", "2", "--trace", trace]);
-  const args = ["profile", "--from-trace", trace, "--micro-batch", "2", "--out", out];
+  const args = ["profile", "--from-trace", trace, "--out", out];
   await printedHere(...args);
+  await refusedHere([...args, "--micro-batch", "3"], /must be that of its run, 2, received 3$/);
   const { source, layers, machine, links } = readProfile(out);
   assert.equal(source, "trace");
   assert.deepEqual(layers.map(({ kind, sizes }) => `${kind} ${sizes.stage}`), [
@@ -114,6 +168,12 @@ folderTest("costs come out of a trace that train has written", async (folder) =>
   assert.deepEqual(Object.keys(links), ["local"]);
   // The first traces do not describe their stages, so they have no costs.
   const text = await Deno.readTextFile(trace);
+  await Deno.writeTextFile(trace, text.replace(',"microBatch":2', ""));
+  await refusedHere(
+    args,
+    /--micro-batch-size must be .*, which the file does not say, received none$/,
+  );
+  await printedHere(...args, "--micro-batch-size", "2");
   await Deno.writeTextFile(trace, text.replace(/"shares":\[[^\]]*\],/, ""));
   await refusedHere(args, /the trace must say what its stages are/);
 });

@@ -50,7 +50,7 @@ async function launch(
 async function headOf(path: string, args: readonly string[]): Promise<string> {
   const { code, stdout } = await launch(path, ["--print", ...args]);
   assert.equal(code, 0);
-  const [, head] = /^(.*?) \S+ run -A \S+ \S+ train .*\n$/.exec(stdout)!;
+  const [, head] = /^(.*?) \S+ run -A \S+ train .*\n$/.exec(stdout)!;
   return head!;
 }
 

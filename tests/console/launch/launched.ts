@@ -23,7 +23,7 @@ export const mpiFlag = ({ name }: Launcher) => `--mpi=${name === "MPICH" ? "mpic
 /** The smallest job of two ranks, which is saved every second step. */
 export const SMALL_JOB = [
   ...["train", "--layers", "2", "--hidden", "16", "--heads", "2", "--seq", "8"],
-  ...["--micro-batch", "2", "--micro-batches", "2", "--device", "reference", "--json"],
+  ...["--micro-batch-size", "2", "--micro-batches", "2", "--device", "reference", "--json"],
   ...["--workers", "2", "--checkpoint-every", "2", "--keep", "2", "--eval-every", "1000"],
 ];
 

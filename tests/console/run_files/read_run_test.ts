@@ -17,11 +17,16 @@ import { folderTest, namesIn } from "../../in_folder.ts";
 import { jsonLines, printedHere, refusalHere, runHere } from "../command.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
 
+const PLAN = {
+  ...{ schedule: "1f1b", runtime: "local", parameters: 1234, replicas: 1 },
+  stages: [{ stage: 0, workers: [0], layers: ["all"], parameters: 1234, costShare: 1 }],
+} as unknown as RunRecord["plan"];
+
 /** The record of a run that never ran, as far as it is read. */
 const RECORD = {
   ...{ format: "troupe run", version: 1, model: "gpt", started: "2026-01-02T03:04:05.678Z" },
   ...{ flags: { steps: 40, lr: 0.001, out: "a" }, data: { name: "sotu" } },
-  ...{ schedule: { name: "1f1b", hash: "00" }, plan: { parameters: 1234 } as RunRecord["plan"] },
+  ...{ schedule: { name: "1f1b", hash: "00" }, plan: PLAN },
   starts: [],
 } as const;
 
@@ -165,13 +170,17 @@ async function refused(path: string): Promise<string> {
 /** What no run has in its record. */
 const STRANGE_RECORDS = [
   ...[{ version: 2 }, { version: "\n" }, { flags: [] }, { plan: null }, { end: 7 }],
-  ...[{ starts: [1] }, { model: 7 }, { format: "other" }],
+  ...[{ starts: [1] }, { model: 7 }, { format: "other" }, { started: "today" }],
+  ...[{ data: { name: "sotu", hash: 7 } }, { end: { reason: "finished", step: -1 } }],
+  { starts: [{ afterStep: 0, command: ["train", 7], environment: {} }] },
+  ...[{ plan: { ...PLAN, replicas: 0 } }, { plan: { ...PLAN, stages: Array(2 ** 16).fill({}) } }],
+  { flags: JSON.parse(`{"lr": ${"[".repeat(5000)}${"]".repeat(5000)}}`) },
 ];
 
 /** Lines that no run has in its metrics. */
 const STRANGE_LINES = [
   ...["\u001b[31m\n", "[1]\n", `{"step":1,"type":"other"}\n`, `{"step":-1,"type":"step"}\n`],
-  "x".repeat(3 << 20),
+  ...["x".repeat(3 << 20), `{"step":${"[".repeat(1e5)}${"]".repeat(1e5)}}\n`],
 ];
 
 folderTest("a folder of no run, and strange files in one, are refused", async (folder) => {
@@ -183,7 +192,10 @@ folderTest("a folder of no run, and strange files in one, are refused", async (f
   await refuse("a file", join(folder, "file"));
   await refuse("a folder of something else", folder);
   for (const record of STRANGE_RECORDS) {
-    await refuse(JSON.stringify(record), await writeRun(join(folder, "strange"), METRICS, record));
+    await refuse(
+      JSON.stringify(record).slice(0, 200),
+      await writeRun(join(folder, "strange"), METRICS, record),
+    );
   }
   const path = await writeRun(join(folder, "lines"), METRICS);
   for (const line of STRANGE_LINES) {
@@ -290,8 +302,8 @@ folderTest("runs are compared: their results, what differs, and both losses", as
 
 folderTest("numbers of a stranger's run break no chart", async (folder) => {
   const losses = [1e308, -1e308, 1e99, -1e99, 1, 1e-320].map((loss, i) => measured(i + 1, loss));
-  const far = measured(Number.MAX_SAFE_INTEGER, 1), end = { step: "x", reason: [] };
-  const run = await readRun(await writeRun(folder, [...losses, far], { end }));
+  const far = measured(Number.MAX_SAFE_INTEGER, 1);
+  const run = await readRun(await writeRun(folder, [...losses, far]));
   const curves = readCurves(run);
   assert.equal(curves.training.length, 5);
   assert.ok(textChart([curves], 30).every((line) => [...line].length <= 40));

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { readCheckpoint } from "../../../actors/mod.ts";
 import { readMetrics } from "../../../console/run_files/read_metrics.ts";
@@ -13,6 +14,7 @@ import { HANG_LIMIT_MS } from "../../hang_limit.ts";
 import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   jsonLines,
+  type Outcome,
   readJson,
   refuses,
   ROOT,
@@ -65,7 +67,7 @@ runTest("run.json describes a run from its flags to its end", async (train, out,
   assert.equal(record.plan.parameters, 11_632);
   const { reason, step, weightsHash } = record.end!;
   assert.deepEqual([reason, step, weightsHash], ["finished", 2, last.weightsHash]);
-  const digits = join(folder, "digits"), mlp = words`--model mlp --hidden 8 --micro-batch 2`;
+  const digits = join(folder, "digits"), mlp = words`--model mlp --hidden 8 --micro-batch-size 2`;
   await trainHere(words`${mlp} --device reference --steps 1 --out ${digits}`);
   assert.deepEqual(readRecord(digits)!.data, { name: "mnist", hash: DIGITS_SHA256 });
 });
@@ -110,6 +112,34 @@ folderTest("a disk that is full for metrics does not stop the run", async (folde
   assert.ok((await Deno.readTextFile(join(out, "metrics.jsonl"))).endsWith("}\n"));
   assert.deepEqual(await savedIn(out), ["step-00000090"]);
   assert.equal(readRecord(out)!.end!.reason, "finished");
+});
+
+runTest("what is removed under a run is said once and made again", async (train, out) => {
+  const metrics = join(out, "metrics.jsonl"), recursive = true, steps = 20;
+  for (
+    const [path, ...said] of [[metrics, metrics], [out, metrics, `${out} or its lock`]]
+  ) {
+    await Deno.mkdir(out, { recursive });
+    await Deno.remove(out, { recursive });
+    const watch = setInterval(() => {
+      if (!existsSync(metrics) || stepsIn(out).length < 3) return;
+      clearInterval(watch);
+      Deno.removeSync(path!, { recursive });
+    }, 0);
+    const how = words`--steps ${steps} --runtime local --json --log tensorboard`;
+    const { code, stderr } = await runHere(["train", ...train, ...how]);
+    assert.equal(code, 0, stderr);
+    const lines = stderr.trimEnd().split("\n");
+    assert.deepEqual(lines.map((line) => line.split(" was removed during the run: ")[0]), said);
+    const left = stepsIn(out), first = left[0]!;
+    assert.ok(first > 3, `step ${first}`);
+    assert.ok(lines[0]!.endsWith(`it goes on from step ${first}`), lines[0]);
+    assert.deepEqual(left, upTo(steps).slice(first - 1));
+    assert.deepEqual([readRecord(out)!.end!.step, existsSync(join(out, ".lock"))], [steps, false]);
+    assert.equal((await savedIn(out)).filter((name) => name.startsWith("events.out")).length, 1);
+  }
+  await trainHere([...train, "--resume", out, "--steps", `${steps + 1}`]);
+  assert.equal(stepsIn(out).at(-1), steps + 1);
 });
 
 runTest("a disk that is full for run.json is refused, and all files stay", async (train, out) => {
@@ -196,6 +226,29 @@ folderTest("runs without --out get a folder each, also at once", async (folder) 
     assert.equal((await readCheckpoint(run))!.step, 1);
     assert.equal(readRecord(run)!.end!.reason, "finished");
   }
+
+  const data = words`${train.slice(1)} --steps 2 --trace t.json`.join(" ");
+  const lines = [
+    ...["plot gpt-1", "compare gpt-1 gpt-2", "runs gpt-1", `train --resume gpt-1 ${data}`],
+    ...["trace summary gpt-1", "generate --from gpt-1 --tokens 1 --device reference"],
+    ...[
+      "export gpt-1 --format onnx --out x.onnx",
+      "trace summary gpt-2",
+      `train --resume gtp-1 ${data}`,
+    ],
+  ];
+  const entry = join(ROOT, "tests", "console", "run_files", "commands_entry.ts");
+  const { stdout, stderr } = await runProgram(Deno.execPath(), ["run", "-A", entry, ...lines], {
+    cwd: folder,
+  });
+  assert.equal(stderr, "");
+  const outcomes: Outcome[] = JSON.parse(stdout);
+  assert.deepEqual(outcomes.map(({ code }) => code), [0, 0, 0, 0, 0, 0, 0, 2, 2], stdout);
+  assert.match(outcomes[3]!.stderr, /Going on from runs\/gpt-1\/step-00000001, after step 1\./);
+  assert.match(outcomes[4]!.stdout, /^gpt, .*: step 2,/);
+  assert.match(outcomes[7]!.stderr, /its run must have --trace or --dashboard/);
+  assert.match(outcomes[8]!.stderr, /^Cannot resume from "gtp-1": .*; did you mean gpt-1\?$/m);
+  assert.deepEqual(await namesIn(join(folder, "runs")), ["gpt-1", "gpt-2"]);
 });
 
 folderTest("threads that make folders at the same time never share one", async (folder) => {

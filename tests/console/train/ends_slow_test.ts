@@ -14,6 +14,7 @@ import {
   type Outcome,
   refusedHere,
   runHere,
+  runProgram,
   runWithin,
   savedIn,
   someTokens,
@@ -131,6 +132,48 @@ test("Ctrl-C ends a command at once that has nothing to finish", async () => {
   assert.deepEqual(await run.end(), { code: 130, stdout: "running\n", stderr: "" });
 });
 
+for (const [signal, code] of [["SIGINT", 130], ["SIGTERM", 143]] as const) {
+  test(`${signal} ends a computation that has no time for it, with its best result`, async (folder) => {
+    const out = join(folder, "out");
+    for (const to of [[], [out]]) {
+      const run = new Running([...ENDLESS, "computing", ...to]);
+      await run.printed("stdout", /running/);
+      run.interrupt("process", signal);
+      const ended = await run.end(), stdout = `running\n${to.length > 0 ? "" : "a result\n"}`;
+      const stderr = `Ended by ${signal}: this is the best result so far.\n`;
+      assert.deepEqual(ended, { code, stdout, stderr });
+    }
+    assert.equal(await Deno.readTextFile(out), "a result\n");
+    const blocking = new Running([...ENDLESS, "blocking"]);
+    await blocking.printed("stdout", /running/);
+    blocking.interrupt("process", signal);
+    assert.deepEqual(await blocking.end(), { code, stdout: "running\n", stderr: "" });
+  });
+}
+
+test("a reader that goes away ends a command quietly, and a full disk with a sentence", async () => {
+  const list = "schedule compare --workers 4 --micro-batches 8 --format json";
+  const shell = (script: string) =>
+    runProgram("bash", ["-c", `set -o pipefail; ${script}`, Deno.execPath()]);
+  for (const command of [list, "train --help", "schedule gpipe --workers 99 --micro-batches 999"]) {
+    const { code, stderr } = await shell(`"$0" run -A cli.ts ${command} | true`);
+    assert.deepEqual([code, stderr], [141, ""], command);
+  }
+  const full = await shell(`"$0" run -A cli.ts ${list} > /dev/full`);
+  assert.equal(full.code, 2);
+  assert.match(
+    full.stderr,
+    /^Cannot use standard output: .* No space left on device; free space [^\n]*\n$/,
+  );
+  const lines = "schedule list" + "' exhausted '" + list + " --out cli.tmp' 'plot gpt-1";
+  const few = await shell(
+    `ulimit -n 300; "$0" run -A tests/console/run_files/commands_entry.ts '${lines}'`,
+  );
+  const [, written, read] = JSON.parse(few.stdout) as Outcome[];
+  assert.match(written!.stderr, /^Cannot use cli.tmp: .*Too many open files; .* ulimit -n\n$/);
+  assert.match(read!.stderr, /^Cannot read the run .*Too many open files.* ulimit -n\n$/);
+});
+
 /** `kill -9` of the whole program: nothing is lost that was told, and the bits stay the same. */
 
 /** Kills for each of the ways to keep workers apart. */
@@ -174,6 +217,7 @@ for (const [isolation, kills] of Object.entries(KILLS)) {
     "ends with the bits of one left in peace";
   test(name, async (folder) => {
     const text = join(folder, "text.txt"), out = join(folder, "out");
+    await Deno.mkdir(out);
     await Deno.writeTextFile(text, "In the beginning was the word. ".repeat(20));
     const peace = words`${TINY_MODEL} --device native --micro-batches 2 --workers 2 --text ${text}`;
     const train =

@@ -14,7 +14,7 @@ const GRACE_MS = 60_000;
 const COMPUTES = "device webgpu computes on .*, which is software, no GPU";
 
 /** A model with few kernels: compiling them takes most of the time. */
-const TRAINED = words`--model mlp --hidden 8 --layers 1 --micro-batch 2 --micro-batches 2
+const TRAINED = words`--model mlp --hidden 8 --layers 1 --micro-batch-size 2 --micro-batches 2
   --device webgpu --workers 2 --schedule 1f1b --json`;
 
 /** Libraries look for a display there, and say so where there is none. */

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { delay } from "@std/async/delay";
 import { testNeeding } from "../../needs.ts";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -25,6 +26,7 @@ import {
 } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
 import { assertRefusals, assertSentences } from "../refusals.ts";
+import { Running, TRAIN } from "../running.ts";
 
 /** `--weights` of a folder of Hugging Face's: its sizes, its numbers, and what PyTorch makes of both. */
 
@@ -33,7 +35,7 @@ const { learningRate, weightDecay, microBatch, microBatches, float32 } = EXPECTE
 /** The fixture's run, but for its weights: no size is typed. */
 const FINE_TUNE = words`
   --tokens ${hfPath("tokens.bin")} --lr ${learningRate} --weight-decay ${weightDecay}
-  --micro-batch ${microBatch} --micro-batches ${microBatches} --device native`;
+  --micro-batch-size ${microBatch} --micro-batches ${microBatches} --device native`;
 
 const torch = await findTorch().catch(() => undefined);
 
@@ -111,7 +113,7 @@ folderTest("a folder without a tokenizer has as many tokens as one of Troupe's",
   await trainHere(words`${TINY} --text ${text} --steps 1 --out ${run}`);
   await exportTo(out, run);
   await Deno.remove(join(out, "tokenizer.json"));
-  const tune = words`--text ${text} --micro-batch 2 --device reference --steps 1 --weights`;
+  const tune = words`--text ${text} --micro-batch-size 2 --device reference --steps 1 --weights`;
   const { last } = await trainHere(words`${tune} ${out} --out ${join(folder, "tuned")}`);
   const { tokenizer, flags } = await readJson(last.checkpoint as string, "config.json");
   assert.deepEqual([tokenizer, flags.tokenizer], ["bytes", "bytes"]);
@@ -131,7 +133,7 @@ const LLAMA_CONFIG: ConfigJson = await readJson(LLAMA, "config.json");
 /** The fixture's run: no size is typed, nor the model. */
 const LLAMA_RUN = words`
   --tokens ${join(LLAMA, "tokens.bin")} --weights ${LLAMA} --device native
-  --lr ${LLAMA_EXPECTED.config.lr} --micro-batch 2 --micro-batches 4`;
+  --lr ${LLAMA_EXPECTED.config.lr} --micro-batch-size 2 --micro-batches 4`;
 
 folderTest("a Llama trains as PyTorch does, and generates as its export", async (folder) => {
   const run = join(folder, "run"), out = join(folder, "out");
@@ -222,12 +224,24 @@ folderTest("a run on a tokenizer.json goes on and is exported without its name",
   assert.deepEqual([bos, eos], [7, 7]);
 
   // The folder's own tokenizer is taken for a text, and its sizes.
-  const on = words`--weights ${out} ${tune} --micro-batch 2 --steps 1`;
+  const on = words`--weights ${out} ${tune} --micro-batch-size 2 --steps 1`;
   assert.match(await printedHere("train", ...on, "--out", tuned), /\n\nA sample:\n/);
   const { files } = await readJson(tuned, "step-00000001", "config.json");
   assert.equal(files.tokenizer.sha256, config.files.tokenizer.sha256);
   await Deno.remove(join(out, "tokenizer.json"));
   await refuses(on, /: --tokenizer must say what made those of/);
+});
+
+folderTest("Ctrl-C ends a train that waits for a stranger's tokenizer", async (folder) => {
+  const { tokenizer, text, flags } = await writeFiles(folder);
+  const pre_tokenizer = { type: "Split", pattern: { Regex: "^(a+)+$" }, behavior: "Isolated" };
+  await Deno.writeTextFile(tokenizer, JSON.stringify({ ...TOKENIZER, pre_tokenizer }));
+  await Deno.writeTextFile(text, `${"a".repeat(60)}!`);
+  const run = new Running([...TRAIN, ...TINY, ...flags, "--out", join(folder, "run")]);
+  await delay(1500); // nothing says that it waits
+  run.interrupt("process");
+  assert.equal((await run.end()).code, 130);
+  await assert.rejects(Deno.lstat(join(folder, "run")), Deno.errors.NotFound);
 });
 
 folderTest("a run has its own tokenizer, and no file opens another one", async (folder) => {

@@ -19,7 +19,7 @@ const T5 = words`train --model t5 --seq 4 --layers 1 --hidden 32 --heads 2 --wor
 const SORTED = /^([\d.]+) % of 64 held-out sequences are written without a mistake$/m;
 
 folderTest("a T5 of two workers learns to sort digits that it has never seen", async (folder) => {
-  const out = join(folder, "run"), rate = words`--lr 0.01 --warmup 10 --micro-batch 16`;
+  const out = join(folder, "run"), rate = words`--lr 0.01 --warmup 10 --micro-batch-size 16`;
   const first = await told(SORTED, words`${T5} ${rate} --steps 2 --out ${out}`);
   assert.ok(first < 20, `${first} %`);
   const last = await told(SORTED, words`train --resume ${out} --steps 100 --runtime local`);
@@ -28,7 +28,7 @@ folderTest("a T5 of two workers learns to sort digits that it has never seen", a
 
 folderTest("a run of a T5 is made again from its journal, step by step", async (folder) => {
   const journal = join(folder, "journal.jsonl"), files = ["--out", join(folder, "run")];
-  await printedHere(...words`${T5} --steps 2 --micro-batch 2 --journal ${journal} ${files}`);
+  await printedHere(...words`${T5} --steps 2 --micro-batch-size 2 --journal ${journal} ${files}`);
   assert.match(await printedHere("replay", journal), /^\d+ steps as recorded, hash [\da-f]+$/m);
 });
 
@@ -44,7 +44,8 @@ const PICTURES =
 folderTest("a U-Net takes noise out of digits that it has never seen", async (folder) => {
   const fallen =
     /^The mean squared error of 1000 held-out pictures falls from 0\.2499 to ([\d.]+); one with/m;
-  const how = words`--model unet --layers 3 --micro-batch 8 --steps 30 --lr 0.01 --out ${folder}`;
+  const how =
+    words`--model unet --layers 3 --micro-batch-size 8 --steps 30 --lr 0.01 --out ${folder}`;
   const error = await told(fallen, [...PICTURES, ...how]);
   // A blank page is off by 0.112, the mean digit by 0.068; this run comes to 0.029.
   assert.ok(error < 0.05, `${error}`);
@@ -53,7 +54,7 @@ folderTest("a U-Net takes noise out of digits that it has never seen", async (fo
 folderTest("a residual network recognises digits that it has never seen", async (folder) => {
   const recognised = /^([\d.]+) % of the held-out samples are recognised$/m;
   const how =
-    words`--model resnet --layers 4 --micro-batch 16 --steps 200 --lr 0.02 --lr-schedule cosine
+    words`--model resnet --layers 4 --micro-batch-size 16 --steps 200 --lr 0.02 --lr-schedule cosine
     --out ${folder}`;
   const percent = await told(recognised, [...PICTURES, ...how]);
   assert.ok(percent > 70, `${percent} %`); // Chance is 10 %; this run recognises 83 %.

@@ -75,7 +75,7 @@ folderTest("a file learns from a user's data, and goes on with the same bits", a
 
 folderTest("tokens train PyTorch's GPT as PyTorch does, into an ONNX file", async (folder) => {
   const out = join(folder, "run"), file = onnxPath("gpt"), expected = expectedOf("gpt").adamw;
-  const how = words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch 4 --micro-batches 2
+  const how = words`--loss cross-entropy --vocab 64 --seq 16 --micro-batch-size 4 --micro-batches 2
     --steps 20 --lr 0.001 --device native`;
   const tokens = ["--tokens", onnxPath("gpt", "tokens.bin")];
   const { lines } = await trainHere(["--model", file, ...tokens, ...how, "--out", out]);

@@ -116,6 +116,11 @@ folderTest("a user's data trains, and is refused where it does not fit", async (
   assert.equal((await trainHere(words`${TINY} ${STEP} --data ${data}`)).last.steps, 1);
   await write(folder, "short.ts", COUNTING.replace("* seq", "* (seq - 1)"));
   await write(folder, "others.ts", COUNTING.replace("targets:", "labels:"));
+  for (const [name, heldOut] of [["held", "[{}]"], ["none_held", "() => undefined"]] as const) {
+    await write(folder, `${name}.ts`, COUNTING.replace("sizes:", `heldOut: ${heldOut}, sizes:`));
+  }
+  const throwing = COUNTING.replace("for (;;)", 'throw new Error("the shelf is gone"); for (;;)');
+  await write(folder, "throwing.ts", throwing);
   const refuse = (words: string[]) => refusal([...TINY, ...words]);
   await assertRefusals("data_of_users", refuse, { FOLDER: folder });
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
-import { folderTest } from "../../in_folder.ts";
+import { folderTest, namesIn } from "../../in_folder.ts";
 import {
   bitsOf,
   inFolder,
@@ -55,16 +55,29 @@ async function trainSaying(args: readonly string[]) {
   return { lines: jsonLines(stdout), stderr };
 }
 
-folderTest("an empty or missing folder starts at step 1 and is written to", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(100)), empty = join(folder, "empty");
-  await Deno.mkdir(empty);
-  for (const path of [empty, join(folder, "not", "there")]) {
-    const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
-    const { lines, stderr } = await trainSaying(train), { checkpoint } = lines.at(-1)!;
-    assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
-    assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
-  }
-});
+folderTest(
+  "a folder without a checkpoint starts at step 1, a missing one is refused",
+  async (folder) => {
+    const tokens = await writeTokens(folder, someTokens(100)), begun = join(folder, "gpt-1");
+    const empty = join(folder, "empty");
+    for (const path of [empty, begun]) await Deno.mkdir(path);
+    await Deno.writeTextFile(join(begun, "metrics.jsonl"), "");
+    const places = { FOLDER: folder }, names = await namesIn(folder);
+    await assertRefusals(
+      "missing_runs",
+      (words) => refusal([...TINY, "--steps", "1", ...words]),
+      places,
+    );
+    assert.deepEqual(await namesIn(folder), names);
+    await Deno.remove(join(begun, "metrics.jsonl"));
+    for (const path of [empty, begun]) {
+      const train = words`${TINY} --runtime serial --tokens ${tokens} --steps 1 --resume ${path}`;
+      const { lines, stderr } = await trainSaying(train), { checkpoint } = lines.at(-1)!;
+      assert.equal(stderr, `There is no checkpoint in ${path}: starting at step 1.\n`);
+      assert.deepEqual([lines[0]!.step, checkpoint], [1, join(path, "step-00000001")]);
+    }
+  },
+);
 
 folderTest("--resume overrides --weights, and is done when all steps are", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100)), step = join(folder, "step-00000001");

@@ -7,6 +7,7 @@ import { runOptions } from "../../../console/train/run_options.ts";
 import { importParts } from "../../../console/train/run_parts.ts";
 import { replayedArguments } from "../../../console/replay/replayed_flags.ts";
 import { readTrainFlags } from "../../../console/train/train_request.ts";
+import { analyze } from "../../../schedules/mod.ts";
 import { folderTest } from "../../in_folder.ts";
 import { bitsOf, someTokens, TINY_MODEL, trainHere, words, writeTokens } from "../command.ts";
 import { forgeConfig } from "../forged.ts";
@@ -63,6 +64,9 @@ Deno.test("--recompute-ahead puts recomputations into the lists of the schedule"
   const { schedule } = await readTrainFlags([...flags, "--recompute-ahead"]);
   assert.equal(String(schedule.lists), "0F0,0F1,0R0,0B0,0R1,0B1,1F0,1B0,1F1,1B1");
   await assert.rejects(readTrainFlags(["--recompute-ahead"]), /have lists, received a policy$/);
+  const search = words`--schedule search --workers 4 --micro-batches 8 --activation-limit 1`;
+  const found = (await readTrainFlags([...search, "--chunks", "1", "--recompute-ahead"])).schedule;
+  assert.ok(analyze(found).makespan < 39); // 1F1B with recomputation takes 39
 });
 
 Deno.test("a limit and an order that are left to a simulation are chosen once, and remembered as numbers", async () => {

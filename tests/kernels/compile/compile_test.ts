@@ -13,6 +13,7 @@ import {
   modelFields,
   partition,
   startsOf,
+  type Tie,
   type Value,
 } from "../../../kernels/mod.ts";
 import { elementCount } from "../../../kernels/graph/shapes.ts";
@@ -60,6 +61,12 @@ type Masked = { h: Value; mask: Value };
 const foreign = new LayerGraph().constant(Float32Array.of(1), [1]);
 const loss = build("loss", (g, x) => g.sum(x as Value, [1]));
 
+/** A trained head behind what a layer makes of its input, and the loss. */
+const behind = (make: (g: LayerGraph, x: Value) => Value): AnyLayer[] => [
+  build("head", (g, x) => g.mul(make(g, x as Value), g.parameter("weight", [WIDTH]))),
+  loss,
+];
+
 const compile = (...layers: AnyLayer[]) =>
   compileModel({ name: "own", layers, predictions: 2 }, "none", {
     endsWithLoss: layers.at(-1) === loss,
@@ -95,6 +102,12 @@ Deno.test("a layer that cannot be built is named, and its error stays of its cla
 
 const first = start("first"), taker = layer("user", { takes: ["z"] });
 
+/** A layer that does not read what it is handed. */
+const other = build(
+  "other",
+  (g) => g.mul(g.batch("y", [2, WIDTH]), g.parameter("own", [WIDTH])),
+);
+
 /** Layers that can be built and not be compiled. */
 const BAD_MODELS: Readonly<Record<string, AnyLayer[]>> = {
   "neither a value nor something given": second(() => ({})),
@@ -115,7 +128,55 @@ const BAD_MODELS: Readonly<Record<string, AnyLayer[]>> = {
   "a parameter that is not used": second((g, x) => (g.parameter("unused", [3]), g.exp(x))),
   "no gradient": second((g, x) => g.node("Hardmax", [x], [x.shape])[0]!),
   "a name twice": [first, layer("a"), layer("a"), loss],
+  "rounded in between": [first, ...behind((g, x) => g.round(x))],
+  "rounded two layers later": [first, layer("a"), ...behind((g, x) => g.mul(g.floor(x), 2))],
+  "compared in between": [first, ...behind((g, x) => g.cast(g.greater(x, 0), "f32"))],
+  "handed on as whole numbers": [
+    first,
+    build("whole", (g, x) => g.cast(x as Value, "i32")),
+    ...behind((g, x) => g.cast(x, "f32")),
+  ],
+  "the place of the largest": [first, ...behind((g, x) => g.cast(g.argMax(x, 1), "f32"))],
+  "cut in its own layer": second((g, x) => g.add(x, g.sign(g.parameter("p", [WIDTH])))),
+  "cut on its way by name": [
+    start("first", "early"),
+    other,
+    build("user", (g, x) => g.add(x as Value, g.ceil(g.take("early")))),
+    loss,
+  ],
+  "not read by the next layer": [
+    first,
+    other,
+    loss,
+  ],
+  "stopped on one of two ways": [
+    first,
+    ...behind((g, x) => g.add(g.stopGradient(x), g.round(x))),
+  ],
 };
+
+/** Names of the parameters that are not trained. */
+const frozenOf = (layers: AnyLayer[], frozen?: (name: string) => boolean, ties: Tie[] = []) =>
+  compileModel({ name: "own", layers, predictions: 2, ties }, "none", { frozen })
+    .parameters.filter(({ isFrozen }) => isFrozen).map(({ name }) => name);
+
+Deno.test("a parameter before a stopped gradient is frozen, and no other one", () => {
+  const stop = (make: (g: LayerGraph, x: Value) => Value) => [first, layer("a"), ...behind(make)];
+  const both = ["first.weight", "a.weight"];
+  assert.deepEqual(frozenOf(stop((g, x) => g.stopGradient(x))), both);
+  assert.deepEqual(frozenOf(stop((g, x) => g.round(g.stopGradient(x)))), both);
+  assert.deepEqual(frozenOf(stop((g, x) => g.stopGradient(g.cast(g.less(x, 1), "f32")))), both);
+  const through = (g: LayerGraph, x: Value) => g.add(x, g.stopGradient(g.sub(g.round(x), x)));
+  assert.deepEqual(frozenOf(stop(through)), []);
+  assert.deepEqual(frozenOf(stop((g, x) => g.round(x)), (name) => both.includes(name)), both);
+  const byName = [start("first", "early"), other, layer("user", { takes: ["early"] }), loss];
+  assert.deepEqual(frozenOf(byName), []);
+  const own = second((g, x) => g.add(x, g.stopGradient(g.parameter("p", [WIDTH]))));
+  assert.deepEqual(frozenOf([...own, loss]), ["second.p"]);
+  // What is tied to one that is trained is trained with it.
+  const tied = [first, layer("a"), ...behind((g, x) => g.mul(g.stopGradient(x), 2))];
+  assert.deepEqual(frozenOf(tied, undefined, [["first.weight", "head.weight"]]), ["a.weight"]);
+});
 
 Deno.test("layers that do not fit together are refused by name", () =>
   assertRefused(

@@ -19,6 +19,12 @@ import SMALL from "./small_tokenizer.json" with { type: "json" };
 const parse = (json: unknown, path = "tokenizer.json") =>
   parseTokenizer(new TextEncoder().encode(JSON.stringify(json)), path);
 
+/** The text of ids, one by one. */
+async function streamed(tokenizer: Parameters<typeof textStream>[0], ids: readonly number[]) {
+  const { push, end } = textStream(tokenizer);
+  return (await Array.fromAsync(ids, (id) => push([id]))).join("") + await end();
+}
+
 const GPT2 = gpt2Tokenizer(), GPT2_JSON = gpt2TokenizerJson();
 
 const TOKENIZERS = {
@@ -32,14 +38,14 @@ const text = fc.string({ unit: "binary", maxLength: 60 });
 for (const [name, made] of Object.entries(TOKENIZERS)) {
   Deno.test(`${name}: every text comes back, and pieces of any ids are together their text`, async () => {
     const tokenizer = await made, { encode, decode, vocabularySize } = tokenizer;
-    const learned = text.map((text) => [...encode(text)]);
     const any = fc.array(fc.nat(vocabularySize + 10), { maxLength: 20 });
-    fc.assert(fc.property(text, learned, any, learned, (text, ...parts) => {
-      const own = encode(text), ids = parts.flat(), { push, end } = textStream(tokenizer);
+    await fc.assert(fc.asyncProperty(text, text, any, text, async (text, before, any, after) => {
+      const own = await encode(text);
+      const ids = [...await encode(before), ...any, ...await encode(after)];
       assert.ok(own.every((id) => id < vocabularySize));
-      assert.equal(decode(own), text);
-      assert.equal(ids.map((id) => push([id])).join("") + end(), decode(ids));
-      assert.equal(typeof decode(own.subarray(1, -1)), "string");
+      assert.equal(await decode(own), text);
+      assert.equal(await streamed(tokenizer, ids), await decode(ids));
+      assert.equal(typeof await decode(own.subarray(1, -1)), "string");
     }));
   });
 
@@ -47,23 +53,28 @@ for (const [name, made] of Object.entries(TOKENIZERS)) {
     const tokenizer = await made,
       { encode, decode } = tokenizer,
       { push, end } = textStream(tokenizer);
-    const pieces = [...encode("a😀b")].map((id) => push([id]));
-    assert.deepEqual([...pieces.filter((piece) => piece !== ""), end()], ["a", "😀", "b", ""]);
-    assert.equal(decode([...encode("a"), 65000, ...encode("b")]), "a\uFFFDb");
-    assert.equal(decode([]), "");
-    const cut = encode("😀").subarray(0, -1), first = decode(cut);
+    const pieces = await Array.fromAsync(await encode("a😀b"), (id) => push([id]));
+    assert.deepEqual([...pieces.filter((piece) => piece !== ""), await end()], [
+      "a",
+      "😀",
+      "b",
+      "",
+    ]);
+    assert.equal(await decode([...await encode("a"), 65000, ...await encode("b")]), "a\uFFFDb");
+    assert.equal(await decode([]), "");
+    const cut = (await encode("😀")).subarray(0, -1), first = await decode(cut);
     assert.match(first, /\uFFFD$/);
-    assert.equal(decode(cut), first, "nothing is kept for the next call");
+    assert.equal(await decode(cut), first, "nothing is kept for the next call");
     if (name === "gpt2") return;
-    assert.equal(decode(encode("a😀b").subarray(0, 3)), "a\uFFFD");
-    assert.equal(decode(encode("😀b").subarray(2)), "\uFFFD\uFFFDb");
-    assert.equal(decode(encode("\uFEFFb")), "\uFEFFb");
+    assert.equal(await decode((await encode("a😀b")).subarray(0, 3)), "a\uFFFD");
+    assert.equal(await decode((await encode("😀b")).subarray(2)), "\uFFFD\uFFFDb");
+    assert.equal(await decode(await encode("\uFEFFb")), "\uFEFFb");
   });
 
   Deno.test(`${name}: text that looks like a special token is text`, async () => {
-    const { encode, decode } = await made, ids = encode("a<|endoftext|>b");
+    const { encode, decode } = await made, ids = await encode("a<|endoftext|>b");
     assert.ok(ids.length >= 7 && !ids.includes(50256 as never));
-    assert.equal(decode(ids), "a<|endoftext|>b");
+    assert.equal(await decode(ids), "a<|endoftext|>b");
   });
 }
 
@@ -73,10 +84,11 @@ Deno.test("the ids of gpt2 are GPT-2's", async () => {
   assert.deepEqual([...encode("Hello, world!\n")], [15496, 11, 995, 0, 198]);
 });
 
-Deno.test("ids are read behind those before them, as some tokenizers drop a text's first space", () => {
+Deno.test("ids are read behind those before them, as some tokenizers drop a text's first space", async () => {
   const decode = (ids: Iterable<number>) => Array.from(ids, (id) => ` ${id}`).join("").slice(1);
   const { push, end } = textStream({ decode });
-  assert.deepEqual([push([1, 2]), push([3]), push([4]), end()], ["1 2", " 3", " 4", ""]);
+  const pieces = await Array.fromAsync([[1, 2], [3], [4]], push);
+  assert.deepEqual([...pieces, await end()], ["1 2", " 3", " 4", ""]);
 });
 
 const SAMPLES = [
@@ -92,14 +104,14 @@ Deno.test("tokenizers that are written as tokenizer.json have the same ids, and 
   for (const [read, own] of [[bytes, bytesTokenizer()], [gpt2, await GPT2]] as const) {
     for (const sample of [...SAMPLES, moby]) {
       const ids = own.encode(sample);
-      assert.deepEqual([...read.encode(sample)], [...ids]);
-      assert.equal(read.decode(ids), sample);
+      assert.deepEqual([...await read.encode(sample)], [...ids]);
+      assert.equal(await read.decode(ids), sample);
     }
   }
   assert.deepEqual([gpt2.vocabularySize, gpt2.bos, gpt2.eos], [50_257, 50_256, 50_256]);
-  assert.deepEqual([...gpt2.encode("a<|endoftext|>b")], [64, 50_256, 65]);
+  assert.deepEqual([...await gpt2.encode("a<|endoftext|>b")], [64, 50_256, 65]);
   assert.deepEqual([bytes.vocabularySize, bytes.bos], [256, undefined]);
-  assert.equal(bytes.decode([0xc3, 300, 72]), "\uFFFD\uFFFDH");
+  assert.equal(await bytes.decode([0xc3, 300, 72]), "\uFFFD\uFFFDH");
 });
 
 Deno.test("GPT-2's tokenizer is written with the merges that were published", async () => {
@@ -112,11 +124,29 @@ Deno.test("GPT-2's tokenizer is written with the merges that were published", as
 });
 
 Deno.test("a template, a normalizer and special tokens are those of the file", async () => {
-  const read = await parse(SMALL), { push, end } = textStream(read), ids = [9, 3, 1, 10];
-  assert.deepEqual([...read.encode("AB z</s>b")], [9, 3, 2, 10, 1]);
+  const read = await parse(SMALL), ids = [9, 3, 1, 10];
+  assert.deepEqual([...await read.encode("AB z</s>b")], [9, 3, 2, 10, 1]);
   assert.deepEqual([read.vocabularySize, read.bos, read.eos], [11, 9, 10]);
-  assert.equal(read.decode(ids), "<s> ab b </s>");
-  assert.equal(ids.map((id) => push([id])).join("") + end(), read.decode(ids));
+  assert.equal(await read.decode(ids), "<s> ab b </s>");
+  assert.equal(await streamed(read, ids), await read.decode(ids));
+});
+
+Deno.test("a text that takes exponential time is given up, and the next one is not", async () => {
+  const pattern = { Regex: "^(a+)+$" };
+  const json = { ...SMALL, pre_tokenizer: { type: "Split", pattern, behavior: "Isolated" } };
+  const read = await parseTokenizer(new TextEncoder().encode(JSON.stringify(json)), "a.json", 500);
+  await assert.rejects(read.encode(`${"a".repeat(60)}?`), {
+    name: "RangeError",
+    message: "Cannot use a.json: it must take at most 1 s for a text of 61 characters, received " +
+      "more; a regular expression of it may take exponential time",
+  });
+  const again = [read.encode("ab"), read.decode([3])];
+  read.close();
+  assert.deepEqual(await Promise.all([...again, read.decode([1])]), [
+    Uint16Array.of(9, 3),
+    "ab",
+    "b",
+  ]);
 });
 
 Deno.test("what is no tokenizer is refused in one sentence, before its ids take memory", async () => {

@@ -180,6 +180,26 @@ Deno.test("a header of more than 100 MB is refused before it is read, however la
   await assert.rejects(reading(100_000_000n), /the header must be 100000000 bytes, was cut$/);
 });
 
+Deno.test("a tensor that memory does not hold is named with its bytes, as in a sparse file", async () => {
+  const bytes = 2 ** 40, entry = { dtype: "U8", shape: [bytes], data_offsets: [0, bytes] };
+  const head = fileOf(JSON.stringify({ huge: entry }));
+  const parts = [head.subarray(0, 8), head.subarray(8)];
+  const file: SafetensorsFile = {
+    [Symbol.dispose]() {},
+    stat: () => Promise.resolve({ size: head.length + bytes }),
+    seek: () => Promise.resolve(0),
+    read(into: Uint8Array) {
+      into.set(parts[0]!);
+      return Promise.resolve(parts.shift()!.length);
+    },
+  };
+  await assert.rejects(readOpenSafetensors(file, "sparse", (_, __, size) => new Uint8Array(size)), {
+    name: "RangeError",
+    message:
+      'Cannot read tensor "huge" of sparse: it must fit into memory, received 1099511627776 bytes',
+  });
+});
+
 Deno.test("each thing a header can get wrong is refused by its sentence", async () => {
   const utf8 = Uint8Array.of(0x22, 0xff, 0x22);
   await refuses(new Uint8Array(7), /^SyntaxError: .*8-byte header length, received 7 bytes/);

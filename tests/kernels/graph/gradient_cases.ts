@@ -65,6 +65,7 @@ export const CASES: Readonly<Record<string, readonly Case[]>> = {
   ...functions([-1, 1], "Neg", "Exp", "Tanh", "Erf", "Sigmoid"),
   ...functions([0.5, 2], "Log", "Sqrt", "Reciprocal"),
   ...functions([-3, 3], "Sin", "Cos"),
+  Identity: [one((g, a) => g.node("Identity", [a], [M])[0]!)],
   Add: [on([M, [4]], (g, a, b) => g.add(a, b))],
   Sub: [on([[3, 1], M], (g, a, b) => g.sub(a, b))],
   Mul: [on([M, [3, 1]], (g, a, b) => g.mul(a, b)), one((g, a) => g.mul(a, a))],

@@ -57,7 +57,8 @@ Deno.test("a value used twice gets the sum of both gradients, one that no output
 
 Deno.test("steps, whole numbers and truths have no gradient, and ask for none", () => {
   const g = new Graph(), x = g.input("x", [3]), i = g.input("i", [3], "i32");
-  const steps = [g.sign(x), g.floor(x), g.ceil(x), g.round(x), g.cast(g.cast(x, "i32"), "f32")];
+  const whole = g.cast(g.cast(x, "i32"), "f32");
+  const steps = [g.sign(x), g.floor(x), g.ceil(x), g.round(x), whole, g.stopGradient(x)];
   const chosen = g.where(g.less(x, g.scalar(1)), g.cast(i, "f32"), g.cast(g.argMax(x, 0), "f32"));
   const dy = g.input("dy", [3]);
   const found = addGradients(g, [...steps, chosen].map((y) => [y, dy] as const), [x, i]);

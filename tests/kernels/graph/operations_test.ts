@@ -1,6 +1,7 @@
 /** Operations that are made of others, the shapes of what is written, and what is refused where it is. */
 
 import assert from "node:assert/strict";
+import { SIGNATURES } from "../../../kernels/graph/signatures.ts";
 import { addGradients, elementCount, Graph, type Value } from "../../../kernels/mod.ts";
 import { computed } from "./computed.ts";
 import { assertRefused } from "./refused.ts";
@@ -121,6 +122,64 @@ for (const [title, cases] of Object.entries(MADE)) {
   });
 }
 
+/** What operations on a value and a number, or two of them, are of 0, 1 and 2. */
+const BESIDE_NUMBERS: Readonly<Record<string, readonly number[]>> = {
+  "add 2": [2, 3, 4],
+  "sub 2": [-2, -1, 0],
+  "2 sub": [2, 1, 0],
+  "mul 2": [0, 2, 4],
+  "div 2": [0, 0.5, 1],
+  "pow 2": [0, 1, 4],
+  "2 pow": [1, 2, 4],
+  "mod 2": [0, 1, 0],
+  "minimum 1": [0, 1, 1],
+  "1 maximum": [1, 1, 2],
+  "equal 1": [0, 1, 0],
+  "greater 1": [0, 0, 1],
+  "1 greaterOrEqual": [1, 1, 0],
+  "less 1": [1, 0, 0],
+  "lessOrEqual Infinity": [1, 1, 1],
+  "prelu 0": [0, 1, 2],
+};
+
+Deno.test("a number is a constant of the type of the other operand", async () => {
+  for (const dtype of ["f32", "i32", "i64"] as const) {
+    for (const [text, values] of Object.entries(BESIDE_NUMBERS)) {
+      const words = text.split(" "), at = words.findIndex((word) => !Number.isNaN(Number(word)));
+      const method = words[1 - at] as "add", g = new Graph(), x = g.input("x", [3], dtype);
+      if (dtype !== "f32" && /div|pow|Infinity|prelu/.test(text)) continue;
+      const number = Number(words[at]), y = at === 0 ? g[method](number, x) : g[method](x, number);
+      assert.deepEqual(await computed(g, y, { x: [0, 1, 2] }), values, `${text} of ${dtype}`);
+      assert.equal(g.nodes[0]!.inputs[1 - at]!.dtype, dtype);
+    }
+  }
+  const g = new Graph(), x = g.input("x", [3]);
+  const chosen = g.where(g.where(g.less(x, 1), g.not(g.less(x, 1)), g.less(x, 9)), x, -1);
+  assert.deepEqual(await computed(g, chosen, { x: [0, 1, 2] }), [-1, 1, 2]);
+  assert.deepEqual(await computed(g, g.where(g.less(x, 1), 1, 0), { x: [0, 1, 2] }), [1, 0, 0]);
+});
+
+Deno.test("a size that is left open, and a matrix, have the gradient of the tensor", async () => {
+  const cases: Readonly<Record<string, (g: Graph, x: Value) => Value>> = {
+    "2,6": (g, x) => g.reshape(x, [2, -1]),
+    "12": (g, x) => g.reshape(x, [-1]),
+    "3,1,4": (g, x) => g.reshape(x, [3, 1, -1]),
+    "2,3,2": (g, x) => g.reshape(x, [-1, 3, 2]),
+    "2,6 ": (g, x) => g.flatten(x),
+    "1,12": (g, x) => g.flatten(x, 0),
+    "6,2": (g, x) => g.flatten(x, -1),
+    "12,1": (g, x) => g.flatten(x, 3),
+  };
+  for (const [shape, build] of Object.entries(cases)) {
+    const g = new Graph(), x = g.input("x", [2, 3, 2]), y = build(g, x);
+    assert.equal(`${y.shape}`, shape.trim());
+    const [dx] = addGradients(g, [[y, g.mul(y, 2)]], [x]), given = { x: count(12) };
+    assert.deepEqual(await computed(g, y, given), count(12));
+    assert.deepEqual(dx!.shape, x.shape);
+    assert.deepEqual(await computed(g, dx!, given), count(12).map((value) => 2 * value));
+  }
+});
+
 Deno.test("a cut of all elements is the tensor itself", () => {
   const g = new Graph(), x = g.input("x", [2]);
   assert.equal(g.cut(x, [0], [2]), x);
@@ -209,6 +268,71 @@ Deno.test("windows are counted as PyTorch and ONNX do", () => {
   }
 });
 
+/** The methods of a graph as they are written, by name. */
+function methodsOf(prototype: object): [name: string, source: string][] {
+  if (prototype === Object.prototype) return [];
+  const own = Object.entries(Object.getOwnPropertyDescriptors(prototype));
+  return [
+    ...own.map(([name, { value }]) => [name, `${value}`] as [string, string]),
+    ...methodsOf(Object.getPrototypeOf(prototype)),
+  ];
+}
+
+Deno.test("the arguments of every method of a graph are known by their names", () => {
+  const known = new Set(["constructor", "owns"]);
+  for (const [method, source] of methodsOf(Object.getPrototypeOf(Graph.prototype))) {
+    if (known.has(method)) continue;
+    assert.ok(SIGNATURES[method], method);
+    known.add(method);
+    if (source.startsWith("function")) continue; // made of its name
+    const names = SIGNATURES[method]?.split(", ").map((one) => one.match(/^\w+/)![0]);
+    const written = names?.filter((name) => name !== "options").join("\\b[^]*\\b");
+    assert.match(source, RegExp(`^${method}\\(${written}\\b`), method);
+  }
+  const others = Object.keys(SIGNATURES).filter((method) => !known.has(method));
+  assert.deepEqual(others, ["crossEntropy"]); // of Graph itself
+});
+
+Deno.test("each argument of each method is checked, and named where it is wrong", () => {
+  const other = new Graph().input("theirs", [2, 3]), texts = ["name", "op", "equation"];
+  for (const [method, signature] of Object.entries(SIGNATURES)) {
+    const parts = signature.split(", ").map((one) => one.match(/^(\w+)(\??)/)!.slice(1));
+    for (const [i, [name, mark]] of parts.entries()) {
+      const g = new Graph(), x = g.input("x", [2, 3]), is = g.less(x, 1);
+      const indices = g.input("indices", [2], "i32");
+      const right: Record<string, unknown> = {
+        ...{ condition: is, p: is, q: is, indices, columns: indices, values: [x], axis: 0 },
+        ...{
+          starts: [0],
+          ends: [9],
+          block: 1,
+          size: 3,
+          groups: 1,
+          kernel: 1,
+          sizes: [1],
+          pads: [1],
+          value: 1,
+        },
+        ...{
+          name: "n",
+          op: "Neg",
+          which: "lower",
+          equation: "ij",
+          shape: [2, 3],
+          data: Float32Array.of(1),
+        },
+      };
+      const before = parts.slice(0, i).map(([name, mark]) => mark ? undefined : right[name!] ?? x);
+      const wrong = [mark ? null : undefined, NaN, { a: 1 }, [NaN], other, [other], "of none"];
+      for (const one of wrong.filter((one) => one !== "of none" || !texts.includes(name!))) {
+        const call = Reflect.get(g, method) as (...given: unknown[]) => unknown;
+        const message = RegExp(`^Cannot call g\\.${method}: ${name}(\\.\\w+)? must be `);
+        assert.throws(() => call.apply(g, [...before, one]), { message }, `${method} ${name} ${i}`);
+      }
+    }
+  }
+});
+
 const FAR = { strides: 2, outputPadding: 2 };
 
 Deno.test("operands that do not fit are refused where they are written", () => {
@@ -241,6 +365,27 @@ Deno.test("operands that do not fit are refused where they are written", () => {
     (g, x, w) => g.matmul(x, w),
     (g, x) => g.crossEntropy(g.reshape(x, [6, 56]), g.input("i", [5], "i32")),
     (g) => g.constant(Float32Array.of(1), [2]),
+    (g, x) => g.mul(x, undefined as never),
+    (g, x) => g.mul(x, "2" as never),
+    (g, x) => g.add(NaN, x),
+    (g, x) => g.add(x, new Graph().input("theirs", [2])),
+    (g, x) => g.add(x, g.cast(x, "i32")),
+    (g, x) => g.add(g.cast(x, "i32"), 0.5),
+    (g, x) => g.mul(g.cast(x, "i64"), 2 ** 63),
+    (g, x) => g.mul(x, 1e300),
+    (g, x) => g.where(x, x, 0),
+    (g, x) => g.exp(g.cast(x, "i32")),
+    (g, x) => g.sum(x, [4]),
+    (g, x) => g.sum(x, 1 as never),
+    (g, x) => g.softmax(x, 0.5),
+    (g, x) => g.reshape(x, [2, -1, -1]),
+    (g, x) => g.reshape(x, [5, -1]),
+    (g, x) => g.reshape(x, [2, 0.5]),
+    (g, x) => g.flatten(x, 5),
+    (g, x, w) => g.conv(x, w, undefined, { stride: 2 } as never),
+    (g, x, w) => g.matmul(x, w, { alpha: NaN }),
+    (g) => g.concat([], 0),
+    (g) => g.input("x", [2, -1]),
     ...["ii->i", "ij,jk->ik", "ijk->i", "ij->k", "...j->j"].map((equation) => (g: Graph) =>
       g.einsum(equation, [g.input("a", [2, 3])])
     ),

@@ -2,8 +2,11 @@
 
 import assert from "node:assert/strict";
 import {
+  compileModel,
+  encodeModel,
   fromOnnx,
   type FromOnnxOptions,
+  Graph,
   LayerGraph,
   onnxWithWeights,
   type Value,
@@ -11,6 +14,7 @@ import {
 import { readOnnx } from "../../../kernels/import/file/onnx_graph.ts";
 import { trainedWeights } from "../../../kernels/import/gradients.ts";
 import type { Step } from "../../../kernels/import/plan.ts";
+import { transientBytes } from "../../../kernels/onnx/transient.ts";
 import { atDepth } from "../../depth.ts";
 import fc from "../../fast_check.ts";
 import { ONNX_FIXTURES, onnxPath } from "../../onnx.ts";
@@ -41,7 +45,8 @@ function refusalOf(bytes: Uint8Array, options: FromOnnxOptions): string | undefi
     fromOnnx(bytes, options);
     return undefined;
   } catch (error) {
-    assert.ok(error instanceof TypeError || error instanceof RangeError, `${error}`);
+    const kinds = [TypeError, RangeError, SyntaxError];
+    assert.ok(error instanceof Error && kinds.some((kind) => error instanceof kind), `${error}`);
     assert.match(error.message, /^Cannot [^\n]+$/, error.stack);
     assert.ok(error.message.length < 1000, error.message);
     return error.message;
@@ -76,6 +81,22 @@ Deno.test("each file that cannot be imported or trained is refused by its senten
   assert.deepEqual(found, given.map(({ refusal }) => refusal));
 });
 
+Deno.test("a weight to which no gradient comes may be frozen", () => {
+  const nodes: TestNode[] = [
+    { op: "Round", inputs: ["y"], outputs: ["r"] },
+    { op: "MatMul", inputs: ["r", "v"], outputs: ["z"] },
+  ];
+  const initializers = { ...W, v: { data: numbers([2, 2]), shape: [2, 2] } };
+  const bytes = onnxModel(line({ initializers, outputs: { z: "f32" } }, nodes));
+  assert.match(refusalOf(bytes, { loss: "mse" })!, /come to the weight "w", .* frozen/);
+  const model = fromOnnx(bytes, { loss: "mse", frozen: ["w"] });
+  const { parameters } = compileModel(model, "none");
+  assert.deepEqual(parameters.map(({ name, isFrozen }) => [name, isFrozen]), [["w", true], [
+    "v",
+    false,
+  ]]);
+});
+
 Deno.test("bytes that are no ONNX model, or part of one, are refused", () => {
   const bytes = onnxModel(line());
   const cases = [
@@ -103,6 +124,80 @@ Deno.test("an operation that is known but has no gradient is named with its node
     message:
       'Cannot train the ONNX model: every op between parameters and loss must have a gradient, received Jump (node "/y/MatMul")',
   });
+});
+
+/** Nodes of a file, each reading the one before and maybe another value. */
+const chain = (length: number, op: string, more: (i: number, before: string) => string[]) =>
+  Array.from({ length }, (_, i): TestNode => {
+    const before = i === 0 ? "y" : `v${i - 1}`;
+    return { op, inputs: [before, ...more(i, before)], outputs: [`v${i}`] };
+  });
+const fan = (length: number): TestNode[] =>
+  Array.from({ length }, (_, i) => ({ op: "Relu", inputs: ["y"], outputs: [`v${i}`] }));
+
+/** Files of n nodes, whatever they are. */
+const LONG: Readonly<Record<string, (n: number) => Partial<TestModel>>> = {
+  "a chain": (n) => ({ nodes: chain(n, "Relu", () => []) }),
+  "sums of a value with itself": (n) => ({ nodes: chain(n, "Add", (_, before) => [before]) }),
+  "sums with the first value": (n) => ({ nodes: chain(n, "Add", () => ["y"]) }),
+  "a value of many, all read at the end": (n) => ({
+    nodes: [...fan(n - 1), {
+      op: "Sum",
+      inputs: fan(n - 1).map((_, i) => `v${i}`),
+      outputs: ["v"],
+    }],
+  }),
+  "products with a weight each": (n) => ({
+    nodes: chain(n, "MatMul", (i) => [`w${i}`]),
+    initializers: Object.fromEntries(
+      fan(n).map((_, i) => [`w${i}`, { data: numbers([2, 2]), shape: [2, 2] }]),
+    ),
+  }),
+  "a bias each": (n) => ({
+    nodes: chain(n, "Add", (i) => [`w${i}`]),
+    initializers: Object.fromEntries(fan(n).map((_, i) => [`w${i}`, { data: numbers([2]) }])),
+  }),
+};
+
+const longModel = ({ nodes = [], initializers }: Partial<TestModel>) =>
+  onnxModel({
+    ...line({}, nodes),
+    initializers: { ...W, ...initializers },
+    outputs: { [nodes.at(-1)!.outputs[0]!]: "f32" },
+  });
+
+for (const [what, make] of Object.entries(LONG)) {
+  Deno.test(`a file of thousands of nodes is a model: ${what}`, () => {
+    // Beyond 6,000 a walk that calls itself has no stack left.
+    const n = what === "a chain" ? 7000 : atDepth(500, 19_000);
+    const { programs } = compileModel(fromOnnx(longModel(make(n)), { loss: "mse" }), "none");
+    for (const model of programs.flatMap(({ models }) => Object.values(models))) {
+      assert.ok(transientBytes(model) >= 0);
+    }
+    assert.ok(programs.length <= 1001, `${programs.length}`);
+  });
+}
+
+Deno.test("a file of more nodes or operands than a run compiles in time is refused", () => {
+  const refused = [
+    [chain(20_000, "Relu", () => []), "20001 with 40003"],
+    [[{ op: "Sum", inputs: Array(80_000).fill("y"), outputs: ["z"] }], "2 with 80004"],
+  ] as const;
+  for (const [nodes, received] of refused) {
+    assert.equal(
+      refusalOf(longModel({ nodes }), { loss: "mse" }),
+      `Cannot import the ONNX model: it must have at most 20000 nodes with 80000 inputs and outputs, received ${received}`,
+    );
+  }
+});
+
+Deno.test("the memory of a chain of operations does not grow with its length", () => {
+  const bytes = [10, 20_000].map((length) => {
+    const g = new Graph(), x = g.input("x", [4]);
+    const y = Array(length).fill(0).reduce<Value>((value) => g.relu(value), x);
+    return transientBytes(encodeModel(g, [{ name: "x", value: x }], [{ name: "y", value: y }]));
+  });
+  assert.equal(bytes[1], bytes[0]);
 });
 
 /** Sizes that the files leave open. */

@@ -7,12 +7,14 @@ import {
   type Device,
   gpt2,
   type Layer,
+  type LayerGraph,
   type Model,
   openReference,
   openStage,
   type Stage,
   type StageOptions,
   type StageState,
+  type Value,
 } from "../../../kernels/mod.ts";
 import { assertClose } from "./pytorch.ts";
 import {
@@ -69,6 +71,34 @@ Deno.test("a frozen parameter of a layer need not reach the output", () => {
   assert.throws(() => compileModel(model, "none"), /received "unused" unused/);
   const { programs } = compileModel(model, "none", { frozen: () => true });
   assert.equal(programs[0]!.models.backward, undefined);
+});
+
+Deno.test("a stopped gradient changes no value, and no weight before it is trained", async () => {
+  const programOf = (stop: (g: LayerGraph, x: Value) => Value) => {
+    const layers: Layer[] = [
+      { name: "first", build: (g) => g.mul(g.batch("x", [2, 4]), g.parameter("w", [4])) },
+      { name: "head", build: (g, x) => g.mul(stop(g, x!), g.parameter("w", [4])) },
+      { name: "loss", build: (g, x) => g.sumOfSquares(x!, [1]) },
+    ];
+    return compileModel({ name: "m", layers, predictions: 2 }, "none");
+  };
+  const stopping = programOf((g, x) => g.stopGradient(x)), plain = programOf((_, x) => x);
+  const batch = { x: Float32Array.from({ length: 8 }, (_, i) => i) };
+  for (const device of ["native", "reference"]) {
+    for (const backward of ["whole", "split"] as const) {
+      const [stopped, all] = await Promise.all([stopping, plain].map(async (program) => {
+        const stages = await openStages(open(device), program, 1, { backward });
+        return { stage: stages[0]!, results: await train(stages, [batch], backward) };
+      }));
+      all!.results.delete("first.w");
+      assertSameBits(stopped!.results, all!.results, `${device} ${backward}`);
+      stopped!.stage.beginStep(1, 0.1, 1);
+      for (const bucket of stopped!.stage.buckets.keys()) await stopped!.stage.stepBucket(bucket);
+      const { weights } = await stopped!.stage.save(), drawn = drawWeights(stopping);
+      assert.deepEqual(weights.get("first.w"), drawn.get("first.w"));
+      assert.notDeepEqual(weights.get("head.w"), drawn.get("head.w"));
+    }
+  }
 });
 
 Deno.test("integers may pass between layers, where no gradient flows", async () => {

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { checkTransfer } from "../../snapshot.ts";
 import { readValue } from "./value_reader.ts";
 import { writeValue } from "./value_writer.ts";
 
@@ -42,15 +43,6 @@ export function encodeFrame(frame: unknown, transfer: readonly ArrayBuffer[]): E
     return { body: bytes, buffers: [...moved, ...copies].map((buffer) => new Uint8Array(buffer)) };
   } catch (error) {
     throw new DOMException((error as Error).message, "DataCloneError");
-  }
-}
-
-function checkTransfer(transfer: readonly ArrayBuffer[]): void {
-  if (new Set(transfer).size < transfer.length) {
-    throw new TypeError("An ArrayBuffer that is transferred twice could not be cloned.");
-  }
-  if (transfer.some(({ detached }) => detached)) {
-    throw new TypeError("An ArrayBuffer is detached and could not be cloned.");
   }
 }
 

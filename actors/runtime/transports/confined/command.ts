@@ -5,7 +5,6 @@
  */
 
 import { NO_CONFIG_ENV } from "../../packages/fetching.ts";
-import { HEAP_FLAGS } from "../process/command.ts";
 import { grantFlags, type Grants } from "./grants.ts";
 import { ENTRY, NO_CONFIG, type PackageGraph } from "./package_graph.ts";
 
@@ -43,7 +42,7 @@ export function confinedCommand(
       `--lock=${graph.lock}`,
       `--import-map=${graph.importMap}`,
       ...grantFlags(withModules(grants, graph)),
-      `--v8-flags=${[`--max-old-space-size=${memoryLimitMb}`, ...HEAP_FLAGS].join()}`,
+      `--v8-flags=--max-old-space-size=${memoryLimitMb}`,
       ENTRY,
     ],
     clearEnv: true,

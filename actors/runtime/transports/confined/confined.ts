@@ -6,7 +6,7 @@
  * @module
  */
 
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { messageOf } from "../../failure.ts";
 import type { Confined } from "../confinement.ts";
 import { endReason } from "../process/end_reason.ts";
@@ -129,7 +129,7 @@ export class ConfinedIsolate implements RemoteIsolate {
     this.#audit = audit;
     this.#hasBegun = true;
     const { actor, memoryLimitMb } = this.#limits;
-    const keeper = this.#keeperOf(child), output = sourceOf(child.stdout);
+    const keeper = this.#keeperOf(child, dirname(dirname(cache))), output = sourceOf(child.stdout);
     const printed = child.stderr.getReader(), shown = showLines(printed, actor);
     const watch = new LimitsWatch({
       pid: child.pid,
@@ -169,9 +169,9 @@ export class ConfinedIsolate implements RemoteIsolate {
   }
 
   /** Without one, it does not live. */
-  #keeperOf({ pid }: Deno.ChildProcess): Keeper | undefined {
+  #keeperOf({ pid }: Deno.ChildProcess, folder: string): Keeper | undefined {
     try {
-      return keep(pid);
+      return keep(pid, folder);
     } catch (error) {
       this.#end(`it must have a keeper: ${messageOf(error)}`);
     }

@@ -12,12 +12,14 @@ export interface Keeper extends AsyncDisposable {}
 /**
  * Starts the keeper of a process. To be disposed of when that has ended, before its number can be
  * another's.
+ *
+ * @param folder that of the program, which is removed when the program dies.
  */
-export function keep(pid: number): Keeper {
+export function keep(pid: number, folder: string): Keeper {
   if (Deno.build.os === "windows") return { [Symbol.asyncDispose]: () => Promise.resolve() };
   const shell = new Deno.Command("sh", {
     // Ctrl-C and the end of a terminal are no end of the program.
-    args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"', `${pid}`],
+    args: ["-c", 'trap "" INT HUP TERM; read -r end; kill -9 "$0"; rm -rf "$1"', `${pid}`, folder],
     stdin: "piped",
     stdout: "null",
     stderr: "null",

@@ -27,13 +27,18 @@ export interface Guard {
 /**
  * Guards an isolate from its first frame on.
  *
+ * @param refused called with the id of an actor that refuses one of its messages.
  * @throws {DOMException} `DataCloneError` when the frame cannot be looked through.
  */
-export function openGuard(boot: BootFrame): Guard {
+export function openGuard(boot: BootFrame, refused: (by: string) => void): Guard {
   const caps: Capabilities = openCapabilities(boot.launch), mayReport = openThrottle();
   return {
     boot: screenBoot(caps, boot),
-    screen: (frame) => screen(caps, frame),
+    screen(frame) {
+      const { refusedBy } = frame as { readonly refusedBy?: string };
+      if (refusedBy !== undefined && mayReport()) refused(refusedBy);
+      return screen(caps, frame);
+    },
     judge(frame) {
       const { up, denied, post, ...rest } = judge(caps, frame);
       const isReport = denied || up?.kind === "dead-letter" || post?.frame.kind === "event";

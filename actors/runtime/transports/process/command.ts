@@ -10,17 +10,6 @@ import { fileURLToPath } from "node:url";
 const CONFIGS = ["deno.json", "deno.jsonc"];
 
 /**
- * How V8 keeps the heap of a process small. It doubles the room for young objects again and again, to
- * 32 MiB and more, however few survive, and lets what is old and dead lie until the heap has grown by
- * half or more: messages are short-lived, so a process would only hold more the longer it runs.
- */
-export const HEAP_FLAGS = [
-  "--max-semi-space-size=2",
-  "--heap-growing-percent=10",
-  "--optimize-for-size",
-] as const;
-
-/**
  * The command that starts a process for an actor.
  *
  * It has the nearest configuration to the main module of this program, so that an import means the
@@ -28,15 +17,16 @@ export const HEAP_FLAGS = [
  *
  * @param memoryLimitMb limit of its JavaScript heap; buffers do not count.
  * @param permissions flags that say what it may do.
+ * @param directory the private folder, for a process whose program dies before it says so.
  */
 export function commandOf(
   memoryLimitMb: number | undefined,
   permissions: readonly string[],
+  directory: string,
 ): Deno.Command {
   const args = ["run", "--quiet", "--no-prompt", ...configFlags(), ...permissions];
-  const limit = memoryLimitMb === undefined ? [] : [`--max-old-space-size=${memoryLimitMb}`];
-  args.push(`--v8-flags=${[...limit, ...HEAP_FLAGS].join()}`);
-  args.push(new URL("./entry.ts", import.meta.url).href);
+  if (memoryLimitMb !== undefined) args.push(`--v8-flags=--max-old-space-size=${memoryLimitMb}`);
+  args.push(new URL("./entry.ts", import.meta.url).href, directory);
   return new Deno.Command(Deno.execPath(), {
     args,
     env: { DENO_NO_UPDATE_CHECK: "1" },

@@ -11,6 +11,7 @@ import { flush } from "../stream/flush.ts";
 import { Outbox, receiveFrames } from "../stream/stream.ts";
 import type { Orders } from "./acceptor.ts";
 import { connect } from "./rendezvous.ts";
+import { removeOrphaned } from "./rendezvous_folder.ts";
 import { SocketConnector } from "./socket_connector.ts";
 import { SocketPoll } from "./socket_poll.ts";
 import type { Heartbeat } from "./watchdog.ts";
@@ -21,16 +22,21 @@ async function readOrders(): Promise<Orders> {
   let text = "";
   while (!text.endsWith("\n")) {
     const count = await Deno.stdin.read(chunk);
-    if (count === null) Deno.exit(1);
+    if (count === null) endAlone();
     text += decoder.decode(chunk.subarray(0, count), { stream: true });
   }
   return JSON.parse(text);
 }
 
-/** Ends the process when the root was gone before it could be met: there is nobody to tell. */
+/** Ends the process as its root has, before it could be met: there is nobody to tell. */
+function endAlone(): never {
+  removeOrphaned(Deno.args[0]!);
+  Deno.exit(1);
+}
+
 function endWithRoot(error: unknown): never {
   const { NotFound, ConnectionRefused } = Deno.errors;
-  if (error instanceof NotFound || error instanceof ConnectionRefused) Deno.exit(1);
+  if (error instanceof NotFound || error instanceof ConnectionRefused) endAlone();
   throw error;
 }
 

@@ -80,7 +80,7 @@ class ProcessIsolate implements RemoteIsolate {
       );
       const { directory } = orders.rendezvous;
       const permissions = least ? leastFlags(least, directory, isolate) : inherited;
-      this.#child = commandOf(memoryLimitMb, permissions).spawn();
+      this.#child = commandOf(memoryLimitMb, permissions, directory).spawn();
       this.#instruct(orders);
     } catch (error) {
       acceptor.forget(isolate);

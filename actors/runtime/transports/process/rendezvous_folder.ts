@@ -3,9 +3,9 @@
  *
  * [Note: whose folder it is] As long as its program lives, it holds a lock on the file `lock` in
  * its folder, which the system takes away whatever the program dies of. The file gets its name when
- * it is locked already. So a folder with a lock file that can be locked is one that nobody needs:
- * when all processes of a program are killed at once, nobody is left to remove it, and the next
- * program does.
+ * it is locked already. So a folder with a lock file that can be locked is one that nobody needs. When
+ * a program is killed, those of its processes that are left remove it; when all are killed at once, the
+ * next program does.
  *
  * @module
  */
@@ -19,6 +19,9 @@ const MAX_PATH_BYTES = Deno.build.os === "linux" ? 107 : 103;
 
 /** Bytes of the longest name of a socket, with the slash before it: ten digits and `.sock`. */
 const NAME_BYTES = 16;
+
+/** Times that a folder is removed which others remove as well. */
+const MAX_TRIES = 10;
 
 /** The locks of this program's folders, by path. */
 const held = new Map<string, Deno.FsFile>();
@@ -39,7 +42,7 @@ export function openRendezvousFolder(): string {
         `${path}, where a socket would have ${bytes} of ${MAX_PATH_BYTES} bytes`,
       );
     }
-    held.set(path, lockIn(path));
+    lockFolder(path);
     removeAbandoned(path);
     return path;
   } catch (cause) {
@@ -80,6 +83,24 @@ export function tidyRendezvousFolders(): void {
   } catch {
     // To tidy up after others is not worth an error.
   }
+}
+
+/** Removes the folder of a program that has died, and what else it has left. */
+export function removeOrphaned(path: string): void {
+  // When several processes do, each may fail for what another did, and the last one succeeds.
+  for (let tries = 0; tries < MAX_TRIES; tries++) {
+    try {
+      Deno.removeSync(path, { recursive: true });
+    } catch {
+      // It is gone, or is tried again.
+    }
+  }
+  tidyRendezvousFolders();
+}
+
+/** Locks a temporary folder that others remove when this program dies. */
+export function lockFolder(path: string): void {
+  held.set(path, lockIn(path));
 }
 
 function lockIn(path: string): Deno.FsFile {

@@ -8,6 +8,7 @@
 
 import { Pulse } from "../../isolate/pulse.ts";
 import { type Address, beatOf, connect, type Rendezvous } from "./rendezvous.ts";
+import { removeOrphaned } from "./rendezvous_folder.ts";
 
 /** What it must know to tell the root. */
 export interface Heartbeat {
@@ -25,9 +26,6 @@ interface WorkerScope {
   postMessage(message: "ready"): void;
 }
 
-/** Times that the directory is removed. */
-const MAX_TRIES = 10;
-
 /** Milliseconds from one beat to the next. */
 const BEAT_MS = 100;
 
@@ -44,14 +42,7 @@ async function beat({ pulse: buffer, rendezvous, root, isolate }: Heartbeat): Pr
 async function watch(directory: string): Promise<void> {
   const rest = new Uint8Array(1);
   while (await Deno.stdin.read(rest).catch(() => null) !== null);
-  // Nobody else is left to tidy up. When several processes do, each may fail for what another did.
-  for (let tries = 0; tries < MAX_TRIES; tries++) {
-    try {
-      Deno.removeSync(directory, { recursive: true });
-    } catch {
-      // It is tried again, and is gone in the end.
-    }
-  }
+  removeOrphaned(directory);
   Deno.kill(Deno.pid, "SIGKILL");
 }
 

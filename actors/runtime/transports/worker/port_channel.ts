@@ -5,7 +5,7 @@
  */
 
 import { receiveMessageOnPort } from "node:worker_threads";
-import { cloning } from "../../snapshot.ts";
+import { checkTransfer, cloning } from "../../snapshot.ts";
 import { turn } from "../../world/pace.ts";
 
 /**
@@ -42,7 +42,7 @@ export class PortChannel {
   /** Sends a frame. @throws {DOMException} when it cannot be cloned. */
   send(frame: unknown, transfer: readonly Transferable[]): void {
     const numbered: Numbered = new Map([[this.#sent, frame]]);
-    cloning(() => this.#port.postMessage(numbered, [...transfer]));
+    cloning(() => (checkTransfer(transfer), this.#port.postMessage(numbered, [...transfer])));
     // Only now: a frame that cannot be cloned has not been sent.
     this.#sent++;
   }

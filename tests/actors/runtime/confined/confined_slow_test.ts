@@ -244,24 +244,26 @@ function isAlive(pid: number): boolean {
 Deno.test({
   name: "a confined process in an endless loop ends with its program; its lines are marked",
   ignore: Deno.build.os !== "linux",
-  async fn() {
-    const killed = program(["-A"], "orphan");
-    const stdout = killed.stdout.pipeThrough(new TextDecoderStream()).getReader();
-    const pid = Number((await stdout.read()).value);
-    // Ctrl-C reaches all processes of a terminal; only the program decides what it means.
-    const pids = childProcesses(killed.pid);
-    assert.ok(pids.includes(pid) && pids.length > 1);
-    for (const child of pids) Deno.kill(child, "SIGINT");
-    await new Promise((resolve) => setTimeout(resolve, 100));
-    assert.ok(pids.every(isAlive));
-    killed.kill("SIGKILL");
-    await until(() => !isAlive(pid));
-    await stdout.cancel();
-    const printed = await new Response(killed.stderr).text();
-    assert.ok(printed.startsWith("[hos\\u001btile] printed\\u001b[2J\\u000dover\n"), printed);
-    for (const line of printed.trimEnd().split("\n")) assert.match(line, /^\[hos\\u001btile\] /);
-    await killed.status;
-  },
+  fn: () =>
+    inFolder(async (folder) => {
+      const killed = program(["-A"], "orphan", folder);
+      const stdout = killed.stdout.pipeThrough(new TextDecoderStream()).getReader();
+      const pid = Number((await stdout.read()).value);
+      // Ctrl-C reaches all processes of a terminal; only the program decides what it means.
+      const pids = childProcesses(killed.pid);
+      assert.ok(pids.includes(pid) && pids.length > 1);
+      for (const child of pids) Deno.kill(child, "SIGINT");
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      assert.ok(pids.every(isAlive));
+      killed.kill("SIGKILL");
+      await until(() => !pids.some(isAlive));
+      await stdout.cancel();
+      const printed = await new Response(killed.stderr).text();
+      assert.ok(printed.startsWith("[hos\\u001btile] printed\\u001b[2J\\u000dover\n"), printed);
+      for (const line of printed.trimEnd().split("\n")) assert.match(line, /^\[hos\\u001btile\] /);
+      await killed.status;
+      assert.deepEqual([...Deno.readDirSync(folder)], []);
+    }),
 });
 
 Deno.test("a part of endless output is shown, and the rest is counted", async () => {

@@ -8,6 +8,7 @@ import { receiveFrames } from "../../../../actors/runtime/transports/stream/stre
 import { ROOT } from "../../../repository.ts";
 import { HEARD, LISTENER } from "../guard/impostor.ts";
 import { downOf, failureOf, until, withSystem } from "../harness.ts";
+import { SERVER } from "../players.ts";
 import type { Hostile } from "./fixtures/hostile.ts";
 
 const HOSTILE: PackageSpec<undefined, Hostile> = {
@@ -153,6 +154,18 @@ Deno.test("a made-up address is denied, and a process that makes up a sender end
       /^the process of "forger" has ended: the actor of a package must not send a message in the na/,
     );
     assert.deepEqual(HEARD.victim, []);
+  }));
+
+Deno.test("a message that an actor of the program does not handle is reported, and that actor goes on", () =>
+  withDenials(async (system, denied) => {
+    const friend = system.spawn(SERVER, undefined, { id: "friend" });
+    const hostile = system.spawn(HOSTILE, undefined, { id: "hostile" });
+    system.send(hostile, { type: "Send", to: "", friend });
+    await until(() => denied.length > 0);
+    assert.deepEqual(denied, ["hostile: message friend"]);
+    const letter = { from: "hostile", to: "friend", type: "Note", reason: "malformed" };
+    assert.deepEqual(system.deadLetters, [letter]);
+    assert.equal(await system.ask(friend, { type: "Double", n: 2 }), 4);
   }));
 
 Deno.test("an actor that is stopped while its modules are fetched never begins", () =>

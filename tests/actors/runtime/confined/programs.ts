@@ -29,7 +29,8 @@ async function limited(): Promise<void> {
 }
 
 /** A program to be killed, while its actor loops: prints the number of that one's process. */
-async function orphan(): Promise<void> {
+async function orphan(temporary: string): Promise<void> {
+  Deno.env.set("TMPDIR", temporary);
   const system = createSystem();
   const hostile = system.spawn(HOSTILE, undefined, { id: "hos\x1btile" });
   await system.ask(hostile, { type: "Attack", name: "print" });
@@ -55,5 +56,6 @@ async function worker(from: string): Promise<void> {
   await print(JSON.stringify({ ...said, ended: error.message }));
 }
 
-const [name, from] = Deno.args, PROGRAMS = { limited, orphan, worker: () => worker(from!) };
+const [name, from] = Deno.args,
+  PROGRAMS = { limited, orphan: () => orphan(from!), worker: () => worker(from!) };
 await PROGRAMS[name as keyof typeof PROGRAMS]();

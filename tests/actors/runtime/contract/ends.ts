@@ -67,7 +67,23 @@ export const ENDS: Suite = {
       assert.equal(kind, "mailbox-overflow");
       assert.equal(
         error.message,
-        'Cannot enqueue "Note" of "system": the mailbox of "full" must hold at most 3 messages',
+        'Cannot enqueue "Note" of "system": the mailbox of "full" must hold at most 3 messages, ' +
+          `received one more in the ${lane} lane behind 3 of "system" (${lane})`,
+      );
+    }
+    // What the runtime itself puts there counts as well.
+    const over = spawn(SERVER, { id: "over" });
+    await system.stop(over);
+    for (const what of few(["after(0, { type: '' })", "watch(to, () => ({ type: '' }))"])) {
+      const go =
+        `for (let n = 0; n < 12; n++) ctx.${what}; await new Promise((r) => setTimeout(r))`;
+      const flooded = spawn(plain(`(ctx) => ({ async Go({ to }) { ${go}; } })`), { capacity: 10 });
+      system.send(flooded, { type: "Go", to: over });
+      const { kind, error } = await failureOf(system, flooded);
+      assert.equal(kind, "mailbox-overflow");
+      assert.match(
+        error.message,
+        /at most 10 messages, .* control lane behind 10 of "\w+" \(contr/,
       );
     }
     const busy = spawn(SERVER, { capacity: 2 }), down = failureOf(system, busy);

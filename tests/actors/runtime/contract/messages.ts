@@ -82,10 +82,16 @@ export const MESSAGES: Suite = {
     for (const transfer of [[undefined], [3], [{}], 3, null] as never[]) {
       system.send(ref, { type: "Note", what: 1 }, { transfer });
     }
+    for (const length of [1, 5000]) {
+      const what = new Float32Array(length), transfer = [what.buffer, what.buffer];
+      const refusal = await thrownBy(system.ask(ref, { type: "Note", what }, { transfer }));
+      assert.match(refusal.message, /^Cannot ask "x".*: An ArrayBuffer that is transferred twice/);
+      assert.equal(what.length, length);
+    }
     assert.deepEqual(await system.ask(ref, { type: "Read" }), []);
     assert.deepEqual(system.deadLetters.map(({ reason }) => reason), [
       ...Array(malformed).fill("malformed"),
-      ...Array(6).fill("not-cloneable"),
+      ...Array(8).fill("not-cloneable"),
     ]);
     assert.equal(system.deadLetters[0]?.type, "null");
   },

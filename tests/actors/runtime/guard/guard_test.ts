@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import type { Message } from "../../../../actors/runtime/mod.ts";
+import { CHILD_SUPERVISOR, type Message, spawnPool } from "../../../../actors/runtime/mod.ts";
 import type { AnswerFrame } from "../../../../actors/runtime/transports/wire.ts";
 import { holdingsOf } from "../../../../actors/runtime/transports/guard/holdings.ts";
 import fc from "../../../fast_check.ts";
 import { atDepth } from "../../../depth.ts";
+import { plain } from "../players.ts";
 import { FORGERIES } from "./forgeries.ts";
 import { HEARD, LISTENER, type Scene, settled, withImpostor } from "./impostor.ts";
 
@@ -134,6 +135,44 @@ Deno.test("an isolate may use an address once it was sent to it; before, it is r
     await settled();
     assert.equal(HEARD.late!.length, 1);
     assert.deepEqual(system.deadLetters.map(({ reason }) => reason), ["denied", "denied"]);
+  }));
+
+Deno.test("what a receiver does not handle is a dead letter, counts against its sender and harms nobody", () =>
+  withImpostor(async ({ system, self, impostor, denied }) => {
+    const spec = plain("(ctx) => ({ Echo: () => ctx.reply('echo') })"), init = undefined;
+    const strict = system.spawn(spec, init, { id: "strict" });
+    const pool = spawnPool(system, { spec, init, size: 1, intensity: 0 }, { id: "pool" });
+    const nursery = system.spawn(CHILD_SUPERVISOR, { children: [] }, { id: "nursery" });
+    let count = 0;
+    for (
+      const [to, types, by = to.id] of [
+        [strict, ["Nothing", "toString", "__proto__", "init", "answer:Echo"]],
+        [pool, ["Nothing", "toString"], "pool-1"],
+        [pool, ["~broadcast", "~handled", "~down", "~restart"]],
+        [nursery, ["Nothing", "StartChild", "StopChild", "Down", "Restart"]],
+      ] as const
+    ) {
+      system.send(self, { type: "Here", to } as Message);
+      for (const type of types) {
+        const message = { type, child: { id: "a", spec, init }, message: { type: "Nothing" } };
+        const replyTo = { isolate: self.isolate, ask: count++ }, lane = "control";
+        impostor.say({ kind: "message", to, from: self, lane, message, replyTo });
+        await settled();
+        assert.deepEqual(denied.at(-1), {
+          type: "denied",
+          actor: self.id,
+          what: "message",
+          on: by,
+        });
+        const letter = { from: self.id, to: by, type, reason: "malformed" };
+        assert.deepEqual([denied.length, system.deadLetters.at(-1)], [count, letter]);
+        const { outcome } = impostor.got.findLast(({ kind }) => kind === "answer") as AnswerFrame;
+        assert.match((outcome as { why: string }).why, /^(its type|".+") must /);
+      }
+    }
+    for (const to of [strict, pool]) assert.equal(await system.ask(to, { type: "Echo" }), "echo");
+    assert.deepEqual(await system.ask(nursery, { type: "Children" }), []);
+    assert.equal(impostor.isEnded, false);
   }));
 
 Deno.test("an isolate that floods an actor ends, and the actor goes on", () =>

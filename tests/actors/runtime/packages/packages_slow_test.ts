@@ -51,7 +51,7 @@ Deno.test("an inspection gives the definition of an actor with its hash, and doe
 Deno.test("a package that cannot be inspected is refused in one sentence", async () => {
   for (const [text, sentence] of Object.entries(REFUSED)) {
     const message = new RegExp(`^Cannot (inspect|use|fetch|hash) [^\\n]*${sentence}$`);
-    await assert.rejects(inspect(text, { timeLimitMs: 500, memoryLimitMb: 128 }), { message });
+    await assert.rejects(inspect(text, { timeLimitMs: 2000, memoryLimitMb: 128 }), { message });
   }
 });
 

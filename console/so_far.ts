@@ -1,0 +1,28 @@
+/**
+ * The best result so far of a computation that leaves its thread no time for signals. A worker
+ * listens in its place, prints the result and ends the program.
+ *
+ * @module
+ */
+
+/** A result as it is printed. */
+export interface ResultSoFar {
+  /** All of it, with its last line end. */
+  readonly text: string;
+  /** The file that it goes to; standard output unless given. */
+  readonly out?: string | undefined;
+}
+
+/** Takes the best result so far; with the first one resolved once the worker listens. */
+export type SoFar = (result: ResultSoFar) => Promise<void>;
+
+/** Starts the worker with the first result; without the permission to end a program, there is none. */
+export function openSoFar(): SoFar {
+  let worker: Worker | undefined;
+  return async (result) => {
+    if (Deno.permissions.querySync({ name: "run" }).state !== "granted") return;
+    worker ??= new Worker(new URL("./so_far_worker.ts", import.meta.url).href, { type: "module" });
+    worker.postMessage(result);
+    await new Promise((resolve) => worker!.onmessage = resolve);
+  };
+}

@@ -1,0 +1,42 @@
+/** Errors of the system and of memory, whatever the command. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { explainSystemError } from "../../console/system_errors.ts";
+import { folderTest } from "../in_folder.ts";
+import { refusalHere } from "./command.ts";
+import { assertRefusals } from "./refusals.ts";
+
+folderTest(
+  "errors of the system are sentences that name the file and what to do",
+  async (folder) => {
+    await Deno.symlink(join(folder, "loop"), join(folder, "loop"));
+    await Deno.writeTextFile(join(folder, "file"), "");
+    const places = { FOLDER: folder, LONG: "x".repeat(300) };
+    await assertRefusals("system_errors", refusalHere, places);
+  },
+);
+
+Deno.test("errors of memory, of node:fs and of programs are sentences, others stay", () => {
+  const said = (make: () => unknown) => {
+    try {
+      make();
+    } catch (error) {
+      return (explainSystemError(error, ["journal", "show", "big"]) as Error).message;
+    }
+  };
+  const command = "deno task troupe journal show big";
+  assert.match(said(() => "x".repeat(2 ** 30))!, RegExp(`^Cannot run ${command}: each text and `));
+  assert.match(
+    said(() => new Uint8Array(2 ** 50))!,
+    /^Cannot run .*; name a smaller file or size$/,
+  );
+  assert.match(said(() => readFileSync("."))!, /^Cannot use .*; name a file$/);
+  const spawn = () => new Deno.Command("/nowhere/mpirun").spawn();
+  assert.match(said(spawn)!, /^Cannot use \/nowhere\/mpirun: it must be .*, received No such file/);
+  for (const text of ["Cannot go on: a, b", "error: a, b", "Invalid record"]) {
+    assert.equal((explainSystemError(new Error(text), []) as Error).message, text);
+  }
+  assert.equal(explainSystemError("text", []), "text");
+});

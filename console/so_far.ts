@@ -1,11 +1,11 @@
 /**
- * The best result so far of a computation that leaves its thread no time for signals. A worker
- * listens in its place, prints the result and ends the program.
+ * The best result so far of a long synchronous computation. As its thread handles no signals, a
+ * worker listens for them, prints the result and ends the program.
  *
  * @module
  */
 
-/** A result as it is printed. */
+/** A result, ready to be printed. */
 export interface ResultSoFar {
   /** All of it, with its last line end. */
   readonly text: string;
@@ -13,7 +13,7 @@ export interface ResultSoFar {
   readonly out?: string | undefined;
 }
 
-/** Takes the best result so far; with the first one resolved once the worker listens. */
+/** Takes the best result so far; the first call resolves once the worker listens. */
 export type SoFar = (result: ResultSoFar) => Promise<void>;
 
 /** Starts the worker with the first result; without the permission to end a program, there is none. */

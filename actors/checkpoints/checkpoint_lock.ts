@@ -32,7 +32,7 @@ export interface FolderLock extends Disposable {
   /**
    * Makes and locks the folder again if it was removed, or its lock was.
    *
-   * @param announce told once in words of that, or why it cannot be.
+   * @param announce reports once that it was removed, or why it cannot be made again.
    * @throws {RangeError} when another run has it now.
    */
   renew(announce: (line: string) => void): void;

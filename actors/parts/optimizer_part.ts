@@ -29,7 +29,7 @@ export interface OptimizerPart {
   readonly name: string;
   /** Its version, as people read it. */
   readonly version: string;
-  /** The optimizer and its settings, as plain data; those that are left out have their defaults. */
+  /** The optimizer and its settings, as plain data; a setting that is left out has its default. */
   options(settings: OptimizerSettings): PartialOptimizer;
 }
 

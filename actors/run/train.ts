@@ -133,7 +133,7 @@ async function* trainHere(
   const trackers = [options.metrics, openTrainTelemetry()].filter((track) => track !== undefined);
   const errors: unknown[] = [];
   try {
-    // It has nothing to close, so it may be left while it waits.
+    // The generator has nothing to close, so the loop may leave it while it waits.
     for (const events = trainToEnd(run);;) {
       const { value: event, done } = yield* data.watch.until(events.next());
       if (done) break;

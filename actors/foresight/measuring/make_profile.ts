@@ -65,7 +65,7 @@ export function loadCosts(rounds: readonly LoadTimes[]): LoadCost[] {
   });
 }
 
-/** How much the forwards of the first stage vary, for each model and load. */
+/** Returns the spread of the forwards of the first stage, for each model and load. */
 export function spreads(
   rounds: readonly LoadTimes[],
   models: MeasuredFacts["models"],

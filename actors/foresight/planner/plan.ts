@@ -49,7 +49,7 @@ export interface PlanLimits {
   readonly memoryLimitBytes?: number | undefined;
   /** How many are wanted; 10 unless given. */
   readonly count?: number | undefined;
-  /** Gets the plan of what was simulated so far, whenever a run is shorter than all before it. */
+  /** Gets the plan so far, whenever a simulated run is shorter than all before it. */
   readonly found?: ((plan: RunPlan) => void) | undefined;
 }
 

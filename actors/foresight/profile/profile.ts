@@ -100,13 +100,13 @@ export interface LoadCost extends Omit<ClosingCost, "stepMs"> {
   readonly optimizer: LinearCost;
 }
 
-/** How much measurements under one load vary. */
+/** The spread of measurements under one load. */
 export interface Spread {
   /** Samples of the micro-batch. */
   readonly microBatch: number;
-  /** Which activations the backward computes again. */
+  /** The activations that the backward computes again. */
   readonly recompute: Recompute;
-  /** Workers that computed at once. */
+  /** The number of workers that computed at the same time. */
   readonly atOnce: number;
   /** Milliseconds of a forward of the first stage than which a tenth of them took less. */
   readonly p10Ms: number;
@@ -151,7 +151,7 @@ export interface Profile {
    * first and the greatest last; absent or empty where they are taken not to vary.
    */
   readonly variation?: readonly number[];
-  /** How much measurements vary, and what other programs took meanwhile; absent in older profiles. */
+  /** The spread of the measurements, and the load by other programs; absent in older profiles. */
   readonly spread?: readonly Spread[];
   /** The flags of `troupe train` that name the model; absent where none was measured by flags. */
   readonly model?: Readonly<Record<string, string | number | boolean>>;

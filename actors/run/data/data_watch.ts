@@ -50,7 +50,7 @@ export class DataWatch {
   }
 }
 
-/** What data throws, with the micro-batch that it was asked for, unless it names that itself. */
+/** Names in an error of the data the micro-batch that was asked for, unless it does so itself. */
 export function nameDataError(cause: unknown, step: number, microBatch: number): unknown {
   const name = `micro-batch ${microBatch} of step ${step}`;
   return String(cause).includes(name) ? cause : nameError(`Cannot take ${name}`, cause);

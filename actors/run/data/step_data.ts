@@ -39,7 +39,7 @@ export interface StepData {
    * @throws {RangeError} when there are none; as {@linkcode takeSteps}.
    */
   next(): Promise<readonly Batch[] | undefined>;
-  /** Draws the next step, if there is one, before it is asked for: what is wrong is told now. */
+  /** Draws the next step, if there is one, before it is asked for, so that errors come now. */
   begin(): Promise<void>;
   /** What a checkpoint says of the data after the steps that were asked for. */
   readonly state: DataState | undefined;

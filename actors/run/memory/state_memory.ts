@@ -52,7 +52,7 @@ export function planState(options: StateMemoryOptions, stepBytes: number): State
     return { snapshot: 0, keptSteps, state };
   }
   const place = snapshotPlace(options.snapshots, checkpoint?.directory, bytes);
-  // Beside a snapshot in memory, the state before it is kept as long as there is room for the steps.
+  // Beside a snapshot in memory, the state before it is kept while there is room for the steps.
   const since = place === "memory" ? steps : SNAPSHOT_EVERY.disk;
   const most = Math.min(since * stepBytes, KEPT_BYTES);
   return {

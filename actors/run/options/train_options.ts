@@ -47,7 +47,7 @@ export interface TrainOptions {
    * Micro-batches in global order: the first `microBatches` are those of step 1. After a resume data
    * that has `from` begins where it is to go on; of other data the micro-batches of the steps already
    * done are made and dropped. Each is copied as it comes, so its buffers may be used again for the
-   * next. One that does not come for 30 s is reported by the event `wait`.
+   * next. The event `wait` reports a micro-batch that does not come for 30 s.
    */
   readonly data: Data;
   /** Optimizer steps of the whole run, those before a resume included. */
@@ -90,7 +90,7 @@ export interface TrainOptions {
   readonly bucketSize?: number | undefined;
   /** Buckets of a chunk of the all-reduce, k. Default 4. */
   readonly coarsening?: number | undefined;
-  /** Delays messages between workers as such a link would. Default: none. */
+  /** Delays messages between workers as this link would. Default: none. */
   readonly link?: LinkOptions | undefined;
   /** What weights, activations and gradients are stored in. Default `fp32`. */
   readonly precision?: Precision;
@@ -107,7 +107,7 @@ export interface TrainOptions {
   readonly recomputeInterval?: number | undefined;
   /** Keeps master weights and moments in host memory, by buckets on the device. Default false. */
   readonly offload?: boolean | undefined;
-  /** Refuses a run that needs more bytes than this on a worker. Default: any. */
+  /** Refuses a run that needs more bytes than this on a worker. Default: unlimited. */
   readonly memoryLimitBytes?: number | undefined;
   /** Default `auto`: webgpu where there is a GPU, else native where it loads, else wasm. */
   readonly device?: DeviceSpec;
@@ -171,8 +171,8 @@ export interface TrainOptions {
      */
     readonly atStart?: boolean;
     /**
-     * Ends the run when this number of evaluations, one after the other, were no better than the
-     * best. Default: any.
+     * Ends the run after this number of evaluations in succession that are no better than the best.
+     * Default: unlimited.
      */
     readonly patience?: number | undefined;
   } | undefined;

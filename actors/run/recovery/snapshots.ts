@@ -129,7 +129,7 @@ function onDisk(directory: string | undefined): Snapshots {
 }
 
 async function writeSnapshot(folder: string, state: HeldState): Promise<StateOf<TensorSource>> {
-  await Deno.mkdir(folder, { recursive: true }); // somebody may have removed those above it
+  await Deno.mkdir(folder, { recursive: true }); // its parents may have been removed
   using files = newFiles(Deno, folder);
   const write = async (kind: FileKind) =>
     placedIn(folder, [await writeTensors(files, fileName(kind), state, kind)]);

@@ -44,7 +44,7 @@ function counted(schedule: Schedule) {
 
 Deno.test("the work of a simulated step grows with the number of its actions", () => {
   for (const name of ["1f1b", "chimera", "message-driven"]) {
-    for (const workers of atDepth([32, 128], [64, 2048])) {
+    for (const workers of atDepth([32, 128], [64, 1024])) {
       const microBatches = 2 * workers, actions = 2 * workers * microBatches;
       const order = name === "message-driven" ? { order: "backward-first" } as const : {};
       const { schedule, work } = counted(createSchedule(name, { workers, microBatches, ...order }));

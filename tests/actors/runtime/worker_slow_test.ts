@@ -105,7 +105,7 @@ const BROKEN: Record<string, (whole: RemoteIsolate) => Partial<RemoteIsolate>> =
 
 for (const [what, promises] of Object.entries(BROKEN)) {
   Deno.test(`a system ends whose transport ${what}`, async () => {
-    const system = createSystem({ transport: broken(promises), stopGraceMs });
+    const system = createSystem({ transport: broken(promises), stopGraceMs: 1000 });
     const actors = ["one", "other"].map((id) =>
       system.spawn(RECORDER, undefined, { id, ...place })
     );

@@ -242,7 +242,7 @@ for (const [isolation, kills] of Object.entries(KILLS)) {
 test("a folder in use is refused, and free when its program is killed", async (folder) => {
   const tokens = await writeTokens(folder, someTokens(100_000)), out = join(folder, "out");
   const train = words`${TINY} --tokens ${tokens} --json`;
-  const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 3000 --runtime local`;
+  const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 30000 --runtime local`;
   const first = new Running([...TRAIN, ...train, ...endless]);
   await first.printed("stdout", /"step":2,.*\n/);
   for (const flags of [["--out", out], ["--resume", out], ["--out", `${out}/../out/`]]) {

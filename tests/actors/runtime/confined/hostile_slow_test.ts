@@ -105,7 +105,7 @@ ended("a process that breaks the protocol, floods the disk or breaks its runtime
   "ask without end": /: it must not ask for permissions without end; it was denied read "/,
   "fill the disk": /: it must not keep data in caches$/,
   "poison what the runtime uses": /: exited with code 1$/,
-});
+}, { stepLimitMs: 60_000 });
 
 Deno.test("a frame that claims more than its sender may is refused before it is read", async () => {
   for (
@@ -169,7 +169,7 @@ Deno.test("a message that an actor of the program does not handle is reported, a
   }));
 
 Deno.test("an actor that is stopped while its modules are fetched never begins", () =>
-  withSystem({}, async (system) => {
+  withSystem({ stopGraceMs: 30_000 }, async (system) => {
     const hostile = system.spawn(HOSTILE, undefined, { id: "hostile" });
     const down = downOf(system, hostile);
     await system.stop(hostile);

@@ -99,10 +99,10 @@ export const ISOLATE_ENDS: Suite = {
   },
 
   "an actor that drains may take longer than the grace": async ({ isolate, options }) => {
-    await using system = createSystem({ ...options, stopGraceMs: 20 });
+    await using system = createSystem({ ...options, stopGraceMs: 500 });
     const ref = system.spawn(RECORDER, undefined, { id: "recorder", isolate });
     await system.ask(ref, { type: "Read" });
-    for (const ms of [60, 60]) system.send(ref, { type: "Busy", ms });
+    for (const ms of [400, 400]) system.send(ref, { type: "Busy", ms });
     const down = downOf(system, ref), notes = system.ask(ref, { type: "Read" });
     await system.stop(ref, { drain: true });
     assert.deepEqual([(await down).reason, ...await notes], ["stopped", "busy", "busy"]);

@@ -240,7 +240,7 @@ for (const [isolation, kills] of Object.entries(KILLS)) {
 /** Two programs with the same `--out`: one trains, the other says so. */
 
 test("a folder in use is refused, and free when its program is killed", async (folder) => {
-  const tokens = await writeTokens(folder, someTokens(100_000)), out = join(folder, "out");
+  const tokens = await writeTokens(folder, someTokens(1_000_000)), out = join(folder, "out");
   const train = words`${TINY} --tokens ${tokens} --json`;
   const endless = words`--out ${out} --checkpoint-every 1 --keep 2 --steps 30000 --runtime local`;
   const first = new Running([...TRAIN, ...train, ...endless]);

@@ -73,7 +73,11 @@ function partsOf(adder: number) {
 
 /** Has all add, checks all sums, and leaves some half begun. */
 export async function addOnce(transport: Transport): Promise<void> {
-  await using system = createSystem({ transport, onDeadLetter: () => {} });
+  await using system = createSystem({
+    transport,
+    onDeadLetter: () => {},
+    stopGraceMs: 30_000,
+  });
   const adders = RANKS.map((_, n): ActorRef<AdderMessage> =>
     system.spawn(ADDER, undefined, { id: `adder ${n}`, isolate: "mpi" })
   );

@@ -6,7 +6,7 @@
 
 import { commandLine } from "../actors/run/command_line.ts";
 import { didYouMean } from "../actors/run/options/did_you_mean.ts";
-import { formatTable } from "../schedules/pictures/table.ts";
+import { formatTable } from "../schedules/pictures/grid.ts";
 import type { CommandContext } from "./command.ts";
 import { ACTORS_SYNTAX } from "./actors/actors_syntax.ts";
 import { actorsCommand } from "./commands/actors.ts";

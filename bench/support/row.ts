@@ -4,7 +4,7 @@
  * @module
  */
 
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { markdownTable } from "./markdown_table.ts";
 import type { Spread } from "./timing.ts";
 

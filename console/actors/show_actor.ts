@@ -10,7 +10,7 @@ import {
   packageVersion,
   type Part,
 } from "../../actors/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { inOneLine } from "../escape.ts";
 
 /** Characters of a schema that are shown. */

@@ -13,7 +13,7 @@ import {
   resolveDevice,
   webgpuAdapters,
 } from "../../kernels/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
 import { answersItself } from "../flags/asked.ts";
 import { type CommandSyntax, COMMON_FLAGS } from "../flags/command_syntax.ts";

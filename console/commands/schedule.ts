@@ -28,7 +28,7 @@ import {
   withLists,
   withRecomputation,
 } from "../../schedules/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
 import { quoted } from "../escape.ts";
 import { answersItself } from "../flags/asked.ts";

@@ -6,7 +6,7 @@
 
 import { didYouMean } from "../../actors/run/options/did_you_mean.ts";
 import type { GapKind } from "../../actors/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { inputFileProblem } from "../../kernels/mod.ts";
 import type { CommandContext } from "../command.ts";
 import { inOneLine } from "../escape.ts";

@@ -5,7 +5,7 @@
  */
 
 import { commandLine } from "../../actors/run/command_line.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandSyntax } from "./command_syntax.ts";
 import type { Flag, Flags } from "./flag.ts";
 import { boundsOf } from "./values.ts";

@@ -7,7 +7,7 @@
 import type { MachineFact } from "../../actors/foresight/papers/machines/machines.ts";
 import type { ModelRow } from "../../actors/foresight/papers/models_table.ts";
 import { isMiss, type PaperRow } from "../../actors/foresight/papers/rows/paper_row.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 
 const PAPERS = { chimera: "Chimera", hanayo: "Hanayo", axonn: "AxoNN" } as const;
 

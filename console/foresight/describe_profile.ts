@@ -7,7 +7,7 @@
 import type { CheckedStep, CheckResult } from "../../actors/foresight/check/checked_step.ts";
 import type { StepParts } from "../../actors/foresight/check/step_parts.ts";
 import type { Profile } from "../../actors/foresight/profile/profile.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 
 const ms = (value: number | undefined): string => value === undefined ? "" : value.toPrecision(3);
 

@@ -13,7 +13,7 @@ import {
 } from "../../actors/foresight/planner/check_plan.ts";
 import { describeCandidate } from "../../actors/foresight/planner/refusal.ts";
 import { gpt2, resolveDevice } from "../../kernels/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../command.ts";
 import { print, printError } from "../print.ts";
 import type { PlanFlags } from "./plan_flags.ts";

@@ -6,9 +6,8 @@
 
 import type { RunPlan } from "../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../actors/foresight/planner/planned_run.ts";
-import { inkOf } from "../../schedules/pictures/palette.ts";
-import { axisLine, round, text, title } from "../../schedules/pictures/svg_shapes.ts";
-import { shortNumber, tickStep } from "../../schedules/pictures/ticks.ts";
+import { axisLine, inkOf, round, text, title } from "../../schedules/pictures/svg.ts";
+import { shortNumber, tickStep } from "../../schedules/pictures/grid.ts";
 import type { PlanFacts } from "./plan_record.ts";
 import { scheduleWords } from "./plan_table.ts";
 

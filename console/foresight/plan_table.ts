@@ -6,7 +6,7 @@
 
 import type { RunPlan } from "../../actors/foresight/planner/plan.ts";
 import type { PlannedRun } from "../../actors/foresight/planner/planned_run.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { factNotes, type PlanFacts } from "./plan_record.ts";
 import { trainCommandLine } from "./train_command.ts";
 

@@ -13,7 +13,7 @@ import {
   type Trial,
   tryMailboxes,
 } from "../../schedules/mod.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 
 /** What flags say of it. */
 export interface AskedFlags {

@@ -4,8 +4,8 @@
  * @module
  */
 
-import { inMiB } from "../../schedules/memory/memory_budget.ts";
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { inMiB } from "../../schedules/analysis/memory.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import type { MemoryBudget, WorkerBytes } from "../../schedules/mod.ts";
 import type { GivenFlags } from "../flags/flag.ts";
 import { readSize, readSizes } from "../flags/quantities.ts";

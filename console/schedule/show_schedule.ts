@@ -4,8 +4,7 @@
  * @module
  */
 
-import { COLUMNS_MIN, formatGrid } from "../../schedules/pictures/grid.ts";
-import { shortNumber } from "../../schedules/pictures/ticks.ts";
+import { COLUMNS_MIN, formatGrid, shortNumber } from "../../schedules/pictures/grid.ts";
 import {
   type Analysis,
   formatCsv,

@@ -4,7 +4,7 @@
  * @module
  */
 
-import { formatTable } from "../../schedules/pictures/table.ts";
+import { formatTable } from "../../schedules/pictures/grid.ts";
 import { type StageMemory, totalBytes } from "../../kernels/mod.ts";
 import { totalMemory, type WorkerMemory } from "../../actors/run/memory/memory_plan.ts";
 import { type ActorBytes, actorBytes, type RunMemory } from "../../actors/run/memory/run_memory.ts";

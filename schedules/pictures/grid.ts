@@ -1,8 +1,26 @@
 /** A timeline for the terminal: a row for each worker, time to the right. */
 
-import { type Action, formatAction } from "../actions/action.ts";
-import type { Analysis } from "../execution/analyze.ts";
-import { shortNumber, ticks } from "./ticks.ts";
+import { type Action, formatAction } from "../action.ts";
+import type { Analysis } from "../analysis/analyze.ts";
+
+/** The step between ticks: 1, 2 or 5 times a power of ten, so that at most `most` ticks fit. */
+export function tickStep(range: number, most: number): number {
+  if (range <= 0) return 1;
+  const least = range / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5, 10].find((factor) => factor * power >= least * (1 - 1e-9)) ?? 10);
+}
+
+/** The ticks from 0 to `range`, and their step. */
+export function ticks(range: number, most: number): number[] {
+  const step = tickStep(range, most);
+  return Array.from({ length: Math.floor(range / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
+/** A number for a person: at most three digits after the point, none that say nothing. */
+export function shortNumber(value: number): string {
+  return String(Number(value.toFixed(3)));
+}
 
 /** How a timeline is drawn. */
 export interface GridOptions {
@@ -140,4 +158,44 @@ function ruler(makespan: number, scale: number, from: number, to: number): strin
     row.splice(column, label.length, ...label);
   }
   return row.join("").trimEnd();
+}
+
+/** How a table looks. */
+interface TableOptions {
+  /** The columns that begin at their left edge, such as words; numbers end at their right edge. */
+  readonly left?: readonly number[];
+  /** A first cell that is wider stands on a line of its own, above the rest of its row. */
+  readonly firstWidthMax?: number;
+}
+
+/**
+ * A table: a line for each row, columns two spaces apart, each as wide as its widest cell.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ *
+ * deepStrictEqual(formatTable([["name", "time", ""], ["gpipe", "21", "x"]], { left: [0, 2] }), [
+ *   "name   time",
+ *   "gpipe    21  x",
+ * ]);
+ * ```
+ */
+export function formatTable(
+  rows: readonly (readonly string[])[],
+  { left = [0], firstWidthMax = Infinity }: TableOptions = {},
+): string[] {
+  const columns = Math.max(0, ...rows.map((row) => row.length));
+  const isBroken = (cell: string, i: number) => i === 0 && cell.length > firstWidthMax;
+  const widths = Array.from(
+    { length: columns },
+    (_, i) => Math.max(0, ...rows.map((row) => isBroken(row[0]!, i) ? 0 : row[i]?.length ?? 0)),
+  );
+  const pad = (cell: string, i: number) =>
+    left.includes(i) ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
+  return rows.flatMap((row) => {
+    const isBeside = !isBroken(row[0] ?? "", 0), cells = isBeside ? row : ["", ...row.slice(1)];
+    const line = cells.map(pad).join("  ").trimEnd();
+    return isBeside ? [line] : [row[0]!, line];
+  });
 }

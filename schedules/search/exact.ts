@@ -1,11 +1,11 @@
 /** Exact search: the shortest order of a tiny step on its placement, by branch and bound. */
 
-import type { Action } from "../actions/action.ts";
-import { ACTION_KINDS, type ActionTables, actionTables, SPLIT } from "./action_tables.ts";
-import type { Workload } from "./workload.ts";
+import type { Action } from "../action.ts";
+import { ACTION_KINDS, type ActionTables, actionTables, SPLIT } from "./improve.ts";
+import type { Workload } from "./limits.ts";
 
 /** What an exact search is held to. */
-export interface ExactOptions {
+interface ExactOptions {
   /** For each worker, the most live (stage, micro-batch) activations. */
   readonly limits: readonly number[];
   /** Orders that take as long or longer are of no use. */
@@ -15,7 +15,7 @@ export interface ExactOptions {
 }
 
 /** What an exact search found. */
-export interface ExactResult {
+interface ExactResult {
   /** The shortest orders, where any take less than `below`. */
   readonly orders?: Action[][];
   /** Their makespan, else `below`. */

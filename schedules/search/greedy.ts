@@ -1,10 +1,10 @@
 /** A list scheduler: whenever a worker is free, it takes the best action that it can run. */
 
-import type { Action } from "../actions/action.ts";
-import { KIND } from "../actions/action_list.ts";
-import { Dependencies } from "../execution/dependencies.ts";
-import { TimeQueue } from "../execution/time_queue.ts";
-import type { Workload } from "./workload.ts";
+import type { Action } from "../action.ts";
+import { KIND } from "../action_list.ts";
+import { Dependencies } from "../dependencies.ts";
+import { TimeQueue } from "../time_queue.ts";
+import type { Workload } from "./limits.ts";
 
 /** How the list scheduler chooses. */
 export interface Strategy {

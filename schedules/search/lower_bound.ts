@@ -1,12 +1,11 @@
 /** How long a step takes at least, whatever the order of its actions. */
 
-import { KIND } from "../actions/action_list.ts";
-import type { Costs } from "../execution/costs.ts";
-import { stageWays, type Way } from "../edges/ways.ts";
-import { recomputedStages } from "../memory/recomputation.ts";
+import { KIND } from "../action_list.ts";
+import { recomputedStages } from "../analysis/recomputation.ts";
+import type { Costs } from "../costs.ts";
 import type { Schedule } from "../schedule.ts";
-import { partLimits } from "./limits.ts";
-import { type Workload, workloadOf } from "./workload.ts";
+import { stageWays, type Way } from "../skip_edges.ts";
+import { partLimits, type Workload, workloadOf } from "./limits.ts";
 
 /**
  * The time that no order of the schedule's micro-batches can beat on the schedule's own placement

@@ -1,15 +1,14 @@
 /** Message-driven: which limit and order suit a pipeline where times vary, found by simulation. */
 
-import type { ScheduleOptions } from "../definition/options.ts";
-import type { SkipEdge } from "../edges/skip_edge.ts";
-import { withEdges } from "../edges/with_edges.ts";
-import type { Costs } from "../execution/costs.ts";
-import { messageDriven } from "../generators/message_driven.ts";
-import { oneFOneB } from "../generators/one_f_one_b.ts";
-import type { MailboxOrder } from "../policies/message_driven_policy.ts";
-import type { Schedule } from "../schedule.ts";
-import { simulateStep } from "./simulate_step.ts";
-import { modelOfCosts } from "./step_model.ts";
+import { messageDriven } from "../built_in/message_driven.ts";
+import { oneFOneB } from "../built_in/one_f_one_b.ts";
+import type { Costs } from "../costs.ts";
+import type { ScheduleOptions } from "../define.ts";
+import type { MailboxOrder } from "../policies.ts";
+import { type Schedule, withEdges } from "../schedule.ts";
+import type { SkipEdge } from "../skip_edges.ts";
+import { modelOfCosts } from "./model.ts";
+import { simulateStep } from "./simulate.ts";
 
 /** Options of a message-driven schedule, of which some are left to {@linkcode chooseMailbox}. */
 export type AskedMailbox<O = ScheduleOptions> = Omit<O, "pipelineLimit" | "order"> & {

@@ -1,9 +1,9 @@
 /** Messages between workers: they take turns where they share a channel. */
 
-import type { Link, Network } from "./step_model.ts";
+import type { Link, Network } from "./model.ts";
 
 /** When a message has been sent, and when it arrives. */
-export interface Passage {
+interface Passage {
   readonly sentMs: number;
   readonly arrivesMs: number;
 }
@@ -51,7 +51,7 @@ export class Channels {
 }
 
 /** What an all-reduce of some bytes takes on its way: rounds of latency, and bytes of each rank. */
-export interface ReduceCost {
+interface ReduceCost {
   readonly latencyMs: number;
   readonly transferMs: number;
 }

@@ -1,22 +1,30 @@
 /** One step, event by event: actions start and end, messages arrive, the step is closed. */
 
-import { type Action, parts } from "../actions/action.ts";
-import { KIND } from "../actions/action_list.ts";
-import { bytesOf, type Received, type SizeOf } from "../edges/skip_levels.ts";
-import type { Way } from "../edges/ways.ts";
-import { latest } from "../execution/stage_times.ts";
-import { TimeQueue } from "../execution/time_queue.ts";
-import { takeOffers } from "../policies/offers.ts";
-import type { StepPolicy } from "../policies/policy.ts";
+import { type Action, parts } from "../action.ts";
+import { KIND } from "../action_list.ts";
+import { bytesOf, type Received, type SizeOf } from "../analysis/skip_memory.ts";
+import { latest } from "../costs.ts";
+import { openOffers, type StepOffers } from "../dependencies.ts";
+import { type StepPolicy, takeOffers } from "../policies.ts";
 import type { ListedSchedule, Schedule } from "../schedule.ts";
-import { type Draws, drawsOf } from "./jitter.ts";
-import { openLocalEnd } from "./local_end.ts";
+import type { Way } from "../skip_edges.ts";
+import { TimeQueue } from "../time_queue.ts";
+import {
+  type ClosingSpan,
+  type Draws,
+  drawsOf,
+  recomputedStages,
+  type StageModel,
+  type StepModel,
+} from "./model.ts";
 import { Channels } from "./network.ts";
-import { openOffers, type StepOffers } from "./step_offers.ts";
-import { recomputedStages } from "./recomputed_stages.ts";
-import type { ClosingSpan } from "./simulated_step.ts";
-import { CommittedEnd, type EndPorts, type SpanName, type StepEnd } from "./step_end.ts";
-import type { StageModel, StepModel } from "./step_model.ts";
+import {
+  CommittedEnd,
+  type EndPorts,
+  openLocalEnd,
+  type SpanName,
+  type StepEnd,
+} from "./step_end.ts";
 
 /** What happens at a time. */
 interface StepEvent {

@@ -1,6 +1,6 @@
 import { FOUR, listed, refuses } from "./cases.ts";
 import assert from "node:assert/strict";
-import { eachLevel } from "../../schedules/memory/memory_levels.ts";
+import { eachLevel } from "../../schedules/analysis/memory.ts";
 import {
   analyze,
   assertValid,

@@ -9,8 +9,7 @@ import {
   withEdges,
   withRecomputation,
 } from "../../schedules/mod.ts";
-import { edgesOfCut } from "../../schedules/partition/edges_of_cut.ts";
-import { costsOfCut, layerSums } from "../../schedules/partition/layer_times.ts";
+import { costsOfCut, edgesOfCut, layerSums } from "../../schedules/analysis/partition.ts";
 import fc from "../fast_check.ts";
 import { refuses } from "./cases.ts";
 

@@ -8,8 +8,8 @@ import {
   formatSvg,
   type ScheduleOptions,
 } from "../../schedules/mod.ts";
-import { inkOf } from "../../schedules/pictures/palette.ts";
-import { shortNumber, ticks } from "../../schedules/pictures/ticks.ts";
+import { inkOf } from "../../schedules/pictures/svg.ts";
+import { shortNumber, ticks } from "../../schedules/pictures/grid.ts";
 
 /** What the pictures are held against: wide, long, replicated, composed, tiny, with odd times. */
 const DRAWN: readonly [string, ScheduleOptions, Parameters<typeof analyze>[1]?][] = [

@@ -14,11 +14,15 @@ import {
   withOrders,
   withRecomputation,
 } from "../../schedules/mod.ts";
-import { searchedPlaces } from "../../schedules/search/candidates.ts";
+import { searchedPlaces } from "../../schedules/search/search.ts";
 import { exactOrder } from "../../schedules/search/exact.ts";
 import { greedyOrder } from "../../schedules/search/greedy.ts";
-import { irregularPlaces, placeOf, regularPlaces } from "../../schedules/search/places.ts";
-import { workloadOf } from "../../schedules/search/workload.ts";
+import {
+  irregularPlaces,
+  placeOf,
+  regularPlaces,
+  workloadOf,
+} from "../../schedules/search/limits.ts";
 import { atDepth } from "../depth.ts";
 import fc from "../fast_check.ts";
 

@@ -25,7 +25,7 @@ import {
   withRecomputation,
 } from "../../schedules/mod.ts";
 import { greedyOrder } from "../../schedules/search/greedy.ts";
-import { workloadOf } from "../../schedules/search/workload.ts";
+import { workloadOf } from "../../schedules/search/limits.ts";
 import fc from "../fast_check.ts";
 import { alike, between, FOUR, isNear, listed, propertyTest, refuses } from "./cases.ts";
 

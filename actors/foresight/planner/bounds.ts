@@ -1,7 +1,7 @@
 /** What a run takes at least, told before its order is made. */
 
 import { parts, type Schedule, type StepModel } from "../../../schedules/mod.ts";
-import { heldBytes } from "../../../schedules/memory/memory_levels.ts";
+import { heldBytes } from "../../../schedules/analysis/memory.ts";
 import { reduceHalf } from "../../../schedules/simulator/network.ts";
 import { pipesOf } from "../../pipeline/layout.ts";
 

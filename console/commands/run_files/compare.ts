@@ -5,7 +5,7 @@
  */
 
 import { basename, resolve } from "node:path";
-import { formatTable } from "../../../schedules/pictures/table.ts";
+import { formatTable } from "../../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../../command.ts";
 import { inOneLine } from "../../escape.ts";
 import { answersItself } from "../../flags/asked.ts";

@@ -7,7 +7,7 @@
 import { join } from "node:path";
 import { folderEntries } from "../../../actors/checkpoints/checkpoint_folders.ts";
 import { commandLine } from "../../../actors/run/command_line.ts";
-import { formatTable } from "../../../schedules/pictures/table.ts";
+import { formatTable } from "../../../schedules/pictures/grid.ts";
 import type { CommandContext } from "../../command.ts";
 import { inOneLine } from "../../escape.ts";
 import { answersItself } from "../../flags/asked.ts";

@@ -7,7 +7,7 @@
 import { commandLine } from "../../../actors/run/command_line.ts";
 import { WORKERS_MAX } from "../../../actors/run/options/sizes.ts";
 import type { ActionKind, Schedule } from "../../../schedules/mod.ts";
-import { inkOf } from "../../../schedules/pictures/palette.ts";
+import { inkOf } from "../../../schedules/pictures/svg.ts";
 import { shellWord } from "../../train/data_files.ts";
 import type { RunRecord } from "../../run_files/run_record.ts";
 import { tablesOf } from "./fact_tables.ts";

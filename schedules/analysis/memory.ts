@@ -1,0 +1,381 @@
+/** A limit in bytes: which schedules keep it, and how many activations it leaves room for. */
+
+import { type ActionList, KIND } from "../action_list.ts";
+import { type Cost, stageShares } from "../costs.ts";
+import type { ListedSchedule, Schedule } from "../schedule.ts";
+import { recomputedStages } from "./recomputation.ts";
+import { bytesOf, freedAt, levelsOf, peakOfSkips, type SkipLevels } from "./skip_memory.ts";
+
+/** Bytes of one copy of a stage; of its activations for one micro-batch. */
+export interface StageMemory {
+  /** One version of the weights. */
+  readonly weightBytes?: number | undefined;
+  /** The gradients. */
+  readonly gradientBytes?: number | undefined;
+  /** The states of the optimizer; none where they are kept elsewhere. */
+  readonly optimizerBytes?: number | undefined;
+  /** What F keeps, from its start. */
+  readonly keptBytes: number;
+  /** What R brings back, or the start of B or I where there is no R. */
+  readonly recomputedBytes?: number | undefined;
+  /** Of what is kept and brought back, what the end of I frees; W frees the rest, B all. */
+  readonly freedByInputBytes?: number | undefined;
+  /** What an action of the stage needs only while it runs. */
+  readonly workBytes?: number | undefined;
+  /** The array in which an activation leaves and its gradient comes back: from F to B or I. */
+  readonly messageBytes?: number | undefined;
+}
+
+/**
+ * Bytes of 1/P of a model, or of each of any number of slices of it, as costs are given: of a model
+ * whose stages are not known one by one.
+ */
+export interface MemoryCosts {
+  /** Weights; 0 unless given. */
+  readonly weights?: Cost | undefined;
+  /** Gradients; as many as weights unless given. */
+  readonly gradients?: Cost | undefined;
+  /** States of the optimizer; twice the weights unless given, as AdamW has in FP32. */
+  readonly optimizer?: Cost | undefined;
+  /** What the backward of a micro-batch reads; 0 unless given. */
+  readonly activations?: Cost | undefined;
+  /** Of these what F keeps where an R brings back the rest; 0 unless given. */
+  readonly kept?: Cost | undefined;
+  /** Of the activations what I frees; 0 unless given: then W frees all. */
+  readonly freedByInput?: Cost | undefined;
+  /** What is handed from stage to stage, whatever a stage is of the model; 0 unless given. */
+  readonly message?: number | undefined;
+}
+
+/**
+ * What each stage of a schedule holds, its share of the model's.
+ *
+ * @throws {RangeError} if a number is not usable, or the model is cut into slices that the stages
+ * cannot share.
+ *
+ * @example A stage with an R keeps only its input
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { createSchedule, stageMemories } from "@troupe/troupe/schedules";
+ *
+ * const schedule = createSchedule("interleaved", { workers: 2, microBatches: 2, chunks: 2 });
+ * const [first] = stageMemories(schedule, { weights: 100, activations: [8, 8, 8, 8] });
+ * deepStrictEqual(first, {
+ *   weightBytes: 50,
+ *   gradientBytes: 50,
+ *   optimizerBytes: 100,
+ *   keptBytes: 8,
+ *   recomputedBytes: 0,
+ *   freedByInputBytes: 0,
+ *   messageBytes: 0,
+ * });
+ * ```
+ */
+export function stageMemories(schedule: Schedule, bytes: MemoryCosts): StageMemory[] {
+  const share = (name: keyof MemoryCosts, cost: Cost = 0) => stageShares(schedule, name, cost);
+  const weights = share("weights", bytes.weights);
+  const gradients = share("gradients", bytes.gradients ?? bytes.weights);
+  const optimizer = bytes.optimizer === undefined
+    ? weights.map((one) => 2 * one)
+    : share("optimizer", bytes.optimizer);
+  const activations = share("activations", bytes.activations), kept = share("kept", bytes.kept);
+  const freed = share("freedByInput", bytes.freedByInput);
+  const recomputed = recomputedStages(schedule);
+  return Array.from({ length: schedule.stages }, (_, stage) => {
+    const all = activations[stage]!, keptBytes = recomputed.has(stage) ? kept[stage]! : all;
+    if (keptBytes > all || freed[stage]! > all) {
+      throw new RangeError(
+        `Cannot use these bytes: what is kept or freed of the activations must be at most ` +
+          `${all} for stage ${stage}, received ${Math.max(keptBytes, freed[stage]!)}`,
+      );
+    }
+    return {
+      weightBytes: weights[stage]!,
+      gradientBytes: gradients[stage]!,
+      optimizerBytes: optimizer[stage]!,
+      keptBytes,
+      recomputedBytes: all - keptBytes,
+      freedByInputBytes: freed[stage]!,
+      messageBytes: stage < schedule.stages - 1 ? bytes.message ?? 0 : 0,
+    };
+  });
+}
+
+/** A number of bytes over time. */
+export interface MemoryCurve {
+  /** When it changes, ascending, from 0. */
+  readonly timesMs: readonly number[];
+  /** What is held from each time on. */
+  readonly bytes: readonly number[];
+}
+
+/** The bytes that a worker holds whatever it runs. */
+export function heldBytes(
+  stages: readonly (StageMemory | undefined)[],
+  versions: number,
+): number {
+  return stages.reduce((sum, memory) => {
+    const { weightBytes = 0, gradientBytes = 0, optimizerBytes = 0 } = memory ?? {};
+    return sum + versions * weightBytes + gradientBytes + optimizerBytes;
+  }, 0);
+}
+
+/** What a part of a list changes: what is there while it runs, and what is left at its end. */
+interface Change {
+  readonly during: number;
+  readonly after: number;
+}
+
+/**
+ * What each part of a list changes, in the order of the list.
+ *
+ * A half backward is half of all, and so is a slice its part: halves and slices come in full numbers
+ * by the end of a step.
+ *
+ * @returns a function to be called once for each part, in order.
+ */
+function changesOf(
+  list: ActionList,
+  memoryOf: (stage: number) => StageMemory | undefined,
+): (part: number) => Change {
+  /** What an R has brought back, and no backward has read yet. */
+  const recomputed = new Set<string>(), { slices } = list;
+  const cellOf = (part: number) =>
+    `${list.stageAt(part)} ${list.microBatchAt(part)} ${list.sliceAt(part)}`;
+  return (part) => {
+    const memory = memoryOf(list.stageAt(part)), kind = list.kindAt(part);
+    if (memory === undefined) return { during: 0, after: 0 };
+    const share = (list.halfAt(part) === 0 ? 1 : 0.5) / slices;
+    const { keptBytes, recomputedBytes = 0, freedByInputBytes = 0, messageBytes = 0 } = memory;
+    const all = keptBytes + recomputedBytes;
+    const change = (during: number, after: number) => ({
+      during: share * during,
+      after: share * after,
+    });
+    if (kind === KIND.F) return change(keptBytes + messageBytes, keptBytes + messageBytes);
+    if (kind === KIND.W) return change(0, freedByInputBytes - all);
+    if (kind === KIND.R) {
+      recomputed.add(cellOf(part));
+      return change(recomputedBytes, recomputedBytes);
+    }
+    // The second half of a backward finds what R has brought back, too.
+    const isThere = recomputed.size > 0 &&
+      (list.halfAt(part) === 1 ? recomputed.has(cellOf(part)) : recomputed.delete(cellOf(part)));
+    const brought = isThere ? 0 : recomputedBytes;
+    const freed = kind === KIND.I ? freedByInputBytes : all;
+    return change(brought, brought - freed - messageBytes);
+  };
+}
+
+/**
+ * Goes through the bytes of a worker: at the start of each action, and at its end. What comes over
+ * skip edges while an action runs counts from its start.
+ *
+ * @param visit gets the index of the action, whether it ends there, and the bytes from then on.
+ */
+export function eachLevel(
+  list: ActionList,
+  memoryOf: (stage: number) => StageMemory | undefined,
+  held: number,
+  visit: (index: number, isEnd: boolean, bytes: number) => void,
+  skips?: SkipLevels,
+): void {
+  const changeOf = changesOf(list, memoryOf), { slices } = list;
+  let level = held;
+  for (let index = 0; index < list.length; index++) {
+    let during = 0, after = 0, work = 0;
+    for (let part = list.startOf(index), end = list.startOf(index + 1); part < end; part++) {
+      const change = changeOf(part);
+      during += change.during;
+      after += change.after;
+      if (skips) after -= freedAt(list, part, skips.freed) / slices;
+      work = Math.max(work, memoryOf(list.stageAt(part))?.workBytes ?? 0);
+    }
+    const come = skips?.come[index] ?? 0;
+    visit(index, false, level + come + during + work);
+    level += after;
+    visit(index, true, level + come);
+  }
+}
+
+/** Bytes of a worker at its peak. */
+export interface WorkerBytes {
+  /** Weights, in all versions that it keeps. */
+  readonly weights: number;
+  /** Gradients. */
+  readonly gradients: number;
+  /** States of the optimizer. */
+  readonly optimizer: number;
+  /**
+   * Activations, what actions need while they run, arrays of messages, and what may have come over
+   * skip edges however slow the worker is, when they are most: where memory that is freed serves
+   * whatever comes next.
+   */
+  readonly activations: number;
+  /** All of it. */
+  readonly peak: number;
+  /**
+   * All of it where no stage gives back what it has had, as Troupe's kernels do: each its own most,
+   * whenever that was.
+   */
+  readonly held: number;
+}
+
+/**
+ * What each worker of a schedule holds at its peak.
+ *
+ * @param stages what each stage holds, in order.
+ * @throws {RangeError} if there are not as many as the schedule has.
+ *
+ * @example 1F1B keeps fewer micro-batches on later workers
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import {
+ *   createSchedule,
+ *   scheduleMemory,
+ *   stageMemories,
+ *   withLists,
+ * } from "@troupe/troupe/schedules";
+ *
+ * const schedule = withLists(createSchedule("1f1b", { workers: 3, microBatches: 6 }));
+ * const bytes = scheduleMemory(schedule, stageMemories(schedule, { weights: 10, activations: 5 }));
+ * deepStrictEqual(bytes.map(({ activations }) => activations), [15, 10, 5]);
+ * deepStrictEqual(bytes.map(({ peak }) => peak), [55, 50, 45]);
+ * ```
+ */
+export function scheduleMemory(
+  schedule: ListedSchedule,
+  stages: readonly StageMemory[],
+): WorkerBytes[] {
+  if (stages.length !== schedule.stages) {
+    throw new RangeError(
+      `Cannot count the memory of ${schedule.name}: the bytes must be of ${schedule.stages} ` +
+        `stages, received ${stages.length}`,
+    );
+  }
+  const memoryOf = (stage: number) => stages[stage];
+  const skips = levelsOf(schedule, bytesOf(schedule.edges ?? []));
+  return schedule.placement.map((copies, worker) => {
+    const list = schedule.lists[worker]!, own = copies.map(({ stage }) => stages[stage]!);
+    const sum = (bytes: (one: StageMemory) => number | undefined) =>
+      own.reduce((total, one) => total + (bytes(one) ?? 0), 0);
+    const versions = schedule.weightVersions[worker] ?? 1, fixed = heldBytes(own, versions);
+    let peak = fixed;
+    const visit = (_index: number, _isEnd: boolean, bytes: number) => peak = Math.max(peak, bytes);
+    eachLevel(list, memoryOf, fixed, visit, skips?.[worker]);
+    return {
+      weights: versions * sum(({ weightBytes }) => weightBytes),
+      gradients: sum(({ gradientBytes }) => gradientBytes),
+      optimizer: sum(({ optimizerBytes }) => optimizerBytes),
+      activations: peak - fixed,
+      peak,
+      held: fixed + sum(({ workBytes }) => workBytes) + ownPeaks(schedule, list, memoryOf) +
+        (skips ? peakOfSkips(list, skips[worker]!) : 0),
+    };
+  });
+}
+
+/** The sum of what each copy of a stage holds when that holds most. */
+function ownPeaks(
+  { replicaOf, stages }: ListedSchedule,
+  list: ActionList,
+  memoryOf: (stage: number) => StageMemory | undefined,
+): number {
+  const levels = new Map<number, { now: number; most: number }>();
+  const changeOf = changesOf(list, memoryOf);
+  for (let part = 0; part < list.partCount; part++) {
+    const copy = replicaOf[list.microBatchAt(part)]! * stages + list.stageAt(part);
+    const level = levels.get(copy) ?? { now: 0, most: 0 }, { during, after } = changeOf(part);
+    level.most = Math.max(level.most, level.now + during);
+    level.now += after;
+    levels.set(copy, level);
+  }
+  return levels.values().reduce((sum, { most }) => sum + most, 0);
+}
+
+/**
+ * The worker that needs most, and whether that is within a limit.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { fullestWorker } from "@troupe/troupe/schedules";
+ *
+ * deepStrictEqual(fullestWorker([3, 9, 4]), { worker: 1, bytes: 9 });
+ * ```
+ */
+export function fullestWorker(
+  bytes: readonly number[],
+): { readonly worker: number; readonly bytes: number } {
+  const most = bytes.reduce((a, b) => Math.max(a, b), 0);
+  return { worker: Math.max(0, bytes.indexOf(most)), bytes: most };
+}
+
+/** What a model holds, and what a worker may. */
+export interface MemoryBudget {
+  /** Bytes of the model, as stages share them. */
+  readonly bytes: MemoryCosts;
+  /** The most that a worker may hold at a time; any number unless given. */
+  readonly limitBytes?: number | undefined;
+}
+
+/** Bytes as people read them. */
+export const inMiB = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+
+/**
+ * What each worker of a schedule holds, if none holds more than it may.
+ *
+ * @throws {RangeError} if a number is not usable, or a worker needs more than the limit; it says
+ * which, how much, and what of it no order of actions would save.
+ *
+ * @example
+ * ```ts
+ * import { throws } from "node:assert/strict";
+ * import { createSchedule, memoryWithin, withLists } from "@troupe/troupe/schedules";
+ *
+ * const bytes = { weights: 2 ** 20, activations: 2 ** 20 };
+ * const gpipe = withLists(createSchedule("gpipe", { workers: 2, microBatches: 8 }));
+ * throws(() => memoryWithin(gpipe, { bytes, limitBytes: 10 * 2 ** 20 }), {
+ *   message: "Cannot make the schedule gpipe: each worker must need at most 10.0 MiB, received " +
+ *     "12.0 MiB on worker 0, 4.0 MiB of it for weights, gradients and optimizer",
+ * });
+ * ```
+ */
+export function memoryWithin(
+  schedule: ListedSchedule,
+  { bytes, limitBytes = Infinity }: MemoryBudget,
+): WorkerBytes[] {
+  const workers = scheduleMemory(schedule, stageMemories(schedule, bytes));
+  const { worker, bytes: most } = fullestWorker(workers.map(({ peak }) => peak));
+  if (most <= limitBytes) return workers;
+  const { peak, activations } = workers[worker]!;
+  throw new RangeError(
+    `Cannot make the schedule ${schedule.name}: each worker must need at most ` +
+      `${inMiB(limitBytes)}, received ${inMiB(most)} on worker ${worker}, ` +
+      `${inMiB(peak - activations)} of it for weights, gradients and optimizer`,
+  );
+}
+
+/**
+ * The activations, in micro-batches of 1/P of the model, for which a limit leaves room beside 1/P of
+ * the weights: what a schedule may be made for that reads an `activationLimit`. Undefined without a
+ * limit, and where the model is given in slices, as stages then differ.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { activationLimitOf } from "@troupe/troupe/schedules";
+ *
+ * const bytes = { weights: 10, optimizer: 0, activations: 8 };
+ * strictEqual(activationLimitOf({ bytes, limitBytes: 60 }), 5);
+ * ```
+ */
+export function activationLimitOf({ bytes, limitBytes }: MemoryBudget): number | undefined {
+  const { weights = 0, gradients = weights, activations = 0 } = bytes;
+  const optimizer = bytes.optimizer ?? (typeof weights === "number" ? 2 * weights : weights);
+  if (limitBytes === undefined) return undefined;
+  if (typeof weights !== "number" || typeof gradients !== "number") return undefined;
+  if (typeof optimizer !== "number" || typeof activations !== "number") return undefined;
+  const room = limitBytes - weights - gradients - optimizer;
+  return activations > 0 && room > 0 ? room / activations : undefined;
+}

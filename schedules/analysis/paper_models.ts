@@ -1,0 +1,416 @@
+/** Hanayo's bubble ratio (section 3.4): what the paper prints, and what is true. */
+
+import type { Schedule } from "../schedule.ts";
+import { type Analysis, analyze } from "./analyze.ts";
+
+/** A link by the α-β model: `latencyMs` is α, `1 / bytesPerMs` is β. */
+export interface LinkModel {
+  /** Milliseconds of a message without bytes. */
+  readonly latencyMs: number;
+  /** Bytes that arrive in a millisecond. */
+  readonly bytesPerMs: number;
+}
+
+/**
+ * Milliseconds of one message: α + βL.
+ *
+ * @throws {RangeError} if the link or the bytes cannot be (negative, or no bandwidth).
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { messageMs } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(messageMs(4e6, { latencyMs: 0.5, bytesPerMs: 1e6 }), 4.5);
+ * ```
+ */
+export function messageMs(bytes: number, link: LinkModel): number {
+  checkModel("the bytes of a message", bytes, bytes >= 0, "at least 0");
+  const { latencyMs, bytesPerMs } = link;
+  checkModel("the latency of a link", latencyMs, latencyMs >= 0, "at least 0");
+  checkModel("the bytes per ms of a link", bytesPerMs, bytesPerMs > 0, "more than 0");
+  return latencyMs + bytes / bytesPerMs;
+}
+
+/**
+ * Milliseconds of an all-reduce by Rabenseifner's algorithm over `copies` of the same gradients:
+ * 2 log2(r) α + 2 (r-1)/r βL (Chimera, section 3.4). One copy has nothing to send.
+ *
+ * @throws {RangeError} if the link, the bytes or the number of copies cannot be.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { rabenseifnerMs } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(rabenseifnerMs(8e6, 4, { latencyMs: 1, bytesPerMs: 1e6 }), 16);
+ * ```
+ */
+export function rabenseifnerMs(bytes: number, copies: number, link: LinkModel): number {
+  const whole = Number.isInteger(copies) && copies >= 1;
+  checkModel("the copies of an all-reduce", copies, whole, "a whole number from 1");
+  const { latencyMs } = link;
+  const bandwidthMs = messageMs(bytes, link) - latencyMs;
+  return 2 * Math.log2(copies) * latencyMs + 2 * (copies - 1) / copies * bandwidthMs;
+}
+
+/**
+ * Refuses a number that a model cannot take.
+ *
+ * @throws {RangeError} unless `isServed`.
+ */
+function checkModel(name: string, value: number, isServed: boolean, must: string): void {
+  if (isServed && Number.isFinite(value)) return;
+  throw new RangeError(`Cannot use the model: ${name} must be ${must}, received ${value}`);
+}
+
+/**
+ * The most layer outputs that a worker keeps when every `every`-th is a checkpoint and the rest is
+ * computed again: G·(N/(G·ac) + 1) + ac, in outputs of one layer for one micro-batch (section V-A,
+ * where ac stands within the brackets although one micro-batch is recomputed at a time).
+ *
+ * @param layers N, of the whole model.
+ * @param workers G_inter: the depth, and micro-batches in flight.
+ * @param every ac: a checkpoint for so many layers.
+ * @throws {RangeError} if a number is no whole one from 1.
+ *
+ * @example The least is at ac = sqrt(N)
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { checkpointedOutputs } from "@troupe/troupe/schedules";
+ *
+ * const least = [1, 2, 4, 8, 16].map((every) => checkpointedOutputs(64, 4, every));
+ * deepStrictEqual(least, [69, 38, 24, 20, 24]);
+ * ```
+ */
+export function checkpointedOutputs(layers: number, workers: number, every: number): number {
+  checkCounts({ layers, workers, every });
+  return workers * (layers / (workers * every) + 1) + every;
+}
+
+/**
+ * The same as the paper prints it, G·(N/(G·ac) + 1 + ac), for the sake of comparison: as if every
+ * micro-batch in flight were recomputed at once. Its least is at ac = sqrt(N/G).
+ *
+ * @throws {RangeError} if a number is no whole one from 1.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { printedOutputs } from "@troupe/troupe/schedules";
+ *
+ * strictEqual(printedOutputs(48, 24, 2), 96);
+ * ```
+ */
+export function printedOutputs(layers: number, workers: number, every: number): number {
+  checkCounts({ layers, workers, every });
+  return workers * (layers / (workers * every) + 1 + every);
+}
+
+/**
+ * Bytes of weights, gradients and Adam's states in mixed precision: 20 for each trained number; with
+ * the optimizer's states offloaded to the host 4 for each, and 16 for each number of one bucket
+ * (section V-B).
+ *
+ * @param parameters φ, trained numbers of the worker.
+ * @param bucket numbers of a bucket; without one nothing is offloaded.
+ * @throws {RangeError} if a number is negative.
+ *
+ * @example Offload saves a factor of five, less what the bucket takes
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { mixedPrecisionBytes } from "@troupe/troupe/schedules";
+ *
+ * deepStrictEqual([mixedPrecisionBytes(2e9), mixedPrecisionBytes(2e9, 16e6)], [40e9, 8.256e9]);
+ * ```
+ */
+export function mixedPrecisionBytes(parameters: number, bucket?: number): number {
+  checkModel("the trained numbers", parameters, parameters >= 0, "at least 0");
+  if (bucket === undefined) return 20 * parameters;
+  checkModel("the numbers of a bucket", bucket, bucket >= 0, "at least 0");
+  return 4 * parameters + 16 * bucket;
+}
+
+/** A transformer by what its floating-point operations depend on. */
+export interface TransformerSizes {
+  /** l: layers. */
+  readonly layers: number;
+  /** h: numbers of a token within the model. */
+  readonly hidden: number;
+  /** s: tokens of a sample. */
+  readonly sequence: number;
+  /** V: tokens that there are. */
+  readonly vocabulary: number;
+}
+
+/**
+ * Floating-point operations of one step over `samples`: 96·b·s·l·h²·(1 + s/6h + V/16lh) (section VI-D
+ * after Narayanan et al.). It counts four forwards: one, one to compute it again, and two for the
+ * backward; the head's three, as it is not computed again.
+ *
+ * @throws {RangeError} if a size is not more than 0.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { recomputedStepFlops } from "@troupe/troupe/schedules";
+ *
+ * const sizes = { layers: 1, hidden: 6, sequence: 36, vocabulary: 96 };
+ * strictEqual(recomputedStepFlops(sizes, 1), 96 * 36 * 36 * 3);
+ * ```
+ */
+export function recomputedStepFlops(sizes: TransformerSizes, samples: number): number {
+  const { layers: l, hidden: h, sequence: s, vocabulary: V } = sizes;
+  const all = { layers: l, hidden: h, sequence: s, vocabulary: V, samples };
+  for (const [name, value] of Object.entries(all)) {
+    checkModel(name, value, value > 0, "more than 0");
+  }
+  return 96 * samples * s * l * h ** 2 * (1 + s / (6 * h) + V / (16 * l * h));
+}
+
+function checkCounts(counts: Readonly<Record<string, number>>): void {
+  for (const [name, value] of Object.entries(counts)) {
+    const isCount = Number.isInteger(value) && value >= 1;
+    checkModel(`the number of ${name}`, value, isCount, "a whole number from 1");
+  }
+}
+
+/** How many of each are on the critical path of one step: C_f and C_b of the paper. */
+export interface CriticalPath {
+  /** Forwards of one micro-batch by 1/D of the model. */
+  readonly forwards: number;
+  /** Full backwards of one micro-batch by 1/D of the model. */
+  readonly backwards: number;
+}
+
+/** All actions of this many units longer leave the order of paths of different length as it is. */
+const LONGER = 2 ** -24;
+
+/**
+ * C_f and C_b: forwards and backwards on the critical path, all stages alike and messages free, a
+ * backward as long as `backward` forwards: the paper takes 2, or 3 with recomputation.
+ *
+ * The length of the path is C_f + C_b·backward; what it grows by when every action takes a little
+ * more is C_f + C_b. Of paths of the same length that finds the one with the most actions, which is
+ * the one that messages lengthen most. Chimera with K whole units of D micro-batches and f = 1 has
+ * C_f = N - (K-1)(D-2) and C_b = N + K(D-2).
+ *
+ * @throws {RangeError} if the schedule deadlocks, or `backward` is no whole number from 1 to 100.
+ *
+ * @example The path of the paper's Figure 6
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { createSchedule, criticalPath } from "@troupe/troupe/schedules";
+ *
+ * const chimera = createSchedule("chimera", { workers: 6, microBatches: 6 });
+ * deepStrictEqual(criticalPath(chimera), { forwards: 6, backwards: 10 });
+ * ```
+ */
+export function criticalPath(schedule: Schedule, backward = 2): CriticalPath {
+  const isServed = Number.isInteger(backward) && backward >= 1 && backward <= 100;
+  checkModel("a backward in forwards", backward, isServed, "a whole number from 1 to 100");
+  const length = analyze(schedule, { forward: 1, backward }).makespan;
+  const longer = { forward: 1 + LONGER, backward: backward + LONGER };
+  const actions = (analyze(schedule, longer).makespan - length) / LONGER;
+  if (backward === 1) return { forwards: actions / 2, backwards: actions / 2 };
+  const backwards = (length - actions) / (backward - 1);
+  return { forwards: actions - backwards, backwards };
+}
+
+/** What Eq. 1 is about. */
+export interface ChimeraStep {
+  /** The schedule: Chimera's, or another whose backwards are not split. */
+  readonly schedule: Schedule;
+  /** F_t: milliseconds of a forward of one micro-batch by 1/D of the model. */
+  readonly forwardMs: number;
+  /** B_t as a number of F_t: 2, or 3 with recomputation. */
+  readonly backward?: 2 | 3;
+  /** Comm_p2p: milliseconds of a message from stage to stage. */
+  readonly messageMs: number;
+  /** Comm_allreduce: milliseconds of the all-reduce of one stage. */
+  readonly allReduceMs: number;
+}
+
+/** The parts of Eq. 1, in milliseconds. */
+export interface ChimeraStepTime {
+  /** T: all of it. */
+  readonly totalMs: number;
+  /** F_t·C_f + B_t·C_b. */
+  readonly computeMs: number;
+  /** Comm_p2p·(C_f + C_b). */
+  readonly messagesMs: number;
+  /** max of Comm_unoverlapped(i) of all workers. */
+  readonly unoverlappedMs: number;
+}
+
+/**
+ * Milliseconds of one step by Eq. 1:
+ * T = (F_t + Comm_p2p)·C_f + (B_t + Comm_p2p)·C_b + max Comm_unoverlapped(i).
+ *
+ * @throws {RangeError} if the schedule deadlocks, or a time is negative.
+ *
+ * @example
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { chimeraStep, createSchedule } from "@troupe/troupe/schedules";
+ *
+ * const schedule = createSchedule("chimera", { workers: 4, microBatches: 4 });
+ * deepStrictEqual(chimeraStep({ schedule, forwardMs: 10, messageMs: 1, allReduceMs: 25 }), {
+ *   totalMs: 200,
+ *   computeMs: 160,
+ *   messagesMs: 10,
+ *   unoverlappedMs: 30,
+ * });
+ * ```
+ */
+export function chimeraStep(step: ChimeraStep): ChimeraStepTime {
+  const { schedule, forwardMs, backward = 2, messageMs, allReduceMs } = step;
+  for (const [name, ms] of Object.entries({ forwardMs, messageMs, allReduceMs })) {
+    checkModel(name, ms, ms >= 0, "at least 0");
+  }
+  const { forwards, backwards } = criticalPath(schedule, backward);
+  const computeMs = forwardMs * (forwards + backward * backwards);
+  const messagesMs = messageMs * (forwards + backwards);
+  const analysis = analyze(schedule, { forward: forwardMs, backward: backward * forwardMs });
+  const unoverlappedMs = Math.max(...unoverlappedReduce(analysis, allReduceMs));
+  return {
+    totalMs: computeMs + messagesMs + unoverlappedMs,
+    computeMs,
+    messagesMs,
+    unoverlappedMs,
+  };
+}
+
+/**
+ * Comm_unoverlapped(i): for each worker, what the all-reduces of its stages, `allReduceMs` each, take
+ * beyond the step's computation. They run one after the other, and only while the worker is idle
+ * after the last backward of the stage: the free regions of the paper's Figure 6.
+ *
+ * @example The outer workers have a bubble after their first stage, the inner ones end early
+ * ```ts
+ * import { deepStrictEqual } from "node:assert/strict";
+ * import { analyze, createSchedule, unoverlappedReduce } from "@troupe/troupe/schedules";
+ *
+ * const chimera = createSchedule("chimera", { workers: 4, microBatches: 4 });
+ * deepStrictEqual(unoverlappedReduce(analyze(chimera), 2), [2, 2, 2, 2]);
+ * ```
+ */
+export function unoverlappedReduce(analysis: Analysis, allReduceMs: number): number[] {
+  return analysis.schedule.lists.map((_, worker) => {
+    let left = 0;
+    const regions = freeRegions(analysis, worker);
+    for (const { copies, idle } of regions) left = Math.max(0, left + copies * allReduceMs - idle);
+    return left;
+  });
+}
+
+/** Idle time of a worker after `copies` more of its stages have their gradients. */
+interface FreeRegion {
+  readonly copies: number;
+  readonly idle: number;
+}
+
+function freeRegions({ schedule, execution }: Analysis, worker: number): FreeRegion[] {
+  const list = schedule.lists[worker]!;
+  const { starts, ends, makespan } = execution.timeline;
+  const lastOf = new Map<string, number>();
+  for (let index = 0; index < list.length; index++) {
+    for (let part = list.startOf(index); part < list.startOf(index + 1); part++) {
+      const replica = schedule.replicaOf[list.microBatchAt(part)]!;
+      lastOf.set(`${list.stageAt(part)} ${replica}`, index);
+    }
+  }
+  const lasts = [...lastOf.values()].sort((a, b) => a - b);
+  const regions: FreeRegion[] = [];
+  const idleAfter = (index: number) =>
+    (starts[worker]![index + 1] ?? makespan) - ends[worker]![index]!;
+  for (let index = lasts[0] ?? list.length; index < list.length; index++) {
+    regions.push({ copies: lasts.filter((last) => last === index).length, idle: idleAfter(index) });
+  }
+  return regions;
+}
+
+/** What the ratio depends on. */
+export interface HanayoStep {
+  /** P: workers, and micro-batches of a round. */
+  readonly workers: number;
+  /** W: waves. */
+  readonly waves: number;
+  /** K: rounds of P micro-batches in a step; 1 unless given. */
+  readonly rounds?: number;
+  /** T_F: a worker's forwards of one micro-batch. */
+  readonly forward: number;
+  /** T_B: a worker's backwards of one micro-batch; at least T_F. */
+  readonly backward: number;
+  /** T_C: a message; 0 unless given. With one it takes one round. */
+  readonly message?: number;
+}
+
+/**
+ * The bubble ratio of Hanayo, as its schedule gives it: idle time
+ * (P-1)/W·(T_B + (K-1)(T_B - T_F)) of a worker that computes for KP(T_F + T_B).
+ *
+ * Messages, in one round, add (4W(P-1) + 2(P-2))·T_C: 2W(P-1) hops down and as many up, and two for
+ * each worker between the outer ones, where the legs of neighbouring micro-batches cross. That is
+ * exact while a message is short beside the forward of a stage, and a lower bound beyond.
+ *
+ * The paper's Eq. 1 has T_B/2W where T_B/W must stand, so that its step is below a lower bound; its
+ * terms with T_C are not the same above and below the bar.
+ *
+ * @throws {RangeError} if a number cannot be, or messages are given for more rounds than one.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { hanayoBubbleRatio } from "@troupe/troupe/schedules";
+ *
+ * const step = { workers: 8, waves: 2, forward: 1, backward: 2 };
+ * strictEqual(hanayoBubbleRatio(step), 14 / 62); // (2P-2)/(3PW+2P-2)
+ * ```
+ */
+export function hanayoBubbleRatio(step: HanayoStep): number {
+  const { workers: P, waves: W, rounds = 1, forward, backward, message = 0 } = check(step);
+  const isOneRound = message === 0 || rounds === 1;
+  checkModel("the number of rounds, where messages take time,", rounds, isOneRound, "1");
+  const waits = (P - 1) / W * (backward + (rounds - 1) * (backward - forward));
+  const idle = waits + (P === 1 ? 0 : (4 * W * (P - 1) + 2 * (P - 2)) * message);
+  return idle / (rounds * P * (forward + backward) + idle);
+}
+
+/**
+ * The bubble ratio as the paper's Eq. 1 prints it, for the sake of comparison; at T_B = 2T_F without
+ * messages (2P-2)/(3PW+P-1).
+ *
+ * @throws {RangeError} if a number cannot be, there is one worker, or there is more than one round.
+ *
+ * @example
+ * ```ts
+ * import { ok } from "node:assert/strict";
+ * import { hanayoBubbleRatio, hanayoPrintedRatio } from "@troupe/troupe/schedules";
+ *
+ * const step = { workers: 8, waves: 2, forward: 1, backward: 2 };
+ * ok(hanayoPrintedRatio(step) > hanayoBubbleRatio(step));
+ * ```
+ */
+export function hanayoPrintedRatio(step: HanayoStep): number {
+  const { workers: P, waves: W, rounds = 1, forward, backward, message = 0 } = check(step);
+  checkModel("the number of workers", P, P > 1, "at least 2");
+  checkModel("the number of rounds", rounds, rounds === 1, "1");
+  const above = backward / W + (1 + 2 * W + 2 / P + (P - 2) / 3) * message;
+  const below = P / (P - 1) * forward + (1 / (2 * W) + P / (P - 1)) * backward +
+    ((P - 2) / 2 + 4 * W) * message;
+  return above / below;
+}
+
+function check(step: HanayoStep): HanayoStep {
+  for (const name of ["workers", "waves", "rounds"] as const) {
+    const value = step[name] ?? 1;
+    const isCount = Number.isInteger(value) && value >= 1;
+    checkModel(`the number of ${name}`, value, isCount, "a whole number from 1");
+  }
+  const { forward, backward, message = 0 } = step;
+  checkModel("a forward", forward, forward > 0, "more than 0");
+  checkModel("a backward", backward, backward >= forward, "at least a forward");
+  checkModel("a message", message, message >= 0, "at least 0");
+  return step;
+}

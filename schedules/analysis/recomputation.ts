@@ -1,0 +1,98 @@
+/** Recomputation as an action: which schedules have it, where it stands, and how it is put there. */
+
+import { type Action, parts, R } from "../action.ts";
+import { ActionList, KIND } from "../action_list.ts";
+import { listPolicies } from "../policies.ts";
+import type { ListedSchedule, Schedule } from "../schedule.ts";
+
+/** The stages that have an R. */
+export function recomputedStages({ lists = [] }: Schedule): Set<number> {
+  const stages = new Set<number>();
+  for (const list of lists) {
+    for (let part = 0; part < list.partCount; part++) {
+      if (list.kindAt(part) === KIND.R) stages.add(list.stageAt(part));
+    }
+  }
+  return stages;
+}
+
+/** A plain action, and what its worker runs next on the same copy of the stage. */
+export interface FollowedAction {
+  /** The action. */
+  readonly action: Action;
+  /** The next; undefined for the last. */
+  readonly next: Action | undefined;
+}
+
+/** The plain actions of all workers, each with the next one of the same copy of its stage. */
+export function* followedActions(
+  { lists = [], replicaOf }: Pick<Schedule, "lists" | "replicaOf">,
+): IterableIterator<FollowedAction> {
+  for (const list of lists) {
+    const last = new Map<string, Action>();
+    for (const action of [...list].flatMap(parts)) {
+      const copy = `${action.stage} ${replicaOf[action.microBatch]}`, before = last.get(copy);
+      if (before) yield { action: before, next: action };
+      last.set(copy, action);
+    }
+    for (const action of last.values()) yield { action, next: undefined };
+  }
+}
+
+/**
+ * A schedule whose stages keep only their inputs and compute the rest again: an R stands directly
+ * before each backward, where a worker that waits for the gradient has nothing else to do. What a
+ * stage has left when its backward follows its forward at once is not computed again: such stages,
+ * as the last one of 1F1B, have no R and keep all.
+ *
+ * @param stages those that recompute; all unless given.
+ * @throws {RangeError} if the order is not known, if it has an R already, or if it runs slices or
+ * halves, or an action beside another.
+ *
+ * @example
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { createSchedule, withRecomputation } from "@troupe/troupe/schedules";
+ *
+ * const { lists } = withRecomputation(createSchedule("1f1b", { workers: 2, microBatches: 2 }));
+ * strictEqual(lists.join("\n"), "0F0,0F1,0R0,0B0,0R1,0B1\n1F0,1B0,1F1,1B1");
+ * ```
+ */
+export function withRecomputation(
+  schedule: Schedule,
+  stages: (stage: number) => boolean = () => true,
+): ListedSchedule {
+  const { lists, name, listPolicy } = schedule;
+  const refuse = (must: string, received: string): never => {
+    throw new RangeError(
+      `Cannot put recomputations into the schedule ${name}: ${must}, received ${received}`,
+    );
+  };
+  if (!lists) return refuse("it must have lists", "a policy");
+  const all = lists.flatMap((list) => [...list]);
+  if (recomputedStages(schedule).size > 0) refuse("it must have none", "some");
+  if ((schedule.slices ?? 1) > 1) refuse("its actions must be of whole micro-batches", "slices");
+  if (all.some(({ half }) => half !== undefined)) {
+    refuse("its actions must be of whole micro-batches", "halves");
+  }
+  if (all.some(({ overlap }) => overlap)) refuse("no action may overlap another", "some that do");
+  const distant = new Set<number>();
+  for (const { action, next } of followedActions(schedule)) {
+    const isAtOnce = next?.microBatch === action.microBatch;
+    if (action.kind === "F" && !isAtOnce && stages(action.stage)) distant.add(action.stage);
+  }
+  const recomputed = lists.map((list) =>
+    ActionList.from(
+      [...list].flatMap((action) =>
+        (action.kind === "B" || action.kind === "I") && distant.has(action.stage)
+          ? [R(action.stage, action.microBatch), action]
+          : [action]
+      ),
+    )
+  );
+  return Object.freeze({
+    ...schedule,
+    lists: Object.freeze(recomputed),
+    policy: listPolicies(recomputed, listPolicy),
+  });
+}

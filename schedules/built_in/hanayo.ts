@@ -1,0 +1,116 @@
+/** Hanayo and Chimera-wave: one copy of the model, its stages in waves over the workers. */
+
+import { type Action, B, F } from "../action.ts";
+import {
+  type ClosedForm,
+  defineSchedule,
+  inSlotOrder,
+  perWorker,
+  requireOption,
+  type ScheduleOptions,
+  type SlottedAction,
+  type UniformCosts,
+  wave,
+} from "../define.ts";
+
+/**
+ * The order of a worker: in each round of P micro-batches, F of stage s on its k-th micro-batch in
+ * slot 2k + s, B in slot 2k + 2S - 1 - s, which no two stages of a worker share. Rounds follow each
+ * other 2S slots apart. The paper gives pictures and a greedy search; this closed form is optimal
+ * for P up to 4 and one or two waves (exhaustively checked), where the greedy is not.
+ */
+function hanayoOrder(worker: number, options: ScheduleOptions, firstMicroBatch = 0): Action[] {
+  const { workers, microBatches } = options;
+  const { stages, workerOf } = wave(options);
+  const slots: SlottedAction[] = [];
+  for (let stage = 0; stage < stages; stage++) {
+    if (workerOf(stage, 0) !== worker) continue;
+    for (let m = 0; m < microBatches; m++) {
+      const k = m % workers;
+      const start = (m - k) / workers * 2 * stages + 2 * k;
+      slots.push([start + stage, F(stage, firstMicroBatch + m)]);
+      slots.push([start + 2 * stages - 1 - stage, B(stage, firstMicroBatch + m)]);
+    }
+  }
+  return inSlotOrder(slots);
+}
+
+/**
+ * The idle time of K rounds (N = KP) holds for tB >= tF: (P-1)/W·(tB + (K-1)(tB - tF)). The paper's
+ * T for one round, 3P + (P-1)/W at tB = 2tF, is below the lower bound 3P + 1.5(P-1)/W; with 1/W in
+ * the place of its 1/2W of a backward it is this one.
+ */
+function hanayoForm(options: ScheduleOptions, costs: UniformCosts): ClosedForm {
+  const { workers, microBatches, waves = 1 } = options;
+  const { forward: tF, backward: tB } = costs;
+  const rounds = microBatches / workers;
+  const idle = (workers - 1) / waves * (tB + (rounds - 1) * (tB - tF));
+  return {
+    ...(tB >= tF ? { idle } : {}),
+    peakActivations: perWorker(workers, (r) => hanayoPeak(r, options)),
+    weights: perWorker(workers, () => 1),
+  };
+}
+
+/** All but the outer workers hold a little less than one activation of each micro-batch. */
+function hanayoPeak(worker: number, { workers, waves = 1 }: ScheduleOptions): number {
+  return workers - (workers - 1 - worker) / (2 * waves);
+}
+
+function checkRounds(name: string, { workers, microBatches }: ScheduleOptions): void {
+  const must = `a multiple of the ${workers} workers of a pipeline`;
+  requireOption(name, "microBatches", microBatches, microBatches % workers === 0, must);
+}
+
+/**
+ * Hanayo (Liu et al. 2023, "Hanayo: Harnessing Wave-like Pipeline Parallelism for Enhanced Large Model
+ * Training Efficiency", section 3.3) with W waves: 2W stages on each worker.
+ */
+export const hanayo = defineSchedule({
+  name: "hanayo",
+  reads: ["waves"],
+  summary: "W waves over the workers: Chimera's bubbles without its copies",
+  closedForm: hanayoForm,
+  place(options) {
+    checkRounds("hanayo", options);
+    return wave(options);
+  },
+  order: (worker, options) => hanayoOrder(worker, options),
+});
+
+/**
+ * Chimera in the form of waves (Hanayo, section 3.2): two groups of P workers, each with a copy of
+ * the model and one wave, do with one hop less what Chimera's two pipes do on 2P workers. Each
+ * group runs `microBatches` of its own, numbered group by group.
+ */
+export const chimeraWave = defineSchedule({
+  name: "chimera-wave",
+  reads: [],
+  summary: "Chimera as two groups of P workers with one wave each, 2P workers in all",
+  closedForm(options, costs) {
+    const { idle, peakActivations = [], weights } = hanayoForm({ ...options, waves: 1 }, costs);
+    return {
+      ...(idle === undefined ? {} : { idle }),
+      peakActivations: [...peakActivations, ...peakActivations],
+      weights: [...weights, ...weights],
+    };
+  },
+  place(options) {
+    checkRounds("chimera-wave", options);
+    const { workers, microBatches } = options;
+    const { stages, workerOf } = wave({ ...options, waves: 1 });
+    return {
+      workers: 2 * workers,
+      microBatches: 2 * microBatches,
+      stages,
+      replicas: 2,
+      workerOf: (stage, group) => group * workers + workerOf(stage, 0),
+      replicaOf: (microBatch) => Math.floor(microBatch / microBatches),
+    };
+  },
+  order(worker, options) {
+    const { workers, microBatches } = options;
+    const group = Math.floor(worker / workers);
+    return hanayoOrder(worker % workers, { ...options, waves: 1 }, group * microBatches);
+  },
+});

@@ -1,0 +1,395 @@
+/** Checks a schedule before anything runs, and says what is wrong with it. */
+
+import { type Action, type ActionKind, formatAction, parts } from "./action.ts";
+import { type ActionList, activationChanges, KIND, KINDS } from "./action_list.ts";
+import { type AwaitedInput, execute, type Execution } from "./execute.ts";
+import { hostTable, type ListedSchedule } from "./schedule.ts";
+import { formatEdge } from "./skip_edges.ts";
+
+/** What can be wrong with a schedule. */
+export type ViolationReason =
+  | "unknown" // a stage or micro-batch that the schedule does not have
+  | "misplaced" // an action on a worker that does not hold the stage
+  | "repeated" // an action that has been done before
+  | "missing" // an action that nobody does
+  | "order" // a backward before its forward, or a W before its I, on one worker
+  | "descending" // micro-batches out of order in the sum of a stage's gradients
+  | "in-flight" // more activations on a worker than allowed
+  | "deadlock"; // a circle of workers that wait for each other
+
+/** One thing that is wrong with a schedule. */
+export interface Violation {
+  /** What kind of wrong it is. */
+  readonly reason: ViolationReason;
+  /** The worker on whose list it is. */
+  readonly worker: number;
+  /** What is wrong, for a person. */
+  readonly message: string;
+}
+
+/** A worker that cannot go on. */
+interface Wait {
+  readonly worker: number;
+  /** What it would do next. */
+  readonly head: Action;
+  /** What its head waits for. */
+  readonly awaited: AwaitedInput;
+  /** The worker on whose list that is. */
+  readonly from: number;
+}
+
+/**
+ * Runs a schedule on paper; where it stops before its end, reports the circle of actions that wait
+ * for each other, worker by worker. The schedule must be complete: an action that no list has is
+ * not a deadlock.
+ *
+ * @example Two workers, each of which waits for what the other does later
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { B, defineSchedule, F, findDeadlock, withLists } from "@troupe/troupe/schedules";
+ *
+ * const wrong = defineSchedule({
+ *   name: "wrong",
+ *   summary: "worker 0 wants a gradient before it sends the activation that leads to another",
+ *   place: () => ({ stages: 2, workerOf: (stage) => stage }),
+ *   order: (worker) =>
+ *     worker === 0 ? [F(0, 0), B(0, 0), F(0, 1), B(0, 1)] : [F(1, 0), F(1, 1), B(1, 0), B(1, 1)],
+ * });
+ * const [violation] = findDeadlock(withLists(wrong.create({ workers: 2, microBatches: 2 })));
+ * strictEqual(
+ *   violation?.message,
+ *   "worker 0 waits at 0B0 for 1B0, which worker 1 runs after 1F1; " +
+ *     "worker 1 waits at 1F1 for 0F1, which worker 0 runs after 0B0",
+ * );
+ * ```
+ */
+export function findDeadlock(schedule: ListedSchedule): Violation[] {
+  const execution = execute(schedule);
+  const stuck = schedule.lists.findIndex((list, w) => (execution.ran[w] as number) < list.length);
+  if (stuck < 0) return [];
+  const circle = findCircle(schedule, execution, stuck);
+  const message = circle.map((wait, i) => {
+    const next = circle[(i + 1) % circle.length] as Wait;
+    return `worker ${wait.worker} waits at ${formatAction(wait.head)} for ${
+      reachOf(schedule, wait, next)
+    }`;
+  }).join("; ");
+  return [{ reason: "deadlock", worker: circle[0]?.worker ?? stuck, message }];
+}
+
+function findCircle(schedule: ListedSchedule, execution: Execution, stuck: number): Wait[] {
+  const hosts = hostTable(schedule);
+  const chain: Wait[] = [];
+  const seen = new Map<number, number>();
+  let worker = stuck;
+  while (!seen.has(worker)) {
+    seen.set(worker, chain.length);
+    const index = execution.ran[worker] as number;
+    const head = schedule.lists[worker]?.at(index) as Action;
+    const awaited = execution.lastInput(worker, index) as AwaitedInput;
+    const replica = schedule.replicaOf[awaited.microBatch] as number;
+    const from = hosts[replica * schedule.stages + awaited.stage] as number;
+    chain.push({ worker, head, awaited, from });
+    worker = from;
+  }
+  return chain.slice(seen.get(worker));
+}
+
+/** What a worker waits for, and what keeps the other worker from it. */
+function reachOf(schedule: ListedSchedule, wait: Wait, next: Wait): string {
+  const part = partFor(schedule.lists[wait.from] as ActionList, wait.awaited);
+  const over = isOfChain(wait) ? "" : " over a skip edge";
+  const isNext = parts(next.head).some((one) => formatAction(one) === part);
+  if (!isNext) {
+    return `${part}${over}, which worker ${wait.from} runs after ${formatAction(next.head)}`;
+  }
+  return wait.from === wait.worker
+    ? `${part}, which is a part of it`
+    : `${part} of worker ${wait.from}${over}`;
+}
+
+/** Whether an action waits for its own stage, or for the one before it on its way. */
+function isOfChain({ head, awaited }: Wait): boolean {
+  const by = awaited.kind === "F" ? 1 : -1;
+  return parts(head).some(({ stage }) => stage === awaited.stage || stage === awaited.stage + by);
+}
+
+/** The name of what gives an input; a backward may be split or halved there. */
+function partFor(list: ActionList, input: AwaitedInput): string {
+  for (const action of list) {
+    const found = parts(action).find((part) =>
+      part.stage === input.stage && part.microBatch === input.microBatch &&
+      part.slice === input.slice && gives(part.kind) === gives(input.kind)
+    );
+    if (found !== undefined) return formatAction(found);
+  }
+  return formatAction(input);
+}
+
+/** What an action gives to others; W nothing. */
+const gives = (kind: ActionKind) =>
+  ({ F: "output", R: "recomputed", I: "gradient", B: "gradient", W: undefined })[kind];
+
+/** What a schedule is held to beside its own consistency. */
+export interface ValidationLimits {
+  /**
+   * The most (stage, micro-batch) activations that a worker may hold at a time; every stage that
+   * it holds times `injectionLimit` unless given.
+   */
+  readonly activations?: number | undefined;
+}
+
+/**
+ * Finds what is wrong with a schedule, in time linear in the number of its actions: every stage
+ * of every micro-batch computed once and on the worker that holds it, forward before backward,
+ * the sums of gradients in ascending order of micro-batches, live activations within their bound,
+ * and no deadlock. Every message is matched where nothing is missing and nothing is repeated, as
+ * messages follow from the actions. An empty result means that it can run.
+ *
+ * @example Two actions the wrong way round
+ * ```ts
+ * import { strictEqual } from "node:assert/strict";
+ * import { B, defineSchedule, F, validate, withLists } from "@troupe/troupe/schedules";
+ *
+ * const wrong = defineSchedule({
+ *   name: "wrong",
+ *   summary: "a backward before its forward",
+ *   place: () => ({ stages: 1, workerOf: () => 0 }),
+ *   order: () => [B(0, 0), F(0, 0)],
+ * });
+ * const [violation] = validate(withLists(wrong.create({ workers: 1, microBatches: 1 })));
+ * strictEqual(violation?.message, "worker 0 runs 0B0 before 0F0");
+ * ```
+ */
+export function validate(schedule: ListedSchedule, limits: ValidationLimits = {}): Violation[] {
+  const check = new Check(schedule, limits);
+  check.edges();
+  schedule.lists.forEach((list, worker) => check.list(worker, list));
+  const violations = check.finish();
+  // Lists that lack an action stop there; that is no deadlock.
+  const isComplete = violations.every(({ reason }) =>
+    reason === "descending" || reason === "in-flight"
+  );
+  return isComplete ? [...violations, ...findDeadlock(schedule)] : violations;
+}
+
+/**
+ * Refuses a schedule that cannot run.
+ *
+ * @throws {RangeError} if anything is wrong; the text names the first five things.
+ *
+ * @example
+ * ```ts
+ * import { assertValid, createSchedule, withLists } from "@troupe/troupe/schedules";
+ *
+ * // no-assert: it throws where the schedule is not valid
+ * assertValid(withLists(createSchedule("1f1b", { workers: 4, microBatches: 8 })));
+ * ```
+ */
+export function assertValid(schedule: ListedSchedule, limits: ValidationLimits = {}): void {
+  const violations = validate(schedule, limits);
+  if (violations.length > 0) throw violationError(schedule, violations);
+}
+
+/** The error that names the first five things that are wrong. */
+export function violationError(
+  { name }: ListedSchedule,
+  violations: readonly Violation[],
+): RangeError {
+  const more = violations.length > 5 ? `; and ${violations.length - 5} more` : "";
+  return new RangeError(
+    `Cannot run the schedule ${name}: its lists must be complete and in order, received ` +
+      violations.slice(0, 5).map(({ message }) => message).join("; ") + more,
+  );
+}
+
+/** What has been done of a slice of a (stage, micro-batch), as bits. */
+const DONE = { F: 1, firstHalf: 2, secondHalf: 4, I: 8, W: 16, R: 32 } as const;
+const BACKWARD = DONE.firstHalf | DONE.secondHalf;
+const VIOLATIONS_MAX = 1000;
+
+/** A plain part of an action, as lists have it. */
+interface Part {
+  readonly kind: number;
+  readonly stage: number;
+  readonly microBatch: number;
+  readonly half: number;
+  readonly slice: number;
+}
+
+class Check {
+  readonly #schedule: ListedSchedule;
+  readonly #slices: number;
+  readonly #hosts: Int32Array;
+  readonly #done: Uint8Array;
+  /** For each stage of each replica, the last (micro-batch, slice, half) added to its gradients. */
+  readonly #lastAdded: Int32Array;
+  readonly #limits: ValidationLimits;
+  readonly #violations: Violation[] = [];
+
+  constructor(schedule: ListedSchedule, limits: ValidationLimits) {
+    this.#schedule = schedule;
+    this.#limits = limits;
+    this.#hosts = hostTable(schedule);
+    this.#slices = schedule.slices ?? 1;
+    this.#done = new Uint8Array(schedule.stages * schedule.microBatches * this.#slices);
+    this.#lastAdded = new Int32Array(this.#hosts.length).fill(-1);
+  }
+
+  edges(): void {
+    const { edges = [], stages } = this.#schedule;
+    for (const edge of edges) {
+      const unknown = [edge.from, ...edge.to].find((stage) => !(stage >= 0 && stage < stages));
+      if (unknown === undefined) continue;
+      const name = formatEdge(edge);
+      this.#add(
+        "unknown",
+        0,
+        `skip edge ${name} has a stage ${unknown}: there are ${stages} stages`,
+      );
+    }
+  }
+
+  list(worker: number, list: ActionList): void {
+    const held = this.#schedule.placement[worker]?.length ?? 0;
+    const bound = this.#limits.activations ?? held * this.#schedule.injectionLimit;
+    const changes = activationChanges(list);
+    let live = 0, over = false;
+    for (let part = 0; part < list.partCount; part++) {
+      this.#part(worker, {
+        kind: list.kindAt(part),
+        stage: list.stageAt(part),
+        microBatch: list.microBatchAt(part),
+        half: list.halfAt(part),
+        slice: list.sliceAt(part),
+      });
+      live += changes[part] as number;
+      if (live <= bound * this.#slices || over) continue;
+      over = true;
+      this.#add("in-flight", worker, `worker ${worker} holds more than ${bound} activations`);
+    }
+  }
+
+  #part(worker: number, part: Part): void {
+    const { stages, microBatches, replicaOf } = this.#schedule;
+    const { kind, stage, microBatch, half, slice } = part;
+    const name = () => this.#nameOf(part);
+    if (stage >= stages || microBatch >= microBatches || slice >= this.#slices) {
+      const has = `${stages} stages and ${microBatches} micro-batches`;
+      this.#add("unknown", worker, `worker ${worker} runs ${name()} of a schedule of ${has}`);
+      return;
+    }
+    const copy = (replicaOf[microBatch] as number) * stages + stage;
+    const host = this.#hosts[copy] as number;
+    if (host !== worker) {
+      this.#add(
+        "misplaced",
+        worker,
+        `worker ${worker} runs ${name()}, whose stage sits on worker ${host}`,
+      );
+      return;
+    }
+    const here = this.#cellOf(stage, microBatch, slice);
+    const done = this.#done[here] as number;
+    const bits = bitsOf(kind, half);
+    if (kind === KIND.R && (done & (BACKWARD | DONE.I)) !== 0) {
+      this.#add("order", worker, `worker ${worker} runs ${name()} after its backward`);
+      return;
+    }
+    // A full backward and one in parts exclude each other.
+    const excluded = kind === KIND.B ? DONE.I | DONE.W : kind === KIND.F ? 0 : BACKWARD;
+    if ((done & (bits | excluded)) !== 0) {
+      this.#add("repeated", worker, `worker ${worker} runs ${name()} again`);
+      return;
+    }
+    this.#order(worker, part);
+    this.#done[here] = done | bits;
+    if (kind === KIND.B || kind === KIND.W) this.#sum(worker, copy, part);
+  }
+
+  /** What its own worker must have run before: the forward, or I before W; slices in order. */
+  #order(worker: number, part: Part): void {
+    const { kind, stage, microBatch, slice } = part;
+    const early = (kind: number, slice: number) => {
+      const before = this.#nameOf({ ...part, kind, half: 0, slice });
+      this.#add("order", worker, `worker ${worker} runs ${this.#nameOf(part)} before ${before}`);
+    };
+    const has = (slice: number, bits: number) =>
+      ((this.#done[this.#cellOf(stage, microBatch, slice)] as number) & bits) !== 0;
+    if (kind === KIND.F) {
+      if (slice > 0 && !has(slice - 1, DONE.F)) early(KIND.F, slice - 1);
+      return;
+    }
+    const needed = kind === KIND.W ? KIND.I : KIND.F;
+    if (!has(slice, bitsOf(needed, 0))) early(needed, slice);
+    if (kind === KIND.W || kind === KIND.R || slice === this.#slices - 1) return;
+    if (!has(slice + 1, BACKWARD | DONE.I)) early(kind, slice + 1);
+  }
+
+  #cellOf(stage: number, microBatch: number, slice: number): number {
+    return (stage * this.#schedule.microBatches + microBatch) * this.#slices + slice;
+  }
+
+  /** Gradients are added by ascending micro-batch, those of its slices last slice first. */
+  #sum(worker: number, copy: number, part: Part): void {
+    const { microBatch, half, slice } = part;
+    const added = (microBatch * this.#slices + this.#slices - 1 - slice) * 2 + (half === 2 ? 1 : 0);
+    const last = this.#lastAdded[copy] as number;
+    if (added < last) {
+      const name = this.#nameOf(part);
+      this.#add("descending", worker, `worker ${worker} runs ${name} after a later micro-batch`);
+    }
+    this.#lastAdded[copy] = Math.max(added, last);
+  }
+
+  finish(): Violation[] {
+    const { stages, microBatches, replicaOf } = this.#schedule;
+    for (let cell = 0; cell < this.#done.length; cell++) {
+      const slice = cell % this.#slices, place = Math.floor(cell / this.#slices);
+      const stage = Math.floor(place / microBatches), microBatch = place % microBatches;
+      const worker = this.#hosts[(replicaOf[microBatch] as number) * stages + stage] as number;
+      for (const [kind, half] of lacking(this.#done[cell] as number)) {
+        const name = this.#nameOf({ kind, stage, microBatch, half, slice });
+        this.#add("missing", worker, `worker ${worker} never runs ${name}`);
+      }
+    }
+    return this.#violations;
+  }
+
+  #nameOf({ kind, stage, microBatch, half, slice }: Part): string {
+    return formatAction({
+      kind: KINDS[kind] ?? "F",
+      stage,
+      microBatch,
+      ...(half === 0 ? {} : { half: half === 1 ? 0 : 1 }),
+      ...(this.#slices === 1 && slice === 0 ? {} : { slice }),
+    });
+  }
+
+  #add(reason: ViolationReason, worker: number, message: string): void {
+    if (this.#violations.length < VIOLATIONS_MAX) {
+      this.#violations.push({ reason, worker, message });
+    }
+  }
+}
+
+function bitsOf(kind: number, half: number): number {
+  if (kind === KIND.F) return DONE.F;
+  if (kind === KIND.I) return DONE.I;
+  if (kind === KIND.W) return DONE.W;
+  if (kind === KIND.R) return DONE.R;
+  return half === 0 ? BACKWARD : half === 1 ? DONE.firstHalf : DONE.secondHalf;
+}
+
+/** The (kind, half) of what is still to be done of a stage of a micro-batch. */
+function lacking(done: number): [number, number][] {
+  const all: [number, number][] = [];
+  if ((done & DONE.F) === 0) all.push([KIND.F, 0]);
+  const backward = done & BACKWARD;
+  if ((done & (DONE.I | DONE.W)) !== 0) {
+    if ((done & DONE.I) === 0) all.push([KIND.I, 0]);
+    if ((done & DONE.W) === 0) all.push([KIND.W, 0]);
+  } else if (backward === 0) all.push([KIND.B, 0]);
+  else if (backward !== BACKWARD) all.push([KIND.B, backward === DONE.firstHalf ? 2 : 1]);
+  return all;
+}
